@@ -1,0 +1,124 @@
+//! What the API server does with an object before it stores it, done without one: defaults, schema, cross-field rules.
+//!
+//! `skep check` and `skep run` have no API server, and their users deserve the same answers. The schema that decides is the one
+//! in the CustomResourceDefinition; the tests put the same objects to a real API server and compare. One thing is stricter:
+//! an unknown field is refused here, where the API server only warns.
+
+mod structure;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use kube_cel::{CompiledSchema, Validator, apply_defaults, compile_schema};
+use serde_json::Value;
+
+use crate::crd::{self, CrdError, GROUP};
+
+/// Knows the schemas of all kinds and versions.
+#[derive(Debug)]
+pub struct Admission {
+    kinds: BTreeMap<(String, String), Schema>,
+}
+
+/// One thing that is wrong with an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Where: `spec.proxyPort`. Empty for the object as a whole.
+    pub path: String,
+    /// What is wrong, and what to do.
+    pub message: String,
+}
+
+/// The verdict about an object that nothing is wrong with.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Admitted {
+    /// An object of one of Skep's kinds, with defaults filled in.
+    Ours(Value),
+    /// An object of another API group; not looked into.
+    Foreign,
+}
+
+struct Schema {
+    structural: Value,
+    rules: CompiledSchema,
+}
+
+// === impl Admission ===
+
+impl Admission {
+    /// Reads the schemas out of the definitions.
+    pub fn new() -> Result<Self, CrdError> {
+        let mut kinds = BTreeMap::new();
+        for definition in crd::all()? {
+            for version in &definition.spec.versions {
+                let schema = version.schema.as_ref().and_then(|schema| schema.open_api_v3_schema.as_ref());
+                let structural = serde_json::to_value(schema).map_err(|source| CrdError::new(&definition, source))?;
+                let rules = compile_schema(&structural);
+                let key = (format!("{GROUP}/{}", version.name), definition.spec.names.kind.clone());
+                kinds.insert(key, Schema { structural, rules });
+            }
+        }
+        Ok(Self { kinds })
+    }
+
+    /// Judges one object. Everything that is wrong with it is listed, not only the first thing.
+    pub fn admit(&self, object: &Value) -> Result<Admitted, Vec<Problem>> {
+        let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let (version, kind) = (text("apiVersion"), text("kind"));
+        for (field, value) in [("apiVersion", &version), ("kind", &kind)] {
+            if value.is_empty() {
+                return Err(vec![Problem::new(field, "is missing; a manifest says what kind of object it is")]);
+            }
+        }
+        if version.split('/').next() != Some(GROUP) {
+            return Ok(Admitted::Foreign);
+        }
+        let Some(schema) = self.kinds.get(&(version.clone(), kind.clone())) else {
+            return Err(vec![self.unknown_kind(&version, &kind)]);
+        };
+        let object = apply_defaults(&schema.structural, object);
+        let mut problems = structure::name_problems(&object);
+        structure::check(&schema.structural, &object, "", &mut problems);
+        // As on the API server: rules are only asked about objects of the right shape.
+        if problems.is_empty()
+            && let Err(errors) = Validator::new().validate_compiled(&schema.rules, &object, None)
+        {
+            problems.extend(errors.into_vec().into_iter().map(|error| Problem::new(&error.field_path, &error.message)));
+        }
+        if problems.is_empty() { Ok(Admitted::Ours(object)) } else { Err(problems) }
+    }
+
+    fn unknown_kind(&self, version: &str, kind: &str) -> Problem {
+        let known = self.kinds.keys().map(|(_, kind)| kind.as_str());
+        if let Some((served, _)) = self.kinds.keys().find(|(_, known)| known == kind) {
+            return Problem::new("apiVersion", &format!("`{version}` is not served; write `{served}`"));
+        }
+        let advice =
+            structure::nearest(kind, known).map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+        Problem::new("kind", &format!("`{kind}` is not a kind of {GROUP}{advice}"))
+    }
+}
+
+// === impl Problem ===
+
+impl Problem {
+    fn new(path: &str, message: &str) -> Self {
+        Self { path: path.to_owned(), message: message.to_owned() }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.path.is_empty() {
+            write!(formatter, "{}", self.message)
+        } else {
+            write!(formatter, "{}: {}", self.path, self.message)
+        }
+    }
+}
+
+impl fmt::Debug for Schema {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Schema").finish_non_exhaustive()
+    }
+}

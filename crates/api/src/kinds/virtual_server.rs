@@ -1,0 +1,313 @@
+//! `VirtualMCPServer`: many MCP servers as one.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::auth_server::EmbeddedAuthServer;
+use crate::authz::AuthzConfig;
+use crate::custom::{AGE, Column, Custom, Kind, column};
+use crate::reference::{LocalNameRef, NameRef, OidcConfigRef, RequiredNameRef, TelemetryConfigRef};
+use crate::schema::{Object, Rule, atomic, map_by, rules, unsized_integer};
+use crate::status::conditions;
+use crate::virtual_config::VirtualConfig;
+use crate::workload::{SessionAffinity, SessionStorage};
+
+const INCOMING_AUTH_RULES: &[Rule] = &[
+    Rule {
+        cel: "self.type != 'oidc' || has(self.oidcConfigRef)",
+        message: "incomingAuth.oidcConfigRef is missing: type oidc needs it",
+    },
+    Rule {
+        cel: "!(has(self.authzConfig) && has(self.authzConfigRef))",
+        message: "incomingAuth.authzConfig and authzConfigRef exclude each other: keep one of them",
+    },
+];
+
+const RULES: &[Rule] = &[
+    Rule {
+        cel: "!(has(self.config) && has(self.config.rateLimiting)) || (has(self.sessionStorage) && self.sessionStorage.provider == 'redis')",
+        message: "config.rateLimiting counts in Redis: set sessionStorage.provider to redis, or remove config.rateLimiting",
+    },
+    Rule {
+        cel: "!(has(self.config) && has(self.config.rateLimiting) && has(self.config.rateLimiting.perUser)) || self.incomingAuth.type == 'oidc'",
+        message: "config.rateLimiting.perUser needs to know who is calling: set incomingAuth.type to oidc",
+    },
+    Rule {
+        cel: "!(has(self.config) && has(self.config.rateLimiting) && has(self.config.rateLimiting.tools)) || !self.config.rateLimiting.tools.exists(tool, has(tool.perUser)) || self.incomingAuth.type == 'oidc'",
+        message: "config.rateLimiting.tools[].perUser needs to know who is calling: set incomingAuth.type to oidc",
+    },
+    Rule {
+        cel: "!has(self.embeddingServerRef) || !(has(self.config) && has(self.config.optimizer) && has(self.config.optimizer.embeddingProvider) && self.config.optimizer.embeddingProvider == 'openai')",
+        message: "embeddingServerRef runs an embedding server of its own: remove it, or set config.optimizer.embeddingProvider to tei",
+    },
+];
+
+/// The object: metadata, spec and status.
+pub type VirtualMCPServer = Custom<VirtualMCPServerSpec>;
+
+impl Kind for VirtualMCPServerSpec {
+    type Status = VirtualMCPServerStatus;
+
+    const KIND: &'static str = "VirtualMCPServer";
+    const ABOUT: &'static str = "Many MCP servers as one.";
+    const PLURAL: &'static str = "virtualmcpservers";
+    const SHORT_NAMES: &'static [&'static str] = &["vmcp", "virtualmcp"];
+    const COLUMNS: &'static [Column] = &[
+        column("Phase", ".status.phase", "string"),
+        column("URL", ".status.url", "string"),
+        column("Backends", ".status.backendCount", "integer"),
+        AGE,
+        column("Ready", ".status.conditions[?(@.type=='Ready')].status", "string"),
+    ];
+}
+
+/// Which servers to serve as one, and how callers reach it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(transform = rules(RULES))]
+pub struct VirtualMCPServerSpec {
+    /// Who may call, and what they may do.
+    pub incoming_auth: IncomingAuth,
+    /// As whom the virtual server signs in to the servers behind it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outgoing_auth: Option<OutgoingAuth>,
+    /// Headers of a call that are handed on to the servers behind it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(transform = atomic)]
+    pub passthrough_headers: Vec<String>,
+    /// What kind of Service stands in front of it.
+    #[serde(default)]
+    pub service_type: ServiceType,
+    /// How the Service spreads connections over pods.
+    #[serde(default)]
+    pub session_affinity: SessionAffinity,
+    /// The ServiceAccount of its pods. Left out, one is made that may do no more than it needs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service_account: Option<String>,
+    /// Merged into its pod template. The container is named `vmcp`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod_template_spec: Option<Object>,
+    /// The MCPGroup whose members it serves.
+    pub group_ref: RequiredNameRef,
+    /// How the servers are made one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config: Option<VirtualConfig>,
+    /// The MCPTelemetryConfig to report to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub telemetry_config_ref: Option<TelemetryConfigRef>,
+    /// The EmbeddingServer with which tools are found by meaning.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub embedding_server_ref: Option<NameRef>,
+    /// The embedded authorization server that callers sign in to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub auth_server_config: Option<EmbeddedAuthServer>,
+    /// How many pods run. Left out, the number is left to whoever sets it, such as an autoscaler.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub replicas: Option<i32>,
+    /// Where sessions are kept. Several pods need a shared store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session_storage: Option<SessionStorage>,
+    /// Secrets with which the image is pulled.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(transform = atomic)]
+    pub image_pull_secrets: Vec<LocalNameRef>,
+}
+
+/// Who may call a virtual server, and what they may do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(transform = rules(INCOMING_AUTH_RULES))]
+pub struct IncomingAuth {
+    /// Whether callers must show who they are.
+    #[serde(rename = "type")]
+    pub method: IncomingAuthType,
+    /// The MCPOIDCConfig that says who may call; for type `oidc`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oidc_config_ref: Option<OidcConfigRef>,
+    /// What callers may do, written here. Excludes `authzConfigRef`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub authz_config: Option<AuthzConfig>,
+    /// The MCPAuthzConfig that says what callers may do. Excludes `authzConfig`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub authz_config_ref: Option<RequiredNameRef>,
+}
+
+/// Whether callers must show who they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum IncomingAuthType {
+    /// No: anybody may call.
+    #[default]
+    Anonymous,
+    /// Yes, by a token of an OpenID Connect provider.
+    Oidc,
+}
+
+/// As whom a virtual server signs in to the servers behind it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OutgoingAuth {
+    /// Whether each server's own `externalAuthConfigRef` counts, or only what stands here.
+    #[serde(default)]
+    pub source: OutgoingAuthSource,
+    /// For servers that have no entry of their own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default: Option<BackendAuth>,
+    /// By name of the server.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub backends: BTreeMap<String, BackendAuth>,
+}
+
+/// Where the way of signing in comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OutgoingAuthSource {
+    /// From each server's own settings, unless an entry here says otherwise.
+    #[default]
+    Discovered,
+    /// Only from the entries here.
+    Inline,
+}
+
+/// As whom to sign in to one server.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BackendAuth {
+    /// Where the way of signing in comes from.
+    #[serde(rename = "type")]
+    pub method: BackendAuthType,
+    /// The MCPExternalAuthConfig; for type `externalAuthConfigRef`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub external_auth_config_ref: Option<NameRef>,
+}
+
+/// Where the way of signing in to one server comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum BackendAuthType {
+    /// From the server's own settings.
+    #[default]
+    Discovered,
+    /// From the MCPExternalAuthConfig that is named.
+    ExternalAuthConfigRef,
+}
+
+/// The kinds of Service that can stand in front of a virtual server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ServiceType {
+    /// Reachable inside the cluster.
+    #[default]
+    ClusterIP,
+    /// Reachable on a port of every node.
+    NodePort,
+    /// Reachable through the cloud's load balancer.
+    LoadBalancer,
+}
+
+/// What is known about a VirtualMCPServer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VirtualMCPServerStatus {
+    /// What is known about the virtual server, one aspect each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "conditions")]
+    pub conditions: Vec<Condition>,
+    /// The generation of the spec that this status describes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// The state in one word.
+    #[serde(default)]
+    pub phase: VirtualMCPServerPhase,
+    /// The state in one sentence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// Where clients inside the cluster reach it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// The servers behind it, as the running process sees them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(transform = map_by("name"))]
+    pub discovered_backends: Vec<DiscoveredBackend>,
+    /// How many of the servers behind it are ready.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backend_count: Option<i32>,
+    /// Hash of the MCPAuthzConfig in use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub authz_config_hash: Option<String>,
+    /// Hash of the MCPOIDCConfig in use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oidc_config_hash: Option<String>,
+    /// Hash of the MCPTelemetryConfig in use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub telemetry_config_hash: Option<String>,
+}
+
+/// The state of a VirtualMCPServer in one word.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum VirtualMCPServerPhase {
+    /// On its way.
+    #[default]
+    Pending,
+    /// Answering, with all servers behind it.
+    Ready,
+    /// Answering, with some servers behind it missing.
+    Degraded,
+    /// Cannot run as written; the conditions say why.
+    Failed,
+}
+
+/// A server behind a virtual server, as the running process sees it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DiscoveredBackend {
+    /// Name of the server.
+    pub name: String,
+    /// Its URL.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// How it is: `ready`, `degraded`, `unavailable` or `unknown`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<String>,
+    /// Name of the MCPExternalAuthConfig with which it is reached.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub auth_config_ref: Option<String>,
+    /// The way of signing in to it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub auth_type: Option<String>,
+    /// When it was last asked how it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_health_check: Option<Time>,
+    /// How it is, in one sentence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// The state of its circuit breaker.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub circuit_breaker_state: Option<CircuitState>,
+    /// When the circuit breaker last changed its state.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub circuit_last_changed: Option<Time>,
+    /// How many times in a row it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(transform = unsized_integer)]
+    pub consecutive_failures: Option<i64>,
+    /// The revision of MCP that it speaks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mcp_revision: Option<String>,
+}
+
+/// The state of a circuit breaker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum CircuitState {
+    /// Calls go through.
+    #[default]
+    Closed,
+    /// Calls are refused at once.
+    Open,
+    /// One call is let through to see how it goes.
+    HalfOpen,
+}

@@ -1,0 +1,113 @@
+//! How one object names another: always by name, always in its own namespace.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::schema::{atomic, atomic_object};
+
+/// Names one key of a Secret.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SecretKeyRef {
+    /// Name of the Secret.
+    pub name: String,
+    /// Key inside the Secret.
+    pub key: String,
+}
+
+/// Names another object of a kind that the field implies.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NameRef {
+    /// Name of the object.
+    pub name: String,
+}
+
+/// Names another object; the API server refuses an empty name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RequiredNameRef {
+    /// Name of the object.
+    #[schemars(length(min = 1))]
+    pub name: String,
+}
+
+/// Names the MCPOIDCConfig that says who may call, and what tokens for this server must look like.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct OidcConfigRef {
+    /// Name of the MCPOIDCConfig.
+    #[schemars(length(min = 1))]
+    pub name: String,
+    /// The audience that a token must carry. Give each server its own, so that a token for one opens no other.
+    #[schemars(length(min = 1))]
+    pub audience: String,
+    /// Scopes that the protected-resource metadata (RFC 9728) advertises.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(transform = atomic)]
+    pub scopes: Vec<String>,
+    /// Public URL of this server in the protected-resource metadata. Left out, it is the URL of the Service.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resource_url: Option<String>,
+}
+
+/// Names the MCPTelemetryConfig to report to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TelemetryConfigRef {
+    /// Name of the MCPTelemetryConfig.
+    #[schemars(length(min = 1))]
+    pub name: String,
+    /// Service name in traces and metrics. Left out, it is the name of this object.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service_name: Option<String>,
+}
+
+/// Names the object that configures an embedded authorization server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(extend("required" = ["kind", "name"]))]
+pub struct AuthServerRef {
+    /// Kind of the object.
+    #[serde(default)]
+    pub kind: AuthServerRefKind,
+    /// Name of the object; its type must be `embeddedAuthServer`.
+    #[schemars(length(min = 1))]
+    pub name: String,
+}
+
+/// The kinds that can hold an embedded authorization server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum AuthServerRefKind {
+    /// An MCPExternalAuthConfig of type `embeddedAuthServer`.
+    #[default]
+    MCPExternalAuthConfig,
+}
+
+/// Where a bundle of certificate authorities is kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CaBundleRef {
+    /// The ConfigMap key that holds PEM certificates.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config_map_ref: Option<LocalKeyRef>,
+}
+
+/// Names one key of a ConfigMap or Secret, as pods do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = atomic_object)]
+pub struct LocalKeyRef {
+    /// Name of the ConfigMap or Secret.
+    #[serde(default)]
+    pub name: String,
+    /// Key inside it.
+    pub key: String,
+    /// Whether the object or its key may be missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub optional: Option<bool>,
+}
+
+/// Names a Secret with which images are pulled.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(transform = atomic_object)]
+pub struct LocalNameRef {
+    /// Name of the Secret.
+    #[serde(default)]
+    pub name: String,
+}

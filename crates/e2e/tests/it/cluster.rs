@@ -1,0 +1,121 @@
+//! The cluster under test: a namespace per test, and waiting for what pods do in it.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::api::{Api, DeleteParams, LogParams, ObjectMeta, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde::de::DeserializeOwned;
+use skep_testkit::{Seen, eventually};
+
+/// What every failure to find a cluster ends with.
+const ADVICE: &str = "run `cargo xtask e2e`, which starts one and puts our images into it";
+
+/// Pulling is never involved, but a busy machine starts containers slowly.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// A namespace of our own in the cluster.
+pub(crate) struct Cluster {
+    client: kube::Client,
+    namespace: String,
+}
+
+/// The image of the product.
+pub(crate) fn product_image() -> Result<String> {
+    image("SKEP_E2E_IMAGE")
+}
+
+/// The image of the fixture, `skep-fixture`.
+pub(crate) fn fixture_image() -> Result<String> {
+    image("SKEP_E2E_FIXTURE_IMAGE")
+}
+
+fn image(variable: &str) -> Result<String> {
+    std::env::var(variable).with_context(|| format!("{variable} names no image: {ADVICE}"))
+}
+
+impl Cluster {
+    /// Connects to the cluster that `cargo xtask e2e` chose. No other variable or file counts: a test run by accident
+    /// must not touch the cluster that somebody works with.
+    pub(crate) async fn connect(prefix: &str) -> Result<Self> {
+        skep_testkit::install_crypto_provider();
+        let Some(path) = std::env::var_os("SKEP_E2E_KUBECONFIG") else { bail!("no cluster was chosen: {ADVICE}") };
+        let kubeconfig = Kubeconfig::read_from(&path).with_context(|| format!("no kubeconfig: {ADVICE}"))?;
+        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        let client = kube::Client::try_from(config)?;
+        let metadata = ObjectMeta { generate_name: Some(format!("skep-e2e-{prefix}-")), ..ObjectMeta::default() };
+        let wanted = Namespace { metadata, ..Namespace::default() };
+        let namespaces = Api::<Namespace>::all(client.clone());
+        let made = async { namespaces.create(&PostParams::default(), &wanted).await };
+        let made = tokio::time::timeout(Duration::from_secs(20), made).await;
+        let made = made.with_context(|| format!("the cluster does not answer: {ADVICE}"))?;
+        let made = made.with_context(|| format!("the cluster is not reachable: {ADVICE}"))?;
+        let namespace = made.metadata.name.context("the API server made a namespace without a name")?;
+        Ok(Self { client, namespace })
+    }
+
+    pub(crate) fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// Creates an object from its manifest.
+    pub(crate) async fn create<K>(&self, manifest: serde_json::Value) -> Result<K>
+    where
+        K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+        K: Clone + Debug + DeserializeOwned + serde::Serialize,
+    {
+        let object: K = serde_json::from_value(manifest).context("the manifest does not parse")?;
+        let api = Api::namespaced(self.client.clone(), &self.namespace);
+        Ok(api.create(&PostParams::default(), &object).await?)
+    }
+
+    /// Waits until the readiness probes of a pod's containers pass.
+    pub(crate) async fn wait_until_ready(&self, pod: &str) -> Result<()> {
+        self.wait_for_pod(pod, "ready", |pod| {
+            let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+            conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+        })
+        .await
+    }
+
+    /// Waits until all of a pod's containers ended well.
+    pub(crate) async fn wait_until_done(&self, pod: &str) -> Result<()> {
+        self.wait_for_pod(pod, "done", |pod| phase(pod) == Some("Succeeded")).await
+    }
+
+    async fn wait_for_pod(&self, name: &str, what: &str, holds: impl Fn(&Pod) -> bool) -> Result<()> {
+        let pods = self.pods();
+        eventually(&format!("pod `{name}` in `{}` to be {what}", self.namespace), PATIENCE, || async {
+            let pod = pods.get(name).await?;
+            match (holds(&pod), phase(&pod)) {
+                (true, _) => Ok(Seen::Yes(())),
+                (false, Some("Failed")) => bail!("it failed: {}", serde_json::to_string(&pod.status)?),
+                (false, _) => Ok(Seen::NotYet(serde_json::to_string(&pod.status)?)),
+            }
+        })
+        .await
+    }
+
+    /// What a container of a pod has written.
+    pub(crate) async fn logs(&self, pod: &str, container: &str) -> Result<String> {
+        let parameters = LogParams { container: Some(container.to_owned()), ..LogParams::default() };
+        let logs = self.pods().logs(pod, &parameters).await;
+        logs.with_context(|| format!("no logs of `{container}` in pod `{pod}` of `{}`", self.namespace))
+    }
+
+    /// Removes the namespace. Not called after a failure, whose traces are worth a look.
+    pub(crate) async fn remove(self) -> Result<()> {
+        Api::<Namespace>::all(self.client).delete(&self.namespace, &DeleteParams::default()).await?;
+        Ok(())
+    }
+
+    fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+}
+
+fn phase(pod: &Pod) -> Option<&str> {
+    pod.status.as_ref()?.phase.as_deref()
+}

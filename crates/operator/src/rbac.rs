@@ -1,0 +1,342 @@
+//! What the operator may do, and why: one table, [`PERMISSIONS`].
+//!
+//! ```text
+//! PERMISSIONS (what the operator does itself) ─┐
+//! grants::ROLES (what it hands to its children) ┴─▶ rules() ─▶ helm_template() ─▶ the chart
+//! ```
+//!
+//! The API server lets nobody create a Role with more rights than they have themselves. So whatever stands in a child's
+//! Role is added to what the operator holds; nobody has to remember to write it here as well.
+//!
+//! Three shapes follow from how the operator writes:
+//! - children are server-side applied: `patch`, and `create` because the apply may make the object;
+//! - its own resources are merge patched, the status through `/status`: `patch`;
+//! - nothing is ever replaced whole, so no row has `update`. The one exception is `/finalizers`, where `update` is the
+//!   verb that an admission plugin asks for; no request is sent to it.
+//!
+//! Wildcards cannot be written: [`Verb`] has none, and the resources are lists of names that a test checks.
+
+pub mod grants;
+mod helm;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+pub use helm::{helm_rules, helm_template};
+
+/// The API group of the custom resources.
+pub const GROUP: &str = "toolhive.stacklok.dev";
+
+/// One name per kind, and what is derived from it, so that the three lists cannot differ.
+macro_rules! kinds {
+    ($($plural:literal),+ $(,)?) => {
+        /// The custom resources, by plural name.
+        pub const KINDS: &[&str] = &[$($plural),+];
+        const STATUSES: &[&str] = &[$(concat!($plural, "/status")),+];
+        const DEFINITIONS: &[&str] = &[$(concat!($plural, ".toolhive.stacklok.dev")),+];
+    };
+}
+
+kinds![
+    "embeddingservers",
+    "mcpauthzconfigs",
+    "mcpexternalauthconfigs",
+    "mcpgroups",
+    "mcpoidcconfigs",
+    "mcpregistries",
+    "mcpremoteproxies",
+    "mcpserverentries",
+    "mcpservers",
+    "mcptelemetryconfigs",
+    "mcptoolconfigs",
+    "mcpwebhookconfigs",
+    "virtualmcpcompositetooldefinitions",
+    "virtualmcpservers",
+];
+
+/// The kinds that own children.
+const OWNERS_FINALIZERS: &[&str] = &[
+    "embeddingservers/finalizers",
+    "mcpregistries/finalizers",
+    "mcpremoteproxies/finalizers",
+    "mcpservers/finalizers",
+    "virtualmcpservers/finalizers",
+];
+
+/// What may be done with a resource. Sorted as it is printed; there is no wildcard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verb {
+    /// Make one, by `POST` or by a server-side apply of something that is not there.
+    Create,
+    /// Remove one.
+    Delete,
+    /// Read one.
+    Get,
+    /// Read all.
+    List,
+    /// Change some of it: server-side apply, merge patch.
+    Patch,
+    /// Replace it whole. The operator only holds this to hand it on.
+    Update,
+    /// Be told of changes.
+    Watch,
+}
+
+impl Verb {
+    /// The word Kubernetes uses.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Delete => "delete",
+            Self::Get => "get",
+            Self::List => "list",
+            Self::Patch => "patch",
+            Self::Update => "update",
+            Self::Watch => "watch",
+        }
+    }
+}
+
+/// Where a permission is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In every namespace the operator watches: a `ClusterRole`, or a Role in each.
+    Watched,
+    /// On resources without a namespace. Only the storage version migrator has such needs, and it can be switched off.
+    Cluster,
+    /// In the operator's own namespace.
+    Home,
+}
+
+/// One row of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Permission {
+    /// Where it is held.
+    pub place: Place,
+    /// The API group; empty for the core group.
+    pub group: &'static str,
+    /// Plural names, with `/status` and the like for a part of them.
+    pub resources: &'static [&'static str],
+    /// The objects it is limited to; empty means all. `create`, `list` and `watch` cannot be limited this way.
+    pub names: &'static [&'static str],
+    /// What may be done.
+    pub verbs: &'static [Verb],
+    /// Why the operator needs it.
+    pub reason: &'static str,
+}
+
+/// A rule as it stands in a Role: all resources of one group with the same verbs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// The API group; empty for the core group.
+    pub group: &'static str,
+    /// Sorted.
+    pub resources: Vec<&'static str>,
+    /// The objects it is limited to; empty means all.
+    pub names: &'static [&'static str],
+    /// Sorted.
+    pub verbs: Vec<Verb>,
+    /// One line per row that asked for it.
+    pub reasons: Vec<String>,
+}
+
+const WATCH: &[Verb] = &[Verb::Get, Verb::List, Verb::Watch];
+const CHILD: &[Verb] = &[Verb::Get, Verb::List, Verb::Watch, Verb::Create, Verb::Patch, Verb::Delete];
+
+/// Everything the operator does itself.
+pub const PERMISSIONS: &[Permission] = &[
+    // Its own resources.
+    watched(GROUP, KINDS, WATCH, "what users write down; every plan starts here"),
+    watched(
+        GROUP,
+        KINDS,
+        &[Verb::Patch],
+        "finalizers and the processed-restart annotation, as merge patches of the difference; also how the migrator stores one anew",
+    ),
+    watched(
+        GROUP,
+        STATUSES,
+        &[Verb::Get, Verb::Patch],
+        "patched by the controller of that kind; a workload never writes the status of a config it uses",
+    ),
+    watched(
+        GROUP,
+        OWNERS_FINALIZERS,
+        &[Verb::Update],
+        "children block the deletion of their owner, which OwnerReferencesPermissionEnforcement (OpenShift) allows only with this",
+    ),
+    // Their children. `delete` prunes what a plan no longer has; it is also what that plugin wants for a change of owner.
+    watched(
+        "apps",
+        &["deployments", "statefulsets"],
+        CHILD,
+        "children: proxies, backends, registries, embedding servers",
+    ),
+    watched("", &["services", "serviceaccounts"], CHILD, "children"),
+    watched(
+        "",
+        &["configmaps"],
+        CHILD,
+        "children: run configurations, inline policies; and what resources refer to: policies, CA bundles",
+    ),
+    watched(
+        "rbac.authorization.k8s.io",
+        &["rolebindings", "roles"],
+        CHILD,
+        "children: what a proxy may do in its namespace",
+    ),
+    // What the resources refer to, and what became of the children.
+    watched(
+        "",
+        &["secrets"],
+        WATCH,
+        "what resources refer to: watched by metadata, read when a plan depends on their keys or content",
+    ),
+    watched("", &["secrets"], &[Verb::Create], "the session key of a VirtualMCPServer: made once, never changed"),
+    watched("", &["pods"], WATCH, "status: which pods run, and why others do not"),
+    watched("", &["pods"], &[Verb::Delete], "the restart strategy `immediate`"),
+    watched(
+        "events.k8s.io",
+        &["events"],
+        &[Verb::Create, Verb::Patch],
+        "events; a repeated one is patched into a series",
+    ),
+    // The storage version migrator.
+    Permission {
+        place: Place::Cluster,
+        group: "apiextensions.k8s.io",
+        resources: &["customresourcedefinitions"],
+        names: &[],
+        verbs: &[Verb::List, Verb::Watch],
+        reason: "which definitions ask for migration, by metadata only",
+    },
+    Permission {
+        place: Place::Cluster,
+        group: "apiextensions.k8s.io",
+        resources: &["customresourcedefinitions"],
+        names: DEFINITIONS,
+        verbs: &[Verb::Get],
+        reason: "the stored versions of our own definitions",
+    },
+    Permission {
+        place: Place::Cluster,
+        group: "apiextensions.k8s.io",
+        resources: &["customresourcedefinitions/status"],
+        names: DEFINITIONS,
+        verbs: &[Verb::Patch],
+        reason: "drop a stored version from our own definitions once nothing is stored in it",
+    },
+    // Leader election.
+    Permission {
+        place: Place::Home,
+        group: "coordination.k8s.io",
+        resources: &["leases"],
+        names: &[],
+        verbs: &[Verb::Create, Verb::Get, Verb::Patch],
+        reason: "one of several replicas is active: it holds and renews the lease",
+    },
+];
+
+const fn watched(
+    group: &'static str,
+    resources: &'static [&'static str],
+    verbs: &'static [Verb],
+    reason: &'static str,
+) -> Permission {
+    Permission { place: Place::Watched, group, resources, names: &[], verbs, reason }
+}
+
+/// What the operator holds in every namespace it watches: what it does, and what it hands on.
+pub fn rules() -> Vec<Rule> {
+    let mut asks = asks(Place::Watched);
+    asks.extend(grants::ROLES.iter().flat_map(|role| {
+        role.rules.iter().map(|grant| Ask {
+            group: grant.group,
+            resources: grant.resources,
+            names: &[],
+            verbs: grant.verbs,
+            reason: format!("handed on to {}: {}", role.bearer, words(grant.verbs)),
+        })
+    }));
+    merge(&asks)
+}
+
+/// What the storage version migrator needs besides: cluster-wide by nature.
+pub fn migrator_rules() -> Vec<Rule> {
+    merge(&asks(Place::Cluster))
+}
+
+/// What leader election needs in the operator's own namespace.
+pub fn leader_election_rules() -> Vec<Rule> {
+    merge(&asks(Place::Home))
+}
+
+/// A row of either table, on its way into a rule.
+struct Ask {
+    group: &'static str,
+    resources: &'static [&'static str],
+    names: &'static [&'static str],
+    verbs: &'static [Verb],
+    reason: String,
+}
+
+fn asks(place: Place) -> Vec<Ask> {
+    let held = PERMISSIONS.iter().filter(|row| row.place == place);
+    held.map(|row| Ask {
+        group: row.group,
+        resources: row.resources,
+        names: row.names,
+        verbs: row.verbs,
+        reason: row.reason.to_owned(),
+    })
+    .collect()
+}
+
+/// Collects the verbs of each resource, then the resources that have the same ones. The order of the rows does not matter
+/// to the rules, only to their reasons.
+fn merge(asks: &[Ask]) -> Vec<Rule> {
+    let mut verbs_of: BTreeMap<_, BTreeSet<Verb>> = BTreeMap::new();
+    for ask in asks {
+        for resource in ask.resources {
+            verbs_of.entry((ask.group, ask.names, *resource)).or_default().extend(ask.verbs);
+        }
+    }
+    let mut resources_of: BTreeMap<_, BTreeSet<&'static str>> = BTreeMap::new();
+    for ((group, names, resource), verbs) in verbs_of {
+        resources_of.entry((group, names, verbs)).or_default().insert(resource);
+    }
+    let mut rules: Vec<Rule> = resources_of
+        .into_iter()
+        .map(|((group, names, verbs), resources)| {
+            let asked = asks.iter().filter(|ask| ask.group == group && ask.names == names);
+            let reasons = asked.filter_map(|ask| reason(ask, &resources)).collect();
+            Rule {
+                group,
+                resources: resources.into_iter().collect(),
+                names,
+                verbs: verbs.into_iter().collect(),
+                reasons,
+            }
+        })
+        .collect();
+    rules.sort_by(|a, b| (a.group, &a.resources, a.names).cmp(&(b.group, &b.resources, b.names)));
+    rules
+}
+
+/// Why a row is behind a rule with these resources: it names its resources when it is not about all of them.
+fn reason(ask: &Ask, resources: &BTreeSet<&'static str>) -> Option<String> {
+    let about: BTreeSet<_> = ask.resources.iter().copied().filter(|resource| resources.contains(resource)).collect();
+    if about.is_empty() {
+        return None;
+    }
+    if about == *resources {
+        return Some(ask.reason.clone());
+    }
+    Some(format!("{}: {}", about.into_iter().collect::<Vec<_>>().join(", "), ask.reason))
+}
+
+fn words(verbs: &[Verb]) -> String {
+    verbs.iter().map(|verb| verb.as_str()).collect::<Vec<_>>().join(", ")
+}

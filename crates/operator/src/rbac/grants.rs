@@ -1,0 +1,99 @@
+//! The Roles that the operator gives to its children, rule by rule.
+//!
+//! Their content and order are part of the compatibility contract: other tools compare them. They hold verbs that Skep's
+//! own proxies never use (`update`), so that another image may run behind the same resources.
+
+use super::{
+    GROUP,
+    Verb::{self, Create, Delete, Get, List, Patch, Update, Watch},
+};
+
+/// One rule of a child's Role.
+#[derive(Clone, Copy, Debug)]
+pub struct Grant {
+    /// The API group; empty for the core group.
+    pub group: &'static str,
+    /// In the order in which they are written.
+    pub resources: &'static [&'static str],
+    /// In the order in which they are written.
+    pub verbs: &'static [Verb],
+}
+
+/// The Role of one sort of child.
+#[derive(Clone, Copy, Debug)]
+pub struct Role {
+    /// Who gets it, in words.
+    pub bearer: &'static str,
+    /// In the order in which they are written.
+    pub rules: &'static [Grant],
+}
+
+/// Every Role the operator may write.
+pub const ROLES: &[Role] =
+    &[SERVER_PROXY, REMOTE_PROXY, VIRTUAL_SERVER_INLINE, VIRTUAL_SERVER_DISCOVERED, REGISTRY_API];
+
+const READ: &[Verb] = &[Get, List, Watch];
+const ALL: &[Verb] = &[Get, List, Watch, Create, Update, Patch, Delete];
+
+/// `<name>-proxy-runner` of an MCPServer: it runs the server as a `StatefulSet` and attaches to it.
+pub const SERVER_PROXY: Role = Role {
+    bearer: "the proxy of an MCPServer",
+    rules: &[
+        grant("apps", &["statefulsets"], ALL),
+        grant("", &["services"], ALL),
+        grant("", &["pods"], READ),
+        grant("", &["pods/log"], &[Get]),
+        grant("", &["pods/attach"], &[Create, Get]),
+        grant("", &["configmaps"], READ),
+    ],
+};
+
+/// `<name>-remote-proxy-runner` of an MCPRemoteProxy.
+pub const REMOTE_PROXY: Role =
+    Role { bearer: "an MCPRemoteProxy", rules: &[grant("", &["configmaps"], READ), grant("", &["secrets"], READ)] };
+
+/// `<name>-vmcp` of a VirtualMCPServer whose backends stand in its configuration.
+pub const VIRTUAL_SERVER_INLINE: Role =
+    Role { bearer: "a VirtualMCPServer", rules: &[OWN_VIRTUAL_SERVER, OWN_VIRTUAL_SERVER_STATUS] };
+
+/// `<name>-vmcp` of a VirtualMCPServer that finds its backends by itself.
+pub const VIRTUAL_SERVER_DISCOVERED: Role = Role {
+    bearer: "a VirtualMCPServer that discovers its backends",
+    rules: &[
+        grant("", &["configmaps", "secrets"], READ),
+        grant(
+            GROUP,
+            &[
+                "mcpgroups",
+                "mcpservers",
+                "mcpremoteproxies",
+                "mcpserverentries",
+                "mcpexternalauthconfigs",
+                "mcptoolconfigs",
+            ],
+            READ,
+        ),
+        OWN_VIRTUAL_SERVER,
+        OWN_VIRTUAL_SERVER_STATUS,
+    ],
+};
+
+/// `<name>-registry-api` of an MCPRegistry, which lists what runs and elects a leader of its own.
+pub const REGISTRY_API: Role = Role {
+    bearer: "the API of an MCPRegistry",
+    rules: &[
+        grant(GROUP, &["mcpservers", "mcpremoteproxies", "virtualmcpservers"], READ),
+        grant("", &["services"], READ),
+        grant("gateway.networking.k8s.io", &["httproutes", "gateways"], READ),
+        grant("", &["configmaps"], ALL),
+        grant("coordination.k8s.io", &["leases"], ALL),
+        grant("events.k8s.io", &["events"], &[Create, Patch]),
+    ],
+};
+
+const OWN_VIRTUAL_SERVER: Grant = grant(GROUP, &["virtualmcpservers"], &[Get]);
+const OWN_VIRTUAL_SERVER_STATUS: Grant = grant(GROUP, &["virtualmcpservers/status"], &[Update, Patch]);
+
+const fn grant(group: &'static str, resources: &'static [&'static str], verbs: &'static [Verb]) -> Grant {
+    Grant { group, resources, verbs }
+}

@@ -1,0 +1,105 @@
+//! The command line: every subcommand and flag, and nothing of what they do.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+/// Runs MCP servers for your people and agents.
+///
+/// Exit codes: 0 all went well; 1 it did not, and one line says why; 2 the command line is wrong.
+#[derive(Debug, Parser)]
+#[command(name = "skep", version, arg_required_else_help = true, propagate_version = true)]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Check manifests without a cluster: unknown fields, types, bounds and cross-field rules
+    Check(Check),
+    /// Print the custom resource definitions, or put them into a cluster
+    Crds(Crds),
+    /// Print a completion script for your shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Print the version
+    Version {
+        /// How to print it
+        #[arg(short, long, value_enum, default_value_t)]
+        output: Output,
+    },
+}
+
+/// Checks manifests.
+#[derive(Debug, Args)]
+pub(crate) struct Check {
+    /// A manifest, a directory of them (*.yaml, *.yml, *.json), or - for standard input
+    #[arg(short, long = "file", value_name = "FILE|DIR|-", required = true)]
+    pub(crate) files: Vec<PathBuf>,
+    /// How to print the result
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: Output,
+}
+
+/// Prints definitions, or puts them into a cluster.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Crds {
+    /// What to do with them, if not print them
+    #[command(subcommand)]
+    pub(crate) action: Option<CrdsAction>,
+    /// How to print them
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: Format,
+}
+
+/// What to do with the definitions.
+#[derive(Debug, Subcommand)]
+pub(crate) enum CrdsAction {
+    /// Put them into a cluster by server-side apply, and wait until it serves them
+    Apply {
+        /// How to print the result
+        #[arg(short, long, value_enum, default_value_t)]
+        output: Output,
+        /// The cluster
+        #[command(flatten)]
+        cluster: Cluster,
+    },
+}
+
+/// Which cluster to talk to.
+#[derive(Debug, Args)]
+pub(crate) struct Cluster {
+    /// The kubeconfig file [default: $KUBECONFIG, else ~/.kube/config, else the pod's own account]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// The context in it [default: its current one]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) context: Option<String>,
+}
+
+/// How results are printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    /// For people
+    #[default]
+    Text,
+    /// For programs
+    Json,
+}
+
+/// How documents are printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// As YAML documents
+    #[default]
+    Yaml,
+    /// As one JSON list
+    Json,
+}

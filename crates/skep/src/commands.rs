@@ -1,0 +1,22 @@
+//! What each subcommand does.
+
+mod check;
+mod completions;
+mod crds;
+mod version;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use crate::cli::{Cli, Command};
+
+/// Runs what the command line asks for.
+pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
+    match cli.command {
+        Command::Check(arguments) => check::run(&arguments),
+        Command::Crds(arguments) => crds::run(&arguments),
+        Command::Completions { shell } => completions::run(shell),
+        Command::Version { output } => version::run(output),
+    }
+}

@@ -1,0 +1,70 @@
+//! Getting to a cluster, and saying clearly why we cannot.
+
+use anyhow::{Result, anyhow};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+
+use crate::cli::Cluster;
+
+/// A cluster that we can talk to, and its address for messages.
+pub(crate) struct Connection {
+    pub(crate) client: Client,
+    server: String,
+}
+
+/// Connects to the cluster that the flags, the environment or the pod name.
+pub(crate) async fn connect(cluster: &Cluster) -> Result<Connection> {
+    let mut config = config(cluster).await?;
+    // Somebody is waiting at a terminal: a server that cannot be reached is news, not something to try fifteen times.
+    config.default_retry = false;
+    let server = config.cluster_url.to_string();
+    let client = Client::try_from(config)
+        .map_err(|error| anyhow!("cannot set up a connection to `{server}`: {}", innermost(&error)))?;
+    Ok(Connection { client, server })
+}
+
+// === impl Connection ===
+
+impl Connection {
+    /// A failed call in one line: where it went, what came back, what to do.
+    pub(crate) fn explain(&self, error: &kube::Error) -> anyhow::Error {
+        let server = &self.server;
+        match error {
+            kube::Error::Api(status) => anyhow!("the API server at `{server}` refused: {}", status.message),
+            other => anyhow!(
+                "cannot reach the API server at `{server}`: {}; check the server in your kubeconfig, or pass --context",
+                innermost(other)
+            ),
+        }
+    }
+}
+
+async fn config(cluster: &Cluster) -> Result<Config> {
+    const ADVICE: &str = "pass --kubeconfig FILE, or set KUBECONFIG";
+    let options = KubeConfigOptions { context: cluster.context.clone(), ..KubeConfigOptions::default() };
+    if let Some(path) = &cluster.kubeconfig {
+        let kubeconfig = Kubeconfig::read_from(path).map_err(|error| {
+            anyhow!("cannot read the kubeconfig `{}`: {}; {ADVICE}", path.display(), innermost(&error))
+        })?;
+        return Config::from_custom_kubeconfig(kubeconfig, &options)
+            .await
+            .map_err(|error| anyhow!("cannot use the kubeconfig `{}`: {}", path.display(), innermost(&error)));
+    }
+    match Config::from_kubeconfig(&options).await {
+        Ok(config) => Ok(config),
+        Err(outside) if cluster.context.is_some() || std::env::var_os("KUBECONFIG").is_some() => {
+            Err(anyhow!("cannot use the kubeconfig: {}; {ADVICE}", innermost(&outside)))
+        }
+        Err(outside) => Config::incluster()
+            .map_err(|_not_in_a_pod| anyhow!("no cluster is configured: {}; {ADVICE}", innermost(&outside))),
+    }
+}
+
+/// The last cause of an error: the outer ones only repeat that there is one.
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut last = error;
+    while let Some(source) = last.source() {
+        last = source;
+    }
+    last.to_string()
+}

@@ -1,0 +1,30 @@
+//! `skep`: one binary, a subcommand for each thing that it does.
+//!
+//! This crate is wiring: it reads arguments, calls the crates that do the work, and turns what they return into text, JSON
+//! and exit codes. It decides nothing else.
+
+mod cli;
+mod commands;
+mod kubernetes;
+mod terminal;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::Cli;
+
+// musl's allocator is slow when several threads allocate; the shipped binary is static musl.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    // Two TLS backends in one process panic at the first connection unless one of them is chosen before.
+    if rustls::crypto::aws_lc_rs::default_provider().install_default().is_err() {
+        return terminal::fail(&anyhow::anyhow!("a TLS backend is installed already; this is a bug in skep"));
+    }
+    match commands::run(Cli::parse()) {
+        Ok(code) => code,
+        Err(error) => terminal::fail(&error),
+    }
+}

@@ -1,0 +1,77 @@
+//! `cargo xtask arch`: the rules of the house that neither the compiler nor clippy knows.
+//!
+//! - [`arrows`]: which crate may use which;
+//! - [`purity`]: crates that compute but never look at the world;
+//! - [`text`]: what no source may contain.
+//!
+//! Every rule is a function from text to complaints. All complaints are shown, not only the first.
+
+mod arrows;
+mod code;
+mod purity;
+mod text;
+
+use std::fs;
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
+
+use crate::program::{capture, cargo};
+use crate::{root, ui};
+
+/// A file of the repository.
+struct Source {
+    path: String,
+    text: String,
+}
+
+pub(crate) fn run() -> Result<()> {
+    let sources = sources()?;
+    let packages = arrows::packages(&metadata()?)?;
+    let mut complaints = arrows::check(&packages);
+    for package in &packages {
+        if purity::is_pure(&package.name) {
+            let tree = cargo_tree(&package.name)?;
+            complaints.extend(purity::check_dependencies(&package.name, &tree));
+        }
+    }
+    let home = std::env::home_dir().map(|home| home.display().to_string());
+    let here = root().display().to_string();
+    let private: Vec<&str> = [Some(here.as_str()), home.as_deref()].into_iter().flatten().collect();
+    for Source { path, text } in &sources {
+        complaints.extend(purity::check_source(path, text));
+        complaints.extend(text::check(path, text, &private));
+    }
+    for complaint in &complaints {
+        ui::progress(complaint);
+    }
+    if !complaints.is_empty() {
+        bail!("{} rules of the architecture are broken; see above", complaints.len());
+    }
+    ui::progress(&format!("{} crates and {} files keep the rules", packages.len(), sources.len()));
+    Ok(())
+}
+
+/// Every text file that is, or is about to be, in the repository.
+fn sources() -> Result<Vec<Source>> {
+    let mut git = std::process::Command::new("git");
+    git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(root());
+    let list = capture(&mut git).context("cannot list the files of the repository")?;
+    let mut sources = Vec::new();
+    for path in list.split('\0').filter(|path| !path.is_empty()) {
+        // What cannot be read is deleted but not yet so for git, or a link to a directory; what is not UTF-8 is no text.
+        let text = fs::read(root().join(path)).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+        sources.extend(text.map(|text| Source { path: path.to_owned(), text }));
+    }
+    Ok(sources)
+}
+
+fn metadata() -> Result<Value> {
+    let text = capture(cargo().args(["metadata", "--format-version=1", "--no-deps"]))?;
+    serde_json::from_str(&text).context("cannot read the output of `cargo metadata`")
+}
+
+/// The names of everything that a crate is built from, when it is built alone.
+fn cargo_tree(package: &str) -> Result<String> {
+    capture(cargo().args(["tree", "--package", package, "--edges=normal", "--prefix=none", "--format={p}"]))
+}

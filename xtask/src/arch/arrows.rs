@@ -1,0 +1,173 @@
+//! Which crate may use which. Arrows point up this table only, so data and control can be followed in one direction.
+
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+
+/// A crate of the workspace and the crates of the workspace that it may use.
+type Row = (&'static str, Allowed);
+
+enum Allowed {
+    These(&'static [&'static str]),
+    /// The binary and the test tools are made of everything.
+    All,
+}
+
+use Allowed::{All, These};
+
+/// The house: the same table as in the design, with what a crate's own types are made of.
+const HOUSE: &[Row] = &[
+    ("skep-mcp", These(&[])),
+    ("skep-api", These(&[])),
+    ("skep-runconfig", These(&[])),
+    ("skep-plan", These(&["skep-api", "skep-runconfig"])),
+    ("skep-operator", These(&["skep-api", "skep-runconfig", "skep-plan"])),
+    ("skep-net", These(&[])),
+    ("skep-store", These(&[])),
+    ("skep-auth", These(&["skep-net", "skep-store"])),
+    ("skep-authz", These(&["skep-mcp"])),
+    ("skep-authserver", These(&["skep-net", "skep-store"])),
+    ("skep-telemetry", These(&[])),
+    ("skep-workload", These(&["skep-api"])),
+    ("skep-proxy", These(PROXY)),
+    ("skep-vmcp", These(VMCP)),
+    ("skep", All),
+    ("skep-testkit", These(&[])),
+    ("skep-e2e", All),
+    ("xtask", All),
+];
+
+const PROXY: &[&str] = &[
+    "skep-mcp",
+    "skep-api",
+    "skep-runconfig",
+    "skep-net",
+    "skep-store",
+    "skep-auth",
+    "skep-authz",
+    "skep-authserver",
+    "skep-telemetry",
+    "skep-workload",
+];
+
+const VMCP: &[&str] = &[
+    "skep-mcp",
+    "skep-api",
+    "skep-runconfig",
+    "skep-net",
+    "skep-store",
+    "skep-auth",
+    "skep-authz",
+    "skep-authserver",
+    "skep-telemetry",
+    "skep-workload",
+    "skep-proxy",
+];
+
+/// Any crate's tests may stand on this.
+const FOR_TESTS: &str = "skep-testkit";
+
+/// A crate of the workspace and what it uses of the workspace.
+#[derive(Debug)]
+pub(super) struct Package {
+    pub(super) name: String,
+    uses: Vec<Use>,
+}
+
+#[derive(Debug)]
+struct Use {
+    name: String,
+    in_tests_only: bool,
+}
+
+/// Reads the output of `cargo metadata`. A dependency with a path is one of ours.
+pub(super) fn packages(metadata: &Value) -> Result<Vec<Package>> {
+    let packages = metadata.get("packages").and_then(Value::as_array).context("`cargo metadata` lists no packages")?;
+    packages.iter().map(|package| Ok(Package { name: name(package)?, uses: uses(package)? })).collect()
+}
+
+fn uses(package: &Value) -> Result<Vec<Use>> {
+    let dependencies = package.get("dependencies").and_then(Value::as_array).into_iter().flatten();
+    let ours = dependencies.filter(|dependency| dependency.get("path").is_some_and(Value::is_string));
+    let is_dev = |dependency: &Value| dependency.get("kind").and_then(Value::as_str) == Some("dev");
+    ours.map(|ours| Ok(Use { name: name(ours)?, in_tests_only: is_dev(ours) })).collect()
+}
+
+fn name(of: &Value) -> Result<String> {
+    let name = of.get("name").and_then(Value::as_str);
+    name.map(str::to_owned).context("`cargo metadata` has a package without a name")
+}
+
+pub(super) fn check(packages: &[Package]) -> Vec<String> {
+    packages.iter().flat_map(check_package).collect()
+}
+
+fn check_package(package: &Package) -> Vec<String> {
+    let name = &package.name;
+    let Some((_, allowed)) = HOUSE.iter().find(|(crate_name, _)| crate_name == name) else {
+        return vec![format!(
+            "crate `{name}` has no place in the house: add it, with what it may use, to the table in \
+             xtask/src/arch/arrows.rs and to the design"
+        )];
+    };
+    let forbidden = package.uses.iter().filter(|used| match allowed {
+        All => false,
+        These(these) => !(these.contains(&used.name.as_str()) || used.in_tests_only && used.name == FOR_TESTS),
+    });
+    forbidden
+        .map(|used| {
+            format!("crate `{name}` may not use `{}`: move what both need to a crate that both may use", used.name)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn complaints(name: &str, dependencies: &Value) -> Vec<String> {
+        let metadata = json!({ "packages": [{ "name": name, "dependencies": dependencies }] });
+        check(&packages(&metadata).unwrap())
+    }
+
+    fn ours(name: &str, kind: Option<&str>) -> Value {
+        json!({ "name": name, "path": "somewhere", "kind": kind })
+    }
+
+    #[test]
+    fn arrows_point_one_way() {
+        assert!(complaints("skep-plan", &json!([ours("skep-api", None)])).is_empty());
+        let back = complaints("skep-api", &json!([ours("skep-plan", None)]));
+        assert_eq!(back.len(), 1);
+        assert!(back[0].starts_with("crate `skep-api` may not use `skep-plan`"), "{back:?}");
+        assert!(complaints("skep", &json!([ours("skep-vmcp", None)])).is_empty());
+    }
+
+    #[test]
+    fn the_testkit_is_for_tests() {
+        assert!(complaints("skep-api", &json!([ours("skep-testkit", Some("dev"))])).is_empty());
+        assert_eq!(complaints("skep-api", &json!([ours("skep-testkit", None)])).len(), 1);
+    }
+
+    #[test]
+    fn crates_of_others_are_not_our_business() {
+        assert!(complaints("skep-mcp", &json!([{ "name": "bytes", "kind": null }])).is_empty());
+    }
+
+    #[test]
+    fn an_unknown_crate_must_be_given_a_place() {
+        let unknown = complaints("skep-attic", &json!([]));
+        assert!(unknown[0].contains("`skep-attic` has no place in the house: add it"), "{unknown:?}");
+    }
+
+    #[test]
+    fn the_table_has_no_cycle() {
+        let row = |name: &str| HOUSE.iter().position(|(crate_name, _)| *crate_name == name).unwrap();
+        for (name, allowed) in HOUSE {
+            if let These(these) = allowed {
+                assert!(these.iter().all(|used| row(used) < row(name)), "{name} uses what stands below it");
+            }
+        }
+    }
+}

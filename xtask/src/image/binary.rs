@@ -1,0 +1,119 @@
+//! A program that needs nothing but a kernel: linked statically against musl, or against glibc where musl is not to be
+//! had.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
+
+use crate::program::{self, capture, cargo, is_installed};
+use crate::{host, root, ui};
+
+/// A binary of this workspace, to be linked statically.
+pub(crate) struct Binary<'a> {
+    /// The package it is in.
+    pub(crate) package: &'a str,
+    /// Its own name.
+    pub(crate) name: &'a str,
+    /// The cargo profile.
+    pub(crate) profile: &'a str,
+}
+
+/// How to link statically on this machine.
+struct Linkage {
+    target: String,
+    flags: &'static [&'static str],
+}
+
+impl<'a> Binary<'a> {
+    /// The product.
+    pub(crate) const fn skep(profile: &'a str) -> Self {
+        Self { package: "skep", name: "skep", profile }
+    }
+
+    /// What end-to-end tests put into pods.
+    pub(crate) const fn fixture() -> Self {
+        Self { package: "skep-e2e", name: "skep-fixture", profile: "release" }
+    }
+
+    /// Builds it and returns where it is.
+    pub(crate) fn build(&self) -> Result<PathBuf> {
+        let linkage = Linkage::choose()?;
+        let Self { package, name, profile } = self;
+        ui::progress(&format!("building {name} for {} with profile {profile}…", linkage.target));
+        let arguments = ["build", "--package", package, "--bin", name, "--profile", profile, "--target"];
+        program::run(
+            cargo().args(arguments).arg(&linkage.target).env("CARGO_ENCODED_RUSTFLAGS", linkage.encoded_flags()),
+        )?;
+        // Cargo names the directory of one profile differently, for the sake of its oldest users.
+        let directory = if *profile == "dev" { "debug" } else { profile };
+        let path = target_directory()?.join(&linkage.target).join(directory).join(name);
+        if !path.is_file() {
+            bail!("cargo built `{name}`, but not where it was expected: `{}`", path.display());
+        }
+        Ok(path)
+    }
+}
+
+impl Linkage {
+    fn choose() -> Result<Self> {
+        let processor = host::processor()?.rust;
+        let musl = format!("{processor}-unknown-linux-musl");
+        match have_target(&musl).and_then(|()| have_musl_compiler()) {
+            Ok(()) => Ok(Self { target: musl, flags: &[] }),
+            Err(error) => {
+                ui::progress(&format!("no `{musl}` here ({error:#}): linking statically against glibc instead"));
+                let target = format!("{processor}-unknown-linux-gnu");
+                have_target(&target)?;
+                Ok(Self { target, flags: &["-Ctarget-feature=+crt-static"] })
+            }
+        }
+    }
+
+    /// Compiler flags as cargo wants them in its environment. Paths of this machine are replaced, so that the same
+    /// sources give the same binary in any directory.
+    fn encoded_flags(&self) -> String {
+        let mut flags: Vec<String> = self.flags.iter().map(ToString::to_string).collect();
+        flags.push(format!("--remap-path-prefix={}=/skep", root().display()));
+        if let Some(home) = cargo_home() {
+            flags.push(format!("--remap-path-prefix={}=/cargo", home.display()));
+        }
+        flags.join("\u{1f}")
+    }
+}
+
+/// Makes sure that Rust's own library is here for a target.
+fn have_target(target: &str) -> Result<()> {
+    let sysroot = capture(Command::new("rustc").args(["--print", "sysroot"]).current_dir(root()))?;
+    if Path::new(sysroot.trim()).join("lib/rustlib").join(target).join("lib").is_dir() {
+        return Ok(());
+    }
+    if !is_installed("rustup") {
+        bail!("the Rust toolchain has no `{target}` and there is no rustup to add it");
+    }
+    ui::progress(&format!("adding the target {target} to the Rust toolchain…"));
+    capture(Command::new("rustup").args(["target", "add", target]).current_dir(root())).map(drop)
+}
+
+/// Makes sure that there is a C compiler for musl: the cryptography is partly C.
+fn have_musl_compiler() -> Result<()> {
+    if is_installed("musl-gcc") {
+        return Ok(());
+    }
+    host::install(&["musl-tools"])
+}
+
+/// Where cargo puts what it builds.
+pub(super) fn target_directory() -> Result<PathBuf> {
+    let metadata = capture(cargo().args(["metadata", "--format-version=1", "--no-deps"]))?;
+    let metadata: Value = serde_json::from_str(&metadata).context("cannot read the output of `cargo metadata`")?;
+    let directory = metadata.get("target_directory").and_then(Value::as_str);
+    let directory = directory.context("`cargo metadata` names no target directory")?;
+    Ok(PathBuf::from(directory))
+}
+
+fn cargo_home() -> Option<PathBuf> {
+    let given = std::env::var_os("CARGO_HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
+    given.or_else(|| std::env::home_dir().map(|home| home.join(".cargo")))
+}

@@ -1,0 +1,81 @@
+//! The project's own commands, as `cargo xtask …`: tests on a real API server, a real cluster, images, and the checks
+//! that must pass before a change goes in.
+//!
+//! Everything that a newcomer would otherwise have to install or read about is done here. It never needs a container
+//! engine, never reaches another machine except to fetch sources and packages, and ends only processes that it started.
+
+mod arch;
+mod ci;
+mod cluster;
+mod e2e;
+mod r#gen;
+mod host;
+mod image;
+mod program;
+mod test;
+mod ui;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Builds, tests and runs Skep while it is being developed.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", disable_version_flag = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run all tests but the end-to-end ones, against a real API server.
+    Test {
+        /// Passed on to `cargo test`, such as `-p skep-api` or a part of a test's name.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Start, stop and feed a real one-node Kubernetes on this machine (Linux, root).
+    #[command(subcommand)]
+    Cluster(cluster::Command),
+    /// Build the container image of `skep` as an archive for `docker load`, without a container engine.
+    Image(image::Arguments),
+    /// Run the end-to-end tests on real pods: in the cluster of `KUBECONFIG`, or else in one of our own.
+    E2e(e2e::Arguments),
+    /// Check which crate uses which, that pure crates are pure, and that nobody writes with PUT.
+    Arch,
+    /// Run everything that must pass before a change goes in.
+    Ci,
+    /// Write what is generated from the code: resource definitions, permissions, schemas, reference pages.
+    Gen {
+        /// Change nothing; fail when a generated file is out of date.
+        #[arg(long)]
+        check: bool,
+    },
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
+        Command::Test { arguments } => test::run(&arguments),
+        Command::Cluster(command) => cluster::run(&command),
+        Command::Image(arguments) => image::run(&arguments),
+        Command::E2e(arguments) => e2e::run(&arguments),
+        Command::Arch => arch::run(),
+        Command::Ci => ci::run(),
+        Command::Gen { check } => r#gen::run(check),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            ui::error(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The directory of the workspace.
+fn root() -> PathBuf {
+    let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    here.parent().map(PathBuf::from).unwrap_or(here)
+}

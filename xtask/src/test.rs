@@ -1,0 +1,48 @@
+//! `cargo xtask test`: plain `cargo test`, with the programs of a control plane at hand.
+
+use anyhow::Result;
+use skep_testkit::assets::{Assets, FOR_TESTS};
+
+use crate::program::{self, cargo};
+
+/// Runs the tests of the workspace, or of the packages that the arguments name.
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    let assets = Assets::from_env()?;
+    assets.ensure(FOR_TESTS)?;
+    let mut command = cargo();
+    command.arg("test");
+    if !names_packages(arguments) {
+        command.args(["--workspace", "--exclude", "skep-e2e"]);
+    }
+    command.args(arguments);
+    if std::env::var_os("KUBEBUILDER_ASSETS").is_none_or(|given| given.is_empty()) {
+        command.env("KUBEBUILDER_ASSETS", assets.cache());
+    }
+    program::run(&mut command)
+}
+
+/// Whether the user chose packages. Behind `--` are the arguments of the test binaries.
+fn names_packages(arguments: &[String]) -> bool {
+    let choices = ["-p", "--package", "--workspace", "--all"];
+    arguments
+        .iter()
+        .take_while(|argument| *argument != "--")
+        .any(|argument| choices.contains(&argument.as_str()) || argument.starts_with("--package="))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(arguments: &[&str]) -> bool {
+        names_packages(&arguments.iter().map(ToString::to_string).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn only_arguments_of_cargo_choose_packages() {
+        assert!(names(&["-p", "skep-api"]));
+        assert!(names(&["--package=skep-api", "status"]));
+        assert!(!names(&["status"]));
+        assert!(!names(&["--", "-p"]));
+    }
+}
