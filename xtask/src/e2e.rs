@@ -79,7 +79,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 fn build(subjects: &[Subject<'_>]) -> Result<Vec<PathBuf>> {
     let build = |subject: &Subject<'_>| {
         let output = image::default_output(subject.binary.name)?;
-        image::build(&subject.binary, &subject.name, &output)?;
+        ui::progress(&image::build(&subject.binary, &subject.name, &output)?);
         Ok(output)
     };
     subjects.iter().map(build).collect()

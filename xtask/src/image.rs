@@ -36,7 +36,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         Some(output) => output.clone(),
         None => default_output("skep")?,
     };
-    build(&Binary::skep(&arguments.profile), &arguments.name, &output)
+    ui::result(&build(&Binary::skep(&arguments.profile), &arguments.name, &output)?);
+    Ok(())
 }
 
 /// Where the archive of a binary goes when nobody says otherwise.
@@ -44,8 +45,8 @@ pub(crate) fn default_output(binary: &str) -> Result<PathBuf> {
     Ok(binary::target_directory()?.join("image").join(format!("{binary}.tar")))
 }
 
-/// Builds a binary and writes its image.
-pub(crate) fn build(binary: &Binary<'_>, name: &str, output: &Path) -> Result<()> {
+/// Builds a binary, writes its image, and returns a line about it.
+pub(crate) fn build(binary: &Binary<'_>, name: &str, output: &Path) -> Result<String> {
     let path = binary.build()?;
     let program = fs::read(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
     let labels = BTreeMap::from([
@@ -63,11 +64,6 @@ pub(crate) fn build(binary: &Binary<'_>, name: &str, output: &Path) -> Result<()
     image.write(&mut file)?;
     file.flush().with_context(|| format!("cannot write `{}`", output.display()))?;
     let written = fs::metadata(output).with_context(|| format!("cannot read `{}`", output.display()))?.len();
-    ui::result(&format!(
-        "{name}: {} (archive {}, program {})",
-        output.display(),
-        ui::size(written),
-        ui::size(program.len() as u64),
-    ));
-    Ok(())
+    let (written, program) = (ui::size(written), ui::size(program.len() as u64));
+    Ok(format!("{name}: {} (archive {written}, program {program})", output.display()))
 }

@@ -23,7 +23,12 @@ fn main() -> ExitCode {
     if rustls::crypto::aws_lc_rs::default_provider().install_default().is_err() {
         return terminal::fail(&anyhow::anyhow!("a TLS backend is installed already; this is a bug in skep"));
     }
-    match commands::run(Cli::parse()) {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(asked) if !asked.use_stderr() => asked.exit(),
+        Err(wrong) => return terminal::refuse(&wrong),
+    };
+    match commands::run(cli) {
         Ok(code) => code,
         Err(error) => terminal::fail(&error),
     }

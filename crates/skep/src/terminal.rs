@@ -1,10 +1,10 @@
 //! What reaches the terminal: results on standard output, one line about what went wrong on standard error.
 
-use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use anyhow::Result;
+use clap::error::ErrorKind;
 use serde::Serialize;
 
 /// Colours, where somebody is looking.
@@ -30,13 +30,31 @@ pub(crate) fn print_json<T: Serialize>(value: &T) -> Result<()> {
 
 /// Says in one line what went wrong and why, and gives the exit code for it.
 pub(crate) fn fail(error: &anyhow::Error) -> ExitCode {
-    let mut line = String::from("error: ");
-    let _infallible = write!(line, "{error:#}");
-    // A nested cause may bring line breaks of its own.
-    let line = line.split_whitespace().collect::<Vec<_>>().join(" ");
+    complain(&format!("error: {error:#}"));
+    ExitCode::FAILURE
+}
+
+/// Says in one line what is wrong with the command line, and gives the exit code for it.
+///
+/// With no arguments at all there is nothing to complain about: then the help is shown as it is.
+pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
+    let text = error.render().to_string();
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        // Nothing can be done when standard error is closed.
+        let _ignored = io::stderr().lock().write_all(text.as_bytes());
+    } else {
+        let (problem, _usage) = text.split_once("\n\nUsage:").unwrap_or((&text, ""));
+        let (problem, _more) = problem.split_once("\n\nFor more information").unwrap_or((problem, ""));
+        complain(&format!("{}; see --help", problem.trim_end_matches('.')));
+    }
+    ExitCode::from(2)
+}
+
+/// One line on standard error, whatever line breaks a nested cause brings along.
+fn complain(text: &str) {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     // Nothing can be done when standard error is closed.
     let _ignored = writeln!(io::stderr().lock(), "{line}");
-    ExitCode::FAILURE
 }
 
 /// Colours for standard output: none in a pipe, none when `NO_COLOR` is set.

@@ -75,20 +75,17 @@ pub(super) fn names(layout: &Layout) -> Vec<String> {
     entries.filter_map(|entry| entry.file_name().to_str()?.strip_suffix(".pid").map(str::to_owned)).collect()
 }
 
-/// Asks daemons to end, waits a little, and ends those that did not.
+/// Ends daemons at once. Nothing of theirs is kept, so they get no time to put it in order.
 pub(super) fn stop(layout: &Layout, names: &[String]) -> Result<()> {
     let running = || names.iter().filter_map(|name| recorded(layout, name)).filter(Record::is_running);
-    let end = |signal: &str, patience: Duration| -> Result<()> {
-        for record in running() {
-            // It may end between the look and the signal.
-            let _gone = capture(Command::new("kill").args(["-s", signal, &record.pid.to_string()]));
-        }
-        wait_until("daemons to end", patience, || match running().next() {
-            None => Ok(()),
-            Some(record) => bail!("process {} still runs", record.pid),
-        })
-    };
-    end("TERM", Duration::from_secs(5)).or_else(|_| end("KILL", Duration::from_secs(10)))
+    for record in running() {
+        // It may end between the look and the signal.
+        let _gone = capture(Command::new("kill").args(["-s", "KILL", &record.pid.to_string()]));
+    }
+    wait_until("daemons to end", Duration::from_secs(10), || match running().next() {
+        None => Ok(()),
+        Some(record) => bail!("process {} still runs", record.pid),
+    })
 }
 
 /// The end of a daemon's log, for an error.

@@ -22,7 +22,7 @@ const INCOMING_AUTH_RULES: &[Rule] = &[
     },
     Rule {
         cel: "!(has(self.authzConfig) && has(self.authzConfigRef))",
-        message: "incomingAuth.authzConfig and authzConfigRef exclude each other: keep one of them",
+        message: "authzConfig and authzConfigRef exclude each other: keep one of them",
     },
 ];
 

@@ -59,7 +59,7 @@ fn every_field_explains_itself() {
     assert!(silent.is_empty(), "fields without a description that is a sentence:\n{}", silent.join("\n"));
 }
 
-fn repository() -> PathBuf {
+pub(crate) fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 

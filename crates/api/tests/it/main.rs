@@ -9,3 +9,6 @@
 )]
 
 mod compat;
+mod plane;
+mod rules;
+mod server;

@@ -42,11 +42,8 @@ fn responder(product: &str, fixture: &str) -> Value {
         "spec": {
             "terminationGracePeriodSeconds": 0,
             "securityContext": pod_security(),
-            "initContainers": [container("product", product, &["version", "-o", "json"])],
-            "containers": [with(container("responder", fixture, &["serve", &PORT.to_string()]), &json!({
-                "ports": [{ "containerPort": PORT }],
-                "readinessProbe": { "httpGet": { "path": "/ready", "port": PORT }, "periodSeconds": 1 },
-            }))],
+            "initContainers": [container("product", product, &["version", "-o", "json"], None)],
+            "containers": [container("responder", fixture, &["serve", &PORT.to_string()], Some("/ready"))],
         },
     })
 }
@@ -59,17 +56,20 @@ fn client(fixture: &str, namespace: &str) -> Value {
         "spec": {
             "restartPolicy": "Never",
             "securityContext": pod_security(),
-            "containers": [container("client", fixture, &["get", &url])],
+            "containers": [container("client", fixture, &["get", &url], None)],
         },
     })
 }
 
-fn container(name: &str, image: &str, arguments: &[&str]) -> Value {
+/// `ready` is the path that says whether the container is.
+fn container(name: &str, image: &str, arguments: &[&str], ready: Option<&str>) -> Value {
+    let probe = ready.map(|path| json!({ "httpGet": { "path": path, "port": PORT }, "periodSeconds": 1 }));
     json!({
         "name": name,
         "image": image,
         "imagePullPolicy": "Never",
         "args": arguments,
+        "readinessProbe": probe,
         "securityContext": {
             "allowPrivilegeEscalation": false,
             "capabilities": { "drop": ["ALL"] },
@@ -80,11 +80,4 @@ fn container(name: &str, image: &str, arguments: &[&str]) -> Value {
 
 fn pod_security() -> Value {
     json!({ "runAsNonRoot": true, "seccompProfile": { "type": "RuntimeDefault" } })
-}
-
-fn with(mut object: Value, more: &Value) -> Value {
-    for (key, value) in more.as_object().into_iter().flatten() {
-        object[key] = value.clone();
-    }
-    object
 }

@@ -1,0 +1,66 @@
+//! The binary as people and programs use it: what it prints, where, and with which exit code.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test may state what it expects and stop"
+)]
+
+mod check;
+mod crds;
+mod words;
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// What a run left behind.
+struct Run {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+/// Runs `skep` with nothing of the surroundings that could change what it does.
+fn skep(arguments: &[&str]) -> Run {
+    skep_with_input(arguments, "")
+}
+
+fn skep_with_input(arguments: &[&str], input: &str) -> Run {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_skep"))
+        .args(arguments)
+        .env_remove("KUBECONFIG")
+        .env_remove("KUBERNETES_SERVICE_HOST")
+        .env("HOME", "/nonexistent")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Run { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
+}
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+impl Run {
+    /// It failed with one line that holds all these words, and printed no result.
+    fn refused(&self, code: i32, words: &[&str]) {
+        assert_eq!((self.code, self.out.as_str()), (code, ""), "{}", self.err);
+        assert_eq!(self.err.lines().count(), 1, "not one line: {}", self.err);
+        for word in words {
+            assert!(self.err.contains(word), "`{word}` is not in: {}", self.err);
+        }
+    }
+
+    /// It went well and said nothing on the side.
+    fn succeeded(&self) -> &str {
+        assert_eq!((self.code, self.err.as_str()), (0, ""), "{}", self.out);
+        &self.out
+    }
+}
