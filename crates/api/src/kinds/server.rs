@@ -82,7 +82,7 @@ pub struct MCPServerSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = map_by("name"))]
     pub volumes: Vec<Volume>,
-    /// Compute resources of the server's container.
+    /// Compute resources of the proxy's container. Those of the server are set in `podTemplateSpec`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
     /// Secret keys to put into the server's environment.

@@ -102,12 +102,12 @@ fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for row in &table.rows {
         for at in &row.at {
-            let (base, path) = at.split_once('/').unwrap_or((at, ""));
+            let (base, place) = at.split_once('/').unwrap_or((at, ""));
             let Base { kind, spec } = &table.bases[base];
             let mut messages = rules.iter().filter(|(owner, message)| owner == kind && message.starts_with(&row.rule));
             let (_, message) = messages.next().unwrap_or_else(|| panic!("{kind} has no rule `{}`", row.rule));
             let object = |patch: &Value| {
-                let patch = path
+                let patch = place
                     .split('/')
                     .rev()
                     .filter(|name| !name.is_empty())
@@ -124,7 +124,7 @@ fn cases() -> Vec<Case> {
             cases.push(Case {
                 kind: kind.clone(),
                 path: std::iter::once("spec")
-                    .chain(path.split('/').filter(|name| !name.is_empty()))
+                    .chain(place.split('/').filter(|name| !name.is_empty()))
                     .collect::<Vec<_>>()
                     .join("."),
                 message: message.clone(),
