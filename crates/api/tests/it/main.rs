@@ -12,3 +12,4 @@ mod compat;
 mod plane;
 mod rules;
 mod server;
+mod types;

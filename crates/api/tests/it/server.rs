@@ -6,16 +6,13 @@ use anyhow::{Context, Result};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 use skep_api::admission::{Admission, Admitted};
-use skep_api::custom::{Custom, Kind};
-use skep_api::kinds::{
-    CompositeTool, EmbeddingServerSpec, MCPAuthzConfigSpec, MCPExternalAuthConfigSpec, MCPGroupSpec, MCPOIDCConfigSpec,
-    MCPRegistrySpec, MCPRemoteProxySpec, MCPServerEntrySpec, MCPServerSpec, MCPTelemetryConfigSpec, MCPToolConfigSpec,
-    MCPWebhookConfigSpec, VirtualMCPServerSpec,
-};
+use skep_api::custom::Custom;
+use skep_api::kinds::{EmbeddingServerSpec, MCPGroupSpec, MCPServerSpec};
 use skep_api::{crd, manifest};
 
 use crate::compat::repository;
 use crate::plane::{create, plane};
+use crate::types::through_types;
 
 #[tokio::test]
 async fn every_kind_makes_the_round_trip_in_both_versions() -> Result<()> {
@@ -165,28 +162,4 @@ fn examples() -> Result<Vec<Value>> {
     }
     objects.retain(|object| object["apiVersion"].as_str().is_some_and(|version| version.starts_with(crd::GROUP)));
     Ok(objects)
-}
-
-/// An object read into our types and written again.
-fn through_types(kind: &str, object: &Value) -> Result<Value> {
-    fn through<S: Kind>(object: &Value) -> Result<Value> {
-        Ok(serde_json::to_value(serde_json::from_value::<Custom<S>>(object.clone())?)?)
-    }
-    match kind {
-        "EmbeddingServer" => through::<EmbeddingServerSpec>(object),
-        "MCPAuthzConfig" => through::<MCPAuthzConfigSpec>(object),
-        "MCPExternalAuthConfig" => through::<MCPExternalAuthConfigSpec>(object),
-        "MCPGroup" => through::<MCPGroupSpec>(object),
-        "MCPOIDCConfig" => through::<MCPOIDCConfigSpec>(object),
-        "MCPRegistry" => through::<MCPRegistrySpec>(object),
-        "MCPRemoteProxy" => through::<MCPRemoteProxySpec>(object),
-        "MCPServer" => through::<MCPServerSpec>(object),
-        "MCPServerEntry" => through::<MCPServerEntrySpec>(object),
-        "MCPTelemetryConfig" => through::<MCPTelemetryConfigSpec>(object),
-        "MCPToolConfig" => through::<MCPToolConfigSpec>(object),
-        "MCPWebhookConfig" => through::<MCPWebhookConfigSpec>(object),
-        "VirtualMCPCompositeToolDefinition" => through::<CompositeTool>(object),
-        "VirtualMCPServer" => through::<VirtualMCPServerSpec>(object),
-        other => anyhow::bail!("`{other}` is no kind of ours"),
-    }
 }
