@@ -14,7 +14,7 @@ pub use upstream::{
     UpstreamProviderType, UserInfo, UserInfoFields, UserInfoMethod,
 };
 
-use crate::reference::SecretKeyRef;
+use crate::reference::{References, SecretKeyRef};
 use crate::schema::{Rule, atomic, map_by, rules, unsized_integer};
 
 /// A duration as Go writes it: `1h30m`, `250ms`.
@@ -140,4 +140,50 @@ pub struct ClientIdMetadata {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = DURATION))]
     pub cache_fallback_ttl: Option<String>,
+}
+
+// === impl EmbeddedAuthServer ===
+
+impl EmbeddedAuthServer {
+    /// The Secrets that it reads, in the order of its fields. `path` is where these settings stand.
+    pub fn references(&self, path: &str, references: &mut References) {
+        for (index, secret) in self.signing_key_secret_refs.iter().enumerate() {
+            references.secret(secret, &format!("{path}.signingKeySecretRefs[{index}]"));
+        }
+        for (index, secret) in self.hmac_secret_refs.iter().enumerate() {
+            references.secret(secret, &format!("{path}.hmacSecretRefs[{index}]"));
+        }
+        for (index, provider) in self.upstream_providers.iter().enumerate() {
+            let oidc = provider.oidc_config.as_ref().and_then(|oidc| oidc.client_secret_ref.as_ref());
+            let oauth2 = provider.oauth2_config.as_ref();
+            let secret = oauth2.and_then(|oauth2| oauth2.client_secret_ref.as_ref());
+            let registration = oauth2.and_then(|oauth2| oauth2.dcr_config.as_ref());
+            let token = registration.and_then(|registration| registration.initial_access_token_ref.as_ref());
+            for (field, secret) in [
+                ("oidcConfig.clientSecretRef", oidc),
+                ("oauth2Config.clientSecretRef", secret),
+                ("oauth2Config.dcrConfig.initialAccessTokenRef", token),
+            ] {
+                if let Some(secret) = secret {
+                    references.secret(secret, &format!("{path}.upstreamProviders[{index}].{field}"));
+                }
+            }
+        }
+        if let Some(redis) = self.storage.as_ref().and_then(|storage| storage.redis.as_ref()) {
+            let tls = |tls: Option<&RedisTls>| tls.and_then(|tls| tls.ca_cert_secret_ref.clone());
+            for (field, secret) in [
+                ("aclUserConfig.usernameSecretRef", redis.acl_user_config.username_secret_ref.clone()),
+                ("aclUserConfig.passwordSecretRef", Some(redis.acl_user_config.password_secret_ref.clone())),
+                ("tls.caCertSecretRef", tls(redis.tls.as_ref())),
+                ("sentinelTls.caCertSecretRef", tls(redis.sentinel_tls.as_ref())),
+            ] {
+                if let Some(secret) = secret {
+                    references.secret(&secret, &format!("{path}.storage.redis.{field}"));
+                }
+            }
+        }
+        for (index, client) in self.delegate_clients.iter().enumerate() {
+            references.secret(&client.client_secret_ref, &format!("{path}.delegateClients[{index}].clientSecretRef"));
+        }
+    }
 }

@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::reference::{References, RequiredNameRef};
+use crate::resource::KindName;
 use crate::schema::{Rule, atomic, rules};
 
 const AUTHZ_CONFIG_RULES: &[Rule] = &[
@@ -82,6 +84,21 @@ pub struct InlineAuthz {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"))]
     pub primary_upstream_provider: Option<String>,
+}
+
+/// What authorization settings refer to: the ConfigMap of the one, the MCPAuthzConfig of the other.
+pub(crate) fn authz_references(
+    in_place: Option<&AuthzConfig>,
+    shared: Option<&RequiredNameRef>,
+    path: &str,
+    references: &mut References,
+) {
+    if let Some(map) = in_place.and_then(|authz| authz.config_map.as_ref()) {
+        references.config_map(&map.name, &map.key, &format!("{path}.authzConfig.configMap"));
+    }
+    if let Some(reference) = shared {
+        references.kind(KindName::MCPAuthzConfig, &reference.name, &format!("{path}.authzConfigRef"));
+    }
 }
 
 fn authz_key() -> String {

@@ -11,11 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
 
 use crate::custom::{Kind, Older};
-use crate::kinds::{
-    CompositeTool, EmbeddingServerSpec, MCPAuthzConfigSpec, MCPExternalAuthConfigSpec, MCPGroupSpec, MCPOIDCConfigSpec,
-    MCPRegistrySpec, MCPRemoteProxySpec, MCPServerEntrySpec, MCPServerSpec, MCPTelemetryConfigSpec, MCPToolConfigSpec,
-    MCPWebhookConfigSpec, VirtualMCPServerSpec,
-};
+use crate::resource::KindName;
 use crate::schema::structural;
 
 /// The API group of every kind.
@@ -45,22 +41,7 @@ impl CrdError {
 
 /// All definitions, sorted by kind.
 pub fn all() -> Result<Vec<CustomResourceDefinition>, CrdError> {
-    Ok(vec![
-        definition::<EmbeddingServerSpec>()?,
-        definition::<MCPAuthzConfigSpec>()?,
-        definition::<MCPExternalAuthConfigSpec>()?,
-        definition::<MCPGroupSpec>()?,
-        definition::<MCPOIDCConfigSpec>()?,
-        definition::<MCPRegistrySpec>()?,
-        definition::<MCPRemoteProxySpec>()?,
-        definition::<MCPServerSpec>()?,
-        definition::<MCPServerEntrySpec>()?,
-        definition::<MCPTelemetryConfigSpec>()?,
-        definition::<MCPToolConfigSpec>()?,
-        definition::<MCPWebhookConfigSpec>()?,
-        definition::<CompositeTool>()?,
-        definition::<VirtualMCPServerSpec>()?,
-    ])
+    KindName::ALL.iter().map(|kind| kind.definition()).collect()
 }
 
 /// The definition of one kind.

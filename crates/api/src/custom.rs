@@ -15,6 +15,7 @@ use serde::ser::SerializeStruct;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::crd::{GROUP, STORED_VERSION};
+use crate::reference::Reference;
 
 /// What a kind is called, and what is reported about it. Implemented by its spec.
 pub trait Kind: Clone + Debug + PartialEq + Serialize + DeserializeOwned + JsonSchema + Send + Sync + 'static {
@@ -35,6 +36,9 @@ pub trait Kind: Clone + Debug + PartialEq + Serialize + DeserializeOwned + JsonS
     const DEPRECATED: Option<&'static str> = None;
     /// What using the older version means.
     const OLDER_VERSION: Older = Older::Deprecated;
+
+    /// Everything that it refers to, in the order of its fields.
+    fn references(&self) -> Vec<Reference>;
 }
 
 /// A column of `kubectl get`.

@@ -20,6 +20,7 @@ pub mod custom;
 pub mod kinds;
 pub mod manifest;
 pub mod reference;
+pub mod resource;
 pub mod schema;
 pub mod status;
 pub mod virtual_config;

@@ -1,9 +1,84 @@
 //! How one object names another: always by name, always in its own namespace.
+//!
+//! Every kind lists what it refers to, once ([`References`]). From that one list come resolution, watches, the users in a
+//! configuration's status, deletion protection and the hashes in a workload's status.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::resource::KindName;
 use crate::schema::{atomic, atomic_object};
+
+/// One reference: from a field of one object to another object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Reference {
+    /// What kind of object it leads to.
+    pub to: Target,
+    /// The name of that object.
+    pub name: String,
+    /// The field that holds the reference, such as `spec.oidcConfigRef`.
+    pub field: String,
+}
+
+/// What a reference can lead to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Target {
+    /// An object of one of Skep's kinds.
+    Kind(KindName),
+    /// A key of a Secret.
+    Secret {
+        /// The key; empty where the whole Secret is meant.
+        key: String,
+    },
+    /// A key of a ConfigMap.
+    ConfigMap {
+        /// The key; empty where the whole ConfigMap is meant.
+        key: String,
+    },
+}
+
+/// Collects references while a spec is walked.
+#[derive(Debug, Default)]
+pub struct References(Vec<Reference>);
+
+// === impl References ===
+
+impl References {
+    /// A reference to an object of one of Skep's kinds.
+    pub fn kind(&mut self, to: KindName, name: &str, field: &str) -> &mut Self {
+        self.push(Target::Kind(to), name, field)
+    }
+
+    /// A reference to a key of a Secret.
+    pub fn secret(&mut self, secret: &SecretKeyRef, field: &str) -> &mut Self {
+        self.push(Target::Secret { key: secret.key.clone() }, &secret.name, field)
+    }
+
+    /// A reference to a key of a ConfigMap.
+    pub fn config_map(&mut self, name: &str, key: &str, field: &str) -> &mut Self {
+        self.push(Target::ConfigMap { key: key.to_owned() }, name, field)
+    }
+
+    /// A reference to a bundle of certificate authorities.
+    pub fn ca_bundle(&mut self, bundle: Option<&CaBundleRef>, field: &str) -> &mut Self {
+        if let Some(reference) = bundle.and_then(|bundle| bundle.config_map_ref.as_ref()) {
+            self.config_map(&reference.name, &reference.key, &format!("{field}.configMapRef"));
+        }
+        self
+    }
+
+    /// What was collected, in the order of the fields. Empty names lead nowhere and are left out.
+    pub fn list(self) -> Vec<Reference> {
+        self.0
+    }
+
+    fn push(&mut self, to: Target, name: &str, field: &str) -> &mut Self {
+        if !name.is_empty() {
+            self.0.push(Reference { to, name: name.to_owned(), field: field.to_owned() });
+        }
+        self
+    }
+}
 
 /// Names one key of a Secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::reference::{LocalNameRef, SecretKeyRef};
+use crate::reference::{LocalNameRef, References, SecretKeyRef};
 use crate::schema::{Rule, atomic, map_by, rules};
 
 const SESSION_STORAGE_RULES: &[Rule] = &[Rule {
@@ -229,4 +229,14 @@ pub enum RemoteTransport {
     /// Streamable HTTP, the transport of all later ones.
     #[default]
     StreamableHttp,
+}
+
+/// The Secrets that hold the values of headers.
+pub(crate) fn header_references(headers: Option<&HeaderForward>, references: &mut References) {
+    for (index, header) in headers.iter().flat_map(|headers| &headers.add_headers_from_secret).enumerate() {
+        references.secret(
+            &header.value_secret_ref,
+            &format!("spec.headerForward.addHeadersFromSecret[{index}].valueSecretRef"),
+        );
+    }
 }

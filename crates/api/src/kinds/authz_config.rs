@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::custom::{AGE, Column, Custom, Kind, column};
+use crate::reference::Reference;
 use crate::schema::Object;
 use crate::status::ConfigStatus;
 
@@ -22,6 +23,10 @@ impl Kind for MCPAuthzConfigSpec {
         column("Valid", ".status.conditions[?(@.type=='Valid')].status", "string"),
         AGE,
     ];
+
+    fn references(&self) -> Vec<Reference> {
+        Vec::new()
+    }
 }
 
 /// The policy, in the words of the engine that judges by it.

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::tool_config::ToolAnnotations;
 use crate::auth_server::DURATION;
 use crate::custom::{AGE, Column, Custom, Kind, column};
+use crate::reference::Reference;
 use crate::schema::{Any, Object, atomic, set, unsized_integer};
 use crate::status::conditions;
 
@@ -28,6 +29,10 @@ impl Kind for CompositeTool {
         AGE,
         column("Ready", ".status.conditions[?(@.type=='Ready')].status", "string"),
     ];
+
+    fn references(&self) -> Vec<Reference> {
+        Vec::new()
+    }
 }
 
 /// A tool made of steps. The same shape stands in a VirtualMCPServer under `config.compositeTools`.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::custom::{AGE, Column, Custom, Kind, column};
 use crate::reference::SecretKeyRef;
+use crate::reference::{Reference, References};
 use crate::schema::{Object, atomic, map_by};
 use crate::status::conditions;
 use crate::workload::{EnvVar, MetadataOverrides, Resources};
@@ -28,6 +29,14 @@ impl Kind for EmbeddingServerSpec {
         column("URL", ".status.url", "string"),
         AGE,
     ];
+
+    fn references(&self) -> Vec<Reference> {
+        let mut references = References::default();
+        if let Some(secret) = &self.hf_token_secret_ref {
+            references.secret(secret, "spec.hfTokenSecretRef");
+        }
+        references.list()
+    }
 }
 
 /// Which model to serve, and with what.

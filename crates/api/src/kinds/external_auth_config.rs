@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::auth_server::EmbeddedAuthServer;
 use crate::custom::{AGE, Column, Custom, Kind, column};
 use crate::reference::SecretKeyRef;
+use crate::reference::{Reference, References};
 use crate::schema::{Rule, atomic, is_false, rules};
 use crate::status::ConfigStatus;
 
@@ -55,6 +56,30 @@ impl Kind for MCPExternalAuthConfigSpec {
         column("Valid", ".status.conditions[?(@.type=='Valid')].status", "string"),
         AGE,
     ];
+
+    fn references(&self) -> Vec<Reference> {
+        let mut references = References::default();
+        let secrets = [
+            (
+                "tokenExchange.clientSecretRef",
+                self.token_exchange.as_ref().and_then(|one| one.client_secret_ref.as_ref()),
+            ),
+            ("headerInjection.valueSecretRef", self.header_injection.as_ref().map(|one| &one.value_secret_ref)),
+            ("bearerToken.tokenSecretRef", self.bearer_token.as_ref().map(|one| &one.token_secret_ref)),
+            ("obo.clientSecretRef", self.obo.as_ref().and_then(|one| one.client_secret_ref.as_ref())),
+            ("xaa.idpClientSecretRef", self.xaa.as_ref().and_then(|one| one.idp_client_secret_ref.as_ref())),
+            ("xaa.targetClientSecretRef", self.xaa.as_ref().and_then(|one| one.target_client_secret_ref.as_ref())),
+        ];
+        for (field, secret) in secrets {
+            if let Some(secret) = secret {
+                references.secret(secret, &format!("spec.{field}"));
+            }
+        }
+        if let Some(server) = &self.embedded_auth_server {
+            server.references("spec.embeddedAuthServer", &mut references);
+        }
+        references.list()
+    }
 }
 
 /// One way of signing in; `type` names it, and the member of that name holds its settings.

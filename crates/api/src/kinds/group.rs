@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::custom::{AGE, Column, Custom, Kind, column};
+use crate::reference::Reference;
 use crate::schema::set;
 use crate::status::conditions;
 
@@ -25,6 +26,10 @@ impl Kind for MCPGroupSpec {
         column("Checked", ".status.conditions[?(@.type=='MCPServersChecked')].status", "string"),
         AGE,
     ];
+
+    fn references(&self) -> Vec<Reference> {
+        Vec::new()
+    }
 }
 
 /// What the group is for. Its members name it, not the other way round.

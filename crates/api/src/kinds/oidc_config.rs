@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::custom::{AGE, Column, Custom, Kind, column};
-use crate::reference::{CaBundleRef, SecretKeyRef};
+use crate::reference::{CaBundleRef, Reference, References, SecretKeyRef};
 use crate::schema::{Rule, rules};
 use crate::status::ConfigStatus;
 
@@ -34,6 +34,17 @@ impl Kind for MCPOIDCConfigSpec {
         column("Valid", ".status.conditions[?(@.type=='Valid')].status", "string"),
         AGE,
     ];
+
+    fn references(&self) -> Vec<Reference> {
+        let mut references = References::default();
+        if let Some(inline) = &self.inline {
+            if let Some(secret) = &inline.client_secret_ref {
+                references.secret(secret, "spec.inline.clientSecretRef");
+            }
+            references.ca_bundle(inline.ca_bundle_ref.as_ref(), "spec.inline.caBundleRef");
+        }
+        references.list()
+    }
 }
 
 /// Which tokens are believed.

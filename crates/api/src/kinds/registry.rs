@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::custom::{AGE, Column, Custom, Kind, column};
-use crate::reference::{LocalKeyRef, LocalNameRef};
+use crate::reference::{LocalKeyRef, LocalNameRef, Reference, References, SecretKeyRef};
 use crate::schema::{Any, Object, atomic, keep_unknown};
 use crate::status::conditions;
 
@@ -28,6 +28,15 @@ impl Kind for MCPRegistrySpec {
         AGE,
     ];
     const DEPRECATED: Option<&'static str> = Some("MCPRegistry is deprecated; run the registry server on its own");
+
+    fn references(&self) -> Vec<Reference> {
+        let mut references = References::default();
+        if let Some(secret) = &self.pgpass_secret_ref {
+            let secret_key = SecretKeyRef { name: secret.name.clone(), key: secret.key.clone() };
+            references.secret(&secret_key, "spec.pgpassSecretRef");
+        }
+        references.list()
+    }
 }
 
 /// The registry server's configuration and pods.

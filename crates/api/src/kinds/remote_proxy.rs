@@ -4,13 +4,17 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::authz::AuthzConfig;
+use crate::authz::{AuthzConfig, authz_references};
 use crate::custom::{AGE, Column, Custom, Kind, column};
-use crate::reference::{AuthServerRef, NameRef, OidcConfigRef, RequiredNameRef, TelemetryConfigRef};
+use crate::reference::{
+    AuthServerRef, NameRef, OidcConfigRef, Reference, References, RequiredNameRef, TelemetryConfigRef,
+};
+use crate::resource::KindName;
 use crate::schema::{Object, Rule, rules};
 use crate::status::conditions;
 use crate::workload::{
     Audit, HeaderForward, ProxyOverrides, RemoteTransport, Resources, SessionAffinity, SessionStorage,
+    header_references,
 };
 
 const RULES: &[Rule] = &[Rule {
@@ -35,6 +39,34 @@ impl Kind for MCPRemoteProxySpec {
         column("Ready", ".status.conditions[?(@.type=='Ready')].status", "string"),
         AGE,
     ];
+
+    fn references(&self) -> Vec<Reference> {
+        let mut references = References::default();
+        if let Some(reference) = &self.oidc_config_ref {
+            references.kind(KindName::MCPOIDCConfig, &reference.name, "spec.oidcConfigRef");
+        }
+        if let Some(reference) = &self.external_auth_config_ref {
+            references.kind(KindName::MCPExternalAuthConfig, &reference.name, "spec.externalAuthConfigRef");
+        }
+        if let Some(reference) = &self.auth_server_ref {
+            references.kind(KindName::MCPExternalAuthConfig, &reference.name, "spec.authServerRef");
+        }
+        header_references(self.header_forward.as_ref(), &mut references);
+        authz_references(self.authz_config.as_ref(), self.authz_config_ref.as_ref(), "spec", &mut references);
+        if let Some(reference) = &self.tool_config_ref {
+            references.kind(KindName::MCPToolConfig, &reference.name, "spec.toolConfigRef");
+        }
+        if let Some(reference) = &self.telemetry_config_ref {
+            references.kind(KindName::MCPTelemetryConfig, &reference.name, "spec.telemetryConfigRef");
+        }
+        if let Some(reference) = &self.group_ref {
+            references.kind(KindName::MCPGroup, &reference.name, "spec.groupRef");
+        }
+        if let Some(password) = self.session_storage.as_ref().and_then(|storage| storage.password_ref.as_ref()) {
+            references.secret(password, "spec.sessionStorage.passwordRef");
+        }
+        references.list()
+    }
 }
 
 /// Which remote server to front, and how callers reach it.

@@ -4,9 +4,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::authz::AuthzConfig;
+use crate::authz::{AuthzConfig, authz_references};
 use crate::custom::{AGE, Column, Custom, Kind, column};
-use crate::reference::{AuthServerRef, NameRef, OidcConfigRef, RequiredNameRef, TelemetryConfigRef};
+use crate::reference::{
+    AuthServerRef, NameRef, OidcConfigRef, Reference, References, RequiredNameRef, SecretKeyRef, TelemetryConfigRef,
+};
+use crate::resource::KindName;
 use crate::schema::{Object, Rule, atomic, map_by, rules};
 use crate::status::conditions;
 use crate::workload::{Audit, EnvVar, ProxyOverrides, RateLimiting, Resources, SessionAffinity, SessionStorage};
@@ -47,6 +50,45 @@ impl Kind for MCPServerSpec {
         column("URL", ".status.url", "string"),
         AGE,
     ];
+
+    fn references(&self) -> Vec<Reference> {
+        let mut references = References::default();
+        for (index, secret) in self.secrets.iter().enumerate() {
+            let secret_key = SecretKeyRef { name: secret.name.clone(), key: secret.key.clone() };
+            references.secret(&secret_key, &format!("spec.secrets[{index}]"));
+        }
+        if let Some(profile) =
+            self.permission_profile.as_ref().filter(|profile| profile.source == PermissionProfileSource::ConfigMap)
+        {
+            references.config_map(&profile.name, profile.key.as_deref().unwrap_or_default(), "spec.permissionProfile");
+        }
+        if let Some(reference) = &self.oidc_config_ref {
+            references.kind(KindName::MCPOIDCConfig, &reference.name, "spec.oidcConfigRef");
+        }
+        authz_references(self.authz_config.as_ref(), self.authz_config_ref.as_ref(), "spec", &mut references);
+        if let Some(reference) = &self.tool_config_ref {
+            references.kind(KindName::MCPToolConfig, &reference.name, "spec.toolConfigRef");
+        }
+        if let Some(reference) = &self.external_auth_config_ref {
+            references.kind(KindName::MCPExternalAuthConfig, &reference.name, "spec.externalAuthConfigRef");
+        }
+        if let Some(reference) = &self.webhook_config_ref {
+            references.kind(KindName::MCPWebhookConfig, &reference.name, "spec.webhookConfigRef");
+        }
+        if let Some(reference) = &self.auth_server_ref {
+            references.kind(KindName::MCPExternalAuthConfig, &reference.name, "spec.authServerRef");
+        }
+        if let Some(reference) = &self.telemetry_config_ref {
+            references.kind(KindName::MCPTelemetryConfig, &reference.name, "spec.telemetryConfigRef");
+        }
+        if let Some(reference) = &self.group_ref {
+            references.kind(KindName::MCPGroup, &reference.name, "spec.groupRef");
+        }
+        if let Some(password) = self.session_storage.as_ref().and_then(|storage| storage.password_ref.as_ref()) {
+            references.secret(password, "spec.sessionStorage.passwordRef");
+        }
+        references.list()
+    }
 }
 
 /// What to run, and how callers reach it.

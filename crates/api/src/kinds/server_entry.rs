@@ -5,9 +5,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::custom::{AGE, Column, Custom, Kind, column};
-use crate::reference::{CaBundleRef, NameRef, RequiredNameRef};
+use crate::reference::{CaBundleRef, NameRef, Reference, References, RequiredNameRef};
+use crate::resource::KindName;
 use crate::status::conditions;
-use crate::workload::{HeaderForward, RemoteTransport};
+use crate::workload::{HeaderForward, RemoteTransport, header_references};
 
 /// The object: metadata, spec and status.
 pub type MCPServerEntry = Custom<MCPServerEntrySpec>;
@@ -26,6 +27,17 @@ impl Kind for MCPServerEntrySpec {
         column("Group", ".spec.groupRef.name", "string"),
         AGE,
     ];
+
+    fn references(&self) -> Vec<Reference> {
+        let mut references = References::default();
+        references.kind(KindName::MCPGroup, &self.group_ref.name, "spec.groupRef");
+        if let Some(reference) = &self.external_auth_config_ref {
+            references.kind(KindName::MCPExternalAuthConfig, &reference.name, "spec.externalAuthConfigRef");
+        }
+        header_references(self.header_forward.as_ref(), &mut references);
+        references.ca_bundle(self.ca_bundle_ref.as_ref(), "spec.caBundleRef");
+        references.list()
+    }
 }
 
 /// Which remote server, and how to reach it.

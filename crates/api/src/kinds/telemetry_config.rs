@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::custom::{AGE, Column, Custom, Kind, column};
-use crate::reference::{CaBundleRef, SecretKeyRef};
+use crate::reference::{CaBundleRef, Reference, References, SecretKeyRef};
 use crate::schema::{Rule, map_by, rules};
 use crate::status::ConfigStatus;
 
@@ -32,6 +32,20 @@ impl Kind for MCPTelemetryConfigSpec {
         column("Metrics", ".spec.openTelemetry.metrics.enabled", "boolean"),
         AGE,
     ];
+
+    fn references(&self) -> Vec<Reference> {
+        let mut references = References::default();
+        if let Some(otel) = &self.open_telemetry {
+            for (index, header) in otel.sensitive_headers.iter().enumerate() {
+                references.secret(
+                    &header.secret_key_ref,
+                    &format!("spec.openTelemetry.sensitiveHeaders[{index}].secretKeyRef"),
+                );
+            }
+            references.ca_bundle(otel.ca_bundle_ref.as_ref(), "spec.openTelemetry.caBundleRef");
+        }
+        references.list()
+    }
 }
 
 /// Where traces and metrics go.

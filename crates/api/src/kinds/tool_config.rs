@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::custom::{AGE, Column, Custom, Kind, column};
+use crate::reference::Reference;
 use crate::schema::set;
 use crate::status::ConfigStatus;
 
@@ -21,6 +22,10 @@ impl Kind for MCPToolConfigSpec {
     const SHORT_NAMES: &'static [&'static str] = &["tc", "toolconfig"];
     const COLUMNS: &'static [Column] =
         &[column("Valid", ".status.conditions[?(@.type=='Valid')].status", "string"), AGE];
+
+    fn references(&self) -> Vec<Reference> {
+        Vec::new()
+    }
 }
 
 /// Which tools are seen, and how.

@@ -7,9 +7,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::auth_server::EmbeddedAuthServer;
-use crate::authz::AuthzConfig;
+use crate::authz::{AuthzConfig, authz_references};
 use crate::custom::{AGE, Column, Custom, Kind, column};
-use crate::reference::{LocalNameRef, NameRef, OidcConfigRef, RequiredNameRef, TelemetryConfigRef};
+use crate::reference::{
+    LocalNameRef, NameRef, OidcConfigRef, Reference, References, RequiredNameRef, TelemetryConfigRef,
+};
+use crate::resource::KindName;
 use crate::schema::{Object, Rule, atomic, map_by, rules, unsized_integer};
 use crate::status::conditions;
 use crate::virtual_config::VirtualConfig;
@@ -62,6 +65,53 @@ impl Kind for VirtualMCPServerSpec {
         AGE,
         column("Ready", ".status.conditions[?(@.type=='Ready')].status", "string"),
     ];
+
+    fn references(&self) -> Vec<Reference> {
+        let mut references = References::default();
+        references.kind(KindName::MCPGroup, &self.group_ref.name, "spec.groupRef");
+        let incoming = &self.incoming_auth;
+        if let Some(reference) = &incoming.oidc_config_ref {
+            references.kind(KindName::MCPOIDCConfig, &reference.name, "spec.incomingAuth.oidcConfigRef");
+        }
+        let (authz, authz_ref) = (incoming.authz_config.as_ref(), incoming.authz_config_ref.as_ref());
+        authz_references(authz, authz_ref, "spec.incomingAuth", &mut references);
+        if let Some(outgoing) = &self.outgoing_auth {
+            let default = outgoing.default.iter().map(|auth| ("spec.outgoingAuth.default".to_owned(), auth));
+            let backends =
+                outgoing.backends.iter().map(|(name, auth)| (format!("spec.outgoingAuth.backends[{name}]"), auth));
+            for (field, auth) in default.chain(backends) {
+                if let Some(reference) = &auth.external_auth_config_ref {
+                    let field = format!("{field}.externalAuthConfigRef");
+                    references.kind(KindName::MCPExternalAuthConfig, &reference.name, &field);
+                }
+            }
+        }
+        if let Some(config) = &self.config {
+            for (index, tools) in config.aggregation.iter().flat_map(|aggregation| &aggregation.tools).enumerate() {
+                if let Some(reference) = &tools.tool_config_ref {
+                    let field = format!("spec.config.aggregation.tools[{index}].toolConfigRef");
+                    references.kind(KindName::MCPToolConfig, &reference.name, &field);
+                }
+            }
+            for (index, reference) in config.composite_tool_refs.iter().enumerate() {
+                let field = format!("spec.config.compositeToolRefs[{index}]");
+                references.kind(KindName::VirtualMCPCompositeToolDefinition, &reference.name, &field);
+            }
+        }
+        if let Some(reference) = &self.telemetry_config_ref {
+            references.kind(KindName::MCPTelemetryConfig, &reference.name, "spec.telemetryConfigRef");
+        }
+        if let Some(reference) = &self.embedding_server_ref {
+            references.kind(KindName::EmbeddingServer, &reference.name, "spec.embeddingServerRef");
+        }
+        if let Some(server) = &self.auth_server_config {
+            server.references("spec.authServerConfig", &mut references);
+        }
+        if let Some(password) = self.session_storage.as_ref().and_then(|storage| storage.password_ref.as_ref()) {
+            references.secret(password, "spec.sessionStorage.passwordRef");
+        }
+        references.list()
+    }
 }
 
 /// Which servers to serve as one, and how callers reach it.

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::custom::{AGE, Column, Custom, Kind, Older, column};
 use crate::reference::SecretKeyRef;
+use crate::reference::{Reference, References};
 use crate::schema::{Rule, is_false, rules};
 use crate::status::ConfigStatus;
 
@@ -26,6 +27,27 @@ impl Kind for MCPWebhookConfigSpec {
     const COLUMNS: &'static [Column] =
         &[column("Valid", ".status.conditions[?(@.type=='Valid')].status", "string"), AGE];
     const OLDER_VERSION: Older = Older::Current;
+
+    fn references(&self) -> Vec<Reference> {
+        let mut references = References::default();
+        for (list, webhooks) in [("mutating", &self.mutating), ("validating", &self.validating)] {
+            for (index, webhook) in webhooks.iter().enumerate() {
+                let field = format!("spec.{list}[{index}]");
+                let tls = webhook.tls_config.as_ref();
+                for (name, secret) in [
+                    ("hmacSecretRef", webhook.hmac_secret_ref.as_ref()),
+                    ("tlsConfig.caSecretRef", tls.and_then(|tls| tls.ca_secret_ref.as_ref())),
+                    ("tlsConfig.clientCertSecretRef", tls.and_then(|tls| tls.client_cert_secret_ref.as_ref())),
+                    ("tlsConfig.clientKeySecretRef", tls.and_then(|tls| tls.client_key_secret_ref.as_ref())),
+                ] {
+                    if let Some(secret) = secret {
+                        references.secret(secret, &format!("{field}.{name}"));
+                    }
+                }
+            }
+        }
+        references.list()
+    }
 }
 
 /// The webhooks, in the order in which they are asked: first those that may change a call, then those that judge it.

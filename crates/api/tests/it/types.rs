@@ -1,14 +1,10 @@
 //! The Rust types against the schemas made from them: an object with every field goes through the types unchanged.
 
-use anyhow::Result;
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
-use skep_api::crd;
-use skep_api::custom::{Custom, Kind};
-use skep_api::kinds::{
-    CompositeTool, EmbeddingServerSpec, MCPAuthzConfigSpec, MCPExternalAuthConfigSpec, MCPGroupSpec, MCPOIDCConfigSpec,
-    MCPRegistrySpec, MCPRemoteProxySpec, MCPServerEntrySpec, MCPServerSpec, MCPTelemetryConfigSpec, MCPToolConfigSpec,
-    MCPWebhookConfigSpec, VirtualMCPServerSpec,
-};
+use skep_api::resource::{KindName, Resource};
 
 /// Values that between them match every pattern of the schemas.
 const WORDS: &[&str] =
@@ -16,16 +12,14 @@ const WORDS: &[&str] =
 
 #[test]
 fn an_object_with_every_field_goes_through_the_types_unchanged() {
-    for definition in crd::all().unwrap() {
-        let kind = definition.spec.names.kind.as_str();
-        let schema = serde_json::to_value(definition.spec.versions[0].schema.as_ref().unwrap()).unwrap();
-        // Booleans that are left out when false need a true, and those that default to true a false: try both.
+    for kind in KindName::ALL {
+        let schema = schema(*kind);
+        // Flags that are left out when false need a true, and those that default to true a false: try both.
         for flag in [true, false] {
-            let mut object = full(&schema["openAPIV3Schema"], flag);
-            object["apiVersion"] = json!(format!("{}/{}", crd::GROUP, crd::STORED_VERSION));
-            object["kind"] = json!(kind);
-            object["metadata"] = json!({ "name": "full" });
-            let mut back = through_types(kind, &object).unwrap();
+            let mut object = full(&schema, flag);
+            let resource = Resource::from_value(*kind, object.clone()).unwrap();
+            let mut back = json!({ "spec": resource.spec_value(), "status": resource.status_value() });
+            object.as_object_mut().unwrap().retain(|name, _| name == "spec" || name == "status");
             if !flag {
                 drop_false(&mut object);
                 drop_false(&mut back);
@@ -35,28 +29,16 @@ fn an_object_with_every_field_goes_through_the_types_unchanged() {
     }
 }
 
-/// An object read into our types and written again.
+fn schema(kind: KindName) -> Value {
+    let definition = kind.definition().unwrap();
+    let schema = serde_json::to_value(definition.spec.versions[0].schema.as_ref().unwrap()).unwrap();
+    schema["openAPIV3Schema"].clone()
+}
+
+/// The spec of an object read into our types and written again.
 pub(crate) fn through_types(kind: &str, object: &Value) -> Result<Value> {
-    fn through<S: Kind>(object: &Value) -> Result<Value> {
-        Ok(serde_json::to_value(serde_json::from_value::<Custom<S>>(object.clone())?)?)
-    }
-    match kind {
-        "EmbeddingServer" => through::<EmbeddingServerSpec>(object),
-        "MCPAuthzConfig" => through::<MCPAuthzConfigSpec>(object),
-        "MCPExternalAuthConfig" => through::<MCPExternalAuthConfigSpec>(object),
-        "MCPGroup" => through::<MCPGroupSpec>(object),
-        "MCPOIDCConfig" => through::<MCPOIDCConfigSpec>(object),
-        "MCPRegistry" => through::<MCPRegistrySpec>(object),
-        "MCPRemoteProxy" => through::<MCPRemoteProxySpec>(object),
-        "MCPServer" => through::<MCPServerSpec>(object),
-        "MCPServerEntry" => through::<MCPServerEntrySpec>(object),
-        "MCPTelemetryConfig" => through::<MCPTelemetryConfigSpec>(object),
-        "MCPToolConfig" => through::<MCPToolConfigSpec>(object),
-        "MCPWebhookConfig" => through::<MCPWebhookConfigSpec>(object),
-        "VirtualMCPCompositeToolDefinition" => through::<CompositeTool>(object),
-        "VirtualMCPServer" => through::<VirtualMCPServerSpec>(object),
-        other => anyhow::bail!("`{other}` is no kind of ours"),
-    }
+    let kind = KindName::parse(kind).context("no kind of ours")?;
+    Ok(Resource::from_value(kind, object.clone())?.spec_value())
 }
 
 /// A value that has everything the schema speaks of. Cross-field rules are not asked: they would forbid it.
@@ -99,6 +81,49 @@ fn drop_false(value: &mut Value) {
             fields.values_mut().for_each(drop_false);
         }
         Value::Array(items) => items.iter_mut().for_each(drop_false),
+        _ => {}
+    }
+}
+
+#[test]
+fn every_field_that_names_another_object_is_among_the_references() {
+    for kind in KindName::ALL {
+        let object = full(&schema(*kind), true);
+        let declared: BTreeSet<String> = Resource::from_value(*kind, object.clone())
+            .unwrap()
+            .references()
+            .into_iter()
+            .map(|one| one.field)
+            .collect();
+        let mut written = BTreeSet::new();
+        named_objects(&object["spec"], "spec", &mut written);
+        assert_eq!(declared, written, "{kind}");
+    }
+}
+
+/// The paths of all objects that name another one: fields that end in `Ref` or `Refs`, and the few that do not.
+fn named_objects(value: &Value, path: &str, found: &mut BTreeSet<String>) {
+    let field = path.rsplit('.').next().unwrap_or_default();
+    let list = field.trim_end_matches("[0]");
+    let names_another =
+        list.ends_with("Ref") || list.ends_with("Refs") || path == "spec.secrets[0]" || list == "permissionProfile";
+    let inner = value.as_object().is_some_and(|fields| fields.keys().any(|key| key.ends_with("Ref")));
+    if value.get("name").is_some() && (names_another || path.ends_with("authzConfig.configMap")) && !inner {
+        found.insert(path.to_owned());
+        return;
+    }
+    match value {
+        Value::Object(fields) => {
+            for (name, field) in fields.iter().filter(|(name, _)| *name != "fieldOfTomorrow") {
+                let below = if name == "key" { format!("{path}[key]") } else { format!("{path}.{name}") };
+                named_objects(field, &below, found);
+            }
+        }
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                named_objects(item, &format!("{path}[{index}]"), found);
+            }
+        }
         _ => {}
     }
 }
