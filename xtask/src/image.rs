@@ -47,6 +47,8 @@ pub(crate) fn default_output(binary: &str) -> Result<PathBuf> {
 
 /// Builds a binary, writes its image, and returns a line about it.
 pub(crate) fn build(binary: &Binary<'_>, name: &str, output: &Path) -> Result<String> {
+    // Before the build: a wrong name should not cost minutes.
+    archive::tag(name)?;
     let path = binary.build()?;
     let program = fs::read(&path).with_context(|| format!("cannot read `{}`", path.display()))?;
     let labels = BTreeMap::from([

@@ -130,7 +130,7 @@ impl<W: Write> Archive<W> {
 }
 
 /// The tag of an image's name. Names without a registry mean different images to different tools, so they are refused.
-fn tag(name: &str) -> Result<&str> {
+pub(super) fn tag(name: &str) -> Result<&str> {
     let Some((registry, rest)) = name.split_once('/') else {
         bail!("image name `{name}` has no registry: write `localhost/{name}`");
     };

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
 use kube::api::{Api, DeleteParams, LogParams, ObjectMeta, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde::de::DeserializeOwned;
@@ -53,7 +53,19 @@ impl Cluster {
         let made = made.with_context(|| format!("the cluster does not answer: {ADVICE}"))?;
         let made = made.with_context(|| format!("the cluster is not reachable: {ADVICE}"))?;
         let namespace = made.metadata.name.context("the API server made a namespace without a name")?;
-        Ok(Self { client, namespace })
+        let cluster = Self { client, namespace };
+        cluster.wait_for_service_account().await?;
+        Ok(cluster)
+    }
+
+    /// Kubernetes makes a new namespace's service account when it gets round to it, and refuses pods until then.
+    async fn wait_for_service_account(&self) -> Result<()> {
+        let accounts = Api::<ServiceAccount>::namespaced(self.client.clone(), &self.namespace);
+        eventually("the namespace to have its service account", PATIENCE, || async {
+            let found = accounts.get_opt("default").await?;
+            Ok(found.map_or_else(|| Seen::NotYet("none".to_owned()), |_| Seen::Yes(())))
+        })
+        .await
     }
 
     pub(crate) fn namespace(&self) -> &str {
@@ -89,11 +101,17 @@ impl Cluster {
         let pods = self.pods();
         eventually(&format!("pod `{name}` in `{}` to be {what}", self.namespace), PATIENCE, || async {
             let pod = pods.get(name).await?;
-            match (holds(&pod), phase(&pod)) {
-                (true, _) => Ok(Seen::Yes(())),
-                (false, Some("Failed")) => bail!("it failed: {}", serde_json::to_string(&pod.status)?),
-                (false, _) => Ok(Seen::NotYet(serde_json::to_string(&pod.status)?)),
+            let status = serde_json::to_string(&pod.status)?;
+            if holds(&pod) {
+                return Ok(Seen::Yes(()));
             }
+            if phase(&pod) == Some("Failed") {
+                bail!("it failed: {status}");
+            }
+            if status.contains("ErrImageNeverPull") {
+                bail!("an image is not on the node: {ADVICE}; {status}");
+            }
+            Ok(Seen::NotYet(status))
         })
         .await
     }

@@ -12,7 +12,7 @@ use skep_testkit::{ControlPlane, Seen, eventually};
 async fn a_control_plane_starts_and_answers() -> Result<()> {
     let plane = ControlPlane::shared().await?;
     let version = plane.client()?.apiserver_version().await?;
-    assert_eq!((version.major.as_str(), version.minor.as_str()), ("1", "34"));
+    assert_eq!(version.major, "1", "{version:?}");
     let pods = plane.kubectl(&["get", "pods", "--namespace", "default"]).await?;
     assert!(pods.status.success(), "{pods:?}");
     Ok(())
