@@ -5,6 +5,7 @@
 //! engine, never reaches another machine except to fetch sources and packages, and ends only processes that it started.
 
 mod arch;
+mod bench;
 mod ci;
 mod cluster;
 mod e2e;
@@ -43,6 +44,9 @@ enum Command {
     Image(image::Arguments),
     /// Run the end-to-end tests on real pods: in the cluster of `KUBECONFIG`, or else in one of our own.
     E2e(e2e::Arguments),
+    /// Measure what Skep costs, against the least that the same work can cost.
+    #[command(subcommand)]
+    Bench(bench::Command),
     /// Check which crate uses which, that pure crates are pure, and that nobody writes with PUT.
     Arch,
     /// Run everything that must pass before a change goes in.
@@ -62,6 +66,7 @@ fn main() -> ExitCode {
         Command::Image(arguments) => image::run(&arguments),
         Command::E2e(arguments) => e2e::run(&arguments),
         Command::Arch => arch::run(),
+        Command::Bench(command) => bench::run(&command),
         Command::Ci => ci::run(),
         Command::Gen { check } => r#gen::run(check),
     };

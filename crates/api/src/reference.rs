@@ -59,10 +59,11 @@ impl References {
         self.push(Target::ConfigMap { key: key.to_owned() }, name, field)
     }
 
-    /// A reference to a bundle of certificate authorities.
+    /// A reference to a bundle of certificate authorities, under the usual key where none is named.
     pub fn ca_bundle(&mut self, bundle: Option<&CaBundleRef>, field: &str) -> &mut Self {
         if let Some(reference) = bundle.and_then(|bundle| bundle.config_map_ref.as_ref()) {
-            self.config_map(&reference.name, &reference.key, &format!("{field}.configMapRef"));
+            let key = if reference.key.is_empty() { "ca.crt" } else { &reference.key };
+            self.config_map(&reference.name, key, &format!("{field}.configMapRef"));
         }
         self
     }

@@ -17,8 +17,8 @@ pub use auth::{
     UpstreamInjectStrategy,
 };
 pub use operational::{
-    AuditSettings, CircuitBreaker, CodeMode, FailureHandling, LogLevel, Operational, Optimizer, PartialFailureMode,
-    ResolvedSessionStorage, ResolvedTelemetry, Timeouts,
+    AuditSettings, CircuitBreaker, CodeMode, EmbeddingProvider, FailureHandling, LogLevel, Operational, Optimizer,
+    PartialFailureMode, ResolvedSessionStorage, ResolvedTelemetry, Timeouts,
 };
 
 use crate::kinds::{CompositeTool, ToolOverride};

@@ -3,8 +3,28 @@
 //! Owns what touches the API server on behalf of the whole cluster: watches, the world a plan sees, applying and pruning
 //! children, statuses, events, the lease and the metrics. It decides nothing about a resource by itself; that is `plan`'s.
 //!
-//! So far it holds the answer to one question: what the operator may do. [`rbac`] is the only place that says so. The
-//! rules in the Helm chart are generated from it (`cargo xtask gen`), so a permission that is not in the table does not
-//! exist in a cluster.
+//! ```text
+//!   watches ──▶ store + graph ──wakes──▶ queue ──▶ reconcile: snapshot ▶ plan (pure) ▶ apply, prune ▶ status
+//!      ▲                                                                        │
+//!      └────────────────────────── API server ◀──── write (four shapes) ◀───────┘
+//! ```
+//!
+//! What the operator may do is [`rbac`]'s to say; the rules in the Helm chart are generated from it (`cargo xtask gen`), so a
+//! permission that is not in the table does not exist in a cluster.
 
+pub mod adopt;
+pub mod apply;
+pub mod events;
+pub mod graph;
+pub mod lease;
+pub mod metrics;
+pub mod migrate;
+pub mod queue;
 pub mod rbac;
+pub mod reconcile;
+pub mod run;
+pub mod serve;
+pub mod settings;
+pub mod store;
+pub mod watch;
+pub mod write;

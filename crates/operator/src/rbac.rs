@@ -16,7 +16,6 @@
 //!
 //! Wildcards cannot be written: [`Verb`] has none, and the resources are lists of names that a test checks.
 
-pub mod grants;
 mod helm;
 
 #[cfg(test)]
@@ -25,9 +24,9 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use helm::{helm_rules, helm_template};
+pub use skep_plan::grants::{self, Verb};
 
-/// The API group of the custom resources.
-pub const GROUP: &str = "toolhive.stacklok.dev";
+pub use skep_api::crd::GROUP;
 
 /// One name per kind, and what is derived from it, so that the three lists cannot differ.
 macro_rules! kinds {
@@ -64,40 +63,6 @@ const OWNERS_FINALIZERS: &[&str] = &[
     "mcpservers/finalizers",
     "virtualmcpservers/finalizers",
 ];
-
-/// What may be done with a resource. Sorted as it is printed; there is no wildcard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Verb {
-    /// Make one, by `POST` or by a server-side apply of something that is not there.
-    Create,
-    /// Remove one.
-    Delete,
-    /// Read one.
-    Get,
-    /// Read all.
-    List,
-    /// Change some of it: server-side apply, merge patch.
-    Patch,
-    /// Replace it whole. The operator only holds this to hand it on.
-    Update,
-    /// Be told of changes.
-    Watch,
-}
-
-impl Verb {
-    /// The word Kubernetes uses.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Create => "create",
-            Self::Delete => "delete",
-            Self::Get => "get",
-            Self::List => "list",
-            Self::Patch => "patch",
-            Self::Update => "update",
-            Self::Watch => "watch",
-        }
-    }
-}
 
 /// Where a permission is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -28,6 +28,8 @@ pub(crate) enum Command {
         /// The shell
         shell: Shell,
     },
+    /// Run the operator: watch manifests in a cluster and bring about what they say
+    Operator(Operator),
     /// Print the version
     Version {
         /// How to print it
@@ -71,6 +73,23 @@ pub(crate) enum CrdsAction {
         #[command(flatten)]
         cluster: Cluster,
     },
+}
+
+/// Runs the operator.
+#[derive(Debug, Args)]
+pub(crate) struct Operator {
+    /// Where /metrics, /healthz and /readyz are served; 0 for nowhere
+    #[arg(long, value_name = "ADDRESS", default_value = ":8080")]
+    pub(crate) metrics_bind_address: String,
+    /// Where they are served for the kubelet; 0 for nowhere
+    #[arg(long, value_name = "ADDRESS", default_value = ":8081")]
+    pub(crate) health_probe_bind_address: String,
+    /// Compete for a lease, so that only one of several operators acts
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = false, action = clap::ArgAction::Set)]
+    pub(crate) leader_elect: bool,
+    /// The cluster
+    #[command(flatten)]
+    pub(crate) cluster: Cluster,
 }
 
 /// Which cluster to talk to.

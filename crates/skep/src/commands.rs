@@ -3,6 +3,7 @@
 mod check;
 mod completions;
 mod crds;
+mod operator;
 mod version;
 
 use std::process::ExitCode;
@@ -17,6 +18,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Command::Check(arguments) => check::run(&arguments),
         Command::Crds(arguments) => crds::run(&arguments),
         Command::Completions { shell } => completions::run(shell),
+        Command::Operator(arguments) => operator::run_until_stopped(&arguments),
         Command::Version { output } => version::run(output),
     }
 }

@@ -1,6 +1,7 @@
 //! Getting to a cluster, and saying clearly why we cannot.
 
 use anyhow::{Result, anyhow};
+use http::header::{HeaderValue, USER_AGENT};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
@@ -14,8 +15,16 @@ pub(crate) struct Connection {
 
 /// Connects to the cluster that the flags, the environment or the pod name.
 pub(crate) async fn connect(cluster: &Cluster) -> Result<Connection> {
+    connect_as(cluster, "skep").await
+}
+
+/// The same, under a name of its own: audit logs and the API server's priorities tell clients apart by it.
+pub(crate) async fn connect_as(cluster: &Cluster, agent: &str) -> Result<Connection> {
     let mut config = config(cluster).await?;
-    // Somebody is waiting at a terminal: a server that cannot be reached is news, not something to try fifteen times.
+    let agent = HeaderValue::try_from(format!("{agent}/{}", env!("CARGO_PKG_VERSION")))?;
+    config.headers.push((USER_AGENT, agent));
+    // At a terminal, a server that cannot be reached is news; in the operator, its own queue tries again. Neither wants
+    // the client to try fifteen times in silence.
     config.default_retry = false;
     let server = config.cluster_url.to_string();
     let client = Client::try_from(config)

@@ -6,6 +6,7 @@
 mod cli;
 mod commands;
 mod kubernetes;
+mod logs;
 mod terminal;
 
 use std::process::ExitCode;

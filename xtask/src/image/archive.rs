@@ -90,6 +90,8 @@ impl Image<'_> {
                 "User": USER,
                 "WorkingDir": "/",
                 "Entrypoint": [format!("/{}", self.program_name)],
+                // So that a pod can say `command: [skep, …]`, in this image and in any other that has it somewhere.
+                "Env": ["PATH=/:/usr/local/bin:/usr/bin:/bin"],
                 "Labels": self.labels,
             },
             "rootfs": { "type": "layers", "diff_ids": [layer] },

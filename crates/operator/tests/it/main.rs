@@ -1,14 +1,28 @@
-//! The charts, rendered by a real Helm and judged by a real API server.
+//! The operator on a real API server, and its charts, rendered by a real Helm.
 
 #[cfg(test)]
 mod charts;
 #[cfg(test)]
+mod compat;
+#[cfg(test)]
+mod configs;
+#[cfg(test)]
 mod definitions;
 #[cfg(test)]
 mod documents;
+#[cfg(test)]
+mod faults;
 #[cfg(test)]
 mod helm;
 #[cfg(test)]
 mod permissions;
 #[cfg(test)]
 mod refusals;
+#[cfg(test)]
+mod running;
+#[cfg(test)]
+mod servers;
+#[cfg(test)]
+mod upgrade;
+#[cfg(test)]
+mod wire;

@@ -142,6 +142,54 @@ async fn the_operator_may_write_its_children_and_their_roles_in_either_scope() {
 }
 
 #[tokio::test]
+async fn the_operator_does_its_work_with_the_rights_of_the_chart_and_no_others() -> anyhow::Result<()> {
+    use skep_api::resource::KindName;
+    use skep_plan::child::ChildKind;
+    crate::running::plane().await?;
+    let release = Release::install("namespace").await;
+    let config = release.plane.as_service_account(&release.home, &release.home).await?;
+    let operator = crate::running::start_as(kube::Client::try_from(config)?, release.plane, release.work.clone())?;
+    let webhooks = json!({ "validating": [{ "name": "check", "url": "https://hooks.example", "hmacSecretRef": { "name": "hook", "key": "hmac" } }] });
+    operator.create(KindName::MCPWebhookConfig, "hooks", webhooks).await?;
+    operator.create(KindName::MCPGroup, "g", json!({})).await?;
+    let spec = json!({ "image": "i", "webhookConfigRef": { "name": "hooks" }, "groupRef": { "name": "g" } });
+    operator.create(KindName::MCPServer, "s", spec).await?;
+    operator.create(KindName::MCPRemoteProxy, "r", json!({ "remoteUrl": "https://mcp.example" })).await?;
+    operator.create(KindName::EmbeddingServer, "e", json!({})).await?;
+    operator.create(KindName::MCPRegistry, "reg", json!({ "configYAML": "sources: []\n" })).await?;
+    operator.child(ChildKind::Deployment, "s", "exists", |_| true).await?;
+    operator.child(ChildKind::Deployment, "r", "exists", |_| true).await?;
+    operator.child(ChildKind::StatefulSet, "e", "exists", |_| true).await?;
+    operator.child(ChildKind::Deployment, "reg-api", "exists", |_| true).await?;
+    let restart = json!({ "metadata": { "annotations": {
+        "mcpserver.toolhive.stacklok.dev/restarted-at": "2026-01-31T12:00:00Z", "mcpserver.toolhive.stacklok.dev/restart-strategy": "immediate",
+    }}});
+    let servers = operator.resources(KindName::MCPServer);
+    servers.patch("s", &kube::api::PatchParams::default(), &kube::api::Patch::Merge(restart)).await?;
+    let noted = |one: &Value| {
+        one["metadata"]["annotations"]["mcpserver.toolhive.stacklok.dev/last-processed-restart"].is_string()
+    };
+    operator.until(KindName::MCPServer, "s", "is restarted", noted).await?;
+    for (kind, name) in [
+        (KindName::MCPServer, "s"),
+        (KindName::MCPRemoteProxy, "r"),
+        (KindName::MCPWebhookConfig, "hooks"),
+        (KindName::MCPGroup, "g"),
+    ] {
+        operator.until(kind, name, "has a status", |one| one["status"]["observedGeneration"].is_number()).await?;
+        operator.resources(kind).delete(name, &kube::api::DeleteParams::default()).await?;
+    }
+    eventually("everything goes", crate::running::PATIENCE, || async {
+        let left = operator.versions().await?;
+        let ours: Vec<_> =
+            left.keys().filter(|key| key.starts_with("MCPServer/") || key.starts_with("MCPWebhookConfig/")).collect();
+        Ok(if ours.is_empty() { Seen::Yes(()) } else { Seen::NotYet(format!("{ours:?}")) })
+    })
+    .await?;
+    operator.stop().await
+}
+
+#[tokio::test]
 async fn the_operator_may_bind_what_it_hands_on() {
     let release = Release::install("namespace").await;
     for object in handed_on() {

@@ -3,10 +3,44 @@
 //! Their content and order are part of the compatibility contract: other tools compare them. They hold verbs that Skep's
 //! own proxies never use (`update`), so that another image may run behind the same resources.
 
-use super::{
-    GROUP,
-    Verb::{self, Create, Delete, Get, List, Patch, Update, Watch},
-};
+use serde_json::{Value, json};
+use skep_api::crd::GROUP;
+
+use Verb::{Create, Delete, Get, List, Patch, Update, Watch};
+
+/// What may be done with a resource. Sorted as it is printed; there is no wildcard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verb {
+    /// Make one, by `POST` or by a server-side apply of something that is not there.
+    Create,
+    /// Remove one.
+    Delete,
+    /// Read one.
+    Get,
+    /// Read all.
+    List,
+    /// Change some of it: server-side apply, merge patch.
+    Patch,
+    /// Replace it whole. The operator only holds this to hand it on.
+    Update,
+    /// Be told of changes.
+    Watch,
+}
+
+impl Verb {
+    /// The word Kubernetes uses.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Delete => "delete",
+            Self::Get => "get",
+            Self::List => "list",
+            Self::Patch => "patch",
+            Self::Update => "update",
+            Self::Watch => "watch",
+        }
+    }
+}
 
 /// One rule of a child's Role.
 #[derive(Clone, Copy, Debug)]
@@ -96,4 +130,17 @@ const OWN_VIRTUAL_SERVER_STATUS: Grant = grant(GROUP, &["virtualmcpservers/statu
 
 const fn grant(group: &'static str, resources: &'static [&'static str], verbs: &'static [Verb]) -> Grant {
     Grant { group, resources, verbs }
+}
+
+// === impl Role ===
+
+impl Role {
+    /// The rules, as a Role object holds them.
+    pub fn rules(&self) -> Value {
+        let rule = |grant: &Grant| {
+            let verbs: Vec<&str> = grant.verbs.iter().map(|verb| verb.as_str()).collect();
+            json!({ "apiGroups": [grant.group], "resources": grant.resources, "verbs": verbs })
+        };
+        self.rules.iter().map(rule).collect()
+    }
 }

@@ -1,0 +1,98 @@
+//! What callers may do: the engines that judge a call.
+//!
+//! So far this crate answers one question, before any call is made: does an engine accept its configuration? ([`check`])
+//! It is the only crate that links Cedar; the operator hands the answer to the plan, which links no engine.
+
+use std::fmt::Write as _;
+
+use cedar_policy::{Entities, PolicySet};
+use serde_json::Value;
+
+/// The engines, by the names that configurations use.
+pub const ENGINES: [&str; 2] = ["cedarv1", "httpv1"];
+
+/// Whether an engine accepts its configuration; if not, what is wrong with it and what to do.
+pub fn check(engine: &str, config: &Value) -> Result<(), String> {
+    match engine {
+        "cedarv1" => cedar(config),
+        "httpv1" => http(config),
+        other => Err(format!("`{other}` is not an engine; use one of {}", ENGINES.join(", "))),
+    }
+}
+
+fn cedar(config: &Value) -> Result<(), String> {
+    let policies = config.get("policies").and_then(Value::as_array).filter(|policies| !policies.is_empty());
+    let policies = policies
+        .ok_or("policies is missing or empty: what no policy permits is refused, so this would refuse everything")?;
+    for (index, policy) in policies.iter().enumerate() {
+        let text = policy.as_str().ok_or_else(|| format!("policies[{index}] is not a text"))?;
+        text.parse::<PolicySet>()
+            .map_err(|errors| format!("policies[{index}] is not valid Cedar: {}", one_line(&errors)))?;
+    }
+    let entities = match config.get("entities_json") {
+        None | Some(Value::Null) => return Ok(()),
+        Some(entities) => {
+            entities.as_str().ok_or("entities_json is not a text; write the JSON array between quotes")?
+        }
+    };
+    if !entities.trim().is_empty() {
+        Entities::from_json_str(entities, None)
+            .map_err(|error| format!("entities_json is not a list of Cedar entities: {}", one_line(&error)))?;
+    }
+    Ok(())
+}
+
+fn http(config: &Value) -> Result<(), String> {
+    let address =
+        config.get("http").and_then(|http| http.get("url")).or_else(|| config.get("url")).and_then(Value::as_str);
+    let address = address.ok_or("http.url is missing: say where the decision point is asked")?;
+    let url = url::Url::parse(address).map_err(|error| format!("http.url: `{address}` is not a URL: {error}"))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(format!("http.url: `{address}` must start with https:// or http://"));
+    }
+    Ok(())
+}
+
+/// An error and its causes on one line.
+fn one_line(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        let _infallible = write!(text, ": {next}");
+        cause = next.source();
+    }
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn good_policies_are_accepted() {
+        let config = json!({ "policies": ["permit(principal, action == Action::\"call_tool\", resource == Tool::\"greet\");"], "entities_json": "[]" });
+        assert_eq!(check("cedarv1", &config), Ok(()));
+        assert_eq!(check("httpv1", &json!({ "http": { "url": "https://pdp.example" } })), Ok(()));
+    }
+
+    #[test]
+    fn bad_ones_are_refused_with_their_place() {
+        for (engine, config, words) in [
+            ("cedarv1", json!({}), "policies is missing"),
+            ("cedarv1", json!({ "policies": ["permit(principal, action, resource);", "permit("] }), "policies[1]"),
+            (
+                "cedarv1",
+                json!({ "policies": ["permit(principal, action, resource);"], "entities_json": "{" }),
+                "entities_json",
+            ),
+            ("httpv1", json!({}), "http.url is missing"),
+            ("httpv1", json!({ "http": { "url": "ftp://x" } }), "https://"),
+            ("opa", json!({}), "cedarv1, httpv1"),
+        ] {
+            let problem = check(engine, &config).unwrap_err();
+            assert!(problem.contains(words) && problem.lines().count() == 1, "{problem}");
+        }
+    }
+}

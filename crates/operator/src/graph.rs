@@ -1,0 +1,192 @@
+//! Who refers to whom: one list of edges, read in both directions.
+//!
+//! Every edge comes from a resource's own `references()`; nothing here knows a kind's fields. Forward, the edges say what a plan
+//! may see; backward, whom a change wakes.
+//!
+//! ```text
+//!   MCPServer ──▶ MCPOIDCConfig ──▶ Secret           a changed Secret wakes the config and every server behind it
+//!       └──────▶ MCPGroup ◀── VirtualMCPServer       a changed member wakes the virtual servers of its group
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use skep_api::resource::{KindName, Resource};
+use skep_plan::key::{Key, ObjectKind};
+
+/// The edges between all resources that are known.
+#[derive(Debug, Default)]
+pub struct Graph {
+    forward: BTreeMap<Key, BTreeSet<Key>>,
+    backward: BTreeMap<Key, BTreeSet<Key>>,
+}
+
+impl Graph {
+    /// Replaces the edges that start at a resource. Returns where they led before and where they lead now.
+    pub fn set(&mut self, from: &Key, resource: Option<&Resource>) -> BTreeSet<Key> {
+        let targets: BTreeSet<Key> = resource
+            .map(|resource| resource.references().iter().map(|one| Key::target(one, &from.namespace)).collect())
+            .unwrap_or_default();
+        let mut touched = self.forward.remove(from).unwrap_or_default();
+        for target in touched.iter().filter(|target| !targets.contains(*target)) {
+            if let Some(users) = self.backward.get_mut(target) {
+                users.remove(from);
+                if users.is_empty() {
+                    self.backward.remove(target);
+                }
+            }
+        }
+        for target in &targets {
+            self.backward.entry(target.clone()).or_default().insert(from.clone());
+        }
+        touched.extend(targets.iter().cloned());
+        if !targets.is_empty() {
+            self.forward.insert(from.clone(), targets);
+        }
+        touched
+    }
+
+    /// Who refers to an object.
+    pub fn users(&self, of: &Key) -> BTreeSet<Key> {
+        self.backward.get(of).cloned().unwrap_or_default()
+    }
+
+    /// Whether anybody refers to an object.
+    pub fn is_used(&self, key: &Key) -> bool {
+        self.backward.contains_key(key)
+    }
+
+    /// Whom a change of an object wakes: everybody who refers to it, however indirectly.
+    pub fn dependants(&self, of: &Key) -> BTreeSet<Key> {
+        let mut seen = BTreeSet::new();
+        let mut next = vec![of.clone()];
+        while let Some(key) = next.pop() {
+            let groups = self.forward.get(&key).into_iter().flatten().filter(|target| is_group(target));
+            let virtual_servers =
+                groups.flat_map(|group| self.backward.get(group).into_iter().flatten()).filter(|user| is_virtual(user));
+            for user in self.backward.get(&key).into_iter().flatten().chain(virtual_servers) {
+                if seen.insert(user.clone()) {
+                    next.push(user.clone());
+                }
+            }
+        }
+        seen.remove(of);
+        seen
+    }
+
+    /// Everything that a plan of a resource may see: what it refers to, however indirectly, and for a virtual server the
+    /// members of its group with all that they refer to.
+    pub fn surroundings(&self, of: &Key) -> BTreeSet<Key> {
+        let mut seen = BTreeSet::new();
+        let mut next = vec![of.clone()];
+        while let Some(key) = next.pop() {
+            let members = is_virtual(of) && is_group(&key);
+            let members = members.then(|| self.backward.get(&key)).flatten();
+            for target in self.forward.get(&key).into_iter().flatten().chain(members.into_iter().flatten()) {
+                if seen.insert(target.clone()) {
+                    next.push(target.clone());
+                }
+            }
+        }
+        seen.remove(of);
+        seen
+    }
+}
+
+fn is_group(key: &Key) -> bool {
+    key.kind == ObjectKind::Kind(KindName::MCPGroup)
+}
+
+fn is_virtual(key: &Key) -> bool {
+    key.kind == ObjectKind::Kind(KindName::VirtualMCPServer)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn resource(kind: KindName, name: &str, spec: &Value) -> Resource {
+        let object = json!({ "metadata": { "name": name, "namespace": "ns" }, "spec": spec });
+        Resource::from_value(kind, object).unwrap()
+    }
+
+    fn key(kind: KindName, name: &str) -> Key {
+        Key::resource(kind, "ns", name)
+    }
+
+    fn secret(name: &str) -> Key {
+        Key { kind: ObjectKind::Secret, namespace: "ns".into(), name: name.into() }
+    }
+
+    fn graph(resources: &[Resource]) -> Graph {
+        let mut graph = Graph::default();
+        for resource in resources {
+            graph.set(&Key::of(resource), Some(resource));
+        }
+        graph
+    }
+
+    fn oidc(name: &str) -> Resource {
+        let spec = json!({ "type": "inline", "inline": { "issuer": "https://i", "clientSecretRef": { "name": "s", "key": "k" } } });
+        resource(KindName::MCPOIDCConfig, name, &spec)
+    }
+
+    fn server(name: &str, oidc: &str) -> Resource {
+        resource(
+            KindName::MCPServer,
+            name,
+            &json!({ "image": "i", "oidcConfigRef": { "name": oidc, "audience": "a" }, "groupRef": { "name": "g" } }),
+        )
+    }
+
+    #[test]
+    fn a_change_wakes_everybody_who_refers_to_it_however_indirectly() {
+        let virtual_server = resource(
+            KindName::VirtualMCPServer,
+            "v",
+            &json!({ "incomingAuth": { "type": "anonymous" }, "groupRef": { "name": "g" } }),
+        );
+        let graph = graph(&[oidc("c"), server("a", "c"), server("b", "other"), virtual_server]);
+        let expected = BTreeSet::from([
+            key(KindName::MCPOIDCConfig, "c"),
+            key(KindName::MCPServer, "a"),
+            key(KindName::VirtualMCPServer, "v"),
+        ]);
+        assert_eq!(graph.dependants(&secret("s")), expected);
+        assert!(graph.dependants(&secret("unknown")).is_empty());
+    }
+
+    #[test]
+    fn a_virtual_server_sees_the_members_of_its_group_and_what_they_refer_to() {
+        let virtual_server = resource(
+            KindName::VirtualMCPServer,
+            "v",
+            &json!({ "incomingAuth": { "type": "anonymous" }, "groupRef": { "name": "g" } }),
+        );
+        let graph = graph(&[oidc("c"), server("a", "c"), virtual_server]);
+        let seen = graph.surroundings(&key(KindName::VirtualMCPServer, "v"));
+        for expected in [
+            key(KindName::MCPGroup, "g"),
+            key(KindName::MCPServer, "a"),
+            key(KindName::MCPOIDCConfig, "c"),
+            secret("s"),
+        ] {
+            assert!(seen.contains(&expected), "{expected}");
+        }
+        assert!(!graph.surroundings(&key(KindName::MCPServer, "a")).contains(&key(KindName::VirtualMCPServer, "v")));
+    }
+
+    #[test]
+    fn edges_that_are_gone_leave_nothing_behind() {
+        let mut graph = graph(&[server("a", "c")]);
+        let touched = graph.set(&key(KindName::MCPServer, "a"), Some(&server("a", "d")));
+        assert!(
+            touched.contains(&key(KindName::MCPOIDCConfig, "c"))
+                && touched.contains(&key(KindName::MCPOIDCConfig, "d"))
+        );
+        assert!(!graph.is_used(&key(KindName::MCPOIDCConfig, "c")));
+        graph.set(&key(KindName::MCPServer, "a"), None);
+        assert!(graph.forward.is_empty() && graph.backward.is_empty());
+    }
+}

@@ -1,0 +1,165 @@
+//! Leader election by a Lease: one operator acts, the others wait.
+//!
+//! A process that may have lost its lease must not go on: [`Leadership::lost`] ends, and the caller ends the process. Whether a
+//! lease has expired is judged by our own clock from the moment we saw it last renewed, never by comparing clocks of two machines.
+
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use kube::Client;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use serde_json::json;
+
+/// How long a lease lasts without being renewed.
+const LASTS: Duration = Duration::from_secs(15);
+/// A leader that could not renew for this long gives up, well before anybody else may take over.
+const GIVE_UP: Duration = Duration::from_secs(10);
+/// How often a lease is renewed or looked at.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// The lease and who we are.
+#[derive(Clone, Debug)]
+pub struct Election {
+    leases: Api<Lease>,
+    name: String,
+    identity: String,
+}
+
+/// The lease, held.
+#[derive(Debug)]
+pub struct Leadership {
+    election: Election,
+    renewed: Instant,
+}
+
+/// What somebody else's lease looked like, and when we first saw it so.
+#[derive(Debug, PartialEq, Eq)]
+struct Seen {
+    holder: Option<String>,
+    renewed: Option<MicroTime>,
+    at: Instant,
+}
+
+// === impl Election ===
+
+impl Election {
+    /// An election for the lease `name` in `namespace`.
+    pub fn new(client: Client, namespace: &str, name: &str, identity: String) -> Self {
+        Self { leases: Api::namespaced(client, namespace), name: name.to_owned(), identity }
+    }
+
+    /// Waits until this process holds the lease.
+    pub async fn win(self) -> Leadership {
+        let mut seen: Option<Seen> = None;
+        loop {
+            match self.attempt(&mut seen).await {
+                Ok(true) => return Leadership { election: self, renewed: Instant::now() },
+                Ok(false) => {}
+                Err(error) => tracing::warn!(%error, lease = self.name, "cannot reach the lease"),
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    async fn attempt(&self, seen: &mut Option<Seen>) -> Result<bool, kube::Error> {
+        let Some(lease) = self.leases.get_opt(&self.name).await? else {
+            let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
+            let lease = Lease { metadata, spec: Some(self.spec(0)) };
+            return match self.leases.create(&PostParams::default(), &lease).await {
+                Ok(_) => Ok(true),
+                // Somebody else was quicker.
+                Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(false),
+                Err(error) => Err(error),
+            };
+        };
+        let spec = lease.spec.unwrap_or_default();
+        let holder = spec.holder_identity.clone().filter(|holder| !holder.is_empty());
+        let known = seen.as_ref().filter(|seen| seen.holder == holder && seen.renewed == spec.renew_time);
+        let since = known.map_or_else(Instant::now, |known| known.at);
+        *seen = Some(Seen { holder: holder.clone(), renewed: spec.renew_time.clone(), at: since });
+        let ours = holder.as_deref() == Some(&self.identity);
+        let lasts = spec
+            .lease_duration_seconds
+            .and_then(|seconds| u64::try_from(seconds).ok())
+            .map_or(LASTS, Duration::from_secs);
+        if holder.is_some() && !ours && since.elapsed() < lasts {
+            return Ok(false);
+        }
+        let transitions = spec.lease_transitions.unwrap_or_default() + i32::from(!ours);
+        self.take(lease.metadata.resource_version.as_deref(), transitions).await
+    }
+
+    /// Writes the lease if nobody else has written it since.
+    async fn take(&self, version: Option<&str>, transitions: i32) -> Result<bool, kube::Error> {
+        let patch = Patch::Merge(json!({ "metadata": { "resourceVersion": version }, "spec": self.spec(transitions) }));
+        match self.leases.patch(&self.name, &PatchParams::default(), &patch).await {
+            Ok(_) => Ok(true),
+            Err(kube::Error::Api(status)) if status.is_conflict() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn spec(&self, transitions: i32) -> LeaseSpec {
+        let now = MicroTime(Timestamp::now());
+        LeaseSpec {
+            holder_identity: Some(self.identity.clone()),
+            lease_duration_seconds: i32::try_from(LASTS.as_secs()).ok(),
+            acquire_time: Some(now.clone()),
+            renew_time: Some(now),
+            lease_transitions: Some(transitions),
+            ..LeaseSpec::default()
+        }
+    }
+}
+
+// === impl Leadership ===
+
+impl Leadership {
+    /// Renews the lease for as long as that goes well, and ends when it may be somebody else's.
+    pub async fn lost(mut self) -> String {
+        loop {
+            tokio::time::sleep(PAUSE).await;
+            let why = match self.renew().await {
+                Ok(true) => {
+                    self.renewed = Instant::now();
+                    continue;
+                }
+                Ok(false) => return "another process has taken the lease".to_owned(),
+                Err(error) => error.to_string(),
+            };
+            if self.renewed.elapsed() > GIVE_UP {
+                return format!("the lease could not be renewed for {} s: {why}", GIVE_UP.as_secs());
+            }
+            tracing::warn!(error = why, "cannot renew the lease");
+        }
+    }
+
+    /// Gives the lease back, so that the next one need not wait for its end.
+    pub async fn release(election: &Election) {
+        let patch = Patch::Merge(json!({ "spec": { "holderIdentity": "", "leaseDurationSeconds": 1 } }));
+        if let Err(error) = election.leases.patch(&election.name, &PatchParams::default(), &patch).await {
+            tracing::debug!(%error, "lease not released");
+        }
+    }
+
+    async fn renew(&self) -> Result<bool, kube::Error> {
+        let election = &self.election;
+        let lease = tokio::time::timeout(PAUSE, election.leases.get(&election.name)).await;
+        let lease = lease.map_err(|_slow| kube::Error::Service("the API server is too slow".into()))??;
+        let spec = lease.spec.unwrap_or_default();
+        if spec.holder_identity.as_deref() != Some(&election.identity) {
+            return Ok(false);
+        }
+        let patch = Patch::Merge(json!({
+            "metadata": { "resourceVersion": lease.metadata.resource_version },
+            "spec": { "renewTime": MicroTime(Timestamp::now()) },
+        }));
+        match election.leases.patch(&election.name, &PatchParams::default(), &patch).await {
+            Ok(_) => Ok(true),
+            Err(kube::Error::Api(status)) if status.is_conflict() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! What the operator counts, in the words of Prometheus.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+/// Bounds of the durations, in seconds.
+const SECONDS: [f64; 10] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0];
+
+/// The operator's metrics. Cloning shares them.
+#[derive(Clone, Debug)]
+pub struct Metrics(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    registry: Registry,
+    reconciles: Family<Outcome, Counter>,
+    duration: Family<Kind, Histogram, fn() -> Histogram>,
+    age: Histogram,
+    depth: Gauge,
+    requests: Family<Request, Counter>,
+    skipped: Family<Kind, Counter>,
+    leading: Gauge,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Outcome {
+    kind: String,
+    result: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Kind {
+    kind: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Request {
+    verb: String,
+    resource: String,
+}
+
+fn histogram() -> Histogram {
+    Histogram::new(SECONDS)
+}
+
+// === impl Metrics ===
+
+impl Metrics {
+    /// All at zero.
+    pub fn new() -> Self {
+        let mut registry = Registry::with_prefix("skep_operator");
+        let reconciles = Family::<Outcome, Counter>::default();
+        let duration = Family::<Kind, Histogram, fn() -> Histogram>::new_with_constructor(histogram);
+        let (age, depth, leading) = (histogram(), Gauge::default(), Gauge::default());
+        let requests = Family::<Request, Counter>::default();
+        let skipped = Family::<Kind, Counter>::default();
+        registry.register("reconciles", "Looks at a resource, by kind and result", reconciles.clone());
+        registry.register("reconcile_duration_seconds", "How long a look at a resource took", duration.clone());
+        registry.register("queue_age_seconds", "How long a resource waited to be looked at", age.clone());
+        registry.register("queue_depth", "Resources that wait to be looked at", depth.clone());
+        registry.register("api_requests", "Requests to the API server, by verb and resource", requests.clone());
+        registry.register("writes_skipped", "Writes that were not sent because nothing had changed", skipped.clone());
+        registry.register("leading", "Whether this process holds the lease", leading.clone());
+        Self(Arc::new(Inner { registry, reconciles, duration, age, depth, requests, skipped, leading }))
+    }
+
+    /// A look at a resource is over.
+    pub fn reconciled(&self, kind: &str, result: &str, took: Duration) {
+        self.0.reconciles.get_or_create(&Outcome { kind: kind.into(), result: result.into() }).inc();
+        self.0.duration.get_or_create(&Kind { kind: kind.into() }).observe(took.as_secs_f64());
+    }
+
+    /// A resource was taken from the queue.
+    pub fn taken(&self, waited: Duration, depth: usize) {
+        self.0.age.observe(waited.as_secs_f64());
+        self.0.depth.set(i64::try_from(depth).unwrap_or(i64::MAX));
+    }
+
+    /// A request is sent to the API server.
+    pub fn request(&self, verb: &str, resource: &str) {
+        self.0.requests.get_or_create(&Request { verb: verb.into(), resource: resource.into() }).inc();
+    }
+
+    /// A write was not sent, as nothing had changed.
+    pub fn skipped(&self, kind: &str) {
+        self.0.skipped.get_or_create(&Kind { kind: kind.into() }).inc();
+    }
+
+    /// Whether this process holds the lease.
+    pub fn leading(&self, leading: bool) {
+        self.0.leading.set(i64::from(leading));
+    }
+
+    /// The page that Prometheus fetches.
+    pub fn page(&self) -> String {
+        let mut page = String::new();
+        if let Err(error) = encode(&mut page, &self.0.registry) {
+            // Only a failing writer can cause it, and a String does not fail.
+            let _infallible = write!(page, "# {error}");
+        }
+        page
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,223 @@
+//! The work queue: which resources to look at, each once however often it was asked for, never two workers on one.
+//!
+//! A resource that fails comes back later and later; one that is woken while somebody works on it comes back when they are
+//! done. The state is a plain value ([`State`]) without a clock, so the rules are tested without waiting.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use skep_plan::key::Key;
+use tokio::sync::Notify;
+
+/// The wait after the first failure.
+const FIRST_RETRY: Duration = Duration::from_millis(200);
+/// The longest wait between two tries.
+const LONGEST_RETRY: Duration = Duration::from_mins(5);
+
+/// The queue that workers share.
+#[derive(Debug, Default)]
+pub struct Queue {
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+/// How a piece of work ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Done {
+    /// All is well; look again when something changes.
+    Settled,
+    /// All is well so far; look again after this time.
+    Again(Duration),
+    /// It did not work; try again, later each time.
+    Failed,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    // INVARIANT: a key is in at most one of `ready`, `waiting` and `running`; `queued` is the set of `ready`;
+    // `woken` is a part of `running`.
+    ready: VecDeque<(Key, Instant)>,
+    queued: BTreeSet<Key>,
+    waiting: BTreeMap<Key, Instant>,
+    running: BTreeSet<Key>,
+    woken: BTreeSet<Key>,
+    failures: BTreeMap<Key, u32>,
+}
+
+// === impl Queue ===
+
+impl Queue {
+    /// Asks for a resource to be looked at now.
+    pub fn add(&self, key: Key) {
+        self.with(|state| state.add(key, Instant::now()));
+        self.changed.notify_one();
+    }
+
+    /// Asks for a resource to be looked at within `delay`: several wake-ups in that time become one look.
+    pub fn add_within(&self, key: Key, delay: Duration) {
+        self.with(|state| state.add_at(key, Instant::now() + delay));
+        self.changed.notify_one();
+    }
+
+    /// The next resource to look at, and how long it has waited. Ends never; the caller is cancelled instead.
+    pub async fn next(&self) -> (Key, Duration) {
+        loop {
+            let now = Instant::now();
+            let (taken, wake_at) = self.with(|state| {
+                let taken = state.take(now);
+                (taken, state.next_due())
+            });
+            if let Some((key, since)) = taken {
+                // Another worker may have slept through the notification that we used up.
+                self.changed.notify_one();
+                return (key, now.saturating_duration_since(since));
+            }
+            let changed = self.changed.notified();
+            match wake_at {
+                Some(due) => {
+                    let _either = tokio::time::timeout_at(due.into(), changed).await;
+                }
+                None => changed.await,
+            }
+        }
+    }
+
+    /// Says how the work on a resource ended.
+    pub fn finish(&self, key: Key, done: Done) {
+        self.with(|state| state.finish(key, done, Instant::now()));
+        self.changed.notify_one();
+    }
+
+    /// How many resources wait to be looked at now.
+    pub fn depth(&self) -> usize {
+        self.with(|state| state.ready.len())
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+        // A worker that panicked left the state whole: every change of it is one call.
+        act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+// === impl State ===
+
+impl State {
+    fn add(&mut self, key: Key, now: Instant) {
+        if self.running.contains(&key) {
+            self.woken.insert(key);
+            return;
+        }
+        self.waiting.remove(&key);
+        if self.queued.insert(key.clone()) {
+            self.ready.push_back((key, now));
+        }
+    }
+
+    fn add_at(&mut self, key: Key, due: Instant) {
+        if self.running.contains(&key) {
+            self.woken.insert(key);
+        } else if !self.queued.contains(&key) {
+            let earliest = self.waiting.get(&key).map_or(due, |known| due.min(*known));
+            self.waiting.insert(key, earliest);
+        }
+    }
+
+    fn take(&mut self, now: Instant) -> Option<(Key, Instant)> {
+        let due: Vec<Key> = self.waiting.iter().filter(|(_, at)| **at <= now).map(|(key, _)| key.clone()).collect();
+        for key in due {
+            self.add(key, now);
+        }
+        let (key, since) = self.ready.pop_front()?;
+        self.queued.remove(&key);
+        self.running.insert(key.clone());
+        Some((key, since))
+    }
+
+    fn next_due(&self) -> Option<Instant> {
+        self.waiting.values().min().copied()
+    }
+
+    fn finish(&mut self, key: Key, done: Done, now: Instant) {
+        self.running.remove(&key);
+        let woken = self.woken.remove(&key);
+        if done == Done::Failed {
+            let failures = self.failures.entry(key.clone()).or_default();
+            *failures += 1;
+            let wait = FIRST_RETRY.saturating_mul(1 << (*failures - 1).min(16)).min(LONGEST_RETRY);
+            // A change may be the cure, but a resource that everybody pokes must not be tried without rest.
+            let wait = if woken { wait.min(Duration::from_secs(1)) } else { wait };
+            self.add_at(key, now + wait);
+            return;
+        }
+        self.failures.remove(&key);
+        match done {
+            _ if woken => self.add(key, now),
+            Done::Again(delay) => self.add_at(key, now + delay),
+            Done::Settled | Done::Failed => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use skep_api::resource::KindName;
+
+    use super::*;
+
+    fn key(name: &str) -> Key {
+        Key::resource(KindName::MCPServer, "ns", name)
+    }
+
+    #[test]
+    fn a_resource_that_is_asked_for_often_is_looked_at_once() {
+        let (mut state, now) = (State::default(), Instant::now());
+        state.add(key("a"), now);
+        state.add(key("b"), now);
+        state.add(key("a"), now);
+        state.add_at(key("a"), now);
+        assert_eq!(state.take(now).map(|(key, _)| key), Some(key("a")));
+        assert_eq!(state.take(now).map(|(key, _)| key), Some(key("b")));
+        assert_eq!(state.take(now), None);
+    }
+
+    #[test]
+    fn what_is_woken_while_it_is_worked_on_comes_back_afterwards_and_never_twice_at_once() {
+        let (mut state, now) = (State::default(), Instant::now());
+        state.add(key("a"), now);
+        assert!(state.take(now).is_some());
+        state.add(key("a"), now);
+        assert_eq!(state.take(now), None);
+        state.finish(key("a"), Done::Settled, now);
+        assert!(state.take(now).is_some());
+        state.finish(key("a"), Done::Settled, now);
+        assert_eq!(state.take(now), None);
+    }
+
+    #[test]
+    fn failures_come_back_later_each_time_and_success_forgets_them() {
+        let (mut state, mut now) = (State::default(), Instant::now());
+        state.add(key("a"), now);
+        for wait in [200, 400, 800] {
+            assert!(state.take(now).is_some());
+            state.finish(key("a"), Done::Failed, now);
+            assert_eq!(state.next_due(), Some(now + Duration::from_millis(wait)));
+            now += Duration::from_millis(wait);
+        }
+        assert!(state.take(now).is_some());
+        state.finish(key("a"), Done::Settled, now);
+        assert!(state.failures.is_empty() && state.next_due().is_none());
+    }
+
+    #[test]
+    fn wake_ups_within_a_delay_become_one_look_at_the_earliest_time() {
+        let (mut state, now) = (State::default(), Instant::now());
+        state.add_at(key("a"), now + Duration::from_millis(100));
+        state.add_at(key("a"), now + Duration::from_millis(500));
+        assert_eq!(state.take(now), None);
+        let later = now + Duration::from_millis(100);
+        assert!(state.take(later).is_some());
+        state.finish(key("a"), Done::Settled, later);
+        assert_eq!(state.next_due(), None);
+    }
+}

@@ -1,0 +1,299 @@
+//! One look at one resource: the same lines for all kinds.
+//!
+//! ```text
+//!   snapshot ──▶ plan (pure) ──▶ finalizer ──▶ children: apply, prune ──▶ status ──▶ annotations, release
+//! ```
+//!
+//! An error is only ever "could not read" or "could not write"; it is returned, and the queue tries again. What is wrong with
+//! a resource itself is a condition in its status, and is not tried again until something changes.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::Client;
+use kube::api::Api;
+use serde_json::{Map, Value, json};
+use skep_api::resource::Resource;
+use skep_plan::canonical;
+use skep_plan::child::ChildKind;
+use skep_plan::key::{Key, ObjectKind};
+use skep_plan::plan::{Finalizer, Plan, Verdict, has_children, plan};
+use skep_plan::world::{Found, Policies, Settings, World};
+
+use crate::apply::Applier;
+use crate::events::Events;
+use crate::metrics::Metrics;
+use crate::queue::{Done, Queue};
+use crate::store::{ChildId, Entry, Snapshot, Store};
+use crate::write::{WriteError, Writer};
+
+/// How long one look may take. The API server may be slow; nobody may hold a resource for ever.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long to wait before looking again at something that is blocked.
+const RECHECK: Duration = Duration::from_secs(30);
+/// How long to wait for the watch to show what somebody else wrote.
+const AFTER_CONFLICT: Duration = Duration::from_millis(50);
+
+/// Everything that a look needs.
+pub struct Reconciler {
+    /// How this operator is set up.
+    pub settings: Settings,
+    /// Judges authorization policies.
+    pub policies: Box<dyn Policies>,
+    /// What is known.
+    pub store: Arc<Store>,
+    /// What to look at next.
+    pub queue: Arc<Queue>,
+    /// What is counted.
+    pub metrics: Metrics,
+    /// Reads Secrets and ConfigMaps.
+    pub client: Client,
+    /// Writes.
+    pub writer: Writer,
+    /// Applies children.
+    pub applier: Applier,
+    /// Tells people what happened.
+    pub events: Events,
+}
+
+/// Why a look did not come to its end.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    #[error("cannot read {kind} `{name}`")]
+    Read { kind: ObjectKind, name: String, source: Box<kube::Error> },
+    #[error("it took longer than {} s", PATIENCE.as_secs())]
+    Timeout,
+}
+
+// === impl Reconciler ===
+
+impl Reconciler {
+    /// Takes resources from the queue and looks at them, one after the other, for ever.
+    pub async fn work(&self) {
+        loop {
+            let (key, waited) = self.queue.next().await;
+            self.metrics.taken(waited, self.queue.depth());
+            let started = Instant::now();
+            let result = tokio::time::timeout(PATIENCE, self.look(&key)).await.unwrap_or(Err(Error::Timeout));
+            let (word, done) = match result {
+                Ok(done) => ("ok", done),
+                Err(Error::Write(WriteError::Conflict { object })) => {
+                    tracing::debug!(%key, %object, "changed by somebody else meanwhile");
+                    ("conflict", Done::Again(AFTER_CONFLICT))
+                }
+                // It went while we looked; the watch will tell.
+                Err(Error::Write(gone)) if gone.is_gone() => ("gone", Done::Again(AFTER_CONFLICT)),
+                Err(error) => {
+                    let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+                    tracing::warn!(%key, %error, %cause, "cannot reconcile");
+                    (error.category(), Done::Failed)
+                }
+            };
+            self.metrics.reconciled(&key.kind.to_string(), word, started.elapsed());
+            self.queue.finish(key, done);
+        }
+    }
+
+    async fn look(&self, key: &Key) -> Result<Done, Error> {
+        match self.store.entry(key) {
+            None => {
+                self.applier.forget(&key.namespace, &key.name);
+                return Ok(Done::Settled);
+            }
+            Some(Entry::Unreadable { metadata, problem }) => {
+                tracing::warn!(%key, %problem, "cannot be read");
+                return self.report_unreadable(key, &metadata, &problem).await;
+            }
+            Some(Entry::Readable(_)) => {}
+        }
+        let Some(snapshot) = self.read(key).await? else { return Ok(Done::Settled) };
+        let me = snapshot.me.clone();
+        let mut snapshot = snapshot;
+        let mut plan = self.plan(&me, &snapshot);
+        if plan.verdict == Verdict::Apply && !plan.children.is_empty() {
+            let taken = self.applier.taken(&me, &plan.children, &self.store, &self.writer).await?;
+            if !taken.is_empty() {
+                snapshot.live.taken = taken.into_iter().collect::<BTreeSet<_>>();
+                plan = self.plan(&me, &snapshot);
+            }
+        }
+        self.carry_out(&me, &plan, &snapshot).await
+    }
+
+    fn plan(&self, me: &Resource, snapshot: &Snapshot) -> Plan {
+        let world = World {
+            settings: &self.settings,
+            found: &snapshot.found,
+            users: &snapshot.users,
+            live: &snapshot.live,
+            policies: self.policies.as_ref(),
+        };
+        plan(me, &world)
+    }
+
+    async fn carry_out(&self, me: &Resource, plan: &Plan, snapshot: &Snapshot) -> Result<Done, Error> {
+        let mut me = me.clone();
+        if plan.finalizer == Finalizer::Hold && !me.is_deleting() && !held(&me) {
+            me = self.set_finalizers(&me, true).await?;
+        }
+        if plan.verdict == Verdict::Apply && has_children(me.kind()) {
+            self.applier.apply(&me, &plan.children, &self.store, &self.writer, &self.metrics).await?;
+            self.applier.prune(&plan.children, &snapshot.children, &self.store, &self.writer).await?;
+        }
+        if plan.remove_backend {
+            self.remove_backend(&me).await?;
+        }
+        if plan.restart_pods {
+            let names: Vec<String> = snapshot.live.pods.iter().map(|pod| pod.name.clone()).collect();
+            self.writer.delete_pods(me.namespace(), &names).await?;
+        }
+        if let Verdict::Wait(why) | Verdict::Refuse(why) = &plan.verdict {
+            tracing::debug!(kind = %me.kind(), namespace = me.namespace(), name = me.name(), why, "children left as they are");
+        }
+        let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let old = me.status_value();
+        let new = plan.status.onto(&old, me.generation(), &now);
+        if let Some(written) = self.writer.status(&me, &old, &new).await? {
+            self.events.transitions(&me, &old, &plan.status).await;
+            self.store.put_resource(me.kind(), written);
+        }
+        let changed: Map<String, Value> = plan
+            .annotations
+            .iter()
+            .filter(|(name, value)| {
+                let known = me.metadata().annotations.as_ref().and_then(|known| known.get(*name));
+                known.map(String::as_str) != value.as_str()
+            })
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect();
+        if !changed.is_empty() {
+            let me = self.fresh(&me);
+            let written = self
+                .writer
+                .metadata(&me, [("annotations".to_owned(), Value::Object(changed))].into_iter().collect())
+                .await?;
+            self.store.put_resource(me.kind(), written);
+        }
+        if plan.finalizer == Finalizer::Release && held(&me) {
+            let me = self.fresh(&me);
+            self.set_finalizers(&me, false).await?;
+        }
+        Ok(if plan.recheck { Done::Again(RECHECK) } else { Done::Settled })
+    }
+
+    /// Deletes the StatefulSet that a proxy made for this resource; what it owns goes with it.
+    async fn remove_backend(&self, me: &Resource) -> Result<(), Error> {
+        let id =
+            ChildId { kind: ChildKind::StatefulSet, namespace: me.namespace().to_owned(), name: me.name().to_owned() };
+        if let Some(facts) = self.store.child(&id) {
+            let theirs = facts.owner.as_ref().is_some_and(|owner| Some(&owner.uid) != me.metadata().uid.as_ref());
+            if !theirs {
+                self.writer.delete(&id, &facts.uid).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds or removes our finalizer; everybody else's stay.
+    async fn set_finalizers(&self, me: &Resource, hold: bool) -> Result<Resource, Error> {
+        let Some(ours) = me.kind().finalizer() else { return Ok(me.clone()) };
+        let mut finalizers = me.metadata().finalizers.clone().unwrap_or_default();
+        finalizers.retain(|name| name != ours);
+        if hold {
+            finalizers.push(ours.to_owned());
+        }
+        let written =
+            self.writer.metadata(me, [("finalizers".to_owned(), json!(finalizers))].into_iter().collect()).await?;
+        let resource = Resource::from_value(me.kind(), written.clone()).unwrap_or_else(|_unreadable| me.clone());
+        self.store.put_resource(me.kind(), written);
+        Ok(resource)
+    }
+
+    /// The resource as the store has it now: our own writes of this look have moved its version.
+    fn fresh(&self, me: &Resource) -> Resource {
+        match self.store.entry(&Key::of(me)) {
+            Some(Entry::Readable(resource)) => resource.as_ref().clone(),
+            _ => me.clone(),
+        }
+    }
+
+    /// One consistent look, with the Secrets and ConfigMaps read that nobody has read yet.
+    async fn read(&self, key: &Key) -> Result<Option<Snapshot>, Error> {
+        let Some(snapshot) = self.store.snapshot(key) else { return Ok(None) };
+        if snapshot.unread.is_empty() {
+            return Ok(Some(snapshot));
+        }
+        for near in &snapshot.unread {
+            self.read_content(near).await?;
+        }
+        Ok(self.store.snapshot(key))
+    }
+
+    async fn read_content(&self, key: &Key) -> Result<(), Error> {
+        let failed =
+            |source: kube::Error| Error::Read { kind: key.kind, name: key.name.clone(), source: Box::new(source) };
+        match key.kind {
+            ObjectKind::Secret => {
+                self.metrics.request("get", "secrets");
+                let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &key.namespace);
+                let found = secrets.get_opt(&key.name).await.map_err(failed)?;
+                let version = found.as_ref().and_then(|secret| secret.metadata.resource_version.clone());
+                // Only digests are kept: a plan needs to know that a value changed, never what it is.
+                let digests = found.map(|secret| {
+                    let data = secret.data.unwrap_or_default().into_iter();
+                    Found::Secret(data.map(|(name, value)| (name, canonical::sha256_hex(&value.0))).collect())
+                });
+                self.store.put_content(key.clone(), digests, version);
+            }
+            ObjectKind::ConfigMap => {
+                self.metrics.request("get", "configmaps");
+                let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &key.namespace);
+                let found = maps.get_opt(&key.name).await.map_err(failed)?;
+                let version = found.as_ref().and_then(|map| map.metadata.resource_version.clone());
+                let data = found.map(|map| Found::ConfigMap(map.data.unwrap_or_default()));
+                self.store.put_content(key.clone(), data, version);
+            }
+            ObjectKind::Kind(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Says on an object that cannot be read what is wrong with it. Nothing else of it is touched.
+    async fn report_unreadable(
+        &self,
+        key: &Key,
+        metadata: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+        problem: &str,
+    ) -> Result<Done, Error> {
+        let ObjectKind::Kind(kind) = key.kind else { return Ok(Done::Settled) };
+        self.writer.unreadable(kind, metadata, problem).await?;
+        Ok(Done::Settled)
+    }
+}
+
+impl std::fmt::Debug for Reconciler {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Reconciler").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+// === impl Error ===
+
+impl Error {
+    const fn category(&self) -> &'static str {
+        match self {
+            Self::Write(error) => error.category(),
+            Self::Read { .. } => "read",
+            Self::Timeout => "timeout",
+        }
+    }
+}
+
+fn held(me: &Resource) -> bool {
+    let finalizers = me.metadata().finalizers.as_deref().unwrap_or_default();
+    me.kind().finalizer().is_some_and(|ours| finalizers.iter().any(|name| name == ours))
+}

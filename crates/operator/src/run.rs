@@ -1,0 +1,136 @@
+//! The operator as a whole: lease, watches, workers, pages. Fail-stop: whatever ends that should not end, ends the process.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, bail};
+use kube::Client;
+use skep_plan::world::Policies;
+use tokio::task::JoinSet;
+
+use crate::apply::Applier;
+use crate::events::Events;
+use crate::lease::{Election, Leadership};
+use crate::metrics::Metrics;
+use crate::queue::Queue;
+use crate::reconcile::Reconciler;
+use crate::serve::{self, Ready};
+use crate::settings::Environment;
+use crate::store::Store;
+use crate::watch::Watches;
+use crate::write::Writer;
+
+/// The lease that operators of one cluster compete for; the name is that of the system we replace, so that the two never act at once.
+const LEASE: &str = "toolhive-operator-leader-election";
+/// How many resources are looked at at the same time.
+const WORKERS: usize = 8;
+
+/// What the command line says.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where metrics are served.
+    pub metrics_address: String,
+    /// Where health is served.
+    pub health_address: String,
+    /// Whether several operators compete for a lease.
+    pub leader_elect: bool,
+    /// Who we are in that competition.
+    pub identity: String,
+}
+
+/// Runs until `stop` ends, or until something fails that must not.
+pub async fn run(
+    client: Client,
+    options: Options,
+    environment: Environment,
+    policies: Box<dyn Policies>,
+    stop: impl Future<Output = ()>,
+) -> Result<()> {
+    let metrics = Metrics::new();
+    let ready = Ready::default();
+    let mut pages = JoinSet::new();
+    for address in [&options.metrics_address, &options.health_address] {
+        // Tests and people who do not want a page say `0`.
+        if address != "0" {
+            let listener = serve::listen(serve::address(address)?).await?;
+            pages.spawn(serve::serve(listener, ready.clone(), metrics.clone()));
+        }
+    }
+    let work = lead(client, options, environment, policies, metrics, ready);
+    tokio::select! {
+        result = work => result,
+        () = stop => {
+            tracing::info!("stopping");
+            Ok(())
+        }
+    }
+}
+
+async fn lead(
+    client: Client,
+    options: Options,
+    mut environment: Environment,
+    policies: Box<dyn Policies>,
+    metrics: Metrics,
+    ready: Ready,
+) -> Result<()> {
+    if !environment.platform_named {
+        environment.settings.openshift = is_openshift(&client).await.context("cannot ask the API server what it is")?;
+    }
+    let election = Election::new(client.clone(), &environment.home, LEASE, options.identity.clone());
+    let lost = if options.leader_elect {
+        // A process that waits for the lease is as ready as it can be.
+        ready.set();
+        let leadership = election.clone().win().await;
+        tracing::info!(lease = LEASE, "this process leads");
+        Some(leadership)
+    } else {
+        None
+    };
+    metrics.leading(true);
+
+    let (store, queue) = (Arc::new(Store::default()), Arc::new(Queue::default()));
+    let mut watches = Watches::start(&client, &environment.namespaces, store.clone(), queue.clone());
+    watches.ready().await;
+    ready.set();
+    tracing::info!("all objects have been seen");
+
+    let reconciler = Arc::new(Reconciler {
+        settings: environment.settings,
+        policies,
+        store,
+        queue,
+        metrics: metrics.clone(),
+        client: client.clone(),
+        writer: Writer::new(client.clone(), metrics),
+        applier: Applier::default(),
+        events: Events::new(client.clone(), "skep-operator", Some(options.identity)),
+    });
+    let mut workers = JoinSet::new();
+    if environment.migrate {
+        workers.spawn(crate::migrate::keep_migrated(client));
+    }
+    for _ in 0..WORKERS {
+        let reconciler = reconciler.clone();
+        workers.spawn(async move { reconciler.work().await });
+    }
+    let lost = async {
+        match lost {
+            Some(leadership) => Leadership::lost(leadership).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        why = lost => bail!("leadership lost: {why}"),
+        () = watches.failed() => bail!("a watch ended; this is a bug"),
+        ended = workers.join_next() => bail!("a worker ended: {ended:?}; this is a bug"),
+    }
+}
+
+/// OpenShift assigns user ids by itself; it is known by its routes.
+async fn is_openshift(client: &Client) -> Result<bool, kube::Error> {
+    match client.list_api_group_resources("route.openshift.io/v1").await {
+        Ok(list) => Ok(list.resources.iter().any(|resource| resource.name == "routes")),
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(false),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,124 @@
+//! What the operator knows: every watched object in the smallest shape that a plan needs, and the graph between them.
+//!
+//! Applying a watched object *returns whom it wakes*; nothing here talks to the API server, so all of it is tested without one.
+//! An object never goes back to an older version: our own writes put their answers in here at once, and the watch follows.
+
+mod facts;
+mod state;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use skep_api::resource::{KindName, Resource};
+use skep_plan::child::ChildKind;
+use skep_plan::key::Key;
+use skep_plan::world::{Found, Live};
+
+pub use facts::{ChildFacts, Owner, PodFacts, child_facts, pod_facts};
+pub use state::{Entry, Wake};
+
+use state::State;
+
+#[cfg(test)]
+mod tests;
+
+/// The name of a child.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ChildId {
+    /// Its kind.
+    pub kind: ChildKind,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// One consistent look at a resource and what surrounds it.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// The resource.
+    pub me: Arc<Resource>,
+    /// What it refers to, however indirectly.
+    pub found: BTreeMap<Key, Found>,
+    /// Who refers to it.
+    pub users: BTreeSet<Key>,
+    /// What runs for it.
+    pub live: Live,
+    /// Secrets and ConfigMaps among what it refers to whose content nobody has read yet.
+    pub unread: Vec<Key>,
+    /// The children that carry its uid.
+    pub children: BTreeMap<ChildId, ChildFacts>,
+}
+
+/// What the operator knows, shared by watches and workers.
+#[derive(Debug, Default)]
+pub struct Store {
+    state: Mutex<State>,
+}
+
+impl Store {
+    /// Takes in an object of one of our kinds, readable or not.
+    pub fn put_resource(&self, kind: KindName, object: serde_json::Value) -> Wake {
+        self.with(|state| state.put_resource(kind, object))
+    }
+
+    /// Forgets an object of one of our kinds.
+    pub fn remove_resource(&self, key: &Key) -> Wake {
+        self.with(|state| state.remove_resource(key))
+    }
+
+    /// The object of that key.
+    pub fn entry(&self, key: &Key) -> Option<Entry> {
+        self.with(|state| state.entry(key))
+    }
+
+    /// Takes in what is known of a child.
+    pub fn put_child(&self, id: ChildId, facts: ChildFacts) -> Wake {
+        self.with(|state| state.put_child(id, facts))
+    }
+
+    /// Forgets a child.
+    pub fn remove_child(&self, id: &ChildId) -> Wake {
+        self.with(|state| state.remove_child(id))
+    }
+
+    /// What is known of a child.
+    pub fn child(&self, id: &ChildId) -> Option<ChildFacts> {
+        self.with(|state| state.child(id))
+    }
+
+    /// Takes in what is known of a pod.
+    pub fn put_pod(&self, namespace: &str, facts: PodFacts) -> Wake {
+        self.with(|state| state.put_pod(namespace, facts))
+    }
+
+    /// Forgets a pod.
+    pub fn remove_pod(&self, namespace: &str, name: &str) -> Wake {
+        self.with(|state| state.remove_pod(namespace, name))
+    }
+
+    /// Hears that a Secret or ConfigMap changed: what was read of it is forgotten, and its users are woken to read it anew.
+    pub fn content_changed(&self, key: &Key, version: Option<&str>) -> Wake {
+        self.with(|state| state.content_changed(key, version))
+    }
+
+    /// Remembers what a Secret or ConfigMap holds; `None` if it does not exist.
+    pub fn put_content(&self, key: Key, content: Option<Found>, version: Option<String>) {
+        self.with(|state| state.put_content(key, content, version));
+    }
+
+    /// The Secrets and ConfigMaps whose content is remembered.
+    pub fn contents(&self) -> Vec<Key> {
+        self.with(|state| state.contents())
+    }
+
+    /// One consistent look at a resource; `None` if it is not known or cannot be read.
+    pub fn snapshot(&self, key: &Key) -> Option<Snapshot> {
+        self.with(|state| state.snapshot(key))
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+        // A thread that panicked left the state whole: every change of it is one call.
+        act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

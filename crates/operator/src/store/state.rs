@@ -1,0 +1,322 @@
+//! The state behind the store: plain maps, and the rules of who wakes whom.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::Value;
+use skep_api::resource::{KindName, Resource};
+use skep_plan::child::ChildKind;
+use skep_plan::key::{Key, ObjectKind};
+use skep_plan::world::{Found, Live, LivePod};
+
+use super::{ChildFacts, ChildId, PodFacts, Snapshot};
+use crate::graph::Graph;
+
+/// Whom a change wakes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wake {
+    /// To be looked at now: what they see has changed.
+    pub now: BTreeSet<Key>,
+    /// To be looked at soon: who refers to them may have changed. Many such changes become one look.
+    pub soon: BTreeSet<Key>,
+}
+
+/// An object of ours.
+#[derive(Clone, Debug)]
+pub enum Entry {
+    /// It can be read.
+    Readable(Arc<Resource>),
+    /// It cannot, and why.
+    Unreadable {
+        /// What every object has.
+        metadata: Box<ObjectMeta>,
+        /// What is wrong with the rest.
+        problem: String,
+    },
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    resources: BTreeMap<Key, Entry>,
+    graph: Graph,
+    children: BTreeMap<ChildId, ChildFacts>,
+    by_owner: BTreeMap<String, BTreeSet<ChildId>>,
+    pods: BTreeMap<(String, String), PodFacts>,
+    pods_of: BTreeMap<Key, BTreeSet<String>>,
+    contents: BTreeMap<Key, (Option<Found>, Option<String>)>,
+    /// Uids of resources that went lately. The answer to a write of ours may arrive after the news of the deletion, and
+    /// must not bring the resource back.
+    gone: VecDeque<String>,
+}
+
+/// How many deletions are remembered: far more than there can be answers under way.
+const REMEMBERED_DELETIONS: usize = 1024;
+
+// === impl Entry ===
+
+impl Entry {
+    /// What every object has.
+    pub fn metadata(&self) -> &ObjectMeta {
+        match self {
+            Self::Readable(resource) => resource.metadata(),
+            Self::Unreadable { metadata, .. } => metadata,
+        }
+    }
+}
+
+// === impl State ===
+
+impl State {
+    pub(super) fn put_resource(&mut self, kind: KindName, mut object: Value) -> Wake {
+        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            // About half of an object, and of no use to a plan.
+            metadata.remove("managedFields");
+        }
+        let metadata: ObjectMeta =
+            object.get("metadata").and_then(|one| serde_json::from_value(one.clone()).ok()).unwrap_or_default();
+        let namespace = metadata.namespace.clone().unwrap_or_default();
+        let key = Key::resource(kind, &namespace, metadata.name.as_deref().unwrap_or_default());
+        if metadata.uid.as_ref().is_some_and(|uid| self.gone.contains(uid)) {
+            return Wake::default();
+        }
+        let before = self.resources.get(&key);
+        if before.is_some_and(|before| is_older(&metadata, before.metadata())) {
+            return Wake::default();
+        }
+        let entry = match Resource::from_value(kind, object) {
+            Ok(resource) => Entry::Readable(Arc::new(resource)),
+            Err(problem) => Entry::Unreadable { metadata: Box::new(metadata), problem: problem.to_string() },
+        };
+        let mut wake = Wake::default();
+        if before.is_none_or(|before| concerns_itself(before, &entry)) {
+            wake.now.insert(key.clone());
+        }
+        let seen_by_others = before.is_none_or(|before| concerns_others(before, &entry));
+        if seen_by_others {
+            let resource = match &entry {
+                Entry::Readable(resource) => Some(resource.as_ref()),
+                Entry::Unreadable { .. } => None,
+            };
+            wake.soon.extend(
+                self.graph.set(&key, resource).into_iter().filter(|target| matches!(target.kind, ObjectKind::Kind(_))),
+            );
+            wake.now.extend(self.graph.dependants(&key));
+        }
+        self.resources.insert(key, entry);
+        self.known_only(wake)
+    }
+
+    pub(super) fn remove_resource(&mut self, key: &Key) -> Wake {
+        let mut wake = Wake { now: self.graph.dependants(key), soon: self.graph.set(key, None) };
+        if let Some(uid) = self.resources.remove(key).and_then(|entry| entry.metadata().uid.clone()) {
+            self.gone.push_back(uid);
+            if self.gone.len() > REMEMBERED_DELETIONS {
+                self.gone.pop_front();
+            }
+        }
+        wake.now.insert(key.clone());
+        wake.now.extend(self.waiting_for_release(&wake.soon));
+        self.known_only(wake)
+    }
+
+    pub(super) fn entry(&self, key: &Key) -> Option<Entry> {
+        self.resources.get(key).cloned()
+    }
+
+    pub(super) fn put_child(&mut self, id: ChildId, facts: ChildFacts) -> Wake {
+        let before = self.children.get(&id);
+        if before
+            .is_some_and(|before| before.uid == facts.uid && older(&facts.resource_version, &before.resource_version))
+        {
+            return Wake::default();
+        }
+        let changed = before.is_none_or(|before| before.version != facts.version || before.workload != facts.workload);
+        let mut wake = Wake::default();
+        if changed {
+            wake.now.extend(before.and_then(|before| owner_key(&id, before)));
+            wake.now.extend(owner_key(&id, &facts));
+        }
+        self.forget_owner(&id);
+        if let Some(owner) = &facts.owner {
+            self.by_owner.entry(owner.uid.clone()).or_default().insert(id.clone());
+        }
+        self.children.insert(id, facts);
+        self.known_only(wake)
+    }
+
+    pub(super) fn remove_child(&mut self, id: &ChildId) -> Wake {
+        self.forget_owner(id);
+        let owner = self.children.remove(id).and_then(|facts| owner_key(id, &facts));
+        self.known_only(Wake { now: owner.into_iter().collect(), soon: BTreeSet::new() })
+    }
+
+    pub(super) fn child(&self, id: &ChildId) -> Option<ChildFacts> {
+        self.children.get(id).cloned()
+    }
+
+    pub(super) fn put_pod(&mut self, namespace: &str, facts: PodFacts) -> Wake {
+        let id = (namespace.to_owned(), facts.name.clone());
+        if self.pods.get(&id) == Some(&facts) {
+            return Wake::default();
+        }
+        let owner = facts.owner.clone();
+        self.pods_of.entry(owner.clone()).or_default().insert(facts.name.clone());
+        self.pods.insert(id, facts);
+        self.known_only(Wake { now: BTreeSet::from([owner]), soon: BTreeSet::new() })
+    }
+
+    pub(super) fn remove_pod(&mut self, namespace: &str, name: &str) -> Wake {
+        let Some(facts) = self.pods.remove(&(namespace.to_owned(), name.to_owned())) else { return Wake::default() };
+        if let Some(names) = self.pods_of.get_mut(&facts.owner) {
+            names.remove(name);
+            if names.is_empty() {
+                self.pods_of.remove(&facts.owner);
+            }
+        }
+        self.known_only(Wake { now: BTreeSet::from([facts.owner]), soon: BTreeSet::new() })
+    }
+
+    pub(super) fn content_changed(&mut self, key: &Key, version: Option<&str>) -> Wake {
+        if !self.graph.is_used(key) {
+            self.contents.remove(key);
+            return Wake::default();
+        }
+        if let Some((_, known)) = self.contents.get(key)
+            && known.as_deref() == version
+        {
+            return Wake::default();
+        }
+        self.contents.remove(key);
+        self.known_only(Wake { now: self.graph.dependants(key), soon: BTreeSet::new() })
+    }
+
+    pub(super) fn put_content(&mut self, key: Key, content: Option<Found>, version: Option<String>) {
+        self.contents.insert(key, (content, version));
+    }
+
+    pub(super) fn contents(&self) -> Vec<Key> {
+        self.contents.keys().cloned().collect()
+    }
+
+    pub(super) fn snapshot(&self, key: &Key) -> Option<Snapshot> {
+        let Entry::Readable(me) = self.resources.get(key)? else { return None };
+        let mut found = BTreeMap::new();
+        let mut unread = Vec::new();
+        for near in self.graph.surroundings(key) {
+            let object = match near.kind {
+                ObjectKind::Kind(_) => self.resources.get(&near).map(|entry| match entry {
+                    Entry::Readable(resource) => Found::Resource(resource.clone()),
+                    Entry::Unreadable { problem, .. } => Found::Unreadable(problem.clone()),
+                }),
+                ObjectKind::Secret | ObjectKind::ConfigMap => {
+                    let content = self.contents.get(&near);
+                    if content.is_none() {
+                        unread.push(near.clone());
+                    }
+                    content.and_then(|(content, _)| content.clone())
+                }
+            };
+            if let Some(object) = object {
+                found.insert(near, object);
+            }
+        }
+        let uid = me.metadata().uid.clone().unwrap_or_default();
+        let children: BTreeMap<ChildId, ChildFacts> = self
+            .by_owner
+            .get(&uid)
+            .into_iter()
+            .flatten()
+            .filter_map(|id| self.children.get(id).map(|facts| (id.clone(), facts.clone())))
+            .collect();
+        let live = self.live(key, &children);
+        Some(Snapshot { me: me.clone(), found, users: self.graph.users(key), live, unread, children })
+    }
+
+    fn live(&self, key: &Key, children: &BTreeMap<ChildId, ChildFacts>) -> Live {
+        let mine = |kind: ChildKind| {
+            children.iter().find(|(id, _)| id.kind == kind).and_then(|(_, facts)| facts.workload.clone())
+        };
+        let backend =
+            ChildId { kind: ChildKind::StatefulSet, namespace: key.namespace.clone(), name: key.name.clone() };
+        let pods = self.pods_of.get(key).into_iter().flatten().filter_map(|name| {
+            let facts = self.pods.get(&(key.namespace.clone(), name.clone()))?;
+            Some(LivePod { name: name.clone(), state: facts.state.clone()? })
+        });
+        Live {
+            workload: mine(ChildKind::Deployment).or_else(|| mine(ChildKind::StatefulSet)),
+            backend: self.children.get(&backend).and_then(|facts| facts.workload.clone()),
+            pods: pods.collect(),
+            ..Live::default()
+        }
+    }
+
+    /// Configurations that are being deleted and wait for their last user: the one that is gone may have been it.
+    fn waiting_for_release(&self, targets: &BTreeSet<Key>) -> BTreeSet<Key> {
+        let deleting =
+            |key: &Key| self.resources.get(key).is_some_and(|entry| entry.metadata().deletion_timestamp.is_some());
+        targets.iter().filter(|key| deleting(key)).cloned().collect()
+    }
+
+    fn forget_owner(&mut self, id: &ChildId) {
+        let Some(owner) = self.children.get(id).and_then(|facts| facts.owner.as_ref()) else { return };
+        if let Some(ids) = self.by_owner.get_mut(&owner.uid) {
+            ids.remove(id);
+            if ids.is_empty() {
+                let uid = owner.uid.clone();
+                self.by_owner.remove(&uid);
+            }
+        }
+    }
+
+    fn known_only(&self, mut wake: Wake) -> Wake {
+        wake.now.retain(|key| self.resources.contains_key(key));
+        wake.soon.retain(|key| self.resources.contains_key(key) && !wake.now.contains(key));
+        wake
+    }
+}
+
+/// Whether a resource itself must be looked at: everything but its own status counts.
+fn concerns_itself(before: &Entry, after: &Entry) -> bool {
+    let (old, new) = (before.metadata(), after.metadata());
+    old.uid != new.uid
+        || old.generation != new.generation
+        || old.annotations != new.annotations
+        || old.finalizers != new.finalizers
+        || old.deletion_timestamp != new.deletion_timestamp
+        || matches!(before, Entry::Unreadable { .. }) != matches!(after, Entry::Unreadable { .. })
+}
+
+/// Whether those who refer to a resource must be looked at: its spec, its end, and the little of its status that others read.
+fn concerns_others(before: &Entry, after: &Entry) -> bool {
+    let (old, new) = (before.metadata(), after.metadata());
+    let shown = |entry: &Entry| match entry {
+        Entry::Readable(resource) => match resource.as_ref() {
+            Resource::EmbeddingServer(object) => {
+                object.status.as_ref().map(|status| (format!("{:?}", status.phase), status.url.clone()))
+            }
+            _ => None,
+        },
+        Entry::Unreadable { problem, .. } => Some((problem.clone(), None)),
+    };
+    old.uid != new.uid
+        || old.generation != new.generation
+        || old.deletion_timestamp.is_some() != new.deletion_timestamp.is_some()
+        || shown(before) != shown(after)
+}
+
+fn owner_key(id: &ChildId, facts: &ChildFacts) -> Option<Key> {
+    let owner = facts.owner.as_ref()?;
+    Some(Key::resource(KindName::parse(&owner.kind)?, &id.namespace, &owner.name))
+}
+
+fn is_older(new: &ObjectMeta, known: &ObjectMeta) -> bool {
+    let version = |metadata: &ObjectMeta| metadata.resource_version.clone().unwrap_or_default();
+    new.uid == known.uid && older(&version(new), &version(known))
+}
+
+/// Whether a resource version came before another. They are opaque in principle and counted in practice; what cannot be
+/// compared is taken as new.
+fn older(new: &str, known: &str) -> bool {
+    matches!((new.parse::<u64>(), known.parse::<u64>()), (Ok(new), Ok(known)) if new < known)
+}

@@ -1,0 +1,98 @@
+use serde_json::{Value, json};
+use skep_api::resource::KindName;
+use skep_plan::key::{Key, ObjectKind};
+
+use super::*;
+
+fn object(kind: KindName, name: &str, version: u32, generation: u32, spec: &Value) -> Value {
+    json!({
+        "kind": kind.as_str(),
+        "metadata": { "name": name, "namespace": "ns", "uid": name, "resourceVersion": version.to_string(), "generation": generation },
+        "spec": spec,
+    })
+}
+
+fn server(name: &str, version: u32, config: &str) -> Value {
+    object(KindName::MCPServer, name, version, version, &json!({ "image": "i", "toolConfigRef": { "name": config } }))
+}
+
+fn key(kind: KindName, name: &str) -> Key {
+    Key::resource(kind, "ns", name)
+}
+
+#[test]
+fn a_config_wakes_its_users_and_a_user_wakes_its_configs_soon() {
+    let store = Store::default();
+    store.put_resource(KindName::MCPToolConfig, object(KindName::MCPToolConfig, "c", 1, 1, &json!({})));
+    let wake = store.put_resource(KindName::MCPServer, server("s", 2, "c"));
+    assert_eq!(wake.now, BTreeSet::from([key(KindName::MCPServer, "s")]));
+    assert_eq!(wake.soon, BTreeSet::from([key(KindName::MCPToolConfig, "c")]));
+    let wake = store.put_resource(KindName::MCPToolConfig, object(KindName::MCPToolConfig, "c", 3, 2, &json!({})));
+    assert_eq!(wake.now, BTreeSet::from([key(KindName::MCPToolConfig, "c"), key(KindName::MCPServer, "s")]));
+}
+
+#[test]
+fn the_status_of_a_config_wakes_nobody() {
+    let store = Store::default();
+    store.put_resource(KindName::MCPToolConfig, object(KindName::MCPToolConfig, "c", 1, 1, &json!({})));
+    store.put_resource(KindName::MCPServer, server("s", 2, "c"));
+    let mut written = object(KindName::MCPToolConfig, "c", 3, 1, &json!({}));
+    written["status"] = json!({ "configHash": "x" });
+    assert_eq!(store.put_resource(KindName::MCPToolConfig, written), Wake::default());
+}
+
+#[test]
+fn an_object_never_goes_back_to_an_older_version_and_never_comes_back_from_the_dead() {
+    let store = Store::default();
+    store.put_resource(KindName::MCPServer, server("s", 5, "new"));
+    assert_eq!(store.put_resource(KindName::MCPServer, server("s", 4, "old")), Wake::default());
+    assert_eq!(store.entry(&key(KindName::MCPServer, "s")).unwrap().metadata().resource_version.as_deref(), Some("5"));
+    store.remove_resource(&key(KindName::MCPServer, "s"));
+    store.put_resource(KindName::MCPServer, server("s", 6, "late answer"));
+    assert!(store.entry(&key(KindName::MCPServer, "s")).is_none());
+}
+
+#[test]
+fn an_object_that_cannot_be_read_is_remembered_as_such_and_shown_to_its_users() {
+    let store = Store::default();
+    let broken = object(KindName::MCPToolConfig, "c", 1, 1, &json!({ "toolsFilter": "not a list" }));
+    store.put_resource(KindName::MCPToolConfig, broken);
+    store.put_resource(KindName::MCPServer, server("s", 2, "c"));
+    assert!(matches!(store.entry(&key(KindName::MCPToolConfig, "c")), Some(Entry::Unreadable { .. })));
+    let snapshot = store.snapshot(&key(KindName::MCPServer, "s")).unwrap();
+    assert!(matches!(snapshot.found[&key(KindName::MCPToolConfig, "c")], Found::Unreadable(_)));
+}
+
+#[test]
+fn content_is_remembered_for_those_who_use_it_and_read_anew_when_it_changes() {
+    let store = Store::default();
+    let secret = Key { kind: ObjectKind::Secret, namespace: "ns".into(), name: "s".into() };
+    assert_eq!(store.content_changed(&secret, Some("1")), Wake::default());
+    let spec = json!({ "image": "i", "secrets": [{ "name": "s", "key": "k" }] });
+    store.put_resource(KindName::MCPServer, object(KindName::MCPServer, "m", 1, 1, &spec));
+    let me = key(KindName::MCPServer, "m");
+    assert_eq!(store.snapshot(&me).unwrap().unread, std::slice::from_ref(&secret));
+    store.put_content(secret.clone(), None, Some("1".into()));
+    assert!(store.snapshot(&me).unwrap().unread.is_empty());
+    assert_eq!(store.content_changed(&secret, Some("1")), Wake::default());
+    assert_eq!(store.content_changed(&secret, Some("2")).now, BTreeSet::from([me.clone()]));
+    assert_eq!(store.snapshot(&me).unwrap().unread, [secret]);
+}
+
+#[test]
+fn a_child_wakes_its_owner_when_somebody_else_changes_it_but_not_with_its_status_noise() {
+    let store = Store::default();
+    store.put_resource(KindName::MCPServer, server("s", 1, "c"));
+    let id = ChildId { kind: ChildKind::Service, namespace: "ns".into(), name: "mcp-s-proxy".into() };
+    let owner = Some(Owner { kind: "MCPServer".into(), name: "s".into(), uid: "s".into() });
+    let facts = |version: &str| ChildFacts {
+        uid: "u".into(),
+        resource_version: version.into(),
+        version: "v".into(),
+        owner: owner.clone(),
+        workload: None,
+    };
+    assert_eq!(store.put_child(id.clone(), facts("1")).now.len(), 1);
+    assert_eq!(store.put_child(id.clone(), facts("2")), Wake::default());
+    assert_eq!(store.remove_child(&id).now, BTreeSet::from([key(KindName::MCPServer, "s")]));
+}

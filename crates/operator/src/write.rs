@@ -1,0 +1,232 @@
+//! Every write that the operator sends, in four shapes and no other. Nothing is ever replaced whole.
+//!
+//! - [`Writer::metadata`]: finalizers and annotations of our own resources, as a merge patch that carries the resource version
+//!   it was computed from. A merge patch replaces `metadata.finalizers` whole, so without that precondition two controllers
+//!   that add theirs at the same time would lose one. The loser gets a conflict, and starts again from a fresh read.
+//! - [`Writer::status`]: the difference between two statuses, as a merge patch without a precondition, so that the operator and
+//!   a program that reports on other fields of the same status do not disturb each other. No difference, no request.
+//!   Two traps, both pinned by tests: arrays are replaced whole, so `conditions` must have one writer; and a difference that
+//!   was computed from a stale status overwrites scalars that changed since. The store keeps our own writes for that reason.
+//! - [`Writer::apply`]: children, by server-side apply with our field manager.
+//! - [`Writer::delete`]: children and pods, by uid, so that a new object of the same name is never hit.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Client;
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
+use kube::core::{ApiResource, GroupVersionKind, PartialObjectMeta};
+use serde_json::{Map, Value, json};
+use skep_api::crd::{GROUP, STORED_VERSION};
+use skep_api::resource::{KindName, Resource};
+use skep_plan::child::{Child, ChildKind};
+use skep_plan::merge::merge_diff;
+
+use crate::adopt::handover;
+use crate::metrics::Metrics;
+use crate::store::ChildId;
+
+/// The field manager of everything that the operator writes.
+pub const MANAGER: &str = "skep-operator";
+
+/// A write that failed.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// Somebody else wrote in between. Not a fault: start again from a fresh read.
+    #[error("`{object}` was changed by somebody else meanwhile")]
+    Conflict {
+        /// Which object.
+        object: String,
+    },
+    /// The API server refused, or could not be reached.
+    #[error("cannot {verb} `{object}`")]
+    Api {
+        /// What was tried.
+        verb: &'static str,
+        /// On which object.
+        object: String,
+        /// What came back.
+        source: Box<kube::Error>,
+    },
+}
+
+/// Sends writes and counts them.
+#[derive(Clone)]
+pub struct Writer {
+    client: Client,
+    metrics: Metrics,
+}
+
+/// How kube addresses a kind of ours.
+pub fn api_resource(kind: KindName) -> ApiResource {
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, STORED_VERSION, kind.as_str()), kind.plural())
+}
+
+/// How kube addresses a kind of child.
+pub fn child_resource(kind: ChildKind) -> ApiResource {
+    let (group, version, plural) = kind.api();
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind.as_str()), plural)
+}
+
+// === impl Writer ===
+
+impl Writer {
+    /// A writer that counts into `metrics`.
+    pub const fn new(client: Client, metrics: Metrics) -> Self {
+        Self { client, metrics }
+    }
+
+    /// Changes metadata of one of our resources; fails with a conflict when it is not at the version we know.
+    pub async fn metadata(&self, me: &Resource, changes: Map<String, Value>) -> Result<Value, WriteError> {
+        let mut metadata = changes;
+        metadata.insert("resourceVersion".into(), json!(me.metadata().resource_version));
+        let patch = Patch::Merge(json!({ "metadata": metadata }));
+        let object = format!("{} {}/{}", me.kind(), me.namespace(), me.name());
+        self.metrics.request("patch", me.kind().plural());
+        let written = self.resources(me).patch(me.name(), &PatchParams::default(), &patch).await;
+        written.map(into_value).map_err(|error| WriteError::from(error, "change", object))
+    }
+
+    /// Writes the difference between two statuses. Nothing is sent, and nothing returned, when there is none.
+    pub async fn status(&self, me: &Resource, old: &Value, new: &Value) -> Result<Option<Value>, WriteError> {
+        let difference = merge_diff(old, new);
+        if difference.as_object().is_some_and(Map::is_empty) {
+            self.metrics.skipped(me.kind().plural());
+            return Ok(None);
+        }
+        let patch = Patch::Merge(json!({ "status": difference }));
+        let object = format!("the status of {} {}/{}", me.kind(), me.namespace(), me.name());
+        self.metrics.request("patch", &format!("{}/status", me.kind().plural()));
+        let written = self.resources(me).patch_status(me.name(), &PatchParams::default(), &patch).await;
+        written.map(|object| Some(into_value(object))).map_err(|error| WriteError::from(error, "write", object))
+    }
+
+    /// Says on an object that cannot be read what is wrong with it. Its other conditions are unreadable to us as well, and
+    /// no other controller writes them, so this one stands alone.
+    pub async fn unreadable(&self, kind: KindName, metadata: &ObjectMeta, problem: &str) -> Result<(), WriteError> {
+        let (namespace, name) =
+            (metadata.namespace.as_deref().unwrap_or_default(), metadata.name.as_deref().unwrap_or_default());
+        let objects: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &api_resource(kind));
+        let object = format!("the status of {kind} {namespace}/{name}");
+        let message = format!("this object cannot be read: {problem}; correct its spec");
+        self.metrics.request("get", kind.plural());
+        let known = objects.get(name).await.map_err(|error| WriteError::from(error, "read", object.clone()))?;
+        let said = known.data.pointer("/status/conditions/0/message").and_then(Value::as_str) == Some(&message);
+        if said {
+            self.metrics.skipped(kind.plural());
+            return Ok(());
+        }
+        let conditions = json!([{
+            "type": if kind.is_config() { "Valid" } else { "Ready" },
+            "status": "False",
+            "reason": "SpecInvalid",
+            "message": message,
+            "observedGeneration": metadata.generation,
+            "lastTransitionTime": jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        }]);
+        self.metrics.request("patch", &format!("{}/status", kind.plural()));
+        let patch = Patch::Merge(json!({ "status": { "conditions": conditions } }));
+        let written = objects.patch_status(name, &PatchParams::default(), &patch).await;
+        written.map(|_| ()).map_err(|error| WriteError::from(error, "write", object))
+    }
+
+    /// Applies a child. What we own of it and no longer send is removed by the API server.
+    pub async fn apply(&self, namespace: &str, child: &Child) -> Result<PartialObjectMeta<DynamicObject>, WriteError> {
+        let object = format!("{} {namespace}/{}", child.kind(), child.name());
+        self.metrics.request("apply", child.kind().api().2);
+        self.children(child.kind(), namespace)
+            .patch_metadata(child.name(), &PatchParams::apply(MANAGER).force(), &Patch::Apply(child.body()))
+            .await
+            .map_err(|error| WriteError::from(error, "apply", object))
+    }
+
+    /// Deletes a child, if it is still the one we know. One that is gone already is fine.
+    pub async fn delete(&self, id: &ChildId, uid: &str) -> Result<(), WriteError> {
+        let object = format!("{} {}/{}", id.kind, id.namespace, id.name);
+        let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
+        let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
+        self.metrics.request("delete", id.kind.api().2);
+        match self.children(id.kind, &id.namespace).delete(&id.name, &parameters).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            Err(error) => Err(WriteError::from(error, "delete", object)),
+        }
+    }
+
+    /// Reads the metadata of a child that no watch has shown us.
+    pub async fn look_up(&self, id: &ChildId) -> Result<Option<PartialObjectMeta<DynamicObject>>, WriteError> {
+        self.metrics.request("get", id.kind.api().2);
+        let object = format!("{} {}/{}", id.kind, id.namespace, id.name);
+        let found = self.children(id.kind, &id.namespace).get_metadata_opt(&id.name).await;
+        found.map_err(|error| WriteError::from(error, "read", object))
+    }
+
+    /// Makes the fields that the operator before us wrote into a child our own, so that applying it removes what we do not send.
+    pub async fn take_over(&self, id: &ChildId, metadata: &ObjectMeta, sends_replicas: bool) -> Result<(), WriteError> {
+        let metadata = serde_json::to_value(metadata).unwrap_or_default();
+        let Some(operations) = handover(&metadata, sends_replicas) else { return Ok(()) };
+        let object = format!("{} {}/{}", id.kind, id.namespace, id.name);
+        // INVARIANT: the patch was written as JSON patch operations.
+        let Ok(patch) = serde_json::from_value::<json_patch::Patch>(operations) else { return Ok(()) };
+        tracing::info!(%object, "taken over from the operator before");
+        self.metrics.request("patch", id.kind.api().2);
+        let children = self.children(id.kind, &id.namespace);
+        let written = children.patch_metadata(&id.name, &PatchParams::default(), &Patch::<()>::Json(patch)).await;
+        written.map(|_| ()).map_err(|error| WriteError::from(error, "take over", object))
+    }
+
+    /// Deletes the pods that carry all these labels, so that they start anew.
+    pub async fn delete_pods(&self, namespace: &str, names: &[String]) -> Result<(), WriteError> {
+        let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(self.client.clone(), namespace);
+        for name in names {
+            self.metrics.request("delete", "pods");
+            match pods.delete(name, &DeleteParams::default()).await {
+                Ok(_) => {}
+                Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                Err(error) => return Err(WriteError::from(error, "delete", format!("Pod {namespace}/{name}"))),
+            }
+        }
+        Ok(())
+    }
+
+    fn resources(&self, me: &Resource) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), me.namespace(), &api_resource(me.kind()))
+    }
+
+    fn children(&self, kind: ChildKind, namespace: &str) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), namespace, &child_resource(kind))
+    }
+}
+
+impl std::fmt::Debug for Writer {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Writer").finish_non_exhaustive()
+    }
+}
+
+// === impl WriteError ===
+
+impl WriteError {
+    fn from(error: kube::Error, verb: &'static str, object: String) -> Self {
+        match error {
+            kube::Error::Api(status) if status.is_conflict() => Self::Conflict { object },
+            other => Self::Api { verb, object, source: Box::new(other) },
+        }
+    }
+
+    /// One word for metrics.
+    pub const fn category(&self) -> &'static str {
+        match self {
+            Self::Conflict { .. } => "conflict",
+            Self::Api { .. } => "api",
+        }
+    }
+
+    /// Whether what we wanted to change does not exist any more.
+    pub fn is_gone(&self) -> bool {
+        matches!(self, Self::Api { source, .. } if matches!(source.as_ref(), kube::Error::Api(status) if status.is_not_found()))
+    }
+}
+
+fn into_value(object: DynamicObject) -> Value {
+    // INVARIANT: what came as JSON can be written as JSON.
+    serde_json::to_value(object).unwrap_or_default()
+}

@@ -1,0 +1,372 @@
+//! MCPServer on a real API server: children, overrides, generations, restarts, names, and no writes at rest.
+
+use anyhow::Result;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use skep_api::resource::{KindName, finalizer};
+use skep_plan::child::ChildKind;
+
+use crate::running::{condition, operator};
+
+fn template(deployment: &Value) -> &Value {
+    &deployment["spec"]["template"]
+}
+
+fn stamp(deployment: &Value, name: &str) -> String {
+    template(deployment)["metadata"]["annotations"][format!("toolhive.stacklok.dev/{name}")]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned()
+}
+
+#[tokio::test]
+async fn a_server_gets_its_children_its_status_and_its_finalizer() -> Result<()> {
+    let operator = operator("server").await?;
+    operator
+        .create(KindName::MCPServer, "s", json!({ "image": "registry.example/a:1", "transport": "streamable-http" }))
+        .await?;
+    for (kind, name) in [
+        (ChildKind::Deployment, "s"),
+        (ChildKind::Service, "mcp-s-proxy"),
+        (ChildKind::ConfigMap, "s-runconfig"),
+        (ChildKind::ServiceAccount, "s-proxy-runner"),
+        (ChildKind::ServiceAccount, "s-sa"),
+        (ChildKind::Role, "s-proxy-runner"),
+        (ChildKind::RoleBinding, "s-proxy-runner"),
+    ] {
+        let child = operator.child(kind, name, "exists", |_| true).await?;
+        let owners = child["metadata"]["ownerReferences"].as_array().unwrap();
+        assert_eq!(owners.len(), 1);
+        assert_eq!(
+            (&owners[0]["kind"], &owners[0]["controller"], &owners[0]["blockOwnerDeletion"]),
+            (&json!("MCPServer"), &json!(true), &json!(true))
+        );
+    }
+    let server =
+        operator.until(KindName::MCPServer, "s", "has a status", |one| one["status"]["phase"] == "Pending").await?;
+    assert_eq!(
+        server["status"]["url"],
+        format!("http://mcp-s-proxy.{}.svc.cluster.local:8080/mcp", operator.namespace)
+    );
+    assert_eq!(server["metadata"]["finalizers"], json!([finalizer::SERVER]));
+    assert_eq!(server["status"]["observedGeneration"], 1);
+    operator.stop().await
+}
+
+#[tokio::test]
+async fn deleted_and_changed_children_come_back() -> Result<()> {
+    let operator = operator("drift").await?;
+    operator.create(KindName::MCPServer, "s", json!({ "image": "registry.example/a:1" })).await?;
+    let before = operator.settled().await?;
+    for kind in [ChildKind::ConfigMap, ChildKind::Role, ChildKind::Service, ChildKind::Deployment] {
+        let name = before.keys().find_map(|key| key.strip_prefix(&format!("{kind}/"))).unwrap().to_owned();
+        operator.children(kind).delete(&name, &DeleteParams::default()).await?;
+        operator.child(kind, &name, "comes back", |_| true).await?;
+    }
+    let patch = Patch::Merge(json!({ "spec": { "template": { "spec": { "terminationGracePeriodSeconds": 1 } } } }));
+    operator.children(ChildKind::Deployment).patch("s", &PatchParams::default(), &patch).await?;
+    let grace = |one: &Value| template(one)["spec"]["terminationGracePeriodSeconds"] == 30;
+    operator.child(ChildKind::Deployment, "s", "is as planned again", grace).await?;
+    operator.stop().await
+}
+
+#[tokio::test]
+async fn at_rest_nothing_is_written_and_what_others_wrote_stays() -> Result<()> {
+    let operator = operator("rest").await?;
+    let spec = json!({
+        "image": "registry.example/a:1",
+        "env": [{ "name": "B", "value": "2" }, { "name": "A", "value": "1" }],
+        "resourceOverrides": { "proxyDeployment": {
+            "annotations": { "deploy": "x" },
+            "env": [{ "name": "HTTP_PROXY", "value": "http://p" }],
+            "podTemplateMetadataOverrides": { "annotations": { "vault.hashicorp.com/agent-inject": "true" }, "labels": { "team": "a" } },
+        }},
+    });
+    operator.create(KindName::MCPServer, "s", spec).await?;
+    operator.settled().await?;
+    // Labels of a GitOps tool, a rollout restart and replicas of an autoscaler belong to others.
+    let patch = Patch::Merge(json!({
+        "metadata": { "labels": { "gitops": "yes" } },
+        "spec": { "replicas": 3, "template": { "metadata": { "annotations": { "kubectl.kubernetes.io/restartedAt": "now" } } } },
+    }));
+    operator.children(ChildKind::Deployment).patch("s", &PatchParams::default(), &patch).await?;
+    let before = operator.settled().await?;
+    for note in ["1", "2", "3"] {
+        let patch = Patch::Merge(json!({ "metadata": { "annotations": { "note": note } } }));
+        operator.resources(KindName::MCPServer).patch("s", &PatchParams::default(), &patch).await?;
+    }
+    let mut after = operator.settled().await?;
+    after.insert("MCPServer/s".to_owned(), before["MCPServer/s"].clone());
+    assert_eq!(before, after);
+    let deployment = operator.child(ChildKind::Deployment, "s", "exists", |_| true).await?;
+    assert_eq!(deployment["metadata"]["labels"]["gitops"], "yes");
+    assert_eq!(deployment["spec"]["replicas"], 3);
+    assert_eq!(template(&deployment)["metadata"]["annotations"]["kubectl.kubernetes.io/restartedAt"], "now");
+    operator.stop().await
+}
+
+#[tokio::test]
+async fn overrides_cannot_displace_the_checksum_and_deployment_annotations_stay_on_the_deployment() -> Result<()> {
+    let operator = operator("overrides").await?;
+    let spec = |image: &str| {
+        json!({
+            "image": image,
+            "resourceOverrides": { "proxyDeployment": {
+                "annotations": { "deploy": "x", "toolhive.stacklok.dev/runconfig-checksum": "fake" },
+                "podTemplateMetadataOverrides": { "annotations": { "vault": "yes", "toolhive.stacklok.dev/runconfig-checksum": "fake" } },
+            }},
+        })
+    };
+    operator.create(KindName::MCPServer, "s", spec("registry.example/a:1")).await?;
+    let first = operator.child(ChildKind::Deployment, "s", "exists", |_| true).await?;
+    assert_eq!(stamp(&first, "runconfig-checksum").len(), 64);
+    assert_eq!(template(&first)["metadata"]["annotations"]["vault"], "yes");
+    assert_eq!(template(&first)["metadata"]["annotations"].get("deploy"), None);
+    assert_eq!(first["metadata"]["annotations"]["deploy"], "x");
+    operator.edit(KindName::MCPServer, "s", json!({ "audit": { "enabled": true } })).await?;
+    let rolled = |one: &Value| stamp(one, "runconfig-checksum") != stamp(&first, "runconfig-checksum");
+    operator.child(ChildKind::Deployment, "s", "rolls", rolled).await?;
+    operator.stop().await
+}
+
+#[tokio::test]
+async fn the_generation_moves_with_what_the_pods_consume_and_with_nothing_else() -> Result<()> {
+    let operator = operator("generation").await?;
+    operator
+        .create(KindName::MCPServer, "s", json!({ "image": "registry.example/a:1", "transport": "streamable-http" }))
+        .await?;
+    let first = operator.child(ChildKind::Deployment, "s", "exists", |_| true).await?;
+    assert_eq!(stamp(&first, "mcpserver-generation"), "1");
+    let env = template(&first)["spec"]["containers"][0]["env"].as_array().unwrap();
+    let reference = json!({ "apiVersion": "v1", "fieldPath": "metadata.annotations['toolhive.stacklok.dev/mcpserver-generation']" });
+    assert!(
+        env.iter().any(|one| one["name"] == "THV_MCPSERVER_GENERATION" && one["valueFrom"]["fieldRef"] == reference)
+    );
+
+    operator.edit(KindName::MCPServer, "s", json!({ "replicas": 2 })).await?;
+    operator.edit(KindName::MCPServer, "s", json!({ "groupRef": { "name": "g" } })).await?;
+    let scaled = operator.child(ChildKind::Deployment, "s", "is scaled", |one| one["spec"]["replicas"] == 2).await?;
+    operator.until(KindName::MCPServer, "s", "has seen both", |one| one["status"]["observedGeneration"] == 3).await?;
+    assert_eq!(template(&scaled), template(&first), "scaling and regrouping roll nothing");
+
+    operator.edit(KindName::MCPServer, "s", json!({ "image": "registry.example/a:2" })).await?;
+    let rolled = operator
+        .child(ChildKind::Deployment, "s", "carries the new generation", |one| {
+            stamp(one, "mcpserver-generation") == "4"
+        })
+        .await?;
+    assert_ne!(stamp(&rolled, "runconfig-checksum"), stamp(&first, "runconfig-checksum"));
+    operator.run_config("s", "carries it too", |config| config["mcpserver_generation"] == 4).await?;
+    operator.stop().await
+}
+
+#[tokio::test]
+async fn a_deployment_of_an_older_operator_gets_the_generation_in_one_look() -> Result<()> {
+    let operator = operator("older").await?;
+    operator.create(KindName::MCPServer, "s", json!({ "image": "registry.example/a:1" })).await?;
+    operator.settled().await?;
+    let patch = Patch::Merge(json!({
+        "metadata": { "annotations": { "toolhive.stacklok.dev/consumed-checksum": null } },
+        "spec": { "template": { "metadata": { "annotations": { "toolhive.stacklok.dev/mcpserver-generation": null } } } },
+    }));
+    operator.children(ChildKind::Deployment).patch("s", &PatchParams::default(), &patch).await?;
+    operator
+        .child(ChildKind::Deployment, "s", "is back-filled", |one| stamp(one, "mcpserver-generation") == "1")
+        .await?;
+    operator.stop().await
+}
+
+#[tokio::test]
+async fn the_url_follows_port_and_transport() -> Result<()> {
+    let operator = operator("url").await?;
+    operator.create(KindName::MCPServer, "s", json!({ "image": "registry.example/a:1", "proxyPort": 9000 })).await?;
+    let url = |object: &Value| object["status"]["url"].as_str().unwrap_or_default().to_owned();
+    operator.until(KindName::MCPServer, "s", "has a url", |one| url(one).ends_with(":9000/mcp")).await?;
+    operator.edit(KindName::MCPServer, "s", json!({ "proxyPort": 9001, "proxyMode": "sse" })).await?;
+    operator.until(KindName::MCPServer, "s", "follows", |one| url(one).ends_with(":9001/sse#s")).await?;
+    operator.stop().await
+}
+
+#[tokio::test]
+async fn a_field_that_somebody_else_applied_survives_finalizer_and_restart() -> Result<()> {
+    let operator = operator("clobber").await?;
+    let base = json!({
+        "apiVersion": "toolhive.stacklok.dev/v1beta1", "kind": "MCPServer", "metadata": { "name": "s" },
+        "spec": { "image": "registry.example/a:1" },
+    });
+    let servers = operator.resources(KindName::MCPServer);
+    servers.patch("s", &PatchParams::apply("first"), &Patch::Apply(&base)).await?;
+    let authz = json!({
+        "apiVersion": "toolhive.stacklok.dev/v1beta1", "kind": "MCPServer", "metadata": { "name": "s" },
+        "spec": { "authzConfig": { "type": "inline", "inline": { "policies": ["permit(principal, action, resource);"] } } },
+    });
+    servers.patch("s", &PatchParams::apply("second"), &Patch::Apply(&authz)).await?;
+    let asked = "2026-01-31T12:00:00Z";
+    let restart = json!({ "metadata": { "annotations": { "mcpserver.toolhive.stacklok.dev/restarted-at": asked } } });
+    servers.patch("s", &PatchParams::default(), &Patch::Merge(restart)).await?;
+    let noted =
+        |one: &Value| one["metadata"]["annotations"]["mcpserver.toolhive.stacklok.dev/last-processed-restart"] == asked;
+    let server = operator.until(KindName::MCPServer, "s", "restart is noted", noted).await?;
+    assert_eq!(server["metadata"]["finalizers"], json!([finalizer::SERVER]));
+    assert_eq!(server["spec"]["authzConfig"]["inline"]["policies"][0], "permit(principal, action, resource);");
+    // The proxy restarts, and the server behind it as well.
+    let both = |one: &Value| {
+        let arguments = template(one)["spec"]["containers"][0]["args"].to_string();
+        template(one)["metadata"]["annotations"]["mcpserver.toolhive.stacklok.dev/restarted-at"] == asked
+            && arguments.contains(asked)
+    };
+    operator.child(ChildKind::Deployment, "s", "restarts both", both).await?;
+    operator.stop().await
+}
+
+#[tokio::test]
+async fn a_name_that_is_taken_is_refused_and_the_other_object_is_left_alone() -> Result<()> {
+    let operator = operator("taken").await?;
+    let theirs = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "s-runconfig" }, "data": { "mine": "yes" },
+    });
+    operator.children(ChildKind::ConfigMap).create(&PostParams::default(), &serde_json::from_value(theirs)?).await?;
+    operator.create(KindName::MCPServer, "s", json!({ "image": "registry.example/a:1" })).await?;
+    let refused = |one: &Value| {
+        one["status"]["phase"] == "Failed" && one["status"]["message"].as_str().unwrap_or_default().contains("is taken")
+    };
+    operator.until(KindName::MCPServer, "s", "is refused", refused).await?;
+    operator.settled().await?;
+    let map = operator.child(ChildKind::ConfigMap, "s-runconfig", "exists", |_| true).await?;
+    assert_eq!(map["data"], json!({ "mine": "yes" }));
+    assert!(operator.children(ChildKind::Deployment).get_opt("s").await?.is_none());
+    operator.children(ChildKind::ConfigMap).delete("s-runconfig", &DeleteParams::default()).await?;
+    operator.edit(KindName::MCPServer, "s", json!({ "image": "registry.example/a:2" })).await?;
+    operator.until(KindName::MCPServer, "s", "goes on", |one| one["status"]["phase"] == "Pending").await?;
+    operator.stop().await
+}
+
+#[tokio::test]
+async fn bad_specs_get_a_condition_and_no_deployment() -> Result<()> {
+    let operator = operator("bad").await?;
+    for (name, spec, words) in [
+        (
+            "template",
+            json!({ "image": "i", "podTemplateSpec": { "spec": { "containers": "none" } } }),
+            "PodTemplateSpec",
+        ),
+        (
+            "quantity",
+            json!({ "image": "i", "resources": { "limits": { "memory": "lots" } } }),
+            "spec.resources.limits.memory",
+        ),
+        (
+            "profile",
+            json!({ "image": "i", "permissionProfile": { "type": "builtin", "name": "all" } }),
+            "spec.permissionProfile.name",
+        ),
+        (
+            "policy",
+            json!({ "image": "i", "authzConfig": { "type": "inline", "inline": { "policies": ["forbid"] } } }),
+            "spec.authzConfig.inline",
+        ),
+        (
+            "map",
+            json!({ "image": "i", "authzConfig": { "type": "configMap", "configMap": { "name": "gone" } } }),
+            "ConfigMap `gone` not found",
+        ),
+    ] {
+        operator.create(KindName::MCPServer, name, spec).await?;
+        let refused = |one: &Value| {
+            one["status"]["phase"] == "Failed" && one["status"]["message"].as_str().unwrap_or_default().contains(words)
+        };
+        let server = operator.until(KindName::MCPServer, name, words, refused).await?;
+        assert_eq!(condition(&server, "Ready"), Some(("False", "NotReady")));
+        assert!(operator.children(ChildKind::Deployment).get_opt(name).await?.is_none(), "{name}");
+    }
+    let template = operator.until(KindName::MCPServer, "template", "says so", |_| true).await?;
+    assert_eq!(condition(&template, "PodTemplateValid"), Some(("False", "InvalidPodTemplateSpec")));
+    operator
+        .edit(KindName::MCPServer, "template", json!({ "podTemplateSpec": { "spec": { "containers": [] } } }))
+        .await?;
+    operator.child(ChildKind::Deployment, "template", "appears once it is corrected", |_| true).await?;
+    operator.stop().await
+}
+
+#[tokio::test]
+async fn children_that_are_not_wanted_any_more_go_and_so_do_conditions_of_references_that_are_gone() -> Result<()> {
+    let operator = operator("orphans").await?;
+    let spec = json!({
+        "image": "registry.example/a:1",
+        "authzConfig": { "type": "inline", "inline": { "policies": ["permit(principal, action, resource);"] } },
+        "groupRef": { "name": "g" },
+    });
+    operator.create(KindName::MCPServer, "s", spec).await?;
+    operator.child(ChildKind::ConfigMap, "s-authz-inline", "exists", |_| true).await?;
+    let missing = |one: &Value| condition(one, "GroupRefValidated") == Some(("False", "GroupRefNotFound"));
+    operator.until(KindName::MCPServer, "s", "misses its group", missing).await?;
+    operator.create(KindName::MCPGroup, "g", json!({})).await?;
+    let there = |one: &Value| condition(one, "GroupRefValidated") == Some(("True", "GroupRefIsValid"));
+    operator.until(KindName::MCPServer, "s", "sees its group by itself", there).await?;
+    let listed = |one: &Value| one["status"]["servers"] == json!(["s"]) && one["status"]["serverCount"] == 1;
+    operator.until(KindName::MCPGroup, "g", "lists it", listed).await?;
+
+    operator
+        .edit(KindName::MCPServer, "s", json!({ "authzConfig": null, "groupRef": null, "serviceAccount": "own" }))
+        .await?;
+    operator
+        .until(KindName::MCPServer, "s", "forgets its group", |one| condition(one, "GroupRefValidated").is_none())
+        .await?;
+    let versions = operator.settled().await?;
+    assert!(
+        !versions.contains_key("ConfigMap/s-authz-inline") && !versions.contains_key("ServiceAccount/s-sa"),
+        "{versions:?}"
+    );
+    operator.stop().await
+}
+
+#[tokio::test]
+async fn a_secret_that_a_pod_reads_at_start_rolls_it_by_content() -> Result<()> {
+    let operator = operator("secrets").await?;
+    let secrets: kube::Api<k8s_openapi::api::core::v1::Secret> =
+        kube::Api::namespaced(operator.client.clone(), &operator.namespace);
+    let secret = |value: &str, note: &str| {
+        serde_json::from_value::<k8s_openapi::api::core::v1::Secret>(json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "idp", "annotations": { "note": note } }, "stringData": { "secret": value },
+        }))
+    };
+    secrets.create(&PostParams::default(), &secret("one", "a")?).await?;
+    let oidc = json!({ "type": "inline", "inline": { "issuer": "https://idp.example", "clientId": "c", "clientSecretRef": { "name": "idp", "key": "secret" } } });
+    operator.create(KindName::MCPOIDCConfig, "idp", oidc).await?;
+    operator
+        .create(KindName::MCPServer, "s", json!({ "image": "i", "oidcConfigRef": { "name": "idp", "audience": "a" } }))
+        .await?;
+    let first =
+        operator.child(ChildKind::Deployment, "s", "exists", |one| !stamp(one, "inputs-checksum").is_empty()).await?;
+    let before = operator.settled().await?;
+    secrets
+        .patch("idp", &PatchParams::default(), &Patch::Merge(json!({ "metadata": { "annotations": { "note": "b" } } })))
+        .await?;
+    let calm = operator.settled().await?;
+    assert_eq!(before, calm, "a new annotation on a Secret is no new content");
+    secrets.patch("idp", &PatchParams::default(), &Patch::Merge(json!({ "stringData": { "secret": "two" } }))).await?;
+    operator
+        .child(ChildKind::Deployment, "s", "rolls", |one| {
+            stamp(one, "inputs-checksum") != stamp(&first, "inputs-checksum")
+        })
+        .await?;
+    operator.stop().await
+}
+
+#[tokio::test]
+async fn a_deleted_server_lets_go_of_its_finalizer() -> Result<()> {
+    let operator = operator("farewell").await?;
+    operator.create(KindName::MCPServer, "s", json!({ "image": "i" })).await?;
+    operator.settled().await?;
+    operator.resources(KindName::MCPServer).delete("s", &DeleteParams::default()).await?;
+    skep_testkit::eventually("the server goes", crate::running::PATIENCE, || async {
+        Ok(match operator.resources(KindName::MCPServer).get_opt("s").await? {
+            None => skep_testkit::Seen::Yes(()),
+            Some(_) => skep_testkit::Seen::NotYet("it is still there".to_owned()),
+        })
+    })
+    .await?;
+    let versions = operator.settled().await?;
+    assert!(!versions.contains_key("Deployment/s") && !versions.contains_key("ConfigMap/s-runconfig"), "{versions:?}");
+    operator.stop().await
+}

@@ -1,0 +1,31 @@
+//! Authorization that stands in a workload's own spec: policies written in place, or in a ConfigMap.
+
+use serde_json::Value;
+use skep_api::authz::AuthzConfig;
+use skep_api::manifest;
+use skep_runconfig::Json;
+
+use crate::run_config::{authz_key, config_map_authz, inline_authz};
+use crate::world::World;
+
+/// The proxy's document, judged by the engine that will read it.
+pub(crate) fn in_place(authz: &AuthzConfig, namespace: &str, world: &World<'_>) -> Result<Json, String> {
+    if let Some(document) = inline_authz(authz) {
+        let cedar: Value = document.get("cedar").and_then(|cedar| cedar.decode().ok()).unwrap_or_default();
+        world.policies.check("cedarv1", &cedar).map_err(|problem| format!("spec.authzConfig.inline: {problem}"))?;
+        return Ok(document);
+    }
+    let Some(map) = &authz.config_map else {
+        return Err("spec.authzConfig says neither inline nor configMap: set one of them".to_owned());
+    };
+    let place = format!("spec.authzConfig: key `{}` of ConfigMap `{}`", map.key, map.name);
+    let data = world.config_map(namespace, &map.name);
+    let data = data.ok_or_else(|| format!("spec.authzConfig: ConfigMap `{}` not found; create it", map.name))?;
+    let text = data.get(&map.key).ok_or_else(|| format!("{place} is missing"))?;
+    let documents = manifest::parse(text).map_err(|error| format!("{place}: {error}"))?;
+    let [document] = documents.as_slice() else { return Err(format!("{place} must hold one document")) };
+    let engine = document.get("type").and_then(Value::as_str).unwrap_or_default();
+    let config = document.get(authz_key(engine)).cloned().unwrap_or_default();
+    world.policies.check(engine, &config).map_err(|problem| format!("{place}: {problem}"))?;
+    Ok(config_map_authz(authz, document))
+}

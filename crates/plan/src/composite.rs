@@ -1,0 +1,78 @@
+//! `VirtualMCPCompositeToolDefinition`: a tool made of steps. Nothing is made for it; it is judged, and says who
+//! uses it.
+//!
+//! The same judgement holds for the tools that stand right in a VirtualMCPServer. What a template means is not judged
+//! here: it is the virtual server that knows the language.
+
+mod order;
+mod output;
+mod step;
+
+use serde_json::json;
+use skep_api::kinds::{CompositeTool, VirtualMCPCompositeToolDefinition};
+use skep_api::resource::{KindName, Resource};
+
+use crate::key::ObjectKind;
+use crate::plan::Plan;
+use crate::status::Status;
+use crate::validate::{Problems, in_one_line};
+use crate::world::World;
+
+/// The most steps that a tool may have.
+const MOST_STEPS: usize = 100;
+
+/// Plans a definition: no children, a status. Nothing blocks its deletion; the servers that use it say that it is gone.
+pub(crate) fn plan(me: &Resource, object: &VirtualMCPCompositeToolDefinition, world: &World<'_>) -> Plan {
+    let problems = problems(&object.spec);
+    let users = world.users.iter().filter(|key| key.kind == ObjectKind::Kind(KindName::VirtualMCPServer));
+    let users: Vec<&str> = users.map(|key| key.name.as_str()).collect();
+    let mut status = Status::default();
+    status.set("referencingVirtualServers", if users.is_empty() { json!(null) } else { json!(users) });
+    if problems.is_empty() {
+        status
+            .set("validationStatus", "Valid")
+            .set("validationErrors", json!(null))
+            .condition("WorkflowValidated", true, "ValidationSucceeded", "the steps fit together")
+            .condition("Ready", true, "Ready", "the tool can be used");
+    } else {
+        let message = in_one_line(&problems);
+        status
+            .set("validationStatus", "Invalid")
+            .set("validationErrors", json!(problems))
+            .condition("WorkflowValidated", false, "ValidationFailed", &message)
+            .condition("Ready", false, "ValidationFailed", message);
+    }
+    Plan::without_children(me, status)
+}
+
+/// Everything that is wrong with a composite tool, in the order of its fields; nothing for a good one.
+pub fn problems(tool: &CompositeTool) -> Vec<String> {
+    problems_of(tool).list()
+}
+
+/// The same, to be told from another place.
+pub(crate) fn problems_of(tool: &CompositeTool) -> Problems {
+    let mut problems = Problems::default();
+    problems.filled("name", &tool.name, "give the name by which callers see the tool");
+    let description = tool.description.as_deref().unwrap_or_default();
+    problems.filled("description", description, "say what the tool does; callers choose tools by it");
+    if let Some(parameters) = &tool.parameters {
+        let is_object = parameters.0.get("type").is_some_and(|kind| kind == "object");
+        problems.unless(is_object, "parameters", "it is not the schema of an object; set its `type` to `object`");
+    }
+    problems.some_time("timeout", tool.timeout.as_deref());
+    problems.unless(!tool.steps.is_empty(), "steps", "there is no step; write at least one");
+    let count = tool.steps.len();
+    problems.unless(count <= MOST_STEPS, "steps", format_args!("there are {count} steps; write at most {MOST_STEPS}"));
+    for (index, step) in tool.steps.iter().enumerate() {
+        problems.under(format_args!("steps[{index}]"), step::problems(step));
+    }
+    problems.under("", order::problems(&tool.steps));
+    if let Some(output) = &tool.output {
+        problems.under("output", output::problems(output));
+    }
+    problems
+}
+
+#[cfg(test)]
+mod tests;

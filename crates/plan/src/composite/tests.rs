@@ -1,0 +1,135 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+use skep_api::resource::{KindName, Resource};
+
+use super::*;
+use crate::key::Key;
+use crate::validate::testing::{Surroundings, changed, resource};
+
+fn tool(spec: &Value) -> CompositeTool {
+    serde_json::from_value(spec.clone()).unwrap()
+}
+
+fn good() -> Value {
+    json!({
+        "name": "report",
+        "description": "writes a report",
+        "parameters": { "type": "object" },
+        "timeout": "5m",
+        "steps": [
+            { "id": "ask", "type": "elicitation", "message": "sure?", "schema": { "type": "object" }, "timeout": "2m" },
+            { "id": "find", "tool": "search.query", "dependsOn": ["ask"], "onError": { "action": "retry", "retryCount": 2, "retryDelay": "1s" } },
+            { "id": "all", "type": "forEach", "collection": "{{json .steps.find.output}}", "itemVar": "one", "dependsOn": ["find"],
+              "step": { "tool": "note", "arguments": { "text": "{{.forEach.one}}" } } },
+        ],
+        "output": { "properties": {
+            "count": { "type": "integer", "description": "how many", "value": "{{.steps.all.output.count}}" },
+            "more": { "type": "object", "description": "the rest", "properties": {
+                "text": { "type": "string", "description": "a text", "value": "x", "default": "" },
+            }},
+        }, "required": ["count"] },
+    })
+}
+
+#[test]
+fn a_good_tool_has_no_problems() {
+    assert_eq!(problems(&tool(&good())), Vec::<String>::new());
+}
+
+/// A change of the good tool, and what must be said about it.
+#[test]
+fn every_rule_says_what_is_wrong_and_where() {
+    let cases: &[(&str, Value, &str)] = &[
+        ("/name", json!(" "), "name: it is empty"),
+        ("/description", json!(null), "description: it is empty"),
+        ("/parameters", json!({ "type": "string" }), "parameters: it is not the schema of an object"),
+        ("/timeout", json!("soon"), "timeout: `soon` is not a duration"),
+        ("/timeout", json!("0s"), "timeout: `0s` is no time at all"),
+        ("/steps", json!([]), "steps: there is no step"),
+        ("/steps/0/id", json!(""), "steps[0].id: it is empty"),
+        ("/steps/1/id", json!("ask"), "steps[1].id: `ask` is the id of an earlier step"),
+        ("/steps/1/dependsOn", json!(["nobody"]), "steps[1].dependsOn: there is no step `nobody`"),
+        ("/steps/1/dependsOn", json!(["find"]), "steps: `find` → `find` wait for each other"),
+        ("/steps/0/dependsOn", json!(["all"]), "steps: `ask` → `all` → `find` → `ask` wait for each other"),
+        ("/steps/1/tool", json!(null), "steps[1].tool: it is missing"),
+        ("/steps/1/tool", json!("-x"), "steps[1].tool: `-x` is no name of a tool"),
+        ("/steps/1/timeout", json!("-1s"), "steps[1].timeout: `-1s` is no time at all"),
+        ("/steps/1/onError/retryCount", json!(0), "steps[1].onError.retryCount: `0` is too few"),
+        ("/steps/1/onError/retryDelay", json!("1"), "steps[1].onError.retryDelay: `1` is not a duration"),
+        ("/steps/1/defaultResults", json!("none"), "steps[1].defaultResults: it is no object"),
+        ("/steps/0/message", json!(""), "steps[0].message: it is empty"),
+        ("/steps/0/schema", json!(null), "steps[0].schema: it is missing"),
+        ("/steps/0/timeout", json!("11m"), "steps[0].timeout: `11m` is out of bounds; choose from 1s to 10m0s"),
+        ("/steps/2/collection", json!(null), "steps[2].collection: it is empty"),
+        ("/steps/2/itemVar", json!("index"), "steps[2].itemVar: `index` is no name for the current element"),
+        ("/steps/2/itemVar", json!("1st"), "steps[2].itemVar: `1st` is no name"),
+        ("/steps/2/maxParallel", json!(-1), "steps[2].maxParallel: `-1` is below zero"),
+        ("/steps/2/step", json!(null), "steps[2].step: it is missing"),
+        ("/steps/2/step", json!({ "type": "forEach" }), "steps[2].step.type: only a step of type `tool`"),
+        ("/steps/2/step", json!({ "tool": 7 }), "steps[2].step: it cannot be read"),
+        ("/steps/2/step/tool", json!(null), "steps[2].step.tool: it is missing"),
+        ("/output/required", json!(["nothing"]), "output.required: there is no member `nothing`"),
+        ("/output/properties/count/description", json!(null), "output.properties.count.description: it is empty"),
+        ("/output/properties/count/value", json!(null), "output.properties.count: it has neither value nor properties"),
+        ("/output/properties/more/value", json!("x"), "output.properties.more: it has both value and properties"),
+        ("/output/properties/more/type", json!("array"), "output.properties.more.type: only an object has properties"),
+        (
+            "/output/properties/more/properties/text",
+            json!(1),
+            "output.properties.more.properties.text: it cannot be read",
+        ),
+    ];
+    for (place, value, expected) in cases {
+        let found = problems(&tool(&changed(&good(), place, value)));
+        assert!(found.iter().any(|one| one.starts_with(expected)), "{place}: {found:?}");
+        // Whoever depends on a step that has another name now is wrong as well.
+        assert!(found.len() == 1 || place.ends_with("/id"), "{place}: {found:?}");
+    }
+}
+
+#[test]
+fn an_output_is_not_endless() {
+    let mut member = json!({ "type": "string", "description": "d", "value": "v" });
+    for _ in 0..10 {
+        member = json!({ "type": "object", "description": "d", "properties": { "inner": member } });
+    }
+    let mut spec = good();
+    spec["output"] = json!({ "properties": { "outer": member } });
+    let found = problems(&tool(&spec));
+    assert!(found.len() == 1 && found[0].contains("deeper than 10"), "{found:?}");
+}
+
+#[test]
+fn a_hundred_steps_are_enough() {
+    let mut spec = good();
+    let step = |index: usize| json!({ "id": format!("s{index}"), "tool": "t" });
+    spec["steps"] = (0..100).map(step).collect();
+    assert!(problems(&tool(&spec)).is_empty());
+    spec["steps"] = (0..101).map(step).collect();
+    assert_eq!(problems(&tool(&spec)), ["steps: there are 101 steps; write at most 100"]);
+}
+
+#[test]
+fn the_status_says_whether_it_is_good_and_who_uses_it() {
+    let users = ["b", "a"].map(|name| Key::resource(KindName::VirtualMCPServer, "ns", name));
+    let surroundings = Surroundings { users: BTreeSet::from(users), ..Surroundings::default() };
+    let planned = |spec: &Value| {
+        let me = resource(KindName::VirtualMCPCompositeToolDefinition, "t", spec);
+        let Resource::VirtualMCPCompositeToolDefinition(object) = &me else { panic!("another kind") };
+        plan(&me, object, &surroundings.world())
+    };
+    let status = planned(&good()).status.onto(&json!({ "validationErrors": ["old"] }), 1, "now");
+    assert_eq!(status["validationStatus"], "Valid");
+    assert_eq!(status["validationErrors"], Value::Null);
+    assert_eq!(status["referencingVirtualServers"], json!(["a", "b"]));
+
+    let mut bad = good();
+    bad["steps"] = json!([]);
+    let planned = planned(&bad);
+    assert_eq!(planned.status.field("validationStatus"), Some(&json!("Invalid")));
+    assert_eq!(planned.status.field("validationErrors"), Some(&json!(["steps: there is no step; write at least one"])));
+    let conditions: BTreeMap<&str, bool> =
+        planned.status.conditions().iter().map(|one| (one.kind.as_str(), one.holds)).collect();
+    assert_eq!(conditions, BTreeMap::from([("Ready", false), ("WorkflowValidated", false)]));
+}

@@ -1,0 +1,96 @@
+//! `EmbeddingServer`: a StatefulSet that serves a model, and its Service.
+
+mod children;
+mod state;
+
+use serde_json::Value;
+use skep_api::kinds::{EmbeddingServer, EmbeddingServerSpec};
+use skep_api::resource::Resource;
+
+use crate::child::Child;
+use crate::merge::check_pod_template;
+use crate::names;
+use crate::plan::{Finalizer, Plan, Verdict};
+use crate::refusal::{Refusal, check_name, check_untaken};
+use crate::status::Status;
+use crate::world::World;
+
+/// The longest name: pods carry it in a label, with a hash of ten digits behind it.
+const LONGEST_NAME: usize = 52;
+
+/// Plans an embedding server.
+pub(crate) fn plan(me: &Resource, object: &EmbeddingServer, world: &World<'_>) -> Plan {
+    if me.is_deleting() {
+        return farewell(me);
+    }
+    let spec = &object.spec;
+    let mut status = Status::default();
+    // It follows the port: whoever reads it gets the address of today.
+    status.set("url", format!("http://{}:{}", names::host(me.name(), me.namespace()), spec.port));
+
+    let built = build(me, spec, world);
+    judge_template(&mut status, spec, built.as_ref().err());
+    let change = built.as_ref().ok().and_then(|_| forbidden_change(me, spec, world));
+    if let Some(message) = &change {
+        status.condition("VolumeReady", false, "VolumeClaimImmutable", message);
+    }
+    state::add(&mut status, me, spec, built.as_ref().err(), world);
+
+    let mut plan = Plan::without_children(me, status);
+    match (built, change) {
+        (Err(Refusal { message, .. }), _) | (Ok(_), Some(message)) => plan.verdict = Verdict::Refuse(message),
+        (Ok(children), None) => plan.children = children,
+    }
+    plan
+}
+
+/// The last plan: everything goes but the volumes, which hold what was downloaded and are the user's to remove.
+fn farewell(me: &Resource) -> Plan {
+    const MESSAGE: &str = "Embedding server is being terminated";
+    let mut status = Status::default();
+    status.set("phase", "Terminating").set("message", MESSAGE).condition("Ready", false, "NotReady", MESSAGE);
+    let mut plan = Plan::without_children(me, status);
+    plan.finalizer = Finalizer::Release;
+    plan
+}
+
+fn build(me: &Resource, spec: &EmbeddingServerSpec, world: &World<'_>) -> Result<Vec<Child>, Refusal> {
+    check_name(me, LONGEST_NAME)?;
+    let template = spec.pod_template_spec.as_ref().map(|template| Value::Object(template.0.clone()));
+    if let Some(template) = &template {
+        check_pod_template(template).map_err(Refusal::template)?;
+    }
+    let children = children::build(me, spec, template.as_ref(), world.settings)?;
+    check_untaken(me, world)?;
+    Ok(children)
+}
+
+fn judge_template(status: &mut Status, spec: &EmbeddingServerSpec, refusal: Option<&Refusal>) {
+    const CONDITION: &str = "PodTemplateValid";
+    if let Some(refusal) = refusal.filter(|refusal| refusal.is_of_template()) {
+        status.condition(CONDITION, false, refusal.reason, &refusal.message);
+    } else {
+        let message =
+            if spec.pod_template_spec.is_some() { "PodTemplateSpec is valid" } else { "No PodTemplateSpec provided" };
+        status.condition(CONDITION, true, "ValidPodTemplateSpec", message);
+    }
+}
+
+/// What to say when the StatefulSet that runs has other volumes than are wanted. They cannot be changed in place, and
+/// replacing them is not ours to decide: what was downloaded, or put there by hand, would be gone. Meanwhile everything
+/// stays as it is.
+fn forbidden_change(me: &Resource, spec: &EmbeddingServerSpec, world: &World<'_>) -> Option<String> {
+    let noted = world.live.workload.as_ref()?.consumed.as_deref()?;
+    if noted == children::digest_of_claims(me, spec) {
+        return None;
+    }
+    let (name, namespace) = (me.name(), me.namespace());
+    Some(format!(
+        "the volume of StatefulSet `{name}` cannot be changed to what spec.modelCache and the overrides of its claim \
+         say: undo the change, or delete the StatefulSet (`kubectl delete statefulset {name} --namespace {namespace}`) \
+         and its claims `model-cache-{name}-…`, and both are made anew"
+    ))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,80 @@
+//! What pods read from Secrets and ConfigMaps of others: the variables that carry it, and a digest that rolls the pods when it changes.
+
+use skep_api::kinds::MCPTelemetryConfigSpec;
+use skep_api::reference::{Reference, Target};
+use skep_api::resource::Resource;
+use skep_api::workload::{SessionStorage, StorageProvider};
+
+use crate::canonical;
+use crate::key::{Key, ObjectKind};
+use crate::pod::Env;
+use crate::text::sanitise;
+use crate::world::{Found, Settings, World};
+
+/// Digest of every Secret key and ConfigMap key that a pod of this resource reads when it starts, by content. None where it
+/// reads nothing, so that such pods carry no stamp.
+pub(crate) fn digest_of_inputs(me: &Resource, world: &World<'_>) -> Option<String> {
+    digest_with(me, Vec::new(), world)
+}
+
+/// As [`digest_of_inputs`], with what the pod reads through references of others as well.
+pub(crate) fn digest_with(me: &Resource, others: Vec<Reference>, world: &World<'_>) -> Option<String> {
+    let mut lines = Vec::new();
+    let mut add = |references: Vec<Reference>| {
+        for reference in references {
+            let key = Key::target(&reference, me.namespace());
+            let (kind, item) = match &reference.to {
+                Target::Secret { key } => (ObjectKind::Secret, key),
+                Target::ConfigMap { key } => (ObjectKind::ConfigMap, key),
+                Target::Kind(_) => continue,
+            };
+            let digest = match world.found.get(&key) {
+                Some(Found::Secret(keys)) => keys.get(item).cloned(),
+                Some(Found::ConfigMap(data)) => data.get(item).map(|text| canonical::sha256_hex(text.as_bytes())),
+                _ => None,
+            };
+            lines.push(format!("{kind}/{}/{item}={}", reference.name, digest.unwrap_or_default()));
+        }
+    };
+    add(others);
+    add(me.references());
+    for reference in me.references() {
+        if let Target::Kind(kind) = reference.to
+            && kind.is_config()
+            && let Some(Found::Resource(config)) = world.found.get(&Key::target(&reference, me.namespace()))
+        {
+            add(config.references());
+        }
+    }
+    lines.sort();
+    lines.dedup();
+    (!lines.is_empty()).then(|| canonical::sha256_hex(lines.join("\n").as_bytes()))
+}
+
+/// Variables of the telemetry exporter: what the process is called, and headers whose values are secret.
+pub(crate) fn telemetry_env(env: &mut Env, service: &str, namespace: &str, spec: &MCPTelemetryConfigSpec) {
+    let Some(otel) = spec.open_telemetry.as_ref().filter(|otel| otel.enabled) else { return };
+    env.value("OTEL_RESOURCE_ATTRIBUTES", &format!("service.name={service},service.namespace={namespace}"));
+    for header in &otel.sensitive_headers {
+        let variable = format!("TOOLHIVE_OTEL_HEADER_{}", sanitise(&header.name));
+        env.secret(&variable, &header.secret_key_ref.name, &header.secret_key_ref.key);
+    }
+}
+
+/// The password of the Redis that sessions are kept in.
+pub(crate) fn redis_env(env: &mut Env, storage: Option<&SessionStorage>, settings: &Settings) {
+    const PASSWORD: &str = "THV_SESSION_REDIS_PASSWORD";
+    match storage {
+        Some(storage) if storage.provider == StorageProvider::Redis => {
+            if let Some(secret) = &storage.password_ref {
+                env.secret(PASSWORD, &secret.name, &secret.key);
+            }
+        }
+        Some(_) => {}
+        None => {
+            if let Some((name, key)) = settings.default_redis.as_ref().and_then(|redis| redis.secret.as_ref()) {
+                env.secret(PASSWORD, name, key);
+            }
+        }
+    }
+}

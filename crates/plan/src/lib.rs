@@ -1,0 +1,43 @@
+//! The pure core: what a resource and the world around it come to.
+//!
+//! [`plan::plan`] is a function from a [`Resource`](skep_api::resource::Resource) and its [`world::World`] to a [`plan::Plan`]: the complete
+//! child objects in order, the next status, and what to do with the finalizer. It reads no clock, no environment and no network,
+//! knows no hash map, and has a plan for whatever a resource may say. The operator carries a plan out, `skep run` executes its
+//! RunConfig, tests look at it.
+//!
+//! ```text
+//!   resource ┐                ┌ verdict: apply, wait or refuse
+//!   world    ┴─▶ plan (pure) ─┼ children: finished, stamped bodies for server-side apply
+//!                             └ status: conditions and fields, without times
+//! ```
+
+mod account;
+mod auth_server;
+mod authz;
+pub mod canonical;
+pub mod child;
+pub mod composite;
+mod config;
+mod embedding;
+mod entry;
+pub mod grants;
+mod group;
+mod inputs;
+pub mod key;
+pub mod merge;
+pub mod names;
+pub mod plan;
+pub mod pod;
+mod proxy;
+mod refusal;
+mod registry;
+mod remote_proxy;
+mod resolve;
+mod run_config;
+mod server;
+pub mod status;
+pub mod text;
+pub mod validate;
+mod virtual_server;
+mod webhook;
+pub mod world;

@@ -1,0 +1,61 @@
+//! Whether a value is a pod template, as an API server would see it: fields that nobody knows are ignored, a value of the
+//! wrong type is an error that says where.
+
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use serde::Deserialize as _;
+use serde_json::Value;
+
+use crate::text::Quantity;
+
+/// Objects whose members are all quantities.
+const QUANTITIES: &[&str] = &["limits", "requests", "overhead"];
+/// Members that are quantities.
+const QUANTITY: &[&str] = &["sizeLimit", "divisor"];
+
+/// Says what is wrong with a pod template, if anything is.
+pub fn check_pod_template(template: &Value) -> Result<(), String> {
+    let mut track = serde_path_to_error::Track::new();
+    let reader = serde_path_to_error::Deserializer::new(template, &mut track);
+    if let Err(error) = PodTemplateSpec::deserialize(reader) {
+        return Err(format!("{}: {error}", shown(&track.path().to_string())));
+    }
+    template.get("spec").map_or(Ok(()), |spec| check_quantities(spec, "spec"))
+}
+
+/// The types take any text for a quantity; an API server does not.
+fn check_quantities(value: &Value, path: &str) -> Result<(), String> {
+    match value {
+        Value::Object(members) => {
+            for (name, value) in members {
+                let path = format!("{path}.{name}");
+                match value {
+                    Value::Object(amounts) if QUANTITIES.contains(&name.as_str()) => {
+                        for (resource, amount) in amounts {
+                            check_quantity(amount, &format!("{path}.{resource}"))?;
+                        }
+                    }
+                    amount if QUANTITY.contains(&name.as_str()) => check_quantity(amount, &path)?,
+                    other => check_quantities(other, &path)?,
+                }
+            }
+            Ok(())
+        }
+        Value::Array(elements) => {
+            let mut elements = elements.iter().enumerate();
+            elements.try_for_each(|(index, element)| check_quantities(element, &format!("{path}[{index}]")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_quantity(amount: &Value, path: &str) -> Result<(), String> {
+    match amount {
+        Value::String(text) => text.parse::<Quantity>().map(drop).map_err(|error| format!("{path}: {error}")),
+        _ => Ok(()),
+    }
+}
+
+/// The path of the whole template is empty.
+fn shown(path: &str) -> &str {
+    if path == "." { "podTemplateSpec" } else { path }
+}

@@ -1,0 +1,61 @@
+//! The names of children, each a function of the resource's own. Nobody else spells them.
+
+/// The proxy's Service of an MCPServer.
+pub fn server_service(name: &str) -> String {
+    format!("mcp-{name}-proxy")
+}
+
+/// The proxy's Service of an MCPRemoteProxy.
+pub fn remote_proxy_service(name: &str) -> String {
+    format!("mcp-{name}-remote-proxy")
+}
+
+/// The Service of a virtual server.
+pub fn virtual_service(name: &str) -> String {
+    format!("vmcp-{name}")
+}
+
+/// The ConfigMap with the RunConfig.
+pub fn run_config(name: &str) -> String {
+    format!("{name}-runconfig")
+}
+
+/// The ConfigMap with policies that were written in place.
+pub fn inline_authz(name: &str) -> String {
+    format!("{name}-authz-inline")
+}
+
+/// ServiceAccount, Role and RoleBinding of an MCPServer's proxy.
+pub fn server_runner(name: &str) -> String {
+    format!("{name}-proxy-runner")
+}
+
+/// The ServiceAccount of an MCPServer's own pods.
+pub fn server_account(name: &str) -> String {
+    format!("{name}-sa")
+}
+
+/// ServiceAccount, Role and RoleBinding of an MCPRemoteProxy.
+pub fn remote_proxy_runner(name: &str) -> String {
+    format!("{name}-remote-proxy-runner")
+}
+
+/// ServiceAccount, Role and RoleBinding of a virtual server.
+pub fn virtual_account(name: &str) -> String {
+    format!("{name}-vmcp")
+}
+
+/// The ConfigMap with a virtual server's configuration.
+pub fn virtual_config(name: &str) -> String {
+    format!("{name}-vmcp-config")
+}
+
+/// The Secret with the key that binds a virtual server's sessions.
+pub fn virtual_session_key(name: &str) -> String {
+    format!("{name}-hmac-secret")
+}
+
+/// Where a Service is reached inside the cluster.
+pub fn host(service: &str, namespace: &str) -> String {
+    format!("{service}.{namespace}.svc.cluster.local")
+}

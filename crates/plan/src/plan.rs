@@ -1,0 +1,123 @@
+//! A plan: what to do about one resource, complete and in order.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+use skep_api::resource::{KindName, Resource};
+
+use crate::child::Child;
+use crate::status::Status;
+use crate::world::World;
+use crate::{composite, config, embedding, entry, group, registry, remote_proxy, server, virtual_server};
+
+/// What to do about one resource.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// What may be done with the children.
+    pub verdict: Verdict,
+    /// Finished objects in the order in which they are applied. What is ours and not here is removed.
+    pub children: Vec<Child>,
+    /// What to say about the resource.
+    pub status: Status,
+    /// What to do with its finalizer.
+    pub finalizer: Finalizer,
+    /// Annotations to put on the resource itself.
+    pub annotations: Map<String, Value>,
+    /// A Secret that must exist and that nobody but chance can fill.
+    pub generated_secret: Option<GeneratedSecret>,
+    /// Whether its pods are deleted, so that they start anew at once.
+    pub restart_pods: bool,
+    /// Whether the StatefulSet that a proxy made goes too.
+    pub remove_backend: bool,
+    /// Whether to look again after a while, though nothing changed.
+    pub recheck: bool,
+}
+
+/// A Secret with random content. A plan has no chance in it, so whoever carries it out makes the content, once: it is created when it
+/// is not there, owned by the resource, and never changed. It is made before the children are applied, and only if they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GeneratedSecret {
+    /// Its name, in the namespace of the resource.
+    pub name: String,
+    /// The key that holds the content, as the base64 text of the bytes.
+    pub key: String,
+    /// How many random bytes.
+    pub bytes: usize,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its annotations.
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// What may be done with the children of a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Apply them, and remove what is ours and not among them.
+    Apply,
+    /// Leave everything as it is: something that is referred to is missing or not ready. A watch will wake us.
+    Wait(String),
+    /// Leave everything as it is: what was written down cannot be. Only a change of it can help.
+    Refuse(String),
+}
+
+/// What to do with a finalizer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finalizer {
+    /// It must be there.
+    Hold,
+    /// It must go: whatever had to be done before the resource disappears is done, or is done by this plan.
+    Release,
+    /// There is none.
+    None,
+}
+
+/// Plans one resource. Total: whatever the resource says, there is a plan.
+pub fn plan(me: &Resource, world: &World<'_>) -> Plan {
+    match me {
+        Resource::EmbeddingServer(object) => embedding::plan(me, object, world),
+        Resource::MCPGroup(_) => group::plan(me, world),
+        Resource::MCPRegistry(object) => registry::plan(me, object, world),
+        Resource::MCPRemoteProxy(object) => remote_proxy::plan(me, object, world),
+        Resource::MCPServer(object) => server::plan(me, object, world),
+        Resource::MCPServerEntry(object) => entry::plan(me, object, world),
+        Resource::VirtualMCPCompositeToolDefinition(object) => composite::plan(me, object, world),
+        Resource::VirtualMCPServer(object) => virtual_server::plan(me, object, world),
+        Resource::MCPAuthzConfig(_)
+        | Resource::MCPExternalAuthConfig(_)
+        | Resource::MCPOIDCConfig(_)
+        | Resource::MCPTelemetryConfig(_)
+        | Resource::MCPToolConfig(_)
+        | Resource::MCPWebhookConfig(_) => config::plan(me, world),
+    }
+}
+
+// === impl Plan ===
+
+impl Plan {
+    /// A plan that makes no children.
+    pub(crate) fn without_children(me: &Resource, status: Status) -> Self {
+        Self {
+            verdict: Verdict::Apply,
+            children: Vec::new(),
+            status,
+            finalizer: me.kind().finalizer().map_or(Finalizer::None, |_| Finalizer::Hold),
+            annotations: Map::new(),
+            generated_secret: None,
+            restart_pods: false,
+            remove_backend: false,
+            recheck: false,
+        }
+    }
+}
+
+/// Whether a kind makes children of its own.
+pub const fn has_children(kind: KindName) -> bool {
+    matches!(
+        kind,
+        KindName::EmbeddingServer
+            | KindName::MCPRegistry
+            | KindName::MCPRemoteProxy
+            | KindName::MCPServer
+            | KindName::VirtualMCPServer
+    )
+}

@@ -1,0 +1,101 @@
+//! `MCPRegistry`: the API of a registry server, with its configuration and its rights. Deprecated, and kept running.
+
+mod check;
+mod children;
+mod fill;
+
+use serde_json::Value;
+use skep_api::kinds::{MCPRegistry, MCPRegistrySpec};
+use skep_api::resource::Resource;
+
+use crate::child::Child;
+use crate::merge::check_pod_template;
+use crate::names;
+use crate::plan::{Finalizer, Plan, Verdict};
+use crate::refusal::{Refusal, check_name, check_untaken, missing_secret};
+use crate::status::Status;
+use crate::world::World;
+
+/// The longest name: `<name>-registry-api` is a label.
+const LONGEST_NAME: usize = 50;
+
+/// Plans a registry. Deletion comes first: however wrong a registry is, it can go.
+pub(crate) fn plan(me: &Resource, object: &MCPRegistry, world: &World<'_>) -> Plan {
+    if me.is_deleting() {
+        return farewell(me);
+    }
+    let mut status = Status::default();
+    let built = build(me, &object.spec, world);
+    judge_template(&mut status, &object.spec, built.as_ref().err());
+    add_state(&mut status, me, &object.spec, built.as_ref().err(), world);
+    let mut plan = Plan::without_children(me, status);
+    match built {
+        Ok(children) => plan.children = children,
+        Err(refusal) => plan.verdict = Verdict::Refuse(refusal.message),
+    }
+    plan
+}
+
+fn farewell(me: &Resource) -> Plan {
+    const MESSAGE: &str = "MCPRegistry is being terminated";
+    let mut status = Status::default();
+    status.set("phase", "Terminating").set("message", MESSAGE).condition("Ready", false, "NotReady", MESSAGE);
+    let mut plan = Plan::without_children(me, status);
+    plan.finalizer = Finalizer::Release;
+    plan
+}
+
+fn build(me: &Resource, spec: &MCPRegistrySpec, world: &World<'_>) -> Result<Vec<Child>, Refusal> {
+    check_name(me, LONGEST_NAME)?;
+    let template = spec.pod_template_spec.as_ref().map(|template| Value::Object(template.0.clone()));
+    if let Some(template) = &template {
+        check_pod_template(template).map_err(Refusal::template)?;
+    }
+    let failed = |problem| Refusal::spec(format!("Spec validation failed: {problem}"));
+    check::problems(spec, template.as_ref()).result().map_err(failed)?;
+    let children = children::build(me, spec, template.as_ref(), world)?;
+    check_untaken(me, world)?;
+    Ok(children)
+}
+
+/// A registry without a template says nothing about templates.
+fn judge_template(status: &mut Status, spec: &MCPRegistrySpec, refusal: Option<&Refusal>) {
+    const CONDITION: &str = "PodTemplateValid";
+    if let Some(refusal) = refusal.filter(|refusal| refusal.is_of_template()) {
+        status.condition(CONDITION, false, refusal.reason, &refusal.message);
+    } else if spec.pod_template_spec.is_some() {
+        status.condition(CONDITION, true, "ValidPodTemplateSpec", "PodTemplateSpec is valid");
+    }
+}
+
+fn add_state(status: &mut Status, me: &Resource, spec: &MCPRegistrySpec, refusal: Option<&Refusal>, world: &World<'_>) {
+    let (wanted, ready) = world.live.workload.as_ref().map_or((1, 0), |workload| (workload.replicas, workload.ready));
+    // The pod waits for the password by itself; only the waiting is told.
+    let secret = spec.pgpass_secret_ref.as_ref();
+    let secret =
+        secret.and_then(|one| missing_secret("spec.pgpassSecretRef", &one.name, &one.key, me.namespace(), world));
+    let (phase, reason, message) = match (refusal, secret) {
+        (Some(refusal), _) => ("Failed", refusal.reason, refusal.message.clone()),
+        _ if ready > 0 && ready < wanted => (
+            "Ready",
+            "Ready",
+            format!("Registry API is ready and serving requests; {ready} of {wanted} pods are ready"),
+        ),
+        _ if ready > 0 => ("Ready", "Ready", "Registry API is ready and serving requests".to_owned()),
+        _ if wanted == 0 => {
+            ("Pending", "NotReady", "Registry API is scaled to zero; scale its Deployment up".to_owned())
+        }
+        (None, Some(message)) => ("Pending", "SecretNotFound", message),
+        (None, None) => ("Pending", "NotReady", "Registry API deployment is not ready yet".to_owned()),
+    };
+    let url = format!("http://{}:{}", names::host(&children::api_name(me.name()), me.namespace()), children::PORT);
+    status
+        .set("phase", phase)
+        .set("message", message.as_str())
+        .set("url", (phase == "Ready").then_some(url))
+        .set("readyReplicas", (ready > 0).then_some(ready))
+        .condition("Ready", phase == "Ready", reason, message);
+}
+
+#[cfg(test)]
+mod tests;

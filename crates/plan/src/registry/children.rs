@@ -1,0 +1,218 @@
+//! The objects of a registry, finished.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+use skep_api::kinds::MCPRegistrySpec;
+use skep_api::resource::Resource;
+use skep_api::workload::MetadataOverrides;
+
+use super::fill;
+use crate::canonical;
+use crate::child::{Child, ChildKind, MANAGED_LABEL};
+use crate::grants::REGISTRY_API;
+use crate::inputs::digest_of_inputs;
+use crate::pod::{INPUTS, Template, probe, pull_secrets};
+use crate::refusal::Refusal;
+use crate::validate::config_hash;
+use crate::world::World;
+
+/// Where the API is served.
+pub(super) const PORT: i32 = 8080;
+/// The container that serves it; a user's pod template reaches it by this name.
+pub(super) const CONTAINER: &str = "registry-api";
+/// The volume with the server's configuration.
+pub(super) const CONFIG_VOLUME: &str = "registry-server-config";
+/// Where that volume is mounted.
+pub(super) const CONFIG_PATH: &str = "/config";
+/// The volume with the Secret of the password file.
+pub(super) const PASSWORD_SOURCE: &str = "pgpass-secret";
+/// The volume with the password file as the server wants it: its own, and readable by nobody else.
+pub(super) const PASSWORD_VOLUME: &str = "pgpass";
+/// The init container that copies the one to the other.
+pub(super) const PASSWORD_INIT: &str = "setup-pgpass";
+/// Where the server finds the password file.
+pub(super) const PASSWORD_PATH: &str = "/home/appuser/.pgpass";
+
+/// Where health is asked.
+const HEALTH_PORT: i32 = 8081;
+/// A change of it rolls the pods: the server reads its configuration when it starts.
+const CONFIG_HASH: &str = "toolhive.stacklok.dev/config-hash";
+/// An image with a shell, for the init container.
+const SHELL_IMAGE: &str = "cgr.dev/chainguard/busybox:latest";
+
+/// Deployment and Service.
+pub(super) fn api_name(name: &str) -> String {
+    format!("{name}-api")
+}
+
+/// Builds everything; fails only with what is wrong in the spec.
+pub(super) fn build(
+    me: &Resource,
+    spec: &MCPRegistrySpec,
+    template: Option<&Value>,
+    world: &World<'_>,
+) -> Result<Vec<Child>, Refusal> {
+    let pull = pull_secrets(&spec.image_pull_secrets, world.settings);
+    let mut children = account(me, &pull);
+    children.extend([config_map(me, spec), service(me), deployment(me, spec, template, &pull, world)?]);
+    Ok(children)
+}
+
+/// ServiceAccount, Role and RoleBinding.
+fn account(me: &Resource, pull: &[Value]) -> Vec<Child> {
+    let name = account_name(me.name());
+    let child = |kind: ChildKind, body: Value| Child::new(me, kind, &name, json!(labels(me, &name)), json!({}), body);
+    // An empty list is not sent: others put Secrets of their own on an account.
+    let secrets = if pull.is_empty() { json!({}) } else { json!({ "imagePullSecrets": pull }) };
+    let binding = json!({
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name },
+        "subjects": [{ "kind": "ServiceAccount", "name": name, "namespace": me.namespace() }],
+    });
+    vec![
+        child(ChildKind::ServiceAccount, secrets),
+        child(ChildKind::Role, json!({ "rules": REGISTRY_API.rules() })),
+        child(ChildKind::RoleBinding, binding),
+    ]
+}
+
+fn config_map(me: &Resource, spec: &MCPRegistrySpec) -> Child {
+    let data = BTreeMap::from([("config.yaml".to_owned(), spec.config_yaml.clone())]);
+    let labels = BTreeMap::from([(MANAGED_LABEL.0.to_owned(), MANAGED_LABEL.1.to_owned())]);
+    let checksum = canonical::content_checksum(&data, &labels, &BTreeMap::new());
+    let annotations = json!({ canonical::CONTENT_CHECKSUM: checksum });
+    Child::new(me, ChildKind::ConfigMap, &config_name(me.name()), json!(labels), annotations, json!({ "data": data }))
+}
+
+fn service(me: &Resource) -> Child {
+    let name = api_name(me.name());
+    let body = json!({ "spec": {
+        "type": "ClusterIP",
+        "selector": selector(me),
+        "ports": [{ "name": "http", "port": PORT, "targetPort": PORT, "protocol": "TCP" }],
+    }});
+    Child::new(me, ChildKind::Service, &name, json!(labels(me, &name)), json!({}), body)
+}
+
+/// Replicas are not ours: left out, one runs, and whoever scales the Deployment keeps what they set.
+fn deployment(
+    me: &Resource,
+    spec: &MCPRegistrySpec,
+    template: Option<&Value>,
+    pull: &[Value],
+    world: &World<'_>,
+) -> Result<Child, Refusal> {
+    let name = api_name(me.name());
+    let ours = pod(me, spec, pull, world);
+    let pod = match template.and_then(|template| template.get("spec")) {
+        Some(user) => fill::pod(user, &ours),
+        None => ours,
+    };
+    let mut pod_labels = labels(me, &name);
+    pod_labels.extend(texts(template, "labels"));
+    let annotations = MetadataOverrides { annotations: texts(template, "annotations"), ..MetadataOverrides::default() };
+    let mut stamps = vec![(CONFIG_HASH, config_hash(me))];
+    stamps.extend(digest_of_inputs(me, world).map(|digest| (INPUTS, digest)));
+    let pods = Template::new(&pod_labels, pod)
+        .overridden(Some(&annotations), None)
+        .map_err(Refusal::template)?
+        .stamp(&selector(me), &stamps);
+    let body = json!({ "spec": { "selector": { "matchLabels": selector(me) }, "template": pods.into_value() } });
+    Ok(Child::new(me, ChildKind::Deployment, &name, json!(labels(me, &name)), json!({}), body))
+}
+
+fn pod(me: &Resource, spec: &MCPRegistrySpec, pull: &[Value], world: &World<'_>) -> Value {
+    let mut volumes = vec![json!({ "name": CONFIG_VOLUME, "configMap": { "name": config_name(me.name()) } })];
+    let mut mounts = vec![json!({ "name": CONFIG_VOLUME, "mountPath": CONFIG_PATH, "readOnly": true })];
+    volumes.extend(spec.volumes.iter().map(|volume| volume.0.clone()));
+    mounts.extend(spec.volume_mounts.iter().map(|mount| mount.0.clone()));
+    let mut container = Map::new();
+    let mut pod = Map::new();
+    if let Some(secret) = &spec.pgpass_secret_ref {
+        let items = json!([{ "key": secret.key, "path": ".pgpass" }]);
+        volumes.push(json!({ "name": PASSWORD_SOURCE, "secret": { "secretName": secret.name, "items": items } }));
+        volumes.push(json!({ "name": PASSWORD_VOLUME, "emptyDir": {} }));
+        mounts.push(
+            json!({ "name": PASSWORD_VOLUME, "mountPath": PASSWORD_PATH, "subPath": ".pgpass", "readOnly": true }),
+        );
+        container.insert("env".to_owned(), json!([{ "name": "PGPASSFILE", "value": PASSWORD_PATH }]));
+        pod.insert("initContainers".to_owned(), json!([password_container()]));
+    }
+    container.extend([
+        ("name".to_owned(), json!(CONTAINER)),
+        ("image".to_owned(), json!(world.settings.registry_image)),
+        ("args".to_owned(), json!(["serve", format!("--config={CONFIG_PATH}/config.yaml")])),
+        ("ports".to_owned(), json!([{ "name": "http", "containerPort": PORT, "protocol": "TCP" }])),
+        ("livenessProbe".to_owned(), probe("/health", json!(HEALTH_PORT), 30, 10, 0, 0)),
+        ("readinessProbe".to_owned(), probe("/readiness", json!(HEALTH_PORT), 5, 5, 0, 0)),
+        (
+            "resources".to_owned(),
+            json!({ "requests": { "cpu": "100m", "memory": "128Mi" }, "limits": { "cpu": "500m", "memory": "512Mi" } }),
+        ),
+        ("volumeMounts".to_owned(), Value::Array(mounts)),
+    ]);
+    pod.extend([
+        ("serviceAccountName".to_owned(), json!(account_name(me.name()))),
+        ("containers".to_owned(), json!([container])),
+        ("volumes".to_owned(), Value::Array(volumes)),
+    ]);
+    if !pull.is_empty() {
+        pod.insert("imagePullSecrets".to_owned(), json!(pull));
+    }
+    Value::Object(pod)
+}
+
+/// A file from a Secret belongs to root, and the database's client reads a password file only if it is its own.
+fn password_container() -> Value {
+    json!({
+        "name": PASSWORD_INIT,
+        "image": SHELL_IMAGE,
+        "command": ["sh", "-c", "cp /secret/.pgpass /pgpass/.pgpass && chmod 0600 /pgpass/.pgpass"],
+        "securityContext": {
+            "runAsNonRoot": true,
+            "allowPrivilegeEscalation": false,
+            "readOnlyRootFilesystem": true,
+            "capabilities": { "drop": ["ALL"] },
+        },
+        "resources": { "requests": { "cpu": "10m", "memory": "16Mi" }, "limits": { "cpu": "50m", "memory": "32Mi" } },
+        "volumeMounts": [
+            { "name": PASSWORD_SOURCE, "mountPath": "/secret", "readOnly": true },
+            { "name": PASSWORD_VOLUME, "mountPath": "/pgpass" },
+        ],
+    })
+}
+
+/// Labels or annotations in the metadata of the user's template.
+fn texts(template: Option<&Value>, part: &str) -> BTreeMap<String, String> {
+    let metadata = template.and_then(|template| template.get("metadata"));
+    let entries = metadata.and_then(|metadata| metadata.get(part)).and_then(Value::as_object);
+    entries.into_iter().flatten().filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect()
+}
+
+fn account_name(name: &str) -> String {
+    format!("{name}-registry-api")
+}
+
+fn config_name(name: &str) -> String {
+    format!("{name}-registry-server-config")
+}
+
+/// The labels of a child called `name`.
+fn labels(me: &Resource, name: &str) -> BTreeMap<String, String> {
+    [
+        ("app.kubernetes.io/name", name),
+        ("app.kubernetes.io/component", CONTAINER),
+        ("app.kubernetes.io/managed-by", "toolhive-operator"),
+        ("toolhive.stacklok.io/registry-name", me.name()),
+    ]
+    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+    .into()
+}
+
+/// The labels by which the pods are selected.
+fn selector(me: &Resource) -> BTreeMap<String, String> {
+    let name = api_name(me.name());
+    [("app.kubernetes.io/name", name.as_str()), ("app.kubernetes.io/component", CONTAINER)]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .into()
+}

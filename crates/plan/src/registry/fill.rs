@@ -1,0 +1,52 @@
+//! The user's pod first, ours where it has gaps.
+//!
+//! This kind does not merge as the others do: whatever the user's template says of the container wins whole, the lists
+//! below are put together with the user's entries first, and everything else is taken from ours only where the user says
+//! nothing.
+
+use serde_json::{Map, Value};
+
+/// Lists of a pod that are put together, and what tells their entries apart.
+const POD_LISTS: &[(&str, &str)] = &[("volumes", "name"), ("initContainers", "name"), ("containers", "name")];
+/// Lists of a container that are put together, and what tells their entries apart.
+const CONTAINER_LISTS: &[(&str, &str)] = &[("env", "name"), ("ports", "containerPort"), ("volumeMounts", "mountPath")];
+
+/// The pod spec of a user's template with ours in its gaps.
+pub(super) fn pod(user: &Value, ours: &Value) -> Value {
+    fill(user, ours, POD_LISTS)
+}
+
+fn fill(user: &Value, ours: &Value, lists: &[(&str, &str)]) -> Value {
+    let Some(ours) = ours.as_object() else { return user.clone() };
+    let mut filled: Map<String, Value> = user.as_object().cloned().unwrap_or_default();
+    filled.retain(|_, value| !value.is_null());
+    for (name, value) in ours {
+        let key = lists.iter().find_map(|(list, key)| (list == name).then_some(*key));
+        let together = match (filled.get(name), key) {
+            (None, _) => value.clone(),
+            (Some(theirs), Some(key)) => union(theirs, value, key, name == "containers"),
+            (Some(theirs), None) => theirs.clone(),
+        };
+        filled.insert(name.clone(), together);
+    }
+    Value::Object(filled)
+}
+
+/// The user's entries, then those of ours that are not among them. Containers of one name become one.
+fn union(user: &Value, ours: &Value, key: &str, containers: bool) -> Value {
+    let (user, ours) = (entries(user), entries(ours));
+    let same = |one: &Value, other: &Value| one.get(key).is_some() && one.get(key) == other.get(key);
+    let mut all: Vec<Value> = user
+        .iter()
+        .map(|theirs| match ours.iter().find(|one| containers && same(one, theirs)) {
+            Some(one) => fill(theirs, one, CONTAINER_LISTS),
+            None => theirs.clone(),
+        })
+        .collect();
+    all.extend(ours.iter().filter(|one| !user.iter().any(|theirs| same(one, theirs))).cloned());
+    Value::Array(all)
+}
+
+fn entries(list: &Value) -> &[Value] {
+    list.as_array().map(Vec::as_slice).unwrap_or_default()
+}

@@ -1,0 +1,342 @@
+//! From references to what they lead to, with a word in the status about each.
+//!
+//! A configuration is judged here by the same function that its own status comes from, so a workload never acts on a verdict that
+//! is older than the spec it reads. Every reference is looked at, not only up to the first that fails; the first failure decides.
+
+use std::sync::Arc;
+
+use skep_api::auth_server::EmbeddedAuthServer;
+use skep_api::kinds::{
+    ExternalAuthMethod, MCPAuthzConfigSpec, MCPExternalAuthConfigSpec, MCPOIDCConfigSpec, MCPTelemetryConfigSpec,
+    MCPToolConfigSpec, MCPWebhookConfigSpec,
+};
+use skep_api::reference::{AuthServerRef, CaBundleRef, RequiredNameRef};
+use skep_api::resource::{KindName, Resource};
+
+use crate::plan::Verdict;
+use crate::status::Status;
+use crate::validate::{config_hash, validate};
+use crate::world::{Found, World};
+
+/// Looks references up, and remembers what to say about them and what failed first.
+#[derive(Debug)]
+pub(crate) struct Resolver<'a> {
+    world: &'a World<'a>,
+    namespace: &'a str,
+    /// What is said so far.
+    pub(crate) status: Status,
+    /// The first failure.
+    pub(crate) failure: Option<Verdict>,
+}
+
+/// How a kind of reference is spoken of in a status.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Words {
+    /// Type of the condition; empty for none.
+    pub(crate) condition: &'static str,
+    /// Reason when all is well.
+    pub(crate) good: &'static str,
+    /// Reason when the object does not exist.
+    pub(crate) missing: &'static str,
+    /// Reason when the object is there and cannot be used; empty for the reason of the object's own verdict.
+    pub(crate) invalid: &'static str,
+    /// The status field with the object's hash; empty for none.
+    pub(crate) hash: &'static str,
+}
+
+/// A reference to an MCPOIDCConfig.
+pub(crate) const OIDC: Words = Words {
+    condition: "OIDCConfigRefValidated",
+    good: "OIDCConfigRefValid",
+    missing: "OIDCConfigRefNotFound",
+    invalid: "OIDCConfigRefNotValid",
+    hash: "oidcConfigHash",
+};
+/// A reference to an MCPAuthzConfig.
+pub(crate) const AUTHZ: Words = Words {
+    condition: "AuthzConfigRefValidated",
+    good: "AuthzConfigRefValid",
+    missing: "AuthzConfigRefNotFound",
+    invalid: "AuthzConfigRefNotValid",
+    hash: "authzConfigHash",
+};
+/// A reference to an MCPTelemetryConfig.
+pub(crate) const TELEMETRY: Words = Words {
+    condition: "TelemetryConfigRefValidated",
+    good: "TelemetryConfigRefValid",
+    missing: "TelemetryConfigRefNotFound",
+    invalid: "TelemetryConfigRefInvalid",
+    hash: "telemetryConfigHash",
+};
+/// A reference to an MCPToolConfig.
+pub(crate) const TOOLS: Words = Words {
+    condition: "ToolConfigValidated",
+    good: "ToolConfigValid",
+    missing: "ToolConfigNotFound",
+    invalid: "ToolConfigInvalid",
+    hash: "toolConfigHash",
+};
+/// A reference to an MCPWebhookConfig.
+pub(crate) const WEBHOOKS: Words = Words {
+    condition: "WebhookConfigValidated",
+    good: "WebhookConfigValid",
+    missing: "WebhookConfigNotFound",
+    invalid: "WebhookConfigInvalid",
+    hash: "webhookConfigHash",
+};
+/// A reference to an MCPExternalAuthConfig.
+pub(crate) const EXTERNAL_AUTH: Words = Words {
+    condition: "ExternalAuthConfigValidated",
+    good: "ExternalAuthConfigValid",
+    missing: "ExternalAuthConfigNotFound",
+    invalid: "",
+    hash: "externalAuthConfigHash",
+};
+/// A reference to an MCPExternalAuthConfig that holds an authorization server.
+pub(crate) const AUTH_SERVER: Words = Words {
+    condition: "AuthServerRefValidated",
+    good: "AuthServerRefValid",
+    missing: "AuthServerRefNotFound",
+    invalid: "AuthServerRefInvalidConfig",
+    hash: "authServerConfigHash",
+};
+
+/// Why what a reference leads to cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Unusable {
+    /// It does not exist; what to do.
+    Missing(String),
+    /// It is there, and wrong.
+    Invalid {
+        /// In one word.
+        reason: &'static str,
+        /// What is wrong, where, and what to do.
+        message: String,
+    },
+}
+
+/// The object of that name, if it is there and valid.
+pub(crate) fn find<'a>(
+    world: &'a World<'_>,
+    kind: KindName,
+    namespace: &str,
+    name: &str,
+) -> Result<&'a Arc<Resource>, Unusable> {
+    match world.resource(kind, namespace, name) {
+        Some(Found::Resource(object)) => match validate(object, world) {
+            Ok(()) => Ok(object),
+            Err(invalid) => {
+                let message = format!("{kind} `{name}` is not valid: {}", invalid.message);
+                Err(Unusable::Invalid { reason: invalid.reason, message })
+            }
+        },
+        Some(found) => {
+            let why = if let Found::Unreadable(why) = found { why.as_str() } else { "it is of another kind" };
+            let message = format!("{kind} `{name}` cannot be read: {why}");
+            Err(Unusable::Invalid { reason: "InvalidConfig", message })
+        }
+        None => Err(Unusable::Missing(format!(
+            "{kind} `{name}` not found in namespace `{namespace}`; create it, or correct the reference"
+        ))),
+    }
+}
+
+macro_rules! lookups {
+    ($($method:ident: $kind:ident => $spec:ty),+ $(,)?) => {
+        impl<'a> Resolver<'a> {
+            $(
+                /// The configuration of that name, if it is there and valid.
+                pub(crate) fn $method(&mut self, name: Option<&str>, words: Words) -> Option<&'a $spec> {
+                    match self.config(KindName::$kind, name, words)?.as_ref() {
+                        Resource::$kind(object) => Some(&object.spec),
+                        _ => None,
+                    }
+                }
+            )+
+        }
+    };
+}
+
+lookups! {
+    oidc: MCPOIDCConfig => MCPOIDCConfigSpec,
+    telemetry: MCPTelemetryConfig => MCPTelemetryConfigSpec,
+    tools: MCPToolConfig => MCPToolConfigSpec,
+    webhooks: MCPWebhookConfig => MCPWebhookConfigSpec,
+    external_auth: MCPExternalAuthConfig => MCPExternalAuthConfigSpec,
+    authz: MCPAuthzConfig => MCPAuthzConfigSpec,
+}
+
+// === impl Unusable ===
+
+impl Unusable {
+    /// What is wrong, and what to do.
+    pub(crate) fn message(&self) -> &str {
+        match self {
+            Self::Missing(message) | Self::Invalid { message, .. } => message,
+        }
+    }
+
+    /// What is missing may come; what is wrong must be changed.
+    pub(crate) fn verdict(self) -> Verdict {
+        match self {
+            Self::Missing(message) => Verdict::Wait(message),
+            Self::Invalid { message, .. } => Verdict::Refuse(message),
+        }
+    }
+}
+
+// === impl Resolver ===
+
+impl<'a> Resolver<'a> {
+    /// A resolver for the references of a resource in `namespace`.
+    pub(crate) fn new(world: &'a World<'a>, namespace: &'a str, status: Status) -> Self {
+        Self { world, namespace, status, failure: None }
+    }
+
+    /// Says what failed, unless something failed before.
+    pub(crate) fn fail(&mut self, verdict: Verdict) {
+        if self.failure.is_none() {
+            self.failure = Some(verdict);
+        }
+    }
+
+    /// As [`Self::fail`], with a condition that says so.
+    pub(crate) fn reject(&mut self, condition: &str, reason: &str, verdict: Verdict) {
+        if let Verdict::Wait(message) | Verdict::Refuse(message) = &verdict {
+            self.status.condition(condition, false, reason, message);
+        }
+        self.fail(verdict);
+    }
+
+    /// The embedded authorization server that an `authServerRef` names.
+    pub(crate) fn auth_server(&mut self, reference: Option<&AuthServerRef>) -> Option<&'a EmbeddedAuthServer> {
+        let name = reference.map(|reference| reference.name.as_str());
+        let config = self.external_auth(name, AUTH_SERVER)?;
+        let name = name.unwrap_or_default();
+        if config.method != ExternalAuthMethod::EmbeddedAuthServer {
+            let method = serde_json::to_value(config.method).unwrap_or_default();
+            let method = method.as_str().unwrap_or_default();
+            let message =
+                format!("authServerRef '{name}' has type \"{method}\", but only embeddedAuthServer is supported");
+            self.status.condition(AUTH_SERVER.condition, false, "AuthServerRefInvalidType", &message);
+            self.fail(Verdict::Refuse(message));
+            return None;
+        }
+        let server = config.embedded_auth_server.as_ref()?;
+        self.one_upstream(server, AUTH_SERVER.condition, name)?;
+        Some(server)
+    }
+
+    /// The authorization server inside the configuration of an `externalAuthConfigRef`, if it is of that type.
+    pub(crate) fn embedded(
+        &mut self,
+        name: &str,
+        config: &'a MCPExternalAuthConfigSpec,
+    ) -> Option<&'a EmbeddedAuthServer> {
+        let server = config.embedded_auth_server.as_ref()?;
+        self.one_upstream(server, EXTERNAL_AUTH.condition, name)?;
+        Some(server)
+    }
+
+    /// One of two authorization servers, of which a workload can have only one.
+    pub(crate) fn one_auth_server(
+        &mut self,
+        named: Option<&'a EmbeddedAuthServer>,
+        embedded: Option<&'a EmbeddedAuthServer>,
+    ) -> Option<&'a EmbeddedAuthServer> {
+        if named.is_some() && embedded.is_some() {
+            let message = "conflict: authServerRef and externalAuthConfigRef both name an embedded authorization server; keep one of them";
+            self.status.condition(AUTH_SERVER.condition, false, "AuthServerRefInvalidConfig", message);
+            self.fail(Verdict::Refuse(message.to_owned()));
+        }
+        named.or(embedded)
+    }
+
+    /// The group that a resource belongs to. Advice only: nothing waits for it.
+    pub(crate) fn group(&mut self, reference: Option<&RequiredNameRef>) {
+        let Some(name) = reference.map(|reference| reference.name.as_str()) else { return };
+        match self.world.resource(KindName::MCPGroup, self.namespace, name) {
+            Some(Found::Resource(group)) if !group.is_deleting() => {
+                let message = format!("MCPGroup '{name}' is valid and ready");
+                self.status.condition("GroupRefValidated", true, "GroupRefIsValid", message);
+            }
+            Some(_) => {
+                let message = format!("MCPGroup '{name}' is being deleted or cannot be read");
+                self.status.condition("GroupRefValidated", false, "GroupRefNotReady", message);
+            }
+            None => {
+                let message = format!("MCPGroup '{name}' not found in namespace '{}'", self.namespace);
+                self.status.condition("GroupRefValidated", false, "GroupRefNotFound", message);
+            }
+        }
+    }
+
+    /// The bundle of certificate authorities of an identity provider. Advice only: the pod waits for its ConfigMap by itself.
+    pub(crate) fn ca_bundle(&mut self, bundle: Option<&CaBundleRef>) {
+        let Some(reference) = bundle.and_then(|bundle| bundle.config_map_ref.as_ref()) else { return };
+        let (name, key) = (&reference.name, if reference.key.is_empty() { "ca.crt" } else { &reference.key });
+        match self.world.config_map(self.namespace, name) {
+            None => {
+                let message = format!("CA bundle ConfigMap '{name}' not found; create it with the key '{key}'");
+                self.status.condition("CABundleRefValidated", false, "CABundleRefNotFound", message);
+            }
+            Some(data) if !data.contains_key(key) => {
+                let message = format!("Key '{key}' not found in ConfigMap '{name}'");
+                self.status.condition("CABundleRefValidated", false, "CABundleRefInvalid", message);
+            }
+            Some(_) => {
+                let message = format!("CA bundle ConfigMap '{name}' is valid (key: {key})");
+                self.status.condition("CABundleRefValidated", true, "CABundleRefValid", message);
+            }
+        }
+    }
+
+    fn config(&mut self, kind: KindName, name: Option<&str>, words: Words) -> Option<&'a Arc<Resource>> {
+        let Some(name) = name else {
+            self.set_hash(words, None);
+            return None;
+        };
+        match find(self.world, kind, self.namespace, name) {
+            Ok(config) => {
+                self.set_hash(words, Some(config_hash(config)));
+                self.say(words, true, words.good, format!("{kind} {name} is valid and ready"));
+                Some(config)
+            }
+            Err(unusable) => {
+                let reason = match (&unusable, words.invalid) {
+                    (Unusable::Missing(_), _) => words.missing,
+                    (Unusable::Invalid { reason, .. }, "") => reason,
+                    (Unusable::Invalid { .. }, invalid) => invalid,
+                };
+                self.say(words, false, reason, unusable.message().to_owned());
+                self.fail(unusable.verdict());
+                None
+            }
+        }
+    }
+
+    fn one_upstream(&mut self, server: &EmbeddedAuthServer, condition: &'static str, name: &str) -> Option<()> {
+        if server.upstream_providers.len() <= 1 {
+            return Some(());
+        }
+        let message = format!(
+            "`{name}` has {} upstream providers; only a VirtualMCPServer can have several, keep one here",
+            server.upstream_providers.len()
+        );
+        self.status.condition(condition, false, "MultiUpstreamNotSupported", &message);
+        self.fail(Verdict::Refuse(message));
+        None
+    }
+
+    fn say(&mut self, words: Words, holds: bool, reason: &str, message: String) {
+        if !words.condition.is_empty() {
+            self.status.condition(words.condition, holds, reason, message);
+        }
+    }
+
+    fn set_hash(&mut self, words: Words, hash: Option<String>) {
+        if !words.hash.is_empty() {
+            self.status.set(words.hash, hash);
+        }
+    }
+}

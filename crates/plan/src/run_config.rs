@@ -1,0 +1,447 @@
+//! The RunConfig of a proxy: what the spec and the resolved references come to, in the document that the proxy reads.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use skep_api::authz::AuthzConfig;
+use skep_api::kinds::{
+    ExternalAuthMethod, InlineOidc, MCPAuthzConfigSpec, MCPExternalAuthConfigSpec, MCPOIDCConfigSpec,
+    MCPTelemetryConfigSpec, MCPToolConfigSpec, OidcSource, TokenExchange,
+};
+use skep_api::reference::{OidcConfigRef, TelemetryConfigRef};
+use skep_api::workload::{RateLimitBucket as Bucket, RateLimiting, SessionStorage, StorageProvider};
+use skep_runconfig::parameters;
+use skep_runconfig::run_config::{
+    AuditConfig, AwsRoleMapping, AwsStsConfig, InboundPermissions, MiddlewareConfig, NetworkPermissions, OidcConfig,
+    OutboundPermissions, PermissionProfile, RateLimitBucket, RateLimitConfig, RemoteAuthConfig, SCHEMA_VERSION,
+    SessionRedis, TelemetryConfig, TokenExchangeConfig, ToolOverride, ToolRateLimit,
+};
+use skep_runconfig::{GoDuration, Json, RunConfig};
+
+use crate::world::Settings;
+
+/// The largest body that a proxy takes.
+const MAX_BYTES: i64 = 8 * 1024 * 1024;
+/// Where the pod's own ServiceAccount is.
+const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// What every proxy's document starts from.
+pub(crate) fn base(name: &str, transport: &str, proxy_mode: &str, port: i32, settings: &Settings) -> RunConfig {
+    let labels = [
+        ("toolhive", "true".to_owned()),
+        ("toolhive-name", name.to_owned()),
+        ("toolhive-basename", name.to_owned()),
+        ("toolhive-transport", transport.to_owned()),
+        ("toolhive-port", port.to_string()),
+    ];
+    RunConfig {
+        schema_version: SCHEMA_VERSION.into(),
+        name: name.into(),
+        container_name: name.into(),
+        base_name: name.into(),
+        transport: transport.into(),
+        host: settings.proxy_host.clone(),
+        port: port.into(),
+        proxy_mode: if transport == "stdio" { proxy_mode.into() } else { transport.into() },
+        env_vars: BTreeMap::from([("MCP_TRANSPORT".to_owned(), transport.to_owned())]),
+        container_labels: labels.map(|(label, value)| (label.to_owned(), value)).into(),
+        ..RunConfig::default()
+    }
+}
+
+/// The permissions of a server that names none: it may reach everything.
+pub(crate) fn open_profile() -> PermissionProfile {
+    PermissionProfile {
+        name: "network".into(),
+        network: Some(NetworkPermissions {
+            outbound: Some(OutboundPermissions { insecure_allow_all: true, ..OutboundPermissions::default() }),
+            inbound: Some(InboundPermissions::default()),
+            ..NetworkPermissions::default()
+        }),
+        ..PermissionProfile::default()
+    }
+}
+
+/// Whose tokens are believed. `default_resource` is where the server is reached, unless the reference says otherwise.
+pub(crate) fn oidc(
+    config: &mut RunConfig,
+    reference: &OidcConfigRef,
+    spec: &MCPOIDCConfigSpec,
+    default_resource: &str,
+) {
+    let resource = reference.resource_url.as_deref().filter(|url| !url.is_empty()).unwrap_or(default_resource);
+    let mut document = OidcConfig {
+        audience: reference.audience.clone(),
+        resource_url: resource.to_owned(),
+        scopes: (!reference.scopes.is_empty()).then(|| reference.scopes.clone()),
+        ..OidcConfig::default()
+    };
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    match (spec.source, &spec.kubernetes_service_account, &spec.inline) {
+        (OidcSource::KubernetesServiceAccount, Some(account), _) => {
+            document.issuer.clone_from(&account.issuer);
+            document.jwks_url = text(&account.jwks_url);
+            document.introspection_url = text(&account.introspection_url);
+            if account.use_cluster_auth.unwrap_or(true) {
+                document.ca_cert_path = format!("{ACCOUNT}/ca.crt");
+                document.auth_token_file = format!("{ACCOUNT}/token");
+                document.allow_private_ip = true;
+            }
+        }
+        (OidcSource::Inline, _, Some(inline)) => {
+            document.issuer.clone_from(&inline.issuer);
+            document.jwks_url = text(&inline.jwks_url);
+            document.introspection_url = text(&inline.introspection_url);
+            document.client_id = text(&inline.client_id);
+            document.auth_token_file = text(&inline.jwks_auth_token_path);
+            document.allow_private_ip = inline.jwks_allow_private_ip || inline.protected_resource_allow_private_ip;
+            document.insecure_allow_http = inline.insecure_allow_http;
+            document.ca_cert_path = ca_path(inline).unwrap_or_default();
+        }
+        _ => {}
+    }
+    config.thv_ca_bundle.clone_from(&document.ca_cert_path);
+    config.jwks_auth_token_file.clone_from(&document.auth_token_file);
+    config.oidc_config = Some(document);
+}
+
+/// The ConfigMap with the certificate authorities of an identity provider: its name, the key, and where it is mounted.
+pub(crate) fn ca_mount(inline: &InlineOidc) -> Option<(&str, &str, String)> {
+    let reference = inline.ca_bundle_ref.as_ref()?.config_map_ref.as_ref()?;
+    let key = if reference.key.is_empty() { "ca.crt" } else { &reference.key };
+    Some((&reference.name, key, format!("/config/certs/{}", reference.name)))
+}
+
+fn ca_path(inline: &InlineOidc) -> Option<String> {
+    ca_mount(inline).map(|(_, key, directory)| format!("{directory}/{key}"))
+}
+
+/// Which tools callers see.
+pub(crate) fn tools(config: &mut RunConfig, spec: &MCPToolConfigSpec) {
+    config.tools_filter.clone_from(&spec.tools_filter);
+    for (tool, seen) in &spec.tools_override {
+        let (name, description) = (seen.name.clone().unwrap_or_default(), seen.description.clone().unwrap_or_default());
+        config.tools_override.insert(tool.clone(), ToolOverride { name, description, ..ToolOverride::default() });
+    }
+}
+
+/// Where traces and metrics go.
+pub(crate) fn telemetry(
+    config: &mut RunConfig,
+    reference: &TelemetryConfigRef,
+    spec: &MCPTelemetryConfigSpec,
+    name: &str,
+) {
+    let prometheus = spec.prometheus.as_ref().is_some_and(|prometheus| prometheus.enabled);
+    let otel = spec.open_telemetry.as_ref().filter(|otel| otel.enabled);
+    if otel.is_none() && !prometheus {
+        return;
+    }
+    let mut document = TelemetryConfig {
+        service_name: service_name(reference, name).to_owned(),
+        enable_prometheus_metrics_path: prometheus,
+        ..TelemetryConfig::default()
+    };
+    if let Some(otel) = otel {
+        let endpoint = otel.endpoint.as_deref().unwrap_or_default();
+        let endpoint =
+            endpoint.strip_prefix("https://").or_else(|| endpoint.strip_prefix("http://")).unwrap_or(endpoint);
+        endpoint.clone_into(&mut document.endpoint);
+        document.insecure = otel.insecure;
+        document.headers.clone_from(&otel.headers);
+        document.custom_attributes.clone_from(&otel.resource_attributes);
+        document.use_legacy_attributes = otel.use_legacy_attributes;
+        document.metrics_enabled = otel.metrics.as_ref().is_some_and(|metrics| metrics.enabled);
+        if let Some(tracing) = &otel.tracing {
+            document.tracing_enabled = tracing.enabled;
+            document.sampling_rate.clone_from(&tracing.sampling_rate);
+        }
+        if let Some((map, key)) = telemetry_ca(spec) {
+            document.ca_cert_path = format!("/config/certs/otel/{map}/{key}");
+        }
+    }
+    config.telemetry_config = Some(document);
+}
+
+/// The ConfigMap with the certificate authorities of a collector: its name and the key.
+pub(crate) fn telemetry_ca(spec: &MCPTelemetryConfigSpec) -> Option<(&str, &str)> {
+    let otel = spec.open_telemetry.as_ref().filter(|otel| otel.enabled)?;
+    let reference = otel.ca_bundle_ref.as_ref()?.config_map_ref.as_ref()?;
+    Some((&reference.name, if reference.key.is_empty() { "ca.crt" } else { &reference.key }))
+}
+
+/// The service name in traces and metrics.
+pub(crate) fn service_name<'a>(reference: &'a TelemetryConfigRef, name: &'a str) -> &'a str {
+    reference.service_name.as_deref().filter(|text| !text.is_empty()).unwrap_or(name)
+}
+
+/// The policies of an `authzConfig` that were written in place, as the proxy's document.
+pub(crate) fn inline_authz(authz: &AuthzConfig) -> Option<Json> {
+    let inline = authz.inline.as_ref()?;
+    let mut cedar =
+        json_object(&[("policies", json!(inline.policies)), ("entities_json", json!(inline.entities_json))]);
+    add_claims(&mut cedar, authz);
+    Some(ordered(&[("version", Json::from("1.0")), ("type", Json::from("cedarv1")), ("cedar", cedar)]))
+}
+
+/// The document of a ConfigMap, with the claims that the spec names.
+pub(crate) fn config_map_authz(authz: &AuthzConfig, document: &Value) -> Json {
+    let mut json = Json::from(document);
+    if let Json::Object(members) = &mut json
+        && let Some(cedar) = members.get_mut("cedar")
+    {
+        add_claims(cedar, authz);
+    }
+    json
+}
+
+/// The document of an MCPAuthzConfig.
+pub(crate) fn shared_authz(spec: &MCPAuthzConfigSpec) -> Json {
+    let config = Value::Object(spec.config.0.clone());
+    Json::from(&json!({ "version": "1.0", "type": spec.engine, authz_key(&spec.engine): config }))
+}
+
+/// The member of an authorization document that holds an engine's own configuration.
+pub(crate) fn authz_key(engine: &str) -> &'static str {
+    match engine {
+        "httpv1" => "pdp",
+        _ => "cedar",
+    }
+}
+
+/// As whom the proxy signs in to its server.
+pub(crate) fn external_auth(config: &mut RunConfig, spec: &MCPExternalAuthConfigSpec) {
+    match spec.method {
+        ExternalAuthMethod::TokenExchange => {
+            config.token_exchange_config = spec.token_exchange.as_ref().map(token_exchange);
+        }
+        ExternalAuthMethod::BearerToken => {
+            config.remote_auth_config = spec.bearer_token.as_ref().map(|token| RemoteAuthConfig {
+                bearer_token: format!("{},target=bearer_token", token.token_secret_ref.name),
+                ..RemoteAuthConfig::default()
+            });
+        }
+        ExternalAuthMethod::AwsSts => {
+            config.aws_sts_config = spec.aws_sts.as_ref().map(|sts| AwsStsConfig {
+                region: sts.region.clone(),
+                service: sts.service.clone(),
+                fallback_role_arn: sts.fallback_role_arn.clone().unwrap_or_default(),
+                role_mappings: sts
+                    .role_mappings
+                    .iter()
+                    .map(|mapping| AwsRoleMapping {
+                        claim: mapping.claim.clone().unwrap_or_default(),
+                        matcher: mapping.matcher.clone().unwrap_or_default(),
+                        role_arn: mapping.role_arn.clone(),
+                        priority: mapping.priority.map(i64::from),
+                        ..AwsRoleMapping::default()
+                    })
+                    .collect(),
+                role_claim: sts.role_claim.clone(),
+                session_duration: sts.session_duration,
+                session_name_claim: sts.session_name_claim.clone(),
+                subject_provider_name: sts.subject_provider_name.clone().unwrap_or_default(),
+                ..AwsStsConfig::default()
+            });
+        }
+        _ => {}
+    }
+}
+
+/// How often the server may be called.
+pub(crate) fn rate_limits(config: &mut RunConfig, limits: &RateLimiting, namespace: &str) {
+    let bucket = |bucket: &Option<Bucket>| {
+        bucket.as_ref().map(|bucket| RateLimitBucket {
+            max_tokens: bucket.max_tokens,
+            refill_period: normal_duration(&bucket.refill_period),
+            ..RateLimitBucket::default()
+        })
+    };
+    config.rate_limit_config = Some(RateLimitConfig {
+        shared: bucket(&limits.shared),
+        per_user: bucket(&limits.per_user),
+        tools: limits
+            .tools
+            .iter()
+            .map(|tool| ToolRateLimit {
+                name: tool.name.clone(),
+                shared: bucket(&tool.shared),
+                per_user: bucket(&tool.per_user),
+                ..ToolRateLimit::default()
+            })
+            .collect(),
+        ..RateLimitConfig::default()
+    });
+    namespace.clone_into(&mut config.rate_limit_namespace);
+}
+
+/// Where sessions are shared: as the spec says, else as the operator is set up.
+pub(crate) fn session_redis(storage: Option<&SessionStorage>, settings: &Settings) -> Option<SessionRedis> {
+    match storage {
+        Some(storage) if storage.provider == StorageProvider::Redis => Some(SessionRedis {
+            address: storage.address.clone().unwrap_or_default(),
+            db: storage.db,
+            key_prefix: storage.key_prefix.clone().unwrap_or_default(),
+            ..SessionRedis::default()
+        }),
+        // Memory was asked for by name.
+        Some(_) => None,
+        None => settings
+            .default_redis
+            .as_ref()
+            .map(|redis| SessionRedis { address: redis.address.clone(), ..SessionRedis::default() }),
+    }
+}
+
+/// What is written down about each call.
+pub(crate) fn audit() -> AuditConfig {
+    AuditConfig { detect_application_errors: Some(true), max_data_size: 1024, ..AuditConfig::default() }
+}
+
+/// The chain of middleware, outermost first, from everything else in the document. This order is part of the contract.
+pub(crate) fn middleware(config: &RunConfig) -> Vec<MiddlewareConfig> {
+    let (name, transport) = (config.name.clone(), config.transport.clone());
+    let none = parameters::NoParameters::default();
+    let mut chain =
+        vec![MiddlewareConfig::new("bodylimit", &parameters::BodyLimit { max_bytes: MAX_BYTES, ..Default::default() })];
+    if let Some(audit) = &config.audit_config {
+        let settings = parameters::Audit {
+            config_data: Some(audit.clone()),
+            transport_type: transport.clone(),
+            ..Default::default()
+        };
+        chain.push(MiddlewareConfig::new("audit", &settings));
+    }
+    let auth = parameters::Auth { oidc_config: config.oidc_config.clone(), ..Default::default() };
+    chain.push(MiddlewareConfig::new("auth", &auth));
+    if let Some(swap) = &config.upstream_swap_config {
+        chain.push(MiddlewareConfig::new(
+            "upstreamswap",
+            &parameters::UpstreamSwap { config: Some(swap.clone()), ..Default::default() },
+        ));
+    } else if config.embedded_auth_server_config.is_some() {
+        chain.push(MiddlewareConfig::new("strip-auth", &none));
+    }
+    if let Some(exchange) = &config.token_exchange_config {
+        let settings =
+            parameters::TokenExchange { token_exchange_config: Some(exchange.clone()), ..Default::default() };
+        chain.push(MiddlewareConfig::new("tokenexchange", &settings));
+    }
+    if !config.tools_filter.is_empty() || !config.tools_override.is_empty() {
+        let seen = |(tool, seen): (&String, &ToolOverride)| {
+            let (name, description) = (seen.name.clone(), seen.description.clone());
+            (tool.clone(), parameters::ToolFilterOverride { name, description, ..Default::default() })
+        };
+        let settings = parameters::ToolFilter {
+            filter_tools: (!config.tools_filter.is_empty()).then(|| config.tools_filter.clone()),
+            tools_override: config.tools_override.iter().map(seen).collect(),
+            ..Default::default()
+        };
+        chain.push(MiddlewareConfig::new("tool-filter", &settings));
+        chain.push(MiddlewareConfig::new("tool-call-filter", &settings));
+    }
+    chain.push(MiddlewareConfig::new("mcp-parser", &none));
+    if let Some(telemetry) = &config.telemetry_config {
+        let settings = parameters::Telemetry {
+            config: Some(telemetry.clone()),
+            server_name: name.clone(),
+            transport: transport.clone(),
+            ..Default::default()
+        };
+        chain.push(MiddlewareConfig::new("telemetry", &settings));
+    }
+    if let Some(limits) = &config.rate_limit_config {
+        let redis =
+            config.scaling_config.as_ref().and_then(|scaling| scaling.session_redis.clone()).unwrap_or_default();
+        let settings = parameters::RateLimit {
+            namespace: config.rate_limit_namespace.clone(),
+            server_name: name.clone(),
+            config: Some(limits.clone()),
+            redis_addr: redis.address,
+            redis_db: redis.db,
+            ..Default::default()
+        };
+        chain.push(MiddlewareConfig::new("ratelimit", &settings));
+    }
+    for (kind, webhooks) in
+        [("mutating-webhook", &config.mutating_webhooks), ("validating-webhook", &config.validating_webhooks)]
+    {
+        if !webhooks.is_empty() {
+            let settings = parameters::Webhooks {
+                webhooks: webhooks.clone(),
+                server_name: name.clone(),
+                transport: transport.clone(),
+                ..Default::default()
+            };
+            chain.push(MiddlewareConfig::new(kind, &settings));
+        }
+    }
+    if config.authz_config != Json::Null {
+        let settings = parameters::Authorization { config_data: config.authz_config.clone(), ..Default::default() };
+        chain.push(MiddlewareConfig::new("authorization", &settings));
+    }
+    if let Some(sts) = &config.aws_sts_config {
+        let settings = parameters::AwsSts {
+            aws_sts_config: Some(sts.clone()),
+            target_url: config.remote_url.clone(),
+            ..Default::default()
+        };
+        chain.push(MiddlewareConfig::new("awssts", &settings));
+    }
+    if let Some(headers) = &config.header_forward
+        && !headers.add_plaintext_headers.is_empty()
+    {
+        let settings =
+            parameters::HeaderForward { add_headers: headers.add_plaintext_headers.clone(), ..Default::default() };
+        chain.push(MiddlewareConfig::new("header-forward", &settings));
+    }
+    chain.push(MiddlewareConfig { kind: "recovery".into(), parameters: Json::Null, ..MiddlewareConfig::default() });
+    chain
+}
+
+/// The full name of a kind of token, of which people may write the last part only.
+pub(crate) fn token_type(text: Option<&str>) -> Option<String> {
+    const URN: &str = "urn:ietf:params:oauth:token-type:";
+    let text = text.filter(|text| !text.is_empty())?;
+    Some(if text.starts_with(URN) { text.to_owned() } else { format!("{URN}{text}") })
+}
+
+fn token_exchange(spec: &TokenExchange) -> TokenExchangeConfig {
+    let header = spec.external_token_header_name.clone().unwrap_or_default();
+    TokenExchangeConfig {
+        token_url: spec.token_url.clone(),
+        client_id: spec.client_id.clone().unwrap_or_default(),
+        audience: spec.audience.clone(),
+        scopes: spec.scopes.clone(),
+        subject_token_type: token_type(spec.subject_token_type.as_deref()).unwrap_or_default(),
+        header_strategy: if header.is_empty() { "replace".into() } else { "custom".into() },
+        external_token_header_name: header,
+        ..TokenExchangeConfig::default()
+    }
+}
+
+/// A duration as Go writes it; what is none stays as it is.
+pub(crate) fn normal_duration(text: &str) -> String {
+    text.parse::<GoDuration>().map_or_else(|_| text.to_owned(), |duration| duration.to_string())
+}
+
+fn add_claims(cedar: &mut Json, authz: &AuthzConfig) {
+    let Json::Object(members) = cedar else { return };
+    for (name, claim) in [
+        ("group_claim_name", &authz.group_claim_name),
+        ("role_claim_name", &authz.role_claim_name),
+        ("group_entity_type", &authz.group_entity_type),
+    ] {
+        if let Some(claim) = claim.as_deref().filter(|claim| !claim.is_empty()) {
+            members.insert(name, claim);
+        }
+    }
+}
+
+fn json_object(members: &[(&str, Value)]) -> Json {
+    ordered(&members.iter().map(|(name, value)| (*name, Json::from(value))).collect::<Vec<_>>())
+}
+
+fn ordered(members: &[(&str, Json)]) -> Json {
+    Json::Object(members.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect())
+}

@@ -1,0 +1,157 @@
+//! `MCPServer`: a proxy, its Service, its rights and its RunConfig. The server behind it is brought about by the proxy.
+
+mod advice;
+mod children;
+mod document;
+mod state;
+
+use serde_json::json;
+use skep_api::kinds::{ExternalAuthMethod, MCPServer, MCPServerSpec, ProxyMode, Transport};
+use skep_api::resource::Resource;
+
+pub(crate) use advice::session_warning;
+
+use crate::merge::check_pod_template;
+use crate::names;
+use crate::plan::{Finalizer, Plan, Verdict};
+use crate::resolve::{self, Resolver};
+use crate::status::Status;
+use crate::world::World;
+
+/// What a server's references lead to, all valid.
+#[derive(Debug)]
+pub(crate) struct Inputs<'a> {
+    oidc: Option<&'a skep_api::kinds::MCPOIDCConfigSpec>,
+    tools: Option<&'a skep_api::kinds::MCPToolConfigSpec>,
+    telemetry: Option<&'a skep_api::kinds::MCPTelemetryConfigSpec>,
+    external_auth: Option<&'a skep_api::kinds::MCPExternalAuthConfigSpec>,
+    webhooks: Option<&'a skep_api::kinds::MCPWebhookConfigSpec>,
+    authz: Option<&'a skep_api::kinds::MCPAuthzConfigSpec>,
+    auth_server: Option<&'a skep_api::auth_server::EmbeddedAuthServer>,
+}
+
+/// Plans a server.
+pub(crate) fn plan(me: &Resource, object: &MCPServer, world: &World<'_>) -> Plan {
+    if me.is_deleting() {
+        return farewell(me);
+    }
+    let spec = &object.spec;
+    let mut status = Status::default();
+    status.set("url", url(me, spec));
+    advice::add(&mut status, object);
+
+    let mut resolver = Resolver::new(world, me.namespace(), status);
+    let inputs = resolve(&mut resolver, spec);
+    resolver.group(spec.group_ref.as_ref());
+    if let Some(inline) = inputs.oidc.and_then(|oidc| oidc.inline.as_ref()) {
+        resolver.ca_bundle(inline.ca_bundle_ref.as_ref());
+    }
+    let mut children = Vec::new();
+    let (mut status, mut failure) = (resolver.status, resolver.failure);
+    if let Some(template) = &spec.pod_template_spec {
+        match check_pod_template(&serde_json::Value::Object(template.0.clone())) {
+            Ok(()) => {
+                status.condition("PodTemplateValid", true, "ValidPodTemplateSpec", "PodTemplateSpec is valid");
+            }
+            Err(problem) => {
+                let message = format!("Invalid PodTemplateSpec: {problem}");
+                status.condition("PodTemplateValid", false, "InvalidPodTemplateSpec", &message);
+                failure.get_or_insert(Verdict::Refuse(message));
+            }
+        }
+    }
+    if failure.is_none() {
+        match children::build(me, object, &inputs, world) {
+            Ok(built) => children = built,
+            Err(problem) => failure = Some(Verdict::Refuse(problem)),
+        }
+    }
+    if failure.is_none()
+        && let Some((kind, name, owner)) = world.live.taken.first()
+    {
+        let message =
+            format!("the name of {kind} `{name}` is taken by {owner}; rename this server, or remove the other object");
+        failure = Some(Verdict::Refuse(message));
+    }
+    state::add(&mut status, object, failure.as_ref(), world);
+
+    let mut plan = Plan::without_children(me, status);
+    plan.verdict = failure.unwrap_or(Verdict::Apply);
+    plan.children = children;
+    restart(&mut plan, object);
+    plan
+}
+
+/// The last plan of a server: everything goes. Its StatefulSet is deleted by name, in case nobody adopted it.
+fn farewell(me: &Resource) -> Plan {
+    let mut status = Status::default();
+    status.set("phase", "Terminating").set("message", "MCP server is being terminated").condition(
+        "Ready",
+        false,
+        "NotReady",
+        "MCP server is being terminated",
+    );
+    let mut plan = Plan::without_children(me, status);
+    plan.finalizer = Finalizer::Release;
+    plan.remove_backend = true;
+    plan
+}
+
+fn resolve<'a>(resolver: &mut Resolver<'a>, spec: &MCPServerSpec) -> Inputs<'a> {
+    fn name(reference: Option<&skep_api::reference::NameRef>) -> Option<&str> {
+        reference.map(|reference| reference.name.as_str())
+    }
+    let tools = resolver.tools(name(spec.tool_config_ref.as_ref()), resolve::TOOLS);
+    let telemetry = spec.telemetry_config_ref.as_ref().map(|reference| reference.name.as_str());
+    let telemetry = resolver.telemetry(telemetry, resolve::TELEMETRY);
+    let external_name = name(spec.external_auth_config_ref.as_ref());
+    let external_auth = resolver.external_auth(external_name, resolve::EXTERNAL_AUTH);
+    let webhooks = resolver.webhooks(name(spec.webhook_config_ref.as_ref()), resolve::WEBHOOKS);
+    let mut auth_server = resolver.auth_server(spec.auth_server_ref.as_ref());
+    if let Some(config) = external_auth.filter(|config| config.method == ExternalAuthMethod::EmbeddedAuthServer) {
+        let embedded = resolver.embedded(external_name.unwrap_or_default(), config);
+        auth_server = resolver.one_auth_server(auth_server, embedded);
+    }
+    let oidc = spec.oidc_config_ref.as_ref().map(|reference| reference.name.as_str());
+    let oidc = resolver.oidc(oidc, resolve::OIDC);
+    let authz = spec.authz_config_ref.as_ref().map(|reference| reference.name.as_str());
+    let authz = resolver.authz(authz, resolve::AUTHZ);
+    Inputs { oidc, tools, telemetry, external_auth, webhooks, authz, auth_server }
+}
+
+/// Where clients inside the cluster reach the server. It follows the spec.
+pub(crate) fn url(me: &Resource, spec: &MCPServerSpec) -> String {
+    let base = base_url(me, spec);
+    let sse = match spec.transport {
+        Transport::Sse => true,
+        Transport::Stdio => spec.proxy_mode == ProxyMode::Sse,
+        Transport::StreamableHttp => false,
+    };
+    if sse { format!("{base}/sse#{}", me.name()) } else { format!("{base}/mcp") }
+}
+
+/// The proxy's Service, without a path.
+pub(crate) fn base_url(me: &Resource, spec: &MCPServerSpec) -> String {
+    format!("http://{}:{}", names::host(&names::server_service(me.name()), me.namespace()), spec.proxy_port)
+}
+
+/// As the RunConfig spells a transport.
+pub(crate) const fn transport(transport: Transport) -> &'static str {
+    match transport {
+        Transport::Stdio => "stdio",
+        Transport::StreamableHttp => "streamable-http",
+        Transport::Sse => "sse",
+    }
+}
+
+/// Notes that a restart was seen. The restart itself is the annotation in both pod templates; with the strategy `immediate`
+/// the pods of the proxy are deleted as well, once.
+fn restart(plan: &mut Plan, object: &MCPServer) {
+    let annotations = object.metadata.annotations.clone().unwrap_or_default();
+    let Some(asked) = children::restart_stamp(object) else { return };
+    if annotations.get(advice::LAST_RESTART) == Some(&asked) {
+        return;
+    }
+    plan.restart_pods = annotations.get(advice::RESTART_STRATEGY).is_some_and(|strategy| strategy == "immediate");
+    plan.annotations.insert(advice::LAST_RESTART.to_owned(), json!(asked));
+}

@@ -1,0 +1,151 @@
+//! The next status of a resource: what a plan says, brought together with what is there.
+//!
+//! A plan says what holds, not since when. [`Status::onto`] keeps the time of a condition as long as the condition keeps its
+//! value, so writing the same plan twice changes nothing.
+
+use serde_json::{Map, Value, json};
+
+/// What a plan says about a resource.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Status {
+    fields: Vec<(&'static str, Value)>,
+    conditions: Vec<Condition>,
+    kept_conditions: Vec<&'static str>,
+}
+
+/// One aspect of a resource's state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// What is spoken of.
+    pub kind: String,
+    /// Whether it holds.
+    pub holds: bool,
+    /// Why, in one word.
+    pub reason: String,
+    /// What is the case and, where something is wrong, what to do.
+    pub message: String,
+}
+
+// === impl Status ===
+
+impl Status {
+    /// Says what a field holds; null removes it. Fields that no plan speaks of belong to somebody else and stay.
+    pub fn set(&mut self, field: &'static str, value: impl Into<Value>) -> &mut Self {
+        self.fields.retain(|(name, _)| *name != field);
+        self.fields.push((field, value.into()));
+        self
+    }
+
+    /// Says what holds. A second word about the same thing replaces the first.
+    pub fn condition(&mut self, kind: &str, holds: bool, reason: &str, message: impl Into<String>) -> &mut Self {
+        let condition = Condition { kind: kind.to_owned(), holds, reason: reason.to_owned(), message: message.into() };
+        match self.conditions.iter_mut().find(|known| known.kind == kind) {
+            Some(known) => *known = condition,
+            None => self.conditions.push(condition),
+        }
+        self
+    }
+
+    /// Leaves a condition alone that another program writes.
+    pub fn keep_condition(&mut self, kind: &'static str) -> &mut Self {
+        self.kept_conditions.push(kind);
+        self
+    }
+
+    /// What is said about one aspect.
+    pub fn find(&self, kind: &str) -> Option<&Condition> {
+        self.conditions.iter().find(|condition| condition.kind == kind)
+    }
+
+    /// All conditions.
+    pub fn conditions(&self) -> &[Condition] {
+        &self.conditions
+    }
+
+    /// What is said about a field.
+    pub fn field(&self, name: &str) -> Option<&Value> {
+        self.fields.iter().find(|(field, _)| *field == name).map(|(_, value)| value)
+    }
+
+    /// The complete next status. Conditions that are not spoken of are gone, unless they are kept.
+    pub fn onto(&self, old: &Value, generation: i64, now: &str) -> Value {
+        let mut next: Map<String, Value> = old.as_object().cloned().unwrap_or_default();
+        for (field, value) in &self.fields {
+            if value.is_null() {
+                next.remove(*field);
+            } else {
+                next.insert((*field).to_owned(), value.clone());
+            }
+        }
+        let before: Vec<&Value> = old.get("conditions").and_then(Value::as_array).into_iter().flatten().collect();
+        let named =
+            |kind: &str| before.iter().find(|known| known.get("type").is_some_and(|name| name == kind)).copied();
+        let mut conditions: Vec<Value> = self.kept_conditions.iter().filter_map(|kind| named(kind).cloned()).collect();
+        for condition in &self.conditions {
+            let status = if condition.holds { "True" } else { "False" };
+            let known = named(&condition.kind).filter(|known| known.get("status").is_some_and(|was| was == status));
+            let since = known.and_then(|known| known.get("lastTransitionTime")).cloned().unwrap_or_else(|| json!(now));
+            conditions.push(json!({
+                "type": condition.kind,
+                "status": status,
+                "reason": condition.reason,
+                "message": condition.message,
+                "observedGeneration": generation,
+                "lastTransitionTime": since,
+            }));
+        }
+        conditions.sort_by(|left, right| {
+            left.get("type").and_then(Value::as_str).cmp(&right.get("type").and_then(Value::as_str))
+        });
+        if conditions.is_empty() {
+            next.remove("conditions");
+        } else {
+            next.insert("conditions".into(), Value::Array(conditions));
+        }
+        next.insert("observedGeneration".into(), json!(generation));
+        Value::Object(next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writing_the_same_twice_changes_nothing() {
+        let mut status = Status::default();
+        status.set("phase", "Ready").condition("Ready", true, "Ready", "it runs");
+        let first = status.onto(&json!({}), 3, "2026-01-01T00:00:00Z");
+        assert_eq!(status.onto(&first, 3, "2026-02-02T00:00:00Z"), first);
+    }
+
+    #[test]
+    fn the_time_of_a_condition_moves_with_its_value_only() {
+        let at = |holds: bool, reason: &str, old: &Value, now: &str| {
+            Status::default().condition("Ready", holds, reason, "").onto(old, 1, now)["conditions"][0]["lastTransitionTime"].clone()
+        };
+        let old = Status::default().condition("Ready", false, "A", "").onto(&json!({}), 1, "first");
+        assert_eq!(at(false, "B", &old, "second"), "first");
+        assert_eq!(at(true, "B", &old, "second"), "second");
+    }
+
+    #[test]
+    fn what_is_not_spoken_of_is_gone_unless_it_belongs_to_somebody_else() {
+        let old = json!({
+            "theirs": 1,
+            "mine": 2,
+            "conditions": [
+                { "type": "Stale", "status": "True", "lastTransitionTime": "x" },
+                { "type": "Theirs", "status": "True", "lastTransitionTime": "y" },
+            ],
+        });
+        let mut status = Status::default();
+        status.set("mine", Value::Null).keep_condition("Theirs");
+        let expected = json!({
+            "theirs": 1,
+            "conditions": [{ "type": "Theirs", "status": "True", "lastTransitionTime": "y" }],
+            "observedGeneration": 7,
+        });
+        assert_eq!(status.onto(&old, 7, "now"), expected);
+    }
+}

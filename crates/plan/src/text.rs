@@ -1,0 +1,19 @@
+//! What people write into fields of text, and whether it is what it must be.
+//!
+//! Every reader here returns a typed error whose message names the input and says what to write instead. None looks
+//! anything up: a host is judged by its name, never by where it leads.
+
+mod header;
+mod identifier;
+mod name;
+mod quantity;
+mod timestamp;
+mod url;
+
+pub use self::header::{HeaderError, check_forwarded_header, check_header_name, check_passthrough_header};
+pub use self::identifier::sanitise;
+pub use self::name::{Name, NameError, derived_name, is_dns_label};
+pub use self::quantity::{Quantity, QuantityError};
+pub use self::timestamp::{TimestampError, is_newer, is_timestamp, timestamp};
+pub use self::url::{UrlError, provider_url, remote_url};
+pub use skep_runconfig::{DurationError, GoDuration};

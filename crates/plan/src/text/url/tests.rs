@@ -1,0 +1,94 @@
+use super::*;
+
+#[test]
+fn public_hosts_are_allowed() {
+    for text in [
+        "https://mcp.example.com/mcp",
+        "http://mcp.example.com:8080/a?b=c#d",
+        "HTTPS://EXAMPLE.com",
+        "https://8.8.8.8/",
+        "https://[2001:db8::1]/",
+        "https://172.32.0.1",
+        "https://notlocalhost",
+        "https://my-cluster.localdomain",
+        "https://user:secret@example.com/",
+        "https://münchen.example/",
+    ] {
+        assert!(remote_url(text, false).is_ok(), "{text}: {:?}", remote_url(text, false));
+    }
+}
+
+#[test]
+fn this_machine_and_the_control_plane_are_never_allowed() {
+    for text in [
+        "http://localhost",
+        "http://LOCALHOST:8080",
+        "http://localhost.",
+        "http://a.localhost/",
+        "http://127.0.0.1",
+        "http://127.1",
+        "http://2130706433",
+        "http://0x7f.0.0.1",
+        "http://0.0.0.0",
+        "http://169.254.169.254/latest",
+        "http://[::]",
+        "http://[::1]:80/",
+        "http://[fe80::1]/",
+        "http://[::ffff:127.0.0.1]/",
+        "http://[64:ff9b::7f00:1]/",
+        "https://kubernetes.default",
+        "https://kubernetes.default.svc",
+        "https://kubernetes.default.svc.cluster.local",
+        "https://x.kubernetes.default.svc",
+        "http://metadata.google.internal/",
+        "http://user@localhost/",
+    ] {
+        for allow_private in [false, true] {
+            let result = remote_url(text, allow_private);
+            assert!(matches!(result, Err(UrlError::Forbidden(_))), "{text}: {result:?}");
+        }
+    }
+}
+
+#[test]
+fn private_networks_are_allowed_on_request() {
+    for text in [
+        "http://10.0.0.1",
+        "http://172.16.0.1",
+        "http://172.31.255.255",
+        "http://192.168.1.1",
+        "http://[fc00::1]/",
+        "http://[fd12::1]/",
+        "http://[::ffff:10.0.0.1]/",
+        "http://server.default.svc.cluster.local:8080",
+        "http://cluster.local",
+    ] {
+        assert!(matches!(remote_url(text, false), Err(UrlError::Private(_))), "{text}");
+        assert!(remote_url(text, true).is_ok(), "{text}");
+    }
+}
+
+#[test]
+fn what_is_no_url_over_http_is_refused() {
+    for text in
+        ["", "example.com", "http:example.com", "https://", "https:///path", "https://:80", "http://a b", "https://?q"]
+    {
+        assert!(matches!(remote_url(text, true), Err(UrlError::Malformed(_))), "{text}: {:?}", remote_url(text, true));
+    }
+    for text in [" https://example.com", "https://exa\nmple.com", "https://example.com\\@localhost", "https://[::1"] {
+        assert!(remote_url(text, true).is_err(), "{text}");
+    }
+    for text in ["ftp://example.com", "file:///etc/passwd", "://example.com", "javascript://x"] {
+        assert_eq!(remote_url(text, true), Err(UrlError::Scheme(text.into())), "{text}");
+    }
+}
+
+#[test]
+fn a_provider_is_reached_over_tls_unless_told_otherwise() {
+    assert!(provider_url("https://idp.example.com", false).is_ok());
+    assert!(provider_url("https://kubernetes.default.svc", false).is_ok());
+    assert!(provider_url("http://idp.example.com", true).is_ok());
+    let error = provider_url("http://idp.example.com", false).unwrap_err();
+    assert_eq!(error, UrlError::Insecure("http://idp.example.com".into()));
+    assert!(error.to_string().contains("insecureAllowHTTP"));
+}

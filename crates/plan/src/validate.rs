@@ -1,0 +1,69 @@
+//! Whether a configuration can be used: one judgement per kind, the same for its own status and for the workloads that
+//! use it.
+//!
+//! The API server has already checked what a schema can say. Here is what it cannot, and once more what would be
+//! dangerous if an older definition had let it in. All problems are told at once, each with its place and what to do.
+
+mod address;
+mod auth_server;
+mod authz;
+mod external_auth;
+mod oidc;
+mod problems;
+mod storage;
+mod telemetry;
+#[cfg(test)]
+pub(crate) mod testing;
+mod tools;
+mod trust;
+mod upstream;
+mod webhook;
+
+use skep_api::kinds::ExternalAuthMethod;
+use skep_api::resource::Resource;
+
+pub use auth_server::{embedded_auth_server, synthesizes_identity};
+pub(crate) use problems::{Problems, in_one_line};
+
+use crate::canonical;
+use crate::world::World;
+
+/// Why a configuration cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Invalid {
+    /// In one word, for the condition `Valid`.
+    pub reason: &'static str,
+    /// What is wrong, where, and what to do.
+    pub message: String,
+}
+
+/// How many digits of its hash a configuration shows: enough that two never meet, few enough to read.
+const HASH_DIGITS: usize = 16;
+
+/// Judges a configuration. Kinds that are none have nothing to judge.
+pub fn validate(me: &Resource, world: &World<'_>) -> Result<(), Invalid> {
+    let (reason, problems) = match me {
+        Resource::MCPToolConfig(object) => ("ValidationFailed", tools::problems(&object.spec)),
+        Resource::MCPExternalAuthConfig(object) if object.spec.method == ExternalAuthMethod::Obo => {
+            let message =
+                "spec.type: `obo` is not supported by this version of Skep; exchange tokens with type `tokenExchange`";
+            return Err(Invalid { reason: "NotSupported", message: message.to_owned() });
+        }
+        Resource::MCPExternalAuthConfig(object) => ("ValidationFailed", external_auth::problems(&object.spec)),
+        Resource::MCPOIDCConfig(object) => ("ConfigInvalid", oidc::problems(&object.spec)),
+        Resource::MCPAuthzConfig(object) => ("ConfigInvalid", authz::problems(&object.spec, world.policies)),
+        Resource::MCPTelemetryConfig(object) => ("ValidationFailed", telemetry::problems(&object.spec)),
+        Resource::MCPWebhookConfig(object) => ("ValidationFailed", webhook::problems(&object.spec)),
+        _ => return Ok(()),
+    };
+    problems.result().map_err(|message| Invalid { reason, message })
+}
+
+/// A short hash of a spec. It changes when the spec says something else, and only then: neither the order of members nor
+/// how this program was built matters.
+pub fn config_hash(me: &Resource) -> String {
+    canonical::value_hash(&me.spec_value()).chars().take(HASH_DIGITS).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,226 @@
+//! `VirtualMCPServer`: many servers as one. A Deployment, its Service, its rights, its configuration, and the key of its sessions.
+//!
+//! Where it stands in the spec that backends are `discovered`, the process finds the members of the group by itself and follows them:
+//! nothing here depends on a member then. Where it says `inline`, the members stand in the configuration, and a change of one rolls the
+//! pods. Which servers are behind it, and how they are, is written by the process; here it is only read, for the phase.
+
+mod check;
+mod children;
+mod document;
+mod incoming;
+mod members;
+mod outgoing;
+mod references;
+mod state;
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use skep_api::kinds::{
+    CompositeTool, MCPOIDCConfigSpec, MCPTelemetryConfigSpec, MCPToolConfigSpec, VirtualMCPServer, VirtualMCPServerSpec,
+};
+use skep_api::reference::Reference;
+use skep_api::resource::Resource;
+use skep_api::virtual_config::{ResolvedIncomingAuth, StaticBackend};
+use skep_runconfig::EmbeddedAuthServerConfig;
+
+use self::members::{Member, Variable};
+use self::outgoing::Outgoing;
+use crate::merge::check_pod_template;
+use crate::names;
+use crate::plan::{Plan, Verdict};
+use crate::refusal::check_untaken;
+use crate::resolve::{self, Resolver};
+use crate::run_config::session_redis;
+use crate::server::session_warning;
+use crate::status::Status;
+use crate::text::derived_name;
+use crate::world::World;
+
+/// Where it listens.
+const PORT: i32 = 4483;
+
+/// What a virtual server's references lead to, all valid.
+#[derive(Debug, Default)]
+struct Inputs<'a> {
+    oidc: Option<&'a MCPOIDCConfigSpec>,
+    /// Who may call, and what they may do.
+    callers: ResolvedIncomingAuth,
+    /// The document of the authorization server that callers sign in to.
+    auth_server: Option<EmbeddedAuthServerConfig>,
+    telemetry: Option<&'a MCPTelemetryConfigSpec>,
+    tools: BTreeMap<String, &'a MCPToolConfigSpec>,
+    composite_tools: Vec<&'a CompositeTool>,
+    embedding_service: Option<String>,
+    outgoing: Outgoing,
+    /// The members that stand in the configuration; none where the process finds them by itself.
+    served: Vec<Member<'a>>,
+    /// The same, as the configuration names them.
+    backends: Vec<StaticBackend>,
+    /// The variables that carry the headers of entries.
+    headers: BTreeMap<String, Variable>,
+    /// What the pods read through references of others.
+    read: Vec<Reference>,
+}
+
+/// Plans a virtual server. It has no finalizer: its children go by their owner references.
+pub(crate) fn plan(me: &Resource, object: &VirtualMCPServer, world: &World<'_>) -> Plan {
+    if me.is_deleting() {
+        return farewell(me);
+    }
+    let spec = &object.spec;
+    let mut status = Status::default();
+    status.set("url", base_url(me)).keep_condition("BackendsDiscovered");
+    let redis = session_redis(spec.session_storage.as_ref(), world.settings).is_some();
+    session_warning(&mut status, spec.replicas.unwrap_or(1), redis);
+
+    let mut resolver = Resolver::new(world, me.namespace(), status);
+    check(&mut resolver, me, spec);
+    let inputs = resolve(&mut resolver, me, spec, world);
+    if let Some(Err(problem)) = &world.live.session_key {
+        let advice = "delete the Secret, and a new one is made; all sessions end then";
+        let message = format!("Secret `{}`: {problem}; {advice}", names::virtual_session_key(me.name()));
+        resolver.reject("SessionKeyValid", "HMACSecretValidationFailed", Verdict::Refuse(message));
+    }
+    let mut built = Vec::new();
+    if resolver.failure.is_none() {
+        match children::build(me, object, &inputs, world) {
+            Ok(children) => built = children,
+            Err(problem) => resolver.reject("Valid", "ValidationFailed", Verdict::Refuse(problem)),
+        }
+    }
+    if let Err(refusal) = check_untaken(me, world) {
+        resolver.fail(Verdict::Refuse(refusal.message));
+    }
+    let (mut status, failure) = (resolver.status, resolver.failure);
+    state::add(&mut status, object, failure.as_ref(), world);
+
+    let mut plan = Plan::without_children(me, status);
+    if let Some(failure) = failure {
+        plan.verdict = failure;
+    } else {
+        plan.children = built;
+        plan.generated_secret = Some(children::session_key(me));
+    }
+    plan
+}
+
+/// Where clients inside the cluster reach it.
+fn base_url(me: &Resource) -> String {
+    format!("http://{}:{PORT}", names::host(&names::virtual_service(me.name()), me.namespace()))
+}
+
+/// The last plan, while somebody else holds the object: everything goes.
+fn farewell(me: &Resource) -> Plan {
+    const MESSAGE: &str = "Virtual MCP server is being deleted";
+    let mut status = Status::default();
+    status.set("phase", "Pending").set("message", MESSAGE).keep_condition("BackendsDiscovered").condition(
+        "Ready",
+        false,
+        "DeploymentNotReady",
+        MESSAGE,
+    );
+    Plan::without_children(me, status)
+}
+
+/// What is wrong with the spec by itself.
+fn check(resolver: &mut Resolver<'_>, me: &Resource, spec: &VirtualMCPServerSpec) {
+    let mut problems = check::problems(spec);
+    problems.check("metadata.name", derived_name(&["vmcp-", me.name()]).map(drop));
+    match problems.result() {
+        Ok(()) => {
+            resolver.status.condition("Valid", true, "ValidationSucceeded", "Spec validation passed");
+        }
+        Err(message) => resolver.reject("Valid", "ValidationFailed", Verdict::Refuse(message)),
+    }
+    const TEMPLATE: &str = "PodTemplateSpecValid";
+    let Some(template) = &spec.pod_template_spec else { return };
+    match check_pod_template(&Value::Object(template.0.clone())) {
+        Ok(()) => {
+            resolver.status.condition(TEMPLATE, true, "PodTemplateSpecValid", "PodTemplateSpec is valid");
+        }
+        Err(problem) => {
+            let message = format!("Invalid PodTemplateSpec: {problem}");
+            resolver.reject(TEMPLATE, "InvalidPodTemplateSpec", Verdict::Refuse(message));
+        }
+    }
+}
+
+/// Follows every reference, with a word in the status about each; the first that fails decides.
+fn resolve<'a>(
+    resolver: &mut Resolver<'a>,
+    me: &'a Resource,
+    spec: &'a VirtualMCPServerSpec,
+    world: &'a World<'a>,
+) -> Inputs<'a> {
+    let (namespace, config, callers) = (me.namespace(), spec.config.as_ref(), &spec.incoming_auth);
+    let group = &spec.group_ref.name;
+    references::group(resolver, namespace, group, world);
+    let composite_tools = references::composite_tools(resolver, config, namespace, world);
+    let embedding_service = references::embedding_server(resolver, spec, namespace, world);
+    let tools = references::tool_configs(resolver, config, namespace, world);
+    incoming::auth_server(resolver, spec);
+    let oidc = incoming::oidc(resolver, callers);
+    let shared = incoming::shared_authz(resolver, callers);
+    let telemetry = spec.telemetry_config_ref.as_ref().map(|reference| reference.name.as_str());
+    let telemetry = resolver.telemetry(telemetry, resolve::TELEMETRY);
+    let policies = incoming::authentication(resolver, me, callers, shared, world);
+    let (callers, auth_server) = incoming::document(resolver, me, spec, oidc, policies.as_ref());
+    references::embedding_readiness(resolver, spec, namespace, world);
+
+    let members = members::members(world, namespace, group);
+    let outgoing = outgoing::resolve(&mut resolver.status, spec, &members, namespace, world);
+    let mut inputs = Inputs {
+        oidc,
+        callers,
+        auth_server,
+        telemetry,
+        tools,
+        composite_tools,
+        embedding_service,
+        outgoing,
+        ..Inputs::default()
+    };
+    if outgoing::is_inline(spec) {
+        serve(resolver, &mut inputs, &members, spec, world);
+    }
+    inputs
+}
+
+/// Puts the members into the configuration. One that cannot stand there is left out, and told.
+fn serve<'a>(
+    resolver: &mut Resolver<'_>,
+    inputs: &mut Inputs<'a>,
+    members: &[Member<'a>],
+    spec: &VirtualMCPServerSpec,
+    world: &World<'_>,
+) {
+    const CONDITION: &str = "BackendsConfigured";
+    let mut left_out = Vec::new();
+    for member in members {
+        let refused = inputs.outgoing.failed.get(member.name()).cloned();
+        match refused.map_or_else(|| member.backend(&spec.group_ref.name, world), Err) {
+            Ok(backend) => {
+                inputs.backends.push(backend);
+                inputs.served.push(*member);
+                inputs.read.extend(member.inputs());
+                member.headers(&mut inputs.headers);
+            }
+            Err(problem) => left_out.push(format!("`{}` is left out: {problem}", member.name())),
+        }
+    }
+    inputs.read.append(&mut inputs.outgoing.inputs);
+    let named = spec.config.as_ref().is_some_and(|config| !config.backends.is_empty());
+    if inputs.backends.is_empty() && !named {
+        left_out.insert(0, format!("no member of MCPGroup `{}` can be served; add one", spec.group_ref.name));
+        resolver.reject(CONDITION, "NoBackends", Verdict::Wait(left_out.join("; ")));
+    } else if left_out.is_empty() {
+        let message = format!("all {} members of the group stand in the configuration", inputs.backends.len());
+        resolver.status.condition(CONDITION, true, "BackendsConfigured", message);
+    } else {
+        resolver.status.condition(CONDITION, false, "BackendsLeftOut", left_out.join("; "));
+    }
+}
+
+#[cfg(test)]
+mod tests;

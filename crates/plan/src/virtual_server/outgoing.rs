@@ -1,0 +1,373 @@
+//! As whom a virtual server signs in to the servers behind it: every MCPExternalAuthConfig as a strategy of the document.
+//!
+//! One server whose strategy cannot be made concerns no other. It is never called as somebody else: a strategy that fails does not
+//! fall back to the default one, whose credentials are not meant for it.
+
+use std::collections::BTreeMap;
+
+use skep_api::auth_server::EmbeddedAuthServer;
+use skep_api::kinds::{
+    AwsSts, BackendAuth, BackendAuthType, CrossAppAccess, ExternalAuthMethod, MCPExternalAuthConfigSpec,
+    OutgoingAuthSource, TokenExchange, VirtualMCPServerSpec,
+};
+use skep_api::reference::{Reference, SecretKeyRef};
+use skep_api::resource::{KindName, Resource};
+use skep_api::virtual_config::{
+    AwsStsStrategy, AwsStsStrategyRole, CrossAppAccessStrategy, HeaderInjectionStrategy, OutgoingStrategy,
+    ResolvedOutgoingAuth, TokenExchangeStrategy, UpstreamInjectStrategy,
+};
+
+use super::members::Member;
+use crate::refusal::missing_secret;
+use crate::resolve::{Unusable, find};
+use crate::run_config::token_type;
+use crate::status::Status;
+use crate::text::{Name, sanitise};
+use crate::world::World;
+
+const SUCCEEDED: &str = "ConversionSucceeded";
+const FAILED: &str = "ConversionFailed";
+const AMBIGUOUS: &str = "AmbiguousSubjectProvider";
+
+/// As whom to sign in, for the document and for the pod.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Outgoing {
+    /// The member of the document.
+    pub(super) document: ResolvedOutgoingAuth,
+    /// The variables that carry secrets, in the order of the contract.
+    pub(super) secrets: Vec<(String, SecretKeyRef)>,
+    /// Members that cannot be signed in to as they must, and why.
+    pub(super) failed: BTreeMap<String, String>,
+    /// What the variables are read from.
+    pub(super) inputs: Vec<Reference>,
+}
+
+/// One way of signing in, and the variables that it needs.
+struct Strategy {
+    document: OutgoingStrategy,
+    secrets: Vec<(String, SecretKeyRef)>,
+    inputs: Vec<Reference>,
+}
+
+/// Where configurations are looked up, and the authorization server whose upstream providers they may name.
+#[derive(Clone, Copy)]
+struct Converter<'a> {
+    world: &'a World<'a>,
+    namespace: &'a str,
+    auth_server: Option<&'a EmbeddedAuthServer>,
+}
+
+/// Whether the servers stand in the document, and only what is said here counts.
+pub(super) fn is_inline(spec: &VirtualMCPServerSpec) -> bool {
+    spec.outgoing_auth.as_ref().is_some_and(|outgoing| outgoing.source == OutgoingAuthSource::Inline)
+}
+
+/// Makes all strategies, with a word in the status about each.
+pub(super) fn resolve<'a>(
+    status: &mut Status,
+    spec: &'a VirtualMCPServerSpec,
+    members: &[Member<'a>],
+    namespace: &'a str,
+    world: &'a World<'a>,
+) -> Outgoing {
+    let converter = Converter { world, namespace, auth_server: spec.auth_server_config.as_ref() };
+    let inline = is_inline(spec);
+    let mut all = Outgoing::default();
+    all.document.source = if inline { "inline" } else { "discovered" }.to_owned();
+    let nothing = BTreeMap::new();
+    let outgoing = spec.outgoing_auth.as_ref();
+    let entries = outgoing.map_or(&nothing, |outgoing| &outgoing.backends);
+    let default = outgoing.and_then(|outgoing| outgoing.default.as_ref());
+
+    for member in members.iter().filter(|member| !entries.contains_key(member.name())) {
+        let own = default.is_some_and(|auth| auth.method == BackendAuthType::Discovered);
+        match member.external_auth() {
+            // The process reads it by itself; it is only told here how that will go.
+            Some(name) if !inline => {
+                say(status, &format!("DiscoveredAuthConfig-{}", member.name()), &converter.strategy(name));
+            }
+            Some(name) if own => {
+                let strategy = all.distinct(converter.strategy(name));
+                say(status, &format!("DiscoveredAuthConfig-{}", member.name()), &strategy);
+                all.backend(member.name(), strategy, inline);
+            }
+            _ => {}
+        }
+    }
+    for (name, auth) in entries.iter().filter(|(name, _)| Name::subdomain(name).is_ok()) {
+        let own = members.iter().find(|member| member.name() == name && inline).and_then(Member::external_auth);
+        let strategy = all.distinct(converter.entry(auth, own));
+        say(status, &format!("BackendAuthConfig-{name}"), &strategy);
+        all.backend(name, strategy, inline);
+    }
+    if let Some(auth) = default {
+        let strategy = all.distinct(converter.entry(auth, None));
+        say(status, "DefaultAuthConfig", &strategy);
+        match strategy {
+            Ok(strategy) => {
+                all.secrets.extend(strategy.secrets);
+                all.inputs.extend(strategy.inputs);
+                all.document.default = Some(strategy.document);
+            }
+            Err(unusable) if inline => {
+                let without = members.iter().map(Member::name).filter(|name| !entries.contains_key(*name));
+                all.failed.extend(without.map(|name| (name.to_owned(), unusable.message().to_owned())));
+            }
+            Err(_) => {}
+        }
+    }
+    all
+}
+
+// === impl Outgoing ===
+
+impl Outgoing {
+    /// Refuses a strategy whose secret would arrive in a variable that carries another one: `a.b` and `a-b` are both `A_B` there.
+    fn distinct(&self, strategy: Result<Strategy, Unusable>) -> Result<Strategy, Unusable> {
+        let strategy = strategy?;
+        for (variable, secret) in &strategy.secrets {
+            if self.secrets.iter().any(|(known, other)| known == variable && other != secret) {
+                let message = format!(
+                    "variable `{variable}` carries the secret of another MCPExternalAuthConfig; rename one of them"
+                );
+                return Err(Unusable::Invalid { reason: FAILED, message });
+            }
+        }
+        Ok(strategy)
+    }
+
+    fn backend(&mut self, name: &str, strategy: Result<Strategy, Unusable>, inline: bool) {
+        match strategy {
+            Ok(strategy) => {
+                self.secrets.extend(strategy.secrets);
+                self.inputs.extend(strategy.inputs);
+                self.document.backends.insert(name.to_owned(), strategy.document);
+            }
+            Err(unusable) if inline => {
+                self.failed.insert(name.to_owned(), unusable.message().to_owned());
+            }
+            // The process finds this server by itself. Better called as nobody than with the default's credentials.
+            Err(_) => {
+                self.document.backends.insert(name.to_owned(), unauthenticated());
+            }
+        }
+    }
+}
+
+// === impl Converter ===
+
+impl Converter<'_> {
+    /// What an entry of the spec comes to; `own` is what the server names itself, where that counts.
+    fn entry(&self, auth: &BackendAuth, own: Option<&str>) -> Result<Strategy, Unusable> {
+        let name = match auth.method {
+            BackendAuthType::Discovered => own,
+            BackendAuthType::ExternalAuthConfigRef => {
+                auth.external_auth_config_ref.as_ref().map(|reference| reference.name.as_str())
+            }
+        };
+        match name {
+            Some(name) => self.strategy(name),
+            None => Ok(Strategy { document: unauthenticated(), secrets: Vec::new(), inputs: Vec::new() }),
+        }
+    }
+
+    fn strategy(&self, name: &str) -> Result<Strategy, Unusable> {
+        let resource = find(self.world, KindName::MCPExternalAuthConfig, self.namespace, name)?;
+        let Resource::MCPExternalAuthConfig(object) = resource.as_ref() else {
+            return Err(failed(name, "it is of another kind"));
+        };
+        let (document, secrets) = self.convert(name, &object.spec)?;
+        for (_, secret) in &secrets {
+            let problem = missing_secret(
+                &format!("MCPExternalAuthConfig `{name}`"),
+                &secret.name,
+                &secret.key,
+                self.namespace,
+                self.world,
+            );
+            if let Some(message) = problem {
+                return Err(Unusable::Missing(message));
+            }
+        }
+        Ok(Strategy { document, secrets, inputs: resource.references() })
+    }
+
+    fn convert(
+        &self,
+        name: &str,
+        spec: &MCPExternalAuthConfigSpec,
+    ) -> Result<(OutgoingStrategy, Vec<(String, SecretKeyRef)>), Unusable> {
+        let mut secrets = Vec::new();
+        let mut variable = |prefix: &str, secret: Option<&SecretKeyRef>| {
+            secret.map(|secret| {
+                let variable = format!("{prefix}_{}", sanitise(name));
+                secrets.push((variable.clone(), secret.clone()));
+                variable
+            })
+        };
+        let mut document = OutgoingStrategy::default();
+        match spec.method {
+            ExternalAuthMethod::Unauthenticated => document = unauthenticated(),
+            ExternalAuthMethod::HeaderInjection => {
+                document.method = "header_injection".into();
+                document.header_injection = spec.header_injection.as_ref().map(|header| HeaderInjectionStrategy {
+                    header_name: header.header_name.clone(),
+                    header_value: None,
+                    header_value_env: variable("TOOLHIVE_HEADER_INJECTION_VALUE", Some(&header.value_secret_ref)),
+                });
+            }
+            ExternalAuthMethod::TokenExchange => {
+                document.method = "token_exchange".into();
+                if let Some(exchange) = &spec.token_exchange {
+                    let provider = self.subject(name, exchange.subject_provider_name.as_deref())?;
+                    let secret = variable("TOOLHIVE_TOKEN_EXCHANGE_CLIENT_SECRET", exchange.client_secret_ref.as_ref());
+                    document.token_exchange = Some(token_exchange(exchange, secret, provider));
+                }
+            }
+            ExternalAuthMethod::AwsSts => {
+                document.method = "aws_sts".into();
+                if let Some(sts) = &spec.aws_sts {
+                    let provider = self.subject(name, sts.subject_provider_name.as_deref())?;
+                    document.aws_sts = Some(aws_sts(sts, provider));
+                }
+            }
+            ExternalAuthMethod::Xaa => {
+                document.method = "xaa".into();
+                if let Some(xaa) = &spec.xaa {
+                    let provider = self.subject(name, xaa.subject_provider_name.as_deref())?;
+                    let idp = variable("TOOLHIVE_XAA_IDP_CLIENT_SECRET", xaa.idp_client_secret_ref.as_ref());
+                    let target = variable("TOOLHIVE_XAA_TARGET_CLIENT_SECRET", xaa.target_client_secret_ref.as_ref());
+                    document.xaa = Some(cross_app_access(xaa, idp, target, provider));
+                }
+            }
+            ExternalAuthMethod::UpstreamInject => {
+                document.method = "upstream_inject".into();
+                let provider =
+                    spec.upstream_inject.as_ref().map(|inject| inject.provider_name.as_str()).unwrap_or_default();
+                if self.auth_server.is_none() {
+                    return Err(failed(
+                        name,
+                        "the token of an upstream provider is only known to an embedded authorization server; set spec.authServerConfig",
+                    ));
+                }
+                self.subject(name, Some(provider))?;
+                document.upstream_inject = Some(UpstreamInjectStrategy { provider_name: provider.to_owned() });
+            }
+            ExternalAuthMethod::BearerToken => {
+                let advice = "a virtual server cannot sign in with type bearerToken; use headerInjection";
+                return Err(failed(name, advice));
+            }
+            ExternalAuthMethod::EmbeddedAuthServer => {
+                let advice = "an embedded authorization server is no way of signing in to a server; name a configuration of another type in spec.outgoingAuth";
+                return Err(failed(name, advice));
+            }
+            ExternalAuthMethod::Obo => return Err(failed(name, "type obo is not supported")),
+        }
+        Ok((document, secrets))
+    }
+
+    /// The upstream provider whose token is exchanged: the one that is named, else the only one.
+    fn subject(&self, name: &str, named: Option<&str>) -> Result<Option<String>, Unusable> {
+        let named = named.filter(|named| !named.is_empty());
+        let Some(server) = self.auth_server else { return Ok(named.map(str::to_owned)) };
+        let known: Vec<&str> = server.upstream_providers.iter().map(|provider| provider.name.as_str()).collect();
+        match (named, known.as_slice()) {
+            (Some(named), _) if known.contains(&named) => Ok(Some(named.to_owned())),
+            (Some(named), _) => {
+                let known = known.join("`, `");
+                Err(failed(
+                    name,
+                    &format!("spec.authServerConfig has no upstream provider `{named}`; name one of `{known}`"),
+                ))
+            }
+            (None, []) => Ok(None),
+            (None, [only]) => Ok(Some((*only).to_owned())),
+            (None, _) => {
+                let known = known.join("`, `");
+                let message = format!(
+                    "MCPExternalAuthConfig `{name}`: there are several upstream providers; set subjectProviderName to one of `{known}`"
+                );
+                Err(Unusable::Invalid { reason: AMBIGUOUS, message })
+            }
+        }
+    }
+}
+
+fn say(status: &mut Status, condition: &str, strategy: &Result<Strategy, Unusable>) {
+    match strategy {
+        Ok(strategy) => {
+            let message = format!("signs in by `{}`", strategy.document.method);
+            status.condition(condition, true, SUCCEEDED, message);
+        }
+        Err(Unusable::Missing(message)) => {
+            status.condition(condition, false, FAILED, message);
+        }
+        Err(Unusable::Invalid { reason, message }) => {
+            status.condition(condition, false, reason, message);
+        }
+    }
+}
+
+fn failed(name: &str, problem: &str) -> Unusable {
+    Unusable::Invalid { reason: FAILED, message: format!("MCPExternalAuthConfig `{name}`: {problem}") }
+}
+
+fn unauthenticated() -> OutgoingStrategy {
+    OutgoingStrategy { method: "unauthenticated".into(), ..OutgoingStrategy::default() }
+}
+
+fn token_exchange(spec: &TokenExchange, secret: Option<String>, provider: Option<String>) -> TokenExchangeStrategy {
+    TokenExchangeStrategy {
+        token_url: spec.token_url.clone(),
+        client_id: spec.client_id.clone(),
+        client_secret: None,
+        client_secret_env: secret,
+        audience: Some(spec.audience.clone()).filter(|audience| !audience.is_empty()),
+        scopes: spec.scopes.clone(),
+        subject_token_type: token_type(spec.subject_token_type.as_deref()),
+        subject_provider_name: provider,
+    }
+}
+
+fn aws_sts(spec: &AwsSts, provider: Option<String>) -> AwsStsStrategy {
+    let role = |mapping: &skep_api::kinds::AwsRoleMapping| AwsStsStrategyRole {
+        claim: mapping.claim.clone(),
+        matcher: mapping.matcher.clone(),
+        role_arn: mapping.role_arn.clone(),
+        priority: mapping.priority.map(i64::from),
+    };
+    AwsStsStrategy {
+        region: spec.region.clone(),
+        service: Some(spec.service.clone()),
+        fallback_role_arn: spec.fallback_role_arn.clone(),
+        role_mappings: spec.role_mappings.iter().map(role).collect(),
+        role_claim: Some(spec.role_claim.clone()),
+        session_duration: Some(spec.session_duration),
+        session_name_claim: Some(spec.session_name_claim.clone()),
+        subject_provider_name: provider,
+    }
+}
+
+fn cross_app_access(
+    spec: &CrossAppAccess,
+    idp_secret: Option<String>,
+    target_secret: Option<String>,
+    provider: Option<String>,
+) -> CrossAppAccessStrategy {
+    CrossAppAccessStrategy {
+        idp_token_url: spec.idp_token_url.clone(),
+        idp_client_id: spec.idp_client_id.clone(),
+        idp_client_secret: None,
+        idp_client_secret_env: idp_secret,
+        target_token_url: spec.target_token_url.clone(),
+        target_audience: spec.target_audience.clone(),
+        target_resource: spec.target_resource.clone(),
+        target_client_id: spec.target_client_id.clone(),
+        target_client_secret: None,
+        target_client_secret_env: target_secret,
+        insecure_target_token_url: spec.insecure_target_token_url,
+        scopes: spec.scopes.clone(),
+        subject_token_type: spec.subject_token_type.map(|_| "urn:ietf:params:oauth:token-type:id_token".to_owned()),
+        subject_provider_name: provider,
+    }
+}

@@ -1,0 +1,144 @@
+//! The document beyond its defaults.
+
+use super::*;
+use crate::world::DefaultRedis;
+
+#[test]
+fn tools_are_taken_from_their_configuration_where_the_spec_says_nothing() {
+    let tools = json!({ "toolsFilter": ["a", "b"], "toolsOverride": {
+        "a": { "name": "theirs" },
+        "b": { "name": "b2", "annotations": { "title": "B" } },
+    }});
+    let aggregation = json!({ "tools": [
+        { "workload": "member", "toolConfigRef": { "name": "tools" }, "overrides": { "a": { "name": "mine" } } },
+        { "workload": "entry", "toolConfigRef": { "name": "tools" }, "filter": ["c"] },
+    ]});
+    let spec = with(&json!({ "config": { "aggregation": aggregation } }));
+    assert_fails(&planned(&spec, &team()), true, "Failed", "ToolConfigValidated", "ToolConfigNotFound");
+    let plan = planned(&spec, &team().with(resource(KindName::MCPToolConfig, "tools", &tools)));
+    assert_eq!(told(&plan, "ToolConfigValidated").1, "ToolConfigValid");
+    let overrides = json!({ "a": { "name": "mine" }, "b": { "name": "b2", "annotations": { "title": "B" } } });
+    let theirs = json!({ "a": { "name": "theirs" }, "b": { "name": "b2", "annotations": { "title": "B" } } });
+    let expected = json!([
+        { "workload": "member", "filter": ["a", "b"], "overrides": overrides },
+        { "workload": "entry", "filter": ["c"], "overrides": theirs },
+    ]);
+    assert_eq!(config(&plan)["aggregation"]["tools"], expected);
+}
+
+#[test]
+fn manual_resolution_needs_overrides() {
+    let plan = planned(&with(&json!({ "config": { "aggregation": { "conflictResolution": "manual" } } })), &team());
+    assert_fails(&plan, false, "Failed", "Valid", "ValidationFailed");
+}
+
+#[test]
+fn sections_are_completed_and_written_as_the_original_writes_them() {
+    let spec = with(&json!({
+        "passthroughHeaders": ["X-Team"],
+        "sessionStorage": { "provider": "redis", "address": "redis:6379", "passwordRef": { "name": "r", "key": "p" } },
+        "config": {
+            "passthroughHeaders": ["X-Other"],
+            "audit": { "enabled": true },
+            "operational": {
+                "logLevel": "debug",
+                "timeouts": { "default": "90s", "perWorkload": { "member": "120s" } },
+                "failureHandling": { "circuitBreaker": { "enabled": true, "timeout": "90s" } },
+            },
+            "rateLimiting": { "shared": { "maxTokens": 5, "refillPeriod": "60s" } },
+            "future": { "a": 1 },
+        },
+    }));
+    let plan = planned(&spec, &team());
+    let expected = "\
+name: virtual
+groupRef: team
+incomingAuth:
+    type: anonymous
+outgoingAuth:
+    source: discovered
+aggregation:
+    conflictResolution: prefix
+    conflictResolutionConfig:
+        prefixFormat: '{workload}_'
+operational:
+    logLevel: debug
+    timeouts:
+        default: 1m30s
+        perWorkload:
+            member: 2m0s
+    failureHandling:
+        healthCheckInterval: 30s
+        unhealthyThreshold: 3
+        healthCheckTimeout: 10s
+        statusReportingInterval: 30s
+        partialFailureMode: fail
+        circuitBreaker:
+            enabled: true
+            failureThreshold: 5
+            timeout: 1m30s
+audit:
+    enabled: true
+    component: virtual
+    includeRequestData: false
+    includeResponseData: false
+    detectApplicationErrors: true
+    maxDataSize: 1024
+    maxDelegationDepth: 10
+sessionStorage:
+    provider: redis
+    address: redis:6379
+    db: 0
+rateLimiting:
+    shared:
+        maxTokens: 5
+        refillPeriod:
+            duration: 1m0s
+passthroughHeaders:
+    - X-Team
+future:
+    a: 1
+";
+    assert_eq!(config_yaml(&plan), expected);
+    assert_eq!(container(&plan)["args"].as_array().unwrap().last(), Some(&json!("--debug")));
+    assert!(variables(&plan).contains(&"THV_SESSION_REDIS_PASSWORD".to_owned()));
+}
+
+#[test]
+fn an_audit_log_that_is_off_is_not_written() {
+    let plan = planned(&with(&json!({ "config": { "audit": { "enabled": false } } })), &team());
+    assert_eq!(config(&plan).get("audit"), None);
+}
+
+#[test]
+fn the_operators_redis_is_used_unless_memory_is_asked_for() {
+    let mut surroundings = team();
+    surroundings.settings.default_redis =
+        Some(DefaultRedis { address: "shared:6379".into(), secret: Some(("r".into(), "p".into())) });
+    let plan = planned(&with(&json!({ "replicas": 2 })), &surroundings);
+    assert_eq!(config(&plan)["sessionStorage"]["address"], "shared:6379");
+    assert_eq!(told(&plan, "SessionStorageWarning").1, "SessionStorageConfigured");
+    let memory = planned(&with(&json!({ "sessionStorage": { "provider": "memory" } })), &surroundings);
+    assert_eq!(config(&memory).get("sessionStorage"), None);
+    assert!(!variables(&memory).contains(&"THV_SESSION_REDIS_PASSWORD".to_owned()));
+}
+
+#[test]
+fn telemetry_comes_with_its_certificate_authorities() {
+    let telemetry = json!({ "openTelemetry": {
+        "enabled": true, "endpoint": "https://otel.example:4318", "tracing": { "enabled": true },
+        "caBundleRef": { "configMapRef": { "name": "otel-ca", "key": "ca.crt" } },
+        "sensitiveHeaders": [{ "name": "X-Key", "secretKeyRef": { "name": "o", "key": "k" } }],
+    }});
+    let surroundings = team().with(resource(KindName::MCPTelemetryConfig, "t", &telemetry));
+    let plan = planned(&with(&json!({ "telemetryConfigRef": { "name": "t" } })), &surroundings);
+    let written = &config(&plan)["telemetry"];
+    assert_eq!(written["caCertPath"], "/config/certs/otel/otel-ca/ca.crt");
+    assert_eq!((&written["endpoint"], &written["serviceName"]), (&json!("otel.example:4318"), &json!("virtual")));
+    let pod = &child(&plan, ChildKind::Deployment)["spec"]["template"]["spec"];
+    assert_eq!(pod["volumes"][1]["name"], "otel-ca-bundle-otel-ca");
+    let variables = variables(&plan);
+    assert!(variables.contains(&"OTEL_RESOURCE_ATTRIBUTES".to_owned()));
+    assert!(variables.contains(&"TOOLHIVE_OTEL_HEADER_X_KEY".to_owned()));
+    assert!(plan.status.field("telemetryConfigHash").unwrap().is_string());
+}

@@ -1,0 +1,88 @@
+//! Webhooks of a server: what the RunConfig says about them, and the Secret files that they read.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use skep_api::kinds::{FailurePolicy, MCPWebhookConfigSpec, Webhook};
+use skep_api::reference::SecretKeyRef;
+use skep_runconfig::GoDuration;
+use skep_runconfig::run_config::{Webhook as Document, WebhookTls};
+
+use crate::canonical::text_hash;
+use crate::text::sanitise;
+
+/// What a server's webhooks come to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Webhooks {
+    /// Asked first; they may change a call.
+    pub(crate) mutating: Vec<Document>,
+    /// Asked then; they may refuse it.
+    pub(crate) validating: Vec<Document>,
+    /// Volumes of the pod, in an order that does not change.
+    pub(crate) volumes: Vec<Value>,
+    /// Where they are mounted.
+    pub(crate) mounts: Vec<Value>,
+}
+
+/// A Secret key as a file: name of the file by what it is for.
+const FILES: [(&str, &str); 4] =
+    [("hmac", "hmac"), ("tls_ca", "ca.crt"), ("tls_client_cert", "tls.crt"), ("tls_client_key", "tls.key")];
+
+/// Reads a valid configuration.
+pub(crate) fn webhooks(config: &MCPWebhookConfigSpec) -> Webhooks {
+    let mut files = BTreeMap::new();
+    let mut documents = |list: &str, webhooks: &[Webhook]| -> Vec<Document> {
+        webhooks.iter().map(|webhook| document(list, webhook, &mut files)).collect()
+    };
+    let mutating = documents("mutating", &config.mutating);
+    let validating = documents("validating", &config.validating);
+    let mut all = Webhooks { mutating, validating, ..Webhooks::default() };
+    // Sorted by identifier: two plans of the same input are equal to the byte.
+    for (identifier, (secret, file)) in &files {
+        let volume = format!("whsec-{}", text_hash(identifier).chars().take(12).collect::<String>());
+        all.volumes.push(json!({
+            "name": volume,
+            "secret": { "secretName": secret.name, "items": [{ "key": secret.key, "path": file }] },
+        }));
+        all.mounts
+            .push(json!({ "name": volume, "mountPath": path(identifier, file), "subPath": file, "readOnly": true }));
+    }
+    all
+}
+
+fn document(list: &str, webhook: &Webhook, files: &mut BTreeMap<String, (SecretKeyRef, &'static str)>) -> Document {
+    let tls = webhook.tls_config.as_ref();
+    let mut file = |purpose: &str, secret: Option<&SecretKeyRef>| -> String {
+        let Some(secret) = secret else { return String::new() };
+        let hash = text_hash(&format!("{}/{}", secret.name, secret.key));
+        let identifier = sanitise(&format!("WEBHOOK_{list}_{}_{purpose}_{hash}", webhook.name));
+        let name = FILES.iter().find(|(known, _)| *known == purpose).map_or("value", |(_, name)| name);
+        let path = path(&identifier, name);
+        files.insert(identifier, (secret.clone(), name));
+        path
+    };
+    let certificate = tls.and_then(|tls| tls.client_cert_secret_ref.as_ref().zip(tls.client_key_secret_ref.as_ref()));
+    let tls_config = tls.map(|tls| WebhookTls {
+        ca_bundle_path: file("tls_ca", tls.ca_secret_ref.as_ref()),
+        client_cert_path: file("tls_client_cert", certificate.map(|(certificate, _)| certificate)),
+        client_key_path: file("tls_client_key", certificate.map(|(_, key)| key)),
+        insecure_skip_verify: tls.insecure_skip_verify,
+        ..WebhookTls::default()
+    });
+    Document {
+        name: webhook.name.clone(),
+        url: webhook.url.clone(),
+        timeout: webhook.timeout.as_deref().and_then(|text| text.parse::<GoDuration>().ok()).unwrap_or_default(),
+        failure_policy: match webhook.failure_policy {
+            FailurePolicy::Fail => "fail".into(),
+            FailurePolicy::Ignore => "ignore".into(),
+        },
+        tls_config,
+        hmac_secret_ref: file("hmac", webhook.hmac_secret_ref.as_ref()),
+        ..Document::default()
+    }
+}
+
+fn path(identifier: &str, file: &str) -> String {
+    format!("/etc/toolhive/webhooks/{}/{file}", identifier.to_lowercase())
+}

@@ -1,0 +1,86 @@
+//! Writing JSON text, byte for byte as Go's `encoding/json` does: characters that mean something in HTML are escaped, the
+//! indentation is two spaces, empty lists and objects stay on one line, and nothing follows the last brace.
+
+use std::fmt::Write as _;
+
+use super::Json;
+
+const INDENT: &str = "  ";
+
+impl Json {
+    /// On one line, without a space.
+    pub fn to_compact(&self) -> String {
+        let mut text = String::new();
+        append(&mut text, self, None);
+        text
+    }
+
+    /// One member or element a line.
+    pub fn to_pretty(&self) -> String {
+        let mut text = String::new();
+        append(&mut text, self, Some(0));
+        text
+    }
+}
+
+/// `level` is how deep a value stands, if lines are to be indented.
+fn append(text: &mut String, json: &Json, level: Option<usize>) {
+    let inner = level.map(|level| level + 1);
+    match json {
+        Json::Null => text.push_str("null"),
+        Json::Bool(true) => text.push_str("true"),
+        Json::Bool(false) => text.push_str("false"),
+        Json::Number(number) => text.push_str(number.as_str()),
+        Json::String(string) => write_string(text, string),
+        Json::Array(items) if items.is_empty() => text.push_str("[]"),
+        Json::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                text.push(if index == 0 { '[' } else { ',' });
+                new_line(text, inner);
+                append(text, item, inner);
+            }
+            new_line(text, level);
+            text.push(']');
+        }
+        Json::Object(members) if members.is_empty() => text.push_str("{}"),
+        Json::Object(members) => {
+            for (index, (name, value)) in members.iter().enumerate() {
+                text.push(if index == 0 { '{' } else { ',' });
+                new_line(text, inner);
+                write_string(text, name);
+                text.push_str(if level.is_some() { ": " } else { ":" });
+                append(text, value, inner);
+            }
+            new_line(text, level);
+            text.push('}');
+        }
+    }
+}
+
+fn new_line(text: &mut String, level: Option<usize>) {
+    if let Some(level) = level {
+        text.push('\n');
+        text.extend(std::iter::repeat_n(INDENT, level));
+    }
+}
+
+fn write_string(text: &mut String, string: &str) {
+    text.push('"');
+    for character in string.chars() {
+        match character {
+            '"' => text.push_str("\\\""),
+            '\\' => text.push_str("\\\\"),
+            '\n' => text.push_str("\\n"),
+            '\r' => text.push_str("\\r"),
+            '\t' => text.push_str("\\t"),
+            '\u{8}' => text.push_str("\\b"),
+            '\u{c}' => text.push_str("\\f"),
+            '\0'..='\u{1f}' | '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
+                // Writing to a `String` cannot fail.
+                let _ = write!(text, "\\u{:04x}", u32::from(character));
+            }
+            _ => text.push(character),
+        }
+    }
+    text.push('"');
+}

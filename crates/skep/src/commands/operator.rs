@@ -1,0 +1,58 @@
+//! `skep operator`
+
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+use skep_operator::run::{Options, run};
+use skep_operator::settings::Environment;
+use skep_plan::world::Policies;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::cli::Operator;
+use crate::{kubernetes, logs};
+
+/// The engines that this binary is built with.
+#[derive(Debug)]
+struct Engines;
+
+impl Policies for Engines {
+    fn check(&self, engine: &str, config: &Value) -> Result<(), String> {
+        skep_authz::check(engine, config)
+    }
+}
+
+pub(super) fn run_until_stopped(arguments: &Operator) -> Result<ExitCode> {
+    let environment = Environment::read(&std::env::vars().collect())?;
+    logs::start(environment.json_logs)?;
+    serve(arguments, environment)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+// One thread is enough for what the operator does, and half the memory.
+#[tokio::main(flavor = "current_thread")]
+async fn serve(arguments: &Operator, environment: Environment) -> Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+    let cluster = kubernetes::connect_as(&arguments.cluster, "skep-operator").await?;
+    let options = Options {
+        metrics_address: arguments.metrics_bind_address.clone(),
+        health_address: arguments.health_probe_bind_address.clone(),
+        leader_elect: arguments.leader_elect,
+        identity: identity(),
+    };
+    let stop = async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    };
+    run(cluster.client, options, environment, Box::new(Engines), stop).await
+}
+
+/// Who this process is among those that compete for the lease: the pod's name, which is its host's, and a number that no
+/// earlier process of that name had.
+fn identity() -> String {
+    let host = std::env::var("HOSTNAME").unwrap_or_else(|_unset| "skep".to_owned());
+    format!("{host}_{}_{}", std::process::id(), jiff::Timestamp::now().as_nanosecond())
+}

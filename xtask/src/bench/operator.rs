@@ -1,0 +1,325 @@
+//! The operator's cost: time to all children, writes per object, memory, processor time, writes at rest, a fan-out edit.
+//!
+//! The yardstick is a plain client that sends the same writes: the very bodies of the plan, by server-side apply, a finalizer and
+//! a status for each object, with as many requests under way as the operator has.
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use kube::Client;
+use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use skep_api::resource::{KindName, Resource};
+use skep_operator::settings::Environment;
+use skep_operator::write::{api_resource, child_resource};
+use skep_plan::child::ChildKind;
+use skep_plan::key::Key;
+use skep_plan::plan::plan;
+use skep_plan::world::{Found, Live, Policies, World};
+use skep_testkit::ControlPlane;
+
+use super::process::{Process, get, wait_for};
+use crate::program::{self, cargo};
+use crate::{root, ui};
+
+/// How many requests the plain client has under way.
+const AT_ONCE: usize = 8;
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_mins(10);
+
+/// How to measure.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// How many MCPServers.
+    #[arg(long, default_value_t = 200)]
+    servers: usize,
+    /// For how many seconds to watch the operator at rest.
+    #[arg(long, default_value_t = 60)]
+    idle: u64,
+}
+
+/// Policies play no part here.
+#[derive(Debug)]
+struct NoPolicies;
+
+impl Policies for NoPolicies {
+    fn check(&self, _: &str, _: &Value) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    ui::progress("building skep (release)…");
+    program::run(cargo().args(["build", "--release", "--quiet", "--package", "skep"]))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(measure(arguments))
+}
+
+async fn measure(arguments: &Arguments) -> Result<()> {
+    let servers = arguments.servers;
+    let plane = ControlPlane::start().await?;
+    let documents = skep_api::crd::all()?.iter().map(skep_api::manifest::document).collect::<Result<Vec<_>, _>>()?;
+    plane.kubectl_with_input(&["apply", "--server-side", "-f", "-"], &documents.concat()).await?.success()?;
+    plane.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"]).await?.success()?;
+    let client = plane.client()?;
+
+    ui::progress("the plain client…");
+    let raw = plane.namespace("raw").await?;
+    let (raw_create, raw_fan_out, raw_writes) = plain(&client, &raw, servers).await?;
+
+    ui::progress("the operator…");
+    let namespace = plane.namespace("operator").await?;
+    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let operator = Process::start(
+        Command::new(root().join("target/release/skep"))
+            .args([
+                "operator",
+                "--health-probe-bind-address",
+                "0",
+                "--metrics-bind-address",
+                &format!("127.0.0.1:{port}"),
+            ])
+            .env("KUBECONFIG", plane.kubeconfig())
+            .env("WATCH_NAMESPACE", &namespace)
+            .env("OPERATOR_OPENSHIFT", "false")
+            .env("SKEP_LOG", "warn"),
+    )?;
+    wait_for(port, "/readyz", PATIENCE)?;
+    let empty = operator.usage()?;
+    let started = Instant::now();
+    create(&client, &namespace, servers).await?;
+    let created = started.elapsed();
+    until(&client, &namespace, ChildKind::Deployment, servers, |_| true).await?;
+    statuses(&client, &namespace, servers).await?;
+    let all = started.elapsed();
+    calm(port).await?;
+    let (writes, reads) = requests(port)?;
+    let busy = operator.usage()?;
+
+    ui::progress(&format!("{} s at rest…", arguments.idle));
+    tokio::time::sleep(Duration::from_secs(arguments.idle)).await;
+    let idle_writes = requests(port)?.0.values().sum::<u64>() - writes.values().sum::<u64>();
+    let rest = operator.usage()?;
+
+    ui::progress("a fan-out edit…");
+    let started = Instant::now();
+    fan_out(&client, &namespace).await?;
+    until(&client, &namespace, ChildKind::ConfigMap, servers, |map| run_config(map).contains("https://new.example"))
+        .await?;
+    let fanned = started.elapsed();
+    let end = operator.usage()?;
+
+    let count = servers as f64;
+    let per_object = writes.values().sum::<u64>() as f64 / count;
+    ui::result(&format!(
+        "{servers} MCPServers that share one MCPOIDCConfig\n\
+         \n                          skep      plain client   ratio\n\
+         CPU of the operator   {:>7.2} s\n\
+         all children          {:>7.2} s   {:>7.2} s   {:>6.2}   (creating the objects took {:.2} s of it)\n\
+         fan-out edit          {:>7.2} s   {:>7.2} s   {:>6.2}\n\
+         writes per object     {:>7.2}     {:>7.2}     {:>6.2}\n\
+         writes at rest        {idle_writes:>7}     in {} s\n\
+         memory                {:>7.1} MiB, {:.1} at its highest, {:.1} before the first object\n\
+         CPU at rest           {:>7.3} s\n\
+         \nwrites: {writes:?}\nreads: {reads:?}",
+        busy.cpu,
+        all.as_secs_f64(),
+        raw_create.as_secs_f64(),
+        all.as_secs_f64() / raw_create.as_secs_f64(),
+        created.as_secs_f64(),
+        fanned.as_secs_f64(),
+        raw_fan_out.as_secs_f64(),
+        fanned.as_secs_f64() / raw_fan_out.as_secs_f64(),
+        per_object,
+        raw_writes,
+        per_object / raw_writes,
+        arguments.idle,
+        rest.resident,
+        end.peak,
+        empty.resident,
+        rest.cpu - busy.cpu,
+    ));
+    drop(operator);
+    plane.stop();
+    Ok(())
+}
+
+fn oidc(issuer: &str) -> Value {
+    json!({ "type": "inline", "inline": { "issuer": issuer, "clientId": "c" } })
+}
+
+fn server() -> Value {
+    json!({ "image": "registry.example/a:1", "transport": "streamable-http", "oidcConfigRef": { "name": "idp", "audience": "a" } })
+}
+
+fn object(kind: KindName, namespace: &str, name: &str, spec: &Value) -> Value {
+    json!({
+        "apiVersion": "toolhive.stacklok.dev/v1beta1", "kind": kind.as_str(),
+        "metadata": { "name": name, "namespace": namespace }, "spec": spec,
+    })
+}
+
+async fn create(client: &Client, namespace: &str, servers: usize) -> Result<Vec<Value>> {
+    let idp: Api<DynamicObject> =
+        Api::namespaced_with(client.clone(), namespace, &api_resource(KindName::MCPOIDCConfig));
+    let config = object(KindName::MCPOIDCConfig, namespace, "idp", &oidc("https://old.example"));
+    idp.create(&PostParams::default(), &serde_json::from_value(config)?).await?;
+    let objects: Api<DynamicObject> =
+        Api::namespaced_with(client.clone(), namespace, &api_resource(KindName::MCPServer));
+    stream::iter(0..servers)
+        .map(|index| {
+            let objects = objects.clone();
+            async move {
+                let body = object(KindName::MCPServer, namespace, &format!("s{index}"), &server());
+                let created = objects.create(&PostParams::default(), &serde_json::from_value(body)?).await?;
+                anyhow::Ok(serde_json::to_value(created)?)
+            }
+        })
+        .buffer_unordered(AT_ONCE)
+        .try_collect()
+        .await
+}
+
+async fn fan_out(client: &Client, namespace: &str) -> Result<()> {
+    let idp: Api<DynamicObject> =
+        Api::namespaced_with(client.clone(), namespace, &api_resource(KindName::MCPOIDCConfig));
+    let patch = Patch::Merge(json!({ "spec": oidc("https://new.example") }));
+    idp.patch("idp", &PatchParams::default(), &patch).await?;
+    Ok(())
+}
+
+/// The same writes by a client that only writes: time for all objects, time for the fan-out, writes per object.
+async fn plain(client: &Client, namespace: &str, servers: usize) -> Result<(Duration, Duration, f64)> {
+    let started = Instant::now();
+    let created = create(client, namespace, servers).await?;
+    let writes = write_all(client, namespace, &created, "https://old.example", true).await?;
+    let first = started.elapsed();
+    let started = Instant::now();
+    fan_out(client, namespace).await?;
+    write_all(client, namespace, &created, "https://new.example", false).await?;
+    Ok((first, started.elapsed(), writes as f64 / servers as f64))
+}
+
+async fn write_all(client: &Client, namespace: &str, servers: &[Value], issuer: &str, first: bool) -> Result<usize> {
+    let sent = stream::iter(servers)
+        .map(|server| write_one(client, namespace, server, issuer, first))
+        .buffer_unordered(AT_ONCE);
+    Ok(sent.try_collect::<Vec<usize>>().await?.into_iter().sum())
+}
+
+/// The writes for one server: all of them at first, and afterwards what a changed configuration changes.
+async fn write_one(client: &Client, namespace: &str, server: &Value, issuer: &str, first: bool) -> Result<usize> {
+    let me = Resource::from_value(KindName::MCPServer, server.clone())?;
+    let config = Resource::from_value(
+        KindName::MCPOIDCConfig,
+        object(KindName::MCPOIDCConfig, namespace, "idp", &oidc(issuer)),
+    )?;
+    let found = BTreeMap::from([(Key::of(&config), Found::Resource(config.into()))]);
+    let environment = Environment::read(&BTreeMap::new())?;
+    let (live, users) = (Live::default(), std::collections::BTreeSet::new());
+    let world =
+        World { settings: &environment.settings, found: &found, users: &users, live: &live, policies: &NoPolicies };
+    let plan = plan(&me, &world);
+    let mut sent = 0;
+    let resources: Api<DynamicObject> =
+        Api::namespaced_with(client.clone(), namespace, &api_resource(KindName::MCPServer));
+    if first {
+        let patch = Patch::Merge(json!({ "metadata": { "finalizers": [me.kind().finalizer()] } }));
+        resources.patch(me.name(), &PatchParams::default(), &patch).await?;
+        sent += 1;
+    }
+    for child in &plan.children {
+        if first || matches!(child.kind(), ChildKind::ConfigMap | ChildKind::Deployment) {
+            let children: Api<DynamicObject> =
+                Api::namespaced_with(client.clone(), namespace, &child_resource(child.kind()));
+            children
+                .patch_metadata(child.name(), &PatchParams::apply("plain").force(), &Patch::Apply(child.body()))
+                .await?;
+            sent += 1;
+        }
+    }
+    let status = plan.status.onto(&json!({}), 1, "2026-01-01T00:00:00Z");
+    resources.patch_status(me.name(), &PatchParams::default(), &Patch::Merge(json!({ "status": status }))).await?;
+    Ok(sent + 1)
+}
+
+/// Waits until there are enough children of a kind that are as wanted.
+async fn until(
+    client: &Client,
+    namespace: &str,
+    kind: ChildKind,
+    enough: usize,
+    wanted: impl Fn(&Value) -> bool,
+) -> Result<()> {
+    let children: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &child_resource(kind));
+    poll(&format!("{enough} {kind}s"), || async {
+        let list = children.list(&ListParams::default()).await?;
+        Ok(list.items.iter().filter(|one| wanted(&one.data)).count() >= enough)
+    })
+    .await
+}
+
+async fn statuses(client: &Client, namespace: &str, enough: usize) -> Result<()> {
+    let servers: Api<DynamicObject> =
+        Api::namespaced_with(client.clone(), namespace, &api_resource(KindName::MCPServer));
+    poll("a status for each", || async {
+        let list = servers.list(&ListParams::default()).await?;
+        Ok(list.items.iter().filter(|one| one.data.pointer("/status/phase").is_some()).count() >= enough)
+    })
+    .await
+}
+
+async fn poll<Look, Found>(what: &str, mut look: Look) -> Result<()>
+where
+    Look: FnMut() -> Found,
+    Found: Future<Output = Result<bool>>,
+{
+    let deadline = Instant::now() + PATIENCE;
+    while !look().await? {
+        if Instant::now() > deadline {
+            bail!("{what}: not within {PATIENCE:?}");
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    Ok(())
+}
+
+/// Waits until the operator has sent nothing for a second.
+async fn calm(port: u16) -> Result<()> {
+    let mut before = requests(port)?;
+    poll("the operator comes to rest", || {
+        let now = requests(port);
+        let known = before.clone();
+        if let Ok(now) = &now {
+            before.clone_from(now);
+        }
+        async move {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            Ok(now? == known)
+        }
+    })
+    .await
+}
+
+/// Requests that the operator has sent, by verb and resource: writes, and reads.
+fn requests(port: u16) -> Result<(BTreeMap<String, u64>, BTreeMap<String, u64>)> {
+    let (mut writes, mut reads) = (BTreeMap::new(), BTreeMap::new());
+    for line in get(port, "/metrics")?.lines().filter(|line| line.starts_with("skep_operator_api_requests_total{")) {
+        let (labels, number) = line.rsplit_once(' ').context("not a metric")?;
+        let label = |name: &str| {
+            labels.split(&format!("{name}=\"")).nth(1).and_then(|rest| rest.split('"').next()).unwrap_or_default()
+        };
+        let list = if label("verb") == "get" { &mut reads } else { &mut writes };
+        list.insert(format!("{} {}", label("verb"), label("resource")), number.parse::<u64>()?);
+    }
+    Ok((writes, reads))
+}
+
+fn run_config(map: &Value) -> &str {
+    map.pointer("/data/runconfig.json").and_then(Value::as_str).unwrap_or_default()
+}
