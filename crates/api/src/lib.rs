@@ -13,6 +13,7 @@
 //! A field is written once: its doc comment is what `kubectl explain` says, its serde default is what the API server fills in.
 
 pub mod admission;
+pub mod annotation;
 pub mod auth_server;
 pub mod authz;
 pub mod crd;

@@ -24,6 +24,7 @@ pub mod rbac;
 pub mod reconcile;
 pub mod run;
 pub mod serve;
+pub mod session_key;
 pub mod settings;
 pub mod store;
 pub mod watch;

@@ -15,10 +15,11 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Client;
 use kube::api::Api;
 use serde_json::{Map, Value, json};
-use skep_api::resource::Resource;
+use skep_api::resource::{KindName, Resource};
 use skep_plan::canonical;
 use skep_plan::child::ChildKind;
 use skep_plan::key::{Key, ObjectKind};
+use skep_plan::names;
 use skep_plan::plan::{Finalizer, Plan, Verdict, has_children, plan};
 use skep_plan::world::{Found, Policies, Settings, World};
 
@@ -26,6 +27,7 @@ use crate::apply::Applier;
 use crate::events::Events;
 use crate::metrics::Metrics;
 use crate::queue::{Done, Queue};
+use crate::session_key;
 use crate::store::{ChildId, Entry, Snapshot, Store};
 use crate::write::{WriteError, Writer};
 
@@ -63,7 +65,7 @@ pub struct Reconciler {
 enum Error {
     #[error(transparent)]
     Write(#[from] WriteError),
-    #[error("cannot read {kind} `{name}`")]
+    #[error("cannot read or make {kind} `{name}`")]
     Read { kind: ObjectKind, name: String, source: Box<kube::Error> },
     #[error("it took longer than {} s", PATIENCE.as_secs())]
     Timeout,
@@ -113,6 +115,13 @@ impl Reconciler {
         let Some(snapshot) = self.read(key).await? else { return Ok(Done::Settled) };
         let me = snapshot.me.clone();
         let mut snapshot = snapshot;
+        if me.kind() == KindName::VirtualMCPServer && !me.is_deleting() {
+            let name = names::virtual_session_key(me.name());
+            self.metrics.request("get", "secrets");
+            let looked = session_key::look(&self.client, &me, &name).await;
+            snapshot.live.session_key =
+                looked.map_err(|source| Error::Read { kind: ObjectKind::Secret, name, source: Box::new(source) })?;
+        }
         let mut plan = self.plan(&me, &snapshot);
         if plan.verdict == Verdict::Apply && !plan.children.is_empty() {
             let taken = self.applier.taken(&me, &plan.children, &self.store, &self.writer).await?;
@@ -139,6 +148,18 @@ impl Reconciler {
         let mut me = me.clone();
         if plan.finalizer == Finalizer::Hold && !me.is_deleting() && !held(&me) {
             me = self.set_finalizers(&me, true).await?;
+        }
+        if plan.verdict == Verdict::Apply
+            && let Some(wanted) = &plan.generated_secret
+            && snapshot.live.session_key.is_none()
+        {
+            self.metrics.request("create", "secrets");
+            let created = session_key::create(&self.client, &me, wanted).await;
+            created.map_err(|source| Error::Read {
+                kind: ObjectKind::Secret,
+                name: wanted.name.clone(),
+                source: Box::new(source),
+            })?;
         }
         if plan.verdict == Verdict::Apply && has_children(me.kind()) {
             self.applier.apply(&me, &plan.children, &self.store, &self.writer, &self.metrics).await?;

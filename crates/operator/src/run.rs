@@ -35,6 +35,8 @@ pub struct Options {
     pub leader_elect: bool,
     /// Who we are in that competition.
     pub identity: String,
+    /// Where everything is counted.
+    pub metrics: Metrics,
 }
 
 /// Runs until `stop` ends, or until something fails that must not.
@@ -45,7 +47,7 @@ pub async fn run(
     policies: Box<dyn Policies>,
     stop: impl Future<Output = ()>,
 ) -> Result<()> {
-    let metrics = Metrics::new();
+    let metrics = options.metrics.clone();
     let ready = Ready::default();
     let mut pages = JoinSet::new();
     for address in [&options.metrics_address, &options.health_address] {

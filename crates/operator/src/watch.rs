@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use futures_util::TryStreamExt as _;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, DynamicObject};
 use kube::core::{ApiResource, PartialObjectMeta, Resource as KubeResource};
 use kube::runtime::watcher::{self, Event};
@@ -55,16 +56,22 @@ impl Watches {
         };
         for scope in scopes {
             for kind in KindName::ALL {
-                let api = dynamic(client, scope, &api_resource(*kind));
+                let api = dynamic::<DynamicObject>(client, scope, &api_resource(*kind));
                 watches.run(feed.clone(), api, watcher::Config::default(), Resources(*kind));
             }
             for kind in ChildKind::ALL {
-                let api = dynamic(client, scope, &child_resource(*kind));
-                let selector = format!("{}={}", MANAGED_LABEL.0, MANAGED_LABEL.1);
-                watches.run(feed.clone(), api, watcher::Config::default().labels(&selector), Children(*kind));
+                let selector = watcher::Config::default().labels(&format!("{}={}", MANAGED_LABEL.0, MANAGED_LABEL.1));
+                // Of most children only the metadata is of interest; of workloads, how many pods are ready as well.
+                if kind.has_generation() {
+                    let api = dynamic::<DynamicObject>(client, scope, &child_resource(*kind));
+                    watches.run(feed.clone(), api, selector, Children(*kind));
+                } else {
+                    let api = dynamic::<PartialObjectMeta<DynamicObject>>(client, scope, &child_resource(*kind));
+                    watches.run(feed.clone(), api, selector, Children(*kind));
+                }
             }
             // The StatefulSets of servers are made by their proxies, which know nothing of our label.
-            let api = dynamic(client, scope, &child_resource(ChildKind::StatefulSet));
+            let api = dynamic::<DynamicObject>(client, scope, &child_resource(ChildKind::StatefulSet));
             watches.run(
                 feed.clone(),
                 api,
@@ -212,6 +219,10 @@ impl Take<DynamicObject> for Resources {
 
 impl Children {
     /// Children share the shape of a key; their kind is known by the watch.
+    fn key_of(metadata: &ObjectMeta) -> Option<Key> {
+        Some(Key { kind: ObjectKind::ConfigMap, namespace: metadata.namespace.clone()?, name: metadata.name.clone()? })
+    }
+
     fn id(&self, key: &Key) -> ChildId {
         ChildId { kind: self.0, namespace: key.namespace.clone(), name: key.name.clone() }
     }
@@ -223,13 +234,31 @@ impl Take<DynamicObject> for Children {
     }
 
     fn key(&self, object: &DynamicObject) -> Option<Key> {
-        Some(Key { kind: ObjectKind::ConfigMap, namespace: object.namespace()?, name: object.name_any() })
+        Self::key_of(&object.metadata)
     }
 
     fn put(&self, store: &Store, object: DynamicObject) -> Wake {
         let Some(key) = self.key(&object) else { return Wake::default() };
-        let rest = self.0.has_generation().then_some(&object.data);
-        store.put_child(self.id(&key), child_facts(self.0, &object.metadata, rest))
+        store.put_child(self.id(&key), child_facts(self.0, &object.metadata, Some(&object.data)))
+    }
+
+    fn remove(&self, store: &Store, key: &Key) -> Wake {
+        store.remove_child(&self.id(key))
+    }
+}
+
+impl Take<PartialObjectMeta<DynamicObject>> for Children {
+    fn name(&self) -> String {
+        self.0.api().2.to_owned()
+    }
+
+    fn key(&self, object: &PartialObjectMeta<DynamicObject>) -> Option<Key> {
+        Self::key_of(&object.metadata)
+    }
+
+    fn put(&self, store: &Store, object: PartialObjectMeta<DynamicObject>) -> Wake {
+        let Some(key) = self.key(&object) else { return Wake::default() };
+        store.put_child(self.id(&key), child_facts(self.0, &object.metadata, None))
     }
 
     fn remove(&self, store: &Store, key: &Key) -> Wake {
@@ -279,7 +308,10 @@ impl<K: KubeResource> Take<PartialObjectMeta<K>> for Contents {
     }
 }
 
-fn dynamic(client: &Client, namespace: Option<&str>, resource: &ApiResource) -> Api<DynamicObject> {
+fn dynamic<K>(client: &Client, namespace: Option<&str>, resource: &ApiResource) -> Api<K>
+where
+    K: KubeResource<DynamicType = ApiResource, Scope = kube::core::DynamicResourceScope>,
+{
     match namespace {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, resource),
         None => Api::all_with(client.clone(), resource),

@@ -33,8 +33,9 @@ pub struct Plan {
     pub recheck: bool,
 }
 
-/// A Secret with random content. A plan has no chance in it, so whoever carries it out makes the content, once: it is created when it
-/// is not there, owned by the resource, and never changed. It is made before the children are applied, and only if they are.
+/// A Secret with random content. A plan has no chance in it, so whoever carries it out makes the content, once: it is
+/// created when it is not there, owned by the resource, and never changed. It is made before the children are
+/// applied, and only if they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GeneratedSecret {
     /// Its name, in the namespace of the resource.

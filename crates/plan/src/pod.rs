@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
+pub use skep_api::annotation::GENERATION;
 use skep_api::reference::LocalNameRef;
 use skep_api::resource::Resource;
 use skep_api::workload::{MetadataOverrides, ResourceAmounts, Resources};
@@ -22,8 +23,6 @@ pub const CHECKSUM: &str = "toolhive.stacklok.dev/runconfig-checksum";
 /// The checksum of the Secrets and ConfigMaps of others that a pod reads when it starts; a change of it rolls the pods.
 pub const INPUTS: &str = "toolhive.stacklok.dev/inputs-checksum";
 
-/// The generation of the resource whose consumed content a pod runs with. Frozen in the pod when it starts.
-pub const GENERATION: &str = "toolhive.stacklok.dev/mcpserver-generation";
 /// On the workload itself, not its pods: digest of what the pods consume. As long as it is the same, the generation in the
 /// template stays, so that an edit that no pod consumes rolls none.
 pub const CONSUMED: &str = "toolhive.stacklok.dev/consumed-checksum";

@@ -200,9 +200,10 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// As [`Self::fail`], with a condition that says so.
+    /// As [`Self::fail`], with a condition that says so. What was said before about the same failure stays.
     pub(crate) fn reject(&mut self, condition: &str, reason: &str, verdict: Verdict) {
-        if let Verdict::Wait(message) | Verdict::Refuse(message) = &verdict {
+        let told = self.status.find(condition).is_some_and(|known| !known.holds);
+        if let (false, Verdict::Wait(message) | Verdict::Refuse(message)) = (told, &verdict) {
             self.status.condition(condition, false, reason, message);
         }
         self.fail(verdict);

@@ -1,8 +1,10 @@
-//! `VirtualMCPServer`: many servers as one. A Deployment, its Service, its rights, its configuration, and the key of its sessions.
+//! `VirtualMCPServer`: many servers as one. A Deployment, its Service, its rights, its configuration, and the key of
+//! its sessions.
 //!
-//! Where it stands in the spec that backends are `discovered`, the process finds the members of the group by itself and follows them:
-//! nothing here depends on a member then. Where it says `inline`, the members stand in the configuration, and a change of one rolls the
-//! pods. Which servers are behind it, and how they are, is written by the process; here it is only read, for the phase.
+//! Where it stands in the spec that backends are `discovered`, the process finds the members of the group by itself
+//! and follows them: nothing here depends on a member then. Where it says `inline`, the members stand in the
+//! configuration, and a change of one rolls the pods. Which servers are behind it, and how they are, is written by
+//! the process; here it is only read, for the phase.
 
 mod check;
 mod children;
@@ -29,16 +31,19 @@ use self::outgoing::Outgoing;
 use crate::merge::check_pod_template;
 use crate::names;
 use crate::plan::{Plan, Verdict};
-use crate::refusal::check_untaken;
+use crate::refusal::{Refusal, check_untaken};
 use crate::resolve::{self, Resolver};
 use crate::run_config::session_redis;
 use crate::server::session_warning;
 use crate::status::Status;
 use crate::text::derived_name;
+use crate::validate::in_one_line;
 use crate::world::World;
 
 /// Where it listens.
 const PORT: i32 = 4483;
+/// The condition that judges the user's pod template.
+const TEMPLATE: &str = "PodTemplateSpecValid";
 
 /// What a virtual server's references lead to, all valid.
 #[derive(Debug, Default)]
@@ -86,7 +91,10 @@ pub(crate) fn plan(me: &Resource, object: &VirtualMCPServer, world: &World<'_>) 
     if resolver.failure.is_none() {
         match children::build(me, object, &inputs, world) {
             Ok(children) => built = children,
-            Err(problem) => resolver.reject("Valid", "ValidationFailed", Verdict::Refuse(problem)),
+            Err(refusal) => {
+                let condition = if refusal.is_of_template() { TEMPLATE } else { "Valid" };
+                resolver.reject(condition, refusal.reason, Verdict::Refuse(refusal.message));
+            }
         }
     }
     if let Err(refusal) = check_untaken(me, world) {
@@ -133,15 +141,14 @@ fn check(resolver: &mut Resolver<'_>, me: &Resource, spec: &VirtualMCPServerSpec
         }
         Err(message) => resolver.reject("Valid", "ValidationFailed", Verdict::Refuse(message)),
     }
-    const TEMPLATE: &str = "PodTemplateSpecValid";
     let Some(template) = &spec.pod_template_spec else { return };
     match check_pod_template(&Value::Object(template.0.clone())) {
         Ok(()) => {
             resolver.status.condition(TEMPLATE, true, "PodTemplateSpecValid", "PodTemplateSpec is valid");
         }
         Err(problem) => {
-            let message = format!("Invalid PodTemplateSpec: {problem}");
-            resolver.reject(TEMPLATE, "InvalidPodTemplateSpec", Verdict::Refuse(message));
+            let Refusal { reason, message } = Refusal::template(problem);
+            resolver.reject(TEMPLATE, reason, Verdict::Refuse(message));
         }
     }
 }
@@ -199,6 +206,7 @@ fn serve<'a>(
     let mut left_out = Vec::new();
     for member in members {
         let refused = inputs.outgoing.failed.get(member.name()).cloned();
+        let refused = refused.or_else(|| member.clash(&inputs.served));
         match refused.map_or_else(|| member.backend(&spec.group_ref.name, world), Err) {
             Ok(backend) => {
                 inputs.backends.push(backend);
@@ -213,12 +221,12 @@ fn serve<'a>(
     let named = spec.config.as_ref().is_some_and(|config| !config.backends.is_empty());
     if inputs.backends.is_empty() && !named {
         left_out.insert(0, format!("no member of MCPGroup `{}` can be served; add one", spec.group_ref.name));
-        resolver.reject(CONDITION, "NoBackends", Verdict::Wait(left_out.join("; ")));
+        resolver.reject(CONDITION, "NoBackends", Verdict::Wait(in_one_line(&left_out)));
     } else if left_out.is_empty() {
         let message = format!("all {} members of the group stand in the configuration", inputs.backends.len());
         resolver.status.condition(CONDITION, true, "BackendsConfigured", message);
     } else {
-        resolver.status.condition(CONDITION, false, "BackendsLeftOut", left_out.join("; "));
+        resolver.status.condition(CONDITION, false, "BackendsLeftOut", in_one_line(&left_out));
     }
 }
 

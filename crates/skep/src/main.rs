@@ -15,7 +15,9 @@ use clap::Parser;
 
 use crate::cli::Cli;
 
-// musl's allocator is slow when several threads allocate; the shipped binary is static musl.
+// musl's allocator is slow when several threads allocate; the shipped binary is static musl. Elsewhere the system's own
+// allocator is as fast and takes less memory.
+#[cfg(target_env = "musl")]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

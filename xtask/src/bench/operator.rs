@@ -37,7 +37,7 @@ const PATIENCE: Duration = Duration::from_mins(10);
 pub(crate) struct Arguments {
     /// How many MCPServers.
     #[arg(long, default_value_t = 200)]
-    servers: usize,
+    servers: u32,
     /// For how many seconds to watch the operator at rest.
     #[arg(long, default_value_t = 60)]
     idle: u64,
@@ -114,8 +114,8 @@ async fn measure(arguments: &Arguments) -> Result<()> {
     let fanned = started.elapsed();
     let end = operator.usage()?;
 
-    let count = servers as f64;
-    let per_object = writes.values().sum::<u64>() as f64 / count;
+    let count = f64::from(servers);
+    let per_object = f64::from(u32::try_from(writes.values().sum::<u64>())?) / count;
     ui::result(&format!(
         "{servers} MCPServers that share one MCPOIDCConfig\n\
          \n                          skep      plain client   ratio\n\
@@ -164,7 +164,7 @@ fn object(kind: KindName, namespace: &str, name: &str, spec: &Value) -> Value {
     })
 }
 
-async fn create(client: &Client, namespace: &str, servers: usize) -> Result<Vec<Value>> {
+async fn create(client: &Client, namespace: &str, servers: u32) -> Result<Vec<Value>> {
     let idp: Api<DynamicObject> =
         Api::namespaced_with(client.clone(), namespace, &api_resource(KindName::MCPOIDCConfig));
     let config = object(KindName::MCPOIDCConfig, namespace, "idp", &oidc("https://old.example"));
@@ -194,7 +194,7 @@ async fn fan_out(client: &Client, namespace: &str) -> Result<()> {
 }
 
 /// The same writes by a client that only writes: time for all objects, time for the fan-out, writes per object.
-async fn plain(client: &Client, namespace: &str, servers: usize) -> Result<(Duration, Duration, f64)> {
+async fn plain(client: &Client, namespace: &str, servers: u32) -> Result<(Duration, Duration, f64)> {
     let started = Instant::now();
     let created = create(client, namespace, servers).await?;
     let writes = write_all(client, namespace, &created, "https://old.example", true).await?;
@@ -202,7 +202,7 @@ async fn plain(client: &Client, namespace: &str, servers: usize) -> Result<(Dura
     let started = Instant::now();
     fan_out(client, namespace).await?;
     write_all(client, namespace, &created, "https://new.example", false).await?;
-    Ok((first, started.elapsed(), writes as f64 / servers as f64))
+    Ok((first, started.elapsed(), f64::from(u32::try_from(writes)?) / f64::from(servers)))
 }
 
 async fn write_all(client: &Client, namespace: &str, servers: &[Value], issuer: &str, first: bool) -> Result<usize> {
@@ -253,23 +253,23 @@ async fn until(
     client: &Client,
     namespace: &str,
     kind: ChildKind,
-    enough: usize,
+    enough: u32,
     wanted: impl Fn(&Value) -> bool,
 ) -> Result<()> {
     let children: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &child_resource(kind));
     poll(&format!("{enough} {kind}s"), || async {
         let list = children.list(&ListParams::default()).await?;
-        Ok(list.items.iter().filter(|one| wanted(&one.data)).count() >= enough)
+        Ok(list.items.iter().filter(|one| wanted(&one.data)).count() >= enough as usize)
     })
     .await
 }
 
-async fn statuses(client: &Client, namespace: &str, enough: usize) -> Result<()> {
+async fn statuses(client: &Client, namespace: &str, enough: u32) -> Result<()> {
     let servers: Api<DynamicObject> =
         Api::namespaced_with(client.clone(), namespace, &api_resource(KindName::MCPServer));
     poll("a status for each", || async {
         let list = servers.list(&ListParams::default()).await?;
-        Ok(list.items.iter().filter(|one| one.data.pointer("/status/phase").is_some()).count() >= enough)
+        Ok(list.items.iter().filter(|one| one.data.pointer("/status/phase").is_some()).count() >= enough as usize)
     })
     .await
 }

@@ -8,6 +8,7 @@ use kube::Client;
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use skep_api::resource::KindName;
+use skep_operator::metrics::Metrics;
 use skep_operator::run::{Options, run};
 use skep_operator::settings::Environment;
 use skep_operator::write::{api_resource, child_resource};
@@ -26,6 +27,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) struct Running {
     pub(crate) client: Client,
     pub(crate) namespace: String,
+    metrics: Metrics,
     stop: Option<oneshot::Sender<()>>,
     task: JoinHandle<Result<()>>,
 }
@@ -65,11 +67,13 @@ pub(crate) fn start_as(operator: Client, plane: &ControlPlane, namespace: String
         ("TOOLHIVE_REGISTRY_API_IMAGE".to_owned(), "registry.example/registry-api:1".to_owned()),
         ("OPERATOR_OPENSHIFT".to_owned(), "false".to_owned()),
     ]))?;
+    let metrics = Metrics::new();
     let options = Options {
         metrics_address: "0".into(),
         health_address: "0".into(),
         leader_elect: false,
         identity: "test".into(),
+        metrics: metrics.clone(),
     };
     let (stop, stopped) = oneshot::channel::<()>();
     let client = plane.client()?;
@@ -77,7 +81,7 @@ pub(crate) fn start_as(operator: Client, plane: &ControlPlane, namespace: String
         let _sender_gone = stopped.await;
     };
     let task = tokio::spawn(run(operator, options, environment, Box::new(Engines), until));
-    Ok(Running { client, namespace, stop: Some(stop), task })
+    Ok(Running { client, namespace, metrics, stop: Some(stop), task })
 }
 
 /// The shared API server with the definitions in it.
@@ -180,6 +184,14 @@ impl Running {
             }
         }
         Ok(versions)
+    }
+
+    /// What the operator has counted under a name that starts so: looks (`reconciles`), requests (`api_requests`).
+    pub(crate) fn counted(&self, name: &str, labels: &[&str]) -> u64 {
+        let page = self.metrics.page();
+        let lines = page.lines().filter(|line| line.starts_with(&format!("skep_operator_{name}_total{{")));
+        let wanted = lines.filter(|line| labels.iter().all(|label| line.contains(label)));
+        wanted.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
     }
 
     /// Ends the operator in the middle of whatever it does.

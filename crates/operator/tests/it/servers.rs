@@ -50,6 +50,9 @@ async fn a_server_gets_its_children_its_status_and_its_finalizer() -> Result<()>
     );
     assert_eq!(server["metadata"]["finalizers"], json!([finalizer::SERVER]));
     assert_eq!(server["status"]["observedGeneration"], 1);
+    operator.settled().await?;
+    assert_eq!(operator.counted("api_requests", &["mcpservers/status"]), 1, "one status write for all of it");
+    assert_eq!(operator.counted("reconciles", &["conflict"]), 0, "no conflict of our own making");
     operator.stop().await
 }
 
@@ -279,6 +282,11 @@ async fn bad_specs_get_a_condition_and_no_deployment() -> Result<()> {
         assert_eq!(condition(&server, "Ready"), Some(("False", "NotReady")));
         assert!(operator.children(ChildKind::Deployment).get_opt(name).await?.is_none(), "{name}");
     }
+    operator.settled().await?;
+    // Told once, not tried again and again: a look for the object, one for its finalizer, one for what it refers to.
+    let looks = operator.counted("reconciles", &["MCPServer"]);
+    assert!(looks <= 5 * 3, "{looks} looks at five servers");
+    assert_eq!(operator.counted("api_requests", &["mcpservers/status"]), 5, "each status is written once");
     let template = operator.until(KindName::MCPServer, "template", "says so", |_| true).await?;
     assert_eq!(condition(&template, "PodTemplateValid"), Some(("False", "InvalidPodTemplateSpec")));
     operator

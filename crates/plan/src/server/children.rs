@@ -1,6 +1,7 @@
 //! The objects of a server, finished.
 
 use serde_json::{Map, Value, json};
+use skep_api::annotation::GENERATION_ENV;
 use skep_api::kinds::{MCPServer, PermissionProfileSource, Transport};
 use skep_api::resource::Resource;
 use skep_api::workload::MetadataOverrides;
@@ -19,9 +20,6 @@ use crate::proxy::{Volumes, inline_authz, run_config_map, service, with_override
 use crate::webhook::{Webhooks, webhooks};
 use crate::world::World;
 use crate::{grants, names, run_config};
-
-/// The variable through which a pod knows the generation that it was made for.
-const GENERATION_ENV: &str = "THV_MCPSERVER_GENERATION";
 
 /// Builds everything; fails only with what is wrong in the spec.
 pub(super) fn build(

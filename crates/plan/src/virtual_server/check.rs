@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use skep_api::kinds::{BackendAuthType, VirtualMCPServerSpec};
+use skep_api::kinds::{BackendAuthType, IncomingAuthType, VirtualMCPServerSpec};
 use skep_api::reference::{NameRef, RequiredNameRef};
 use skep_api::virtual_config::{
-    Aggregation, CodeMode, ConflictResolution, EmbeddingProvider, FailureHandling, Operational, Optimizer,
-    ToolVisibility, VirtualConfig,
+    Aggregation, BackendOrigin, CodeMode, ConflictResolution, EmbeddingProvider, FailureHandling, Operational,
+    Optimizer, ToolVisibility, VirtualConfig,
 };
 use skep_api::workload::RateLimiting;
 use skep_runconfig::GoDuration;
@@ -26,6 +26,11 @@ pub(super) fn problems(spec: &VirtualMCPServerSpec) -> Problems {
     for header in &spec.passthrough_headers {
         problems.check("spec.passthroughHeaders", check_passthrough_header(header));
     }
+    let incoming = &spec.incoming_auth;
+    let named = incoming.method == IncomingAuthType::Anonymous || incoming.oidc_config_ref.is_some();
+    problems.unless(named, "spec.incomingAuth.oidcConfigRef", "it is missing; type oidc needs it");
+    let one = incoming.authz_config.is_none() || incoming.authz_config_ref.is_none();
+    problems.unless(one, "spec.incomingAuth", "authzConfig and authzConfigRef exclude each other; keep one of them");
     outgoing(&mut problems, spec);
     if let Some(config) = &spec.config {
         problems.under("spec.config.", of_config(config));
@@ -74,6 +79,7 @@ fn of_config(config: &VirtualConfig) -> Problems {
     for header in &config.passthrough_headers {
         problems.check("passthroughHeaders", check_passthrough_header(header));
     }
+    backends(&mut problems, config);
     if let Some(settings) = &config.aggregation {
         aggregation(&mut problems, settings);
     }
@@ -96,6 +102,22 @@ fn of_config(config: &VirtualConfig) -> Problems {
         rate_limits(&mut problems, limits);
     }
     problems
+}
+
+fn backends(problems: &mut Problems, config: &VirtualConfig) {
+    let mut names = BTreeSet::new();
+    for (index, backend) in config.backends.iter().enumerate() {
+        let place = format!("backends[{index}]");
+        problems.filled(format_args!("{place}.name"), &backend.name, "give the server a name");
+        let problem = format_args!("`{}` is an earlier server's too; give each its own", backend.name);
+        problems.unless(names.insert(&backend.name), format_args!("{place}.name"), problem);
+        let bundle = backend.ca_bundle_path.is_none() || backend.origin == Some(BackendOrigin::Entry);
+        problems.unless(
+            bundle,
+            format_args!("{place}.caBundlePath"),
+            "it goes with type entry only; set that, or remove it",
+        );
+    }
 }
 
 fn aggregation(problems: &mut Problems, settings: &Aggregation) {

@@ -17,6 +17,7 @@ use crate::pod::{
     CHECKSUM, Env, INPUTS, Template, container_security, pod_security, probe, pull_secrets, workload_labels,
 };
 use crate::proxy::Volumes;
+use crate::refusal::Refusal;
 use crate::world::World;
 use crate::{auth_server, canonical, grants, names, run_config};
 
@@ -37,7 +38,7 @@ pub(super) fn build(
     object: &VirtualMCPServer,
     inputs: &Inputs<'_>,
     world: &World<'_>,
-) -> Result<Vec<Child>, String> {
+) -> Result<Vec<Child>, Refusal> {
     let spec = &object.spec;
     let pull = pull_secrets(&spec.image_pull_secrets, world.settings);
     let mut children = Vec::new();
@@ -45,7 +46,7 @@ pub(super) fn build(
         let role = if is_inline(spec) { &grants::VIRTUAL_SERVER_INLINE } else { &grants::VIRTUAL_SERVER_DISCOVERED };
         children.extend(account_with(me, &names::virtual_account(me.name()), role, &pull));
     }
-    let (map, checksum) = config_map(me, object, inputs, world)?;
+    let (map, checksum) = config_map(me, object, inputs, world).map_err(Refusal::spec)?;
     children.push(map);
     children.push(service(me, object));
     children.push(deployment(me, object, inputs, &pull, &checksum, world)?);
@@ -118,11 +119,11 @@ fn deployment(
     pull: &[Value],
     checksum: &str,
     world: &World<'_>,
-) -> Result<Child, String> {
+) -> Result<Child, Refusal> {
     let (spec, labels) = (&object.spec, workload_labels(me));
     let patch = spec.pod_template_spec.as_ref().map(|template| Value::Object(template.0.clone()));
-    let template = Template::new(&labels, pod(me, object, inputs, pull, world)?);
-    let overridden = template.overridden(None, patch.as_ref()).map_err(|error| error.to_string())?;
+    let template = Template::new(&labels, pod(me, object, inputs, pull, world).map_err(Refusal::spec)?);
+    let overridden = template.overridden(None, patch.as_ref()).map_err(Refusal::template)?;
     let mut stamps = vec![(CHECKSUM, checksum.to_owned())];
     stamps.extend(digest_with(me, inputs.read.clone(), world).map(|digest| (INPUTS, digest)));
     let template = overridden.stamp(&labels, &stamps);

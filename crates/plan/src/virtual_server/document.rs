@@ -134,7 +134,8 @@ fn aggregation(
     }
     let manual = aggregation.conflict_resolution == ConflictResolution::Manual;
     if manual && aggregation.tools.iter().all(|tools| tools.overrides.is_empty()) {
-        let problem = "spec.config.aggregation.tools: conflictResolution manual needs overrides that make all names distinct; write them, or choose prefix";
+        let problem = "spec.config.aggregation.tools: conflictResolution manual needs overrides that make all names \
+                       distinct; write them, or choose prefix";
         return Err(problem.to_owned());
     }
     Ok(aggregation)

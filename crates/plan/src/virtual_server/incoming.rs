@@ -4,8 +4,8 @@ use serde::Deserialize;
 use skep_api::auth_server::EmbeddedAuthServer;
 use skep_api::authz::AuthzConfig;
 use skep_api::kinds::{IncomingAuth, IncomingAuthType, MCPOIDCConfigSpec, VirtualMCPServerSpec};
-use skep_api::reference::{OidcConfigRef, Target};
-use skep_api::resource::Resource;
+use skep_api::reference::{OidcConfigRef, Reference, Target};
+use skep_api::resource::{KindName, Resource};
 use skep_api::virtual_config::{IncomingAuthz, IncomingOidc, ResolvedIncomingAuth};
 use skep_runconfig::run_config::OidcConfig;
 use skep_runconfig::{EmbeddedAuthServerConfig, Json, RunConfig};
@@ -62,7 +62,8 @@ fn upstream_choice(resolver: &mut Resolver<'_>, spec: &VirtualMCPServerSpec) {
     match (chosen, server) {
         (Some(name), None) => {
             let message = format!(
-                "primaryUpstreamProvider `{name}` is a provider of an embedded authorization server; set spec.authServerConfig, or remove it"
+                "primaryUpstreamProvider `{name}` is a provider of an embedded authorization server; set \
+                 spec.authServerConfig, or remove it"
             );
             resolver.reject(AUTH_SERVER, "AuthzPrimaryProviderRequiresAuthServer", Verdict::Refuse(message));
         }
@@ -80,7 +81,8 @@ fn upstream_choice(resolver: &mut Resolver<'_>, spec: &VirtualMCPServerSpec) {
         (None, Some(_)) if upstreams.len() > 1 && has_authz(incoming) => {
             let first = upstreams.first().map(|provider| provider.name.as_str()).unwrap_or_default();
             let message = format!(
-                "there are several upstream providers; the policies see the claims of the first, `{first}`: set spec.authServerConfig.primaryUpstreamProvider to choose"
+                "there are several upstream providers; the policies see the claims of the first, `{first}`: set \
+                 spec.authServerConfig.primaryUpstreamProvider to choose"
             );
             resolver.status.condition("AuthzUpstreamSelectionWarning", true, "AuthzUpstreamAutoSelected", message);
         }
@@ -116,7 +118,8 @@ pub(super) fn shared_authz(resolver: &mut Resolver<'_>, incoming: &IncomingAuth)
     if shared.engine != ENGINE {
         let name = name.unwrap_or_default();
         let message = format!(
-            "MCPAuthzConfig `{name}` is of type `{}`, and a virtual server decides by `{ENGINE}` only; name one of that type",
+            "MCPAuthzConfig `{name}` is of type `{}`, and a virtual server decides by `{ENGINE}` only; name one of \
+             that type",
             shared.engine
         );
         resolver.reject(AUTHZ.condition, AUTHZ.invalid, Verdict::Refuse(message));
@@ -125,7 +128,8 @@ pub(super) fn shared_authz(resolver: &mut Resolver<'_>, incoming: &IncomingAuth)
     Some(run_config::shared_authz(shared))
 }
 
-/// Judges what authentication needs and the references do not say: that Secrets are there, and that policies written in place hold.
+/// Judges what authentication needs and the references do not say: that Secrets are there, and that policies written in
+/// place hold. Gives the policies, wherever they were written.
 pub(super) fn authentication(
     resolver: &mut Resolver<'_>,
     me: &Resource,
@@ -133,6 +137,13 @@ pub(super) fn authentication(
     shared: Option<Json>,
     world: &World<'_>,
 ) -> Option<Json> {
+    let failed = [resolve::OIDC.condition, AUTHZ.condition, AUTH_SERVER]
+        .iter()
+        .find_map(|kind| resolver.status.find(kind).filter(|condition| !condition.holds));
+    if let Some(message) = failed.map(|condition| condition.message.clone()) {
+        resolver.status.condition(SECRETS, false, "AuthInvalid", message);
+        return None;
+    }
     let secrets = missing_secrets(me, incoming, world);
     if !secrets.is_empty() {
         let message = secrets.join("; ");
@@ -155,17 +166,17 @@ pub(super) fn authentication(
 
 /// The Secrets of the identity provider and of the authorization server that are not there.
 fn missing_secrets(me: &Resource, incoming: &IncomingAuth, world: &World<'_>) -> Vec<String> {
-    let provider = incoming.oidc_config_ref.as_ref().and_then(|reference| {
-        let kind = skep_api::resource::KindName::MCPOIDCConfig;
-        resolve::find(world, kind, me.namespace(), &reference.name).ok()
-    });
+    let provider = incoming
+        .oidc_config_ref
+        .as_ref()
+        .and_then(|reference| resolve::find(world, KindName::MCPOIDCConfig, me.namespace(), &reference.name).ok());
     let own = me.references().into_iter().filter(|reference| reference.field.starts_with("spec.authServerConfig"));
     let of_provider = provider.map(|config| config.references()).unwrap_or_default();
     let of_provider = of_provider.into_iter().map(|mut reference| {
         reference.field = format!("spec.incomingAuth.oidcConfigRef: {}", reference.field);
         reference
     });
-    let problem = |reference: skep_api::reference::Reference| match &reference.to {
+    let problem = |reference: Reference| match &reference.to {
         Target::Secret { key } => missing_secret(&reference.field, &reference.name, key, me.namespace(), world),
         _ => None,
     };
@@ -189,7 +200,8 @@ fn in_place(authz: &AuthzConfig, namespace: &str, world: &World<'_>) -> Result<J
     if engine != ENGINE {
         let name = map.map(|map| map.name.as_str()).unwrap_or_default();
         let message = format!(
-            "spec.incomingAuth.authzConfig: ConfigMap `{name}` holds a document of type `{engine}`, and a virtual server decides by `{ENGINE}` only"
+            "spec.incomingAuth.authzConfig: ConfigMap `{name}` holds a document of type `{engine}`, and a virtual \
+             server decides by `{ENGINE}` only"
         );
         return Err(("AuthzConfigMapInvalid", Verdict::Refuse(message)));
     }
@@ -211,7 +223,8 @@ pub(super) fn document(
     };
     let mut callers = ResolvedIncomingAuth { method: method.to_owned(), ..ResolvedIncomingAuth::default() };
     let mut own = None;
-    if let (Some(reference), Some(config)) = (&incoming.oidc_config_ref, oidc) {
+    if let (IncomingAuthType::Oidc, Some(reference), Some(config)) = (incoming.method, &incoming.oidc_config_ref, oidc)
+    {
         let mut believed = provider(me, reference, config);
         if let Some(server) = &spec.auth_server_config {
             let fits = check_issuer(server, &believed);
@@ -224,10 +237,7 @@ pub(super) fn document(
         }
         callers.oidc = Some(incoming_oidc(config, believed));
     }
-    let first = spec.auth_server_config.as_ref().and_then(|server| server.upstream_providers.first());
-    let chosen = chosen_upstream(incoming, spec.auth_server_config.as_ref());
-    let chosen = chosen.or(first.map(|provider| provider.name.as_str()));
-    match policies.map(|policies| cedar(policies, chosen)).transpose() {
+    match policies.map(|policies| cedar(policies, incoming, spec.auth_server_config.as_ref())).transpose() {
         Ok(authz) => callers.authz = authz,
         Err(problem) => resolver.reject(SECRETS, "AuthInvalid", Verdict::Refuse(problem)),
     }
@@ -246,7 +256,8 @@ fn check_issuer(server: &EmbeddedAuthServer, believed: &OidcConfig) -> Result<()
         return Ok(());
     }
     Err(format!(
-        "spec.authServerConfig.issuer `{}` must equal the issuer of the MCPOIDCConfig, `{}`: callers show the tokens that it issued",
+        "spec.authServerConfig.issuer `{}` must equal the issuer of the MCPOIDCConfig, `{}`: callers show the \
+         tokens that it issued",
         server.issuer, believed.issuer
     ))
 }
@@ -284,14 +295,20 @@ struct Cedar {
     group_entity_type: Option<String>,
 }
 
-fn cedar(document: &Json, upstream: Option<&str>) -> Result<IncomingAuthz, String> {
+fn cedar(
+    document: &Json,
+    incoming: &IncomingAuth,
+    server: Option<&EmbeddedAuthServer>,
+) -> Result<IncomingAuthz, String> {
     let cedar = document.get("cedar").cloned().unwrap_or(Json::Null);
     let cedar: Cedar = cedar.decode().map_err(|error| format!("the authorization policies cannot be read: {error}"))?;
+    let first = server.and_then(|server| server.upstream_providers.first()).map(|provider| provider.name.clone());
+    let chosen = chosen_upstream(incoming, server).map(str::to_owned);
     Ok(IncomingAuthz {
         engine: "cedar".into(),
         policies: cedar.policies,
         entities_json: cedar.entities_json,
-        primary_upstream_provider: upstream.map(str::to_owned).or(cedar.primary_upstream_provider),
+        primary_upstream_provider: chosen.or(cedar.primary_upstream_provider).or(first),
         group_claim_name: cedar.group_claim_name,
         role_claim_name: cedar.role_claim_name,
         group_entity_type: cedar.group_entity_type,

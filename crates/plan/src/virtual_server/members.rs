@@ -1,7 +1,7 @@
 //! The members of a group, as the servers behind a virtual server.
 //!
-//! What is said about a member follows from its spec alone. Its state is the business of whoever calls it: a member that is
-//! briefly away must neither change the document nor roll the pods that read it.
+//! What is said about a member follows from its spec alone. Its state is the business of whoever calls it: a member
+//! that is briefly away must neither change the document nor roll the pods that read it.
 
 use std::collections::BTreeMap;
 
@@ -132,6 +132,17 @@ impl<'a> Member<'a> {
         })
     }
 
+    /// Why its headers cannot be told from another entry's: `a.b` and `a-b` are both `A_B` in the name of a variable,
+    /// and a header that is one server's credential must never reach the other.
+    pub(super) fn clash(&self, others: &[Self]) -> Option<String> {
+        let Own::Entry(_) = self.own else { return None };
+        let same =
+            |other: &&Self| matches!(other.own, Own::Entry(_)) && sanitise(other.name()) == sanitise(self.name());
+        let other = others.iter().find(same)?;
+        let forwards = self.header_forward().is_some() || other.header_forward().is_some();
+        forwards.then(|| format!("its headers cannot be told from those of `{}`; rename one of them", other.name()))
+    }
+
     /// The variables through which the headers of an entry reach the pod: name, and a value or a key of a Secret.
     pub(super) fn headers(&self, variables: &mut BTreeMap<String, Variable>) {
         let Some(headers) = self.header_forward() else { return };
@@ -157,7 +168,8 @@ impl<'a> Member<'a> {
         }
     }
 
-    /// Mounts the certificate authorities of an entry. A pod starts without them: one entry's bundle concerns no other server.
+    /// Mounts the certificate authorities of an entry. A pod starts without them: one entry's bundle concerns no
+    /// other server.
     pub(super) fn mount(&self, volumes: &mut Volumes) {
         let Some((map, key)) = self.ca_bundle() else { return };
         let volume = volume_name(self.name());
@@ -233,7 +245,8 @@ fn transport(spec: &MCPServerSpec) -> RemoteTransport {
     }
 }
 
-/// Names of entries may hold dots and be long; those of volumes may not. Such a name is cut, and told from others by its hash.
+/// Names of entries may hold dots and be long; those of volumes may not. Such a name is cut, and told from others by
+/// its hash.
 fn volume_name(entry: &str) -> String {
     let name = format!("ca-bundle-{entry}");
     if name.len() <= LONGEST_VOLUME && !entry.contains('.') {

@@ -1,7 +1,8 @@
-//! As whom a virtual server signs in to the servers behind it: every MCPExternalAuthConfig as a strategy of the document.
+//! As whom a virtual server signs in to the servers behind it: every MCPExternalAuthConfig as a strategy of the
+//! document.
 //!
-//! One server whose strategy cannot be made concerns no other. It is never called as somebody else: a strategy that fails does not
-//! fall back to the default one, whose credentials are not meant for it.
+//! One server whose strategy cannot be made concerns no other. It is never called as somebody else: a strategy that
+//! fails does not fall back to the default one, whose credentials are not meant for it.
 
 use std::collections::BTreeMap;
 
@@ -73,7 +74,7 @@ pub(super) fn resolve<'a>(
     let converter = Converter { world, namespace, auth_server: spec.auth_server_config.as_ref() };
     let inline = is_inline(spec);
     let mut all = Outgoing::default();
-    all.document.source = if inline { "inline" } else { "discovered" }.to_owned();
+    all.document.source.push_str(if inline { "inline" } else { "discovered" });
     let nothing = BTreeMap::new();
     let outgoing = spec.outgoing_auth.as_ref();
     let entries = outgoing.map_or(&nothing, |outgoing| &outgoing.backends);
@@ -122,7 +123,8 @@ pub(super) fn resolve<'a>(
 // === impl Outgoing ===
 
 impl Outgoing {
-    /// Refuses a strategy whose secret would arrive in a variable that carries another one: `a.b` and `a-b` are both `A_B` there.
+    /// Refuses a strategy whose secret would arrive in a variable that carries another one: `a.b` and `a-b` are both
+    /// `A_B` there.
     fn distinct(&self, strategy: Result<Strategy, Unusable>) -> Result<Strategy, Unusable> {
         let strategy = strategy?;
         for (variable, secret) in &strategy.secrets {
@@ -247,7 +249,8 @@ impl Converter<'_> {
                 if self.auth_server.is_none() {
                     return Err(failed(
                         name,
-                        "the token of an upstream provider is only known to an embedded authorization server; set spec.authServerConfig",
+                        "only an embedded authorization server knows the tokens of upstream providers; set \
+                         spec.authServerConfig",
                     ));
                 }
                 self.subject(name, Some(provider))?;
@@ -258,7 +261,8 @@ impl Converter<'_> {
                 return Err(failed(name, advice));
             }
             ExternalAuthMethod::EmbeddedAuthServer => {
-                let advice = "an embedded authorization server is no way of signing in to a server; name a configuration of another type in spec.outgoingAuth";
+                let advice = "an embedded authorization server is no way of signing in to a server; name a configuration \
+                              of another type in spec.outgoingAuth";
                 return Err(failed(name, advice));
             }
             ExternalAuthMethod::Obo => return Err(failed(name, "type obo is not supported")),
@@ -285,7 +289,8 @@ impl Converter<'_> {
             (None, _) => {
                 let known = known.join("`, `");
                 let message = format!(
-                    "MCPExternalAuthConfig `{name}`: there are several upstream providers; set subjectProviderName to one of `{known}`"
+                    "MCPExternalAuthConfig `{name}`: there are several upstream providers; set subjectProviderName to \
+                     one of `{known}`"
                 );
                 Err(Unusable::Invalid { reason: AMBIGUOUS, message })
             }

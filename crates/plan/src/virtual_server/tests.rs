@@ -251,7 +251,7 @@ fn the_users_template_is_merged_and_displaces_no_stamp() {
         "spec": { "nodeSelector": { "disk": "ssd" }, "containers": [{ "name": "vmcp", "env": [{ "name": "A", "value": "1" }] }] },
     });
     let plan = planned(&with(&json!({ "podTemplateSpec": template })), &team());
-    assert_eq!(told(&plan, "PodTemplateSpecValid").0, true);
+    assert!(told(&plan, "PodTemplateSpecValid").0);
     let made = child(&plan, ChildKind::Deployment)["spec"]["template"].clone();
     assert_eq!(made["spec"]["nodeSelector"], json!({ "disk": "ssd" }));
     assert_eq!(made["metadata"]["labels"]["app"], "virtualmcpserver");

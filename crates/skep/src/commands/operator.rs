@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
+use skep_operator::metrics::Metrics;
 use skep_operator::run::{Options, run};
 use skep_operator::settings::Environment;
 use skep_plan::world::Policies;
@@ -40,6 +41,7 @@ async fn serve(arguments: &Operator, environment: Environment) -> Result<()> {
         health_address: arguments.health_probe_bind_address.clone(),
         leader_elect: arguments.leader_elect,
         identity: identity(),
+        metrics: Metrics::new(),
     };
     let stop = async move {
         tokio::select! {

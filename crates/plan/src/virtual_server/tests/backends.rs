@@ -80,7 +80,7 @@ fn members_stand_in_the_configuration_as_they_really_speak() {
         "remote_url": "https://mcp.example.com/mcp",
     });
     assert_eq!(entry["metadata"], metadata);
-    assert_eq!(told(&plan, "BackendsConfigured").0, true);
+    assert!(told(&plan, "BackendsConfigured").0);
     assert_eq!(child(&plan, ChildKind::Role)["rules"].as_array().unwrap().len(), 2);
 }
 
@@ -288,4 +288,22 @@ fn the_subject_of_an_exchange_is_the_only_upstream_provider() {
     assert_eq!(told(&with_upstreams(&["two"]), "BackendAuthConfig-b").1, "ConversionFailed");
     let without = planned(&outgoing("discovered", &explicit("inject"), &json!({})), &surroundings);
     assert_eq!(told(&without, "DefaultAuthConfig").1, "ConversionFailed");
+}
+
+#[test]
+fn headers_of_one_entry_never_reach_another() {
+    let entry = |headers: &Value| {
+        json!({
+            "remoteUrl": "https://mcp.example.com", "transport": "sse", "groupRef": { "name": "team" }, "headerForward": headers,
+        })
+    };
+    let surroundings = group().with(resource(KindName::MCPServerEntry, "a-b", &entry(&Value::Null))).with(resource(
+        KindName::MCPServerEntry,
+        "a.b",
+        &entry(&json!({ "addPlaintextHeaders": { "X-Key": "k" } })),
+    ));
+    let plan = planned(&inline(), &surroundings);
+    assert_eq!(config(&plan)["backends"].as_array().unwrap().len(), 1);
+    assert!(!variables(&plan).contains(&"TOOLHIVE_HEADER_FORWARD_A_B".to_owned()));
+    assert_eq!(told(&plan, "BackendsConfigured").1, "BackendsLeftOut");
 }

@@ -23,7 +23,7 @@ fn upstream(name: &str) -> Value {
 }
 
 /// A spec with an embedded authorization server, and policies.
-fn with_server(upstreams: &[&str]) -> Value {
+pub(super) fn with_server(upstreams: &[&str]) -> Value {
     let upstreams: Vec<Value> = upstreams.iter().map(|name| upstream(name)).collect();
     with(&json!({
         "incomingAuth": {
@@ -35,7 +35,7 @@ fn with_server(upstreams: &[&str]) -> Value {
     }))
 }
 
-fn own_issuer() -> Surroundings {
+pub(super) fn own_issuer() -> Surroundings {
     let config = json!({ "type": "inline", "inline": { "issuer": "https://mcp.example" } });
     team().with(resource(KindName::MCPOIDCConfig, "own", &config)).with_secret("up", "secret")
 }
@@ -141,7 +141,7 @@ fn an_embedding_server_is_waited_for() {
         assert_fails(&planned(&spec, &with_phase(phase, ready)), true, expected, "EmbeddingServerReady", reason);
     }
     let plan = planned(&spec, &with_phase("Ready", 1));
-    assert_eq!(told(&plan, "EmbeddingServerReady").0, true);
+    assert!(told(&plan, "EmbeddingServerReady").0);
     assert_eq!(config(&plan)["optimizer"]["embeddingService"], "http://emb.ns.svc.cluster.local:9000");
 }
 
@@ -160,7 +160,7 @@ fn references_to_configurations_are_followed() {
     );
 
     let plan = planned(&guarded(), &surroundings.with_secret("oidc", "secret"));
-    assert_eq!(told(&plan, "OIDCConfigRefValidated").0, true);
+    assert!(told(&plan, "OIDCConfigRefValidated").0);
     assert!(plan.status.field("oidcConfigHash").unwrap().is_string());
     let callers = config(&plan)["incomingAuth"].clone();
     assert_eq!(
@@ -282,49 +282,35 @@ fn the_phase_comes_from_pods_and_backends() {
         surroundings.live.pods = pods.iter().cloned().map(pod).collect();
         crate::plan::plan(&Resource::from_value(KindName::VirtualMCPServer, object).unwrap(), &surroundings.world())
     };
-    let cases: &[(&[PodState], &[&str], &str, &str, &str)] = &[
-        (&[], &[], "Pending", "DeploymentNotReady", "No pods found for Virtual MCP server"),
-        (&[PodState::Pending], &["ready"], "Pending", "DeploymentNotReady", "Virtual MCP server is starting"),
-        (
-            &[PodState::Failed("crash".into())],
-            &[],
-            "Failed",
-            "DeploymentFailed",
-            "Virtual MCP server failed to start: crash",
-        ),
-        (&[PodState::Ready], &[], "Ready", "DeploymentReady", "Virtual MCP server is running"),
-        (
-            &[PodState::Ready],
-            &["ready", "unauthenticated"],
-            "Ready",
-            "DeploymentReady",
-            "Virtual MCP server is running",
-        ),
-        (
-            &[PodState::Ready],
-            &["ready", "unavailable"],
-            "Degraded",
-            "BackendsDegraded",
-            "Virtual MCP server is running with 1/2 backends available",
-        ),
-        (
-            &[PodState::Ready],
-            &["unavailable", "degraded"],
-            "Degraded",
-            "BackendsUnavailable",
-            "Virtual MCP server is running but all 2 backends are unhealthy",
-        ),
-        (
-            &[PodState::Ready],
-            &["unknown"],
-            "Degraded",
-            "BackendsUnknown",
-            "Virtual MCP server is running; nothing is known yet of its 1 backends",
-        ),
-    ];
-    for (pods, backends, expected, reason, message) in cases {
+    let check = |pods: &[PodState], backends: &[&str], expected: &str, reason: &str, message: &str| {
         let plan = seen(pods, backends);
-        assert_eq!(phase(&plan), *expected, "{message}");
-        assert_eq!(told(&plan, "Ready"), (*expected == "Ready", (*reason).to_owned(), (*message).to_owned()));
-    }
+        assert_eq!(phase(&plan), expected, "{message}");
+        assert_eq!(told(&plan, "Ready"), (expected == "Ready", reason.to_owned(), message.to_owned()));
+    };
+    let running = "Virtual MCP server is running";
+    let all_away = "Virtual MCP server is running but all 2 backends are unhealthy";
+    let half = "Virtual MCP server is running with 1/2 backends available";
+    let unknown = "Virtual MCP server is running; nothing is known yet of its 1 backends";
+    let crashed = [PodState::Failed("crash".into())];
+    check(&[], &[], "Pending", "DeploymentNotReady", "No pods found for Virtual MCP server");
+    check(&[PodState::Pending], &["ready"], "Pending", "DeploymentNotReady", "Virtual MCP server is starting");
+    check(&crashed, &[], "Failed", "DeploymentFailed", "Virtual MCP server failed to start: crash");
+    check(&[PodState::Ready], &[], "Ready", "DeploymentReady", running);
+    check(&[PodState::Ready], &["ready", "unauthenticated"], "Ready", "DeploymentReady", running);
+    check(&[PodState::Ready], &["ready", "unavailable"], "Degraded", "BackendsDegraded", half);
+    check(&[PodState::Ready], &["unavailable", "degraded"], "Degraded", "BackendsUnavailable", all_away);
+    check(&[PodState::Ready], &["unknown"], "Degraded", "BackendsUnknown", unknown);
+}
+
+#[test]
+fn what_an_older_definition_let_in_never_opens_the_server() {
+    let open = with(&json!({ "incomingAuth": { "type": "oidc" } }));
+    assert_fails(&planned(&open, &team()), false, "Failed", "Valid", "ValidationFailed");
+}
+
+#[test]
+fn a_template_that_cannot_be_merged_is_refused() {
+    let template = json!({ "spec": { "containers": [{ "name": "vmcp", "$patch": "improve" }] } });
+    let plan = planned(&with(&json!({ "podTemplateSpec": template })), &team());
+    assert_fails(&plan, false, "Failed", "PodTemplateSpecValid", "InvalidPodTemplateSpec");
 }

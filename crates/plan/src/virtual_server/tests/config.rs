@@ -142,3 +142,50 @@ fn telemetry_comes_with_its_certificate_authorities() {
     assert!(variables.contains(&"TOOLHIVE_OTEL_HEADER_X_KEY".to_owned()));
     assert!(plan.status.field("telemetryConfigHash").unwrap().is_string());
 }
+
+/// Every place of a value that holds no other.
+fn leaves(value: &Value, place: &str, all: &mut Vec<String>) {
+    match value {
+        Value::Object(members) => members.iter().for_each(|(name, one)| leaves(one, &format!("{place}/{name}"), all)),
+        Value::Array(list) => list.iter().enumerate().for_each(|(at, one)| leaves(one, &format!("{place}/{at}"), all)),
+        _ => all.push(place.to_owned()),
+    }
+}
+
+#[test]
+fn whatever_the_spec_says_there_is_a_plan_and_it_says_why() {
+    let mut full = conditions::with_server(&["up"]);
+    full["outgoingAuth"] = json!({ "source": "inline", "default": { "type": "discovered" }, "backends": {
+        "member": { "type": "externalAuthConfigRef", "externalAuthConfigRef": { "name": "none" } },
+    }});
+    full["config"] = json!({
+        "aggregation": { "conflictResolution": "prefix", "tools": [{ "workload": "member", "filter": ["a"] }] },
+        "compositeTools": [{ "name": "t", "description": "d", "steps": [{ "id": "a", "tool": "x", "timeout": "1s" }] }],
+        "operational": { "failureHandling": { "circuitBreaker": { "timeout": "1s", "failureThreshold": 1 } } },
+        "optimizer": { "hybridSearchSemanticRatio": "0.5", "embeddingService": "http://e" },
+    });
+    full["sessionStorage"] = json!({ "provider": "redis", "address": "r:1", "keyPrefix": "k" });
+    full["serviceAccount"] = json!("mine");
+    full["imagePullSecrets"] = json!([{ "name": "pull" }]);
+    full["podTemplateSpec"] = json!({ "spec": { "containers": [{ "name": "vmcp" }] } });
+    let none = resource(KindName::MCPExternalAuthConfig, "none", &json!({ "type": "unauthenticated" }));
+    let surroundings = conditions::own_issuer().with(none);
+    assert_eq!(planned(&full, &surroundings).verdict, Verdict::Apply);
+    let mut places = Vec::new();
+    leaves(&full, "", &mut places);
+    let (mut applied, mut refused) = (0, 0);
+    for place in &places {
+        for value in
+            [json!(""), json!("-"), json!("\u{e9}\0"), json!(-1), json!(i64::MAX), json!([]), json!({}), Value::Null]
+        {
+            let object =
+                json!({ "metadata": { "name": "virtual", "namespace": "ns" }, "spec": changed(&full, place, &value) });
+            let Ok(me) = Resource::from_value(KindName::VirtualMCPServer, object) else { continue };
+            let plan = crate::plan::plan(&me, &surroundings.world());
+            assert_eq!(plan.verdict == Verdict::Apply, !plan.children.is_empty(), "{place} = {value}");
+            assert!(!told(&plan, "Ready").2.is_empty());
+            *(if plan.verdict == Verdict::Apply { &mut applied } else { &mut refused }) += 1;
+        }
+    }
+    assert!(applied > 20 && refused > 20, "{applied} were applied and {refused} refused: too few to say anything");
+}

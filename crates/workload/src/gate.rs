@@ -1,0 +1,85 @@
+//! The generation gate: an old proxy pod never takes back what a newer one has applied.
+//!
+//! While a Deployment rolls, two proxies of one server run side by side, and both bring about the server's StatefulSet. Each knows
+//! the generation of the spec that its pod was made for; the object carries the generation of whoever applied it last. Only a
+//! strictly greater generation on the object stops an apply: a pod that is stopped still serves, through the newer server.
+
+use skep_api::annotation::GENERATION_ENV;
+
+/// Which generation a proxy acts for, and what to warn of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frozen {
+    /// The generation.
+    pub generation: i64,
+    /// Why the variable was not believed, if it was not.
+    pub warning: Option<String>,
+}
+
+/// What a proxy may do with the StatefulSet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gate {
+    /// Apply it.
+    Apply,
+    /// Leave it: a proxy of a newer generation owns it.
+    Skip,
+}
+
+/// The generation of this pod: the variable where it holds one, else what the RunConfig says.
+pub fn frozen(variable: Option<&str>, in_file: i64) -> Frozen {
+    let refused = |why: &str, text: &str| Frozen {
+        generation: in_file,
+        warning: Some(format!("{GENERATION_ENV} is `{text}`, which is {why}; using {in_file} of the RunConfig")),
+    };
+    match variable.filter(|text| !text.is_empty()) {
+        None => Frozen { generation: in_file, warning: None },
+        Some(text) => match text.parse::<i64>() {
+            Err(_) => refused("not a number", text),
+            Ok(negative) if negative < 0 => refused("negative", text),
+            Ok(generation) => Frozen { generation, warning: None },
+        },
+    }
+}
+
+/// Whether a proxy of generation `mine` may apply a StatefulSet whose annotation says `live`.
+pub fn gate(live: Option<&str>, mine: i64) -> Gate {
+    match live.and_then(|text| text.parse::<i64>().ok()) {
+        Some(newer) if newer > mine => Gate::Skip,
+        _ => Gate::Apply,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_variable_wins_over_the_file_and_zero_is_a_value() {
+        for (variable, file, expected) in [(Some("7"), 3, 7), (Some("0"), 3, 0), (Some(""), 3, 3), (None, 3, 3)] {
+            assert_eq!(frozen(variable, file), Frozen { generation: expected, warning: None }, "{variable:?}");
+        }
+    }
+
+    #[test]
+    fn a_variable_that_cannot_be_meant_is_warned_of_and_the_file_counts() {
+        for variable in ["-1", "seven", "7.0", "99999999999999999999"] {
+            let frozen = frozen(Some(variable), 3);
+            assert_eq!(frozen.generation, 3);
+            assert!(frozen.warning.unwrap().contains(variable));
+        }
+    }
+
+    #[test]
+    fn only_a_strictly_greater_generation_stops_an_apply() {
+        for (live, mine, expected) in [
+            (Some("8"), 7, Gate::Skip),
+            (Some("7"), 7, Gate::Apply),
+            (Some("6"), 7, Gate::Apply),
+            (Some("seven"), 7, Gate::Apply),
+            (Some(""), 7, Gate::Apply),
+            (None, 7, Gate::Apply),
+            (Some("1"), 0, Gate::Skip),
+        ] {
+            assert_eq!(gate(live, mine), expected, "{live:?} against {mine}");
+        }
+    }
+}
