@@ -68,6 +68,38 @@ impl Cluster {
         .await
     }
 
+    pub(crate) fn client(&self) -> kube::Client {
+        self.client.clone()
+    }
+
+    /// Waits until something holds.
+    pub(crate) async fn until<Look, Found>(&self, what: &str, mut look: Look) -> Result<()>
+    where
+        Look: FnMut() -> Found,
+        Found: Future<Output = Result<bool>>,
+    {
+        eventually(what, PATIENCE, || {
+            let looked = look();
+            async { Ok(if looked.await? { Seen::Yes(()) } else { Seen::NotYet("not yet".to_owned()) }) }
+        })
+        .await
+    }
+
+    /// Fails if a container of the pods with these labels was started again.
+    pub(crate) async fn no_restarts(&self, labels: &str) -> Result<()> {
+        let pods = self.pods().list(&kube::api::ListParams::default().labels(labels)).await?;
+        if pods.items.is_empty() {
+            bail!("no pod has the labels `{labels}`");
+        }
+        for pod in pods {
+            let containers = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+            if let Some(container) = containers.into_iter().find(|container| container.restart_count > 0) {
+                bail!("container `{}` was started again {} times", container.name, container.restart_count);
+            }
+        }
+        Ok(())
+    }
+
     pub(crate) fn namespace(&self) -> &str {
         &self.namespace
     }

@@ -1,4 +1,5 @@
 //! Tests on real pods. They need a cluster with our images in it: `cargo xtask e2e` sees to both.
 
 mod cluster;
+mod operator;
 mod smoke;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
+use skep_api::kinds::DiscoveredBackend;
 use skep_api::resource::{KindName, Resource};
 use skep_plan::child::ChildKind;
 use skep_plan::key::{Key, ObjectKind};
@@ -285,6 +286,20 @@ fn concerns_itself(before: &Entry, after: &Entry) -> bool {
         || old.finalizers != new.finalizers
         || old.deletion_timestamp != new.deletion_timestamp
         || matches!(before, Entry::Unreadable { .. }) != matches!(after, Entry::Unreadable { .. })
+        || reported(before) != reported(after)
+}
+
+/// The part of a status that another program writes and a plan reads: how the servers behind a virtual one are.
+fn reported(entry: &Entry) -> Option<&[DiscoveredBackend]> {
+    match entry {
+        Entry::Readable(resource) => match resource.as_ref() {
+            Resource::VirtualMCPServer(object) => {
+                object.status.as_ref().map(|status| status.discovered_backends.as_slice())
+            }
+            _ => None,
+        },
+        Entry::Unreadable { .. } => None,
+    }
 }
 
 /// Whether those who refer to a resource must be looked at: its spec, its end, and the little of its status that others read.

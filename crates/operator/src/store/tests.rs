@@ -42,6 +42,22 @@ fn the_status_of_a_config_wakes_nobody() {
 }
 
 #[test]
+fn what_the_process_of_a_virtual_server_reports_wakes_it_and_our_own_status_does_not() {
+    let store = Store::default();
+    let spec = json!({ "incomingAuth": { "type": "anonymous" }, "groupRef": { "name": "g" } });
+    let with = |version: u32, status: Value| {
+        let mut object = object(KindName::VirtualMCPServer, "v", version, 1, &spec);
+        object["status"] = status;
+        object
+    };
+    store.put_resource(KindName::VirtualMCPServer, with(1, json!({})));
+    assert_eq!(store.put_resource(KindName::VirtualMCPServer, with(2, json!({ "message": "ours" }))), Wake::default());
+    let reported = json!({ "message": "ours", "discoveredBackends": [{ "name": "a", "status": "unavailable" }] });
+    let wake = store.put_resource(KindName::VirtualMCPServer, with(3, reported));
+    assert_eq!(wake.now, BTreeSet::from([key(KindName::VirtualMCPServer, "v")]));
+}
+
+#[test]
 fn an_object_never_goes_back_to_an_older_version_and_never_comes_back_from_the_dead() {
     let store = Store::default();
     store.put_resource(KindName::MCPServer, server("s", 5, "new"));
