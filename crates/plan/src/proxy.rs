@@ -5,13 +5,19 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 use skep_api::auth_server::EmbeddedAuthServer;
 use skep_api::authz::AuthzConfig;
-use skep_api::kinds::{MCPOIDCConfigSpec, MCPTelemetryConfigSpec};
+use skep_api::kinds::{MCPExternalAuthConfigSpec, MCPOIDCConfigSpec, MCPTelemetryConfigSpec};
 use skep_api::resource::Resource;
-use skep_api::workload::{MetadataOverrides, SessionAffinity};
+use skep_api::schema::Object;
+use skep_api::workload::{MetadataOverrides, ProxyOverrides, SessionAffinity};
 use skep_runconfig::RunConfig;
 
 use crate::child::{Child, ChildKind};
-use crate::pod::workload_labels;
+use crate::merge::check_pod_template;
+use crate::plan::Verdict;
+use crate::pod::{Env, workload_labels};
+use crate::refusal::{Refusal, check_untaken};
+use crate::status::Status;
+use crate::world::World;
 use crate::{auth_server, canonical, names, run_config};
 
 /// Volumes of a pod and where they are mounted, in the order of the contract.
@@ -73,6 +79,66 @@ impl Volumes {
         self.volumes.push(json!({ "name": volume, "configMap": source }));
         self.mounts.push(json!({ "name": volume, "mountPath": path, "readOnly": true }));
         self
+    }
+}
+
+/// Says whether the user's pod template is one, and refuses it if not.
+pub(crate) fn check_template(status: &mut Status, template: Option<&Object>) -> Option<Verdict> {
+    let template = template?;
+    match check_pod_template(&Value::Object(template.0.clone())) {
+        Ok(()) => {
+            status.condition("PodTemplateValid", true, "ValidPodTemplateSpec", "PodTemplateSpec is valid");
+            None
+        }
+        Err(problem) => {
+            let refusal = Refusal::template(problem);
+            status.condition("PodTemplateValid", false, refusal.reason, &refusal.message);
+            Some(Verdict::Refuse(refusal.message))
+        }
+    }
+}
+
+/// The children, unless something failed before, fails while they are built, or a name of theirs is taken.
+pub(crate) fn children_unless(
+    failure: Option<Verdict>,
+    build: impl FnOnce() -> Result<Vec<Child>, String>,
+    me: &Resource,
+    world: &World<'_>,
+) -> (Vec<Child>, Verdict) {
+    if let Some(failure) = failure {
+        return (Vec::new(), failure);
+    }
+    match (build(), check_untaken(me, world)) {
+        (Err(problem), _) => (Vec::new(), Verdict::Refuse(problem)),
+        (Ok(children), Err(taken)) => (children, Verdict::Refuse(taken.message)),
+        (Ok(children), Ok(())) => (children, Verdict::Apply),
+    }
+}
+
+/// The secret with which opaque tokens are looked up.
+pub(crate) fn oidc_env(env: &mut Env, oidc: Option<&MCPOIDCConfigSpec>) {
+    let inline = oidc.and_then(|oidc| oidc.inline.as_ref());
+    if let Some(secret) = inline.and_then(|inline| inline.client_secret_ref.as_ref()) {
+        env.secret("TOOLHIVE_OIDC_CLIENT_SECRET", &secret.name, &secret.key);
+    }
+}
+
+/// The secrets with which the proxy signs in to its server.
+pub(crate) fn external_auth_env(env: &mut Env, auth: Option<&MCPExternalAuthConfigSpec>) {
+    let Some(auth) = auth else { return };
+    if let Some(secret) = auth.token_exchange.as_ref().and_then(|exchange| exchange.client_secret_ref.as_ref()) {
+        env.secret("TOOLHIVE_TOKEN_EXCHANGE_CLIENT_SECRET", &secret.name, &secret.key);
+    }
+    if let Some(secret) = auth.bearer_token.as_ref().map(|bearer| &bearer.token_secret_ref) {
+        env.secret(&format!("TOOLHIVE_SECRET_{}", secret.name), &secret.name, &secret.key);
+    }
+}
+
+/// The user's own variables.
+pub(crate) fn override_env(env: &mut Env, overrides: Option<&ProxyOverrides>) {
+    let deployment = overrides.and_then(|overrides| overrides.proxy_deployment.as_ref());
+    for variable in deployment.iter().flat_map(|deployment| &deployment.env) {
+        env.value(&variable.name, &variable.value);
     }
 }
 

@@ -11,9 +11,9 @@ use skep_api::reference::NameRef;
 use skep_api::resource::Resource;
 use skep_api::workload::StorageProvider;
 
-use crate::merge::check_pod_template;
 use crate::names;
 use crate::plan::{Plan, Verdict};
+use crate::proxy::{check_template, children_unless};
 use crate::resolve::{self, Resolver};
 use crate::status::Status;
 use crate::text::remote_url;
@@ -59,40 +59,18 @@ pub(crate) fn plan(me: &Resource, object: &MCPRemoteProxy, world: &World<'_>) ->
             failure.get_or_insert(Verdict::Refuse(wrong.message));
         }
     }
-    if let Some(template) = &spec.pod_template_spec {
-        match check_pod_template(&serde_json::Value::Object(template.0.clone())) {
-            Ok(()) => {
-                status.condition("PodTemplateValid", true, "ValidPodTemplateSpec", "PodTemplateSpec is valid");
-            }
-            Err(problem) => {
-                let message = format!("Invalid PodTemplateSpec: {problem}");
-                status.condition("PodTemplateValid", false, "InvalidPodTemplateSpec", &message);
-                failure.get_or_insert(Verdict::Refuse(message));
-            }
-        }
-    }
+    let failure = failure.or(check_template(&mut status, spec.pod_template_spec.as_ref()));
     let external = status.find("ExternalAuthConfigValidated").filter(|condition| !condition.holds);
     if let Some(message) = external.map(|condition| condition.message.clone()) {
         status.condition("AuthConfigured", false, "AuthInvalid", message);
     }
-    let mut children = Vec::new();
-    if failure.is_none() {
-        match children::build(me, object, &inputs, world) {
-            Ok(built) => children = built,
-            Err(problem) => failure = Some(Verdict::Refuse(problem)),
-        }
-    }
-    if failure.is_none()
-        && let Some((kind, name, owner)) = world.live.taken.first()
-    {
-        let message =
-            format!("the name of {kind} `{name}` is taken by {owner}; rename this proxy, or remove the other object");
-        failure = Some(Verdict::Refuse(message));
-    }
-    readiness(&mut status, failure.as_ref(), world);
+    let (children, verdict) = children_unless(failure, || children::build(me, object, &inputs, world), me, world);
+    readiness(&mut status, &verdict, world);
     let mut plan = Plan::without_children(me, status);
-    plan.verdict = failure.unwrap_or(Verdict::Apply);
+    plan.verdict = verdict;
     plan.children = children;
+    // Nobody tells us when somebody else's object goes.
+    plan.recheck = !world.live.taken.is_empty();
     plan
 }
 
@@ -174,15 +152,15 @@ fn sessions(status: &mut Status, object: &MCPRemoteProxy) {
 }
 
 /// Phase and readiness: a pod counts when it is ready, not when it runs.
-fn readiness(status: &mut Status, failure: Option<&Verdict>, world: &World<'_>) {
+fn readiness(status: &mut Status, verdict: &Verdict, world: &World<'_>) {
     let pods = &world.live.pods;
     let ready = pods.iter().any(|pod| pod.state == PodState::Ready);
     let failed = pods.iter().find_map(|pod| match &pod.state {
         PodState::Failed(reason) => Some(reason.clone()),
         _ => None,
     });
-    let (phase, message, reason, detail) = match failure {
-        Some(Verdict::Refuse(why) | Verdict::Wait(why)) => {
+    let (phase, message, reason, detail) = match verdict {
+        Verdict::Refuse(why) | Verdict::Wait(why) => {
             ("Failed", format!("Validation failed: {why}"), "NotReady", why.clone())
         }
         _ if ready => (
@@ -191,7 +169,7 @@ fn readiness(status: &mut Status, failure: Option<&Verdict>, world: &World<'_>) 
             "DeploymentReady",
             "Deployment is ready and running".to_owned(),
         ),
-        _ => match failed {
+        Verdict::Apply => match failed {
             Some(why) => (
                 "Failed",
                 format!("Remote proxy failed to start: {why}"),

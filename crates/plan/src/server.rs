@@ -11,9 +11,9 @@ use skep_api::resource::Resource;
 
 pub(crate) use advice::session_warning;
 
-use crate::merge::check_pod_template;
 use crate::names;
-use crate::plan::{Finalizer, Plan, Verdict};
+use crate::plan::{Finalizer, Plan};
+use crate::proxy::{check_template, children_unless};
 use crate::resolve::{self, Resolver};
 use crate::status::Status;
 use crate::world::World;
@@ -46,38 +46,16 @@ pub(crate) fn plan(me: &Resource, object: &MCPServer, world: &World<'_>) -> Plan
     if let Some(inline) = inputs.oidc.and_then(|oidc| oidc.inline.as_ref()) {
         resolver.ca_bundle(inline.ca_bundle_ref.as_ref());
     }
-    let mut children = Vec::new();
-    let (mut status, mut failure) = (resolver.status, resolver.failure);
-    if let Some(template) = &spec.pod_template_spec {
-        match check_pod_template(&serde_json::Value::Object(template.0.clone())) {
-            Ok(()) => {
-                status.condition("PodTemplateValid", true, "ValidPodTemplateSpec", "PodTemplateSpec is valid");
-            }
-            Err(problem) => {
-                let message = format!("Invalid PodTemplateSpec: {problem}");
-                status.condition("PodTemplateValid", false, "InvalidPodTemplateSpec", &message);
-                failure.get_or_insert(Verdict::Refuse(message));
-            }
-        }
-    }
-    if failure.is_none() {
-        match children::build(me, object, &inputs, world) {
-            Ok(built) => children = built,
-            Err(problem) => failure = Some(Verdict::Refuse(problem)),
-        }
-    }
-    if failure.is_none()
-        && let Some((kind, name, owner)) = world.live.taken.first()
-    {
-        let message =
-            format!("the name of {kind} `{name}` is taken by {owner}; rename this server, or remove the other object");
-        failure = Some(Verdict::Refuse(message));
-    }
-    state::add(&mut status, object, failure.as_ref(), world);
+    let (mut status, failure) = (resolver.status, resolver.failure);
+    let failure = failure.or(check_template(&mut status, spec.pod_template_spec.as_ref()));
+    let (children, verdict) = children_unless(failure, || children::build(me, object, &inputs, world), me, world);
+    state::add(&mut status, &verdict, world);
 
     let mut plan = Plan::without_children(me, status);
-    plan.verdict = failure.unwrap_or(Verdict::Apply);
+    plan.verdict = verdict;
     plan.children = children;
+    // Nobody tells us when somebody else's object goes.
+    plan.recheck = !world.live.taken.is_empty();
     restart(&mut plan, object);
     plan
 }

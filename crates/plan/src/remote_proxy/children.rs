@@ -16,7 +16,9 @@ use crate::inputs::{digest_of_inputs, redis_env, telemetry_env};
 use crate::pod::{
     self, CHECKSUM, Env, INPUTS, Template, container_security, pod_security, probe, pull_secrets, workload_labels,
 };
-use crate::proxy::{Volumes, inline_authz, run_config_map, service, with_overrides};
+use crate::proxy::{
+    Volumes, external_auth_env, inline_authz, oidc_env, override_env, run_config_map, service, with_overrides,
+};
 use crate::text::sanitise;
 use crate::world::World;
 use crate::{canonical, grants, names, run_config};
@@ -183,23 +185,8 @@ fn template(
 fn environment(me: &Resource, object: &MCPRemoteProxy, inputs: &Inputs<'_>, world: &World<'_>) -> Env {
     let spec = &object.spec;
     let mut env = Env::new();
-    if let Some(secret) =
-        inputs.oidc.and_then(|oidc| oidc.inline.as_ref()).and_then(|inline| inline.client_secret_ref.as_ref())
-    {
-        env.secret("TOOLHIVE_OIDC_CLIENT_SECRET", &secret.name, &secret.key);
-    }
-    if let Some(secret) = inputs
-        .external_auth
-        .and_then(|auth| auth.token_exchange.as_ref())
-        .and_then(|one| one.client_secret_ref.as_ref())
-    {
-        env.secret("TOOLHIVE_TOKEN_EXCHANGE_CLIENT_SECRET", &secret.name, &secret.key);
-    }
-    if let Some(secret) =
-        inputs.external_auth.and_then(|auth| auth.bearer_token.as_ref()).map(|one| &one.token_secret_ref)
-    {
-        env.secret(&format!("TOOLHIVE_SECRET_{}", secret.name), &secret.name, &secret.key);
-    }
+    oidc_env(&mut env, inputs.oidc);
+    external_auth_env(&mut env, inputs.external_auth);
     let headers: Vec<_> = spec.header_forward.iter().flat_map(|headers| &headers.add_headers_from_secret).collect();
     if !headers.is_empty() {
         env.value("TOOLHIVE_SECRETS_PROVIDER", "environment");
@@ -211,10 +198,7 @@ fn environment(me: &Resource, object: &MCPRemoteProxy, inputs: &Inputs<'_>, worl
     if let (Some(reference), Some(telemetry)) = (&spec.telemetry_config_ref, inputs.telemetry) {
         telemetry_env(&mut env, run_config::service_name(reference, me.name()), me.namespace(), telemetry);
     }
-    let overrides = spec.resource_overrides.as_ref().and_then(|overrides| overrides.proxy_deployment.as_ref());
-    for variable in overrides.iter().flat_map(|deployment| &deployment.env) {
-        env.value(&variable.name, &variable.value);
-    }
+    override_env(&mut env, spec.resource_overrides.as_ref());
     redis_env(&mut env, spec.session_storage.as_ref(), world.settings);
     if let Some(server) = inputs.auth_server {
         crate::auth_server::environment(&mut env, server);

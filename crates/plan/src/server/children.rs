@@ -16,7 +16,9 @@ use crate::pod::{
     self, CHECKSUM, CONSUMED, Env, GENERATION, INPUTS, Template, container_security, pod_security, probe, pull_secrets,
     workload_labels,
 };
-use crate::proxy::{Volumes, inline_authz, run_config_map, service, with_overrides};
+use crate::proxy::{
+    Volumes, external_auth_env, inline_authz, oidc_env, override_env, run_config_map, service, with_overrides,
+};
 use crate::webhook::{Webhooks, webhooks};
 use crate::world::World;
 use crate::{grants, names, run_config};
@@ -185,34 +187,12 @@ fn environment(me: &Resource, object: &MCPServer, inputs: &Inputs<'_>, world: &W
     let spec = &object.spec;
     let mut env = Env::new();
     if let (Some(reference), Some(telemetry)) = (&spec.telemetry_config_ref, inputs.telemetry) {
-        crate::inputs::telemetry_env(
-            &mut env,
-            run_config::service_name(reference, me.name()),
-            me.namespace(),
-            telemetry,
-        );
+        let service = run_config::service_name(reference, me.name());
+        crate::inputs::telemetry_env(&mut env, service, me.namespace(), telemetry);
     }
-    if let Some(secret) = inputs
-        .external_auth
-        .and_then(|auth| auth.token_exchange.as_ref())
-        .and_then(|one| one.client_secret_ref.as_ref())
-    {
-        env.secret("TOOLHIVE_TOKEN_EXCHANGE_CLIENT_SECRET", &secret.name, &secret.key);
-    }
-    if let Some(secret) =
-        inputs.external_auth.and_then(|auth| auth.bearer_token.as_ref()).map(|one| &one.token_secret_ref)
-    {
-        env.secret(&format!("TOOLHIVE_SECRET_{}", secret.name), &secret.name, &secret.key);
-    }
-    if let Some(secret) =
-        inputs.oidc.and_then(|oidc| oidc.inline.as_ref()).and_then(|inline| inline.client_secret_ref.as_ref())
-    {
-        env.secret("TOOLHIVE_OIDC_CLIENT_SECRET", &secret.name, &secret.key);
-    }
-    let overrides = spec.resource_overrides.as_ref().and_then(|overrides| overrides.proxy_deployment.as_ref());
-    for variable in overrides.iter().flat_map(|deployment| &deployment.env) {
-        env.value(&variable.name, &variable.value);
-    }
+    external_auth_env(&mut env, inputs.external_auth);
+    oidc_env(&mut env, inputs.oidc);
+    override_env(&mut env, spec.resource_overrides.as_ref());
     crate::inputs::redis_env(&mut env, spec.session_storage.as_ref(), world.settings);
     env.field(GENERATION_ENV, &format!("metadata.annotations['{GENERATION}']"));
     if let Some(server) = inputs.auth_server {
