@@ -15,6 +15,10 @@ mod faults;
 #[cfg(test)]
 mod helm;
 #[cfg(test)]
+mod lease;
+#[cfg(test)]
+mod others;
+#[cfg(test)]
 mod permissions;
 #[cfg(test)]
 mod refusals;

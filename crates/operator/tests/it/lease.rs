@@ -1,0 +1,64 @@
+//! The lease on a real API server: one leads, the other waits, and whoever may have lost it says so.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::json;
+use skep_operator::lease::{Election, Leadership};
+use skep_testkit::ControlPlane;
+
+#[tokio::test]
+async fn one_leads_the_other_waits_and_takes_over_when_the_lease_is_given_back() -> Result<()> {
+    let plane = ControlPlane::shared().await?;
+    let namespace = plane.namespace("lease").await?;
+    let election =
+        |who: &str| -> Result<Election> { Ok(Election::new(plane.client()?, &namespace, "l", who.to_owned())) };
+    let first = election("first")?;
+    let _held = first.clone().win().await;
+    let second = tokio::spawn(election("second")?.win());
+    let leases: Api<Lease> = Api::namespaced(plane.client()?, &namespace);
+    let holder = || async { Ok::<_, anyhow::Error>(leases.get("l").await?.spec.and_then(|spec| spec.holder_identity)) };
+    assert_eq!(holder().await?.as_deref(), Some("first"));
+    assert!(!second.is_finished());
+    Leadership::release(&first).await;
+    let won = tokio::time::timeout(Duration::from_secs(20), second).await?;
+    assert!(won.is_ok());
+    assert_eq!(holder().await?.as_deref(), Some("second"));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_leader_whose_lease_somebody_else_took_says_so_and_does_not_take_it_back() -> Result<()> {
+    let plane = ControlPlane::shared().await?;
+    let namespace = plane.namespace("lease").await?;
+    let leadership = Election::new(plane.client()?, &namespace, "l", "first".to_owned()).win().await;
+    let lost = tokio::spawn(leadership.lost());
+    let leases: Api<Lease> = Api::namespaced(plane.client()?, &namespace);
+    let thief = Patch::Merge(json!({ "spec": { "holderIdentity": "thief" } }));
+    leases.patch("l", &PatchParams::default(), &thief).await?;
+    let why = tokio::time::timeout(Duration::from_secs(20), lost).await??;
+    assert!(why.contains("another process"), "{why}");
+    assert_eq!(leases.get("l").await?.spec.and_then(|spec| spec.holder_identity).as_deref(), Some("thief"));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_leader_that_cannot_renew_gives_up_before_anybody_else_may_take_over() -> Result<()> {
+    let mut plane = ControlPlane::start().await?;
+    let namespace = plane.namespace("lease").await?;
+    let leadership = Election::new(plane.client()?, &namespace, "l", "first".to_owned()).win().await;
+    let lost = tokio::spawn(leadership.lost());
+    plane.stop_apiserver()?;
+    let started = std::time::Instant::now();
+    let why = tokio::time::timeout(Duration::from_secs(30), lost).await??;
+    assert!(why.contains("could not be renewed"), "{why}");
+    assert!(
+        started.elapsed() < Duration::from_secs(15),
+        "the lease lasts 15 s; it gave up after {:?}",
+        started.elapsed()
+    );
+    plane.stop();
+    Ok(())
+}
