@@ -94,6 +94,7 @@ async fn at_rest_nothing_is_written_and_what_others_wrote_stays() -> Result<()> 
     }));
     operator.children(ChildKind::Deployment).patch("s", &PatchParams::default(), &patch).await?;
     let before = operator.settled().await?;
+    let applied = operator.counted("api_requests", &["verb=\"apply\""]);
     for note in ["1", "2", "3"] {
         let patch = Patch::Merge(json!({ "metadata": { "annotations": { "note": note } } }));
         operator.resources(KindName::MCPServer).patch("s", &PatchParams::default(), &patch).await?;
@@ -101,6 +102,7 @@ async fn at_rest_nothing_is_written_and_what_others_wrote_stays() -> Result<()> 
     let mut after = operator.settled().await?;
     after.insert("MCPServer/s".to_owned(), before["MCPServer/s"].clone());
     assert_eq!(before, after);
+    assert_eq!(applied, operator.counted("api_requests", &["verb=\"apply\""]), "what did not change is not even sent");
     let deployment = operator.child(ChildKind::Deployment, "s", "exists", |_| true).await?;
     assert_eq!(deployment["metadata"]["labels"]["gitops"], "yes");
     assert_eq!(deployment["spec"]["replicas"], 3);
