@@ -132,7 +132,8 @@ async fn lead(
 async fn is_openshift(client: &Client) -> Result<bool, kube::Error> {
     match client.list_api_group_resources("route.openshift.io/v1").await {
         Ok(list) => Ok(list.resources.iter().any(|resource| resource.name == "routes")),
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(false),
+        // The API server answers in plain text here, so there is a code and no reason.
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
         Err(error) => Err(error),
     }
 }

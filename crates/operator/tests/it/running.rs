@@ -65,7 +65,6 @@ pub(crate) fn start_as(operator: Client, plane: &ControlPlane, namespace: String
         ("TOOLHIVE_RUNNER_IMAGE".to_owned(), "registry.example/proxyrunner:1".to_owned()),
         ("VMCP_IMAGE".to_owned(), "registry.example/vmcp:1".to_owned()),
         ("TOOLHIVE_REGISTRY_API_IMAGE".to_owned(), "registry.example/registry-api:1".to_owned()),
-        ("OPERATOR_OPENSHIFT".to_owned(), "false".to_owned()),
     ]))?;
     let metrics = Metrics::new();
     let options = Options {
