@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -41,6 +42,9 @@ pub(crate) struct Arguments {
     /// For how many seconds to watch the operator at rest.
     #[arg(long, default_value_t = 60)]
     idle: u64,
+    /// The `skep` to measure, such as the one in the image. Left out, it is built (release).
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
 }
 
 /// Policies play no part here.
@@ -54,8 +58,10 @@ impl Policies for NoPolicies {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    ui::progress("building skep (release)…");
-    program::run(cargo().args(["build", "--release", "--quiet", "--package", "skep"]))?;
+    if arguments.binary.is_none() {
+        ui::progress("building skep (release)…");
+        program::run(cargo().args(["build", "--release", "--quiet", "--package", "skep"]))?;
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(measure(arguments))
 }
@@ -76,7 +82,7 @@ async fn measure(arguments: &Arguments) -> Result<()> {
     let namespace = plane.namespace("operator").await?;
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
     let operator = Process::start(
-        Command::new(root().join("target/release/skep"))
+        Command::new(arguments.binary.clone().unwrap_or_else(|| root().join("target/release/skep")))
             .args([
                 "operator",
                 "--health-probe-bind-address",
