@@ -30,6 +30,8 @@ use crate::{root, ui};
 
 /// How many requests the plain client has under way.
 const AT_ONCE: usize = 8;
+/// How often to look whether something has come about. Looking costs the API server, too: it answers from its cache.
+const LOOK: Duration = Duration::from_millis(200);
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_mins(10);
 
@@ -264,7 +266,7 @@ async fn until(
 ) -> Result<()> {
     let children: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &child_resource(kind));
     poll(&format!("{enough} {kind}s"), || async {
-        let list = children.list(&ListParams::default()).await?;
+        let list = children.list(&ListParams::default().match_any()).await?;
         Ok(list.items.iter().filter(|one| wanted(&one.data)).count() >= enough as usize)
     })
     .await
@@ -274,7 +276,7 @@ async fn statuses(client: &Client, namespace: &str, enough: u32) -> Result<()> {
     let servers: Api<DynamicObject> =
         Api::namespaced_with(client.clone(), namespace, &api_resource(KindName::MCPServer));
     poll("a status for each", || async {
-        let list = servers.list(&ListParams::default()).await?;
+        let list = servers.list(&ListParams::default().match_any()).await?;
         Ok(list.items.iter().filter(|one| one.data.pointer("/status/phase").is_some()).count() >= enough as usize)
     })
     .await
@@ -290,7 +292,7 @@ where
         if Instant::now() > deadline {
             bail!("{what}: not within {PATIENCE:?}");
         }
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::time::sleep(LOOK).await;
     }
     Ok(())
 }
