@@ -2,6 +2,7 @@
 //!
 //! - [`arrows`]: which crate may use which;
 //! - [`purity`]: crates that compute but never look at the world;
+//! - [`rights`]: what the operator's code needs, against what its chart grants;
 //! - [`text`]: what no source may contain.
 //!
 //! Every rule is a function from text to complaints. All complaints are shown, not only the first.
@@ -9,6 +10,7 @@
 mod arrows;
 mod code;
 mod purity;
+mod rights;
 mod text;
 
 use std::fs;
@@ -42,6 +44,7 @@ pub(crate) fn run() -> Result<()> {
         complaints.extend(purity::check_source(path, text));
         complaints.extend(text::check(path, text, &private));
     }
+    complaints.extend(rights::check(sources.iter().map(|source| (source.path.as_str(), source.text.as_str()))));
     for complaint in &complaints {
         ui::progress(complaint);
     }
