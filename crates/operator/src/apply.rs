@@ -10,6 +10,7 @@ use futures_util::future::try_join_all;
 use skep_api::resource::Resource;
 use skep_plan::canonical;
 use skep_plan::child::{Child, ChildKind};
+use skep_plan::key::Key;
 
 use crate::metrics::Metrics;
 use crate::store::{ChildFacts, ChildId, Store, child_facts};
@@ -24,6 +25,7 @@ pub struct Applier {
 /// What we sent last, and what the object was after it. Opaque: it never looks at a field of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Fingerprint {
+    owner: Key,
     body: String,
     uid: String,
     version: String,
@@ -113,8 +115,8 @@ impl Applier {
     }
 
     /// Forgets what was sent for a resource that is gone.
-    pub fn forget(&self, namespace: &str, name_of_owner: &str) {
-        self.with(|sent| sent.retain(|id, _| id.namespace != namespace || !id.name.contains(name_of_owner)));
+    pub fn forget(&self, owner: &Key) {
+        self.with(|sent| sent.retain(|_, fingerprint| fingerprint.owner != *owner));
     }
 
     async fn apply_one(
@@ -147,7 +149,8 @@ impl Applier {
                 sent.replicas = seen.replicas;
             }
         }
-        let fingerprint = Fingerprint { body, uid: facts.uid.clone(), version: facts.version.clone() };
+        let fingerprint =
+            Fingerprint { owner: Key::of(me), body, uid: facts.uid.clone(), version: facts.version.clone() };
         self.with(|sent| sent.insert(id.clone(), fingerprint));
         // Whom this wakes is the resource at hand, which is being looked at.
         let _self_inflicted = store.put_child(id, facts);

@@ -103,7 +103,7 @@ impl Reconciler {
     async fn look(&self, key: &Key) -> Result<Done, Error> {
         match self.store.entry(key) {
             None => {
-                self.applier.forget(&key.namespace, &key.name);
+                self.applier.forget(key);
                 return Ok(Done::Settled);
             }
             Some(Entry::Unreadable { metadata, problem }) => {
