@@ -152,3 +152,35 @@ async fn an_invalid_config_says_so_and_its_users_keep_what_they_have() -> Result
     }
     operator.stop().await
 }
+
+#[tokio::test]
+async fn events_tell_of_what_turned_and_of_nothing_else() -> Result<()> {
+    let operator = operator("events").await?;
+    operator.create(KindName::MCPServer, "s", server(Some("hooks"))).await?;
+    operator.until(KindName::MCPServer, "s", "fails", |one| one["status"]["phase"] == "Failed").await?;
+    for note in ["1", "2", "3"] {
+        let patch = Patch::Merge(json!({ "metadata": { "annotations": { "note": note } } }));
+        operator.resources(KindName::MCPServer).patch("s", &PatchParams::default(), &patch).await?;
+    }
+    operator.settled().await?;
+    let events: kube::Api<k8s_openapi::api::events::v1::Event> =
+        kube::Api::namespaced(operator.client.clone(), &operator.namespace);
+    let told = || async {
+        let list = events.list(&kube::api::ListParams::default()).await?;
+        let about = list
+            .items
+            .into_iter()
+            .filter(|event| event.regarding.as_ref().and_then(|one| one.name.as_deref()) == Some("s"));
+        let mut told: Vec<_> =
+            about.map(|event| (event.type_.unwrap_or_default(), event.reason.unwrap_or_default())).collect();
+        told.sort();
+        Ok::<_, anyhow::Error>(told)
+    };
+    let one = |kind: &str, reason: &str| (kind.to_owned(), reason.to_owned());
+    assert_eq!(told().await?, [one("Warning", "WebhookConfigNotFound")]);
+    operator.create(KindName::MCPWebhookConfig, "hooks", webhooks("https://hooks.example/1")).await?;
+    operator.until(KindName::MCPServer, "s", "heals", |one| one["status"]["phase"] == "Pending").await?;
+    operator.settled().await?;
+    assert_eq!(told().await?, [one("Normal", "WebhookConfigValid"), one("Warning", "WebhookConfigNotFound")]);
+    operator.stop().await
+}
