@@ -21,6 +21,7 @@ use skep_plan::child::ChildKind;
 use skep_plan::key::{Key, ObjectKind};
 use skep_plan::names;
 use skep_plan::plan::{Finalizer, Plan, Verdict, has_children, plan};
+use skep_plan::status::Status;
 use skep_plan::world::{Found, Policies, Settings, World};
 
 use crate::apply::Applier;
@@ -162,7 +163,11 @@ impl Reconciler {
             })?;
         }
         if plan.verdict == Verdict::Apply && has_children(me.kind()) {
-            self.applier.apply(&me, &plan.children, &self.store, &self.writer, &self.metrics).await?;
+            let applied = self.applier.apply(&me, &plan.children, &self.store, &self.writer, &self.metrics).await;
+            if let Err(error) = applied {
+                self.tell_refusal(&me, plan, &error).await?;
+                return Err(error.into());
+            }
             self.applier.prune(&plan.children, &snapshot.children, &self.store, &self.writer).await?;
         }
         if plan.remove_backend {
@@ -175,13 +180,7 @@ impl Reconciler {
         if let Verdict::Wait(why) | Verdict::Refuse(why) = &plan.verdict {
             tracing::debug!(kind = %me.kind(), namespace = me.namespace(), name = me.name(), why, "children left as they are");
         }
-        let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        let old = me.status_value();
-        let new = plan.status.onto(&old, me.generation(), &now);
-        if let Some(written) = self.writer.status(&me, &old, &new).await? {
-            self.events.transitions(&me, &old, &plan.status).await;
-            self.store.put_resource(me.kind(), written);
-        }
+        self.write_status(&me, &plan.status).await?;
         let changed: Map<String, Value> = plan
             .annotations
             .iter()
@@ -204,6 +203,33 @@ impl Reconciler {
             self.set_finalizers(&me, false).await?;
         }
         Ok(if plan.recheck { Done::Again(RECHECK) } else { Done::Settled })
+    }
+
+    /// Writes a status, if it differs, and tells people what turned.
+    async fn write_status(&self, me: &Resource, status: &Status) -> Result<(), Error> {
+        let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let old = me.status_value();
+        let new = status.onto(&old, me.generation(), &now);
+        if let Some(written) = self.writer.status(me, &old, &new).await? {
+            self.events.transitions(me, &old, status).await;
+            self.store.put_resource(me.kind(), written);
+        }
+        Ok(())
+    }
+
+    /// Says in the status that the API server does not take a child as it is planned: only the user can mend that. It is
+    /// still tried again, slowly, as the API server's mind may change with its version or its admission plugins.
+    async fn tell_refusal(&self, me: &Resource, plan: &Plan, error: &WriteError) -> Result<(), Error> {
+        let Some(refusal) = error.refusal() else { return Ok(()) };
+        let message = format!("{error}: the API server refused it: {refusal}; correct the spec");
+        let mut status = plan.status.clone();
+        status.set("phase", "Failed").set("message", message.as_str()).condition(
+            "Ready",
+            false,
+            "ApplyRefused",
+            message,
+        );
+        self.write_status(me, &status).await
     }
 
     /// Deletes the StatefulSet that a proxy made for this resource; what it owns goes with it.

@@ -220,6 +220,17 @@ impl WriteError {
         }
     }
 
+    /// What the API server said, where it refused what was sent as such: trying the same again cannot help.
+    pub fn refusal(&self) -> Option<&str> {
+        match self {
+            Self::Api { source, .. } => match source.as_ref() {
+                kube::Error::Api(status) if matches!(status.code, 400 | 422) => Some(&status.message),
+                _ => None,
+            },
+            Self::Conflict { .. } => None,
+        }
+    }
+
     /// Whether what we wanted to change does not exist any more.
     pub fn is_gone(&self) -> bool {
         matches!(self, Self::Api { source, .. } if matches!(source.as_ref(), kube::Error::Api(status) if status.is_not_found()))

@@ -130,6 +130,26 @@ async fn a_remote_proxy_gets_its_children_and_says_what_is_wrong_with_its_spec()
 }
 
 #[tokio::test]
+async fn a_child_that_the_api_server_does_not_take_is_told_in_the_status() -> Result<()> {
+    let operator = operator("refused").await?;
+    let template = |policy: &str| json!({ "spec": { "dnsPolicy": policy } });
+    operator
+        .create(
+            KindName::MCPRemoteProxy,
+            "r",
+            json!({ "remoteUrl": "https://a.example", "podTemplateSpec": template("Nobody") }),
+        )
+        .await?;
+    let told =
+        |one: &Value| condition(one, "Ready") == Some(("False", "ApplyRefused")) && one["status"]["phase"] == "Failed";
+    let proxy = operator.until(KindName::MCPRemoteProxy, "r", "is told", told).await?;
+    assert!(proxy["status"]["message"].as_str().unwrap().contains("dnsPolicy"), "{proxy}");
+    operator.edit(KindName::MCPRemoteProxy, "r", json!({ "podTemplateSpec": template("Default") })).await?;
+    operator.until(KindName::MCPRemoteProxy, "r", "heals", |one| one["status"]["phase"] == "Pending").await?;
+    operator.stop().await
+}
+
+#[tokio::test]
 async fn external_auth_that_is_missing_or_of_the_wrong_type_is_told_and_heals() -> Result<()> {
     let operator = operator("external").await?;
     operator
