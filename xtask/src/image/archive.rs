@@ -91,7 +91,7 @@ impl Image<'_> {
                 "WorkingDir": "/",
                 "Entrypoint": [format!("/{}", self.program_name)],
                 // So that a pod can say `command: [skep, …]`, in this image and in any other that has it somewhere.
-                // The allocator reserves nothing ahead: 7 MiB less for a process that mostly waits, and no slower.
+                // The allocator reserves nothing ahead: 29 MiB instead of 36 for the operator with 200 servers.
                 "Env": ["PATH=/:/usr/local/bin:/usr/bin:/bin", "MIMALLOC_ARENA_RESERVE=0"],
                 "Labels": self.labels,
             },
