@@ -63,6 +63,20 @@ impl Election {
         }
     }
 
+    /// Gives the lease back if it is ours, so that the next one need not wait for its end.
+    pub async fn release(&self) -> Result<(), kube::Error> {
+        let Some(lease) = self.leases.get_opt(&self.name).await? else { return Ok(()) };
+        if lease.spec.and_then(|spec| spec.holder_identity).as_deref() != Some(&self.identity) {
+            return Ok(());
+        }
+        let patch = Patch::Merge(json!({
+            "metadata": { "resourceVersion": lease.metadata.resource_version },
+            "spec": { "holderIdentity": "" },
+        }));
+        self.leases.patch(&self.name, &PatchParams::default(), &patch).await?;
+        Ok(())
+    }
+
     async fn attempt(&self, seen: &mut Option<Seen>) -> Result<bool, kube::Error> {
         let Some(lease) = self.leases.get_opt(&self.name).await? else {
             let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
@@ -133,14 +147,6 @@ impl Leadership {
                 return format!("the lease could not be renewed for {} s: {why}", GIVE_UP.as_secs());
             }
             tracing::warn!(error = why, "cannot renew the lease");
-        }
-    }
-
-    /// Gives the lease back, so that the next one need not wait for its end.
-    pub async fn release(election: &Election) {
-        let patch = Patch::Merge(json!({ "spec": { "holderIdentity": "", "leaseDurationSeconds": 1 } }));
-        if let Err(error) = election.leases.patch(&election.name, &PatchParams::default(), &patch).await {
-            tracing::debug!(%error, "lease not released");
         }
     }
 

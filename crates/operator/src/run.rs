@@ -21,6 +21,8 @@ use crate::write::Writer;
 
 /// The lease that operators of one cluster compete for; the name is that of the system we replace, so that the two never act at once.
 const LEASE: &str = "toolhive-operator-leader-election";
+/// How long giving the lease back may take when the process ends.
+const FAREWELL: std::time::Duration = std::time::Duration::from_secs(3);
 /// How many resources are looked at at the same time.
 const WORKERS: usize = 8;
 
@@ -57,14 +59,22 @@ pub async fn run(
             pages.spawn(serve::serve(listener, ready.clone(), metrics.clone()));
         }
     }
-    let work = lead(client, options, environment, policies, metrics, ready);
+    let election =
+        options.leader_elect.then(|| Election::new(client.clone(), &environment.home, LEASE, options.identity.clone()));
+    let work = lead(client, options, environment, policies, metrics, ready, election.clone());
     tokio::select! {
-        result = work => result,
-        () = stop => {
-            tracing::info!("stopping");
-            Ok(())
+        result = work => return result,
+        () = stop => tracing::info!("stopping"),
+    }
+    // Nothing of ours is under way any more: the next one may act at once.
+    if let Some(election) = election {
+        match tokio::time::timeout(FAREWELL, election.release()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "lease not given back; it ends by itself"),
+            Err(_slow) => tracing::warn!("lease not given back in time; it ends by itself"),
         }
     }
+    Ok(())
 }
 
 async fn lead(
@@ -74,19 +84,20 @@ async fn lead(
     policies: Box<dyn Policies>,
     metrics: Metrics,
     ready: Ready,
+    election: Option<Election>,
 ) -> Result<()> {
     if !environment.platform_named {
         environment.settings.openshift = is_openshift(&client).await.context("cannot ask the API server what it is")?;
     }
-    let election = Election::new(client.clone(), &environment.home, LEASE, options.identity.clone());
-    let lost = if options.leader_elect {
-        // A process that waits for the lease is as ready as it can be.
-        ready.set();
-        let leadership = election.clone().win().await;
-        tracing::info!(lease = LEASE, "this process leads");
-        Some(leadership)
-    } else {
-        None
+    let lost = match election {
+        Some(election) => {
+            // A process that waits for the lease is as ready as it can be.
+            ready.set();
+            let leadership = election.win().await;
+            tracing::info!(lease = LEASE, "this process leads");
+            Some(leadership)
+        }
+        None => None,
     };
     metrics.leading(true);
 

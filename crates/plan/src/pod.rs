@@ -27,6 +27,9 @@ pub const INPUTS: &str = "toolhive.stacklok.dev/inputs-checksum";
 /// template stays, so that an edit that no pod consumes rolls none.
 pub const CONSUMED: &str = "toolhive.stacklok.dev/consumed-checksum";
 
+/// On the workload itself: digest of the user's pod template.
+pub const TEMPLATE_HASH: &str = "toolhive.stacklok.io/podtemplatespec-hash";
+
 /// A pod template as we make it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Template(Value);

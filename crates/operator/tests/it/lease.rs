@@ -6,7 +6,7 @@ use anyhow::Result;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
-use skep_operator::lease::{Election, Leadership};
+use skep_operator::lease::Election;
 use skep_testkit::ControlPlane;
 
 #[tokio::test]
@@ -22,7 +22,10 @@ async fn one_leads_the_other_waits_and_takes_over_when_the_lease_is_given_back()
     let holder = || async { Ok::<_, anyhow::Error>(leases.get("l").await?.spec.and_then(|spec| spec.holder_identity)) };
     assert_eq!(holder().await?.as_deref(), Some("first"));
     assert!(!second.is_finished());
-    Leadership::release(&first).await;
+    // Only whoever holds it can give it back.
+    election("stranger")?.release().await?;
+    assert_eq!(holder().await?.as_deref(), Some("first"));
+    first.release().await?;
     let won = tokio::time::timeout(Duration::from_secs(20), second).await?;
     assert!(won.is_ok());
     assert_eq!(holder().await?.as_deref(), Some("second"));
@@ -60,5 +63,27 @@ async fn a_leader_that_cannot_renew_gives_up_before_anybody_else_may_take_over()
         started.elapsed()
     );
     plane.stop();
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_operator_that_is_stopped_gives_its_lease_back() -> Result<()> {
+    let plane = crate::running::plane().await?;
+    let namespace = plane.namespace("lease").await?;
+    let operator = crate::running::start_leading(plane, namespace.clone())?;
+    let leases: Api<Lease> = Api::namespaced(plane.client()?, &namespace);
+    let holder = || async {
+        let lease = leases.get_opt("toolhive-operator-leader-election").await?;
+        Ok::<_, anyhow::Error>(lease.and_then(|lease| lease.spec).and_then(|spec| spec.holder_identity))
+    };
+    skep_testkit::eventually("the operator leads", crate::running::PATIENCE, || async {
+        Ok(match holder().await? {
+            Some(name) if name == "test" => skep_testkit::Seen::Yes(()),
+            other => skep_testkit::Seen::NotYet(format!("{other:?}")),
+        })
+    })
+    .await?;
+    operator.stop().await?;
+    assert_eq!(holder().await?.as_deref(), Some(""));
     Ok(())
 }

@@ -60,8 +60,18 @@ pub(crate) fn start(plane: &ControlPlane, namespace: String) -> Result<Running> 
 
 /// Starts an operator that talks to the API server with a client of its own.
 pub(crate) fn start_as(operator: Client, plane: &ControlPlane, namespace: String) -> Result<Running> {
+    start_with(operator, plane, namespace, false)
+}
+
+/// Starts an operator that competes for a lease in its namespace.
+pub(crate) fn start_leading(plane: &ControlPlane, namespace: String) -> Result<Running> {
+    start_with(plane.client()?, plane, namespace, true)
+}
+
+fn start_with(operator: Client, plane: &ControlPlane, namespace: String, leader_elect: bool) -> Result<Running> {
     let environment = Environment::read(&BTreeMap::from([
         ("WATCH_NAMESPACE".to_owned(), namespace.clone()),
+        ("POD_NAMESPACE".to_owned(), namespace.clone()),
         ("TOOLHIVE_RUNNER_IMAGE".to_owned(), "registry.example/proxyrunner:1".to_owned()),
         ("VMCP_IMAGE".to_owned(), "registry.example/vmcp:1".to_owned()),
         ("TOOLHIVE_REGISTRY_API_IMAGE".to_owned(), "registry.example/registry-api:1".to_owned()),
@@ -70,7 +80,7 @@ pub(crate) fn start_as(operator: Client, plane: &ControlPlane, namespace: String
     let options = Options {
         metrics_address: "0".into(),
         health_address: "0".into(),
-        leader_elect: false,
+        leader_elect,
         identity: "test".into(),
         metrics: metrics.clone(),
     };

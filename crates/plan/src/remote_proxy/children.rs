@@ -14,7 +14,8 @@ use crate::account::account_with;
 use crate::child::{Child, ChildKind};
 use crate::inputs::{digest_of_inputs, redis_env, telemetry_env};
 use crate::pod::{
-    self, CHECKSUM, Env, INPUTS, Template, container_security, pod_security, probe, pull_secrets, workload_labels,
+    self, CHECKSUM, Env, INPUTS, TEMPLATE_HASH, Template, container_security, pod_security, probe, pull_secrets,
+    workload_labels,
 };
 use crate::proxy::{
     Volumes, external_auth_env, inline_authz, oidc_env, override_env, run_config_map, service, with_overrides,
@@ -22,9 +23,6 @@ use crate::proxy::{
 use crate::text::sanitise;
 use crate::world::World;
 use crate::{canonical, grants, names, run_config};
-
-/// Digest of the user's pod template, on the Deployment.
-const TEMPLATE_HASH: &str = "toolhive.stacklok.io/podtemplatespec-hash";
 
 /// Builds everything; fails only with what is wrong in the spec.
 pub(super) fn build(

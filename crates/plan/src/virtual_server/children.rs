@@ -14,15 +14,14 @@ use crate::child::{Child, ChildKind, MANAGED_LABEL};
 use crate::inputs::{digest_with, redis_env, telemetry_env};
 use crate::plan::GeneratedSecret;
 use crate::pod::{
-    CHECKSUM, Env, INPUTS, Template, container_security, pod_security, probe, pull_secrets, workload_labels,
+    CHECKSUM, Env, INPUTS, TEMPLATE_HASH, Template, container_security, pod_security, probe, pull_secrets,
+    workload_labels,
 };
 use crate::proxy::Volumes;
 use crate::refusal::Refusal;
 use crate::world::World;
 use crate::{auth_server, canonical, grants, names, run_config};
 
-/// Digest of the user's pod template, on the Deployment.
-const TEMPLATE_HASH: &str = "toolhive.stacklok.io/podtemplatespec-hash";
 /// Digest of the Secrets with which images are pulled, on the Deployment.
 const PULL_SECRETS_HASH: &str = "toolhive.stacklok.io/imagepullsecrets-hash";
 /// The key of the Secret that binds sessions.
