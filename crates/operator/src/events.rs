@@ -5,8 +5,10 @@ use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use serde_json::Value;
 use skep_api::crd::{GROUP, STORED_VERSION};
-use skep_api::resource::Resource;
+use skep_api::resource::{KindName, Resource};
 use skep_plan::status::Status;
+
+use crate::migrate::{Failed, definition_of};
 
 /// Tells people what happened.
 #[derive(Clone)]
@@ -44,9 +46,50 @@ impl Events {
                 action: condition.kind.clone(),
                 secondary: None,
             };
-            if let Err(error) = self.recorder.publish(&event, &object_reference(me)).await {
-                tracing::debug!(%error, "event not published");
-            }
+            self.publish(&event, &object_reference(me)).await;
+        }
+    }
+
+    /// Says that a kind of resource will go.
+    pub async fn deprecated(&self, me: &Resource) {
+        let event = Event {
+            type_: EventType::Warning,
+            reason: format!("{}Deprecated", me.kind()),
+            note: Some(format!("{} is deprecated: run the registry server with its own chart", me.kind())),
+            action: "Reconcile".to_owned(),
+            secondary: None,
+        };
+        self.publish(&event, &object_reference(me)).await;
+    }
+
+    /// Says on a definition that its objects are stored in today's version.
+    pub async fn migrated(&self, kind: KindName) {
+        let event = Event {
+            type_: EventType::Normal,
+            reason: "StorageVersionMigrationSucceeded".to_owned(),
+            note: Some(format!("storage version migrated to {STORED_VERSION}")),
+            action: "Migrate".to_owned(),
+            secondary: None,
+        };
+        self.publish(&event, &definition_reference(kind)).await;
+    }
+
+    /// Says on a definition why its objects are not.
+    pub async fn not_migrated(&self, kind: KindName, failed: &Failed) {
+        let action = if matches!(failed, Failed::Definition { .. }) { "PatchStoredVersions" } else { "RestoreCRs" };
+        let event = Event {
+            type_: EventType::Warning,
+            reason: "StorageVersionMigrationFailed".to_owned(),
+            note: Some(failed.to_string()),
+            action: action.to_owned(),
+            secondary: None,
+        };
+        self.publish(&event, &definition_reference(kind)).await;
+    }
+
+    async fn publish(&self, event: &Event, about: &ObjectReference) {
+        if let Err(error) = self.recorder.publish(event, about).await {
+            tracing::debug!(%error, "event not published");
         }
     }
 }
@@ -62,6 +105,15 @@ fn is_fault(kind: &str, holds: bool) -> bool {
     match kind {
         "DeletionBlocked" | "SessionStorageWarning" | "StdioReplicaCapped" | "IdentitySynthesized" => holds,
         _ => !holds,
+    }
+}
+
+fn definition_reference(kind: KindName) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("apiextensions.k8s.io/v1".to_owned()),
+        kind: Some("CustomResourceDefinition".to_owned()),
+        name: Some(definition_of(kind)),
+        ..ObjectReference::default()
     }
 }
 

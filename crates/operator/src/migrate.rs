@@ -1,49 +1,78 @@
 //! Storage version migration: objects that are still stored in an older version are written anew, then the older version is
 //! struck off the definition's list. Until that is done, the older version cannot be dropped from the definition.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::Client;
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
+use kube::core::PartialObjectMeta;
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{WatchStreamExt as _, watcher as watch};
+use kube::{Client, ResourceExt as _};
 use serde_json::json;
-use skep_api::crd::{GROUP, STORED_VERSION};
+use skep_api::crd::{GROUP, MIGRATE_LABEL, STORED_VERSION};
 use skep_api::resource::KindName;
 
+use crate::events::Events;
 use crate::write::api_resource;
 
 /// How many objects are read at a time.
 const PAGE: u32 = 100;
-/// How often the definitions are looked at.
-const PAUSE: Duration = Duration::from_hours(1);
-/// How soon after a failure.
+/// How often one object is tried while others write it, too.
+const TRIES: usize = 3;
+/// How soon after a migration that did not end.
 const RETRY: Duration = Duration::from_secs(30);
 
-/// Migrates whatever needs it, again and again.
-pub async fn keep_migrated(client: Client) {
+/// Migrates whatever needs it, whenever a definition that asks for it changes.
+pub async fn keep_migrated(client: Client, events: Events) {
+    let definitions: Api<PartialObjectMeta<CustomResourceDefinition>> = Api::all(client.clone());
+    let asking = watcher::Config::default().labels(&format!("{MIGRATE_LABEL}=true")).any_semantic();
+    let mut changes = std::pin::pin!(watch(definitions, asking).default_backoff());
+    let mut due: BTreeSet<KindName> = BTreeSet::new();
     loop {
-        let mut pause = PAUSE;
-        for kind in KindName::ALL {
-            match migrate(&client, *kind).await {
+        tokio::select! {
+            change = changes.next() => match change {
+                Some(Ok(Event::Apply(definition) | Event::InitApply(definition))) => {
+                    due.extend(kind_of(&definition.name_any()));
+                }
+                Some(Ok(Event::Init | Event::Delete(_))) => continue,
+                Some(Ok(Event::InitDone)) => {}
+                Some(Err(error)) => {
+                    tracing::debug!(%error, "the watch of definitions comes back by itself");
+                    continue;
+                }
+                // A watch has no end.
+                None => return,
+            },
+            () = tokio::time::sleep(RETRY), if !due.is_empty() => {}
+        }
+        for kind in std::mem::take(&mut due) {
+            match migrate(&client, kind).await {
                 Ok(Migration::NotNeeded) => {}
                 Ok(Migration::Done(objects)) => {
                     tracing::info!(kind = %kind, objects, version = STORED_VERSION, "storage version migrated");
+                    events.migrated(kind).await;
                 }
-                Ok(Migration::Interrupted) => pause = RETRY,
-                Err(error) => {
-                    tracing::warn!(kind = %kind, %error, "storage version not migrated");
-                    pause = RETRY;
+                Ok(Migration::Interrupted) => {
+                    tracing::info!(kind = %kind, "somebody else writes the objects: storage version not migrated yet");
+                    due.insert(kind);
+                }
+                Err(failed) => {
+                    tracing::warn!(kind = %kind, error = %failed, "storage version not migrated");
+                    events.not_migrated(kind, &failed).await;
+                    due.insert(kind);
                 }
             }
         }
-        tokio::time::sleep(pause).await;
     }
 }
 
 /// What became of a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Migration {
-    /// Everything is stored in the right version.
+    /// Everything is stored in the right version, or the definition does not ask.
     NotNeeded,
     /// So many objects were written anew.
     Done(usize),
@@ -51,37 +80,83 @@ pub enum Migration {
     Interrupted,
 }
 
+/// Why a migration did not come to its end. The definition is left as it is.
+#[derive(Debug, thiserror::Error)]
+pub enum Failed {
+    /// The definition or the list of objects.
+    #[error("cannot read {what}: {error}")]
+    Read {
+        /// What was to be read.
+        what: String,
+        /// Why not.
+        error: kube::Error,
+    },
+    /// Some objects.
+    #[error("{count} objects not written anew, {first} among them: {error}")]
+    Objects {
+        /// How many.
+        count: usize,
+        /// One of them.
+        first: String,
+        /// What was wrong with it.
+        error: kube::Error,
+    },
+    /// The definition.
+    #[error("cannot strike the older version off {what}: {error}")]
+    Definition {
+        /// Its name.
+        what: String,
+        /// Why not.
+        error: kube::Error,
+    },
+}
+
+/// How writing one object anew ended.
+enum Written {
+    Yes,
+    Gone,
+    Contended,
+}
+
 /// Migrates the objects of one kind.
-pub async fn migrate(client: &Client, kind: KindName) -> Result<Migration, kube::Error> {
+pub async fn migrate(client: &Client, kind: KindName) -> Result<Migration, Failed> {
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let name = format!("{}.{GROUP}", kind.plural());
-    let Some(definition) = definitions.get_opt(&name).await? else { return Ok(Migration::NotNeeded) };
+    let name = definition_of(kind);
+    let read = |error| Failed::Read { what: name.clone(), error };
+    let Some(definition) = definitions.get_opt(&name).await.map_err(read)? else { return Ok(Migration::NotNeeded) };
     let stored = definition.status.as_ref().and_then(|status| status.stored_versions.clone()).unwrap_or_default();
     let storage = definition.spec.versions.iter().find(|version| version.storage).map(|version| version.name.as_str());
+    let asks = definition.labels().get(MIGRATE_LABEL).is_some_and(|asks| asks == "true");
     // Only towards the version that the definition itself stores: a definition of somebody else's is not ours to change.
-    if storage != Some(STORED_VERSION) || stored == [STORED_VERSION] {
+    if !asks || storage != Some(STORED_VERSION) || stored == [STORED_VERSION] {
         return Ok(Migration::NotNeeded);
     }
     let objects: Api<DynamicObject> = Api::all_with(client.clone(), &api_resource(kind));
-    let (mut written, mut next) = (0, None);
+    let (mut written, mut contended, mut failures, mut next) = (0, 0, Vec::new(), None);
     loop {
         let parameters = ListParams { limit: Some(PAGE), continue_token: next.take(), ..ListParams::default() };
-        let page = objects.list_metadata(&parameters).await?;
+        let listed = objects.list_metadata(&parameters).await;
+        let page = listed.map_err(|error| Failed::Read { what: format!("the list of {kind}s"), error })?;
         for object in &page.items {
             let (Some(namespace), Some(name)) = (&object.metadata.namespace, &object.metadata.name) else { continue };
-            let objects: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &api_resource(kind));
-            // A patch that changes nothing makes the API server store the object in today's version.
-            match objects.patch_metadata(name, &PatchParams::default(), &Patch::Merge(json!({}))).await {
-                Ok(_) => written += 1,
-                Err(kube::Error::Api(status)) if status.is_not_found() => {}
-                Err(kube::Error::Api(status)) if status.is_conflict() => return Ok(Migration::Interrupted),
-                Err(error) => return Err(error),
+            match write_anew(client, kind, namespace, name).await {
+                Ok(Written::Yes) => written += 1,
+                Ok(Written::Gone) => {}
+                Ok(Written::Contended) => contended += 1,
+                Err(error) => failures.push((format!("{namespace}/{name}"), error)),
             }
         }
         next = page.metadata.continue_.filter(|token| !token.is_empty());
         if next.is_none() {
             break;
         }
+    }
+    let count = failures.len();
+    if let Some((first, error)) = failures.into_iter().next() {
+        return Err(Failed::Objects { count, first, error });
+    }
+    if contended > 0 {
+        return Ok(Migration::Interrupted);
     }
     let patch = Patch::Merge(json!({
         "metadata": { "resourceVersion": definition.metadata.resource_version },
@@ -90,6 +165,29 @@ pub async fn migrate(client: &Client, kind: KindName) -> Result<Migration, kube:
     match definitions.patch_status(&name, &PatchParams::default(), &patch).await {
         Ok(_) => Ok(Migration::Done(written)),
         Err(kube::Error::Api(status)) if status.is_conflict() => Ok(Migration::Interrupted),
-        Err(error) => Err(error),
+        Err(error) => Err(Failed::Definition { what: name, error }),
     }
+}
+
+/// A patch that changes nothing makes the API server store the object in today's version.
+async fn write_anew(client: &Client, kind: KindName, namespace: &str, name: &str) -> Result<Written, kube::Error> {
+    let objects: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &api_resource(kind));
+    for _ in 0..TRIES {
+        match objects.patch_metadata(name, &PatchParams::default(), &Patch::Merge(json!({}))).await {
+            Ok(_) => return Ok(Written::Yes),
+            Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(Written::Gone),
+            Err(kube::Error::Api(status)) if status.is_conflict() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Written::Contended)
+}
+
+/// The name of a kind's definition.
+pub(crate) fn definition_of(kind: KindName) -> String {
+    format!("{}.{GROUP}", kind.plural())
+}
+
+fn kind_of(definition: &str) -> Option<KindName> {
+    KindName::ALL.iter().copied().find(|kind| definition_of(*kind) == definition)
 }

@@ -212,6 +212,9 @@ impl Reconciler {
         let new = status.onto(&old, me.generation(), &now);
         if let Some(written) = self.writer.status(me, &old, &new).await? {
             self.events.transitions(me, &old, status).await;
+            if me.kind() == KindName::MCPRegistry && old.get("observedGeneration") != Some(&me.generation().into()) {
+                self.events.deprecated(me).await;
+            }
             self.store.put_resource(me.kind(), written);
         }
         Ok(())

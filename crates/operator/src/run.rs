@@ -120,7 +120,7 @@ async fn lead(
     });
     let mut workers = JoinSet::new();
     if environment.migrate {
-        workers.spawn(crate::migrate::keep_migrated(client));
+        workers.spawn(crate::migrate::keep_migrated(client, reconciler.events.clone()));
     }
     for _ in 0..WORKERS {
         let reconciler = reconciler.clone();

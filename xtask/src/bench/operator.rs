@@ -1,11 +1,15 @@
 //! The operator's cost: time to all children, writes per object, memory, processor time, writes at rest, a fan-out edit.
 //!
 //! The yardstick is a plain client that sends the same writes: the very bodies of the plan, by server-side apply, a finalizer and
-//! a status for each object, with as many requests under way as the operator has.
+//! a status for each object, with as many requests under way as the operator has. It runs before the operator and after it, because
+//! an API server gets faster when it is warm and slower when it holds more.
+//!
+//! What came about is seen by watches. Lists would cost the API server more the more objects there are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -13,7 +17,8 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use kube::Client;
-use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams};
+use kube::runtime::{WatchStreamExt as _, watcher};
 use serde_json::{Value, json};
 use skep_api::resource::{KindName, Resource};
 use skep_operator::settings::Environment;
@@ -30,7 +35,7 @@ use crate::{root, ui};
 
 /// How many requests the plain client has under way.
 const AT_ONCE: usize = 8;
-/// How often to look whether something has come about. Looking costs the API server, too: it answers from its cache.
+/// How often to look whether the operator has come to rest.
 const LOOK: Duration = Duration::from_millis(200);
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_mins(10);
@@ -77,8 +82,7 @@ async fn measure(arguments: &Arguments) -> Result<()> {
     let client = plane.client()?;
 
     ui::progress("the plain client…");
-    let raw = plane.namespace("raw").await?;
-    let (raw_create, raw_fan_out, raw_writes) = plain(&client, &raw, servers).await?;
+    let before = plain(&client, &plane.namespace("raw").await?, servers).await?;
 
     ui::progress("the operator…");
     let namespace = plane.namespace("operator").await?;
@@ -99,11 +103,16 @@ async fn measure(arguments: &Arguments) -> Result<()> {
     )?;
     wait_for(port, "/readyz", PATIENCE)?;
     let empty = operator.usage()?;
+    let (resources, deployments) = (api_resource(KindName::MCPServer), child_resource(ChildKind::Deployment));
     let started = Instant::now();
-    create(&client, &namespace, servers).await?;
-    let created = started.elapsed();
-    until(&client, &namespace, ChildKind::Deployment, servers, |_| true).await?;
-    statuses(&client, &namespace, servers).await?;
+    let ((), created, ()) = tokio::try_join!(
+        until(&client, &namespace, &deployments, servers, |_| true),
+        async {
+            create(&client, &namespace, servers).await?;
+            anyhow::Ok(started.elapsed())
+        },
+        until(&client, &namespace, &resources, servers, |server| server.pointer("/status/phase").is_some()),
+    )?;
     let all = started.elapsed();
     calm(port).await?;
     let (writes, reads) = requests(port)?;
@@ -116,43 +125,51 @@ async fn measure(arguments: &Arguments) -> Result<()> {
 
     ui::progress("a fan-out edit…");
     let started = Instant::now();
-    fan_out(&client, &namespace).await?;
-    until(&client, &namespace, ChildKind::ConfigMap, servers, |map| run_config(map).contains("https://new.example"))
-        .await?;
+    let maps = child_resource(ChildKind::ConfigMap);
+    tokio::try_join!(
+        until(&client, &namespace, &maps, servers, |map| run_config(map).contains("https://new.example")),
+        fan_out(&client, &namespace),
+    )?;
     let fanned = started.elapsed();
     let end = operator.usage()?;
+    drop(operator);
+
+    ui::progress("the plain client again…");
+    let after = plain(&client, &plane.namespace("raw").await?, servers).await?;
 
     let count = f64::from(servers);
     let per_object = f64::from(u32::try_from(writes.values().sum::<u64>())?) / count;
+    let (create, fan_out) = (f64::midpoint(before.create, after.create), f64::midpoint(before.fan_out, after.fan_out));
     ui::result(&format!(
         "{servers} MCPServers that share one MCPOIDCConfig\n\
-         \n                          skep      plain client   ratio\n\
+         \n                          skep      plain client (before, after)   ratio to the mean\n\
          CPU of the operator   {:>7.2} s\n\
-         all children          {:>7.2} s   {:>7.2} s   {:>6.2}   (creating the objects took {:.2} s of it)\n\
-         fan-out edit          {:>7.2} s   {:>7.2} s   {:>6.2}\n\
-         writes per object     {:>7.2}     {:>7.2}     {:>6.2}\n\
+         all children          {:>7.2} s   {:>7.2} s {:>7.2} s   {:>6.2}   (creating the objects took {:.2} s of it)\n\
+         fan-out edit          {:>7.2} s   {:>7.2} s {:>7.2} s   {:>6.2}\n\
+         writes per object     {:>7.2}     {:>7.2}               {:>6.2}\n\
          writes at rest        {idle_writes:>7}     in {} s\n\
          memory                {:>7.1} MiB, {:.1} at its highest, {:.1} before the first object\n\
          CPU at rest           {:>7.3} s\n\
          \nwrites: {writes:?}\nreads: {reads:?}",
         busy.cpu,
         all.as_secs_f64(),
-        raw_create.as_secs_f64(),
-        all.as_secs_f64() / raw_create.as_secs_f64(),
+        before.create,
+        after.create,
+        all.as_secs_f64() / create,
         created.as_secs_f64(),
         fanned.as_secs_f64(),
-        raw_fan_out.as_secs_f64(),
-        fanned.as_secs_f64() / raw_fan_out.as_secs_f64(),
+        before.fan_out,
+        after.fan_out,
+        fanned.as_secs_f64() / fan_out,
         per_object,
-        raw_writes,
-        per_object / raw_writes,
+        before.writes,
+        per_object / before.writes,
         arguments.idle,
         rest.resident,
         end.peak,
         empty.resident,
         rest.cpu - busy.cpu,
     ));
-    drop(operator);
     plane.stop();
     Ok(())
 }
@@ -201,8 +218,18 @@ async fn fan_out(client: &Client, namespace: &str) -> Result<()> {
     Ok(())
 }
 
-/// The same writes by a client that only writes: time for all objects, time for the fan-out, writes per object.
-async fn plain(client: &Client, namespace: &str, servers: u32) -> Result<(Duration, Duration, f64)> {
+/// What the plain client took.
+struct Plain {
+    /// Seconds for all objects.
+    create: f64,
+    /// Seconds for the fan-out.
+    fan_out: f64,
+    /// Writes per object.
+    writes: f64,
+}
+
+/// The same writes by a client that only writes.
+async fn plain(client: &Client, namespace: &str, servers: u32) -> Result<Plain> {
     let started = Instant::now();
     let created = create(client, namespace, servers).await?;
     let writes = write_all(client, namespace, &created, "https://old.example", true).await?;
@@ -210,7 +237,11 @@ async fn plain(client: &Client, namespace: &str, servers: u32) -> Result<(Durati
     let started = Instant::now();
     fan_out(client, namespace).await?;
     write_all(client, namespace, &created, "https://new.example", false).await?;
-    Ok((first, started.elapsed(), f64::from(u32::try_from(writes)?) / f64::from(servers)))
+    Ok(Plain {
+        create: first.as_secs_f64(),
+        fan_out: started.elapsed().as_secs_f64(),
+        writes: f64::from(u32::try_from(writes)?) / f64::from(servers),
+    })
 }
 
 async fn write_all(client: &Client, namespace: &str, servers: &[Value], issuer: &str, first: bool) -> Result<usize> {
@@ -256,30 +287,27 @@ async fn write_one(client: &Client, namespace: &str, server: &Value, issuer: &st
     Ok(sent + 1)
 }
 
-/// Waits until there are enough children of a kind that are as wanted.
+/// Waits until there are enough objects of a kind that are as wanted.
 async fn until(
     client: &Client,
     namespace: &str,
-    kind: ChildKind,
+    kind: &ApiResource,
     enough: u32,
     wanted: impl Fn(&Value) -> bool,
 ) -> Result<()> {
-    let children: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &child_resource(kind));
-    poll(&format!("{enough} {kind}s"), || async {
-        let list = children.list(&ListParams::default().match_any()).await?;
-        Ok(list.items.iter().filter(|one| wanted(&one.data)).count() >= enough as usize)
-    })
-    .await
-}
-
-async fn statuses(client: &Client, namespace: &str, enough: u32) -> Result<()> {
-    let servers: Api<DynamicObject> =
-        Api::namespaced_with(client.clone(), namespace, &api_resource(KindName::MCPServer));
-    poll("a status for each", || async {
-        let list = servers.list(&ListParams::default().match_any()).await?;
-        Ok(list.items.iter().filter(|one| one.data.pointer("/status/phase").is_some()).count() >= enough as usize)
-    })
-    .await
+    let objects: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, kind);
+    let mut seen = BTreeSet::new();
+    let watch = async {
+        let mut changes = pin!(watcher(objects, watcher::Config::default().any_semantic()).applied_objects());
+        while seen.len() < enough as usize {
+            let object = changes.try_next().await?.context("the watch ended")?;
+            if wanted(&object.data) {
+                seen.extend(object.metadata.name);
+            }
+        }
+        anyhow::Ok(())
+    };
+    tokio::time::timeout(PATIENCE, watch).await.with_context(|| format!("{} {}s as wanted", enough, kind.kind))?
 }
 
 async fn poll<Look, Found>(what: &str, mut look: Look) -> Result<()>

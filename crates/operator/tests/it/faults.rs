@@ -1,16 +1,22 @@
 //! What goes wrong around an operator: an API server that restarts, a store that hangs, a process that dies in the middle,
 //! a second writer that never rests, an object that cannot be read. Afterwards the state is right and nothing rolled.
 
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::Result;
+use http::Request;
 use kube::api::{Patch, PatchParams};
+use kube::client::Body;
 use serde_json::{Value, json};
 use skep_api::resource::KindName;
 use skep_plan::child::ChildKind;
 use skep_testkit::ControlPlane;
 
-use crate::running::{condition, define, operator, start};
+use crate::between::{Verdict, between};
+use crate::running::{PATIENCE, condition, define, operator, start, start_as};
 
 fn server(image: &str) -> Value {
     json!({ "image": image, "transport": "streamable-http" })
@@ -118,4 +124,100 @@ async fn an_object_that_cannot_be_read_gets_a_condition_and_stops_nobody_else() 
     operator.settled().await?;
     operator.resources(KindName::MCPServer).delete("bare", &kube::api::DeleteParams::default()).await?;
     operator.stop().await
+}
+
+/// A way to the API server on which watches can be cut. One that is cut ends at once; when it is asked for again it waits until
+/// the way is open, and then asks for a version so old that the API server has forgotten it.
+#[derive(Clone)]
+struct Way {
+    open: tokio::sync::watch::Sender<bool>,
+    /// The watches that were cut and not yet told that they are too late.
+    late: Arc<Mutex<BTreeSet<String>>>,
+    /// How many were told.
+    told: Arc<AtomicUsize>,
+}
+
+impl Way {
+    fn new() -> Self {
+        Self { open: tokio::sync::watch::Sender::new(true), late: Arc::default(), told: Arc::default() }
+    }
+
+    async fn judge(self, mut request: Request<Body>) -> Verdict {
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        if !query.contains("watch=true") {
+            return Verdict::Pass(request);
+        }
+        let mut open = self.open.subscribe();
+        if !*open.borrow() {
+            self.late.lock().unwrap().insert(request.uri().path().to_owned());
+            let _always_there = open.wait_for(|open| *open).await;
+        }
+        if self.late.lock().unwrap().remove(request.uri().path()) {
+            self.told.fetch_add(1, Ordering::SeqCst);
+            let old: Vec<&str> = query.split('&').filter(|part| !part.starts_with("resourceVersion=")).collect();
+            let uri = format!("{}?{}&resourceVersion=1", request.uri().path(), old.join("&"));
+            *request.uri_mut() = uri.parse().unwrap();
+        }
+        Verdict::Pass(request)
+    }
+}
+
+#[tokio::test]
+async fn a_watch_that_comes_back_too_late_lists_anew_and_misses_nothing() -> Result<()> {
+    let mut plane = ControlPlane::start().await?;
+    define(&plane).await?;
+    let namespace = plane.namespace("late").await?;
+    let way = Way::new();
+    let judge = {
+        let way = way.clone();
+        move |request| way.clone().judge(request)
+    };
+    let operator = start_as(between(plane.client()?, judge), &plane, namespace)?;
+    for name in ["stays", "goes", "changes"] {
+        operator.create(KindName::MCPServer, name, server("registry.example/a:1")).await?;
+        operator.child(ChildKind::Deployment, name, "exists", |_| true).await?;
+    }
+    operator.settled().await?;
+    let before = operator.child(ChildKind::Deployment, "stays", "exists", |_| true).await?;
+
+    // All watches break, and while they are broken the world moves on.
+    way.open.send_replace(false);
+    plane.restart_apiserver().await?;
+    operator.resources(KindName::MCPServer).delete("goes", &kube::api::DeleteParams::default()).await?;
+    operator.edit(KindName::MCPServer, "changes", server("registry.example/a:2")).await?;
+    operator.create(KindName::MCPServer, "comes", server("registry.example/a:1")).await?;
+    operator.children(ChildKind::Deployment).delete("stays", &kube::api::DeleteParams::default()).await?;
+    skep_testkit::eventually("every watch asks again", PATIENCE, || async {
+        let waiting = way.late.lock().unwrap().len();
+        let kinds = KindName::ALL.len();
+        Ok(if waiting >= kinds {
+            skep_testkit::Seen::Yes(())
+        } else {
+            skep_testkit::Seen::NotYet(format!("{waiting}"))
+        })
+    })
+    .await?;
+    let old = "/apis/toolhive.stacklok.dev/v1beta1/mcpservers?watch=true&resourceVersion=1&timeoutSeconds=1";
+    let answer = plane.kubectl(&["get", "--raw", old]).await?;
+    assert!(format!("{answer:?}").contains("too old resource version"), "{answer:?}");
+    way.open.send_replace(true);
+
+    let image = |deployment: &Value| deployment.to_string().contains("registry.example/a:2");
+    operator.child(ChildKind::Deployment, "changes", "has the new image", image).await?;
+    operator.child(ChildKind::Deployment, "comes", "exists", |_| true).await?;
+    let after = operator.child(ChildKind::Deployment, "stays", "comes back", |_| true).await?;
+    assert_eq!(template(&after), template(&before));
+    let gone = operator.resources(KindName::MCPServer);
+    let gone = &gone;
+    skep_testkit::eventually("the deleted server goes", PATIENCE, || async move {
+        Ok(match gone.get_opt("goes").await? {
+            None => skep_testkit::Seen::Yes(()),
+            Some(_) => skep_testkit::Seen::NotYet("it is there".to_owned()),
+        })
+    })
+    .await?;
+    assert!(way.told.load(Ordering::SeqCst) >= KindName::ALL.len(), "watches came back too late");
+    operator.stop().await?;
+    plane.stop();
+    Ok(())
 }

@@ -1,6 +1,8 @@
 //! The operator on a real API server, and its charts, rendered by a real Helm.
 
 #[cfg(test)]
+mod between;
+#[cfg(test)]
 mod charts;
 #[cfg(test)]
 mod compat;
@@ -24,6 +26,8 @@ mod permissions;
 mod refusals;
 #[cfg(test)]
 mod running;
+#[cfg(test)]
+mod scenarios;
 #[cfg(test)]
 mod servers;
 #[cfg(test)]

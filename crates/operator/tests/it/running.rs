@@ -53,6 +53,11 @@ pub(crate) async fn operator(prefix: &str) -> Result<Running> {
     start(plane, namespace)
 }
 
+/// Starts an operator for all namespaces.
+pub(crate) fn start_everywhere(plane: &ControlPlane) -> Result<Running> {
+    start_with(plane.client()?, plane, String::new(), false)
+}
+
 /// Starts an operator for a namespace.
 pub(crate) fn start(plane: &ControlPlane, namespace: String) -> Result<Running> {
     start_as(plane.client()?, plane, namespace)
@@ -69,13 +74,16 @@ pub(crate) fn start_leading(plane: &ControlPlane, namespace: String) -> Result<R
 }
 
 fn start_with(operator: Client, plane: &ControlPlane, namespace: String, leader_elect: bool) -> Result<Running> {
-    let environment = Environment::read(&BTreeMap::from([
-        ("WATCH_NAMESPACE".to_owned(), namespace.clone()),
-        ("POD_NAMESPACE".to_owned(), namespace.clone()),
+    let mut variables = BTreeMap::from([
         ("TOOLHIVE_RUNNER_IMAGE".to_owned(), "registry.example/proxyrunner:1".to_owned()),
         ("VMCP_IMAGE".to_owned(), "registry.example/vmcp:1".to_owned()),
         ("TOOLHIVE_REGISTRY_API_IMAGE".to_owned(), "registry.example/registry-api:1".to_owned()),
-    ]))?;
+    ]);
+    if !namespace.is_empty() {
+        variables.insert("WATCH_NAMESPACE".to_owned(), namespace.clone());
+        variables.insert("POD_NAMESPACE".to_owned(), namespace.clone());
+    }
+    let environment = Environment::read(&variables)?;
     let metrics = Metrics::new();
     let options = Options {
         metrics_address: "0".into(),

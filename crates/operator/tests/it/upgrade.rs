@@ -1,14 +1,27 @@
 //! Coming from the operator before us: its objects are taken over once, and stored versions are brought up to date.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use anyhow::Result;
+use kube::Client;
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
+use skep_api::crd::MIGRATE_LABEL;
 use skep_api::resource::KindName;
-use skep_operator::migrate::{Migration, migrate};
+use skep_operator::events::Events;
+use skep_operator::migrate::{Migration, keep_migrated, migrate};
+use skep_operator::write::api_resource;
 use skep_plan::child::ChildKind;
-use skep_testkit::ControlPlane;
+use skep_testkit::{ControlPlane, Seen, eventually};
 
+use crate::between::{Verdict, between, refusal};
 use crate::running::{define, plane, start};
+
+const DEFINITION: &str = "mcpwebhookconfigs.toolhive.stacklok.dev";
+const DEFINITION_STATUS: &str = "mcpwebhookconfigs.toolhive.stacklok.dev/status";
+/// The stored versions before a migration.
+const BOTH: &str = r#"["v1alpha1","v1beta1"]"#;
 
 #[tokio::test]
 async fn children_of_the_operator_before_us_are_taken_over_and_what_we_do_not_set_goes() -> Result<()> {
@@ -60,45 +73,130 @@ async fn children_of_the_operator_before_us_are_taken_over_and_what_we_do_not_se
     operator.stop().await
 }
 
+/// An API server that holds objects in the older version, and the namespace that they are in.
+struct Older {
+    plane: ControlPlane,
+    client: Client,
+    namespace: String,
+}
+
+impl Older {
+    async fn with(objects: usize) -> Result<Self> {
+        let plane = ControlPlane::start().await?;
+        // A definition that stores the older version, as it was before.
+        let mut definition = serde_json::to_value(KindName::MCPWebhookConfig.definition()?)?;
+        for version in definition["spec"]["versions"].as_array_mut().unwrap() {
+            version["storage"] = json!(version["name"] == "v1alpha1");
+        }
+        plane.kubectl_with_input(&["apply", "--server-side", "-f", "-"], &definition.to_string()).await?.success()?;
+        plane.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"]).await?.success()?;
+        let namespace = plane.namespace("stored").await?;
+        let client = plane.client()?;
+        for index in 0..objects {
+            let webhook = json!({
+                "apiVersion": "toolhive.stacklok.dev/v1alpha1", "kind": "MCPWebhookConfig",
+                "metadata": { "name": format!("w{index}"), "namespace": namespace },
+                "spec": { "validating": [{ "name": "a", "url": "https://a" }] },
+            });
+            plane_create(&client, &namespace, &webhook).await?;
+        }
+        define(&plane).await?;
+        Ok(Self { plane, client, namespace })
+    }
+
+    /// The versions that objects may be stored in.
+    async fn stored(&self) -> Result<String> {
+        let path = "jsonpath={.status.storedVersions}";
+        self.plane.kubectl(&["get", "crd", DEFINITION, "-o", path]).await?.success()
+    }
+
+    async fn version_of(&self, name: &str) -> Result<String> {
+        let objects: Api<DynamicObject> =
+            Api::namespaced_with(self.client.clone(), &self.namespace, &api_resource(KindName::MCPWebhookConfig));
+        Ok(objects.get(name).await?.metadata.resource_version.unwrap_or_default())
+    }
+
+    /// A client whose writes of one object end as told.
+    fn client_that_fails(&self, name: &'static str, code: u16, reason: &'static str, times: usize) -> Client {
+        let left = Arc::new(AtomicUsize::new(times));
+        between(self.client.clone(), move |request| {
+            let (left, hit) = (left.clone(), request.method() == "PATCH" && request.uri().path().ends_with(name));
+            async move {
+                let due =
+                    hit && left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok();
+                if due { Verdict::Answer(refusal(code, reason)) } else { Verdict::Pass(request) }
+            }
+        })
+    }
+}
+
 #[tokio::test]
 async fn objects_in_an_older_stored_version_are_written_anew_and_the_list_is_trimmed() -> Result<()> {
-    let plane = ControlPlane::start().await?;
-    // A definition that stores the older version, as it was before.
-    let mut definition = serde_json::to_value(KindName::MCPWebhookConfig.definition()?)?;
-    for version in definition["spec"]["versions"].as_array_mut().unwrap() {
-        version["storage"] = json!(version["name"] == "v1alpha1");
-    }
-    plane.kubectl_with_input(&["apply", "--server-side", "-f", "-"], &definition.to_string()).await?.success()?;
-    plane.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"]).await?.success()?;
-    let namespace = plane.namespace("stored").await?;
-    let webhook = |name: &str| {
-        json!({
-            "apiVersion": "toolhive.stacklok.dev/v1alpha1", "kind": "MCPWebhookConfig", "metadata": { "name": name, "namespace": namespace },
-            "spec": { "validating": [{ "name": "a", "url": "https://a" }] },
-        })
-    };
-    let client = plane.client()?;
-    for index in 0..105 {
-        plane_create(&client, &namespace, &webhook(&format!("w{index}"))).await?;
-    }
-    define(&plane).await?;
-    let stored = || async {
-        let text = plane
-            .kubectl(&[
-                "get",
-                "crd",
-                "mcpwebhookconfigs.toolhive.stacklok.dev",
-                "-o",
-                "jsonpath={.status.storedVersions}",
-            ])
-            .await?;
-        text.success()
-    };
-    assert_eq!(stored().await?, r#"["v1alpha1","v1beta1"]"#);
-    assert_eq!(migrate(&client, KindName::MCPWebhookConfig).await?, Migration::Done(105));
-    assert_eq!(stored().await?, r#"["v1beta1"]"#);
-    assert_eq!(migrate(&client, KindName::MCPWebhookConfig).await?, Migration::NotNeeded);
-    plane.stop();
+    let older = Older::with(105).await?;
+    assert_eq!(older.stored().await?, BOTH);
+    let before = older.version_of("w0").await?;
+    assert_eq!(migrate(&older.client, KindName::MCPWebhookConfig).await?, Migration::Done(105));
+    assert_eq!(older.stored().await?, r#"["v1beta1"]"#);
+    let after = older.version_of("w0").await?;
+    assert_ne!(after, before, "the object was written anew");
+    assert_eq!(migrate(&older.client, KindName::MCPWebhookConfig).await?, Migration::NotNeeded);
+    // What is stored in today's version already is asked about, and not written.
+    let listed = json!({ "status": { "storedVersions": ["v1alpha1", "v1beta1"] } }).to_string();
+    let patch = ["patch", "crd", DEFINITION, "--subresource=status", "--type=merge", "-p", listed.as_str()];
+    older.plane.kubectl(&patch).await?.success()?;
+    assert_eq!(migrate(&older.client, KindName::MCPWebhookConfig).await?, Migration::Done(105));
+    assert_eq!(older.version_of("w0").await?, after);
+    older.plane.stop();
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_migration_that_does_not_come_to_its_end_leaves_the_list_alone() -> Result<()> {
+    let older = Older::with(3).await?;
+    let failing = older.client_that_fails("/w1", 500, "InternalError", usize::MAX);
+    let failed = migrate(&failing, KindName::MCPWebhookConfig).await.unwrap_err();
+    assert!(failed.to_string().contains("/w1"), "{failed}");
+    assert_eq!(older.stored().await?, BOTH);
+
+    let contended = older.client_that_fails("/w1", 409, "Conflict", usize::MAX);
+    assert_eq!(migrate(&contended, KindName::MCPWebhookConfig).await?, Migration::Interrupted);
+    assert_eq!(older.stored().await?, BOTH);
+
+    let raced = older.client_that_fails(DEFINITION_STATUS, 409, "Conflict", 1);
+    assert_eq!(migrate(&raced, KindName::MCPWebhookConfig).await?, Migration::Interrupted);
+    assert_eq!(older.stored().await?, BOTH);
+
+    // One conflict is overcome at once, and the next pass ends.
+    let once = older.client_that_fails("/w1", 409, "Conflict", 1);
+    assert_eq!(migrate(&once, KindName::MCPWebhookConfig).await?, Migration::Done(3));
+    assert_eq!(older.stored().await?, r#"["v1beta1"]"#);
+    older.plane.stop();
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_definition_that_does_not_ask_is_left_alone_and_one_that_begins_to_ask_is_told_about() -> Result<()> {
+    let older = Older::with(1).await?;
+    let label = format!("{MIGRATE_LABEL}-");
+    older.plane.kubectl(&["label", "crd", DEFINITION, &label]).await?.success()?;
+    assert_eq!(migrate(&older.client, KindName::MCPWebhookConfig).await?, Migration::NotNeeded);
+    assert_eq!(older.stored().await?, BOTH);
+
+    let events = Events::new(older.client.clone(), "test", None);
+    let keeper = tokio::spawn(keep_migrated(older.client.clone(), events));
+    older.plane.kubectl(&["label", "crd", DEFINITION, &format!("{MIGRATE_LABEL}=true")]).await?.success()?;
+    eventually("the list is trimmed and people are told", crate::running::PATIENCE, || async {
+        let told = older
+            .plane
+            .kubectl(&["get", "events.events.k8s.io", "-A", "-o", "jsonpath={.items[*].reason}"])
+            .await?
+            .success()?;
+        let done = older.stored().await? == r#"["v1beta1"]"# && told.contains("StorageVersionMigrationSucceeded");
+        Ok(if done { Seen::Yes(()) } else { Seen::NotYet(told) })
+    })
+    .await?;
+    keeper.abort();
+    older.plane.stop();
     Ok(())
 }
 
