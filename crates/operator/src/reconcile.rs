@@ -170,6 +170,9 @@ impl Reconciler {
             }
             self.applier.prune(&plan.children, &snapshot.children, &self.store, &self.writer).await?;
         }
+        if plan.verdict == Verdict::Apply && me.kind() == KindName::MCPServer {
+            self.own_backend(&me).await?;
+        }
         if plan.remove_backend {
             self.remove_backend(&me).await?;
         }
@@ -235,10 +238,21 @@ impl Reconciler {
         self.write_status(me, &status).await
     }
 
+    /// Owns the StatefulSet that a proxy made for this server, so that it is collected with the server whatever happens.
+    async fn own_backend(&self, me: &Resource) -> Result<(), Error> {
+        let id = backend_of(me);
+        if let Some(facts) = self.store.child(&id)
+            && facts.owner.is_none()
+            && facts.serves.as_deref() == Some(me.name())
+        {
+            self.writer.own(me, &id, &facts.uid).await?;
+        }
+        Ok(())
+    }
+
     /// Deletes the StatefulSet that a proxy made for this resource; what it owns goes with it.
     async fn remove_backend(&self, me: &Resource) -> Result<(), Error> {
-        let id =
-            ChildId { kind: ChildKind::StatefulSet, namespace: me.namespace().to_owned(), name: me.name().to_owned() };
+        let id = backend_of(me);
         if let Some(facts) = self.store.child(&id) {
             let theirs = facts.owner.as_ref().is_some_and(|owner| Some(&owner.uid) != me.metadata().uid.as_ref());
             if !theirs {
@@ -323,6 +337,11 @@ impl Reconciler {
         self.writer.unreadable(kind, metadata, problem).await?;
         Ok(Done::Settled)
     }
+}
+
+/// The StatefulSet that a proxy makes for its server.
+fn backend_of(me: &Resource) -> ChildId {
+    ChildId { kind: ChildKind::StatefulSet, namespace: me.namespace().to_owned(), name: me.name().to_owned() }
 }
 
 impl std::fmt::Debug for Reconciler {

@@ -17,7 +17,7 @@ use kube::core::{ApiResource, GroupVersionKind, PartialObjectMeta};
 use serde_json::{Map, Value, json};
 use skep_api::crd::{GROUP, STORED_VERSION};
 use skep_api::resource::{KindName, Resource};
-use skep_plan::child::{Child, ChildKind};
+use skep_plan::child::{Child, ChildKind, owner_reference};
 use skep_plan::merge::merge_diff;
 
 use crate::adopt::handover;
@@ -149,6 +149,21 @@ impl Writer {
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
             Err(error) => Err(WriteError::from(error, "delete", object)),
         }
+    }
+
+    /// Makes a resource the controller of an object that somebody else made for it, so that it goes with the resource.
+    pub async fn own(&self, me: &Resource, id: &ChildId, uid: &str) -> Result<(), WriteError> {
+        let object = format!("{} {}/{}", id.kind, id.namespace, id.name);
+        // The uid makes the API server refuse to create the object, should it be gone.
+        let body = json!({
+            "apiVersion": id.kind.api_version(), "kind": id.kind.as_str(),
+            "metadata": { "name": id.name, "uid": uid, "ownerReferences": [owner_reference(me)] },
+        });
+        self.metrics.request("apply", id.kind.api().2);
+        let children = self.children(id.kind, &id.namespace);
+        let written =
+            children.patch_metadata(&id.name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(body)).await;
+        written.map(|_| ()).map_err(|error| WriteError::from(error, "own", object))
     }
 
     /// Reads the metadata of a child that no watch has shown us.

@@ -81,7 +81,8 @@ impl ChildKind {
         matches!(self, Self::Deployment | Self::StatefulSet)
     }
 
-    fn api_version(self) -> String {
+    /// Its API group and version, as an object names them.
+    pub fn api_version(self) -> String {
         let (group, version, _) = self.api();
         if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
     }
@@ -91,6 +92,18 @@ impl fmt::Display for ChildKind {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.as_str())
     }
+}
+
+/// The reference that makes a resource the controller of an object.
+pub fn owner_reference(owner: &Resource) -> Value {
+    json!({
+        "apiVersion": format!("{GROUP}/{STORED_VERSION}"),
+        "kind": owner.kind().as_str(),
+        "name": owner.name(),
+        "uid": owner.metadata().uid.as_deref().unwrap_or_default(),
+        "controller": true,
+        "blockOwnerDeletion": true,
+    })
 }
 
 // === impl Child ===
@@ -118,14 +131,7 @@ impl Child {
             "name": name,
             "namespace": owner.namespace(),
             "labels": labels,
-            "ownerReferences": [{
-                "apiVersion": format!("{GROUP}/{STORED_VERSION}"),
-                "kind": owner.kind().as_str(),
-                "name": owner.name(),
-                "uid": owner.metadata().uid.as_deref().unwrap_or_default(),
-                "controller": true,
-                "blockOwnerDeletion": true,
-            }],
+            "ownerReferences": [owner_reference(owner)],
         });
         if let (Some(metadata), Value::Object(annotations)) = (metadata.as_object_mut(), annotations)
             && !annotations.is_empty()

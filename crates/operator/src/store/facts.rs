@@ -25,6 +25,8 @@ pub struct ChildFacts {
     pub version: String,
     /// Who owns it.
     pub owner: Option<Owner>,
+    /// The server that it was made for by its proxy, if it was.
+    pub serves: Option<String>,
     /// How it runs, for a Deployment or StatefulSet.
     pub workload: Option<LiveWorkload>,
 }
@@ -86,7 +88,9 @@ pub fn child_facts(kind: ChildKind, metadata: &ObjectMeta, object: Option<&Value
             ours: owner.as_ref().is_some_and(|owner| KindName::parse(&owner.kind).is_some()),
         }
     });
-    ChildFacts { uid: metadata.uid.clone().unwrap_or_default(), resource_version, version, owner, workload }
+    let label = metadata.labels.as_ref().and_then(|labels| labels.get("toolhive-name"));
+    let serves = label.filter(|_| kind == ChildKind::StatefulSet).cloned();
+    ChildFacts { uid: metadata.uid.clone().unwrap_or_default(), resource_version, version, owner, serves, workload }
 }
 
 /// What is worth remembering of a pod; nothing if it runs for none of our resources.

@@ -137,6 +137,11 @@ impl State {
         if changed {
             wake.now.extend(before.and_then(|before| owner_key(&id, before)));
             wake.now.extend(owner_key(&id, &facts));
+            if facts.owner.is_none()
+                && let Some(server) = &facts.serves
+            {
+                wake.now.insert(Key::resource(KindName::MCPServer, &id.namespace, server));
+            }
         }
         self.forget_owner(&id);
         if let Some(owner) = &facts.owner {
@@ -228,6 +233,8 @@ impl State {
             .get(&uid)
             .into_iter()
             .flatten()
+            // The StatefulSet of a server is made and kept by its proxy, whoever owns it.
+            .filter(|id| key.kind != ObjectKind::Kind(KindName::MCPServer) || id.kind != ChildKind::StatefulSet)
             .filter_map(|id| self.children.get(id).map(|facts| (id.clone(), facts.clone())))
             .collect();
         let live = self.live(key, &children);

@@ -106,6 +106,7 @@ fn a_child_wakes_its_owner_when_somebody_else_changes_it_but_not_with_its_status
         resource_version: version.into(),
         version: "v".into(),
         owner: owner.clone(),
+        serves: None,
         workload: None,
     };
     assert_eq!(store.put_child(id.clone(), facts("1")).now.len(), 1);
