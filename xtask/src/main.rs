@@ -12,6 +12,7 @@ mod e2e;
 mod r#gen;
 mod host;
 mod image;
+mod mutate;
 mod program;
 mod test;
 mod ui;
@@ -51,6 +52,8 @@ enum Command {
     Arch,
     /// Run everything that must pass before a change goes in.
     Ci,
+    /// Take out each mechanism that must always hold, one at a time, and see that its test fails.
+    Mutate(mutate::Arguments),
     /// Write what is generated from the code: resource definitions, permissions, schemas, reference pages.
     Gen {
         /// Change nothing; fail when a generated file is out of date.
@@ -68,6 +71,7 @@ fn main() -> ExitCode {
         Command::Arch => arch::run(),
         Command::Bench(command) => bench::run(&command),
         Command::Ci => ci::run(),
+        Command::Mutate(arguments) => mutate::run(&arguments),
         Command::Gen { check } => r#gen::run(check),
     };
     match result {

@@ -3,12 +3,16 @@
 use anyhow::Result;
 use skep_testkit::assets::{Assets, FOR_TESTS};
 
+use crate::host;
 use crate::program::{self, cargo};
 
 /// Runs the tests of the workspace, or of the packages that the arguments name.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let assets = Assets::from_env()?;
     assets.ensure(FOR_TESTS)?;
+    if !program::is_installed("redis-server") {
+        host::install(&["redis-server"])?;
+    }
     let mut command = cargo();
     command.arg("test");
     if !names_packages(arguments) {

@@ -86,3 +86,42 @@ fn document(list: &str, webhook: &Webhook, files: &mut BTreeMap<String, (SecretK
 fn path(identifier: &str, file: &str) -> String {
     format!("/etc/toolhive/webhooks/{}/{file}", identifier.to_lowercase())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> MCPWebhookConfigSpec {
+        let secret = |key: &str| json!({ "name": "sec.ret", "key": key });
+        let tls = json!({
+            "caSecretRef": secret("ca.crt"), "clientCertSecretRef": secret("tls.crt"), "clientKeySecretRef": secret("tls.key"),
+        });
+        let webhook = |name: &str| json!({ "name": name, "url": "https://a", "hmacSecretRef": secret("hm-ac"), "tlsConfig": tls });
+        let spec = json!({ "validating": [webhook("z.check-1"), webhook("a")], "mutating": [webhook("z.check-1")] });
+        serde_json::from_value(spec).unwrap()
+    }
+
+    #[test]
+    fn secrets_become_files_under_names_that_any_shell_takes() {
+        let webhooks = webhooks(&config());
+        assert_eq!(webhooks.mounts.len(), 12);
+        for mount in &webhooks.mounts {
+            let path = mount["mountPath"].as_str().unwrap();
+            let name = path.strip_prefix("/etc/toolhive/webhooks/").unwrap().split('/').next().unwrap();
+            assert!(name.starts_with("webhook_"), "{name}");
+            assert!(
+                name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_'),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn secrets_have_an_order_that_does_not_come_from_the_lists() {
+        let webhooks = webhooks(&config());
+        let paths: Vec<&str> = webhooks.mounts.iter().map(|mount| mount["mountPath"].as_str().unwrap()).collect();
+        let mut sorted = paths.clone();
+        sorted.sort_unstable();
+        assert_eq!(paths, sorted);
+    }
+}

@@ -30,6 +30,8 @@ pub(crate) enum Command {
     },
     /// Run the operator: watch manifests in a cluster and bring about what they say
     Operator(Operator),
+    /// Run the proxy in front of one server, as the operator starts it in a pod
+    Proxy(Proxy),
     /// Print the version
     Version {
         /// How to print it
@@ -90,6 +92,14 @@ pub(crate) struct Operator {
     /// The cluster
     #[command(flatten)]
     pub(crate) cluster: Cluster,
+}
+
+/// Runs a proxy.
+#[derive(Debug, Args)]
+pub(crate) struct Proxy {
+    /// `run IMAGE`; flags that are not known are ignored, as the operator before us ignored them
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "run IMAGE")]
+    pub(crate) arguments: Vec<String>,
 }
 
 /// Which cluster to talk to.

@@ -4,6 +4,7 @@ mod check;
 mod completions;
 mod crds;
 mod operator;
+mod proxy;
 mod version;
 
 use std::process::ExitCode;
@@ -19,6 +20,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Command::Crds(arguments) => crds::run(&arguments),
         Command::Completions { shell } => completions::run(shell),
         Command::Operator(arguments) => operator::run_until_stopped(&arguments),
+        Command::Proxy(arguments) => proxy::run_until_stopped(&arguments),
         Command::Version { output } => version::run(output),
     }
 }

@@ -4,7 +4,7 @@
 //! the generation of the spec that its pod was made for; the object carries the generation of whoever applied it last. Only a
 //! strictly greater generation on the object stops an apply: a pod that is stopped still serves, through the newer server.
 
-use skep_api::annotation::GENERATION_ENV;
+pub use skep_api::annotation::GENERATION_ENV as GENERATION_VARIABLE;
 
 /// Which generation a proxy acts for, and what to warn of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub enum Gate {
 pub fn frozen(variable: Option<&str>, in_file: i64) -> Frozen {
     let refused = |why: &str, text: &str| Frozen {
         generation: in_file,
-        warning: Some(format!("{GENERATION_ENV} is `{text}`, which is {why}; using {in_file} of the RunConfig")),
+        warning: Some(format!("{GENERATION_VARIABLE} is `{text}`, which is {why}; using {in_file} of the RunConfig")),
     };
     match variable.filter(|text| !text.is_empty()) {
         None => Frozen { generation: in_file, warning: None },
@@ -40,10 +40,11 @@ pub fn frozen(variable: Option<&str>, in_file: i64) -> Frozen {
     }
 }
 
-/// Whether a proxy of generation `mine` may apply a StatefulSet whose annotation says `live`.
+/// Whether a proxy of generation `mine` may apply a StatefulSet whose annotation says `live`. One that does not know its
+/// generation, because its operator did not write it, applies: it cannot tell who is newer.
 pub fn gate(live: Option<&str>, mine: i64) -> Gate {
     match live.and_then(|text| text.parse::<i64>().ok()) {
-        Some(newer) if newer > mine => Gate::Skip,
+        Some(newer) if mine > 0 && newer > mine => Gate::Skip,
         _ => Gate::Apply,
     }
 }
@@ -77,7 +78,7 @@ mod tests {
             (Some("seven"), 7, Gate::Apply),
             (Some(""), 7, Gate::Apply),
             (None, 7, Gate::Apply),
-            (Some("1"), 0, Gate::Skip),
+            (Some("1"), 0, Gate::Apply),
         ] {
             assert_eq!(gate(live, mine), expected, "{live:?} against {mine}");
         }

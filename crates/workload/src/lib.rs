@@ -1,3 +1,13 @@
-//! Running the server behind a proxy. So far: whose word counts when two proxies apply the same server ([`gate`]).
+//! Running the server behind a proxy: as a StatefulSet in a cluster ([`cluster`]), whose pods are reached by their Service or by
+//! their standard input and output ([`attach`]), or as a process on this machine ([`process`]).
+//!
+//! What is applied is made by pure functions ([`objects`]); whose word counts when two proxies apply the same server is decided
+//! by another one ([`gate`]).
 
+pub mod attach;
+pub mod cluster;
 pub mod gate;
+pub mod objects;
+pub mod pipe;
+pub mod process;
+pub mod server;

@@ -15,7 +15,7 @@ use skep_api::resource::KindName;
 use skep_plan::child::ChildKind;
 use skep_testkit::ControlPlane;
 
-use crate::between::{Verdict, between};
+use crate::between::{Verdict, between, refusal};
 use crate::running::{PATIENCE, condition, define, operator, start, start_as};
 
 fn server(image: &str) -> Value {
@@ -220,4 +220,113 @@ async fn a_watch_that_comes_back_too_late_lists_anew_and_misses_nothing() -> Res
     operator.stop().await?;
     plane.stop();
     Ok(())
+}
+
+/// The writes that a server takes from its first to its last, as the end of their paths.
+const WRITES: [(&str, &str); 9] = [
+    ("PATCH", "/mcpservers/{}"),
+    ("PATCH", "/mcpservers/{}/status"),
+    ("PATCH", "/deployments/{}"),
+    ("PATCH", "/services/mcp-{}-proxy"),
+    ("PATCH", "/configmaps/{}-runconfig"),
+    ("PATCH", "/serviceaccounts/{}-sa"),
+    ("PATCH", "/roles/{}-proxy-runner"),
+    ("PATCH", "/rolebindings/{}-proxy-runner"),
+    ("DELETE", "/statefulsets/{}"),
+];
+
+/// Refuses the first two tries of one kind of write for each server, as an API server in trouble does.
+#[derive(Clone, Default)]
+struct Trouble(Arc<Mutex<std::collections::BTreeMap<String, u32>>>);
+
+impl Trouble {
+    fn judge(&self, request: Request<Body>) -> Verdict {
+        let path = request.uri().path().to_owned();
+        let hit = WRITES.iter().enumerate().find(|(index, (method, end))| {
+            request.method() == *method && path.ends_with(&end.replace("{}", &format!("s{index}")))
+        });
+        let Some((index, _)) = hit else { return Verdict::Pass(request) };
+        let refused = {
+            let mut seen = self.0.lock().unwrap();
+            let count = seen.entry(format!("s{index}")).or_default();
+            *count += 1;
+            *count <= 2
+        };
+        if refused { Verdict::Answer(refusal(500, "InternalError")) } else { Verdict::Pass(request) }
+    }
+}
+
+#[tokio::test]
+async fn writes_that_fail_are_tried_again_each_of_them() -> Result<()> {
+    let plane = crate::running::plane().await?;
+    let namespace = plane.namespace("trouble").await?;
+    let trouble = Trouble::default();
+    let judge = {
+        let trouble = trouble.clone();
+        move |request| std::future::ready(trouble.judge(request))
+    };
+    let operator = start_as(between(plane.client()?, judge), plane, namespace)?;
+    let names: Vec<String> = (0..WRITES.len()).map(|index| format!("s{index}")).collect();
+    for name in &names {
+        operator.create(KindName::MCPServer, name, server("registry.example/a:1")).await?;
+    }
+    for name in &names {
+        operator.until(KindName::MCPServer, name, "has a status", |one| one["status"]["phase"] == "Pending").await?;
+        operator.child(ChildKind::Deployment, name, "exists", |_| true).await?;
+        operator.child(ChildKind::Service, &format!("mcp-{name}-proxy"), "exists", |_| true).await?;
+        operator.child(ChildKind::ConfigMap, &format!("{name}-runconfig"), "exists", |_| true).await?;
+        operator.child(ChildKind::ServiceAccount, &format!("{name}-sa"), "exists", |_| true).await?;
+        operator.child(ChildKind::Role, &format!("{name}-proxy-runner"), "exists", |_| true).await?;
+        operator.child(ChildKind::RoleBinding, &format!("{name}-proxy-runner"), "exists", |_| true).await?;
+        let labels = json!({ "app": name, "toolhive": "true", "toolhive-name": name });
+        let backend = json!({
+            "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": { "name": name, "labels": labels },
+            "spec": {
+                "serviceName": name, "selector": { "matchLabels": { "app": name } },
+                "template": { "metadata": { "labels": labels }, "spec": { "containers": [{ "name": "mcp", "image": "i" }] } },
+            },
+        });
+        let sets = operator.children(ChildKind::StatefulSet);
+        sets.create(&kube::api::PostParams::default(), &serde_json::from_value(backend)?).await?;
+        let owned = |set: &Value| set["metadata"]["ownerReferences"][0]["kind"] == "MCPServer";
+        operator.child(ChildKind::StatefulSet, name, "is owned", owned).await?;
+        operator.resources(KindName::MCPServer).delete(name, &kube::api::DeleteParams::default()).await?;
+    }
+    for (kind, objects) in
+        [("server", operator.resources(KindName::MCPServer)), ("set", operator.children(ChildKind::StatefulSet))]
+    {
+        let objects = &objects;
+        skep_testkit::eventually(&format!("every {kind} goes"), PATIENCE, || async move {
+            let left = objects.list(&kube::api::ListParams::default()).await?.items.len();
+            Ok(if left == 0 { skep_testkit::Seen::Yes(()) } else { skep_testkit::Seen::NotYet(format!("{left} left")) })
+        })
+        .await?;
+    }
+    let tried = trouble.0.lock().unwrap().clone();
+    assert!(tried.len() == WRITES.len() && tried.values().all(|count| *count > 2), "{tried:?}");
+    operator.stop().await
+}
+
+#[tokio::test]
+async fn one_look_writes_a_status_once_and_is_never_refused_for_what_it_wrote_itself() -> Result<()> {
+    let operator = operator("once").await?;
+    operator
+        .create(KindName::MCPWebhookConfig, "w", json!({ "validating": [{ "name": "a", "url": "https://a" }] }))
+        .await?;
+    let mut spec = server("registry.example/a:1");
+    spec["webhookConfigRef"] = json!({ "name": "w" });
+    // A restart that is asked for from the first moment: finalizer, status and stamp are written in one look.
+    let object = json!({
+        "apiVersion": "toolhive.stacklok.dev/v1beta1", "kind": "MCPServer", "spec": spec,
+        "metadata": { "name": "s", "annotations": { "mcpserver.toolhive.stacklok.dev/restarted-at": "2026-11-16T10:00:00Z" } },
+    });
+    let servers = operator.resources(KindName::MCPServer);
+    servers.create(&kube::api::PostParams::default(), &serde_json::from_value(object)?).await?;
+    operator.until(KindName::MCPServer, "s", "has a status", |one| one["status"]["phase"] == "Pending").await?;
+    operator.settled().await?;
+    let writes = operator.counted("api_requests", &["mcpservers/status"]);
+    let looks = operator.counted("reconciles", &["MCPServer"]);
+    assert!(writes <= looks, "{writes} writes of a status in {looks} looks");
+    assert_eq!(operator.counted("reconciles", &["conflict"]), 0, "somebody was refused");
+    operator.stop().await
 }

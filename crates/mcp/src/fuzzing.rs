@@ -1,0 +1,183 @@
+//! What must hold for any bytes whatever: the bodies of the fuzz targets in `fuzz/`.
+//!
+//! Tests drive the same functions with seeds and with generated input, so they are true on every run of the tests, and
+//! a fuzzer only looks longer.
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue};
+
+use crate::headers;
+use crate::lines;
+use crate::list::{self, List, Verdict};
+use crate::message::{Kind, Message};
+use crate::method;
+use crate::splice::{self, Edit};
+use crate::sse;
+use crate::{Id, Raw, answer};
+
+/// A message is read without harm, and what is read of it is true.
+pub fn message(data: &[u8]) {
+    let read = match Message::parse(Bytes::copy_from_slice(data)) {
+        Ok(read) => read,
+        Err(why) => {
+            let refusal = Message::parse(answer::malformed(why));
+            assert!(refusal.is_ok_and(|refusal| refusal.kind() == Kind::Error), "a refusal is a message");
+            return;
+        }
+    };
+    assert_eq!(read.body(), data, "bytes stay as they are");
+    let has_method = matches!(read.kind(), Kind::Request | Kind::Notification);
+    assert_eq!(read.method().is_some(), has_method);
+    assert!(read.kind() != Kind::Request || read.id().is_some());
+    assert_eq!(read.result().is_some(), read.kind() == Kind::Response);
+    assert_eq!(read.error().is_some(), read.kind() == Kind::Error);
+    for part in [read.params(), read.result(), read.error(), read.meta(), method::arguments(&read)] {
+        assert!(part.is_none_or(is_json), "a part is a value");
+    }
+    for id in [read.id(), read.progress_token(), read.cancels()].into_iter().flatten() {
+        assert_eq!(Id::parse(id.raw()), Ok(id));
+    }
+    let _ = (method::resource(&read), crate::era::classify(Some(crate::era::MODERN), &read));
+    let line = lines::frame(&read);
+    assert_eq!(line.iter().position(|byte| *byte == b'\n'), Some(line.len() - 1), "a message is one line");
+    let again = lines::message(&line).map(Bytes::copy_from_slice).map(Message::parse);
+    assert!(again.is_some_and(|again| again.is_ok_and(|again| again.kind() == read.kind())));
+    lists(&read);
+}
+
+/// Edits change what they say, and the result is what reading it would give. The input is a message, a zero byte, and
+/// the value to put into it.
+pub fn splice(data: &[u8]) {
+    let (body, value) = halves(data);
+    let (Ok(message), Ok(value)) = (Message::parse(Bytes::copy_from_slice(body)), std::str::from_utf8(value)) else {
+        return;
+    };
+    let Ok(value) = Raw::parse(value) else { return };
+    let paths: [&[&str]; 8] = [
+        &["id"],
+        &["params"],
+        &["params", "name"],
+        &["params", "requestId"],
+        &["params", "_meta", "progressToken"],
+        &["params", "_meta", "other"],
+        &["result"],
+        &["other", "deep"],
+    ];
+    for path in paths {
+        let set = [Edit::set(path, value.clone())];
+        let Ok(changed) = splice::apply(&message, &set) else { continue };
+        assert_eq!(Message::parse(changed.body().clone()).as_ref(), Ok(&changed), "what is known is true");
+        assert_eq!(splice::apply(&changed, &set).as_ref(), Ok(&changed), "the same value changes nothing");
+        if let Ok(removed) = splice::apply(&changed, &[Edit::remove(path)]) {
+            assert_eq!(Message::parse(removed.body().clone()).as_ref(), Ok(&removed));
+            assert_eq!(splice::apply(&removed, &[Edit::remove(path)]).as_ref(), Ok(&removed));
+        }
+    }
+}
+
+/// A stream means the same in whatever pieces it comes, and no byte of it is lost. The first byte of the input says how
+/// long the pieces are.
+pub fn sse(data: &[u8]) {
+    let Some((length, stream)) = data.split_first() else { return };
+    let limits = sse::Limits { line: 256, event: 512 };
+    let (whole, whole_raw) = items(limits, [stream].into_iter());
+    let (pieces, pieces_raw) = items(limits, stream.chunks(usize::from(*length).max(1)));
+    assert_eq!(whole, pieces, "events do not depend on the pieces");
+    assert_eq!(whole_raw, stream, "every byte is handed out");
+    assert_eq!(pieces_raw, stream, "every byte is handed out");
+}
+
+/// Lines are the same in whatever pieces they come. The first byte of the input says how long the pieces are.
+pub fn lines(data: &[u8]) {
+    const LIMIT: usize = 64;
+    let Some((length, stream)) = data.split_first() else { return };
+    let mut reader = lines::Reader::new(LIMIT);
+    let mut read = Vec::new();
+    for piece in stream.chunks(usize::from(*length).max(1)) {
+        reader.feed(piece);
+        loop {
+            match reader.next_line() {
+                Ok(Some(line)) => read.push(line.to_vec()),
+                Ok(None) => break,
+                Err(_) => {}
+            }
+        }
+    }
+    read.extend(reader.finish().map(|line| line.to_vec()));
+    let expected: Vec<&[u8]> = stream.split(|byte| *byte == b'\n').filter(|line| line.len() <= LIMIT).collect();
+    let ended = stream.is_empty() || stream.ends_with(b"\n");
+    let count = if ended { expected.len().saturating_sub(1) } else { expected.len() };
+    assert_eq!(read.iter().map(Vec::as_slice).collect::<Vec<_>>(), expected.get(..count).unwrap_or_default());
+}
+
+/// Headers are judged without harm, and agree once they were renewed. The input is the value of a header, a zero byte,
+/// and a message.
+pub fn headers(data: &[u8]) {
+    let (value, body) = halves(data);
+    if let Ok(text) = std::str::from_utf8(value) {
+        let encoded = headers::encode(text);
+        assert!(HeaderValue::from_str(&encoded).is_ok(), "what is encoded can be sent");
+        assert_eq!(headers::decode(&encoded).as_deref(), Some(text));
+        let _ = headers::decode(text);
+    }
+    let Ok(message) = Message::parse(Bytes::copy_from_slice(body)) else { return };
+    let Ok(value) = HeaderValue::from_bytes(value) else { return };
+    let mut held = HeaderMap::from_iter([(headers::METHOD, value.clone()), (headers::NAME, value)]);
+    let _ = headers::check(&held, &message);
+    headers::renew(&mut held, &message);
+    // A method is sent as it is, and the protocol knows none that would have to be encoded.
+    if message.method().is_some_and(|method| headers::encode(method) == method) {
+        assert_eq!(headers::check(&held, &message), Ok(()));
+    }
+}
+
+/// Keeping all changes nothing; dropping all leaves a message with nothing to judge.
+fn lists(message: &Message) {
+    for list in [List::Tools, List::Prompts, List::Resources, List::ResourceTemplates] {
+        let Ok(kept) = list::rewrite(message, list, |_| Verdict::Keep) else { continue };
+        assert_eq!(kept, None);
+        let Ok(Some(body)) = list::rewrite(message, list, |_| Verdict::Drop) else { continue };
+        let mut judged = 0;
+        let left = Message::parse(body).and_then(|left| {
+            list::rewrite(&left, list, |_| {
+                judged += 1;
+                Verdict::Drop
+            })
+        });
+        assert_eq!((left, judged), (Ok(None), 0));
+    }
+}
+
+/// What the items of a stream mean, and all their bytes.
+fn items<'a>(limits: sse::Limits, pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<sse::Event>, Vec<u8>) {
+    let mut reader = sse::Reader::new(limits);
+    let (mut events, mut raw) = (Vec::new(), Vec::new());
+    for piece in pieces {
+        reader.feed(piece);
+        while let Ok(Some(item)) = reader.next_item() {
+            match item {
+                sse::Item::Quiet(bytes) => raw.extend_from_slice(&bytes),
+                sse::Item::Event(event) => {
+                    raw.extend_from_slice(&event.raw);
+                    // A line end that comes in two pieces is handed out in two.
+                    events.push(sse::Event { raw: Bytes::new(), ..event });
+                }
+            }
+        }
+    }
+    raw.extend_from_slice(&reader.into_rest());
+    (events, raw)
+}
+
+/// What stands before the first zero byte, and what behind it.
+fn halves(data: &[u8]) -> (&[u8], &[u8]) {
+    let at = data.iter().position(|byte| *byte == 0).unwrap_or(data.len());
+    (data.get(..at).unwrap_or_default(), data.get(at + 1..).unwrap_or_default())
+}
+
+fn is_json(text: &[u8]) -> bool {
+    std::str::from_utf8(text).is_ok_and(|text| Raw::parse(text).is_ok())
+}
+
+#[cfg(test)]
+mod tests;

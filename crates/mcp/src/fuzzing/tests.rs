@@ -1,0 +1,89 @@
+//! The fuzz targets, driven by seeds, by seeds that were damaged, and by noise.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+/// What the protocol looks like, and what is nearly so.
+const SEEDS: &[&[u8]] = &[
+    br#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"a":[1,{"b":null}]},"_meta":{"progressToken":"t"}}}"#,
+    br#" { "jsonrpc" : "2.0" , "id" : "a\u0062" , "method" : "tools\/call" , "params" : { "name" : "\u00e9" } } "#,
+    br#"{"jsonrpc":"2.0","id":12345678901234567890123,"result":{"tools":[{"name":"a"},{"name":"b","description":"c"}],"nextCursor":null}}"#,
+    br#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"x"}}"#,
+    br#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1e400}}"#,
+    br#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":0.5}}"#,
+    br#"{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":{"ref":{"type":"ref/prompt","name":"p"}}}"#,
+    br#"{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{"modelPreferences":{"hints":[{"name":"m"}]}}}"#,
+    br#"{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}"#,
+    br#"{"jsonrpc":"2.0","id":1,"method":"x","params":null}"#,
+    br#"{"jsonrpc":"2.0","id":1,"method":"x","params":[1,2]}"#,
+    br#"{"jsonrpc":"2.0","id":1,"method":"x","params":{"name":"a","n\u0061me":"b"}}"#,
+    b"[]",
+    b"",
+    b"\xef\xbb\xbfevent: message\r\ndata: {}\r\n\r\n: keep-alive\n\ndata: a\rdata: b\r\rid: 7\nretry: 10\n\n\n",
+    b"{\"a\":1}\n\nnoise {\"b\":2} noise\nunfinished",
+    b"=?base64?SGVsbG8sIOS4lueVjA==?=",
+    b"echo",
+];
+
+fn everything(data: &[u8]) {
+    super::message(data);
+    super::splice(data);
+    super::sse(data);
+    super::lines(data);
+    super::headers(data);
+}
+
+fn joined(first: &[u8], second: &[u8]) -> Vec<u8> {
+    [first, b"\0", second].concat()
+}
+
+#[test]
+fn seeds_hold_alone_and_in_pairs() {
+    for first in SEEDS {
+        everything(first);
+        for second in [b"7".as_slice(), b"\"x\"", b"null", b"{\"a\":{}}", b"[1]"].iter().chain(SEEDS) {
+            everything(&joined(first, second));
+            everything(&joined(second, first));
+        }
+    }
+}
+
+fn seed() -> impl Strategy<Value = Vec<u8>> {
+    proptest::sample::select(SEEDS).prop_map(<[u8]>::to_vec)
+}
+
+/// A seed with some bytes replaced by those that matter to readers.
+fn damaged() -> impl Strategy<Value = Vec<u8>> {
+    let byte = proptest::sample::select(b"{}[]\":,\\ \n\r\0nNiIdMm19-".as_slice());
+    (seed(), vec((any::<prop::sample::Index>(), byte), 0..4)).prop_map(|(mut seed, damage)| {
+        for (at, byte) in damage.into_iter().filter(|_| !seed.is_empty()).collect::<Vec<_>>() {
+            let at = at.index(seed.len());
+            seed[at] = byte;
+        }
+        seed
+    })
+}
+
+proptest! {
+    #[test]
+    fn noise_does_no_harm(data in vec(any::<u8>(), 0..200)) {
+        everything(&data);
+    }
+
+    #[test]
+    fn damaged_seeds_do_no_harm(first in damaged(), second in damaged()) {
+        everything(&first);
+        everything(&joined(&first, &second));
+    }
+
+    #[test]
+    fn streams_of_events_are_read_alike_in_any_pieces(
+        length in 1_u8..20,
+        parts in vec(proptest::sample::select(vec!["data", "id", "event", "retry", ":", ": ", " ", "\r", "\n", "\r\n", "7", "x", "\u{feff}"]), 0..60),
+    ) {
+        let mut data = vec![length];
+        data.extend(parts.concat().into_bytes());
+        super::sse(&data);
+        super::lines(&data);
+    }
+}

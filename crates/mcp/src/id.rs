@@ -1,0 +1,95 @@
+//! The id of a request, kept as it was written.
+
+use std::borrow::Cow;
+use std::fmt::{self, Display};
+
+use crate::json;
+use crate::malformed::Malformed;
+use crate::raw::Raw;
+
+/// A JSON string or number, as its text: `1`, `1.0`, `"1"` and `"\u0031"` are four ids.
+///
+/// An id is only ever given back to whoever chose it, so no two ways to write one need be equal, and no number is ever
+/// rounded. Tokens of progress have the same shape and are ids too.
+// INVARIANT: exactly one valid JSON string or number, without spaces around it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Id(Box<str>);
+
+// === impl Id ===
+
+impl Id {
+    /// Reads an id from its JSON text.
+    pub fn parse(raw: &str) -> Result<Self, Malformed> {
+        let raw = Raw::parse(raw).map_err(|_| Malformed::BadId)?;
+        Self::checked(raw.as_str()).ok_or(Malformed::BadId)
+    }
+
+    /// The id that is this text.
+    pub fn string(text: &str) -> Self {
+        Self(Raw::string(text).as_str().into())
+    }
+
+    /// The id that is this number.
+    pub fn number(number: u64) -> Self {
+        Self(number.to_string().into())
+    }
+
+    /// The JSON text, as it was written.
+    pub fn raw(&self) -> &str {
+        &self.0
+    }
+
+    /// The text of an id that is a string. Nothing for a number.
+    pub fn text(&self) -> Option<Cow<'_, str>> {
+        json::string(&self.0)
+    }
+
+    /// Takes a text that is known to be one JSON value.
+    pub(crate) fn checked(raw: &str) -> Option<Self> {
+        is_id(raw.as_bytes()).then(|| Self(raw.into()))
+    }
+}
+
+impl Display for Id {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+/// Whether a JSON value is a string or a number, by its first byte.
+pub(crate) fn is_id(value: &[u8]) -> bool {
+    matches!(value.first(), Some(b'"' | b'-' | b'0'..=b'9'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_keeps_every_byte() {
+        for raw in ["1", "-1", "1.0", "12345678901234567890123", "1e400", r#""a""#, r#""\u0061\/""#, r#""""#] {
+            assert_eq!(Id::parse(raw).unwrap().to_string(), raw);
+        }
+    }
+
+    #[test]
+    fn ids_are_equal_by_their_text_only() {
+        assert_ne!(Id::parse("1").unwrap(), Id::parse("1.0").unwrap());
+        assert_ne!(Id::parse("1").unwrap(), Id::parse(r#""1""#).unwrap());
+        assert_eq!(Id::number(7), Id::parse(" 7 ").unwrap());
+    }
+
+    #[test]
+    fn only_strings_and_numbers_are_ids() {
+        for raw in ["null", "true", "[]", "{}", "", "1 2", "+1", "01", "\"a"] {
+            assert_eq!(Id::parse(raw), Err(Malformed::BadId), "{raw}");
+        }
+    }
+
+    #[test]
+    fn the_text_of_a_string_has_no_escapes() {
+        assert_eq!(Id::parse(r#""a\u0062""#).unwrap().text().as_deref(), Some("ab"));
+        assert_eq!(Id::string("tab\t|s:1").text().as_deref(), Some("tab\t|s:1"));
+        assert_eq!(Id::number(1).text(), None);
+    }
+}

@@ -1,0 +1,233 @@
+//! Walking JSON text by position, one level at a time.
+//!
+//! A [`Cursor`] stands in a text. Objects and lists that are looked into are walked by [`Cursor::object`] and
+//! [`Cursor::array`]; all else is checked and stepped over by serde_json, which needs no stack for that however deep a
+//! value is nested. So one walk reads a message, and the depth of the input is never the depth of a call.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use serde_json::value::RawValue;
+
+use crate::malformed::Malformed;
+
+/// Where a value is in its text.
+///
+/// Positions have 32 bits, which keeps what travels with a message small. [`Cursor::new`] refuses longer texts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    start: u32,
+    end: u32,
+}
+
+/// A place in a text.
+#[derive(Debug)]
+pub(crate) struct Cursor<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+/// The name of a member.
+#[derive(Debug)]
+pub(crate) struct Key<'a> {
+    /// The name, without escapes.
+    pub(crate) name: Cow<'a, str>,
+    /// Where the member begins.
+    pub(crate) start: usize,
+}
+
+/// The text that a JSON string stands for. Nothing if it is no string, or stands for no text (half a surrogate pair).
+pub(crate) fn string(raw: &str) -> Option<Cow<'_, str>> {
+    let inner = raw.strip_prefix('"')?.strip_suffix('"')?;
+    if inner.contains('\\') { serde_json::from_str(raw).ok().map(Cow::Owned) } else { Some(Cow::Borrowed(inner)) }
+}
+
+/// The member of an object, as a backend would most likely find it: the last one of that name.
+pub(crate) fn member<'a>(object: &'a str, name: &str) -> Option<&'a str> {
+    let mut cursor = Cursor::new(object).ok()?;
+    let mut found = None;
+    let walked: Result<_, Malformed> = cursor.object(|cursor, key| {
+        let value = cursor.skip()?;
+        if key.name == name {
+            found = Some(cursor.text(value));
+        }
+        Ok(())
+    });
+    walked.ok().and(found)
+}
+
+/// The first element of a list.
+pub(crate) fn first(list: &str) -> Option<&str> {
+    let mut cursor = Cursor::new(list).ok()?;
+    let mut found = None;
+    let walked: Result<_, Malformed> = cursor.array(|cursor| {
+        let value = cursor.skip()?;
+        found = found.or(Some(cursor.text(value)));
+        Ok(())
+    });
+    walked.ok().and(found)
+}
+
+// === impl Span ===
+
+impl Span {
+    pub(crate) fn new(start: usize, end: usize) -> Self {
+        let narrow = |position| u32::try_from(position).unwrap_or(u32::MAX);
+        Self { start: narrow(start), end: narrow(end) }
+    }
+
+    pub(crate) fn start(self) -> usize {
+        self.start as usize
+    }
+
+    pub(crate) fn end(self) -> usize {
+        self.end as usize
+    }
+
+    pub(crate) fn range(self) -> Range<usize> {
+        self.start()..self.end()
+    }
+}
+
+// === impl Cursor ===
+
+impl<'a> Cursor<'a> {
+    /// A cursor at the beginning of a text.
+    pub(crate) fn new(text: &'a str) -> Result<Self, Malformed> {
+        Self::starting(text, 0)
+    }
+
+    /// A cursor inside a text.
+    pub(crate) fn starting(text: &'a str, at: usize) -> Result<Self, Malformed> {
+        if u32::try_from(text.len()).is_err() {
+            return Err(Malformed::Syntax { at: u32::MAX as usize });
+        }
+        Ok(Self { text, at })
+    }
+
+    /// Where what comes next begins, behind any spaces.
+    pub(crate) fn position(&mut self) -> usize {
+        self.peek();
+        self.at
+    }
+
+    /// The text of a value that was stepped over.
+    pub(crate) fn text(&self, span: Span) -> &'a str {
+        self.text.get(span.range()).unwrap_or_default()
+    }
+
+    /// The first byte of what comes next, behind any spaces.
+    pub(crate) fn peek(&mut self) -> Option<u8> {
+        while let Some(byte) = self.text.as_bytes().get(self.at) {
+            if !is_space(*byte) {
+                return Some(*byte);
+            }
+            self.at += 1;
+        }
+        None
+    }
+
+    /// Steps over one value of any kind.
+    pub(crate) fn skip(&mut self) -> Result<Span, Malformed> {
+        let start = self.position();
+        let rest = self.text.get(start..).unwrap_or_default();
+        if let Some(text) = plain_string(rest) {
+            self.at = start + text.len() + 2;
+            return Ok(Span::new(start, self.at));
+        }
+        let mut values = serde_json::Deserializer::from_str(rest).into_iter::<&RawValue>();
+        let Some(Ok(value)) = values.next() else { return Err(self.syntax()) };
+        self.at = start + value.get().len();
+        Ok(Span::new(start, self.at))
+    }
+
+    /// Walks an object. `member` is called behind every name and must step over the value.
+    pub(crate) fn object<E: From<Malformed>>(
+        &mut self,
+        mut member: impl FnMut(&mut Self, Key<'a>) -> Result<(), E>,
+    ) -> Result<Span, E> {
+        self.sequence(b'{', b'}', |cursor| {
+            let key = cursor.key()?;
+            member(cursor, key)
+        })
+    }
+
+    /// Walks a list. `element` is called before every element and must step over it.
+    pub(crate) fn array<E: From<Malformed>>(
+        &mut self,
+        element: impl FnMut(&mut Self) -> Result<(), E>,
+    ) -> Result<Span, E> {
+        self.sequence(b'[', b']', element)
+    }
+
+    /// Only spaces may be left.
+    pub(crate) fn end(&mut self) -> Result<(), Malformed> {
+        if self.peek().is_some() { Err(self.syntax()) } else { Ok(()) }
+    }
+
+    fn sequence<E: From<Malformed>>(
+        &mut self,
+        open: u8,
+        close: u8,
+        mut item: impl FnMut(&mut Self) -> Result<(), E>,
+    ) -> Result<Span, E> {
+        let start = self.position();
+        self.expect(open)?;
+        if self.peek() == Some(close) {
+            self.at += 1;
+            return Ok(Span::new(start, self.at));
+        }
+        loop {
+            item(self)?;
+            match self.peek() {
+                Some(b',') => self.at += 1,
+                Some(byte) if byte == close => {
+                    self.at += 1;
+                    return Ok(Span::new(start, self.at));
+                }
+                _ => return Err(self.syntax().into()),
+            }
+        }
+    }
+
+    fn key(&mut self) -> Result<Key<'a>, Malformed> {
+        let start = self.position();
+        let name = if let Some(name) = self.text.get(start..).and_then(plain_string) {
+            self.at = start + name.len() + 2;
+            Cow::Borrowed(name)
+        } else {
+            let span = self.skip()?;
+            string(self.text(span)).ok_or(Malformed::Syntax { at: start })?
+        };
+        self.expect(b':')?;
+        Ok(Key { name, start })
+    }
+
+    fn expect(&mut self, byte: u8) -> Result<(), Malformed> {
+        if self.peek() != Some(byte) {
+            return Err(self.syntax());
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    fn syntax(&self) -> Malformed {
+        Malformed::Syntax { at: self.at }
+    }
+}
+
+/// The text of a string without escapes at the beginning of a text. Names and most short values are such strings; to
+/// ask serde_json for each of them takes longer than all the rest.
+fn plain_string(text: &str) -> Option<&str> {
+    let inner = text.strip_prefix('"')?;
+    let end = inner.bytes().position(|byte| matches!(byte, b'"' | b'\\' | ..b' '))?;
+    inner.get(end..)?.starts_with('"').then(|| inner.get(..end))?
+}
+
+/// The four bytes that may stand between the values of a JSON text.
+pub(crate) fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,110 @@
+//! Messages as lines: the framing of stdio.
+//!
+//! One message is one line. [`Reader`] cuts what a server writes into lines, [`message`] finds the message in a line,
+//! [`frame`] makes a line of a message.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use crate::message::Message;
+
+/// Cuts a stream of bytes into lines, without copying them. No byte is looked at twice.
+#[derive(Debug)]
+pub struct Reader {
+    limit: usize,
+    /// What is not handed out yet.
+    buffer: BytesMut,
+    /// How much of it holds no end of a line.
+    scanned: usize,
+    /// The line under way was too long, and is skipped to its end.
+    skipping: bool,
+}
+
+/// A line is longer than allowed. It is skipped; the lines behind it can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a line of more than {limit} bytes")]
+pub struct TooLong {
+    /// How long a line may be.
+    pub limit: usize,
+}
+
+/// What may be a message in a line that a server wrote: from the first `{` to the last `}`. Servers that log to their
+/// standard output put other things around it. Not a byte between the two is changed.
+pub fn message(line: &[u8]) -> Option<&[u8]> {
+    let start = line.iter().position(|byte| *byte == b'{')?;
+    let end = line.iter().rposition(|byte| *byte == b'}')?;
+    line.get(start..=end)
+}
+
+/// A message as a line, with its end. A message that is written over several lines is joined: in JSON, line ends stand
+/// only between values, and a space means the same.
+pub fn frame(message: &Message) -> Bytes {
+    let mut line = BytesMut::with_capacity(message.body().len() + 1);
+    line.extend_from_slice(message.body());
+    for byte in line.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')) {
+        *byte = b' ';
+    }
+    line.put_u8(b'\n');
+    line.freeze()
+}
+
+// === impl Reader ===
+
+impl Reader {
+    /// A reader of lines of at most `limit` bytes.
+    pub fn new(limit: usize) -> Self {
+        Self { limit, buffer: BytesMut::new(), scanned: 0, skipping: false }
+    }
+
+    /// Takes bytes of the stream.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// Where bytes of the stream can be read into, instead of feeding them.
+    pub fn space(&mut self) -> &mut impl BufMut {
+        &mut self.buffer
+    }
+
+    /// The next whole line, without its `\n`.
+    pub fn next_line(&mut self) -> Result<Option<Bytes>, TooLong> {
+        loop {
+            let unseen = self.buffer.get(self.scanned..).unwrap_or_default();
+            let Some(offset) = unseen.iter().position(|byte| *byte == b'\n') else {
+                return self.wait();
+            };
+            let length = self.scanned + offset;
+            let mut line = self.buffer.split_to(length + 1);
+            self.scanned = 0;
+            if std::mem::take(&mut self.skipping) {
+                continue;
+            }
+            if length > self.limit {
+                return Err(TooLong { limit: self.limit });
+            }
+            line.truncate(length);
+            return Ok(Some(line.freeze()));
+        }
+    }
+
+    /// What is left when the stream has ended: a line without an end.
+    pub fn finish(self) -> Option<Bytes> {
+        (!self.skipping && !self.buffer.is_empty()).then(|| self.buffer.freeze())
+    }
+
+    /// There is no end of a line yet.
+    fn wait(&mut self) -> Result<Option<Bytes>, TooLong> {
+        self.scanned = self.buffer.len();
+        let too_long = self.scanned > self.limit;
+        if too_long || self.skipping {
+            self.buffer.clear();
+            self.scanned = 0;
+        }
+        if too_long && !std::mem::replace(&mut self.skipping, true) {
+            return Err(TooLong { limit: self.limit });
+        }
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,80 @@
+use super::*;
+
+fn lines(reader: &mut Reader) -> Vec<Bytes> {
+    std::iter::from_fn(|| reader.next_line().unwrap()).collect()
+}
+
+#[test]
+fn lines_come_whole_whatever_the_pieces() {
+    let mut reader = Reader::new(100);
+    reader.feed(b"{\"a\"");
+    assert!(lines(&mut reader).is_empty());
+    reader.feed(b":1}\r\n\n{}\nha");
+    assert_eq!(lines(&mut reader), ["{\"a\":1}\r", "", "{}"]);
+    reader.space().put_slice(b"lf");
+    assert!(lines(&mut reader).is_empty());
+    assert_eq!(reader.finish().unwrap(), "half");
+    assert_eq!(Reader::new(1).finish(), None);
+}
+
+#[test]
+fn a_line_that_is_too_long_is_told_once_and_skipped() {
+    let mut reader = Reader::new(4);
+    for piece in [b"1234".as_slice(), b"5678", b"9\n"] {
+        reader.feed(piece);
+        let told = reader.next_line();
+        assert_eq!(told.is_err(), piece == b"5678", "{told:?}");
+    }
+    reader.feed(b"12345\nabcd\n");
+    assert_eq!(reader.next_line(), Err(TooLong { limit: 4 }));
+    assert_eq!(reader.next_line(), Ok(Some(Bytes::from_static(b"abcd"))));
+    reader.feed(b"too long again");
+    assert!(reader.next_line().is_err());
+    assert_eq!(reader.finish(), None);
+}
+
+#[test]
+fn a_long_line_in_small_pieces_is_not_read_again_and_again() {
+    const LENGTH: usize = 8 << 20;
+    let mut reader = Reader::new(LENGTH);
+    for _ in 0..LENGTH / 1024 {
+        reader.feed(&[b'x'; 1024]);
+        assert_eq!(reader.next_line(), Ok(None));
+        assert_eq!(reader.scanned, reader.buffer.len());
+    }
+    reader.feed(b"\n");
+    assert_eq!(reader.next_line().unwrap().unwrap().len(), LENGTH);
+}
+
+#[test]
+fn a_message_is_found_between_other_things() {
+    for (line, found) in [
+        ("{\"a\":1}", Some("{\"a\":1}")),
+        ("INFO {\"a\":{}} done", Some("{\"a\":{}}")),
+        ("[12:00] {\"a\":1}\r", Some("{\"a\":1}")),
+        ("[{\"a\":1}]", Some("{\"a\":1}")),
+        ("starting", None),
+        ("} {", None),
+        ("{", None),
+        ("", None),
+    ] {
+        assert_eq!(message(line.as_bytes()), found.map(str::as_bytes), "{line}");
+    }
+}
+
+#[test]
+fn no_character_of_a_message_is_lost() {
+    let text =
+        "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":\"a\u{a0}b\u{200d}c\u{3000}d\u{ad}e\u{e000}f\u{fffd}g\u{7f}\"}";
+    let line = format!("log: {text}");
+    assert_eq!(message(line.as_bytes()), Some(text.as_bytes()));
+    let read = Message::parse(Bytes::copy_from_slice(text.as_bytes())).unwrap();
+    assert_eq!(frame(&read), format!("{text}\n"));
+}
+
+#[test]
+fn a_message_over_several_lines_becomes_one() {
+    let text = "{\r\n  \"jsonrpc\": \"2.0\",\n  \"method\": \"a\\nb\"\n}\n";
+    let read = Message::parse(Bytes::from_static(text.as_bytes())).unwrap();
+    assert_eq!(frame(&read), "{    \"jsonrpc\": \"2.0\",   \"method\": \"a\\nb\" } \n");
+}

@@ -1,0 +1,92 @@
+//! Why bytes are not a message.
+
+/// Bytes are not one message, or not one that every reader reads alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// The first byte opens a list.
+    #[error("a list of messages; send them one by one")]
+    Batch,
+    /// The bytes are not UTF-8.
+    #[error("not UTF-8")]
+    NotUtf8,
+    /// The text is not JSON, or goes on after the message.
+    #[error("not one JSON value; see byte {at}")]
+    Syntax {
+        /// The position of what could not be read.
+        at: usize,
+    },
+    /// The text is JSON, but not an object.
+    #[error("not a JSON object")]
+    NotAnObject,
+    /// `jsonrpc` is missing or not `"2.0"`.
+    #[error("`jsonrpc` must be \"2.0\"")]
+    Version,
+    /// The id is a value that no id can be.
+    #[error("`id` must be a string or a number")]
+    BadId,
+    /// The method is not a text.
+    #[error("`method` must be a string")]
+    BadMethod,
+    /// A result that belongs to no request.
+    #[error("a `result` needs the `id` of its request")]
+    NoId,
+    /// Neither a request nor a response, or both.
+    #[error("a message has either a `method`, or a `result`, or an `error`")]
+    NoKind,
+    /// A name occurs twice in one object.
+    #[error("a name occurs twice in {place}")]
+    Duplicate {
+        /// The object.
+        place: &'static str,
+    },
+    /// A known name, written in another case. Some readers would take it for the known one.
+    #[error("a name in {place} must be written `{known}`")]
+    OtherCase {
+        /// The object.
+        place: &'static str,
+        /// How the name is written.
+        known: &'static str,
+    },
+    /// More members than can be checked with bounded effort.
+    #[error("too many members in {place}")]
+    TooManyMembers {
+        /// The object.
+        place: &'static str,
+    },
+    /// What should be a list of objects is something else.
+    #[error("`result.{key}` must be a list of objects")]
+    NotAList {
+        /// The member of the result.
+        key: &'static str,
+    },
+    /// An element of a list that cannot be called by anything.
+    #[error("an element of `result.{key}` has no `{name}`")]
+    Nameless {
+        /// The member of the result.
+        key: &'static str,
+        /// The member that should name the element.
+        name: &'static str,
+    },
+}
+
+impl Malformed {
+    /// A short, constant word for metrics and logs.
+    pub fn category(&self) -> &'static str {
+        match self {
+            Self::Batch => "batch",
+            Self::NotUtf8 => "not_utf8",
+            Self::Syntax { .. } => "syntax",
+            Self::NotAnObject => "not_an_object",
+            Self::Version => "version",
+            Self::BadId => "bad_id",
+            Self::BadMethod => "bad_method",
+            Self::NoId => "no_id",
+            Self::NoKind => "no_kind",
+            Self::Duplicate { .. } => "duplicate",
+            Self::OtherCase { .. } => "other_case",
+            Self::TooManyMembers { .. } => "too_many_members",
+            Self::NotAList { .. } => "not_a_list",
+            Self::Nameless { .. } => "nameless",
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! One JSON-RPC message: its bytes, and what is known of them.
+
+mod head;
+mod parts;
+
+use std::borrow::Cow;
+use std::fmt;
+
+use bytes::Bytes;
+
+pub use head::Head;
+pub(crate) use parts::Part;
+
+use crate::id::Id;
+use crate::json;
+use crate::malformed::Malformed;
+
+/// A message as it came. Cheap to clone.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Message {
+    body: Bytes,
+    // INVARIANT: what reading `body` gives.
+    head: Head,
+}
+
+/// What a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// It has a method and an id: it wants an answer.
+    Request,
+    /// It has a method and no id, or the id `null`.
+    Notification,
+    /// An answer with a result.
+    Response,
+    /// An answer with an error. It has no id if its sender could not read the request.
+    Error,
+}
+
+/// The same bytes without the mark that some programs put before a text.
+pub fn without_byte_order_mark(mut body: Bytes) -> Bytes {
+    const MARK: &[u8] = b"\xef\xbb\xbf";
+    if body.starts_with(MARK) { body.split_off(MARK.len()) } else { body }
+}
+
+// === impl Message ===
+
+impl Message {
+    /// Reads a message. Its bytes are walked once: the result of a response is checked to be JSON but not looked into.
+    pub fn parse(body: Bytes) -> Result<Self, Malformed> {
+        let head = Head::read(&body)?;
+        Ok(Self { body, head })
+    }
+
+    /// Puts together what is known to belong together.
+    pub(crate) fn assembled(body: Bytes, head: Head) -> Self {
+        Self { body, head }
+    }
+
+    /// The bytes.
+    pub fn body(&self) -> &Bytes {
+        &self.body
+    }
+
+    /// The bytes, for good.
+    pub fn into_body(self) -> Bytes {
+        self.body
+    }
+
+    /// What is known of them.
+    pub fn head(&self) -> &Head {
+        &self.head
+    }
+
+    /// What kind of message this is.
+    pub fn kind(&self) -> Kind {
+        self.head.kind()
+    }
+
+    /// The method of a request or notification.
+    pub fn method(&self) -> Option<&str> {
+        let plain = || self.text(Part::Method)?.strip_prefix('"')?.strip_suffix('"');
+        self.head.decoded_method().or_else(plain)
+    }
+
+    /// The id. Nothing for `null`.
+    pub fn id(&self) -> Option<Id> {
+        self.text(Part::Id).and_then(Id::checked)
+    }
+
+    /// The parameters, whatever they are. Nothing for `null`.
+    pub fn params(&self) -> Option<&[u8]> {
+        self.value(Part::Params).filter(|params| *params != b"null")
+    }
+
+    /// The result of a response.
+    pub fn result(&self) -> Option<&[u8]> {
+        self.value(Part::Result).filter(|_| self.kind() == Kind::Response)
+    }
+
+    /// The error of a failed request.
+    pub fn error(&self) -> Option<&[u8]> {
+        self.value(Part::Error).filter(|_| self.kind() == Kind::Error)
+    }
+
+    /// `params._meta`, if it is an object.
+    pub fn meta(&self) -> Option<&[u8]> {
+        self.value(Part::Meta).filter(|meta| meta.first() == Some(&b'{'))
+    }
+
+    /// What progress is reported by: `params._meta.progressToken` of a request, which asks for reports, and
+    /// `params.progressToken` of `notifications/progress`, which is one.
+    pub fn progress_token(&self) -> Option<Id> {
+        let reports = self.method() == Some("notifications/progress");
+        let part = if reports { Part::ProgressToken } else { Part::MetaProgressToken };
+        self.text(part).and_then(Id::checked)
+    }
+
+    /// The request that `notifications/cancelled` takes back.
+    pub fn cancels(&self) -> Option<Id> {
+        let cancels = self.method() == Some("notifications/cancelled");
+        self.text(Part::RequestId).filter(|_| cancels).and_then(Id::checked)
+    }
+
+    /// The version of the protocol that `params._meta` claims. Nothing unless it is a text.
+    pub fn protocol_version(&self) -> Option<Cow<'_, str>> {
+        self.text(Part::ProtocolVersion).and_then(json::string)
+    }
+
+    /// The client that `params._meta` describes.
+    pub fn client_info(&self) -> Option<&[u8]> {
+        self.value(Part::ClientInfo)
+    }
+
+    /// What the client can do, according to `params._meta`.
+    pub fn client_capabilities(&self) -> Option<&[u8]> {
+        self.value(Part::ClientCapabilities)
+    }
+
+    /// The bytes of a part.
+    pub(crate) fn value(&self, part: Part) -> Option<&[u8]> {
+        self.body.get(self.head.span(part)?.range())
+    }
+
+    /// The text of a part. Only for parts that are usually short: bytes are checked to be text on every call.
+    pub(crate) fn text(&self, part: Part) -> Option<&str> {
+        std::str::from_utf8(self.value(part)?).ok()
+    }
+
+    /// The whole body as text.
+    pub(crate) fn whole(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap_or_default()
+    }
+}
+
+/// Without the body: messages carry secrets, and logs show values by this.
+impl fmt::Debug for Message {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut message = formatter.debug_struct("Message");
+        message.field("kind", &self.kind()).field("method", &self.method()).field("bytes", &self.body.len());
+        message.finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,138 @@
+//! What is known of a message, as positions in its body.
+
+use super::Kind;
+use super::parts::{MESSAGE, Part, Table};
+use crate::id::is_id;
+use crate::json::{self, Cursor, Span};
+use crate::malformed::Malformed;
+use crate::names::Names;
+use crate::patch::Patches;
+
+/// What is known of a message without reading it again. It borrows nothing; it is true of one body only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    kind: Kind,
+    spans: Spans,
+    /// The method, if the body writes it with escapes, as `tools\/call`.
+    method: Option<Box<str>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Spans([Option<Span>; Part::COUNT]);
+
+// === impl Head ===
+
+impl Head {
+    /// Reads a message: one walk over its bytes.
+    pub(super) fn read(body: &[u8]) -> Result<Self, Malformed> {
+        if body.iter().find(|byte| !json::is_space(**byte)) == Some(&b'[') {
+            return Err(Malformed::Batch);
+        }
+        let text = std::str::from_utf8(body).map_err(|_| Malformed::NotUtf8)?;
+        let mut cursor = Cursor::new(text)?;
+        match cursor.peek() {
+            Some(b'{') => {}
+            Some(_) => cursor.skip().and(Err(Malformed::NotAnObject))?,
+            None => cursor.skip().map(drop)?,
+        }
+        let mut spans = Spans([None; Part::COUNT]);
+        walk(&mut cursor, &MESSAGE, &mut spans)?;
+        cursor.end()?;
+        let method = method(text, &spans)?;
+        let kind = kind(text, &spans)?;
+        Ok(Self { kind, spans, method })
+    }
+
+    /// What kind of message this is.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    pub(super) fn decoded_method(&self) -> Option<&str> {
+        self.method.as_deref()
+    }
+
+    pub(crate) fn span(&self, part: Part) -> Option<Span> {
+        self.spans.get(part)
+    }
+
+    /// What is known when leaves were replaced and all else stayed.
+    pub(crate) fn shifted(&self, patches: &Patches<'_>) -> Self {
+        let shift = |span: Span| Span::new(patches.shifted(span.start()), patches.shifted(span.end()));
+        let spans = Spans(self.spans.0.map(|span| span.map(shift)));
+        Self { kind: self.kind, spans, method: self.method.clone() }
+    }
+}
+
+// === impl Spans ===
+
+impl Spans {
+    fn get(&self, part: Part) -> Option<Span> {
+        self.0.get(part as usize).copied().flatten()
+    }
+
+    fn set(&mut self, part: Part, span: Span) {
+        if let Some(slot) = self.0.get_mut(part as usize) {
+            *slot = Some(span);
+        }
+    }
+
+    /// The text of a part. Nothing for `null`, which is another way to leave a member out.
+    fn text<'a>(&self, text: &'a str, part: Part) -> Option<&'a str> {
+        text.get(self.get(part)?.range()).filter(|value| *value != "null")
+    }
+}
+
+/// Walks an object and the objects in it that have a table. These are nested four deep at most.
+fn walk(cursor: &mut Cursor<'_>, table: &'static Table, spans: &mut Spans) -> Result<Span, Malformed> {
+    let mut names = Names::new(&table.level);
+    let span = cursor.object(|cursor, key| {
+        let part = names.note(key.name)?.and_then(|position| table.part(position));
+        let value = match part.and_then(Part::inside) {
+            Some(inside) if cursor.peek() == Some(b'{') => walk(cursor, inside, spans)?,
+            _ => cursor.skip()?,
+        };
+        if let Some(part) = part {
+            spans.set(part, value);
+        }
+        Ok::<(), Malformed>(())
+    })?;
+    names.finish()?;
+    Ok(span)
+}
+
+/// The method, if it must be kept apart from the body because that has escapes in it.
+fn method(text: &str, spans: &Spans) -> Result<Option<Box<str>>, Malformed> {
+    let Some(span) = spans.get(Part::Method) else { return Ok(None) };
+    let method = text.get(span.range()).and_then(json::string).ok_or(Malformed::BadMethod)?;
+    Ok(match method {
+        std::borrow::Cow::Borrowed(_) => None,
+        std::borrow::Cow::Owned(method) => Some(method.into()),
+    })
+}
+
+fn kind(text: &str, spans: &Spans) -> Result<Kind, Malformed> {
+    if spans.text(text, Part::Jsonrpc) != Some("\"2.0\"") {
+        return Err(Malformed::Version);
+    }
+    let id = spans.text(text, Part::Id);
+    if id.is_some_and(|id| !is_id(id.as_bytes())) {
+        return Err(Malformed::BadId);
+    }
+    let has = |part| spans.get(part).is_some();
+    // Some peers write `"error":null` beside a result, and the other way round.
+    let holds = |part| spans.text(text, part).is_some();
+    if has(Part::Method) {
+        if has(Part::Result) || has(Part::Error) {
+            return Err(Malformed::NoKind);
+        }
+        return Ok(if id.is_some() { Kind::Request } else { Kind::Notification });
+    }
+    match (has(Part::Result), holds(Part::Error)) {
+        (true, true) if holds(Part::Result) => Err(Malformed::NoKind),
+        (_, true) => Ok(Kind::Error),
+        (true, false) if id.is_none() => Err(Malformed::NoId),
+        (true, false) => Ok(Kind::Response),
+        (false, false) => Err(Malformed::NoKind),
+    }
+}

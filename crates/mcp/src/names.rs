@@ -1,0 +1,118 @@
+//! Names that could be read in two ways.
+//!
+//! Some readers of JSON take the first of two members of one name, most take the last, and some ignore case. Where a
+//! name decides something, all of them must see the same member, so a message that leaves a choice is refused.
+
+use std::borrow::Cow;
+
+use crate::malformed::Malformed;
+
+/// More members than this are not checked but refused, so that the effort has a bound.
+const MOST_MEMBERS: usize = 65_536;
+
+/// An object whose names are checked.
+#[derive(Debug)]
+pub(crate) struct Level {
+    /// What the object is called in an error.
+    pub(crate) place: &'static str,
+    /// The names that mean something here: at most 64.
+    pub(crate) known: &'static [&'static str],
+}
+
+/// The names met so far in one object.
+#[derive(Debug)]
+pub(crate) struct Names<'a> {
+    level: &'static Level,
+    /// One bit for each known name.
+    seen: u64,
+    /// Names that mean nothing here. Most messages have none, and then nothing is allocated.
+    others: Vec<Cow<'a, str>>,
+}
+
+// === impl Names ===
+
+impl<'a> Names<'a> {
+    pub(crate) fn new(level: &'static Level) -> Self {
+        Self { level, seen: 0, others: Vec::new() }
+    }
+
+    /// Takes note of a name. Gives the position of a known one in its table.
+    pub(crate) fn note(&mut self, name: Cow<'a, str>) -> Result<Option<usize>, Malformed> {
+        let place = self.level.place;
+        if let Some(position) = self.level.known.iter().position(|known| *known == name) {
+            let bit = 1 << position;
+            if self.seen & bit != 0 {
+                return Err(Malformed::Duplicate { place });
+            }
+            self.seen |= bit;
+            return Ok(Some(position));
+        }
+        if let Some(known) = self.level.known.iter().find(|known| equal_but_for_case(&name, known)) {
+            return Err(Malformed::OtherCase { place, known });
+        }
+        if self.others.len() == MOST_MEMBERS {
+            return Err(Malformed::TooManyMembers { place });
+        }
+        self.others.push(name);
+        Ok(None)
+    }
+
+    /// Checks the names that mean nothing: they may not occur twice either.
+    pub(crate) fn finish(mut self) -> Result<(), Malformed> {
+        self.others.sort_unstable();
+        let twice = self.others.iter().zip(self.others.iter().skip(1)).any(|(one, next)| one == next);
+        if twice { Err(Malformed::Duplicate { place: self.level.place }) } else { Ok(()) }
+    }
+}
+
+/// Compares as readers do that ignore case. Two letters beyond ASCII have an ASCII letter as their other case: the sign
+/// of the kelvin, and the long s.
+fn equal_but_for_case(name: &str, known: &str) -> bool {
+    if name.is_ascii() {
+        return name.eq_ignore_ascii_case(known);
+    }
+    let folded = name.chars().map(|character| match character {
+        '\u{212a}' => 'k',
+        '\u{17f}' => 's',
+        other => other.to_ascii_lowercase(),
+    });
+    folded.eq(known.chars().map(|character| character.to_ascii_lowercase()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static LEVEL: Level = Level { place: "here", known: &["params", "kind"] };
+
+    fn check(names: &[&'static str]) -> Result<(), Malformed> {
+        let mut level = Names::new(&LEVEL);
+        for name in names {
+            level.note(Cow::Borrowed(name))?;
+        }
+        level.finish()
+    }
+
+    #[test]
+    fn a_name_may_occur_once() {
+        assert_eq!(check(&["params", "a", "kind", "A"]), Ok(()));
+        assert_eq!(check(&["params", "a", "params"]), Err(Malformed::Duplicate { place: "here" }));
+        assert_eq!(check(&["a", "b", "a"]), Err(Malformed::Duplicate { place: "here" }));
+    }
+
+    #[test]
+    fn a_known_name_has_one_case_in_any_alphabet() {
+        for name in ["Params", "PARAMS", "param\u{17f}"] {
+            assert_eq!(check(&[name]), Err(Malformed::OtherCase { place: "here", known: "params" }), "{name}");
+        }
+        assert_eq!(check(&["\u{212a}ind"]), Err(Malformed::OtherCase { place: "here", known: "kind" }));
+        assert_eq!(check(&["p\u{e4}rams", "params2", ""]), Ok(()));
+    }
+
+    #[test]
+    fn the_number_of_members_has_a_bound() {
+        let mut names = Names::new(&LEVEL);
+        let refused = (0..).find_map(|number: usize| names.note(Cow::Owned(number.to_string())).err());
+        assert_eq!(refused, Some(Malformed::TooManyMembers { place: "here" }));
+    }
+}

@@ -1,0 +1,215 @@
+//! The one body type of what we send: answers to clients and requests to backends.
+//!
+//! A body that is only passed on is passed on as it is, frame by frame; a body that is known is one frame; a body that is
+//! made while it is sent comes through a channel with a bound, so a slow reader slows its writer down.
+
+mod collect;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use hyper::body::Incoming;
+use tokio::sync::mpsc;
+
+pub use collect::{Limit, collect};
+
+use crate::BoxError;
+use crate::client::Leased;
+
+/// A body to send.
+pub struct Body(Kind);
+
+enum Kind {
+    Empty,
+    Full(Bytes),
+    Incoming(Incoming),
+    /// Of an answer to our client: its connection goes back to the pool when the body has ended.
+    Leased(Leased),
+    Channel(mpsc::Receiver<Result<Frame<Bytes>, BodyError>>),
+    Boxed(Pin<Box<dyn HttpBody<Data = Bytes, Error = BodyError> + Send>>),
+}
+
+/// Writes a body while it is sent. The body ends when this is dropped.
+#[derive(Debug)]
+pub struct BodySender(mpsc::Sender<Result<Frame<Bytes>, BodyError>>);
+
+/// Nobody reads the body any more: the client went away, or the connection broke.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("nobody reads the body any more")]
+pub struct Unread;
+
+/// What can go wrong with a body.
+#[derive(Debug, thiserror::Error)]
+pub enum BodyError {
+    /// It is longer than allowed.
+    #[error("the body is longer than {limit} bytes")]
+    TooLarge {
+        /// The most that is allowed.
+        limit: usize,
+    },
+    /// Its sender fell silent.
+    #[error("no part of the body arrived for {} s", .idle.as_secs_f32())]
+    Stalled {
+        /// How long we waited for the next part.
+        idle: Duration,
+    },
+    /// It broke off.
+    #[error("the body broke off")]
+    Broken(#[source] BoxError),
+}
+
+impl BodyError {
+    /// What went wrong, in one word for metrics.
+    pub fn category(&self) -> &'static str {
+        match self {
+            Self::TooLarge { .. } => "too_large",
+            Self::Stalled { .. } => "stalled",
+            Self::Broken(_) => "broken",
+        }
+    }
+}
+
+impl Body {
+    /// Nothing.
+    pub const fn empty() -> Self {
+        Self(Kind::Empty)
+    }
+
+    /// These bytes and nothing more.
+    pub fn full(bytes: impl Into<Bytes>) -> Self {
+        let bytes = bytes.into();
+        Self(if bytes.is_empty() { Kind::Empty } else { Kind::Full(bytes) })
+    }
+
+    /// A body that is written while it is sent, at most `capacity` frames ahead of the connection.
+    pub fn channel(capacity: usize) -> (BodySender, Self) {
+        let (sender, receiver) = mpsc::channel(capacity.max(1));
+        (BodySender(sender), Self(Kind::Channel(receiver)))
+    }
+
+    /// Any other body. It is boxed: on hot paths, use one of the others.
+    pub fn boxed<B>(body: B) -> Self
+    where
+        B: HttpBody<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        use http_body_util::BodyExt as _;
+        Self(Kind::Boxed(Box::pin(body.map_err(|error| BodyError::Broken(error.into())))))
+    }
+
+    pub(crate) fn leased(body: Leased) -> Self {
+        Self(Kind::Leased(body))
+    }
+}
+
+impl From<Incoming> for Body {
+    /// Passes a body on as it comes.
+    fn from(incoming: Incoming) -> Self {
+        Self(Kind::Incoming(incoming))
+    }
+}
+
+impl Default for Body {
+    fn default() -> Self {
+        Self::empty()
+    }
+}
+
+impl HttpBody for Body {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let kind = &mut self.get_mut().0;
+        match kind {
+            Kind::Empty => Poll::Ready(None),
+            Kind::Full(bytes) => {
+                let bytes = std::mem::take(bytes);
+                *kind = Kind::Empty;
+                Poll::Ready(Some(Ok(Frame::data(bytes))))
+            }
+            Kind::Incoming(incoming) => {
+                let frame = ready!(Pin::new(incoming).poll_frame(context));
+                Poll::Ready(frame.map(|frame| frame.map_err(|error| BodyError::Broken(error.into()))))
+            }
+            Kind::Leased(leased) => {
+                let frame = ready!(leased.poll_frame(context));
+                Poll::Ready(frame.map(|frame| frame.map_err(|error| BodyError::Broken(error.into()))))
+            }
+            Kind::Channel(receiver) => receiver.poll_recv(context),
+            Kind::Boxed(body) => body.as_mut().poll_frame(context),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            Kind::Empty => true,
+            Kind::Full(_) => false,
+            Kind::Incoming(incoming) => incoming.is_end_stream(),
+            Kind::Leased(leased) => leased.incoming().is_end_stream(),
+            Kind::Channel(receiver) => receiver.is_closed() && receiver.is_empty(),
+            Kind::Boxed(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            Kind::Empty => SizeHint::with_exact(0),
+            Kind::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Kind::Incoming(incoming) => incoming.size_hint(),
+            Kind::Leased(leased) => leased.incoming().size_hint(),
+            Kind::Channel(_) => SizeHint::default(),
+            Kind::Boxed(body) => body.size_hint(),
+        }
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match &self.0 {
+            Kind::Empty => "empty",
+            Kind::Full(_) => "full",
+            Kind::Incoming(_) => "incoming",
+            Kind::Leased(_) => "leased",
+            Kind::Channel(_) => "channel",
+            Kind::Boxed(_) => "boxed",
+        };
+        formatter.debug_tuple("Body").field(&kind).finish()
+    }
+}
+
+impl BodySender {
+    /// Sends bytes, waiting while the reader is behind.
+    pub async fn send(&self, bytes: Bytes) -> Result<(), Unread> {
+        self.0.send(Ok(Frame::data(bytes))).await.map_err(|_| Unread)
+    }
+
+    /// Sends bytes if there is room for them now; gives them back if the reader is behind.
+    pub fn try_send(&self, bytes: Bytes) -> Result<Option<Bytes>, Unread> {
+        match self.0.try_reserve() {
+            Ok(permit) => {
+                permit.send(Ok(Frame::data(bytes)));
+                Ok(None)
+            }
+            Err(mpsc::error::TrySendError::Full(())) => Ok(Some(bytes)),
+            Err(mpsc::error::TrySendError::Closed(())) => Err(Unread),
+        }
+    }
+
+    /// Ends the body as broken, so that the reader does not take it for complete.
+    pub async fn abort(self, error: BodyError) {
+        // A reader that is gone needs not be told.
+        let _unread = self.0.send(Err(error)).await;
+    }
+
+    /// Waits until nobody reads the body any more.
+    pub async fn closed(&self) {
+        self.0.closed().await;
+    }
+}

@@ -1,0 +1,87 @@
+//! Reading a whole body, within bounds.
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http_body::{Body, Frame};
+use tokio::time::{Instant, Sleep};
+
+use super::BodyError;
+use crate::BoxError;
+
+/// The most that is read of a body, and how long its sender may pause.
+#[derive(Clone, Copy, Debug)]
+pub struct Limit {
+    /// The longest body; exactly this many bytes are fine.
+    pub bytes: usize,
+    /// The longest pause between two parts. Not a limit on the whole: a slow sender that keeps sending is served.
+    pub idle: Duration,
+}
+
+/// Reads a body to its end. One that announces to be too long is refused before anything is read, and one that comes in
+/// one part is not copied.
+pub async fn collect<B>(body: B, limit: Limit) -> Result<Bytes, BodyError>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    let too_large = BodyError::TooLarge { limit: limit.bytes };
+    let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+    if announced > limit.bytes {
+        return Err(too_large);
+    }
+    let mut body = pin!(body);
+    let mut pause = pin!(None::<Sleep>);
+    let mut first = Bytes::new();
+    let mut rest = BytesMut::new();
+    while let Some(frame) = next(body.as_mut(), pause.as_mut(), limit.idle).await? {
+        // Trailers say nothing that we would use.
+        let Ok(data) = frame.into_data() else { continue };
+        if data.len() > limit.bytes - first.len() - rest.len() {
+            return Err(too_large);
+        }
+        if first.is_empty() && rest.is_empty() {
+            first = data;
+            continue;
+        }
+        if rest.is_empty() {
+            rest.reserve(announced.max(first.len() + data.len()));
+            rest.extend_from_slice(&std::mem::take(&mut first));
+        }
+        rest.extend_from_slice(&data);
+    }
+    Ok(if rest.is_empty() { first } else { rest.freeze() })
+}
+
+/// The next frame. The clock is only looked at when there is nothing to read yet.
+async fn next<B>(
+    mut body: Pin<&mut B>,
+    mut pause: Pin<&mut Option<Sleep>>,
+    idle: Duration,
+) -> Result<Option<Frame<Bytes>>, BodyError>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    let mut waiting = false;
+    poll_fn(|context: &mut Context<'_>| {
+        if let Poll::Ready(frame) = body.as_mut().poll_frame(context) {
+            return Poll::Ready(frame.transpose().map_err(|error| BodyError::Broken(error.into())));
+        }
+        if !waiting {
+            waiting = true;
+            match pause.as_mut().as_pin_mut() {
+                Some(pause) => pause.reset(Instant::now() + idle),
+                None => pause.set(Some(tokio::time::sleep(idle))),
+            }
+        }
+        match pause.as_mut().as_pin_mut().map(|pause| pause.poll(context)) {
+            Some(Poll::Ready(())) => Poll::Ready(Err(BodyError::Stalled { idle })),
+            _ => Poll::Pending,
+        }
+    })
+    .await
+}

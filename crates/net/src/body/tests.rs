@@ -1,0 +1,121 @@
+use std::collections::VecDeque;
+
+use super::*;
+
+/// Parts that arrive one after the other, and never an end if `endless`.
+struct Parts {
+    left: VecDeque<Bytes>,
+    hint: SizeHint,
+    endless: bool,
+}
+
+fn parts(parts: &[&'static str]) -> Parts {
+    let parts = parts.iter().map(|part| Bytes::from_static(part.as_bytes())).collect();
+    Parts { left: parts, hint: SizeHint::default(), endless: false }
+}
+
+impl HttpBody for Parts {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
+        match self.left.pop_front() {
+            Some(part) => Poll::Ready(Some(Ok(Frame::data(part)))),
+            None if self.endless => Poll::Pending,
+            None => Poll::Ready(None),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.hint
+    }
+}
+
+const fn limit(bytes: usize) -> Limit {
+    Limit { bytes, idle: Duration::from_secs(30) }
+}
+
+#[tokio::test]
+async fn exactly_the_limit_is_fine_and_one_more_is_not() {
+    assert_eq!(collect(parts(&["12", "34"]), limit(4)).await.unwrap(), "1234");
+    assert_eq!(collect(parts(&["1234"]), limit(4)).await.unwrap(), "1234");
+    assert_eq!(collect(parts(&["1", "2", "3", "4"]), limit(4)).await.unwrap(), "1234");
+    assert_eq!(collect(parts(&[]), limit(0)).await.unwrap(), "");
+    assert_eq!(collect(parts(&["", "12"]), limit(2)).await.unwrap(), "12");
+    for longer in [&["12345"][..], &["1234", "5"], &["12", "34", "5"]] {
+        let error = collect(parts(longer), limit(4)).await.unwrap_err();
+        assert!(matches!(error, BodyError::TooLarge { limit: 4 }), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn one_part_is_not_copied() {
+    let part = Bytes::from(vec![7_u8; 1000]);
+    let collected = collect(Body::full(part.clone()), limit(1000)).await.unwrap();
+    assert_eq!(collected.as_ptr(), part.as_ptr());
+}
+
+#[tokio::test]
+async fn an_announced_length_over_the_limit_is_refused_unread() {
+    let announced = Parts { hint: SizeHint::with_exact(5), endless: true, ..parts(&[]) };
+    let error = collect(announced, limit(4)).await.unwrap_err();
+    assert!(matches!(error, BodyError::TooLarge { limit: 4 }), "{error:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sender_that_falls_silent_is_given_up() {
+    let silent = Parts { endless: true, ..parts(&["12"]) };
+    let error = collect(silent, limit(4)).await.unwrap_err();
+    assert!(matches!(error, BodyError::Stalled { .. }), "{error:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_sender_that_keeps_sending_is_served() {
+    let (sender, body) = Body::channel(1);
+    tokio::spawn(async move {
+        for _ in 0..100 {
+            tokio::time::sleep(Duration::from_secs(29)).await;
+            sender.send(Bytes::from_static(b"x")).await.unwrap();
+        }
+    });
+    assert_eq!(collect(body, limit(100)).await.unwrap().len(), 100);
+}
+
+#[tokio::test]
+async fn an_aborted_body_is_not_taken_for_complete() {
+    let (sender, body) = Body::channel(2);
+    sender.send(Bytes::from_static(b"half")).await.unwrap();
+    sender.abort(BodyError::Broken("backend gone".into())).await;
+    let error = collect(body, limit(100)).await.unwrap_err();
+    assert!(matches!(error, BodyError::Broken(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_writer_is_held_back_and_learns_that_nobody_reads() {
+    let (sender, body) = Body::channel(1);
+    assert_eq!(sender.try_send(Bytes::from_static(b"1")), Ok(None));
+    assert_eq!(sender.try_send(Bytes::from_static(b"2")), Ok(Some(Bytes::from_static(b"2"))));
+    drop(body);
+    sender.closed().await;
+    assert_eq!(sender.send(Bytes::from_static(b"3")).await, Err(Unread));
+    assert_eq!(sender.try_send(Bytes::from_static(b"3")), Err(Unread));
+}
+
+#[test]
+fn sizes_are_known_where_they_can_be() {
+    assert_eq!(Body::empty().size_hint().exact(), Some(0));
+    assert_eq!(Body::full("").size_hint().exact(), Some(0));
+    assert_eq!(Body::full("1234").size_hint().exact(), Some(4));
+    assert_eq!(Body::channel(1).1.size_hint().exact(), None);
+    assert_eq!(Body::boxed(http_body_util::Full::new(Bytes::from_static(b"123"))).size_hint().exact(), Some(3));
+    assert!(Body::empty().is_end_stream());
+    assert!(Body::full("").is_end_stream());
+    assert!(!Body::full("1").is_end_stream());
+    let (sender, body) = Body::channel(1);
+    assert!(!body.is_end_stream());
+    drop(sender);
+    assert!(body.is_end_stream());
+}

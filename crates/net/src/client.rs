@@ -1,0 +1,238 @@
+//! The one outbound client.
+//!
+//! ```text
+//!   send(request) ─▶ idle connection of the pool, or ─▶ resolve ▶ address rule ▶ connect ▶ (proxy) ▶ (TLS)
+//!                     ▲                                                                          │
+//!                     └── the body of the answer has ended ◀── answer ◀── request ◀──────────────┘
+//! ```
+//!
+//! A request is written once. It is tried again on another connection only when hyper gives it back unsent, which happens
+//! when a backend closed an idle connection at that moment. Redirects are answers like any other (see [`crate::redirect`]).
+//!
+//! hyper's own pooling client starts a task per answer and boxes each call; this one does neither, and can say which step
+//! failed.
+
+mod dial;
+mod error;
+mod pool;
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{HOST, PROXY_AUTHORIZATION};
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{Request, Response, StatusCode, Uri, Version};
+use hyper::body::Incoming;
+use rustls::ClientConfig;
+use tokio::sync::OnceCell;
+use tokio::time::timeout;
+
+pub use self::error::{BuildError, Error, Step};
+pub(crate) use self::pool::Leased;
+use self::pool::{Host, Pool, Sender};
+use crate::proxies::{HttpProxy, Proxies};
+use crate::tls::{Identity, Trust};
+use crate::{Addresses, Body, headers};
+
+/// What a client may do and how long it waits.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What it may connect to.
+    pub addresses: Addresses,
+    /// Whether it may speak plain HTTP.
+    pub schemes: Schemes,
+    /// Whom it believes to be the server.
+    pub trust: Trust,
+    /// The certificate that it shows to servers which ask for one.
+    pub identity: Option<Identity>,
+    /// The proxies on its way.
+    pub proxies: Proxies,
+    /// Whether it offers HTTP/2 to TLS servers.
+    pub http2: bool,
+    /// How long resolving and connecting may take together.
+    pub dial_timeout: Duration,
+    /// How long a TLS handshake may take.
+    pub handshake_timeout: Duration,
+    /// How long to wait for the head of an answer; `None` is as long as it takes.
+    pub response_timeout: Option<Duration>,
+    /// How long an unused connection is kept.
+    pub idle_timeout: Duration,
+    /// How many unused connections are kept per host. The number of those in use has no limit: streams hold them long.
+    pub idle_per_host: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            addresses: Addresses::Any,
+            schemes: Schemes::Any,
+            trust: Trust::System,
+            identity: None,
+            proxies: Proxies::default(),
+            http2: true,
+            dial_timeout: Duration::from_secs(30),
+            handshake_timeout: Duration::from_secs(10),
+            response_timeout: None,
+            idle_timeout: Duration::from_secs(90),
+            idle_per_host: 256,
+        }
+    }
+}
+
+/// Which schemes a client speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Schemes {
+    /// `http` and `https`.
+    #[default]
+    Any,
+    /// `https` and nothing else.
+    HttpsOnly,
+}
+
+/// Sends requests, over connections that it keeps. Clones share them.
+#[derive(Clone, Debug)]
+pub struct Client(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    options: Options,
+    /// Made at the first use: many clients never speak TLS, and the roots of a machine are some hundred files.
+    tls: OnceCell<Arc<ClientConfig>>,
+    pool: Arc<Pool>,
+}
+
+/// What a request is for.
+#[derive(Clone, Debug)]
+struct Target {
+    https: bool,
+    authority: Authority,
+}
+
+impl Client {
+    /// A client with these options.
+    pub fn new(options: Options) -> Result<Self, BuildError> {
+        if options.addresses == Addresses::PublicOnly && !options.proxies.is_empty() {
+            return Err(BuildError::ProxyHidesAddresses);
+        }
+        let pool = Pool::new(options.idle_timeout, options.idle_per_host);
+        Ok(Self(Arc::new(Inner { options, tls: OnceCell::new(), pool })))
+    }
+
+    /// Sends a request to the target that its URI names in full, and waits for the head of the answer.
+    ///
+    /// Sets `Host` from the URI unless the request has one. Headers are sent as they are: hop-by-hop headers are the
+    /// caller's to remove.
+    pub async fn send(&self, mut request: Request<Body>) -> Result<Response<Body>, Error> {
+        let inner = &*self.0;
+        let uri = std::mem::take(request.uri_mut());
+        let target = Target::of(&uri, inner.options.schemes)?;
+        headers::set_host_if_missing(request.headers_mut(), &target.authority);
+        // A proxy reads the requests for plain HTTP itself; for https it only sees the tunnel.
+        let proxy = inner.proxy(&target).filter(|_| !target.https);
+        if let Some(authorization) = proxy.and_then(|proxy| proxy.authorization.as_ref()) {
+            request.headers_mut().insert(PROXY_AUTHORIZATION, authorization.clone());
+        }
+        let host = inner.pool.host(&target);
+        loop {
+            let (mut sender, is_new) = match host.take().await {
+                Some(sender) => (sender, false),
+                None => (inner.connect(&target, &host).await?, true),
+            };
+            address(&mut request, &uri, &sender, proxy.is_some());
+            let sent = sender.send(request);
+            let sent = match inner.options.response_timeout {
+                None => sent.await,
+                Some(limit) => timeout(limit, sent).await.map_err(|_| Error::Timeout { step: Step::Answer })?,
+            };
+            match sent {
+                Ok(response) => return Ok(lease(sender, host, response)),
+                Err(mut failed) => match failed.take_message() {
+                    Some(unsent) if !is_new => request = unsent,
+                    _ => return Err(Error::Send { target: target.to_string(), source: failed.into_error() }),
+                },
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// The proxy that leads to a target, if it is not reached directly.
+    fn proxy(&self, target: &Target) -> Option<&HttpProxy> {
+        let proxies = &self.options.proxies;
+        if proxies.is_empty() { None } else { proxies.find(target.https, target.host(), target.port()) }
+    }
+}
+
+/// Gives the answer its connection, which goes back to its host with the last byte.
+fn lease(sender: Sender, host: Arc<Host>, response: Response<Incoming>) -> Response<Body> {
+    let is_upgrade = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+    response.map(|incoming| match sender {
+        Sender::Http1(sender) if !is_upgrade => Body::leased(Leased::new(incoming, sender, host)),
+        Sender::Http1(_) | Sender::Http2(_) => Body::from(incoming),
+    })
+}
+
+/// Writes the target into a request the way its connection wants it.
+fn address(request: &mut Request<Body>, uri: &Uri, sender: &Sender, through_proxy: bool) {
+    match sender {
+        Sender::Http2(_) => {
+            *request.version_mut() = Version::HTTP_2;
+            // The authority of the URI says the same.
+            request.headers_mut().remove(HOST);
+            *request.uri_mut() = uri.clone();
+        }
+        Sender::Http1(_) => {
+            *request.version_mut() = Version::HTTP_11;
+            let path = || uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+            *request.uri_mut() = if through_proxy { uri.clone() } else { Uri::from(path()) };
+        }
+    }
+}
+
+impl Target {
+    fn of(uri: &Uri, schemes: Schemes) -> Result<Self, Error> {
+        let https = match uri.scheme() {
+            Some(scheme) if *scheme == Scheme::HTTPS => true,
+            Some(scheme) if *scheme == Scheme::HTTP && schemes == Schemes::Any => false,
+            Some(scheme) => return Err(Error::Scheme { scheme: scheme.to_string() }),
+            None => return Err(Error::Target),
+        };
+        let authority = uri.authority().filter(|authority| !authority.as_str().contains('@')).ok_or(Error::Target)?;
+        if authority.host().is_empty() {
+            return Err(Error::Target);
+        }
+        Ok(Self { https, authority: authority.clone() })
+    }
+
+    /// The host, an IPv6 address in brackets.
+    fn host(&self) -> &str {
+        self.authority.host()
+    }
+
+    fn port(&self) -> u16 {
+        self.authority.port_u16().unwrap_or(if self.https { 443 } else { 80 })
+    }
+}
+
+/// Targets are told apart letter by letter: cheaper than not to care about case, and no worse than a second connection.
+impl PartialEq for Target {
+    fn eq(&self, other: &Self) -> bool {
+        self.https == other.https && self.authority.as_str() == other.authority.as_str()
+    }
+}
+
+impl Eq for Target {}
+
+impl Hash for Target {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.https.hash(state);
+        self.authority.as_str().hash(state);
+    }
+}
+
+impl std::fmt::Display for Target {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{}:{}", self.host(), self.port())
+    }
+}

@@ -1,0 +1,185 @@
+//! From a target to a connection: resolve, check the address, connect, pass the proxy, speak TLS.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustls::ClientConfig;
+use rustls_pki_types::ServerName;
+use socket2::SockRef;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::timeout;
+use tokio_rustls::{TlsConnector, TlsStream};
+
+use super::pool::{Host, Sender};
+use super::{Error, Inner, Step, Target};
+use crate::io::Io;
+use crate::proxies::HttpProxy;
+use crate::serve::set_keepalive;
+use crate::tls::{self, TlsError};
+use crate::{Addresses, Body};
+
+/// How long to wait for one address before the next one is tried beside it.
+const HEAD_START: Duration = Duration::from_millis(250);
+
+/// The longest answer of a proxy to `CONNECT`.
+const PROXY_ANSWER: usize = 8 * 1024;
+
+/// How often a shared connection is asked whether it still leads anywhere while requests wait on it.
+const PING: Duration = Duration::from_secs(30);
+
+impl Inner {
+    /// A new connection to a target.
+    pub(super) async fn connect(&self, target: &Target, host: &Host) -> Result<Sender, Error> {
+        let dialled = timeout(self.options.dial_timeout, dial(target, self.proxy(target), self.options.addresses));
+        let stream = dialled.await.map_err(|_| Error::Timeout { step: Step::Dial })??;
+        if !target.https {
+            return http1(target, Io::Plain(stream)).await;
+        }
+        let settings = self.tls.get_or_try_init(|| self.settings()).await?;
+        let shaken = timeout(self.options.handshake_timeout, handshake(settings, target, stream));
+        let stream = shaken.await.map_err(|_| Error::Timeout { step: Step::Handshake })??;
+        let speaks_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+        let io = Io::Tls(Box::new(stream));
+        if !speaks_http2 {
+            return http1(target, io).await;
+        }
+        let sender = http2(target, io).await?;
+        host.share(sender.clone());
+        Ok(Sender::Http2(sender))
+    }
+
+    /// Our side of TLS. Reading the roots of the machine takes a moment, which is not the runtime's.
+    async fn settings(&self) -> Result<Arc<ClientConfig>, Error> {
+        let (trust, identity, http2) = (self.options.trust.clone(), self.options.identity.clone(), self.options.http2);
+        let read = tokio::task::spawn_blocking(move || tls::client(&trust, identity, http2)).await;
+        read.unwrap_or(Err(TlsError::NoSystemRoots)).map_err(Error::Settings)
+    }
+}
+
+/// A TCP connection that leads to the target, directly or through a tunnel of the proxy.
+async fn dial(target: &Target, proxy: Option<&HttpProxy>, rule: Addresses) -> Result<TcpStream, Error> {
+    let Some(proxy) = proxy else {
+        let host = target.host().trim_start_matches('[').trim_end_matches(']');
+        return connect(host, target.port(), rule).await;
+    };
+    let stream = connect(&proxy.host, proxy.port, rule).await?;
+    if target.https { tunnel(stream, target, proxy).await } else { Ok(stream) }
+}
+
+async fn connect(host: &str, port: u16, rule: Addresses) -> Result<TcpStream, Error> {
+    let resolved = lookup_host((host, port)).await;
+    let addresses = match resolved {
+        Ok(addresses) => addresses.collect::<Vec<_>>(),
+        Err(source) => return Err(Error::Resolve { host: host.to_owned(), source }),
+    };
+    let allowed: Vec<SocketAddr> = addresses.iter().copied().filter(|address| rule.allows(address.ip())).collect();
+    if let (true, Some(refused)) = (allowed.is_empty(), addresses.first()) {
+        return Err(Error::RefusedAddress { host: host.to_owned(), address: refused.ip() });
+    }
+    // INVARIANT: what is connected to is what was checked; the name is not resolved again.
+    let stream = race(&allowed).await;
+    stream.map_err(|source| Error::Connect { target: format!("{host}:{port}"), source })
+}
+
+/// Connects to the first address that answers. The next one is tried when one failed or is slow.
+async fn race(addresses: &[SocketAddr]) -> std::io::Result<TcpStream> {
+    let mut attempts = FuturesUnordered::new();
+    let mut failed = std::io::Error::from(std::io::ErrorKind::AddrNotAvailable);
+    for address in addresses {
+        attempts.push(TcpStream::connect(address));
+        match timeout(HEAD_START, attempts.next()).await {
+            Ok(Some(Ok(stream))) => return prepared(stream),
+            Ok(Some(Err(error))) => failed = error,
+            Ok(None) | Err(_) => {}
+        }
+    }
+    while let Some(attempt) = attempts.next().await {
+        match attempt {
+            Ok(stream) => return prepared(stream),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
+}
+
+fn prepared(stream: TcpStream) -> std::io::Result<TcpStream> {
+    stream.set_nodelay(true)?;
+    set_keepalive(&SockRef::from(&stream))?;
+    Ok(stream)
+}
+
+/// Asks a proxy to lead this connection to the target.
+async fn tunnel(mut stream: TcpStream, target: &Target, proxy: &HttpProxy) -> Result<TcpStream, Error> {
+    let refused = |reason: String| Error::Proxy { target: target.to_string(), reason };
+    let broke = |error: std::io::Error| refused(error.to_string());
+    let mut request = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n").into_bytes();
+    if let Some(authorization) = &proxy.authorization {
+        request.extend_from_slice(b"Proxy-Authorization: ");
+        request.extend_from_slice(authorization.as_bytes());
+        request.extend_from_slice(b"\r\n");
+    }
+    request.extend_from_slice(b"\r\n");
+    stream.write_all(&request).await.map_err(broke)?;
+
+    let mut answer = Vec::new();
+    // The target speaks only after we did, so nothing of it can stand behind the answer.
+    while !answer.ends_with(b"\r\n\r\n") {
+        if answer.len() >= PROXY_ANSWER {
+            return Err(refused("its answer is too long".to_owned()));
+        }
+        if stream.read_buf(&mut answer).await.map_err(broke)? == 0 {
+            return Err(refused("it hung up".to_owned()));
+        }
+    }
+    let status = answer.split(|byte| *byte == b' ').nth(1).and_then(|status| std::str::from_utf8(status).ok());
+    match status {
+        Some(status) if status.len() == 3 && status.starts_with('2') => Ok(stream),
+        Some(status) => Err(refused(format!("it answered `{}`", status.chars().take(3).collect::<String>()))),
+        None => Err(refused("its answer is not HTTP".to_owned())),
+    }
+}
+
+async fn handshake(
+    settings: &Arc<ClientConfig>,
+    target: &Target,
+    stream: TcpStream,
+) -> Result<TlsStream<TcpStream>, Error> {
+    let failed = |source: std::io::Error| Error::Tls { target: target.to_string(), source };
+    let host = target.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+    let name = ServerName::try_from(host).map_err(|error| failed(std::io::Error::other(error)))?;
+    let connector = TlsConnector::from(Arc::clone(settings));
+    Ok(TlsStream::Client(connector.connect(name, stream).await.map_err(failed)?))
+}
+
+async fn http1(target: &Target, io: Io) -> Result<Sender, Error> {
+    let made = http1::Builder::new().handshake(TokioIo::new(io)).await;
+    let (sender, connection) = made.map_err(|source| Error::Send { target: target.to_string(), source })?;
+    tokio::spawn(async move {
+        if let Err(error) = connection.with_upgrades().await {
+            // Whoever waits on it gets the error too.
+            tracing::debug!(%error, "a connection to a backend broke");
+        }
+    });
+    Ok(Sender::Http1(sender))
+}
+
+async fn http2(target: &Target, io: Io) -> Result<http2::SendRequest<Body>, Error> {
+    let made = http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING)
+        .handshake(TokioIo::new(io))
+        .await;
+    let (sender, connection) = made.map_err(|source| Error::Send { target: target.to_string(), source })?;
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "a connection to a backend broke");
+        }
+    });
+    Ok(sender)
+}

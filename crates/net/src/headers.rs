@@ -1,0 +1,197 @@
+//! What a reverse proxy does to headers. Pure functions on a header map.
+
+use std::net::IpAddr;
+
+use http::header::{self, Entry, HeaderMap, HeaderName, HeaderValue};
+use http::request::Parts;
+use http::uri::{Authority, Scheme};
+
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+
+/// Headers that are about one connection and not about the message.
+const HOP_BY_HOP: [HeaderName; 9] = [
+    header::CONNECTION,
+    KEEP_ALIVE,
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    PROXY_CONNECTION,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+
+/// Removes what is about the connection only, including what `Connection` names. Returns the protocol that the peer asks
+/// to upgrade to, if it does: a proxy that passes upgrades on puts it back with [`set_upgrade`].
+pub fn remove_hop_by_hop(headers: &mut HeaderMap) -> Option<HeaderValue> {
+    // One look at each name: most messages carry none of these.
+    if !headers.keys().any(|name| HOP_BY_HOP.contains(name)) {
+        return None;
+    }
+    let mut upgrade = None;
+    let named: Vec<HeaderName> = tokens(headers, &header::CONNECTION)
+        .filter_map(|token| HeaderName::from_bytes(token.as_bytes()).ok())
+        .collect();
+    if named.contains(&header::UPGRADE) {
+        upgrade = headers.get(header::UPGRADE).cloned();
+    }
+    for name in HOP_BY_HOP.iter().chain(&named) {
+        headers.remove(name);
+    }
+    upgrade
+}
+
+/// Asks for, or agrees to, an upgrade of this connection.
+pub fn set_upgrade(headers: &mut HeaderMap, protocol: HeaderValue) {
+    headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(header::UPGRADE, protocol);
+}
+
+/// Where a forwarded request came in and where it goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Forwarded<'a> {
+    /// The address of the peer.
+    pub peer: IpAddr,
+    /// The host that the client asked, as [`inbound_host`] finds it.
+    pub host: Option<&'a HeaderValue>,
+    /// Whether the client's connection was TLS.
+    pub tls: bool,
+    /// The scheme of a target outside of the cluster; `None` for one inside.
+    pub remote: Option<&'a Scheme>,
+}
+
+/// Replaces what the client claims about where it came from with what we saw. A target outside of the cluster does not
+/// learn the name under which we serve, and is told its own scheme. `X-Forwarded-Prefix` passes.
+pub fn set_forwarded(headers: &mut HeaderMap, forwarded: &Forwarded<'_>) {
+    headers.remove(header::FORWARDED);
+    if let Ok(peer) = HeaderValue::from_str(&forwarded.peer.to_canonical().to_string()) {
+        headers.insert(X_FORWARDED_FOR, peer);
+    }
+    let https = match forwarded.remote {
+        None => forwarded.tls,
+        Some(scheme) => *scheme == Scheme::HTTPS,
+    };
+    headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(if https { "https" } else { "http" }));
+    match forwarded.host.filter(|_| forwarded.remote.is_none()) {
+        Some(host) => headers.insert(X_FORWARDED_HOST, host.clone()),
+        None => headers.remove(X_FORWARDED_HOST),
+    };
+}
+
+/// The host that a client asked: the authority of an absolute or HTTP/2 request, else the `Host` header.
+pub fn inbound_host(request: &Parts) -> Option<HeaderValue> {
+    match request.uri.authority() {
+        Some(authority) => host(authority),
+        None => request.headers.get(header::HOST).cloned(),
+    }
+}
+
+/// The `Host` header for a target: its host and, when given, its port. Never a name or password.
+pub fn host(target: &Authority) -> Option<HeaderValue> {
+    let text = target.as_str();
+    let text = text.rsplit_once('@').map_or(text, |(_credentials, host)| host);
+    HeaderValue::from_str(text).ok()
+}
+
+/// Sets `Host` to the target unless the caller chose one.
+pub(crate) fn set_host_if_missing(headers: &mut HeaderMap, target: &Authority) {
+    if let (Entry::Vacant(entry), Some(host)) = (headers.entry(header::HOST), host(target)) {
+        entry.insert(host);
+    }
+}
+
+/// The comma-separated words of a header, over all of its lines.
+fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
+    let lines = headers.get_all(name).into_iter().filter_map(|line| line.to_str().ok());
+    lines.flat_map(|line| line.split(',')).map(str::trim).filter(|token| !token.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(lines: &[(&str, &str)]) -> HeaderMap {
+        let pair = |(name, value): &(&str, &str)| {
+            (HeaderName::from_bytes(name.as_bytes()).unwrap(), HeaderValue::from_str(value).unwrap())
+        };
+        lines.iter().map(pair).collect()
+    }
+
+    #[test]
+    fn what_is_about_the_connection_does_not_pass() {
+        let mut map = headers(&[
+            ("connection", "close, X-One"),
+            ("connection", " x-two ,, te"),
+            ("x-one", "1"),
+            ("x-two", "2"),
+            ("keep-alive", "timeout=5"),
+            ("proxy-authorization", "Basic x"),
+            ("proxy-authenticate", "Basic"),
+            ("proxy-connection", "keep-alive"),
+            ("te", "trailers"),
+            ("trailer", "x"),
+            ("transfer-encoding", "chunked"),
+            ("upgrade", "h2c"),
+            ("content-type", "application/json"),
+        ]);
+        // The client did not name `upgrade` in `connection`: it asks for none.
+        assert_eq!(remove_hop_by_hop(&mut map), None);
+        assert_eq!(map, headers(&[("content-type", "application/json")]));
+    }
+
+    #[test]
+    fn an_upgrade_can_be_passed_on() {
+        let mut map = headers(&[("connection", "Upgrade"), ("upgrade", "websocket"), ("accept", "*/*")]);
+        let protocol = remove_hop_by_hop(&mut map).unwrap();
+        assert_eq!(map, headers(&[("accept", "*/*")]));
+        set_upgrade(&mut map, protocol);
+        assert_eq!(map, headers(&[("connection", "upgrade"), ("upgrade", "websocket"), ("accept", "*/*")]));
+    }
+
+    #[test]
+    fn claims_of_the_client_are_replaced() {
+        let claims = [
+            ("forwarded", "for=1.2.3.4"),
+            ("x-forwarded-for", "1.2.3.4"),
+            ("x-forwarded-for", "5.6.7.8"),
+            ("x-forwarded-host", "evil.test"),
+            ("x-forwarded-proto", "https"),
+            ("x-forwarded-prefix", "/team"),
+        ];
+        let host = HeaderValue::from_static("mcp.test");
+        let peer = "::ffff:10.0.0.9".parse().unwrap();
+        let mut map = headers(&claims);
+        set_forwarded(&mut map, &Forwarded { peer, host: Some(&host), tls: false, remote: None });
+        let expected = [
+            ("x-forwarded-for", "10.0.0.9"),
+            ("x-forwarded-host", "mcp.test"),
+            ("x-forwarded-proto", "http"),
+            ("x-forwarded-prefix", "/team"),
+        ];
+        assert_eq!(map, headers(&expected));
+        let mut map = headers(&claims);
+        set_forwarded(&mut map, &Forwarded { peer, host: Some(&host), tls: false, remote: Some(&Scheme::HTTPS) });
+        let expected =
+            [("x-forwarded-for", "10.0.0.9"), ("x-forwarded-proto", "https"), ("x-forwarded-prefix", "/team")];
+        assert_eq!(map, headers(&expected));
+    }
+
+    #[test]
+    fn the_host_of_a_target_has_no_credentials() {
+        let host = |authority: &str| host(&authority.parse().unwrap()).unwrap();
+        assert_eq!(host("user:word@mcp.test:8080"), "mcp.test:8080");
+        assert_eq!(host("[::1]:80"), "[::1]:80");
+    }
+
+    #[test]
+    fn the_inbound_host_is_the_authority_or_the_header() {
+        let request = http::Request::get("http://one.test/mcp").header("host", "two.test").body(()).unwrap();
+        assert_eq!(inbound_host(&request.into_parts().0).unwrap(), "one.test");
+        let request = http::Request::get("/mcp").header("host", "two.test").body(()).unwrap();
+        assert_eq!(inbound_host(&request.into_parts().0).unwrap(), "two.test");
+    }
+}

@@ -1,0 +1,94 @@
+//! Where a redirect leads, if it may be followed at all. The client never follows one by itself: whoever calls it asks
+//! here, keeps method and body, and counts to [`MOST`].
+
+use http::header::HeaderValue;
+use http::{StatusCode, Uri};
+use url::Url;
+
+/// How many redirects may be followed for one request.
+pub const MOST: usize = 10;
+
+/// Why a redirect is not followed. Its response goes to the caller as it came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// It is not a redirect that keeps method and body.
+    #[error("not a redirect that can be followed")]
+    Status,
+    /// It does not say where to.
+    #[error("the redirect has no usable location")]
+    Location,
+    /// It leads to another host or port, where our headers and body have no business.
+    #[error("the redirect leads to another host or port")]
+    Elsewhere,
+    /// It leads from https to http.
+    #[error("the redirect leads from https to http")]
+    Downgrade,
+}
+
+/// The next address to ask, given the one that was asked, the status of its answer, and the `Location` in it.
+pub fn next(current: &Uri, status: StatusCode, location: Option<&HeaderValue>) -> Result<Uri, Refused> {
+    if !matches!(status.as_u16(), 301 | 302 | 307 | 308) {
+        return Err(Refused::Status);
+    }
+    let location = location.and_then(|location| location.to_str().ok()).ok_or(Refused::Location)?;
+    let current = Url::parse(&current.to_string()).map_err(|_| Refused::Location)?;
+    let mut next = current.join(location).map_err(|_| Refused::Location)?;
+    match (current.scheme(), next.scheme()) {
+        ("https", "http") => return Err(Refused::Downgrade),
+        (_, "http" | "https") => {}
+        _ => return Err(Refused::Location),
+    }
+    let place = |url: &Url| (url.host_str().map(str::to_ascii_lowercase), url.port_or_known_default());
+    // A name or password in a location could only be somebody's attempt to make us send it.
+    if place(&current) != place(&next) || !next.username().is_empty() || next.password().is_some() {
+        return Err(Refused::Elsewhere);
+    }
+    next.set_fragment(None);
+    next.as_str().parse().map_err(|_| Refused::Location)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn follow(current: &str, status: u16, location: &str) -> Result<String, Refused> {
+        let location = HeaderValue::from_str(location).unwrap();
+        let status = StatusCode::from_u16(status).unwrap();
+        next(&current.parse().unwrap(), status, Some(&location)).map(|uri| uri.to_string())
+    }
+
+    #[test]
+    fn redirects_stay_on_the_host_and_never_lose_tls() {
+        let here = "http://mcp.test:8080/mcp?a=1";
+        let followed = [
+            (here, 307, "/mcp/", "http://mcp.test:8080/mcp/"),
+            (here, 308, "other?b=2", "http://mcp.test:8080/other?b=2"),
+            (here, 301, "http://MCP.test:8080/x#part", "http://mcp.test:8080/x"),
+            (here, 302, "//mcp.test:8080/y", "http://mcp.test:8080/y"),
+            ("https://mcp.test/mcp", 308, "https://mcp.test:443/mcp/", "https://mcp.test/mcp/"),
+            ("http://mcp.test:443/mcp", 308, "https://mcp.test/mcp", "https://mcp.test/mcp"),
+        ];
+        for (current, status, location, expected) in followed {
+            assert_eq!(follow(current, status, location).as_deref(), Ok(expected), "{location}");
+        }
+        let refused = [
+            (here, 200, "/mcp/", Refused::Status),
+            (here, 300, "/mcp/", Refused::Status),
+            (here, 303, "/mcp/", Refused::Status),
+            (here, 304, "/mcp/", Refused::Status),
+            (here, 307, "http://other.test:8080/mcp", Refused::Elsewhere),
+            (here, 307, "http://mcp.test/mcp", Refused::Elsewhere),
+            (here, 307, "https://mcp.test/mcp", Refused::Elsewhere),
+            (here, 307, "//evil.test/mcp", Refused::Elsewhere),
+            (here, 307, "http://user:word@mcp.test:8080/mcp", Refused::Elsewhere),
+            (here, 307, "file:///etc/passwd", Refused::Location),
+            (here, 307, "http://", Refused::Location),
+            ("https://mcp.test:8443/mcp", 307, "http://mcp.test:8443/mcp", Refused::Downgrade),
+            ("https://mcp.test/mcp", 307, "http://mcp.test/mcp", Refused::Downgrade),
+        ];
+        for (current, status, location, expected) in refused {
+            assert_eq!(follow(current, status, location), Err(expected), "{location}");
+        }
+        assert_eq!(next(&here.parse().unwrap(), StatusCode::FOUND, None), Err(Refused::Location));
+    }
+}

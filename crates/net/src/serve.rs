@@ -1,0 +1,204 @@
+//! The listener and the accept loop.
+//!
+//! Every connection is one task. Time limits cost a request nothing: a connection notes what it is doing, and the accept
+//! loop looks at all of them once a second (see `serve/registry.rs`). How long a body may pause is said where it is read: see
+//! [`crate::body::Limit`].
+
+mod connection;
+mod registry;
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::server::conn::auto;
+use rustls::ServerConfig;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::time::{Interval, MissedTickBehavior};
+use tokio_rustls::TlsAcceptor;
+
+use self::registry::{Order, Registry, TICK};
+use crate::{Body, Drain};
+
+/// How long to rest when connections cannot be accepted, most likely for want of file handles.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How many connections may wait to be accepted.
+const BACKLOG: u32 = 1024;
+
+/// When a silent connection is asked whether its peer still exists, and how often after that.
+pub(crate) const KEEPALIVE: (Duration, Duration) = (Duration::from_mins(1), Duration::from_secs(15));
+
+/// The limits of a server.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How long a client may take to send the head of a request, and to greet us at all.
+    pub header_timeout: Duration,
+    /// How long a connection may stay open with no request under way.
+    pub idle_timeout: Duration,
+    /// The longest head of a request, at least 8 KiB. A longer one is answered 431.
+    pub header_bytes: u32,
+    /// Serve TLS with these settings.
+    pub tls: Option<Arc<ServerConfig>>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            header_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_mins(2),
+            header_bytes: 64 * 1024,
+            tls: None,
+        }
+    }
+}
+
+/// An open port.
+#[derive(Debug)]
+pub struct Listener {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+/// A port cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on `{address}`")]
+pub struct BindError {
+    address: SocketAddr,
+    source: io::Error,
+}
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its address; an IPv4 address even when it came in on an IPv6 socket.
+    pub address: SocketAddr,
+    /// Whether the connection is TLS.
+    pub tls: bool,
+}
+
+impl Listener {
+    /// Opens a port. From here on connections queue up; [`serve`] answers them.
+    #[expect(clippy::unused_async, reason = "it needs a runtime, and says so")]
+    pub async fn bind(address: SocketAddr) -> Result<Self, BindError> {
+        open(address).map_err(|source| BindError { address, source })
+    }
+
+    /// The address that it listens on, with the real port.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+fn open(address: SocketAddr) -> io::Result<Listener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    // Connections inherit this from their listener.
+    set_keepalive(&SockRef::from(&socket))?;
+    socket.bind(address)?;
+    let listener = socket.listen(BACKLOG)?;
+    let address = listener.local_addr()?;
+    Ok(Listener { listener, address })
+}
+
+/// A peer that vanished without a word is noticed, however long its stream is silent.
+pub(crate) fn set_keepalive(socket: &SockRef<'_>) -> io::Result<()> {
+    let (time, interval) = KEEPALIVE;
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(time).with_interval(interval))
+}
+
+/// Answers every request on this port with the handler until the drain has run its course.
+///
+/// A handler that panics answers 500. Dropping the future cuts every connection.
+pub async fn serve<H, F>(listener: Listener, options: Options, drain: Drain, handler: H)
+where
+    H: Fn(Request<Incoming>, Peer) -> F + Send + Sync + 'static,
+    F: Future<Output = Response<Body>> + Send + 'static,
+{
+    let server = drain.enter();
+    let registry = registry::Owner::new(Registry::new(options.header_timeout, options.idle_timeout));
+    let http = Arc::new(http(&options));
+    let acceptor = options.tls.map(TlsAcceptor::from);
+    let handler = Arc::new(handler);
+    let mut tick = ticks();
+
+    let mut stopping = std::pin::pin!(drain.stopping());
+    let deadline = loop {
+        tokio::select! {
+            deadline = &mut stopping => break deadline,
+            () = registry.tick(&mut tick) => {}
+            (stream, address) = accept(&listener.listener) => {
+                let peer = Peer { address: canonical(address), tls: acceptor.is_some() };
+                let registered = registry.register();
+                let (http, acceptor, handler) = (Arc::clone(&http), acceptor.clone(), Arc::clone(&handler));
+                tokio::spawn(connection::run(stream, peer, registered, http, acceptor, handler));
+            }
+        }
+    };
+
+    drop(listener);
+    registry.order(Order::Finish);
+    let mut cut = std::pin::pin!(tokio::time::sleep_until(deadline));
+    while !registry.is_empty() {
+        tokio::select! {
+            () = &mut cut => {
+                let calls = registry.order(Order::Cut);
+                if calls > 0 {
+                    tracing::warn!(calls, "calls were cut because they did not finish in time");
+                }
+                server.cut(calls);
+                break;
+            }
+            () = registry.tick(&mut tick) => {}
+            () = registry.emptied() => {}
+        }
+    }
+}
+
+/// The next connection. Failures to accept are survived: those of one connection at once, the others after a pause.
+async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, address)) => {
+                // Only ever fails on a connection that is already gone, which its task will notice.
+                let _gone = stream.set_nodelay(true);
+                return (stream, address);
+            }
+            Err(error) if is_of_one_connection(&error) => {}
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept connections");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+fn is_of_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
+}
+
+fn canonical(address: SocketAddr) -> SocketAddr {
+    let ip: IpAddr = address.ip().to_canonical();
+    SocketAddr::new(ip, address.port())
+}
+
+fn http(options: &Options) -> auto::Builder<TokioExecutor> {
+    let header_bytes = options.header_bytes.max(8 * 1024);
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    // Hyper's own header timeout allocates a timer per request and runs while a connection is idle: ours does neither.
+    builder.http1().header_read_timeout(None).max_buf_size(header_bytes as usize);
+    builder.http2().timer(TokioTimer::new()).max_header_list_size(header_bytes);
+    builder
+}
+
+fn ticks() -> Interval {
+    let mut interval = tokio::time::interval(TICK);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    interval
+}

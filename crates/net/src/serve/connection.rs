@@ -1,0 +1,177 @@
+//! One connection, from its first byte to its last.
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::io::{IoSlice, Result};
+use std::panic::AssertUnwindSafe;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures_util::FutureExt as _;
+use http::{Request, Response, StatusCode, Version};
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::{TlsAcceptor, TlsStream};
+
+use super::Peer;
+use super::registry::{Activity, Call, Order, Registered};
+use crate::io::Io;
+use crate::{Body, BodyError};
+
+/// Serves a connection until it ends or is told to.
+pub(super) async fn run<H, F>(
+    stream: TcpStream,
+    peer: Peer,
+    registered: Registered,
+    http: Arc<auto::Builder<TokioExecutor>>,
+    acceptor: Option<TlsAcceptor>,
+    handler: Arc<H>,
+) where
+    H: Fn(Request<Incoming>, Peer) -> F + Send + Sync + 'static,
+    F: Future<Output = Response<Body>> + Send + 'static,
+{
+    let activity = &registered.activity;
+    let io = match acceptor {
+        None => Io::Plain(stream),
+        Some(acceptor) => match unless_told(activity, acceptor.accept(stream)).await {
+            Some(Ok(stream)) => Io::Tls(Box::new(TlsStream::Server(stream))),
+            Some(Err(error)) => return tracing::debug!(%error, "the TLS handshake of a client failed"),
+            None => return,
+        },
+    };
+    let io = TokioIo::new(Watched { io, activity: Arc::clone(activity) });
+    let service = service_fn(|request: Request<Incoming>| {
+        let call = activity.begin(request.version() == Version::HTTP_2);
+        let handler = Arc::clone(&handler);
+        async move {
+            let answer = AssertUnwindSafe(async { handler(request, peer).await }).catch_unwind().await;
+            let response = answer.unwrap_or_else(|_panic| {
+                // The panic hook has already said where and why.
+                tracing::error!("a handler panicked");
+                let mut response = Response::new(Body::empty());
+                *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+                response
+            });
+            Ok::<_, Infallible>(response.map(|body| Answer { body, call }))
+        }
+    });
+    let mut connection = pin!(http.serve_connection_with_upgrades(io, service));
+    let mut finishing = false;
+    let ended = poll_fn(|context| {
+        match activity.order(context.waker()) {
+            Order::Serve => {}
+            Order::Finish if finishing => {}
+            Order::Finish => {
+                finishing = true;
+                connection.as_mut().graceful_shutdown();
+            }
+            Order::Cut => return Poll::Ready(Ok(())),
+        }
+        connection.as_mut().poll(context)
+    });
+    if let Err(error) = ended.await {
+        // Clients that go away in the middle are everyday life.
+        tracing::debug!(error = &*error, "a connection broke");
+    }
+}
+
+/// The result of a future, or nothing if the connection is told to end meanwhile.
+async fn unless_told<T: Future>(activity: &Activity, future: T) -> Option<T::Output> {
+    let mut future = pin!(future);
+    poll_fn(|context| match activity.order(context.waker()) {
+        Order::Serve => future.as_mut().poll(context).map(Some),
+        Order::Finish | Order::Cut => Poll::Ready(None),
+    })
+    .await
+}
+
+/// The body of an answer. Its request is under way until it is sent, or dropped with the connection.
+struct Answer {
+    body: Body,
+    #[expect(dead_code, reason = "it is kept for what its end means")]
+    call: Call,
+}
+
+impl HttpBody for Answer {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<std::result::Result<Frame<Bytes>, BodyError>>> {
+        Pin::new(&mut self.get_mut().body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// A connection that notes when bytes pass.
+struct Watched {
+    io: Io,
+    activity: Arc<Activity>,
+}
+
+impl Watched {
+    fn written(&self, outcome: Poll<Result<usize>>) -> Poll<Result<usize>> {
+        if matches!(outcome, Poll::Ready(Ok(_))) {
+            self.activity.has_written();
+        }
+        outcome
+    }
+}
+
+impl AsyncRead for Watched {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<Result<()>> {
+        let this = self.get_mut();
+        let before = buffer.filled().len();
+        let outcome = Pin::new(&mut this.io).poll_read(context, buffer);
+        if buffer.filled().len() > before {
+            this.activity.has_read();
+        }
+        outcome
+    }
+}
+
+impl AsyncWrite for Watched {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize>> {
+        let this = self.get_mut();
+        let outcome = Pin::new(&mut this.io).poll_write(context, bytes);
+        this.written(outcome)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<Result<usize>> {
+        let this = self.get_mut();
+        let outcome = Pin::new(&mut this.io).poll_write_vectored(context, slices);
+        this.written(outcome)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        Pin::new(&mut self.get_mut().io).poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        Pin::new(&mut self.get_mut().io).poll_shutdown(context)
+    }
+}

@@ -1,0 +1,268 @@
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use http::{Request, Response, StatusCode};
+use skep_net::client::{BuildError, Error, Options, Schemes, Step};
+use skep_net::serve;
+use skep_net::{Addresses, Body, Client};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpListener;
+use tokio::sync::{Barrier, Notify};
+
+use crate::support::{GRACE, Server, get, hello, start, text, until};
+
+fn client() -> Client {
+    Client::new(Options::default()).unwrap()
+}
+
+/// The ports that requests came from: one for each connection.
+#[derive(Clone, Default)]
+struct Ports(Arc<Mutex<BTreeSet<u16>>>);
+
+impl Ports {
+    fn count(&self) -> usize {
+        self.0.lock().unwrap().len()
+    }
+}
+
+/// Answers when as many requests are there as the barrier wants.
+async fn counting(ports: Ports, at_once: usize) -> Server {
+    let barrier = Arc::new(Barrier::new(at_once));
+    start(serve::Options::default(), GRACE, move |request, peer| {
+        ports.0.lock().unwrap().insert(peer.address.port());
+        let barrier = Arc::clone(&barrier);
+        async move {
+            barrier.wait().await;
+            match request.uri().path() {
+                "/empty" => Response::new(Body::empty()),
+                "/stream" => {
+                    let (sender, body) = Body::channel(4);
+                    tokio::spawn(async move {
+                        for _ in 0..3 {
+                            sender.send(Bytes::from_static(b"part")).await.unwrap();
+                        }
+                    });
+                    Response::new(body)
+                }
+                _ => hello(request, peer).await,
+            }
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn one_connection_serves_request_after_request() {
+    let ports = Ports::default();
+    let server = counting(ports.clone(), 1).await;
+    let client = client();
+    for _ in 0..30 {
+        for (path, expected) in [("/", "hello"), ("/empty", ""), ("/stream", "partpartpart")] {
+            let answer = client.send(get(&server.url(path))).await.unwrap();
+            assert_eq!(text(answer).await, expected);
+        }
+    }
+    assert_eq!(ports.count(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_are_kept_up_to_the_limit() {
+    let ports = Ports::default();
+    let server = counting(ports.clone(), 10).await;
+    let client = Client::new(Options { idle_per_host: 4, ..Options::default() }).unwrap();
+    let round = || async {
+        join_all((0..10).map(|_| async { text(client.send(get(&server.url("/"))).await.unwrap()).await })).await
+    };
+    round().await;
+    assert_eq!(ports.count(), 10);
+    round().await;
+    assert_eq!(ports.count(), 16, "four were kept");
+}
+
+#[tokio::test(start_paused = true)]
+async fn unused_connections_are_closed() {
+    let ports = Ports::default();
+    let server = counting(ports.clone(), 1).await;
+    let client = Client::new(Options { idle_timeout: Duration::from_secs(20), ..Options::default() }).unwrap();
+    text(client.send(get(&server.url("/"))).await.unwrap()).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    text(client.send(get(&server.url("/"))).await.unwrap()).await;
+    assert_eq!(ports.count(), 2);
+}
+
+#[tokio::test]
+async fn an_answer_that_is_dropped_half_read_does_not_come_back() {
+    let ports = Ports::default();
+    let server = counting(ports.clone(), 1).await;
+    let client = client();
+    drop(client.send(get(&server.url("/stream"))).await.unwrap());
+    assert_eq!(text(client.send(get(&server.url("/"))).await.unwrap()).await, "hello");
+    assert_eq!(ports.count(), 2);
+}
+
+#[tokio::test]
+async fn a_connection_that_the_backend_closed_is_not_used_again() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    // It promises to keep the connection and closes it, as servers do that were idle for long.
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            until(&mut stream, "\r\n\r\n").await;
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await.unwrap();
+        }
+    });
+    let client = client();
+    for _ in 0..50 {
+        let answer = client.send(get(&format!("http://{address}/"))).await;
+        match answer {
+            Ok(answer) => assert_eq!(text(answer).await, "ok"),
+            // Closed at the very moment that the request was written: only the caller knows whether to try again.
+            Err(error) => assert!(!error.never_reached() && error.category() == "send", "{error:?}"),
+        }
+        // The end of the connection may be seen now.
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_backend_that_is_not_there_was_never_reached() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let error = client().send(get(&format!("http://{address}/path?secret=1"))).await.unwrap_err();
+    assert!(matches!(error, Error::Connect { .. }), "{error:?}");
+    assert!(error.never_reached());
+    assert_eq!(error.to_string(), format!("cannot connect to `{address}`"));
+
+    let error = client().send(get("http://nobody.invalid/path?secret=1")).await.unwrap_err();
+    assert!(matches!(error, Error::Resolve { .. }), "{error:?}");
+    assert!(error.never_reached() && error.category() == "resolve");
+    assert_eq!(error.to_string(), "cannot resolve `nobody.invalid`");
+}
+
+#[tokio::test]
+async fn a_backend_that_breaks_off_was_reached() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        until(&mut stream, "\r\n\r\n").await;
+    });
+    let error = client().send(get(&format!("http://{address}/path?secret=1"))).await.unwrap_err();
+    assert!(matches!(error, Error::Send { .. }), "{error:?}");
+    assert!(!error.never_reached());
+    assert!(!format!("{error:?} {error}").contains("secret"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_may_be_waited_for_only_so_long() {
+    let server = start(serve::Options::default(), GRACE, |_, _| std::future::pending()).await;
+    let limited = Options { response_timeout: Some(Duration::from_secs(10)), ..Options::default() };
+    let error = Client::new(limited).unwrap().send(get(&server.url("/"))).await.unwrap_err();
+    assert!(matches!(error, Error::Timeout { step: Step::Answer }), "{error:?}");
+    assert!(!error.never_reached());
+}
+
+#[tokio::test]
+async fn private_addresses_are_refused_when_they_are_dialled() {
+    let server = start(serve::Options::default(), GRACE, hello).await;
+    let careful = Client::new(Options { addresses: Addresses::PublicOnly, ..Options::default() }).unwrap();
+    let port = server.address.port();
+    // By address, by a name that resolves to one, and in clothes.
+    for host in ["127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0", "127.1", "0x7f000001"] {
+        let Ok(uri) = format!("http://{host}:{port}/").parse::<http::Uri>() else { continue };
+        let mut request = get("http://x/");
+        *request.uri_mut() = uri;
+        let error = careful.send(request).await.unwrap_err();
+        assert!(matches!(error, Error::RefusedAddress { .. }), "{host}: {error:?}");
+        assert!(error.never_reached());
+    }
+    assert_eq!(client().send(get(&format!("http://localhost:{port}/"))).await.unwrap().status(), 200);
+}
+
+#[tokio::test]
+async fn only_whole_targets_of_an_allowed_scheme_are_asked() {
+    let strict = Client::new(Options { schemes: Schemes::HttpsOnly, ..Options::default() }).unwrap();
+    let error = strict.send(get("http://mcp.test/")).await.unwrap_err();
+    assert_eq!(error.to_string(), "scheme `http` is not allowed here");
+    let error = client().send(get("ftp://mcp.test/")).await.unwrap_err();
+    assert!(matches!(error, Error::Scheme { .. }), "{error:?}");
+    for target in ["/mcp", "http://user:secret@mcp.test/"] {
+        let error = client().send(get(target)).await.unwrap_err();
+        assert!(matches!(error, Error::Target), "{error:?}");
+        assert!(!format!("{error:?} {error}").contains("secret"));
+    }
+}
+
+#[test]
+fn a_proxy_and_the_rule_about_addresses_exclude_each_other() {
+    let variables = [("HTTP_PROXY".to_owned(), "http://proxy.test:3128".to_owned())].into();
+    let proxies = skep_net::proxies::Proxies::from_variables(&variables).unwrap();
+    let made = Client::new(Options { proxies, addresses: Addresses::PublicOnly, ..Options::default() });
+    assert!(matches!(made, Err(BuildError::ProxyHidesAddresses)));
+}
+
+#[tokio::test]
+async fn redirects_are_answers_like_any_other() {
+    let server = start(serve::Options::default(), GRACE, |_, _| async {
+        let moved = Response::builder().status(StatusCode::TEMPORARY_REDIRECT).header("location", "/elsewhere");
+        moved.body(Body::empty()).unwrap()
+    })
+    .await;
+    let answer = client().send(get(&server.url("/"))).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::TEMPORARY_REDIRECT);
+}
+
+#[tokio::test]
+async fn the_backend_sees_a_host_and_a_path_and_the_body() {
+    let server = start(serve::Options::default(), GRACE, |request, _| async move {
+        let host = request.headers()["host"].to_str().unwrap().to_owned();
+        let seen = format!("{} {} {host} ", request.method(), request.uri());
+        let body = skep_net::body::collect(request.into_body(), crate::support::PLENTY).await.unwrap();
+        Response::new(Body::full([seen.as_bytes(), &body].concat()))
+    })
+    .await;
+    let request = Request::post(server.url("/mcp?a=b")).body(Body::full("content")).unwrap();
+    let expected = format!("POST /mcp?a=b {} content", server.address);
+    assert_eq!(text(client().send(request).await.unwrap()).await, expected);
+    let request = Request::post(server.url("")).header("host", "other.test").body(Body::empty()).unwrap();
+    assert_eq!(text(client().send(request).await.unwrap()).await, "POST / other.test ");
+}
+
+#[tokio::test]
+async fn a_reverse_proxy_passes_streams_on_as_they_come() {
+    let go_on = Arc::new(Notify::new());
+    let go = Arc::clone(&go_on);
+    let backend = start(serve::Options::default(), GRACE, move |_, _| {
+        let go = Arc::clone(&go);
+        async move {
+            let (sender, body) = Body::channel(1);
+            tokio::spawn(async move {
+                sender.send(Bytes::from_static(b"one\n")).await.unwrap();
+                go.notified().await;
+                sender.send(Bytes::from_static(b"two\n")).await.unwrap();
+            });
+            Response::new(body)
+        }
+    })
+    .await;
+    let (target, client) = (backend.address, client());
+    let front = start(serve::Options::default(), GRACE, move |request, _| {
+        let client = client.clone();
+        async move {
+            let (mut parts, body) = request.into_parts();
+            parts.uri = format!("http://{target}{}", parts.uri).parse().unwrap();
+            client.send(Request::from_parts(parts, Body::from(body))).await.unwrap()
+        }
+    })
+    .await;
+    let mut stream = crate::support::raw(front.address, "GET / HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    // The first part arrives while the backend holds the second back.
+    until(&mut stream, "one\n\r\n").await;
+    go_on.notify_one();
+    until(&mut stream, "two\n\r\n0\r\n\r\n").await;
+}

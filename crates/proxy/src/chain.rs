@@ -1,0 +1,302 @@
+//! The chain of middleware, as ordered data.
+//!
+//! A RunConfig lists it, outermost first; each entry becomes a [`Layer`]. A call runs through the layers in their order until one
+//! of them answers it. A type that this build does not have is refused at the start: a chain that silently lacks a guard is worse
+//! than none.
+
+use http::{HeaderValue, StatusCode};
+use skep_mcp::Malformed;
+use skep_runconfig::Field;
+use skep_runconfig::parameters;
+use skep_runconfig::run_config::{MiddlewareConfig, RunConfig};
+
+use crate::exchange::{Content, Exchange, Flow, Identity};
+use crate::http::{json, text};
+use crate::layer::header_forward::HeaderForward;
+use crate::layer::origin::Origins;
+use crate::layer::tools::Tools;
+
+/// The longest body of a request when nothing else is said.
+pub const BODY_LIMIT: usize = 8 * 1024 * 1024;
+
+/// The layers of a proxy.
+#[derive(Debug)]
+pub struct Chain {
+    layers: Vec<Layer>,
+    body_limit: usize,
+}
+
+/// One layer.
+#[derive(Debug)]
+enum Layer {
+    /// Browsers may call from some pages only.
+    Origin(Origins),
+    /// Everybody is who runs this process.
+    Local(Identity),
+    /// Messages that two readers could read differently are refused.
+    Parser,
+    /// Which tools are seen, and under which names.
+    Tools(Tools),
+    /// Which tools may be called.
+    ToolCalls(Tools),
+    /// Headers for the server.
+    HeaderForward(HeaderForward),
+    /// The caller's credentials stay here.
+    StripAuth,
+}
+
+/// Why a chain cannot be built.
+#[derive(Debug, thiserror::Error)]
+pub enum Wrong {
+    /// The type.
+    #[error("unsupported middleware type: {0}")]
+    Unsupported(String),
+    /// The type is known and not there yet.
+    #[error("middleware `{kind}` is not in this version of skep; {hint}")]
+    NotYet {
+        /// Which one.
+        kind: String,
+        /// What to do.
+        hint: &'static str,
+    },
+    /// Its parameters.
+    #[error("middleware `{kind}`: {problem}")]
+    Parameters {
+        /// Which one.
+        kind: String,
+        /// What is wrong.
+        problem: String,
+    },
+}
+
+// === impl Chain ===
+
+impl Chain {
+    /// Builds the chain of a RunConfig. `port` is where the proxy listens, once that is known.
+    pub fn new(config: &RunConfig, port: u16) -> Result<Self, Wrong> {
+        let listed =
+            if config.middleware_configs.is_empty() { built(config) } else { config.middleware_configs.clone() };
+        let mut chain = Self { layers: Vec::new(), body_limit: BODY_LIMIT };
+        if let Some(origins) = Origins::of(config, port) {
+            chain.layers.push(Layer::Origin(origins));
+        }
+        for one in &listed {
+            chain.add(one)?;
+        }
+        if let Some(headers) = config.header_forward.as_ref().filter(|_| !config.remote_url.is_empty()) {
+            let plain = headers.add_plaintext_headers.clone();
+            if !plain.is_empty() && !listed.iter().any(|one| one.kind == "header-forward") {
+                let layer = HeaderForward::new(&plain);
+                chain.layers.push(Layer::HeaderForward(layer.map_err(|problem| wrong("header-forward", problem))?));
+            }
+        }
+        Ok(chain)
+    }
+
+    fn add(&mut self, one: &MiddlewareConfig) -> Result<(), Wrong> {
+        let kind = one.kind.as_str();
+        let not_yet = |hint| Err(Wrong::NotYet { kind: kind.to_owned(), hint });
+        let layer = match kind {
+            "bodylimit" => {
+                let limit = read::<parameters::BodyLimit>(one)?.max_bytes;
+                let limit = usize::try_from(limit).ok().filter(|limit| *limit > 0).unwrap_or(BODY_LIMIT);
+                self.body_limit = self.body_limit.min(limit);
+                return Ok(());
+            }
+            "auth" => {
+                if read::<parameters::Auth>(one)?.oidc_config.is_some() {
+                    return not_yet("remove oidcConfigRef, or wait for it");
+                }
+                tracing::warn!("nobody signs on here: every caller is taken for whoever runs this process");
+                Layer::Local(Identity::local())
+            }
+            "mcp-parser" => Layer::Parser,
+            "tool-filter" => Layer::Tools(tools(one)?),
+            "tool-call-filter" => Layer::ToolCalls(tools(one)?),
+            "header-forward" => {
+                let headers = read::<parameters::HeaderForward>(one)?.add_headers;
+                Layer::HeaderForward(HeaderForward::new(&headers).map_err(|problem| wrong(kind, problem))?)
+            }
+            "strip-auth" => Layer::StripAuth,
+            "origin" => {
+                let origins = read::<parameters::Origin>(one)?.allowed_origins;
+                Layer::Origin(Origins::new(&origins))
+            }
+            // Every handler is under a guard against panics already, and nothing is ever reported to anybody.
+            "recovery" | "usagemetrics" => return Ok(()),
+            "audit" | "telemetry" => {
+                tracing::warn!(kind, "this middleware is not in this version of skep: nothing is recorded");
+                return Ok(());
+            }
+            "tokenexchange" | "upstreamswap" | "awssts" | "obo" => {
+                return not_yet("remove externalAuthConfigRef, or wait for it");
+            }
+            "authorization" => return not_yet("remove authzConfig and authzConfigRef, or wait for it"),
+            "ratelimit" => return not_yet("remove rateLimiting, or wait for it"),
+            "validating-webhook" | "mutating-webhook" => return not_yet("remove webhookConfigRef, or wait for it"),
+            other => return Err(Wrong::Unsupported(other.to_owned())),
+        };
+        self.layers.push(layer);
+        Ok(())
+    }
+
+    /// Adds headers for the server that are not in a RunConfig, because they are secrets. They come last.
+    pub(crate) fn add_headers(&mut self, headers: &std::collections::BTreeMap<String, String>) -> Result<(), Wrong> {
+        if !headers.is_empty() {
+            let layer = HeaderForward::new(headers).map_err(|problem| wrong("header-forward", problem))?;
+            self.layers.push(Layer::HeaderForward(layer));
+        }
+        Ok(())
+    }
+
+    /// The longest body that is read.
+    pub fn body_limit(&self) -> usize {
+        self.body_limit
+    }
+
+    /// Puts a call through the layers.
+    pub fn request(&self, exchange: &mut Exchange) -> Flow {
+        for layer in &self.layers {
+            if let Flow::Answer(answer) = layer.request(exchange) {
+                return Flow::Answer(answer);
+            }
+        }
+        // What was replaced on the way is judged as it goes out, not as it came in.
+        if exchange.is_mutated() {
+            for layer in &self.layers {
+                if let Layer::ToolCalls(tools) = layer
+                    && let Flow::Answer(answer) = tools.judge_outgoing(exchange)
+                {
+                    return Flow::Answer(answer);
+                }
+            }
+        }
+        Flow::Next
+    }
+}
+
+// === impl Layer ===
+
+impl Layer {
+    fn request(&self, exchange: &mut Exchange) -> Flow {
+        match self {
+            Self::Origin(origins) => origins.request(exchange),
+            Self::Local(identity) => {
+                exchange.identity = Some(identity.clone());
+                Flow::Next
+            }
+            Self::Parser => parse(exchange),
+            Self::Tools(tools) => {
+                tools.watch(exchange);
+                Flow::Next
+            }
+            Self::ToolCalls(tools) => tools.call(exchange),
+            Self::HeaderForward(headers) => {
+                headers.request(exchange);
+                Flow::Next
+            }
+            Self::StripAuth => {
+                for name in [http::header::AUTHORIZATION, http::header::COOKIE, http::header::PROXY_AUTHORIZATION] {
+                    exchange.headers.remove(name);
+                }
+                Flow::Next
+            }
+        }
+    }
+}
+
+// === impl Identity ===
+
+impl Identity {
+    /// Whoever runs this process.
+    fn local() -> Self {
+        let user = ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
+        let user = user.filter(|user| !user.is_empty()).unwrap_or_else(|| "local".to_owned());
+        Self { issuer: "toolhive-local".to_owned(), name: format!("Local User: {user}"), subject: user }
+    }
+}
+
+/// Refuses what two readers could read as two messages. What is no JSON at all is the server's to refuse.
+fn parse(exchange: &Exchange) -> Flow {
+    match &exchange.content {
+        Content::Malformed(_, why @ Malformed::Batch) => {
+            Flow::Answer(json(StatusCode::BAD_REQUEST, skep_mcp::answer::malformed(*why)))
+        }
+        Content::Malformed(_, why) if is_ambiguous(*why) => {
+            Flow::Answer(json(StatusCode::BAD_REQUEST, skep_mcp::answer::malformed(*why)))
+        }
+        _ => Flow::Next,
+    }
+}
+
+/// Whether a body could be one message to us and another one to the server.
+pub(crate) fn is_ambiguous(why: Malformed) -> bool {
+    matches!(
+        why,
+        Malformed::Duplicate { .. }
+            | Malformed::OtherCase { .. }
+            | Malformed::TooManyMembers { .. }
+            | Malformed::NoKind
+    )
+}
+
+/// The chain that the members of a RunConfig ask for, when it lists none.
+fn built(config: &RunConfig) -> Vec<MiddlewareConfig> {
+    let plain = |kind: &str| MiddlewareConfig { kind: kind.to_owned(), ..MiddlewareConfig::default() };
+    let asked = |kind: &str, is_asked: bool| is_asked.then(|| plain(kind));
+    let auth = parameters::Auth { oidc_config: config.oidc_config.clone(), ..parameters::Auth::default() };
+    let has_tools = !config.tools_filter.is_empty() || !config.tools_override.is_empty();
+    let tools = parameters::ToolFilter {
+        filter_tools: Some(config.tools_filter.clone()).filter(|tools| !tools.is_empty()),
+        tools_override: config.tools_override.iter().map(|(name, one)| (name.clone(), seen(one))).collect(),
+        ..parameters::ToolFilter::default()
+    };
+    let has_policy = !config.authz_config.is_empty() || !config.authz_config_path.is_empty();
+    let chain = [
+        asked("audit", config.audit_config.is_some()),
+        Some(MiddlewareConfig::new("auth", &auth)),
+        asked("upstreamswap", config.embedded_auth_server_config.is_some()),
+        asked("tokenexchange", config.token_exchange_config.is_some()),
+        has_tools.then(|| MiddlewareConfig::new("tool-filter", &tools)),
+        has_tools.then(|| MiddlewareConfig::new("tool-call-filter", &tools)),
+        Some(plain("mcp-parser")),
+        asked("telemetry", config.telemetry_config.is_some()),
+        asked("ratelimit", config.rate_limit_config.is_some()),
+        asked("mutating-webhook", !config.mutating_webhooks.is_empty()),
+        asked("validating-webhook", !config.validating_webhooks.is_empty()),
+        asked("authorization", has_policy),
+        asked("awssts", config.aws_sts_config.is_some()),
+    ];
+    chain.into_iter().flatten().chain(config.additional_middleware_configs.iter().cloned()).collect()
+}
+
+fn seen(one: &skep_runconfig::run_config::ToolOverride) -> parameters::ToolFilterOverride {
+    parameters::ToolFilterOverride {
+        name: one.name.clone(),
+        description: one.description.clone(),
+        ..parameters::ToolFilterOverride::default()
+    }
+}
+
+fn tools(one: &MiddlewareConfig) -> Result<Tools, Wrong> {
+    Tools::new(&read::<parameters::ToolFilter>(one)?).map_err(|problem| wrong(&one.kind, problem))
+}
+
+fn wrong(kind: &str, problem: String) -> Wrong {
+    Wrong::Parameters { kind: kind.to_owned(), problem }
+}
+
+fn read<D: Field>(one: &MiddlewareConfig) -> Result<D, Wrong> {
+    D::read(one.parameters.clone()).map_err(|error| wrong(&one.kind, error.to_string()))
+}
+
+/// The answer to a body that is longer than allowed.
+pub(crate) fn too_large() -> http::Response<skep_net::Body> {
+    let mut answer = text(StatusCode::PAYLOAD_TOO_LARGE, "Request Entity Too Large");
+    // The rest of the body is still on its way; it is not read.
+    answer.headers_mut().insert(http::header::CONNECTION, HeaderValue::from_static("close"));
+    answer
+}
+
+#[cfg(test)]
+mod tests;

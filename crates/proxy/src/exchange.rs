@@ -1,0 +1,167 @@
+//! One call on its way: what came in, what is known about it, and who wants to see what goes back.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Response, Uri};
+use skep_mcp::{Malformed, Message};
+use skep_net::{Body, Peer};
+
+/// A call between its arrival and its answer.
+#[derive(Debug)]
+pub struct Exchange {
+    /// The HTTP method.
+    pub method: Method,
+    /// What was asked for.
+    pub uri: Uri,
+    /// Headers, which layers may change on the way to the server.
+    pub headers: HeaderMap,
+    /// Whose connection it is.
+    pub peer: Peer,
+    /// The message in the body, if it is one.
+    pub content: Content,
+    /// Who calls.
+    pub identity: Option<Identity>,
+    /// Who wants to see the answers, innermost last.
+    rewrites: Vec<Arc<dyn Rewrite>>,
+    /// Whether a layer replaced the message after it was judged.
+    mutated: bool,
+}
+
+/// The body of a call. It is read once and parsed once.
+#[derive(Clone, Debug)]
+pub enum Content {
+    /// Nothing, or nothing that claims to be a message.
+    Opaque(Bytes),
+    /// A message.
+    Message(Message),
+    /// It should be a message, and is none.
+    Malformed(Bytes, Malformed),
+}
+
+/// Who calls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Whoever vouches for the caller.
+    pub issuer: String,
+    /// The caller, as the issuer knows them.
+    pub subject: String,
+    /// A name for people.
+    pub name: String,
+}
+
+/// What a layer says to a call.
+#[derive(Debug)]
+pub enum Flow {
+    /// It goes on.
+    Next,
+    /// It ends here.
+    Answer(Response<Body>),
+}
+
+/// Changes answers on their way back. It sees messages, whatever framing they travel in.
+pub trait Rewrite: std::fmt::Debug + Send + Sync {
+    /// The answer to the call, as the caller should see it.
+    fn answer(&self, asked: &Message, answer: Message) -> Result<Message, Withheld>;
+}
+
+/// An answer that must not reach the caller, because it could not be judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the server's answer could not be judged and was withheld: {0}")]
+pub struct Withheld(pub Malformed);
+
+// === impl Content ===
+
+impl Content {
+    /// The bytes.
+    pub fn bytes(&self) -> &Bytes {
+        match self {
+            Self::Opaque(bytes) | Self::Malformed(bytes, _) => bytes,
+            Self::Message(message) => message.body(),
+        }
+    }
+
+    /// The message.
+    pub fn message(&self) -> Option<&Message> {
+        match self {
+            Self::Message(message) => Some(message),
+            Self::Opaque(_) | Self::Malformed(..) => None,
+        }
+    }
+}
+
+// === impl Identity ===
+
+impl Identity {
+    /// What a session is bound to.
+    pub fn key(&self) -> String {
+        format!("{} {}", self.issuer, self.subject)
+    }
+}
+
+// === impl Exchange ===
+
+impl Exchange {
+    /// A call as it arrived.
+    pub fn new(method: Method, uri: Uri, headers: HeaderMap, peer: Peer, content: Content) -> Self {
+        Self { method, uri, headers, peer, content, identity: None, rewrites: Vec::new(), mutated: false }
+    }
+
+    /// The message, if the call carries one.
+    pub fn message(&self) -> Option<&Message> {
+        self.content.message()
+    }
+
+    /// Puts another message in the place of the one that came.
+    pub fn replace(&mut self, message: Message) {
+        skep_mcp::headers::renew(&mut self.headers, &message);
+        self.content = Content::Message(message);
+        self.mutated = true;
+    }
+
+    /// Whether a layer replaced the message.
+    pub fn is_mutated(&self) -> bool {
+        self.mutated
+    }
+
+    /// Asks to see the answers of this call.
+    pub fn watch(&mut self, rewrite: Arc<dyn Rewrite>) {
+        self.rewrites.push(rewrite);
+    }
+
+    /// Whether anybody wants to see the answers: if not, they need not be read.
+    pub fn is_watched(&self) -> bool {
+        !self.rewrites.is_empty()
+    }
+
+    /// The answers of this call as their watchers want them, for as long as the call lives.
+    pub fn watchers(&mut self) -> Watchers {
+        let asked = self.message().filter(|_| self.is_watched()).cloned();
+        Watchers { asked, rewrites: std::mem::take(&mut self.rewrites) }
+    }
+}
+
+/// Everybody who wants to see the answers of one call.
+#[derive(Clone, Debug, Default)]
+pub struct Watchers {
+    asked: Option<Message>,
+    rewrites: Vec<Arc<dyn Rewrite>>,
+}
+
+// === impl Watchers ===
+
+impl Watchers {
+    /// Whether there is nobody.
+    pub fn is_empty(&self) -> bool {
+        self.asked.is_none()
+    }
+
+    /// An answer as the caller should see it.
+    pub fn answer(&self, mut answer: Message) -> Result<Message, Withheld> {
+        let Some(asked) = &self.asked else { return Ok(answer) };
+        for rewrite in self.rewrites.iter().rev() {
+            answer = rewrite.answer(asked, answer)?;
+        }
+        Ok(answer)
+    }
+}

@@ -1,0 +1,93 @@
+//! `/health`: how the proxy and the server behind it are, as far as is known. Nobody is asked: a probe must not wait.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+
+use http::{Method, Response, StatusCode};
+use serde_json::json as object;
+use skep_net::{Body, Drain};
+
+use crate::http::{json, method_not_allowed};
+
+/// What is known of the server behind a proxy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Known {
+    /// Nothing yet: it is being started.
+    Starting(String),
+    /// It answers.
+    Available {
+        /// How long its last answer took, in milliseconds.
+        milliseconds: Option<u64>,
+    },
+    /// It does not answer.
+    Unavailable(String),
+    /// Nobody looks.
+    Unwatched,
+}
+
+/// How things are, kept by whoever looks.
+#[derive(Debug)]
+pub struct Health {
+    transport: String,
+    drain: Drain,
+    known: Mutex<(Known, jiff::Timestamp)>,
+}
+
+// === impl Health ===
+
+impl Health {
+    /// Nothing is known yet.
+    pub fn new(transport: &str, drain: Drain) -> Self {
+        let known = Known::Starting("the server is being started".to_owned());
+        Self { transport: transport.to_owned(), drain, known: Mutex::new((known, jiff::Timestamp::now())) }
+    }
+
+    /// Remembers what was seen.
+    pub fn set(&self, known: Known) {
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = (known, jiff::Timestamp::now());
+    }
+
+    /// What was seen last.
+    pub fn known(&self) -> Known {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).0.clone()
+    }
+
+    /// The page. It is 200 unless the proxy is about to end: a server that does not answer is no reason to end its proxy.
+    pub(crate) fn page(&self, method: &Method) -> Response<Body> {
+        if method != Method::GET && method != Method::HEAD {
+            return method_not_allowed("GET, HEAD");
+        }
+        let (known, seen) = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let is_ending = !self.drain.is_ready();
+        let seen = rfc3339(seen);
+        let (status, server) = match known {
+            Known::Unwatched => ("healthy", None),
+            Known::Available { milliseconds } => {
+                let mut server = object!({ "available": true, "last_checked": seen });
+                if let (Some(milliseconds), Some(server)) = (milliseconds, server.as_object_mut()) {
+                    server.insert("response_time_ms".to_owned(), milliseconds.into());
+                }
+                ("healthy", Some(server))
+            }
+            Known::Starting(why) => {
+                ("starting", Some(object!({ "available": false, "error": why, "last_checked": seen })))
+            }
+            Known::Unavailable(why) => {
+                ("degraded", Some(object!({ "available": false, "error": why, "last_checked": seen })))
+            }
+        };
+        let status = if is_ending { "ending" } else { status };
+        let mut page = serde_json::Map::from_iter([
+            ("status".to_owned(), status.into()),
+            ("timestamp".to_owned(), rfc3339(jiff::Timestamp::now()).into()),
+            ("transport".to_owned(), self.transport.clone().into()),
+        ]);
+        page.extend(server.map(|server| ("mcp".to_owned(), server)));
+        let code = if is_ending { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
+        json(code, serde_json::Value::Object(page).to_string().into())
+    }
+}
+
+fn rfc3339(time: jiff::Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%S%.fZ").to_string()
+}

@@ -1,0 +1,63 @@
+//! Answers, as short as they come.
+
+use bytes::Bytes;
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use http::{Response, StatusCode};
+use skep_net::Body;
+
+pub(crate) const SESSION: http::HeaderName = http::HeaderName::from_static("mcp-session-id");
+pub(crate) const VERSION: http::HeaderName = http::HeaderName::from_static("mcp-protocol-version");
+pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json");
+pub(crate) const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+
+pub(crate) fn text(status: StatusCode, text: &str) -> Response<Body> {
+    let mut response = Response::new(Body::full(Bytes::copy_from_slice(text.as_bytes())));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, TEXT);
+    response
+}
+
+pub(crate) fn json(status: StatusCode, body: Bytes) -> Response<Body> {
+    let mut response = Response::new(Body::full(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, JSON);
+    response
+}
+
+pub(crate) fn empty(status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = status;
+    response
+}
+
+/// A stream of events, or as much of one as there is.
+pub(crate) fn events(body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, EVENTS);
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    // Some reverse proxies would hold a stream back until it is long enough.
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response
+}
+
+pub(crate) fn method_not_allowed(allowed: &'static str) -> Response<Body> {
+    let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed");
+    response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
+    response
+}
+
+/// Whether a header is of a media type, whatever parameters follow it.
+pub(crate) fn is_of_type(value: Option<&HeaderValue>, wanted: &str) -> bool {
+    let text = value.and_then(|value| value.to_str().ok()).unwrap_or_default();
+    text.split(';').next().is_some_and(|media| media.trim().eq_ignore_ascii_case(wanted))
+}
+
+/// Whether a client takes a media type, judged by what its `Accept` headers name.
+pub(crate) fn accepts(headers: &http::HeaderMap, wanted: &str) -> bool {
+    let lines = headers.get_all(http::header::ACCEPT).into_iter().filter_map(|line| line.to_str().ok());
+    lines
+        .flat_map(|line| line.split(','))
+        .any(|one| one.split(';').next().is_some_and(|media| media.trim().eq_ignore_ascii_case(wanted)))
+}

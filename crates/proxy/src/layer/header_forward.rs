@@ -1,0 +1,80 @@
+//! Headers that every request to the server gets.
+
+use std::collections::BTreeMap;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+use crate::exchange::Exchange;
+
+/// Headers that are about the connection, or about where a request came from: nobody may set these for others.
+const REFUSED: [&str; 17] = [
+    "host",
+    "connection",
+    "keep-alive",
+    "te",
+    "trailer",
+    "upgrade",
+    "http2-settings",
+    "proxy-authorization",
+    "proxy-authenticate",
+    "proxy-connection",
+    "transfer-encoding",
+    "content-length",
+    "forwarded",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+    "x-real-ip",
+];
+
+/// The headers.
+#[derive(Clone)]
+pub(crate) struct HeaderForward(HeaderMap);
+
+impl HeaderForward {
+    pub(crate) fn new(headers: &BTreeMap<String, String>) -> Result<Self, String> {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            let read: HeaderName = name.parse().map_err(|_| format!("`{name}` is not the name of a header"))?;
+            if REFUSED.contains(&read.as_str()) {
+                return Err(format!("the header `{name}` cannot be set for others; remove it"));
+            }
+            // The value may be a secret: it is not repeated.
+            let mut value =
+                HeaderValue::from_str(value).map_err(|_| format!("the value of `{name}` cannot be sent"))?;
+            value.set_sensitive(true);
+            map.insert(read, value);
+        }
+        Ok(Self(map))
+    }
+
+    pub(crate) fn request(&self, exchange: &mut Exchange) {
+        for (name, value) in &self.0 {
+            exchange.headers.insert(name, value.clone());
+        }
+    }
+}
+
+/// Without the values, which may be secrets.
+impl std::fmt::Debug for HeaderForward {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_of_the_connection_are_refused_in_any_case() {
+        for name in REFUSED.iter().map(|name| name.to_uppercase()).chain(["not a name".to_owned()]) {
+            let headers = BTreeMap::from([(name.clone(), "x".to_owned())]);
+            assert!(HeaderForward::new(&headers).is_err(), "{name}");
+        }
+        let secret = BTreeMap::from([("x-key".to_owned(), "a\nb".to_owned())]);
+        assert!(!HeaderForward::new(&secret).unwrap_err().contains('a'.to_string().repeat(2).as_str()));
+        let fine = HeaderForward::new(&BTreeMap::from([("X-Key".to_owned(), "secret".to_owned())])).unwrap();
+        assert!(!format!("{fine:?}").contains("secret"));
+    }
+}

@@ -1,0 +1,103 @@
+//! Which pages browsers may call from. Requests without an origin are none of a browser's.
+
+use http::header::ORIGIN;
+use http::{StatusCode, Uri};
+use skep_runconfig::RunConfig;
+
+use crate::exchange::{Exchange, Flow};
+use crate::http::json;
+
+/// A scheme, a host in lower case, and the port as it is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Origin {
+    scheme: String,
+    host: String,
+    port: Option<String>,
+}
+
+/// The origins that may call.
+#[derive(Clone, Debug)]
+pub(crate) struct Origins(Vec<Origin>);
+
+// === impl Origins ===
+
+impl Origins {
+    pub(crate) fn new(origins: &[String]) -> Self {
+        Self(origins.iter().filter_map(|text| Origin::parse(text)).collect())
+    }
+
+    /// Those of a RunConfig. A proxy that only this machine can reach is guarded without being told; for others there is
+    /// nothing to go by.
+    pub(crate) fn of(config: &RunConfig, port: u16) -> Option<Self> {
+        if !config.allowed_origins.is_empty() {
+            return Some(Self::new(&config.allowed_origins));
+        }
+        let host = config.host.trim_matches(['[', ']']);
+        let is_loopback = host.is_empty()
+            || host == "localhost"
+            || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+        if !is_loopback || port == 0 {
+            tracing::warn!(
+                "no origins are listed: pages of any origin may call from a browser that reaches this address"
+            );
+            return None;
+        }
+        Some(Self::new(&["localhost", "127.0.0.1", "[::1]"].map(|host| format!("http://{host}:{port}"))))
+    }
+
+    pub(crate) fn request(&self, exchange: &Exchange) -> Flow {
+        let mut given = exchange.headers.get_all(ORIGIN).into_iter();
+        let Some(first) = given.next() else { return Flow::Next };
+        let known = first.to_str().ok().and_then(Origin::parse).is_some_and(|origin| self.0.contains(&origin));
+        if known && given.next().is_none() {
+            return Flow::Next;
+        }
+        Flow::Answer(json(StatusCode::FORBIDDEN, skep_mcp::answer::origin_not_allowed()))
+    }
+}
+
+// === impl Origin ===
+
+impl Origin {
+    fn parse(text: &str) -> Option<Self> {
+        let uri: Uri = text.trim_end_matches('/').parse().ok()?;
+        let authority = uri.authority().filter(|authority| !authority.as_str().contains('@'))?;
+        Some(Self {
+            scheme: uri.scheme_str()?.to_ascii_lowercase(),
+            host: authority.host().to_ascii_lowercase(),
+            port: authority.port().map(|port| port.as_str().to_owned()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scheme_and_host_are_compared_without_case_and_ports_as_they_are() {
+        let origins = Origins::new(&["http://Localhost:8080".to_owned(), "https://a.example".to_owned()]);
+        let allowed = |text: &str| Origin::parse(text).is_some_and(|origin| origins.0.contains(&origin));
+        for text in ["http://localhost:8080", "HTTP://LOCALHOST:8080", "https://A.example"] {
+            assert!(allowed(text), "{text}");
+        }
+        for text in [
+            "http://localhost:8081",
+            "https://localhost:8080",
+            "https://a.example:443",
+            "https://u@a.example",
+            "null",
+            "",
+        ] {
+            assert!(!allowed(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_loopback_address_is_guarded_without_being_told() {
+        let config = |host: &str| RunConfig { host: host.to_owned(), ..RunConfig::default() };
+        assert_eq!(Origins::of(&config("127.0.0.1"), 80).unwrap().0.len(), 3);
+        assert_eq!(Origins::of(&config("::1"), 80).unwrap().0.len(), 3);
+        assert!(Origins::of(&config("0.0.0.0"), 80).is_none());
+    }
+}

@@ -1,0 +1,171 @@
+//! Which tools callers see and may call, and under which names.
+//!
+//! A list of names is of those that callers see. An override maps the server's name of a tool to the one that is seen; a call by
+//! the seen name reaches the server by its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use http::StatusCode;
+use skep_mcp::list::{self, Change, List, Verdict};
+use skep_mcp::{Edit, Message, Raw, splice};
+use skep_runconfig::parameters::ToolFilter;
+
+use crate::exchange::{Exchange, Flow, Rewrite, Withheld};
+use crate::http::{empty, json};
+
+/// The rules.
+#[derive(Clone, Debug)]
+pub(crate) struct Tools(Arc<Rules>);
+
+#[derive(Debug)]
+struct Rules {
+    /// The names that may be seen; `None` means all.
+    seen: Option<BTreeSet<String>>,
+    /// What is seen instead, by the server's name.
+    shown: BTreeMap<String, Shown>,
+    /// The server's name, by the one that is seen.
+    actual: BTreeMap<String, String>,
+}
+
+#[derive(Debug)]
+struct Shown {
+    name: Option<String>,
+    description: Option<String>,
+}
+
+// === impl Tools ===
+
+impl Tools {
+    pub(crate) fn new(parameters: &ToolFilter) -> Result<Self, String> {
+        let seen = parameters.filter_tools.as_ref().filter(|tools| !tools.is_empty());
+        if seen.is_none() && parameters.tools_override.is_empty() {
+            return Err("there is neither a tool to show nor one to rename".to_owned());
+        }
+        if seen.is_some_and(|seen| seen.iter().any(String::is_empty)) {
+            return Err("filter_tools has a tool without a name".to_owned());
+        }
+        let (mut shown, mut actual) = (BTreeMap::new(), BTreeMap::new());
+        for (name, one) in &parameters.tools_override {
+            let given = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+            let (new, description) = (given(&one.name), given(&one.description));
+            if name.is_empty() || (new.is_none() && description.is_none()) {
+                return Err(format!("tools_override.{name} gives neither a name nor a description"));
+            }
+            if let Some(new) = &new
+                && let Some(other) = actual.insert(new.clone(), name.clone())
+            {
+                return Err(format!("`{other}` and `{name}` would both be called `{new}`"));
+            }
+            shown.insert(name.clone(), Shown { name: new, description });
+        }
+        let seen = seen.map(|seen| seen.iter().cloned().collect());
+        Ok(Self(Arc::new(Rules { seen, shown, actual })))
+    }
+
+    /// Asks to see the answer to a request for the list.
+    pub(crate) fn watch(&self, exchange: &mut Exchange) {
+        if exchange.message().is_some_and(|message| message.method() == Some(List::Tools.method())) {
+            exchange.watch(self.0.clone());
+        }
+    }
+
+    /// Lets a call through under the server's name of the tool, if its tool may be called.
+    pub(crate) fn call(&self, exchange: &mut Exchange) -> Flow {
+        let Some(message) = exchange.message().filter(|message| message.method() == Some("tools/call")) else {
+            return Flow::Next;
+        };
+        let name = skep_mcp::method::resource(message).map(std::borrow::Cow::into_owned);
+        let Some(name) = name.filter(|name| !name.is_empty()) else {
+            return Flow::Answer(empty(StatusCode::BAD_REQUEST));
+        };
+        let Some(actual) = self.0.actual(&name) else { return refuse(exchange) };
+        if actual != name {
+            let edit = Edit::set(&["params", "name"], Raw::string(&actual));
+            match splice::apply(message, &[edit]) {
+                Ok(renamed) => exchange.replace(renamed),
+                Err(_) => return Flow::Answer(empty(StatusCode::BAD_REQUEST)),
+            }
+        }
+        Flow::Next
+    }
+
+    /// Judges a call as it goes to the server, under the server's name of the tool.
+    pub(crate) fn judge_outgoing(&self, exchange: &Exchange) -> Flow {
+        let Some(message) = exchange.message().filter(|message| message.method() == Some("tools/call")) else {
+            return Flow::Next;
+        };
+        let name = skep_mcp::method::resource(message).unwrap_or_default();
+        if self.0.is_seen(self.0.name_of(&name)) { Flow::Next } else { refuse(exchange) }
+    }
+}
+
+// === impl Rules ===
+
+impl Rules {
+    fn is_seen(&self, name: &str) -> bool {
+        self.seen.as_ref().is_none_or(|seen| seen.contains(name))
+    }
+
+    /// The name under which a tool of the server is seen.
+    fn name_of<'a>(&'a self, actual: &'a str) -> &'a str {
+        self.shown.get(actual).and_then(|shown| shown.name.as_deref()).unwrap_or(actual)
+    }
+
+    /// The server's name of a tool that is seen under a name; nothing if there is none.
+    fn actual(&self, seen: &str) -> Option<String> {
+        if !self.is_seen(seen) {
+            return None;
+        }
+        match self.actual.get(seen) {
+            Some(actual) => Some(actual.clone()),
+            // A tool that was renamed is not there under its old name any more.
+            None if self.name_of(seen) != seen => None,
+            None => Some(seen.to_owned()),
+        }
+    }
+}
+
+impl Rewrite for Rules {
+    fn answer(&self, _asked: &Message, answer: Message) -> Result<Message, Withheld> {
+        let rewritten = list::rewrite(&answer, List::Tools, |tool| {
+            let name = self.name_of(&tool.name);
+            // Another tool of the server may have the very name that one was renamed to.
+            let is_shadowed = name == tool.name && self.actual.get(name).is_some_and(|actual| *actual != *tool.name);
+            if is_shadowed || !self.is_seen(name) {
+                return Verdict::Drop;
+            }
+            match self.shown.get(tool.name.as_ref()) {
+                None => Verdict::Keep,
+                Some(shown) => Verdict::Change(Change {
+                    name: shown.name.clone(),
+                    description: shown.description.clone(),
+                    annotations: None,
+                }),
+            }
+        });
+        match rewritten {
+            Ok(None) => Ok(answer),
+            Ok(Some(body)) => Message::parse(body).map_err(Withheld),
+            Err(why) => Err(Withheld(why)),
+        }
+    }
+}
+
+/// The answer to a call of a tool that is not there for this caller.
+fn refuse(exchange: &Exchange) -> Flow {
+    let accept = exchange.headers.get(http::header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+    let takes_json = accept.is_empty()
+        || accept.split(',').any(|one| {
+            let media = one.split(';').next().unwrap_or_default().trim();
+            matches!(media, "application/json" | "application/*" | "*/*")
+        });
+    if !takes_json {
+        return Flow::Answer(empty(StatusCode::BAD_REQUEST));
+    }
+    let id = exchange.message().and_then(Message::id);
+    Flow::Answer(json(StatusCode::OK, skep_mcp::answer::tool_not_found(id.as_ref())))
+}
+
+#[cfg(test)]
+mod tests;

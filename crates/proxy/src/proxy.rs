@@ -1,0 +1,111 @@
+//! One proxy: the port, the pages beside the protocol, the chain, and who answers behind it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode, Uri};
+use hyper::body::Incoming;
+use skep_mcp::Message;
+use skep_net::body::{Limit, collect};
+use skep_net::{Body, BodyError, Peer};
+
+use crate::chain::{Chain, too_large};
+use crate::exchange::{Content, Exchange, Flow};
+use crate::health::Health;
+use crate::http::{is_of_type, json, text};
+use crate::stdio::sse::Sse;
+use crate::stdio::streamable::Streamable;
+use crate::transparent::Transparent;
+
+/// How long the sender of a body may pause.
+const PAUSE: Duration = Duration::from_secs(30);
+
+/// Who answers.
+#[derive(Debug)]
+pub enum Front {
+    /// A stdio server, behind Streamable HTTP.
+    Streamable(Arc<Streamable>),
+    /// A stdio server, behind HTTP with a stream of events beside it.
+    Sse(Arc<Sse>),
+    /// A server that speaks HTTP itself.
+    Transparent(Arc<Transparent>),
+}
+
+/// A proxy.
+#[derive(Debug)]
+pub struct Proxy {
+    chain: Chain,
+    front: Front,
+    health: Arc<Health>,
+}
+
+// === impl Proxy ===
+
+impl Proxy {
+    /// A proxy.
+    pub fn new(chain: Chain, front: Front, health: Arc<Health>) -> Arc<Self> {
+        Arc::new(Self { chain, front, health })
+    }
+
+    /// Answers a request.
+    pub async fn answer(self: Arc<Self>, request: Request<Incoming>, peer: Peer) -> Response<Body> {
+        let (parts, body) = request.into_parts();
+        match parts.uri.path() {
+            "/health" => return self.health.page(&parts.method),
+            "/metrics" => {
+                return text(StatusCode::NOT_FOUND, "metrics are not served on this port; see the diagnostics port");
+            }
+            path if path.starts_with("/.well-known/") => {
+                return json(StatusCode::NOT_FOUND, Bytes::from_static(br#"{"error":"not_found"}"#));
+            }
+            _ => {}
+        }
+        if let Some(refusal) = self.refuse(&parts.method, &parts.uri, &parts.headers) {
+            return refusal;
+        }
+        let bytes = match collect(body, Limit { bytes: self.chain.body_limit(), idle: PAUSE }).await {
+            Ok(bytes) => bytes,
+            Err(BodyError::TooLarge { .. }) => return too_large(),
+            Err(error @ BodyError::Stalled { .. }) => return text(StatusCode::REQUEST_TIMEOUT, &error.to_string()),
+            Err(BodyError::Broken(_)) => return text(StatusCode::BAD_REQUEST, "the body broke off"),
+        };
+        let content = self.read(&parts.method, &parts.uri, &parts.headers, bytes);
+        let mut exchange = Exchange::new(parts.method, parts.uri, parts.headers, peer, content);
+        if let Flow::Answer(answer) = self.chain.request(&mut exchange) {
+            return answer;
+        }
+        match &self.front {
+            Front::Streamable(front) => front.call(&mut exchange).await,
+            Front::Sse(front) if exchange.uri.path() == "/sse" => front.open(&exchange).await,
+            Front::Sse(front) => front.message(&mut exchange).await,
+            Front::Transparent(front) => front.call(&mut exchange).await,
+        }
+    }
+
+    /// What nobody answers, whoever asks.
+    fn refuse(&self, method: &Method, uri: &Uri, headers: &http::HeaderMap) -> Option<Response<Body>> {
+        let is_known = match &self.front {
+            Front::Streamable(_) => uri.path() == "/mcp",
+            Front::Sse(_) => matches!(uri.path(), "/sse" | "/messages"),
+            Front::Transparent(front) => return front.gate(method, headers),
+        };
+        (!is_known).then(|| text(StatusCode::NOT_FOUND, "404 page not found"))
+    }
+
+    /// Reads a body, once.
+    fn read(&self, method: &Method, uri: &Uri, headers: &http::HeaderMap, bytes: Bytes) -> Content {
+        let is_message = match &self.front {
+            Front::Streamable(_) | Front::Sse(_) => method == Method::POST,
+            Front::Transparent(front) => front.expects_message(method, uri, headers),
+        };
+        let is_json = is_of_type(headers.get(http::header::CONTENT_TYPE), "application/json");
+        if bytes.is_empty() || !(is_message || is_json) {
+            return Content::Opaque(bytes);
+        }
+        match Message::parse(bytes.clone()) {
+            Ok(message) => Content::Message(message),
+            Err(why) => Content::Malformed(bytes, why),
+        }
+    }
+}

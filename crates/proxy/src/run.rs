@@ -1,0 +1,395 @@
+//! A proxy from its first to its last moment: the port opens first, then the server is started; nothing ends because the server
+//! failed once, and an end that is asked for breaks no call.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use skep_net::drain::{Drained, Grace};
+use skep_net::{Body, Client, Drain, Listener, serve};
+use skep_workload::cluster::{Cluster, State};
+use skep_workload::objects::Platform;
+use skep_workload::process::Process;
+use skep_workload::server::{Server, Speaks};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::chain::{self, Chain};
+use crate::health::{Health, Known};
+use crate::proxy::{Front, Proxy};
+use crate::secrets::resolve;
+use crate::sessions::Sessions;
+use crate::settings::{self, Backend, Mode, Settings};
+use crate::stdio::bridge::Presence;
+use crate::stdio::sse::Sse;
+use crate::stdio::streamable::Streamable;
+use crate::stdio::{Bridge, Connect, Limits};
+use crate::transparent::{Options, Target, Transparent};
+
+/// How long an unused connection of a caller of a stdio server is kept.
+const IDLE_STDIO: Duration = Duration::from_secs(30);
+/// The pause before a server on this machine is started again; it doubles.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+/// The longest such pause.
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+
+/// Where the server runs.
+#[derive(Clone)]
+pub enum Place {
+    /// In a cluster, as a StatefulSet of a namespace.
+    Cluster {
+        /// How to reach it.
+        client: kube::Client,
+        /// The namespace.
+        namespace: String,
+        /// What kind of cluster it is.
+        platform: Platform,
+    },
+    /// On this machine, as a process.
+    Machine,
+}
+
+impl std::fmt::Debug for Place {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Cluster { namespace, .. } => formatter.debug_tuple("Cluster").field(namespace).finish(),
+            Self::Machine => formatter.write_str("Machine"),
+        }
+    }
+}
+
+/// Why a proxy does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// What it is told.
+    #[error(transparent)]
+    Settings(#[from] settings::Wrong),
+    /// Its middleware.
+    #[error(transparent)]
+    Chain(#[from] chain::Wrong),
+    /// Its port.
+    #[error("{error}: {}", cause(.error))]
+    Bind {
+        /// Why it does not open.
+        error: skep_net::serve::BindError,
+    },
+    /// Its sessions.
+    #[error("sessions: {0}")]
+    Sessions(String),
+    /// Its target.
+    #[error(transparent)]
+    Target(#[from] crate::transparent::NotATarget),
+    /// The client for its target.
+    #[error("cannot call the server: {0}")]
+    Client(String),
+}
+
+fn cause(error: &skep_net::serve::BindError) -> String {
+    std::error::Error::source(error).map(ToString::to_string).unwrap_or_default()
+}
+
+/// A proxy that runs.
+#[derive(Debug)]
+pub struct Running {
+    address: SocketAddr,
+    health: Arc<Health>,
+    drain: Drain,
+    /// What runs beside the port: the server, and who watches it. Ends with this.
+    tasks: JoinSet<()>,
+}
+
+/// Starts a proxy. The port is open when this returns; the server may still be on its way.
+pub async fn start(
+    settings: &Settings,
+    environment: &BTreeMap<String, String>,
+    place: Place,
+    grace: Grace,
+) -> Result<Running, Error> {
+    let secrets = resolve(&settings.config, environment)?;
+    let drain = Drain::new(grace);
+    let listener = Listener::bind(settings.listen).await.map_err(|error| Error::Bind { error })?;
+    let address = listener.address();
+    let mut chain = Chain::new(&settings.config, address.port())?;
+    chain.add_headers(&secrets.headers)?;
+    let health = Arc::new(Health::new(&settings.config.transport, drain.clone()));
+    let store = crate::sessions::store(settings, environment).await.map_err(Error::Sessions)?;
+    let mut tasks = JoinSet::new();
+    let config = &settings.config;
+    let (front, idle) = match &settings.backend {
+        Backend::Stdio(server, mode) => {
+            let mut server = server.clone();
+            server.env.extend(secrets.variables.clone());
+            let (bridge, talk) = Bridge::start(connect(server, place, &mut tasks), Limits::default());
+            tasks.spawn(talk);
+            tasks.spawn(watch_bridge(bridge.clone(), health.clone()));
+            let front = match mode {
+                Mode::StreamableHttp => {
+                    let sessions = Sessions::new(store, crate::sessions::Kind::Streamable);
+                    let strict = config.strict_protocol_validation;
+                    let front = Streamable::new(bridge, sessions, settings.request_timeout, strict, drain.clone());
+                    tasks.spawn(reap(front.clone()));
+                    Front::Streamable(front)
+                }
+                Mode::Sse => {
+                    let sessions = Sessions::new(store, crate::sessions::Kind::Sse);
+                    let trust = config.trust_proxy_headers;
+                    Front::Sse(Sse::new(bridge, sessions, settings.request_timeout, trust, drain.clone()))
+                }
+            };
+            (front, IDLE_STDIO)
+        }
+        Backend::Http(server) => {
+            let mut server = server.clone();
+            server.env.extend(secrets.variables.clone());
+            let url = match &place {
+                Place::Cluster { .. } => server.url().unwrap_or_default(),
+                Place::Machine => on_this_machine(&mut server),
+            };
+            let target = Target::local(&url)?;
+            run_server(server, place, &health, &mut tasks);
+            let sse = config.transport == "sse";
+            (transparent(settings, environment, target, store, sse, &health, &mut tasks)?, Duration::from_mins(2))
+        }
+        Backend::Remote(url) => {
+            health.set(Known::Unwatched);
+            let target = Target::remote(url)?;
+            let sse = config.transport == "sse";
+            (transparent(settings, environment, target, store, sse, &health, &mut tasks)?, Duration::from_mins(2))
+        }
+    };
+    let proxy = Proxy::new(chain, front, health.clone());
+    let options = skep_net::serve::Options { idle_timeout: idle, ..skep_net::serve::Options::default() };
+    let handler = move |request, peer| proxy.clone().answer(request, peer);
+    tasks.spawn(serve(listener, options, drain.clone(), handler));
+    tracing::info!(%address, server = config.name, transport = config.transport, "listening");
+    Ok(Running { address, health, drain, tasks })
+}
+
+// === impl Running ===
+
+impl Running {
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// How its server is.
+    pub fn health(&self) -> Known {
+        self.health.known()
+    }
+
+    /// The path that callers use.
+    pub fn path(settings: &Settings) -> &'static str {
+        match &settings.backend {
+            Backend::Stdio(_, Mode::Sse) => "/sse",
+            Backend::Http(_) | Backend::Remote(_) if settings.config.transport == "sse" => "/sse",
+            _ => "/mcp",
+        }
+    }
+
+    /// Ends it without breaking a call, within its grace. The server ends with it.
+    pub async fn end(mut self) -> Drained {
+        self.drain.start();
+        let drained = self.drain.drained().await;
+        self.tasks.shutdown().await;
+        drained
+    }
+}
+
+fn transparent(
+    settings: &Settings,
+    environment: &BTreeMap<String, String>,
+    target: Target,
+    store: crate::sessions::Store,
+    sse: bool,
+    health: &Arc<Health>,
+    tasks: &mut JoinSet<()>,
+) -> Result<Front, Error> {
+    let proxies =
+        skep_net::proxies::Proxies::from_variables(environment).map_err(|error| Error::Client(error.to_string()))?;
+    let options = skep_net::client::Options { proxies, ..skep_net::client::Options::default() };
+    let client = Client::new(options).map_err(|error| Error::Client(error.to_string()))?;
+    if settings.health.enabled
+        && let Some(base) = target.base()
+    {
+        tasks.spawn(ping(client.clone(), base, settings.health, settings.config.stateless, health.clone()));
+    }
+    let options = Options {
+        sse,
+        stateless: settings.config.stateless,
+        trust_proxy_headers: settings.config.trust_proxy_headers,
+        endpoint_prefix: settings.config.endpoint_prefix.clone(),
+    };
+    let sessions = Sessions::new(store, crate::sessions::Kind::Mcp);
+    Ok(Front::Transparent(Transparent::new(target, client, sessions, options)))
+}
+
+/// How a stdio server is reached.
+fn connect(server: Server, place: Place, tasks: &mut JoinSet<()>) -> Connect {
+    match place {
+        Place::Machine => Box::new(move || {
+            let started = Process::start(&server);
+            Box::pin(async move {
+                let process = started.map_err(|error| error.to_string())?;
+                process.pipe().ok_or_else(|| "its streams are gone".to_owned())
+            })
+        }),
+        Place::Cluster { client, namespace, platform } => {
+            let cluster = Arc::new(Cluster::new(client, namespace, platform, server));
+            let (sender, state) = watch::channel(State::Missing);
+            tasks.spawn(keep(cluster.clone(), sender));
+            Box::new(move || {
+                let (cluster, mut state) = (cluster.clone(), state.clone());
+                Box::pin(async move {
+                    let known = state.wait_for(State::serves).await.map(|state| state.clone());
+                    known.map_err(|_ended| "its StatefulSet is not looked after any more".to_owned())?;
+                    cluster.attach().await.map_err(|error| error.to_string())
+                })
+            })
+        }
+    }
+}
+
+/// Keeps a server in a cluster. One that cannot be run as it is stays away, and the log says why.
+async fn keep(cluster: Arc<Cluster>, state: watch::Sender<State>) {
+    let wrong = cluster.keep(&state).await;
+    tracing::error!(%wrong, "the server cannot be run as it is; correct its spec");
+    std::future::pending::<()>().await;
+}
+
+/// Runs a server that speaks HTTP.
+fn run_server(server: Server, place: Place, health: &Arc<Health>, tasks: &mut JoinSet<()>) {
+    match place {
+        Place::Cluster { client, namespace, platform } => {
+            let cluster = Arc::new(Cluster::new(client, namespace, platform, server));
+            let (sender, mut state) = watch::channel(State::Missing);
+            tasks.spawn(keep(cluster, sender));
+            let health = health.clone();
+            tasks.spawn(async move {
+                while state.changed().await.is_ok() {
+                    let now = state.borrow_and_update().clone();
+                    match now {
+                        State::Missing => health.set(Known::Starting("the server is being made".to_owned())),
+                        State::Stopped => health.set(Known::Unavailable("the server is scaled to zero".to_owned())),
+                        State::Starting { ready: 0, wanted } => {
+                            health.set(Known::Starting(format!("none of {wanted} pods of the server is ready")));
+                        }
+                        State::Starting { .. } | State::Ready => health.set(Known::Available { milliseconds: None }),
+                    }
+                }
+            });
+        }
+        Place::Machine => {
+            let health = health.clone();
+            tasks.spawn(supervise(server, health));
+        }
+    }
+}
+
+/// Keeps a process running. Its words become our log.
+async fn supervise(server: Server, health: Arc<Health>) {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        match Process::start(&server) {
+            Ok(mut process) => {
+                let output = process.child().stdout.take();
+                let errors = process.child().stderr.take();
+                let log = tokio::spawn(async move {
+                    tokio::join!(crate::stdio::log(output), crate::stdio::log(errors));
+                });
+                let ended = process.child().wait().await;
+                log.abort();
+                let why = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
+                tracing::warn!(why, "the server ended; it is started again");
+                health.set(Known::Unavailable(format!("the server ended: {why}")));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the server does not start");
+                health.set(Known::Unavailable(error.to_string()));
+            }
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Where a server on this machine listens: on its own port, or on a free one if somebody else has that. Returns its URL.
+fn on_this_machine(server: &mut Server) -> String {
+    let is_free = |port: u16| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
+    let wanted = server.speaks.port().unwrap_or_default();
+    let port = if is_free(wanted) {
+        wanted
+    } else {
+        let free = std::net::TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr());
+        free.map_or(wanted, |address| address.port())
+    };
+    server.speaks = match server.speaks {
+        Speaks::Sse(_) => Speaks::Sse(port),
+        _ => Speaks::StreamableHttp(port),
+    };
+    if server.host.is_empty() {
+        "127.0.0.1".clone_into(&mut server.host);
+    }
+    format!("http://127.0.0.1:{port}")
+}
+
+async fn watch_bridge(bridge: Arc<Bridge>, health: Arc<Health>) {
+    let mut presence = bridge.presence();
+    let mut was_here = false;
+    loop {
+        let now = *presence.borrow_and_update();
+        match now {
+            Presence::Here => {
+                was_here = true;
+                health.set(Known::Available { milliseconds: None });
+            }
+            Presence::Away if was_here => health.set(Known::Unavailable("the server went away".to_owned())),
+            Presence::Away => {}
+        }
+        if presence.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Looks from time to time whether a server answers. Nobody waits for it.
+async fn ping(client: Client, base: http::Uri, how: settings::Health, stateless: bool, health: Arc<Health>) {
+    loop {
+        tokio::time::sleep(how.interval).await;
+        let started = tokio::time::Instant::now();
+        let body = if stateless {
+            Body::full(&br#"{"jsonrpc":"2.0","id":0,"method":"ping","params":{}}"#[..])
+        } else {
+            Body::empty()
+        };
+        let mut request = http::Request::new(body);
+        *request.uri_mut() = base.clone();
+        if stateless {
+            *request.method_mut() = http::Method::POST;
+            request.headers_mut().insert(http::header::CONTENT_TYPE, crate::http::JSON);
+        }
+        let known = match tokio::time::timeout(how.timeout, client.send(request)).await {
+            Err(_) => Known::Unavailable(format!("no answer within {:?}", how.timeout)),
+            Ok(Err(error)) => Known::Unavailable(error.to_string()),
+            Ok(Ok(response)) if response.status().is_server_error() => {
+                Known::Unavailable(format!("it answers {}", response.status()))
+            }
+            Ok(Ok(_)) => {
+                let milliseconds = u64::try_from(started.elapsed().as_millis()).ok();
+                Known::Available { milliseconds }
+            }
+        };
+        health.set(known);
+    }
+}
+
+/// Lets go of what was kept for sessions that nobody used for too long.
+async fn reap(front: Arc<Streamable>) {
+    loop {
+        let expired = front.sessions().expired().await;
+        for session in expired {
+            front.forget(&session).await;
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! The sessions of callers: where they are kept, and whose they are.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use skep_store::redis::{Options, Server};
+use skep_store::{Created, Memory, Prefix, Redis, Session};
+
+pub use skep_store::session::Kind;
+pub use skep_store::{Sessions as Store, StoreError as Unavailable};
+
+use crate::exchange::Identity;
+use crate::settings::Settings;
+
+/// How often sessions that nobody used are looked for, at most.
+const LOOK: Duration = Duration::from_mins(1);
+
+/// The sessions of one proxy.
+#[derive(Clone, Debug)]
+pub struct Sessions {
+    store: Arc<Store>,
+    kind: Kind,
+}
+
+/// Opens the store that a RunConfig asks for.
+pub(crate) async fn store(settings: &Settings, environment: &BTreeMap<String, String>) -> Result<Store, String> {
+    let redis = settings.config.scaling_config.as_ref().and_then(|scaling| scaling.session_redis.as_ref());
+    let Some(redis) = redis.filter(|redis| !redis.address.is_empty()) else {
+        return Ok(Store::Memory(Memory::new(settings.session_ttl)));
+    };
+    let mut options = Options::parse(&redis.address).map_err(|error| error.to_string())?;
+    options.database = i64::from(redis.db);
+    options.password = environment.get("THV_SESSION_REDIS_PASSWORD").filter(|text| !text.is_empty()).cloned();
+    let prefix = match redis.key_prefix.as_str() {
+        "" => Prefix::default(),
+        text => Prefix::new(text).map_err(|error| error.to_string())?,
+    };
+    let server = Server::connect(&options).await.map_err(|error| error.to_string())?;
+    Ok(Store::Redis(Redis::new(server, prefix, settings.session_ttl)))
+}
+
+// === impl Sessions ===
+
+impl Sessions {
+    /// Sessions of one kind in a store.
+    pub fn new(store: Store, kind: Kind) -> Self {
+        Self { store: Arc::new(store), kind }
+    }
+
+    /// Opens a session for a caller, under a name that nobody can guess.
+    pub async fn open(&self, identity: Option<&Identity>) -> Result<Arc<str>, Unavailable> {
+        loop {
+            let id = uuid::Uuid::new_v4().to_string();
+            if self.store.create(self.session(&id, identity)).await? == Created::New {
+                return Ok(id.into());
+            }
+        }
+    }
+
+    /// Keeps a session that the server opened, under the server's name of it.
+    pub async fn adopt(
+        &self,
+        name: &str,
+        identity: Option<&Identity>,
+        metadata: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<(), Unavailable> {
+        let mut session = self.session(name, identity);
+        session.metadata.extend(metadata);
+        if self.store.create(session.clone()).await? != Created::New {
+            self.store.update(session).await?;
+        }
+        Ok(())
+    }
+
+    /// Finds a session of this caller, and keeps it alive. Somebody else's is not found.
+    pub async fn find(&self, id: &str, identity: Option<&Identity>) -> Result<Option<Arc<Session>>, Unavailable> {
+        let found = self.store.touch(id).await?;
+        Ok(found.filter(|session| belongs(session, identity)))
+    }
+
+    /// Ends a session.
+    pub async fn close(&self, id: &str) -> Result<bool, Unavailable> {
+        self.store.delete(id).await
+    }
+
+    /// The store behind.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Waits a while, and says which sessions nobody used for too long.
+    pub async fn expired(&self) -> Vec<String> {
+        tokio::time::sleep(LOOK).await;
+        self.store.reap().iter().map(|session| session.id.clone()).collect()
+    }
+
+    fn session(&self, id: &str, identity: Option<&Identity>) -> Session {
+        Session::new(id, self.kind, jiff::Timestamp::now(), identity.map(Identity::key).as_deref())
+    }
+}
+
+/// Whether a session is of this caller. One that was opened before sessions were bound is anybody's.
+fn belongs(session: &Session, identity: Option<&Identity>) -> bool {
+    session.bound_to().is_none_or(|owner| identity.is_some_and(|identity| identity.key() == owner))
+}

@@ -1,0 +1,21 @@
+//! A server that speaks on stdio, behind HTTP.
+//!
+//! ```text
+//!   POST /mcp ─▶ streamable ─┐                  ┌─▶ queue ─▶ writer ─▶ stdin
+//!                            ├─▶ Bridge ────────┤                              server
+//!   GET /sse  ─▶ sse ────────┘   who waits for  └── dispatch ◀─ reader ◀─ stdout
+//!                                which id
+//! ```
+//!
+//! One server answers all callers. Each request gets an id of our own on its way in, and its own back on its way out, so callers
+//! with the same ids never see each other's answers. What the server says unasked goes to whom it concerns.
+
+pub(crate) mod bridge;
+mod call;
+mod link;
+pub(crate) mod sse;
+pub(crate) mod streamable;
+
+pub use bridge::Bridge;
+pub(crate) use link::log;
+pub use link::{Connect, Limits};

@@ -1,0 +1,506 @@
+//! Who waits for what: the state that all callers of one stdio server share.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use skep_mcp::{Edit, Id, Kind, Message, answer, lines, splice};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::call::{Call, Outcome, Waiter};
+
+/// How many messages may wait to be written to the server. Callers wait beyond that.
+pub(crate) const QUEUE: usize = 100;
+/// How many messages may wait for one listening caller. What comes beyond that is dropped, with a warning.
+pub(crate) const LISTENER: usize = 100;
+
+const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
+
+/// Whether there is a server at the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// Not yet, or not any more; it is being connected to.
+    Away,
+    /// There is.
+    Here,
+}
+
+/// One stdio server and everybody who talks to it.
+#[derive(Debug)]
+pub struct Bridge {
+    state: Mutex<State>,
+    queue: mpsc::Sender<Bytes>,
+    presence: watch::Sender<Presence>,
+}
+
+/// The name of a caller's session. Callers without one have none.
+pub(crate) type SessionId = Arc<str>;
+
+#[derive(Debug, Default)]
+struct State {
+    last_id: u64,
+    /// Who waits for the answer to which request.
+    waiting: HashMap<u64, Waiter>,
+    /// Requests of the server that a caller was asked to answer: the server's id, and whose answer counts.
+    asked: HashMap<u64, (Id, SessionId)>,
+    sessions: HashMap<SessionId, Session>,
+    /// Who wants to hear of a resource. The server knows of the first one only.
+    subscriptions: BTreeMap<String, BTreeSet<SessionId>>,
+    /// The log level that the server was told.
+    level: Option<u8>,
+    handshake: Handshake,
+}
+
+/// What is known of a caller's session.
+#[derive(Debug, Default)]
+struct Session {
+    /// Where it listens.
+    listener: Option<mpsc::Sender<Bytes>>,
+    /// What its client can do, as it said itself.
+    capabilities: Option<Bytes>,
+    level: Option<u8>,
+}
+
+/// The first words with the server: said once, repeated to every caller, and said again to a server that was restarted.
+#[derive(Debug, Default)]
+struct Handshake {
+    /// The request that was answered.
+    request: Option<Message>,
+    /// The answer.
+    answer: Option<Message>,
+    /// Whether the server was told that the handshake is over.
+    told: bool,
+}
+
+/// A request that could not be handed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the request cannot be passed on")]
+pub(crate) struct NotSent;
+
+// === impl Bridge ===
+
+impl Bridge {
+    /// A bridge, and the queue of what is to be written to the server.
+    pub(crate) fn new() -> (Arc<Self>, mpsc::Receiver<Bytes>) {
+        let (queue, queued) = mpsc::channel(QUEUE);
+        let bridge = Self { state: Mutex::default(), queue, presence: watch::Sender::new(Presence::Away) };
+        (Arc::new(bridge), queued)
+    }
+
+    /// Whether there is a server, now and from now on.
+    pub fn presence(&self) -> watch::Receiver<Presence> {
+        self.presence.subscribe()
+    }
+
+    /// Passes a request on. The call ends with the answer, or when it is dropped, which tells the server to stop.
+    pub(crate) async fn call(
+        self: &Arc<Self>,
+        message: &Message,
+        session: Option<SessionId>,
+        interim: Option<mpsc::Sender<Bytes>>,
+    ) -> Result<Call, NotSent> {
+        let id = message.id().ok_or(NotSent)?;
+        let permit = self.queue.reserve().await.map_err(|_closed| NotSent)?;
+        let (sender, outcome) = oneshot::channel();
+        let token = message.progress_token().filter(|_| interim.is_some());
+        let wire = self.with(|state| {
+            state.last_id += 1;
+            let wire = state.last_id;
+            let number = Id::number(wire);
+            let mut edits = vec![Edit::set(&["id"], &number)];
+            if token.is_some() {
+                edits.push(Edit::set(&["params", "_meta", "progressToken"], &number));
+            }
+            let changed = splice::apply(message, &edits).map_err(|_| NotSent)?;
+            let method = message.method().unwrap_or_default().to_owned();
+            state.waiting.insert(wire, Waiter { id, method, session, token, interim, outcome: sender });
+            permit.send(lines::frame(&changed));
+            Ok(wire)
+        })?;
+        Ok(Call::new(self.clone(), wire, outcome))
+    }
+
+    /// Passes on what wants no answer.
+    pub(crate) async fn tell(&self, message: &Message) -> Result<(), NotSent> {
+        self.queue.send(lines::frame(message)).await.map_err(|_closed| NotSent)
+    }
+
+    /// Passes on a caller's word that it does not want the answer to a request any more.
+    pub(crate) async fn cancel(&self, message: &Message, session: Option<&SessionId>) -> Result<(), NotSent> {
+        let Some(id) = message.cancels() else { return Ok(()) };
+        let wire = self.with(|state| {
+            let mut waiting = state.waiting.iter();
+            waiting.find(|(_, one)| one.id == id && one.session.as_ref() == session).map(|(wire, _)| *wire)
+        });
+        let Some(wire) = wire else { return Ok(()) };
+        let wire = Id::number(wire);
+        let mapped = splice::apply(message, &[Edit::set(&["params", "requestId"], &wire)]).map_err(|_| NotSent)?;
+        self.tell(&mapped).await
+    }
+
+    /// Passes on a caller's answer to a request of the server, if that caller was asked.
+    pub(crate) async fn answer(&self, message: &Message, session: Option<&SessionId>) -> Result<(), NotSent> {
+        let number = message.id().and_then(|id| id.raw().parse::<u64>().ok());
+        let id = self.with(|state| {
+            let number = number?;
+            let asked = state.asked.get(&number).is_some_and(|(_, whom)| Some(whom) == session);
+            if asked { state.asked.remove(&number).map(|(id, _)| id) } else { None }
+        });
+        let Some(id) = id else {
+            tracing::debug!("an answer to nothing that was asked is dropped");
+            return Ok(());
+        };
+        let restored = splice::apply(message, &[Edit::set(&["id"], &id)]).map_err(|_| NotSent)?;
+        self.tell(&restored).await
+    }
+
+    /// Begins to listen for a session. Whoever listened before hears nothing more.
+    pub(crate) fn listen(&self, session: &SessionId) -> mpsc::Receiver<Bytes> {
+        let (sender, receiver) = mpsc::channel(LISTENER);
+        self.with(|state| state.sessions.entry(session.clone()).or_default().listener = Some(sender));
+        receiver
+    }
+
+    /// Remembers what the client of a session can do.
+    pub(crate) fn introduce(&self, session: &SessionId, capabilities: Option<Bytes>) {
+        self.with(|state| state.sessions.entry(session.clone()).or_default().capabilities = capabilities);
+    }
+
+    /// Forgets a session, and returns the resources that nobody else wants to hear of.
+    pub(crate) fn forget(&self, session: &str) -> Vec<String> {
+        self.with(|state| {
+            state.sessions.remove(session);
+            state.asked.retain(|_, (_, whom)| **whom != *session);
+            let mut alone = Vec::new();
+            state.subscriptions.retain(|uri, who| {
+                who.remove(session);
+                if who.is_empty() {
+                    alone.push(uri.clone());
+                }
+                !who.is_empty()
+            });
+            alone
+        })
+    }
+
+    /// The answer to the handshake, if there was one.
+    pub(crate) fn greeting(&self) -> Option<Message> {
+        self.with(|state| state.handshake.answer.clone())
+    }
+
+    /// Keeps a handshake that the server answered.
+    pub(crate) fn greeted(&self, request: &Message, answer: &Message) {
+        self.with(|state| {
+            state.handshake = Handshake { request: Some(request.clone()), answer: Some(answer.clone()), told: false };
+        });
+    }
+
+    /// Whether the server has yet to be told that the handshake is over. Says so once.
+    pub(crate) fn must_tell_initialized(&self) -> bool {
+        self.with(|state| !std::mem::replace(&mut state.handshake.told, true))
+    }
+
+    /// The handshake that a server which was restarted must hear, if there was one.
+    pub(super) fn handshake(&self) -> Option<Message> {
+        self.with(|state| state.handshake.request.clone())
+    }
+
+    /// Whether a caller is the first who wants to hear of a resource.
+    pub(crate) fn subscribe(&self, uri: &str, session: &SessionId) -> bool {
+        self.with(|state| {
+            let who = state.subscriptions.entry(uri.to_owned()).or_default();
+            who.insert(session.clone());
+            who.len() == 1
+        })
+    }
+
+    /// Whether a caller was the last who wanted to hear of a resource.
+    pub(crate) fn unsubscribe(&self, uri: &str, session: &SessionId) -> bool {
+        self.with(|state| {
+            let Some(who) = state.subscriptions.get_mut(uri) else { return true };
+            who.remove(session);
+            let last = who.is_empty();
+            if last {
+                state.subscriptions.remove(uri);
+            }
+            last
+        })
+    }
+
+    /// The resources that somebody wants to hear of.
+    pub(super) fn subscribed(&self) -> Vec<String> {
+        self.with(|state| state.subscriptions.keys().cloned().collect())
+    }
+
+    /// Remembers the log level of a session. Returns the level that the server must be told, if it changes.
+    pub(crate) fn set_level(&self, session: &SessionId, level: u8) -> Option<u8> {
+        self.with(|state| {
+            state.sessions.entry(session.clone()).or_default().level = Some(level);
+            let most = state.sessions.values().filter_map(|session| session.level).max();
+            if most == state.level {
+                return None;
+            }
+            state.level = most;
+            most
+        })
+    }
+
+    /// The log level that the server was told.
+    pub(super) fn level(&self) -> Option<u8> {
+        self.with(|state| state.level)
+    }
+
+    /// Takes a message of the server to whom it concerns. Returns what the server is to be told in return.
+    pub(super) fn dispatch(&self, message: &Message) -> Option<Bytes> {
+        match message.kind() {
+            Kind::Response | Kind::Error => {
+                self.settle(message);
+                None
+            }
+            Kind::Notification => {
+                self.spread(message);
+                None
+            }
+            Kind::Request => self.ask(message),
+        }
+    }
+
+    /// There is a server now.
+    pub(super) fn connected(&self) {
+        self.presence.send_replace(Presence::Here);
+    }
+
+    /// The server went away: nobody waits any longer for what it was asked, nor for what it asked.
+    pub(super) fn disconnected(&self, queued: &mut mpsc::Receiver<Bytes>) {
+        self.presence.send_replace(Presence::Away);
+        self.with(|state| {
+            while queued.try_recv().is_ok() {}
+            state.asked.clear();
+            for (_, waiter) in state.waiting.drain() {
+                waiter.settle(Outcome::Gone);
+            }
+        });
+    }
+
+    /// Takes a call back. Returns what the server is to be told, if it still works on it.
+    pub(super) fn abandon(&self, wire: u64) {
+        let Some(waiter) = self.with(|state| state.waiting.remove(&wire)) else { return };
+        // The handshake must not be cancelled.
+        if waiter.method != "initialize" {
+            let params = format!(r#"{{"requestId":{wire},"reason":"the caller does not wait any longer"}}"#);
+            let line = format!("{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{params}}}\n");
+            // A server that is so far behind will not gain from it.
+            let _full = self.queue.try_send(line.into());
+        }
+    }
+
+    /// An answer of the server.
+    fn settle(&self, message: &Message) {
+        let wire = message.id().and_then(|id| id.raw().parse::<u64>().ok());
+        let waiter = wire.and_then(|wire| self.with(|state| state.waiting.remove(&wire)));
+        let Some(waiter) = waiter else {
+            tracing::debug!("an answer that nobody waits for is dropped");
+            return;
+        };
+        let restored = splice::apply(message, &[Edit::set(&["id"], &waiter.id)]);
+        waiter.settle(restored.map_or(Outcome::Gone, |answer| Outcome::Answer(Box::new(answer))));
+    }
+
+    /// Something that the server says unasked.
+    fn spread(&self, message: &Message) {
+        let method = message.method().unwrap_or_default();
+        if let Some(wire) = subscription(message) {
+            return self.pass_to_subscriber(message, wire);
+        }
+        match method {
+            "notifications/progress" => self.progress(message),
+            "notifications/resources/updated" => {
+                let uri = parameter(message, "uri").unwrap_or_default();
+                self.with(|state| {
+                    let who = state.subscriptions.get(&uri).cloned().unwrap_or_default();
+                    state.pass_to(message.body(), |session, _| who.contains(session));
+                });
+            }
+            "notifications/message" => {
+                let level = parameter(message, "level").map_or(7, |level| level_of(&level));
+                self.with(|state| {
+                    // One caller at work is who it is about; else whoever asked for a log this detailed.
+                    if state.pass_to_owner(message.body()).is_none() {
+                        state.pass_to(message.body(), |_, one| one.level.is_some_and(|wanted| level <= wanted));
+                    }
+                });
+            }
+            "notifications/cancelled" => self.withdraw(message),
+            _ => self.with(|state| state.pass_to(message.body(), |_, _| true)),
+        }
+    }
+
+    /// A report on a request, for whoever made it.
+    fn progress(&self, message: &Message) {
+        let wire = message.progress_token().and_then(|token| token.raw().parse::<u64>().ok());
+        let found = self.with(|state| {
+            let waiter = state.waiting.get(&wire?)?;
+            Some((waiter.token.clone()?, waiter.interim.clone()?))
+        });
+        let Some((token, interim)) = found else { return };
+        let edit = Edit::set(&["params", "progressToken"], &token);
+        if let Ok(restored) = splice::apply(message, &[edit])
+            && interim.try_send(restored.into_body()).is_err()
+        {
+            tracing::debug!("a report of progress is dropped: its reader is behind");
+        }
+    }
+
+    /// News for whoever opened a subscription by a request that stays open.
+    fn pass_to_subscriber(&self, message: &Message, wire: u64) {
+        let found = self.with(|state| {
+            let waiter = state.waiting.get(&wire)?;
+            Some((waiter.id.clone(), waiter.interim.clone()?))
+        });
+        let Some((id, interim)) = found else { return };
+        let edit = Edit::set(&["params", "_meta", SUBSCRIPTION], &id);
+        if let Ok(restored) = splice::apply(message, &[edit])
+            && interim.try_send(restored.into_body()).is_err()
+        {
+            tracing::warn!("news of a subscription are dropped: their reader is behind");
+        }
+    }
+
+    /// The server does not want an answer to its request any more.
+    fn withdraw(&self, message: &Message) {
+        let Some(id) = message.cancels() else { return };
+        self.with(|state| {
+            let found = state.asked.iter().find(|(_, (theirs, _))| *theirs == id).map(|(number, _)| *number);
+            let Some((_, session)) = found.and_then(|number| state.asked.remove(&number)) else { return };
+            let number = Id::number(found.unwrap_or_default());
+            if let Ok(mapped) = splice::apply(message, &[Edit::set(&["params", "requestId"], &number)]) {
+                state.pass_to_session(mapped.body(), &session);
+            }
+        });
+    }
+
+    /// A request of the server. It goes to the caller whom it concerns; the server hears at once if there is none.
+    fn ask(&self, message: &Message) -> Option<Bytes> {
+        let id = message.id()?;
+        let method = message.method().unwrap_or_default().to_owned();
+        if method == "ping" {
+            return Some(line(&answer::empty_result(&id)));
+        }
+        let asked: Result<(), &'static str> = self.with(|state| {
+            state.last_id += 1;
+            let number = state.last_id;
+            let ours = Id::number(number);
+            let mapped = splice::apply(message, &[Edit::set(&["id"], &ours)]).map_err(|_| "it cannot be passed on")?;
+            let session =
+                state.pass_to_owner(mapped.body()).map_or_else(|| state.pass_to_capable(&method, mapped.body()), Ok)?;
+            state.asked.insert(number, (id.clone(), session));
+            Ok(())
+        });
+        asked.err().map(|why| {
+            tracing::warn!(method, why, "a request of the server is refused");
+            let text = format!("{method}: {why}");
+            line(&answer::error(Some(&id), answer::METHOD_NOT_FOUND, &text, None))
+        })
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+        // Every change is complete when it panics: what is in the maps can be used.
+        act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+// === impl State ===
+
+impl State {
+    /// Passes a message to the open answer of the one caller that is at work. Nothing if there is none, or more than one.
+    fn pass_to_owner(&self, body: &Bytes) -> Option<SessionId> {
+        let mut at_work = self.waiting.iter().filter(|(_, one)| one.session.is_some() && one.method != "initialize");
+        let (mut newest, first) = at_work.next()?;
+        let session = first.session.clone()?;
+        for (wire, one) in at_work {
+            if one.session.as_ref() != Some(&session) {
+                return None;
+            }
+            newest = newest.max(wire);
+        }
+        let open = self.waiting.get(newest).and_then(|one| one.interim.as_ref());
+        let passed = open.is_some_and(|interim| interim.try_send(body.clone()).is_ok());
+        (passed || self.pass_to_session(body, &session)).then_some(session)
+    }
+
+    /// Passes a request to the only caller that can answer it.
+    fn pass_to_capable(&self, method: &str, body: &Bytes) -> Result<SessionId, &'static str> {
+        let session = self.only_capable(method).ok_or("no caller can be told to be the one it concerns")?;
+        let passed = self.pass_to_session(body, &session);
+        passed.then_some(session).ok_or("the caller that it concerns does not listen")
+    }
+
+    /// The only session whose client said that it can answer such a request.
+    fn only_capable(&self, method: &str) -> Option<SessionId> {
+        let needed = match method.split('/').next()? {
+            "sampling" => "sampling",
+            "elicitation" => "elicitation",
+            "roots" => "roots",
+            _ => return None,
+        };
+        let can = |one: &Session| {
+            let read =
+                one.capabilities.as_ref().and_then(|text| serde_json::from_slice::<serde_json::Value>(text).ok());
+            read.is_some_and(|capabilities| capabilities.get(needed).is_some_and(|found| !found.is_null()))
+        };
+        let mut able = self.sessions.iter().filter(|(_, one)| one.listener.is_some() && can(one));
+        let (session, _) = able.next()?;
+        able.next().is_none().then(|| session.clone())
+    }
+
+    fn pass_to_session(&self, body: &Bytes, session: &SessionId) -> bool {
+        let listener = self.sessions.get(session).and_then(|one| one.listener.as_ref());
+        listener.is_some_and(|listener| listener.try_send(body.clone()).is_ok())
+    }
+
+    fn pass_to(&self, body: &Bytes, wanted: impl Fn(&SessionId, &Session) -> bool) {
+        for (session, one) in self.sessions.iter().filter(|(session, one)| wanted(session, one)) {
+            let Some(listener) = &one.listener else { continue };
+            if let Err(mpsc::error::TrySendError::Full(_)) = listener.try_send(body.clone()) {
+                tracing::warn!(session = %short(session), "a message is dropped: its reader is behind");
+            }
+        }
+    }
+}
+
+/// The request that a message says to belong to, by the id that we gave it.
+fn subscription(message: &Message) -> Option<u64> {
+    let meta: serde_json::Value = serde_json::from_slice(message.meta()?).ok()?;
+    let id = meta.get(SUBSCRIPTION)?;
+    id.as_u64().or_else(|| id.as_str()?.parse().ok())
+}
+
+/// A text among the parameters of a message.
+pub(crate) fn parameter(message: &Message, name: &str) -> Option<String> {
+    let params: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(message.params()?).ok()?;
+    params.get(name)?.as_str().map(str::to_owned)
+}
+
+/// How much of the log a level lets through: the more, the greater. One that is unknown lets everything through.
+pub(crate) fn level_of(name: &str) -> u8 {
+    let names = ["emergency", "alert", "critical", "error", "warning", "notice", "info", "debug"];
+    names.iter().position(|known| *known == name).and_then(|place| u8::try_from(place).ok()).unwrap_or(7)
+}
+
+/// The name of a level.
+pub(crate) fn level_name(level: u8) -> &'static str {
+    let names = ["emergency", "alert", "critical", "error", "warning", "notice", "info", "debug"];
+    names.get(usize::from(level)).copied().unwrap_or("debug")
+}
+
+/// Enough of a session's name to find it in a log, and too little to use it.
+pub(crate) fn short(session: &str) -> &str {
+    session.get(..8).unwrap_or(session)
+}
+
+fn line(message: &Bytes) -> Bytes {
+    let mut line = bytes::BytesMut::with_capacity(message.len() + 1);
+    line.extend_from_slice(message);
+    line.extend_from_slice(b"\n");
+    line.freeze()
+}

@@ -1,0 +1,73 @@
+//! One request on its way to the server and back.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use skep_mcp::{Id, Message};
+use tokio::sync::{mpsc, oneshot};
+
+use super::bridge::{Bridge, SessionId};
+
+/// What became of a request.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// The server answered. The id is the caller's own again.
+    Answer(Box<Message>),
+    /// The server went away before it answered.
+    Gone,
+}
+
+/// Who waits for the answer to a request.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    /// The caller's id of it.
+    pub(super) id: Id,
+    pub(super) method: String,
+    pub(super) session: Option<SessionId>,
+    /// What the caller knows reports of progress by.
+    pub(super) token: Option<Id>,
+    /// Where goes what comes before the answer. Nothing for callers that take an answer only.
+    pub(super) interim: Option<mpsc::Sender<Bytes>>,
+    pub(super) outcome: oneshot::Sender<Outcome>,
+}
+
+/// A request under way. Dropping it tells the server that nobody waits any longer.
+#[derive(Debug)]
+pub(crate) struct Call {
+    bridge: Arc<Bridge>,
+    wire: u64,
+    outcome: oneshot::Receiver<Outcome>,
+    settled: bool,
+}
+
+// === impl Waiter ===
+
+impl Waiter {
+    pub(super) fn settle(self, outcome: Outcome) {
+        // The caller may have gone.
+        let _gone = self.outcome.send(outcome);
+    }
+}
+
+// === impl Call ===
+
+impl Call {
+    pub(super) fn new(bridge: Arc<Bridge>, wire: u64, outcome: oneshot::Receiver<Outcome>) -> Self {
+        Self { bridge, wire, outcome, settled: false }
+    }
+
+    /// Waits for the answer. Can be given up and taken up again.
+    pub(crate) async fn outcome(&mut self) -> Outcome {
+        let outcome = (&mut self.outcome).await.unwrap_or(Outcome::Gone);
+        self.settled = true;
+        outcome
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        if !self.settled {
+            self.bridge.abandon(self.wire);
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! A stdio server behind HTTP with a stream of events beside it: `/sse` and `/messages`. Deprecated by the protocol, and still
+//! spoken.
+//!
+//! Each caller sees the answers to its own requests only: ids are changed on the way in and changed back on the way out.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Response, StatusCode};
+use skep_mcp::{Kind, Message, answer, sse};
+use skep_net::{Body, BodySender, Drain};
+use tokio::sync::mpsc;
+
+use super::bridge::{Bridge, LISTENER, SessionId};
+use super::call::Outcome;
+use super::streamable::store_is_away;
+use crate::exchange::{Content, Exchange, Watchers};
+use crate::http::{events, json, method_not_allowed, text};
+use crate::sessions::Sessions;
+
+/// How often a silent stream says that it is alive.
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
+
+/// The proxy.
+#[derive(Debug)]
+pub struct Sse {
+    bridge: Arc<Bridge>,
+    sessions: Sessions,
+    timeout: Duration,
+    trust_proxy_headers: bool,
+    drain: Drain,
+    /// Where the answers to a caller's requests go.
+    streams: std::sync::Mutex<std::collections::HashMap<SessionId, mpsc::Sender<Bytes>>>,
+    /// One handshake at a time.
+    greeting: tokio::sync::Mutex<()>,
+}
+
+// === impl Sse ===
+
+impl Sse {
+    /// A proxy in front of a server.
+    pub fn new(
+        bridge: Arc<Bridge>,
+        sessions: Sessions,
+        timeout: Duration,
+        trust_proxy_headers: bool,
+        drain: Drain,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            bridge,
+            sessions,
+            timeout,
+            trust_proxy_headers,
+            drain,
+            streams: std::sync::Mutex::default(),
+            greeting: tokio::sync::Mutex::default(),
+        })
+    }
+
+    /// Answers a call to `/sse`.
+    pub async fn open(self: &Arc<Self>, exchange: &Exchange) -> Response<Body> {
+        if exchange.method != Method::GET {
+            return method_not_allowed("GET");
+        }
+        let session = match self.sessions.open(exchange.identity.as_ref()).await {
+            Ok(session) => session,
+            Err(unavailable) => return store_is_away(&unavailable),
+        };
+        let endpoint = format!("{}/messages?session_id={session}", self.base(exchange));
+        let (sender, body) = Body::channel(LISTENER);
+        let (answers, answered) = mpsc::channel(LISTENER);
+        self.with_streams(|streams| streams.insert(session.clone(), answers));
+        tokio::spawn(self.clone().stream(session, endpoint, answered, sender));
+        events(body)
+    }
+
+    async fn stream(
+        self: Arc<Self>,
+        session: SessionId,
+        endpoint: String,
+        mut answered: mpsc::Receiver<Bytes>,
+        sender: BodySender,
+    ) {
+        let mut heard = self.bridge.listen(&session);
+        let mut stopping = std::pin::pin!(self.drain.stopping());
+        let mut next = sse::event(Some("endpoint"), None, endpoint.as_bytes());
+        while sender.send(next).await.is_ok() {
+            next = tokio::select! {
+                Some(message) = answered.recv() => sse::event(Some("message"), None, &message),
+                Some(message) = heard.recv() => sse::event(Some("message"), None, &message),
+                () = tokio::time::sleep(KEEP_ALIVE) => {
+                    // A session that is listened to lives.
+                    let _kept = self.sessions.store().touch(&session).await;
+                    sse::comment("keep-alive")
+                }
+                () = sender.closed() => break,
+                _ = &mut stopping => break,
+            };
+        }
+        self.with_streams(|streams| streams.remove(&session));
+        self.bridge.forget(&session);
+        if let Err(unavailable) = self.sessions.close(&session).await {
+            tracing::debug!(%unavailable, "a session that ended stays in the store until it expires");
+        }
+    }
+
+    /// Answers a call to `/messages`.
+    pub async fn message(self: &Arc<Self>, exchange: &mut Exchange) -> Response<Body> {
+        if exchange.method != Method::POST {
+            return method_not_allowed("POST");
+        }
+        let query = exchange.uri.query().unwrap_or_default();
+        let name = query.split('&').find_map(|pair| pair.strip_prefix("session_id=")).map(str::to_owned);
+        let Some(name) = name.filter(|name| !name.is_empty()) else {
+            return text(StatusCode::BAD_REQUEST, "session_id is required");
+        };
+        match self.sessions.find(&name, exchange.identity.as_ref()).await {
+            Ok(Some(_)) => {}
+            Ok(None) => return json(StatusCode::NOT_FOUND, answer::session_not_found(None)),
+            Err(unavailable) => return store_is_away(&unavailable),
+        }
+        let session: SessionId = name.into();
+        let Some(answers) = self.with_streams(|streams| streams.get(&session).cloned()) else {
+            return text(StatusCode::SERVICE_UNAVAILABLE, "SSE connection not held by this instance");
+        };
+        let message = match &exchange.content {
+            Content::Message(message) => message.clone(),
+            Content::Malformed(_, why @ skep_mcp::Malformed::Batch) => {
+                return json(StatusCode::BAD_REQUEST, answer::malformed(*why));
+            }
+            _ => return text(StatusCode::BAD_REQUEST, "Invalid JSON-RPC 2.0 message"),
+        };
+        let passed = match (message.kind(), message.method()) {
+            (Kind::Request, _) => {
+                let watchers = exchange.watchers();
+                tokio::spawn(self.clone().answer(message, session, answers, watchers));
+                Ok(())
+            }
+            (Kind::Response | Kind::Error, _) => self.bridge.answer(&message, Some(&session)).await,
+            (_, Some("notifications/cancelled")) => self.bridge.cancel(&message, Some(&session)).await,
+            (_, Some("notifications/initialized")) if !self.bridge.must_tell_initialized() => Ok(()),
+            _ => self.bridge.tell(&message).await,
+        };
+        match passed {
+            Ok(()) => text(StatusCode::ACCEPTED, "Accepted"),
+            Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "Failed to send message to destination"),
+        }
+    }
+
+    /// Gets the answer to a request, and whatever comes before it, onto the caller's stream.
+    async fn answer(
+        self: Arc<Self>,
+        message: Message,
+        session: SessionId,
+        answers: mpsc::Sender<Bytes>,
+        watchers: Watchers,
+    ) {
+        let id = message.id();
+        let is_greeting = message.method() == Some("initialize");
+        let body = if is_greeting {
+            self.bridge.introduce(&session, super::streamable::capabilities(&message));
+            self.greet(&message).await
+        } else {
+            let called = self.bridge.call(&message, Some(session), Some(answers.clone())).await;
+            match called {
+                Err(_) => answer::internal(id.as_ref()),
+                Ok(mut call) => {
+                    let outcome = tokio::select! {
+                        outcome = tokio::time::timeout(self.timeout, call.outcome()) => outcome,
+                        // Nobody listens any more: the call ends with this.
+                        () = answers.closed() => return,
+                    };
+                    match outcome {
+                        Ok(Outcome::Answer(message)) => super::streamable::seen(&watchers, *message),
+                        Ok(Outcome::Gone) => super::streamable::gone(id.as_ref()),
+                        Err(_) => answer::timeout(id.as_ref()),
+                    }
+                }
+            }
+        };
+        let _gone = answers.send(body).await;
+    }
+
+    /// The handshake, which the server hears once.
+    async fn greet(&self, message: &Message) -> Bytes {
+        let id = message.id();
+        let own = |greeting: &Message| {
+            let id = id.as_ref()?;
+            skep_mcp::splice::apply(greeting, &[skep_mcp::Edit::set(&["id"], id)]).ok().map(Message::into_body)
+        };
+        let _one_at_a_time = self.greeting.lock().await;
+        if let Some(greeting) = self.bridge.greeting() {
+            return own(&greeting).unwrap_or_else(|| answer::internal(id.as_ref()));
+        }
+        let Ok(mut call) = self.bridge.call(message, None, None).await else { return answer::internal(id.as_ref()) };
+        match tokio::time::timeout(self.timeout, call.outcome()).await {
+            Ok(Outcome::Answer(greeting)) => {
+                if greeting.kind() == Kind::Response {
+                    self.bridge.greeted(message, &greeting);
+                }
+                greeting.into_body()
+            }
+            Ok(Outcome::Gone) => super::streamable::gone(id.as_ref()),
+            Err(_) => answer::timeout(id.as_ref()),
+        }
+    }
+
+    /// How the caller reached us: what the first event tells it to use.
+    fn base(&self, exchange: &Exchange) -> String {
+        let headers = &exchange.headers;
+        let said = |name: &str| first(headers, name).filter(|_| self.trust_proxy_headers);
+        let host = exchange.uri.authority().map(|authority| authority.as_str().to_owned());
+        let host = host.or_else(|| first(headers, "host")).unwrap_or_else(|| "localhost".to_owned());
+        let host = match (said("x-forwarded-host"), said("x-forwarded-port")) {
+            (Some(host), Some(port)) if !host.contains(':') => format!("{host}:{port}"),
+            (Some(host), _) => host,
+            (None, _) => host,
+        };
+        let scheme =
+            said("x-forwarded-proto").unwrap_or_else(|| (if exchange.peer.tls { "https" } else { "http" }).into());
+        let prefix = said("x-forwarded-prefix").unwrap_or_default();
+        let prefix = prefix.trim_end_matches('/').trim_end_matches("/sse").trim_matches('/');
+        let prefix = if prefix.is_empty() { String::new() } else { format!("/{prefix}") };
+        format!("{scheme}://{host}{prefix}")
+    }
+
+    fn with_streams<T>(
+        &self,
+        act: impl FnOnce(&mut std::collections::HashMap<SessionId, mpsc::Sender<Bytes>>) -> T,
+    ) -> T {
+        act(&mut self.streams.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+}
+
+fn first(headers: &HeaderMap, name: &str) -> Option<String> {
+    let value = headers.get(name)?.to_str().ok()?;
+    let value = value.split(',').next()?.trim();
+    (!value.is_empty()).then(|| value.to_owned())
+}

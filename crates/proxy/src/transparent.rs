@@ -1,0 +1,306 @@
+//! A server that speaks HTTP, in the cluster or anywhere else: calls are passed on, and what comes back as well.
+//!
+//! ```text
+//!   method gate ─▶ chain ─▶ era ─▶ session ─▶ target, headers ─▶ send ─▶ redirects ─▶ answer
+//!                                     ▲                            │ unknown session, or nobody there
+//!                                     └──── a new handshake ◀──────┘
+//! ```
+
+mod session;
+mod stream;
+mod target;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
+use skep_mcp::{Era, Id, Kind, Message, answer, era};
+use skep_net::headers::{Forwarded, remove_hop_by_hop, set_forwarded};
+use skep_net::{Body, Client, redirect};
+
+pub use self::target::{NotATarget, Target};
+use crate::exchange::{Content, Exchange, Watchers};
+use crate::http::{SESSION, VERSION, empty, is_of_type, json, text};
+use crate::sessions::Sessions;
+use crate::stdio::streamable::store_is_away;
+
+/// How many redirects are followed for one call.
+const REDIRECTS: usize = 10;
+/// The longest answer that is read as a whole, because somebody must see it, in bytes.
+const ANSWER: usize = 64 * 1024 * 1024;
+
+/// The proxy.
+#[derive(Debug)]
+pub struct Transparent {
+    target: Target,
+    client: Client,
+    sessions: Sessions,
+    options: Options,
+    /// Whether the server wants to be called by the name of its own machine: some refuse any other.
+    as_local: AtomicBool,
+    /// One handshake at a time.
+    greeting: tokio::sync::Mutex<()>,
+    /// Who wants to see answers that come on another stream: by the stream's session and the id of the call.
+    elsewhere: Mutex<HashMap<(String, Id), Watchers>>,
+}
+
+/// How a proxy passes calls on.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Whether the server speaks HTTP with a stream of events beside it.
+    pub sse: bool,
+    /// Whether the server answers POST only.
+    pub stateless: bool,
+    /// Whether `X-Forwarded-*` headers of callers are believed.
+    pub trust_proxy_headers: bool,
+    /// Put in front of the paths that callers are told.
+    pub endpoint_prefix: String,
+}
+
+/// One call, as it is sent: again, if need be.
+struct Outgoing {
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+// === impl Transparent ===
+
+impl Transparent {
+    /// A proxy in front of a server.
+    pub fn new(target: Target, client: Client, sessions: Sessions, options: Options) -> Arc<Self> {
+        Arc::new(Self {
+            target,
+            client,
+            sessions,
+            options,
+            as_local: AtomicBool::new(false),
+            greeting: tokio::sync::Mutex::default(),
+            elsewhere: Mutex::default(),
+        })
+    }
+
+    /// Whether a body should be a message.
+    pub(crate) fn expects_message(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
+        let is_json = is_of_type(headers.get(header::CONTENT_TYPE), "application/json");
+        method == Method::POST && (is_json || uri.path().starts_with("/mcp") || !self.options.sse)
+    }
+
+    /// Refuses what a server without sessions cannot answer, before anybody looks at it.
+    pub(crate) fn gate(&self, method: &Method, headers: &HeaderMap) -> Option<Response<Body>> {
+        let is_modern = headers.get(VERSION).is_some_and(|version| version == era::MODERN);
+        let needs_session = matches!(*method, Method::GET | Method::HEAD | Method::DELETE);
+        if !needs_session || !(self.options.stateless || is_modern) {
+            return None;
+        }
+        let words = "method not allowed: server is stateless / stateless MCP revision (POST only)";
+        let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, words);
+        answer.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST, OPTIONS"));
+        Some(answer)
+    }
+
+    /// Answers a call.
+    pub async fn call(self: &Arc<Self>, exchange: &mut Exchange) -> Response<Body> {
+        match &exchange.content {
+            Content::Malformed(_, why) if *why == skep_mcp::Malformed::Batch || crate::chain::is_ambiguous(*why) => {
+                return json(StatusCode::BAD_REQUEST, answer::malformed(*why));
+            }
+            _ => {}
+        }
+        let request = exchange.message().filter(|message| message.kind() == Kind::Request);
+        let id = request.and_then(Message::id);
+        let is_greeting = request.is_some_and(|message| message.method() == Some("initialize"));
+        if let Some(message) = request {
+            let version = exchange.headers.get(VERSION).and_then(|version| version.to_str().ok());
+            let judged = era::classify(version, message).and_then(|era| match era {
+                Era::Modern => skep_mcp::headers::check(&exchange.headers, message),
+                Era::Legacy => Ok(()),
+            });
+            if let Err(refusal) = judged {
+                return json(StatusCode::BAD_REQUEST, refusal.answer(id.as_ref()));
+            }
+        }
+        let named = exchange.headers.get(SESSION).and_then(|name| name.to_str().ok()).map(str::to_owned);
+        let session = match named.filter(|name| !name.is_empty() && !is_greeting) {
+            None => None,
+            Some(name) => match self.find(&name, exchange.identity.as_ref()).await {
+                Ok(Some(session)) => Some(session),
+                Ok(None) => return json(StatusCode::NOT_FOUND, answer::session_not_found(id.as_ref())),
+                Err(unavailable) => return store_is_away(&unavailable),
+            },
+        };
+        let at_server = session.as_ref().map(session::Known::at_server);
+        let Some(outgoing) = self.outgoing(exchange, at_server, is_greeting) else {
+            return text(StatusCode::BAD_REQUEST, "the path cannot be passed on");
+        };
+        let mut watchers = exchange.watchers();
+        if self.options.sse && !watchers.is_empty() {
+            // The answer comes on the stream of this session.
+            if let (Some(stream), Some(id)) = (target::stream_of(&exchange.uri), id.clone()) {
+                self.await_elsewhere(stream, id, std::mem::take(&mut watchers));
+            }
+        }
+        let sent = self.send(&outgoing).await;
+        let sent = match sent {
+            Err(error) if error.never_reached() && !is_greeting => {
+                let again = match &session {
+                    Some(session) => self.greet_again(session, &outgoing).await,
+                    None => None,
+                };
+                again.ok_or(error)
+            }
+            Ok(response) if response.status() == StatusCode::NOT_FOUND && outgoing.method != Method::DELETE => {
+                let again = match &session {
+                    Some(session) => self.greet_again(session, &outgoing).await,
+                    None => None,
+                };
+                Ok(again.unwrap_or(response))
+            }
+            sent => sent,
+        };
+        let mut response = match sent {
+            Ok(response) => response,
+            Err(error) => {
+                tracing::warn!(%error, cause = ?std::error::Error::source(&error), "the server cannot be reached");
+                return empty(StatusCode::BAD_GATEWAY);
+            }
+        };
+        if let Err(unavailable) = self.follow(exchange, session.as_ref(), is_greeting, &outgoing, &mut response).await {
+            return store_is_away(&unavailable);
+        }
+        remove_hop_by_hop(response.headers_mut());
+        self.answer(exchange, response, watchers).await
+    }
+
+    /// The call as the server gets it.
+    fn outgoing(&self, exchange: &mut Exchange, session: Option<&str>, is_greeting: bool) -> Option<Outgoing> {
+        let uri = self.target.uri(&exchange.uri)?;
+        let mut headers = std::mem::take(&mut exchange.headers);
+        exchange.headers = kept(&headers);
+        let host = exchange.uri.authority().map_or_else(
+            || headers.get(header::HOST).cloned(),
+            |authority| HeaderValue::from_str(authority.as_str()).ok(),
+        );
+        remove_hop_by_hop(&mut headers);
+        headers.remove(header::HOST);
+        headers.remove(header::CONTENT_LENGTH);
+        set_forwarded(
+            &mut headers,
+            &Forwarded {
+                peer: exchange.peer.address.ip(),
+                host: host.as_ref(),
+                tls: exchange.peer.tls,
+                remote: self.target.remote_scheme(),
+            },
+        );
+        match session.filter(|_| !is_greeting).map(HeaderValue::from_str) {
+            Some(Ok(session)) => {
+                headers.insert(SESSION, session);
+            }
+            _ if is_greeting => {
+                headers.remove(SESSION);
+            }
+            _ => {}
+        }
+        Some(Outgoing { method: exchange.method.clone(), uri, headers, body: exchange.content.bytes().clone() })
+    }
+
+    /// Sends a call, follows where it is sent to, and finds out by which name the server wants to be called.
+    async fn send(&self, outgoing: &Outgoing) -> Result<Response<Body>, skep_net::client::Error> {
+        let mut uri = outgoing.uri.clone();
+        for _ in 0..REDIRECTS {
+            let response = self.send_once(outgoing, &uri, self.as_local.load(Ordering::Relaxed)).await?;
+            let response = match response.status() {
+                // A server that guards against rebinding refuses names that it does not know.
+                StatusCode::MISDIRECTED_REQUEST | StatusCode::FORBIDDEN
+                    if !self.target.is_remote() && !self.as_local.load(Ordering::Relaxed) =>
+                {
+                    let again = self.send_once(outgoing, &uri, true).await?;
+                    if matches!(again.status(), StatusCode::MISDIRECTED_REQUEST | StatusCode::FORBIDDEN) {
+                        response
+                    } else {
+                        tracing::info!(
+                            "the server answers only to the name of its own machine; it is called so from now on"
+                        );
+                        self.as_local.store(true, Ordering::Relaxed);
+                        again
+                    }
+                }
+                _ => response,
+            };
+            match redirect::next(&uri, response.status(), response.headers().get(header::LOCATION)) {
+                Ok(next) => uri = next,
+                Err(_) => return Ok(response),
+            }
+        }
+        self.send_once(outgoing, &uri, self.as_local.load(Ordering::Relaxed)).await
+    }
+
+    async fn send_once(
+        &self,
+        outgoing: &Outgoing,
+        uri: &Uri,
+        as_local: bool,
+    ) -> Result<Response<Body>, skep_net::client::Error> {
+        let mut request = Request::new(Body::full(outgoing.body.clone()));
+        *request.method_mut() = outgoing.method.clone();
+        *request.uri_mut() = uri.clone();
+        *request.headers_mut() = outgoing.headers.clone();
+        if as_local {
+            let port = uri.port_u16().unwrap_or(80);
+            if let Ok(host) = HeaderValue::from_str(&format!("localhost:{port}")) {
+                request.headers_mut().insert(header::HOST, host);
+                // Whether a page may call was judged here, by the name that it knows.
+                request.headers_mut().remove(header::ORIGIN);
+            }
+        }
+        self.client.send(request).await
+    }
+
+    /// The answer as the caller gets it. What nobody must see is passed on as it comes.
+    async fn answer(
+        self: &Arc<Self>,
+        exchange: &Exchange,
+        response: Response<Body>,
+        watchers: Watchers,
+    ) -> Response<Body> {
+        let is_stream = is_of_type(response.headers().get(header::CONTENT_TYPE), "text/event-stream");
+        if is_stream && self.options.sse {
+            let endpoint = target::Endpoint::of(&self.options, exchange);
+            return self.clone().events(response, watchers, Some(endpoint));
+        }
+        if watchers.is_empty() || response.status() != StatusCode::OK {
+            return response;
+        }
+        if is_stream {
+            return self.clone().events(response, watchers, None);
+        }
+        self.whole(response, &watchers).await
+    }
+
+    fn await_elsewhere(&self, stream: String, id: Id, watchers: Watchers) {
+        let mut waiting = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.insert((stream, id), watchers);
+    }
+
+    fn elsewhere(&self, stream: &str, id: Option<Id>) -> Option<Watchers> {
+        let mut waiting = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.remove(&(stream.to_owned(), id?))
+    }
+
+    fn forget_elsewhere(&self, stream: &str) {
+        let mut waiting = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.retain(|(known, _), _| known != stream);
+    }
+}
+
+/// The headers that are still needed after a call was sent: those that say how it came in.
+fn kept(headers: &HeaderMap) -> HeaderMap {
+    let names = ["x-forwarded-prefix", "x-forwarded-host", "x-forwarded-proto", "accept"];
+    let found =
+        names.iter().filter_map(|name| Some((header::HeaderName::from_static(name), headers.get(*name)?.clone())));
+    found.collect()
+}

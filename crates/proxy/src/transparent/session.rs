@@ -1,0 +1,135 @@
+//! Sessions of a server that speaks HTTP: whose they are, under which name the server knows them, and a new handshake when it
+//! does not know them any more.
+
+use std::sync::Arc;
+
+use http::{HeaderValue, Method, Response, StatusCode};
+use skep_net::Body;
+use skep_net::body::{Limit, collect};
+use skep_store::Session;
+
+use super::{Outgoing, Transparent};
+use crate::exchange::{Exchange, Identity};
+use crate::http::SESSION;
+use crate::sessions::Unavailable;
+
+/// The name under which the server knows a session, if it is another one than the caller's.
+const AT_SERVER: &str = "backend_sid";
+/// The handshake of a session.
+const GREETING: &str = "init_body";
+/// Where a session was opened.
+const URL: &str = "backend_url";
+/// How much of the answer to a handshake is read.
+const ANSWER: Limit = Limit { bytes: 1024 * 1024, idle: std::time::Duration::from_secs(30) };
+
+/// A session that a caller may use.
+#[derive(Clone, Debug)]
+pub(super) struct Known {
+    /// The caller's name of it.
+    name: String,
+    session: Arc<Session>,
+}
+
+// === impl Known ===
+
+impl Known {
+    /// The name that the server knows it by.
+    pub(super) fn at_server(&self) -> &str {
+        self.session.metadata.get(AT_SERVER).map_or(&self.name, String::as_str)
+    }
+}
+
+// === impl Transparent ===
+
+impl Transparent {
+    /// Finds a session of this caller, in one look.
+    pub(super) async fn find(&self, name: &str, who: Option<&Identity>) -> Result<Option<Known>, Unavailable> {
+        let session = self.sessions.find(name, who).await?;
+        Ok(session.map(|session| Known { name: name.to_owned(), session }))
+    }
+
+    /// Takes note of what an answer says about sessions, and keeps the caller's name of its session in it.
+    pub(super) async fn follow(
+        &self,
+        exchange: &Exchange,
+        session: Option<&Known>,
+        is_greeting: bool,
+        outgoing: &Outgoing,
+        response: &mut Response<Body>,
+    ) -> Result<(), Unavailable> {
+        let status = response.status();
+        if let Some(session) = session {
+            if outgoing.method == Method::DELETE && (status.is_success() || status == StatusCode::NOT_FOUND) {
+                self.sessions.close(&session.name).await?;
+            }
+            if response.headers().contains_key(SESSION)
+                && let Ok(name) = HeaderValue::from_str(&session.name)
+            {
+                response.headers_mut().insert(SESSION, name);
+            }
+            return Ok(());
+        }
+        if !is_greeting || status != StatusCode::OK {
+            return Ok(());
+        }
+        let Some(name) = response.headers().get(SESSION).and_then(|name| name.to_str().ok()) else { return Ok(()) };
+        let greeting = String::from_utf8_lossy(&outgoing.body).into_owned();
+        let base = self.target.base().map(|uri| uri.to_string()).unwrap_or_default();
+        let metadata = [(GREETING.to_owned(), greeting), (URL.to_owned(), base.trim_end_matches('/').to_owned())];
+        self.sessions.adopt(name, exchange.identity.as_ref(), metadata).await
+    }
+
+    /// A server that does not know a session any more is greeted again in the caller's name, and then gets the call that it did
+    /// not take. Nothing if that is not possible.
+    pub(super) async fn greet_again(self: &Arc<Self>, known: &Known, outgoing: &Outgoing) -> Option<Response<Body>> {
+        let greeting = known.session.metadata.get(GREETING)?.clone();
+        let _one_at_a_time = self.greeting.lock().await;
+        // Somebody else may have done it while we waited.
+        let now = self.sessions.store().touch(&known.name).await.ok()??;
+        let at_server = |session: &Session| session.metadata.get(AT_SERVER).cloned();
+        let name = if at_server(&now) == at_server(&known.session) {
+            let name = self.greet(&greeting, outgoing).await?;
+            let mut renewed = now.as_ref().clone();
+            renewed.metadata.insert(AT_SERVER.to_owned(), name.clone());
+            if let Err(unavailable) = self.sessions.store().update(renewed).await {
+                tracing::warn!(%unavailable, "the new name of a session is not kept");
+            }
+            tracing::info!("the server did not know a session any more and was greeted again");
+            name
+        } else {
+            at_server(&now)?
+        };
+        let mut headers = outgoing.headers.clone();
+        headers.insert(SESSION, HeaderValue::from_str(&name).ok()?);
+        let again = Outgoing {
+            method: outgoing.method.clone(),
+            uri: outgoing.uri.clone(),
+            headers,
+            body: outgoing.body.clone(),
+        };
+        self.send(&again).await.ok()
+    }
+
+    /// The handshake, both parts of it. Returns the name of the new session.
+    async fn greet(&self, greeting: &str, like: &Outgoing) -> Option<String> {
+        let mut headers = like.headers.clone();
+        headers.remove(SESSION);
+        headers.insert(http::header::CONTENT_TYPE, crate::http::JSON);
+        headers.insert(http::header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+        let body = bytes::Bytes::copy_from_slice(greeting.as_bytes());
+        let hello = Outgoing { method: Method::POST, uri: like.uri.clone(), headers: headers.clone(), body };
+        let response = self.send(&hello).await.ok()?;
+        if response.status() != StatusCode::OK {
+            return None;
+        }
+        let name = response.headers().get(SESSION)?.to_str().ok()?.to_owned();
+        // Read, so that the connection can be used again.
+        let _answer = collect(response.into_body(), ANSWER).await;
+        headers.insert(SESSION, HeaderValue::from_str(&name).ok()?);
+        let body = bytes::Bytes::from_static(br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
+        let told = Outgoing { method: Method::POST, uri: like.uri.clone(), headers, body };
+        let accepted = self.send(&told).await.ok()?;
+        let _answer = collect(accepted.into_body(), ANSWER).await;
+        Some(name)
+    }
+}

@@ -1,0 +1,183 @@
+//! Answers that somebody must see on their way back.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Response, StatusCode, header};
+use http_body::Body as _;
+use skep_mcp::{Message, answer, message, sse};
+use skep_net::body::{Limit, collect};
+use skep_net::{Body, BodyError, BodySender};
+
+use super::target::{Endpoint, stream_of};
+use super::{ANSWER, Transparent};
+use crate::exchange::Watchers;
+use crate::http::json;
+
+/// How many events may wait for a caller. The server waits beyond that.
+const EVENTS: usize = 16;
+const LIMITS: sse::Limits = sse::Limits { line: ANSWER, event: ANSWER };
+
+/// One stream on its way.
+struct Stream {
+    proxy: Arc<Transparent>,
+    watchers: Watchers,
+    endpoint: Option<Endpoint>,
+    /// The session that the server told its caller.
+    session: Option<String>,
+}
+
+// === impl Transparent ===
+
+impl Transparent {
+    /// A whole answer, as its watchers want it.
+    pub(super) async fn whole(&self, response: Response<Body>, watchers: &Watchers) -> Response<Body> {
+        let (mut parts, body) = response.into_parts();
+        let limit = Limit { bytes: ANSWER, idle: std::time::Duration::from_mins(5) };
+        let body = match collect(body, limit).await {
+            Ok(body) => body,
+            Err(error) => {
+                tracing::warn!(%error, "an answer that had to be judged could not be read");
+                return json(StatusCode::BAD_GATEWAY, answer::internal(None));
+            }
+        };
+        match judged(watchers, body) {
+            Ok(body) => {
+                parts.headers.remove(header::CONTENT_LENGTH);
+                Response::from_parts(parts, Body::full(body))
+            }
+            Err(refusal) => json(StatusCode::OK, refusal),
+        }
+    }
+
+    /// A stream of events, as its watchers want it, with the URLs in it that its caller can use.
+    pub(super) fn events(
+        self: Arc<Self>,
+        response: Response<Body>,
+        watchers: Watchers,
+        endpoint: Option<Endpoint>,
+    ) -> Response<Body> {
+        let (mut parts, body) = response.into_parts();
+        parts.headers.remove(header::CONTENT_LENGTH);
+        let (sender, passed) = Body::channel(EVENTS);
+        let stream = Stream { proxy: self, watchers, endpoint, session: None };
+        tokio::spawn(stream.run(body, sender));
+        Response::from_parts(parts, passed)
+    }
+}
+
+// === impl Stream ===
+
+impl Stream {
+    async fn run(mut self, body: Body, sender: BodySender) {
+        let mut body = std::pin::pin!(body);
+        let mut reader = sse::Reader::new(LIMITS);
+        let ended = loop {
+            let frame = tokio::select! {
+                frame = next(body.as_mut()) => frame,
+                // The connection to the server is dropped with the body.
+                () = sender.closed() => break Ok(()),
+            };
+            match frame {
+                None => break Ok(()),
+                Some(Err(error)) => break Err(error),
+                Some(Ok(bytes)) => reader.feed(&bytes),
+            }
+            match self.pass_on(&mut reader, &sender).await {
+                Ok(true) => {}
+                Ok(false) => break Ok(()),
+                Err(too_long) => break Err(BodyError::Broken(too_long.into())),
+            }
+        };
+        if let Some(session) = &self.session {
+            self.proxy.forget_elsewhere(session);
+        }
+        match ended {
+            Ok(()) => {
+                let rest = reader.into_rest();
+                if !rest.is_empty() {
+                    let _gone = sender.send(rest).await;
+                }
+            }
+            Err(error) => sender.abort(error).await,
+        }
+    }
+
+    /// Passes on what is complete. Says whether anybody still reads.
+    async fn pass_on(&mut self, reader: &mut sse::Reader, sender: &BodySender) -> Result<bool, sse::TooLong> {
+        while let Some(item) = reader.next_item()? {
+            let bytes = match item {
+                sse::Item::Quiet(bytes) => bytes,
+                sse::Item::Event(event) => self.event(event),
+            };
+            if sender.send(bytes).await.is_err() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn event(&mut self, event: sse::Event) -> Bytes {
+        if event.name.as_deref() == Some(b"endpoint") {
+            return self.tell_endpoint(event);
+        }
+        let Some(data) = event.data.clone().filter(|_| event.is_message()) else { return event.raw };
+        let watchers = match &self.session {
+            None if self.watchers.is_empty() => return event.raw,
+            None => Some(self.watchers.clone()),
+            Some(session) => {
+                let id = Message::parse(data.clone()).ok().filter(|found| found.method().is_none());
+                self.proxy.elsewhere(session, id.and_then(|found| found.id()))
+            }
+        };
+        let Some(watchers) = watchers else { return event.raw };
+        let seen = judged(&watchers, data).unwrap_or_else(|refusal| refusal);
+        let text = |bytes: &Option<Bytes>| bytes.as_ref().map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+        sse::event(text(&event.name).as_deref(), text(&event.id).as_deref(), &seen)
+    }
+
+    /// Tells the caller where its messages go, and takes note of its session.
+    fn tell_endpoint(&mut self, event: sse::Event) -> Bytes {
+        let (Some(endpoint), Some(data)) = (&self.endpoint, &event.data) else { return event.raw };
+        let url = String::from_utf8_lossy(data);
+        let path = url.find('/').map_or("", |_| url.split_once("://").map_or(&*url, |(_, rest)| rest));
+        self.session = path.parse().ok().as_ref().and_then(stream_of).or_else(|| {
+            let query = url.split_once('?')?.1;
+            format!("/?{query}").parse().ok().as_ref().and_then(stream_of)
+        });
+        sse::event(Some("endpoint"), None, endpoint.rewrite(&url).as_bytes())
+    }
+}
+
+/// An answer as its caller should see it, or an error instead of it.
+fn judged(watchers: &Watchers, body: Bytes) -> Result<Bytes, Bytes> {
+    let parsed = Message::parse(message::without_byte_order_mark(body));
+    let message = parsed.map_err(|why| {
+        tracing::error!(%why, "an answer that had to be judged is no message and is withheld");
+        answer::internal(None)
+    })?;
+    let id = message.id();
+    if message.method().is_some() {
+        return Ok(message.into_body());
+    }
+    watchers.answer(message).map(Message::into_body).map_err(|withheld| {
+        tracing::error!(%withheld, "an answer is withheld");
+        answer::internal(id.as_ref())
+    })
+}
+
+async fn next(mut body: Pin<&mut Body>) -> Option<Result<Bytes, BodyError>> {
+    loop {
+        let frame = std::future::poll_fn(|context| body.as_mut().poll_frame(context)).await?;
+        match frame {
+            Ok(frame) => {
+                // Trailers say nothing that a caller would use.
+                if let Ok(bytes) = frame.into_data() {
+                    return Some(Ok(bytes));
+                }
+            }
+            Err(error) => return Some(Err(error)),
+        }
+    }
+}

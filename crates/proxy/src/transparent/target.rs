@@ -1,0 +1,191 @@
+//! Where calls go, and what callers are told about where they are.
+
+use http::uri::{PathAndQuery, Scheme};
+use http::{HeaderMap, Uri};
+
+use super::Options;
+use crate::exchange::Exchange;
+
+/// Where calls go.
+#[derive(Clone, Debug)]
+pub struct Target {
+    scheme: Scheme,
+    authority: http::uri::Authority,
+    /// What a remote URL has behind its host.
+    remote: Option<Remote>,
+}
+
+#[derive(Clone, Debug)]
+struct Remote {
+    /// Every call goes to this path, if there is one.
+    path: Option<String>,
+    query: Option<String>,
+}
+
+/// What is wrong with a target.
+#[derive(Debug, thiserror::Error)]
+#[error("`{0}` is not a URL to call; write it like http://host:port")]
+pub struct NotATarget(String);
+
+// === impl Target ===
+
+impl Target {
+    /// A server in the cluster or on this machine.
+    pub fn local(url: &str) -> Result<Self, NotATarget> {
+        let uri: Uri = url.parse().map_err(|_| NotATarget(url.to_owned()))?;
+        let (Some(scheme), Some(authority)) = (uri.scheme().cloned(), uri.authority().cloned()) else {
+            return Err(NotATarget(url.to_owned()));
+        };
+        Ok(Self { scheme, authority, remote: None })
+    }
+
+    /// A server that somebody else runs.
+    pub fn remote(url: &url::Url) -> Result<Self, NotATarget> {
+        let origin = url.origin().ascii_serialization();
+        let mut target = Self::local(&origin)?;
+        let path = Some(url.path()).filter(|path| !path.is_empty() && *path != "/");
+        target.remote = Some(Remote {
+            path: path.map(str::to_owned),
+            query: url.query().filter(|query| !query.is_empty()).map(str::to_owned),
+        });
+        Ok(target)
+    }
+
+    /// Whether somebody else runs the server.
+    pub(super) fn is_remote(&self) -> bool {
+        self.remote.is_some()
+    }
+
+    pub(super) fn remote_scheme(&self) -> Option<&Scheme> {
+        self.remote.as_ref().map(|_| &self.scheme)
+    }
+
+    /// The URL of the server without a path.
+    pub fn base(&self) -> Option<Uri> {
+        self.with(PathAndQuery::from_static("/"))
+    }
+
+    /// Where a call goes. A remote URL with a path is the path of every call but those to where the server itself sent the
+    /// caller, and its query comes before the caller's.
+    pub(super) fn uri(&self, asked: &Uri) -> Option<Uri> {
+        let Some(remote) = &self.remote else {
+            return self.with(asked.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/")));
+        };
+        let path = match &remote.path {
+            // A message for a stream goes where that stream said.
+            Some(path) if stream_of(asked).is_none() => path.as_str(),
+            _ => asked.path(),
+        };
+        let query = match (&remote.query, asked.query().filter(|query| !query.is_empty())) {
+            (Some(theirs), Some(callers)) => format!("?{theirs}&{callers}"),
+            (Some(one), None) => format!("?{one}"),
+            (None, Some(one)) => format!("?{one}"),
+            (None, None) => String::new(),
+        };
+        self.with(format!("{path}{query}").parse().ok()?)
+    }
+
+    fn with(&self, path: PathAndQuery) -> Option<Uri> {
+        let uri = Uri::builder().scheme(self.scheme.clone()).authority(self.authority.clone());
+        uri.path_and_query(path).build().ok()
+    }
+}
+
+/// The stream that a message belongs to, as the URL that the server told says.
+pub(super) fn stream_of(uri: &Uri) -> Option<String> {
+    let query = uri.query()?;
+    query.split('&').find_map(|pair| {
+        let (name, value) = pair.split_once('=')?;
+        matches!(name, "sessionId" | "session_id").then(|| value.to_owned())
+    })
+}
+
+/// How callers reach this proxy, for the URLs that a server tells them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Endpoint {
+    prefix: String,
+    host: Option<String>,
+    scheme: Option<String>,
+}
+
+// === impl Endpoint ===
+
+impl Endpoint {
+    pub(super) fn of(options: &Options, exchange: &Exchange) -> Self {
+        let said = |name: &str| -> Option<String> {
+            let value = header(&exchange.headers, name).filter(|_| options.trust_proxy_headers)?;
+            Some(value.split(',').next().unwrap_or_default().trim().to_owned())
+        };
+        let prefix = match options.endpoint_prefix.as_str() {
+            "" => said("x-forwarded-prefix").unwrap_or_default(),
+            own => own.to_owned(),
+        };
+        let prefix = prefix.trim_matches('/');
+        let prefix = if prefix.is_empty() { String::new() } else { format!("/{prefix}") };
+        let host = said("x-forwarded-host").filter(|host| !host.is_empty());
+        let scheme = host.as_ref().and_then(|_| said("x-forwarded-proto"));
+        Self { prefix, host, scheme }
+    }
+
+    /// The URL as the caller must use it.
+    pub(super) fn rewrite(&self, url: &str) -> String {
+        let (origin, path) = match url.split_once("://") {
+            Some((scheme, rest)) => {
+                let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+                (Some((scheme, host)), path)
+            }
+            None => (None, url),
+        };
+        let path = if path.starts_with('/') || self.prefix.is_empty() { path.to_owned() } else { format!("/{path}") };
+        let path = format!("{}{path}", self.prefix);
+        match (origin, &self.host) {
+            (None, None) => path,
+            (Some((scheme, _)), Some(host)) => format!("{}://{host}{path}", self.scheme.as_deref().unwrap_or(scheme)),
+            (None, Some(host)) => format!("{}://{host}{path}", self.scheme.as_deref().unwrap_or("http")),
+            (Some((scheme, host)), None) => format!("{scheme}://{host}{path}"),
+        }
+    }
+}
+
+fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name)?.to_str().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn uri(target: &Target, asked: &str) -> String {
+        target.uri(&asked.parse().unwrap()).unwrap().to_string()
+    }
+
+    #[test]
+    fn a_local_server_gets_paths_and_queries_as_they_are() {
+        let target = Target::local("http://mcp-s:8080").unwrap();
+        assert_eq!(uri(&target, "/mcp?a=%20b"), "http://mcp-s:8080/mcp?a=%20b");
+        assert_eq!(uri(&target, "/"), "http://mcp-s:8080/");
+    }
+
+    #[test]
+    fn a_remote_path_takes_every_call_and_its_query_comes_first() {
+        let target = |url: &str| Target::remote(&url.parse().unwrap()).unwrap();
+        assert_eq!(uri(&target("https://a.example/x/mcp?k=1"), "/mcp?c=2"), "https://a.example/x/mcp?k=1&c=2");
+        assert_eq!(uri(&target("https://a.example/x/mcp?k=1"), "/mcp"), "https://a.example/x/mcp?k=1");
+        assert_eq!(uri(&target("https://a.example"), "/other"), "https://a.example/other");
+        // A server that speaks SSE says itself where messages go.
+        let message = "/messages?sessionId=s";
+        assert_eq!(uri(&target("https://a.example/sse"), message), "https://a.example/messages?sessionId=s");
+    }
+
+    #[test]
+    fn callers_are_told_where_they_can_go() {
+        let plain = Endpoint::default();
+        assert_eq!(plain.rewrite("/messages?sessionId=s"), "/messages?sessionId=s");
+        let prefixed = Endpoint { prefix: "/tools".to_owned(), ..Endpoint::default() };
+        assert_eq!(prefixed.rewrite("/messages?sessionId=s"), "/tools/messages?sessionId=s");
+        assert_eq!(prefixed.rewrite("http://mcp-s:1/messages"), "http://mcp-s:1/tools/messages");
+        let outside = Endpoint { host: Some("h.example".into()), scheme: Some("https".into()), prefix: "/p".into() };
+        assert_eq!(outside.rewrite("/messages"), "https://h.example/p/messages");
+        assert_eq!(outside.rewrite("http://mcp-s:1/messages"), "https://h.example/p/messages");
+    }
+}

@@ -1,0 +1,148 @@
+//! `skep proxy`: the process in front of one server, as the operator starts it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use skep_net::drain::Grace;
+use skep_proxy::run::{Place, start};
+use skep_proxy::settings::{Backend, Overrides, PLACES, Settings, find};
+use skep_workload::cluster::platform;
+use skep_workload::process::Program;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::cli::{Cluster, Proxy};
+use crate::{kubernetes, logs};
+
+/// Where a pod finds the namespace that it is in.
+const NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+/// How long an ending takes at most. Together they stay below the 30 s that a pod has.
+const GRACE: Grace = Grace { linger: Duration::from_secs(3), finish: Duration::from_secs(20) };
+
+/// What the command line says.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Wanted {
+    image: Option<String>,
+    patch: Option<String>,
+    debug: bool,
+}
+
+pub(super) fn run_until_stopped(arguments: &Proxy) -> Result<ExitCode> {
+    let Some((first, rest)) = arguments.arguments.split_first() else {
+        bail!("nothing to do; write `skep proxy run IMAGE`");
+    };
+    let wanted = match first.as_str() {
+        "run" => read(rest),
+        other => bail!("`{other}` is not something a proxy does; write `skep proxy run IMAGE`"),
+    };
+    let Some(image) = wanted.image else { bail!("an image is missing; write `skep proxy run IMAGE`") };
+    let environment: BTreeMap<String, String> = std::env::vars().collect();
+    let debug = wanted.debug || environment.get("TOOLHIVE_DEBUG").is_some_and(|text| is_true(text));
+    logs::start_at(environment.get("UNSTRUCTURED_LOGS").is_none_or(|text| !is_true(text)), debug)?;
+    let places: Vec<PathBuf> = PLACES.iter().map(PathBuf::from).collect();
+    let config = find(&places)?;
+    let settings = Settings::new(config, &Overrides { image, patch: wanted.patch }, &environment)?;
+    serve(&settings, &environment)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+// One thread costs a call the least: see `cargo xtask bench proxy`.
+#[tokio::main(flavor = "current_thread")]
+async fn serve(settings: &Settings, environment: &BTreeMap<String, String>) -> Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+    let mut quit = signal(SignalKind::quit()).context("cannot listen for SIGQUIT")?;
+    let place = place(settings, environment).await?;
+    let running = start(settings, environment, place, GRACE).await?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+        _ = quit.recv() => {}
+    }
+    tracing::info!("ending: calls under way are finished");
+    let drained = running.end().await;
+    tracing::info!(cut = drained.cut, "ended");
+    Ok(())
+}
+
+/// Where the server runs: in the cluster that we are in, unless its image is a program of this machine.
+async fn place(settings: &Settings, environment: &BTreeMap<String, String>) -> Result<Place> {
+    match &settings.backend {
+        Backend::Remote(_) => return Ok(Place::Machine),
+        Backend::Stdio(server, _) | Backend::Http(server) if Program::of(&server.image).is_some() => {
+            return Ok(Place::Machine);
+        }
+        Backend::Stdio(..) | Backend::Http(_) => {}
+    }
+    let cluster = kubernetes::connect_as(&Cluster { kubeconfig: None, context: None }, "skep-proxy").await?;
+    let variable = environment.get("OPERATOR_OPENSHIFT").map(String::as_str);
+    let platform = platform(&cluster.client, variable).await.map_err(|error| cluster.explain(&error))?;
+    let own = std::fs::read_to_string(NAMESPACE).ok().map(|text| text.trim().to_owned());
+    let namespace = own
+        .filter(|name| !name.is_empty())
+        .or_else(|| environment.get("POD_NAMESPACE").filter(|name| !name.is_empty()).cloned())
+        .unwrap_or_else(|| cluster.client.default_namespace().to_owned());
+    Ok(Place::Cluster { client: cluster.client, namespace, platform })
+}
+
+/// Reads the arguments of `run`. Flags that are not known are left out, with their value if one follows.
+fn read(arguments: &[String]) -> Wanted {
+    let mut wanted = Wanted::default();
+    let mut left = arguments.iter().peekable();
+    while let Some(argument) = left.next() {
+        if argument == "--" {
+            break;
+        }
+        let Some(flag) = argument.strip_prefix('-') else {
+            wanted.image.get_or_insert_with(|| argument.clone());
+            continue;
+        };
+        let (name, value) = match flag.trim_start_matches('-').split_once('=') {
+            Some((name, value)) => (name, Some(value.to_owned())),
+            None => (flag.trim_start_matches('-'), None),
+        };
+        match name {
+            "debug" => wanted.debug = value.is_none_or(|value| is_true(&value)),
+            "k8s-pod-patch" => wanted.patch = value.or_else(|| left.next().cloned()),
+            _ if value.is_none() => {
+                left.next_if(|next| !next.starts_with('-'));
+            }
+            _ => {}
+        }
+    }
+    wanted
+}
+
+fn is_true(text: &str) -> bool {
+    matches!(text, "1" | "t" | "T" | "true" | "TRUE" | "True")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(line: &str) -> Wanted {
+        read(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn flags_that_are_not_known_are_left_out_with_their_values() {
+        let image = |image: &str| Wanted { image: Some(image.to_owned()), ..Wanted::default() };
+        for (line, expected) in [
+            ("i", image("i")),
+            ("--foreground=true i", image("i")),
+            ("--foreground true i", image("i")),
+            ("--unknown --other=1 i more", image("i")),
+            ("i -- --debug", image("i")),
+            ("--debug i", Wanted { debug: true, ..image("i") }),
+            ("--debug=false i", image("i")),
+            ("--k8s-pod-patch={} i", Wanted { patch: Some("{}".to_owned()), ..image("i") }),
+            ("--k8s-pod-patch {} i", Wanted { patch: Some("{}".to_owned()), ..image("i") }),
+            ("--unknown", Wanted::default()),
+        ] {
+            assert_eq!(wanted(line), expected, "{line}");
+        }
+    }
+}

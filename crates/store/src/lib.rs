@@ -1,0 +1,24 @@
+//! State that outlives a request, in memory or in Redis.
+//!
+//! This crate owns
+//! - [`Session`]: what is known of one MCP session, and the JSON that it is in Redis;
+//! - [`Sessions`]: where sessions are, [`Memory`] or [`Redis`], behind one set of operations;
+//! - [`redis`]: the connection to a Redis server, which everything that is kept there shares.
+//!
+//! ```text
+//!   proxy ──▶ Sessions ──┬─▶ Memory: sharded maps in this process, reaped by whoever owns the streams
+//!                        └─▶ Redis ──▶ Server: one multiplexed connection that mends itself
+//! ```
+//!
+//! Both keep the same promises, and one suite of tests says which. A store that does not answer is an error and never an
+//! empty answer: whoever asks must be able to tell "no such session" from "I do not know". It decides nothing about who
+//! may use a session, and never shows a password.
+
+mod error;
+pub mod redis;
+pub mod session;
+mod sessions;
+
+pub use error::StoreError;
+pub use session::Session;
+pub use sessions::{Created, Memory, Prefix, PrefixError, Redis, Sessions};

@@ -1,0 +1,228 @@
+//! The connection to a Redis server.
+//!
+//! One connection carries the commands of all requests. When it breaks, it is made anew at once and again at the next
+//! command, never in a loop behind anybody's back; what cannot be answered meanwhile is an error.
+
+use std::fmt;
+use std::time::Duration;
+
+use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use redis::io::tcp::TcpSettings;
+use redis::{
+    Client, Cmd, ConnectionAddr, FromRedisValue, IntoConnectionInfo as _, ProtocolVersion, RedisConnectionInfo,
+    RedisError, TlsCertificates,
+};
+
+use crate::StoreError;
+
+/// How long making a connection may take, greeting included.
+const DIAL: Duration = Duration::from_secs(5);
+
+/// How long a command may take.
+const ANSWER: Duration = Duration::from_secs(3);
+
+/// Where a server is and who we are to it.
+#[derive(Clone)]
+pub struct Options {
+    /// Its host.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// Speak TLS with it.
+    pub tls: Option<Tls>,
+    /// The number of the database.
+    pub database: i64,
+    /// The user; `None` is the server's default user.
+    pub username: Option<String>,
+    /// The password.
+    pub password: Option<String>,
+}
+
+/// How TLS is spoken with a server.
+#[derive(Clone, Debug, Default)]
+pub struct Tls {
+    /// The certificates that may vouch for the server, as PEM; `None` are those of the machine.
+    pub roots: Option<Vec<u8>>,
+}
+
+/// An address that cannot be used. It is not shown: it may hold a password.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "not the address of a Redis server; write it like `redis.example.com:6379` or `rediss://redis.example.com:6379/0`"
+)]
+pub struct AddressError;
+
+/// A server that answered. Clones share the connection.
+#[derive(Clone)]
+pub struct Server {
+    connection: ConnectionManager,
+    name: String,
+}
+
+/// Whether a command may be sent a second time when the connection broke.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Again {
+    /// Twice is as good as once.
+    Yes,
+    /// Only if the first one cannot have arrived.
+    IfUnsent,
+}
+
+impl Options {
+    /// Reads `host:port`, or a URL with scheme `redis` or `rediss`, in which user, password and database may stand.
+    pub fn parse(address: &str) -> Result<Self, AddressError> {
+        let url = if address.contains("://") { address.to_owned() } else { format!("redis://{address}") };
+        if !url.starts_with("redis://") && !url.starts_with("rediss://") {
+            return Err(AddressError);
+        }
+        let info = url.into_connection_info().map_err(|_| AddressError)?;
+        let (host, port, tls) = match info.addr() {
+            ConnectionAddr::Tcp(host, port) => (host.clone(), *port, None),
+            ConnectionAddr::TcpTls { host, port, insecure: false, .. } => (host.clone(), *port, Some(Tls::default())),
+            _ => return Err(AddressError),
+        };
+        if host.is_empty() {
+            return Err(AddressError);
+        }
+        let settings = info.redis_settings();
+        Ok(Self {
+            host,
+            port,
+            tls,
+            database: settings.db(),
+            username: settings.username().map(str::to_owned),
+            password: settings.password().map(str::to_owned),
+        })
+    }
+
+    fn client(&self) -> Result<Client, RedisError> {
+        let (host, port) = (self.host.clone(), self.port);
+        let address = match self.tls {
+            None => ConnectionAddr::Tcp(host, port),
+            Some(_) => ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None },
+        };
+        // The newer protocol tells us when a connection ends, not only the next command.
+        let mut settings = RedisConnectionInfo::default()
+            .set_db(self.database)
+            .set_protocol(ProtocolVersion::RESP3)
+            .set_skip_set_lib_name();
+        if let Some(username) = &self.username {
+            settings = settings.set_username(username);
+        }
+        if let Some(password) = &self.password {
+            settings = settings.set_password(password);
+        }
+        let info = address.into_connection_info()?.set_tcp_settings(tcp()).set_redis_settings(settings);
+        match &self.tls {
+            None => Client::open(info),
+            Some(tls) => {
+                // The client takes the process's provider; an error means that there is one already.
+                let _already_installed = rustls::crypto::aws_lc_rs::default_provider().install_default();
+                Client::build_with_tls(info, TlsCertificates { client_tls: None, root_cert: tls.roots.clone() })
+            }
+        }
+    }
+}
+
+/// Small commands leave at once, and a server that vanished without a word is noticed.
+fn tcp() -> TcpSettings {
+    let settings = TcpSettings::default().set_nodelay(true);
+    #[cfg(target_os = "linux")]
+    let settings = settings.set_user_timeout(DIAL);
+    settings
+}
+
+impl Server {
+    /// Connects, and fails if the server cannot be reached or does not let us in.
+    pub async fn connect(options: &Options) -> Result<Self, StoreError> {
+        let config = ConnectionManagerConfig::new()
+            .set_connection_timeout(Some(DIAL))
+            .set_response_timeout(Some(ANSWER))
+            .set_number_of_retries(0);
+        let client = options.client().map_err(StoreError::Unavailable)?;
+        let connected = ConnectionManager::new_with_config(client, config).await;
+        let server = Self {
+            connection: connected.map_err(StoreError::Unavailable)?,
+            name: format!("{}:{}", options.host, options.port),
+        };
+        server.ping().await?;
+        Ok(server)
+    }
+
+    /// Asks whether it is there.
+    pub async fn ping(&self) -> Result<(), StoreError> {
+        self.run(&redis::cmd("PING"), Again::Yes).await
+    }
+
+    /// Runs a command.
+    pub(crate) async fn run<T: FromRedisValue>(&self, command: &Cmd, again: Again) -> Result<T, StoreError> {
+        let mut connection = self.connection.clone();
+        let first = command.query_async(&mut connection).await;
+        let answer = match first {
+            // The failure has made the manager connect anew, and this waits for it.
+            Err(error) if again.is_due(&error) => command.query_async(&mut connection).await,
+            answer => answer,
+        };
+        answer.map_err(StoreError::Unavailable)
+    }
+}
+
+impl Again {
+    fn is_due(self, error: &RedisError) -> bool {
+        match self {
+            Self::Yes => error.is_connection_dropped(),
+            Self::IfUnsent => error.is_connection_refusal(),
+        }
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { host, port, tls, database, username, password: _ } = self;
+        formatter
+            .debug_struct("Options")
+            .field("host", host)
+            .field("port", port)
+            .field("tls", &tls.is_some())
+            .field("database", database)
+            .field("username", username)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("Server").field(&self.name).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_as_users_write_them() {
+        let plain = Options::parse("redis.test:6380").unwrap();
+        assert_eq!((plain.host.as_str(), plain.port, plain.database), ("redis.test", 6380, 0));
+        assert!(plain.tls.is_none() && plain.username.is_none() && plain.password.is_none());
+        let whole = Options::parse("rediss://me:se%40cret@redis.test/3").unwrap();
+        assert_eq!((whole.host.as_str(), whole.port, whole.database), ("redis.test", 6379, 3));
+        assert!(whole.tls.is_some());
+        assert_eq!((whole.username.as_deref(), whole.password.as_deref()), (Some("me"), Some("se@cret")));
+        let six = Options::parse("[::1]:6379").unwrap();
+        assert_eq!((six.host.as_str(), six.port), ("::1", 6379));
+    }
+
+    #[test]
+    fn what_is_no_address_is_an_error_without_its_value() {
+        for wrong in ["", "http://redis.test", "redis://", "host:port", "unix:///tmp/x", "redis://:secret@/x"] {
+            assert_eq!(Options::parse(wrong).unwrap_err(), AddressError, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_password_is_never_shown() {
+        let options = Options::parse("redis://me:secret@redis.test:1/3").unwrap();
+        assert!(!format!("{options:?}").contains("secret"));
+    }
+}

@@ -1,0 +1,188 @@
+use std::time::Duration;
+
+use anyhow::Result;
+use skep_store::redis::{Server, Tls};
+use skep_store::{Created, Prefix, Redis, Sessions, StoreError};
+use skep_testkit::pki::Authority;
+use skep_testkit::{Seen, eventually};
+
+use crate::contract::{self, id, session};
+use crate::server::{PASSWORD, RedisServer};
+
+const LIFE: Duration = Duration::from_hours(2);
+
+async fn sessions(server: &RedisServer, time_to_live: Duration) -> Result<Sessions> {
+    Ok(Sessions::Redis(Redis::new(server.connect().await?, Prefix::default(), time_to_live)))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn redis_keeps_the_contract() -> Result<()> {
+    let server = RedisServer::start().await?;
+    contract::holds(sessions(&server, LIFE).await?).await?;
+    contract::forgets(sessions(&server, Duration::from_millis(50)).await?).await?;
+    contract::forgets(sessions(&server, Duration::from_secs(1)).await?).await
+}
+
+#[tokio::test]
+async fn redis_keeps_the_contract_over_tls() -> Result<()> {
+    let mut server = RedisServer::start_tls().await?;
+    contract::holds(sessions(&server, LIFE).await?).await?;
+    // Somebody else's certificate is nobody's.
+    server.options.tls = Some(Tls { roots: Some(Authority::generate()?.certificate().into_bytes()) });
+    let error = server.connect().await.unwrap_err();
+    assert!(matches!(error.downcast_ref(), Some(StoreError::Unavailable(_))), "{error:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn keys_and_values_are_those_of_the_original() -> Result<()> {
+    let server = RedisServer::start().await?;
+    let sessions = sessions(&server, LIFE).await?;
+    assert_eq!(sessions.create(session("not a uuid")).await?, Created::New);
+    let uuid = skep_store::session::normalised("not a uuid");
+    let key = format!("thv:proxy:session:{uuid}");
+    let expected = format!(
+        r#"{{"id":"{uuid}","type":"streamable","created_at":"2026-11-16T01:02:03.5Z","updated_at":"2026-11-16T01:02:03.5Z","metadata":{{"skep_identity":"alice"}}}}"#
+    );
+    assert_eq!(server.ask(&["GET", &key]).await?, expected);
+
+    // What another program added is still there after a change of ours.
+    let foreign = expected.replace(r#""type""#, r#""later":[1.0],"type""#);
+    server.ask(&["SET", &key, &foreign]).await?;
+    let found = sessions.touch("not a uuid").await?.unwrap();
+    assert!(sessions.update((*found).clone()).await?);
+    assert!(server.ask(&["GET", &key]).await?.ends_with(r#","later":[1.0]}"#));
+    Ok(())
+}
+
+#[tokio::test]
+async fn every_touch_and_change_renews_the_time_to_live() -> Result<()> {
+    let server = RedisServer::start().await?;
+    let sessions = sessions(&server, LIFE).await?;
+    let key = format!("thv:proxy:session:{}", id(1));
+    assert_eq!(sessions.create(session(&id(1))).await?, Created::New);
+    let is_renewed = || async {
+        let left: u64 = server.ask(&["TTL", &key]).await?.parse()?;
+        server.ask(&["EXPIRE", &key, "1000"]).await?;
+        Ok::<_, anyhow::Error>(left > 1000)
+    };
+    assert!(is_renewed().await?);
+    assert!(!is_renewed().await?);
+    assert!(sessions.touch(&id(1)).await?.is_some());
+    assert!(is_renewed().await?);
+    assert!(sessions.update(session(&id(1))).await?);
+    assert!(is_renewed().await?);
+    // Whoever comes second has no say in how long the first one's session lives.
+    assert_eq!(sessions.create(session(&id(1))).await?, Created::Existed);
+    assert!(!is_renewed().await?);
+    Ok(())
+}
+
+#[tokio::test]
+async fn prefixes_and_databases_are_apart() -> Result<()> {
+    let mut server = RedisServer::start().await?;
+    let first = sessions(&server, LIFE).await?;
+    let under = |prefix: &str, server: Server| Sessions::Redis(Redis::new(server, Prefix::new(prefix).unwrap(), LIFE));
+    let second = under("thv:proxy:s*:", server.connect().await?);
+    server.options.database = 3;
+    let third = sessions(&server, LIFE).await?;
+    assert_eq!(first.create(session(&id(1))).await?, Created::New);
+    assert_eq!(second.count().await? + third.count().await?, 0);
+    assert_eq!(second.create(session(&id(1))).await?, Created::New);
+    assert_eq!(third.create(session(&id(1))).await?, Created::New);
+    assert_eq!((first.count().await?, second.count().await?, third.count().await?), (1, 1, 1));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_large_number_of_sessions_is_counted_whole() -> Result<()> {
+    let server = RedisServer::start().await?;
+    let sessions = sessions(&server, LIFE).await?;
+    for number in 0..3000 {
+        assert_eq!(sessions.create(session(&id(number))).await?, Created::New);
+    }
+    assert_eq!(sessions.count().await?, 3000);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_no_session_is_an_error_and_not_an_absence() -> Result<()> {
+    let server = RedisServer::start().await?;
+    let sessions = sessions(&server, LIFE).await?;
+    server.ask(&["SET", &format!("thv:proxy:session:{}", id(1)), "{}"]).await?;
+    let error = sessions.touch(&id(1)).await.unwrap_err();
+    assert!(matches!(error, StoreError::Unreadable { .. }), "{error:?}");
+    server.ask(&["LPUSH", &format!("thv:proxy:session:{}", id(2)), "x"]).await?;
+    let error = sessions.touch(&id(2)).await.unwrap_err();
+    assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_outage_is_an_error_and_ends_by_itself() -> Result<()> {
+    let mut server = RedisServer::start().await?;
+    let sessions = sessions(&server, LIFE).await?;
+    assert_eq!(sessions.create(session(&id(1))).await?, Created::New);
+    for _ in 0..2 {
+        server.kill()?;
+        let unavailable = [
+            sessions.touch(&id(1)).await.map(drop),
+            sessions.create(session(&id(2))).await.map(drop),
+            sessions.update(session(&id(1))).await.map(drop),
+            sessions.delete(&id(1)).await.map(drop),
+            sessions.count().await.map(drop),
+        ];
+        for answer in unavailable {
+            let error = answer.unwrap_err();
+            assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
+            assert_eq!(error.category(), "unavailable");
+            assert!(!format!("{error:?} {error}").contains(PASSWORD));
+        }
+        server.restart().await?;
+        // The first try after the outage works: nobody has to ask twice.
+        assert_eq!(sessions.create(session(&id(1))).await?, Created::New);
+        assert!(sessions.touch(&id(1)).await?.is_some());
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_restart_between_two_requests_goes_unnoticed() -> Result<()> {
+    let mut server = RedisServer::start().await?;
+    let sessions = sessions(&server, LIFE).await?;
+    server.kill()?;
+    server.restart().await?;
+    assert!(sessions.touch(&id(1)).await?.is_none());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_is_an_error_too() -> Result<()> {
+    let server = RedisServer::start().await?;
+    let sessions = sessions(&server, LIFE).await?;
+    server.signal("STOP")?;
+    let error = sessions.touch(&id(1)).await.unwrap_err();
+    assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
+    server.signal("CONT")?;
+    let answer = eventually("it answers again", Duration::from_secs(20), || async {
+        Ok(match sessions.touch(&id(1)).await {
+            Ok(found) => Seen::Yes(found.is_none()),
+            Err(error) => Seen::NotYet(error.to_string()),
+        })
+    });
+    assert!(answer.await?);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_refused_and_not_shown() -> Result<()> {
+    let mut server = RedisServer::start().await?;
+    server.options.password = Some("wrong-and-must-not-show".to_owned());
+    let error = server.connect().await.unwrap_err();
+    assert!(matches!(error.downcast_ref(), Some(StoreError::Unavailable(_))), "{error:?}");
+    assert!(!format!("{error:?} {:?}", server.options).contains("must-not-show"));
+    server.options.password = Some(PASSWORD.to_owned());
+    let connected = server.connect().await?;
+    assert!(!format!("{connected:?}").contains(PASSWORD));
+    Ok(())
+}

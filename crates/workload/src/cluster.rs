@@ -1,0 +1,265 @@
+//! A server in a cluster: its objects are applied, watched, and applied again when they go.
+
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use k8s_openapi::api::apps::v1::StatefulSet;
+use kube::api::{Api, DynamicObject, Patch, PatchParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{WatchStreamExt as _, watcher as watch};
+use kube::{Client, ResourceExt as _};
+use tokio::sync::watch as signal;
+
+use crate::gate::{Gate, gate};
+use crate::objects::{Platform, Wrong, live_generation, services, stateful_set};
+use crate::server::Server;
+
+/// The name under which the objects are applied: that of the proxies before us, or both would own the same fields.
+pub const MANAGER: &str = "toolhive-container-manager";
+/// The pause after a failed apply; it doubles up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+/// The longest pause between two tries.
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+
+/// A server in a namespace of a cluster.
+#[derive(Clone)]
+pub struct Cluster {
+    client: Client,
+    namespace: String,
+    platform: Platform,
+    server: Server,
+}
+
+/// What became of an apply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Applied {
+    /// The objects are as wanted. Pods follow: they are there once this generation of the StatefulSet is observed.
+    Ours {
+        /// The StatefulSet's generation.
+        generation: i64,
+    },
+    /// A proxy of a newer generation owns the objects; they were left alone.
+    Newer,
+}
+
+/// How a server is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Nothing is known yet, or there is no StatefulSet.
+    Missing,
+    /// It was scaled to zero.
+    Stopped,
+    /// Its pods are on their way.
+    Starting {
+        /// How many are ready.
+        ready: i32,
+        /// How many there should be.
+        wanted: i32,
+    },
+    /// All its pods are ready.
+    Ready,
+}
+
+/// Why objects could not be applied.
+#[derive(Debug, thiserror::Error)]
+pub enum Failed {
+    /// What is to be run is wrong. Trying again is of no use.
+    #[error(transparent)]
+    Wrong(#[from] Wrong),
+    /// The API server.
+    #[error("cannot {verb} {object}: {error}")]
+    Api {
+        /// What was tried.
+        verb: &'static str,
+        /// With what.
+        object: String,
+        /// What the API server said.
+        error: Box<kube::Error>,
+    },
+}
+
+// === impl State ===
+
+impl State {
+    /// Reads a StatefulSet. `since` is the generation that must have been observed.
+    pub fn of(set: &StatefulSet, since: i64) -> Self {
+        let Some(wanted) = set.spec.as_ref().and_then(|spec| spec.replicas) else { return Self::Missing };
+        let status = set.status.as_ref();
+        let number = |read: fn(&k8s_openapi::api::apps::v1::StatefulSetStatus) -> Option<i32>| {
+            status.and_then(read).unwrap_or_default()
+        };
+        let ready = number(|status| status.ready_replicas);
+        let updated = number(|status| status.updated_replicas);
+        let observed = status.and_then(|status| status.observed_generation).unwrap_or_default();
+        if wanted == 0 {
+            return Self::Stopped;
+        }
+        if observed >= since && updated == wanted && ready == wanted {
+            return Self::Ready;
+        }
+        Self::Starting { ready, wanted }
+    }
+
+    /// Whether a request can be answered: one pod is enough.
+    pub fn serves(&self) -> bool {
+        match self {
+            Self::Ready => true,
+            Self::Starting { ready, .. } => *ready > 0,
+            Self::Missing | Self::Stopped => false,
+        }
+    }
+}
+
+// === impl Cluster ===
+
+impl Cluster {
+    /// A server in a namespace.
+    pub fn new(client: Client, namespace: impl Into<String>, platform: Platform, server: Server) -> Self {
+        Self { client, namespace: namespace.into(), platform, server }
+    }
+
+    /// The server.
+    pub fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// The cluster's client.
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The namespace.
+    pub(crate) fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// Applies the objects once, unless a newer proxy owns them.
+    pub async fn apply(&self) -> Result<Applied, Failed> {
+        let name = &self.server.name;
+        let sets = self.objects("apps", "StatefulSet");
+        let live = sets.get_opt(name).await.map_err(self.failed("read", "StatefulSet", name))?;
+        let live = live.and_then(|live| serde_json::to_value(live).ok());
+        let theirs = live.as_ref().and_then(live_generation);
+        if live.is_some() && gate(theirs, self.server.generation) == Gate::Skip {
+            tracing::info!(
+                name,
+                mine = self.server.generation,
+                theirs,
+                "a newer proxy owns the server; it is left as it is"
+            );
+            return Ok(Applied::Newer);
+        }
+        if let Some(text) = theirs.filter(|text| text.parse::<i64>().is_err()) {
+            tracing::warn!(name, generation = text, "the server's generation is not a number; it is replaced");
+        }
+        let set = stateful_set(&self.server, &self.namespace, self.platform, live.as_ref())?;
+        let parameters = PatchParams::apply(MANAGER).force();
+        let applied = sets.patch(name, &parameters, &Patch::Apply(&set)).await;
+        let applied = applied.map_err(self.failed("apply", "StatefulSet", name))?;
+        let uid = applied.metadata.uid.clone().unwrap_or_default();
+        for (name, service) in services(&self.server, &self.namespace, &uid)? {
+            let answer = self.objects("", "Service").patch(&name, &parameters, &Patch::Apply(&service)).await;
+            answer.map_err(self.failed("apply", "Service", &name))?;
+        }
+        Ok(Applied::Ours { generation: applied.metadata.generation.unwrap_or_default() })
+    }
+
+    /// Applies the objects, tells how the server is whenever that changes, and applies them again when they go. Never ends,
+    /// but for a server that cannot be run as it is.
+    pub async fn keep(&self, state: &signal::Sender<State>) -> Wrong {
+        loop {
+            let since = match self.apply_until_done().await {
+                Ok(Applied::Ours { generation }) => generation,
+                Ok(Applied::Newer) => 0,
+                Err(wrong) => return wrong,
+            };
+            self.follow(since, state).await;
+        }
+    }
+
+    async fn apply_until_done(&self) -> Result<Applied, Wrong> {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match self.apply().await {
+                Ok(applied) => return Ok(applied),
+                Err(Failed::Wrong(wrong)) => return Err(wrong),
+                Err(error) => tracing::warn!(%error, "the server's objects are not applied yet"),
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Watches the StatefulSet until it is gone. Watches break; the list that follows says what was missed.
+    async fn follow(&self, since: i64, state: &signal::Sender<State>) {
+        let sets: Api<StatefulSet> = Api::namespaced(self.client.clone(), &self.namespace);
+        let config = watcher::Config::default().fields(&format!("metadata.name={}", self.server.name));
+        let mut changes = std::pin::pin!(watch(sets, config).default_backoff());
+        let mut listed = false;
+        while let Some(change) = changes.next().await {
+            let set = match change {
+                Ok(Event::Init) => {
+                    listed = false;
+                    continue;
+                }
+                Ok(Event::InitApply(set)) => {
+                    listed = true;
+                    set
+                }
+                Ok(Event::Apply(set)) => set,
+                Ok(Event::InitDone) if listed => continue,
+                Ok(Event::InitDone | Event::Delete(_)) => {
+                    tracing::warn!(name = self.server.name, "the server's StatefulSet is gone; it is made again");
+                    state.send_replace(State::Missing);
+                    return;
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "the watch of the server comes back by itself");
+                    continue;
+                }
+            };
+            if set.metadata.deletion_timestamp.is_some() {
+                state.send_replace(State::Missing);
+                continue;
+            }
+            let now = State::of(&set, since);
+            state.send_if_modified(|known| {
+                let is_news = *known != now;
+                if is_news {
+                    tracing::info!(name = set.name_any(), state = ?now, "the server");
+                    *known = now;
+                }
+                is_news
+            });
+        }
+    }
+
+    fn objects(&self, group: &str, kind: &str) -> Api<DynamicObject> {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
+        Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
+    }
+
+    fn failed(&self, verb: &'static str, kind: &str, name: &str) -> impl FnOnce(kube::Error) -> Failed + use<> {
+        let object = format!("{kind} {}/{name}", self.namespace);
+        move |error| Failed::Api { verb, object, error: Box::new(error) }
+    }
+}
+
+impl std::fmt::Debug for Cluster {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut debug = formatter.debug_struct("Cluster");
+        debug.field("namespace", &self.namespace).field("server", &self.server.name).finish_non_exhaustive()
+    }
+}
+
+/// What kind of cluster it is: what `OPERATOR_OPENSHIFT` says, or what its API offers.
+pub async fn platform(client: &Client, variable: Option<&str>) -> Result<Platform, kube::Error> {
+    if let Some(text) = variable {
+        let is_open_shift = text.eq_ignore_ascii_case("true");
+        return Ok(if is_open_shift { Platform::OpenShift } else { Platform::Kubernetes });
+    }
+    let groups = client.list_api_groups().await?;
+    let is_open_shift = groups.groups.iter().any(|group| group.name == "route.openshift.io");
+    Ok(if is_open_shift { Platform::OpenShift } else { Platform::Kubernetes })
+}

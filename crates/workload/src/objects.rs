@@ -1,0 +1,275 @@
+//! The objects that a server consists of in a cluster: a StatefulSet and, for one that speaks HTTP, two Services. Pure.
+//!
+//! Exactly these fields are applied, no more and no fewer: a proxy of an older make may apply the same objects under the same
+//! name, and a field that only one of them sends would come and go.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+use skep_api::annotation::GENERATION;
+
+use crate::server::{Server, Speaks, is_ours};
+
+/// The container of the server among those of its pod.
+pub const CONTAINER: &str = "mcp";
+/// Set by `kubectl rollout restart`. Kept, or every start of a proxy would undo a restart.
+const RESTARTED_AT: &str = "kubectl.kubernetes.io/restartedAt";
+/// Ports that a node itself can listen on.
+const NODE_PORTS: std::ops::RangeInclusive<u16> = 30000..=32767;
+/// How long the Service sends one client to the same pod, in seconds.
+const AFFINITY_SECONDS: u32 = 1800;
+
+type Object = Map<String, Value>;
+
+/// What kind of cluster it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Platform {
+    /// Any.
+    Kubernetes,
+    /// One that picks user ids itself and refuses others.
+    OpenShift,
+}
+
+/// What is wrong with what is to be run.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum Wrong {
+    /// The pod template.
+    #[error("the pod template patch (--k8s-pod-patch) is not a pod template: {0}")]
+    Patch(String),
+    /// A published port.
+    #[error("`{0}` is not a port to publish; write `port` or `hostPort:port`")]
+    Publish(String),
+}
+
+/// The StatefulSet. `live` is the one that is there, if any.
+pub fn stateful_set(
+    server: &Server,
+    namespace: &str,
+    platform: Platform,
+    live: Option<&Value>,
+) -> Result<Value, Wrong> {
+    let mut spec = Map::from_iter([
+        ("selector".to_owned(), json!({ "matchLabels": { "app": server.name } })),
+        ("serviceName".to_owned(), server.name.clone().into()),
+        ("template".to_owned(), template(server, platform, live)?),
+    ]);
+    spec.extend(server.replicas.map(|replicas| ("replicas".to_owned(), replicas.into())));
+    Ok(json!({
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": { "name": server.name, "namespace": namespace, "labels": labels(server) },
+        "spec": spec,
+    }))
+}
+
+/// The Services by their names, given the uid of the StatefulSet that owns them. None for a server that speaks on stdio.
+pub fn services(server: &Server, namespace: &str, owner: &str) -> Result<Vec<(String, Value)>, Wrong> {
+    if server.speaks == Speaks::Stdio {
+        return Ok(Vec::new());
+    }
+    let ports = ports(server)?;
+    let node_port = ports.iter().any(|(_, node)| node.is_some());
+    let port = |(port, node): &(u16, Option<u16>), with_node: bool| {
+        let mut object = Map::from_iter([
+            ("name".to_owned(), Value::from(format!("port-{port}"))),
+            ("port".to_owned(), (*port).into()),
+            ("targetPort".to_owned(), (*port).into()),
+            ("protocol".to_owned(), "TCP".into()),
+        ]);
+        object.extend(node.filter(|_| with_node).map(|node| ("nodePort".to_owned(), node.into())));
+        object
+    };
+    let service = |name: String, spec: Value| {
+        let object = json!({
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {
+                "name": name, "namespace": namespace, "labels": labels(server),
+                "ownerReferences": [{
+                    "apiVersion": "apps/v1", "kind": "StatefulSet", "name": server.name, "uid": owner,
+                    "controller": true, "blockOwnerDeletion": true,
+                }],
+            },
+            "spec": spec,
+        });
+        (name, object)
+    };
+    let headless = json!({
+        "clusterIP": "None", "type": "ClusterIP", "selector": { "app": server.name },
+        "ports": ports.iter().map(|one| port(one, false)).collect::<Vec<_>>(),
+    });
+    let backend = json!({
+        "type": if node_port { "NodePort" } else { "ClusterIP" }, "selector": { "app": server.name },
+        "ports": ports.iter().map(|one| port(one, true)).collect::<Vec<_>>(),
+        "sessionAffinity": "ClientIP",
+        "sessionAffinityConfig": { "clientIP": { "timeoutSeconds": AFFINITY_SECONDS } },
+    });
+    Ok(vec![service(format!("mcp-{}-headless", server.name), headless), service(server.service_name(), backend)])
+}
+
+/// The generation that a live StatefulSet was applied for, as it says itself.
+pub fn live_generation(live: &Value) -> Option<&str> {
+    live.pointer("/spec/template/metadata/annotations")?.get(GENERATION)?.as_str()
+}
+
+fn labels(server: &Server) -> Value {
+    let mut labels: Object = server.labels.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();
+    labels.insert("app".to_owned(), server.name.clone().into());
+    labels.insert("toolhive".to_owned(), "true".into());
+    Value::Object(labels)
+}
+
+fn template(server: &Server, platform: Platform, live: Option<&Value>) -> Result<Value, Wrong> {
+    let (mut metadata, mut spec) = base(&server.patch)?;
+    let mut own = take(&mut metadata, "labels");
+    if let Value::Object(required) = labels(server) {
+        own.extend(required);
+    }
+    metadata.insert("labels".to_owned(), Value::Object(own));
+    let mut annotations = take(&mut metadata, "annotations");
+    if server.generation > 0 {
+        annotations.insert(GENERATION.to_owned(), server.generation.to_string().into());
+    }
+    let restarted = live.and_then(|live| live.pointer("/spec/template/metadata/annotations")?.get(RESTARTED_AT));
+    if let Some(restarted) = restarted {
+        annotations.insert(RESTARTED_AT.to_owned(), restarted.clone());
+    }
+    if !annotations.is_empty() {
+        metadata.insert("annotations".to_owned(), Value::Object(annotations));
+    }
+    spec.entry("restartPolicy").or_insert_with(|| "Always".into());
+    let mut pod = take(&mut spec, "securityContext");
+    fill(&mut pod, json!({ "runAsNonRoot": true, "runAsUser": 1000, "runAsGroup": 1000, "fsGroup": 1000 }));
+    fill(&mut pod, json!({ "seccompProfile": { "type": "RuntimeDefault" } }));
+    if platform == Platform::OpenShift {
+        remove(&mut pod, &["runAsUser", "runAsGroup", "fsGroup"]);
+    }
+    spec.insert("securityContext".to_owned(), Value::Object(pod));
+    let containers = spec.entry("containers").or_insert_with(|| json!([]));
+    let Value::Array(containers) = containers else {
+        return Err(Wrong::Patch("spec.containers is not a list".to_owned()));
+    };
+    let known = containers.iter().position(|container| named(container) == Some(CONTAINER));
+    let place = known.unwrap_or_else(|| {
+        containers.push(json!({ "name": CONTAINER }));
+        containers.len() - 1
+    });
+    if let Some(Value::Object(container)) = containers.get_mut(place) {
+        lay_over(container, server, platform);
+    }
+    Ok(json!({ "metadata": metadata, "spec": spec }))
+}
+
+/// What the patch brings: metadata and spec of the pods.
+fn base(patch: &str) -> Result<(Object, Object), Wrong> {
+    if patch.is_empty() {
+        return Ok((Map::new(), Map::new()));
+    }
+    // Read as what it must be, so that a wrong type is told; used as it was written, so that nothing is lost.
+    serde_json::from_str::<k8s_openapi::api::core::v1::PodTemplateSpec>(patch)
+        .map_err(|error| Wrong::Patch(error.to_string()))?;
+    let mut patch: Object = serde_json::from_str(patch).map_err(|error| Wrong::Patch(error.to_string()))?;
+    // Of the metadata only labels and annotations mean anything in a template.
+    let mut metadata = take(&mut patch, "metadata");
+    metadata.retain(|name, _| name == "labels" || name == "annotations");
+    Ok((metadata, take(&mut patch, "spec")))
+}
+
+fn lay_over(container: &mut Object, server: &Server, platform: Platform) {
+    container.insert("image".to_owned(), server.image.clone().into());
+    if !server.args.is_empty() {
+        let args = container.entry("args").or_insert_with(|| json!([]));
+        if let Value::Array(args) = args {
+            args.extend(server.args.iter().cloned().map(Value::from));
+        }
+    }
+    container.insert("stdin".to_owned(), (server.speaks == Speaks::Stdio).into());
+    container.insert("tty".to_owned(), false.into());
+    let env = variables(container.remove("env"), server);
+    if !env.is_empty() {
+        container.insert("env".to_owned(), Value::Array(env));
+    }
+    if let Speaks::Sse(port) = server.speaks {
+        container.insert("ports".to_owned(), json!([{ "containerPort": port, "protocol": "TCP" }]));
+    }
+    let mut security = take(container, "securityContext");
+    fill(&mut security, json!({ "privileged": false, "runAsNonRoot": true, "runAsUser": 1000, "runAsGroup": 1000 }));
+    fill(&mut security, json!({ "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true }));
+    fill(&mut security, json!({ "seccompProfile": { "type": "RuntimeDefault" }, "capabilities": { "drop": ["ALL"] } }));
+    if platform == Platform::OpenShift {
+        remove(&mut security, &["runAsUser", "runAsGroup"]);
+    }
+    container.insert("securityContext".to_owned(), Value::Object(security));
+}
+
+/// The patch's variables, then ours in the order of their names. Each name once: where the server listens is ours to say,
+/// anything else is the patch's.
+fn variables(patch: Option<Value>, server: &Server) -> Vec<Value> {
+    let ours = server.variables();
+    let mut env: Vec<Value> = match patch {
+        Some(Value::Array(env)) => env,
+        _ => Vec::new(),
+    };
+    env.retain(|variable| !named(variable).is_some_and(is_ours));
+    let given: BTreeSet<String> = env.iter().filter_map(|one| named(one).map(str::to_owned)).collect();
+    env.extend(
+        ours.iter()
+            .filter(|(name, _)| !given.contains(*name))
+            .map(|(name, value)| json!({ "name": name, "value": value })),
+    );
+    env
+}
+
+/// The ports to serve: each container port once, with the node's port where the user asked for one.
+fn ports(server: &Server) -> Result<Vec<(u16, Option<u16>)>, Wrong> {
+    let mut ports: Vec<(u16, Option<u16>)> = server.speaks.port().map(|port| (port, None)).into_iter().collect();
+    for text in &server.publish {
+        let wrong = || Wrong::Publish(text.clone());
+        let number = |text: &str| text.trim().parse::<u16>().ok().filter(|port| *port > 0).ok_or_else(wrong);
+        let (port, node) = match text.rsplit_once(':') {
+            None => (number(text)?, None),
+            Some((host, port)) => {
+                let host = host.rsplit(':').next().unwrap_or(host);
+                (number(port)?, Some(number(host)?).filter(|host| NODE_PORTS.contains(host)))
+            }
+        };
+        match ports.iter_mut().find(|(known, _)| *known == port) {
+            Some((_, known)) => *known = known.or(node),
+            None => ports.push((port, node)),
+        }
+    }
+    ports.sort_unstable();
+    Ok(ports)
+}
+
+fn named(value: &Value) -> Option<&str> {
+    value.get("name")?.as_str()
+}
+
+/// Takes an object out of an object; an empty one if there is none.
+fn take(object: &mut Object, name: &str) -> Object {
+    match object.remove(name) {
+        Some(Value::Object(inner)) => inner,
+        _ => Map::new(),
+    }
+}
+
+fn fill(object: &mut Object, defaults: Value) {
+    if let Value::Object(defaults) = defaults {
+        for (name, value) in defaults {
+            let known = object.entry(name).or_insert(Value::Null);
+            if known.is_null() {
+                *known = value;
+            }
+        }
+    }
+}
+
+fn remove(object: &mut Object, names: &[&str]) {
+    for name in names {
+        object.remove(*name);
+    }
+}
+
+#[cfg(test)]
+mod tests;

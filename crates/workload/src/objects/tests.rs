@@ -1,0 +1,108 @@
+use std::collections::BTreeMap;
+
+use super::*;
+
+fn server() -> Server {
+    Server {
+        name: "s".to_owned(),
+        image: "i".to_owned(),
+        args: vec!["mine".to_owned()],
+        env: BTreeMap::from([("B".to_owned(), "2".to_owned()), ("A".to_owned(), "1".to_owned())]),
+        labels: BTreeMap::from([("team".to_owned(), "blue".to_owned())]),
+        speaks: Speaks::Stdio,
+        host: String::new(),
+        publish: Vec::new(),
+        patch: String::new(),
+        replicas: None,
+        generation: 0,
+    }
+}
+
+fn pod(server: &Server, platform: Platform) -> Value {
+    stateful_set(server, "ns", platform, None).unwrap()["spec"]["template"].clone()
+}
+
+#[test]
+fn variables_have_an_order_and_each_name_stands_once() {
+    let patch = json!({ "spec": { "containers": [{ "name": "mcp", "env": [{ "name": "A", "value": "theirs" }, { "name": "MCP_TRANSPORT", "value": "theirs" }] }] } });
+    let server = Server { patch: patch.to_string(), ..server() };
+    let env = &pod(&server, Platform::Kubernetes)["spec"]["containers"][0]["env"];
+    let wanted = json!([
+        { "name": "A", "value": "theirs" }, { "name": "B", "value": "2" }, { "name": "MCP_TRANSPORT", "value": "stdio" },
+    ]);
+    assert_eq!(*env, wanted);
+}
+
+#[test]
+fn a_patch_is_the_base_and_keeps_whatever_it_has() {
+    let patch = json!({
+        "metadata": { "name": "ignored", "labels": { "app": "theirs", "own": "1" } },
+        "spec": {
+            "tolerations": [{ "key": "k" }],
+            "newField": "of a later Kubernetes",
+            "restartPolicy": "OnFailure",
+            "securityContext": { "runAsUser": 7 },
+            "containers": [{ "name": "side", "image": "x" }, { "name": "mcp", "image": "ignored", "args": ["theirs"], "securityContext": { "readOnlyRootFilesystem": false } }],
+        },
+    });
+    let template = pod(&Server { patch: patch.to_string(), ..server() }, Platform::Kubernetes);
+    assert_eq!(
+        template["metadata"],
+        json!({ "labels": { "app": "s", "own": "1", "team": "blue", "toolhive": "true" } })
+    );
+    let spec = &template["spec"];
+    assert_eq!(spec["tolerations"], json!([{ "key": "k" }]));
+    assert_eq!(spec["newField"], "of a later Kubernetes");
+    assert_eq!(spec["restartPolicy"], "OnFailure");
+    assert_eq!(spec["securityContext"]["runAsUser"], 7);
+    assert_eq!(spec["securityContext"]["runAsGroup"], 1000);
+    assert_eq!(spec["containers"][0], json!({ "name": "side", "image": "x" }));
+    let container = &spec["containers"][1];
+    assert_eq!(container["image"], "i");
+    assert_eq!(container["args"], json!(["theirs", "mine"]));
+    assert_eq!(container["securityContext"]["readOnlyRootFilesystem"], false);
+    assert_eq!(container["securityContext"]["capabilities"], json!({ "drop": ["ALL"] }));
+}
+
+#[test]
+fn a_container_is_added_when_the_patch_has_none_of_that_name() {
+    let patch = json!({ "spec": { "containers": [{ "name": "side" }] } });
+    let spec = pod(&Server { patch: patch.to_string(), ..server() }, Platform::Kubernetes);
+    assert_eq!(spec["spec"]["containers"][1]["name"], CONTAINER);
+}
+
+#[test]
+fn open_shift_picks_its_own_users() {
+    let patch = json!({ "spec": { "securityContext": { "runAsUser": 7, "fsGroup": 8 }, "containers": [{ "name": "mcp", "securityContext": { "runAsUser": 7 } }] } });
+    let spec = pod(&Server { patch: patch.to_string(), ..server() }, Platform::OpenShift)["spec"].clone();
+    for name in ["runAsUser", "runAsGroup", "fsGroup"] {
+        assert_eq!(spec["securityContext"].get(name), None, "{name}");
+        assert_eq!(spec["containers"][0]["securityContext"].get(name), None, "{name}");
+    }
+    assert_eq!(spec["securityContext"]["runAsNonRoot"], true);
+}
+
+#[test]
+fn replicas_are_sent_only_when_they_are_given_and_zero_is_given() {
+    for (replicas, wanted) in [(None, None), (Some(0), Some(json!(0))), (Some(3), Some(json!(3)))] {
+        let set = stateful_set(&Server { replicas, ..server() }, "ns", Platform::Kubernetes, None).unwrap();
+        assert_eq!(set["spec"].get("replicas"), wanted.as_ref());
+    }
+}
+
+#[test]
+fn ports_are_served_once_and_a_node_listens_only_when_the_user_says_so() {
+    let speaks = Speaks::StreamableHttp(30500);
+    let publish = vec!["9000".to_owned(), "8080:9001".to_owned(), "31000:9002".to_owned(), "30500".to_owned()];
+    let made = services(&Server { speaks, publish, ..server() }, "ns", "u").unwrap();
+    let ports = |(_, service): &(String, Value)| {
+        let list = service["spec"]["ports"].as_array().unwrap().clone();
+        list.iter().map(|port| (port["port"].as_u64().unwrap(), port.get("nodePort").cloned())).collect::<Vec<_>>()
+    };
+    assert_eq!(ports(&made[0]), [(9000, None), (9001, None), (9002, None), (30500, None)]);
+    assert_eq!(ports(&made[1]), [(9000, None), (9001, None), (9002, Some(json!(31000))), (30500, None)]);
+    assert_eq!(made[1].1["spec"]["type"], "NodePort");
+    let plain = services(&Server { speaks, ..server() }, "ns", "u").unwrap();
+    assert_eq!(plain[1].1["spec"]["type"], "ClusterIP");
+    assert!(services(&server(), "ns", "u").unwrap().is_empty());
+}

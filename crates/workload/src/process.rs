@@ -1,0 +1,211 @@
+//! A server on this machine: a process of our own.
+//!
+//! An image may name a program instead: `exec://program`, or a package of a registry that is run by its own tool,
+//! `npx://package@version` and `uvx://package@version`.
+
+use std::process::Stdio;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::process::{Child, Command};
+
+use crate::pipe::Pipe;
+use crate::server::Server;
+
+/// What to start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// The program.
+    pub program: String,
+    /// What comes before the server's own arguments.
+    pub args: Vec<String>,
+}
+
+/// Why a server does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum NotStarted {
+    /// The image cannot be run without a cluster.
+    #[error(
+        "`{0}` is a container image, which needs a cluster; on one machine use exec://program, npx://package or uvx://package"
+    )]
+    Image(String),
+    /// The program.
+    #[error("cannot start `{program}`: {error}{hint}")]
+    Program {
+        /// Which one.
+        program: String,
+        /// Why not.
+        error: std::io::Error,
+        /// What to do.
+        hint: &'static str,
+    },
+}
+
+// === impl Program ===
+
+impl Program {
+    /// Reads an image. Nothing if it is one for containers.
+    pub fn of(image: &str) -> Option<Self> {
+        let (scheme, rest) = image.split_once("://")?;
+        let (program, args) = match scheme {
+            "exec" => (rest.to_owned(), vec![]),
+            "npx" => ("npx".to_owned(), vec!["-y".to_owned(), rest.to_owned()]),
+            "uvx" => ("uvx".to_owned(), vec![rest.to_owned()]),
+            _ => return None,
+        };
+        (!rest.is_empty()).then_some(Self { program, args })
+    }
+}
+
+/// A process with everything that it started. Ends with its value.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    group: Option<Pid>,
+}
+
+// === impl Process ===
+
+impl Process {
+    /// Starts a server. Its standard streams are pipes for one that speaks on stdio.
+    pub fn start(server: &Server) -> Result<Self, NotStarted> {
+        let program = Program::of(&server.image).ok_or_else(|| NotStarted::Image(server.image.clone()))?;
+        let mut command = Command::new(&program.program);
+        command
+            .args(&program.args)
+            .args(&server.args)
+            .envs(server.variables())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            // A group of its own: what it starts is ended with it, and a key press at our terminal is ours alone.
+            .process_group(0)
+            .kill_on_drop(true);
+        let child = command.spawn().map_err(|error| NotStarted::Program {
+            hint: hint(&program.program, &error),
+            program: program.program,
+            error,
+        })?;
+        let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        Ok(Self { child, group })
+    }
+
+    /// The streams of a server, each of which can be taken once.
+    pub fn pipe(mut self) -> Option<Pipe> {
+        let (stdin, stdout, stderr) = (self.child.stdin.take()?, self.child.stdout.take()?, self.child.stderr.take()?);
+        Some(Pipe { stdin: Box::new(stdin), stdout: Box::new(stdout), stderr: Box::new(stderr), held: Box::new(self) })
+    }
+
+    /// The process.
+    pub fn child(&mut self) -> &mut Child {
+        &mut self.child
+    }
+
+    /// Asks the process and all that it started to end.
+    pub fn terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(group) = self.group {
+            // It may have ended by itself.
+            let _gone = kill_process_group(group, signal);
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Even when the first process is gone already, what it started may not be.
+        self.signal(Signal::KILL);
+    }
+}
+
+fn hint(program: &str, error: &std::io::Error) -> &'static str {
+    match (program, error.kind()) {
+        ("npx", std::io::ErrorKind::NotFound) => "; install Node.js, which brings it",
+        ("uvx", std::io::ErrorKind::NotFound) => "; install uv, which brings it",
+        (_, std::io::ErrorKind::NotFound) => "; give its path, or put it on PATH",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+    use crate::server::Speaks;
+
+    fn server(image: &str, args: &[&str]) -> Server {
+        Server {
+            name: "s".to_owned(),
+            image: image.to_owned(),
+            args: args.iter().map(|&arg| arg.to_owned()).collect(),
+            env: BTreeMap::from([("GREETING".to_owned(), "hello".to_owned())]),
+            labels: BTreeMap::new(),
+            speaks: Speaks::Stdio,
+            host: String::new(),
+            publish: Vec::new(),
+            patch: String::new(),
+            replicas: None,
+            generation: 0,
+        }
+    }
+
+    #[test]
+    fn an_image_may_be_a_program_or_a_package() {
+        let program = |program: &str, args: &[&str]| {
+            Some(Program { program: program.to_owned(), args: args.iter().map(|&arg| arg.to_owned()).collect() })
+        };
+        assert_eq!(Program::of("exec://./server"), program("./server", &[]));
+        assert_eq!(Program::of("npx://@a/b@1"), program("npx", &["-y", "@a/b@1"]));
+        assert_eq!(Program::of("uvx://time@1"), program("uvx", &["time@1"]));
+        for image in ["registry.example/a:1", "exec://", "docker://a"] {
+            assert_eq!(Program::of(image), None, "{image}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_process_has_its_variables_and_three_streams() {
+        let script = "read line; echo \"$GREETING $MCP_TRANSPORT $line\"; echo aside >&2";
+        let mut pipe = Process::start(&server("exec://sh", &["-c", script])).unwrap().pipe().unwrap();
+        pipe.stdin.write_all(b"you\n").await.unwrap();
+        let (mut out, mut aside) = (String::new(), String::new());
+        pipe.stdout.read_to_string(&mut out).await.unwrap();
+        pipe.stderr.read_to_string(&mut aside).await.unwrap();
+        assert_eq!((out.as_str(), aside.as_str()), ("hello stdio you\n", "aside\n"));
+    }
+
+    #[tokio::test]
+    async fn what_a_process_started_ends_with_it() {
+        let process = Process::start(&server("exec://sh", &["-c", "sleep 1000 & echo $!; wait"])).unwrap();
+        let mut pipe = process.pipe().unwrap();
+        let mut digits = Vec::new();
+        loop {
+            match pipe.stdout.read_u8().await.unwrap() {
+                b'\n' => break,
+                digit => digits.push(digit),
+            }
+        }
+        let grandchild: u32 = String::from_utf8(digits).unwrap().parse().unwrap();
+        let state = move || std::fs::read_to_string(format!("/proc/{grandchild}/stat")).unwrap_or_default();
+        assert!(!state().is_empty());
+        drop(pipe);
+        skep_testkit::eventually("the grandchild ends", std::time::Duration::from_secs(10), || async {
+            let now = state();
+            let gone = now.is_empty() || now.contains(") Z ");
+            Ok(if gone { skep_testkit::Seen::Yes(()) } else { skep_testkit::Seen::NotYet(now) })
+        })
+        .await
+        .unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_started_is_told_with_what_to_do() {
+        let message = |image: &str| Process::start(&server(image, &[])).unwrap_err().to_string();
+        assert!(message("registry.example/a:1").contains("exec://"));
+        assert!(message("exec://no-such-program-here").contains("PATH"));
+    }
+}

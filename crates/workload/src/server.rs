@@ -1,0 +1,93 @@
+//! The server behind a proxy, as whoever runs it must know it.
+
+use std::collections::BTreeMap;
+
+/// What to run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    /// Its name: that of the StatefulSet, and of what is derived from it.
+    pub name: String,
+    /// The container image.
+    pub image: String,
+    /// Arguments of the container.
+    pub args: Vec<String>,
+    /// Variables of the user's.
+    pub env: BTreeMap<String, String>,
+    /// Labels for everything that is made.
+    pub labels: BTreeMap<String, String>,
+    /// How it speaks.
+    pub speaks: Speaks,
+    /// The host that it is told to listen on. Empty leaves it to the server.
+    pub host: String,
+    /// More ports: `hostPort:containerPort` or `containerPort`.
+    pub publish: Vec<String>,
+    /// A pod template, as JSON, that the pods are built on. Empty means none.
+    pub patch: String,
+    /// How many pods; `None` leaves the number to others.
+    pub replicas: Option<i32>,
+    /// The generation of the spec that this was made from; 0 is "not known".
+    pub generation: i64,
+}
+
+/// How a server speaks MCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Speaks {
+    /// Lines on standard input and output.
+    Stdio,
+    /// HTTP with a stream of events beside it, on a port.
+    Sse(u16),
+    /// Streamable HTTP, on a port.
+    StreamableHttp(u16),
+}
+
+// === impl Speaks ===
+
+impl Speaks {
+    /// The name that RunConfigs and servers know it by.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Stdio => "stdio",
+            Self::Sse(_) => "sse",
+            Self::StreamableHttp(_) => "streamable-http",
+        }
+    }
+
+    /// The port, if there is one.
+    pub const fn port(self) -> Option<u16> {
+        match self {
+            Self::Stdio => None,
+            Self::Sse(port) | Self::StreamableHttp(port) => Some(port),
+        }
+    }
+}
+
+// === impl Server ===
+
+impl Server {
+    /// The variables that the server runs with: the user's, and where to listen.
+    pub fn variables(&self) -> BTreeMap<String, String> {
+        let mut variables = self.env.clone();
+        variables.insert("MCP_TRANSPORT".to_owned(), self.speaks.name().to_owned());
+        if let Some(port) = self.speaks.port() {
+            variables.insert("MCP_PORT".to_owned(), port.to_string());
+            variables.insert("FASTMCP_PORT".to_owned(), port.to_string());
+            variables.insert("MCP_HOST".to_owned(), self.host.clone());
+        }
+        variables
+    }
+
+    /// The Service that reaches the server.
+    pub fn service_name(&self) -> String {
+        format!("mcp-{}", self.name)
+    }
+
+    /// The URL that reaches the server inside its namespace; nothing for one that speaks on stdio.
+    pub fn url(&self) -> Option<String> {
+        self.speaks.port().map(|port| format!("http://{}:{port}", self.service_name()))
+    }
+}
+
+/// Whether a variable says where the server listens: these are never the pod template's.
+pub(crate) fn is_ours(variable: &str) -> bool {
+    matches!(variable, "MCP_TRANSPORT" | "MCP_PORT" | "MCP_HOST" | "FASTMCP_PORT")
+}

@@ -1,0 +1,274 @@
+//! What is applied, by whom, and what happens when it goes.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::Service;
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use serde_json::{Value, json};
+use skep_testkit::{ControlPlane, Seen, eventually};
+use skep_workload::cluster::{Applied, Cluster, MANAGER, State};
+use skep_workload::objects::Platform;
+use skep_workload::server::{Server, Speaks};
+use tokio::sync::watch;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const GENERATION: &str = "toolhive.stacklok.dev/mcpserver-generation";
+
+fn server(name: &str, generation: i64) -> Server {
+    Server {
+        name: name.to_owned(),
+        image: "docker.io/local/everything:1".to_owned(),
+        args: Vec::new(),
+        env: BTreeMap::new(),
+        labels: BTreeMap::new(),
+        speaks: Speaks::StreamableHttp(8080),
+        host: String::new(),
+        publish: Vec::new(),
+        patch: String::new(),
+        replicas: None,
+        generation,
+    }
+}
+
+struct Place {
+    client: kube::Client,
+    namespace: String,
+}
+
+impl Place {
+    async fn new(prefix: &str) -> Result<Self> {
+        let plane = ControlPlane::shared().await?;
+        Ok(Self { client: plane.client()?, namespace: plane.namespace(prefix).await? })
+    }
+
+    fn cluster(&self, server: Server) -> Cluster {
+        Cluster::new(self.client.clone(), &self.namespace, Platform::Kubernetes, server)
+    }
+
+    fn sets(&self) -> Api<StatefulSet> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    fn services(&self) -> Api<Service> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    async fn image(&self, name: &str) -> Result<String> {
+        let set = serde_json::to_value(self.sets().get(name).await?)?;
+        Ok(set["spec"]["template"]["spec"]["containers"][0]["image"].as_str().unwrap_or_default().to_owned())
+    }
+
+    async fn status(&self, name: &str, status: Value) -> Result<()> {
+        let patch = Patch::Merge(json!({ "status": status }));
+        self.sets().patch_status(name, &PatchParams::default(), &patch).await?;
+        Ok(())
+    }
+}
+
+/// What the original made of the same servers: its objects by kind and name.
+fn theirs() -> Result<BTreeMap<(String, String), Value>> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../compat/objects/out/20-live-statefulsets.yaml");
+    let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let objects: Vec<Value> = serde_saphyr::from_multiple(&text)?;
+    let named =
+        |object: &Value, path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
+    Ok(objects
+        .into_iter()
+        .map(|object| ((named(&object, "/kind"), named(&object, "/metadata/name")), object))
+        .collect())
+}
+
+/// The fields that proxies own, with the keys that name a uid made equal.
+fn owned(object: &Value) -> Value {
+    let entries = object.pointer("/metadata/managedFields").and_then(Value::as_array).cloned().unwrap_or_default();
+    let ours = entries.iter().find(|entry| entry["manager"] == MANAGER && entry["operation"] == "Apply");
+    let mut fields = ours.map(|entry| entry["fieldsV1"].clone()).unwrap_or_default();
+    if let Some(owners) = fields.pointer_mut("/f:metadata/f:ownerReferences") {
+        *owners = json!("one");
+    }
+    fields
+}
+
+#[tokio::test]
+async fn the_objects_are_those_of_the_original_to_the_last_field() -> Result<()> {
+    let place = Place::new("theirs").await?;
+    let labels = |name: &str, transport: &str| {
+        [
+            ("toolhive-basename", name),
+            ("toolhive-name", name),
+            ("toolhive-port", "8080"),
+            ("toolhive-transport", transport),
+        ]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .into_iter()
+        .chain([("toolhive".to_owned(), "true".to_owned())])
+        .collect()
+    };
+    let http = Server {
+        args: vec!["-http".into(), "0.0.0.0:8080".into()],
+        env: [("ZED", "2"), ("ALPHA", "1")].map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+        labels: labels("http", "streamable-http"),
+        patch: json!({
+            "metadata": { "labels": { "team": "blue" }, "annotations": { "note": "backend" } },
+            "spec": { "serviceAccountName": "http-sa", "containers": [{ "name": "mcp", "resources": { "limits": { "memory": "300Mi" } } }] },
+        })
+        .to_string(),
+        ..server("http", 1)
+    };
+    let stdio = Server {
+        labels: labels("stdio", "stdio"),
+        speaks: Speaks::Stdio,
+        patch: json!({ "spec": { "serviceAccountName": "stdio-sa" } }).to_string(),
+        replicas: Some(1),
+        ..server("stdio", 1)
+    };
+    for server in [http, stdio] {
+        place.cluster(server).apply().await?;
+    }
+    assert!(place.services().get_opt("mcp-stdio").await?.is_none());
+    for ((kind, name), theirs) in theirs()? {
+        let ours = match kind.as_str() {
+            "StatefulSet" => serde_json::to_value(place.sets().get(&name).await?)?,
+            "Service" if !name.ends_with("-proxy") => serde_json::to_value(place.services().get(&name).await?)?,
+            _ => continue,
+        };
+        assert_eq!(ours["metadata"]["labels"], theirs["metadata"]["labels"], "{kind} {name}");
+        assert_eq!(owned(&ours), owned(&theirs), "{kind} {name}: the fields that are applied");
+        let mut spec = ours["spec"].clone();
+        if let Some(spec) = spec.as_object_mut() {
+            // Chosen by the API server; and the data has the names of cluster addresses left out.
+            spec.retain(|field, value| {
+                !(field.starts_with("clusterIP") && *value != json!("None") && *value != json!(["None"]))
+            });
+        }
+        let mut wanted = theirs["spec"].clone();
+        // An empty value is not kept by the API server, nor by whoever printed the data.
+        drop_empty(&mut wanted);
+        drop_empty(&mut spec);
+        assert_eq!(spec, wanted, "{kind} {name}");
+    }
+    Ok(())
+}
+
+fn drop_empty(value: &mut Value) {
+    match value {
+        Value::Object(object) => {
+            object.retain(|_, value| !matches!(value, Value::Null) && *value != json!({}) && *value != json!(""));
+            object.values_mut().for_each(drop_empty);
+        }
+        Value::Array(list) => list.iter_mut().for_each(drop_empty),
+        _ => {}
+    }
+}
+
+#[tokio::test]
+async fn an_older_proxy_never_takes_back_what_a_newer_one_applied() -> Result<()> {
+    let place = Place::new("gate").await?;
+    let at =
+        |generation: i64, image: &str| place.cluster(Server { image: image.to_owned(), ..server("s", generation) });
+    assert!(matches!(at(2, "two").apply().await?, Applied::Ours { .. }));
+    // The pod that is on its way out starts again: it leaves everything alone, and still knows where the server is.
+    let before = place.sets().get("s").await?.metadata.resource_version;
+    let older = at(1, "one");
+    assert_eq!(older.apply().await?, Applied::Newer);
+    assert_eq!(place.sets().get("s").await?.metadata.resource_version, before);
+    assert_eq!(older.server().url().as_deref(), Some("http://mcp-s:8080"));
+    // Equal means apply, and so does greater.
+    assert!(matches!(at(2, "two-again").apply().await?, Applied::Ours { .. }));
+    assert_eq!(place.image("s").await?, "two-again");
+    assert!(matches!(at(3, "three").apply().await?, Applied::Ours { .. }));
+    assert_eq!(place.image("s").await?, "three");
+    // What cannot be read is no reason to wait, and is mended.
+    for nonsense in [json!("many"), json!(""), Value::Null] {
+        let patch = json!({ "spec": { "template": { "metadata": { "annotations": { GENERATION: nonsense } } } } });
+        place.sets().patch("s", &PatchParams::default(), &Patch::Merge(patch)).await?;
+        assert!(matches!(at(1, "one").apply().await?, Applied::Ours { .. }));
+        let set = serde_json::to_value(place.sets().get("s").await?)?;
+        assert_eq!(set["spec"]["template"]["metadata"]["annotations"][GENERATION], "1");
+    }
+    // One that does not know its generation applies, and says none.
+    assert!(matches!(at(0, "unknown").apply().await?, Applied::Ours { .. }));
+    let set = serde_json::to_value(place.sets().get("s").await?)?;
+    assert_eq!(set["spec"]["template"]["metadata"]["annotations"].get(GENERATION), None);
+    Ok(())
+}
+
+#[tokio::test]
+async fn applying_again_changes_nothing_and_what_others_set_stays() -> Result<()> {
+    let place = Place::new("again").await?;
+    let cluster = place.cluster(server("s", 1));
+    cluster.apply().await?;
+    let theirs = json!({
+        "metadata": { "annotations": { "theirs": "yes" } },
+        "spec": { "replicas": 3, "template": { "metadata": { "annotations": { "kubectl.kubernetes.io/restartedAt": "2026-01-01T00:00:00Z" } } } },
+    });
+    place.sets().patch("s", &PatchParams::default(), &Patch::Merge(theirs)).await?;
+    let before = place.sets().get("s").await?;
+    cluster.apply().await?;
+    let after = place.sets().get("s").await?;
+    assert_eq!(after.metadata.generation, before.metadata.generation, "nothing rolls");
+    let after = serde_json::to_value(after)?;
+    assert_eq!(after["spec"]["replicas"], 3);
+    let annotations = &after["spec"]["template"]["metadata"]["annotations"];
+    assert_eq!(annotations["kubectl.kubernetes.io/restartedAt"], "2026-01-01T00:00:00Z");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_server_that_is_kept_is_followed_comes_back_and_may_be_scaled_to_zero() -> Result<()> {
+    let place = Place::new("kept").await?;
+    let cluster = place.cluster(Server { replicas: Some(1), ..server("s", 1) });
+    let (sender, mut state) = watch::channel(State::Missing);
+    let keeper = tokio::spawn(async move { cluster.keep(&sender).await });
+    let wait = |wanted: State| {
+        let mut state = state.clone();
+        async move {
+            let seen = tokio::time::timeout(PATIENCE, state.wait_for(|now| *now == wanted)).await;
+            seen.with_context(|| format!("never {wanted:?}"))?.map(|_| ()).context("the keeper ended")
+        }
+    };
+    wait(State::Starting { ready: 0, wanted: 1 }).await?;
+    place
+        .status("s", json!({ "observedGeneration": 1, "replicas": 1, "readyReplicas": 1, "updatedReplicas": 1 }))
+        .await?;
+    wait(State::Ready).await?;
+    place.sets().patch("s", &PatchParams::default(), &Patch::Merge(json!({ "spec": { "replicas": 0 } }))).await?;
+    wait(State::Stopped).await?;
+    place.sets().patch("s", &PatchParams::default(), &Patch::Merge(json!({ "spec": { "replicas": 1 } }))).await?;
+    // The controller has not looked yet: the old pods' readiness says nothing.
+    place.status("s", json!({ "observedGeneration": 3, "readyReplicas": 0, "updatedReplicas": 0 })).await?;
+    wait(State::Starting { ready: 0, wanted: 1 }).await?;
+    let uid = place.sets().get("s").await?.metadata.uid;
+    place.sets().delete("s", &DeleteParams::background()).await?;
+    let (sets, uid) = (&place.sets(), &uid);
+    eventually("the StatefulSet comes back", PATIENCE, || async move {
+        Ok(match sets.get_opt("s").await? {
+            Some(set) if set.metadata.uid != *uid => Seen::Yes(()),
+            _ => Seen::NotYet("not yet".to_owned()),
+        })
+    })
+    .await?;
+    state.mark_unchanged();
+    keeper.abort();
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_be_run_is_told_and_not_tried_again() -> Result<()> {
+    let place = Place::new("wrong").await?;
+    for (patch, publish, words) in [
+        ("{", vec![], "--k8s-pod-patch"),
+        (r#"{"spec":{"containers":"none"}}"#, vec![], "not a pod template"),
+        ("", vec!["many".to_owned()], "`many` is not a port"),
+    ] {
+        let cluster = place.cluster(Server { patch: patch.to_owned(), publish, ..server("s", 1) });
+        let (sender, _state) = watch::channel(State::Missing);
+        let wrong = tokio::time::timeout(PATIENCE, cluster.keep(&sender)).await?;
+        assert!(wrong.to_string().contains(words), "{wrong}");
+    }
+    Ok(())
+}

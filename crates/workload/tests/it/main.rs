@@ -1,0 +1,4 @@
+//! Servers on a real API server.
+
+#[cfg(test)]
+mod cluster;

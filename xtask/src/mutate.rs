@@ -1,0 +1,117 @@
+//! Whether the tests would notice: each mechanism that must always hold is taken out, one at a time, and the test that stands for
+//! it must fail.
+//!
+//! The workspace is copied below `target/mutate` and changed there; the working tree stays as it is.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use clap::Args;
+use serde::Deserialize;
+
+use crate::program::{self, cargo};
+use crate::{root, ui};
+
+/// What to take out.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Only those points, such as `A3`.
+    points: Vec<String>,
+}
+
+/// One mechanism, and who must miss it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Mutation {
+    /// The point of the acceptance list.
+    point: String,
+    /// What is taken out.
+    what: String,
+    file: String,
+    replace: String,
+    with: String,
+    /// Arguments of `cargo test` that run the test.
+    test: String,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let path = root().join("xtask/mutations.yaml");
+    let text = fs::read_to_string(&path)?;
+    let mut mutations: Vec<Mutation> = serde_saphyr::from_str(&text).with_context(|| path.display().to_string())?;
+    mutations.retain(|one| arguments.points.is_empty() || arguments.points.contains(&one.point));
+    ensure!(!mutations.is_empty(), "no mutation has that point");
+    let copy = root().join("target/mutate");
+    copy_workspace(&copy)?;
+    let mut unnoticed = Vec::new();
+    for mutation in &mutations {
+        let title = format!("{} {}", mutation.point, mutation.what);
+        ui::progress(&title);
+        match try_one(&copy, mutation).with_context(|| title.clone())? {
+            Noticed::Yes => {}
+            Noticed::No => unnoticed.push(title),
+        }
+    }
+    if !unnoticed.is_empty() {
+        bail!("no test noticed that this was taken out:\n  {}", unnoticed.join("\n  "));
+    }
+    ui::result(&format!("{} mechanisms taken out one at a time: every one was missed by its test", mutations.len()));
+    Ok(())
+}
+
+enum Noticed {
+    Yes,
+    No,
+}
+
+fn try_one(copy: &Path, mutation: &Mutation) -> Result<Noticed> {
+    let path = copy.join(&mutation.file);
+    let text = fs::read_to_string(&path).with_context(|| mutation.file.clone())?;
+    let places = text.matches(&mutation.replace).count();
+    ensure!(
+        places == 1,
+        "`{}` stands {places} times in {}: write it so that it stands once",
+        mutation.replace,
+        mutation.file
+    );
+    fs::write(&path, text.replace(&mutation.replace, &mutation.with))?;
+    let tested = test(copy, &mutation.test);
+    fs::write(&path, &text)?;
+    tested
+}
+
+fn test(copy: &Path, test: &str) -> Result<Noticed> {
+    let words: Vec<&str> = test.split_whitespace().collect();
+    let command = || {
+        let mut command = cargo();
+        // Taking something out leaves things unused, which is not what is asked about here.
+        command.current_dir(copy).env("RUSTFLAGS", "--cap-lints warn").arg("test").args(["--target-dir", "target"]);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    };
+    let built = command().args(words.iter().take_while(|word| **word != "--")).arg("--no-run").status()?;
+    ensure!(built.success(), "it does not build any more: a compiler is not the test that is meant");
+    let passed = command().args(&words).status()?.success();
+    Ok(if passed { Noticed::No } else { Noticed::Yes })
+}
+
+/// Copies what git knows of, and what the tests look for beside it.
+fn copy_workspace(copy: &Path) -> Result<()> {
+    let listed = program::capture(
+        Command::new("git").args(["ls-files", "--cached", "--others", "--exclude-standard"]).current_dir(root()),
+    )?;
+    for file in listed.lines() {
+        let (from, to) = (root().join(file), copy.join(file));
+        let Ok(content) = fs::read(&from) else { continue };
+        // What is the same stays, so that only what changed is built again.
+        if fs::read(&to).is_ok_and(|known| known == content) {
+            continue;
+        }
+        if let Some(parent) = to.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        fs::write(&to, content)?;
+    }
+    Ok(())
+}
