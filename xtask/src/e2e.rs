@@ -35,9 +35,12 @@ struct Subject<'a> {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let product = format!("localhost/skep:{VERSION}");
     let fixture = format!("localhost/skep-fixture:{VERSION}");
+    let next = format!("localhost/skep-fixture:{VERSION}-next");
     let subjects = [
         Subject { binary: Binary::skep(&arguments.profile), name: product, variable: "SKEP_E2E_IMAGE" },
         Subject { binary: Binary::fixture(), name: fixture, variable: "SKEP_E2E_FIXTURE_IMAGE" },
+        // The same under another name: what a server is changed to.
+        Subject { binary: Binary::fixture(), name: next, variable: "SKEP_E2E_NEXT_IMAGE" },
     ];
     let archives = if arguments.no_images { Vec::new() } else { build(&subjects)? };
     // Compiled before the network is left: in the cluster's there is nothing to fetch from.
@@ -78,7 +81,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 /// Builds the images and returns their archives.
 fn build(subjects: &[Subject<'_>]) -> Result<Vec<PathBuf>> {
     let build = |subject: &Subject<'_>| {
-        let output = image::default_output(subject.binary.name)?;
+        let output = image::default_output(subject.name.rsplit('/').next().unwrap_or(subject.binary.name))?;
         ui::progress(&image::build(&subject.binary, &subject.name, &output)?);
         Ok(output)
     };

@@ -4,10 +4,14 @@
 //! skep-fixture              idle for ever (it holds a pod's network namespace open)
 //! skep-fixture serve PORT   answer every request with a line of JSON
 //! skep-fixture get URL      print the body behind an http:// address, trying for half a minute
+//! skep-fixture mcp-stdio    be an MCP server on standard input and output
+//! skep-fixture mcp-http PORT  be an MCP server over HTTP
 //! ```
 //!
 //! It uses the standard library and nothing else, so that its image is small and built in seconds. It is no web server:
 //! it reads only as much of a request as it needs.
+
+mod mcp;
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -26,7 +30,9 @@ fn main() -> ExitCode {
         [] => idle(),
         ["serve", port] => serve(port),
         ["get", url] => get_patiently(url),
-        _ => Err(io::Error::other("use: skep-fixture [serve PORT | get URL]")),
+        ["mcp-stdio"] => mcp::stdio(),
+        ["mcp-http", port] => mcp::http(port),
+        _ => Err(io::Error::other("use: skep-fixture [serve PORT | get URL | mcp-stdio | mcp-http PORT]")),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

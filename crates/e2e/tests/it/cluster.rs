@@ -32,6 +32,11 @@ pub(crate) fn fixture_image() -> Result<String> {
     image("SKEP_E2E_FIXTURE_IMAGE")
 }
 
+/// The same image under another name: what a server is changed to.
+pub(crate) fn next_image() -> Result<String> {
+    image("SKEP_E2E_NEXT_IMAGE")
+}
+
 fn image(variable: &str) -> Result<String> {
     std::env::var(variable).with_context(|| format!("{variable} names no image: {ADVICE}"))
 }

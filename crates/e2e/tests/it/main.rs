@@ -2,4 +2,5 @@
 
 mod cluster;
 mod operator;
+mod proxy;
 mod smoke;

@@ -15,23 +15,8 @@ use crate::cluster::{Cluster, product_image};
 async fn the_charts_install_an_operator_that_brings_about_what_manifests_say() -> Result<()> {
     let image = product_image()?;
     let cluster = Cluster::connect("operator").await?;
-    let (home, repository) = (cluster.namespace().to_owned(), concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
-    let definitions = format!("{repository}/charts/skep-crds");
-    helm(&["upgrade", "--install", "skep-crds", &definitions, "--namespace", "default"])?;
-    let chart = format!("{repository}/charts/skep");
-    let settings = [
-        format!("operator.image={image}"),
-        format!("operator.toolhiveRunnerImage={image}"),
-        format!("operator.vmcpImage={image}"),
-        format!("fullnameOverride={home}"),
-        "operator.rbac.scope=namespace".to_owned(),
-        format!("operator.rbac.allowedNamespaces={{{home}}}"),
-    ];
-    let mut arguments = vec!["install", "skep", &chart, "--namespace", &home, "--wait", "--timeout", "120s"];
-    for setting in &settings {
-        arguments.extend(["--set", setting]);
-    }
-    helm(&arguments)?;
+    let home = cluster.namespace().to_owned();
+    install(&home, &image)?;
 
     let server = json!({
         "apiVersion": "toolhive.stacklok.dev/v1beta1", "kind": "MCPServer", "metadata": { "name": "time" },
@@ -57,6 +42,34 @@ async fn the_charts_install_an_operator_that_brings_about_what_manifests_say() -
     cluster.until("the server to go", || async { Ok(servers.get_opt("time").await?.is_none()) }).await?;
     cluster.until("its Deployment to go", || async { Ok(deployments.get_opt("time").await?.is_none()) }).await?;
     cluster.remove().await
+}
+
+/// Installs the definitions, and an operator that looks after its own namespace.
+pub(crate) fn install(home: &str, image: &str) -> Result<()> {
+    let repository = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let definitions = format!("{repository}/charts/skep-crds");
+    // Several tests may do this at once.
+    static DEFINED: std::sync::Mutex<bool> = std::sync::Mutex::new(false);
+    let mut defined = DEFINED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if !*defined {
+        helm(&["upgrade", "--install", "skep-crds", &definitions, "--namespace", "default"])?;
+        *defined = true;
+    }
+    drop(defined);
+    let chart = format!("{repository}/charts/skep");
+    let settings = [
+        format!("operator.image={image}"),
+        format!("operator.toolhiveRunnerImage={image}"),
+        format!("operator.vmcpImage={image}"),
+        format!("fullnameOverride={home}"),
+        "operator.rbac.scope=namespace".to_owned(),
+        format!("operator.rbac.allowedNamespaces={{{home}}}"),
+    ];
+    let mut arguments = vec!["install", "skep", &chart, "--namespace", home, "--wait", "--timeout", "120s"];
+    for setting in &settings {
+        arguments.extend(["--set", setting]);
+    }
+    helm(&arguments)
 }
 
 fn helm(arguments: &[&str]) -> Result<()> {
