@@ -1,11 +1,9 @@
 //! `/health`: how the proxy and the server behind it are, as far as is known. Nobody is asked: a probe must not wait.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
-
 use http::{Method, Response, StatusCode};
 use serde_json::json as object;
 use skep_net::{Body, Drain};
+use tokio::sync::watch;
 
 use crate::http::{json, method_not_allowed};
 
@@ -30,7 +28,7 @@ pub enum Known {
 pub struct Health {
     transport: String,
     drain: Drain,
-    known: Mutex<(Known, jiff::Timestamp)>,
+    known: watch::Sender<(Known, jiff::Timestamp)>,
 }
 
 // === impl Health ===
@@ -39,17 +37,22 @@ impl Health {
     /// Nothing is known yet.
     pub fn new(transport: &str, drain: Drain) -> Self {
         let known = Known::Starting("the server is being started".to_owned());
-        Self { transport: transport.to_owned(), drain, known: Mutex::new((known, jiff::Timestamp::now())) }
+        Self { transport: transport.to_owned(), drain, known: watch::Sender::new((known, jiff::Timestamp::now())) }
     }
 
     /// Remembers what was seen.
     pub fn set(&self, known: Known) {
-        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = (known, jiff::Timestamp::now());
+        self.known.send_replace((known, jiff::Timestamp::now()));
     }
 
     /// What was seen last.
     pub fn known(&self) -> Known {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).0.clone()
+        self.known.borrow().0.clone()
+    }
+
+    /// What is seen, and when, from now on.
+    pub fn changes(&self) -> watch::Receiver<(Known, jiff::Timestamp)> {
+        self.known.subscribe()
     }
 
     /// The page. It is 200 unless the proxy is about to end: a server that does not answer is no reason to end its proxy.
@@ -57,7 +60,7 @@ impl Health {
         if method != Method::GET && method != Method::HEAD {
             return method_not_allowed("GET, HEAD");
         }
-        let (known, seen) = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let (known, seen) = self.known.borrow().clone();
         let is_ending = !self.drain.is_ready();
         let seen = rfc3339(seen);
         let (status, server) = match known {

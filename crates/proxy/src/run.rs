@@ -120,7 +120,7 @@ pub async fn start(
         Backend::Stdio(server, mode) => {
             let mut server = server.clone();
             server.env.extend(secrets.variables.clone());
-            let (bridge, talk) = Bridge::start(connect(server, place, &mut tasks), Limits::default());
+            let (bridge, talk) = Bridge::start(connect(server, place, &health, &mut tasks), Limits::default());
             tasks.spawn(talk);
             tasks.spawn(watch_bridge(bridge.clone(), health.clone()));
             let front = match mode {
@@ -179,6 +179,11 @@ impl Running {
         self.health.known()
     }
 
+    /// How its server is, and when that was seen, from now on.
+    pub fn changes(&self) -> watch::Receiver<(Known, jiff::Timestamp)> {
+        self.health.changes()
+    }
+
     /// The path that callers use.
     pub fn path(settings: &Settings) -> &'static str {
         match &settings.backend {
@@ -226,15 +231,18 @@ fn transparent(
 }
 
 /// How a stdio server is reached.
-fn connect(server: Server, place: Place, tasks: &mut JoinSet<()>) -> Connect {
+fn connect(server: Server, place: Place, health: &Arc<Health>, tasks: &mut JoinSet<()>) -> Connect {
     match place {
-        Place::Machine => Box::new(move || {
-            let started = Process::start(&server);
-            Box::pin(async move {
-                let process = started.map_err(|error| error.to_string())?;
-                process.pipe().ok_or_else(|| "its streams are gone".to_owned())
+        Place::Machine => {
+            let health = health.clone();
+            Box::new(move || {
+                let started = Process::start(&server).map_err(|error| error.to_string());
+                if let Err(why) = &started {
+                    health.set(Known::Unavailable(why.clone()));
+                }
+                Box::pin(async move { started?.pipe().ok_or_else(|| "its streams are gone".to_owned()) })
             })
-        }),
+        }
         Place::Cluster { client, namespace, platform } => {
             let cluster = Arc::new(Cluster::new(client, namespace, platform, server));
             let (sender, state) = watch::channel(State::Missing);
@@ -353,10 +361,12 @@ async fn watch_bridge(bridge: Arc<Bridge>, health: Arc<Health>) {
     }
 }
 
-/// Looks from time to time whether a server answers. Nobody waits for it.
+/// Looks from time to time whether a server answers, and often until it first does. Nobody waits for it.
 async fn ping(client: Client, base: http::Uri, how: settings::Health, stateless: bool, health: Arc<Health>) {
+    let patience = tokio::time::Instant::now() + how.interval;
     loop {
-        tokio::time::sleep(how.interval).await;
+        let is_new = matches!(health.known(), Known::Starting(_)) && tokio::time::Instant::now() < patience;
+        tokio::time::sleep(if is_new { how.interval.min(FIRST_PAUSE) } else { how.interval }).await;
         let started = tokio::time::Instant::now();
         let body = if stateless {
             Body::full(&br#"{"jsonrpc":"2.0","id":0,"method":"ping","params":{}}"#[..])
@@ -380,7 +390,9 @@ async fn ping(client: Client, base: http::Uri, how: settings::Health, stateless:
                 Known::Available { milliseconds }
             }
         };
-        health.set(known);
+        if !(is_new && matches!(known, Known::Unavailable(_))) {
+            health.set(known);
+        }
     }
 }
 

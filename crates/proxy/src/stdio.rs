@@ -19,3 +19,5 @@ pub(crate) mod streamable;
 pub use bridge::Bridge;
 pub(crate) use link::log;
 pub use link::{Connect, Limits};
+pub use sse::Sse;
+pub use streamable::Streamable;

@@ -44,12 +44,13 @@ async fn the_charts_install_an_operator_that_brings_about_what_manifests_say() -
     cluster.remove().await
 }
 
+/// Whether the definitions are installed: several tests need them at once.
+static DEFINED: std::sync::Mutex<bool> = std::sync::Mutex::new(false);
+
 /// Installs the definitions, and an operator that looks after its own namespace.
 pub(crate) fn install(home: &str, image: &str) -> Result<()> {
     let repository = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let definitions = format!("{repository}/charts/skep-crds");
-    // Several tests may do this at once.
-    static DEFINED: std::sync::Mutex<bool> = std::sync::Mutex::new(false);
     let mut defined = DEFINED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     if !*defined {
         helm(&["upgrade", "--install", "skep-crds", &definitions, "--namespace", "default"])?;

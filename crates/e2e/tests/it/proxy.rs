@@ -118,7 +118,7 @@ impl Caller {
         let (head, body) = post(&self.address, Some(&self.session), &body)?;
         ensure!(head.starts_with("HTTP/1.1 200"), "{head}\n{body}");
         let answer: Value = serde_json::from_str(&body).with_context(|| body.clone())?;
-        ensure!(answer["id"] == 7, "{answer}");
+        ensure!(answer.get("id") == Some(&json!(7)), "{answer}");
         let text = answer.pointer("/result/content/0/text").and_then(Value::as_str);
         Ok(text.with_context(|| answer.to_string())?.to_owned())
     }

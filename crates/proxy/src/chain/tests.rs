@@ -1,1 +1,72 @@
+use super::*;
 
+fn config(json: &str) -> RunConfig {
+    RunConfig::from_slice(json.as_bytes()).unwrap()
+}
+
+fn kinds(config: &RunConfig) -> Vec<String> {
+    built(config).into_iter().map(|one| one.kind).collect()
+}
+
+#[test]
+fn a_chain_is_built_in_the_one_order_when_none_is_listed() {
+    assert_eq!(kinds(&config("{}")), ["auth", "mcp-parser"]);
+    let all = config(
+        r#"{"audit_config":{},"embedded_auth_server_config":{},"token_exchange_config":{},"tools_filter":["a"],
+            "telemetry_config":{},"rate_limit_config":{},"mutating_webhooks":[{"name":"a"}],
+            "validating_webhooks":[{"name":"b"}],"authz_config":{"type":"cedarv1"},"aws_sts_config":{},
+            "additional_middleware_configs":[{"type":"strip-auth","parameters":{}}]}"#,
+    );
+    let order = [
+        "audit",
+        "auth",
+        "upstreamswap",
+        "tokenexchange",
+        "tool-filter",
+        "tool-call-filter",
+        "mcp-parser",
+        "telemetry",
+        "ratelimit",
+        "mutating-webhook",
+        "validating-webhook",
+        "authorization",
+        "awssts",
+        "strip-auth",
+    ];
+    assert_eq!(kinds(&all), order);
+}
+
+#[test]
+fn guards_that_are_not_there_stop_the_start_and_unknown_ones_are_named() {
+    for (kind, parameters, words) in [
+        ("auth", r#"{"oidc_config":{"Issuer":"https://a"}}"#, "`auth` is not in this version"),
+        ("authorization", "{}", "`authorization` is not in this version"),
+        ("ratelimit", "{}", "`ratelimit` is not in this version"),
+        ("validating-webhook", "{}", "`validating-webhook` is not in this version"),
+        ("mutating-webhook", "{}", "`mutating-webhook` is not in this version"),
+        ("tokenexchange", "{}", "`tokenexchange` is not in this version"),
+        ("nonsense", "{}", "unsupported middleware type: nonsense"),
+        ("tool-filter", "{}", "neither a tool to show nor one to rename"),
+        ("header-forward", r#"{"add_headers":{"Host":"a"}}"#, "`Host` cannot be set"),
+        ("bodylimit", r#"{"max_bytes":"many"}"#, "`max_bytes`"),
+    ] {
+        let listed = format!(r#"{{"middleware_configs":[{{"type":"{kind}","parameters":{parameters}}}]}}"#);
+        let message = Chain::new(&config(&listed), 0).unwrap_err().to_string();
+        assert!(message.contains(words), "{kind}: {message}");
+    }
+}
+
+#[test]
+fn the_smallest_body_limit_counts_and_none_means_eight_mebibytes() {
+    for (listed, limit) in [
+        ("[]", BODY_LIMIT),
+        (r#"[{"type":"bodylimit","parameters":{"max_bytes":0}}]"#, BODY_LIMIT),
+        (
+            r#"[{"type":"bodylimit","parameters":{"max_bytes":8388608}},{"type":"bodylimit","parameters":{"max_bytes":10}}]"#,
+            10,
+        ),
+    ] {
+        let chain = Chain::new(&config(&format!(r#"{{"host":"0.0.0.0","middleware_configs":{listed}}}"#)), 0).unwrap();
+        assert_eq!(chain.body_limit(), limit, "{listed}");
+    }
+}

@@ -1,0 +1,212 @@
+//! A server on stdio that does as it is told, and the proxy in front of it.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::Result;
+use serde_json::{Value, json};
+use skep_net::drain::Grace;
+use skep_net::{Drain, Listener, serve};
+use skep_proxy::chain::Chain;
+use skep_proxy::health::Health;
+use skep_proxy::sessions::{Kind, Sessions, Store};
+use skep_proxy::stdio::{Bridge, Limits, Sse, Streamable};
+use skep_proxy::{Front, Proxy};
+use skep_runconfig::RunConfig;
+use skep_store::Memory;
+use skep_workload::pipe::Pipe;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, WriteHalf};
+use tokio::sync::Mutex as AsyncMutex;
+
+use crate::client::{Caller, PATIENCE};
+
+/// What the server saw, and how it behaves.
+#[derive(Default)]
+pub(crate) struct Seen {
+    /// Every message, in order.
+    pub(crate) messages: Vec<Value>,
+    /// How often it was started.
+    pub(crate) starts: usize,
+    /// Whether it refuses to be greeted.
+    pub(crate) refuses: bool,
+    /// What it says instead of anything else, byte for byte, with `ID` for the id.
+    pub(crate) says: Option<String>,
+}
+
+/// The server and the proxy.
+pub(crate) struct Stage {
+    pub(crate) address: SocketAddr,
+    pub(crate) seen: Arc<Mutex<Seen>>,
+    pub(crate) drain: Drain,
+    /// Ends the server's connection.
+    output: Arc<AsyncMutex<Option<WriteHalf<DuplexStream>>>>,
+}
+
+/// How the proxy is set up.
+pub(crate) struct How {
+    pub(crate) config: RunConfig,
+    pub(crate) timeout: Duration,
+    pub(crate) sse: bool,
+}
+
+impl Default for How {
+    fn default() -> Self {
+        let config = RunConfig { transport: "stdio".to_owned(), host: "0.0.0.0".to_owned(), ..RunConfig::default() };
+        Self { config, timeout: Duration::from_secs(30), sse: false }
+    }
+}
+
+impl Stage {
+    pub(crate) async fn new() -> Result<Self> {
+        Self::with(How::default()).await
+    }
+
+    pub(crate) async fn with(how: How) -> Result<Self> {
+        let seen: Arc<Mutex<Seen>> = Arc::default();
+        let output: Arc<AsyncMutex<Option<WriteHalf<DuplexStream>>>> = Arc::default();
+        let connect = {
+            let (seen, output) = (seen.clone(), output.clone());
+            Box::new(move || -> std::pin::Pin<Box<dyn Future<Output = Result<Pipe, String>> + Send>> {
+                let (seen, output) = (seen.clone(), output.clone());
+                Box::pin(async move { Ok(start(seen, output).await) })
+            })
+        };
+        let (bridge, talk) = Bridge::start(connect, Limits::default());
+        tokio::spawn(talk);
+        let drain = Drain::new(Grace { linger: Duration::ZERO, finish: Duration::from_secs(2) });
+        let store = Store::Memory(Memory::new(Duration::from_mins(10)));
+        let front = if how.sse {
+            let sessions = Sessions::new(store, Kind::Sse);
+            let trust = how.config.trust_proxy_headers;
+            Front::Sse(Sse::new(bridge, sessions, how.timeout, trust, drain.clone()))
+        } else {
+            let sessions = Sessions::new(store, Kind::Streamable);
+            let strict = how.config.strict_protocol_validation;
+            Front::Streamable(Streamable::new(bridge, sessions, how.timeout, strict, drain.clone()))
+        };
+        let listener = Listener::bind("127.0.0.1:0".parse()?).await?;
+        let address = listener.address();
+        let chain = Chain::new(&how.config, address.port())?;
+        let proxy = Proxy::new(chain, front, Arc::new(Health::new("stdio", drain.clone())));
+        let handler = move |request, peer| proxy.clone().answer(request, peer);
+        tokio::spawn(serve(listener, skep_net::serve::Options::default(), drain.clone(), handler));
+        Ok(Self { address, seen, drain, output })
+    }
+
+    pub(crate) fn caller(&self) -> Caller {
+        Caller::new(self.address)
+    }
+
+    /// What the server was told by a method.
+    pub(crate) fn told(&self, method: &str) -> Vec<Value> {
+        let seen = self.seen.lock().unwrap();
+        seen.messages.iter().filter(|message| message["method"] == method).cloned().collect()
+    }
+
+    /// Waits until the server was told by a method so many times.
+    pub(crate) async fn until_told(&self, method: &str, times: usize) -> Result<Vec<Value>> {
+        skep_testkit::eventually(&format!("{times} times {method}"), PATIENCE, || async {
+            let told = self.told(method);
+            Ok(if told.len() >= times {
+                skep_testkit::Seen::Yes(told)
+            } else {
+                skep_testkit::Seen::NotYet(format!("{told:?}"))
+            })
+        })
+        .await
+    }
+
+    /// Says something unasked.
+    pub(crate) async fn say(&self, message: Value) -> Result<()> {
+        let mut output = self.output.lock().await;
+        let output = output.as_mut().expect("the server runs");
+        output.write_all(format!("{message}\n").as_bytes()).await?;
+        Ok(())
+    }
+
+    /// Ends the server.
+    pub(crate) async fn kill(&self) {
+        *self.output.lock().await = None;
+    }
+}
+
+/// Starts the server: its streams, with a task at the other end of them.
+async fn start(seen: Arc<Mutex<Seen>>, output: Arc<AsyncMutex<Option<WriteHalf<DuplexStream>>>>) -> Pipe {
+    let (input, server_input) = tokio::io::duplex(1 << 20);
+    let (server_output, from_server) = tokio::io::duplex(1 << 20);
+    let (_unread, writer) = tokio::io::split(server_output);
+    *output.lock().await = Some(writer);
+    seen.lock().unwrap().starts += 1;
+    tokio::spawn(async move {
+        let mut lines = BufReader::new(server_input).lines();
+        while let Ok(Some(line)) = lines.next_line().await {
+            let message: Value = serde_json::from_str(&line).expect("a message on each line");
+            let answers = {
+                let mut seen = seen.lock().unwrap();
+                let answers = answer(&message, &seen);
+                seen.messages.push(message);
+                answers
+            };
+            let mut output = output.lock().await;
+            let Some(output) = output.as_mut() else { return };
+            for answer in answers {
+                let _gone = output.write_all(format!("{answer}\n").as_bytes()).await;
+            }
+        }
+    });
+    Pipe {
+        stdin: Box::new(input),
+        stdout: Box::new(from_server),
+        stderr: Box::new(tokio::io::empty()),
+        held: Box::new(()),
+    }
+}
+
+fn answer(message: &Value, seen: &Seen) -> Vec<String> {
+    let (Some(id), Some(method)) = (message.get("id"), message["method"].as_str()) else {
+        return answered(message, seen);
+    };
+    let result = |result: Value| vec![json!({ "jsonrpc": "2.0", "id": id, "result": result }).to_string()];
+    let params = &message["params"];
+    match method {
+        "initialize" if seen.refuses => {
+            vec![json!({ "jsonrpc": "2.0", "id": id, "error": { "code": -32603, "message": "not today" } }).to_string()]
+        }
+        "initialize" => result(json!({
+            "protocolVersion": "2025-06-18", "capabilities": { "tools": {} }, "serverInfo": { "name": "s", "version": "1" },
+        })),
+        "tools/list" => result(json!({
+            "tools": [{ "name": "echo", "inputSchema": {} }, { "name": "hidden", "inputSchema": {} }],
+            "nextCursor": "more", "_meta": { "kept": true },
+        })),
+        "tools/call" => match params["name"].as_str().unwrap_or_default() {
+            "echo" => result(json!({ "content": [{ "type": "text", "text": params["arguments"].to_string() }] })),
+            "raw" => vec![seen.says.clone().unwrap_or_default().replace("ID", &id.to_string())],
+            "progress" => {
+                let token = &params["_meta"]["progressToken"];
+                let report = |progress: u32| {
+                    json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": { "progressToken": token, "progress": progress } })
+                        .to_string()
+                };
+                let mut all = vec![report(1), report(2)];
+                all.extend(result(json!({ "content": [] })));
+                all
+            }
+            "ask" => vec![json!({ "jsonrpc": "2.0", "id": "theirs", "method": "sampling/createMessage", "params": { "for": id } }).to_string()],
+            _ => Vec::new(),
+        },
+        "hold" => Vec::new(),
+        _ => result(json!({})),
+    }
+}
+
+/// A caller answered a request of the server: so the call that led to it can be answered.
+fn answered(message: &Value, seen: &Seen) -> Vec<String> {
+    if message["id"] != "theirs" {
+        return Vec::new();
+    }
+    let asked = seen.messages.iter().rev().find(|one| one["params"]["name"] == "ask");
+    let id = asked.map(|asked| asked["id"].clone()).unwrap_or_default();
+    vec![json!({ "jsonrpc": "2.0", "id": id, "result": { "content": [], "told": message["result"] } }).to_string()]
+}

@@ -1,0 +1,16 @@
+//! The proxy over real sockets, in front of servers that do as tests tell them.
+
+#![cfg_attr(test, expect(clippy::needless_pass_by_value, reason = "values are written in place"))]
+
+#[cfg(test)]
+mod client;
+#[cfg(test)]
+mod lines;
+#[cfg(test)]
+mod sse;
+#[cfg(test)]
+mod streamable;
+#[cfg(test)]
+mod transparent;
+#[cfg(test)]
+mod web;

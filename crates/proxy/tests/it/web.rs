@@ -1,0 +1,127 @@
+//! A server that speaks HTTP and does as it is told, and the proxy in front of it.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use anyhow::Result;
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Response, Uri};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use skep_net::drain::Grace;
+use skep_net::{Body, Client, Drain, Listener, serve};
+use skep_proxy::chain::Chain;
+use skep_proxy::health::Health;
+use skep_proxy::sessions::{Kind, Sessions, Store};
+use skep_proxy::transparent::{Options, Target, Transparent};
+use skep_proxy::{Front, Proxy};
+use skep_runconfig::RunConfig;
+use skep_store::Memory;
+
+use crate::client::Caller;
+
+/// A request as the server got it.
+#[derive(Clone, Debug)]
+pub(crate) struct Got {
+    pub(crate) method: Method,
+    pub(crate) uri: Uri,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+/// How the server answers.
+pub(crate) type Answer = Arc<dyn Fn(&Got) -> Response<Body> + Send + Sync>;
+
+/// The server and the proxy.
+pub(crate) struct Web {
+    pub(crate) address: SocketAddr,
+    pub(crate) server: SocketAddr,
+    pub(crate) got: Arc<Mutex<Vec<Got>>>,
+}
+
+/// How the proxy is set up.
+pub(crate) struct How {
+    pub(crate) config: RunConfig,
+    pub(crate) options: Options,
+    /// The path and query of a remote URL; `None` for a server of our own.
+    pub(crate) remote: Option<&'static str>,
+    /// Whether the server runs from the start.
+    pub(crate) lives: bool,
+}
+
+impl Default for How {
+    fn default() -> Self {
+        Self { config: RunConfig::default(), options: Options::default(), remote: None, lives: true }
+    }
+}
+
+impl Web {
+    pub(crate) async fn new(answer: impl Fn(&Got) -> Response<Body> + Send + Sync + 'static) -> Result<Self> {
+        Self::with(How::default(), answer).await
+    }
+
+    pub(crate) async fn with(
+        how: How,
+        answer: impl Fn(&Got) -> Response<Body> + Send + Sync + 'static,
+    ) -> Result<Self> {
+        let got: Arc<Mutex<Vec<Got>>> = Arc::default();
+        let server = if how.lives {
+            backend("127.0.0.1:0".parse()?, Arc::new(answer), got.clone()).await?
+        } else {
+            std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?
+        };
+        let target = match how.remote {
+            None => Target::local(&format!("http://{server}"))?,
+            Some(path) => Target::remote(&format!("http://{server}{path}").parse()?)?,
+        };
+        let drain = drain();
+        let client = Client::new(skep_net::client::Options::default())?;
+        let sessions = Sessions::new(Store::Memory(Memory::new(Duration::from_mins(10))), Kind::Mcp);
+        let front = Front::Transparent(Transparent::new(target, client, sessions, how.options));
+        let listener = Listener::bind("127.0.0.1:0".parse()?).await?;
+        let address = listener.address();
+        let config = RunConfig { host: "0.0.0.0".to_owned(), ..how.config };
+        let chain = Chain::new(&config, address.port())?;
+        let proxy = Proxy::new(chain, front, Arc::new(Health::new("streamable-http", drain.clone())));
+        let handler = move |request, peer| proxy.clone().answer(request, peer);
+        tokio::spawn(serve(listener, skep_net::serve::Options::default(), drain, handler));
+        Ok(Self { address, server, got })
+    }
+
+    pub(crate) fn caller(&self) -> Caller {
+        Caller::new(self.address)
+    }
+
+    /// Starts a server that did not run from the start.
+    pub(crate) async fn start(&self, answer: impl Fn(&Got) -> Response<Body> + Send + Sync + 'static) -> Result<()> {
+        backend(self.server, Arc::new(answer), self.got.clone()).await?;
+        Ok(())
+    }
+
+    pub(crate) fn got(&self) -> Vec<Got> {
+        self.got.lock().unwrap().clone()
+    }
+}
+
+/// Starts a server.
+pub(crate) async fn backend(at: SocketAddr, answer: Answer, got: Arc<Mutex<Vec<Got>>>) -> Result<SocketAddr> {
+    let listener = Listener::bind(at).await?;
+    let address = listener.address();
+    let handler = move |request: Request<Incoming>, _peer| {
+        let (answer, got) = (answer.clone(), got.clone());
+        async move {
+            let (parts, body) = request.into_parts();
+            let body = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+            let one = Got { method: parts.method, uri: parts.uri, headers: parts.headers, body };
+            got.lock().unwrap().push(one.clone());
+            answer(&one)
+        }
+    };
+    tokio::spawn(serve(listener, skep_net::serve::Options::default(), drain(), handler));
+    Ok(address)
+}
+
+fn drain() -> Drain {
+    Drain::new(Grace { linger: Duration::ZERO, finish: Duration::from_secs(1) })
+}
