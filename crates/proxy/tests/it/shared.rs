@@ -1,0 +1,154 @@
+//! Two proxies of one server that share their sessions in a real Redis.
+
+use std::collections::BTreeMap;
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use http::{Method, Response, StatusCode};
+use serde_json::{Value, json};
+use skep_net::Body;
+use skep_net::drain::Grace;
+use skep_proxy::run::{Place, Running, start};
+use skep_proxy::settings::{Overrides, Settings};
+use skep_runconfig::RunConfig;
+use skep_testkit::{Seen, eventually};
+
+use crate::client::{Caller, PATIENCE};
+use crate::web::{Got, backend};
+
+struct Redis {
+    process: Child,
+    port: u16,
+    directory: tempfile::TempDir,
+}
+
+impl Redis {
+    async fn start() -> Result<Self> {
+        let directory = tempfile::tempdir()?;
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let redis = Self { process: spawn(port, &directory)?, port, directory };
+        redis.answers().await?;
+        Ok(redis)
+    }
+
+    async fn answers(&self) -> Result<()> {
+        eventually("Redis answers", PATIENCE, || async {
+            Ok(match TcpStream::connect(("127.0.0.1", self.port)) {
+                Ok(_) => Seen::Yes(()),
+                Err(error) => Seen::NotYet(error.to_string()),
+            })
+        })
+        .await
+    }
+
+    fn kill(&mut self) -> Result<()> {
+        self.process.kill()?;
+        self.process.wait()?;
+        Ok(())
+    }
+
+    async fn restart(&mut self) -> Result<()> {
+        self.process = spawn(self.port, &self.directory)?;
+        self.answers().await
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _gone = self.process.kill();
+        let _gone = self.process.wait();
+    }
+}
+
+fn spawn(port: u16, directory: &tempfile::TempDir) -> Result<Child> {
+    Command::new("redis-server")
+        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
+        .current_dir(directory.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .context("cannot start `redis-server`; it comes with Debian's package of that name")
+}
+
+fn answer(got: &Got) -> Response<Body> {
+    let message: Value = serde_json::from_slice(&got.body).unwrap_or_default();
+    let body = json!({ "jsonrpc": "2.0", "id": message["id"], "result": { "protocolVersion": "2025-06-18" } });
+    let mut response = Response::new(Body::full(body.to_string()));
+    response.headers_mut().insert("content-type", "application/json".parse().unwrap());
+    if message["method"] == "initialize" {
+        response.headers_mut().insert("mcp-session-id", "their-own-name".parse().unwrap());
+    }
+    response
+}
+
+async fn proxy(server: std::net::SocketAddr, redis: u16) -> Result<Running> {
+    let config = json!({
+        "name": "s", "transport": "streamable-http", "host": "127.0.0.1", "port": 0, "remote_url": format!("http://{server}"),
+        "scaling_config": { "session_redis": { "address": format!("127.0.0.1:{redis}"), "key_prefix": "mine:" } },
+    });
+    let config = RunConfig::from_slice(config.to_string().as_bytes())?;
+    let settings = Settings::new(config, &Overrides::default(), &BTreeMap::new())?;
+    let grace = Grace { linger: Duration::ZERO, finish: Duration::from_secs(1) };
+    Ok(start(&settings, &BTreeMap::new(), Place::Machine, grace).await?)
+}
+
+#[tokio::test]
+async fn a_session_of_one_proxy_is_known_to_the_other_and_an_outage_is_no_unknown_session() -> Result<()> {
+    skep_testkit::install_crypto_provider();
+    let mut redis = Redis::start().await?;
+    let got = Arc::default();
+    let server = backend("127.0.0.1:0".parse()?, Arc::new(answer), Arc::clone(&got)).await?;
+    let (one, two) = (proxy(server, redis.port).await?, proxy(server, redis.port).await?);
+    let first = Caller::new(one.address()).greeted().await?;
+    assert_eq!(first.session.as_deref(), Some("their-own-name"));
+    let mut second = Caller::new(two.address());
+    second.session.clone_from(&first.session);
+    for id in 0..5 {
+        assert_eq!(second.ask(json!(id), "ping", json!({})).await?.status, StatusCode::OK);
+    }
+    redis.kill()?;
+    let away = second.ask(json!(1), "ping", json!({})).await?;
+    assert_eq!((away.status, away.text()), (StatusCode::SERVICE_UNAVAILABLE, "session store unavailable"));
+    // Callers without a session do not need it.
+    assert_eq!(Caller::new(one.address()).ask(json!(1), "ping", json!({})).await?.status, StatusCode::OK);
+    redis.restart().await?;
+    eventually("sessions can be looked up again", PATIENCE, || async {
+        let status = second.ask(json!(1), "ping", json!({})).await?.status;
+        Ok(if status == StatusCode::NOT_FOUND { Seen::Yes(()) } else { Seen::NotYet(status.to_string()) })
+    })
+    .await?;
+    Caller::new(one.address()).greeted().await?;
+    assert_eq!(second.ask(json!(1), "ping", json!({})).await?.status, StatusCode::OK, "the same name, opened again");
+    assert_eq!(second.whole(Method::DELETE, "/mcp", "").await?.status, StatusCode::OK);
+    assert_eq!(first.ask(json!(1), "ping", json!({})).await?.status, StatusCode::NOT_FOUND, "gone for both");
+    for running in [one, two] {
+        assert_eq!(running.end().await.cut, 0);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_store_that_is_not_there_stops_the_start_and_says_so() -> Result<()> {
+    skep_testkit::install_crypto_provider();
+    let free = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let error = proxy("127.0.0.1:1".parse()?, free).await.unwrap_err();
+    assert!(error.to_string().starts_with("sessions:"), "{error}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_port_that_is_taken_stops_the_start_and_says_so() -> Result<()> {
+    let taken = TcpListener::bind("127.0.0.1:0")?;
+    let config = json!({
+        "transport": "sse", "host": "127.0.0.1", "port": taken.local_addr()?.port(), "remote_url": "http://127.0.0.1:1",
+    });
+    let settings =
+        Settings::new(RunConfig::from_slice(config.to_string().as_bytes())?, &Overrides::default(), &BTreeMap::new())?;
+    let grace = Grace { linger: Duration::ZERO, finish: Duration::ZERO };
+    let error = start(&settings, &BTreeMap::new(), Place::Machine, grace).await.unwrap_err().to_string();
+    assert!(error.contains(&taken.local_addr()?.to_string()) && error.contains("in use"), "{error}");
+    Ok(())
+}
