@@ -187,6 +187,10 @@ impl Transparent {
         remove_hop_by_hop(&mut headers);
         headers.remove(header::HOST);
         headers.remove(header::CONTENT_LENGTH);
+        if exchange.is_watched() || self.options.sse {
+            // What must be read must not be packed.
+            headers.remove(header::ACCEPT_ENCODING);
+        }
         set_forwarded(
             &mut headers,
             &Forwarded {

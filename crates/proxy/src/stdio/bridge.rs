@@ -29,8 +29,16 @@ pub enum Presence {
 #[derive(Debug)]
 pub struct Bridge {
     state: Mutex<State>,
-    queue: mpsc::Sender<Bytes>,
+    queue: mpsc::Sender<Line>,
     presence: watch::Sender<Presence>,
+}
+
+/// A line on its way to the server.
+#[derive(Debug)]
+pub(super) struct Line {
+    /// The request in it, if it is one: nobody may wait for it any more when its turn comes.
+    request: Option<u64>,
+    pub(super) bytes: Bytes,
 }
 
 /// The name of a caller's session. Callers without one have none.
@@ -81,7 +89,7 @@ pub(crate) struct NotSent;
 
 impl Bridge {
     /// A bridge, and the queue of what is to be written to the server.
-    pub(crate) fn new() -> (Arc<Self>, mpsc::Receiver<Bytes>) {
+    pub(super) fn new() -> (Arc<Self>, mpsc::Receiver<Line>) {
         let (queue, queued) = mpsc::channel(QUEUE);
         let bridge = Self { state: Mutex::default(), queue, presence: watch::Sender::new(Presence::Away) };
         (Arc::new(bridge), queued)
@@ -114,7 +122,7 @@ impl Bridge {
             let changed = splice::apply(message, &edits).map_err(|_| NotSent)?;
             let method = message.method().unwrap_or_default().to_owned();
             state.waiting.insert(wire, Waiter { id, method, session, token, interim, outcome: sender });
-            permit.send(lines::frame(&changed));
+            permit.send(Line { request: Some(wire), bytes: lines::frame(&changed) });
             Ok(wire)
         })?;
         Ok(Call::new(self.clone(), wire, outcome))
@@ -122,7 +130,7 @@ impl Bridge {
 
     /// Passes on what wants no answer.
     pub(crate) async fn tell(&self, message: &Message) -> Result<(), NotSent> {
-        self.queue.send(lines::frame(message)).await.map_err(|_closed| NotSent)
+        self.queue.send(Line::telling(lines::frame(message))).await.map_err(|_closed| NotSent)
     }
 
     /// Passes on a caller's word that it does not want the answer to a request any more.
@@ -265,13 +273,18 @@ impl Bridge {
         }
     }
 
+    /// Whether a line should still be sent.
+    pub(super) fn wants(&self, line: &Line) -> bool {
+        line.request.is_none_or(|wire| self.with(|state| state.waiting.contains_key(&wire)))
+    }
+
     /// There is a server now.
     pub(super) fn connected(&self) {
         self.presence.send_replace(Presence::Here);
     }
 
     /// The server went away: nobody waits any longer for what it was asked, nor for what it asked.
-    pub(super) fn disconnected(&self, queued: &mut mpsc::Receiver<Bytes>) {
+    pub(super) fn disconnected(&self, queued: &mut mpsc::Receiver<Line>) {
         self.presence.send_replace(Presence::Away);
         self.with(|state| {
             while queued.try_recv().is_ok() {}
@@ -290,7 +303,7 @@ impl Bridge {
             let params = format!(r#"{{"requestId":{wire},"reason":"the caller does not wait any longer"}}"#);
             let line = format!("{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{params}}}\n");
             // A server that is so far behind will not gain from it.
-            let _full = self.queue.try_send(line.into());
+            let _full = self.queue.try_send(Line::telling(line.into()));
         }
     }
 
@@ -406,6 +419,15 @@ impl Bridge {
     fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
         // Every change is complete when it panics: what is in the maps can be used.
         act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+// === impl Line ===
+
+impl Line {
+    /// One that nobody waits for.
+    fn telling(bytes: Bytes) -> Self {
+        Self { request: None, bytes }
     }
 }
 

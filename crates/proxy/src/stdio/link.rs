@@ -11,7 +11,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWriteEx
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::bridge::{Bridge, level_name};
+use super::bridge::{Bridge, Line, level_name};
 
 /// How much is written at once, in bytes.
 const CHUNK: usize = 64 * 1024;
@@ -52,7 +52,7 @@ impl Bridge {
 }
 
 /// Connects, talks until the connection ends, and begins anew. Never ends.
-async fn keep(bridge: Arc<Bridge>, connect: Connect, limits: Limits, mut queued: mpsc::Receiver<Bytes>) {
+async fn keep(bridge: Arc<Bridge>, connect: Connect, limits: Limits, mut queued: mpsc::Receiver<Line>) {
     let mut pause = FIRST_PAUSE;
     loop {
         match connect().await {
@@ -73,7 +73,7 @@ async fn keep(bridge: Arc<Bridge>, connect: Connect, limits: Limits, mut queued:
 }
 
 /// Talks to the server until the connection ends, and says why it did.
-async fn talk(bridge: &Bridge, pipe: Pipe, limits: Limits, queued: &mut mpsc::Receiver<Bytes>) -> &'static str {
+async fn talk(bridge: &Bridge, pipe: Pipe, limits: Limits, queued: &mut mpsc::Receiver<Line>) -> &'static str {
     let Pipe { mut stdin, mut stdout, stderr, held } = pipe;
     let log = tokio::spawn(pass_log_on(stderr));
     let mut reader = lines::Reader::new(limits.message);
@@ -83,7 +83,7 @@ async fn talk(bridge: &Bridge, pipe: Pipe, limits: Limits, queued: &mut mpsc::Re
             let (replies, mut to_send) = mpsc::channel(16);
             tokio::select! {
                 why = read(bridge, &mut stdout, &mut reader, &replies) => why,
-                why = write(&mut stdin, queued, &mut to_send) => why,
+                why = write(bridge, &mut stdin, queued, &mut to_send) => why,
             }
         }
         Err(why) => why,
@@ -182,8 +182,9 @@ async fn next(stdout: &mut (impl AsyncRead + Unpin), reader: &mut lines::Reader)
 }
 
 async fn write(
+    bridge: &Bridge,
     stdin: &mut (impl tokio::io::AsyncWrite + Unpin),
-    queued: &mut mpsc::Receiver<Bytes>,
+    queued: &mut mpsc::Receiver<Line>,
     replied: &mut mpsc::Receiver<Bytes>,
 ) -> &'static str {
     let mut buffer = BytesMut::new();
@@ -192,26 +193,25 @@ async fn write(
             biased;
             Some(reply) = replied.recv() => reply,
             next = queued.recv() => match next {
-                Some(message) => message,
+                Some(line) if bridge.wants(&line) => line.bytes,
+                Some(_) => continue,
                 None => return "nobody needs it any more",
             },
         };
         // One write for as much as waits; a single message is written as it is.
-        let sent = match queued.try_recv() {
-            Err(_) => send(stdin, &first).await,
-            Ok(second) => {
-                buffer.extend_from_slice(&first);
-                buffer.extend_from_slice(&second);
-                while buffer.len() < CHUNK
-                    && let Ok(more) = queued.try_recv()
-                {
-                    buffer.extend_from_slice(&more);
-                }
-                let sent = send(stdin, &buffer).await;
-                buffer.clear();
-                sent
+        buffer.clear();
+        while first.len() + buffer.len() < CHUNK
+            && let Ok(more) = queued.try_recv()
+        {
+            if !bridge.wants(&more) {
+                continue;
             }
-        };
+            if buffer.is_empty() {
+                buffer.extend_from_slice(&first);
+            }
+            buffer.extend_from_slice(&more.bytes);
+        }
+        let sent = send(stdin, if buffer.is_empty() { &first } else { &buffer }).await;
         if let Err(why) = sent {
             return why;
         }

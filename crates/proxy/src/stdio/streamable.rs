@@ -262,12 +262,14 @@ impl Streamable {
 
     /// Passes a request on and waits for its answer, and nothing but its answer.
     async fn pass_on_whole(self: &Arc<Self>, message: &Message, reply: &Reply) -> Result<Message, Failed> {
-        let mut call = self.bridge.call(message, reply.session.clone(), None).await.map_err(|_| Failed::NotSent)?;
-        match tokio::time::timeout(self.timeout, call.outcome()).await {
-            Ok(Outcome::Answer(answer)) => Ok(*answer),
-            Ok(Outcome::Gone) => Err(Failed::Gone),
-            Err(_) => Err(Failed::Timeout),
-        }
+        let answered = async {
+            let mut call = self.bridge.call(message, reply.session.clone(), None).await.map_err(|_| Failed::NotSent)?;
+            match call.outcome().await {
+                Outcome::Answer(answer) => Ok(*answer),
+                Outcome::Gone => Err(Failed::Gone),
+            }
+        };
+        tokio::time::timeout(self.timeout, answered).await.unwrap_or(Err(Failed::Timeout))
     }
 
     /// Passes a request on. A caller that takes events gets whatever comes before the answer as well.
@@ -282,8 +284,11 @@ impl Streamable {
         // A subscription of today's protocol is answered when it ends.
         let stays_open = message.method() == Some("subscriptions/listen");
         let (sender, mut interim) = mpsc::channel(INTERIM);
-        let Ok(mut call) = self.bridge.call(&message, reply.session.clone(), Some(sender)).await else {
-            return Failed::NotSent.response(&reply, id.as_ref());
+        let called = self.bridge.call(&message, reply.session.clone(), Some(sender));
+        let mut call = match tokio::time::timeout(self.timeout, called).await {
+            Ok(Ok(call)) => call,
+            Ok(Err(_)) => return Failed::NotSent.response(&reply, id.as_ref()),
+            Err(_) => return Failed::Timeout.response(&reply, id.as_ref()),
         };
         // Most answers come at once: they need no stream.
         let first = tokio::select! {

@@ -39,6 +39,8 @@ pub(crate) struct Stage {
     pub(crate) address: SocketAddr,
     pub(crate) seen: Arc<Mutex<Seen>>,
     pub(crate) drain: Drain,
+    /// Whether the server can be started.
+    there: Arc<tokio::sync::watch::Sender<bool>>,
     /// Ends the server's connection.
     output: Arc<AsyncMutex<Option<WriteHalf<DuplexStream>>>>,
 }
@@ -63,13 +65,31 @@ impl Stage {
     }
 
     pub(crate) async fn with(how: How) -> Result<Self> {
+        Self::build(how, true).await
+    }
+
+    /// With a server that does not start before it is told to.
+    pub(crate) async fn absent(how: How) -> Result<Self> {
+        Self::build(how, false).await
+    }
+
+    /// Lets the server start.
+    pub(crate) fn appear(&self) {
+        self.there.send_replace(true);
+    }
+
+    async fn build(how: How, there: bool) -> Result<Self> {
+        let there = Arc::new(tokio::sync::watch::Sender::new(there));
         let seen: Arc<Mutex<Seen>> = Arc::default();
         let output: Arc<AsyncMutex<Option<WriteHalf<DuplexStream>>>> = Arc::default();
         let connect = {
-            let (seen, output) = (seen.clone(), output.clone());
+            let (seen, output, there) = (seen.clone(), output.clone(), there.clone());
             Box::new(move || -> std::pin::Pin<Box<dyn Future<Output = Result<Pipe, String>> + Send>> {
-                let (seen, output) = (seen.clone(), output.clone());
-                Box::pin(async move { Ok(start(seen, output).await) })
+                let (seen, output, mut there) = (seen.clone(), output.clone(), there.subscribe());
+                Box::pin(async move {
+                    there.wait_for(|there| *there).await.map(drop).map_err(|error| error.to_string())?;
+                    Ok(start(seen, output).await)
+                })
             })
         };
         let (bridge, talk) = Bridge::start(connect, Limits::default());
@@ -91,7 +111,7 @@ impl Stage {
         let proxy = Proxy::new(chain, front, Arc::new(Health::new("stdio", drain.clone())));
         let handler = move |request, peer| proxy.clone().answer(request, peer);
         tokio::spawn(serve(listener, skep_net::serve::Options::default(), drain.clone(), handler));
-        Ok(Self { address, seen, drain, output })
+        Ok(Self { address, seen, drain, there, output })
     }
 
     pub(crate) fn caller(&self) -> Caller {

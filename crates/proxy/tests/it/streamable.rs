@@ -418,3 +418,26 @@ async fn an_end_that_is_asked_for_finishes_calls_and_closes_streams() -> Result<
     assert_eq!(stage.drain.drained().await.cut, 0);
     Ok(())
 }
+
+#[tokio::test]
+async fn calls_wait_for_a_server_that_is_on_its_way_and_not_for_ever() -> Result<()> {
+    let how = How { timeout: Duration::from_secs(1), ..How::default() };
+    let stage = Stage::absent(how).await?;
+    let late = stage.caller().ask(json!(1), "ping", json!({})).await?;
+    assert_eq!(late.status, StatusCode::GATEWAY_TIMEOUT);
+    // More than the queue holds: everybody hears in time.
+    let calls: Vec<_> = (0..150)
+        .map(|id| {
+            let caller = stage.caller();
+            tokio::spawn(async move { caller.ask(json!(id), "ping", json!({})).await.unwrap().status })
+        })
+        .collect();
+    for call in calls {
+        assert_eq!(call.await?, StatusCode::GATEWAY_TIMEOUT);
+    }
+    stage.appear();
+    let answer = stage.caller().call(json!(1), "echo", json!({})).await?;
+    assert_eq!(answer["id"], 1);
+    assert!(stage.told("ping").is_empty(), "nobody waited for those any more");
+    Ok(())
+}
