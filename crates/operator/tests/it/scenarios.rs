@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use futures_util::{StreamExt as _, stream};
@@ -130,6 +131,11 @@ async fn every_scenario_comes_out_as_written() -> Result<()> {
         failures.len(),
         failures.join("\n")
     );
+    // Whatever is wrong with what is left behind, nobody looks at it again and again.
+    let looks = || operator.counted("reconciles", &[]);
+    let before = looks();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    ensure!(looks() == before, "{} looks at objects that nobody touched", looks() - before);
     operator.stop().await?;
     plane.stop();
     Ok(())
@@ -272,7 +278,7 @@ impl<'a> Stage<'a> {
         let deadline = tokio::time::Instant::now() + PATIENCE;
         while calm < 5 {
             ensure!(tokio::time::Instant::now() < deadline, "the operator does not come to rest");
-            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+            tokio::time::sleep(Duration::from_millis(200)).await;
             let now = self.versions().await?;
             calm = if now == before { calm + 1 } else { 0 };
             before = now;
