@@ -279,3 +279,37 @@ async fn an_old_proxy_that_starts_again_does_not_take_the_server_back() -> Resul
     }
     home.cluster.remove().await
 }
+
+#[tokio::test]
+async fn a_slow_call_keeps_nobody_waiting_and_is_finished_by_a_proxy_that_is_told_to_go() -> Result<()> {
+    let home = Home::new("slow").await?;
+    home.create("s", stdio(&fixture_image()?)).await?;
+    home.ready("s").await?;
+    let address = home.address("s").await?;
+    let caller = home.caller(&address).await?;
+    let slow = {
+        let (address, session) = (caller.address.clone(), caller.session.clone());
+        tokio::task::spawn_blocking(move || Caller { address, session }.call("sleep", r#"{"seconds":"10"}"#))
+    };
+    for _ in 0..20 {
+        caller.call("who", "{}")?;
+    }
+    ensure!(!slow.is_finished(), "twenty calls took longer than one of ten seconds");
+    // Its proxy is told to go: the call is finished all the same.
+    let proxies = home.pods("app=mcpserver").await?;
+    let proxy = proxies.first().and_then(|pod| pod.metadata.name.clone()).context("no proxy")?;
+    home.api::<Pod>().delete(&proxy, &DeleteParams::default()).await?;
+    ensure!(slow.await??.starts_with("s-0"), "the call was not finished");
+    // Another one takes its place; the server behind was not touched.
+    let again = home.caller(&address).await?;
+    ensure!(again.call("who", "{}")?.starts_with("s-0"));
+    let pod = home.api::<Pod>().get("s-0").await?;
+    let restarts: i32 = pod
+        .status
+        .iter()
+        .flat_map(|status| status.container_statuses.iter().flatten())
+        .map(|one| one.restart_count)
+        .sum();
+    ensure!(restarts == 0, "the server was started again {restarts} times");
+    home.cluster.remove().await
+}
