@@ -13,6 +13,7 @@ pub mod exchange;
 pub mod health;
 mod http;
 mod layer;
+pub mod metrics;
 pub mod proxy;
 pub mod run;
 mod secrets;

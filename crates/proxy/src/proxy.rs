@@ -1,7 +1,7 @@
 //! One proxy: the port, the pages beside the protocol, the chain, and who answers behind it.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, Uri};
@@ -14,6 +14,7 @@ use crate::chain::{Chain, too_large};
 use crate::exchange::{Content, Exchange, Flow};
 use crate::health::Health;
 use crate::http::{is_of_type, json, text};
+use crate::metrics::{Metrics, Record};
 use crate::stdio::sse::Sse;
 use crate::stdio::streamable::Streamable;
 use crate::transparent::Transparent;
@@ -38,14 +39,24 @@ pub struct Proxy {
     chain: Chain,
     front: Front,
     health: Arc<Health>,
+    metrics: Option<Counted>,
+}
+
+/// What is counted, and where it is shown.
+#[derive(Clone, Debug)]
+pub struct Counted {
+    /// The metrics.
+    pub metrics: Arc<Metrics>,
+    /// Whether they are shown on the proxy's own port as well.
+    pub on_this_port: bool,
 }
 
 // === impl Proxy ===
 
 impl Proxy {
     /// A proxy.
-    pub fn new(chain: Chain, front: Front, health: Arc<Health>) -> Arc<Self> {
-        Arc::new(Self { chain, front, health })
+    pub fn new(chain: Chain, front: Front, health: Arc<Health>, metrics: Option<Counted>) -> Arc<Self> {
+        Arc::new(Self { chain, front, health, metrics })
     }
 
     /// Answers a request.
@@ -54,7 +65,10 @@ impl Proxy {
         match parts.uri.path() {
             "/health" => return self.health.page(&parts.method),
             "/metrics" => {
-                return text(StatusCode::NOT_FOUND, "metrics are not served on this port; see the diagnostics port");
+                return match &self.metrics {
+                    Some(counted) if counted.on_this_port => metrics_page(&counted.metrics),
+                    _ => text(StatusCode::NOT_FOUND, "metrics are not served on this port; see the diagnostics port"),
+                };
             }
             path if path.starts_with("/.well-known/") => {
                 return json(StatusCode::NOT_FOUND, Bytes::from_static(br#"{"error":"not_found"}"#));
@@ -72,14 +86,32 @@ impl Proxy {
         };
         let content = self.read(&parts.method, &parts.uri, &parts.headers, bytes);
         let mut exchange = Exchange::new(parts.method, parts.uri, parts.headers, peer, content);
-        if let Flow::Answer(answer) = self.chain.request(&mut exchange) {
+        let Some(counted) = &self.metrics else { return self.pass(&mut exchange).await };
+        let (started, active) = (Instant::now(), counted.metrics.begin());
+        let response = self.pass(&mut exchange).await;
+        let resource = exchange.message().and_then(skep_mcp::method::resource);
+        let is_stream = exchange.uri.path().ends_with("/sse");
+        counted.metrics.finish(&Record {
+            method: exchange.method.as_str(),
+            status: response.status().as_u16(),
+            mcp_method: if is_stream { Some("sse_connection") } else { exchange.message().and_then(Message::method) },
+            resource: resource.as_deref(),
+            duration: started.elapsed(),
+        });
+        drop(active);
+        response
+    }
+
+    /// Puts a call through the chain and to whoever answers it.
+    async fn pass(&self, exchange: &mut Exchange) -> Response<Body> {
+        if let Flow::Answer(answer) = self.chain.request(exchange) {
             return answer;
         }
         match &self.front {
-            Front::Streamable(front) => front.call(&mut exchange).await,
-            Front::Sse(front) if exchange.uri.path() == "/sse" => front.open(&exchange).await,
-            Front::Sse(front) => front.message(&mut exchange).await,
-            Front::Transparent(front) => front.call(&mut exchange).await,
+            Front::Streamable(front) => front.call(exchange).await,
+            Front::Sse(front) if exchange.uri.path() == "/sse" => front.open(exchange).await,
+            Front::Sse(front) => front.message(exchange).await,
+            Front::Transparent(front) => front.call(exchange).await,
         }
     }
 
@@ -108,4 +140,12 @@ impl Proxy {
             Err(why) => Content::Malformed(bytes, why),
         }
     }
+}
+
+/// The page of metrics.
+pub(crate) fn metrics_page(metrics: &Metrics) -> Response<Body> {
+    let mut page = text(StatusCode::OK, &metrics.page());
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    page.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(kind));
+    page
 }

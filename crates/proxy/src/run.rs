@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use skep_net::drain::{Drained, Grace};
 use skep_net::{Body, Client, Drain, Listener, serve};
+use skep_runconfig::parameters::Telemetry;
+use skep_runconfig::{Field as _, RunConfig};
 use skep_workload::cluster::{Cluster, State};
 use skep_workload::objects::Platform;
 use skep_workload::process::Process;
@@ -17,7 +19,8 @@ use tokio::task::JoinSet;
 
 use crate::chain::{self, Chain};
 use crate::health::{Health, Known};
-use crate::proxy::{Front, Proxy};
+use crate::metrics::Metrics;
+use crate::proxy::{Counted, Front, Proxy, metrics_page};
 use crate::secrets::resolve;
 use crate::sessions::Sessions;
 use crate::settings::{self, Backend, Mode, Settings};
@@ -29,6 +32,8 @@ use crate::transparent::{Options, Target, Transparent};
 
 /// How long an unused connection of a caller of a stdio server is kept.
 const IDLE_STDIO: Duration = Duration::from_secs(30);
+/// Where metrics are served when nothing else is said.
+const DIAGNOSTICS: u16 = 9464;
 /// The pause before a server on this machine is started again; it doubles.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// The longest such pause.
@@ -93,6 +98,7 @@ fn cause(error: &skep_net::serve::BindError) -> String {
 #[derive(Debug)]
 pub struct Running {
     address: SocketAddr,
+    diagnostics: Option<SocketAddr>,
     health: Arc<Health>,
     drain: Drain,
     /// What runs beside the port: the server, and who watches it. Ends with this.
@@ -158,12 +164,51 @@ pub async fn start(
             (transparent(settings, environment, target, store, sse, &health, &mut tasks)?, Duration::from_mins(2))
         }
     };
-    let proxy = Proxy::new(chain, front, health.clone());
+    let (counted, diagnostics) = diagnostics(config, address, &drain, &mut tasks).await.unzip();
+    let proxy = Proxy::new(chain, front, health.clone(), counted);
     let options = skep_net::serve::Options { idle_timeout: idle, ..skep_net::serve::Options::default() };
     let handler = move |request, peer| proxy.clone().answer(request, peer);
     tasks.spawn(serve(listener, options, drain.clone(), handler));
     tracing::info!(%address, server = config.name, transport = config.transport, "listening");
-    Ok(Running { address, health, drain, tasks })
+    Ok(Running { address, diagnostics: diagnostics.flatten(), health, drain, tasks })
+}
+
+/// Counts calls and shows what was counted on a port of its own, if the RunConfig asks for it. A port that is taken is no
+/// reason not to serve: another one is used.
+async fn diagnostics(
+    config: &RunConfig,
+    address: SocketAddr,
+    drain: &Drain,
+    tasks: &mut JoinSet<()>,
+) -> Option<(Counted, Option<SocketAddr>)> {
+    let listed = config.middleware_configs.iter().find(|one| one.kind == "telemetry");
+    let listed = listed.and_then(|one| Telemetry::read(one.parameters.clone()).ok()).and_then(|found| found.config);
+    let telemetry = config.telemetry_config.clone().or(listed).filter(|found| found.enable_prometheus_metrics_path)?;
+    let metrics = Arc::new(Metrics::new(&config.name, &config.transport));
+    let port = u16::try_from(telemetry.prometheus_port).ok().filter(|port| *port > 0).unwrap_or(DIAGNOSTICS);
+    let wanted = Listener::bind(SocketAddr::new(address.ip(), port)).await;
+    let listener = match wanted {
+        Ok(listener) => Ok(listener),
+        Err(_taken) => Listener::bind(SocketAddr::new(address.ip(), 0)).await,
+    };
+    let diagnostics = listener.as_ref().ok().map(Listener::address);
+    match listener {
+        Ok(listener) => {
+            tracing::info!(address = %listener.address(), "metrics are served");
+            let shown = metrics.clone();
+            let handler = move |request: http::Request<hyper::body::Incoming>, _peer| {
+                let page = match request.uri().path() {
+                    "/metrics" => metrics_page(&shown),
+                    _ => crate::http::text(http::StatusCode::NOT_FOUND, "404 page not found"),
+                };
+                std::future::ready(page)
+            };
+            tasks.spawn(serve(listener, skep_net::serve::Options::default(), drain.clone(), handler));
+        }
+        Err(error) => tracing::warn!(%error, "metrics have no port of their own"),
+    }
+    let on_this_port = telemetry.metrics_on_transport_port.unwrap_or(true);
+    Some((Counted { metrics, on_this_port }, diagnostics))
 }
 
 // === impl Running ===
@@ -172,6 +217,11 @@ impl Running {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where its metrics are, if they have a port of their own.
+    pub fn diagnostics(&self) -> Option<SocketAddr> {
+        self.diagnostics
     }
 
     /// How its server is.

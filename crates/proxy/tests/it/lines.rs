@@ -108,7 +108,7 @@ impl Stage {
         let listener = Listener::bind("127.0.0.1:0".parse()?).await?;
         let address = listener.address();
         let chain = Chain::new(&how.config, address.port())?;
-        let proxy = Proxy::new(chain, front, Arc::new(Health::new("stdio", drain.clone())));
+        let proxy = Proxy::new(chain, front, Arc::new(Health::new("stdio", drain.clone())), None);
         let handler = move |request, peer| proxy.clone().answer(request, peer);
         tokio::spawn(serve(listener, skep_net::serve::Options::default(), drain.clone(), handler));
         Ok(Self { address, seen, drain, there, output })

@@ -152,3 +152,38 @@ async fn a_port_that_is_taken_stops_the_start_and_says_so() -> Result<()> {
     assert!(error.contains(&taken.local_addr()?.to_string()) && error.contains("in use"), "{error}");
     Ok(())
 }
+
+async fn counted(server: std::net::SocketAddr, port: u16, on_this_port: Option<bool>) -> Result<Running> {
+    let config = json!({
+        "name": "s", "transport": "streamable-http", "host": "127.0.0.1", "port": 0, "remote_url": format!("http://{server}"),
+        "telemetry_config": { "enablePrometheusMetricsPath": true, "prometheusPort": port, "metricsOnTransportPort": on_this_port },
+    });
+    let settings =
+        Settings::new(RunConfig::from_slice(config.to_string().as_bytes())?, &Overrides::default(), &BTreeMap::new())?;
+    let grace = Grace { linger: Duration::ZERO, finish: Duration::ZERO };
+    Ok(start(&settings, &BTreeMap::new(), Place::Machine, grace).await?)
+}
+
+#[tokio::test]
+async fn calls_are_counted_and_shown_on_both_ports_or_on_one() -> Result<()> {
+    let server = backend("127.0.0.1:0".parse()?, Arc::new(answer), Arc::default()).await?;
+    let taken = TcpListener::bind("127.0.0.1:0")?;
+    for on_this_port in [None, Some(true), Some(false)] {
+        let running = counted(server, taken.local_addr()?.port(), on_this_port).await?;
+        let caller = Caller::new(running.address()).greeted().await?;
+        caller.call(json!(1), "echo", json!({})).await?;
+        let beside = running.diagnostics().context("no diagnostics")?;
+        assert_ne!(beside.port(), taken.local_addr()?.port(), "that one is taken");
+        let page = Caller::new(beside).whole(Method::GET, "/metrics", "").await?;
+        for words in
+            ["mcp_method=\"initialize\"", "mcp_resource_id=\"echo\"", "server=\"s\"", "toolhive_mcp_tool_calls_total"]
+        {
+            assert!(page.text().contains(words), "{words}: {}", page.text());
+        }
+        assert_eq!(Caller::new(beside).whole(Method::GET, "/mcp", "").await?.status, StatusCode::NOT_FOUND);
+        let own = caller.whole(Method::GET, "/metrics", "").await?.status;
+        assert_eq!(own, if on_this_port == Some(false) { StatusCode::NOT_FOUND } else { StatusCode::OK });
+        running.end().await;
+    }
+    Ok(())
+}

@@ -83,7 +83,7 @@ impl Web {
         let address = listener.address();
         let config = RunConfig { host: "0.0.0.0".to_owned(), ..how.config };
         let chain = Chain::new(&config, address.port())?;
-        let proxy = Proxy::new(chain, front, Arc::new(Health::new("streamable-http", drain.clone())));
+        let proxy = Proxy::new(chain, front, Arc::new(Health::new("streamable-http", drain.clone())), None);
         let handler = move |request, peer| proxy.clone().answer(request, peer);
         tokio::spawn(serve(listener, skep_net::serve::Options::default(), drain, handler));
         Ok(Self { address, server, got })
