@@ -28,10 +28,14 @@ pub(crate) enum Command {
         /// The shell
         shell: Shell,
     },
+    /// Run a small MCP server on standard input and output, to try things with
+    DemoServer,
     /// Run the operator: watch manifests in a cluster and bring about what they say
     Operator(Operator),
     /// Run the proxy in front of one server, as the operator starts it in a pod
     Proxy(Proxy),
+    /// Run the servers of manifests on this machine, each behind a proxy of its own
+    Run(Run),
     /// Print the version
     Version {
         /// How to print it
@@ -100,6 +104,27 @@ pub(crate) struct Proxy {
     /// `run IMAGE`; flags that are not known are ignored, as the operator before us ignored them
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "run IMAGE")]
     pub(crate) arguments: Vec<String>,
+}
+
+/// Runs servers on this machine.
+#[derive(Debug, Args)]
+#[command(group(clap::ArgGroup::new("what").args(["files", "demo"]).required(true)))]
+pub(crate) struct Run {
+    /// A manifest, a directory of them (*.yaml, *.yml, *.json), or - for standard input
+    #[arg(short, long = "file", value_name = "FILE|DIR|-", num_args = 1..)]
+    pub(crate) files: Vec<PathBuf>,
+    /// Run the demo server, which is in this program
+    #[arg(long)]
+    pub(crate) demo: bool,
+    /// The port of the demo [default: 8080, or any if that is taken]
+    #[arg(long, value_name = "PORT", conflicts_with = "files", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) port: Option<u16>,
+    /// Show what the servers and their proxies log
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+    /// How to print what happens
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: Output,
 }
 
 /// Which cluster to talk to.

@@ -3,8 +3,10 @@
 mod check;
 mod completions;
 mod crds;
+mod demo_server;
 mod operator;
 mod proxy;
+mod run;
 mod version;
 
 use std::process::ExitCode;
@@ -19,8 +21,10 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Command::Check(arguments) => check::run(&arguments),
         Command::Crds(arguments) => crds::run(&arguments),
         Command::Completions { shell } => completions::run(shell),
+        Command::DemoServer => demo_server::run(),
         Command::Operator(arguments) => operator::run_until_stopped(&arguments),
         Command::Proxy(arguments) => proxy::run_until_stopped(&arguments),
+        Command::Run(arguments) => run::run_until_stopped(&arguments),
         Command::Version { output } => version::run(output),
     }
 }

@@ -5,6 +5,7 @@
 
 mod cli;
 mod commands;
+mod files;
 mod kubernetes;
 mod logs;
 mod terminal;

@@ -28,6 +28,13 @@ pub(crate) fn print_json<T: Serialize>(value: &T) -> Result<()> {
     print(&text)
 }
 
+/// Writes a value as one line of JSON.
+pub(crate) fn print_json_line<T: Serialize>(value: &T) -> Result<()> {
+    let mut text = serde_json::to_string(value)?;
+    text.push('\n');
+    print(&text)
+}
+
 /// Says in one line what went wrong and why, and gives the exit code for it.
 pub(crate) fn fail(error: &anyhow::Error) -> ExitCode {
     complain(&format!("error: {error:#}"));
@@ -51,7 +58,7 @@ pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
 }
 
 /// One line on standard error, whatever line breaks a nested cause brings along.
-fn complain(text: &str) {
+pub(crate) fn complain(text: &str) {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     // Nothing can be done when standard error is closed.
     let _ignored = writeln!(io::stderr().lock(), "{line}");
@@ -65,6 +72,12 @@ pub(crate) fn paint() -> Paint {
 // === impl Paint ===
 
 impl Paint {
+    /// No colours.
+    #[cfg(test)]
+    pub(crate) fn none() -> Self {
+        Self(false)
+    }
+
     /// Text that reports success.
     pub(crate) fn good(self, text: &str) -> String {
         self.with("32", text)
@@ -73,6 +86,11 @@ impl Paint {
     /// Text that reports a fault.
     pub(crate) fn bad(self, text: &str) -> String {
         self.with("31", text)
+    }
+
+    /// Text that reports neither yet.
+    pub(crate) fn pending(self, text: &str) -> String {
+        self.with("33", text)
     }
 
     fn with(self, code: &str, text: &str) -> String {

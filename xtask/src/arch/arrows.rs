@@ -21,6 +21,7 @@ use Allowed::{All, OnTopOf, Shipped, These};
 /// The house: the same table as in the design, with what a crate's own types are made of.
 const HOUSE: &[Row] = &[
     ("skep-mcp", These(&[])),
+    ("skep-demo", These(&["skep-mcp"])),
     ("skep-api", These(&[])),
     ("skep-runconfig", These(&[])),
     ("skep-plan", These(&["skep-api", "skep-runconfig"])),

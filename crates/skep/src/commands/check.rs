@@ -1,8 +1,6 @@
 //! `skep check`: judges manifests as an API server would, without one.
 
 use std::fmt::Write as _;
-use std::io::Read as _;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow};
@@ -12,7 +10,7 @@ use skep_api::admission::{Admission, Admitted};
 use skep_api::manifest;
 
 use crate::cli::{Check, Output};
-use crate::terminal;
+use crate::{files, terminal};
 
 /// What is said about one object.
 #[derive(Serialize)]
@@ -37,7 +35,7 @@ enum Judgement {
 pub(super) fn run(arguments: &Check) -> Result<ExitCode> {
     let admission = Admission::new()?;
     let mut findings = Vec::new();
-    for (file, text) in read_all(&arguments.files)? {
+    for (file, text) in files::read_all(&arguments.files)? {
         let objects = manifest::parse(&text).with_context(|| format!("cannot read `{file}`"))?;
         findings.extend(objects.iter().map(|object| judge(&admission, &file, object)));
     }
@@ -79,47 +77,4 @@ fn report(findings: &[Finding]) -> Result<String> {
         }
     }
     Ok(text)
-}
-
-/// The texts to check and where each comes from, directories in the order of their names.
-fn read_all(paths: &[PathBuf]) -> Result<Vec<(String, String)>> {
-    let mut texts = Vec::new();
-    for path in paths {
-        if path.as_os_str() == "-" {
-            let mut text = String::new();
-            std::io::stdin().read_to_string(&mut text).context("cannot read standard input")?;
-            texts.push(("-".to_owned(), text));
-        } else if path.is_dir() {
-            let files = manifests_in(path)?;
-            if files.is_empty() {
-                return Err(anyhow!("the directory `{}` holds no *.yaml, *.yml or *.json file", path.display()));
-            }
-            for file in files {
-                texts.push(read(&file)?);
-            }
-        } else {
-            texts.push(read(path)?);
-        }
-    }
-    Ok(texts)
-}
-
-fn manifests_in(directory: &Path) -> Result<Vec<PathBuf>> {
-    let unreadable = || format!("cannot read the directory `{}`", directory.display());
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(directory).with_context(unreadable)? {
-        let path = entry.with_context(unreadable)?.path();
-        let is_manifest =
-            path.extension().is_some_and(|ending| ending == "yaml" || ending == "yml" || ending == "json");
-        if is_manifest && path.is_file() {
-            files.push(path);
-        }
-    }
-    files.sort();
-    Ok(files)
-}
-
-fn read(path: &Path) -> Result<(String, String)> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read `{}`", path.display()))?;
-    Ok((path.display().to_string(), text))
 }

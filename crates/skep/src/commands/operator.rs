@@ -15,7 +15,7 @@ use crate::{kubernetes, logs};
 
 /// The engines that this binary is built with.
 #[derive(Debug)]
-struct Engines;
+pub(super) struct Engines;
 
 impl Policies for Engines {
     fn check(&self, engine: &str, config: &Value) -> Result<(), String> {

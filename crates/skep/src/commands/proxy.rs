@@ -40,7 +40,8 @@ pub(super) fn run_until_stopped(arguments: &Proxy) -> Result<ExitCode> {
     let Some(image) = wanted.image else { bail!("an image is missing; write `skep proxy run IMAGE`") };
     let environment: BTreeMap<String, String> = std::env::vars().collect();
     let debug = wanted.debug || environment.get("TOOLHIVE_DEBUG").is_some_and(|text| is_true(text));
-    logs::start_at(environment.get("UNSTRUCTURED_LOGS").is_none_or(|text| !is_true(text)), debug)?;
+    let json = environment.get("UNSTRUCTURED_LOGS").is_none_or(|text| !is_true(text));
+    logs::start_at(json, if debug { "debug" } else { "info" })?;
     let places: Vec<PathBuf> = PLACES.iter().map(PathBuf::from).collect();
     let config = find(&places)?;
     let settings = Settings::new(config, &Overrides { image, patch: wanted.patch }, &environment)?;

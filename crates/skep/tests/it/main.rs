@@ -9,6 +9,7 @@
 
 mod check;
 mod crds;
+mod run;
 mod words;
 
 use std::io::Write as _;

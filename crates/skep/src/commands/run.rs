@@ -1,0 +1,201 @@
+//! `skep run`: the same manifests as in a cluster, on this machine.
+//!
+//! ```text
+//!   files ─▶ manifests ─▶ plan (as the operator's) ─▶ job: RunConfig, variables ─▶ proxy in this process ─▶ server
+//!                                                     └─ what cannot be run here is told, and the rest runs
+//! ```
+//!
+//! Nothing is written anywhere: a plan's RunConfig goes straight to the proxy, and Secrets go into its memory only.
+
+mod demo;
+mod job;
+mod manifests;
+mod report;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+use skep_net::drain::Grace;
+use skep_proxy::health::Known;
+use skep_proxy::run::{Error, Place, Running, start};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use self::job::Job;
+use self::manifests::Manifests;
+use self::report::{Entry, Report, State};
+use crate::cli::Run;
+use crate::logs;
+
+/// How long an ending takes at most. Nobody balances load between us and another, so ports close at once.
+const GRACE: Grace = Grace { linger: Duration::ZERO, finish: Duration::from_secs(10) };
+/// How long servers may take to start before the table is shown without them.
+const SETTLE: Duration = Duration::from_millis(400);
+/// How long a server must be there before that is news: one that fails at once should not be called ready in between.
+const STEADY: Duration = Duration::from_millis(500);
+
+/// A proxy that runs, and what is said about it.
+struct Served {
+    entry: Entry,
+    running: Running,
+}
+
+/// The signals that end everything.
+struct Signals([Signal; 4]);
+
+pub(super) fn run_until_stopped(arguments: &Run) -> Result<ExitCode> {
+    logs::start_at(false, if arguments.verbose { "info" } else { "error" })?;
+    let report = Report::new(arguments.output);
+    let manifests = if arguments.demo { demo::manifests(arguments.port)? } else { Manifests::load(&arguments.files)? };
+    let (jobs, told) = job::all(&manifests);
+    for entry in manifests.told.iter().chain(&told) {
+        report.tell(entry)?;
+    }
+    serve(jobs, arguments, report)
+}
+
+// One thread costs a call the least: see `cargo xtask bench proxy`.
+#[tokio::main(flavor = "current_thread")]
+async fn serve(jobs: Vec<Job>, arguments: &Run, report: Report) -> Result<ExitCode> {
+    let mut signals = Signals::listen()?;
+    let mut served = Vec::new();
+    for job in jobs {
+        match open(&job, arguments.port.is_some()).await {
+            Ok(running) => served.push(Served::new(&job, running)),
+            Err(problem) => report.tell(&job.entry.in_state(State::Refused(problem)))?,
+        }
+    }
+    if served.is_empty() {
+        return Err(anyhow!("nothing runs here: no manifest is of a server that this machine can run"));
+    }
+    settle(&mut served).await;
+    let entries: Vec<&Entry> = served.iter().map(|one| &one.entry).collect();
+    report.listening(&entries)?;
+    if arguments.demo {
+        report.demo(&entries)?;
+    }
+    let mut changes = watch(&served);
+    loop {
+        tokio::select! {
+            () = signals.next() => break,
+            Some((index, state)) = changes.recv() => {
+                if let Some(one) = served.get_mut(index) {
+                    one.entry.state = state;
+                    report.changed(&one.entry)?;
+                }
+            }
+        }
+    }
+    report.ending()?;
+    tokio::select! {
+        () = end(served, report) => Ok(ExitCode::SUCCESS),
+        () = signals.next() => Err(anyhow!("ended at once, as asked for: calls under way were cut")),
+    }
+}
+
+/// Opens the port of a proxy: its own, or any if that is taken and nobody insists on it.
+async fn open(job: &Job, insists: bool) -> Result<Running, String> {
+    let mut settings = job.settings.clone();
+    let opened = match start(&settings, &job.environment, Place::Machine, GRACE).await {
+        Err(Error::Bind { .. }) if !insists => {
+            settings.listen.set_port(0);
+            start(&settings, &job.environment, Place::Machine, GRACE).await
+        }
+        other => other,
+    };
+    opened.map_err(|error| error.to_string())
+}
+
+/// Waits a moment for servers to start, so that the first word about them is not that they are starting.
+async fn settle(served: &mut [Served]) {
+    let until = Instant::now() + SETTLE;
+    for one in served {
+        let mut changes = one.running.changes();
+        let is_settled = |(known, _): &(Known, _)| !matches!(known, Known::Starting(_));
+        // Whether it came about or time ran out, the state is what it is.
+        let _whichever = tokio::time::timeout_at(until, changes.wait_for(is_settled)).await;
+        one.entry.state = State::of(&one.running.health());
+    }
+}
+
+/// Hears of every change of a server's state.
+fn watch(served: &[Served]) -> mpsc::Receiver<(usize, State)> {
+    let (sender, receiver) = mpsc::channel(16);
+    for (index, one) in served.iter().enumerate() {
+        let (mut changes, mut told) = (one.running.changes(), one.entry.state.clone());
+        let sender = sender.clone();
+        tokio::spawn(async move {
+            // What changed before this began was told already, or is seen here.
+            changes.mark_changed();
+            while changes.changed().await.is_ok() {
+                if matches!(changes.borrow_and_update().0, Known::Available { .. }) && told != State::Ready {
+                    tokio::time::sleep(STEADY).await;
+                }
+                let now = State::of(&changes.borrow_and_update().0);
+                if now != told {
+                    told = now.clone();
+                    if sender.send((index, now)).await.is_err() {
+                        return;
+                    }
+                }
+            }
+        });
+    }
+    receiver
+}
+
+/// Ends every proxy, all at the same time. Their servers end with them.
+async fn end(served: Vec<Served>, report: Report) {
+    let mut ending = JoinSet::new();
+    for Served { mut entry, running } in served {
+        ending.spawn(async move {
+            running.end().await;
+            entry.state = State::Ended;
+            entry
+        });
+    }
+    while let Some(ended) = ending.join_next().await {
+        if let Ok(entry) = ended {
+            // There is nobody left to tell that telling failed.
+            let _closed = report.ended(&entry);
+        }
+    }
+}
+
+// === impl Served ===
+
+impl Served {
+    fn new(job: &Job, running: Running) -> Self {
+        let mut entry = job.entry.clone();
+        entry.url = Some(format!("http://{}{}", running.address(), Running::path(&job.settings)));
+        entry.state = State::of(&running.health());
+        Self { entry, running }
+    }
+}
+
+// === impl Signals ===
+
+impl Signals {
+    fn listen() -> Result<Self> {
+        let listen = |kind, name| signal(kind).with_context(|| format!("cannot listen for {name}"));
+        Ok(Self([
+            listen(SignalKind::interrupt(), "SIGINT")?,
+            listen(SignalKind::terminate(), "SIGTERM")?,
+            listen(SignalKind::quit(), "SIGQUIT")?,
+            listen(SignalKind::hangup(), "SIGHUP")?,
+        ]))
+    }
+
+    async fn next(&mut self) {
+        let Self([interrupt, terminate, quit, hangup]) = self;
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = quit.recv() => {}
+            _ = hangup.recv() => {}
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! What `skep run` says: a table for people, a line per URL in a pipe, a line of JSON per change for programs.
+//!
+//! What runs goes to standard output. What cannot be run is told on standard error, but for programs, which get all in one
+//! place.
+
+use std::fmt::Write as _;
+use std::io::IsTerminal as _;
+
+use anyhow::Result;
+use serde::Serialize;
+use skep_proxy::health::Known;
+
+use super::demo;
+use crate::cli::Output;
+use crate::terminal::{self, Paint};
+
+/// How things are said.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Report {
+    /// Somebody is looking.
+    Table(Paint),
+    /// A pipe.
+    Lines,
+    /// One line of JSON per change.
+    Json,
+}
+
+/// One object of the manifests, and how it is.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) kind: String,
+    pub(super) namespace: String,
+    pub(super) name: String,
+    pub(super) transport: Option<&'static str>,
+    pub(super) url: Option<String>,
+    pub(super) state: State,
+}
+
+/// How an object is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// It is on its way.
+    Starting,
+    /// The server is there.
+    Ready,
+    /// The proxy is there; nobody looks after the server behind it.
+    Listening,
+    /// The server is not there, and why.
+    Failing(String),
+    /// It ended because it was asked to.
+    Ended,
+    /// It is not run, because of what it says.
+    Refused(String),
+    /// It is not run, because of what it is.
+    Skipped(String),
+}
+
+/// What programs read.
+#[derive(Serialize)]
+struct Line<'a> {
+    kind: &'a str,
+    namespace: &'a str,
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    transport: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    url: Option<&'a str>,
+    state: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+}
+
+// === impl Report ===
+
+impl Report {
+    pub(super) fn new(output: Output) -> Self {
+        match output {
+            Output::Json => Self::Json,
+            Output::Text if std::io::stdout().is_terminal() => Self::Table(terminal::paint()),
+            Output::Text => Self::Lines,
+        }
+    }
+
+    /// Something that is not run.
+    pub(super) fn tell(self, entry: &Entry) -> Result<()> {
+        if let Self::Json = self {
+            return terminal::print_json_line(&entry.line());
+        }
+        let reason = entry.state.reason().unwrap_or_default();
+        terminal::complain(&format!("{}/{}: {}: {reason}", entry.kind, entry.label(), entry.state.word()));
+        Ok(())
+    }
+
+    /// Everything listens.
+    pub(super) fn listening(self, entries: &[&Entry]) -> Result<()> {
+        match self {
+            Self::Table(paint) => terminal::print(&table(entries, paint)?),
+            Self::Lines => {
+                let lines = entries.iter().map(|one| format!("{} {}\n", one.label(), one.url()));
+                terminal::print(&lines.collect::<String>())
+            }
+            Self::Json => entries.iter().try_for_each(|one| terminal::print_json_line(&one.line())),
+        }
+    }
+
+    /// What to do with the demo.
+    pub(super) fn demo(self, entries: &[&Entry]) -> Result<()> {
+        let Some(call) = entries.first().map(|one| demo::call(one.url())) else { return Ok(()) };
+        match self {
+            Self::Table(_) => {
+                terminal::print(&format!("\nTry it in another terminal (Ctrl-C here ends it):\n\n{call}\n\n"))
+            }
+            Self::Lines => terminal::print(&format!("{call}\n")),
+            Self::Json => Ok(()),
+        }
+    }
+
+    /// A state changed.
+    pub(super) fn changed(self, entry: &Entry) -> Result<()> {
+        match self {
+            Self::Table(paint) => terminal::print(&format!("{}  {}\n", entry.label(), entry.state.painted(paint))),
+            Self::Lines => Ok(()),
+            Self::Json => terminal::print_json_line(&entry.line()),
+        }
+    }
+
+    /// The end was asked for.
+    pub(super) fn ending(self) -> Result<()> {
+        match self {
+            Self::Table(_) => {
+                terminal::print("\nending: calls under way are finished; press Ctrl-C again to cut them\n")
+            }
+            Self::Lines | Self::Json => Ok(()),
+        }
+    }
+
+    /// Something ended.
+    pub(super) fn ended(self, entry: &Entry) -> Result<()> {
+        match self {
+            Self::Table(_) | Self::Lines => Ok(()),
+            Self::Json => terminal::print_json_line(&entry.line()),
+        }
+    }
+}
+
+// === impl Entry ===
+
+impl Entry {
+    /// The same in another state.
+    pub(super) fn in_state(&self, state: State) -> Self {
+        Self { state, ..self.clone() }
+    }
+
+    /// The name that people use: the usual namespace is left out.
+    fn label(&self) -> String {
+        if self.namespace == super::manifests::NAMESPACE {
+            self.name.clone()
+        } else {
+            format!("{}/{}", self.namespace, self.name)
+        }
+    }
+
+    fn url(&self) -> &str {
+        self.url.as_deref().unwrap_or_default()
+    }
+
+    fn line(&self) -> Line<'_> {
+        Line {
+            kind: &self.kind,
+            namespace: &self.namespace,
+            name: &self.name,
+            transport: self.transport,
+            url: self.url.as_deref(),
+            state: self.state.word(),
+            reason: self.state.reason(),
+        }
+    }
+}
+
+// === impl State ===
+
+impl State {
+    /// What a proxy knows of its server, in one word and a reason.
+    pub(super) fn of(known: &Known) -> Self {
+        match known {
+            Known::Starting(_) => Self::Starting,
+            Known::Available { .. } => Self::Ready,
+            Known::Unavailable(why) => Self::Failing(why.clone()),
+            Known::Unwatched => Self::Listening,
+        }
+    }
+
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Ready => "ready",
+            Self::Listening => "listening",
+            Self::Failing(_) => "failing",
+            Self::Ended => "ended",
+            Self::Refused(_) => "refused",
+            Self::Skipped(_) => "skipped",
+        }
+    }
+
+    fn reason(&self) -> Option<&str> {
+        match self {
+            Self::Failing(why) | Self::Refused(why) | Self::Skipped(why) => Some(why),
+            _ => None,
+        }
+    }
+
+    fn painted(&self, paint: Paint) -> String {
+        let word = match self {
+            Self::Ready | Self::Listening => paint.good(self.word()),
+            Self::Failing(_) | Self::Refused(_) => paint.bad(self.word()),
+            Self::Starting | Self::Ended | Self::Skipped(_) => paint.pending(self.word()),
+        };
+        match self.reason() {
+            Some(reason) => format!("{word}: {reason}"),
+            None => word,
+        }
+    }
+}
+
+fn table(entries: &[&Entry], paint: Paint) -> Result<String> {
+    let mut rows = vec![["NAME", "KIND", "TRANSPORT", "URL"].map(str::to_owned)];
+    for one in entries {
+        rows.push([one.label(), one.kind.clone(), one.transport.unwrap_or_default().to_owned(), one.url().to_owned()]);
+    }
+    let mut widths = [0; 4];
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    let states = std::iter::once("STATE".to_owned()).chain(entries.iter().map(|one| one.state.painted(paint)));
+    let mut text = String::new();
+    for (row, state) in rows.iter().zip(states) {
+        for (cell, width) in row.iter().zip(widths) {
+            write!(text, "{cell:<width$}  ")?;
+        }
+        writeln!(text, "{state}")?;
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(namespace: &str, name: &str, state: State) -> Entry {
+        Entry {
+            kind: "MCPServer".to_owned(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            transport: Some("stdio"),
+            url: Some("http://127.0.0.1:8080/mcp".to_owned()),
+            state,
+        }
+    }
+
+    #[test]
+    fn the_table_lines_up_and_says_why() {
+        let (one, two) =
+            (entry("default", "a", State::Ready), entry("team", "longer", State::Failing("it went".to_owned())));
+        let expected = "\
+NAME         KIND       TRANSPORT  URL                        STATE
+a            MCPServer  stdio      http://127.0.0.1:8080/mcp  ready
+team/longer  MCPServer  stdio      http://127.0.0.1:8080/mcp  failing: it went
+";
+        assert_eq!(table(&[&one, &two], terminal::Paint::none()).unwrap(), expected);
+    }
+
+    #[test]
+    fn programs_read_every_part_on_one_line() {
+        let refused = Entry { transport: None, url: None, ..entry("default", "a", State::Refused("why".to_owned())) };
+        assert_eq!(
+            serde_json::to_string(&refused.line()).unwrap(),
+            r#"{"kind":"MCPServer","namespace":"default","name":"a","state":"refused","reason":"why"}"#
+        );
+    }
+
+    #[test]
+    fn a_reading_of_the_server_is_one_word() {
+        assert_eq!(State::of(&Known::Available { milliseconds: Some(3) }), State::Ready);
+        assert_eq!(State::of(&Known::Unwatched), State::Listening);
+        assert_eq!(State::of(&Known::Unavailable("x".to_owned())).reason(), Some("x"));
+    }
+}

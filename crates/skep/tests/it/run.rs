@@ -1,0 +1,440 @@
+//! `skep run`: servers on this machine, from their manifests to their last call.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::{skep, skep_with_input};
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// A server on stdio in a few lines: it answers every request with a variable of its own, `slow` ones after a while, and
+/// `never` ones not at all.
+const FIXTURE: &str = r#"
+echo "fixture talks to people" >&2
+while read -r line; do
+  id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
+  case "$line" in
+    *notifications/*|*never*) continue ;;
+    *slow*) sleep 1 ;;
+  esac
+  printf '{"jsonrpc":"2.0","id":%s,"result":{"greeting":"%s","level":"%s"}}\n' "$id" "$GREETING" "$LEVEL"
+done
+"#;
+
+/// A `skep run` under way. Ends with its value.
+struct Running {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+impl Running {
+    fn start(arguments: &[&str]) -> Self {
+        Self::start_with(arguments, &[])
+    }
+
+    fn start_with(arguments: &[&str], variables: &[(&str, &str)]) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_skep"))
+            .arg("run")
+            .args(arguments)
+            .env_remove("SKEP_LOG")
+            .env_remove("RUST_LOG")
+            .envs(variables.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = lines(child.stdout.take().unwrap());
+        Self { child, lines }
+    }
+
+    fn line(&self) -> String {
+        self.lines.recv_timeout(PATIENCE).expect("another line")
+    }
+
+    /// The next line of JSON about an object of this name.
+    fn about(&self, name: &str) -> Value {
+        loop {
+            let line: Value = serde_json::from_str(&self.line()).unwrap();
+            if line["name"] == name {
+                return line;
+            }
+        }
+    }
+
+    /// The processes that it started.
+    fn children(&self) -> Vec<u32> {
+        let id = self.child.id();
+        let text = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
+        text.split_whitespace().map(|one| one.parse().unwrap()).collect()
+    }
+
+    fn signal(&self, signal: &str) {
+        let sent = Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    /// Waits for the end. What is left: the exit code and standard error. No process that it started lives on.
+    fn ended(mut self, children: &[u32]) -> (i32, String) {
+        let deadline = Instant::now() + PATIENCE;
+        let code = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status.code().expect("an exit code");
+            }
+            assert!(Instant::now() < deadline, "it does not end");
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        for child in children {
+            assert!(!is_alive(*child), "{child} lives on");
+        }
+        let mut errors = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+        (code, errors)
+    }
+
+    fn stop(self) -> String {
+        let children = self.children();
+        self.signal("-INT");
+        let (code, errors) = self.ended(&children);
+        assert_eq!(code, 0, "{errors}");
+        errors
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ended = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+fn lines(output: ChildStdout) -> Receiver<String> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+/// Whether a process runs. One that is dead and not yet buried does not.
+fn is_alive(id: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{id}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+fn post(url: &str, body: &str) -> Value {
+    let (host, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
+    let mut stream = TcpStream::connect(host).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let head = format!(
+        "POST /{path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nAccept: application/json\r\n\
+         Content-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a whole answer");
+    assert!(head.starts_with("HTTP/1.1 200"), "{answer}");
+    serde_json::from_str(body).unwrap()
+}
+
+fn request(method: &str) -> String {
+    json!({ "jsonrpc": "2.0", "id": "mine", "method": method }).to_string()
+}
+
+fn call(url: &str) -> Value {
+    let params = json!({ "name": "calculate", "arguments": { "expression": "2 ^ 10" } });
+    let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+    post(url, &body.to_string())["result"]["structuredContent"]["result"].clone()
+}
+
+fn server(name: &str, spec: &str) -> String {
+    format!(
+        "---\napiVersion: toolhive.stacklok.dev/v1beta1\nkind: MCPServer\nmetadata: {{name: {name}}}\nspec: {{{spec}}}\n"
+    )
+}
+
+fn demo_server(name: &str, more: &str) -> String {
+    server(name, &format!("image: 'exec://{}', args: [demo-server]{more}", env!("CARGO_BIN_EXE_skep")))
+}
+
+fn write(directory: &Path, name: &str, text: &str) -> String {
+    let path = directory.join(name);
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// A manifest directory with the fixture in it, and what more is wanted.
+fn with_fixture(directory: &Path, more: &str) -> String {
+    let script = write(directory, "fixture.sh", FIXTURE);
+    let manifest = server(
+        "fixture",
+        &format!(
+            "image: 'exec://sh', args: ['{script}'], env: [{{name: LEVEL, value: high}}], \
+             secrets: [{{name: words, key: greeting, targetEnvName: GREETING}}]"
+        ),
+    );
+    let secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: words}\nstringData: {greeting: hush-hush}\n";
+    write(directory, "servers.yaml", &format!("{secret}{manifest}{more}"));
+    directory.to_str().unwrap().to_owned()
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+#[test]
+fn the_demo_prints_a_call_that_answers_and_leaves_nothing_behind() {
+    let run = Running::start(&["--demo"]);
+    let address = run.line();
+    let url = address.strip_prefix("demo ").unwrap();
+    let shown = run.line();
+    assert!(shown.starts_with(&format!("curl -s {url} ")), "{shown}");
+    let body = shown.split_once("-d '").unwrap().1.strip_suffix('\'').unwrap();
+    assert_eq!(post(url, body)["result"]["structuredContent"], json!({ "result": 42 }));
+    // Word for word, where there is a curl.
+    if let Ok(curled) = Command::new("sh").args(["-c", &shown]).output()
+        && curled.status.success()
+    {
+        let answer: Value = serde_json::from_slice(&curled.stdout).unwrap();
+        assert_eq!(answer["result"]["structuredContent"], json!({ "result": 42 }));
+    }
+    assert_eq!(run.children().len(), 1);
+    assert_eq!(run.stop(), "");
+}
+
+#[test]
+fn the_demo_speaks_both_eras_through_its_proxy() {
+    let run = Running::start(&["--demo", "-o", "json"]);
+    let url = run.about("demo")["url"].as_str().unwrap().to_owned();
+    let legacy = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize",
+        "params": { "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } } });
+    assert_eq!(post(&url, &legacy.to_string())["result"]["protocolVersion"], "2025-06-18");
+    let modern = json!({ "jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": { "_meta": {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {} } } });
+    assert_eq!(post(&url, &modern.to_string())["result"]["resultType"], "complete");
+    run.stop();
+}
+
+#[test]
+fn a_port_that_is_asked_for_is_taken_or_refused() {
+    let port = free_port();
+    let run = Running::start(&["--demo", "--port", &port.to_string()]);
+    assert_eq!(run.line(), format!("demo http://127.0.0.1:{port}/mcp"));
+    let second = skep(&["run", "--demo", "--port", &port.to_string()]);
+    assert_eq!((second.code, second.out.as_str()), (1, ""));
+    assert!(second.err.contains(&port.to_string()) && second.err.contains("in use"), "{}", second.err);
+    run.stop();
+}
+
+#[test]
+fn a_directory_is_served_with_its_secrets_and_they_are_seen_nowhere() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = with_fixture(directory.path(), &demo_server("demo", ""));
+    let run = Running::start(&["-f", &path, "--verbose"]);
+    let urls = [run.line(), run.line()];
+    let url = |name: &str| urls.iter().find_map(|line| line.strip_prefix(&format!("{name} "))).unwrap();
+    assert_eq!(
+        post(url("fixture"), &request("tools/list"))["result"],
+        json!({ "greeting": "hush-hush", "level": "high" })
+    );
+    assert_eq!(call(url("demo")), 1024);
+    for child in run.children() {
+        let arguments = std::fs::read_to_string(format!("/proc/{child}/cmdline")).unwrap();
+        assert!(!arguments.contains("hush"), "{arguments}");
+    }
+    let log = run.stop();
+    assert!(log.contains("fixture talks to people") && !log.contains("hush"), "{log}");
+}
+
+#[test]
+fn a_server_that_speaks_http_is_told_where_to_listen() {
+    let directory = tempfile::tempdir().unwrap();
+    let script = format!("exec '{}' run --demo --port $MCP_PORT", env!("CARGO_BIN_EXE_skep"));
+    let text = server("http", &format!("image: 'exec://sh', args: [-c, \"{script}\"], transport: streamable-http"));
+    let run = Running::start(&["-f", &write(directory.path(), "http.yaml", &text), "-o", "json"]);
+    let mut line = run.about("http");
+    while line["state"] != "ready" {
+        assert_eq!(line["state"], "starting", "{line}");
+        line = run.about("http");
+    }
+    assert_eq!(line["transport"], "streamable-http");
+    assert_eq!(call(line["url"].as_str().unwrap()), 1024);
+    run.stop();
+}
+
+#[test]
+fn a_port_that_is_taken_is_left_and_one_that_is_free_is_kept() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (taken_port, free) = (taken.local_addr().unwrap().port(), free_port());
+    let directory = tempfile::tempdir().unwrap();
+    let text = demo_server("first", &format!(", proxyPort: {taken_port}"))
+        + &demo_server("second", &format!(", proxyPort: {free}, proxyMode: sse"));
+    let run = Running::start(&["-f", &write(directory.path(), "two.yaml", &text)]);
+    let first = run.line();
+    assert!(!first.contains(&format!(":{taken_port}/")), "{first}");
+    assert_eq!(call(first.strip_prefix("first ").unwrap()), 1024);
+    assert_eq!(run.line(), format!("second http://127.0.0.1:{free}/sse"));
+    run.stop();
+}
+
+#[test]
+fn what_cannot_run_is_told_and_the_rest_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = server("image", "image: 'ghcr.io/a/b:1'")
+        + &server("reference", "image: 'exec://true', toolConfigRef: {name: nope}")
+        + &server("wrong", "imag: x")
+        + &server("missing", "image: 'exec://no-such-program-here'")
+        + "---\n{apiVersion: toolhive.stacklok.dev/v1beta1, kind: EmbeddingServer, metadata: {name: vectors}}\n"
+        + &demo_server("demo", "");
+    let file = write(directory.path(), "all.yaml", &text);
+    let run = Running::start(&["-f", &file, "-o", "json"]);
+    for (name, state, words) in [
+        ("wrong", "refused", "did you mean `image`"),
+        ("image", "refused", "npx://package"),
+        ("reference", "refused", "MCPToolConfig `nope` not found"),
+        ("vectors", "skipped", "in a cluster only"),
+        ("missing", "failing", "cannot start `no-such-program-here`"),
+    ] {
+        let line = run.about(name);
+        assert_eq!(line["state"], state, "{line}");
+        assert!(line["reason"].as_str().unwrap().contains(words), "{line}");
+    }
+    let line = run.about("demo");
+    assert_eq!((&line["kind"], &line["namespace"]), (&json!("MCPServer"), &json!("default")));
+    assert_eq!((&line["transport"], &line["state"]), (&json!("stdio"), &json!("ready")));
+    assert_eq!(call(line["url"].as_str().unwrap()), 1024);
+    let children = run.children();
+    run.signal("-TERM");
+    assert_eq!(run.about("demo")["state"], "ended");
+    assert_eq!(run.ended(&children), (0, String::new()));
+
+    // For people: what cannot run stands on standard error, and only what runs on standard output.
+    let run = Running::start(&["-f", &file]);
+    assert!(run.line().starts_with("missing http://127.0.0.1:"));
+    assert!(run.line().starts_with("demo http://127.0.0.1:"));
+    let errors = run.stop();
+    assert_eq!(errors.lines().count(), 4, "{errors}");
+    assert!(errors.contains("MCPServer/image: refused: `ghcr.io/a/b:1` is a container image"), "{errors}");
+    assert!(errors.contains("EmbeddingServer/vectors: skipped: "), "{errors}");
+}
+
+#[test]
+fn a_change_of_state_is_one_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = with_fixture(directory.path(), "");
+    let run = Running::start(&["-f", &path, "-o", "json"]);
+    assert_eq!(run.about("fixture")["state"], "ready");
+    let [child] = run.children()[..] else { panic!("one child") };
+    assert!(Command::new("kill").args(["-KILL", &child.to_string()]).status().unwrap().success());
+    let gone = run.about("fixture");
+    assert_eq!(gone["state"], "failing");
+    assert!(gone["reason"].as_str().unwrap().contains("went away"), "{gone}");
+    let back = run.about("fixture");
+    assert_eq!((&back["state"], back.get("reason")), (&json!("ready"), None));
+    run.stop();
+}
+
+/// Answers one request as the way out to the world, and says what it was asked.
+fn way_out(listener: TcpListener) -> std::thread::JoinHandle<String> {
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut asked = String::new();
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        while !asked.ends_with("\r\n\r\n") {
+            assert!(reader.read_line(&mut asked).unwrap() > 0, "{asked}");
+        }
+        let length = asked.to_lowercase().split_once("content-length: ").unwrap().1.lines().next().unwrap().parse();
+        reader.read_exact(&mut vec![0; length.unwrap()]).unwrap();
+        let body = r#"{"jsonrpc":"2.0","id":"mine","result":{"tools":[]}}"#;
+        let head =
+            format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n", body.len());
+        stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+        asked
+    })
+}
+
+#[test]
+fn a_remote_server_is_fronted_with_a_header_from_a_secret() {
+    let directory = tempfile::tempdir().unwrap();
+    let remote = "---\napiVersion: toolhive.stacklok.dev/v1beta1\nkind: MCPRemoteProxy\nmetadata: {name: remote}\nspec:\n  \
+                  remoteUrl: http://mcp.example/mcp\n  headerForward:\n    addHeadersFromSecret:\n    \
+                  - {headerName: x-words, valueSecretRef: {name: words, key: greeting}}\n";
+    let path = with_fixture(directory.path(), remote);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let way = format!("http://{}", listener.local_addr().unwrap());
+    let asked = way_out(listener);
+    let run = Running::start_with(&["-f", &path, "-o", "json"], &[("http_proxy", &way), ("no_proxy", "")]);
+    let line = run.about("remote");
+    assert_eq!((&line["kind"], &line["state"]), (&json!("MCPRemoteProxy"), &json!("listening")), "{line}");
+    assert_eq!(post(line["url"].as_str().unwrap(), &request("tools/list"))["result"], json!({ "tools": [] }));
+    let asked = asked.join().unwrap().to_lowercase();
+    assert!(asked.starts_with("post http://mcp.example/mcp ") && asked.contains("x-words: hush-hush"), "{asked}");
+    run.stop();
+}
+
+#[test]
+fn a_call_under_way_is_finished_and_a_second_signal_cuts_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = with_fixture(directory.path(), "");
+    let run = Running::start(&["-f", &path]);
+    let url = run.line().split_once(' ').unwrap().1.to_owned();
+    let under_way = std::thread::spawn(move || post(&url, &request("slow")));
+    std::thread::sleep(Duration::from_millis(300));
+    run.stop();
+    assert_eq!(under_way.join().unwrap()["result"]["greeting"], "hush-hush");
+
+    let run = Running::start(&["-f", &path]);
+    let host = run.line().split_once("http://").unwrap().1.split_once('/').unwrap().0.to_owned();
+    let mut stream = TcpStream::connect(&host).unwrap();
+    let body = request("never");
+    let head = format!("POST /mcp HTTP/1.1\r\nHost: {host}\r\nContent-Length: {}\r\n\r\n", body.len());
+    stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    let children = run.children();
+    run.signal("-INT");
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(is_alive(run.child.id()), "it waits for the call");
+    let started = Instant::now();
+    run.signal("-INT");
+    let (code, errors) = run.ended(&children);
+    assert!(code == 1 && errors.contains("calls under way were cut"), "{code} {errors}");
+    assert!(started.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn nothing_to_run_is_an_error() {
+    skep(&["run"]).refused(2, &["--file", "--demo"]);
+    skep(&["run", "-f", "x", "--demo"]).refused(2, &["--demo"]);
+    skep(&["run", "-f", "x", "--port", "1"]).refused(2, &["--port"]);
+    skep(&["run", "-f", "no-such-file.yaml"]).refused(1, &["no-such-file.yaml"]);
+    skep_with_input(&["run", "-f", "-"], "").refused(1, &["nothing to run"]);
+    let run = skep_with_input(&["run", "-f", "-"], &server("image", "image: 'ghcr.io/a/b:1'"));
+    assert_eq!((run.code, run.out.as_str()), (1, ""));
+    let [refusal, error] = run.err.lines().collect::<Vec<_>>()[..] else { panic!("{}", run.err) };
+    assert!(refusal.contains("exec://program") && error.starts_with("error: nothing runs here"), "{}", run.err);
+}
+
+#[test]
+fn the_demo_server_answers_lines_until_its_input_ends() {
+    let input = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\nnonsense\n\n{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"ping\"}";
+    let run = skep_with_input(&["demo-server"], input);
+    let answers: Vec<Value> = run.succeeded().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(answers.len(), 3);
+    assert_eq!((&answers[0]["id"], &answers[2]["id"]), (&json!(1), &json!(2)));
+    assert_eq!(answers[1]["error"]["code"], -32700);
+    let too_long = format!("{}\n{{\"jsonrpc\":\"2.0\",\"id\":3,\"method\":\"ping\"}}\n", "x".repeat(9 * 1024 * 1024));
+    let run = skep_with_input(&["demo-server"], &too_long);
+    let answers: Vec<Value> = run.succeeded().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((&answers[0]["error"]["code"], &answers[1]["id"]), (&json!(-32600), &json!(3)));
+}
