@@ -53,6 +53,17 @@ pub enum Refusal {
     /// The body does not say what the client can do.
     #[error("`params._meta` must have `io.modelcontextprotocol/clientCapabilities`, an object")]
     NoCapabilities,
+    /// What the body says about what the client can do is not what it must be.
+    #[error("`io.modelcontextprotocol/clientCapabilities` in `params._meta` must be an object")]
+    BadCapabilities,
+    /// A header that must repeat a part of the body is not there.
+    #[error("the header `{name}` is missing; it must say `{body}`, as the body does")]
+    HeaderMissing {
+        /// The name of the header.
+        name: &'static str,
+        /// What the body says.
+        body: String,
+    },
     /// A header that repeats a part of the body says something else.
     #[error("the header `{name}` says `{header}`, but the body says `{body}`; send the same in both")]
     HeaderMismatch {
@@ -81,14 +92,16 @@ pub fn classify(header: Option<&str>, message: &Message) -> Result<Era, Refusal>
     match (header, body) {
         // The header is what was agreed on; what else `_meta` holds is no claim.
         (Some(header), None) if header != MODERN => Ok(Era::Legacy),
-        (Some(header), None) => Err(Refusal::VersionMismatch { header: header.to_owned(), body: String::new() }),
-        (None, None) => Err(Refusal::NoVersion),
-        (_, Some(body)) if body != MODERN => Err(Refusal::Unsupported { requested: body.into_owned() }),
+        (_, None) => Err(Refusal::NoVersion),
         (Some(header), Some(body)) if header != body => {
             Err(Refusal::VersionMismatch { header: header.to_owned(), body: body.into_owned() })
         }
-        _ if !is_object(message.client_capabilities()) => Err(Refusal::NoCapabilities),
-        _ => Ok(Era::Modern),
+        (_, Some(body)) if body != MODERN => Err(Refusal::Unsupported { requested: body.into_owned() }),
+        _ => match message.client_capabilities() {
+            None | Some(b"null") => Err(Refusal::NoCapabilities),
+            Some(value) if value.first() == Some(&b'{') => Ok(Era::Modern),
+            Some(_) => Err(Refusal::BadCapabilities),
+        },
     }
 }
 
@@ -98,12 +111,13 @@ impl Refusal {
     /// The code of the error.
     pub fn code(&self) -> i64 {
         match self {
-            Self::VersionMismatch { .. } | Self::HeaderMismatch { .. } | Self::HeaderUnreadable { .. } => {
-                answer::HEADER_MISMATCH
-            }
-            Self::NoVersion => answer::INVALID_PARAMS,
+            Self::VersionMismatch { .. }
+            | Self::HeaderMismatch { .. }
+            | Self::HeaderMissing { .. }
+            | Self::HeaderUnreadable { .. } => answer::HEADER_MISMATCH,
+            Self::NoVersion | Self::NoCapabilities => answer::INVALID_PARAMS,
             Self::Unsupported { .. } => answer::UNSUPPORTED_VERSION,
-            Self::NoCapabilities => answer::MISSING_CAPABILITY,
+            Self::BadCapabilities => answer::MISSING_CAPABILITY,
         }
     }
 
@@ -111,9 +125,10 @@ impl Refusal {
     pub fn data(&self) -> Option<Value> {
         match self {
             Self::VersionMismatch { header, body } => Some(json!({ "body": body, "header": header })),
-            Self::NoVersion => None,
+            Self::NoVersion | Self::NoCapabilities => None,
             Self::Unsupported { requested } => Some(json!({ "requested": requested, "supported": [MODERN] })),
-            Self::NoCapabilities => Some(json!({ "requiredCapabilities": {} })),
+            Self::BadCapabilities => Some(json!({ "requiredCapabilities": {} })),
+            Self::HeaderMissing { name, body } => Some(json!({ "bodyValue": body, "header": name })),
             Self::HeaderMismatch { name, header, body } => {
                 Some(json!({ "bodyValue": body, "header": name, "headerValue": header }))
             }
@@ -134,6 +149,8 @@ impl Refusal {
             Self::NoVersion => "no_version",
             Self::Unsupported { .. } => "unsupported_version",
             Self::NoCapabilities => "no_capabilities",
+            Self::BadCapabilities => "bad_capabilities",
+            Self::HeaderMissing { .. } => "header_missing",
             Self::HeaderMismatch { .. } => "header_mismatch",
             Self::HeaderUnreadable { .. } => "header_unreadable",
         }
@@ -145,10 +162,6 @@ impl Refusal {
 fn claims_modern(header: Option<&str>, message: &Message) -> bool {
     let claims = [Part::ProtocolVersion, Part::ClientInfo, Part::ClientCapabilities];
     header == Some(MODERN) || claims.iter().any(|part| message.value(*part).is_some())
-}
-
-fn is_object(value: Option<&[u8]>) -> bool {
-    value.is_some_and(|value| value.first() == Some(&b'{'))
 }
 
 #[cfg(test)]

@@ -36,6 +36,21 @@ pub fn check(headers: &HeaderMap, message: &Message) -> Result<(), Refusal> {
     agree(headers, &NAME, "Mcp-Name", &name, decode)
 }
 
+/// Whether the headers that a modern request must have are there. For whoever is the server that the client talks to: on the way,
+/// one that is missing misleads nobody.
+pub fn require(headers: &HeaderMap, message: &Message) -> Result<(), Refusal> {
+    let method = message.method().unwrap_or_default();
+    let missing = |header: &HeaderName| headers.get(header).is_none_or(HeaderValue::is_empty);
+    if missing(&METHOD) {
+        return Err(Refusal::HeaderMissing { name: "Mcp-Method", body: method.to_owned() });
+    }
+    let is_named = matches!(method, "tools/call" | "prompts/get" | "resources/read");
+    match resource(message).filter(|_| is_named && missing(&NAME)) {
+        Some(name) => Err(Refusal::HeaderMissing { name: "Mcp-Name", body: name.into_owned() }),
+        None => Ok(()),
+    }
+}
+
 /// Makes the headers say what the body says, after a change of the body. Headers that are not there stay away.
 pub fn renew(headers: &mut HeaderMap, message: &Message) {
     let method = message.method().map(Cow::Borrowed);

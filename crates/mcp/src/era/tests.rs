@@ -26,8 +26,9 @@ fn requests_are_told_apart() {
     const LEGACY: &str = "Legacy";
     const MODERN_ERA: &str = "Modern";
     const NO_VERSION: &str = "-32602";
-    const NO_CAPABILITIES: &str = r#"-32021 {"requiredCapabilities":{}}"#;
-    const HEADER_ONLY: &str = r#"-32020 {"body":"","header":"2026-07-28"}"#;
+    const NO_CAPABILITIES: &str = "-32602";
+    const BAD_CAPABILITIES: &str = r#"-32021 {"requiredCapabilities":{}}"#;
+    const HEADER_ONLY: &str = "-32602";
     const OLD_HEADER: &str = r#"-32020 {"body":"2026-07-28","header":"2025-11-25"}"#;
     const OTHER_BODY: &str = r#"-32022 {"requested":"2027-01-01","supported":["2026-07-28"]}"#;
     let modern = Some("2026-07-28");
@@ -87,8 +88,7 @@ fn requests_are_told_apart() {
         (Some("nonsense"), call, json!({ "_meta": { INFO: {} } }), LEGACY),
         // A version that is not known.
         (None, call, json!({ "_meta": { VERSION: "2027-01-01" } }), OTHER_BODY),
-        (modern, call, json!({ "_meta": { VERSION: "2027-01-01", CAPABILITIES: {} } }), OTHER_BODY),
-        (legacy, call, json!({ "_meta": { VERSION: "2027-01-01", CAPABILITIES: {} } }), OTHER_BODY),
+        (Some("2027-01-01"), call, json!({ "_meta": { VERSION: "2027-01-01", CAPABILITIES: {} } }), OTHER_BODY),
         (
             None,
             call,
@@ -98,13 +98,19 @@ fn requests_are_told_apart() {
         // Two versions.
         (legacy, call, json!({ "_meta": full }), OLD_HEADER),
         (legacy, call, json!({ "_meta": { VERSION: MODERN } }), OLD_HEADER),
+        (
+            modern,
+            call,
+            json!({ "_meta": { VERSION: "2027-01-01", CAPABILITIES: {} } }),
+            r#"-32020 {"body":"2027-01-01","header":"2026-07-28"}"#,
+        ),
         (Some("nonsense"), call, json!({ "_meta": full }), r#"-32020 {"body":"2026-07-28","header":"nonsense"}"#),
         // Nothing on what the client can do.
         (modern, call, json!({ "_meta": { VERSION: MODERN } }), NO_CAPABILITIES),
         (None, call, json!({ "_meta": { VERSION: MODERN, INFO: {} } }), NO_CAPABILITIES),
         (modern, call, json!({ "_meta": { VERSION: MODERN, CAPABILITIES: null } }), NO_CAPABILITIES),
-        (modern, call, json!({ "_meta": { VERSION: MODERN, CAPABILITIES: [] } }), NO_CAPABILITIES),
-        (modern, call, json!({ "_meta": { VERSION: MODERN, CAPABILITIES: "{}" } }), NO_CAPABILITIES),
+        (modern, call, json!({ "_meta": { VERSION: MODERN, CAPABILITIES: [] } }), BAD_CAPABILITIES),
+        (modern, call, json!({ "_meta": { VERSION: MODERN, CAPABILITIES: "{}" } }), BAD_CAPABILITIES),
     ];
     for (header, method, params, expected) in cases {
         assert_eq!(classified(header, method, &params), expected, "{header:?} {method} {params}");

@@ -43,6 +43,7 @@ pub struct Streamable {
 struct Reply {
     /// As events, or as JSON.
     as_events: bool,
+    era: Era,
     session: Option<SessionId>,
     watchers: Watchers,
 }
@@ -131,15 +132,17 @@ impl Streamable {
             Ok(era) => era,
             Err(refusal) => return json(StatusCode::BAD_REQUEST, refusal.answer(id.as_ref())),
         };
-        if era == Era::Modern
-            && let Err(refusal) = headers::check(&exchange.headers, &message)
-        {
-            return json(StatusCode::BAD_REQUEST, refusal.answer(id.as_ref()));
+        if era == Era::Modern {
+            let judged = headers::require(&exchange.headers, &message)
+                .and_then(|()| headers::check(&exchange.headers, &message));
+            if let Err(refusal) = judged {
+                return json(StatusCode::BAD_REQUEST, refusal.answer(id.as_ref()));
+            }
         }
         let as_events = accepts(&exchange.headers, "text/event-stream");
         let watchers = exchange.watchers();
         if era == Era::Modern {
-            return self.pass_on(message, Reply { as_events, session: None, watchers }).await;
+            return self.pass_on(message, Reply { as_events, era, session: None, watchers }).await;
         }
         if message.method() == Some("initialize") {
             return self.greet(exchange, &message, as_events, watchers).await;
@@ -152,7 +155,7 @@ impl Streamable {
                 Err(unavailable) => return store_is_away(&unavailable),
             },
         };
-        let reply = Reply { as_events, session: session.clone(), watchers };
+        let reply = Reply { as_events, era, session: session.clone(), watchers };
         match (message.method(), session) {
             (Some("resources/subscribe" | "resources/unsubscribe"), Some(session)) => {
                 self.subscription(message, &session, reply).await
@@ -174,7 +177,7 @@ impl Streamable {
             Some(greeting) => Ok(greeting),
             None => self.first_greeting(message).await,
         };
-        let reply = Reply { as_events, session: None, watchers };
+        let reply = Reply { as_events, era: Era::Legacy, session: None, watchers };
         let Some(id) = message.id() else { return text(StatusCode::BAD_REQUEST, "Invalid JSON-RPC 2.0 message") };
         let greeting = match greeting {
             Ok(greeting) => greeting,
@@ -402,7 +405,15 @@ impl Reply {
     }
 
     fn message(&self, message: Message) -> Response<Body> {
-        self.whole(seen(&self.watchers, message))
+        // Today's protocol says in the status what kind of refusal it is.
+        let status = match (self.era, error_code(&message)) {
+            (Era::Modern, Some(answer::METHOD_NOT_FOUND)) => StatusCode::NOT_FOUND,
+            (Era::Modern, Some(answer::HEADER_MISMATCH | answer::MISSING_CAPABILITY | answer::UNSUPPORTED_VERSION)) => {
+                StatusCode::BAD_REQUEST
+            }
+            _ => return self.whole(seen(&self.watchers, message)),
+        };
+        json(status, seen(&self.watchers, message))
     }
 
     /// The answer, with what came before it.
@@ -414,6 +425,12 @@ impl Reply {
         body.extend_from_slice(&sse::event(Some("message"), None, &seen(&self.watchers, message)));
         events(Body::full(body.freeze()))
     }
+}
+
+/// The code of an error.
+fn error_code(message: &Message) -> Option<i64> {
+    let error: serde_json::Value = serde_json::from_slice(message.error()?).ok()?;
+    error.get("code")?.as_i64()
 }
 
 /// An answer as the caller should see it; an error instead of one that could not be judged.

@@ -217,6 +217,9 @@ fn answer(message: &Value, seen: &Seen) -> Vec<String> {
             _ => Vec::new(),
         },
         "hold" => Vec::new(),
+        "no/such" => {
+            vec![json!({ "jsonrpc": "2.0", "id": id, "error": { "code": -32601, "message": "no" } }).to_string()]
+        }
         _ => result(json!({})),
     }
 }

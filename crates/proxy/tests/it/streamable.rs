@@ -327,7 +327,8 @@ async fn a_server_that_was_restarted_is_greeted_again_and_calls_under_way_end_cl
 #[tokio::test]
 async fn modern_requests_pass_without_a_session_and_wrong_ones_never_reach_the_server() -> Result<()> {
     let stage = Stage::new().await?;
-    let caller = stage.caller().with("mcp-protocol-version", MODERN);
+    let bare = stage.caller().with("mcp-protocol-version", MODERN);
+    let caller = bare.clone().with("mcp-method", "tools/call").with("mcp-name", "echo");
     let answer = caller.post(modern(json!(3), "tools/call", MODERN).to_string()).await?;
     assert_eq!((answer.status, answer.message()?["id"].clone()), (StatusCode::OK, json!(3)));
     assert!(answer.headers.get("mcp-session-id").is_none());
@@ -336,8 +337,10 @@ async fn modern_requests_pass_without_a_session_and_wrong_ones_never_reach_the_s
     let without = request(json!(4), "tools/call", json!({ "name": "echo" }));
     let named = caller.clone().with("mcp-name", "other").with("mcp-method", "tools/call");
     for (who, body, code) in [
-        (&caller, modern(json!(4), "tools/call", "2025-11-25"), -32022),
-        (&caller, without, -32020),
+        (&caller, modern(json!(4), "tools/call", "2025-11-25"), -32020),
+        (&stage.caller(), modern(json!(4), "tools/call", "2025-11-25"), -32022),
+        (&caller, without, -32602),
+        (&bare, modern(json!(4), "tools/call", MODERN), -32020),
         (&stage.caller().with("mcp-protocol-version", "2025-11-25"), modern(json!(4), "tools/call", MODERN), -32020),
         (&named, modern(json!(4), "tools/call", MODERN), -32020),
     ] {
@@ -346,6 +349,10 @@ async fn modern_requests_pass_without_a_session_and_wrong_ones_never_reach_the_s
         assert_eq!(answer.message()?["id"], 4);
     }
     assert_eq!(stage.seen.lock().unwrap().messages.len(), before);
+    // What the server does not know is told by the status, whatever the caller takes.
+    let unknown = bare.with("mcp-method", "no/such").taking(BOTH);
+    let answer = unknown.post(modern(json!(5), "no/such", MODERN).to_string()).await?;
+    assert_eq!((answer.status, answer.message()?["error"]["code"].clone()), (StatusCode::NOT_FOUND, json!(-32601)));
     Ok(())
 }
 

@@ -189,7 +189,7 @@ async fn hostile_bodies_are_refused_here_and_broken_ones_are_the_servers_to_refu
         (&caller, "[{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}]", -32600),
         (&caller, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/list\",\"method\":\"tools/call\"}", -32600),
         (&caller, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/list\",\"METHOD\":\"tools/call\"}", -32600),
-        (&modern, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}", -32020),
+        (&modern, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}", -32602),
     ] {
         let answer = who.post(body).await?;
         assert_eq!(
