@@ -141,7 +141,8 @@ fn post(url: &str, body: &str) -> Value {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let head = format!(
         "POST /{path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nAccept: application/json\r\n\
-         Content-Length: {}\r\nConnection: close\r\n\r\n",
+         Mcp-Method: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        serde_json::from_str::<Value>(body).unwrap()["method"].as_str().unwrap_or_default(),
         body.len()
     );
     stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
