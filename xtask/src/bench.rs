@@ -1,7 +1,7 @@
 //! `cargo xtask bench …`: what Skep costs, against the least that the same work can cost, in one run on one machine.
 
 mod operator;
-mod process;
+mod proxy;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -11,10 +11,22 @@ use clap::Subcommand;
 pub(crate) enum Command {
     /// The operator on an API server without pods: many MCPServers that share one MCPOIDCConfig.
     Operator(operator::Arguments),
+    /// The proxy in front of a small fast server, beside a proxy that does nothing but pass on.
+    Proxy(proxy::Arguments),
+    /// The proxy that does nothing but pass on, for `bench proxy`.
+    #[command(hide = true)]
+    Floor {
+        /// Where it listens.
+        port: u16,
+        /// Where the server listens.
+        to: u16,
+    },
 }
 
 pub(crate) fn run(command: &Command) -> Result<()> {
     match command {
         Command::Operator(arguments) => operator::run(arguments),
+        Command::Proxy(arguments) => proxy::run(arguments),
+        Command::Floor { port, to } => proxy::floor::run(*port, *to),
     }
 }

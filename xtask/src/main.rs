@@ -8,12 +8,16 @@ mod arch;
 mod bench;
 mod ci;
 mod cluster;
+mod conformance;
 mod e2e;
 mod r#gen;
 mod host;
 mod image;
 mod mutate;
+mod peers;
+mod process;
 mod program;
+mod skep;
 mod test;
 mod ui;
 
@@ -48,12 +52,16 @@ enum Command {
     /// Measure what Skep costs, against the least that the same work can cost.
     #[command(subcommand)]
     Bench(bench::Command),
+    /// Run the official conformance suite straight at a server and through `skep proxy`, and compare.
+    Conformance(conformance::Arguments),
     /// Check which crate uses which, that pure crates are pure, and that nobody writes with PUT.
     Arch,
     /// Run everything that must pass before a change goes in.
     Ci,
     /// Take out each mechanism that must always hold, one at a time, and see that its test fails.
     Mutate(mutate::Arguments),
+    /// Put other people's clients and servers on both sides of `skep proxy`.
+    Peers,
     /// Write what is generated from the code: resource definitions, permissions, schemas, reference pages.
     Gen {
         /// Change nothing; fail when a generated file is out of date.
@@ -71,7 +79,9 @@ fn main() -> ExitCode {
         Command::Arch => arch::run(),
         Command::Bench(command) => bench::run(&command),
         Command::Ci => ci::run(),
+        Command::Conformance(arguments) => conformance::run(&arguments),
         Command::Mutate(arguments) => mutate::run(&arguments),
+        Command::Peers => peers::run(),
         Command::Gen { check } => r#gen::run(check),
     };
     match result {

@@ -29,7 +29,7 @@ use skep_plan::plan::plan;
 use skep_plan::world::{Found, Live, Policies, World};
 use skep_testkit::ControlPlane;
 
-use super::process::{Process, get, wait_for};
+use crate::process::{Process, get, wait_for};
 use crate::program::{self, cargo};
 use crate::{root, ui};
 

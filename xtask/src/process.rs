@@ -1,12 +1,13 @@
-//! A process under measurement: what it uses, and that it ends with us.
+//! A process of our own beside us: what it uses, and that it ends with us.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
 
 /// Linux counts processor time in hundredths of a second, on every machine that this runs on.
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -31,8 +32,35 @@ impl Process {
         Ok(Self(command.spawn().with_context(|| format!("cannot start `{name}`"))?))
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.0.id()
+    }
+
     pub(crate) fn usage(&self) -> Result<Usage> {
-        let id = self.0.id();
+        Usage::of(self.id())
+    }
+
+    /// Whether it is still there.
+    pub(crate) fn runs(&mut self) -> bool {
+        matches!(self.0.try_wait(), Ok(None))
+    }
+
+    /// Asks it to end, and waits a while for it.
+    pub(crate) fn ask_to_end(&mut self, limit: Duration) {
+        if let Some(id) = i32::try_from(self.id()).ok().and_then(Pid::from_raw) {
+            // It may have ended by itself.
+            let _gone = kill_process(id, Signal::TERM);
+        }
+        let deadline = Instant::now() + limit;
+        while self.runs() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Usage {
+    /// What a process of this machine has used so far.
+    pub(crate) fn of(id: u32) -> Result<Self> {
         let status = fs::read_to_string(format!("/proc/{id}/status")).context("the process is gone")?;
         let mebibytes = |field: &str| -> f64 {
             let line = status.lines().find_map(|line| line.strip_prefix(field));
@@ -45,7 +73,7 @@ impl Process {
         // The name may hold blanks; everything after it does not.
         let after = stat.rsplit_once(") ").map_or("", |(_, after)| after);
         let ticks: f64 = after.split(' ').skip(11).take(2).filter_map(|number| number.parse::<f64>().ok()).sum();
-        Ok(Usage { resident: mebibytes("VmRSS:"), peak: mebibytes("VmHWM:"), cpu: ticks / TICKS_PER_SECOND })
+        Ok(Self { resident: mebibytes("VmRSS:"), peak: mebibytes("VmHWM:"), cpu: ticks / TICKS_PER_SECOND })
     }
 }
 
@@ -69,6 +97,23 @@ pub(crate) fn get(port: u16, path: &str) -> Result<String> {
         bail!("{path} answered {}", head.lines().next().unwrap_or_default());
     }
     Ok(body.to_owned())
+}
+
+/// A port that nobody listens on.
+pub(crate) fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+/// Waits until somebody listens on a port.
+pub(crate) fn wait_for_port(port: u16, limit: Duration) -> Result<()> {
+    let deadline = Instant::now() + limit;
+    while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        if Instant::now() > deadline {
+            bail!("nobody listens on port {port} within {limit:?}");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
 }
 
 /// Waits until a page answers.

@@ -1,0 +1,14 @@
+// A caller on npm's @modelcontextprotocol/client. Usage: client.mjs URL streamable|sse TOOL ARGUMENTS
+import assert from "node:assert";
+import { Client, SSEClientTransport, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";
+
+const [url, transport, tool, text] = process.argv.slice(2);
+const client = new Client({ name: "peer", version: "1" });
+const Transport = transport === "sse" ? SSEClientTransport : StreamableHTTPClientTransport;
+await client.connect(new Transport(new URL(url)));
+const tools = (await client.listTools()).tools.map((one) => one.name);
+assert(tools.includes(tool), tools.join());
+const call = () => client.callTool({ name: tool, arguments: JSON.parse(text) });
+const calls = await Promise.all(Array.from({ length: 10 }, call));
+assert(calls.every((one) => !one.isError && one.content.length > 0), JSON.stringify(calls));
+await client.close();

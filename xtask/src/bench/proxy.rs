@@ -1,0 +1,185 @@
+//! The proxy's cost: processor time per call first, then calls per second, latency, and memory with many sessions.
+//!
+//! ```text
+//!                 ┌──────────────────────────────┐
+//!   callers ──────┼─▶ floor: passes on only ─────┼─▶ server, streamable HTTP
+//!                 ├─▶ skep proxy, streamable ────┤
+//!                 ├─▶ a peer, if one is named ───┘
+//!                 └─▶ skep proxy, stdio ─────────────▶ server, stdio
+//! ```
+//!
+//! All of them run during the whole measurement and are called in turns, round by round, because a machine is not equally
+//! fast at all times. Nothing here is an assertion: a number means something only beside the floor of the same run.
+
+pub(super) mod floor;
+mod load;
+mod report;
+mod server;
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+
+use self::load::Callers;
+use self::report::{Memory, Round};
+use crate::process::{Process, Usage, free_port, wait_for_port};
+use crate::program::{self, cargo};
+use crate::skep::{self, Behind, Program, Proxy};
+use crate::{root, ui};
+
+/// How often each is called.
+const ROUNDS: usize = 3;
+/// How long each is called before the measurement, so that buffers and caches are warm.
+const WARM_UP: Duration = Duration::from_millis(500);
+/// The lengths of results, in bytes.
+const SIZES: [usize; 2] = [1024, 100 * 1024];
+/// How long to wait before memory is looked at, so that what is let go of is let go of.
+const SETTLE: Duration = Duration::from_secs(1);
+
+/// How to measure.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Another proxy to measure beside ours, such as http://127.0.0.1:9000/mcp. It must stand in front of the bench's own
+    /// server; give that a port by `--server-port`.
+    #[arg(long, value_name = "URL")]
+    peer: Option<String>,
+    /// The process of the peer, whose processor time and memory are read.
+    #[arg(long, value_name = "PID", requires = "peer")]
+    peer_process: Option<u32>,
+    /// Where the server behind the proxies listens; left out, on a free port.
+    #[arg(long, value_name = "PORT")]
+    server_port: Option<u16>,
+    /// For how many seconds each is called in each round.
+    #[arg(long, default_value_t = 5)]
+    seconds: u64,
+    /// How many callers there are, each with a connection and a session of its own.
+    #[arg(long, default_value_t = 16)]
+    connections: usize,
+    /// How many sessions are opened and closed before memory is looked at.
+    #[arg(long, default_value_t = 60_000)]
+    sessions: usize,
+    /// How many sessions are open at once when memory is looked at.
+    #[arg(long, default_value_t = 4_000)]
+    open: usize,
+    /// The `skep` to measure, such as the one in the image. Left out, it is built (release).
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
+}
+
+/// One way to the server.
+struct Way {
+    name: &'static str,
+    url: String,
+    /// The process in between, if it is known.
+    process: Option<u32>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    if cfg!(debug_assertions) {
+        return run_optimized();
+    }
+    let binary = skep::binary(arguments.binary.as_deref())?;
+    let program = Program { path: server::build()?, arguments: Vec::new() };
+    let port = arguments.server_port.map_or_else(free_port, Ok)?;
+    let _server = server::start(&program.path, port)?;
+    let url = format!("http://127.0.0.1:{port}/mcp");
+
+    let floor_port = free_port()?;
+    let floor = Process::start(
+        Command::new(std::env::current_exe()?)
+            .args(["bench", "floor", &floor_port.to_string(), &port.to_string()])
+            .stdin(Stdio::null()),
+    )?;
+    wait_for_port(floor_port, Duration::from_secs(10))?;
+    let place = root().join("target/bench");
+    let streamable = Proxy::start(&binary, &place.join("streamable"), &Behind::Url(url.clone()))?;
+    let stdio = Proxy::start(&binary, &place.join("stdio"), &Behind::Stdio(&program))?;
+
+    let way = |name, url, process| Way { name, url, process };
+    let mut ways = vec![
+        way("direct", url, None),
+        way("floor", format!("http://127.0.0.1:{floor_port}/mcp"), Some(floor.id())),
+        way("skep, streamable", streamable.url(), Some(streamable.id())),
+        way("skep, stdio", stdio.url(), Some(stdio.id())),
+    ];
+    ways.extend(arguments.peer.clone().map(|url| way("peer", url, arguments.peer_process)));
+    // One thread: the more the callers take, the less is left for those that are measured.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(measure(arguments, &ways))
+}
+
+/// Callers that were not optimized would measure themselves.
+fn run_optimized() -> Result<()> {
+    ui::progress("building the bench (release)…");
+    program::run(cargo().args(["build", "--release", "--quiet", "--package", "xtask"]))?;
+    let mut command = Command::new(root().join("target/release/xtask"));
+    program::run(command.args(std::env::args_os().skip(1)))
+}
+
+async fn measure(arguments: &Arguments, ways: &[Way]) -> Result<()> {
+    let mut memories = Vec::new();
+    for way in ways.iter().filter(|way| way.process.is_some()) {
+        ui::progress(&format!("{}: sessions…", way.name));
+        memories.push(memory(arguments, way).await.with_context(|| way.name)?);
+    }
+    let mut results = Vec::new();
+    for size in SIZES {
+        let mut rounds: Vec<Vec<Round>> = ways.iter().map(|_| Vec::new()).collect();
+        for number in 1..=ROUNDS {
+            ui::progress(&format!("results of {size} bytes, round {number} of {ROUNDS}…"));
+            for (way, rounds) in ways.iter().zip(&mut rounds) {
+                rounds.push(round(arguments, way, size).await.with_context(|| way.name)?);
+            }
+        }
+        results.push((size, rounds));
+    }
+    for (way, memory) in ways.iter().filter(|way| way.process.is_some()).zip(&mut memories) {
+        memory.loaded = resident(way)?;
+    }
+    let names: Vec<&str> = ways.iter().map(|way| way.name).collect();
+    let (callers, time) = (arguments.connections, arguments.seconds);
+    ui::result(&format!(
+        "{callers} callers, {ROUNDS} rounds of {time} s each: the median round, and the least and the most of them"
+    ));
+    for (size, rounds) in &results {
+        ui::result(&report::calls(*size, &names, rounds));
+    }
+    ui::result(&report::memory(arguments.open, arguments.sessions, &memories));
+    Ok(())
+}
+
+/// Calls the server on one way.
+async fn round(arguments: &Arguments, way: &Way, size: usize) -> Result<Round> {
+    let mut callers = Callers::connect(&way.url, arguments.connections).await?;
+    callers.greet().await?;
+    callers.call(size, WARM_UP).await?;
+    let used = || way.process.map(Usage::of).transpose();
+    let before = used()?;
+    let started = Instant::now();
+    let taken = callers.call(size, Duration::from_secs(arguments.seconds)).await?;
+    let time = started.elapsed();
+    let cpu = before.zip(used()?).map(|(before, after)| after.cpu - before.cpu);
+    callers.leave().await?;
+    Ok(Round::new(taken, time, cpu))
+}
+
+/// Looks at the memory of one way, with many sessions and after many.
+async fn memory(arguments: &Arguments, way: &Way) -> Result<Memory> {
+    let idle = resident(way)?;
+    let mut callers = Callers::connect(&way.url, arguments.connections).await?;
+    let sessions = callers.open(arguments.open).await?;
+    tokio::time::sleep(SETTLE).await;
+    let open = resident(way)?;
+    callers.close(sessions).await?;
+    callers.open_and_close(arguments.sessions).await?;
+    tokio::time::sleep(SETTLE).await;
+    Ok(Memory { name: way.name, idle, open, closed: resident(way)?, loaded: 0.0 })
+}
+
+fn resident(way: &Way) -> Result<f64> {
+    let process = way.process.context("there is no process to look at")?;
+    Ok(Usage::of(process)?.resident)
+}

@@ -1,0 +1,211 @@
+//! Callers that do nothing but call: each has one connection, one session and one call under way, and looks at every answer.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use bytes::Bytes;
+use futures_util::TryStreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use http_body_util::{BodyExt as _, Full};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderValue};
+use hyper::{HeaderMap, Method, Request, StatusCode, Uri};
+use hyper_util::rt::TokioIo;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::net::TcpStream;
+
+const SESSION: &str = "mcp-session-id";
+const VERSION: &str = "2025-11-25";
+/// How long one call may take before the measurement is given up.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Some callers of one URL.
+pub(super) struct Callers(Vec<Caller>);
+
+/// One caller.
+struct Caller {
+    sender: SendRequest<Full<Bytes>>,
+    path: Uri,
+    headers: HeaderMap,
+    id: u64,
+}
+
+/// An answer, as far as it is looked at.
+#[derive(Deserialize)]
+struct Answer<'a> {
+    id: Option<u64>,
+    #[serde(borrow)]
+    result: Option<&'a RawValue>,
+}
+
+// === impl Callers ===
+
+impl Callers {
+    /// Connects callers that have no session yet.
+    pub(super) async fn connect(url: &str, count: usize) -> Result<Self> {
+        let url: Uri = url.parse().with_context(|| format!("`{url}` is not a URL"))?;
+        let callers = (0..count).map(|_| Caller::connect(&url)).collect::<FuturesUnordered<_>>();
+        let callers = callers.map_err(|error| error.context(format!("cannot connect to {url}"))).try_collect().await?;
+        Ok(Self(callers))
+    }
+
+    /// Opens a session for each caller.
+    pub(super) async fn greet(&mut self) -> Result<()> {
+        self.each(async |caller| {
+            let session = caller.open().await?;
+            caller.headers.insert(SESSION, session);
+            Ok(())
+        })
+        .await
+        .map(drop)
+    }
+
+    /// Ends the session of each caller.
+    pub(super) async fn leave(mut self) -> Result<()> {
+        self.each(async |caller| {
+            let session = caller.headers.get(SESSION).cloned().context("a caller has no session")?;
+            caller.close(session).await
+        })
+        .await
+        .map(drop)
+    }
+
+    /// Calls the tool for as long as told, and returns how long each call took.
+    pub(super) async fn call(&mut self, size: usize, time: Duration) -> Result<Vec<Duration>> {
+        let end = Instant::now() + time;
+        let taken = self.each(async |caller| {
+            let mut taken = Vec::new();
+            while Instant::now() < end {
+                let started = Instant::now();
+                caller.call(size).await?;
+                taken.push(started.elapsed());
+            }
+            Ok(taken)
+        });
+        Ok(taken.await?.into_iter().flatten().collect())
+    }
+
+    /// Opens sessions, and lets them be.
+    pub(super) async fn open(&mut self, count: usize) -> Result<Vec<HeaderValue>> {
+        let each = count.div_ceil(self.0.len().max(1));
+        let opened = self.each(async |caller| {
+            let mut opened = Vec::new();
+            for _ in 0..each {
+                opened.push(caller.open().await?);
+            }
+            Ok(opened)
+        });
+        Ok(opened.await?.into_iter().flatten().collect())
+    }
+
+    /// Ends sessions.
+    pub(super) async fn close(&mut self, sessions: Vec<HeaderValue>) -> Result<()> {
+        let caller = self.0.first_mut().context("there is no caller")?;
+        for session in sessions {
+            caller.close(session).await?;
+        }
+        Ok(())
+    }
+
+    /// Opens sessions and ends each at once.
+    pub(super) async fn open_and_close(&mut self, count: usize) -> Result<()> {
+        let each = count.div_ceil(self.0.len().max(1));
+        let done = self.each(async |caller| {
+            for _ in 0..each {
+                let session = caller.open().await?;
+                caller.close(session).await?;
+            }
+            Ok(())
+        });
+        done.await.map(drop)
+    }
+
+    /// Lets all callers do something at the same time.
+    async fn each<T>(&mut self, job: impl AsyncFn(&mut Caller) -> Result<T>) -> Result<Vec<T>> {
+        let job = &job;
+        let jobs = self.0.iter_mut().map(|caller| async move { job(caller).await }).collect::<FuturesUnordered<_>>();
+        jobs.try_collect().await
+    }
+}
+
+// === impl Caller ===
+
+impl Caller {
+    async fn connect(url: &Uri) -> Result<Self> {
+        let host = url.host().context("it has no host")?;
+        let stream = TcpStream::connect((host, url.port_u16().unwrap_or(80))).await?;
+        stream.set_nodelay(true)?;
+        let (sender, connection) = handshake(TokioIo::new(stream)).await?;
+        tokio::spawn(connection);
+        let mut headers = HeaderMap::new();
+        headers
+            .insert(HOST, HeaderValue::from_str(url.authority().map_or("localhost", |authority| authority.as_str()))?);
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+        headers.insert("mcp-protocol-version", HeaderValue::from_static(VERSION));
+        let path = url.path_and_query().map_or("/", |path| path.as_str()).parse()?;
+        Ok(Self { sender, path, headers, id: 0 })
+    }
+
+    async fn open(&mut self) -> Result<HeaderValue> {
+        let params = format!(
+            r#"{{"protocolVersion":"{VERSION}","capabilities":{{}},"clientInfo":{{"name":"bench","version":"1"}}}}"#
+        );
+        let headers = self.ask("initialize", &params, 0).await?;
+        headers.get(SESSION).cloned().context("the answer to initialize opens no session")
+    }
+
+    async fn close(&mut self, session: HeaderValue) -> Result<()> {
+        let mut headers = self.headers.clone();
+        headers.insert(SESSION, session);
+        let (status, _, _) = self.send(Method::DELETE, headers, Bytes::new()).await?;
+        ensure!(status.is_success(), "DELETE answered {status}");
+        Ok(())
+    }
+
+    async fn call(&mut self, size: usize) -> Result<()> {
+        let params = format!(r#"{{"name":"bytes","arguments":{{"size":{size}}}}}"#);
+        self.ask("tools/call", &params, size).await.map(drop)
+    }
+
+    /// Sends a request, and checks that what comes back is its answer, and as long as it should be.
+    async fn ask(&mut self, method: &str, params: &str, length: usize) -> Result<HeaderMap> {
+        self.id += 1;
+        let id = self.id;
+        let body = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#);
+        let (status, headers, body) = self.send(Method::POST, self.headers.clone(), body.into()).await?;
+        let text = std::str::from_utf8(&body)?;
+        ensure!(status == StatusCode::OK, "{method} answered {status}: {text}");
+        let is_answer = |text: &str| {
+            serde_json::from_str::<Answer<'_>>(text).is_ok_and(|answer| {
+                answer.id == Some(id) && answer.result.is_some_and(|result| result.get().len() >= length)
+            })
+        };
+        let mut events = text.lines().filter_map(|line| line.strip_prefix("data: "));
+        if !(is_answer(text) || events.any(is_answer)) {
+            let start: String = text.chars().take(200).collect();
+            bail!("{method} with id {id} got something else: {start}");
+        }
+        Ok(headers)
+    }
+
+    async fn send(
+        &mut self,
+        method: Method,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<(StatusCode, HeaderMap, Bytes)> {
+        let mut request = Request::new(Full::new(body.clone()));
+        *request.method_mut() = method.clone();
+        *request.uri_mut() = self.path.clone();
+        *request.headers_mut() = headers;
+        let exchange = async {
+            self.sender.ready().await?;
+            let (head, body) = self.sender.send_request(request).await?.into_parts();
+            anyhow::Ok((head.status, head.headers, body.collect().await?.to_bytes()))
+        };
+        let answered = tokio::time::timeout(PATIENCE, exchange).await;
+        answered.with_context(|| format!("no answer to {method} {}", String::from_utf8_lossy(&body)))?
+    }
+}

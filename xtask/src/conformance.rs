@@ -1,0 +1,146 @@
+//! `cargo xtask conformance`: the official suite, straight at a server and through `skep proxy`, must say the same.
+//!
+//! ```text
+//!                    ┌─ direct ────────────────────────────────────────┐
+//!                    ├─ remote ──▶ skep proxy, in front of a URL ──────┼─▶ fixture, streamable HTTP
+//!   suite ──────────▶├─ peer ────▶ another proxy, if one is named ─────┘
+//!                    ├─ process ─▶ skep proxy, which runs it ────────────▶ fixture, streamable HTTP
+//!                    └─ stdio ───▶ skep proxy, which runs it ────────────▶ fixture, stdio
+//! ```
+//!
+//! There is no list of expected failures. What the fixture passes when it is reached directly, it must pass on every way.
+
+mod install;
+mod results;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+
+use self::install::Installed;
+use self::results::Results;
+use crate::process::{Process, free_port, wait_for_port};
+use crate::skep::{self, Behind, Program, Proxy};
+use crate::ui;
+
+/// How long the fixture may take to open its port.
+const START: Duration = Duration::from_secs(30);
+
+/// The suites: a name, the package under which it is installed, and which of its scenarios are run.
+const SUITES: [Suite; 3] = [
+    Suite { name: "2025-11-25", package: "suite-2025-11-25", chosen: &["--suite", "active"] },
+    Suite { name: "2025-11-25 as of today", package: "suite-2026-07-28", chosen: &["--requirements", "2025-11-25"] },
+    Suite { name: "2026-07-28", package: "suite-2026-07-28", chosen: &["--requirements", "2026-07-28"] },
+];
+
+/// What to run.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Another proxy to look at beside ours, such as http://127.0.0.1:9000/mcp. It must stand in front of the fixture; give
+    /// that a port by `--fixture-port`.
+    #[arg(long, value_name = "URL")]
+    peer_url: Option<String>,
+    /// Where the fixture listens; left out, on a free port.
+    #[arg(long, value_name = "PORT")]
+    fixture_port: Option<u16>,
+    /// Run one scenario only.
+    #[arg(long, value_name = "NAME")]
+    scenario: Option<String>,
+    /// The `skep` to test. Left out, it is built (release).
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
+}
+
+/// A version of the official suite.
+struct Suite {
+    name: &'static str,
+    package: &'static str,
+    chosen: &'static [&'static str],
+}
+
+/// One way to the fixture.
+struct Way {
+    name: &'static str,
+    url: String,
+    /// What must run meanwhile.
+    _proxy: Option<Proxy>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let binary = skep::binary(arguments.binary.as_deref())?;
+    let installed = install::install()?;
+    let (mut failures, mut warnings) = (Vec::new(), Vec::new());
+    for suite in &SUITES {
+        ui::progress(&format!("{}…", suite.name));
+        let results = run_suite(arguments, suite, &binary, &installed)?;
+        ui::result(&format!("\n{}\n{}\n", suite.name, results::table(&results)));
+        let worse = results::worse(&results);
+        let named = |line: String| format!("{}: {line}", suite.name);
+        failures.extend(worse.failures.into_iter().map(named));
+        warnings.extend(worse.warnings.into_iter().map(named));
+    }
+    for (what, lines) in [("should be as on the direct way", &warnings), ("must be as on the direct way", &failures)] {
+        if !lines.is_empty() {
+            ui::result(&format!("what {what} and is not:\n{}\n", lines.join("\n")));
+        }
+    }
+    if !failures.is_empty() {
+        bail!("{} checks differ; see above, and `{}`", failures.len(), installed.results().display());
+    }
+    ui::result("every way gives what the direct one gives");
+    Ok(())
+}
+
+/// Runs a suite on every way. Each suite has processes of its own: a server on stdio keeps to the era it was opened in.
+fn run_suite(
+    arguments: &Arguments,
+    suite: &Suite,
+    binary: &Path,
+    installed: &Installed,
+) -> Result<Vec<(&'static str, Results)>> {
+    let program = Program { path: installed.node(), arguments: vec![installed.fixture().display().to_string()] };
+    let port = arguments.fixture_port.map_or_else(free_port, Ok)?;
+    let _fixture = Process::start(
+        Command::new(&program.path)
+            .args(&program.arguments)
+            .env("MCP_PORT", port.to_string())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null()),
+    )?;
+    wait_for_port(port, START).context("the fixture does not start")?;
+    let url = format!("http://127.0.0.1:{port}/mcp");
+    let results = installed.results().join(suite.name.replace(' ', "-"));
+
+    let mut ways = vec![Way { name: "direct", url: url.clone(), _proxy: None }];
+    let proxied =
+        [("remote", Behind::Url(url)), ("process", Behind::Http(&program)), ("stdio", Behind::Stdio(&program))];
+    for (name, behind) in &proxied {
+        let proxy = Proxy::start(binary, &results.join(format!("{name}-proxy")), behind)?;
+        if matches!(behind, Behind::Http(_)) {
+            proxy.wait_for_server(START)?;
+        }
+        ways.push(Way { name, url: proxy.url(), _proxy: Some(proxy) });
+    }
+    ways.extend(arguments.peer_url.clone().map(|url| Way { name: "peer", url, _proxy: None }));
+
+    let mut all = Vec::new();
+    for way in &ways {
+        let directory = results.join(way.name);
+        let _none = std::fs::remove_dir_all(&directory);
+        let mut command = Command::new(installed.node());
+        command.arg(installed.suite(suite.package)).args(["server", "--url", &way.url]).arg("-o").arg(&directory);
+        match &arguments.scenario {
+            Some(scenario) => command.args(["--scenario", scenario]),
+            None => command.args(suite.chosen),
+        };
+        // It ends with an error when a check fails; what failed is in its files.
+        let output = command.stdin(Stdio::null()).output().context("cannot start the suite")?;
+        let words = String::from_utf8_lossy(&output.stderr);
+        let found = Results::read(&directory).with_context(|| format!("{}: {}", way.name, words.trim()))?;
+        all.push((way.name, found));
+    }
+    Ok(all)
+}

@@ -1,0 +1,186 @@
+//! What a suite found on one way, and how the ways differ.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, ensure};
+use serde::Deserialize;
+
+/// The time that ends the name of a directory, such as `-2026-11-16T02-24-52-224Z`.
+const TIME: usize = 25;
+/// Scenarios of an extension that the fixture's SDK does not serve. They count for no revision.
+const NOT_SERVED: &str = "tasks-";
+
+/// What came out of each scenario.
+#[derive(Debug, Default)]
+pub(super) struct Results(BTreeMap<String, Vec<Check>>);
+
+/// One check of a scenario.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Check {
+    id: String,
+    status: String,
+    #[serde(default)]
+    error_message: Option<String>,
+}
+
+// === impl Check ===
+
+impl Check {
+    fn passed(&self) -> bool {
+        self.status == "SUCCESS"
+    }
+
+    fn failed(&self) -> bool {
+        self.status == "FAILURE"
+    }
+
+    fn words(&self) -> &str {
+        self.error_message.as_deref().unwrap_or("it does not say why")
+    }
+}
+
+// === impl Results ===
+
+impl Results {
+    /// Reads what a suite wrote: a directory for each scenario, with a list of checks.
+    pub(super) fn read(directory: &Path) -> Result<Self> {
+        let mut scenarios = BTreeMap::new();
+        for entry in fs::read_dir(directory).context("the suite wrote no results")? {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let name = name.strip_prefix("server-").unwrap_or(&name);
+            let scenario = name.get(..name.len().saturating_sub(TIME)).unwrap_or(name).to_owned();
+            let text = fs::read_to_string(entry.path().join("checks.json"))?;
+            let checks = serde_json::from_str(&text).with_context(|| format!("the checks of `{scenario}`"))?;
+            if !scenario.starts_with(NOT_SERVED) {
+                scenarios.insert(scenario, checks);
+            }
+        }
+        ensure!(!scenarios.is_empty(), "the suite ran no scenario");
+        Ok(Self(scenarios))
+    }
+
+    fn checks(&self, scenario: &str) -> &[Check] {
+        self.0.get(scenario).map_or(&[], Vec::as_slice)
+    }
+
+    fn count(&self, which: impl Fn(&Check) -> bool) -> usize {
+        self.0.values().flatten().filter(|check| which(check)).count()
+    }
+}
+
+/// Scenarios by ways: how many checks passed, and how many failed if any did.
+pub(super) fn table(all: &[(&str, Results)]) -> String {
+    let cell = |passed: usize, failed: usize| match failed {
+        0 => format!("{passed}"),
+        _ => format!("{passed}, {failed} failed"),
+    };
+    let mut table = format!("{:<46}", "");
+    // Writing to a text does not fail.
+    let mut row = |name: &str, cells: Vec<String>| {
+        let _written = write!(table, "\n{name:<46}");
+        for cell in cells {
+            let _written = write!(table, " {cell:>13}");
+        }
+    };
+    row("passed checks", all.iter().map(|(name, _)| (*name).to_owned()).collect());
+    let scenarios: BTreeSet<&String> = all.iter().flat_map(|(_, results)| results.0.keys()).collect();
+    for scenario in scenarios {
+        let cells = all.iter().map(|(_, results)| {
+            let checks = results.checks(scenario);
+            let count = |which: fn(&Check) -> bool| checks.iter().filter(|check| which(check)).count();
+            cell(count(Check::passed), count(Check::failed))
+        });
+        row(scenario, cells.collect());
+    }
+    row(
+        "all",
+        all.iter().map(|(_, results)| cell(results.count(Check::passed), results.count(Check::failed))).collect(),
+    );
+    table.trim_start().to_owned()
+}
+
+/// How a way falls short of the first one.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Worse {
+    /// Checks that fail or are left out, in words.
+    pub(super) failures: Vec<String>,
+    /// Checks of what should be so but need not, or cannot come about on a way, in words.
+    pub(super) warnings: Vec<String>,
+}
+
+/// What the first way gives and another does not.
+pub(super) fn worse(all: &[(&str, Results)]) -> Worse {
+    let mut worse = Worse::default();
+    let Some(((_, direct), others)) = all.split_first() else { return worse };
+    for (name, results) in others {
+        for (scenario, expected) in &direct.0 {
+            let checks = results.checks(scenario);
+            let fails_anyway = |id: &str| expected.iter().any(|check| check.id == id && check.failed());
+            for check in checks.iter().filter(|check| check.failed() && !fails_anyway(&check.id)) {
+                worse.failures.push(format!("{scenario}, {name}: {} fails: {}", check.id, check.words()));
+            }
+            let passed: BTreeSet<&String> =
+                expected.iter().filter(|check| check.passed()).map(|check| &check.id).collect();
+            for id in passed {
+                let found: Vec<&Check> = checks.iter().filter(|check| check.id == *id).collect();
+                match found.iter().find(|check| matches!(check.status.as_str(), "WARNING" | "INFO")) {
+                    Some(check) => {
+                        worse.warnings.push(format!("{scenario}, {name}: {id} should pass: {}", check.words()));
+                    }
+                    None if found.iter().any(|check| check.passed() || check.failed()) => {}
+                    None => worse.failures.push(format!("{scenario}, {name}: {id} was not checked")),
+                }
+            }
+        }
+    }
+    worse
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn results(checks: &[(&str, &str)]) -> Results {
+        let checks = checks.iter().map(|(id, status)| Check {
+            id: (*id).to_owned(),
+            status: (*status).to_owned(),
+            error_message: (*status == "FAILURE").then(|| "broken".to_owned()),
+        });
+        Results(BTreeMap::from([("ping".to_owned(), checks.collect())]))
+    }
+
+    #[test]
+    fn a_way_is_worse_by_what_only_it_fails_or_leaves_out() {
+        let direct =
+            results(&[("a", "SUCCESS"), ("b", "FAILURE"), ("c", "SUCCESS"), ("d", "SKIPPED"), ("e", "SUCCESS")]);
+        let proxied = results(&[("a", "FAILURE"), ("b", "FAILURE"), ("d", "SKIPPED"), ("e", "WARNING")]);
+        let found = worse(&[("direct", direct), ("stdio", proxied)]);
+        assert_eq!(found.failures, ["ping, stdio: a fails: broken", "ping, stdio: c was not checked"]);
+        assert_eq!(found.warnings, ["ping, stdio: e should pass: it does not say why"]);
+    }
+
+    #[test]
+    fn equal_ways_are_not_worse() {
+        let checks = [("a", "SUCCESS"), ("b", "FAILURE"), ("c", "WARNING")];
+        assert_eq!(worse(&[("direct", results(&checks)), ("remote", results(&checks))]), Worse::default());
+    }
+
+    #[test]
+    fn results_are_read_by_scenario() {
+        let directory = tempfile::tempdir().unwrap();
+        for (scenario, status) in [("tools-list", "SUCCESS"), ("tasks-lifecycle", "FAILURE")] {
+            let place = directory.path().join(format!("server-{scenario}-2026-11-16T02-24-52-224Z"));
+            fs::create_dir(&place).unwrap();
+            fs::write(place.join("checks.json"), format!(r#"[{{"id":"x","status":"{status}"}}]"#)).unwrap();
+        }
+        let results = Results::read(directory.path()).unwrap();
+        let table = table(&[("direct", results)]);
+        let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(lines, [vec!["passed", "checks", "direct"], vec!["tools-list", "1"], vec!["all", "1"]]);
+    }
+}

@@ -1,0 +1,256 @@
+//! `cargo xtask peers`: other people's clients and servers, with `skep proxy` between them, each by each way that fits.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::{Value, json};
+
+use crate::program::{self, cargo, wait_until};
+use crate::{root, ui};
+
+/// How long a server may take to answer at first: packages may have to be unpacked.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Packages of npm: their own versions, so that a run next year asks the same of us.
+const NPM: [&str; 3] = [
+    "@modelcontextprotocol/sdk@1.32.2",
+    "@modelcontextprotocol/client@2.4.0",
+    "@modelcontextprotocol/server-everything@2026.8.31",
+];
+
+/// A server, how to start it, and a tool to call.
+struct Server {
+    name: &'static str,
+    /// Program and arguments, by what it speaks.
+    stdio: Option<Vec<String>>,
+    sse: Option<Vec<String>>,
+    streamable: Option<Vec<String>>,
+    tool: &'static str,
+    arguments: &'static str,
+}
+
+/// A client and what it can speak.
+struct Caller {
+    name: &'static str,
+    command: Vec<String>,
+    /// Whether it still speaks the older transport.
+    sse: bool,
+}
+
+/// One way from client to server.
+#[derive(Clone, Copy)]
+struct Way {
+    name: &'static str,
+    /// What the server speaks.
+    server: &'static str,
+    /// What the client speaks.
+    client: &'static str,
+    remote: bool,
+}
+
+const WAYS: [Way; 5] = [
+    Way { name: "stdio behind HTTP", server: "stdio", client: "streamable", remote: false },
+    Way { name: "stdio behind SSE", server: "stdio", client: "sse", remote: false },
+    Way { name: "SSE", server: "sse", client: "sse", remote: false },
+    Way { name: "Streamable HTTP", server: "streamable-http", client: "streamable", remote: false },
+    Way { name: "remote", server: "streamable-http", client: "streamable", remote: true },
+];
+
+/// Ends with its value, with all that it started.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Asked first: it ends what it started itself.
+        let _gone = Command::new("kill").arg(self.0.id().to_string()).status();
+        let _gone = self.0.wait();
+    }
+}
+
+pub(crate) fn run() -> Result<()> {
+    program::run(cargo().args(["build", "--quiet", "--package", "skep"]))?;
+    let home = root().join("target/peers");
+    fs::create_dir_all(&home)?;
+    install(&home)?;
+    let servers = servers(&home);
+    let callers = callers(&home);
+    let mut rows = Vec::new();
+    let mut failures = Vec::new();
+    for server in &servers {
+        for way in WAYS {
+            let Some(program) = server.speaks(way.server) else { continue };
+            let title = format!("{} by {}", server.name, way.name);
+            ui::progress(&title);
+            let stage = Stage::start(&home, server, program, way).with_context(|| title.clone())?;
+            let mut cells = vec![format!("{:<18} {:<18}", server.name, way.name)];
+            for caller in &callers {
+                if way.client == "sse" && !caller.sse {
+                    cells.push(format!("{:<8}", "-"));
+                    continue;
+                }
+                let result = stage.call(caller, server, way);
+                cells.push(format!("{:<8}", if result.is_ok() { "ok" } else { "FAILED" }));
+                failures.extend(result.err().map(|error| format!("{title}, {}: {error:#}", caller.name)));
+            }
+            rows.push(cells.join(" "));
+        }
+    }
+    let names: Vec<String> = callers.iter().map(|caller| format!("{:<8}", caller.name)).collect();
+    ui::result(&format!("{:<18} {:<18} {}\n{}", "server", "way", names.join(" "), rows.join("\n")));
+    if !failures.is_empty() {
+        bail!("{}", failures.join("\n"));
+    }
+    Ok(())
+}
+
+/// Fetches packages, once.
+fn install(home: &Path) -> Result<()> {
+    if !home.join("node_modules/@modelcontextprotocol/client").exists() {
+        ui::progress("packages of npm…");
+        fs::write(home.join("package.json"), r#"{"private":true,"type":"module"}"#)?;
+        program::capture(Command::new("npm").args(["install", "--silent", "--no-audit"]).args(NPM).current_dir(home))?;
+    }
+    for (place, packages) in
+        [("python1", &["mcp==1.30.0", "mcp-server-time==2026.10.10"][..]), ("python2", &["mcp==2.3.0"])]
+    {
+        let place = home.join(place);
+        if !place.join("bin/pip").exists() {
+            ui::progress(&format!("packages of PyPI: {}…", packages.join(" ")));
+            program::capture(Command::new("python3").args(["-m", "venv"]).arg(&place))?;
+            program::capture(Command::new(place.join("bin/pip")).args(["install", "--quiet"]).args(packages))?;
+        }
+    }
+    ui::progress("the caller on rmcp…");
+    let manifest = root().join("xtask/peers/rust/Cargo.toml");
+    let mut build = cargo();
+    build.args(["build", "--quiet", "--manifest-path"]).arg(manifest).arg("--target-dir").arg(home.join("rust"));
+    program::run(&mut build)?;
+    for script in ["sdk.mjs", "client.mjs"] {
+        // Node looks for packages beside the script.
+        fs::copy(root().join("xtask/peers").join(script), home.join(script))?;
+    }
+    Ok(())
+}
+
+fn servers(home: &Path) -> Vec<Server> {
+    let everything = home.join("node_modules/@modelcontextprotocol/server-everything/dist/index.js");
+    let everything = |mode: &str| Some(vec!["node".to_owned(), everything.display().to_string(), mode.to_owned()]);
+    let time = home.join("python1/bin/mcp-server-time").display().to_string();
+    vec![
+        Server {
+            name: "server-everything",
+            stdio: everything("stdio"),
+            sse: everything("sse"),
+            streamable: everything("streamableHttp"),
+            tool: "echo",
+            arguments: r#"{"message":"hello"}"#,
+        },
+        Server {
+            name: "mcp-server-time",
+            stdio: Some(vec![time]),
+            sse: None,
+            streamable: None,
+            tool: "get_current_time",
+            arguments: r#"{"timezone":"UTC"}"#,
+        },
+    ]
+}
+
+fn callers(home: &Path) -> Vec<Caller> {
+    let python = |name: &'static str| Caller {
+        name,
+        sse: true,
+        command: vec![
+            home.join(name).join("bin/python").display().to_string(),
+            root().join(format!("xtask/peers/{name}.py")).display().to_string(),
+        ],
+    };
+    let node = |name: &'static str| Caller {
+        name,
+        sse: true,
+        command: vec!["node".to_owned(), home.join(format!("{name}.mjs")).display().to_string()],
+    };
+    let rust = Caller { name: "rmcp", sse: false, command: vec![home.join("rust/debug/peer").display().to_string()] };
+    vec![python("python1"), python("python2"), node("sdk"), node("client"), rust]
+}
+
+impl Server {
+    fn speaks(&self, what: &str) -> Option<&[String]> {
+        match what {
+            "stdio" => self.stdio.as_deref(),
+            "sse" => self.sse.as_deref(),
+            _ => self.streamable.as_deref(),
+        }
+    }
+}
+
+/// A proxy with its server, and the port that it listens on.
+struct Stage {
+    port: u16,
+    _proxy: Running,
+    _server: Option<Running>,
+    _directory: PathBuf,
+}
+
+impl Stage {
+    fn start(home: &Path, server: &Server, program: &[String], way: Way) -> Result<Self> {
+        let (port, target) = (free()?, free()?);
+        let directory = home.join(format!("{}-{port}", server.name));
+        fs::create_dir_all(&directory)?;
+        let mut config: Value = json!({
+            "schema_version": "v0.1.0", "name": server.name, "container_name": server.name, "host": "127.0.0.1", "port": port,
+            "transport": way.server, "env_vars": { "PORT": target.to_string() }, "target_port": target,
+            "proxy_mode": if way.client == "sse" { "sse" } else { "streamable-http" },
+            "cmd_args": program.get(1..).unwrap_or_default(),
+        });
+        let mut own = None;
+        if way.remote {
+            own = Some(spawn(
+                Command::new(program.first().context("no program")?)
+                    .args(program.get(1..).unwrap_or_default())
+                    .env("PORT", target.to_string()),
+                &directory.join("server.log"),
+            )?);
+            if let Some(config) = config.as_object_mut() {
+                config.insert("remote_url".to_owned(), format!("http://127.0.0.1:{target}/mcp").into());
+            }
+        }
+        fs::write(directory.join("runconfig.json"), config.to_string())?;
+        let image = format!("exec://{}", program.first().context("no program")?);
+        let proxy = spawn(
+            Command::new(root().join("target/debug/skep")).args(["proxy", "run", &image]).current_dir(&directory),
+            &directory.join("proxy.log"),
+        )?;
+        // A server that speaks HTTP is there when its own port answers.
+        let listens = if way.server == "stdio" { port } else { target };
+        for port in [port, listens] {
+            wait_until("the server", PATIENCE, || {
+                std::net::TcpStream::connect(("127.0.0.1", port)).map(drop).context("not yet")
+            })?;
+        }
+        Ok(Self { port, _proxy: proxy, _server: own, _directory: directory })
+    }
+
+    fn call(&self, caller: &Caller, server: &Server, way: Way) -> Result<()> {
+        let path = if way.client == "sse" { "sse" } else { "mcp" };
+        let url = format!("http://127.0.0.1:{}/{path}", self.port);
+        let (program, arguments) = caller.command.split_first().context("no program")?;
+        let mut command = Command::new("timeout");
+        command.args(["60", program]).args(arguments).args([&url, way.client, server.tool, server.arguments]);
+        program::capture(&mut command).map(drop)
+    }
+}
+
+fn spawn(command: &mut Command, log: &Path) -> Result<Running> {
+    let log = fs::File::create(log)?;
+    let child = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn();
+    Ok(Running(child.with_context(|| format!("cannot start `{}`", command.get_program().display()))?))
+}
+
+fn free() -> Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}

@@ -1,0 +1,119 @@
+//! A `skep proxy` of our own, started as the operator starts it: a RunConfig in its directory, a port, a process.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+
+use crate::process::{Process, free_port, wait_for, wait_for_port};
+use crate::program::{self, cargo};
+use crate::{root, ui};
+
+/// How long a proxy may take to open its port.
+const START: Duration = Duration::from_secs(30);
+/// How long a proxy may take to end, with the server that it runs.
+const END: Duration = Duration::from_secs(30);
+
+/// What stands behind a proxy.
+pub(crate) enum Behind<'a> {
+    /// A server that runs already.
+    Url(String),
+    /// A program that speaks on stdio.
+    Stdio(&'a Program),
+    /// A program that speaks streamable HTTP on the port that it is told.
+    Http(&'a Program),
+}
+
+/// A program of this machine.
+pub(crate) struct Program {
+    pub(crate) path: PathBuf,
+    pub(crate) arguments: Vec<String>,
+}
+
+/// A proxy that runs. Ends with its value, and its server with it.
+pub(crate) struct Proxy {
+    process: Process,
+    port: u16,
+    /// Where the server listens that it runs.
+    server: Option<u16>,
+}
+
+/// The `skep` to run: the one that is named, or else one that is built now, as releases are.
+pub(crate) fn binary(named: Option<&Path>) -> Result<PathBuf> {
+    if let Some(named) = named {
+        return named.canonicalize().with_context(|| format!("there is no `{}`", named.display()));
+    }
+    ui::progress("building skep (release)…");
+    program::run(cargo().args(["build", "--release", "--quiet", "--package", "skep"]))?;
+    Ok(root().join("target/release/skep"))
+}
+
+// === impl Proxy ===
+
+impl Proxy {
+    /// Starts a proxy in a directory, where its log stays.
+    pub(crate) fn start(binary: &Path, directory: &Path, behind: &Behind<'_>) -> Result<Self> {
+        fs::create_dir_all(directory)?;
+        let port = free_port()?;
+        let mut server = None;
+        let (image, more) = match behind {
+            Behind::Url(url) => ("none".to_owned(), json!({ "transport": "streamable-http", "remote_url": url })),
+            Behind::Stdio(program) => (image(program), json!({ "transport": "stdio", "cmd_args": program.arguments })),
+            Behind::Http(program) => {
+                let port = free_port()?;
+                server = Some(port);
+                let transport = "streamable-http";
+                (image(program), json!({ "transport": transport, "target_port": port, "cmd_args": program.arguments }))
+            }
+        };
+        let mut config = json!({
+            "schema_version": "v0.1.0", "name": "x", "container_name": "x", "host": "127.0.0.1", "port": port,
+        });
+        if let (Value::Object(config), Value::Object(more)) = (&mut config, more) {
+            config.extend(more);
+        }
+        fs::write(directory.join("runconfig.json"), config.to_string())?;
+        let log = File::create(directory.join("log.json"))?;
+        let process = Process::start(
+            Command::new(binary)
+                .args(["proxy", "run", &image])
+                .current_dir(directory)
+                .env("SKEP_LOG", "warn")
+                .stdin(Stdio::null())
+                .stdout(log.try_clone()?)
+                .stderr(log),
+        )?;
+        let proxy = Self { process, port, server };
+        wait_for(port, "/health", START).with_context(|| format!("see `{}`", directory.join("log.json").display()))?;
+        Ok(proxy)
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://127.0.0.1:{}/mcp", self.port)
+    }
+
+    /// Waits until the server that it runs listens.
+    pub(crate) fn wait_for_server(&self, limit: Duration) -> Result<()> {
+        match self.server {
+            Some(port) => wait_for_port(port, limit),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.process.ask_to_end(END);
+    }
+}
+
+fn image(program: &Program) -> String {
+    format!("exec://{}", program.path.display())
+}
