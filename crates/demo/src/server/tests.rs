@@ -139,7 +139,8 @@ fn a_modern_request_is_modern_in_every_respect() {
     assert_eq!((&error["code"], &error["data"]["requested"]), (&json!(-32022), &json!("2027-01-01")));
     assert_eq!(error["data"]["supported"].as_array().unwrap().len(), 5);
     assert_eq!(with(json!({ key("clientCapabilities"): {} }))["code"], -32602);
-    assert_eq!(with(json!({ key("protocolVersion"): "2026-07-28" }))["code"], -32021);
+    assert_eq!(with(json!({ key("protocolVersion"): "2026-07-28" }))["code"], -32602);
+    assert_eq!(with(json!({ key("protocolVersion"): "2026-07-28", key("clientCapabilities"): [] }))["code"], -32021);
 }
 
 #[test]
