@@ -120,6 +120,7 @@ fn answer(message: &str, greeted: bool) -> Option<String> {
         "tools/list" => TOOLS.to_owned(),
         "tools/call" => {
             if text(message, "name") == Some("sleep") {
+                let _unread = writeln!(io::stderr(), "a call sleeps");
                 let seconds = text(message, "seconds").and_then(|text| text.parse().ok()).unwrap_or(1);
                 thread::sleep(Duration::from_secs(seconds));
             }

@@ -5,8 +5,8 @@ use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http::{Response, StatusCode};
 use skep_net::Body;
 
-pub(crate) const SESSION: http::HeaderName = http::HeaderName::from_static("mcp-session-id");
-pub(crate) const VERSION: http::HeaderName = http::HeaderName::from_static("mcp-protocol-version");
+pub(crate) use skep_mcp::headers::{PROTOCOL_VERSION as VERSION, SESSION_ID as SESSION};
+
 pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub(crate) const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");

@@ -133,13 +133,15 @@ pub async fn start(
                 Mode::StreamableHttp => {
                     let sessions = Sessions::new(store, crate::sessions::Kind::Streamable);
                     let strict = config.strict_protocol_validation;
-                    let front = Streamable::new(bridge, sessions, settings.request_timeout, strict, drain.clone());
-                    tasks.spawn(reap(front.clone()));
+                    let timeout = settings.request_timeout;
+                    let front = Streamable::new(bridge, sessions.clone(), timeout, strict, drain.clone());
+                    tasks.spawn(reap(sessions, Some(front.clone())));
                     Front::Streamable(front)
                 }
                 Mode::Sse => {
                     let sessions = Sessions::new(store, crate::sessions::Kind::Sse);
                     let trust = config.trust_proxy_headers;
+                    tasks.spawn(reap(sessions.clone(), None));
                     Front::Sse(Sse::new(bridge, sessions, settings.request_timeout, trust, drain.clone()))
                 }
             };
@@ -277,6 +279,7 @@ fn transparent(
         endpoint_prefix: settings.config.endpoint_prefix.clone(),
     };
     let sessions = Sessions::new(store, crate::sessions::Kind::Mcp);
+    tasks.spawn(reap(sessions.clone(), None));
     Ok(Front::Transparent(Transparent::new(target, client, sessions, options)))
 }
 
@@ -447,11 +450,13 @@ async fn ping(client: Client, base: http::Uri, how: settings::Health, stateless:
 }
 
 /// Lets go of what was kept for sessions that nobody used for too long.
-async fn reap(front: Arc<Streamable>) {
+async fn reap(sessions: Sessions, front: Option<Arc<Streamable>>) {
     loop {
-        let expired = front.sessions().expired().await;
-        for session in expired {
-            front.forget(&session).await;
+        let expired = sessions.expired().await;
+        if let Some(front) = &front {
+            for session in expired {
+                front.forget(&session).await;
+            }
         }
     }
 }

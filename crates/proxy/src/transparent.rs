@@ -26,10 +26,11 @@ use crate::http::{SESSION, VERSION, empty, is_of_type, json, text};
 use crate::sessions::Sessions;
 use crate::stdio::streamable::store_is_away;
 
-/// How many redirects are followed for one call.
-const REDIRECTS: usize = 10;
 /// The longest answer that is read as a whole, because somebody must see it, in bytes.
 const ANSWER: usize = 64 * 1024 * 1024;
+
+/// How many answers of one stream may be waited for because somebody must see them.
+const LISTS: usize = 1000;
 
 /// The proxy.
 #[derive(Debug)]
@@ -42,8 +43,8 @@ pub struct Transparent {
     as_local: AtomicBool,
     /// One handshake at a time.
     greeting: tokio::sync::Mutex<()>,
-    /// Who wants to see answers that come on another stream: by the stream's session and the id of the call.
-    elsewhere: Mutex<HashMap<(String, Id), Watchers>>,
+    /// Who wants to see answers that come on another stream: by the session of a stream that is open, and the id of the call.
+    elsewhere: Mutex<HashMap<String, HashMap<Id, Watchers>>>,
 }
 
 /// How a proxy passes calls on.
@@ -139,8 +140,10 @@ impl Transparent {
         let mut watchers = exchange.watchers();
         if self.options.sse && !watchers.is_empty() {
             // The answer comes on the stream of this session.
-            if let (Some(stream), Some(id)) = (target::stream_of(&exchange.uri), id.clone()) {
-                self.await_elsewhere(stream, id, std::mem::take(&mut watchers));
+            if let (Some(stream), Some(id)) = (target::stream_of(&exchange.uri), id.clone())
+                && !self.await_elsewhere(&stream, id, std::mem::take(&mut watchers))
+            {
+                return text(StatusCode::TOO_MANY_REQUESTS, "too many lists are asked for at once");
             }
         }
         let sent = self.send(&outgoing).await;
@@ -215,7 +218,7 @@ impl Transparent {
     /// Sends a call, follows where it is sent to, and finds out by which name the server wants to be called.
     async fn send(&self, outgoing: &Outgoing) -> Result<Response<Body>, skep_net::client::Error> {
         let mut uri = outgoing.uri.clone();
-        for _ in 0..REDIRECTS {
+        for _ in 0..redirect::MOST {
             let response = self.send_once(outgoing, &uri, self.as_local.load(Ordering::Relaxed)).await?;
             let response = match response.status() {
                 // A server that guards against rebinding refuses names that it does not know.
@@ -285,19 +288,31 @@ impl Transparent {
         self.whole(response, &watchers).await
     }
 
-    fn await_elsewhere(&self, stream: String, id: Id, watchers: Watchers) {
-        let mut waiting = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.insert((stream, id), watchers);
+    /// A stream is open: answers may come on it.
+    fn open_elsewhere(&self, stream: &str) {
+        let mut streams = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
+        streams.entry(stream.to_owned()).or_default();
+    }
+
+    /// Remembers who wants to see an answer. Nothing to remember for a stream that is not open here. Says whether there is room.
+    fn await_elsewhere(&self, stream: &str, id: Id, watchers: Watchers) -> bool {
+        let mut streams = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(waiting) = streams.get_mut(stream) else { return true };
+        let is_room = waiting.len() < LISTS;
+        if is_room {
+            waiting.insert(id, watchers);
+        }
+        is_room
     }
 
     fn elsewhere(&self, stream: &str, id: Option<Id>) -> Option<Watchers> {
-        let mut waiting = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.remove(&(stream.to_owned(), id?))
+        let mut streams = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
+        streams.get_mut(stream)?.remove(&id?)
     }
 
-    fn forget_elsewhere(&self, stream: &str) {
-        let mut waiting = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.retain(|(known, _), _| known != stream);
+    fn close_elsewhere(&self, stream: &str) {
+        let mut streams = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
+        streams.remove(stream);
     }
 }
 

@@ -166,7 +166,11 @@ async fn servers_on_stdio_and_http_become_ready_answer_and_survive_the_loss_of_t
             let (address, session) = (caller.address.clone(), caller.session.clone());
             tokio::task::spawn_blocking(move || Caller { address, session }.call("sleep", r#"{"seconds":"60"}"#))
         };
-        tokio::time::sleep(Duration::from_secs(2)).await;
+        home.cluster
+            .until("the call is under way", || async {
+                Ok(home.cluster.logs(&format!("{name}-0"), "mcp").await?.contains("a call sleeps"))
+            })
+            .await?;
         let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
         home.api::<Pod>().delete(&format!("{name}-0"), &now).await?;
         let broken = slow.await?;

@@ -503,16 +503,17 @@ pub(crate) fn parameter(message: &Message, name: &str) -> Option<String> {
     params.get(name)?.as_str().map(str::to_owned)
 }
 
+/// The levels of a log, the quietest first.
+const LEVELS: [&str; 8] = ["emergency", "alert", "critical", "error", "warning", "notice", "info", "debug"];
+
 /// How much of the log a level lets through: the more, the greater. One that is unknown lets everything through.
 pub(crate) fn level_of(name: &str) -> u8 {
-    let names = ["emergency", "alert", "critical", "error", "warning", "notice", "info", "debug"];
-    names.iter().position(|known| *known == name).and_then(|place| u8::try_from(place).ok()).unwrap_or(7)
+    LEVELS.iter().position(|known| *known == name).and_then(|place| u8::try_from(place).ok()).unwrap_or(7)
 }
 
 /// The name of a level.
 pub(crate) fn level_name(level: u8) -> &'static str {
-    let names = ["emergency", "alert", "critical", "error", "warning", "notice", "info", "debug"];
-    names.get(usize::from(level)).copied().unwrap_or("debug")
+    LEVELS.get(usize::from(level)).copied().unwrap_or("debug")
 }
 
 /// Enough of a session's name to find it in a log, and too little to use it.

@@ -16,8 +16,6 @@ use crate::exchange::{Content, Exchange, Watchers};
 use crate::http::{SESSION, VERSION, accepts, empty, events, json, method_not_allowed, text};
 use crate::sessions::{Sessions, Unavailable};
 
-/// The versions of the protocol that strict proxies take.
-const VERSIONS: [&str; 5] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"];
 /// How often a silent stream says that it is alive.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 /// How long an answer may take before its head is sent ahead of it.
@@ -64,11 +62,6 @@ impl Streamable {
         })
     }
 
-    /// The sessions of its callers.
-    pub(crate) fn sessions(&self) -> &Sessions {
-        &self.sessions
-    }
-
     /// Answers a call to `/mcp`.
     pub async fn call(self: &Arc<Self>, exchange: &mut Exchange) -> Response<Body> {
         match exchange.method {
@@ -81,7 +74,7 @@ impl Streamable {
 
     async fn post(self: &Arc<Self>, exchange: &mut Exchange) -> Response<Body> {
         let version = header(exchange, &VERSION);
-        if self.strict && version.as_deref().is_some_and(|version| !VERSIONS.contains(&version)) {
+        if self.strict && version.as_deref().is_some_and(|version| !era::VERSIONS.contains(&version)) {
             return text(StatusCode::BAD_REQUEST, "Unsupported MCP-Protocol-Version");
         }
         let message = match &exchange.content {

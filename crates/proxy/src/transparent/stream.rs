@@ -91,7 +91,7 @@ impl Stream {
             }
         };
         if let Some(session) = &self.session {
-            self.proxy.forget_elsewhere(session);
+            self.proxy.close_elsewhere(session);
         }
         match ended {
             Ok(()) => {
@@ -146,6 +146,9 @@ impl Stream {
             let query = url.split_once('?')?.1;
             format!("/?{query}").parse().ok().as_ref().and_then(stream_of)
         });
+        if let Some(session) = &self.session {
+            self.proxy.open_elsewhere(session);
+        }
         sse::event(Some("endpoint"), None, endpoint.rewrite(&url).as_bytes())
     }
 }
