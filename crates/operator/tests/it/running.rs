@@ -174,19 +174,7 @@ impl Running {
 
     /// Waits until the operator has nothing to do: no object of ours or of its children changes for a while.
     pub(crate) async fn settled(&self) -> Result<BTreeMap<String, String>> {
-        let mut before = self.versions().await?;
-        let mut calm = 0;
-        let deadline = tokio::time::Instant::now() + PATIENCE;
-        while calm < 5 {
-            if tokio::time::Instant::now() > deadline {
-                bail!("the operator does not come to rest");
-            }
-            tokio::time::sleep(Duration::from_millis(200)).await;
-            let now = self.versions().await?;
-            calm = if now == before { calm + 1 } else { 0 };
-            before = now;
-        }
-        Ok(before)
+        at_rest(|| self.versions()).await
     }
 
     /// The version of every object of ours and of every child.
@@ -248,4 +236,26 @@ async fn wait(objects: &Api<DynamicObject>, name: &str, what: &str, wanted: impl
 fn run_config(map: &Value) -> Value {
     let text = map.pointer("/data/runconfig.json").and_then(Value::as_str).unwrap_or_default();
     serde_json::from_str(text).unwrap_or_default()
+}
+
+/// Waits until what is looked at stays the same for a second, and returns it.
+pub(crate) async fn at_rest<Look, Found, Versions>(mut look: Look) -> Result<Versions>
+where
+    Look: FnMut() -> Found,
+    Found: Future<Output = Result<Versions>>,
+    Versions: PartialEq,
+{
+    let mut before = look().await?;
+    let mut calm = 0;
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while calm < 5 {
+        if tokio::time::Instant::now() > deadline {
+            bail!("the operator does not come to rest");
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let now = look().await?;
+        calm = if now == before { calm + 1 } else { 0 };
+        before = now;
+    }
+    Ok(before)
 }

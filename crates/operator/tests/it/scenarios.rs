@@ -19,7 +19,7 @@ use skep_api::resource::KindName;
 use skep_operator::write::api_resource;
 use skep_testkit::{ControlPlane, Seen, eventually};
 
-use crate::running::{PATIENCE, define, start_everywhere};
+use crate::running::{PATIENCE, at_rest, define, start_everywhere};
 
 /// How many scenarios run beside each other.
 const AT_ONCE: usize = 8;
@@ -132,6 +132,7 @@ async fn every_scenario_comes_out_as_written() -> Result<()> {
         failures.join("\n")
     );
     // Whatever is wrong with what is left behind, nobody looks at it again and again.
+    operator.settled().await?;
     let looks = || operator.counted("reconciles", &[]);
     let before = looks();
     tokio::time::sleep(Duration::from_secs(3)).await;
@@ -273,16 +274,7 @@ impl<'a> Stage<'a> {
 
     /// Waits until nothing in the namespace is written for a second.
     async fn settled(&self) -> Result<()> {
-        let mut before = self.versions().await?;
-        let mut calm = 0;
-        let deadline = tokio::time::Instant::now() + PATIENCE;
-        while calm < 5 {
-            ensure!(tokio::time::Instant::now() < deadline, "the operator does not come to rest");
-            tokio::time::sleep(Duration::from_millis(200)).await;
-            let now = self.versions().await?;
-            calm = if now == before { calm + 1 } else { 0 };
-            before = now;
-        }
+        at_rest(|| self.versions()).await?;
         Ok(())
     }
 
@@ -331,7 +323,8 @@ fn resource(kind: &str) -> Result<ApiResource> {
 /// Where a value is not as wanted, or nothing.
 ///
 /// - A map: every member is as wanted; `null` means that the member is not there.
-/// - A list of maps: for each there is an element with the same `type`, `name` or `mountPath` that is as wanted, others may be there.
+/// - A list of maps: for each there is an element with the same `type`, `name` or `mountPath` that is as wanted, others may be there;
+///   `absent: true` means that there is none.
 /// - Any other list: the same elements in the same order.
 /// - A map or a list where a text is found: the text is a document, YAML or JSON.
 /// - A text that begins with `~`: the rest is in what is found. `*`: anything but nothing.
@@ -374,7 +367,10 @@ fn elements_mismatch(wanted: &[Value], found: &[Value], path: &str) -> Option<St
         return wanted.iter().find_map(|element| {
             let (key, value) = keyed(element)?;
             let path = format!("{path}[{value}]");
+            let is_unwanted = element.get("absent") == Some(&Value::Bool(true));
             match found.iter().find(|found| found.get(key) == Some(&value)) {
+                Some(_) if is_unwanted => Some(format!("{path} is there")),
+                None if is_unwanted => None,
                 Some(found) => mismatch(element, found, &path),
                 None => Some(format!("{path} is not there")),
             }
