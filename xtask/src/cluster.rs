@@ -39,6 +39,12 @@ pub(crate) enum Command {
     Up,
     /// Stop the cluster and remove all of it.
     Down,
+    /// Kill one of the cluster's programs and start it again, as tests of what then happens do.
+    Restart {
+        /// Which one, such as kube-apiserver.
+        #[arg(value_name = "PROGRAM")]
+        name: String,
+    },
     /// Import image archives: `cargo xtask image` writes one.
     Load {
         /// The archives.
@@ -64,6 +70,10 @@ pub(crate) fn run(command: &Command) -> Result<()> {
             Ok(())
         }
         Command::Down => down(&layout),
+        Command::Restart { name } => {
+            require_up(&layout)?;
+            up::restart(&layout, name)
+        }
         Command::Load { archives } => archives.iter().try_for_each(|archive| load(&layout, archive)),
         Command::Kubeconfig => {
             require_up(&layout)?;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
 use crate::cluster::{self, Layout};
 use crate::image::{self, VERSION, binary::Binary};
@@ -66,6 +66,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut command = cluster::inside(&layout, &cargo().get_program().to_string_lossy())?;
     command.args(tests).args(&arguments.passed_on).current_dir(crate::root());
     command.env("SKEP_E2E_KUBECONFIG", layout.kubeconfig()).envs(variables);
+    // A program that can restart parts of it.
+    command.env("SKEP_E2E_CLUSTER", std::env::current_exe().context("cannot find this program's file")?);
     let tested = program::run(&mut command);
     if arguments.down {
         cluster::down(&layout)?;

@@ -129,6 +129,10 @@ fn install(home: &Path) -> Result<()> {
     let mut build = cargo();
     build.args(["build", "--quiet", "--manifest-path"]).arg(manifest).arg("--target-dir").arg(home.join("rust"));
     program::run(&mut build)?;
+    ui::progress("the server on the Go SDK…");
+    let mut build = Command::new("go");
+    build.args(["build", "-o"]).arg(home.join("go-peer")).arg(".").current_dir(root().join("xtask/peers/go"));
+    program::run(&mut build)?;
     for script in ["sdk.mjs", "client.mjs"] {
         // Node looks for packages beside the script.
         fs::copy(root().join("xtask/peers").join(script), home.join(script))?;
@@ -139,6 +143,7 @@ fn install(home: &Path) -> Result<()> {
 fn servers(home: &Path) -> Vec<Server> {
     let everything = home.join("node_modules/@modelcontextprotocol/server-everything/dist/index.js");
     let everything = |mode: &str| Some(vec!["node".to_owned(), everything.display().to_string(), mode.to_owned()]);
+    let go = |mode: &str| Some(vec![home.join("go-peer").display().to_string(), mode.to_owned()]);
     let time = home.join("python1/bin/mcp-server-time").display().to_string();
     vec![
         Server {
@@ -146,6 +151,14 @@ fn servers(home: &Path) -> Vec<Server> {
             stdio: everything("stdio"),
             sse: everything("sse"),
             streamable: everything("streamableHttp"),
+            tool: "echo",
+            arguments: r#"{"message":"hello"}"#,
+        },
+        Server {
+            name: "go-sdk",
+            stdio: go("stdio"),
+            sse: go("sse"),
+            streamable: go("streamable"),
             tool: "echo",
             arguments: r#"{"message":"hello"}"#,
         },

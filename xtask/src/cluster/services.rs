@@ -20,6 +20,14 @@ pub(super) fn tool(tool: Tool) -> Result<PathBuf> {
     assets.find(tool)
 }
 
+/// Every program of the cluster.
+pub(super) fn all(layout: &Layout) -> Result<Vec<Service>> {
+    let node = [containerd(), kubelet(layout)?, proxy()?, dns()?];
+    let mut all = vec![etcd()?, apiserver()?, controller_manager()?, scheduler()?];
+    all.extend(node);
+    Ok(all)
+}
+
 pub(super) fn etcd() -> Result<Service> {
     service(
         Tool::Etcd,

@@ -51,6 +51,20 @@ pub(super) fn up(layout: &Layout) -> Result<()> {
     cluster.wait_until("the node to be ready", || node_is_ready(layout))
 }
 
+/// Kills one program, starts it again, and returns when the node is ready.
+pub(super) fn restart(layout: &Layout, name: &str) -> Result<()> {
+    let all = services::all(layout)?;
+    let Some(service) = all.iter().find(|service| service.name == name) else {
+        let names: Vec<&str> = all.iter().map(|service| service.name).collect();
+        bail!("the cluster has no program `{name}`; name one of `{}`", names.join("`, `"));
+    };
+    daemon::stop(layout, &[name.to_owned()])?;
+    let mut cluster = Starting { layout, daemons: Vec::new() };
+    cluster.start(service)?;
+    cluster.wait_until("the API server to be ready", || kubectl(layout, &["get", "--raw", "/readyz"]).map(drop))?;
+    cluster.wait_until("the node to be ready", || node_is_ready(layout))
+}
+
 /// A cluster on its way: what was started just now is watched while we wait for the rest.
 struct Starting<'a> {
     layout: &'a Layout,

@@ -1,0 +1,42 @@
+// Command peer is an MCP server on the official Go SDK: `peer stdio`, `peer sse` or `peer streamable`, the latter two on
+// the port that PORT names.
+package main
+
+import (
+	"context"
+	"log"
+	"net/http"
+	"os"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+type input struct {
+	Message string `json:"message" jsonschema:"what to say back"`
+}
+
+func echo(_ context.Context, _ *mcp.CallToolRequest, in input) (*mcp.CallToolResult, any, error) {
+	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: in.Message}}}, nil, nil
+}
+
+func main() {
+	if len(os.Args) != 2 {
+		log.Fatal("use: peer stdio | sse | streamable")
+	}
+	server := mcp.NewServer(&mcp.Implementation{Name: "peer", Version: "1"}, nil)
+	mcp.AddTool(server, &mcp.Tool{Name: "echo", Description: "Says what it is told"}, echo)
+	choose := func(*http.Request) *mcp.Server { return server }
+	address := "127.0.0.1:" + os.Getenv("PORT")
+	switch os.Args[1] {
+	case "stdio":
+		if err := server.Run(context.Background(), &mcp.StdioTransport{}); err != nil {
+			log.Fatal(err)
+		}
+	case "sse":
+		log.Fatal(http.ListenAndServe(address, mcp.NewSSEHandler(choose, nil)))
+	case "streamable":
+		log.Fatal(http.ListenAndServe(address, mcp.NewStreamableHTTPHandler(choose, nil)))
+	default:
+		log.Fatalf("no transport %q; use stdio, sse or streamable", os.Args[1])
+	}
+}
