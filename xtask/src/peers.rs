@@ -22,6 +22,19 @@ const NPM: [&str; 3] = [
     "@modelcontextprotocol/server-everything@2026.8.31",
 ];
 
+/// The same servers, as packages.
+const PACKAGES: &str = "
+apiVersion: toolhive.stacklok.dev/v1beta1
+kind: MCPServer
+metadata: {name: server-everything}
+spec: {image: 'npx://@modelcontextprotocol/server-everything@2026.8.31'}
+---
+apiVersion: toolhive.stacklok.dev/v1beta1
+kind: MCPServer
+metadata: {name: mcp-server-time}
+spec: {image: 'uvx://mcp-server-time@2026.10.10', proxyPort: 8081}
+";
+
 /// A server, how to start it, and a tool to call.
 struct Server {
     name: &'static str,
@@ -99,6 +112,20 @@ pub(crate) fn run() -> Result<()> {
             rows.push(cells.join(" "));
         }
     }
+    ui::progress("packages by skep run");
+    let packages = Packages::start(&home)?;
+    for (name, url) in &packages.urls {
+        let server = servers.iter().find(|server| server.name == name).context("a server that nobody asked for")?;
+        let way = Way { name: "skep run", server: "stdio", client: "streamable", remote: false };
+        let mut cells = vec![format!("{name:<18} {:<18}", way.name)];
+        for caller in &callers {
+            let result = call(url, caller, server, way);
+            cells.push(format!("{:<8}", if result.is_ok() { "ok" } else { "FAILED" }));
+            failures.extend(result.err().map(|error| format!("{name} by skep run, {}: {error:#}", caller.name)));
+        }
+        rows.push(cells.join(" "));
+    }
+    drop(packages);
     let names: Vec<String> = callers.iter().map(|caller| format!("{:<8}", caller.name)).collect();
     ui::result(&format!("{:<18} {:<18} {}\n{}", "server", "way", names.join(" "), rows.join("\n")));
     if !failures.is_empty() {
@@ -115,10 +142,11 @@ fn install(home: &Path) -> Result<()> {
         program::capture(Command::new("npm").args(["install", "--silent", "--no-audit"]).args(NPM).current_dir(home))?;
     }
     for (place, packages) in
-        [("python1", &["mcp==1.30.0", "mcp-server-time==2026.10.10"][..]), ("python2", &["mcp==2.3.0"])]
+        [("python1", &["mcp==1.30.0", "mcp-server-time==2026.10.10", "uv"][..]), ("python2", &["mcp==2.3.0"])]
     {
         let place = home.join(place);
-        if !place.join("bin/pip").exists() {
+        // The last one that was added.
+        if !place.join(if packages.contains(&"uv") { "bin/uvx" } else { "bin/mcp" }).exists() {
             ui::progress(&format!("packages of PyPI: {}…", packages.join(" ")));
             program::capture(Command::new("python3").args(["-m", "venv"]).arg(&place))?;
             program::capture(Command::new(place.join("bin/pip")).args(["install", "--quiet"]).args(packages))?;
@@ -250,12 +278,47 @@ impl Stage {
 
     fn call(&self, caller: &Caller, server: &Server, way: Way) -> Result<()> {
         let path = if way.client == "sse" { "sse" } else { "mcp" };
-        let url = format!("http://127.0.0.1:{}/{path}", self.port);
-        let (program, arguments) = caller.command.split_first().context("no program")?;
-        let mut command = Command::new("timeout");
-        command.args(["60", program]).args(arguments).args([&url, way.client, server.tool, server.arguments]);
-        program::capture(&mut command).map(drop)
+        call(&format!("http://127.0.0.1:{}/{path}", self.port), caller, server, way)
     }
+}
+
+/// Servers that are packages, fetched and started by `skep run`.
+struct Packages {
+    urls: Vec<(String, String)>,
+    _run: Running,
+}
+
+impl Packages {
+    fn start(home: &Path) -> Result<Self> {
+        let manifests = home.join("packages.yaml");
+        fs::write(&manifests, PACKAGES)?;
+        let log = home.join("packages.log");
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let path = std::env::join_paths([home.join("python1/bin")].into_iter().chain(std::env::split_paths(&path)))?;
+        let mut command = Command::new(root().join("target/debug/skep"));
+        command.args(["run", "-o", "json", "-f"]).arg(&manifests).env("PATH", path);
+        let run = spawn(&mut command, &log)?;
+        let mut urls = Vec::new();
+        wait_until("the packages to be fetched and ready", PATIENCE * 3, || {
+            let text = fs::read_to_string(&log)?;
+            let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+            let ready = lines.filter(|line| line.get("state") == Some(&json!("ready")));
+            let named = |line: &Value, name: &str| Some(line.get(name)?.as_str()?.to_owned());
+            urls = ready.filter_map(|line| Some((named(&line, "name")?, named(&line, "url")?))).collect();
+            if urls.len() < 2 {
+                bail!("only {} of 2 are; the end of the log: {}", urls.len(), text.lines().last().unwrap_or_default());
+            }
+            Ok(())
+        })?;
+        Ok(Self { urls, _run: run })
+    }
+}
+
+fn call(url: &str, caller: &Caller, server: &Server, way: Way) -> Result<()> {
+    let (program, arguments) = caller.command.split_first().context("no program")?;
+    let mut command = Command::new("timeout");
+    command.args(["60", program]).args(arguments).args([url, way.client, server.tool, server.arguments]);
+    program::capture(&mut command).map(drop)
 }
 
 fn spawn(command: &mut Command, log: &Path) -> Result<Running> {
