@@ -19,8 +19,9 @@ use crate::stdio::sse::Sse;
 use crate::stdio::streamable::Streamable;
 use crate::transparent::Transparent;
 
-/// How long the sender of a body may pause.
+/// How long the sender of a body may take for its next part, and how much that must be.
 const PAUSE: Duration = Duration::from_secs(30);
+const PACE: usize = 64 * 1024;
 
 /// Who answers.
 #[derive(Debug)]
@@ -78,7 +79,7 @@ impl Proxy {
         if let Some(refusal) = self.refuse(&parts.method, &parts.uri, &parts.headers) {
             return refusal;
         }
-        let bytes = match collect(body, Limit { bytes: self.chain.body_limit(), idle: PAUSE }).await {
+        let bytes = match collect(body, Limit { bytes: self.chain.body_limit(), idle: PAUSE, pace: PACE }).await {
             Ok(bytes) => bytes,
             Err(BodyError::TooLarge { .. }) => return too_large(),
             Err(error @ BodyError::Stalled { .. }) => return text(StatusCode::REQUEST_TIMEOUT, &error.to_string()),

@@ -17,8 +17,11 @@ use crate::BoxError;
 pub struct Limit {
     /// The longest body; exactly this many bytes are fine.
     pub bytes: usize,
-    /// The longest pause between two parts. Not a limit on the whole: a slow sender that keeps sending is served.
+    /// How long the sender may take for the next `pace` bytes. Not a limit on the whole: a slow sender that keeps sending is
+    /// served, and one that lets single bytes drip is not.
     pub idle: Duration,
+    /// How many bytes each `idle` must bring; with 1, any part is enough.
+    pub pace: usize,
 }
 
 /// Reads a body to its end. One that announces to be too long is refused before anything is read, and one that comes in
@@ -37,12 +40,15 @@ where
     let mut pause = pin!(None::<Sleep>);
     let mut first = Bytes::new();
     let mut rest = BytesMut::new();
-    while let Some(frame) = next(body.as_mut(), pause.as_mut(), limit.idle).await? {
+    // What came since the clock was set.
+    let mut fresh = 0;
+    while let Some(frame) = next(body.as_mut(), pause.as_mut(), limit, &mut fresh).await? {
         // Trailers say nothing that we would use.
         let Ok(data) = frame.into_data() else { continue };
         if data.len() > limit.bytes - first.len() - rest.len() {
             return Err(too_large);
         }
+        fresh += data.len();
         if first.is_empty() && rest.is_empty() {
             first = data;
             continue;
@@ -60,7 +66,8 @@ where
 async fn next<B>(
     mut body: Pin<&mut B>,
     mut pause: Pin<&mut Option<Sleep>>,
-    idle: Duration,
+    limit: Limit,
+    fresh: &mut usize,
 ) -> Result<Option<Frame<Bytes>>, BodyError>
 where
     B: Body<Data = Bytes>,
@@ -74,12 +81,16 @@ where
         if !waiting {
             waiting = true;
             match pause.as_mut().as_pin_mut() {
-                Some(pause) => pause.reset(Instant::now() + idle),
-                None => pause.set(Some(tokio::time::sleep(idle))),
+                Some(_) if *fresh < limit.pace => {}
+                Some(pause) => pause.reset(Instant::now() + limit.idle),
+                None => pause.set(Some(tokio::time::sleep(limit.idle))),
+            }
+            if *fresh >= limit.pace {
+                *fresh = 0;
             }
         }
         match pause.as_mut().as_pin_mut().map(|pause| pause.poll(context)) {
-            Some(Poll::Ready(())) => Poll::Ready(Err(BodyError::Stalled { idle })),
+            Some(Poll::Ready(())) => Poll::Ready(Err(BodyError::Stalled { idle: limit.idle })),
             _ => Poll::Pending,
         }
     })

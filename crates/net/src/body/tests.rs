@@ -35,7 +35,7 @@ impl HttpBody for Parts {
 }
 
 const fn limit(bytes: usize) -> Limit {
-    Limit { bytes, idle: Duration::from_secs(30) }
+    Limit { bytes, idle: Duration::from_secs(30), pace: 1 }
 }
 
 #[tokio::test]
@@ -82,6 +82,29 @@ async fn a_slow_sender_that_keeps_sending_is_served() {
         }
     });
     assert_eq!(collect(body, limit(100)).await.unwrap().len(), 100);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sender_that_lets_bytes_drip_is_given_up() {
+    let (sender, body) = Body::channel(1);
+    tokio::spawn(async move {
+        while sender.send(Bytes::from_static(b"x")).await.is_ok() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    });
+    let started = tokio::time::Instant::now();
+    let error = collect(body, Limit { pace: 40, ..limit(1000) }).await.unwrap_err();
+    assert!(matches!(error, BodyError::Stalled { .. }), "{error:?}");
+    assert!(started.elapsed() <= Duration::from_secs(61), "{:?}", started.elapsed());
+    // The same at the pace that is asked for.
+    let (sender, body) = Body::channel(1);
+    tokio::spawn(async move {
+        for _ in 0..100 {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            sender.send(Bytes::from_static(b"xx")).await.unwrap();
+        }
+    });
+    assert_eq!(collect(body, Limit { pace: 40, ..limit(1000) }).await.unwrap().len(), 200);
 }
 
 #[tokio::test]

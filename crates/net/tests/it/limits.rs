@@ -11,7 +11,7 @@ use crate::support::{GRACE, Server, raw, rest, start, until};
 /// Answers how long the body was, or what was wrong with it.
 async fn measure() -> Server {
     start(Options::default(), GRACE, |request, _| async move {
-        let limit = Limit { bytes: 8, idle: Duration::from_secs(30) };
+        let limit = Limit { bytes: 8, idle: Duration::from_secs(30), pace: 1 };
         let (status, said) = match collect(request.into_body(), limit).await {
             Ok(bytes) => (StatusCode::OK, format!("read {}.", bytes.len())),
             Err(error @ BodyError::TooLarge { .. }) => (StatusCode::PAYLOAD_TOO_LARGE, format!("{error}.")),

@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
 /// More than any test sends.
-pub(crate) const PLENTY: Limit = Limit { bytes: 1 << 20, idle: Duration::from_secs(30) };
+pub(crate) const PLENTY: Limit = Limit { bytes: 1 << 20, idle: Duration::from_secs(30), pace: 1 };
 
 pub(crate) const GRACE: Grace = Grace { linger: Duration::ZERO, finish: Duration::from_secs(20) };
 

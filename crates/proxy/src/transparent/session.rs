@@ -20,7 +20,7 @@ const GREETING: &str = "init_body";
 /// Where a session was opened.
 const URL: &str = "backend_url";
 /// How much of the answer to a handshake is read.
-const ANSWER: Limit = Limit { bytes: 1024 * 1024, idle: std::time::Duration::from_secs(30) };
+const ANSWER: Limit = Limit { bytes: 1024 * 1024, idle: std::time::Duration::from_secs(30), pace: 1 };
 
 /// A session that a caller may use.
 #[derive(Clone, Debug)]

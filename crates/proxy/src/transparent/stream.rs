@@ -34,7 +34,7 @@ impl Transparent {
     /// A whole answer, as its watchers want it.
     pub(super) async fn whole(&self, response: Response<Body>, watchers: &Watchers) -> Response<Body> {
         let (mut parts, body) = response.into_parts();
-        let limit = Limit { bytes: ANSWER, idle: std::time::Duration::from_mins(5) };
+        let limit = Limit { bytes: ANSWER, idle: std::time::Duration::from_mins(5), pace: 1 };
         let body = match collect(body, limit).await {
             Ok(body) => body,
             Err(error) => {

@@ -9,6 +9,7 @@
 
 mod check;
 mod crds;
+mod proxy;
 mod run;
 mod words;
 

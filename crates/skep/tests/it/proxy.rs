@@ -1,0 +1,141 @@
+//! `skep proxy`: from its RunConfig to SIGTERM, as a pod has it.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// A proxy in front of the demo server, in a directory with its RunConfig. Ends with its value.
+struct Proxy {
+    child: Child,
+    address: String,
+    _directory: tempfile::TempDir,
+}
+
+impl Proxy {
+    /// Starts it and waits until its port is open.
+    fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let config = json!({
+            "schema_version": "v0.1.0", "name": "s", "container_name": "s", "transport": "stdio", "host": "127.0.0.1",
+            "port": port, "cmd_args": ["demo-server"], "a_member_of_tomorrow": { "kept": true },
+        });
+        std::fs::write(directory.path().join("runconfig.json"), config.to_string()).unwrap();
+        let image = format!("exec://{}", env!("CARGO_BIN_EXE_skep"));
+        let arguments = ["proxy", "run", "--foreground=true", "--a-flag-of-tomorrow=x", &image];
+        let child = command(&arguments, directory.path()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let proxy = Self { child, address: format!("127.0.0.1:{port}"), _directory: directory };
+        let deadline = Instant::now() + PATIENCE;
+        while TcpStream::connect(&proxy.address).is_err() {
+            assert!(Instant::now() < deadline, "the port does not open");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        proxy
+    }
+
+    fn list(&self) -> Value {
+        let body = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(head(&self.address, body.len()).as_bytes()).unwrap();
+        stream.write_all(body.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        let _ended = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+fn command(arguments: &[&str], directory: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_skep"));
+    command.args(arguments).current_dir(directory).env_remove("KUBERNETES_SERVICE_HOST").stdin(Stdio::null());
+    command
+}
+
+fn head(host: &str, length: usize) -> String {
+    format!(
+        "POST /mcp HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nAccept: application/json\r\n\
+         Connection: close\r\nContent-Length: {length}\r\n\r\n"
+    )
+}
+
+#[test]
+fn a_proxy_opens_its_port_answers_and_ends_well_when_it_is_told_to() {
+    let mut proxy = Proxy::start();
+    assert!(proxy.list()["result"]["tools"].as_array().is_some_and(|tools| !tools.is_empty()));
+    let id = proxy.child.id();
+    let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
+    assert_eq!(children.split_whitespace().count(), 1, "{children}");
+    assert!(Command::new("kill").args(["-TERM", &id.to_string()]).status().unwrap().success());
+    let deadline = Instant::now() + PATIENCE;
+    let status = loop {
+        if let Some(status) = proxy.child.try_wait().unwrap() {
+            break status;
+        }
+        assert!(Instant::now() < deadline, "it does not end");
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    assert_eq!(status.code(), Some(0));
+    assert!(TcpStream::connect(&proxy.address).is_err(), "the port is still open");
+    for child in children.split_whitespace() {
+        let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+        assert!(stat.is_empty() || stat.contains(") Z "), "the server lives on: {stat}");
+    }
+}
+
+#[test]
+fn a_config_that_is_missing_or_broken_is_one_clear_error() {
+    for (text, words) in [
+        (None, &["runconfig.json"][..]),
+        (Some("{\"name\": "), &["runconfig.json", "line 1"]),
+        (Some("{\"transport\":\"pigeon\",\"name\":\"s\"}"), &["transport", "pigeon"]),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        if let Some(text) = text {
+            std::fs::write(directory.path().join("runconfig.json"), text).unwrap();
+        }
+        let output = command(&["proxy", "run", "exec://true"], directory.path()).output().unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{errors}");
+        assert_eq!(errors.lines().count(), 1, "not one line: {errors}");
+        for word in words {
+            assert!(errors.contains(word), "`{word}` is not in: {errors}");
+        }
+    }
+}
+
+#[test]
+fn an_upload_that_drips_is_cut_and_keeps_nobody_waiting() {
+    let proxy = Proxy::start();
+    let mut slow = TcpStream::connect(&proxy.address).unwrap();
+    slow.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    slow.write_all(head(&proxy.address, 1000).as_bytes()).unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    let mut answer = Vec::new();
+    // One byte now and then, until it is told off.
+    while answer.is_empty() {
+        assert!(Instant::now() < deadline, "it is waited for");
+        let _closed = slow.write_all(b" ");
+        let mut part = [0; 1024];
+        if let Ok(length) = slow.read(&mut part) {
+            answer.extend_from_slice(&part[..length]);
+            assert!(length > 0, "cut without a word");
+        }
+        assert!(proxy.list()["result"]["tools"].is_array());
+    }
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
+}
