@@ -6,6 +6,9 @@ pub enum StoreError {
     /// The server is down, unreachable, too slow, or does not let us in. It may answer later.
     #[error("the store does not answer")]
     Unavailable(#[source] ::redis::RedisError),
+    /// There is no room for another session in this process.
+    #[error("there are too many sessions; those that nobody uses go after their time to live")]
+    Full,
     /// What is stored there was not written by us, or is damaged.
     #[error("session `{id}` is stored in a form that cannot be read")]
     Unreadable {
@@ -21,6 +24,7 @@ impl StoreError {
     pub fn category(&self) -> &'static str {
         match self {
             Self::Unavailable(_) => "unavailable",
+            Self::Full => "full",
             Self::Unreadable { .. } => "unreadable",
         }
     }

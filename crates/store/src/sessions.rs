@@ -40,7 +40,7 @@ impl Sessions {
     /// Stores a new session. Of several at once with the same id, one wins.
     pub async fn create(&self, session: Session) -> Result<Created, StoreError> {
         match self {
-            Self::Memory(memory) => Ok(memory.create(session)),
+            Self::Memory(memory) => memory.create(session).ok_or(StoreError::Full),
             Self::Redis(redis) => redis.create(&session).await,
         }
     }

@@ -19,6 +19,8 @@ const AT_SERVER: &str = "backend_sid";
 const GREETING: &str = "init_body";
 /// Where a session was opened.
 const URL: &str = "backend_url";
+/// The longest handshake that is remembered, in bytes.
+const LONGEST_GREETING: usize = 64 * 1024;
 /// How much of the answer to a handshake is read.
 const ANSWER: Limit = Limit { bytes: 1024 * 1024, idle: std::time::Duration::from_secs(30), pace: 1 };
 
@@ -73,9 +75,12 @@ impl Transparent {
             return Ok(());
         }
         let Some(name) = response.headers().get(SESSION).and_then(|name| name.to_str().ok()) else { return Ok(()) };
-        let greeting = String::from_utf8_lossy(&outgoing.body).into_owned();
         let base = self.target.base().map(|uri| uri.to_string()).unwrap_or_default();
-        let metadata = [(GREETING.to_owned(), greeting), (URL.to_owned(), base.trim_end_matches('/').to_owned())];
+        let mut metadata = vec![(URL.to_owned(), base.trim_end_matches('/').to_owned())];
+        // Who sends more than that to say hello cannot be greeted again, and fills nobody's memory.
+        if outgoing.body.len() <= LONGEST_GREETING {
+            metadata.push((GREETING.to_owned(), String::from_utf8_lossy(&outgoing.body).into_owned()));
+        }
         self.sessions.adopt(name, exchange.identity.as_ref(), metadata).await
     }
 

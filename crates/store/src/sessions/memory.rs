@@ -21,6 +21,9 @@ const SHARDS: usize = 32;
 /// A map smaller than this is not worth shrinking.
 const SMALL: usize = 64;
 
+/// How many sessions a map holds: 131,072 in all, some 100 MiB. Who opens more than that is no user.
+const MOST: usize = 4096;
+
 /// Sessions in memory.
 #[derive(Debug)]
 pub struct Memory {
@@ -48,18 +51,21 @@ impl Memory {
         Self { time_to_live, hasher: RandomState::new(), shards: Box::default() }
     }
 
-    pub(super) fn create(&self, session: Session) -> Created {
+    /// Stores a new session, or nothing if there is no room.
+    pub(super) fn create(&self, session: Session) -> Option<Created> {
         let entry = self.entry(session);
         let now = Instant::now();
         let Shard { sessions, replaced } = &mut *self.shard(&entry.session.id);
+        let is_full = sessions.len() >= MOST;
         match sessions.entry(entry.session.id.as_str().into()) {
-            Slot::Occupied(there) if there.get().lives(now) => return Created::Existed,
+            Slot::Occupied(there) if there.get().lives(now) => return Some(Created::Existed),
             Slot::Occupied(mut there) => replaced.push(there.insert(entry).session),
+            Slot::Vacant(_) if is_full => return None,
             Slot::Vacant(place) => {
                 place.insert(entry);
             }
         }
-        Created::New
+        Some(Created::New)
     }
 
     pub(super) fn touch(&self, id: &str) -> Option<Arc<Session>> {
@@ -167,7 +173,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_session_lives_as_long_as_it_is_touched() {
         let memory = Memory::new(LIFE);
-        assert_eq!(memory.create(session(1)), Created::New);
+        assert_eq!(memory.create(session(1)), Some(Created::New));
         for _ in 0..10 {
             tokio::time::advance(LIFE.checked_sub(Duration::from_millis(1)).unwrap()).await;
             assert!(memory.touch(&id(1)).is_some());
@@ -181,11 +187,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_expired_is_told_once_even_if_it_was_replaced() {
         let memory = Memory::new(LIFE);
-        assert_eq!((memory.create(session(1)), memory.create(session(2))), (Created::New, Created::New));
+        assert_eq!((memory.create(session(1)), memory.create(session(2))), (Some(Created::New), Some(Created::New)));
         tokio::time::advance(LIFE).await;
         // Expired is as good as gone, whoever asks.
         assert!(!memory.update(session(1)));
-        assert_eq!(memory.create(session(1)), Created::New);
+        assert_eq!(memory.create(session(1)), Some(Created::New));
         let mut expired: Vec<String> = memory.reap().iter().map(|session| session.id.clone()).collect();
         expired.sort();
         assert_eq!(expired, [id(1), id(2)]);
@@ -196,7 +202,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn deleting_what_expired_is_deleting_nothing() {
         let memory = Memory::new(LIFE);
-        assert_eq!(memory.create(session(1)), Created::New);
+        assert_eq!(memory.create(session(1)), Some(Created::New));
         tokio::time::advance(LIFE).await;
         assert!(!memory.delete(&id(1)));
     }
@@ -206,7 +212,7 @@ mod tests {
         let memory = Memory::new(LIFE);
         let empty = room(&memory);
         for number in 0..60_000 {
-            assert_eq!(memory.create(session(number)), Created::New);
+            assert_eq!(memory.create(session(number)), Some(Created::New));
         }
         assert_eq!(memory.count(), 60_000);
         for number in 0..30_000 {
@@ -216,5 +222,17 @@ mod tests {
         assert_eq!(memory.reap().len(), 30_000);
         assert_eq!(memory.count(), 0);
         assert!(room(&memory) <= empty + SHARDS * SMALL, "{} places are kept", room(&memory));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn there_is_no_room_for_any_number_until_some_are_gone() {
+        let memory = Memory::new(LIFE);
+        let opened =
+            (0..2 * (MOST * SHARDS) as u128).filter(|number| memory.create(session(*number)).is_some()).count();
+        assert_eq!(opened, MOST * SHARDS);
+        assert_eq!(memory.create(session(u128::MAX)), None);
+        tokio::time::advance(LIFE).await;
+        memory.reap();
+        assert_eq!(memory.create(session(u128::MAX)), Some(Created::New));
     }
 }
