@@ -17,7 +17,7 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::sync::mpsc;
 
-pub use collect::{Limit, collect};
+pub use collect::{Limit, collect, discard};
 
 use crate::BoxError;
 use crate::client::Leased;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use skep_mcp::Message;
-use skep_net::body::{Limit, collect};
+use skep_net::body::{Limit, collect, discard};
 use skep_net::{Body, BodyError, Peer};
 
 use crate::chain::{Chain, too_large};
@@ -22,6 +22,9 @@ use crate::transparent::Transparent;
 /// How long the sender of a body may take for its next part, and how much that must be.
 const PAUSE: Duration = Duration::from_secs(30);
 const PACE: usize = 64 * 1024;
+/// How much is read of a body that was refused, and for how long, so that its sender sees the answer.
+const DISCARDED: usize = 16 * 1024 * 1024;
+const DISCARDING: Duration = Duration::from_secs(10);
 
 /// Who answers.
 #[derive(Debug)]
@@ -62,7 +65,7 @@ impl Proxy {
 
     /// Answers a request.
     pub async fn answer(self: Arc<Self>, request: Request<Incoming>, peer: Peer) -> Response<Body> {
-        let (parts, body) = request.into_parts();
+        let (parts, mut body) = request.into_parts();
         match parts.uri.path() {
             "/health" => return self.health.page(&parts.method),
             "/metrics" => {
@@ -79,9 +82,15 @@ impl Proxy {
         if let Some(refusal) = self.refuse(&parts.method, &parts.uri, &parts.headers) {
             return refusal;
         }
-        let bytes = match collect(body, Limit { bytes: self.chain.body_limit(), idle: PAUSE, pace: PACE }).await {
+        let bytes = match collect(&mut body, Limit { bytes: self.chain.body_limit(), idle: PAUSE, pace: PACE }).await {
             Ok(bytes) => bytes,
-            Err(BodyError::TooLarge { .. }) => return too_large(),
+            Err(BodyError::TooLarge { .. }) => {
+                // Who waits for our word before it sends does not send now.
+                if !parts.headers.contains_key(http::header::EXPECT) {
+                    tokio::spawn(discard(body, DISCARDED, DISCARDING));
+                }
+                return too_large();
+            }
             Err(error @ BodyError::Stalled { .. }) => return text(StatusCode::REQUEST_TIMEOUT, &error.to_string()),
             Err(BodyError::Broken(_)) => return text(StatusCode::BAD_REQUEST, "the body broke off"),
         };

@@ -1,7 +1,11 @@
 //! The standard input and output of a server in a cluster: an attachment to the right pod.
 
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, AttachParams, AttachedProcess, ListParams};
+use tokio::io::{AsyncRead, ReadBuf};
 
 use crate::cluster::Cluster;
 use crate::objects::CONTAINER;
@@ -24,6 +28,14 @@ pub enum Detached {
         /// Why not.
         error: Box<kube::Error>,
     },
+}
+
+/// What the server writes, until the attachment ends. The stream alone does not say so when the connection breaks: whoever
+/// reads it would wait for ever.
+struct UntilEnded<Stream, Ended> {
+    stream: Stream,
+    ended: Pin<Box<Ended>>,
+    is_over: bool,
 }
 
 /// An attachment. Ends with its value, so that a server is never read by two.
@@ -57,9 +69,11 @@ impl Cluster {
             .max_stderr_buf_size(BUFFER);
         let attached = pods.attach(pod, &parameters).await;
         let mut attached = attached.map_err(failed(format!("pod {pod}")))?;
-        let (Some(stdin), Some(stdout), Some(stderr)) = (attached.stdin(), attached.stdout(), attached.stderr()) else {
+        let streams = (attached.stdin(), attached.stdout(), attached.stderr(), attached.take_status());
+        let (Some(stdin), Some(stdout), Some(stderr), Some(ended)) = streams else {
             return Err(Detached::NoPod(name.clone()));
         };
+        let stdout = UntilEnded { stream: stdout, ended: Box::pin(ended), is_over: false };
         tracing::info!(pod, "attached");
         Ok(Pipe {
             stdin: Box::new(stdin),
@@ -67,6 +81,29 @@ impl Cluster {
             stderr: Box::new(stderr),
             held: Box::new(Held(attached)),
         })
+    }
+}
+
+// === impl UntilEnded ===
+
+impl<Stream: AsyncRead + Unpin, Ended: Future> AsyncRead for UntilEnded<Stream, Ended> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        if let Poll::Ready(read) = Pin::new(&mut self.stream).poll_read(context, buffer) {
+            return Poll::Ready(read);
+        }
+        if !self.is_over && self.ended.as_mut().poll(context).is_pending() {
+            return Poll::Pending;
+        }
+        // Nobody writes any more, but something may have been written since the look above.
+        self.is_over = true;
+        match Pin::new(&mut self.stream).poll_read(context, buffer) {
+            Poll::Pending => Poll::Ready(Ok(())),
+            read @ Poll::Ready(_) => read,
+        }
     }
 }
 
@@ -91,8 +128,26 @@ fn pick(pods: &[Pod]) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;
+
+    #[tokio::test]
+    async fn an_attachment_that_breaks_ends_its_stream_after_what_came_before() {
+        let (stream, mut writer) = tokio::io::simplex(64);
+        let (end, ended) = tokio::sync::oneshot::channel::<()>();
+        let mut stdout = UntilEnded { stream, ended: Box::pin(ended), is_over: false };
+        let read = tokio::spawn(async move {
+            let mut text = String::new();
+            stdout.read_to_string(&mut text).await.map(|_| text)
+        });
+        writer.write_all(b"last words").await.unwrap();
+        tokio::task::yield_now().await;
+        assert!(!read.is_finished());
+        // As a broken connection leaves it: the writer is gone without having said that it is.
+        drop((writer, end));
+        assert_eq!(read.await.unwrap().unwrap(), "last words");
+    }
 
     fn pod(name: &str, made: u32, runs: bool, going: bool) -> Pod {
         let state = if runs { json!({ "running": {} }) } else { json!({ "waiting": {} }) };

@@ -62,6 +62,26 @@ where
     Ok(if rest.is_empty() { first } else { rest.freeze() })
 }
 
+/// Reads on and forgets what comes, within bounds. A connection that is closed while its peer still sends is reset, and the peer
+/// never sees the answer that it got.
+pub async fn discard<B>(body: B, bytes: usize, time: Duration)
+where
+    B: Body<Data = Bytes>,
+{
+    let read = async {
+        let mut body = pin!(body);
+        let mut left = bytes;
+        while let Some(Ok(frame)) = poll_fn(|context| body.as_mut().poll_frame(context)).await {
+            let length = frame.data_ref().map_or(0, Bytes::len);
+            if length > left {
+                return;
+            }
+            left -= length;
+        }
+    };
+    let _too_long = tokio::time::timeout(time, read).await;
+}
+
 /// The next frame. The clock is only looked at when there is nothing to read yet.
 async fn next<B>(
     mut body: Pin<&mut B>,

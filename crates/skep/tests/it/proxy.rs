@@ -139,3 +139,33 @@ fn an_upload_that_drips_is_cut_and_keeps_nobody_waiting() {
     let answer = String::from_utf8_lossy(&answer);
     assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
 }
+
+#[test]
+fn who_sends_too_much_before_it_listens_is_told_so() {
+    let proxy = Proxy::start();
+    let body = vec![b' '; 8 * 1024 * 1024 + 1];
+    for announced in [format!("Content-Length: {}", body.len()), "Transfer-Encoding: chunked".to_owned()] {
+        let mut stream = TcpStream::connect(&proxy.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let head = head(&proxy.address, 0).replace("Content-Length: 0", &announced);
+        stream.write_all(head.as_bytes()).unwrap();
+        if announced.contains("chunked") {
+            stream.write_all(format!("{:x}\r\n", body.len()).as_bytes()).unwrap();
+        }
+        stream.write_all(&body).unwrap();
+        if announced.contains("chunked") {
+            stream.write_all(b"\r\n0\r\n\r\n").unwrap();
+        }
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 413"), "{announced}: {answer}");
+    }
+    // Who asks first hears it before it sends anything.
+    let mut stream = TcpStream::connect(&proxy.address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let head = head(&proxy.address, body.len()).replace("Connection:", "Expect: 100-continue\r\nConnection:");
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
+}
