@@ -12,6 +12,7 @@
 
 pub(crate) mod bridge;
 mod call;
+mod handshake;
 mod link;
 pub(crate) mod sse;
 pub(crate) mod streamable;

@@ -8,6 +8,7 @@ use skep_mcp::{Edit, Id, Kind, Message, answer, lines, splice};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::call::{Call, Outcome, Waiter};
+use super::handshake::Handshake;
 
 /// How many messages may wait to be written to the server. Callers wait beyond that.
 pub(crate) const QUEUE: usize = 100;
@@ -29,6 +30,7 @@ pub enum Presence {
 #[derive(Debug)]
 pub struct Bridge {
     state: Mutex<State>,
+    pub(super) handshake: Handshake,
     queue: mpsc::Sender<Line>,
     presence: watch::Sender<Presence>,
 }
@@ -56,7 +58,6 @@ struct State {
     subscriptions: BTreeMap<String, BTreeSet<SessionId>>,
     /// The log level that the server was told.
     level: Option<u8>,
-    handshake: Handshake,
 }
 
 /// What is known of a caller's session.
@@ -67,17 +68,6 @@ struct Session {
     /// What its client can do, as it said itself.
     capabilities: Option<Bytes>,
     level: Option<u8>,
-}
-
-/// The first words with the server: said once, repeated to every caller, and said again to a server that was restarted.
-#[derive(Debug, Default)]
-struct Handshake {
-    /// The request that was answered.
-    request: Option<Message>,
-    /// The answer.
-    answer: Option<Message>,
-    /// Whether the server was told that the handshake is over.
-    told: bool,
 }
 
 /// A request that could not be handed over.
@@ -91,7 +81,8 @@ impl Bridge {
     /// A bridge, and the queue of what is to be written to the server.
     pub(super) fn new() -> (Arc<Self>, mpsc::Receiver<Line>) {
         let (queue, queued) = mpsc::channel(QUEUE);
-        let bridge = Self { state: Mutex::default(), queue, presence: watch::Sender::new(Presence::Away) };
+        let presence = watch::Sender::new(Presence::Away);
+        let bridge = Self { state: Mutex::default(), handshake: Handshake::default(), queue, presence };
         (Arc::new(bridge), queued)
     }
 
@@ -189,28 +180,6 @@ impl Bridge {
             });
             alone
         })
-    }
-
-    /// The answer to the handshake, if there was one.
-    pub(crate) fn greeting(&self) -> Option<Message> {
-        self.with(|state| state.handshake.answer.clone())
-    }
-
-    /// Keeps a handshake that the server answered.
-    pub(crate) fn greeted(&self, request: &Message, answer: &Message) {
-        self.with(|state| {
-            state.handshake = Handshake { request: Some(request.clone()), answer: Some(answer.clone()), told: false };
-        });
-    }
-
-    /// Whether the server has yet to be told that the handshake is over. Says so once.
-    pub(crate) fn must_tell_initialized(&self) -> bool {
-        self.with(|state| !std::mem::replace(&mut state.handshake.told, true))
-    }
-
-    /// The handshake that a server which was restarted must hear, if there was one.
-    pub(super) fn handshake(&self) -> Option<Message> {
-        self.with(|state| state.handshake.request.clone())
     }
 
     /// Whether a caller is the first who wants to hear of a resource.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use skep_mcp::{Id, Message};
+use skep_mcp::{Id, Message, answer};
 use tokio::sync::{mpsc, oneshot};
 
 use super::bridge::{Bridge, SessionId};
@@ -15,6 +15,17 @@ pub(crate) enum Outcome {
     Answer(Box<Message>),
     /// The server went away before it answered.
     Gone,
+}
+
+/// Why there is no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failed {
+    /// The request could not be handed over.
+    NotSent,
+    /// The server went away before it answered.
+    Gone,
+    /// It did not answer in time.
+    Timeout,
 }
 
 /// Who waits for the answer to a request.
@@ -38,6 +49,22 @@ pub(crate) struct Call {
     wire: u64,
     outcome: oneshot::Receiver<Outcome>,
     settled: bool,
+}
+
+// === impl Failed ===
+
+impl Failed {
+    /// What to answer instead.
+    pub(crate) fn body(self, id: Option<&Id>) -> Bytes {
+        match self {
+            Self::NotSent => answer::internal(id),
+            Self::Gone => {
+                let text = "the server went away before it answered; it is being started again, so try once more";
+                answer::error(id, answer::INTERNAL_ERROR, text, None)
+            }
+            Self::Timeout => answer::timeout(id),
+        }
+    }
 }
 
 // === impl Waiter ===

@@ -100,7 +100,7 @@ async fn greet_again(
     stdout: &mut (impl AsyncRead + Unpin),
     reader: &mut lines::Reader,
 ) -> Result<(), &'static str> {
-    let Some(request) = bridge.handshake() else { return Ok(()) };
+    let Some(request) = bridge.handshake.request() else { return Ok(()) };
     // No caller's id is 0.
     let ours = Id::number(0);
     let Ok(request) = splice::apply(&request, &[Edit::set(&["id"], &ours)]) else { return Ok(()) };

@@ -11,7 +11,7 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::time::Instant;
 
 use super::bridge::{Bridge, SessionId, level_name, level_of, parameter, short};
-use super::call::{Call, Outcome};
+use super::call::{Call, Failed, Outcome};
 use crate::exchange::{Content, Exchange, Watchers};
 use crate::http::{SESSION, VERSION, accepts, empty, events, json, method_not_allowed, text};
 use crate::sessions::{Sessions, Unavailable};
@@ -31,8 +31,6 @@ pub struct Streamable {
     timeout: Duration,
     strict: bool,
     drain: Drain,
-    /// One handshake at a time: the second caller gets what the first one got.
-    greeting: Mutex<()>,
     /// Subscriptions change one after the other, or a last unsubscribe could overtake a first subscribe.
     subscribing: Mutex<()>,
 }
@@ -51,15 +49,7 @@ struct Reply {
 impl Streamable {
     /// A proxy in front of a server.
     pub fn new(bridge: Arc<Bridge>, sessions: Sessions, timeout: Duration, strict: bool, drain: Drain) -> Arc<Self> {
-        Arc::new(Self {
-            bridge,
-            sessions,
-            timeout,
-            strict,
-            drain,
-            greeting: Mutex::default(),
-            subscribing: Mutex::default(),
-        })
+        Arc::new(Self { bridge, sessions, timeout, strict, drain, subscribing: Mutex::default() })
     }
 
     /// Answers a call to `/mcp`.
@@ -104,7 +94,7 @@ impl Streamable {
         let passed = match (message.kind(), message.method()) {
             (Kind::Response | Kind::Error, _) => self.bridge.answer(message, session.as_ref()).await,
             (_, Some("notifications/cancelled")) => self.bridge.cancel(message, session.as_ref()).await,
-            (_, Some("notifications/initialized")) if !self.bridge.must_tell_initialized() => Ok(()),
+            (_, Some("notifications/initialized")) if !self.bridge.handshake.must_tell_initialized() => Ok(()),
             _ => self.bridge.tell(message).await,
         };
         match passed {
@@ -166,18 +156,10 @@ impl Streamable {
         as_events: bool,
         watchers: Watchers,
     ) -> Response<Body> {
-        let greeting = match self.bridge.greeting() {
-            Some(greeting) => Ok(greeting),
-            None => self.first_greeting(message).await,
-        };
         let reply = Reply { as_events, era: Era::Legacy, session: None, watchers };
-        let Some(id) = message.id() else { return text(StatusCode::BAD_REQUEST, "Invalid JSON-RPC 2.0 message") };
-        let greeting = match greeting {
+        let greeting = match self.bridge.greet(message, self.timeout).await {
             Ok(greeting) => greeting,
-            Err(failed) => return reply.whole(failed.unwrap_or_else(|| answer::internal(Some(&id)))),
-        };
-        let Ok(own) = splice::apply(&greeting, &[skep_mcp::Edit::set(&["id"], &id)]) else {
-            return reply.whole(answer::internal(Some(&id)));
+            Err(failed) => return reply.whole(failed),
         };
         let session = match self.sessions.open(exchange.identity.as_ref()).await {
             Ok(session) => session,
@@ -185,34 +167,11 @@ impl Streamable {
         };
         let capabilities = capabilities(message);
         self.bridge.introduce(&session, capabilities);
-        let mut response = reply.message(own);
+        let mut response = reply.message(greeting);
         if let Ok(value) = HeaderValue::from_str(&session) {
             response.headers_mut().insert(SESSION, value);
         }
         response
-    }
-
-    /// Asks the server, unless somebody else just did. It is asked on its own: the caller may go, the answer is everybody's.
-    async fn first_greeting(self: &Arc<Self>, message: &Message) -> Result<Message, Option<Bytes>> {
-        let (proxy, message) = (self.clone(), message.clone());
-        let asked = tokio::spawn(async move {
-            let _one_at_a_time = proxy.greeting.lock().await;
-            if let Some(greeting) = proxy.bridge.greeting() {
-                return Ok(greeting);
-            }
-            let id = message.id();
-            let mut call = proxy.bridge.call(&message, None, None).await.map_err(|_| None)?;
-            match tokio::time::timeout(proxy.timeout, call.outcome()).await {
-                Ok(Outcome::Answer(greeting)) if greeting.kind() == Kind::Response => {
-                    proxy.bridge.greeted(&message, &greeting);
-                    Ok(*greeting)
-                }
-                Ok(Outcome::Answer(refusal)) => Err(Some(refusal.into_body())),
-                Ok(Outcome::Gone) => Err(Some(gone(id.as_ref()))),
-                Err(_) => Err(Some(answer::timeout(id.as_ref()))),
-            }
-        });
-        asked.await.unwrap_or(Err(None))
     }
 
     /// The server hears of the first who wants to hear of a resource, and of the last who does not any more.
@@ -441,14 +400,6 @@ pub(super) fn seen(watchers: &Watchers, message: Message) -> Bytes {
     }
 }
 
-/// Why there is no answer.
-#[derive(Clone, Copy, Debug)]
-enum Failed {
-    NotSent,
-    Gone,
-    Timeout,
-}
-
 impl Failed {
     fn response(self, reply: &Reply, id: Option<&skep_mcp::Id>) -> Response<Body> {
         if reply.as_events {
@@ -456,16 +407,8 @@ impl Failed {
         }
         match self {
             Self::NotSent => text(StatusCode::INTERNAL_SERVER_ERROR, "Failed to process request"),
-            Self::Gone => json(StatusCode::BAD_GATEWAY, gone(id)),
+            Self::Gone => json(StatusCode::BAD_GATEWAY, self.body(id)),
             Self::Timeout => text(StatusCode::GATEWAY_TIMEOUT, "Timeout waiting for response from container"),
-        }
-    }
-
-    fn body(self, id: Option<&skep_mcp::Id>) -> Bytes {
-        match self {
-            Self::NotSent => answer::internal(id),
-            Self::Gone => gone(id),
-            Self::Timeout => answer::timeout(id),
         }
     }
 }
@@ -501,7 +444,7 @@ async fn stream(
                 }
                 break match outcome {
                     Outcome::Answer(message) => seen(watchers, *message),
-                    Outcome::Gone => gone(id.as_ref()),
+                    Outcome::Gone => Failed::Gone.body(id.as_ref()),
                 };
             }
             Some(message) = interim.recv() => {
@@ -537,12 +480,6 @@ pub(super) fn capabilities(message: &Message) -> Option<Bytes> {
     let params: std::collections::HashMap<String, Box<serde_json::value::RawValue>> =
         serde_json::from_slice(message.params()?).ok()?;
     params.get("capabilities").map(|raw| Bytes::copy_from_slice(raw.get().as_bytes()))
-}
-
-/// The server went away in the middle of a call.
-pub(super) fn gone(id: Option<&skep_mcp::Id>) -> Bytes {
-    let text = "the server went away before it answered; it is being started again, so try once more";
-    answer::error(id, answer::INTERNAL_ERROR, text, None)
 }
 
 fn header(exchange: &Exchange, name: &http::HeaderName) -> Option<String> {
