@@ -12,6 +12,7 @@
 
 pub(crate) mod bridge;
 mod call;
+mod catalogue;
 mod handshake;
 mod link;
 pub(crate) mod sse;

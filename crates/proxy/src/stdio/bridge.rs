@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use skep_mcp::{Edit, Id, Kind, Message, answer, lines, splice};
+use skep_mcp::{Edit, Id, Kind, Message, answer, era, lines, splice};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::call::{Call, Outcome, Waiter};
+use super::catalogue::Catalogue;
 use super::handshake::Handshake;
 
 /// How many messages may wait to be written to the server. Callers wait beyond that.
@@ -31,6 +32,7 @@ pub enum Presence {
 pub struct Bridge {
     state: Mutex<State>,
     pub(super) handshake: Handshake,
+    pub(super) catalogue: Catalogue,
     queue: mpsc::Sender<Line>,
     presence: watch::Sender<Presence>,
 }
@@ -82,7 +84,13 @@ impl Bridge {
     pub(super) fn new() -> (Arc<Self>, mpsc::Receiver<Line>) {
         let (queue, queued) = mpsc::channel(QUEUE);
         let presence = watch::Sender::new(Presence::Away);
-        let bridge = Self { state: Mutex::default(), handshake: Handshake::default(), queue, presence };
+        let bridge = Self {
+            state: Mutex::default(),
+            handshake: Handshake::default(),
+            catalogue: Catalogue::default(),
+            queue,
+            presence,
+        };
         (Arc::new(bridge), queued)
     }
 
@@ -112,7 +120,9 @@ impl Bridge {
             }
             let changed = splice::apply(message, &edits).map_err(|_| NotSent)?;
             let method = message.method().unwrap_or_default().to_owned();
-            state.waiting.insert(wire, Waiter { id, method, session, token, interim, outcome: sender });
+            let is_learnt_from = method == "tools/list" && message.protocol_version().as_deref() == Some(era::MODERN);
+            let waiter = Waiter { id, method, session, token, interim, is_learnt_from, outcome: sender };
+            state.waiting.insert(wire, waiter);
             permit.send(Line { request: Some(wire), bytes: lines::frame(&changed) });
             Ok(wire)
         })?;
@@ -255,6 +265,7 @@ impl Bridge {
     /// The server went away: nobody waits any longer for what it was asked, nor for what it asked.
     pub(super) fn disconnected(&self, queued: &mut mpsc::Receiver<Line>) {
         self.presence.send_replace(Presence::Away);
+        self.catalogue.forget();
         self.with(|state| {
             while queued.try_recv().is_ok() {}
             state.asked.clear();
@@ -284,6 +295,9 @@ impl Bridge {
             tracing::debug!("an answer that nobody waits for is dropped");
             return;
         };
+        if waiter.is_learnt_from {
+            self.catalogue.learn(message);
+        }
         let restored = splice::apply(message, &[Edit::set(&["id"], &waiter.id)]);
         waiter.settle(restored.map_or(Outcome::Gone, |answer| Outcome::Answer(Box::new(answer))));
     }
@@ -291,6 +305,9 @@ impl Bridge {
     /// Something that the server says unasked.
     fn spread(&self, message: &Message) {
         let method = message.method().unwrap_or_default();
+        if method == "notifications/tools/list_changed" {
+            self.catalogue.forget();
+        }
         if let Some(wire) = subscription(message) {
             return self.pass_to_subscriber(message, wire);
         }

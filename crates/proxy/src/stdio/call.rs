@@ -39,6 +39,8 @@ pub(super) struct Waiter {
     pub(super) token: Option<Id>,
     /// Where goes what comes before the answer. Nothing for callers that take an answer only.
     pub(super) interim: Option<mpsc::Sender<Bytes>>,
+    /// Whether its answer says what tools there are, and how their calls are to be judged.
+    pub(super) is_learnt_from: bool,
     pub(super) outcome: oneshot::Sender<Outcome>,
 }
 

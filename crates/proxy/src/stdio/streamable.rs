@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Response, StatusCode};
-use skep_mcp::{Era, Kind, Malformed, Message, Raw, answer, era, headers, splice, sse};
+use skep_mcp::headers::{self, parameters};
+use skep_mcp::{Era, Kind, Malformed, Message, Raw, answer, era, splice, sse};
 use skep_net::{Body, BodySender, Drain};
 use tokio::sync::{Mutex, mpsc};
 use tokio::time::Instant;
@@ -115,17 +116,14 @@ impl Streamable {
             Ok(era) => era,
             Err(refusal) => return json(StatusCode::BAD_REQUEST, refusal.answer(id.as_ref())),
         };
-        if era == Era::Modern {
-            let judged = headers::require(&exchange.headers, &message)
-                .and_then(|()| headers::check(&exchange.headers, &message));
-            if let Err(refusal) = judged {
-                return json(StatusCode::BAD_REQUEST, refusal.answer(id.as_ref()));
-            }
-        }
         let as_events = accepts(&exchange.headers, "text/event-stream");
         let watchers = exchange.watchers();
         if era == Era::Modern {
-            return self.pass_on(message, Reply { as_events, era, session: None, watchers }).await;
+            let reply = Reply { as_events, era, session: None, watchers };
+            return match self.refused(exchange, &message, &reply).await {
+                Some(response) => response,
+                None => self.pass_on(message, reply).await,
+            };
         }
         if message.method() == Some("initialize") {
             return self.greet(exchange, &message, as_events, watchers).await;
@@ -145,6 +143,37 @@ impl Streamable {
             }
             (Some("logging/setLevel"), Some(session)) => self.set_level(&message, &session, &reply),
             _ => self.pass_on(message, reply).await,
+        }
+    }
+
+    /// Why a modern request goes no further, if it does not: the server would not see its headers.
+    async fn refused(
+        self: &Arc<Self>,
+        exchange: &Exchange,
+        message: &Message,
+        reply: &Reply,
+    ) -> Option<Response<Body>> {
+        let id = message.id();
+        let refuse = |refusal: &skep_mcp::Refusal| json(StatusCode::BAD_REQUEST, refusal.answer(id.as_ref()));
+        let judged =
+            headers::require(&exchange.headers, message).and_then(|()| headers::check(&exchange.headers, message));
+        if let Err(refusal) = judged {
+            return Some(refuse(&refusal));
+        }
+        match message.method()? {
+            // There is no handshake any more. A server of both eras would take it for one.
+            "initialize" => {
+                let error = answer::error(id.as_ref(), answer::METHOD_NOT_FOUND, "Method not found", None);
+                Some(json(StatusCode::NOT_FOUND, error))
+            }
+            "tools/call" => {
+                let is_claimed = parameters::any(&exchange.headers);
+                match self.bridge.parameters(message, is_claimed, self.timeout).await {
+                    Ok(known) => parameters::check(&exchange.headers, message, &known).err().as_ref().map(refuse),
+                    Err(failed) => Some(failed.response(reply, id.as_ref())),
+                }
+            }
+            _ => None,
         }
     }
 

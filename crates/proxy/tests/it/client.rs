@@ -158,3 +158,14 @@ pub(crate) fn greeting() -> Value {
 pub(crate) fn request(id: Value, method: &str, params: Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })
 }
+
+pub(crate) const MODERN: &str = "2026-07-28";
+
+/// A request of 2026-07-28, or of another version that is written so.
+pub(crate) fn modern(id: Value, method: &str, version: &str) -> Value {
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": version, "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/clientInfo": { "name": "c", "version": "1" },
+    });
+    request(id, method, json!({ "name": "echo", "arguments": { "a": 1 }, "_meta": meta }))
+}
