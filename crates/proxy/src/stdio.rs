@@ -15,7 +15,10 @@ mod call;
 mod catalogue;
 mod handshake;
 mod link;
+mod replay;
+mod reply;
 pub(crate) mod sse;
+mod stream;
 pub(crate) mod streamable;
 
 pub use bridge::Bridge;

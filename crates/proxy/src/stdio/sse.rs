@@ -162,7 +162,7 @@ impl Sse {
                         () = answers.closed() => return,
                     };
                     match outcome {
-                        Ok(Outcome::Answer(message)) => super::streamable::seen(&watchers, *message),
+                        Ok(Outcome::Answer(message)) => super::reply::seen(&watchers, *message),
                         Ok(Outcome::Gone) => Failed::Gone.body(id.as_ref()),
                         Err(_) => Failed::Timeout.body(id.as_ref()),
                     }

@@ -9,6 +9,8 @@ mod lines;
 #[cfg(test)]
 mod parameters;
 #[cfg(test)]
+mod resumed;
+#[cfg(test)]
 mod shared;
 #[cfg(test)]
 mod sse;
