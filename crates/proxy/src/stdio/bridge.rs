@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::call::{Call, Outcome, Waiter};
 use super::catalogue::Catalogue;
 use super::handshake::Handshake;
+use super::levels::level_of;
 
 /// How many messages may wait to be written to the server. Callers wait beyond that.
 pub(crate) const QUEUE: usize = 100;
@@ -487,19 +488,6 @@ fn subscription(message: &Message) -> Option<u64> {
 pub(crate) fn parameter(message: &Message, name: &str) -> Option<String> {
     let params: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(message.params()?).ok()?;
     params.get(name)?.as_str().map(str::to_owned)
-}
-
-/// The levels of a log, the quietest first.
-const LEVELS: [&str; 8] = ["emergency", "alert", "critical", "error", "warning", "notice", "info", "debug"];
-
-/// How much of the log a level lets through: the more, the greater. One that is unknown lets everything through.
-pub(crate) fn level_of(name: &str) -> u8 {
-    LEVELS.iter().position(|known| *known == name).and_then(|place| u8::try_from(place).ok()).unwrap_or(7)
-}
-
-/// The name of a level.
-pub(crate) fn level_name(level: u8) -> &'static str {
-    LEVELS.get(usize::from(level)).copied().unwrap_or("debug")
 }
 
 /// Enough of a session's name to find it in a log, and too little to use it.

@@ -149,3 +149,6 @@ fn next_cursor(answer: &Message) -> Option<String> {
     let result: HashMap<&str, &serde_json::value::RawValue> = serde_json::from_slice(answer.result()?).ok()?;
     serde_json::from_str(result.get("nextCursor")?.get()).ok()
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,7 +11,8 @@ use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWriteEx
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::bridge::{Bridge, Line, level_name};
+use super::bridge::{Bridge, Line};
+use super::levels::level_name;
 
 /// How much is written at once, in bytes.
 const CHUNK: usize = 64 * 1024;

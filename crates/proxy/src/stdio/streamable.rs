@@ -10,8 +10,9 @@ use skep_mcp::{Era, Kind, Malformed, Message, Raw, answer, era, splice, sse};
 use skep_net::{Body, Drain};
 use tokio::sync::{Mutex, mpsc};
 
-use super::bridge::{Bridge, SessionId, level_name, level_of, parameter, short};
+use super::bridge::{Bridge, SessionId, parameter, short};
 use super::call::{Failed, Outcome};
+use super::levels::{level_name, level_of};
 use super::replay::{Resume, Streams};
 use super::reply::{INTERIM, KEEP_ALIVE, Reply};
 use super::stream::Stream;
