@@ -30,7 +30,8 @@ fn ask(bridge: &Arc<Bridge>, tool: &str, is_claimed: bool) -> JoinHandle<Result<
 
 /// The server's next request, answered.
 async fn answer(bridge: &Bridge, queued: &mut mpsc::Receiver<Line>, mut answer: Value) -> Value {
-    let asked: Value = serde_json::from_slice(&queued.recv().await.unwrap().bytes).unwrap();
+    let line = tokio::time::timeout(PATIENCE, queued.recv()).await.expect("the server is asked").unwrap();
+    let asked: Value = serde_json::from_slice(&line.bytes).unwrap();
     assert_eq!(asked["method"], "tools/list");
     answer["jsonrpc"] = json!("2.0");
     answer["id"] = asked["id"].clone();
