@@ -4,6 +4,8 @@
 //! 2026-07-28 there is no session, and every request says in `params._meta` what it needs to say: modern. A request that
 //! claims to be modern is either so in every respect or refused; it is never taken for a legacy one by mistake.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use serde_json::{Value, json};
 
@@ -60,7 +62,7 @@ pub enum Refusal {
     #[error("the header `{name}` is missing; it must say `{body}`, as the body does")]
     HeaderMissing {
         /// The name of the header.
-        name: &'static str,
+        name: Cow<'static, str>,
         /// What the body says.
         body: String,
     },
@@ -68,7 +70,7 @@ pub enum Refusal {
     #[error("the header `{name}` says `{header}`, but the body says `{body}`; send the same in both")]
     HeaderMismatch {
         /// The name of the header.
-        name: &'static str,
+        name: Cow<'static, str>,
         /// What it says.
         header: String,
         /// What the body says.
@@ -78,17 +80,21 @@ pub enum Refusal {
     #[error("the header `{name}` cannot be read; send it once, as plain text or as `=?base64?...?=` of UTF-8")]
     HeaderUnreadable {
         /// The name of the header.
-        name: &'static str,
+        name: Cow<'static, str>,
     },
 }
 
 /// Which era a request is of. `header` is the value of `MCP-Protocol-Version`.
 pub fn classify(header: Option<&str>, message: &Message) -> Result<Era, Refusal> {
     let header = header.filter(|header| !header.is_empty());
-    if message.method() == Some("initialize") || !claims_modern(header, message) {
+    if !claims_modern(header, message) {
         return Ok(Era::Legacy);
     }
     let body = message.protocol_version().filter(|version| !version.is_empty());
+    // The handshake is legacy, whatever a header says. One whose body says that it is modern is a method that does not exist.
+    if message.method() == Some("initialize") && body.as_deref() != Some(MODERN) {
+        return Ok(Era::Legacy);
+    }
     match (header, body) {
         // The header is what was agreed on; what else `_meta` holds is no claim.
         (Some(header), None) if header != MODERN => Ok(Era::Legacy),

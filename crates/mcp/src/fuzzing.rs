@@ -134,7 +134,11 @@ pub fn headers(data: &[u8]) {
 /// Keeping all changes nothing; dropping all leaves a message with nothing to judge.
 fn lists(message: &Message) {
     for list in [List::Tools, List::Prompts, List::Resources, List::ResourceTemplates] {
-        let Ok(kept) = list::rewrite(message, list, |_| Verdict::Keep) else { continue };
+        let kept = list::rewrite(message, list, |element| {
+            let _ = headers::parameters::of(element);
+            Verdict::Keep
+        });
+        let Ok(kept) = kept else { continue };
         assert_eq!(kept, None);
         let Ok(Some(body)) = list::rewrite(message, list, |_| Verdict::Drop) else { continue };
         let mut judged = 0;

@@ -3,6 +3,8 @@
 //! A header that says something else than the body would let one reader route or judge by the one, and another act on
 //! the other. So the two must agree. A header that is missing misleads nobody and is fine.
 
+pub mod parameters;
+
 use std::borrow::Cow;
 
 use base64::Engine as _;
@@ -24,6 +26,9 @@ pub const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 /// Repeats the name of a tool or prompt, the URI of a resource, or the id of a task.
 pub const NAME: HeaderName = HeaderName::from_static("mcp-name");
 
+/// How the names of headers begin that repeat arguments of a tool.
+pub const PARAMETER: &str = "mcp-param-";
+
 /// What begins a value that cannot be written as plain text, and what ends it. The case matters.
 const OPEN: &str = "=?base64?";
 const CLOSE: &str = "?=";
@@ -42,11 +47,11 @@ pub fn require(headers: &HeaderMap, message: &Message) -> Result<(), Refusal> {
     let method = message.method().unwrap_or_default();
     let missing = |header: &HeaderName| headers.get(header).is_none_or(HeaderValue::is_empty);
     if missing(&METHOD) {
-        return Err(Refusal::HeaderMissing { name: "Mcp-Method", body: method.to_owned() });
+        return Err(Refusal::HeaderMissing { name: "Mcp-Method".into(), body: method.to_owned() });
     }
     let is_named = matches!(method, "tools/call" | "prompts/get" | "resources/read");
     match resource(message).filter(|_| is_named && missing(&NAME)) {
-        Some(name) => Err(Refusal::HeaderMissing { name: "Mcp-Name", body: name.into_owned() }),
+        Some(name) => Err(Refusal::HeaderMissing { name: "Mcp-Name".into(), body: name.into_owned() }),
         None => Ok(()),
     }
 }
@@ -91,19 +96,29 @@ fn agree(
     body: &str,
     read: impl FnOnce(&str) -> Option<Cow<'_, str>>,
 ) -> Result<(), Refusal> {
-    let mut values = headers.get_all(header).iter();
-    let unreadable = Refusal::HeaderUnreadable { name };
-    let value = match (values.next(), values.next()) {
-        (None, _) => return Ok(()),
+    let unreadable = || Refusal::HeaderUnreadable { name: name.into() };
+    let value = match only(headers, header) {
         // An empty header says nothing.
-        (Some(value), None) if value.is_empty() => return Ok(()),
-        (Some(value), None) => value.to_str().ok().and_then(read).ok_or(unreadable)?,
-        (Some(_), Some(_)) => return Err(unreadable),
+        Ok(value) if value.is_none_or(HeaderValue::is_empty) => return Ok(()),
+        Ok(value) => value.and_then(|value| value.to_str().ok()).and_then(read).ok_or_else(unreadable)?,
+        Err(Several) => return Err(unreadable()),
     };
     if value != body {
-        return Err(Refusal::HeaderMismatch { name, header: value.into_owned(), body: body.to_owned() });
+        return Err(Refusal::HeaderMismatch { name: name.into(), header: value.into_owned(), body: body.to_owned() });
     }
     Ok(())
+}
+
+/// A header stands there more than once.
+struct Several;
+
+/// The one value of a header.
+fn only<'a>(headers: &'a HeaderMap, header: &HeaderName) -> Result<Option<&'a HeaderValue>, Several> {
+    let mut values = headers.get_all(header).iter();
+    match (values.next(), values.next()) {
+        (value, None) => Ok(value),
+        (_, Some(_)) => Err(Several),
+    }
 }
 
 #[cfg(test)]

@@ -9,11 +9,20 @@
 //!
 //! One server answers all callers. Each request gets an id of our own on its way in, and its own back on its way out, so callers
 //! with the same ids never see each other's answers. What the server says unasked goes to whom it concerns.
+//!
+//! An answer that takes its time becomes a stream (`stream`), which a caller that lost it can come back to (`replay`). What the
+//! server would have to know of HTTP to judge a call is known here (`catalogue`).
 
 pub(crate) mod bridge;
 mod call;
+mod catalogue;
+mod handshake;
+mod levels;
 mod link;
+mod replay;
+mod reply;
 pub(crate) mod sse;
+mod stream;
 pub(crate) mod streamable;
 
 pub use bridge::Bridge;

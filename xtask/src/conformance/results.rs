@@ -7,6 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
+use serde_json::Value;
 
 /// The time that ends the name of a directory, such as `-2026-11-16T02-24-52-224Z`.
 const TIME: usize = 25;
@@ -25,6 +26,8 @@ struct Check {
     status: String,
     #[serde(default)]
     error_message: Option<String>,
+    #[serde(default)]
+    details: Value,
 }
 
 // === impl Check ===
@@ -39,7 +42,8 @@ impl Check {
     }
 
     fn words(&self) -> &str {
-        self.error_message.as_deref().unwrap_or("it does not say why")
+        let beside = || self.details.get("message")?.as_str();
+        self.error_message.as_deref().or_else(beside).unwrap_or("it does not say why")
     }
 }
 
@@ -150,6 +154,7 @@ mod tests {
             id: (*id).to_owned(),
             status: (*status).to_owned(),
             error_message: (*status == "FAILURE").then(|| "broken".to_owned()),
+            details: Value::Null,
         });
         Results(BTreeMap::from([("ping".to_owned(), checks.collect())]))
     }

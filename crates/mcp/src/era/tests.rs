@@ -51,8 +51,11 @@ fn requests_are_told_apart() {
         (Some("2024-11-05"), call, json!({}), LEGACY),
         (Some("2027-01-01"), call, json!({}), LEGACY),
         (Some("2026-07-28 "), call, json!({}), LEGACY),
-        // `initialize` belongs to one era.
-        (modern, "initialize", json!({ "_meta": full }), LEGACY),
+        // `initialize` belongs to one era, unless it says itself that it is of the other.
+        (modern, "initialize", json!({ "_meta": full }), MODERN_ERA),
+        (None, "initialize", json!({ "_meta": full }), MODERN_ERA),
+        (legacy, "initialize", json!({ "_meta": full }), OLD_HEADER),
+        (modern, "initialize", json!({ "_meta": { VERSION: "2025-11-25", CAPABILITIES: {} } }), LEGACY),
         (modern, "initialize", json!({}), LEGACY),
         (None, "initialize", json!({ "_meta": { VERSION: 7 } }), LEGACY),
         // All in order.

@@ -4,10 +4,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
-use skep_mcp::{Edit, Id, Kind, Message, answer, lines, splice};
+use skep_mcp::{Edit, Id, Kind, Message, answer, era, lines, splice};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::call::{Call, Outcome, Waiter};
+use super::catalogue::Catalogue;
+use super::handshake::Handshake;
+use super::levels::level_of;
 
 /// How many messages may wait to be written to the server. Callers wait beyond that.
 pub(crate) const QUEUE: usize = 100;
@@ -29,6 +32,8 @@ pub enum Presence {
 #[derive(Debug)]
 pub struct Bridge {
     state: Mutex<State>,
+    pub(super) handshake: Handshake,
+    pub(super) catalogue: Catalogue,
     queue: mpsc::Sender<Line>,
     presence: watch::Sender<Presence>,
 }
@@ -56,7 +61,6 @@ struct State {
     subscriptions: BTreeMap<String, BTreeSet<SessionId>>,
     /// The log level that the server was told.
     level: Option<u8>,
-    handshake: Handshake,
 }
 
 /// What is known of a caller's session.
@@ -67,17 +71,6 @@ struct Session {
     /// What its client can do, as it said itself.
     capabilities: Option<Bytes>,
     level: Option<u8>,
-}
-
-/// The first words with the server: said once, repeated to every caller, and said again to a server that was restarted.
-#[derive(Debug, Default)]
-struct Handshake {
-    /// The request that was answered.
-    request: Option<Message>,
-    /// The answer.
-    answer: Option<Message>,
-    /// Whether the server was told that the handshake is over.
-    told: bool,
 }
 
 /// A request that could not be handed over.
@@ -91,7 +84,14 @@ impl Bridge {
     /// A bridge, and the queue of what is to be written to the server.
     pub(super) fn new() -> (Arc<Self>, mpsc::Receiver<Line>) {
         let (queue, queued) = mpsc::channel(QUEUE);
-        let bridge = Self { state: Mutex::default(), queue, presence: watch::Sender::new(Presence::Away) };
+        let presence = watch::Sender::new(Presence::Away);
+        let bridge = Self {
+            state: Mutex::default(),
+            handshake: Handshake::default(),
+            catalogue: Catalogue::default(),
+            queue,
+            presence,
+        };
         (Arc::new(bridge), queued)
     }
 
@@ -121,7 +121,9 @@ impl Bridge {
             }
             let changed = splice::apply(message, &edits).map_err(|_| NotSent)?;
             let method = message.method().unwrap_or_default().to_owned();
-            state.waiting.insert(wire, Waiter { id, method, session, token, interim, outcome: sender });
+            let is_learnt_from = method == "tools/list" && message.protocol_version().as_deref() == Some(era::MODERN);
+            let waiter = Waiter { id, method, session, token, interim, is_learnt_from, outcome: sender };
+            state.waiting.insert(wire, waiter);
             permit.send(Line { request: Some(wire), bytes: lines::frame(&changed) });
             Ok(wire)
         })?;
@@ -189,28 +191,6 @@ impl Bridge {
             });
             alone
         })
-    }
-
-    /// The answer to the handshake, if there was one.
-    pub(crate) fn greeting(&self) -> Option<Message> {
-        self.with(|state| state.handshake.answer.clone())
-    }
-
-    /// Keeps a handshake that the server answered.
-    pub(crate) fn greeted(&self, request: &Message, answer: &Message) {
-        self.with(|state| {
-            state.handshake = Handshake { request: Some(request.clone()), answer: Some(answer.clone()), told: false };
-        });
-    }
-
-    /// Whether the server has yet to be told that the handshake is over. Says so once.
-    pub(crate) fn must_tell_initialized(&self) -> bool {
-        self.with(|state| !std::mem::replace(&mut state.handshake.told, true))
-    }
-
-    /// The handshake that a server which was restarted must hear, if there was one.
-    pub(super) fn handshake(&self) -> Option<Message> {
-        self.with(|state| state.handshake.request.clone())
     }
 
     /// Whether a caller is the first who wants to hear of a resource.
@@ -286,6 +266,7 @@ impl Bridge {
     /// The server went away: nobody waits any longer for what it was asked, nor for what it asked.
     pub(super) fn disconnected(&self, queued: &mut mpsc::Receiver<Line>) {
         self.presence.send_replace(Presence::Away);
+        self.catalogue.forget();
         self.with(|state| {
             while queued.try_recv().is_ok() {}
             state.asked.clear();
@@ -315,6 +296,9 @@ impl Bridge {
             tracing::debug!("an answer that nobody waits for is dropped");
             return;
         };
+        if waiter.is_learnt_from {
+            self.catalogue.learn(message);
+        }
         let restored = splice::apply(message, &[Edit::set(&["id"], &waiter.id)]);
         waiter.settle(restored.map_or(Outcome::Gone, |answer| Outcome::Answer(Box::new(answer))));
     }
@@ -322,6 +306,9 @@ impl Bridge {
     /// Something that the server says unasked.
     fn spread(&self, message: &Message) {
         let method = message.method().unwrap_or_default();
+        if method == "notifications/tools/list_changed" {
+            self.catalogue.forget();
+        }
         if let Some(wire) = subscription(message) {
             return self.pass_to_subscriber(message, wire);
         }
@@ -501,19 +488,6 @@ fn subscription(message: &Message) -> Option<u64> {
 pub(crate) fn parameter(message: &Message, name: &str) -> Option<String> {
     let params: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(message.params()?).ok()?;
     params.get(name)?.as_str().map(str::to_owned)
-}
-
-/// The levels of a log, the quietest first.
-const LEVELS: [&str; 8] = ["emergency", "alert", "critical", "error", "warning", "notice", "info", "debug"];
-
-/// How much of the log a level lets through: the more, the greater. One that is unknown lets everything through.
-pub(crate) fn level_of(name: &str) -> u8 {
-    LEVELS.iter().position(|known| *known == name).and_then(|place| u8::try_from(place).ok()).unwrap_or(7)
-}
-
-/// The name of a level.
-pub(crate) fn level_name(level: u8) -> &'static str {
-    LEVELS.get(usize::from(level)).copied().unwrap_or("debug")
 }
 
 /// Enough of a session's name to find it in a log, and too little to use it.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use skep_mcp::{Id, Message};
+use skep_mcp::{Id, Message, answer};
 use tokio::sync::{mpsc, oneshot};
 
 use super::bridge::{Bridge, SessionId};
@@ -17,6 +17,17 @@ pub(crate) enum Outcome {
     Gone,
 }
 
+/// Why there is no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failed {
+    /// The request could not be handed over.
+    NotSent,
+    /// The server went away before it answered.
+    Gone,
+    /// It did not answer in time.
+    Timeout,
+}
+
 /// Who waits for the answer to a request.
 #[derive(Debug)]
 pub(super) struct Waiter {
@@ -28,6 +39,8 @@ pub(super) struct Waiter {
     pub(super) token: Option<Id>,
     /// Where goes what comes before the answer. Nothing for callers that take an answer only.
     pub(super) interim: Option<mpsc::Sender<Bytes>>,
+    /// Whether its answer says what tools there are, and how their calls are to be judged.
+    pub(super) is_learnt_from: bool,
     pub(super) outcome: oneshot::Sender<Outcome>,
 }
 
@@ -38,6 +51,22 @@ pub(crate) struct Call {
     wire: u64,
     outcome: oneshot::Receiver<Outcome>,
     settled: bool,
+}
+
+// === impl Failed ===
+
+impl Failed {
+    /// What to answer instead.
+    pub(crate) fn body(self, id: Option<&Id>) -> Bytes {
+        match self {
+            Self::NotSent => answer::internal(id),
+            Self::Gone => {
+                let text = "the server went away before it answered; it is being started again, so try once more";
+                answer::error(id, answer::INTERNAL_ERROR, text, None)
+            }
+            Self::Timeout => answer::timeout(id),
+        }
+    }
 }
 
 // === impl Waiter ===

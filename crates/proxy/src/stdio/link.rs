@@ -11,7 +11,8 @@ use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWriteEx
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::bridge::{Bridge, Line, level_name};
+use super::bridge::{Bridge, Line};
+use super::levels::level_name;
 
 /// How much is written at once, in bytes.
 const CHUNK: usize = 64 * 1024;
@@ -100,7 +101,7 @@ async fn greet_again(
     stdout: &mut (impl AsyncRead + Unpin),
     reader: &mut lines::Reader,
 ) -> Result<(), &'static str> {
-    let Some(request) = bridge.handshake() else { return Ok(()) };
+    let Some(request) = bridge.handshake.request() else { return Ok(()) };
     // No caller's id is 0.
     let ours = Id::number(0);
     let Ok(request) = splice::apply(&request, &[Edit::set(&["id"], &ours)]) else { return Ok(()) };

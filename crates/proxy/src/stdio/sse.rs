@@ -13,7 +13,7 @@ use skep_net::{Body, BodySender, Drain};
 use tokio::sync::mpsc;
 
 use super::bridge::{Bridge, LISTENER, SessionId};
-use super::call::Outcome;
+use super::call::{Failed, Outcome};
 use super::streamable::store_is_away;
 use crate::exchange::{Content, Exchange, Watchers};
 use crate::http::{events, json, method_not_allowed, text};
@@ -32,8 +32,6 @@ pub struct Sse {
     drain: Drain,
     /// Where the answers to a caller's requests go.
     streams: std::sync::Mutex<std::collections::HashMap<SessionId, mpsc::Sender<Bytes>>>,
-    /// One handshake at a time.
-    greeting: tokio::sync::Mutex<()>,
 }
 
 // === impl Sse ===
@@ -47,15 +45,7 @@ impl Sse {
         trust_proxy_headers: bool,
         drain: Drain,
     ) -> Arc<Self> {
-        Arc::new(Self {
-            bridge,
-            sessions,
-            timeout,
-            trust_proxy_headers,
-            drain,
-            streams: std::sync::Mutex::default(),
-            greeting: tokio::sync::Mutex::default(),
-        })
+        Arc::new(Self { bridge, sessions, timeout, trust_proxy_headers, drain, streams: std::sync::Mutex::default() })
     }
 
     /// Answers a call to `/sse`.
@@ -139,7 +129,7 @@ impl Sse {
             }
             (Kind::Response | Kind::Error, _) => self.bridge.answer(&message, Some(&session)).await,
             (_, Some("notifications/cancelled")) => self.bridge.cancel(&message, Some(&session)).await,
-            (_, Some("notifications/initialized")) if !self.bridge.must_tell_initialized() => Ok(()),
+            (_, Some("notifications/initialized")) if !self.bridge.handshake.must_tell_initialized() => Ok(()),
             _ => self.bridge.tell(&message).await,
         };
         match passed {
@@ -160,11 +150,11 @@ impl Sse {
         let is_greeting = message.method() == Some("initialize");
         let body = if is_greeting {
             self.bridge.introduce(&session, super::streamable::capabilities(&message));
-            self.greet(&message).await
+            self.bridge.greet(&message, self.timeout).await.map_or_else(|failed| failed, Message::into_body)
         } else {
             let called = self.bridge.call(&message, Some(session), Some(answers.clone())).await;
             match called {
-                Err(_) => answer::internal(id.as_ref()),
+                Err(_) => Failed::NotSent.body(id.as_ref()),
                 Ok(mut call) => {
                     let outcome = tokio::select! {
                         outcome = tokio::time::timeout(self.timeout, call.outcome()) => outcome,
@@ -172,38 +162,14 @@ impl Sse {
                         () = answers.closed() => return,
                     };
                     match outcome {
-                        Ok(Outcome::Answer(message)) => super::streamable::seen(&watchers, *message),
-                        Ok(Outcome::Gone) => super::streamable::gone(id.as_ref()),
-                        Err(_) => answer::timeout(id.as_ref()),
+                        Ok(Outcome::Answer(message)) => super::reply::seen(&watchers, *message),
+                        Ok(Outcome::Gone) => Failed::Gone.body(id.as_ref()),
+                        Err(_) => Failed::Timeout.body(id.as_ref()),
                     }
                 }
             }
         };
         let _gone = answers.send(body).await;
-    }
-
-    /// The handshake, which the server hears once.
-    async fn greet(&self, message: &Message) -> Bytes {
-        let id = message.id();
-        let own = |greeting: &Message| {
-            let id = id.as_ref()?;
-            skep_mcp::splice::apply(greeting, &[skep_mcp::Edit::set(&["id"], id)]).ok().map(Message::into_body)
-        };
-        let _one_at_a_time = self.greeting.lock().await;
-        if let Some(greeting) = self.bridge.greeting() {
-            return own(&greeting).unwrap_or_else(|| answer::internal(id.as_ref()));
-        }
-        let Ok(mut call) = self.bridge.call(message, None, None).await else { return answer::internal(id.as_ref()) };
-        match tokio::time::timeout(self.timeout, call.outcome()).await {
-            Ok(Outcome::Answer(greeting)) => {
-                if greeting.kind() == Kind::Response {
-                    self.bridge.greeted(message, &greeting);
-                }
-                greeting.into_body()
-            }
-            Ok(Outcome::Gone) => super::streamable::gone(id.as_ref()),
-            Err(_) => answer::timeout(id.as_ref()),
-        }
     }
 
     /// How the caller reached us: what the first event tells it to use.

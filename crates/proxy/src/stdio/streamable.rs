@@ -5,23 +5,27 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Response, StatusCode};
-use skep_mcp::{Era, Kind, Malformed, Message, Raw, answer, era, headers, splice, sse};
-use skep_net::{Body, BodySender, Drain};
+use skep_mcp::headers::{self, LAST_EVENT_ID, parameters};
+use skep_mcp::{Era, Kind, Malformed, Message, Raw, answer, era, splice, sse};
+use skep_net::{Body, Drain};
 use tokio::sync::{Mutex, mpsc};
-use tokio::time::Instant;
 
-use super::bridge::{Bridge, SessionId, level_name, level_of, parameter, short};
-use super::call::{Call, Outcome};
-use crate::exchange::{Content, Exchange, Watchers};
+use super::bridge::{Bridge, SessionId, parameter, short};
+use super::call::{Failed, Outcome};
+use super::levels::{level_name, level_of};
+use super::replay::{Resume, Streams};
+use super::reply::{INTERIM, KEEP_ALIVE, Reply};
+use super::stream::Stream;
+use crate::exchange::{Content, Exchange};
 use crate::http::{SESSION, VERSION, accepts, empty, events, json, method_not_allowed, text};
 use crate::sessions::{Sessions, Unavailable};
 
-/// How often a silent stream says that it is alive.
-const KEEP_ALIVE: Duration = Duration::from_secs(30);
 /// How long an answer may take before its head is sent ahead of it.
 const HEAD_AFTER: Duration = Duration::from_secs(1);
-/// How many messages may come before an answer and not be read yet. What comes beyond that is dropped.
-const INTERIM: usize = 16;
+/// How long it may take for a caller that can come back to it: the sooner it knows how, the less can be lost.
+const RESUMABLE_AFTER: Duration = Duration::from_millis(20);
+/// The version whose clients can come back to any stream. Older ones take the event that tells them how for a broken message.
+const RESUMES: &str = "2025-11-25";
 
 /// The proxy.
 #[derive(Debug)]
@@ -31,19 +35,9 @@ pub struct Streamable {
     timeout: Duration,
     strict: bool,
     drain: Drain,
-    /// One handshake at a time: the second caller gets what the first one got.
-    greeting: Mutex<()>,
+    streams: Arc<Streams>,
     /// Subscriptions change one after the other, or a last unsubscribe could overtake a first subscribe.
     subscribing: Mutex<()>,
-}
-
-/// Where an answer goes.
-struct Reply {
-    /// As events, or as JSON.
-    as_events: bool,
-    era: Era,
-    session: Option<SessionId>,
-    watchers: Watchers,
 }
 
 // === impl Streamable ===
@@ -57,7 +51,7 @@ impl Streamable {
             timeout,
             strict,
             drain,
-            greeting: Mutex::default(),
+            streams: Arc::default(),
             subscribing: Mutex::default(),
         })
     }
@@ -104,7 +98,7 @@ impl Streamable {
         let passed = match (message.kind(), message.method()) {
             (Kind::Response | Kind::Error, _) => self.bridge.answer(message, session.as_ref()).await,
             (_, Some("notifications/cancelled")) => self.bridge.cancel(message, session.as_ref()).await,
-            (_, Some("notifications/initialized")) if !self.bridge.must_tell_initialized() => Ok(()),
+            (_, Some("notifications/initialized")) if !self.bridge.handshake.must_tell_initialized() => Ok(()),
             _ => self.bridge.tell(message).await,
         };
         match passed {
@@ -125,20 +119,16 @@ impl Streamable {
             Ok(era) => era,
             Err(refusal) => return json(StatusCode::BAD_REQUEST, refusal.answer(id.as_ref())),
         };
-        if era == Era::Modern {
-            let judged = headers::require(&exchange.headers, &message)
-                .and_then(|()| headers::check(&exchange.headers, &message));
-            if let Err(refusal) = judged {
-                return json(StatusCode::BAD_REQUEST, refusal.answer(id.as_ref()));
-            }
-        }
         let as_events = accepts(&exchange.headers, "text/event-stream");
-        let watchers = exchange.watchers();
+        let mut reply = Reply { as_events, era, session: None, resumes: false, watchers: exchange.watchers() };
         if era == Era::Modern {
-            return self.pass_on(message, Reply { as_events, era, session: None, watchers }).await;
+            return match self.refused(exchange, &message, &reply).await {
+                Some(response) => response,
+                None => self.pass_on(message, reply).await,
+            };
         }
         if message.method() == Some("initialize") {
-            return self.greet(exchange, &message, as_events, watchers).await;
+            return self.greet(exchange, &message, &reply).await;
         }
         let session: Option<SessionId> = match named {
             None => None,
@@ -148,7 +138,8 @@ impl Streamable {
                 Err(unavailable) => return store_is_away(&unavailable),
             },
         };
-        let reply = Reply { as_events, era, session: session.clone(), watchers };
+        reply.resumes = as_events && session.is_some() && version.as_deref() == Some(RESUMES);
+        reply.session.clone_from(&session);
         match (message.method(), session) {
             (Some("resources/subscribe" | "resources/unsubscribe"), Some(session)) => {
                 self.subscription(message, &session, reply).await
@@ -158,26 +149,42 @@ impl Streamable {
         }
     }
 
-    /// The handshake. The server hears it once; everybody gets its answer, and a session of their own.
-    async fn greet(
+    /// Why a modern request goes no further, if it does not: the server would not see its headers.
+    async fn refused(
         self: &Arc<Self>,
         exchange: &Exchange,
         message: &Message,
-        as_events: bool,
-        watchers: Watchers,
-    ) -> Response<Body> {
-        let greeting = match self.bridge.greeting() {
-            Some(greeting) => Ok(greeting),
-            None => self.first_greeting(message).await,
-        };
-        let reply = Reply { as_events, era: Era::Legacy, session: None, watchers };
-        let Some(id) = message.id() else { return text(StatusCode::BAD_REQUEST, "Invalid JSON-RPC 2.0 message") };
-        let greeting = match greeting {
+        reply: &Reply,
+    ) -> Option<Response<Body>> {
+        let id = message.id();
+        let refuse = |refusal: &skep_mcp::Refusal| json(StatusCode::BAD_REQUEST, refusal.answer(id.as_ref()));
+        let judged =
+            headers::require(&exchange.headers, message).and_then(|()| headers::check(&exchange.headers, message));
+        if let Err(refusal) = judged {
+            return Some(refuse(&refusal));
+        }
+        match message.method()? {
+            // There is no handshake any more. A server of both eras would take it for one.
+            "initialize" => {
+                let error = answer::error(id.as_ref(), answer::METHOD_NOT_FOUND, "Method not found", None);
+                Some(json(StatusCode::NOT_FOUND, error))
+            }
+            "tools/call" => {
+                let is_claimed = parameters::any(&exchange.headers);
+                match self.bridge.parameters(message, is_claimed, self.timeout).await {
+                    Ok(known) => parameters::check(&exchange.headers, message, &known).err().as_ref().map(refuse),
+                    Err(failed) => Some(failed.response(reply, id.as_ref())),
+                }
+            }
+            _ => None,
+        }
+    }
+
+    /// The handshake. The server hears it once; everybody gets its answer, and a session of their own.
+    async fn greet(self: &Arc<Self>, exchange: &Exchange, message: &Message, reply: &Reply) -> Response<Body> {
+        let greeting = match self.bridge.greet(message, self.timeout).await {
             Ok(greeting) => greeting,
-            Err(failed) => return reply.whole(failed.unwrap_or_else(|| answer::internal(Some(&id)))),
-        };
-        let Ok(own) = splice::apply(&greeting, &[skep_mcp::Edit::set(&["id"], &id)]) else {
-            return reply.whole(answer::internal(Some(&id)));
+            Err(failed) => return reply.whole(failed),
         };
         let session = match self.sessions.open(exchange.identity.as_ref()).await {
             Ok(session) => session,
@@ -185,34 +192,11 @@ impl Streamable {
         };
         let capabilities = capabilities(message);
         self.bridge.introduce(&session, capabilities);
-        let mut response = reply.message(own);
+        let mut response = reply.message(greeting);
         if let Ok(value) = HeaderValue::from_str(&session) {
             response.headers_mut().insert(SESSION, value);
         }
         response
-    }
-
-    /// Asks the server, unless somebody else just did. It is asked on its own: the caller may go, the answer is everybody's.
-    async fn first_greeting(self: &Arc<Self>, message: &Message) -> Result<Message, Option<Bytes>> {
-        let (proxy, message) = (self.clone(), message.clone());
-        let asked = tokio::spawn(async move {
-            let _one_at_a_time = proxy.greeting.lock().await;
-            if let Some(greeting) = proxy.bridge.greeting() {
-                return Ok(greeting);
-            }
-            let id = message.id();
-            let mut call = proxy.bridge.call(&message, None, None).await.map_err(|_| None)?;
-            match tokio::time::timeout(proxy.timeout, call.outcome()).await {
-                Ok(Outcome::Answer(greeting)) if greeting.kind() == Kind::Response => {
-                    proxy.bridge.greeted(&message, &greeting);
-                    Ok(*greeting)
-                }
-                Ok(Outcome::Answer(refusal)) => Err(Some(refusal.into_body())),
-                Ok(Outcome::Gone) => Err(Some(gone(id.as_ref()))),
-                Err(_) => Err(Some(answer::timeout(id.as_ref()))),
-            }
-        });
-        asked.await.unwrap_or(Err(None))
     }
 
     /// The server hears of the first who wants to hear of a resource, and of the last who does not any more.
@@ -287,6 +271,7 @@ impl Streamable {
             Err(_) => return Failed::Timeout.response(&reply, id.as_ref()),
         };
         // Most answers come at once: they need no stream.
+        let head_after = if reply.resumes { RESUMABLE_AFTER } else { HEAD_AFTER };
         let first = tokio::select! {
             biased;
             outcome = call.outcome() => {
@@ -297,15 +282,13 @@ impl Streamable {
                 };
             }
             Some(first) = interim.recv() => Some(first),
-            () = tokio::time::sleep(HEAD_AFTER.min(self.timeout)) => None,
+            () = tokio::time::sleep(head_after.min(self.timeout)) => None,
         };
-        let (sender, body) = Body::channel(INTERIM);
+        let (reader, body) = Body::channel(INTERIM);
         let timeout = if stays_open { None } else { Some(self.timeout) };
-        let stopping = self.drain.stopping();
-        let watchers = reply.watchers;
-        tokio::spawn(async move {
-            stream(call, interim, first, &sender, timeout, stopping, id, &watchers).await;
-        });
+        let kept = reply.session.as_ref().filter(|_| reply.resumes).and_then(|session| self.streams.open(session));
+        let stream = Stream::new(call, interim, id, reply.watchers, reader, kept);
+        tokio::spawn(stream.run(first, timeout, self.drain.stopping()));
         events(body)
     }
 
@@ -319,6 +302,9 @@ impl Streamable {
             Err(unavailable) => return store_is_away(&unavailable),
         }
         let session: SessionId = name.into();
+        if let Some(last) = header(exchange, &LAST_EVENT_ID) {
+            return self.resume(&session, &last).await;
+        }
         let mut heard = self.bridge.listen(&session);
         let (sender, body) = Body::channel(INTERIM);
         let stopping = self.drain.stopping();
@@ -351,6 +337,18 @@ impl Streamable {
         events(body)
     }
 
+    /// Goes on with a stream that the caller lost.
+    async fn resume(&self, session: &str, last: &str) -> Response<Body> {
+        if let Some((stream, after)) = self.streams.find(session, last) {
+            let (reader, body) = Body::channel(INTERIM);
+            if stream.send(Resume { after, reader }).await.is_ok() {
+                return events(body);
+            }
+        }
+        let text = "there is nothing left of the stream that `Last-Event-ID` names; send the request again";
+        json(StatusCode::BAD_REQUEST, answer::error(None, answer::INVALID_REQUEST, text, None))
+    }
+
     async fn delete(&self, exchange: &Exchange) -> Response<Body> {
         let Some(name) = header(exchange, &SESSION) else {
             return text(StatusCode::BAD_REQUEST, "Mcp-Session-Id header required for DELETE");
@@ -369,6 +367,7 @@ impl Streamable {
 
     /// Lets go of what was kept for a session that ended.
     pub async fn forget(&self, session: &str) {
+        self.streams.forget(session);
         for uri in self.bridge.forget(session) {
             let uri = Raw::string(&uri);
             let ask = format!(
@@ -386,163 +385,11 @@ impl Streamable {
     }
 }
 
-// === impl Reply ===
-
-impl Reply {
-    /// The whole answer at once.
-    fn whole(&self, body: Bytes) -> Response<Body> {
-        if self.as_events {
-            return events(Body::full(sse::event(Some("message"), None, &body)));
-        }
-        json(StatusCode::OK, body)
-    }
-
-    fn message(&self, message: Message) -> Response<Body> {
-        // Today's protocol says in the status what kind of refusal it is.
-        let status = match (self.era, error_code(&message)) {
-            (Era::Modern, Some(answer::METHOD_NOT_FOUND)) => StatusCode::NOT_FOUND,
-            (Era::Modern, Some(answer::HEADER_MISMATCH | answer::MISSING_CAPABILITY | answer::UNSUPPORTED_VERSION)) => {
-                StatusCode::BAD_REQUEST
-            }
-            _ => return self.whole(seen(&self.watchers, message)),
-        };
-        json(status, seen(&self.watchers, message))
-    }
-
-    /// The answer, with what came before it.
-    fn after(&self, first: &Bytes, interim: &mut mpsc::Receiver<Bytes>, message: Message) -> Response<Body> {
-        let mut body = bytes::BytesMut::from(sse::event(Some("message"), None, first).as_ref());
-        while let Ok(next) = interim.try_recv() {
-            body.extend_from_slice(&sse::event(Some("message"), None, &next));
-        }
-        body.extend_from_slice(&sse::event(Some("message"), None, &seen(&self.watchers, message)));
-        events(Body::full(body.freeze()))
-    }
-}
-
-/// The code of an error.
-fn error_code(message: &Message) -> Option<i64> {
-    let error: serde_json::Value = serde_json::from_slice(message.error()?).ok()?;
-    error.get("code")?.as_i64()
-}
-
-/// An answer as the caller should see it; an error instead of one that could not be judged.
-pub(super) fn seen(watchers: &Watchers, message: Message) -> Bytes {
-    if watchers.is_empty() {
-        return message.into_body();
-    }
-    let id = message.id();
-    match watchers.answer(message) {
-        Ok(message) => message.into_body(),
-        Err(withheld) => {
-            tracing::error!(%withheld, "an answer is withheld");
-            answer::internal(id.as_ref())
-        }
-    }
-}
-
-/// Why there is no answer.
-#[derive(Clone, Copy, Debug)]
-enum Failed {
-    NotSent,
-    Gone,
-    Timeout,
-}
-
-impl Failed {
-    fn response(self, reply: &Reply, id: Option<&skep_mcp::Id>) -> Response<Body> {
-        if reply.as_events {
-            return reply.whole(self.body(id));
-        }
-        match self {
-            Self::NotSent => text(StatusCode::INTERNAL_SERVER_ERROR, "Failed to process request"),
-            Self::Gone => json(StatusCode::BAD_GATEWAY, gone(id)),
-            Self::Timeout => text(StatusCode::GATEWAY_TIMEOUT, "Timeout waiting for response from container"),
-        }
-    }
-
-    fn body(self, id: Option<&skep_mcp::Id>) -> Bytes {
-        match self {
-            Self::NotSent => answer::internal(id),
-            Self::Gone => gone(id),
-            Self::Timeout => answer::timeout(id),
-        }
-    }
-}
-
-/// Writes whatever comes of a call until its answer has come. The caller that goes ends the call.
-#[expect(clippy::too_many_arguments, reason = "everything that a stream is about, in one place")]
-async fn stream(
-    mut call: Call,
-    mut interim: mpsc::Receiver<Bytes>,
-    first: Option<Bytes>,
-    sender: &BodySender,
-    timeout: Option<Duration>,
-    stopping: impl Future<Output = Instant>,
-    id: Option<skep_mcp::Id>,
-    watchers: &Watchers,
-) {
-    if let Some(first) = first
-        && sender.send(sse::event(Some("message"), None, &first)).await.is_err()
-    {
-        return;
-    }
-    let mut stopping = std::pin::pin!(stopping);
-    let mut deadline = std::pin::pin!(tokio::time::sleep(timeout.unwrap_or(Duration::MAX)));
-    let mut last = std::pin::pin!(tokio::time::sleep(Duration::MAX));
-    let mut is_stopping = false;
-    let body = loop {
-        let bytes = tokio::select! {
-            outcome = call.outcome() => {
-                while let Ok(message) = interim.try_recv() {
-                    if sender.send(sse::event(Some("message"), None, &message)).await.is_err() {
-                        return;
-                    }
-                }
-                break match outcome {
-                    Outcome::Answer(message) => seen(watchers, *message),
-                    Outcome::Gone => gone(id.as_ref()),
-                };
-            }
-            Some(message) = interim.recv() => {
-                // A server that reports is at work.
-                if let Some(timeout) = timeout {
-                    deadline.as_mut().reset(Instant::now() + timeout);
-                }
-                sse::event(Some("message"), None, &message)
-            }
-            () = &mut deadline => break answer::timeout(id.as_ref()),
-            () = &mut last => break answer::timeout(id.as_ref()),
-            () = tokio::time::sleep(KEEP_ALIVE) => sse::comment("keep-alive"),
-            until = &mut stopping, if !is_stopping => {
-                is_stopping = true;
-                // A subscription would never end by itself; a call gets the time that is left.
-                if timeout.is_none() {
-                    return;
-                }
-                last.as_mut().reset(until.checked_sub(Duration::from_secs(1)).unwrap_or(until));
-                continue;
-            }
-            () = sender.closed() => return,
-        };
-        if sender.send(bytes).await.is_err() {
-            return;
-        }
-    };
-    let _gone = sender.send(sse::event(Some("message"), None, &body)).await;
-}
-
 /// What the client said that it can do.
 pub(super) fn capabilities(message: &Message) -> Option<Bytes> {
     let params: std::collections::HashMap<String, Box<serde_json::value::RawValue>> =
         serde_json::from_slice(message.params()?).ok()?;
     params.get("capabilities").map(|raw| Bytes::copy_from_slice(raw.get().as_bytes()))
-}
-
-/// The server went away in the middle of a call.
-pub(super) fn gone(id: Option<&skep_mcp::Id>) -> Bytes {
-    let text = "the server went away before it answered; it is being started again, so try once more";
-    answer::error(id, answer::INTERNAL_ERROR, text, None)
 }
 
 fn header(exchange: &Exchange, name: &http::HeaderName) -> Option<String> {

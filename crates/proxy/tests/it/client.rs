@@ -37,6 +37,10 @@ pub(crate) struct Answer {
 /// An answer that is read event by event.
 pub(crate) struct Events {
     pub(crate) status: StatusCode,
+    /// The id of the event that came last.
+    pub(crate) last: Option<String>,
+    /// After how long the caller is told to come back, in milliseconds.
+    pub(crate) retry: Option<u64>,
     body: Pin<Box<Body>>,
     reader: sse::Reader,
 }
@@ -108,7 +112,7 @@ impl Caller {
     pub(crate) async fn events(&self, method: Method, path: &str, body: impl Into<Bytes>) -> Result<Events> {
         let response = self.send(method, path, body).await?;
         let reader = sse::Reader::new(sse::Limits { line: 1 << 24, event: 1 << 24 });
-        Ok(Events { status: response.status(), body: Box::pin(response.into_body()), reader })
+        Ok(Events { status: response.status(), last: None, retry: None, body: Box::pin(response.into_body()), reader })
     }
 }
 
@@ -132,6 +136,10 @@ impl Events {
             while let Some(item) = self.reader.next_item()? {
                 if let sse::Item::Event(event) = item {
                     let text = |bytes: Option<Bytes>| String::from_utf8(bytes.unwrap_or_default().to_vec());
+                    self.retry = event.retry.or(self.retry);
+                    if event.id.is_some() {
+                        self.last = Some(text(event.id)?);
+                    }
                     return Ok(Some((text(event.name)?, text(event.data)?)));
                 }
             }
@@ -157,4 +165,15 @@ pub(crate) fn greeting() -> Value {
 
 pub(crate) fn request(id: Value, method: &str, params: Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })
+}
+
+pub(crate) const MODERN: &str = "2026-07-28";
+
+/// A request of 2026-07-28, or of another version that is written so.
+pub(crate) fn modern(id: Value, method: &str, version: &str) -> Value {
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": version, "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/clientInfo": { "name": "c", "version": "1" },
+    });
+    request(id, method, json!({ "name": "echo", "arguments": { "a": 1 }, "_meta": meta }))
 }

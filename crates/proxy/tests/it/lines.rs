@@ -151,6 +151,15 @@ impl Stage {
     }
 }
 
+/// Waits until the server was started so many times.
+pub(crate) async fn until_started(stage: &Stage, times: usize) -> Result<()> {
+    skep_testkit::eventually("a start", PATIENCE, || async {
+        let starts = stage.seen.lock().unwrap().starts;
+        Ok(if starts >= times { skep_testkit::Seen::Yes(()) } else { skep_testkit::Seen::NotYet(starts.to_string()) })
+    })
+    .await
+}
+
 /// Starts the server: its streams, with a task at the other end of them.
 async fn start(seen: Arc<Mutex<Seen>>, output: Arc<AsyncMutex<Option<WriteHalf<DuplexStream>>>>) -> Pipe {
     let (input, server_input) = tokio::io::duplex(1 << 20);
@@ -196,12 +205,16 @@ fn answer(message: &Value, seen: &Seen) -> Vec<String> {
         "initialize" => result(json!({
             "protocolVersion": "2025-06-18", "capabilities": { "tools": {} }, "serverInfo": { "name": "s", "version": "1" },
         })),
+        "tools/list" if params["cursor"] == "more" => {
+            let region = json!({ "type": "string", "x-mcp-header": "Region" });
+            result(json!({ "tools": [{ "name": "place", "inputSchema": { "type": "object", "properties": { "region": region } } }] }))
+        }
         "tools/list" => result(json!({
             "tools": [{ "name": "echo", "inputSchema": {} }, { "name": "hidden", "inputSchema": {} }],
             "nextCursor": "more", "_meta": { "kept": true },
         })),
         "tools/call" => match params["name"].as_str().unwrap_or_default() {
-            "echo" => result(json!({ "content": [{ "type": "text", "text": params["arguments"].to_string() }] })),
+            "echo" | "place" => result(json!({ "content": [{ "type": "text", "text": params["arguments"].to_string() }] })),
             "raw" => vec![seen.says.clone().unwrap_or_default().replace("ID", &id.to_string())],
             "progress" => {
                 let token = &params["_meta"]["progressToken"];

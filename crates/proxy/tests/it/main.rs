@@ -7,6 +7,10 @@ mod client;
 #[cfg(test)]
 mod lines;
 #[cfg(test)]
+mod parameters;
+#[cfg(test)]
+mod resumed;
+#[cfg(test)]
 mod shared;
 #[cfg(test)]
 mod sse;

@@ -6,18 +6,8 @@ use anyhow::Result;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::client::{BOTH, greeting, request};
+use crate::client::{BOTH, MODERN, greeting, modern, request};
 use crate::lines::{How, Stage};
-
-const MODERN: &str = "2026-07-28";
-
-fn modern(id: Value, method: &str, version: &str) -> Value {
-    let meta = json!({
-        "io.modelcontextprotocol/protocolVersion": version, "io.modelcontextprotocol/clientCapabilities": {},
-        "io.modelcontextprotocol/clientInfo": { "name": "c", "version": "1" },
-    });
-    request(id, method, json!({ "name": "echo", "arguments": { "a": 1 }, "_meta": meta }))
-}
 
 #[tokio::test]
 async fn everybody_gets_a_handshake_and_the_server_hears_one() -> Result<()> {
@@ -350,9 +340,14 @@ async fn modern_requests_pass_without_a_session_and_wrong_ones_never_reach_the_s
     }
     assert_eq!(stage.seen.lock().unwrap().messages.len(), before);
     // What the server does not know is told by the status, whatever the caller takes.
-    let unknown = bare.with("mcp-method", "no/such").taking(BOTH);
+    let unknown = bare.clone().with("mcp-method", "no/such").taking(BOTH);
     let answer = unknown.post(modern(json!(5), "no/such", MODERN).to_string()).await?;
     assert_eq!((answer.status, answer.message()?["error"]["code"].clone()), (StatusCode::NOT_FOUND, json!(-32601)));
+    // There is no handshake in this era, and the server must not take it for one of the other.
+    let greeting = bare.with("mcp-method", "initialize").taking(BOTH);
+    let answer = greeting.post(modern(json!(6), "initialize", MODERN).to_string()).await?;
+    assert_eq!((answer.status, answer.message()?["error"]["code"].clone()), (StatusCode::NOT_FOUND, json!(-32601)));
+    assert!(stage.told("initialize").is_empty());
     Ok(())
 }
 

@@ -1,0 +1,131 @@
+//! Arguments of tools that headers repeat: `Mcp-Param-Region` for a parameter whose schema says `"x-mcp-header": "Region"`.
+//!
+//! Whoever is the server that a client talks to must see that the two agree. Which parameters there are is written in the schema
+//! of a tool, so it must have been read before a call of it can be judged.
+
+use std::borrow::Cow;
+
+use http::{HeaderMap, HeaderName};
+use serde_json::Value;
+
+use super::{PARAMETER, Several, decode, only};
+use crate::era::Refusal;
+use crate::json::{member, string};
+use crate::list::Element;
+use crate::message::Message;
+use crate::method;
+
+/// What marks a parameter in a schema.
+const MARK: &str = "x-mcp-header";
+/// How deep parameters that headers repeat may stand in others.
+const DEPTH: usize = 32;
+
+/// A parameter that a header repeats.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parameter {
+    header: HeaderName,
+    /// The name of the header, as the tool writes it.
+    shown: String,
+    /// Where the argument stands.
+    path: Vec<String>,
+    is_number: bool,
+}
+
+/// The parameters of a tool that headers repeat. None at all if the tool marks them in a way that no client may follow.
+pub fn of(tool: &Element<'_>) -> Vec<Parameter> {
+    // Most tools have none, and need not be read for that.
+    if !tool.raw.contains(MARK) {
+        return Vec::new();
+    }
+    let schema = member(tool.raw, "inputSchema").and_then(|schema| serde_json::from_str::<Value>(schema).ok());
+    let mut found = Vec::new();
+    let valid = schema.is_some_and(|schema| collect(&schema, &mut Vec::new(), &mut found));
+    if valid { found } else { Vec::new() }
+}
+
+/// Whether the headers of a call agree with its arguments. An argument that is missing or `null` needs no header.
+pub fn check(headers: &HeaderMap, message: &Message, parameters: &[Parameter]) -> Result<(), Refusal> {
+    let arguments = method::arguments(message).and_then(|arguments| std::str::from_utf8(arguments).ok());
+    let Some(arguments) = arguments else { return Ok(()) };
+    parameters.iter().try_for_each(|parameter| parameter.check(headers, arguments))
+}
+
+/// Whether headers claim to repeat arguments.
+pub fn any(headers: &HeaderMap) -> bool {
+    headers.keys().any(|name| name.as_str().starts_with(PARAMETER))
+}
+
+// === impl Parameter ===
+
+impl Parameter {
+    fn check(&self, headers: &HeaderMap, arguments: &str) -> Result<(), Refusal> {
+        let found = self.path.iter().try_fold(arguments, |object, name| member(object, name));
+        let Some(body) = found.and_then(text) else { return Ok(()) };
+        let name = || Cow::Owned(self.shown.clone());
+        let value = match only(headers, &self.header) {
+            Ok(None) => return Err(Refusal::HeaderMissing { name: name(), body: body.into_owned() }),
+            Ok(Some(value)) => value.to_str().ok().and_then(decode),
+            Err(Several) => None,
+        };
+        let value = value.ok_or_else(|| Refusal::HeaderUnreadable { name: name() })?;
+        if value == body || (self.is_number && is_same_number(&value, &body)) {
+            return Ok(());
+        }
+        Err(Refusal::HeaderMismatch { name: name(), header: value.into_owned(), body: body.into_owned() })
+    }
+}
+
+/// Collects the parameters of an object's schema: those that are reached by `properties` alone. Says whether all of them can be
+/// followed.
+fn collect(schema: &Value, path: &mut Vec<String>, found: &mut Vec<Parameter>) -> bool {
+    let Some(properties) = schema.get("properties").and_then(Value::as_object) else { return true };
+    for (name, property) in properties {
+        path.push(name.clone());
+        let valid = path.len() <= DEPTH && mark(property, path, found) && collect(property, path, found);
+        path.pop();
+        if !valid {
+            return false;
+        }
+    }
+    true
+}
+
+/// Notes a property if it is marked. Says whether the mark is one that can be followed.
+fn mark(property: &Value, path: &[String], found: &mut Vec<Parameter>) -> bool {
+    let Some(mark) = property.get(MARK) else { return true };
+    let name = mark.as_str().filter(|name| !name.is_empty()).map(|name| format!("Mcp-Param-{name}"));
+    let header = name.as_deref().and_then(|name| HeaderName::try_from(name).ok());
+    let is_number = match property.get("type").and_then(Value::as_str) {
+        Some("string" | "boolean") => false,
+        // No client may send the latter; one that does must still say the same in both.
+        Some("integer" | "number") => true,
+        _ => return false,
+    };
+    let (Some(shown), Some(header)) = (name, header) else { return false };
+    if found.iter().any(|other| other.header == header) {
+        return false;
+    }
+    found.push(Parameter { header, shown, path: path.to_vec(), is_number });
+    true
+}
+
+/// What a header says for an argument. Nothing for what no header can say.
+fn text(argument: &str) -> Option<Cow<'_, str>> {
+    match argument.as_bytes().first()? {
+        b'"' => string(argument),
+        b'{' | b'[' | b'n' => None,
+        _ => Some(Cow::Borrowed(argument)),
+    }
+}
+
+/// Whether two texts are one number, as `42` and `42.0` are. Numbers that cannot be told apart so are not the same.
+fn is_same_number(one: &str, other: &str) -> bool {
+    const SAFE: f64 = 9_007_199_254_740_991.0;
+    let is_plain = |text: &str| text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'-' | b'.'));
+    let read = |text: &str| text.parse::<f64>().ok().filter(|number| number.abs() <= SAFE);
+    let same = |one: f64, other: f64| one.total_cmp(&other).is_eq();
+    is_plain(one) && read(one).zip(read(other)).is_some_and(|(one, other)| same(one, other))
+}
+
+#[cfg(test)]
+mod tests;

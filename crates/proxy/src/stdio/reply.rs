@@ -1,0 +1,103 @@
+//! How an answer is written for whoever asked.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use skep_mcp::{Era, Id, Message, answer, sse};
+use skep_net::Body;
+use tokio::sync::mpsc;
+
+use super::bridge::SessionId;
+use super::call::Failed;
+use crate::exchange::Watchers;
+use crate::http::{events, json, text};
+
+/// How often a silent stream says that it is alive.
+pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(30);
+/// How many messages may come before an answer and not be read yet. What comes beyond that is dropped.
+pub(super) const INTERIM: usize = 16;
+
+/// Where an answer goes.
+#[derive(Debug)]
+pub(super) struct Reply {
+    /// As events, or as JSON.
+    pub(super) as_events: bool,
+    pub(super) era: Era,
+    pub(super) session: Option<SessionId>,
+    /// Whether the caller knows how to come back to a stream that broke.
+    pub(super) resumes: bool,
+    pub(super) watchers: Watchers,
+}
+
+// === impl Reply ===
+
+impl Reply {
+    /// The whole answer at once.
+    pub(super) fn whole(&self, body: Bytes) -> Response<Body> {
+        if self.as_events {
+            return events(Body::full(sse::event(Some("message"), None, &body)));
+        }
+        json(StatusCode::OK, body)
+    }
+
+    /// An answer of the server.
+    pub(super) fn message(&self, message: Message) -> Response<Body> {
+        // Today's protocol says in the status what kind of refusal it is.
+        let status = match (self.era, error_code(&message)) {
+            (Era::Modern, Some(answer::METHOD_NOT_FOUND)) => StatusCode::NOT_FOUND,
+            (Era::Modern, Some(answer::HEADER_MISMATCH | answer::MISSING_CAPABILITY | answer::UNSUPPORTED_VERSION)) => {
+                StatusCode::BAD_REQUEST
+            }
+            _ => return self.whole(seen(&self.watchers, message)),
+        };
+        json(status, seen(&self.watchers, message))
+    }
+
+    /// The answer, with what came before it.
+    pub(super) fn after(&self, first: &Bytes, interim: &mut mpsc::Receiver<Bytes>, message: Message) -> Response<Body> {
+        let mut body = bytes::BytesMut::from(sse::event(Some("message"), None, first).as_ref());
+        while let Ok(next) = interim.try_recv() {
+            body.extend_from_slice(&sse::event(Some("message"), None, &next));
+        }
+        body.extend_from_slice(&sse::event(Some("message"), None, &seen(&self.watchers, message)));
+        events(Body::full(body.freeze()))
+    }
+}
+
+/// The code of an error.
+fn error_code(message: &Message) -> Option<i64> {
+    let error: serde_json::Value = serde_json::from_slice(message.error()?).ok()?;
+    error.get("code")?.as_i64()
+}
+
+/// An answer as the caller should see it; an error instead of one that could not be judged.
+pub(super) fn seen(watchers: &Watchers, message: Message) -> Bytes {
+    if watchers.is_empty() {
+        return message.into_body();
+    }
+    let id = message.id();
+    match watchers.answer(message) {
+        Ok(message) => message.into_body(),
+        Err(withheld) => {
+            tracing::error!(%withheld, "an answer is withheld");
+            answer::internal(id.as_ref())
+        }
+    }
+}
+
+// === impl Failed ===
+
+impl Failed {
+    /// The answer to the caller.
+    pub(super) fn response(self, reply: &Reply, id: Option<&Id>) -> Response<Body> {
+        if reply.as_events {
+            return reply.whole(self.body(id));
+        }
+        match self {
+            Self::NotSent => text(StatusCode::INTERNAL_SERVER_ERROR, "Failed to process request"),
+            Self::Gone => json(StatusCode::BAD_GATEWAY, self.body(id)),
+            Self::Timeout => text(StatusCode::GATEWAY_TIMEOUT, "Timeout waiting for response from container"),
+        }
+    }
+}

@@ -1,0 +1,90 @@
+use std::sync::Arc;
+
+use skep_mcp::Message;
+use skep_net::Body;
+
+use super::super::bridge::{Bridge, Line, SessionId};
+use super::super::replay::Streams;
+use super::*;
+
+/// A call of a session that can come back to it, where the server reports on it, who reads it, and the queue of the server.
+async fn reported(streams: &Arc<Streams>) -> (Stream, mpsc::Sender<Bytes>, Body, mpsc::Receiver<Line>) {
+    let (bridge, queued) = Bridge::new();
+    let request = br#"{"jsonrpc":"2.0","id":"mine","method":"tools/call","params":{"name":"slow"}}"#;
+    let request = Message::parse(Bytes::from_static(request)).unwrap();
+    let session: SessionId = "a".into();
+    let (sender, interim) = mpsc::channel(INTERIM);
+    let call = bridge.call(&request, Some(session.clone()), Some(sender.clone())).await.unwrap();
+    let (reader, body) = Body::channel(INTERIM);
+    let kept = streams.open(&session);
+    (Stream::new(call, interim, request.id(), Watchers::default(), reader, kept), sender, body, queued)
+}
+
+async fn call(streams: &Arc<Streams>) -> (Stream, Body, mpsc::Receiver<Line>) {
+    let (stream, _, body, queued) = reported(streams).await;
+    (stream, body, queued)
+}
+
+fn line(queued: &mut mpsc::Receiver<Line>) -> String {
+    String::from_utf8(queued.try_recv().unwrap().bytes.to_vec()).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_come_back_in_time_ends_the_work() {
+    let streams = Arc::default();
+    let (stream, body, mut queued) = call(&streams).await;
+    assert!(line(&mut queued).contains("tools/call"));
+    drop(body);
+    let since = Instant::now();
+    stream.run(None, Some(10 * AWAY), std::future::pending()).await;
+    assert_eq!(since.elapsed().as_secs(), AWAY.as_secs());
+    assert!(line(&mut queued).contains("notifications/cancelled"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_says_nothing_is_told_to_stop_at_once_and_what_was_said_is_kept() {
+    let streams: Arc<Streams> = Arc::default();
+    let (stream, body, mut queued) = call(&streams).await;
+    assert!(line(&mut queued).contains("tools/call"));
+    let timeout = Duration::from_secs(5);
+    let running = tokio::spawn(stream.run(None, Some(timeout), std::future::pending()));
+    let since = Instant::now();
+    let told = String::from_utf8(queued.recv().await.unwrap().bytes.to_vec()).unwrap();
+    assert!(told.contains("notifications/cancelled"));
+    assert_eq!(since.elapsed().as_secs(), timeout.as_secs());
+    assert!(!running.is_finished());
+    drop(body);
+    running.await.unwrap();
+    assert_eq!(since.elapsed().as_secs(), (timeout + AWAY).as_secs());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_proxy_that_ends_waits_for_nobody_who_is_away() {
+    let streams = Arc::default();
+    let (stream, body, mut queued) = call(&streams).await;
+    assert!(line(&mut queued).contains("tools/call"));
+    drop(body);
+    let stopping = async { Instant::now() + Duration::from_secs(20) };
+    let since = Instant::now();
+    stream.run(None, Some(10 * AWAY), stopping).await;
+    assert_eq!(since.elapsed(), Duration::ZERO);
+    assert!(line(&mut queued).contains("notifications/cancelled"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn reports_are_taken_while_nobody_reads_and_extend_the_time() {
+    let streams = Arc::default();
+    let (stream, reports, body, mut queued) = reported(&streams).await;
+    assert!(line(&mut queued).contains("tools/call"));
+    drop(body);
+    let since = Instant::now();
+    tokio::spawn(stream.run(None, Some(AWAY / 10), std::future::pending()));
+    // More of them than any queue holds.
+    tokio::spawn(async move {
+        while reports.send(Bytes::from_static(b"{}")).await.is_ok() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    });
+    assert!(queued.recv().await.is_some(), "it is taken back");
+    assert_eq!(since.elapsed().as_secs(), AWAY.as_secs());
+}

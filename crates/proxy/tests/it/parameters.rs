@@ -1,0 +1,102 @@
+//! Headers of 2026-07-28 that repeat arguments, in front of a server on stdio, which never sees them.
+
+use anyhow::Result;
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use crate::client::{Caller, MODERN, modern};
+use crate::lines::{How, Stage};
+
+/// A caller of a tool that says this of its region, if anything.
+fn caller(stage: &Stage, tool: &str, region: Option<&str>) -> Caller {
+    let caller = stage.caller().with("mcp-protocol-version", MODERN).with("mcp-method", "tools/call");
+    let caller = caller.with("mcp-name", tool);
+    region.into_iter().fold(caller, |caller, region| caller.with("mcp-param-region", region))
+}
+
+fn call(tool: &str, region: &str) -> String {
+    let mut call = modern(json!(1), "tools/call", MODERN);
+    call["params"]["name"] = json!(tool);
+    call["params"]["arguments"] = json!({ "region": region });
+    call.to_string()
+}
+
+/// The status of a call, and the code of its error.
+async fn called(stage: &Stage, tool: &str, said: Option<&str>, region: &str) -> Result<(StatusCode, Value)> {
+    let answer = caller(stage, tool, said).post(call(tool, region)).await?;
+    Ok((answer.status, answer.message()?["error"]["code"].clone()))
+}
+
+const FINE: (StatusCode, Value) = (StatusCode::OK, Value::Null);
+
+#[tokio::test]
+async fn arguments_and_headers_agree_or_the_server_hears_nothing() -> Result<()> {
+    let stage = Stage::new().await?;
+    let refused = (StatusCode::BAD_REQUEST, json!(-32020));
+    // Nobody asked for the tools before, so we do: all pages, once.
+    assert_eq!(called(&stage, "place", Some("us"), "eu").await?, refused);
+    let asked = stage.told("tools/list");
+    assert_eq!(
+        asked.iter().map(|message| message["params"]["cursor"].clone()).collect::<Vec<_>>(),
+        [json!(null), json!("more")]
+    );
+    for message in &asked {
+        assert_eq!(message["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"], MODERN);
+        assert_eq!(message["params"]["_meta"]["io.modelcontextprotocol/clientInfo"]["name"], "c");
+    }
+    assert_eq!(called(&stage, "place", None, "eu").await?, refused);
+    assert_eq!(called(&stage, "place", Some("=?base64?ZXU?="), "eu").await?, refused);
+    assert!(stage.told("tools/call").is_empty());
+    assert_eq!(called(&stage, "place", Some("eu"), "eu").await?, FINE);
+    assert_eq!(called(&stage, "place", Some("=?base64?ZXU=?="), "eu").await?, FINE);
+    assert_eq!(called(&stage, "echo", None, "eu").await?, FINE);
+    assert_eq!(called(&stage, "echo", Some("us"), "eu").await?, FINE, "nothing says that a header repeats this one");
+    assert_eq!(stage.told("tools/list").len(), 2);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_callers_ask_for_is_learnt() -> Result<()> {
+    let stage = Stage::new().await?;
+    let lister = stage.caller().with("mcp-protocol-version", MODERN).with("mcp-method", "tools/list");
+    let mut list = modern(json!(1), "tools/list", MODERN);
+    list["params"]["cursor"] = json!("more");
+    lister.post(list.to_string()).await?;
+    assert_eq!(called(&stage, "place", None, "eu").await?.0, StatusCode::BAD_REQUEST);
+    assert_eq!(stage.told("tools/list").len(), 1, "there was no need to ask");
+    Ok(())
+}
+
+#[tokio::test]
+async fn tools_are_asked_for_again_when_they_may_have_changed() -> Result<()> {
+    let stage = Stage::new().await?;
+    let listed = |times| stage.until_told("tools/list", times);
+    assert_eq!(called(&stage, "place", Some("eu"), "eu").await?, FINE);
+    listed(2).await?;
+    // The server says so. Whoever listens hears it behind us.
+    let listening = stage.caller().greeted().await?;
+    let mut heard = listening.events(http::Method::GET, "/mcp", "").await?;
+    stage.say(json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" })).await?;
+    heard.message().await?;
+    assert_eq!(called(&stage, "place", Some("eu"), "eu").await?, FINE);
+    listed(4).await?;
+    // The server is another one.
+    stage.kill().await;
+    crate::lines::until_started(&stage, 2).await?;
+    assert_eq!(called(&stage, "place", Some("us"), "eu").await?.0, StatusCode::BAD_REQUEST);
+    listed(6).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_tool_that_is_new_is_asked_for_if_a_header_claims_to_be_about_it() -> Result<()> {
+    let how = How { timeout: std::time::Duration::from_millis(300), ..How::default() };
+    let stage = Stage::with(how).await?;
+    assert_eq!(called(&stage, "place", Some("eu"), "eu").await?, FINE);
+    assert_eq!(stage.told("tools/list").len(), 2);
+    // This server does not answer a call of what it does not have.
+    let answer = caller(&stage, "new", Some("eu")).post(call("new", "eu")).await?;
+    assert_eq!(answer.status, StatusCode::GATEWAY_TIMEOUT);
+    assert_eq!(stage.told("tools/list").len(), 4);
+    Ok(())
+}
