@@ -82,7 +82,12 @@ function serveHttp(port) {
             console.error(error);
             if (!response.headersSent) refuse(response, 500, -32_603, 'Internal error');
         });
-    }).listen(port, '127.0.0.1');
+    }).listen(port, host());
+}
+
+/** This machine only, unless somebody who runs it elsewhere says otherwise; said and left empty means everywhere. */
+function host() {
+    return process.env.MCP_HOST === undefined ? '127.0.0.1' : process.env.MCP_HOST || '0.0.0.0';
 }
 
 function refuse(response, status, code, message) {

@@ -5,12 +5,14 @@
 //!                    ├─ remote ──▶ skep proxy, in front of a URL ──────┼─▶ fixture, streamable HTTP
 //!   suite ──────────▶├─ peer ────▶ another proxy, if one is named ─────┘
 //!                    ├─ process ─▶ skep proxy, which runs it ────────────▶ fixture, streamable HTTP
-//!                    └─ stdio ───▶ skep proxy, which runs it ────────────▶ fixture, stdio
+//!                    ├─ stdio ───▶ skep proxy, which runs it ────────────▶ fixture, stdio
+//!                    └─ pods ────▶ a Service that the operator made ─────▶ fixture in a pod, both ways (`--pods`)
 //! ```
 //!
 //! There is no list of expected failures. What the fixture passes when it is reached directly, it must pass on every way.
 
 mod install;
+mod pods;
 mod results;
 
 use std::path::{Path, PathBuf};
@@ -21,6 +23,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 
 use self::install::Installed;
+use self::pods::Pods;
 use self::results::Results;
 use crate::process::{Process, free_port, wait_for_port};
 use crate::skep::{self, Behind, Program, Proxy};
@@ -49,6 +52,9 @@ pub(crate) struct Arguments {
     /// Run one scenario only.
     #[arg(long, value_name = "NAME")]
     scenario: Option<String>,
+    /// Also through the operator, on the pods of `cargo xtask cluster up`: an image is built and put there.
+    #[arg(long)]
+    pods: bool,
     /// The `skep` to test. Left out, it is built (release).
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
@@ -62,20 +68,23 @@ struct Suite {
 }
 
 /// One way to the fixture.
-struct Way {
+struct Way<'a> {
     name: &'static str,
     url: String,
     /// What must run meanwhile.
     _proxy: Option<Proxy>,
+    /// The cluster in whose network it is.
+    cluster: Option<&'a Pods>,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let binary = skep::binary(arguments.binary.as_deref())?;
     let installed = install::install()?;
+    let pods = if arguments.pods { Some(Pods::start()?) } else { None };
     let (mut failures, mut warnings) = (Vec::new(), Vec::new());
     for suite in &SUITES {
         ui::progress(&format!("{}…", suite.name));
-        let results = run_suite(arguments, suite, &binary, &installed)?;
+        let results = run_suite(arguments, suite, &binary, &installed, pods.as_ref())?;
         ui::result(&format!("\n{}\n{}\n", suite.name, results::table(&results)));
         let worse = results::worse(&results);
         let named = |line: String| format!("{}: {line}", suite.name);
@@ -100,6 +109,7 @@ fn run_suite(
     suite: &Suite,
     binary: &Path,
     installed: &Installed,
+    pods: Option<&Pods>,
 ) -> Result<Vec<(&'static str, Results)>> {
     let program = Program { path: installed.node(), arguments: vec![installed.fixture().display().to_string()] };
     let port = arguments.fixture_port.map_or_else(free_port, Ok)?;
@@ -114,7 +124,7 @@ fn run_suite(
     let url = format!("http://127.0.0.1:{port}/mcp");
     let results = installed.results().join(suite.name.replace(' ', "-"));
 
-    let mut ways = vec![Way { name: "direct", url: url.clone(), _proxy: None }];
+    let mut ways = vec![Way { name: "direct", url: url.clone(), _proxy: None, cluster: None }];
     let proxied =
         [("remote", Behind::Url(url)), ("process", Behind::Http(&program)), ("stdio", Behind::Stdio(&program))];
     for (name, behind) in &proxied {
@@ -122,15 +132,24 @@ fn run_suite(
         if matches!(behind, Behind::Http(_)) {
             proxy.wait_for_server(START)?;
         }
-        ways.push(Way { name, url: proxy.url(), _proxy: Some(proxy) });
+        ways.push(Way { name, url: proxy.url(), _proxy: Some(proxy), cluster: None });
     }
-    ways.extend(arguments.peer_url.clone().map(|url| Way { name: "peer", url, _proxy: None }));
+    if let Some(pods) = pods {
+        for (name, is_stdio) in [("pods", false), ("pods-stdio", true)] {
+            let url = pods.serve(suite.package, &installed.directory(), &installed.node(), is_stdio)?;
+            ways.push(Way { name, url, _proxy: None, cluster: Some(pods) });
+        }
+    }
+    ways.extend(arguments.peer_url.clone().map(|url| Way { name: "peer", url, _proxy: None, cluster: None }));
 
     let mut all = Vec::new();
     for way in &ways {
         let directory = results.join(way.name);
         let _none = std::fs::remove_dir_all(&directory);
-        let mut command = Command::new(installed.node());
+        let mut command = match way.cluster {
+            Some(cluster) => cluster.inside(&installed.node())?,
+            None => Command::new(installed.node()),
+        };
         command.arg(installed.suite(suite.package)).args(["server", "--url", &way.url]).arg("-o").arg(&directory);
         match &arguments.scenario {
             Some(scenario) => command.args(["--scenario", scenario]),

@@ -6,6 +6,8 @@
 //! skep-fixture get URL      print the body behind an http:// address, trying for half a minute
 //! skep-fixture mcp-stdio    be an MCP server on standard input and output
 //! skep-fixture mcp-http PORT  be an MCP server over HTTP
+//! skep-fixture mcp-sse PORT   be an MCP server over HTTP with a stream of events
+//! skep-fixture --model-id MODEL --port PORT …   answer as `serve` does, when called as embedding servers are
 //! ```
 //!
 //! It uses the standard library and nothing else, so that its image is small and built in seconds. It is no web server:
@@ -28,11 +30,14 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let result = match words.as_slice() {
         [] => idle(),
-        ["serve", port] => serve(port),
+        ["serve", port] | ["--model-id", _, "--port", port, ..] => serve(port),
         ["get", url] => get_patiently(url),
         ["mcp-stdio"] => mcp::stdio(),
         ["mcp-http", port] => mcp::http(port),
-        _ => Err(io::Error::other("use: skep-fixture [serve PORT | get URL | mcp-stdio | mcp-http PORT]")),
+        ["mcp-sse", port] => mcp::sse(port),
+        _ => {
+            Err(io::Error::other("use: skep-fixture [serve PORT | get URL | mcp-stdio | mcp-http PORT | mcp-sse PORT]"))
+        }
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

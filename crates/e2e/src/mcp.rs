@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -44,6 +45,55 @@ pub(crate) fn http(port: &str) -> io::Result<()> {
         thread::spawn(move || drop(converse(connection, &sessions)));
     }
     Ok(())
+}
+
+/// Who listens, by the number of its stream.
+type Streams = Arc<Mutex<Vec<Sender<String>>>>;
+
+/// Speaks HTTP in the older way: one stream of events for each client, and messages beside it.
+pub(crate) fn sse(port: &str) -> io::Result<()> {
+    let port: u16 = port.parse().map_err(|_| io::Error::other(format!("`{port}` is not a port")))?;
+    let listener = TcpListener::bind(("0.0.0.0", port))?;
+    let streams = Streams::default();
+    for connection in listener.incoming() {
+        let (connection, streams) = (connection?, streams.clone());
+        thread::spawn(move || drop(listen(connection, &streams)));
+    }
+    Ok(())
+}
+
+fn listen(mut connection: TcpStream, streams: &Streams) -> io::Result<()> {
+    let mut reader = BufReader::new(connection.try_clone()?);
+    loop {
+        let Some((head, body)) = request(&mut reader)? else { return Ok(()) };
+        let line = head.first().cloned().unwrap_or_default();
+        if line.starts_with("GET /sse") {
+            let (sender, answers) = channel();
+            let number = {
+                let mut streams = streams.lock().unwrap_or_else(PoisonError::into_inner);
+                streams.push(sender);
+                streams.len() - 1
+            };
+            write!(
+                connection,
+                "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n\
+                 event: endpoint\ndata: /messages?session_id={number}\n\n"
+            )?;
+            for answer in answers {
+                write!(connection, "event: message\ndata: {answer}\n\n")?;
+            }
+            return Ok(());
+        }
+        let number = line.split("session_id=").nth(1).and_then(|rest| rest.split([' ', '&']).next()?.parse().ok());
+        let known = streams.lock().unwrap_or_else(PoisonError::into_inner);
+        let stream = number.and_then(|number: usize| known.get(number).cloned());
+        drop(known);
+        let status = if stream.is_some() { "202 Accepted" } else { "404 Not Found" };
+        write!(connection, "HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n")?;
+        if let Some(stream) = stream {
+            thread::spawn(move || answer(&body, true).map(|answer| drop(stream.send(answer))));
+        }
+    }
 }
 
 fn converse(mut connection: TcpStream, sessions: &Mutex<BTreeSet<String>>) -> io::Result<()> {

@@ -85,6 +85,9 @@ fn kubelet(layout: &Layout) -> String {
         "tlsPrivateKeyFile": layout.pki("kubelet.key"),
         "enforceNodeAllocatable": [],
         // The disk of a developer's machine is allowed to be nearly full.
+        // Images are not fetched again: none may be thrown away to make room.
+        "imageGCHighThresholdPercent": 100,
+        "imageGCLowThresholdPercent": 99,
         "evictionHard": { "memory.available": "1Mi", "nodefs.available": "1%", "imagefs.available": "1%" },
         "podLogsDir": layout.text("pod-logs"),
         "oomScoreAdj": 0,

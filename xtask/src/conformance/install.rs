@@ -25,6 +25,11 @@ impl Installed {
         self.modules().join(&self.node).join("bin/node")
     }
 
+    /// Everything, for whoever sees this machine's files.
+    pub(super) fn directory(&self) -> PathBuf {
+        self.directory.clone()
+    }
+
     pub(super) fn fixture(&self) -> PathBuf {
         self.directory.join("fixture.mjs")
     }

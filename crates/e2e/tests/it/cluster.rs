@@ -14,7 +14,7 @@ use skep_testkit::{Seen, eventually};
 const ADVICE: &str = "run `cargo xtask e2e`, which starts one and puts our images into it";
 
 /// Pulling is never involved, but a busy machine starts containers slowly.
-const PATIENCE: Duration = Duration::from_mins(2);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
 
 /// A namespace of our own in the cluster.
 pub(crate) struct Cluster {

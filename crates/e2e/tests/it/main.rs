@@ -1,6 +1,9 @@
 //! Tests on real pods. They need a cluster with our images in it: `cargo xtask e2e` sees to both.
 
 mod cluster;
+mod faults;
+mod home;
 mod operator;
 mod proxy;
 mod smoke;
+mod tenants;

@@ -9,14 +9,12 @@ use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 use skep_testkit::assets::{Assets, Tool};
 
-use crate::cluster::{Cluster, product_image};
+use crate::home::Home;
 
 #[tokio::test]
 async fn the_charts_install_an_operator_that_brings_about_what_manifests_say() -> Result<()> {
-    let image = product_image()?;
-    let cluster = Cluster::connect("operator").await?;
-    let home = cluster.namespace().to_owned();
-    install(&home, &image)?;
+    let tenant = Home::new("operator").await?;
+    let (cluster, home) = (&tenant.cluster, tenant.namespace.clone());
 
     let server = json!({
         "apiVersion": "toolhive.stacklok.dev/v1beta1", "kind": "MCPServer", "metadata": { "name": "time" },
@@ -41,14 +39,20 @@ async fn the_charts_install_an_operator_that_brings_about_what_manifests_say() -
     servers.delete("time", &kube::api::DeleteParams::default()).await?;
     cluster.until("the server to go", || async { Ok(servers.get_opt("time").await?.is_none()) }).await?;
     cluster.until("its Deployment to go", || async { Ok(deployments.get_opt("time").await?.is_none()) }).await?;
-    cluster.remove().await
+    tenant.cluster.remove().await
 }
 
 /// Whether the definitions are installed: several tests need them at once.
 static DEFINED: std::sync::Mutex<bool> = std::sync::Mutex::new(false);
 
-/// Installs the definitions, and an operator that looks after its own namespace.
-pub(crate) fn install(home: &str, image: &str) -> Result<()> {
+/// What an operator looks after.
+pub(crate) enum Scope<'a> {
+    Cluster,
+    Namespaces(&'a [&'a str]),
+}
+
+/// Installs the definitions, and an operator in a namespace.
+pub(crate) fn install(home: &str, image: &str, scope: &Scope<'_>) -> Result<()> {
     let repository = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let definitions = format!("{repository}/charts/skep-crds");
     let mut defined = DEFINED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -58,19 +62,29 @@ pub(crate) fn install(home: &str, image: &str) -> Result<()> {
     }
     drop(defined);
     let chart = format!("{repository}/charts/skep");
-    let settings = [
+    let mut settings = vec![
         format!("operator.image={image}"),
         format!("operator.toolhiveRunnerImage={image}"),
         format!("operator.vmcpImage={image}"),
         format!("fullnameOverride={home}"),
-        "operator.rbac.scope=namespace".to_owned(),
-        format!("operator.rbac.allowedNamespaces={{{home}}}"),
     ];
+    match scope {
+        Scope::Cluster => settings.push("operator.rbac.scope=cluster".to_owned()),
+        Scope::Namespaces(allowed) => {
+            settings.push("operator.rbac.scope=namespace".to_owned());
+            settings.push(format!("operator.rbac.allowedNamespaces={{{}}}", allowed.join(",")));
+        }
+    }
     let mut arguments = vec!["install", "skep", &chart, "--namespace", home, "--wait", "--timeout", "120s"];
     for setting in &settings {
         arguments.extend(["--set", setting]);
     }
     helm(&arguments)
+}
+
+/// Removes the operator; the definitions stay.
+pub(crate) fn uninstall(home: &str) -> Result<()> {
+    helm(&["uninstall", "skep", "--namespace", home, "--wait", "--timeout", "120s"])
 }
 
 fn helm(arguments: &[&str]) -> Result<()> {

@@ -1,0 +1,209 @@
+//! What everybody depends on goes away and comes back: the API server, Redis, the proxy in the middle of a stream.
+
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use serde_json::json;
+use skep_testkit::{Seen, eventually};
+
+use crate::cluster::{PATIENCE, fixture_image, next_image};
+use crate::home::{Caller, Home, http, post, sse, stdio, with};
+
+/// The longest body that a proxy reads.
+const LONGEST_BODY: usize = 8 * 1024 * 1024;
+
+#[tokio::test]
+async fn after_the_api_server_was_gone_everything_goes_on_and_a_new_proxy_starts_as_well() -> Result<()> {
+    // What can restart the API server: a program of ours, and only of the cluster that it started.
+    let Some(xtask) = std::env::var_os("SKEP_E2E_CLUSTER") else {
+        println!("not tested: the API server of somebody else's cluster is not ours to restart");
+        return Ok(());
+    };
+    let home = Home::alone("restart", false).await?;
+    let fixture = fixture_image()?;
+    home.create("lines", stdio(&fixture)).await?;
+    home.create("web", http(&fixture)).await?;
+    let mut callers = Vec::new();
+    for name in ["lines", "web"] {
+        home.ready(name).await?;
+        callers.push(home.caller(&home.address(name).await?).await?);
+    }
+    let restarted = Command::new(xtask).args(["cluster", "restart", "kube-apiserver"]).output()?;
+    ensure!(restarted.status.success(), "{}", String::from_utf8_lossy(&restarted.stderr));
+    for caller in &callers {
+        again(caller).await?;
+    }
+    for proxy in home.pods("app=mcpserver").await? {
+        let name = proxy.metadata.name.context("a pod without a name")?;
+        home.api::<Pod>().delete(&name, &DeleteParams::default()).await?;
+    }
+    for name in ["lines", "web"] {
+        let caller = home.caller(&home.address(name).await?).await?;
+        ensure!(caller.call("who", "{}")?.starts_with(&format!("{name}-0")));
+    }
+    // The operator works on, without having been started again.
+    let next = next_image()?;
+    let change = Patch::Merge(json!({ "spec": { "image": next } }));
+    home.servers().patch("web", &PatchParams::default(), &change).await?;
+    home.cluster
+        .until("a change reaches the server's pod", || async {
+            let pod = home.api::<Pod>().get_opt("web-0").await?.and_then(|pod| pod.spec);
+            Ok(pod.and_then(|spec| spec.containers.first()?.image.clone()) == Some(next.clone()))
+        })
+        .await?;
+    home.cluster.no_restarts("app.kubernetes.io/name=skep").await?;
+    home.cluster.no_restarts("app=mcpserver").await?;
+    home.cluster.remove().await
+}
+
+#[tokio::test]
+async fn while_redis_is_gone_calls_are_refused_clearly_and_afterwards_sessions_live_on() -> Result<()> {
+    let home = Home::new("redis").await?;
+    let node = Api::<Node>::all(home.cluster.client()).list(&ListParams::default()).await?;
+    let addresses = node.items.iter().filter_map(|node| node.status.as_ref()?.addresses.as_ref()).flatten();
+    let address = addresses.filter(|one| one.type_ == "InternalIP").map(|one| one.address.clone()).next();
+    let address = address.context("the node has no address")?;
+    let directory = std::env::temp_dir().join(&home.namespace);
+    std::fs::create_dir_all(&directory)?;
+    let redis = Redis { address: address.clone(), port: free_port(&address)?, directory };
+    let running = redis.start().await?;
+
+    let storage = json!({ "provider": "redis", "address": format!("{address}:{}", redis.port) });
+    let spec = with(http(&fixture_image()?), "sessionStorage", storage);
+    home.create("s", with(spec, "replicas", json!(2))).await?;
+    home.ready("s").await?;
+    home.cluster
+        .until("both proxies are ready", || async {
+            let deployment = home.api::<k8s_openapi::api::apps::v1::Deployment>().get("s").await?;
+            Ok(deployment.status.and_then(|status| status.ready_replicas) == Some(2))
+        })
+        .await?;
+    // Each proxy knows the session, whichever greeted it.
+    let service = home.caller(&home.address("s").await?).await?;
+    let mut proxies = Vec::new();
+    for pod in home.pods("app=mcpserver").await? {
+        let address = pod.status.and_then(|status| status.pod_ip).context("a proxy without an address")?;
+        proxies.push(Caller { address: format!("{address}:8080"), session: service.session.clone() });
+    }
+    for proxy in &proxies {
+        ensure!(proxy.call("who", "{}")?.starts_with("s-0"));
+    }
+
+    drop(running);
+    let call = r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"who","arguments":{}}}"#;
+    for proxy in &proxies {
+        let (head, body) = post(&proxy.address, Some(&proxy.session), call)?;
+        ensure!(head.starts_with("HTTP/1.1 503"), "{head}\n{body}");
+        ensure!(body.contains("session"), "the answer does not say what is wrong: {body}");
+    }
+    let _running = redis.start().await?;
+    for proxy in &proxies {
+        again(proxy).await?;
+    }
+    home.cluster.no_restarts("app=mcpserver").await?;
+    std::fs::remove_dir_all(&redis.directory)?;
+    home.cluster.remove().await
+}
+
+#[tokio::test]
+async fn a_stream_ends_when_its_proxy_goes_and_the_next_proxy_opens_another() -> Result<()> {
+    let home = Home::new("stream").await?;
+    home.create("s", sse(&fixture_image()?)).await?;
+    home.ready("s").await?;
+    let address = home.address("s").await?;
+    let mut ear = home.ear(&address).await?;
+    let proxies = home.pods("app=mcpserver").await?;
+    let proxy = proxies.first().and_then(|pod| pod.metadata.name.clone()).context("no proxy")?;
+    home.api::<Pod>().delete(&proxy, &DeleteParams::default()).await?;
+    let ended = tokio::task::spawn_blocking(move || ear.next(|_| false)).await?;
+    ensure!(matches!(ended, Ok(None)), "the stream did not end in good order: {ended:?}");
+    let mut ear = home.ear(&address).await?;
+    let call = r#"{"jsonrpc":"2.0","id":6,"method":"tools/call","params":{"name":"who","arguments":{}}}"#;
+    ensure!(ear.ask(call, "\"id\":6")?.contains("s-0"));
+    home.cluster.remove().await
+}
+
+#[tokio::test]
+async fn the_longest_body_is_served_and_one_byte_more_is_refused() -> Result<()> {
+    let home = Home::new("size").await?;
+    let fixture = fixture_image()?;
+    home.create("web", http(&fixture)).await?;
+    home.create("lines", stdio(&fixture)).await?;
+    for name in ["web", "lines"] {
+        home.ready(name).await?;
+        let caller = home.caller(&home.address(name).await?).await?;
+        let before = r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"who","arguments":{"load":""#;
+        let after = r#""}}}"#;
+        for (length, status) in [(LONGEST_BODY, "HTTP/1.1 200"), (LONGEST_BODY + 1, "HTTP/1.1 413")] {
+            let load = "x".repeat(length - before.len() - after.len());
+            let (head, body) = post(&caller.address, Some(&caller.session), &format!("{before}{load}{after}"))?;
+            ensure!(head.starts_with(status), "{name}: {length} bytes: {head}\n{body}");
+        }
+        ensure!(caller.call("who", "{}")?.starts_with(&format!("{name}-0")), "{name} does not answer any more");
+    }
+    home.cluster.remove().await
+}
+
+/// Waits until a session is served again.
+async fn again(caller: &Caller) -> Result<()> {
+    eventually(&format!("{} answers the same session again", caller.address), PATIENCE, || async {
+        Ok(match caller.call("who", "{}") {
+            Ok(_) => Seen::Yes(()),
+            Err(error) => Seen::NotYet(format!("{error:#}")),
+        })
+    })
+    .await
+}
+
+/// A Redis beside the node, reachable by its pods, whose data outlives the process.
+struct Redis {
+    address: String,
+    port: u16,
+    directory: std::path::PathBuf,
+}
+
+/// Its process, which ends with this.
+struct Running(Child);
+
+impl Redis {
+    async fn start(&self) -> Result<Running> {
+        let port = self.port.to_string();
+        let mut process = Running(
+            Command::new("redis-server")
+                .args(["--bind", &self.address, "--port", &port, "--appendonly", "yes", "--appendfsync", "always"])
+                .args(["--protected-mode", "no", "--save", ""])
+                .arg("--dir")
+                .arg(&self.directory)
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .spawn()
+                .context("cannot start `redis-server`; it comes with Debian's package of that name")?,
+        );
+        eventually("Redis listens", PATIENCE, || {
+            let ended = process.0.try_wait();
+            let found = std::net::TcpStream::connect((self.address.as_str(), self.port));
+            async move {
+                if let Some(status) = ended? {
+                    bail!("redis-server ended: {status}");
+                }
+                Ok(found.map_or_else(|error| Seen::NotYet(error.to_string()), |_| Seen::Yes(())))
+            }
+        })
+        .await?;
+        Ok(process)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _gone = self.0.kill();
+        let _gone = self.0.wait();
+    }
+}
+
+/// A port that nobody uses just now.
+fn free_port(address: &str) -> Result<u16> {
+    Ok(std::net::TcpListener::bind((address, 0))?.local_addr()?.port())
+}
