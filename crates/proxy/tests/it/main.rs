@@ -7,6 +7,8 @@ mod client;
 #[cfg(test)]
 mod lines;
 #[cfg(test)]
+mod link;
+#[cfg(test)]
 mod shared;
 #[cfg(test)]
 mod sse;
