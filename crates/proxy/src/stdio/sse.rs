@@ -162,21 +162,21 @@ impl Sse {
             self.bridge.introduce(&session, super::streamable::capabilities(&message));
             self.greet(&message).await
         } else {
-            let called = self.bridge.call(&message, Some(session), Some(answers.clone())).await;
-            match called {
-                Err(_) => answer::internal(id.as_ref()),
-                Ok(mut call) => {
-                    let outcome = tokio::select! {
-                        outcome = tokio::time::timeout(self.timeout, call.outcome()) => outcome,
-                        // Nobody listens any more: the call ends with this.
-                        () = answers.closed() => return,
-                    };
-                    match outcome {
-                        Ok(Outcome::Answer(message)) => super::streamable::seen(&watchers, *message),
-                        Ok(Outcome::Gone) => super::streamable::gone(id.as_ref()),
-                        Err(_) => answer::timeout(id.as_ref()),
-                    }
+            let answered = async {
+                // This waits as well, when many others wait for a server that is away.
+                let called = self.bridge.call(&message, Some(session), Some(answers.clone())).await;
+                let Ok(mut call) = called else { return answer::internal(id.as_ref()) };
+                match call.outcome().await {
+                    Outcome::Answer(message) => super::streamable::seen(&watchers, *message),
+                    Outcome::Gone => super::streamable::gone(id.as_ref()),
                 }
+            };
+            tokio::select! {
+                body = tokio::time::timeout(self.timeout, answered) => {
+                    body.unwrap_or_else(|_late| answer::timeout(id.as_ref()))
+                }
+                // Nobody listens any more: the call ends with this.
+                () = answers.closed() => return,
             }
         };
         let _gone = answers.send(body).await;
