@@ -4,15 +4,28 @@
 //! [`frame`] makes a line of a message.
 
 use bytes::{BufMut, Bytes, BytesMut};
+use memchr::{memchr, memrchr};
 
 use crate::message::Message;
 
-/// Cuts a stream of bytes into lines, without copying them. No byte is looked at twice.
+/// How much is read at once, in bytes.
+const CHUNK: usize = 64 * 1024;
+/// With less room than this, room is made before reading.
+const LEAST: usize = 4 * 1024;
+/// The longest line that is copied. A longer one is cut out of what was read and keeps all of it; a short one must not,
+/// because it may wait long for its reader.
+const COPIED: usize = 4 * 1024;
+/// The most that is reserved because the line before was long, and the most that is kept when one was.
+const KEPT: usize = 1024 * 1024;
+
+/// Cuts a stream of bytes into lines. Long lines are not copied, and no byte is looked at twice.
 #[derive(Debug)]
 pub struct Reader {
     limit: usize,
     /// What is not handed out yet.
     buffer: BytesMut,
+    /// How long the last line was: the next one is likely to be as long.
+    last: usize,
     /// How much of it holds no end of a line.
     scanned: usize,
     /// The line under way was too long, and is skipped to its end.
@@ -30,8 +43,8 @@ pub struct TooLong {
 /// What may be a message in a line that a server wrote: from the first `{` to the last `}`. Servers that log to their
 /// standard output put other things around it. Not a byte between the two is changed.
 pub fn message(line: &[u8]) -> Option<&[u8]> {
-    let start = line.iter().position(|byte| *byte == b'{')?;
-    let end = line.iter().rposition(|byte| *byte == b'}')?;
+    let start = memchr(b'{', line)?;
+    let end = memrchr(b'}', line)?;
     line.get(start..=end)
 }
 
@@ -52,7 +65,7 @@ pub fn frame(message: &Message) -> Bytes {
 impl Reader {
     /// A reader of lines of at most `limit` bytes.
     pub fn new(limit: usize) -> Self {
-        Self { limit, buffer: BytesMut::new(), scanned: 0, skipping: false }
+        Self { limit, buffer: BytesMut::new(), last: 0, scanned: 0, skipping: false }
     }
 
     /// Takes bytes of the stream.
@@ -60,8 +73,12 @@ impl Reader {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Where bytes of the stream can be read into, instead of feeding them.
+    /// Where bytes of the stream can be read into, instead of feeding them. There is room for as much as is likely to come.
     pub fn space(&mut self) -> &mut impl BufMut {
+        let missing = (self.last + 1).min(KEPT).saturating_sub(self.buffer.len());
+        if self.buffer.capacity() - self.buffer.len() < missing.clamp(LEAST, CHUNK) {
+            self.buffer.reserve(missing.max(CHUNK));
+        }
         &mut self.buffer
     }
 
@@ -69,7 +86,7 @@ impl Reader {
     pub fn next_line(&mut self) -> Result<Option<Bytes>, TooLong> {
         loop {
             let unseen = self.buffer.get(self.scanned..).unwrap_or_default();
-            let Some(offset) = unseen.iter().position(|byte| *byte == b'\n') else {
+            let Some(offset) = memchr(b'\n', unseen) else {
                 return self.wait();
             };
             let length = self.scanned + offset;
@@ -82,6 +99,13 @@ impl Reader {
                 return Err(TooLong { limit: self.limit });
             }
             line.truncate(length);
+            self.last = length;
+            if length <= COPIED {
+                return Ok(Some(Bytes::copy_from_slice(&line)));
+            }
+            if length > KEPT && self.buffer.is_empty() {
+                self.buffer = BytesMut::new();
+            }
             return Ok(Some(line.freeze()));
         }
     }

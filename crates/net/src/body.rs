@@ -28,6 +28,8 @@ pub struct Body(Kind);
 enum Kind {
     Empty,
     Full(Bytes),
+    /// The last one first. None is empty.
+    Parts(Vec<Bytes>),
     Incoming(Incoming),
     /// Of an answer to our client: its connection goes back to the pool when the body has ended.
     Leased(Leased),
@@ -87,6 +89,16 @@ impl Body {
         Self(if bytes.is_empty() { Kind::Empty } else { Kind::Full(bytes) })
     }
 
+    /// These bytes one after the other and nothing more. They are sent together without being copied together.
+    pub fn parts(parts: impl IntoIterator<Item = Bytes>) -> Self {
+        let mut parts: Vec<Bytes> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        if parts.len() < 2 {
+            return Self::full(parts.pop().unwrap_or_default());
+        }
+        parts.reverse();
+        Self(Kind::Parts(parts))
+    }
+
     /// A body that is written while it is sent, at most `capacity` frames ahead of the connection.
     pub fn channel(capacity: usize) -> (BodySender, Self) {
         let (sender, receiver) = mpsc::channel(capacity.max(1));
@@ -134,6 +146,7 @@ impl HttpBody for Body {
                 *kind = Kind::Empty;
                 Poll::Ready(Some(Ok(Frame::data(bytes))))
             }
+            Kind::Parts(parts) => Poll::Ready(parts.pop().map(|part| Ok(Frame::data(part)))),
             Kind::Incoming(incoming) => {
                 let frame = ready!(Pin::new(incoming).poll_frame(context));
                 Poll::Ready(frame.map(|frame| frame.map_err(|error| BodyError::Broken(error.into()))))
@@ -151,6 +164,7 @@ impl HttpBody for Body {
         match &self.0 {
             Kind::Empty => true,
             Kind::Full(_) => false,
+            Kind::Parts(parts) => parts.is_empty(),
             Kind::Incoming(incoming) => incoming.is_end_stream(),
             Kind::Leased(leased) => leased.incoming().is_end_stream(),
             Kind::Channel(receiver) => receiver.is_closed() && receiver.is_empty(),
@@ -162,6 +176,7 @@ impl HttpBody for Body {
         match &self.0 {
             Kind::Empty => SizeHint::with_exact(0),
             Kind::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Kind::Parts(parts) => SizeHint::with_exact(parts.iter().map(|part| part.len() as u64).sum()),
             Kind::Incoming(incoming) => incoming.size_hint(),
             Kind::Leased(leased) => leased.incoming().size_hint(),
             Kind::Channel(_) => SizeHint::default(),
@@ -175,6 +190,7 @@ impl fmt::Debug for Body {
         let kind = match &self.0 {
             Kind::Empty => "empty",
             Kind::Full(_) => "full",
+            Kind::Parts(_) => "parts",
             Kind::Incoming(_) => "incoming",
             Kind::Leased(_) => "leased",
             Kind::Channel(_) => "channel",

@@ -17,6 +17,7 @@ mod error;
 mod pool;
 
 use std::hash::{Hash, Hasher};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -127,23 +128,24 @@ impl Client {
         let inner = &*self.0;
         let uri = std::mem::take(request.uri_mut());
         let target = Target::of(&uri, inner.options.schemes)?;
-        headers::set_host_if_missing(request.headers_mut(), &target.authority);
+        let host = inner.pool.host(&target);
+        headers::set_host_if_missing(request.headers_mut(), host.header());
         // A proxy reads the requests for plain HTTP itself; for https it only sees the tunnel.
         let proxy = inner.proxy(&target).filter(|_| !target.https);
         if let Some(authorization) = proxy.and_then(|proxy| proxy.authorization.as_ref()) {
             request.headers_mut().insert(PROXY_AUTHORIZATION, authorization.clone());
         }
-        let host = inner.pool.host(&target);
         loop {
             let (mut sender, is_new) = match host.take().await {
                 Some(sender) => (sender, false),
-                None => (inner.connect(&target, &host).await?, true),
+                // Boxed: connecting is rare and needs much room, which every request would carry with it.
+                None => (Box::pin(inner.connect(&target, &host)).await?, true),
             };
             address(&mut request, &uri, &sender, proxy.is_some());
-            let sent = sender.send(request);
+            let mut sent = pin!(sender.send(request));
             let sent = match inner.options.response_timeout {
                 None => sent.await,
-                Some(limit) => timeout(limit, sent).await.map_err(|_| Error::Timeout { step: Step::Answer })?,
+                Some(limit) => timeout(limit, &mut sent).await.map_err(|_| Error::Timeout { step: Step::Answer })?,
             };
             match sent {
                 Ok(response) => return Ok(lease(sender, host, response)),

@@ -12,8 +12,8 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// Headers that are about one connection and not about the message.
-const HOP_BY_HOP: [HeaderName; 9] = [
+/// Headers that are about one connection and not about the message. Not a `const`, which would be built anew for each look.
+static HOP_BY_HOP: [HeaderName; 9] = [
     header::CONNECTION,
     KEEP_ALIVE,
     header::PROXY_AUTHENTICATE,
@@ -28,8 +28,9 @@ const HOP_BY_HOP: [HeaderName; 9] = [
 /// Removes what is about the connection only, including what `Connection` names. Returns the protocol that the peer asks
 /// to upgrade to, if it does: a proxy that passes upgrades on puts it back with [`set_upgrade`].
 pub fn remove_hop_by_hop(headers: &mut HeaderMap) -> Option<HeaderValue> {
-    // One look at each name: most messages carry none of these.
-    if !headers.keys().any(|name| HOP_BY_HOP.contains(name)) {
+    // One look at each name: most messages carry none of these, and the others one or two.
+    let found: Vec<HeaderName> = headers.keys().filter(|name| HOP_BY_HOP.contains(name)).cloned().collect();
+    if found.is_empty() {
         return None;
     }
     let mut upgrade = None;
@@ -39,7 +40,7 @@ pub fn remove_hop_by_hop(headers: &mut HeaderMap) -> Option<HeaderValue> {
     if named.contains(&header::UPGRADE) {
         upgrade = headers.get(header::UPGRADE).cloned();
     }
-    for name in HOP_BY_HOP.iter().chain(&named) {
+    for name in found.iter().chain(&named) {
         headers.remove(name);
     }
     upgrade
@@ -97,10 +98,10 @@ pub fn host(target: &Authority) -> Option<HeaderValue> {
     HeaderValue::from_str(text).ok()
 }
 
-/// Sets `Host` to the target unless the caller chose one.
-pub(crate) fn set_host_if_missing(headers: &mut HeaderMap, target: &Authority) {
-    if let (Entry::Vacant(entry), Some(host)) = (headers.entry(header::HOST), host(target)) {
-        entry.insert(host);
+/// Sets `Host` unless the caller chose one.
+pub(crate) fn set_host_if_missing(headers: &mut HeaderMap, host: Option<&HeaderValue>) {
+    if let (Entry::Vacant(entry), Some(host)) = (headers.entry(header::HOST), host) {
+        entry.insert(host.clone());
     }
 }
 

@@ -213,7 +213,7 @@ impl Identity {
     fn local() -> Self {
         let user = ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
         let user = user.filter(|user| !user.is_empty()).unwrap_or_else(|| "local".to_owned());
-        Self { issuer: "toolhive-local".to_owned(), name: format!("Local User: {user}"), subject: user }
+        Self { issuer: "toolhive-local".into(), name: format!("Local User: {user}").into(), subject: user.into() }
     }
 }
 

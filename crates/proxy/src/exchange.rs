@@ -39,15 +39,15 @@ pub enum Content {
     Malformed(Bytes, Malformed),
 }
 
-/// Who calls.
+/// Who calls. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Whoever vouches for the caller.
-    pub issuer: String,
+    pub issuer: Arc<str>,
     /// The caller, as the issuer knows them.
-    pub subject: String,
+    pub subject: Arc<str>,
     /// A name for people.
-    pub name: String,
+    pub name: Arc<str>,
 }
 
 /// What a layer says to a call.
@@ -96,6 +96,12 @@ impl Identity {
     /// What a session is bound to.
     pub fn key(&self) -> String {
         format!("{} {}", self.issuer, self.subject)
+    }
+
+    /// Whether something is bound to this caller by that key.
+    pub fn has_key(&self, key: &str) -> bool {
+        let subject = key.strip_prefix(&*self.issuer).and_then(|rest| rest.strip_prefix(' '));
+        subject == Some(&*self.subject)
     }
 }
 

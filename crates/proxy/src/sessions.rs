@@ -102,5 +102,5 @@ impl Sessions {
 
 /// Whether a session is of this caller. One that was opened before sessions were bound is anybody's.
 fn belongs(session: &Session, identity: Option<&Identity>) -> bool {
-    session.bound_to().is_none_or(|owner| identity.is_some_and(|identity| identity.key() == owner))
+    session.bound_to().is_none_or(|owner| identity.is_some_and(|identity| identity.has_key(owner)))
 }

@@ -127,7 +127,7 @@ impl Transparent {
         let named = exchange.headers.get(SESSION).and_then(|name| name.to_str().ok()).map(str::to_owned);
         let session = match named.filter(|name| !name.is_empty() && !is_greeting) {
             None => None,
-            Some(name) => match self.find(&name, exchange.identity.as_ref()).await {
+            Some(name) => match self.find(name, exchange.identity.as_ref()).await {
                 Ok(Some(session)) => Some(session),
                 Ok(None) => return json(StatusCode::NOT_FOUND, answer::session_not_found(id.as_ref())),
                 Err(unavailable) => return store_is_away(&unavailable),
@@ -150,14 +150,14 @@ impl Transparent {
         let sent = match sent {
             Err(error) if error.never_reached() && !is_greeting => {
                 let again = match &session {
-                    Some(session) => self.greet_again(session, &outgoing).await,
+                    Some(session) => Box::pin(self.greet_again(session, &outgoing)).await,
                     None => None,
                 };
                 again.ok_or(error)
             }
             Ok(response) if response.status() == StatusCode::NOT_FOUND && outgoing.method != Method::DELETE => {
                 let again = match &session {
-                    Some(session) => self.greet_again(session, &outgoing).await,
+                    Some(session) => Box::pin(self.greet_again(session, &outgoing)).await,
                     None => None,
                 };
                 Ok(again.unwrap_or(response))
@@ -182,7 +182,9 @@ impl Transparent {
     fn outgoing(&self, exchange: &mut Exchange, session: Option<&str>, is_greeting: bool) -> Option<Outgoing> {
         let uri = self.target.uri(&exchange.uri)?;
         let mut headers = std::mem::take(&mut exchange.headers);
-        exchange.headers = kept(&headers);
+        if self.options.sse {
+            exchange.headers = kept(&headers);
+        }
         let host = exchange.uri.authority().map_or_else(
             || headers.get(header::HOST).cloned(),
             |authority| HeaderValue::from_str(authority.as_str()).ok(),
@@ -203,14 +205,12 @@ impl Transparent {
                 remote: self.target.remote_scheme(),
             },
         );
-        match session.filter(|_| !is_greeting).map(HeaderValue::from_str) {
-            Some(Ok(session)) => {
-                headers.insert(SESSION, session);
-            }
+        match session {
             _ if is_greeting => {
                 headers.remove(SESSION);
             }
-            _ => {}
+            Some(session) => session::name(&mut headers, session),
+            None => {}
         }
         Some(Outgoing { method: exchange.method.clone(), uri, headers, body: exchange.content.bytes().clone() })
     }
@@ -225,7 +225,7 @@ impl Transparent {
                 StatusCode::MISDIRECTED_REQUEST | StatusCode::FORBIDDEN
                     if !self.target.is_remote() && !self.as_local.load(Ordering::Relaxed) =>
                 {
-                    let again = self.send_once(outgoing, &uri, true).await?;
+                    let again = Box::pin(self.send_once(outgoing, &uri, true)).await?;
                     if matches!(again.status(), StatusCode::MISDIRECTED_REQUEST | StatusCode::FORBIDDEN) {
                         response
                     } else {
@@ -285,7 +285,7 @@ impl Transparent {
         if is_stream {
             return self.clone().events(response, watchers, None);
         }
-        self.whole(response, &watchers).await
+        Box::pin(self.whole(response, &watchers)).await
     }
 
     /// A stream is open: answers may come on it.

@@ -36,12 +36,13 @@ pub enum Created {
     Existed,
 }
 
+// What waits for Redis is boxed: a call that looks into memory would carry the room for it.
 impl Sessions {
     /// Stores a new session. Of several at once with the same id, one wins.
     pub async fn create(&self, session: Session) -> Result<Created, StoreError> {
         match self {
             Self::Memory(memory) => memory.create(session).ok_or(StoreError::Full),
-            Self::Redis(redis) => redis.create(&session).await,
+            Self::Redis(redis) => Box::pin(redis.create(&session)).await,
         }
     }
 
@@ -49,7 +50,7 @@ impl Sessions {
     pub async fn touch(&self, id: &str) -> Result<Option<Arc<Session>>, StoreError> {
         match self {
             Self::Memory(memory) => Ok(memory.touch(id)),
-            Self::Redis(redis) => redis.touch(id).await,
+            Self::Redis(redis) => Box::pin(redis.touch(id)).await,
         }
     }
 
@@ -57,7 +58,7 @@ impl Sessions {
     pub async fn update(&self, session: Session) -> Result<bool, StoreError> {
         match self {
             Self::Memory(memory) => Ok(memory.update(session)),
-            Self::Redis(redis) => redis.update(&session).await,
+            Self::Redis(redis) => Box::pin(redis.update(&session)).await,
         }
     }
 
@@ -65,7 +66,7 @@ impl Sessions {
     pub async fn delete(&self, id: &str) -> Result<bool, StoreError> {
         match self {
             Self::Memory(memory) => Ok(memory.delete(id)),
-            Self::Redis(redis) => redis.delete(id).await,
+            Self::Redis(redis) => Box::pin(redis.delete(id)).await,
         }
     }
 

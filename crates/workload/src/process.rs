@@ -11,6 +11,11 @@ use tokio::process::{Child, Command};
 use crate::pipe::Pipe;
 use crate::server::Server;
 
+/// How much a server can write before we read it, in bytes. A long message fits into the pipe, so that it is written and read
+/// at once; the kernel's own 64 KiB would make the two take turns. This is the most that a user may ask for.
+#[cfg(target_os = "linux")]
+const PIPE: usize = 1024 * 1024;
+
 /// What to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
@@ -92,6 +97,9 @@ impl Process {
     /// The streams of a server, each of which can be taken once.
     pub fn pipe(mut self) -> Option<Pipe> {
         let (stdin, stdout, stderr) = (self.child.stdin.take()?, self.child.stdout.take()?, self.child.stderr.take()?);
+        // A user with many pipes gets no longer ones; messages pass through short ones, too.
+        #[cfg(target_os = "linux")]
+        let _refused = rustix::pipe::fcntl_setpipe_size(&stdout, PIPE);
         Some(Pipe { stdin: Box::new(stdin), stdout: Box::new(stdout), stderr: Box::new(stderr), held: Box::new(self) })
     }
 

@@ -10,6 +10,10 @@ use serde_json::Value;
 use crate::program::{self, capture, cargo, is_installed};
 use crate::{host, root, ui};
 
+/// Every start reads the table of relocations, and so keeps it in memory: packed, it is 50 times smaller. musl reads such a
+/// table since 1.2.4, and Rust brings a newer one; a linker that does not know the option says so and goes on.
+const PACKED: &str = "-Clink-arg=-Wl,-z,pack-relative-relocs";
+
 /// A binary of this workspace, to be linked statically.
 pub(crate) struct Binary<'a> {
     /// The package it is in.
@@ -61,7 +65,7 @@ impl Linkage {
         let processor = host::processor()?.rust;
         let musl = format!("{processor}-unknown-linux-musl");
         match have_target(&musl).and_then(|()| have_musl_compiler()) {
-            Ok(()) => Ok(Self { target: musl, flags: &[] }),
+            Ok(()) => Ok(Self { target: musl, flags: &[PACKED] }),
             Err(error) => {
                 ui::progress(&format!("no `{musl}` here ({error:#}): linking statically against glibc instead"));
                 let target = format!("{processor}-unknown-linux-gnu");

@@ -78,3 +78,34 @@ fn a_message_over_several_lines_becomes_one() {
     let read = Message::parse(Bytes::from_static(text.as_bytes())).unwrap();
     assert_eq!(frame(&read), "{    \"jsonrpc\": \"2.0\",   \"method\": \"a\\nb\" } \n");
 }
+
+#[test]
+fn there_is_room_for_a_line_as_long_as_the_last_one() {
+    let mut reader = Reader::new(1 << 20);
+    assert!(reader.space().chunk_mut().len() >= CHUNK);
+    let mut long = vec![b'x'; 3 * CHUNK];
+    long.push(b'\n');
+    reader.feed(&long);
+    assert_eq!(reader.next_line().unwrap().unwrap().len(), 3 * CHUNK);
+    assert!(reader.space().chunk_mut().len() > 3 * CHUNK);
+    reader.feed(&long[..2 * CHUNK]);
+    let room = reader.buffer.capacity();
+    reader.space();
+    assert_eq!(reader.buffer.capacity(), room, "half of a line makes no more room");
+}
+
+#[test]
+fn what_is_kept_does_not_keep_more_than_itself() {
+    let mut reader = Reader::new(8 * KEPT);
+    reader.space().put_slice(b"short\n");
+    let (room, short) = (reader.buffer.capacity(), reader.next_line().unwrap().unwrap());
+    assert_eq!(short, "short");
+    reader.space().put_slice(&vec![b'x'; CHUNK]);
+    assert!(reader.buffer.capacity() <= room, "a short line that is still held costs no new room");
+    let mut long = vec![b'x'; 4 * KEPT];
+    long.push(b'\n');
+    reader.feed(&long);
+    drop(reader.next_line());
+    reader.space();
+    assert!(reader.buffer.capacity() <= 2 * KEPT, "{}", reader.buffer.capacity());
+}

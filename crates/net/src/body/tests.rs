@@ -142,3 +142,14 @@ fn sizes_are_known_where_they_can_be() {
     drop(sender);
     assert!(body.is_end_stream());
 }
+
+#[tokio::test]
+async fn the_parts_of_a_body_are_sent_in_their_order() {
+    let bytes = |parts: &[&'static str]| Body::parts(parts.iter().map(|part| Bytes::from_static(part.as_bytes())));
+    for (made, whole) in [(&["ab", "", "cd", "e"][..], "abcde"), (&["", "ab"], "ab"), (&["", ""], ""), (&[], "")] {
+        let body = bytes(made);
+        assert_eq!(body.size_hint().exact(), Some(whole.len() as u64), "{made:?}");
+        assert_eq!(body.is_end_stream(), whole.is_empty(), "{made:?}");
+        assert_eq!(collect(body, limit(5)).await.unwrap(), whole, "{made:?}");
+    }
+}

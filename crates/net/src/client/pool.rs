@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::Either;
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response};
 use http_body::{Body as _, Frame};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};
 use tokio::time::Instant;
 
 use super::Target;
-use crate::Body;
+use crate::{Body, headers};
 
 /// A connection that takes a request.
 #[derive(Debug)]
@@ -37,6 +37,8 @@ pub(super) struct Pool {
 /// The connections to one target that take requests.
 #[derive(Debug)]
 pub(super) struct Host {
+    /// The `Host` header of requests for it.
+    header: Option<HeaderValue>,
     most: usize,
     connections: Mutex<Connections>,
 }
@@ -73,7 +75,8 @@ impl Sender {
     ) -> impl Future<Output = Result<Response<Incoming>, TrySendError<Request<Body>>>> + use<> {
         match self {
             Self::Http1(sender) => Either::Left(sender.try_send_request(request)),
-            Self::Http2(sender) => Either::Right(sender.try_send_request(request)),
+            // Boxed: it is larger than the other, and shares a connection that costs more than a box.
+            Self::Http2(sender) => Either::Right(Box::pin(sender.try_send_request(request))),
         }
     }
 }
@@ -90,7 +93,8 @@ impl Pool {
         if let Some(host) = hosts.get(target) {
             return Arc::clone(host);
         }
-        let host = Arc::new(Host { most: self.idle_per_host, connections: Mutex::default() });
+        let header = headers::host(&target.authority);
+        let host = Arc::new(Host { header, most: self.idle_per_host, connections: Mutex::default() });
         hosts.insert(target.clone(), Arc::clone(&host));
         drop(hosts);
         if !self.is_swept.swap(true, Ordering::Relaxed) {
@@ -126,6 +130,11 @@ async fn sweep(pool: Weak<Pool>, idle_timeout: Duration) {
 }
 
 impl Host {
+    /// The `Host` header of requests for it.
+    pub(super) fn header(&self) -> Option<&HeaderValue> {
+        self.header.as_ref()
+    }
+
     /// A connection that is ready now.
     pub(super) async fn take(&self) -> Option<Sender> {
         match self.take_ready() {

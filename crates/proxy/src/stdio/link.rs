@@ -22,6 +22,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 /// A connection that lived this long was a good one: the next try comes soon.
 const GOOD: Duration = Duration::from_secs(30);
+/// How many answers of our own may wait to be written to the server. What comes beyond that is dropped, with a warning.
+const REPLIES: usize = 100;
 /// How long a server that was restarted may take for its handshake.
 const HANDSHAKE: Duration = Duration::from_secs(30);
 /// How much of a line of the server's log is passed on, in bytes.
@@ -81,7 +83,7 @@ async fn talk(bridge: &Bridge, pipe: Pipe, limits: Limits, queued: &mut mpsc::Re
     let why = match greet_again(bridge, &mut stdin, &mut stdout, &mut reader).await {
         Ok(()) => {
             bridge.connected();
-            let (replies, mut to_send) = mpsc::channel(16);
+            let (replies, mut to_send) = mpsc::channel(REPLIES);
             tokio::select! {
                 why = read(bridge, &mut stdout, &mut reader, &replies) => why,
                 why = write(bridge, &mut stdin, queued, &mut to_send) => why,
@@ -144,9 +146,12 @@ async fn read(
     loop {
         match next(stdout, reader).await {
             Ok(message) => {
-                if let Some(reply) = bridge.dispatch(&message) {
-                    // The writer ends with the reader, never before it.
-                    let _ended = replies.send(reply).await;
+                // The reader never waits for the writer: a server that writes and does not read would then wait for us, and we
+                // for it.
+                if let Some(reply) = bridge.dispatch(&message)
+                    && replies.try_send(reply).is_err()
+                {
+                    tracing::warn!("an answer to the server is dropped: it does not read what it asked for");
                 }
             }
             Err(why) => return why,

@@ -36,7 +36,7 @@ impl Reply {
     /// The whole answer at once.
     pub(super) fn whole(&self, body: Bytes) -> Response<Body> {
         if self.as_events {
-            return events(Body::full(sse::event(Some("message"), None, &body)));
+            return events(Body::parts(sse::parts(Some("message"), None, body)));
         }
         json(StatusCode::OK, body)
     }

@@ -152,21 +152,21 @@ impl Sse {
             self.bridge.introduce(&session, super::streamable::capabilities(&message));
             self.bridge.greet(&message, self.timeout).await.map_or_else(|failed| failed, Message::into_body)
         } else {
-            let called = self.bridge.call(&message, Some(session), Some(answers.clone())).await;
-            match called {
-                Err(_) => Failed::NotSent.body(id.as_ref()),
-                Ok(mut call) => {
-                    let outcome = tokio::select! {
-                        outcome = tokio::time::timeout(self.timeout, call.outcome()) => outcome,
-                        // Nobody listens any more: the call ends with this.
-                        () = answers.closed() => return,
-                    };
-                    match outcome {
-                        Ok(Outcome::Answer(message)) => super::reply::seen(&watchers, *message),
-                        Ok(Outcome::Gone) => Failed::Gone.body(id.as_ref()),
-                        Err(_) => Failed::Timeout.body(id.as_ref()),
-                    }
+            let answered = async {
+                // This waits as well, when many others wait for a server that is away.
+                let called = self.bridge.call(&message, Some(session), Some(answers.clone())).await;
+                let Ok(mut call) = called else { return Failed::NotSent.body(id.as_ref()) };
+                match call.outcome().await {
+                    Outcome::Answer(message) => super::reply::seen(&watchers, *message),
+                    Outcome::Gone => Failed::Gone.body(id.as_ref()),
                 }
+            };
+            tokio::select! {
+                body = tokio::time::timeout(self.timeout, answered) => {
+                    body.unwrap_or_else(|_late| Failed::Timeout.body(id.as_ref()))
+                }
+                // Nobody listens any more: the call ends with this.
+                () = answers.closed() => return,
             }
         };
         let _gone = answers.send(body).await;

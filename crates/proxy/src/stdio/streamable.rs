@@ -60,8 +60,9 @@ impl Streamable {
     pub async fn call(self: &Arc<Self>, exchange: &mut Exchange) -> Response<Body> {
         match exchange.method {
             Method::POST => self.post(exchange).await,
-            Method::GET => self.get(exchange).await,
-            Method::DELETE => self.delete(exchange).await,
+            // What is rare is boxed here and below: every call would carry the room for it.
+            Method::GET => Box::pin(self.get(exchange)).await,
+            Method::DELETE => Box::pin(self.delete(exchange)).await,
             _ => method_not_allowed("GET, POST, DELETE"),
         }
     }
@@ -128,7 +129,7 @@ impl Streamable {
             };
         }
         if message.method() == Some("initialize") {
-            return self.greet(exchange, &message, &reply).await;
+            return Box::pin(self.greet(exchange, &message, &reply)).await;
         }
         let session: Option<SessionId> = match named {
             None => None,
@@ -142,7 +143,7 @@ impl Streamable {
         reply.session.clone_from(&session);
         match (message.method(), session) {
             (Some("resources/subscribe" | "resources/unsubscribe"), Some(session)) => {
-                self.subscription(message, &session, reply).await
+                Box::pin(self.subscription(message, &session, reply)).await
             }
             (Some("logging/setLevel"), Some(session)) => self.set_level(&message, &session, &reply),
             _ => self.pass_on(message, reply).await,

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use http::{HeaderValue, Method, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use skep_net::Body;
 use skep_net::body::{Limit, collect};
 use skep_store::Session;
@@ -32,6 +32,17 @@ pub(super) struct Known {
     session: Arc<Session>,
 }
 
+/// Names the session in a message, unless that names it already, and nothing else.
+pub(super) fn name(headers: &mut HeaderMap, session: &str) {
+    let mut named = headers.get_all(&SESSION).iter();
+    if named.next().is_some_and(|value| value == session) && named.next().is_none() {
+        return;
+    }
+    if let Ok(value) = HeaderValue::from_str(session) {
+        headers.insert(SESSION, value);
+    }
+}
+
 // === impl Known ===
 
 impl Known {
@@ -45,9 +56,9 @@ impl Known {
 
 impl Transparent {
     /// Finds a session of this caller, in one look.
-    pub(super) async fn find(&self, name: &str, who: Option<&Identity>) -> Result<Option<Known>, Unavailable> {
-        let session = self.sessions.find(name, who).await?;
-        Ok(session.map(|session| Known { name: name.to_owned(), session }))
+    pub(super) async fn find(&self, name: String, who: Option<&Identity>) -> Result<Option<Known>, Unavailable> {
+        let session = self.sessions.find(&name, who).await?;
+        Ok(session.map(|session| Known { name, session }))
     }
 
     /// Takes note of what an answer says about sessions, and keeps the caller's name of its session in it.
@@ -64,10 +75,8 @@ impl Transparent {
             if outgoing.method == Method::DELETE && (status.is_success() || status == StatusCode::NOT_FOUND) {
                 self.sessions.close(&session.name).await?;
             }
-            if response.headers().contains_key(SESSION)
-                && let Ok(name) = HeaderValue::from_str(&session.name)
-            {
-                response.headers_mut().insert(SESSION, name);
+            if response.headers().contains_key(SESSION) {
+                name(response.headers_mut(), &session.name);
             }
             return Ok(());
         }

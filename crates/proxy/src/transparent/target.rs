@@ -20,6 +20,8 @@ struct Remote {
     /// Every call goes to this path, if there is one.
     path: Option<String>,
     query: Option<String>,
+    /// Where calls to that path go that bring no query of their own: nearly all of them.
+    plain: Option<Uri>,
 }
 
 /// What is wrong with a target.
@@ -47,7 +49,12 @@ impl Target {
         target.remote = Some(Remote {
             path: path.map(str::to_owned),
             query: url.query().filter(|query| !query.is_empty()).map(str::to_owned),
+            plain: None,
         });
+        let plain = path.and_then(|_| target.uri(&Uri::default()));
+        if let Some(remote) = &mut target.remote {
+            remote.plain = plain;
+        }
         Ok(target)
     }
 
@@ -71,6 +78,10 @@ impl Target {
         let Some(remote) = &self.remote else {
             return self.with(asked.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/")));
         };
+        let has_query = asked.query().is_some_and(|query| !query.is_empty());
+        if let Some(plain) = remote.plain.as_ref().filter(|_| !has_query) {
+            return Some(plain.clone());
+        }
         let path = match &remote.path {
             // A message for a stream goes where that stream said.
             Some(path) if stream_of(asked).is_none() => path.as_str(),

@@ -6,6 +6,7 @@
 mod client;
 #[cfg(test)]
 mod lines;
+mod link;
 #[cfg(test)]
 mod parameters;
 #[cfg(test)]

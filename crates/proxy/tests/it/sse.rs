@@ -1,5 +1,7 @@
 //! A stdio server behind HTTP with a stream of events beside it.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -105,5 +107,26 @@ async fn messages_need_a_stream() -> Result<()> {
     let (_events, path) = open(&caller).await?;
     assert_eq!(caller.whole(Method::POST, &path, "{").await?.status, StatusCode::BAD_REQUEST);
     assert_eq!(caller.whole(Method::POST, &path, "[]").await?.status, StatusCode::BAD_REQUEST);
+    Ok(())
+}
+
+#[tokio::test]
+async fn everybody_hears_in_time_that_the_server_is_away() -> Result<()> {
+    let stage = Stage::absent(How { timeout: Duration::from_secs(1), ..sse() }).await?;
+    let caller = stage.caller();
+    let (mut events, path) = open(&caller).await?;
+    // More than wait for the server, and less than wait for the caller.
+    for id in 0..70 {
+        send(&caller, &path, &request(json!(id), "ping", json!({}))).await?;
+    }
+    let (mut others, path) = open(&caller).await?;
+    for id in 0..70 {
+        send(&caller, &path, &request(json!(id), "ping", json!({}))).await?;
+    }
+    for events in [&mut events, &mut others] {
+        for _ in 0..70 {
+            assert!(events.message().await?["error"].is_object());
+        }
+    }
     Ok(())
 }
