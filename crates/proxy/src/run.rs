@@ -28,7 +28,7 @@ use crate::stdio::bridge::Presence;
 use crate::stdio::sse::Sse;
 use crate::stdio::streamable::Streamable;
 use crate::stdio::{Bridge, Connect, Limits};
-use crate::transparent::{Options, Target, Transparent};
+use crate::transparent::{Options, Pods, Target, Transparent};
 
 /// How long an unused connection of a caller of a stdio server is kept.
 const IDLE_STDIO: Duration = Duration::from_secs(30);
@@ -155,15 +155,25 @@ pub async fn start(
                 Place::Machine => on_this_machine(&mut server),
             };
             let target = Target::local(&url)?;
+            let pods = match &place {
+                Place::Cluster { .. } => server.speaks.port().map(|port| Pods::behind(server.headless_name(), port)),
+                Place::Machine => None,
+            };
             run_server(server, place, &health, &mut tasks);
             let sse = config.transport == "sse";
-            (transparent(settings, environment, target, store, sse, &health, &mut tasks)?, Duration::from_mins(2))
+            (
+                transparent(settings, environment, (target, pods), store, sse, &health, &mut tasks)?,
+                Duration::from_mins(2),
+            )
         }
         Backend::Remote(url) => {
             health.set(Known::Unwatched);
             let target = Target::remote(url)?;
             let sse = config.transport == "sse";
-            (transparent(settings, environment, target, store, sse, &health, &mut tasks)?, Duration::from_mins(2))
+            (
+                transparent(settings, environment, (target, None), store, sse, &health, &mut tasks)?,
+                Duration::from_mins(2),
+            )
         }
     };
     let (counted, diagnostics) = diagnostics(config, address, &drain, &mut tasks).await.unzip();
@@ -257,7 +267,7 @@ impl Running {
 fn transparent(
     settings: &Settings,
     environment: &BTreeMap<String, String>,
-    target: Target,
+    (target, pods): (Target, Option<Pods>),
     store: crate::sessions::Store,
     sse: bool,
     health: &Arc<Health>,
@@ -280,7 +290,7 @@ fn transparent(
     };
     let sessions = Sessions::new(store, crate::sessions::Kind::Mcp);
     tasks.spawn(reap(sessions.clone(), None));
-    Ok(Front::Transparent(Transparent::new(target, client, sessions, options)))
+    Ok(Front::Transparent(Transparent::new(target, pods, client, sessions, options)))
 }
 
 /// How a stdio server is reached.

@@ -6,11 +6,13 @@
 //!                                     └──── a new handshake ◀──────┘
 //! ```
 
+mod pods;
 mod session;
 mod stream;
 mod target;
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,6 +22,7 @@ use skep_mcp::{Era, Id, Kind, Message, answer, era};
 use skep_net::headers::{Forwarded, remove_hop_by_hop, set_forwarded};
 use skep_net::{Body, Client, redirect};
 
+pub use self::pods::{Answer, Pods};
 pub use self::target::{NotATarget, Target};
 use crate::exchange::{Content, Exchange, Watchers};
 use crate::http::{SESSION, VERSION, empty, is_of_type, json, text};
@@ -36,6 +39,8 @@ const LISTS: usize = 1000;
 #[derive(Debug)]
 pub struct Transparent {
     target: Target,
+    /// The pods behind the target, if it is a Service that may have several. Streams of events beside calls keep to the Service.
+    pods: Option<Pods>,
     client: Client,
     sessions: Sessions,
     options: Options,
@@ -64,6 +69,8 @@ pub struct Options {
 struct Outgoing {
     method: Method,
     uri: Uri,
+    /// The pod that the URI names, if it does not name the Service.
+    pod: Option<SocketAddr>,
     headers: HeaderMap,
     body: Bytes,
 }
@@ -72,9 +79,10 @@ struct Outgoing {
 
 impl Transparent {
     /// A proxy in front of a server.
-    pub fn new(target: Target, client: Client, sessions: Sessions, options: Options) -> Arc<Self> {
+    pub fn new(target: Target, pods: Option<Pods>, client: Client, sessions: Sessions, options: Options) -> Arc<Self> {
         Arc::new(Self {
             target,
+            pods: pods.filter(|_| !options.sse),
             client,
             sessions,
             options,
@@ -134,8 +142,12 @@ impl Transparent {
             },
         };
         let at_server = session.as_ref().map(session::Known::at_server);
-        let Some(outgoing) = self.outgoing(exchange, at_server, is_greeting) else {
+        let Some(mut outgoing) = self.outgoing(exchange, at_server, is_greeting) else {
             return text(StatusCode::BAD_REQUEST, "the path cannot be passed on");
+        };
+        let is_forgotten = match &self.pods {
+            Some(pods) => Box::pin(self.choose_pod(pods, session.as_ref(), &mut outgoing)).await,
+            None => false,
         };
         let mut watchers = exchange.watchers();
         if self.options.sse && !watchers.is_empty() {
@@ -146,8 +158,20 @@ impl Transparent {
                 return text(StatusCode::TOO_MANY_REQUESTS, "too many lists are asked for at once");
             }
         }
-        let sent = self.send(&outgoing).await;
+        let renewed = match &session {
+            Some(session) if is_forgotten => Box::pin(self.greet_again(session, &outgoing)).await,
+            _ => None,
+        };
+        let sent = match renewed {
+            Some(response) => Ok(response),
+            None => self.send(&outgoing).await,
+        };
         let sent = match sent {
+            // The Service knows who else is there.
+            Err(error) if error.never_reached() && outgoing.pod.is_some() && session.is_none() => {
+                self.go_to(None, &mut outgoing);
+                Box::pin(self.send(&outgoing)).await
+            }
             Err(error) if error.never_reached() && !is_greeting => {
                 let again = match &session {
                     Some(session) => Box::pin(self.greet_again(session, &outgoing)).await,
@@ -212,7 +236,35 @@ impl Transparent {
             Some(session) => session::name(&mut headers, session),
             None => {}
         }
-        Some(Outgoing { method: exchange.method.clone(), uri, headers, body: exchange.content.bytes().clone() })
+        let body = exchange.content.bytes().clone();
+        Some(Outgoing { method: exchange.method.clone(), uri, pod: None, headers, body })
+    }
+
+    /// A session stays with the pod that it was opened at. Calls without one take turns. Says whether the session's pod is gone, so
+    /// that nobody knows the session.
+    async fn choose_pod(&self, pods: &Pods, session: Option<&session::Known>, outgoing: &mut Outgoing) -> bool {
+        let pod = match session {
+            None => pods.next().await,
+            Some(session) => session.pod(),
+        };
+        let is_gone = match pod {
+            Some(pod) => !pods.has(pod).await,
+            None => false,
+        };
+        self.go_to(pod.filter(|_| !is_gone), outgoing);
+        // There is nothing left to delete.
+        is_gone && outgoing.method != Method::DELETE
+    }
+
+    /// Sends a call to a pod, or to the Service.
+    fn go_to(&self, pod: Option<SocketAddr>, outgoing: &mut Outgoing) {
+        if pod == outgoing.pod {
+            return;
+        }
+        if let Some(uri) = self.target.at(&outgoing.uri, pod) {
+            outgoing.uri = uri;
+            outgoing.pod = pod;
+        }
     }
 
     /// Sends a call, follows where it is sent to, and finds out by which name the server wants to be called.
@@ -256,6 +308,9 @@ impl Transparent {
         *request.method_mut() = outgoing.method.clone();
         *request.uri_mut() = uri.clone();
         *request.headers_mut() = outgoing.headers.clone();
+        if let Some(name) = outgoing.pod.and_then(|_| self.target.name()) {
+            request.headers_mut().insert(header::HOST, name);
+        }
         if as_local {
             let port = uri.port_u16().unwrap_or(80);
             if let Ok(host) = HeaderValue::from_str(&format!("localhost:{port}")) {

@@ -104,7 +104,7 @@ pub fn services(server: &Server, namespace: &str, owner: &str) -> Result<Vec<(St
         "sessionAffinity": "ClientIP",
         "sessionAffinityConfig": { "clientIP": { "timeoutSeconds": AFFINITY_SECONDS } },
     });
-    Ok(vec![service(format!("mcp-{}-headless", server.name), headless), service(server.service_name(), backend)])
+    Ok(vec![service(server.headless_name(), headless), service(server.service_name(), backend)])
 }
 
 /// The generation that a live StatefulSet was applied for, as it says itself.

@@ -81,6 +81,11 @@ impl Server {
         format!("mcp-{}", self.name)
     }
 
+    /// The Service whose name stands for each of the server's pods.
+    pub fn headless_name(&self) -> String {
+        format!("mcp-{}-headless", self.name)
+    }
+
     /// The URL that reaches the server inside its namespace; nothing for one that speaks on stdio.
     pub fn url(&self) -> Option<String> {
         self.speaks.port().map(|port| format!("http://{}:{port}", self.service_name()))

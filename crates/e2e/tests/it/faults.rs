@@ -1,8 +1,10 @@
 //! What everybody depends on goes away and comes back: the API server, Redis, the proxy in the middle of a stream.
 
+use std::collections::BTreeSet;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
@@ -72,23 +74,48 @@ async fn while_redis_is_gone_calls_are_refused_clearly_and_afterwards_sessions_l
 
     let storage = json!({ "provider": "redis", "address": format!("{address}:{}", redis.port) });
     let spec = with(http(&fixture_image()?), "sessionStorage", storage);
+    let spec = with(spec, "backendReplicas", json!(2));
     home.create("s", with(spec, "replicas", json!(2))).await?;
     home.ready("s").await?;
     home.cluster
-        .until("both proxies are ready", || async {
-            let deployment = home.api::<k8s_openapi::api::apps::v1::Deployment>().get("s").await?;
-            Ok(deployment.status.and_then(|status| status.ready_replicas) == Some(2))
+        .until("both proxies and both pods of the server are ready", || async {
+            let deployment = home.api::<Deployment>().get("s").await?.status;
+            let set = home.api::<StatefulSet>().get("s").await?.status;
+            Ok(deployment.and_then(|status| status.ready_replicas) == Some(2)
+                && set.and_then(|status| status.available_replicas) == Some(2))
         })
         .await?;
     // Each proxy knows the session, whichever greeted it.
-    let service = home.caller(&home.address("s").await?).await?;
+    let address = home.address("s").await?;
+    let service = home.caller(&address).await?;
     let mut proxies = Vec::new();
     for pod in home.pods("app=mcpserver").await? {
         let address = pod.status.and_then(|status| status.pod_ip).context("a proxy without an address")?;
         proxies.push(Caller { address: format!("{address}:8080"), session: service.session.clone() });
     }
+    // And all of them ask the pod that knows it, while other sessions are with other pods.
+    let mut pods = BTreeSet::new();
+    home.cluster
+        .until("sessions are with either pod", || {
+            let known = (|| -> Result<String> {
+                let caller = Caller::greet(&address)?;
+                let at = |proxy: &Caller| Caller { session: caller.session.clone(), ..proxy.clone() }.call("who", "{}");
+                let answers = proxies.iter().map(at).collect::<Result<BTreeSet<String>>>()?;
+                ensure!(answers.len() == 1, "one session is known to {answers:?}");
+                answers.into_iter().next().context("nobody answered")
+            })();
+            let seen = known.map(|pod| {
+                pods.insert(pod);
+                pods.len() == 2
+            });
+            async move { seen }
+        })
+        .await?;
+    let before = service.call("who", "{}")?;
+    let lost = before.trim().to_owned();
+    home.api::<Pod>().delete(&lost, &DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() }).await?;
     for proxy in &proxies {
-        ensure!(proxy.call("who", "{}")?.starts_with("s-0"));
+        again(proxy).await?;
     }
 
     drop(running);

@@ -1,6 +1,7 @@
 //! Sessions of a server that speaks HTTP: whose they are, under which name the server knows them, and a new handshake when it
 //! does not know them any more.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
@@ -17,6 +18,8 @@ use crate::sessions::Unavailable;
 const AT_SERVER: &str = "backend_sid";
 /// The handshake of a session.
 const GREETING: &str = "init_body";
+/// The pod that knows a session, if there are several to choose from.
+const POD: &str = "backend_pod";
 /// Where a session was opened.
 const URL: &str = "backend_url";
 /// The longest handshake that is remembered, in bytes.
@@ -43,12 +46,21 @@ pub(super) fn name(headers: &mut HeaderMap, session: &str) {
     }
 }
 
+fn pod_of(session: &Session) -> Option<SocketAddr> {
+    session.metadata.get(POD)?.parse().ok()
+}
+
 // === impl Known ===
 
 impl Known {
     /// The name that the server knows it by.
     pub(super) fn at_server(&self) -> &str {
         self.session.metadata.get(AT_SERVER).map_or(&self.name, String::as_str)
+    }
+
+    /// The pod that knows it.
+    pub(super) fn pod(&self) -> Option<SocketAddr> {
+        pod_of(&self.session)
     }
 }
 
@@ -86,6 +98,7 @@ impl Transparent {
         let Some(name) = response.headers().get(SESSION).and_then(|name| name.to_str().ok()) else { return Ok(()) };
         let base = self.target.base().map(|uri| uri.to_string()).unwrap_or_default();
         let mut metadata = vec![(URL.to_owned(), base.trim_end_matches('/').to_owned())];
+        metadata.extend(outgoing.pod.map(|pod| (POD.to_owned(), pod.to_string())));
         // Who sends more than that to say hello cannot be greeted again, and fills nobody's memory.
         if outgoing.body.len() <= LONGEST_GREETING {
             metadata.push((GREETING.to_owned(), String::from_utf8_lossy(&outgoing.body).into_owned()));
@@ -101,26 +114,36 @@ impl Transparent {
         // Somebody else may have done it while we waited.
         let now = self.sessions.store().touch(&known.name).await.ok()??;
         let at_server = |session: &Session| session.metadata.get(AT_SERVER).cloned();
+        let mut again = Outgoing {
+            method: outgoing.method.clone(),
+            uri: outgoing.uri.clone(),
+            pod: outgoing.pod,
+            headers: outgoing.headers.clone(),
+            body: outgoing.body.clone(),
+        };
         let name = if at_server(&now) == at_server(&known.session) {
-            let name = self.greet(&greeting, outgoing).await?;
+            let pod = match &self.pods {
+                Some(pods) => pods.next().await,
+                None => None,
+            };
+            self.go_to(pod, &mut again);
+            let name = self.greet(&greeting, &again).await?;
             let mut renewed = now.as_ref().clone();
             renewed.metadata.insert(AT_SERVER.to_owned(), name.clone());
+            match again.pod {
+                Some(pod) => renewed.metadata.insert(POD.to_owned(), pod.to_string()),
+                None => renewed.metadata.remove(POD),
+            };
             if let Err(unavailable) = self.sessions.store().update(renewed).await {
                 tracing::warn!(%unavailable, "the new name of a session is not kept");
             }
             tracing::info!("the server did not know a session any more and was greeted again");
             name
         } else {
+            self.go_to(pod_of(&now), &mut again);
             at_server(&now)?
         };
-        let mut headers = outgoing.headers.clone();
-        headers.insert(SESSION, HeaderValue::from_str(&name).ok()?);
-        let again = Outgoing {
-            method: outgoing.method.clone(),
-            uri: outgoing.uri.clone(),
-            headers,
-            body: outgoing.body.clone(),
-        };
+        again.headers.insert(SESSION, HeaderValue::from_str(&name).ok()?);
         self.send(&again).await.ok()
     }
 
@@ -131,7 +154,9 @@ impl Transparent {
         headers.insert(http::header::CONTENT_TYPE, crate::http::JSON);
         headers.insert(http::header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         let body = bytes::Bytes::copy_from_slice(greeting.as_bytes());
-        let hello = Outgoing { method: Method::POST, uri: like.uri.clone(), headers: headers.clone(), body };
+        let like =
+            |headers, body| Outgoing { method: Method::POST, uri: like.uri.clone(), pod: like.pod, headers, body };
+        let hello = like(headers.clone(), body);
         let response = self.send(&hello).await.ok()?;
         if response.status() != StatusCode::OK {
             return None;
@@ -141,7 +166,7 @@ impl Transparent {
         let _answer = collect(response.into_body(), ANSWER).await;
         headers.insert(SESSION, HeaderValue::from_str(&name).ok()?);
         let body = bytes::Bytes::from_static(br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
-        let told = Outgoing { method: Method::POST, uri: like.uri.clone(), headers, body };
+        let told = like(headers, body);
         let accepted = self.send(&told).await.ok()?;
         let _answer = collect(accepted.into_body(), ANSWER).await;
         Some(name)

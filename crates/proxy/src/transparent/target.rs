@@ -1,7 +1,9 @@
 //! Where calls go, and what callers are told about where they are.
 
+use std::net::SocketAddr;
+
 use http::uri::{PathAndQuery, Scheme};
-use http::{HeaderMap, Uri};
+use http::{HeaderMap, HeaderValue, Uri};
 
 use super::Options;
 use crate::exchange::Exchange;
@@ -94,6 +96,21 @@ impl Target {
             (None, None) => String::new(),
         };
         self.with(format!("{path}{query}").parse().ok()?)
+    }
+
+    /// The same call at one pod, or at the Service in front of all.
+    pub(super) fn at(&self, uri: &Uri, pod: Option<SocketAddr>) -> Option<Uri> {
+        let mut parts = uri.clone().into_parts();
+        parts.authority = Some(match pod {
+            Some(pod) => pod.to_string().parse().ok()?,
+            None => self.authority.clone(),
+        });
+        Uri::from_parts(parts).ok()
+    }
+
+    /// The name that the server is called by, whichever pod answers.
+    pub(super) fn name(&self) -> Option<HeaderValue> {
+        HeaderValue::from_str(self.authority.as_str()).ok()
     }
 
     fn with(&self, path: PathAndQuery) -> Option<Uri> {

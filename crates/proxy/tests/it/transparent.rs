@@ -7,10 +7,10 @@ use anyhow::Result;
 use http::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 use skep_net::Body;
-use skep_proxy::transparent::Options;
+use skep_proxy::transparent::{Answer, Options, Pods};
 
-use crate::client::{BOTH, greeting, request};
-use crate::web::{Got, How, Web};
+use crate::client::{BOTH, PATIENCE, greeting, request};
+use crate::web::{Got, How, Web, backend};
 
 fn answer(status: u16, headers: &[(&str, &str)], body: impl Into<String>) -> Response<Body> {
     let mut response = Response::builder().status(status).header("content-type", "application/json");
@@ -30,6 +30,11 @@ fn result(got: &Got, result: Value) -> String {
 
 /// A server with sessions, each of which it knows until it is told to forget them.
 fn with_sessions(forgets: Arc<AtomicUsize>) -> impl Fn(&Got) -> Response<Body> + Send + Sync {
+    with_names("not-a-uuid", forgets)
+}
+
+/// The same, with other names for its sessions.
+fn with_names(prefix: &'static str, forgets: Arc<AtomicUsize>) -> impl Fn(&Got) -> Response<Body> + Send + Sync {
     let known: Mutex<Vec<String>> = Mutex::default();
     let made = AtomicUsize::new(0);
     move |got| {
@@ -39,7 +44,7 @@ fn with_sessions(forgets: Arc<AtomicUsize>) -> impl Fn(&Got) -> Response<Body> +
             known.clear();
         }
         if message(got)["method"] == "initialize" {
-            let name = format!("not-a-uuid-{}", made.fetch_add(1, Ordering::SeqCst));
+            let name = format!("{prefix}-{}", made.fetch_add(1, Ordering::SeqCst));
             known.push(name.clone());
             return answer(200, &[("mcp-session-id", &name)], result(got, json!({ "protocolVersion": "2025-06-18" })));
         }
@@ -323,5 +328,74 @@ async fn streams_of_the_older_protocol_tell_paths_that_the_caller_can_use_and_ar
     // Anything else passes as it is.
     sender.send("event: other\r\nid: 9\r\ndata: {\"a\" : 1}\r\n\r\n".into()).await?;
     assert_eq!(events.next().await?, Some(("other".to_owned(), "{\"a\" : 1}".to_owned())));
+    Ok(())
+}
+
+#[tokio::test]
+async fn sessions_stay_with_their_pod_and_other_calls_take_turns() -> Result<()> {
+    let new = || Arc::new(AtomicUsize::new(0));
+    let first: Arc<Mutex<Vec<Got>>> = Arc::default();
+    let second: Arc<Mutex<Vec<Got>>> = Arc::default();
+    let mut pods = Vec::new();
+    for (name, got) in [("first", &first), ("second", &second)] {
+        pods.push(backend("127.0.0.1:0".parse()?, Arc::new(with_names(name, new())), got.clone()).await?);
+    }
+    let there = Arc::new(Mutex::new(pods.clone()));
+    let known = there.clone();
+    let resolve = move || -> Answer { Box::pin(std::future::ready(Ok(known.lock().unwrap().clone()))) };
+    let how = How { pods: Some(Pods::new(resolve)), ..How::default() };
+    let web = Web::with(how, with_sessions(new())).await?;
+
+    let one = web.caller().greeted().await?;
+    let other = web.caller().greeted().await?;
+    for caller in [&one, &other] {
+        for id in 0..3 {
+            assert_eq!(caller.ask(json!(id), "ping", json!({})).await?.status, StatusCode::OK);
+        }
+    }
+    let (mine, theirs) = (std::mem::take(&mut *first.lock().unwrap()), std::mem::take(&mut *second.lock().unwrap()));
+    for got in [&mine, &theirs] {
+        let methods: Vec<Value> = got.iter().map(|got| message(got)["method"].clone()).collect();
+        assert_eq!(methods, ["initialize", "notifications/initialized", "ping", "ping", "ping"]);
+        let name = web.server.to_string();
+        assert!(
+            got.iter().all(|got| got.headers["host"] == name.as_str()),
+            "the name of the server is that of its Service"
+        );
+    }
+    // Without a session, each in turn.
+    for id in 0..4 {
+        web.caller().ask(json!(id), "ping", json!({})).await?;
+    }
+    assert_eq!((first.lock().unwrap().len(), second.lock().unwrap().len()), (2, 2));
+    assert!(web.got().is_empty(), "nothing goes by the Service while there is a choice");
+
+    // A pod that is gone: its session is opened again elsewhere, under the same name, and the other one is left alone.
+    *there.lock().unwrap() = pods.split_off(1);
+    let (gone, stays) = (first.lock().unwrap().len(), other);
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while web.got().is_empty() {
+        assert!(tokio::time::Instant::now() < deadline, "the lost session does not move");
+        assert_eq!(one.ask(json!(1), "ping", json!({})).await?.status, StatusCode::OK);
+        assert_eq!(stays.ask(json!(1), "ping", json!({})).await?.status, StatusCode::OK);
+    }
+    let moved: Vec<Value> = web.got().iter().map(|got| message(got)["method"].clone()).collect();
+    assert_eq!(moved, ["initialize", "notifications/initialized", "ping"], "one pod is left: the Service is as good");
+    assert!(first.lock().unwrap().len() >= gone);
+    assert!(second.lock().unwrap().iter().all(|got| message(got)["method"] != "initialize"));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_pod_that_does_not_answer_costs_nobody_a_call() -> Result<()> {
+    let dead = || std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    let pods = vec![dead()?, dead()?];
+    let resolve = move || -> Answer { Box::pin(std::future::ready(Ok(pods.clone()))) };
+    let how = How { pods: Some(Pods::new(resolve)), ..How::default() };
+    let web = Web::with(how, with_sessions(Arc::new(AtomicUsize::new(0)))).await?;
+    assert_eq!(web.caller().ask(json!(1), "ping", json!({})).await?.status, StatusCode::OK);
+    let caller = web.caller().greeted().await?;
+    assert_eq!(caller.ask(json!(1), "ping", json!({})).await?.status, StatusCode::OK);
+    assert_eq!(web.got().len(), 4, "all of it by the Service");
     Ok(())
 }

@@ -14,7 +14,7 @@ use skep_net::{Body, Client, Drain, Listener, serve};
 use skep_proxy::chain::Chain;
 use skep_proxy::health::Health;
 use skep_proxy::sessions::{Kind, Sessions, Store};
-use skep_proxy::transparent::{Options, Target, Transparent};
+use skep_proxy::transparent::{Options, Pods, Target, Transparent};
 use skep_proxy::{Front, Proxy};
 use skep_runconfig::RunConfig;
 use skep_store::Memory;
@@ -46,13 +46,15 @@ pub(crate) struct How {
     pub(crate) options: Options,
     /// The path and query of a remote URL; `None` for a server of our own.
     pub(crate) remote: Option<&'static str>,
+    /// The pods behind it.
+    pub(crate) pods: Option<Pods>,
     /// Whether the server runs from the start.
     pub(crate) lives: bool,
 }
 
 impl Default for How {
     fn default() -> Self {
-        Self { config: RunConfig::default(), options: Options::default(), remote: None, lives: true }
+        Self { config: RunConfig::default(), options: Options::default(), remote: None, pods: None, lives: true }
     }
 }
 
@@ -78,7 +80,7 @@ impl Web {
         let drain = drain();
         let client = Client::new(skep_net::client::Options::default())?;
         let sessions = Sessions::new(Store::Memory(Memory::new(Duration::from_mins(10))), Kind::Mcp);
-        let front = Front::Transparent(Transparent::new(target, client, sessions, how.options));
+        let front = Front::Transparent(Transparent::new(target, how.pods, client, sessions, how.options));
         let listener = Listener::bind("127.0.0.1:0".parse()?).await?;
         let address = listener.address();
         let config = RunConfig { host: "0.0.0.0".to_owned(), ..how.config };
