@@ -12,7 +12,6 @@
 //! There is no list of expected failures. What the fixture passes when it is reached directly, it must pass on every way.
 
 mod install;
-mod pods;
 mod results;
 
 use std::path::{Path, PathBuf};
@@ -23,8 +22,8 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 
 use self::install::Installed;
-use self::pods::Pods;
 use self::results::Results;
+use crate::pods::{Pods, Subject};
 use crate::process::{Process, free_port, wait_for_port};
 use crate::skep::{self, Behind, Program, Proxy};
 use crate::ui;
@@ -136,7 +135,14 @@ fn run_suite(
     }
     if let Some(pods) = pods {
         for (name, is_stdio) in [("pods", false), ("pods-stdio", true)] {
-            let url = pods.serve(suite.package, &installed.directory(), &installed.node(), is_stdio)?;
+            let (directory, node) = (installed.directory(), installed.node());
+            let url = pods.serve(&Subject {
+                name: &format!("{}-{name}", suite.package),
+                directory: &directory,
+                program: node.strip_prefix(&directory).context("Node.js is not beside the suite")?,
+                arguments: &[Path::new("fixture.mjs")],
+                is_stdio,
+            })?;
             ways.push(Way { name, url, _proxy: None, cluster: Some(pods) });
         }
     }

@@ -15,6 +15,7 @@ mod host;
 mod image;
 mod mutate;
 mod peers;
+mod pods;
 mod process;
 mod program;
 mod skep;

@@ -5,7 +5,8 @@
 //!   callers ──────┼─▶ floor: passes on only ─────┼─▶ server, streamable HTTP
 //!                 ├─▶ skep proxy, streamable ────┤
 //!                 ├─▶ a peer, if one is named ───┘
-//!                 └─▶ skep proxy, stdio ─────────────▶ server, stdio
+//!                 ├─▶ skep proxy, stdio ─────────────▶ server, stdio
+//!                 └─▶ skep proxy in a pod (`--pods`) ▶ attached to the server's pod
 //! ```
 //!
 //! All of them run during the whole measurement and are called in turns, round by round, because a machine is not equally
@@ -16,7 +17,7 @@ mod load;
 mod report;
 mod server;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -25,6 +26,7 @@ use clap::Args;
 
 use self::load::Callers;
 use self::report::{Memory, Round};
+use crate::pods::{Pods, Subject};
 use crate::process::{Process, Usage, free_port, wait_for_port};
 use crate::program::{self, cargo};
 use crate::skep::{self, Behind, Program, Proxy};
@@ -64,6 +66,12 @@ pub(crate) struct Arguments {
     /// How many sessions are open at once when memory is looked at.
     #[arg(long, default_value_t = 4_000)]
     open: usize,
+    /// Also a proxy that is attached to a pod, in the cluster of `cargo xtask cluster up`: an image is built and put there.
+    #[arg(long)]
+    pods: bool,
+    /// The URL and the process of such a proxy.
+    #[arg(long, value_names = ["URL", "PID"], num_args = 2, hide = true)]
+    attached: Option<Vec<String>>,
     /// The `skep` to measure, such as the one in the image. Left out, it is built (release).
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
@@ -80,6 +88,9 @@ struct Way {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if cfg!(debug_assertions) {
         return run_optimized();
+    }
+    if arguments.pods {
+        return run_inside();
     }
     let binary = skep::binary(arguments.binary.as_deref())?;
     let program = Program { path: server::build()?, arguments: Vec::new() };
@@ -106,6 +117,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         way("skep, stdio", stdio.url(), Some(stdio.id())),
     ];
     ways.extend(arguments.peer.clone().map(|url| way("peer", url, arguments.peer_process)));
+    if let Some([url, process]) = arguments.attached.as_deref() {
+        ways.push(way("skep, attached", url.clone(), Some(process.parse().context("not a process id")?)));
+    }
     // One thread: the more the callers take, the less is left for those that are measured.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(measure(arguments, &ways))
@@ -117,6 +131,19 @@ fn run_optimized() -> Result<()> {
     program::run(cargo().args(["build", "--release", "--quiet", "--package", "xtask"]))?;
     let mut command = Command::new(root().join("target/release/xtask"));
     program::run(command.args(std::env::args_os().skip(1)))
+}
+
+/// Puts the server into a pod, and measures everything in the cluster's network.
+fn run_inside() -> Result<()> {
+    let server = server::build()?;
+    let (directory, program) = (server.parent().context("no directory")?, server.file_name().context("no name")?);
+    let pods = Pods::start()?;
+    let (name, program) = ("bench", Path::new(program));
+    let url = pods.serve(&Subject { name, directory, program, arguments: &[], is_stdio: true })?;
+    let process = pods.proxy(name)?.to_string();
+    let mut command = pods.inside(&std::env::current_exe()?)?;
+    command.args(std::env::args_os().skip(1).filter(|argument| argument != "--pods"));
+    program::run(command.args(["--attached", &url, &process]))
 }
 
 async fn measure(arguments: &Arguments, ways: &[Way]) -> Result<()> {

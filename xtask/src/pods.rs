@@ -1,10 +1,10 @@
-//! The fixture in pods, behind proxies that the operator made, in the cluster of `cargo xtask cluster up`.
+//! Programs of this machine as servers in pods, behind proxies that the operator made, in the cluster of
+//! `cargo xtask cluster up`.
 //!
-//! The node is this machine, so the pods see its Node.js, its libraries and the fixture by `hostPath`: no image of a quarter of a
-//! gigabyte has to be made.
+//! The node is this machine, so the pods see its programs and their libraries by `hostPath`: no image has to be made of them.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
@@ -17,23 +17,37 @@ use crate::program::{capture, wait_until};
 use crate::{root, ui};
 
 /// The namespace of the operator and of its servers.
-const HOME: &str = "skep-conformance";
-/// Where the pods find the suite's directory.
-const MOUNTED: &str = "/conformance";
+const HOME: &str = "skep-xtask";
+/// Where the pods find the program's directory.
+const MOUNTED: &str = "/program";
 /// What a program of this machine needs of it.
 const SYSTEM: [(&str, &str); 3] = [("usr", "/usr"), ("lib", "/lib"), ("lib64", "/lib64")];
 /// Where the server listens.
 const PORT: u16 = 8080;
+/// How long pods may take.
+const PATIENCE: std::time::Duration = std::time::Duration::from_mins(3);
 
 /// A cluster with an operator in it.
-pub(super) struct Pods {
+pub(crate) struct Pods {
     layout: Layout,
+}
+
+/// A program, to be a server.
+pub(crate) struct Subject<'a> {
+    pub(crate) name: &'a str,
+    /// The directory that it is in, with all that it needs.
+    pub(crate) directory: &'a Path,
+    /// Its file in there.
+    pub(crate) program: &'a Path,
+    /// Files in there that are its arguments.
+    pub(crate) arguments: &'a [&'a Path],
+    pub(crate) is_stdio: bool,
 }
 
 // === impl Pods ===
 
 impl Pods {
-    pub(super) fn start() -> Result<Self> {
+    pub(crate) fn start() -> Result<Self> {
         let layout = Layout::from_env();
         let (product, fixture) = (format!("localhost/skep:{VERSION}"), fixture());
         let mut archives = Vec::new();
@@ -69,35 +83,35 @@ impl Pods {
     }
 
     /// A program in the cluster's network.
-    pub(super) fn inside(&self, program: &Path) -> Result<Command> {
+    pub(crate) fn inside(&self, program: &Path) -> Result<Command> {
         cluster::inside(&self.layout, &program.to_string_lossy())
     }
 
-    /// A fixture of its own, and the URL of the Service in front of its proxy.
-    pub(super) fn serve(&self, suite: &str, directory: &Path, node: &Path, is_stdio: bool) -> Result<String> {
-        let name = format!("{suite}-{}", if is_stdio { "stdio" } else { "http" });
-        let node = node.strip_prefix(directory).context("Node.js is not beside the suite")?;
+    /// A server of its own, and the URL of the Service in front of its proxy.
+    pub(crate) fn serve(&self, subject: &Subject<'_>) -> Result<String> {
+        let Subject { name, directory, program, arguments, is_stdio } = *subject;
         let path = |path: &Path| Path::new(MOUNTED).join(path).to_string_lossy().into_owned();
-        let mut volumes = vec![json!({ "name": "suite", "hostPath": { "path": directory } })];
-        let mut mounts = vec![json!({ "name": "suite", "mountPath": MOUNTED, "readOnly": true })];
+        let mut volumes = vec![json!({ "name": "program", "hostPath": { "path": fs::canonicalize(directory)? } })];
+        let mut mounts = vec![json!({ "name": "program", "mountPath": MOUNTED, "readOnly": true })];
         for (name, place) in SYSTEM {
             // A link of this machine would be a broken one in there.
             volumes.push(json!({ "name": name, "hostPath": { "path": fs::canonicalize(place)? } }));
             mounts.push(json!({ "name": name, "mountPath": place, "readOnly": true }));
         }
+        let arguments: Vec<String> = arguments.iter().map(|argument| path(argument)).collect();
         let manifest = json!({
             "apiVersion": "toolhive.stacklok.dev/v1beta1", "kind": "MCPServer",
             "metadata": { "name": name, "namespace": HOME },
             "spec": {
                 "image": fixture(), "transport": if is_stdio { "stdio" } else { "streamable-http" },
-                "mcpPort": PORT, "args": [path(Path::new("fixture.mjs"))],
+                "mcpPort": PORT, "args": arguments,
                 "podTemplateSpec": { "spec": {
                     "volumes": volumes,
-                    "containers": [{ "name": "mcp", "command": [path(node)], "volumeMounts": mounts }],
+                    "containers": [{ "name": "mcp", "command": [path(program)], "volumeMounts": mounts }],
                 }},
             },
         });
-        let file = directory.join(format!("{name}.json"));
+        let file = manifests()?.join(format!("{name}.json"));
         fs::write(&file, manifest.to_string())?;
         // A new one each time: a server on stdio keeps to the era it was opened in.
         let object = format!("mcpserver/{name}");
@@ -114,7 +128,7 @@ impl Pods {
             // Calls wait for it, and the first message must be the suite's.
             return Ok(url);
         }
-        wait_until("the server answers", super::START * 4, || {
+        wait_until("the server answers", PATIENCE, || {
             let message = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
             let mut curl = self.inside(Path::new("curl"))?;
             let headers = ["-H", "Content-Type: application/json", "-H", "Accept: application/json, text/event-stream"];
@@ -127,6 +141,24 @@ impl Pods {
         Ok(url)
     }
 
+    /// The process of a server's proxy.
+    pub(crate) fn proxy(&self, name: &str) -> Result<u32> {
+        let labels = format!("app.kubernetes.io/name=mcpserver,app.kubernetes.io/instance={name}");
+        let name = "jsonpath={.items[0].metadata.name}";
+        let pod = self.kubectl(&["get", "pods", "--namespace", HOME, "-l", &labels, "-o", name])?;
+        // What runs in a container has the name of its pod for that of its machine.
+        let variable = format!("HOSTNAME={pod}");
+        for entry in fs::read_dir("/proc")? {
+            let Some(id) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            let environment = fs::read(format!("/proc/{id}/environ")).unwrap_or_default();
+            let is_skep = fs::read_to_string(format!("/proc/{id}/comm")).is_ok_and(|name| name.trim() == "skep");
+            if is_skep && environment.split(|byte| *byte == 0).any(|one| one == variable.as_bytes()) {
+                return Ok(id);
+            }
+        }
+        bail!("no process of pod `{pod}` is to be seen; is the cluster on this machine?")
+    }
+
     fn kubectl(&self, arguments: &[&str]) -> Result<String> {
         capture(self.inside(Path::new("kubectl"))?.args(arguments))
     }
@@ -136,6 +168,12 @@ impl Pods {
         assets.ensure(&[Tool::Helm])?;
         capture(self.inside(&assets.find(Tool::Helm)?)?.args(arguments)).map(drop)
     }
+}
+
+fn manifests() -> Result<PathBuf> {
+    let place = root().join("target/pods");
+    fs::create_dir_all(&place).with_context(|| format!("cannot make `{}`", place.display()))?;
+    Ok(place)
 }
 
 /// Something to say as the image: what runs is this machine's.
