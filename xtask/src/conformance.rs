@@ -23,7 +23,7 @@ use clap::Args;
 
 use self::install::Installed;
 use self::results::Results;
-use crate::pods::{Pods, Subject};
+use crate::pods::{Images, Pods, Subject};
 use crate::process::{Process, free_port, wait_for_port};
 use crate::skep::{self, Behind, Program, Proxy};
 use crate::ui;
@@ -54,6 +54,8 @@ pub(crate) struct Arguments {
     /// Also through the operator, on the pods of `cargo xtask cluster up`: an image is built and put there.
     #[arg(long)]
     pods: bool,
+    #[command(flatten)]
+    images: Images,
     /// The `skep` to test. Left out, it is built (release).
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
@@ -79,7 +81,7 @@ struct Way<'a> {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let binary = skep::binary(arguments.binary.as_deref())?;
     let installed = install::install()?;
-    let pods = if arguments.pods { Some(Pods::start()?) } else { None };
+    let pods = if arguments.pods { Some(Pods::start(&arguments.images)?) } else { None };
     let (mut failures, mut warnings) = (Vec::new(), Vec::new());
     for suite in &SUITES {
         ui::progress(&format!("{}…", suite.name));

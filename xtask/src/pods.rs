@@ -32,6 +32,17 @@ pub(crate) struct Pods {
     layout: Layout,
 }
 
+/// Which images the pods have.
+#[derive(clap::Args)]
+pub(crate) struct Images {
+    /// The cargo profile of the image.
+    #[arg(long, value_name = "PROFILE", default_value = "release")]
+    image_profile: String,
+    /// Build no images: those of the last run are in the cluster.
+    #[arg(long)]
+    no_images: bool,
+}
+
 /// A program, to be a server.
 pub(crate) struct Subject<'a> {
     pub(crate) name: &'a str,
@@ -47,11 +58,12 @@ pub(crate) struct Subject<'a> {
 // === impl Pods ===
 
 impl Pods {
-    pub(crate) fn start() -> Result<Self> {
+    pub(crate) fn start(images: &Images) -> Result<Self> {
         let layout = Layout::from_env();
         let (product, fixture) = (format!("localhost/skep:{VERSION}"), fixture());
         let mut archives = Vec::new();
-        for (binary, name) in [(Binary::skep("release"), &product), (Binary::fixture(), &fixture)] {
+        let wanted = [(Binary::skep(&images.image_profile), &product), (Binary::fixture(), &fixture)];
+        for (binary, name) in wanted.into_iter().filter(|_| !images.no_images) {
             let output = image::default_output(name.rsplit('/').next().unwrap_or(name))?;
             ui::progress(&image::build(&binary, name, &output)?);
             archives.push(output);

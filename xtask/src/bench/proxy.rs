@@ -26,7 +26,7 @@ use clap::Args;
 
 use self::load::Callers;
 use self::report::{Memory, Round};
-use crate::pods::{Pods, Subject};
+use crate::pods::{Images, Pods, Subject};
 use crate::process::{Process, Usage, free_port, wait_for_port};
 use crate::program::{self, cargo};
 use crate::skep::{self, Behind, Program, Proxy};
@@ -69,6 +69,8 @@ pub(crate) struct Arguments {
     /// Also a proxy that is attached to a pod, in the cluster of `cargo xtask cluster up`: an image is built and put there.
     #[arg(long)]
     pods: bool,
+    #[command(flatten)]
+    images: Images,
     /// The URL and the process of such a proxy.
     #[arg(long, value_names = ["URL", "PID"], num_args = 2, hide = true)]
     attached: Option<Vec<String>>,
@@ -90,7 +92,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         return run_optimized();
     }
     if arguments.pods {
-        return run_inside();
+        return run_inside(&arguments.images);
     }
     let binary = skep::binary(arguments.binary.as_deref())?;
     let program = Program { path: server::build()?, arguments: Vec::new() };
@@ -134,10 +136,10 @@ fn run_optimized() -> Result<()> {
 }
 
 /// Puts the server into a pod, and measures everything in the cluster's network.
-fn run_inside() -> Result<()> {
+fn run_inside(images: &Images) -> Result<()> {
     let server = server::build()?;
     let (directory, program) = (server.parent().context("no directory")?, server.file_name().context("no name")?);
-    let pods = Pods::start()?;
+    let pods = Pods::start(images)?;
     let (name, program) = ("bench", Path::new(program));
     let url = pods.serve(&Subject { name, directory, program, arguments: &[], is_stdio: true })?;
     let process = pods.proxy(name)?.to_string();
