@@ -21,6 +21,7 @@ pub type Answer = Pin<Box<dyn Future<Output = std::io::Result<Vec<SocketAddr>>> 
 pub struct Pods {
     resolve: Box<dyn Fn() -> Answer + Send + Sync>,
     found: Mutex<Found>,
+    asking: tokio::sync::Mutex<()>,
     turn: AtomicUsize,
 }
 
@@ -28,7 +29,8 @@ pub struct Pods {
 #[derive(Clone, Default)]
 struct Found {
     at: Option<Instant>,
-    addresses: Arc<[SocketAddr]>,
+    /// Nothing if nobody ever answered.
+    addresses: Option<Arc<[SocketAddr]>>,
 }
 
 // === impl Pods ===
@@ -44,27 +46,43 @@ impl Pods {
 
     /// The pods that somebody else knows.
     pub fn new(resolve: impl Fn() -> Answer + Send + Sync + 'static) -> Self {
-        Self { resolve: Box::new(resolve), found: Mutex::default(), turn: AtomicUsize::new(0) }
+        Self {
+            resolve: Box::new(resolve),
+            found: Mutex::default(),
+            asking: tokio::sync::Mutex::default(),
+            turn: AtomicUsize::new(0),
+        }
     }
 
     /// Whose turn it is; nobody's if there is no choice, because the Service is as good then.
     pub(super) async fn next(&self) -> Option<SocketAddr> {
-        let addresses = self.addresses().await;
-        if addresses.len() < 2 {
-            return None;
-        }
+        let addresses = self.addresses().await.filter(|addresses| addresses.len() > 1)?;
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         addresses.get(turn % addresses.len()).copied()
     }
 
-    /// Whether a pod is still there. An address is given to somebody else when its pod is gone, so calls go to known ones only.
+    /// Whether a pod is still there, as far as anybody knows. An address is given to somebody else when its pod is gone, so calls
+    /// go to known ones only.
     pub(super) async fn has(&self, pod: SocketAddr) -> bool {
-        self.addresses().await.contains(&pod)
+        self.addresses().await.is_none_or(|addresses| addresses.contains(&pod))
     }
 
-    async fn addresses(&self) -> Arc<[SocketAddr]> {
-        let known = self.found.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if known.at.is_some_and(|at| at.elapsed() < BELIEVED) {
+    /// Who is there; nothing if that was never known.
+    async fn addresses(&self) -> Option<Arc<[SocketAddr]>> {
+        let known = self.found();
+        if known.is_fresh() {
+            return known.addresses;
+        }
+        // One asks for all. Meanwhile the others believe what was said last, or wait if nothing was said yet.
+        let _one_at_a_time = match known.addresses {
+            Some(addresses) => match self.asking.try_lock() {
+                Ok(turn) => turn,
+                Err(_taken) => return Some(addresses),
+            },
+            None => self.asking.lock().await,
+        };
+        let known = self.found();
+        if known.is_fresh() {
             return known.addresses;
         }
         // While the name service is silent, what it said last is the best there is.
@@ -73,16 +91,28 @@ impl Pods {
                 // The name service shuffles them, and all proxies should see one order.
                 addresses.sort_unstable();
                 addresses.dedup();
-                addresses.into()
+                Some(addresses.into())
             }
             Err(error) => {
                 tracing::debug!(%error, "the pods of the server cannot be looked up");
                 known.addresses
             }
         };
-        let found = Found { at: Some(Instant::now()), addresses: Arc::clone(&addresses) };
+        let found = Found { at: Some(Instant::now()), addresses: addresses.clone() };
         *self.found.lock().unwrap_or_else(PoisonError::into_inner) = found;
         addresses
+    }
+
+    fn found(&self) -> Found {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+// === impl Found ===
+
+impl Found {
+    fn is_fresh(&self) -> bool {
+        self.at.is_some_and(|at| at.elapsed() < BELIEVED)
     }
 }
 
@@ -122,9 +152,37 @@ mod tests {
         assert!(!pods.has(at(1)).await && pods.has(at(2)).await);
         // One pod is no choice.
         assert_eq!(pods.next().await, None);
-        // A name service that fails takes nothing away.
+        // A name service that fails takes nothing away, and what was never known is not gone.
         *there.lock().unwrap() = Err(std::io::ErrorKind::TimedOut.into());
         tokio::time::advance(BELIEVED).await;
         assert!(pods.has(at(2)).await);
+        let unknown = self::pods(&there);
+        assert!(unknown.has(at(1)).await && unknown.next().await.is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_at_once_ask_once() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = asked.clone();
+        let pods = Arc::new(Pods::new(move || {
+            count.fetch_add(1, Ordering::SeqCst);
+            Box::pin(async {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                Ok(vec![at(1), at(2)])
+            })
+        }));
+        for round in 1..=2 {
+            let calls: Vec<_> = (0..100)
+                .map(|_| {
+                    let pods = pods.clone();
+                    tokio::spawn(async move { pods.has(at(1)).await })
+                })
+                .collect();
+            for call in calls {
+                assert!(call.await.unwrap(), "round {round}");
+            }
+            assert_eq!(asked.load(Ordering::SeqCst), round);
+            tokio::time::advance(BELIEVED).await;
+        }
     }
 }
