@@ -5,6 +5,8 @@
 #[cfg(test)]
 mod client;
 #[cfg(test)]
+mod filtered;
+#[cfg(test)]
 mod lines;
 mod link;
 #[cfg(test)]
