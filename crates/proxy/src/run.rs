@@ -465,7 +465,7 @@ async fn reap(sessions: Sessions, front: Option<Arc<Streamable>>) {
         let expired = sessions.expired().await;
         if let Some(front) = &front {
             for session in expired {
-                front.forget(&session).await;
+                front.forget(&session);
             }
         }
     }

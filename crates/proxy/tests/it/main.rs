@@ -10,6 +10,8 @@ mod filtered;
 mod lines;
 mod link;
 #[cfg(test)]
+mod listening;
+#[cfg(test)]
 mod parameters;
 #[cfg(test)]
 mod resumed;
