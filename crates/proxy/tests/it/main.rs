@@ -5,6 +5,8 @@
 #[cfg(test)]
 mod client;
 #[cfg(test)]
+mod exact;
+#[cfg(test)]
 mod filtered;
 #[cfg(test)]
 mod lines;
@@ -23,5 +25,7 @@ mod sse;
 mod streamable;
 #[cfg(test)]
 mod transparent;
+#[cfg(test)]
+mod watched;
 #[cfg(test)]
 mod web;
