@@ -366,3 +366,35 @@ async fn a_strict_proxy_takes_known_versions_or_none() -> Result<()> {
     }
     Ok(())
 }
+
+#[tokio::test]
+async fn streams_of_the_older_protocol_tell_where_the_caller_came_in() -> Result<()> {
+    let host = "h.example";
+    for (prefix, trusts, prefixed, at, expected) in [
+        ("", false, None, None, "/messages?sessionId=s"),
+        ("", false, Some("/theirs"), Some(host), "/messages?sessionId=s"),
+        ("", true, Some("/theirs/"), None, "/theirs/messages?sessionId=s"),
+        ("mine", false, None, None, "/mine/messages?sessionId=s"),
+        ("/mine/", true, Some("/theirs"), None, "/mine/messages?sessionId=s"),
+        ("", true, Some("/theirs"), Some(host), "https://h.example/theirs/messages?sessionId=s"),
+        ("", true, None, None, "/messages?sessionId=s"),
+    ] {
+        let endpoint_prefix = prefix.to_owned();
+        let options = Options { sse: true, trust_proxy_headers: trusts, endpoint_prefix, ..Options::default() };
+        let web = Web::with(How { options, ..How::default() }, |_| {
+            let body =
+                "event: endpoint\ndata: /messages?sessionId=s\n\nevent: message\ndata: /messages?sessionId=s\n\n";
+            Response::builder().header("content-type", "text/event-stream").body(Body::full(body)).unwrap()
+        })
+        .await?;
+        let mut caller = web.caller().with("x-forwarded-proto", "https");
+        caller = prefixed.into_iter().fold(caller, |caller, value| caller.with("x-forwarded-prefix", value));
+        caller = at.into_iter().fold(caller, |caller, value| caller.with("x-forwarded-host", value));
+        let mut events = caller.events(Method::GET, "/sse", "").await?;
+        let what = format!("{prefix} {trusts} {prefixed:?} {at:?}");
+        assert_eq!(events.next().await?, Some(("endpoint".to_owned(), expected.to_owned())), "{what}");
+        let message = ("message".to_owned(), "/messages?sessionId=s".to_owned());
+        assert_eq!(events.next().await?, Some(message), "other events stay as they are");
+    }
+    Ok(())
+}
