@@ -89,6 +89,27 @@ async fn who_leaves_before_the_server_agreed_does_not_stand_in_the_way_of_the_ne
 }
 
 #[tokio::test]
+async fn nobody_is_subscribed_before_the_server_has_agreed_with_the_first() -> Result<()> {
+    let stage = Stage::new().await?;
+    let (one, two) = (stage.caller().greeted().await?, stage.caller().greeted().await?);
+    let first = held(&one, "resources/subscribe", json!({ "uri": "hold:a" }));
+    let told = stage.until_told("resources/subscribe", 1).await?;
+    let second = held(&two, "resources/subscribe", json!({ "uri": "hold:a" }));
+    // Others pass meanwhile, so the second one is there as well.
+    for id in 0..10 {
+        stage.caller().ask(json!(id), "ping", json!({})).await?;
+    }
+    assert!(!second.is_finished());
+    let no = json!({ "code": -32603, "message": "not today" });
+    stage.say(json!({ "jsonrpc": "2.0", "id": told[0]["id"], "error": no })).await?;
+    assert_eq!(first.await??.message()?["error"], no);
+    let told = stage.until_told("resources/subscribe", 2).await?;
+    stage.say(json!({ "jsonrpc": "2.0", "id": told[1]["id"], "result": {} })).await?;
+    assert_eq!(second.await??.message()?["result"], json!({}));
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_resource_that_the_server_is_slow_with_holds_up_no_other_one() -> Result<()> {
     let stage = Stage::new().await?;
     let (one, two) = (stage.caller().greeted().await?, stage.caller().greeted().await?);
