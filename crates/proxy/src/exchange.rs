@@ -61,8 +61,8 @@ pub enum Flow {
 
 /// Changes answers on their way back. It sees messages, whatever framing they travel in.
 pub trait Rewrite: std::fmt::Debug + Send + Sync {
-    /// The answer to the call, as the caller should see it.
-    fn answer(&self, asked: &Message, answer: Message) -> Result<Message, Withheld>;
+    /// The answer to a call, as the caller should see it.
+    fn answer(&self, answer: Message) -> Result<Message, Withheld>;
 }
 
 /// An answer that must not reach the caller, because it could not be judged.
@@ -142,15 +142,13 @@ impl Exchange {
 
     /// The answers of this call as their watchers want them, for as long as the call lives.
     pub fn watchers(&mut self) -> Watchers {
-        let asked = self.message().filter(|_| self.is_watched()).cloned();
-        Watchers { asked, rewrites: std::mem::take(&mut self.rewrites) }
+        Watchers { rewrites: std::mem::take(&mut self.rewrites) }
     }
 }
 
 /// Everybody who wants to see the answers of one call.
 #[derive(Clone, Debug, Default)]
 pub struct Watchers {
-    asked: Option<Message>,
     rewrites: Vec<Arc<dyn Rewrite>>,
 }
 
@@ -159,14 +157,13 @@ pub struct Watchers {
 impl Watchers {
     /// Whether there is nobody.
     pub fn is_empty(&self) -> bool {
-        self.asked.is_none()
+        self.rewrites.is_empty()
     }
 
     /// An answer as the caller should see it.
     pub fn answer(&self, mut answer: Message) -> Result<Message, Withheld> {
-        let Some(asked) = &self.asked else { return Ok(answer) };
         for rewrite in self.rewrites.iter().rev() {
-            answer = rewrite.answer(asked, answer)?;
+            answer = rewrite.answer(answer)?;
         }
         Ok(answer)
     }

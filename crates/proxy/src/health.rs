@@ -94,3 +94,50 @@ impl Health {
 fn rfc3339(time: jiff::Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%S%.fZ").to_string()
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+    use skep_net::drain::Grace;
+
+    use super::*;
+
+    async fn page(health: &Health, method: &Method) -> (u16, Value) {
+        let (parts, body) = health.page(method).into_parts();
+        let bytes = http_body_util::BodyExt::collect(body).await.unwrap().to_bytes();
+        (parts.status.as_u16(), serde_json::from_slice(&bytes).unwrap_or_default())
+    }
+
+    #[tokio::test]
+    async fn the_page_says_what_is_known_and_fails_only_when_the_proxy_ends() {
+        let drain = Drain::new(Grace { linger: std::time::Duration::ZERO, finish: std::time::Duration::ZERO });
+        let health = Health::new("sse", drain.clone());
+        let unwell = |why: &str| object!({ "available": false, "error": why });
+        for (known, status, server) in [
+            (health.known(), "starting", unwell("the server is being started")),
+            (
+                Known::Available { milliseconds: Some(7) },
+                "healthy",
+                object!({ "available": true, "response_time_ms": 7 }),
+            ),
+            (Known::Available { milliseconds: None }, "healthy", object!({ "available": true })),
+            (Known::Unavailable("it fell".to_owned()), "degraded", unwell("it fell")),
+            (Known::Unwatched, "healthy", Value::Null),
+        ] {
+            health.set(known);
+            let (code, mut page) = page(&health, &Method::GET).await;
+            assert_eq!((code, &page["status"], &page["transport"]), (200, &object!(status), &object!("sse")));
+            assert!(page["timestamp"].as_str().unwrap().parse::<jiff::Timestamp>().is_ok());
+            if let Some(seen) = page["mcp"].as_object_mut() {
+                let checked = seen.remove("last_checked").unwrap();
+                assert!(checked.as_str().unwrap().parse::<jiff::Timestamp>().is_ok());
+            }
+            assert_eq!(page["mcp"], server);
+        }
+        assert_eq!(page(&health, &Method::HEAD).await.0, 200);
+        assert_eq!(page(&health, &Method::POST).await.0, 405);
+        drain.start();
+        let (code, page) = page(&health, &Method::GET).await;
+        assert_eq!((code, &page["status"]), (503, &object!("ending")));
+    }
+}

@@ -197,7 +197,7 @@ async fn diagnostics(
     let listed = listed.and_then(|one| Telemetry::read(one.parameters.clone()).ok()).and_then(|found| found.config);
     let telemetry = config.telemetry_config.clone().or(listed).filter(|found| found.enable_prometheus_metrics_path)?;
     let metrics = Arc::new(Metrics::new(&config.name, &config.transport));
-    let port = u16::try_from(telemetry.prometheus_port).ok().filter(|port| *port > 0).unwrap_or(DIAGNOSTICS);
+    let port = diagnostics_port(telemetry.prometheus_port);
     let wanted = Listener::bind(SocketAddr::new(address.ip(), port)).await;
     let listener = match wanted {
         Ok(listener) => Ok(listener),
@@ -221,6 +221,11 @@ async fn diagnostics(
     }
     let on_this_port = telemetry.metrics_on_transport_port.unwrap_or(true);
     Some((Counted { metrics, on_this_port }, diagnostics))
+}
+
+/// Where metrics are served, as far as a RunConfig says.
+fn diagnostics_port(port: i64) -> u16 {
+    u16::try_from(port).ok().filter(|port| *port > 0).unwrap_or(DIAGNOSTICS)
 }
 
 // === impl Running ===
@@ -465,8 +470,11 @@ async fn reap(sessions: Sessions, front: Option<Arc<Streamable>>) {
         let expired = sessions.expired().await;
         if let Some(front) = &front {
             for session in expired {
-                front.forget(&session).await;
+                front.forget(&session);
             }
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

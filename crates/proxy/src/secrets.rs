@@ -70,3 +70,57 @@ pub(crate) fn resolve(config: &RunConfig, environment: &BTreeMap<String, String>
     }
     Ok(secrets)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolved(json: &str) -> Result<Secrets, String> {
+        let environment = [("TOOLHIVE_SECRET_a", "one"), ("TOOLHIVE_SECRET_b", "two"), ("b", "not this one")];
+        let environment = environment.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        resolve(&RunConfig::from_slice(json.as_bytes()).unwrap(), &environment).map_err(|wrong| wrong.to_string())
+    }
+
+    #[test]
+    fn secrets_become_variables_of_the_server_and_headers_of_requests() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "from a file\n").unwrap();
+        let by_file = format!(r#"{{"remote_auth_config":{{"bearer_token_file":"{}"}}}}"#, file.path().display());
+        let pair = |name: &str, value: &str| BTreeMap::from([(name.to_owned(), value.to_owned())]);
+        for (json, variables, headers) in [
+            ("{}", BTreeMap::new(), BTreeMap::new()),
+            (r#"{"secrets":["a,target=KEY"]}"#, pair("KEY", "one"), BTreeMap::new()),
+            (r#"{"header_forward":{"add_headers_from_secret":{"X-Key":"b"}}}"#, BTreeMap::new(), pair("X-Key", "two")),
+            (
+                r#"{"remote_auth_config":{"bearer_token":"a,target=bearer_token"}}"#,
+                BTreeMap::new(),
+                pair("authorization", "Bearer one"),
+            ),
+            (
+                r#"{"remote_auth_config":{"bearer_token":"plain"}}"#,
+                BTreeMap::new(),
+                pair("authorization", "Bearer plain"),
+            ),
+            (&by_file, BTreeMap::new(), pair("authorization", "Bearer from a file")),
+        ] {
+            let secrets = resolved(json).unwrap();
+            assert_eq!((&secrets.variables, &secrets.headers), (&variables, &headers), "{json}");
+            assert!(!format!("{secrets:?}").contains("one"), "values are not shown");
+        }
+    }
+
+    #[test]
+    fn a_secret_that_is_not_there_is_named() {
+        for (json, words) in [
+            (r#"{"secrets":["c,target=KEY"]}"#, "TOOLHIVE_SECRET_c"),
+            (r#"{"secrets":["c"]}"#, "name,target=VARIABLE"),
+            (r#"{"header_forward":{"add_headers_from_secret":{"X-Key":"c"}}}"#, "TOOLHIVE_SECRET_c"),
+            (r#"{"remote_auth_config":{"bearer_token":"c,target=bearer_token"}}"#, "TOOLHIVE_SECRET_c"),
+            (r#"{"remote_auth_config":{"bearer_token_file":"/no/such/file"}}"#, "/no/such/file"),
+            (r#"{"remote_auth_config":{"client_id":"c"}}"#, "use a bearer token"),
+        ] {
+            let wrong = resolved(json).unwrap_err();
+            assert!(wrong.contains(words), "{json}: {wrong}");
+        }
+    }
+}

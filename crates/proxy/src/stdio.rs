@@ -17,6 +17,7 @@ pub(crate) mod bridge;
 mod call;
 mod catalogue;
 mod handshake;
+mod interests;
 mod levels;
 mod link;
 mod replay;

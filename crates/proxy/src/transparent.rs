@@ -334,11 +334,15 @@ impl Transparent {
             let endpoint = target::Endpoint::of(&self.options, exchange);
             return self.clone().events(response, watchers, Some(endpoint));
         }
-        if watchers.is_empty() || response.status() != StatusCode::OK {
+        if watchers.is_empty() {
             return response;
         }
         if is_stream {
             return self.clone().events(response, watchers, None);
+        }
+        if exchange.method == Method::GET {
+            // Answers come to a GET as events only.
+            return response;
         }
         Box::pin(self.whole(response, &watchers)).await
     }

@@ -263,3 +263,44 @@ pub async fn platform(client: &Client, variable: Option<&str>) -> Result<Platfor
     let is_open_shift = groups.groups.iter().any(|group| group.name == "route.openshift.io");
     Ok(if is_open_shift { Platform::OpenShift } else { Platform::Kubernetes })
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A StatefulSet with these counts: wanted, observed generation, updated, ready.
+    type Counts = (Option<i32>, Option<i64>, i32, i32);
+
+    /// That StatefulSet, of generation 5.
+    fn set((wanted, observed, updated, ready): Counts) -> StatefulSet {
+        let spec = json!({ "replicas": wanted, "selector": {}, "serviceName": "s", "template": {} });
+        let status = observed.map(|observed| {
+            json!({ "replicas": ready, "observedGeneration": observed, "updatedReplicas": updated, "readyReplicas": ready })
+        });
+        serde_json::from_value(json!({ "metadata": { "generation": 5 }, "spec": spec, "status": status })).unwrap()
+    }
+
+    #[test]
+    fn a_server_is_ready_when_all_its_pods_are_of_this_make_and_ready() {
+        let starting = |ready, wanted| State::Starting { ready, wanted };
+        for (what, counts, state, serves) in [
+            ("all are ready", (Some(1), Some(5), 1, 1), State::Ready, true),
+            ("several are ready", (Some(3), Some(5), 3, 3), State::Ready, true),
+            ("it was seen again since", (Some(1), Some(6), 1, 1), State::Ready, true),
+            ("the controller has not looked", (Some(1), Some(4), 1, 1), starting(1, 1), true),
+            ("the controller never looked", (Some(1), None, 0, 0), starting(0, 1), false),
+            ("old pods are still ready", (Some(2), Some(5), 0, 2), starting(2, 2), true),
+            ("some pods are old", (Some(3), Some(5), 2, 3), starting(3, 3), true),
+            ("some pods are not ready", (Some(3), Some(5), 3, 2), starting(2, 3), true),
+            ("none is ready", (Some(3), Some(5), 3, 0), starting(0, 3), false),
+            ("more are ready than wanted", (Some(1), Some(5), 1, 2), starting(2, 1), true),
+            ("nobody says how many there should be", (None, Some(5), 1, 1), State::Missing, false),
+            ("none should be there", (Some(0), Some(5), 0, 0), State::Stopped, false),
+        ] {
+            let now = State::of(&set(counts), 5);
+            assert_eq!((&now, now.serves()), (&state, serves), "{what}");
+        }
+    }
+}

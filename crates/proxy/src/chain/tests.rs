@@ -70,3 +70,56 @@ fn the_smallest_body_limit_counts_and_none_means_eight_mebibytes() {
         assert_eq!(chain.body_limit(), limit, "{listed}");
     }
 }
+
+/// The layers, outermost first, by their names.
+fn layers(json: &str) -> Vec<String> {
+    let chain = Chain::new(&config(json), 8080).unwrap();
+    let name = |layer: &Layer| format!("{layer:?}").split(['(', ' ']).next().unwrap_or_default().to_owned();
+    chain.layers.iter().map(name).collect()
+}
+
+#[test]
+fn pages_are_judged_first_and_headers_for_the_server_are_added_last() {
+    let all =
+        r#""allowed_origins":["http://a"],"tools_filter":["a"],"header_forward":{"add_plaintext_headers":{"x-a":"1"}}"#;
+    let additional = r#""additional_middleware_configs":[{"type":"strip-auth","parameters":{}}]"#;
+    let remote = r#""remote_url":"http://b""#;
+    assert_eq!(
+        layers(&format!("{{{all},{additional},{remote}}}")),
+        ["Origin", "Local", "Tools", "ToolCalls", "Parser", "StripAuth", "HeaderForward"]
+    );
+    assert_eq!(
+        layers(&format!("{{{all},{additional}}}")),
+        ["Origin", "Local", "Tools", "ToolCalls", "Parser", "StripAuth"],
+        "only a remote server gets headers"
+    );
+    // A list that is there is taken as it is, twice if it says so.
+    let listed = r#""middleware_configs":[{"type":"mcp-parser","parameters":{}},{"type":"auth","parameters":{}},
+        {"type":"mcp-parser","parameters":{}},{"type":"bodylimit","parameters":{"max_bytes":9}},{"type":"recovery","parameters":null}]"#;
+    assert_eq!(
+        layers(&format!("{{{all},{remote},{listed}}}")),
+        ["Origin", "Parser", "Local", "Parser", "HeaderForward"]
+    );
+    let own = r#""middleware_configs":[{"type":"header-forward","parameters":{"add_headers":{"x-a":"1"}}}]"#;
+    assert_eq!(layers(&format!("{{{all},{remote},{own}}}")), ["Origin", "HeaderForward"]);
+    assert_eq!(layers(r#"{"host":"0.0.0.0"}"#), ["Local", "Parser"], "nobody knows from where pages may call");
+}
+
+#[test]
+fn what_the_members_of_a_run_config_ask_for_and_is_not_there_stops_the_start() {
+    for member in [
+        r#""oidc_config":{"Issuer":"https://a"}"#,
+        r#""embedded_auth_server_config":{"upstreams":[{"type":"oidc"},{"type":"oidc"}]}"#,
+        r#""token_exchange_config":{"token_url":"https://a"}"#,
+        r#""rate_limit_config":{"shared":{"maxTokens":1,"refillPeriod":"1m0s"}}"#,
+        r#""validating_webhooks":[{"name":"a","url":"https://a"}]"#,
+        r#""mutating_webhooks":[{"name":"a","url":"https://a"}]"#,
+        r#""authz_config":{"type":"cedarv1"}"#,
+        r#""authz_config_path":"/a""#,
+        r#""aws_sts_config":{"region":"a"}"#,
+        r#""upstream_swap_config":{"provider_name":"a"},"embedded_auth_server_config":{}"#,
+    ] {
+        let built = Chain::new(&config(&format!(r#"{{"host":"0.0.0.0",{member}}}"#)), 0);
+        assert!(matches!(built, Err(Wrong::NotYet { .. })), "{member}");
+    }
+}

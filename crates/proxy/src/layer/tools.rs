@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use http::StatusCode;
+use http::{Method, StatusCode};
 use skep_mcp::list::{self, Change, List, Verdict};
 use skep_mcp::{Edit, Message, Raw, splice};
 use skep_runconfig::parameters::ToolFilter;
@@ -63,9 +63,10 @@ impl Tools {
         Ok(Self(Arc::new(Rules { seen, shown, actual })))
     }
 
-    /// Asks to see the answer to a request for the list.
+    /// Asks to see the answer to a request for the list. It may also come on the stream of a GET: to who lost the first one.
     pub(crate) fn watch(&self, exchange: &mut Exchange) {
-        if exchange.message().is_some_and(|message| message.method() == Some(List::Tools.method())) {
+        let lists = exchange.message().is_some_and(|message| message.method() == Some(List::Tools.method()));
+        if lists || exchange.method == Method::GET {
             exchange.watch(self.0.clone());
         }
     }
@@ -127,7 +128,7 @@ impl Rules {
 }
 
 impl Rewrite for Rules {
-    fn answer(&self, _asked: &Message, answer: Message) -> Result<Message, Withheld> {
+    fn answer(&self, answer: Message) -> Result<Message, Withheld> {
         let rewritten = list::rewrite(&answer, List::Tools, |tool| {
             let name = self.name_of(&tool.name);
             // Another tool of the server may have the very name that one was renamed to.

@@ -81,6 +81,19 @@ fn times_have_defaults_and_nonsense_is_not_used() {
 }
 
 #[test]
+fn how_a_server_is_watched_can_be_set() {
+    let health = |variables: &[(&str, &str)]| {
+        let health = settings(r#"{"transport":"sse","target_port":1}"#, variables).unwrap().health;
+        (health.interval, health.timeout)
+    };
+    let (interval, timeout) = ("TOOLHIVE_HEALTH_CHECK_INTERVAL", "TOOLHIVE_HEALTH_CHECK_PING_TIMEOUT");
+    let usual = (Duration::from_secs(10), Duration::from_secs(5));
+    assert_eq!(health(&[]), usual);
+    assert_eq!(health(&[(interval, "soon"), (timeout, "-1s")]), usual);
+    assert_eq!(health(&[(interval, "1m"), (timeout, "250ms")]), (Duration::from_mins(1), Duration::from_millis(250)));
+}
+
+#[test]
 fn remote_servers_are_watched_only_when_somebody_asks() {
     let watched = |json: &str, variable: &str| {
         settings(json, &[("TOOLHIVE_REMOTE_HEALTHCHECKS", variable)]).unwrap().health.enabled

@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::call::{Call, Outcome, Waiter};
 use super::catalogue::Catalogue;
 use super::handshake::Handshake;
+use super::interests::Turns;
 use super::levels::level_of;
 
 /// How many messages may wait to be written to the server. Callers wait beyond that.
@@ -34,6 +35,7 @@ pub struct Bridge {
     state: Mutex<State>,
     pub(super) handshake: Handshake,
     pub(super) catalogue: Catalogue,
+    pub(super) turns: Turns,
     queue: mpsc::Sender<Line>,
     presence: watch::Sender<Presence>,
 }
@@ -50,27 +52,27 @@ pub(super) struct Line {
 pub(crate) type SessionId = Arc<str>;
 
 #[derive(Debug, Default)]
-struct State {
+pub(super) struct State {
     last_id: u64,
     /// Who waits for the answer to which request.
     waiting: HashMap<u64, Waiter>,
     /// Requests of the server that a caller was asked to answer: the server's id, and whose answer counts.
-    asked: HashMap<u64, (Id, SessionId)>,
-    sessions: HashMap<SessionId, Session>,
+    pub(super) asked: HashMap<u64, (Id, SessionId)>,
+    pub(super) sessions: HashMap<SessionId, Session>,
     /// Who wants to hear of a resource. The server knows of the first one only.
-    subscriptions: BTreeMap<String, BTreeSet<SessionId>>,
+    pub(super) subscriptions: BTreeMap<String, BTreeSet<SessionId>>,
     /// The log level that the server was told.
-    level: Option<u8>,
+    pub(super) level: Option<u8>,
 }
 
 /// What is known of a caller's session.
 #[derive(Debug, Default)]
-struct Session {
+pub(super) struct Session {
     /// Where it listens.
     listener: Option<mpsc::Sender<Bytes>>,
     /// What its client can do, as it said itself.
     capabilities: Option<Bytes>,
-    level: Option<u8>,
+    pub(super) level: Option<u8>,
 }
 
 /// A request that could not be handed over.
@@ -89,6 +91,7 @@ impl Bridge {
             state: Mutex::default(),
             handshake: Handshake::default(),
             catalogue: Catalogue::default(),
+            turns: Turns::default(),
             queue,
             presence,
         };
@@ -174,68 +177,6 @@ impl Bridge {
     /// Remembers what the client of a session can do.
     pub(crate) fn introduce(&self, session: &SessionId, capabilities: Option<Bytes>) {
         self.with(|state| state.sessions.entry(session.clone()).or_default().capabilities = capabilities);
-    }
-
-    /// Forgets a session, and returns the resources that nobody else wants to hear of.
-    pub(crate) fn forget(&self, session: &str) -> Vec<String> {
-        self.with(|state| {
-            state.sessions.remove(session);
-            state.asked.retain(|_, (_, whom)| **whom != *session);
-            let mut alone = Vec::new();
-            state.subscriptions.retain(|uri, who| {
-                who.remove(session);
-                if who.is_empty() {
-                    alone.push(uri.clone());
-                }
-                !who.is_empty()
-            });
-            alone
-        })
-    }
-
-    /// Whether a caller is the first who wants to hear of a resource.
-    pub(crate) fn subscribe(&self, uri: &str, session: &SessionId) -> bool {
-        self.with(|state| {
-            let who = state.subscriptions.entry(uri.to_owned()).or_default();
-            who.insert(session.clone());
-            who.len() == 1
-        })
-    }
-
-    /// Whether a caller was the last who wanted to hear of a resource.
-    pub(crate) fn unsubscribe(&self, uri: &str, session: &SessionId) -> bool {
-        self.with(|state| {
-            let Some(who) = state.subscriptions.get_mut(uri) else { return true };
-            who.remove(session);
-            let last = who.is_empty();
-            if last {
-                state.subscriptions.remove(uri);
-            }
-            last
-        })
-    }
-
-    /// The resources that somebody wants to hear of.
-    pub(super) fn subscribed(&self) -> Vec<String> {
-        self.with(|state| state.subscriptions.keys().cloned().collect())
-    }
-
-    /// Remembers the log level of a session. Returns the level that the server must be told, if it changes.
-    pub(crate) fn set_level(&self, session: &SessionId, level: u8) -> Option<u8> {
-        self.with(|state| {
-            state.sessions.entry(session.clone()).or_default().level = Some(level);
-            let most = state.sessions.values().filter_map(|session| session.level).max();
-            if most == state.level {
-                return None;
-            }
-            state.level = most;
-            most
-        })
-    }
-
-    /// The log level that the server was told.
-    pub(super) fn level(&self) -> Option<u8> {
-        self.with(|state| state.level)
     }
 
     /// Takes a message of the server to whom it concerns. Returns what the server is to be told in return.
@@ -403,7 +344,7 @@ impl Bridge {
         })
     }
 
-    fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+    pub(super) fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
         // Every change is complete when it panics: what is in the maps can be used.
         act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }

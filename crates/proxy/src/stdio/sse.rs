@@ -3,14 +3,15 @@
 //!
 //! Each caller sees the answers to its own requests only: ids are changed on the way in and changed back on the way out.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response, StatusCode};
 use skep_mcp::{Kind, Message, answer, sse};
 use skep_net::{Body, BodySender, Drain};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
 use super::bridge::{Bridge, LISTENER, SessionId};
 use super::call::{Failed, Outcome};
@@ -22,6 +23,9 @@ use crate::sessions::Sessions;
 /// How often a silent stream says that it is alive.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
+/// How many requests of one caller may be under way.
+const REQUESTS: usize = 100;
+
 /// The proxy.
 #[derive(Debug)]
 pub struct Sse {
@@ -30,8 +34,16 @@ pub struct Sse {
     timeout: Duration,
     trust_proxy_headers: bool,
     drain: Drain,
-    /// Where the answers to a caller's requests go.
-    streams: std::sync::Mutex<std::collections::HashMap<SessionId, mpsc::Sender<Bytes>>>,
+    streams: Mutex<HashMap<SessionId, Stream>>,
+}
+
+/// A caller's stream, as far as its requests need it.
+#[derive(Clone, Debug)]
+struct Stream {
+    /// Where answers go.
+    answers: mpsc::Sender<Bytes>,
+    /// Room for requests.
+    room: Arc<Semaphore>,
 }
 
 // === impl Sse ===
@@ -45,7 +57,7 @@ impl Sse {
         trust_proxy_headers: bool,
         drain: Drain,
     ) -> Arc<Self> {
-        Arc::new(Self { bridge, sessions, timeout, trust_proxy_headers, drain, streams: std::sync::Mutex::default() })
+        Arc::new(Self { bridge, sessions, timeout, trust_proxy_headers, drain, streams: Mutex::default() })
     }
 
     /// Answers a call to `/sse`.
@@ -60,7 +72,8 @@ impl Sse {
         let endpoint = format!("{}/messages?session_id={session}", self.base(exchange));
         let (sender, body) = Body::channel(LISTENER);
         let (answers, answered) = mpsc::channel(LISTENER);
-        self.with_streams(|streams| streams.insert(session.clone(), answers));
+        let stream = Stream { answers, room: Arc::new(Semaphore::new(REQUESTS)) };
+        self.with_streams(|streams| streams.insert(session.clone(), stream));
         tokio::spawn(self.clone().stream(session, endpoint, answered, sender));
         events(body)
     }
@@ -89,7 +102,7 @@ impl Sse {
             };
         }
         self.with_streams(|streams| streams.remove(&session));
-        self.bridge.forget(&session);
+        self.bridge.end(&session, self.timeout);
         if let Err(unavailable) = self.sessions.close(&session).await {
             tracing::debug!(%unavailable, "a session that ended stays in the store until it expires");
         }
@@ -111,7 +124,7 @@ impl Sse {
             Err(unavailable) => return store_is_away(&unavailable),
         }
         let session: SessionId = name.into();
-        let Some(answers) = self.with_streams(|streams| streams.get(&session).cloned()) else {
+        let Some(Stream { answers, room }) = self.with_streams(|streams| streams.get(&session).cloned()) else {
             return text(StatusCode::SERVICE_UNAVAILABLE, "SSE connection not held by this instance");
         };
         let message = match &exchange.content {
@@ -123,8 +136,14 @@ impl Sse {
         };
         let passed = match (message.kind(), message.method()) {
             (Kind::Request, _) => {
-                let watchers = exchange.watchers();
-                tokio::spawn(self.clone().answer(message, session, answers, watchers));
+                let Ok(permit) = room.try_acquire_owned() else {
+                    return text(StatusCode::TOO_MANY_REQUESTS, "too many requests of this stream are under way");
+                };
+                let answered = self.clone().answer(message, session, answers, exchange.watchers());
+                tokio::spawn(async move {
+                    answered.await;
+                    drop(permit);
+                });
                 Ok(())
             }
             (Kind::Response | Kind::Error, _) => self.bridge.answer(&message, Some(&session)).await,
@@ -153,8 +172,13 @@ impl Sse {
             self.bridge.greet(&message, self.timeout).await.map_or_else(|failed| failed, Message::into_body)
         } else {
             let answered = async {
+                match self.bridge.interest(&message, &session, self.timeout).await {
+                    Some(Ok(answer)) => return answer.into_body(),
+                    Some(Err(failed)) => return failed.body(id.as_ref()),
+                    None => {}
+                }
                 // This waits as well, when many others wait for a server that is away.
-                let called = self.bridge.call(&message, Some(session), Some(answers.clone())).await;
+                let called = self.bridge.call(&message, Some(session.clone()), Some(answers.clone())).await;
                 let Ok(mut call) = called else { return Failed::NotSent.body(id.as_ref()) };
                 match call.outcome().await {
                     Outcome::Answer(message) => super::reply::seen(&watchers, *message),
@@ -191,11 +215,8 @@ impl Sse {
         format!("{scheme}://{host}{prefix}")
     }
 
-    fn with_streams<T>(
-        &self,
-        act: impl FnOnce(&mut std::collections::HashMap<SessionId, mpsc::Sender<Bytes>>) -> T,
-    ) -> T {
-        act(&mut self.streams.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+    fn with_streams<T>(&self, act: impl FnOnce(&mut HashMap<SessionId, Stream>) -> T) -> T {
+        act(&mut self.streams.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

@@ -6,13 +6,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Response, StatusCode};
 use skep_mcp::headers::{self, LAST_EVENT_ID, parameters};
-use skep_mcp::{Era, Kind, Malformed, Message, Raw, answer, era, splice, sse};
+use skep_mcp::{Era, Kind, Malformed, Message, answer, era, sse};
 use skep_net::{Body, Drain};
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::mpsc;
 
-use super::bridge::{Bridge, SessionId, parameter, short};
+use super::bridge::{Bridge, SessionId, short};
 use super::call::{Failed, Outcome};
-use super::levels::{level_name, level_of};
 use super::replay::{Resume, Streams};
 use super::reply::{INTERIM, KEEP_ALIVE, Reply};
 use super::stream::Stream;
@@ -36,8 +35,6 @@ pub struct Streamable {
     strict: bool,
     drain: Drain,
     streams: Arc<Streams>,
-    /// Subscriptions change one after the other, or a last unsubscribe could overtake a first subscribe.
-    subscribing: Mutex<()>,
 }
 
 // === impl Streamable ===
@@ -45,15 +42,7 @@ pub struct Streamable {
 impl Streamable {
     /// A proxy in front of a server.
     pub fn new(bridge: Arc<Bridge>, sessions: Sessions, timeout: Duration, strict: bool, drain: Drain) -> Arc<Self> {
-        Arc::new(Self {
-            bridge,
-            sessions,
-            timeout,
-            strict,
-            drain,
-            streams: Arc::default(),
-            subscribing: Mutex::default(),
-        })
+        Arc::new(Self { bridge, sessions, timeout, strict, drain, streams: Arc::default() })
     }
 
     /// Answers a call to `/mcp`.
@@ -141,13 +130,15 @@ impl Streamable {
         };
         reply.resumes = as_events && session.is_some() && version.as_deref() == Some(RESUMES);
         reply.session.clone_from(&session);
-        match (message.method(), session) {
-            (Some("resources/subscribe" | "resources/unsubscribe"), Some(session)) => {
-                Box::pin(self.subscription(message, &session, reply)).await
-            }
-            (Some("logging/setLevel"), Some(session)) => self.set_level(&message, &session, &reply),
-            _ => self.pass_on(message, reply).await,
+        if let Some(session) = &session
+            && let Some(answered) = Box::pin(self.bridge.interest(&message, session, self.timeout)).await
+        {
+            return match answered {
+                Ok(answer) => reply.message(answer),
+                Err(failed) => failed.response(&reply, id.as_ref()),
+            };
         }
+        self.pass_on(message, reply).await
     }
 
     /// Why a modern request goes no further, if it does not: the server would not see its headers.
@@ -198,47 +189,6 @@ impl Streamable {
             response.headers_mut().insert(SESSION, value);
         }
         response
-    }
-
-    /// The server hears of the first who wants to hear of a resource, and of the last who does not any more.
-    async fn subscription(self: &Arc<Self>, message: Message, session: &SessionId, reply: Reply) -> Response<Body> {
-        let Some(uri) = parameter(&message, "uri").filter(|uri| !uri.is_empty()) else {
-            return self.pass_on(message, reply).await;
-        };
-        let subscribes = message.method() == Some("resources/subscribe");
-        let _one_at_a_time = self.subscribing.lock().await;
-        let concerns_server =
-            if subscribes { self.bridge.subscribe(&uri, session) } else { self.bridge.unsubscribe(&uri, session) };
-        let Some(id) = message.id().filter(|_| !concerns_server) else {
-            let response = self.pass_on_whole(&message, &reply).await;
-            if subscribes && !matches!(&response, Ok(message) if message.kind() == Kind::Response) {
-                self.bridge.unsubscribe(&uri, session);
-            }
-            return match response {
-                Ok(message) => reply.message(message),
-                Err(failed) => failed.response(&reply, message.id().as_ref()),
-            };
-        };
-        reply.whole(answer::empty_result(&id))
-    }
-
-    /// The server logs as much as the most curious of its callers wants.
-    fn set_level(&self, message: &Message, session: &SessionId, reply: &Reply) -> Response<Body> {
-        let Some(id) = message.id() else { return text(StatusCode::BAD_REQUEST, "Invalid JSON-RPC 2.0 message") };
-        let level = parameter(message, "level").map_or(7, |level| level_of(&level));
-        if let Some(most) = self.bridge.set_level(session, level) {
-            let name = Raw::string(level_name(most));
-            let edit = skep_mcp::Edit::set(&["params", "level"], name);
-            if let Ok(widened) = splice::apply(message, &[edit]) {
-                let (bridge, timeout) = (self.bridge.clone(), self.timeout);
-                tokio::spawn(async move {
-                    if let Ok(mut call) = bridge.call(&widened, None, None).await {
-                        let _whatever = tokio::time::timeout(timeout, call.outcome()).await;
-                    }
-                });
-            }
-        }
-        reply.whole(answer::empty_result(&id))
     }
 
     /// Passes a request on and waits for its answer, and nothing but its answer.
@@ -362,27 +312,14 @@ impl Streamable {
         if let Err(unavailable) = self.sessions.close(&name).await {
             return store_is_away(&unavailable);
         }
-        self.forget(&name).await;
+        self.forget(&name);
         empty(StatusCode::NO_CONTENT)
     }
 
     /// Lets go of what was kept for a session that ended.
-    pub async fn forget(&self, session: &str) {
+    pub fn forget(&self, session: &str) {
         self.streams.forget(session);
-        for uri in self.bridge.forget(session) {
-            let uri = Raw::string(&uri);
-            let ask = format!(
-                r#"{{"jsonrpc":"2.0","id":"end","method":"resources/unsubscribe","params":{{"uri":{}}}}}"#,
-                uri.as_str()
-            );
-            let Ok(message) = Message::parse(ask.into()) else { continue };
-            if let Ok(mut call) = self.bridge.call(&message, None, None).await {
-                let timeout = self.timeout;
-                tokio::spawn(async move {
-                    let _whatever = tokio::time::timeout(timeout, call.outcome()).await;
-                });
-            }
-        }
+        self.bridge.end(&session.into(), self.timeout);
     }
 }
 

@@ -127,7 +127,15 @@ impl Transparent {
                 None => None,
             };
             self.go_to(pod, &mut again);
-            let name = self.greet(&greeting, &again).await?;
+            let name = match self.greet(&greeting, &again).await {
+                Some(name) => name,
+                // That pod may be gone as well; the Service knows who is there.
+                None if again.pod.is_some() => {
+                    self.go_to(None, &mut again);
+                    self.greet(&greeting, &again).await?
+                }
+                None => return None,
+            };
             let mut renewed = now.as_ref().clone();
             renewed.metadata.insert(AT_SERVER.to_owned(), name.clone());
             match again.pod {

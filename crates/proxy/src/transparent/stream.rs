@@ -42,7 +42,10 @@ impl Transparent {
                 return json(StatusCode::BAD_GATEWAY, answer::internal(None));
             }
         };
-        match judged(watchers, body) {
+        // A list is one whatever its status. What is none may be passed on, but not as a success.
+        let body = message::without_byte_order_mark(body);
+        let is_none = body.is_empty() || !parts.status.is_success() && Message::parse(body.clone()).is_err();
+        match if is_none { Ok(body) } else { judged(watchers, body) } {
             Ok(body) => {
                 parts.headers.remove(header::CONTENT_LENGTH);
                 Response::from_parts(parts, Body::full(body))
@@ -122,7 +125,9 @@ impl Stream {
         if event.name.as_deref() == Some(b"endpoint") {
             return self.tell_endpoint(event);
         }
-        let Some(data) = event.data.clone().filter(|_| event.is_message()) else { return event.raw };
+        // One without data says no more than how to come back.
+        let data = event.data.clone().filter(|data| event.is_message() && !data.is_empty());
+        let Some(data) = data else { return event.raw };
         let watchers = match &self.session {
             None if self.watchers.is_empty() => return event.raw,
             None => Some(self.watchers.clone()),

@@ -28,8 +28,10 @@ pub(crate) struct Seen {
     pub(crate) messages: Vec<Value>,
     /// How often it was started.
     pub(crate) starts: usize,
-    /// Whether it refuses to be greeted.
+    /// Whether it refuses to be greeted, and to report on resources whose names begin with `no:`.
     pub(crate) refuses: bool,
+    /// Whether it keeps silent when it is greeted.
+    pub(crate) is_shy: bool,
     /// What it says instead of anything else, byte for byte, with `ID` for the id.
     pub(crate) says: Option<String>,
 }
@@ -39,6 +41,7 @@ pub(crate) struct Stage {
     pub(crate) address: SocketAddr,
     pub(crate) seen: Arc<Mutex<Seen>>,
     pub(crate) drain: Drain,
+    pub(crate) sessions: Sessions,
     /// Whether the server can be started.
     there: Arc<tokio::sync::watch::Sender<bool>>,
     /// Ends the server's connection.
@@ -96,14 +99,13 @@ impl Stage {
         tokio::spawn(talk);
         let drain = Drain::new(Grace { linger: Duration::ZERO, finish: Duration::from_secs(2) });
         let store = Store::Memory(Memory::new(Duration::from_mins(10)));
+        let sessions = Sessions::new(store, if how.sse { Kind::Sse } else { Kind::Streamable });
         let front = if how.sse {
-            let sessions = Sessions::new(store, Kind::Sse);
             let trust = how.config.trust_proxy_headers;
-            Front::Sse(Sse::new(bridge, sessions, how.timeout, trust, drain.clone()))
+            Front::Sse(Sse::new(bridge, sessions.clone(), how.timeout, trust, drain.clone()))
         } else {
-            let sessions = Sessions::new(store, Kind::Streamable);
             let strict = how.config.strict_protocol_validation;
-            Front::Streamable(Streamable::new(bridge, sessions, how.timeout, strict, drain.clone()))
+            Front::Streamable(Streamable::new(bridge, sessions.clone(), how.timeout, strict, drain.clone()))
         };
         let listener = Listener::bind("127.0.0.1:0".parse()?).await?;
         let address = listener.address();
@@ -111,7 +113,7 @@ impl Stage {
         let proxy = Proxy::new(chain, front, Arc::new(Health::new("stdio", drain.clone())), None);
         let handler = move |request, peer| proxy.clone().answer(request, peer);
         tokio::spawn(serve(listener, skep_net::serve::Options::default(), drain.clone(), handler));
-        Ok(Self { address, seen, drain, there, output })
+        Ok(Self { address, seen, drain, sessions, there, output })
     }
 
     pub(crate) fn caller(&self) -> Caller {
@@ -198,10 +200,12 @@ fn answer(message: &Value, seen: &Seen) -> Vec<String> {
     };
     let result = |result: Value| vec![json!({ "jsonrpc": "2.0", "id": id, "result": result }).to_string()];
     let params = &message["params"];
+    let uri = params["uri"].as_str().unwrap_or_default();
     match method {
-        "initialize" if seen.refuses => {
-            vec![json!({ "jsonrpc": "2.0", "id": id, "error": { "code": -32603, "message": "not today" } }).to_string()]
-        }
+        "initialize" if seen.refuses => not_today(id),
+        "initialize" if seen.is_shy => Vec::new(),
+        "resources/subscribe" if seen.refuses && uri.starts_with("no:") => not_today(id),
+        "resources/subscribe" if uri.starts_with("hold:") => Vec::new(),
         "initialize" => result(json!({
             "protocolVersion": "2025-06-18", "capabilities": { "tools": {} }, "serverInfo": { "name": "s", "version": "1" },
         })),
@@ -235,6 +239,10 @@ fn answer(message: &Value, seen: &Seen) -> Vec<String> {
         }
         _ => result(json!({})),
     }
+}
+
+fn not_today(id: &Value) -> Vec<String> {
+    vec![json!({ "jsonrpc": "2.0", "id": id, "error": { "code": -32603, "message": "not today" } }).to_string()]
 }
 
 /// A caller answered a request of the server: so the call that led to it can be answered.

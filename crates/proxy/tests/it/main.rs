@@ -5,8 +5,14 @@
 #[cfg(test)]
 mod client;
 #[cfg(test)]
+mod exact;
+#[cfg(test)]
+mod filtered;
+#[cfg(test)]
 mod lines;
 mod link;
+#[cfg(test)]
+mod listening;
 #[cfg(test)]
 mod parameters;
 #[cfg(test)]
@@ -19,5 +25,7 @@ mod sse;
 mod streamable;
 #[cfg(test)]
 mod transparent;
+#[cfg(test)]
+mod watched;
 #[cfg(test)]
 mod web;

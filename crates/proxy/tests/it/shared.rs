@@ -185,5 +185,10 @@ async fn calls_are_counted_and_shown_on_both_ports_or_on_one() -> Result<()> {
         assert_eq!(own, if on_this_port == Some(false) { StatusCode::NOT_FOUND } else { StatusCode::OK });
         running.end().await;
     }
+    let free = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let running = counted(server, free, None).await?;
+    assert_eq!(running.diagnostics().map(|address| address.port()), Some(free));
+    running.end().await;
+    assert!(TcpStream::connect(("127.0.0.1", free)).is_err(), "it ends with the proxy");
     Ok(())
 }

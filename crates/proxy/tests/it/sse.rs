@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
+use skep_testkit::Seen;
 
 use crate::client::{Caller, Events, greeting, request};
 use crate::lines::{How, Stage};
@@ -128,5 +129,143 @@ async fn everybody_hears_in_time_that_the_server_is_away() -> Result<()> {
             assert!(events.message().await?["error"].is_object());
         }
     }
+    Ok(())
+}
+
+fn changed() -> Value {
+    json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" })
+}
+
+#[tokio::test]
+async fn resources_and_logs_are_heard_of_by_who_asked() -> Result<()> {
+    let stage = Stage::with(sse()).await?;
+    let caller = stage.caller();
+    let (mut one, first) = open(&caller).await?;
+    let (mut two, second) = open(&caller).await?;
+    let subscribe = request(json!(1), "resources/subscribe", json!({ "uri": "a:b" }));
+    for (events, path) in [(&mut one, &first), (&mut two, &second)] {
+        send(&caller, path, &subscribe).await?;
+        assert_eq!(events.message().await?, json!({ "jsonrpc": "2.0", "id": 1, "result": {} }));
+    }
+    assert_eq!(stage.told("resources/subscribe").len(), 1, "the server hears of the first only");
+    send(&caller, &second, &request(json!(2), "resources/unsubscribe", json!({ "uri": "a:b" }))).await?;
+    assert_eq!(two.message().await?["id"], 2);
+    send(&caller, &first, &request(json!(2), "logging/setLevel", json!({ "level": "info" }))).await?;
+    assert_eq!(one.message().await?["id"], 2);
+    let updated = json!({ "jsonrpc": "2.0", "method": "notifications/resources/updated", "params": { "uri": "a:b" } });
+    let log = json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": { "level": "info" } });
+    for message in [&updated, &log, &changed()] {
+        stage.say(message.clone()).await?;
+    }
+    for message in [&updated, &log, &changed()] {
+        assert_eq!(one.message().await?, *message);
+    }
+    assert_eq!(two.message().await?, changed(), "who did not ask hears nothing of it");
+    assert!(stage.told("resources/unsubscribe").is_empty());
+    drop(one);
+    stage.until_told("resources/unsubscribe", 1).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_caller_has_so_many_requests_under_way_and_no_more() -> Result<()> {
+    let stage = Stage::with(sse()).await?;
+    let caller = stage.caller();
+    let (mut events, path) = open(&caller).await?;
+    for id in 0..100 {
+        send(&caller, &path, &request(json!(id), "hold", json!({}))).await?;
+    }
+    let more = request(json!(100), "hold", json!({})).to_string();
+    let refused = caller.whole(Method::POST, &path, more.clone()).await?;
+    assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
+    // What wants no answer passes, and so do others.
+    send(&caller, &path, &json!({ "jsonrpc": "2.0", "method": "notifications/x" })).await?;
+    let (mut others, their_path) = open(&caller).await?;
+    send(&caller, &their_path, &request(json!(1), "ping", json!({}))).await?;
+    assert_eq!(others.message().await?["id"], 1);
+    // One answer makes room for one more.
+    let told = stage.until_told("hold", 100).await?;
+    stage.say(json!({ "jsonrpc": "2.0", "id": told[0]["id"], "result": {} })).await?;
+    assert_eq!(events.message().await?["result"], json!({}));
+    skep_testkit::eventually("room for one more", crate::client::PATIENCE, || async {
+        let status = caller.whole(Method::POST, &path, more.clone()).await?.status;
+        Ok(if status == StatusCode::ACCEPTED { Seen::Yes(()) } else { Seen::NotYet(status.to_string()) })
+    })
+    .await?;
+    stage.until_told("hold", 101).await?;
+    assert_eq!(caller.whole(Method::POST, &path, more).await?.status, StatusCode::TOO_MANY_REQUESTS);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_caller_that_does_not_read_loses_messages_and_holds_up_nobody() -> Result<()> {
+    let stage = Stage::with(sse()).await?;
+    let caller = stage.caller();
+    let (mut slow, _) = open(&caller).await?;
+    let (mut quick, path) = open(&caller).await?;
+    // More than the queue and all buffers of two sockets hold.
+    let long = "x".repeat(128 * 1024);
+    let said =
+        |number: u32| json!({ "jsonrpc": "2.0", "method": "notifications/x", "params": { "n": number, "x": long } });
+    for number in 0..400 {
+        stage.say(said(number)).await?;
+        assert_eq!(quick.message().await?["params"]["n"], number);
+    }
+    send(&caller, &path, &request(json!(1), "ping", json!({}))).await?;
+    assert_eq!(quick.message().await?["id"], 1);
+    // What it does read is in order, and lacks something. Then it is there again.
+    let mut numbers = Vec::new();
+    while numbers.last() != Some(&1000) {
+        if numbers.len() == 100 {
+            // There is room again, now that so many were read.
+            stage.say(said(1000)).await?;
+        }
+        numbers.push(slow.message().await?["params"]["n"].as_u64().unwrap_or_default());
+    }
+    assert!(numbers.is_sorted() && numbers.len() < 400, "{numbers:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn many_callers_come_and_go_and_nothing_stays_of_them() -> Result<()> {
+    let stage = Stage::with(sse()).await?;
+    let mut all = tokio::task::JoinSet::new();
+    for index in 0..50 {
+        let caller = stage.caller();
+        all.spawn(async move {
+            for round in 0..5 {
+                let (mut events, path) = open(&caller).await.unwrap();
+                let text = json!({ "of": index, "in": round });
+                let call = request(json!(7), "tools/call", json!({ "name": "echo", "arguments": text }));
+                send(&caller, &path, &call).await.unwrap();
+                let answer = events.message().await.unwrap();
+                assert_eq!(answer["result"]["content"][0]["text"], text.to_string());
+            }
+        });
+    }
+    while let Some(done) = all.join_next().await {
+        done?;
+    }
+    skep_testkit::eventually("no sessions", crate::client::PATIENCE, || async {
+        let left = stage.sessions.store().count().await?;
+        Ok(if left == 0 { Seen::Yes(()) } else { Seen::NotYet(left.to_string()) })
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_session_whose_stream_is_elsewhere_is_not_taken_for_an_unknown_one() -> Result<()> {
+    let stage = Stage::with(sse()).await?;
+    let elsewhere = stage.sessions.open(None).await?;
+    let ping = request(json!(1), "ping", json!({})).to_string();
+    let answer = stage.caller().whole(Method::POST, &format!("/messages?session_id={elsewhere}"), ping).await?;
+    assert_eq!(
+        (answer.status, answer.text()),
+        (StatusCode::SERVICE_UNAVAILABLE, "SSE connection not held by this instance")
+    );
+    let (_events, path) = open(&stage.caller()).await?;
+    let answer = stage.caller().whole(Method::POST, &path, vec![b' '; 8 * 1024 * 1024 + 1]).await?;
+    assert_eq!((answer.status, answer.text()), (StatusCode::PAYLOAD_TOO_LARGE, "Request Entity Too Large"));
+    assert!(stage.seen.lock().unwrap().messages.is_empty());
     Ok(())
 }

@@ -10,7 +10,7 @@ use skep_net::Body;
 use skep_proxy::transparent::{Answer, Options, Pods};
 
 use crate::client::{BOTH, PATIENCE, greeting, request};
-use crate::web::{Got, How, Web, backend};
+use crate::web::{Got, How, Web, backend, backend_until, drain};
 
 fn answer(status: u16, headers: &[(&str, &str)], body: impl Into<String>) -> Response<Body> {
     let mut response = Response::builder().status(status).header("content-type", "application/json");
@@ -397,5 +397,36 @@ async fn a_pod_that_does_not_answer_costs_nobody_a_call() -> Result<()> {
     let caller = web.caller().greeted().await?;
     assert_eq!(caller.ask(json!(1), "ping", json!({})).await?.status, StatusCode::OK);
     assert_eq!(web.got().len(), 4, "all of it by the Service");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_session_whose_pod_died_moves_though_the_name_service_has_not_heard_of_it() -> Result<()> {
+    let mut pods = Vec::new();
+    for name in ["first", "second"] {
+        let (stop, answer) = (drain(), Arc::new(with_names(name, Arc::default())));
+        pods.push((backend_until(stop.clone(), "127.0.0.1:0".parse()?, answer, Arc::default()).await?, stop));
+    }
+    // Turns are taken in this order, so the next one is that of the pod that died.
+    pods.sort_by_key(|(address, _)| *address);
+    let known: Vec<std::net::SocketAddr> = pods.iter().map(|(address, _)| *address).collect();
+    let resolve = move || -> Answer { Box::pin(std::future::ready(Ok(known.clone()))) };
+    let how = How { pods: Some(Pods::new(resolve)), ..How::default() };
+    let web = Web::with(how, with_sessions(Arc::default())).await?;
+    let callers = [web.caller().greeted().await?, web.caller().greeted().await?];
+    let (dead, stop) = &pods[0];
+    stop.start();
+    skep_testkit::eventually("the pod is gone", PATIENCE, || async {
+        Ok(match tokio::net::TcpStream::connect(dead).await {
+            Ok(_) => skep_testkit::Seen::NotYet("it is there".to_owned()),
+            Err(_) => skep_testkit::Seen::Yes(()),
+        })
+    })
+    .await?;
+    for caller in &callers {
+        let answer = caller.ask(json!(1), "ping", json!({})).await?;
+        assert_eq!(answer.status, StatusCode::OK);
+        assert_eq!(answer.headers["mcp-session-id"].to_str()?, caller.session.as_deref().unwrap());
+    }
     Ok(())
 }

@@ -108,6 +108,16 @@ impl Web {
 
 /// Starts a server.
 pub(crate) async fn backend(at: SocketAddr, answer: Answer, got: Arc<Mutex<Vec<Got>>>) -> Result<SocketAddr> {
+    backend_until(drain(), at, answer, got).await
+}
+
+/// Starts a server that ends when it is told to.
+pub(crate) async fn backend_until(
+    drain: Drain,
+    at: SocketAddr,
+    answer: Answer,
+    got: Arc<Mutex<Vec<Got>>>,
+) -> Result<SocketAddr> {
     let listener = Listener::bind(at).await?;
     let address = listener.address();
     let handler = move |request: Request<Incoming>, _peer| {
@@ -120,10 +130,10 @@ pub(crate) async fn backend(at: SocketAddr, answer: Answer, got: Arc<Mutex<Vec<G
             answer(&one)
         }
     };
-    tokio::spawn(serve(listener, skep_net::serve::Options::default(), drain(), handler));
+    tokio::spawn(serve(listener, skep_net::serve::Options::default(), drain, handler));
     Ok(address)
 }
 
-fn drain() -> Drain {
+pub(crate) fn drain() -> Drain {
     Drain::new(Grace { linger: Duration::ZERO, finish: Duration::from_secs(1) })
 }

@@ -159,3 +159,29 @@ fn the_settings_of_middleware_are_written_as_they_are_read() {
         assert_eq!(middleware.write().to_compact(), expected);
     }
 }
+
+#[test]
+fn how_a_server_is_scaled_and_what_was_not_said_come_back_as_they_were() {
+    let always = r#""schema_version":"v0.1.0","mcpserver_generation":7,"image":"","name":"","transport":"","host":"","port":0,"permission_profile":null"#;
+    for scaling in [
+        "{}",
+        r#"{"backend_replicas":0}"#,
+        r#"{"backend_replicas":3}"#,
+        r#"{"session_redis":{"address":"r:6379","db":2,"key_prefix":"p:"}}"#,
+        r#"{"backend_replicas":1,"session_redis":{"address":"r:6379"}}"#,
+    ] {
+        let text = format!(r#"{{{always},"scaling_config":{scaling}}}"#);
+        let config = RunConfig::from_slice(text.as_bytes()).unwrap();
+        assert_eq!(config.to_json_compact(), text);
+        let replicas = config.scaling_config.and_then(|scaling| scaling.backend_replicas);
+        assert_eq!(replicas.is_some(), scaling.contains("backend_replicas"), "none is not zero");
+    }
+    // Whether metrics are on the proxy's own port is decided by who reads it, not by who passes it on.
+    for telemetry in ["", r#","metricsOnTransportPort":false"#, r#","metricsOnTransportPort":true"#] {
+        let telemetry = format!(
+            r#"{{"tracingEnabled":false,"metricsEnabled":false,"enablePrometheusMetricsPath":true{telemetry},"useLegacyAttributes":false}}"#
+        );
+        let read = RunConfig::from_slice(format!(r#"{{"telemetry_config":{telemetry}}}"#).as_bytes()).unwrap();
+        assert!(read.to_json_compact().contains(&telemetry), "{telemetry}: {}", read.to_json_compact());
+    }
+}

@@ -84,7 +84,9 @@ fn open_shift_picks_its_own_users() {
 
 #[test]
 fn replicas_are_sent_only_when_they_are_given_and_zero_is_given() {
-    for (replicas, wanted) in [(None, None), (Some(0), Some(json!(0))), (Some(3), Some(json!(3)))] {
+    for (replicas, wanted) in
+        [(None, None), (Some(0), Some(json!(0))), (Some(1), Some(json!(1))), (Some(3), Some(json!(3)))]
+    {
         let set = stateful_set(&Server { replicas, ..server() }, "ns", Platform::Kubernetes, None).unwrap();
         assert_eq!(set["spec"].get("replicas"), wanted.as_ref());
     }
@@ -105,4 +107,37 @@ fn ports_are_served_once_and_a_node_listens_only_when_the_user_says_so() {
     let plain = services(&Server { speaks, ..server() }, "ns", "u").unwrap();
     assert_eq!(plain[1].1["spec"]["type"], "ClusterIP");
     assert!(services(&server(), "ns", "u").unwrap().is_empty());
+}
+
+#[test]
+fn a_server_that_speaks_http_has_two_services_of_its_own_whichever_way_it_speaks() {
+    for speaks in [Speaks::Sse(8080), Speaks::StreamableHttp(8080)] {
+        let server = Server { speaks, ..server() };
+        let made = services(&server, "ns", "u").unwrap();
+        let names: Vec<&str> = made.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["mcp-s-headless", "mcp-s"]);
+        let ports = json!([{ "name": "port-8080", "port": 8080, "targetPort": 8080, "protocol": "TCP" }]);
+        let selector = json!({ "app": "s" });
+        assert_eq!(
+            made[0].1["spec"],
+            json!({ "clusterIP": "None", "type": "ClusterIP", "selector": selector, "ports": ports })
+        );
+        assert_eq!(
+            made[1].1["spec"],
+            json!({
+                "type": "ClusterIP", "selector": selector, "ports": ports, "sessionAffinity": "ClientIP",
+                "sessionAffinityConfig": { "clientIP": { "timeoutSeconds": 1800 } },
+            })
+        );
+        for (name, service) in &made {
+            let owner = json!([{
+                "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "s", "uid": "u",
+                "controller": true, "blockOwnerDeletion": true,
+            }]);
+            assert_eq!(service["metadata"]["ownerReferences"], owner, "{name}");
+            let labels = json!({ "app": "s", "toolhive": "true", "team": "blue" });
+            assert_eq!(service["metadata"]["labels"], labels, "{name}");
+        }
+        assert_eq!(server.url().as_deref(), Some("http://mcp-s:8080"));
+    }
 }

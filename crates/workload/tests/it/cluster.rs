@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::Service;
-use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use k8s_openapi::api::core::v1::{Namespace, Pod, Service, ServiceAccount};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use skep_testkit::{ControlPlane, Seen, eventually};
 use skep_workload::cluster::{Applied, Cluster, MANAGER, State};
@@ -269,6 +269,49 @@ async fn a_server_that_cannot_be_run_is_told_and_not_tried_again() -> Result<()>
         let (sender, _state) = watch::channel(State::Missing);
         let wrong = tokio::time::timeout(PATIENCE, cluster.keep(&sender)).await?;
         assert!(wrong.to_string().contains(words), "{wrong}");
+    }
+    Ok(())
+}
+
+/// The API server's own admission says what the strictest standard for pods is.
+#[tokio::test]
+async fn pods_keep_the_restricted_standard_unless_the_patch_says_otherwise() -> Result<()> {
+    let place = Place::new("restricted").await?;
+    let strict = json!({ "metadata": { "labels": { "pod-security.kubernetes.io/enforce": "restricted" } } });
+    let namespaces: Api<Namespace> = Api::all(place.client.clone());
+    namespaces.patch(&place.namespace, &PatchParams::default(), &Patch::Merge(strict)).await?;
+    let account: ServiceAccount = serde_json::from_value(json!({ "metadata": { "name": "default" } }))?;
+    let accounts: Api<ServiceAccount> = Api::namespaced(place.client.clone(), &place.namespace);
+    let _there_already = accounts.create(&PostParams::default(), &account).await;
+    let pods: Api<Pod> = Api::namespaced(place.client.clone(), &place.namespace);
+    let container =
+        |context: Value| json!({ "spec": { "containers": [{ "name": "mcp", "securityContext": context }] } });
+    for (index, (patch, platform, is_admitted)) in [
+        (Value::Null, Platform::Kubernetes, true),
+        (Value::Null, Platform::OpenShift, true),
+        (container(json!({ "readOnlyRootFilesystem": false })), Platform::Kubernetes, true),
+        (json!({ "spec": { "securityContext": { "fsGroup": 7 } } }), Platform::Kubernetes, true),
+        (container(json!({ "allowPrivilegeEscalation": true })), Platform::Kubernetes, false),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let name = format!("s{index}");
+        let patch = if patch.is_null() { String::new() } else { patch.to_string() };
+        for speaks in [Speaks::Stdio, Speaks::Sse(8080)] {
+            let server = Server { speaks, patch: patch.clone(), ..server(&name, 1) };
+            let cluster = Cluster::new(place.client.clone(), &place.namespace, platform, server);
+            cluster.apply().await?;
+            let set = serde_json::to_value(place.sets().get(&name).await?)?;
+            let template = &set["spec"]["template"];
+            let pod = json!({ "metadata": { "generateName": name }, "spec": template["spec"] });
+            let dry = PostParams { dry_run: true, ..PostParams::default() };
+            let admitted = pods.create(&dry, &serde_json::from_value(pod)?).await;
+            assert_eq!(admitted.is_ok(), is_admitted, "{patch} {platform:?}: {admitted:?}");
+            if let Err(refusal) = admitted {
+                assert!(refusal.to_string().contains("PodSecurity"), "{refusal}");
+            }
+        }
     }
     Ok(())
 }

@@ -10,11 +10,10 @@ fn tools(parameters: &Value) -> Result<Tools, String> {
 }
 
 fn listed(tools: &Tools, names: &[&str]) -> Vec<Value> {
-    let asked = Message::parse(r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#.into()).unwrap();
     let all: Vec<Value> = names.iter().map(|name| json!({ "name": name, "schema": format!("of {name}") })).collect();
     let answer = json!({ "jsonrpc": "2.0", "id": 1, "result": { "tools": all } });
     let answer = Message::parse(answer.to_string().into()).unwrap();
-    let seen = tools.0.answer(&asked, answer).unwrap();
+    let seen = tools.0.answer(answer).unwrap();
     let seen: Value = serde_json::from_slice(seen.body()).unwrap();
     seen["result"]["tools"].as_array().unwrap().clone()
 }
@@ -58,13 +57,12 @@ fn rules_that_cannot_be_meant_are_refused() {
 #[test]
 fn an_answer_that_cannot_be_judged_is_withheld() {
     let filter = tools(&json!({ "filter_tools": ["a"], "tools_override": {} })).unwrap();
-    let asked = Message::parse(r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#.into()).unwrap();
     for answer in [
         r#"{"jsonrpc":"2.0","id":1,"result":{"tools":[{"title":"nameless"}]}}"#,
         r#"{"jsonrpc":"2.0","id":1,"result":{"tools":"all"}}"#,
         r#"{"jsonrpc":"2.0","id":1,"result":{"tools":[],"tools":[{"name":"b"}]}}"#,
     ] {
         let answer = Message::parse(answer.into()).unwrap();
-        assert!(filter.0.answer(&asked, answer).is_err());
+        assert!(filter.0.answer(answer).is_err());
     }
 }

@@ -1,0 +1,82 @@
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
+use http_body_util::BodyExt as _;
+use skep_mcp::Message;
+use skep_workload::pipe::Pipe;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::sync::mpsc;
+
+use super::*;
+use crate::exchange::{Content, Exchange};
+use crate::http::SESSION;
+use crate::sessions::{Kind, Store};
+
+#[test]
+fn metrics_have_the_usual_port_unless_another_one_is_given() {
+    for (given, port) in [(0, 9464), (-1, 9464), (70_000, 9464), (9999, 9999), (1, 1)] {
+        assert_eq!(diagnostics_port(given), port);
+    }
+}
+
+/// A server that agrees to everything, and what it is told.
+fn agreeable() -> (Connect, mpsc::UnboundedReceiver<String>) {
+    let (told, heard) = mpsc::unbounded_channel();
+    let connect: Connect = Box::new(move || {
+        let told = told.clone();
+        Box::pin(async move {
+            let (stdin, input) = tokio::io::duplex(1 << 16);
+            let (mut output, stdout) = tokio::io::duplex(1 << 16);
+            tokio::spawn(async move {
+                let mut lines = BufReader::new(input).lines();
+                while let Ok(Some(line)) = lines.next_line().await {
+                    let message: serde_json::Value = serde_json::from_str(&line).unwrap();
+                    let answer = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{}}}}"#, message["id"]);
+                    output.write_all(format!("{answer}\n").as_bytes()).await.unwrap();
+                    told.send(message["method"].as_str().unwrap_or_default().to_owned()).unwrap();
+                }
+            });
+            Ok(Pipe {
+                stdin: Box::new(stdin),
+                stdout: Box::new(stdout),
+                stderr: Box::new(tokio::io::empty()),
+                held: Box::new(()),
+            })
+        })
+    });
+    (connect, heard)
+}
+
+async fn called(front: &Arc<Streamable>, session: &str, method: Method, body: &'static [u8]) -> Response<Body> {
+    let headers = HeaderMap::from_iter([(SESSION, HeaderValue::from_str(session).unwrap())]);
+    let peer = skep_net::Peer { address: SocketAddr::from(([127, 0, 0, 1], 1)), tls: false };
+    let content = match body {
+        b"" => Content::Opaque(Bytes::new()),
+        body => Content::Message(Message::parse(Bytes::from_static(body)).unwrap()),
+    };
+    let mut exchange = Exchange::new(method, "/mcp".parse().unwrap(), headers, peer, content);
+    front.call(&mut exchange).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_nobody_used_for_too_long_takes_its_stream_and_its_subscriptions_along() {
+    let (connect, mut heard) = agreeable();
+    let (bridge, talk) = Bridge::start(connect, Limits::default());
+    let drain = Drain::new(Grace { linger: Duration::ZERO, finish: Duration::ZERO });
+    let store = Store::Memory(skep_store::Memory::new(Duration::from_secs(10)));
+    let sessions = Sessions::new(store, Kind::Streamable);
+    let front = Streamable::new(bridge, sessions.clone(), Duration::from_secs(5), false, drain);
+    let (_talk, _reaper) = (tokio::spawn(talk), tokio::spawn(reap(sessions.clone(), Some(front.clone()))));
+    let session = sessions.open(None).await.unwrap();
+    let subscribe = br#"{"jsonrpc":"2.0","id":1,"method":"resources/subscribe","params":{"uri":"a:b"}}"#;
+    let answer = called(&front, &session, Method::POST, subscribe).await;
+    assert_eq!(answer.status(), StatusCode::OK);
+    assert_eq!(heard.recv().await.unwrap(), "resources/subscribe");
+    let stream = called(&front, &session, Method::GET, b"").await;
+    assert_eq!(stream.status(), StatusCode::OK);
+    // Time passes while everybody waits: the stream is not read, and nobody calls.
+    assert_eq!(stream.into_body().collect().await.unwrap().to_bytes(), "", "it ends without a word");
+    // Nobody else touches the clock: it goes on for as long as somebody waits.
+    let told = tokio::time::timeout(Duration::from_hours(1), heard.recv()).await;
+    assert_eq!(told.unwrap().unwrap(), "resources/unsubscribe");
+    assert_eq!(called(&front, &session, Method::GET, b"").await.status(), StatusCode::NOT_FOUND);
+}

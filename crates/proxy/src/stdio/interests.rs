@@ -1,0 +1,214 @@
+//! What callers want to hear of: which resources, and how much of the log. The server knows the sum of it.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+use skep_mcp::{Kind, Message, Raw, answer};
+use tokio::sync::{Mutex, MutexGuard};
+
+use super::bridge::{Bridge, NotSent, SessionId, State, parameter};
+use super::call::{Failed, Outcome};
+use super::levels::{level_name, level_of};
+
+/// How many resources can be subscribed to at once. Two that share a turn wait for each other.
+const TURNS: usize = 64;
+
+/// Whose turn it is to speak with the server about a resource. One after the other, or a last unsubscribe could overtake a first
+/// subscribe.
+#[derive(Debug)]
+pub(super) struct Turns([Mutex<()>; TURNS]);
+
+/// A subscription that the server has not agreed to. It ends with its value, also when the caller goes.
+struct Tentative<'a> {
+    bridge: &'a Bridge,
+    uri: &'a str,
+    session: &'a SessionId,
+    is_agreed: bool,
+}
+
+// === impl Turns ===
+
+impl Default for Turns {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| Mutex::default()))
+    }
+}
+
+impl Turns {
+    async fn of(&self, uri: &str) -> Option<MutexGuard<'_, ()>> {
+        let mut hasher = DefaultHasher::new();
+        uri.hash(&mut hasher);
+        let turn = usize::try_from(hasher.finish() % TURNS as u64).ok()?;
+        Some(self.0.get(turn)?.lock().await)
+    }
+}
+
+// === impl Tentative ===
+
+impl Drop for Tentative<'_> {
+    fn drop(&mut self) {
+        if !self.is_agreed {
+            self.bridge.unsubscribe(self.uri, self.session);
+        }
+    }
+}
+
+// === impl Bridge ===
+
+impl Bridge {
+    /// The answer to a request about what a caller wants to hear of; nothing if it is about anything else.
+    pub(super) async fn interest(
+        self: &Arc<Self>,
+        message: &Message,
+        session: &SessionId,
+        timeout: Duration,
+    ) -> Option<Result<Message, Failed>> {
+        let subscribes = match message.method()? {
+            "resources/subscribe" => true,
+            "resources/unsubscribe" => false,
+            "logging/setLevel" => {
+                let level = parameter(message, "level").map_or(7, |level| level_of(&level));
+                if let Some(most) = self.set_level(session, level) {
+                    self.tell_level(most, timeout);
+                }
+                return Some(all_is_well(message));
+            }
+            _ => return None,
+        };
+        let uri = parameter(message, "uri").filter(|uri| !uri.is_empty())?;
+        let answered = self.subscription(message, &uri, session, subscribes);
+        Some(tokio::time::timeout(timeout, answered).await.unwrap_or(Err(Failed::Timeout)))
+    }
+
+    /// The server hears of the first who wants to hear of a resource, and of the last who does not any more.
+    async fn subscription(
+        self: &Arc<Self>,
+        message: &Message,
+        uri: &str,
+        session: &SessionId,
+        subscribes: bool,
+    ) -> Result<Message, Failed> {
+        let _turn = self.turns.of(uri).await;
+        let concerns_server = if subscribes { self.subscribe(uri, session) } else { self.unsubscribe(uri, session) };
+        if !concerns_server {
+            return all_is_well(message);
+        }
+        let mut tentative = Tentative { bridge: self, uri, session, is_agreed: !subscribes };
+        let mut call = self.call(message, Some(session.clone()), None).await.map_err(|NotSent| Failed::NotSent)?;
+        match call.outcome().await {
+            Outcome::Answer(answer) => {
+                tentative.is_agreed |= answer.kind() == Kind::Response;
+                Ok(*answer)
+            }
+            Outcome::Gone => Err(Failed::Gone),
+        }
+    }
+
+    /// Forgets a session that ended. The server is told what nobody wants to hear of any more.
+    pub(super) fn end(self: &Arc<Self>, session: &SessionId, timeout: Duration) {
+        let (uris, level) = self.with(|state| {
+            state.sessions.remove(session);
+            state.asked.retain(|_, (_, whom)| whom != session);
+            let wanted = state.subscriptions.iter().filter(|(_, who)| who.contains(session));
+            let uris: Vec<String> = wanted.map(|(uri, _)| uri.clone()).collect();
+            // With nobody left who cares, the server may log as it did.
+            (uris, state.most().and_then(|_| state.new_level()))
+        });
+        if let Some(level) = level {
+            self.tell_level(level, timeout);
+        }
+        for uri in uris {
+            let (bridge, session) = (self.clone(), session.clone());
+            tokio::spawn(async move {
+                let _turn = bridge.turns.of(&uri).await;
+                // Somebody else may have come meanwhile.
+                if bridge.unsubscribe(&uri, &session) {
+                    let params = format!(r#"{{"uri":{}}}"#, Raw::string(&uri).as_str());
+                    bridge.order("resources/unsubscribe", &params, timeout).await;
+                }
+            });
+        }
+    }
+
+    /// Whether a caller is the first who wants to hear of a resource.
+    fn subscribe(&self, uri: &str, session: &SessionId) -> bool {
+        self.with(|state| {
+            let who = state.subscriptions.entry(uri.to_owned()).or_default();
+            who.insert(session.clone());
+            who.len() == 1
+        })
+    }
+
+    /// Whether a caller was the last who wanted to hear of a resource.
+    fn unsubscribe(&self, uri: &str, session: &SessionId) -> bool {
+        self.with(|state| {
+            let Some(who) = state.subscriptions.get_mut(uri) else { return true };
+            who.remove(session);
+            let last = who.is_empty();
+            if last {
+                state.subscriptions.remove(uri);
+            }
+            last
+        })
+    }
+
+    /// The resources that somebody wants to hear of.
+    pub(super) fn subscribed(&self) -> Vec<String> {
+        self.with(|state| state.subscriptions.keys().cloned().collect())
+    }
+
+    /// Remembers the log level of a session. Returns the level that the server must be told, if it changes.
+    fn set_level(&self, session: &SessionId, level: u8) -> Option<u8> {
+        self.with(|state| {
+            state.sessions.entry(session.clone()).or_default().level = Some(level);
+            state.new_level()
+        })
+    }
+
+    /// The log level that the server was told.
+    pub(super) fn level(&self) -> Option<u8> {
+        self.with(|state| state.level)
+    }
+
+    fn tell_level(self: &Arc<Self>, level: u8, timeout: Duration) {
+        let bridge = self.clone();
+        tokio::spawn(async move {
+            let params = format!(r#"{{"level":"{}"}}"#, level_name(level));
+            bridge.order("logging/setLevel", &params, timeout).await;
+        });
+    }
+
+    /// Sends a request of our own whose answer does not matter. It is on its way when this returns.
+    async fn order(self: &Arc<Self>, method: &str, params: &str, timeout: Duration) {
+        let request = format!(r#"{{"jsonrpc":"2.0","id":0,"method":"{method}","params":{params}}}"#);
+        let Ok(message) = Message::parse(request.into()) else { return };
+        if let Ok(mut call) = self.call(&message, None, None).await {
+            tokio::spawn(async move {
+                let _whatever = tokio::time::timeout(timeout, call.outcome()).await;
+            });
+        }
+    }
+}
+
+// === impl State ===
+
+impl State {
+    /// The level of the caller that wants to hear most.
+    fn most(&self) -> Option<u8> {
+        self.sessions.values().filter_map(|session| session.level).max()
+    }
+
+    /// The level that the server must be told, if it is another one than it was told.
+    fn new_level(&mut self) -> Option<u8> {
+        let most = self.most();
+        let is_new = most != self.level;
+        self.level = most;
+        most.filter(|_| is_new)
+    }
+}
+
+fn all_is_well(message: &Message) -> Result<Message, Failed> {
+    let id = message.id().ok_or(Failed::NotSent)?;
+    Message::parse(answer::empty_result(&id)).map_err(|_| Failed::NotSent)
+}

@@ -1,0 +1,295 @@
+//! Who hears what of a stdio server that all callers share, and in which order the server hears of it.
+
+use anyhow::Result;
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+use skep_testkit::{Seen, eventually};
+
+use crate::client::{BOTH, Caller, MODERN, PATIENCE, greeting, modern, request};
+use crate::lines::{How, Stage};
+
+fn changed() -> Value {
+    json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" })
+}
+
+fn updated(uri: &str) -> Value {
+    json!({ "jsonrpc": "2.0", "method": "notifications/resources/updated", "params": { "uri": uri } })
+}
+
+async fn subscribe(caller: &Caller, uri: &str) -> Result<Value> {
+    caller.ask(json!(1), "resources/subscribe", json!({ "uri": uri })).await?.message()
+}
+
+/// Sends a request and does not wait for its answer.
+fn held(
+    caller: &Caller,
+    method: &'static str,
+    params: Value,
+) -> tokio::task::JoinHandle<Result<crate::client::Answer>> {
+    let caller = caller.clone();
+    tokio::spawn(async move { caller.ask(json!("held"), method, params).await })
+}
+
+#[tokio::test]
+async fn a_session_has_one_stream_and_none_when_it_is_over() -> Result<()> {
+    let stage = Stage::new().await?;
+    let caller = stage.caller().greeted().await?;
+    let mut first = caller.events(Method::GET, "/mcp", "").await?;
+    let mut second = caller.events(Method::GET, "/mcp", "").await?;
+    assert!(first.next().await?.is_none(), "the second takes the place of the first");
+    stage.say(changed()).await?;
+    assert_eq!(second.message().await?, changed());
+    assert_eq!(caller.whole(Method::DELETE, "/mcp", "").await?.status, StatusCode::NO_CONTENT);
+    assert!(second.next().await?.is_none(), "it ends with its session");
+    let late = caller.whole(Method::GET, "/mcp", "").await?;
+    let words = r#"{"error":{"code":-32001,"message":"Session not found"},"jsonrpc":"2.0"}"#;
+    assert_eq!((late.status, late.text()), (StatusCode::NOT_FOUND, words));
+    let nobody = stage.caller();
+    for (method, words) in [
+        (Method::GET, "Mcp-Session-Id header required for standalone SSE"),
+        (Method::DELETE, "Mcp-Session-Id header required for DELETE"),
+    ] {
+        let refused = nobody.whole(method, "/mcp", "").await?;
+        assert_eq!((refused.status, refused.text()), (StatusCode::BAD_REQUEST, words));
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_subscription_that_failed_is_nobodys_and_the_next_one_tries_again() -> Result<()> {
+    let stage = Stage::new().await?;
+    let (one, two) = (stage.caller().greeted().await?, stage.caller().greeted().await?);
+    let mut first = one.events(Method::GET, "/mcp", "").await?;
+    let mut second = two.events(Method::GET, "/mcp", "").await?;
+    stage.seen.lock().unwrap().refuses = true;
+    assert_eq!(subscribe(&one, "no:a").await?["error"]["message"], "not today");
+    stage.seen.lock().unwrap().refuses = false;
+    assert_eq!(subscribe(&two, "no:a").await?["result"], json!({}));
+    assert_eq!(stage.told("resources/subscribe").len(), 2);
+    stage.say(updated("no:a")).await?;
+    stage.say(changed()).await?;
+    assert_eq!(second.message().await?, updated("no:a"));
+    assert_eq!(first.message().await?, changed(), "who was refused hears nothing of it");
+    Ok(())
+}
+
+#[tokio::test]
+async fn who_leaves_before_the_server_agreed_does_not_stand_in_the_way_of_the_next() -> Result<()> {
+    let stage = Stage::new().await?;
+    let (one, two) = (stage.caller().greeted().await?, stage.caller().greeted().await?);
+    let leaving = held(&one, "resources/subscribe", json!({ "uri": "hold:a" }));
+    stage.until_told("resources/subscribe", 1).await?;
+    leaving.abort();
+    stage.until_told("notifications/cancelled", 1).await?;
+    let staying = held(&two, "resources/subscribe", json!({ "uri": "hold:a" }));
+    let told = stage.until_told("resources/subscribe", 2).await?;
+    stage.say(json!({ "jsonrpc": "2.0", "id": told[1]["id"], "result": {} })).await?;
+    assert_eq!(staying.await??.message()?["result"], json!({}));
+    Ok(())
+}
+
+#[tokio::test]
+async fn nobody_is_subscribed_before_the_server_has_agreed_with_the_first() -> Result<()> {
+    let stage = Stage::new().await?;
+    let (one, two) = (stage.caller().greeted().await?, stage.caller().greeted().await?);
+    let first = held(&one, "resources/subscribe", json!({ "uri": "hold:a" }));
+    let told = stage.until_told("resources/subscribe", 1).await?;
+    let second = held(&two, "resources/subscribe", json!({ "uri": "hold:a" }));
+    // Others pass meanwhile, so the second one is there as well.
+    for id in 0..10 {
+        stage.caller().ask(json!(id), "ping", json!({})).await?;
+    }
+    assert!(!second.is_finished());
+    let no = json!({ "code": -32603, "message": "not today" });
+    stage.say(json!({ "jsonrpc": "2.0", "id": told[0]["id"], "error": no })).await?;
+    assert_eq!(first.await??.message()?["error"], no);
+    let told = stage.until_told("resources/subscribe", 2).await?;
+    stage.say(json!({ "jsonrpc": "2.0", "id": told[1]["id"], "result": {} })).await?;
+    assert_eq!(second.await??.message()?["result"], json!({}));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_resource_that_the_server_is_slow_with_holds_up_no_other_one() -> Result<()> {
+    let stage = Stage::new().await?;
+    let (one, two) = (stage.caller().greeted().await?, stage.caller().greeted().await?);
+    let slow = held(&one, "resources/subscribe", json!({ "uri": "hold:a" }));
+    stage.until_told("resources/subscribe", 1).await?;
+    assert_eq!(subscribe(&two, "other:b").await?["result"], json!({}));
+    assert!(!slow.is_finished());
+    slow.abort();
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_server_hears_of_a_resource_in_the_order_in_which_it_is_wanted() -> Result<()> {
+    let stage = Stage::new().await?;
+    let mut all = tokio::task::JoinSet::new();
+    for index in 0..12 {
+        let caller = stage.caller();
+        all.spawn(async move {
+            for _ in 0..8 {
+                let caller = caller.clone().greeted().await.unwrap();
+                assert_eq!(subscribe(&caller, "a:b").await.unwrap()["result"], json!({}));
+                if index % 2 == 0 {
+                    caller.whole(Method::DELETE, "/mcp", "").await.unwrap();
+                } else {
+                    caller.ask(json!(2), "resources/unsubscribe", json!({ "uri": "a:b" })).await.unwrap();
+                }
+            }
+        });
+    }
+    while let Some(done) = all.join_next().await {
+        done?;
+    }
+    let heard = || {
+        let seen = stage.seen.lock().unwrap();
+        let words = seen.messages.iter().filter(|message| message["params"]["uri"] == "a:b");
+        words.map(|message| message["method"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let words = eventually("the last one does not want it any more", PATIENCE, || async {
+        let words = heard();
+        let is_over = words.last().is_some_and(|word| word == "resources/unsubscribe");
+        Ok(if is_over { Seen::Yes(words) } else { Seen::NotYet(format!("{words:?}")) })
+    })
+    .await?;
+    for pair in words.chunks(2) {
+        assert_eq!(pair, ["resources/subscribe", "resources/unsubscribe"], "{words:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_server_logs_less_when_the_most_curious_caller_has_gone() -> Result<()> {
+    let stage = Stage::new().await?;
+    let (one, two) = (stage.caller().greeted().await?, stage.caller().greeted().await?);
+    for (caller, level) in [(&one, "error"), (&two, "debug")] {
+        caller.ask(json!(1), "logging/setLevel", json!({ "level": level })).await?;
+    }
+    stage.until_told("logging/setLevel", 2).await?;
+    assert_eq!(two.whole(Method::DELETE, "/mcp", "").await?.status, StatusCode::NO_CONTENT);
+    let told = stage.until_told("logging/setLevel", 3).await?;
+    let levels: Vec<&Value> = told.iter().map(|message| &message["params"]["level"]).collect();
+    assert_eq!(levels, ["error", "debug", "error"]);
+    Ok(())
+}
+
+#[tokio::test]
+async fn progress_with_the_same_token_is_of_one_request_only() -> Result<()> {
+    let stage = Stage::new().await?;
+    let (one, two) = (stage.caller().greeted().await?.taking(BOTH), stage.caller().greeted().await?.taking(BOTH));
+    let call = || {
+        let params = json!({ "name": "wait", "_meta": { "progressToken": "same" } });
+        request(json!(1), "tools/call", params).to_string()
+    };
+    // A stream begins with the first that is said on it, so both are asked for at once.
+    let first = tokio::spawn({
+        let (one, call) = (one.clone(), call());
+        async move { one.post(call).await }
+    });
+    stage.until_told("tools/call", 1).await?;
+    let second = tokio::spawn({
+        let (two, call) = (two.clone(), call());
+        async move { two.post(call).await }
+    });
+    let told = stage.until_told("tools/call", 2).await?;
+    assert_ne!(told[0]["params"]["_meta"]["progressToken"], told[1]["params"]["_meta"]["progressToken"]);
+    let report = json!({ "progressToken": told[1]["params"]["_meta"]["progressToken"], "progress": 1 });
+    stage.say(json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": report })).await?;
+    for message in &told {
+        stage.say(json!({ "jsonrpc": "2.0", "id": message["id"], "result": {} })).await?;
+    }
+    let (first, second) = (first.await??, second.await??);
+    assert!(!first.text().contains("progress"), "{}", first.text());
+    assert_eq!(second.text().matches(r#""progressToken":"same""#).count(), 1, "{}", second.text());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_handshake_outlives_who_asked_for_it_first() -> Result<()> {
+    let stage = Stage::new().await?;
+    stage.seen.lock().unwrap().is_shy = true;
+    let leaving = held(&stage.caller(), "initialize", greeting());
+    let told = stage.until_told("initialize", 1).await?;
+    leaving.abort();
+    assert!(leaving.await.is_err());
+    let staying = held(&stage.caller(), "initialize", greeting());
+    stage.say(json!({ "jsonrpc": "2.0", "id": told[0]["id"], "result": { "for": "all" } })).await?;
+    assert_eq!(staying.await??.message()?["result"], json!({ "for": "all" }));
+    assert_eq!(stage.told("initialize").len(), 1);
+    assert!(stage.told("notifications/cancelled").is_empty(), "a handshake is not taken back");
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_answer_to_the_handshake_that_is_none_is_an_error_and_is_not_kept() -> Result<()> {
+    let how = How { timeout: std::time::Duration::from_millis(300), ..How::default() };
+    let stage = Stage::with(how).await?;
+    stage.seen.lock().unwrap().is_shy = true;
+    let asked = held(&stage.caller(), "initialize", greeting());
+    let told = stage.until_told("initialize", 1).await?;
+    stage.say(json!({ "jsonrpc": "2.0", "id": told[0]["id"] })).await?;
+    let answer = asked.await??;
+    assert_eq!((answer.status, &answer.message()?["id"]), (StatusCode::OK, &json!("held")));
+    assert!(answer.message()?["error"]["code"].is_i64() && !answer.headers.contains_key("mcp-session-id"));
+    stage.seen.lock().unwrap().is_shy = false;
+    stage.caller().greeted().await?;
+    assert_eq!(stage.told("initialize").len(), 2);
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_end_of_the_handshake_is_told_once() -> Result<()> {
+    let stage = Stage::new().await?;
+    for _ in 0..3 {
+        stage.caller().greeted().await?;
+    }
+    // Whatever was passed on is before this.
+    stage.caller().ask(json!(1), "ping", json!({})).await?;
+    assert_eq!(stage.told("notifications/initialized").len(), 1);
+    Ok(())
+}
+
+#[tokio::test]
+async fn modern_callers_with_the_same_ids_and_the_same_foreign_session_get_their_own_answers() -> Result<()> {
+    let stage = Stage::new().await?;
+    let mut caller = stage.caller().with("mcp-protocol-version", MODERN).with("mcp-method", "tools/call");
+    caller = caller.with("mcp-name", "wait");
+    caller.session = Some("somebody-elses".to_owned());
+    let calls: Vec<_> = (0..20)
+        .map(|index| {
+            let caller = caller.clone();
+            let mut call = modern(json!(7), "tools/call", MODERN);
+            call["params"]["name"] = json!("wait");
+            call["params"]["arguments"] = json!({ "index": index });
+            tokio::spawn(async move { caller.post(call.to_string()).await })
+        })
+        .collect();
+    // All are with the server before the first is answered, and the last is answered first.
+    for message in stage.until_told("tools/call", 20).await?.iter().rev() {
+        let result = json!({ "index": message["params"]["arguments"]["index"] });
+        stage.say(json!({ "jsonrpc": "2.0", "id": message["id"], "result": result })).await?;
+    }
+    for (index, call) in calls.into_iter().enumerate() {
+        let answer = call.await??;
+        assert_eq!(answer.message()?, json!({ "jsonrpc": "2.0", "id": 7, "result": { "index": index } }));
+        assert!(!answer.headers.contains_key("mcp-session-id"));
+    }
+    assert_eq!(stage.sessions.store().count().await?, 0, "nothing is kept of them");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_call_that_hangs_holds_up_nobody() -> Result<()> {
+    let stage = Stage::new().await?;
+    let caller = stage.caller().greeted().await?;
+    let hung = held(&caller, "hold", json!({}));
+    stage.until_told("hold", 1).await?;
+    for id in 0..20 {
+        let other = if id % 2 == 0 { caller.clone() } else { stage.caller() };
+        assert_eq!(other.ask(json!(id), "ping", json!({})).await?.message()?["id"], id);
+    }
+    assert!(!hung.is_finished());
+    hung.abort();
+    Ok(())
+}
