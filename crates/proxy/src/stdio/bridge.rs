@@ -70,9 +70,18 @@ pub(super) struct State {
 pub(super) struct Session {
     /// Where it listens.
     listener: Option<mpsc::Sender<Bytes>>,
-    /// What its client can do, as it said itself.
-    capabilities: Option<Bytes>,
+    abilities: Abilities,
     pub(super) level: Option<u8>,
+    /// How many resources it wants to hear of.
+    pub(super) subscriptions: usize,
+}
+
+/// What a client can be asked for, as it said itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Abilities {
+    sampling: bool,
+    elicitation: bool,
+    roots: bool,
 }
 
 /// A request that could not be handed over.
@@ -175,8 +184,8 @@ impl Bridge {
     }
 
     /// Remembers what the client of a session can do.
-    pub(crate) fn introduce(&self, session: &SessionId, capabilities: Option<Bytes>) {
-        self.with(|state| state.sessions.entry(session.clone()).or_default().capabilities = capabilities);
+    pub(crate) fn introduce(&self, session: &SessionId, abilities: Abilities) {
+        self.with(|state| state.sessions.entry(session.clone()).or_default().abilities = abilities);
     }
 
     /// Takes a message of the server to whom it concerns. Returns what the server is to be told in return.
@@ -359,6 +368,18 @@ impl Line {
     }
 }
 
+// === impl Abilities ===
+
+impl Abilities {
+    /// What the handshake of a client says. No more is kept of it.
+    pub(crate) fn of(greeting: &Message) -> Self {
+        let params = greeting.params().and_then(|params| serde_json::from_slice::<serde_json::Value>(params).ok());
+        let said = params.as_ref().and_then(|params| params.get("capabilities"));
+        let can = |what: &str| said.and_then(|said| said.get(what)).is_some_and(|found| !found.is_null());
+        Self { sampling: can("sampling"), elicitation: can("elicitation"), roots: can("roots") }
+    }
+}
+
 // === impl State ===
 
 impl State {
@@ -387,16 +408,12 @@ impl State {
 
     /// The only session whose client said that it can answer such a request.
     fn only_capable(&self, method: &str) -> Option<SessionId> {
-        let needed = match method.split('/').next()? {
-            "sampling" => "sampling",
-            "elicitation" => "elicitation",
-            "roots" => "roots",
-            _ => return None,
-        };
-        let can = |one: &Session| {
-            let read =
-                one.capabilities.as_ref().and_then(|text| serde_json::from_slice::<serde_json::Value>(text).ok());
-            read.is_some_and(|capabilities| capabilities.get(needed).is_some_and(|found| !found.is_null()))
+        let area = method.split('/').next()?;
+        let can = |one: &Session| match area {
+            "sampling" => one.abilities.sampling,
+            "elicitation" => one.abilities.elicitation,
+            "roots" => one.abilities.roots,
+            _ => false,
         };
         let mut able = self.sessions.iter().filter(|(_, one)| one.listener.is_some() && can(one));
         let (session, _) = able.next()?;

@@ -14,6 +14,15 @@ use super::levels::{level_name, level_of};
 /// How many resources can be subscribed to at once. Two that share a turn wait for each other.
 const TURNS: usize = 64;
 
+/// How many resources one caller can subscribe to, and how long the name of one may be, in bytes. All of it is kept.
+const MOST: usize = 1000;
+const LONGEST: usize = 8 * 1024;
+
+/// Whether a request is about what a caller wants to hear of.
+pub(super) fn is_interest(message: &Message) -> bool {
+    matches!(message.method(), Some("resources/subscribe" | "resources/unsubscribe" | "logging/setLevel"))
+}
+
 /// Whose turn it is to speak with the server about a resource. One after the other, or a last unsubscribe could overtake a first
 /// subscribe.
 #[derive(Debug)]
@@ -90,6 +99,11 @@ impl Bridge {
         subscribes: bool,
     ) -> Result<Message, Failed> {
         let _turn = self.turns.of(uri).await;
+        if subscribes && (uri.len() > LONGEST || !self.has_room(uri, session)) {
+            let text = format!("a caller can subscribe to {MOST} resources whose URIs have at most {LONGEST} bytes");
+            let refusal = answer::error(message.id().as_ref(), answer::INVALID_PARAMS, &text, None);
+            return Message::parse(refusal).map_err(|_| Failed::NotSent);
+        }
         let concerns_server = if subscribes { self.subscribe(uri, session) } else { self.unsubscribe(uri, session) };
         if !concerns_server {
             return all_is_well(message);
@@ -131,12 +145,23 @@ impl Bridge {
         }
     }
 
+    /// Whether a caller may hear of one more resource.
+    fn has_room(&self, uri: &str, session: &SessionId) -> bool {
+        self.with(|state| {
+            let is_new = state.subscriptions.get(uri).is_none_or(|who| !who.contains(session));
+            !is_new || state.sessions.get(session).is_none_or(|one| one.subscriptions < MOST)
+        })
+    }
+
     /// Whether a caller is the first who wants to hear of a resource.
     fn subscribe(&self, uri: &str, session: &SessionId) -> bool {
         self.with(|state| {
             let who = state.subscriptions.entry(uri.to_owned()).or_default();
-            who.insert(session.clone());
-            who.len() == 1
+            let is_new = who.insert(session.clone());
+            if is_new {
+                state.sessions.entry(session.clone()).or_default().subscriptions += 1;
+            }
+            is_new && who.len() == 1
         })
     }
 
@@ -144,7 +169,11 @@ impl Bridge {
     fn unsubscribe(&self, uri: &str, session: &SessionId) -> bool {
         self.with(|state| {
             let Some(who) = state.subscriptions.get_mut(uri) else { return true };
-            who.remove(session);
+            if who.remove(session)
+                && let Some(one) = state.sessions.get_mut(session)
+            {
+                one.subscriptions = one.subscriptions.saturating_sub(1);
+            }
             let last = who.is_empty();
             if last {
                 state.subscriptions.remove(uri);

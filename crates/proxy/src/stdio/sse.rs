@@ -13,7 +13,7 @@ use skep_mcp::{Kind, Message, answer, sse};
 use skep_net::{Body, BodySender, Drain};
 use tokio::sync::{Semaphore, mpsc};
 
-use super::bridge::{Bridge, LISTENER, SessionId};
+use super::bridge::{Abilities, Bridge, LISTENER, SessionId};
 use super::call::{Failed, Outcome};
 use super::streamable::store_is_away;
 use crate::exchange::{Content, Exchange, Watchers};
@@ -168,7 +168,7 @@ impl Sse {
         let id = message.id();
         let is_greeting = message.method() == Some("initialize");
         let body = if is_greeting {
-            self.bridge.introduce(&session, super::streamable::capabilities(&message));
+            self.bridge.introduce(&session, Abilities::of(&message));
             self.bridge.greet(&message, self.timeout).await.map_or_else(|failed| failed, Message::into_body)
         } else {
             let answered = async {

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::{HeaderValue, Method, Response, StatusCode};
 use skep_mcp::headers::{self, LAST_EVENT_ID, parameters};
 use skep_mcp::{Era, Kind, Malformed, Message, answer, era, sse};
 use skep_net::{Body, Drain};
 use tokio::sync::mpsc;
 
-use super::bridge::{Bridge, SessionId, short};
+use super::bridge::{Abilities, Bridge, SessionId, short};
 use super::call::{Failed, Outcome};
+use super::interests::is_interest;
 use super::replay::{Resume, Streams};
 use super::reply::{INTERIM, KEEP_ALIVE, Reply};
 use super::stream::Stream;
@@ -131,6 +131,7 @@ impl Streamable {
         reply.resumes = as_events && session.is_some() && version.as_deref() == Some(RESUMES);
         reply.session.clone_from(&session);
         if let Some(session) = &session
+            && is_interest(&message)
             && let Some(answered) = Box::pin(self.bridge.interest(&message, session, self.timeout)).await
         {
             return match answered {
@@ -182,8 +183,7 @@ impl Streamable {
             Ok(session) => session,
             Err(unavailable) => return store_is_away(&unavailable),
         };
-        let capabilities = capabilities(message);
-        self.bridge.introduce(&session, capabilities);
+        self.bridge.introduce(&session, Abilities::of(message));
         let mut response = reply.message(greeting);
         if let Ok(value) = HeaderValue::from_str(&session) {
             response.headers_mut().insert(SESSION, value);
@@ -321,13 +321,6 @@ impl Streamable {
         self.streams.forget(session);
         self.bridge.end(&session.into(), self.timeout);
     }
-}
-
-/// What the client said that it can do.
-pub(super) fn capabilities(message: &Message) -> Option<Bytes> {
-    let params: std::collections::HashMap<String, Box<serde_json::value::RawValue>> =
-        serde_json::from_slice(message.params()?).ok()?;
-    params.get("capabilities").map(|raw| Bytes::copy_from_slice(raw.get().as_bytes()))
 }
 
 fn header(exchange: &Exchange, name: &http::HeaderName) -> Option<String> {

@@ -293,3 +293,22 @@ async fn a_call_that_hangs_holds_up_nobody() -> Result<()> {
     hung.abort();
     Ok(())
 }
+
+#[tokio::test]
+async fn a_caller_subscribes_to_so_many_resources_and_no_more() -> Result<()> {
+    let stage = Stage::new().await?;
+    let (one, two) = (stage.caller().greeted().await?, stage.caller().greeted().await?);
+    for number in 0..1000 {
+        assert_eq!(subscribe(&one, &format!("no:{number}")).await?["result"], json!({}));
+    }
+    assert_eq!(subscribe(&one, "no:one-more").await?["error"]["code"], -32602);
+    assert_eq!(subscribe(&one, "no:7").await?["result"], json!({}), "one that it has");
+    assert_eq!(subscribe(&two, "no:one-more").await?["result"], json!({}), "somebody else");
+    let long = format!("no:{}", "x".repeat(8 * 1024));
+    assert_eq!(subscribe(&two, &long).await?["error"]["code"], -32602);
+    assert_eq!(stage.told("resources/subscribe").len(), 1001);
+    // Room comes back with what is given back.
+    one.ask(json!(2), "resources/unsubscribe", json!({ "uri": "no:7" })).await?;
+    assert_eq!(subscribe(&one, "no:one-more").await?["result"], json!({}));
+    Ok(())
+}
