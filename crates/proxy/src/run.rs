@@ -135,7 +135,7 @@ pub async fn start(
                     let strict = config.strict_protocol_validation;
                     let timeout = settings.request_timeout;
                     let front = Streamable::new(bridge, sessions.clone(), timeout, strict, drain.clone());
-                    tasks.spawn(reap(sessions, Some(front.clone())));
+                    tasks.spawn(reap(sessions, Some((front.clone(), settings.session_ttl))));
                     Front::Streamable(front)
                 }
                 Mode::Sse => {
@@ -465,13 +465,14 @@ async fn ping(client: Client, base: http::Uri, how: settings::Health, stateless:
 }
 
 /// Lets go of what was kept for sessions that nobody used for too long.
-async fn reap(sessions: Sessions, front: Option<Arc<Streamable>>) {
+async fn reap(sessions: Sessions, front: Option<(Arc<Streamable>, Duration)>) {
     loop {
         let expired = sessions.expired().await;
-        if let Some(front) = &front {
+        if let Some((front, time_to_live)) = &front {
             for session in expired {
                 front.forget(&session);
             }
+            front.forget_unused(*time_to_live);
         }
     }
 }

@@ -57,15 +57,44 @@ async fn called(front: &Arc<Streamable>, session: &str, method: Method, body: &'
     front.call(&mut exchange).await
 }
 
+/// How long sessions live.
+const TIME_TO_LIVE: Duration = Duration::from_secs(10);
+
+#[tokio::test(start_paused = true)]
+async fn a_session_of_a_store_that_says_nothing_is_forgotten_when_it_was_not_used_here() {
+    let (connect, mut heard) = agreeable();
+    let (bridge, talk) = Bridge::start(connect, Limits::default());
+    let drain = Drain::new(Grace { linger: Duration::ZERO, finish: Duration::ZERO });
+    // As a store that others share: nothing ends here.
+    let sessions = Sessions::new(Store::Memory(skep_store::Memory::new(Duration::from_hours(9))), Kind::Streamable);
+    let front = Streamable::new(bridge, sessions.clone(), Duration::from_secs(5), false, drain);
+    let (_talk, _reaper) =
+        (tokio::spawn(talk), tokio::spawn(reap(sessions.clone(), Some((front.clone(), TIME_TO_LIVE)))));
+    let (idle, listening) = (sessions.open(None).await.unwrap(), sessions.open(None).await.unwrap());
+    let _stream = called(&front, &listening, Method::GET, b"").await;
+    for (session, subscribe) in [
+        (&idle, &br#"{"jsonrpc":"2.0","id":1,"method":"resources/subscribe","params":{"uri":"of:idle"}}"#[..]),
+        (&listening, br#"{"jsonrpc":"2.0","id":1,"method":"resources/subscribe","params":{"uri":"of:listening"}}"#),
+    ] {
+        assert_eq!(called(&front, session, Method::POST, subscribe).await.status(), StatusCode::OK);
+        assert_eq!(heard.recv().await.unwrap(), "resources/subscribe");
+    }
+    let told = tokio::time::timeout(Duration::from_hours(1), heard.recv()).await;
+    assert_eq!(told.unwrap().unwrap(), "resources/unsubscribe");
+    // Who listens is not forgotten.
+    assert!(tokio::time::timeout(Duration::from_hours(1), heard.recv()).await.is_err());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_session_that_nobody_used_for_too_long_takes_its_stream_and_its_subscriptions_along() {
     let (connect, mut heard) = agreeable();
     let (bridge, talk) = Bridge::start(connect, Limits::default());
     let drain = Drain::new(Grace { linger: Duration::ZERO, finish: Duration::ZERO });
-    let store = Store::Memory(skep_store::Memory::new(Duration::from_secs(10)));
+    let store = Store::Memory(skep_store::Memory::new(TIME_TO_LIVE));
     let sessions = Sessions::new(store, Kind::Streamable);
     let front = Streamable::new(bridge, sessions.clone(), Duration::from_secs(5), false, drain);
-    let (_talk, _reaper) = (tokio::spawn(talk), tokio::spawn(reap(sessions.clone(), Some(front.clone()))));
+    let (_talk, _reaper) =
+        (tokio::spawn(talk), tokio::spawn(reap(sessions.clone(), Some((front.clone(), TIME_TO_LIVE)))));
     let session = sessions.open(None).await.unwrap();
     let subscribe = br#"{"jsonrpc":"2.0","id":1,"method":"resources/subscribe","params":{"uri":"a:b"}}"#;
     let answer = called(&front, &session, Method::POST, subscribe).await;

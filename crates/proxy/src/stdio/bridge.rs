@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use skep_mcp::{Edit, Id, Kind, Message, answer, era, lines, splice};
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
 
 use super::call::{Call, Outcome, Waiter};
 use super::catalogue::Catalogue;
@@ -74,6 +76,8 @@ pub(super) struct Session {
     pub(super) level: Option<u8>,
     /// How many resources it wants to hear of.
     pub(super) subscriptions: usize,
+    /// When it was last heard of here.
+    used: Option<Instant>,
 }
 
 /// What a client can be asked for, as it said itself.
@@ -124,6 +128,9 @@ impl Bridge {
         let (sender, outcome) = oneshot::channel();
         let token = message.progress_token().filter(|_| interim.is_some());
         let wire = self.with(|state| {
+            if let Some(one) = session.as_ref().and_then(|session| state.sessions.get_mut(session)) {
+                one.used = Some(Instant::now());
+            }
             state.last_id += 1;
             let wire = state.last_id;
             let number = Id::number(wire);
@@ -185,7 +192,24 @@ impl Bridge {
 
     /// Remembers what the client of a session can do.
     pub(crate) fn introduce(&self, session: &SessionId, abilities: Abilities) {
-        self.with(|state| state.sessions.entry(session.clone()).or_default().abilities = abilities);
+        self.with(|state| {
+            let one = state.sessions.entry(session.clone()).or_default();
+            one.abilities = abilities;
+            one.used = Some(Instant::now());
+        });
+    }
+
+    /// The sessions that nobody listens for and that were not heard of for so long. A store that others share tells nobody
+    /// when a session is over.
+    pub(crate) fn unused(&self, time: Duration) -> Vec<SessionId> {
+        self.with(|state| {
+            let is_unused = |one: &Session| {
+                let listens = one.listener.as_ref().is_some_and(|listener| !listener.is_closed());
+                !listens && one.used.is_none_or(|used| used.elapsed() >= time)
+            };
+            let unused = state.sessions.iter().filter(|(_, one)| is_unused(one));
+            unused.map(|(session, _)| session.clone()).collect()
+        })
     }
 
     /// Takes a message of the server to whom it concerns. Returns what the server is to be told in return.

@@ -316,6 +316,13 @@ impl Streamable {
         empty(StatusCode::NO_CONTENT)
     }
 
+    /// Lets go of what was kept for sessions that nobody used here for so long.
+    pub fn forget_unused(&self, time: Duration) {
+        for session in self.bridge.unused(time) {
+            self.forget(&session);
+        }
+    }
+
     /// Lets go of what was kept for a session that ended.
     pub fn forget(&self, session: &str) {
         self.streams.forget(session);
