@@ -139,7 +139,7 @@ fn run_suite(
         for (name, is_stdio) in [("pods", false), ("pods-stdio", true)] {
             let (directory, node) = (installed.directory(), installed.node());
             let url = pods.serve(&Subject {
-                name: &format!("{}-{name}", suite.package),
+                name: &format!("suite-{}-{name}", suite.name.replace(' ', "-")),
                 directory: &directory,
                 program: node.strip_prefix(&directory).context("Node.js is not beside the suite")?,
                 arguments: &[Path::new("fixture.mjs")],

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use futures_util::future::try_join_all;
+use futures_util::future::{join_all, try_join_all};
 use skep_api::resource::Resource;
 use skep_plan::canonical;
 use skep_plan::child::{Child, ChildKind};
@@ -79,7 +79,10 @@ impl Applier {
         Ok(taken)
     }
 
-    /// Applies the children of a plan. Workloads come last: what they mount must be there before they start.
+    /// Applies the children of a plan. Workloads come last: what they mount must be there before they start. So do bindings: the API
+    /// server looks up the role that they name, to see that it gives no more than we have, and refuses them without it.
+    ///
+    /// One that fails does not break off the others, whose requests are on their way: the API server would give them up as well.
     pub async fn apply(
         &self,
         me: &Resource,
@@ -88,10 +91,11 @@ impl Applier {
         writer: &Writer,
         metrics: &Metrics,
     ) -> Result<(), WriteError> {
-        let (workloads, rest): (Vec<&Child>, Vec<&Child>) =
-            children.iter().partition(|child| child.kind().has_generation());
-        for wave in [rest, workloads] {
-            try_join_all(wave.into_iter().map(|child| self.apply_one(me, child, store, writer, metrics))).await?;
+        let (last, first): (Vec<&Child>, Vec<&Child>) =
+            children.iter().partition(|child| child.kind().has_generation() || child.kind() == ChildKind::RoleBinding);
+        for wave in [first, last] {
+            let applied = wave.into_iter().map(|child| self.apply_one(me, child, store, writer, metrics));
+            join_all(applied).await.into_iter().collect::<Result<(), WriteError>>()?;
         }
         Ok(())
     }

@@ -88,6 +88,10 @@ impl Reconciler {
                     tracing::debug!(%key, %object, "changed by somebody else meanwhile");
                     ("conflict", Done::Again(AFTER_CONFLICT))
                 }
+                Err(Error::Write(error @ WriteError::NotYet { .. })) => {
+                    tracing::debug!(%key, %error, "tried again");
+                    (error.category(), Done::Failed)
+                }
                 // It went while we looked; the watch will tell.
                 Err(Error::Write(gone)) if gone.is_gone() => ("gone", Done::Again(AFTER_CONFLICT)),
                 Err(error) => {

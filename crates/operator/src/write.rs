@@ -36,6 +36,15 @@ pub enum WriteError {
         /// Which object.
         object: String,
     },
+    /// What an object names is not there, as far as the API server has seen. It looks at its own memory, which is a moment
+    /// behind.
+    #[error("cannot apply `{object}` yet: {message}")]
+    NotYet {
+        /// Which object.
+        object: String,
+        /// What is not there.
+        message: String,
+    },
     /// The API server refused, or could not be reached.
     #[error("cannot {verb} `{object}`")]
     Api {
@@ -135,7 +144,12 @@ impl Writer {
         self.children(child.kind(), namespace)
             .patch_metadata(child.name(), &PatchParams::apply(MANAGER).force(), &Patch::Apply(child.body()))
             .await
-            .map_err(|error| WriteError::from(error, "apply", object))
+            .map_err(|error| match error {
+                kube::Error::Api(status) if status.is_not_found() => {
+                    WriteError::NotYet { object, message: status.message.clone() }
+                }
+                error => WriteError::from(error, "apply", object),
+            })
     }
 
     /// Deletes a child, if it is still the one we know. One that is gone already is fine.
@@ -231,6 +245,7 @@ impl WriteError {
     pub const fn category(&self) -> &'static str {
         match self {
             Self::Conflict { .. } => "conflict",
+            Self::NotYet { .. } => "not yet",
             Self::Api { .. } => "api",
         }
     }
@@ -242,7 +257,7 @@ impl WriteError {
                 kube::Error::Api(status) if matches!(status.code, 400 | 422) => Some(&status.message),
                 _ => None,
             },
-            Self::Conflict { .. } => None,
+            Self::Conflict { .. } | Self::NotYet { .. } => None,
         }
     }
 

@@ -189,6 +189,33 @@ async fn the_operator_does_its_work_with_the_rights_of_the_chart_and_no_others()
     operator.stop().await
 }
 
+/// Who may not do everything is refused a binding whose role the API server has not seen yet.
+#[tokio::test]
+async fn a_role_is_sent_once_and_its_binding_after_it() -> anyhow::Result<()> {
+    use skep_api::resource::KindName;
+    use skep_plan::child::ChildKind;
+    const SERVERS: u64 = 20;
+    crate::running::plane().await?;
+    let release = Release::install("namespace").await;
+    let config = release.plane.as_service_account(&release.home, &release.home).await?;
+    let operator = crate::running::start_as(kube::Client::try_from(config)?, release.plane, release.work.clone())?;
+    for number in 0..SERVERS {
+        operator.create(KindName::MCPServer, &format!("s{number}"), json!({ "image": "i" })).await?;
+    }
+    for number in 0..SERVERS {
+        operator.child(ChildKind::Deployment, &format!("s{number}"), "exists", |_| true).await?;
+        operator.child(ChildKind::RoleBinding, &format!("s{number}-proxy-runner"), "exists", |_| true).await?;
+    }
+    operator.settled().await?;
+    assert_eq!(operator.counted("api_requests", &["verb=\"apply\"", "resource=\"roles\""]), SERVERS);
+    assert_eq!(
+        operator.counted("reconciles", &["gone"]),
+        0,
+        "a role that is on its way is taken for a server that is gone"
+    );
+    operator.stop().await
+}
+
 #[tokio::test]
 async fn the_operator_may_bind_what_it_hands_on() {
     let release = Release::install("namespace").await;
