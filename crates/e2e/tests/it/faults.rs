@@ -5,8 +5,8 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
-use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
 use skep_testkit::{Seen, eventually};
 
@@ -63,10 +63,7 @@ async fn after_the_api_server_was_gone_everything_goes_on_and_a_new_proxy_starts
 #[tokio::test]
 async fn while_redis_is_gone_calls_are_refused_clearly_and_afterwards_sessions_live_on() -> Result<()> {
     let home = Home::new("redis").await?;
-    let node = Api::<Node>::all(home.cluster.client()).list(&ListParams::default()).await?;
-    let addresses = node.items.iter().filter_map(|node| node.status.as_ref()?.addresses.as_ref()).flatten();
-    let address = addresses.filter(|one| one.type_ == "InternalIP").map(|one| one.address.clone()).next();
-    let address = address.context("the node has no address")?;
+    let address = home.node_address().await?;
     let directory = std::env::temp_dir().join(&home.namespace);
     std::fs::create_dir_all(&directory)?;
     let redis = Redis { address: address.clone(), port: free_port(&address)?, directory };

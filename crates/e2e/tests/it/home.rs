@@ -140,10 +140,15 @@ impl Home {
             .await?;
         let ports = service.spec.and_then(|spec| spec.ports).unwrap_or_default();
         let port = ports.first().and_then(|port| port.node_port).context("the Service has no port on the node")?;
+        Ok(format!("{}:{port}", self.node_address().await?))
+    }
+
+    /// The address of a node, which pods and tests can reach.
+    pub(crate) async fn node_address(&self) -> Result<String> {
         let nodes = Api::<Node>::all(self.cluster.client()).list(&ListParams::default()).await?;
         let addresses = nodes.items.iter().filter_map(|node| node.status.as_ref()?.addresses.as_ref()).flatten();
         let address = addresses.filter(|one| one.type_ == "InternalIP").map(|one| one.address.clone()).next();
-        Ok(format!("{}:{port}", address.context("no node has an address")?))
+        address.context("no node has an address")
     }
 
     /// Waits until a client can be greeted, and returns it.
