@@ -126,9 +126,10 @@ fn start_time(pid: u32) -> Option<u64> {
 fn start_time_in(stat: &str) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(") ")?;
     let mut fields = rest.split(' ');
-    let state = fields.next()?;
-    // Ended, but not collected by its parent yet.
-    if matches!(state, "Z" | "X") { None } else { fields.nth(18)?.parse().ok() }
+    let (state, threads, started) = (fields.next()?, fields.nth(16)?, fields.nth(1)?);
+    // Ended, but not collected by its parent yet. With threads that have not ended, it still holds its ports.
+    let is_over = matches!(state, "Z" | "X") && matches!(threads, "0" | "1");
+    if is_over { None } else { started.parse().ok() }
 }
 
 #[cfg(test)]
@@ -139,7 +140,10 @@ mod tests {
     fn a_process_is_named_by_id_and_start_time() {
         let stat = "4242 (odd ) name) S 1 4242 4242 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 123456 1000 50";
         assert_eq!(start_time_in(stat), Some(123_456));
-        assert_eq!(start_time_in(&stat.replace(" S ", " Z ")), None);
+        let ended = stat.replace(" S ", " Z ");
+        assert_eq!(start_time_in(&ended), None);
+        let ends = ended.replace(" 20 0 1 0 ", " 20 0 7 0 ");
+        assert_eq!(start_time_in(&ends), Some(123_456), "one of its threads has ended, and not all");
         let me = std::process::id();
         let started = start_time(me).unwrap();
         assert!(Record { pid: me, started }.is_running());
