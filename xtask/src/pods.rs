@@ -8,12 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
-use serde_json::json;
+use serde_json::{Value, json};
 use skep_testkit::assets::{Assets, Tool};
 
 use crate::cluster::{self, Layout};
 use crate::image::{self, VERSION, binary::Binary};
 use crate::program::{capture, wait_until};
+use crate::skep::Pod;
 use crate::{root, ui};
 
 /// The namespace of the operator and of its servers.
@@ -91,6 +92,12 @@ impl Pods {
             arguments.extend(["--set", setting]);
         }
         pods.helm(&arguments)?;
+        if !archives.is_empty() {
+            // Its image has the name of the one before, so nothing else makes an operator of an earlier run anew.
+            let operator = format!("deployment/{HOME}");
+            pods.kubectl(&["rollout", "restart", &operator, "--namespace", HOME])?;
+            pods.kubectl(&["rollout", "status", &operator, "--namespace", HOME, "--timeout=120s"])?;
+        }
         Ok(pods)
     }
 
@@ -101,26 +108,14 @@ impl Pods {
 
     /// A server of its own, and the URL of the Service in front of its proxy.
     pub(crate) fn serve(&self, subject: &Subject<'_>) -> Result<String> {
-        let Subject { name, directory, program, arguments, is_stdio } = *subject;
-        let path = |path: &Path| Path::new(MOUNTED).join(path).to_string_lossy().into_owned();
-        let mut volumes = vec![json!({ "name": "program", "hostPath": { "path": fs::canonicalize(directory)? } })];
-        let mut mounts = vec![json!({ "name": "program", "mountPath": MOUNTED, "readOnly": true })];
-        for (name, place) in SYSTEM {
-            // A link of this machine would be a broken one in there.
-            volumes.push(json!({ "name": name, "hostPath": { "path": fs::canonicalize(place)? } }));
-            mounts.push(json!({ "name": name, "mountPath": place, "readOnly": true }));
-        }
-        let arguments: Vec<String> = arguments.iter().map(|argument| path(argument)).collect();
+        let Subject { name, arguments, is_stdio, .. } = *subject;
+        let arguments: Vec<String> = arguments.iter().map(|argument| mounted(argument)).collect();
         let manifest = json!({
             "apiVersion": "toolhive.stacklok.dev/v1beta1", "kind": "MCPServer",
             "metadata": { "name": name, "namespace": HOME },
             "spec": {
                 "image": fixture(), "transport": if is_stdio { "stdio" } else { "streamable-http" },
-                "mcpPort": PORT, "args": arguments,
-                "podTemplateSpec": { "spec": {
-                    "volumes": volumes,
-                    "containers": [{ "name": "mcp", "command": [path(program)], "volumeMounts": mounts }],
-                }},
+                "mcpPort": PORT, "args": arguments, "podTemplateSpec": subject.template()?,
             },
         });
         let file = manifests()?.join(format!("{name}.json"));
@@ -171,6 +166,12 @@ impl Pods {
         bail!("no process of pod `{pod}` is to be seen; is the cluster on this machine?")
     }
 
+    /// Removes what a proxy made without an operator.
+    pub(crate) fn remove(&self, pod: &Pod) -> Result<()> {
+        let object = format!("statefulset/{}", pod.name);
+        self.kubectl(&["delete", &object, "--namespace", &pod.namespace, "--ignore-not-found", "--wait"]).map(drop)
+    }
+
     fn kubectl(&self, arguments: &[&str]) -> Result<String> {
         capture(self.inside(Path::new("kubectl"))?.args(arguments))
     }
@@ -180,6 +181,34 @@ impl Pods {
         assets.ensure(&[Tool::Helm])?;
         capture(self.inside(&assets.find(Tool::Helm)?)?.args(arguments)).map(drop)
     }
+}
+
+// === impl Subject ===
+
+impl Subject<'_> {
+    /// The same as a server whose pod a proxy makes without an operator.
+    pub(crate) fn alone(&self, name: &str) -> Result<Pod> {
+        Ok(Pod { namespace: HOME.to_owned(), name: name.to_owned(), image: fixture(), patch: self.template()? })
+    }
+
+    /// What its pod has beside the image.
+    fn template(&self) -> Result<Value> {
+        let path = fs::canonicalize(self.directory)?;
+        let mut volumes = vec![json!({ "name": "program", "hostPath": { "path": path } })];
+        let mut mounts = vec![json!({ "name": "program", "mountPath": MOUNTED, "readOnly": true })];
+        for (name, place) in SYSTEM {
+            // A link of this machine would be a broken one in there.
+            volumes.push(json!({ "name": name, "hostPath": { "path": fs::canonicalize(place)? } }));
+            mounts.push(json!({ "name": name, "mountPath": place, "readOnly": true }));
+        }
+        let container = json!({ "name": "mcp", "command": [mounted(self.program)], "volumeMounts": mounts });
+        Ok(json!({ "spec": { "volumes": volumes, "containers": [container] } }))
+    }
+}
+
+/// Where a file of the program's directory is in the pod.
+fn mounted(path: &Path) -> String {
+    Path::new(MOUNTED).join(path).to_string_lossy().into_owned()
 }
 
 fn manifests() -> Result<PathBuf> {

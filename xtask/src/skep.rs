@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::process::{Process, free_port, wait_for, wait_for_port};
@@ -25,6 +26,18 @@ pub(crate) enum Behind<'a> {
     Stdio(&'a Program),
     /// A program that speaks streamable HTTP on the port that it is told.
     Http(&'a Program),
+    /// A pod that the proxy makes and attaches itself to, in the cluster that the environment names.
+    Pod(&'a Pod),
+}
+
+/// A server in a pod of its own.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Pod {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) image: String,
+    /// What its pod has beside the image.
+    pub(crate) patch: Value,
 }
 
 /// A program of this machine.
@@ -59,6 +72,7 @@ impl Proxy {
         fs::create_dir_all(directory)?;
         let port = free_port()?;
         let mut server = None;
+        let mut arguments = vec!["proxy".to_owned(), "run".to_owned()];
         let (image, more) = match behind {
             Behind::Url(url) => ("none".to_owned(), json!({ "transport": "streamable-http", "remote_url": url })),
             Behind::Stdio(program) => (image(program), json!({ "transport": "stdio", "cmd_args": program.arguments })),
@@ -67,6 +81,10 @@ impl Proxy {
                 server = Some(port);
                 let transport = "streamable-http";
                 (image(program), json!({ "transport": transport, "target_port": port, "cmd_args": program.arguments }))
+            }
+            Behind::Pod(Pod { name, image, patch, .. }) => {
+                arguments.push(format!("--k8s-pod-patch={patch}"));
+                (image.clone(), json!({ "transport": "stdio", "name": name, "container_name": name }))
             }
         };
         let mut config = json!({
@@ -77,9 +95,14 @@ impl Proxy {
         }
         fs::write(directory.join("runconfig.json"), config.to_string())?;
         let log = File::create(directory.join("log.json"))?;
+        arguments.push(image);
+        let mut command = Command::new(binary);
+        if let Behind::Pod(pod) = behind {
+            command.env("POD_NAMESPACE", &pod.namespace);
+        }
         let process = Process::start(
-            Command::new(binary)
-                .args(["proxy", "run", &image])
+            command
+                .args(arguments)
                 .current_dir(directory)
                 .env("SKEP_LOG", "warn")
                 .stdin(Stdio::null())

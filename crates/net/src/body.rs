@@ -37,6 +37,12 @@ enum Kind {
     Boxed(Pin<Box<dyn HttpBody<Data = Bytes, Error = BodyError> + Send>>),
 }
 
+/// A body, and what is dropped with its end.
+struct Holding<T> {
+    body: Body,
+    held: Option<T>,
+}
+
 /// Writes a body while it is sent. The body ends when this is dropped.
 #[derive(Debug)]
 pub struct BodySender(mpsc::Sender<Result<Frame<Bytes>, BodyError>>);
@@ -115,6 +121,18 @@ impl Body {
         Self(Kind::Boxed(Box::pin(body.map_err(|error| BodyError::Broken(error.into())))))
     }
 
+    /// The same, and a value that is dropped when the body has ended or nobody reads it any more.
+    #[must_use]
+    pub fn holding(self, held: impl Send + 'static) -> Self {
+        match self.0 {
+            // All of it is there: its end is now.
+            Kind::Empty | Kind::Full(_) | Kind::Parts(_) => self,
+            Kind::Incoming(_) | Kind::Leased(_) | Kind::Channel(_) | Kind::Boxed(_) => {
+                Self(Kind::Boxed(Box::pin(Holding { body: self, held: Some(held) })))
+            }
+        }
+    }
+
     pub(crate) fn leased(body: Leased) -> Self {
         Self(Kind::Leased(body))
     }
@@ -184,6 +202,33 @@ impl HttpBody for Body {
         }
     }
 }
+
+impl<T: Send> HttpBody for Holding<T> {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        if frame.is_none() {
+            self.held = None;
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+// Nothing in it is ever pinned.
+impl<T> Unpin for Holding<T> {}
 
 impl fmt::Debug for Body {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

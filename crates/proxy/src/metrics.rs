@@ -1,7 +1,7 @@
 //! What a proxy counts, under the names that the original's dashboards know.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::Instant;
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
@@ -17,8 +17,10 @@ const SECONDS: [f64; 14] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0
 const LABEL: usize = 128;
 /// How many different calls are told apart. Callers choose the names: beyond this, all others are one.
 const SERIES: usize = 2000;
+/// The method of a call that is none of the protocol's, or one too many.
+const UNKNOWN: &str = "unknown";
 
-/// One call, when it is over.
+/// One call.
 #[derive(Clone, Debug)]
 pub struct Record<'a> {
     /// The HTTP method.
@@ -29,8 +31,15 @@ pub struct Record<'a> {
     pub mcp_method: Option<&'a str>,
     /// What the message was about.
     pub resource: Option<&'a str>,
-    /// How long it took.
-    pub duration: Duration,
+}
+
+/// What is open between a caller and the proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A request, and its answer to its end.
+    Request,
+    /// The stream of a session over SSE. It lasts as long as the session, so its time says nothing.
+    Sse,
 }
 
 /// The metrics of one proxy.
@@ -64,19 +73,24 @@ struct ToolCall {
     status: &'static str,
 }
 
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct Place {
-    server: String,
-    transport: String,
-}
+/// Labels of which not every one has all.
+type Place = Vec<(&'static str, String)>;
 
-/// A call under way. Counts down when it is dropped.
+/// What is under way. Counts down when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Active(Gauge);
+pub struct Active {
+    gauge: Gauge,
+    started: Instant,
+    /// Where its time is told, once it is known what it is.
+    duration: Option<Histogram>,
+}
 
 impl Drop for Active {
     fn drop(&mut self) {
-        self.0.dec();
+        self.gauge.dec();
+        if let Some(duration) = &self.duration {
+            duration.observe(self.started.elapsed().as_secs_f64());
+        }
     }
 }
 
@@ -103,35 +117,42 @@ impl Metrics {
         metrics
     }
 
-    /// Counts a call that begins.
-    pub(crate) fn begin(&self) -> Active {
-        let place = Place { server: self.server.clone(), transport: self.transport.clone() };
+    /// Counts what begins.
+    pub fn begin(&self, kind: Kind) -> Active {
+        let mut place: Place = vec![("server", self.server.clone()), ("transport", self.transport.clone())];
+        if kind == Kind::Sse {
+            place.push(("connection_type", "sse".to_owned()));
+        }
         let gauge = self.active.get_or_create(&place).clone();
         gauge.inc();
-        Active(gauge)
+        Active { gauge, started: Instant::now(), duration: None }
     }
 
-    /// Counts a call that is over.
-    pub fn finish(&self, record: &Record<'_>) {
+    /// Counts a call whose answer has begun. If it is a request, its time is told when `active` is dropped.
+    pub fn answered(&self, kind: Kind, record: &Record<'_>, active: &mut Active) {
         let status = if record.status >= 400 { "error" } else { "success" };
-        let is_room = self.series.load(Ordering::Relaxed) < SERIES;
-        let resource = record.resource.filter(|_| is_room).map(cut).unwrap_or_default();
-        let call = Call {
+        let mut call = Call {
             method: record.method.to_owned(),
             status_code: record.status.to_string(),
             status,
-            mcp_method: record.mcp_method.map_or_else(|| "unknown".to_owned(), cut),
-            mcp_resource_id: resource.clone(),
+            mcp_method: match kind {
+                Kind::Sse => "sse_connection".to_owned(),
+                Kind::Request => record.mcp_method.map_or_else(|| UNKNOWN.to_owned(), cut),
+            },
+            mcp_resource_id: record.resource.map(cut).unwrap_or_default(),
             server: self.server.clone(),
             transport: self.transport.clone(),
         };
-        if self.requests.get(&call).is_none() {
-            self.series.fetch_add(1, Ordering::Relaxed);
+        if self.requests.get(&call).is_none() && self.series.fetch_add(1, Ordering::Relaxed) >= SERIES {
+            call.mcp_resource_id.clear();
+            UNKNOWN.clone_into(&mut call.mcp_method);
         }
         self.requests.get_or_create(&call).inc();
-        self.duration.get_or_create(&call).observe(record.duration.as_secs_f64());
+        if kind == Kind::Request {
+            active.duration = Some(self.duration.get_or_create(&call).clone());
+        }
         if record.mcp_method == Some("tools/call") {
-            let tool = ToolCall { server: self.server.clone(), tool: resource, status };
+            let tool = ToolCall { server: self.server.clone(), tool: call.mcp_resource_id, status };
             self.tool_calls.get_or_create(&tool).inc();
         }
     }
@@ -162,41 +183,65 @@ fn cut(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn record(resource: &str) -> Record<'_> {
-        let duration = Duration::from_millis(3);
-        Record { method: "POST", status: 200, mcp_method: Some("tools/call"), resource: Some(resource), duration }
+    fn record<'a>(mcp_method: &'a str, resource: &'a str) -> Record<'a> {
+        Record { method: "POST", status: 200, mcp_method: Some(mcp_method), resource: Some(resource) }
+    }
+
+    fn call(metrics: &Metrics, mcp_method: &str, resource: &str) {
+        metrics.answered(Kind::Request, &record(mcp_method, resource), &mut metrics.begin(Kind::Request));
+    }
+
+    #[track_caller]
+    fn assert_has(metrics: &Metrics, line: &str) {
+        let page = metrics.page();
+        assert!(page.lines().any(|found| found == line), "{line} is not in\n{page}");
     }
 
     #[test]
     fn calls_are_counted_under_the_names_that_dashboards_know() {
         let metrics = Metrics::new("s", "stdio");
-        let active = metrics.begin();
-        metrics.finish(&record("echo"));
-        let page = metrics.page();
+        let mut active = metrics.begin(Kind::Request);
+        assert_has(&metrics, r#"toolhive_mcp_active_connections{server="s",transport="stdio"} 1"#);
+        metrics.answered(Kind::Request, &record("tools/call", "echo"), &mut active);
         let labels = r#"method="POST",status_code="200",status="success",mcp_method="tools/call",mcp_resource_id="echo",server="s",transport="stdio""#;
-        for line in [
-            format!("toolhive_mcp_requests_total{{{labels}}} 1"),
-            format!("toolhive_mcp_request_duration_seconds_count{{{labels}}} 1"),
-            r#"toolhive_mcp_tool_calls_total{server="s",tool="echo",status="success"} 1"#.to_owned(),
-            r#"toolhive_mcp_active_connections{server="s",transport="stdio"} 1"#.to_owned(),
-        ] {
-            assert!(page.lines().any(|found| found == line), "{line} is not in\n{page}");
-        }
+        assert_has(&metrics, &format!("toolhive_mcp_requests_total{{{labels}}} 1"));
+        assert_has(&metrics, r#"toolhive_mcp_tool_calls_total{server="s",tool="echo",status="success"} 1"#);
+        // The answer has begun, and has not ended.
+        assert_has(&metrics, &format!("toolhive_mcp_request_duration_seconds_count{{{labels}}} 0"));
         drop(active);
-        assert!(metrics.page().contains(r#"toolhive_mcp_active_connections{server="s",transport="stdio"} 0"#));
+        assert_has(&metrics, &format!("toolhive_mcp_request_duration_seconds_count{{{labels}}} 1"));
+        assert_has(&metrics, r#"toolhive_mcp_active_connections{server="s",transport="stdio"} 0"#);
+    }
+
+    #[test]
+    fn a_stream_over_sse_is_counted_apart_and_has_no_time() {
+        let metrics = Metrics::new("s", "sse");
+        let mut active = metrics.begin(Kind::Sse);
+        let record = Record { method: "GET", status: 200, mcp_method: None, resource: None };
+        metrics.answered(Kind::Sse, &record, &mut active);
+        let place = r#"toolhive_mcp_active_connections{server="s",transport="sse",connection_type="sse"}"#;
+        assert_has(&metrics, &format!("{place} 1"));
+        let labels = r#"method="GET",status_code="200",status="success",mcp_method="sse_connection",mcp_resource_id="",server="s",transport="sse""#;
+        assert_has(&metrics, &format!("toolhive_mcp_requests_total{{{labels}}} 1"));
+        drop(active);
+        assert_has(&metrics, &format!("{place} 0"));
+        assert!(!metrics.page().contains("duration_seconds_count{"));
     }
 
     #[test]
     fn callers_cannot_fill_the_memory_with_names() {
         let metrics = Metrics::new("s", "stdio");
-        metrics.finish(&record(&"ü".repeat(100)));
+        call(&metrics, "tools/call", &"ü".repeat(100));
         let page = metrics.page();
         let label = page.split("mcp_resource_id=\"").nth(1).unwrap().split('"').next().unwrap();
         assert!(label.len() <= LABEL && label.ends_with("..."), "{label}");
         for index in 0..SERIES + 100 {
-            metrics.finish(&record(&format!("tool-{index}")));
+            call(&metrics, "tools/call", &format!("tool-{index}"));
+            call(&metrics, &format!("method-{index}"), "");
         }
         let lines = metrics.page().lines().filter(|line| line.starts_with("toolhive_mcp_requests_total")).count();
         assert!(lines <= SERIES + 1, "{lines}");
+        let tools = metrics.page().lines().filter(|line| line.starts_with("toolhive_mcp_tool_calls_total")).count();
+        assert!(tools <= SERIES + 1, "{tools}");
     }
 }

@@ -1,7 +1,7 @@
 //! One proxy: the port, the pages beside the protocol, the chain, and who answers behind it.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, Uri};
@@ -14,7 +14,7 @@ use crate::chain::{Chain, too_large};
 use crate::exchange::{Content, Exchange, Flow};
 use crate::health::Health;
 use crate::http::{is_of_type, json, text};
-use crate::metrics::{Metrics, Record};
+use crate::metrics::{Kind, Metrics, Record};
 use crate::stdio::sse::Sse;
 use crate::stdio::streamable::Streamable;
 use crate::transparent::Transparent;
@@ -97,19 +97,19 @@ impl Proxy {
         let content = self.read(&parts.method, &parts.uri, &parts.headers, bytes);
         let mut exchange = Exchange::new(parts.method, parts.uri, parts.headers, peer, content);
         let Some(counted) = &self.metrics else { return self.pass(&mut exchange).await };
-        let (started, active) = (Instant::now(), counted.metrics.begin());
+        let kind = if exchange.uri.path().ends_with("/sse") { Kind::Sse } else { Kind::Request };
+        let mut active = counted.metrics.begin(kind);
         let response = self.pass(&mut exchange).await;
-        let resource = exchange.message().and_then(skep_mcp::method::resource);
-        let is_stream = exchange.uri.path().ends_with("/sse");
-        counted.metrics.finish(&Record {
+        let message = exchange.message();
+        let resource = message.and_then(skep_mcp::method::resource);
+        let record = Record {
             method: exchange.method.as_str(),
             status: response.status().as_u16(),
-            mcp_method: if is_stream { Some("sse_connection") } else { exchange.message().and_then(Message::method) },
+            mcp_method: message.and_then(Message::method),
             resource: resource.as_deref(),
-            duration: started.elapsed(),
-        });
-        drop(active);
-        response
+        };
+        counted.metrics.answered(kind, &record, &mut active);
+        response.map(|body| body.holding(active))
     }
 
     /// Puts a call through the chain and to whoever answers it.

@@ -15,11 +15,16 @@ pub(crate) struct Connection {
 
 /// Connects to the cluster that the flags, the environment or the pod name.
 pub(crate) async fn connect(cluster: &Cluster) -> Result<Connection> {
-    connect_as(cluster, "skep").await
+    connect_as(cluster, "skep", Client::try_from).await
 }
 
-/// The same, under a name of its own: audit logs and the API server's priorities tell clients apart by it.
-pub(crate) async fn connect_as(cluster: &Cluster, agent: &str) -> Result<Connection> {
+/// The same, under a name of its own: audit logs and the API server's priorities tell clients apart by it. And with a client
+/// of its own make.
+pub(crate) async fn connect_as(
+    cluster: &Cluster,
+    agent: &str,
+    make: fn(Config) -> kube::Result<Client>,
+) -> Result<Connection> {
     let mut config = config(cluster).await?;
     let agent = HeaderValue::try_from(format!("{agent}/{}", env!("CARGO_PKG_VERSION")))?;
     config.headers.push((USER_AGENT, agent));
@@ -27,8 +32,8 @@ pub(crate) async fn connect_as(cluster: &Cluster, agent: &str) -> Result<Connect
     // the client to try fifteen times in silence.
     config.default_retry = false;
     let server = config.cluster_url.to_string();
-    let client = Client::try_from(config)
-        .map_err(|error| anyhow!("cannot set up a connection to `{server}`: {}", innermost(&error)))?;
+    let client =
+        make(config).map_err(|error| anyhow!("cannot set up a connection to `{server}`: {}", innermost(&error)))?;
     Ok(Connection { client, server })
 }
 

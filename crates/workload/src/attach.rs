@@ -1,18 +1,14 @@
 //! The standard input and output of a server in a cluster: an attachment to the right pod.
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
+mod streams;
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, AttachParams, AttachedProcess, ListParams};
-use tokio::io::{AsyncRead, ReadBuf};
+use kube::api::{Api, AttachParams, ListParams};
+use kube::core::Request;
 
 use crate::cluster::Cluster;
 use crate::objects::CONTAINER;
 use crate::pipe::Pipe;
-
-/// How much of one stream may wait to be read, in bytes. The pod's writes wait beyond that.
-const BUFFER: usize = 64 * 1024;
 
 /// Why there is no attachment. Trying again later may help.
 #[derive(Debug, thiserror::Error)]
@@ -30,23 +26,6 @@ pub enum Detached {
     },
 }
 
-/// What the server writes, until the attachment ends. The stream alone does not say so when the connection breaks: whoever
-/// reads it would wait for ever.
-struct UntilEnded<Stream, Ended> {
-    stream: Stream,
-    ended: Pin<Box<Ended>>,
-    is_over: bool,
-}
-
-/// An attachment. Ends with its value, so that a server is never read by two.
-struct Held(AttachedProcess);
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
 // === impl Cluster ===
 
 impl Cluster {
@@ -58,52 +37,15 @@ impl Cluster {
         let found = pods.list(&ListParams::default().labels(&format!("app={name}"))).await;
         let found = found.map_err(failed(format!("the pods of {name}")))?;
         let pod = pick(&found.items).ok_or_else(|| Detached::NoPod(name.clone()))?;
-        let parameters = AttachParams::default()
-            .container(CONTAINER)
-            .stdin(true)
-            .stdout(true)
-            .stderr(true)
-            .tty(false)
-            .max_stdin_buf_size(BUFFER)
-            .max_stdout_buf_size(BUFFER)
-            .max_stderr_buf_size(BUFFER);
-        let attached = pods.attach(pod, &parameters).await;
-        let mut attached = attached.map_err(failed(format!("pod {pod}")))?;
-        let streams = (attached.stdin(), attached.stdout(), attached.stderr(), attached.take_status());
-        let (Some(stdin), Some(stdout), Some(stderr), Some(ended)) = streams else {
-            return Err(Detached::NoPod(name.clone()));
+        let parameters = AttachParams::default().container(CONTAINER).stdin(true).stdout(true).stderr(true).tty(false);
+        let connect = async {
+            let request =
+                Request::new(pods.resource_url()).attach(pod, &parameters).map_err(kube::Error::BuildRequest)?;
+            self.client().connect(request).await
         };
-        let stdout = UntilEnded { stream: stdout, ended: Box::pin(ended), is_over: false };
+        let connection = connect.await.map_err(failed(format!("pod {pod}")))?;
         tracing::info!(pod, "attached");
-        Ok(Pipe {
-            stdin: Box::new(stdin),
-            stdout: Box::new(stdout),
-            stderr: Box::new(stderr),
-            held: Box::new(Held(attached)),
-        })
-    }
-}
-
-// === impl UntilEnded ===
-
-impl<Stream: AsyncRead + Unpin, Ended: Future> AsyncRead for UntilEnded<Stream, Ended> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<std::io::Result<()>> {
-        if let Poll::Ready(read) = Pin::new(&mut self.stream).poll_read(context, buffer) {
-            return Poll::Ready(read);
-        }
-        if !self.is_over && self.ended.as_mut().poll(context).is_pending() {
-            return Poll::Pending;
-        }
-        // Nobody writes any more, but something may have been written since the look above.
-        self.is_over = true;
-        match Pin::new(&mut self.stream).poll_read(context, buffer) {
-            Poll::Pending => Poll::Ready(Ok(())),
-            read @ Poll::Ready(_) => read,
-        }
+        Ok(streams::open(connection.into_stream().into_inner()).await)
     }
 }
 
@@ -128,26 +70,8 @@ fn pick(pods: &[Pod]) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;
-
-    #[tokio::test]
-    async fn an_attachment_that_breaks_ends_its_stream_after_what_came_before() {
-        let (stream, mut writer) = tokio::io::simplex(64);
-        let (end, ended) = tokio::sync::oneshot::channel::<()>();
-        let mut stdout = UntilEnded { stream, ended: Box::pin(ended), is_over: false };
-        let read = tokio::spawn(async move {
-            let mut text = String::new();
-            stdout.read_to_string(&mut text).await.map(|_| text)
-        });
-        writer.write_all(b"last words").await.unwrap();
-        tokio::task::yield_now().await;
-        assert!(!read.is_finished());
-        // As a broken connection leaves it: the writer is gone without having said that it is.
-        drop((writer, end));
-        assert_eq!(read.await.unwrap().unwrap(), "last words");
-    }
 
     fn pod(name: &str, made: u32, runs: bool, going: bool) -> Pod {
         let state = if runs { json!({ "running": {} }) } else { json!({ "waiting": {} }) };

@@ -6,8 +6,13 @@
 //!                 ├─▶ skep proxy, streamable ────┤
 //!                 ├─▶ a peer, if one is named ───┘
 //!                 ├─▶ skep proxy, stdio ─────────────▶ server, stdio
-//!                 └─▶ skep proxy in a pod (`--pods`) ▶ attached to the server's pod
+//!                 │   with `--pods` also
+//!                 ├─▶ skep proxy, attached ──────────▶ API server ─▶ the server's pod
+//!                 └─▶ a pod's network ─▶ skep proxy ─▶ API server ─▶ the server's pod
 //! ```
+//!
+//! The last one is as the operator makes it. What the network of pods takes to bring its answers to the callers counts as its
+//! own time, and the floor has none of that: beside the floor stands the one before.
 //!
 //! All of them run during the whole measurement and are called in turns, round by round, because a machine is not equally
 //! fast at all times. Nothing here is an assertion: a number means something only beside the floor of the same run.
@@ -17,6 +22,7 @@ mod load;
 mod report;
 mod server;
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -29,7 +35,7 @@ use self::report::{Memory, Round};
 use crate::pods::{Images, Pods, Subject};
 use crate::process::{Process, Usage, free_port, wait_for_port};
 use crate::program::{self, cargo};
-use crate::skep::{self, Behind, Program, Proxy};
+use crate::skep::{self, Behind, Pod, Program, Proxy};
 use crate::{root, ui};
 
 /// How often each is called.
@@ -66,14 +72,18 @@ pub(crate) struct Arguments {
     /// How many sessions are open at once when memory is looked at.
     #[arg(long, default_value_t = 4_000)]
     open: usize,
-    /// Also a proxy that is attached to a pod, in the cluster of `cargo xtask cluster up`: an image is built and put there.
+    /// Also proxies that are attached to pods, in the cluster of `cargo xtask cluster up`: one on this machine, and one in a
+    /// pod, whose image is built and put there.
     #[arg(long)]
     pods: bool,
     #[command(flatten)]
     images: Images,
-    /// The URL and the process of such a proxy.
+    /// The URL and the process of the proxy in a pod.
     #[arg(long, value_names = ["URL", "PID"], num_args = 2, hide = true)]
-    attached: Option<Vec<String>>,
+    in_a_pod: Option<Vec<String>>,
+    /// The server of the one on this machine.
+    #[arg(long, value_name = "FILE", hide = true)]
+    attached: Option<PathBuf>,
     /// The `skep` to measure, such as the one in the image. Left out, it is built (release).
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
@@ -110,6 +120,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let place = root().join("target/bench");
     let streamable = Proxy::start(&binary, &place.join("streamable"), &Behind::Url(url.clone()))?;
     let stdio = Proxy::start(&binary, &place.join("stdio"), &Behind::Stdio(&program))?;
+    let attached = match &arguments.attached {
+        Some(file) => {
+            let pod: Pod = serde_json::from_slice(&fs::read(file)?)?;
+            Some(Proxy::start(&binary, &place.join("attached"), &Behind::Pod(&pod))?)
+        }
+        None => None,
+    };
 
     let way = |name, url, process| Way { name, url, process };
     let mut ways = vec![
@@ -119,8 +136,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         way("skep, stdio", stdio.url(), Some(stdio.id())),
     ];
     ways.extend(arguments.peer.clone().map(|url| way("peer", url, arguments.peer_process)));
-    if let Some([url, process]) = arguments.attached.as_deref() {
-        ways.push(way("skep, attached", url.clone(), Some(process.parse().context("not a process id")?)));
+    if let Some(attached) = &attached {
+        ways.push(way("skep, attached", attached.url(), Some(attached.id())));
+    }
+    if let Some([url, process]) = arguments.in_a_pod.as_deref() {
+        ways.push(way("skep, in a pod", url.clone(), Some(process.parse().context("not a process id")?)));
     }
     // One thread: the more the callers take, the less is left for those that are measured.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -141,11 +161,19 @@ fn run_inside(images: &Images) -> Result<()> {
     let (directory, program) = (server.parent().context("no directory")?, server.file_name().context("no name")?);
     let pods = Pods::start(images)?;
     let (name, program) = ("bench", Path::new(program));
-    let url = pods.serve(&Subject { name, directory, program, arguments: &[], is_stdio: true })?;
+    let subject = Subject { name, directory, program, arguments: &[], is_stdio: true };
+    let url = pods.serve(&subject)?;
     let process = pods.proxy(name)?.to_string();
+    let pod = subject.alone("bench-attached")?;
+    pods.remove(&pod)?;
+    let attached = root().join("target/pods/bench-attached.json");
+    fs::write(&attached, serde_json::to_vec(&pod)?)?;
     let mut command = pods.inside(&std::env::current_exe()?)?;
     command.args(std::env::args_os().skip(1).filter(|argument| argument != "--pods"));
-    program::run(command.args(["--attached", &url, &process]))
+    command.args(["--in-a-pod", &url, &process, "--attached"]).arg(attached);
+    let done = program::run(&mut command);
+    pods.remove(&pod)?;
+    done
 }
 
 async fn measure(arguments: &Arguments, ways: &[Way]) -> Result<()> {

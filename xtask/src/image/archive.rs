@@ -91,8 +91,9 @@ impl Image<'_> {
                 "WorkingDir": "/",
                 "Entrypoint": [format!("/{}", self.program_name)],
                 // So that a pod can say `command: [skep, …]`, in this image and in any other that has it somewhere.
-                // The allocator reserves nothing ahead: 29 MiB instead of 36 for the operator with 200 servers.
-                "Env": ["PATH=/:/usr/local/bin:/usr/bin:/bin", "MIMALLOC_ARENA_RESERVE=0"],
+                // Huge pages would make memory of 2 MiB out of each little bit: 29 MiB instead of 36 for the operator with 200
+                // servers, 9 instead of 14 for a proxy.
+                "Env": ["PATH=/:/usr/local/bin:/usr/bin:/bin", "MIMALLOC_ALLOW_THP=0"],
                 "Labels": self.labels,
             },
             "rootfs": { "type": "layers", "diff_ids": [layer] },

@@ -153,3 +153,30 @@ async fn the_parts_of_a_body_are_sent_in_their_order() {
         assert_eq!(collect(body, limit(5)).await.unwrap(), whole, "{made:?}");
     }
 }
+
+#[tokio::test]
+async fn a_value_is_held_until_the_body_has_ended_or_is_let_go_of() {
+    use http_body_util::BodyExt as _;
+    let held = || {
+        let value = std::sync::Arc::new(());
+        (std::sync::Arc::downgrade(&value), value)
+    };
+    let (known, value) = held();
+    let _body = Body::full("all of it").holding(value);
+    assert!(known.upgrade().is_none());
+
+    let (sender, body) = Body::channel(1);
+    let (streamed, value) = held();
+    let mut body = body.holding(value);
+    sender.send(Bytes::from_static(b"part")).await.unwrap();
+    assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "part");
+    assert!(streamed.upgrade().is_some());
+    drop(sender);
+    assert!(body.frame().await.is_none());
+    assert!(streamed.upgrade().is_none());
+
+    let (_sender, body) = Body::channel(1);
+    let (unread, value) = held();
+    drop(body.holding(value));
+    assert!(unread.upgrade().is_none());
+}

@@ -21,8 +21,9 @@ use crate::sessions::{Sessions, Unavailable};
 
 /// How long an answer may take before its head is sent ahead of it.
 const HEAD_AFTER: Duration = Duration::from_secs(1);
-/// How long it may take for a caller that can come back to it: the sooner it knows how, the less can be lost.
-const RESUMABLE_AFTER: Duration = Duration::from_millis(20);
+/// How long it may take for a caller that can come back to it: the sooner it knows how, the less can be lost. But a stream is kept
+/// for a minute, and takes twice the time of an answer in one piece; a busy server's calls take tens of milliseconds each.
+const RESUMABLE_AFTER: Duration = Duration::from_millis(200);
 /// The version whose clients can come back to any stream. Older ones take the event that tells them how for a broken message.
 const RESUMES: &str = "2025-11-25";
 

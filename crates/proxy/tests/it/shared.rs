@@ -192,3 +192,38 @@ async fn calls_are_counted_and_shown_on_both_ports_or_on_one() -> Result<()> {
     assert!(TcpStream::connect(("127.0.0.1", free)).is_err(), "it ends with the proxy");
     Ok(())
 }
+
+#[tokio::test]
+async fn a_stream_counts_as_open_until_it_ends_and_has_no_time() -> Result<()> {
+    // The server's end of the stream, whose drop ends it.
+    let stream: Arc<std::sync::Mutex<Option<skep_net::BodySender>>> = Arc::default();
+    let held = stream.clone();
+    let says = move |_: &Got| {
+        let (sender, body) = Body::channel(1);
+        *held.lock().unwrap() = Some(sender);
+        Response::builder().header("content-type", "text/event-stream").body(body).unwrap()
+    };
+    let server = backend("127.0.0.1:0".parse()?, Arc::new(says), Arc::default()).await?;
+    let running = counted(server, 0, None).await?;
+    let caller = Caller::new(running.address());
+    let page = async || Ok::<_, anyhow::Error>(caller.whole(Method::GET, "/metrics", "").await?.text().to_owned());
+    for (path, labels) in [("/sse", ",connection_type=\"sse\""), ("/mcp", "")] {
+        let events = Caller::new(running.address()).events(Method::GET, path, "").await?;
+        let gauge = format!("toolhive_mcp_active_connections{{server=\"s\",transport=\"streamable-http\"{labels}}}");
+        let shows = async |number: u8| page().await.map(|page| page.contains(&format!("{gauge} {number}\n")));
+        assert!(shows(1).await?, "{gauge}: {}", page().await?);
+        stream.lock().unwrap().take();
+        eventually("the stream counts no more", PATIENCE, || async {
+            Ok(if shows(0).await? { Seen::Yes(()) } else { Seen::NotYet(page().await?) })
+        })
+        .await?;
+        drop(events);
+    }
+    let page = page().await?;
+    let times = page.lines().filter(|line| line.contains("duration_seconds_count")).collect::<Vec<_>>();
+    assert!(times.iter().any(|line| line.contains("mcp_method=\"unknown\"") && line.ends_with(" 1")), "{times:?}");
+    assert!(!times.iter().any(|line| line.contains("sse_connection")), "{times:?}");
+    assert!(page.contains("mcp_method=\"sse_connection\""), "{page}");
+    running.end().await;
+    Ok(())
+}

@@ -35,7 +35,7 @@ pub(super) fn run_until_stopped(arguments: &Operator) -> Result<ExitCode> {
 async fn serve(arguments: &Operator, environment: Environment) -> Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
-    let cluster = kubernetes::connect_as(&arguments.cluster, "skep-operator").await?;
+    let cluster = kubernetes::connect_as(&arguments.cluster, "skep-operator", kube::Client::try_from).await?;
     let options = Options {
         metrics_address: arguments.metrics_bind_address.clone(),
         health_address: arguments.health_probe_bind_address.clone(),

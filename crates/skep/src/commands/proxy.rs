@@ -77,7 +77,12 @@ async fn place(settings: &Settings, environment: &BTreeMap<String, String>) -> R
         }
         Backend::Stdio(..) | Backend::Http(_) => {}
     }
-    let cluster = kubernetes::connect_as(&Cluster { kubeconfig: None, context: None }, "skep-proxy").await?;
+    let cluster = kubernetes::connect_as(
+        &Cluster { kubeconfig: None, context: None },
+        "skep-proxy",
+        skep_workload::client::client,
+    )
+    .await?;
     let variable = environment.get("OPERATOR_OPENSHIFT").map(String::as_str);
     let platform = platform(&cluster.client, variable).await.map_err(|error| cluster.explain(&error))?;
     let own = std::fs::read_to_string(NAMESPACE).ok().map(|text| text.trim().to_owned());

@@ -42,7 +42,7 @@ struct Place {
 impl Place {
     async fn new(prefix: &str) -> Result<Self> {
         let plane = ControlPlane::shared().await?;
-        Ok(Self { client: plane.client()?, namespace: plane.namespace(prefix).await? })
+        Ok(Self { client: skep_workload::client::client(plane.config())?, namespace: plane.namespace(prefix).await? })
     }
 
     fn cluster(&self, server: Server) -> Cluster {

@@ -1,0 +1,115 @@
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::*;
+
+/// The other end of an attachment.
+type Pod = WebSocketStream<DuplexStream>;
+
+/// An attachment over a connection that holds `buffer` bytes.
+async fn attached(buffer: usize) -> (Pipe, Pod) {
+    let (ours, theirs) = tokio::io::duplex(buffer);
+    (open(ours).await, WebSocketStream::from_raw_socket(theirs, Role::Server, None).await)
+}
+
+fn message(stream: u8, bytes: &[u8]) -> Message {
+    Message::binary([&[stream], bytes].concat())
+}
+
+async fn read(stream: &mut (impl AsyncRead + Unpin), length: usize) -> String {
+    let mut bytes = vec![0; length];
+    stream.read_exact(&mut bytes).await.unwrap();
+    String::from_utf8(bytes).unwrap()
+}
+
+#[tokio::test]
+async fn the_streams_are_kept_apart_and_what_is_unknown_is_left_out() {
+    let (mut pipe, mut pod) = attached(1 << 20).await;
+    for (stream, words) in [(STDOUT, "one "), (STDERR, "a log"), (9, "nobody's"), (STDOUT, ""), (STDOUT, "line\n")] {
+        pod.send(message(stream, words.as_bytes())).await.unwrap();
+    }
+    pod.send(Message::Ping(Bytes::from_static(b"there?"))).await.unwrap();
+    pod.send(Message::binary(Bytes::new())).await.unwrap();
+    pod.send(message(STDOUT, b"last")).await.unwrap();
+    assert_eq!(read(&mut pipe.stdout, "one line\nlast".len()).await, "one line\nlast");
+    assert_eq!(read(&mut pipe.stderr, "a log".len()).await, "a log");
+    assert_eq!(pod.next().await.unwrap().unwrap(), Message::Pong(Bytes::from_static(b"there?")));
+}
+
+#[tokio::test]
+async fn what_is_written_arrives_in_order_and_in_messages_that_the_api_server_takes() {
+    let (mut pipe, mut pod) = attached(1 << 20).await;
+    let words: Vec<u8> = (0..3 * CHUNK).map(|number| b'a' + u8::try_from(number % 26).unwrap()).collect();
+    pipe.stdin.write_all(&words).await.unwrap();
+    pipe.stdin.flush().await.unwrap();
+    let mut heard = Vec::new();
+    while heard.len() < words.len() {
+        let Message::Binary(message) = pod.next().await.unwrap().unwrap() else { panic!("not a message of a stream") };
+        assert!((2..=CHUNK + 1).contains(&message.len()), "{}", message.len());
+        assert_eq!(message.first(), Some(&STDIN));
+        heard.extend_from_slice(&message[1..]);
+    }
+    assert!(heard == words);
+}
+
+#[tokio::test]
+async fn a_server_that_writes_and_does_not_read_is_heard() {
+    let (mut pipe, mut pod) = attached(1024).await;
+    // More than fits anywhere on the way.
+    let words = vec![b'x'; 4 * BUFFER];
+    let writes = tokio::spawn(async move {
+        let written = pipe.stdin.write_all(&words).await;
+        (pipe.stdin, written)
+    });
+    let says = async {
+        for _ in 0..64 {
+            pod.send(message(STDOUT, &[b'y'; 1024])).await.unwrap();
+        }
+    };
+    let ((), said) = tokio::join!(says, read(&mut pipe.stdout, 64 * 1024));
+    assert_eq!(said, "y".repeat(64 * 1024));
+    assert!(!writes.is_finished());
+    writes.abort();
+}
+
+#[tokio::test]
+async fn an_attachment_that_ends_or_breaks_ends_its_stream_after_what_came_before() {
+    for ends in [Some(message(STATUS, br#"{"status":"Success"}"#)), Some(Message::Close(None)), None] {
+        let (mut pipe, mut pod) = attached(1 << 20).await;
+        pod.send(message(STDOUT, b"last words")).await.unwrap();
+        let breaks = ends.is_none();
+        match ends {
+            Some(end) => pod.send(end).await.unwrap(),
+            None => drop(pod),
+        }
+        let mut said = Vec::new();
+        let read = pipe.stdout.read_to_end(&mut said).await;
+        assert_eq!(said, b"last words");
+        assert_eq!(read.is_err(), breaks, "{read:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_log_that_nobody_reads_holds_nothing_up() {
+    let (mut pipe, mut pod) = attached(1 << 20).await;
+    drop(pipe.stderr);
+    for _ in 0..4 {
+        pod.send(message(STDERR, &vec![b'l'; BUFFER / 2])).await.unwrap();
+    }
+    pod.send(message(STDOUT, b"words")).await.unwrap();
+    assert_eq!(read(&mut pipe.stdout, 5).await, "words");
+}
+
+#[tokio::test]
+async fn whoever_lets_go_of_an_attachment_closes_its_connection() {
+    let (pipe, mut pod) = attached(1 << 20).await;
+    drop(pipe);
+    assert!(!matches!(pod.next().await, Some(Ok(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_on_which_nothing_is_said_is_kept_open() {
+    let (_pipe, mut pod) = attached(1 << 20).await;
+    for _ in 0..2 {
+        assert_eq!(pod.next().await.unwrap().unwrap(), Message::Ping(Bytes::new()));
+    }
+}

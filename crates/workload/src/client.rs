@@ -1,0 +1,98 @@
+//! The way of a proxy to the API server. All that a server on stdio says comes through it, so it is made for much.
+
+use std::io::{IoSlice, Result as IoResult};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_timeout::TimeoutConnector;
+use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
+use hyper_util::client::legacy::{self};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use kube::client::{Body, ClientBuilder, ConfigExt as _};
+use kube::{Client, Config};
+use tokio::io::BufReader;
+use tokio::net::TcpStream;
+use tower::util::option_layer;
+use tower::{Layer as _, ServiceExt as _};
+
+/// How much is read from a connection at once, in bytes. TLS by itself reads 4 KiB at a time.
+const CHUNK: usize = 64 * 1024;
+/// A connection on which nothing is said is looked after as often as this.
+const ALIVE: Duration = Duration::from_secs(15);
+/// How long the other side may not answer at all, neither to what was sent nor to a look.
+const SILENCE: Duration = Duration::from_secs(45);
+
+/// A client that is read from in large pieces, and that notices within a minute when the network is gone.
+pub fn client(config: Config) -> Result<Client, kube::Error> {
+    if config.proxy_url.is_some() {
+        return Client::try_from(config);
+    }
+    let mut connector = HttpConnector::new();
+    connector.enforce_http(false);
+    connector.set_keepalive(Some(ALIVE));
+    connector.set_keepalive_interval(Some(ALIVE));
+    #[cfg(target_os = "linux")]
+    connector.set_tcp_user_timeout(Some(SILENCE));
+    let connector = connector.map_response(Buffered::new as fn(TokioIo<TcpStream>) -> Buffered);
+    let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(connector)?);
+    connector.set_connect_timeout(config.connect_timeout);
+    connector.set_read_timeout(config.read_timeout);
+    connector.set_write_timeout(config.write_timeout);
+    let client = legacy::Builder::new(TokioExecutor::new()).build::<_, Body>(connector);
+    let service = config.extra_headers_layer()?.layer(client);
+    let service = option_layer(config.auth_layer()?).layer(service.map_err(tower::BoxError::from));
+    let service = config.base_uri_layer().layer(service);
+    Ok(ClientBuilder::new(service, config.default_namespace).build())
+}
+
+/// A connection that is read ahead of whoever reads it.
+#[derive(Debug)]
+struct Buffered(TokioIo<BufReader<TcpStream>>);
+
+// === impl Buffered ===
+
+impl Buffered {
+    fn new(stream: TokioIo<TcpStream>) -> Self {
+        Self(TokioIo::new(BufReader::with_capacity(CHUNK, stream.into_inner())))
+    }
+}
+
+impl Connection for Buffered {
+    fn connected(&self) -> Connected {
+        self.0.inner().get_ref().connected()
+    }
+}
+
+impl Read for Buffered {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: ReadBufCursor<'_>) -> Poll<IoResult<()>> {
+        Pin::new(&mut self.0).poll_read(context, into)
+    }
+}
+
+impl Write for Buffered {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<IoResult<usize>> {
+        Pin::new(&mut self.0).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<IoResult<()>> {
+        Pin::new(&mut self.0).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<IoResult<()>> {
+        Pin::new(&mut self.0).poll_shutdown(context)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.0.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<IoResult<usize>> {
+        Pin::new(&mut self.0).poll_write_vectored(context, slices)
+    }
+}
