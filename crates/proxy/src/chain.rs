@@ -1,6 +1,6 @@
 //! The chain of middleware, as ordered data.
 //!
-//! A RunConfig lists it, outermost first; each entry becomes a [`Layer`]. A call runs through the layers in their order until one
+//! A RunConfig lists it, outermost first; each entry becomes a `Layer`. A call runs through the layers in their order until one
 //! of them answers it. A type that this build does not have is refused at the start: a chain that silently lacks a guard is worse
 //! than none.
 
