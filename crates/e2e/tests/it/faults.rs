@@ -1,4 +1,4 @@
-//! What everybody depends on goes away and comes back: the API server, Redis, the proxy in the middle of a stream.
+//! What everybody depends on goes away and comes back: the API server, the network to it, Redis, the proxy in the middle of a stream.
 
 use std::collections::BTreeSet;
 use std::process::{Child, Command, Stdio};
@@ -179,6 +179,58 @@ async fn again(caller: &Caller) -> Result<()> {
         })
     })
     .await
+}
+
+#[tokio::test]
+async fn a_network_that_is_gone_without_a_word_is_noticed_and_calls_are_told() -> Result<()> {
+    if std::env::var_os("SKEP_E2E_CLUSTER").is_none() {
+        println!("not tested: the network of somebody else's cluster is not ours to cut");
+        return Ok(());
+    }
+    let home = Home::new("silence").await?;
+    home.create("s", stdio(&fixture_image()?)).await?;
+    home.ready("s").await?;
+    let caller = home.caller(&home.address("s").await?).await?;
+    ensure!(caller.call("who", "{}")?.starts_with("s-0"));
+    let proxies = home.pods("app=mcpserver").await?;
+    let address = proxies.into_iter().find_map(|pod| pod.status?.pod_ip).context("a proxy without an address")?;
+    let cut = Cut::new(address)?;
+    // Nothing says that this is lost. Without more, it would end by the proxy's time limit, and the connection stay.
+    let error =
+        format!("{:#}", caller.call("who", "{}").err().context("answered through a network that is not there")?);
+    ensure!(error.contains("went away"), "{error}");
+    drop(cut);
+    again(&caller).await?;
+    home.cluster.no_restarts("app=mcpserver").await?;
+    home.cluster.remove().await
+}
+
+/// Packets between a pod and the API server are dropped for as long as this lives.
+struct Cut(String);
+
+impl Cut {
+    fn new(pod: String) -> Result<Self> {
+        // Rules of a half-made cut go with it.
+        let cut = Self(pod);
+        cut.rules("--insert")?;
+        Ok(cut)
+    }
+
+    fn rules(&self, act: &str) -> Result<()> {
+        for (chain, pod, port) in [("INPUT", "--source", "--dport"), ("OUTPUT", "--destination", "--sport")] {
+            let rule = [act, chain, pod, &self.0, "--protocol", "tcp", port, "6443", "--jump", "DROP"];
+            let done = Command::new("iptables").arg("--wait").args(rule).output().context("cannot run iptables")?;
+            ensure!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Cut {
+    fn drop(&mut self) {
+        // Who waits for the network afterwards says that it is not there.
+        let _unmended = self.rules("--delete");
+    }
 }
 
 /// A Redis beside the node, reachable by its pods, whose data outlives the process.
