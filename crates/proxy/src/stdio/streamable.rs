@@ -23,7 +23,7 @@ use crate::sessions::{Sessions, Unavailable};
 const HEAD_AFTER: Duration = Duration::from_secs(1);
 /// How long it may take for a caller that can come back to it: the sooner it knows how, the less can be lost. But a stream is kept
 /// for a minute, and takes twice the time of an answer in one piece; a busy server's calls take tens of milliseconds each.
-const RESUMABLE_AFTER: Duration = Duration::from_millis(200);
+const RESUMABLE_AFTER: Duration = Duration::from_millis(75);
 /// The version whose clients can come back to any stream. Older ones take the event that tells them how for a broken message.
 const RESUMES: &str = "2025-11-25";
 
