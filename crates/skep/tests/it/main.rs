@@ -9,6 +9,7 @@
 
 mod check;
 mod crds;
+mod native;
 mod proxy;
 mod run;
 mod words;
