@@ -9,6 +9,8 @@ use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::image::archive::ALLOCATOR;
+use crate::image::binary::Binary;
 use crate::process::{Process, free_port, wait_for, wait_for_port};
 use crate::program::{self, cargo};
 use crate::{root, ui};
@@ -64,6 +66,15 @@ pub(crate) fn binary(named: Option<&Path>) -> Result<PathBuf> {
     Ok(root().join("target/release/skep"))
 }
 
+/// The `skep` to measure: the one that is named, or else the one of the image, which is built now. It is to run with
+/// [`ALLOCATOR`].
+pub(crate) fn shipped(named: Option<&Path>) -> Result<PathBuf> {
+    match named {
+        Some(_) => binary(named),
+        None => Binary::skep("dist").build(),
+    }
+}
+
 // === impl Proxy ===
 
 impl Proxy {
@@ -105,6 +116,7 @@ impl Proxy {
                 .args(arguments)
                 .current_dir(directory)
                 .env("SKEP_LOG", "warn")
+                .env(ALLOCATOR.0, ALLOCATOR.1)
                 .stdin(Stdio::null())
                 .stdout(log.try_clone()?)
                 .stderr(log),

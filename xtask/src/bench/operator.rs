@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -29,9 +29,9 @@ use skep_plan::plan::plan;
 use skep_plan::world::{Found, Live, Policies, World};
 use skep_testkit::ControlPlane;
 
+use crate::image::archive::ALLOCATOR;
 use crate::process::{Process, get, wait_for};
-use crate::program::{self, cargo};
-use crate::{root, ui};
+use crate::{skep, ui};
 
 /// How many requests the plain client has under way.
 const AT_ONCE: usize = 8;
@@ -49,7 +49,7 @@ pub(crate) struct Arguments {
     /// For how many seconds to watch the operator at rest.
     #[arg(long, default_value_t = 60)]
     idle: u64,
-    /// The `skep` to measure, such as the one in the image. Left out, it is built (release).
+    /// The `skep` to measure. Left out, the one of the image is built.
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
 }
@@ -65,15 +65,12 @@ impl Policies for NoPolicies {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    if arguments.binary.is_none() {
-        ui::progress("building skep (release)…");
-        program::run(cargo().args(["build", "--release", "--quiet", "--package", "skep"]))?;
-    }
+    let binary = skep::shipped(arguments.binary.as_deref())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(measure(arguments))
+    runtime.block_on(measure(arguments, &binary))
 }
 
-async fn measure(arguments: &Arguments) -> Result<()> {
+async fn measure(arguments: &Arguments, binary: &Path) -> Result<()> {
     let servers = arguments.servers;
     let plane = ControlPlane::start().await?;
     let documents = skep_api::crd::all()?.iter().map(skep_api::manifest::document).collect::<Result<Vec<_>, _>>()?;
@@ -88,7 +85,7 @@ async fn measure(arguments: &Arguments) -> Result<()> {
     let namespace = plane.namespace("operator").await?;
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
     let operator = Process::start(
-        Command::new(arguments.binary.clone().unwrap_or_else(|| root().join("target/release/skep")))
+        Command::new(binary)
             .args([
                 "operator",
                 "--health-probe-bind-address",
@@ -99,7 +96,8 @@ async fn measure(arguments: &Arguments) -> Result<()> {
             .env("KUBECONFIG", plane.kubeconfig())
             .env("WATCH_NAMESPACE", &namespace)
             .env("OPERATOR_OPENSHIFT", "false")
-            .env("SKEP_LOG", "warn"),
+            .env("SKEP_LOG", "warn")
+            .env(ALLOCATOR.0, ALLOCATOR.1),
     )?;
     wait_for(port, "/readyz", PATIENCE)?;
     let empty = operator.usage()?;

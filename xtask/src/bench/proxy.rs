@@ -84,7 +84,7 @@ pub(crate) struct Arguments {
     /// The server of the one on this machine.
     #[arg(long, value_name = "FILE", hide = true)]
     attached: Option<PathBuf>,
-    /// The `skep` to measure, such as the one in the image. Left out, it is built (release).
+    /// The `skep` to measure. Left out, the one of the image is built.
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
 }
@@ -102,9 +102,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         return run_optimized();
     }
     if arguments.pods {
-        return run_inside(&arguments.images);
+        return run_inside(arguments);
     }
-    let binary = skep::binary(arguments.binary.as_deref())?;
+    let binary = skep::shipped(arguments.binary.as_deref())?;
     let program = Program { path: server::build()?, arguments: Vec::new() };
     let port = arguments.server_port.map_or_else(free_port, Ok)?;
     let _server = server::start(&program.path, port)?;
@@ -156,10 +156,11 @@ fn run_optimized() -> Result<()> {
 }
 
 /// Puts the server into a pod, and measures everything in the cluster's network.
-fn run_inside(images: &Images) -> Result<()> {
+fn run_inside(arguments: &Arguments) -> Result<()> {
+    let binary = skep::shipped(arguments.binary.as_deref())?;
     let server = server::build()?;
     let (directory, program) = (server.parent().context("no directory")?, server.file_name().context("no name")?);
-    let pods = Pods::start(images)?;
+    let pods = Pods::start(&arguments.images)?;
     let (name, program) = ("bench", Path::new(program));
     let subject = Subject { name, directory, program, arguments: &[], is_stdio: true };
     let url = pods.serve(&subject)?;
@@ -171,6 +172,9 @@ fn run_inside(images: &Images) -> Result<()> {
     let mut command = pods.inside(&std::env::current_exe()?)?;
     command.args(std::env::args_os().skip(1).filter(|argument| argument != "--pods"));
     command.args(["--in-a-pod", &url, &process, "--attached"]).arg(attached);
+    if arguments.binary.is_none() {
+        command.arg("--binary").arg(binary);
+    }
     let done = program::run(&mut command);
     pods.remove(&pod)?;
     done

@@ -11,6 +11,10 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
+/// What the allocator is told by the image. Huge pages would make memory of 2 MiB out of each little bit: 29 MiB instead of 36 for
+/// the operator with 200 servers, 9 instead of 14 for a proxy.
+pub(crate) const ALLOCATOR: (&str, &str) = ("MIMALLOC_ALLOW_THP", "0");
+
 /// Nobody: an identity without a name, rights or files.
 const USER: &str = "65532:65532";
 
@@ -91,9 +95,7 @@ impl Image<'_> {
                 "WorkingDir": "/",
                 "Entrypoint": [format!("/{}", self.program_name)],
                 // So that a pod can say `command: [skep, …]`, in this image and in any other that has it somewhere.
-                // Huge pages would make memory of 2 MiB out of each little bit: 29 MiB instead of 36 for the operator with 200
-                // servers, 9 instead of 14 for a proxy.
-                "Env": ["PATH=/:/usr/local/bin:/usr/bin:/bin", "MIMALLOC_ALLOW_THP=0"],
+                "Env": ["PATH=/:/usr/local/bin:/usr/bin:/bin", format!("{}={}", ALLOCATOR.0, ALLOCATOR.1)],
                 "Labels": self.labels,
             },
             "rootfs": { "type": "layers", "diff_ids": [layer] },
