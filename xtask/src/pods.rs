@@ -122,7 +122,11 @@ impl Pods {
         fs::write(&file, manifest.to_string())?;
         // A new one each time: a server on stdio keeps to the era it was opened in.
         let object = format!("mcpserver/{name}");
-        self.kubectl(&["delete", &object, "--namespace", HOME, "--ignore-not-found", "--wait"])?;
+        // And without the pod of the one before, which would answer until its time to end is over.
+        for object in [&object, &format!("statefulset/{name}"), &format!("pod/{name}-0")] {
+            let options = ["--namespace", HOME, "--ignore-not-found", "--wait", "--grace-period=1"];
+            self.kubectl(&[&["delete", object][..], &options].concat())?;
+        }
         self.kubectl(&["apply", "-f", &file.to_string_lossy()])?;
         ui::progress(&format!("waiting for the pods of {name}…"));
         let wanted = "--for=jsonpath={.status.phase}=Ready";
