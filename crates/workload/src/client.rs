@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_timeout::TimeoutConnector;
+use hyper_util::client::legacy;
 use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
-use hyper_util::client::legacy::{self};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use kube::client::{Body, ClientBuilder, ConfigExt as _};
 use kube::{Client, Config};
@@ -22,6 +22,7 @@ const CHUNK: usize = 64 * 1024;
 /// A connection on which nothing is said is looked after as often as this.
 const ALIVE: Duration = Duration::from_secs(15);
 /// How long the other side may not answer at all, neither to what was sent nor to a look.
+#[cfg(target_os = "linux")]
 const SILENCE: Duration = Duration::from_secs(45);
 
 /// A client that is read from in large pieces, and that notices within a minute when the network is gone.
@@ -40,6 +41,7 @@ pub fn client(config: Config) -> Result<Client, kube::Error> {
     connector.set_connect_timeout(config.connect_timeout);
     connector.set_read_timeout(config.read_timeout);
     connector.set_write_timeout(config.write_timeout);
+    connector.set_reset_reader_on_write(config.reset_reader_on_write);
     let client = legacy::Builder::new(TokioExecutor::new()).build::<_, Body>(connector);
     let service = config.extra_headers_layer()?.layer(client);
     let service = option_layer(config.auth_layer()?).layer(service.map_err(tower::BoxError::from));
