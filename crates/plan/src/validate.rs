@@ -8,6 +8,7 @@ mod address;
 mod auth_server;
 mod authz;
 mod external_auth;
+mod matcher;
 mod oidc;
 mod problems;
 mod storage;

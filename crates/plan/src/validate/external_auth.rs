@@ -3,7 +3,7 @@
 use serde_json::Value;
 use skep_api::kinds::{AwsSts, CrossAppAccess, MCPExternalAuthConfigSpec, TokenExchange};
 
-use super::{Problems, address, auth_server};
+use super::{Problems, address, auth_server, matcher};
 use crate::text::check_header_name;
 
 /// The members of the spec that hold the settings of the type of the same name.
@@ -97,6 +97,9 @@ fn of_aws(aws: &AwsSts) -> Problems {
             &place,
             "exactly one of claim and matcher says whom it fits; set one and remove the other",
         );
+        if let Some(text) = mapping.matcher.as_deref().filter(|text| !text.is_empty()) {
+            problems.check(format_args!("{place}.matcher"), matcher::check(text));
+        }
         problems.filled(format_args!("{place}.roleArn"), &mapping.role_arn, "name the role by its ARN");
     }
     let duration = aws.session_duration;

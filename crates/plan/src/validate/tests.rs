@@ -362,6 +362,16 @@ fn each_way_of_signing_in_has_what_it_needs() {
                 "spec.awsSts.roleMappings[0]: exactly one of claim and matcher",
             ),
             (
+                "/awsSts/roleMappings/0",
+                json!({ "matcher": "groups.exists(g, g == 'admins')", "roleArn": role }),
+                "spec.awsSts.roleMappings[0].matcher: `groups` is unknown",
+            ),
+            (
+                "/awsSts/roleMappings/0",
+                json!({ "matcher": "claims.groups.exists(g, g == 'admins')", "roleArn": role }),
+                "",
+            ),
+            (
                 "/awsSts/sessionDuration",
                 json!(899),
                 "spec.awsSts.sessionDuration: `899` is out of bounds; choose from 900 to 43200",

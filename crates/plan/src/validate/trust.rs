@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use skep_api::auth_server::{EmbeddedAuthServer, JwtBearerGrant, TrustedIssuer};
 
-use super::{Problems, address};
+use super::{Problems, address, matcher};
 
 /// Claims that have a meaning of their own and cannot say who acts.
 const RESERVED_CLAIMS: &[&str] =
@@ -57,6 +57,10 @@ fn of_issuer(issuer: &TrustedIssuer) -> Problems {
         ".actorClaim",
         format_args!("`{claim}` has a meaning of its own; choose a claim that only says who acts, such as `azp`"),
     );
+
+    if let Some(text) = issuer.actor_matcher.as_deref().filter(|text| !text.is_empty()) {
+        problems.check(".actorMatcher", matcher::check(text));
+    }
 
     // Whether its tokens are exchanged for somebody, or only traded as they are.
     let is_set = |text: &Option<String>| text.as_deref().is_some_and(|text| !text.is_empty());

@@ -394,6 +394,8 @@ fn other_issuers_are_trusted_with_care() {
             (&at("allowedDelegateClients"), json!([]), "trustedIssuers[0].allowedDelegateClients: it is missing"),
             (&at("actorClaim"), json!("sub"), "trustedIssuers[0].actorClaim: `sub` has a meaning of its own"),
             (&at("actorClaim"), json!("azp"), ""),
+            (&at("actorMatcher"), json!("claims.azp ="), "trustedIssuers[0].actorMatcher: `=` alone means nothing"),
+            (&at("actorMatcher"), json!("claims.azp == 'x'"), ""),
             (&at("expectedAudience"), Value::Null, "trustedIssuers[0].expectedAudience: it is missing"),
         ],
     );

@@ -1,0 +1,151 @@
+//! Matchers: conditions in CEL, written by administrators, that are true or false of a caller's claims.
+//!
+//! An environment has one variable, `claims`, and the functions of CEL's standard library. A matcher that names anything
+//! else would fail for every caller, one at a time and without a word to whoever wrote it; here it fails once, with its
+//! place.
+
+mod shape;
+#[cfg(test)]
+mod tests;
+
+use cel::common::ast::{EntryExpr, Expr, IdedEntryExpr, LiteralValue};
+use cel::parser::Parser;
+use cel::{IdedExpr, ParseErrors};
+
+/// What a matcher speaks of.
+const CLAIMS: &str = "claims";
+/// Longer ones are refused where they are evaluated, too.
+const LONGEST: usize = 10_000;
+/// Names of types, which can be compared with what `type()` gives.
+const TYPES: &[&str] = &["bool", "bytes", "double", "int", "list", "map", "null_type", "string", "type", "uint"];
+/// The functions of the standard library, beside the operators. Macros that were called wrongly are left as calls, and
+/// are not among them.
+const FUNCTIONS: &[&str] = &[
+    "bool",
+    "bytes",
+    "contains",
+    "double",
+    "duration",
+    "dyn",
+    "endsWith",
+    "getDate",
+    "getDayOfMonth",
+    "getDayOfWeek",
+    "getDayOfYear",
+    "getFullYear",
+    "getHours",
+    "getMilliseconds",
+    "getMinutes",
+    "getMonth",
+    "getSeconds",
+    "int",
+    "matches",
+    "size",
+    "startsWith",
+    "string",
+    "timestamp",
+    "type",
+    "uint",
+];
+/// Expanded by the parser where their arguments fit.
+const MACROS: &[(&str, &str)] = &[
+    ("all", "`claims.groups.all(group, group != \"guests\")`"),
+    ("exists", "`claims.groups.exists(group, group == \"admins\")`"),
+    ("exists_one", "`claims.groups.exists_one(group, group == \"admins\")`"),
+    ("filter", "`claims.groups.filter(group, group.startsWith(\"team-\"))`"),
+    ("has", "`has(claims.email)`"),
+    ("map", "`claims.groups.map(group, group + \"-team\")`"),
+];
+
+/// Whether a matcher can be evaluated; if not, what is wrong with it, and where.
+pub(super) fn check(text: &str) -> Result<(), String> {
+    let length = text.len();
+    if length > LONGEST {
+        return Err(format!("it has {length} bytes, and {LONGEST} are the most; write a shorter condition"));
+    }
+    shape::check(text)?;
+    let condition = Parser::new().parse(text).map_err(|errors| told(&errors))?;
+    if !can_be_true(&condition.expr) {
+        return Err(
+            "it is no condition, so nobody fits; compare a claim, such as `claims.sub == \"someone\"`".to_owned()
+        );
+    }
+    known(&condition, &mut Vec::new())
+}
+
+/// The first error of the parser. It lists all that could have stood there, which helps nobody.
+fn told(errors: &ParseErrors) -> String {
+    let Some(error) = errors.errors.first() else { return "it is no CEL".to_owned() };
+    let (line, column) = error.pos;
+    let message = error.msg.split(" expecting ").next().unwrap_or_default();
+    let message = message.strip_prefix("Syntax error: ").unwrap_or(message).replace("'<EOF>'", "its end");
+    format!("it is no CEL: line {line}, column {column}: {message}; correct it there")
+}
+
+/// Whether a condition can come out as true, as far as can be seen without claims.
+fn can_be_true(condition: &Expr) -> bool {
+    match condition {
+        Expr::Literal(value) => matches!(value, LiteralValue::Boolean(_)),
+        Expr::List(_) | Expr::Map(_) | Expr::Struct(_) | Expr::Unspecified => false,
+        Expr::Call(_) | Expr::Comprehension(_) | Expr::Ident(_) | Expr::Select(_) => true,
+    }
+}
+
+/// Refuses names that stand for nothing. `bound` are the variables of the macros around.
+fn known<'text>(condition: &'text IdedExpr, bound: &mut Vec<&'text str>) -> Result<(), String> {
+    match &condition.expr {
+        Expr::Unspecified | Expr::Literal(_) => Ok(()),
+        Expr::Ident(name) => {
+            let name = name.as_str();
+            // The parser's own variables, in what it made of macros.
+            let internal = name.starts_with('@');
+            if internal || name == CLAIMS || bound.contains(&name) || TYPES.contains(&name) {
+                return Ok(());
+            }
+            Err(format!("`{name}` is unknown; all there is are the caller's claims, such as `{CLAIMS}.{name}`"))
+        }
+        Expr::Select(select) => known(&select.operand, bound),
+        Expr::Call(call) => {
+            known_function(&call.func_name)?;
+            call.target.iter().map(AsRef::as_ref).chain(&call.args).try_for_each(|part| known(part, bound))
+        }
+        Expr::List(list) => list.elements.iter().try_for_each(|element| known(element, bound)),
+        Expr::Map(map) => map.entries.iter().try_for_each(|entry| known_entry(entry, bound)),
+        Expr::Struct(value) => Err(format!("`{}` is unknown; there are no types of messages", value.type_name)),
+        Expr::Comprehension(each) => {
+            known(&each.iter_range, bound)?;
+            known(&each.accu_init, bound)?;
+            let outside = bound.len();
+            bound.extend([each.iter_var.as_str(), each.accu_var.as_str()]);
+            bound.extend(each.iter_var2.as_deref());
+            let inside = [&each.loop_cond, &each.loop_step, &each.result];
+            inside.into_iter().try_for_each(|part| known(part, bound))?;
+            bound.truncate(outside);
+            Ok(())
+        }
+    }
+}
+
+fn known_entry<'text>(entry: &'text IdedEntryExpr, bound: &mut Vec<&'text str>) -> Result<(), String> {
+    match &entry.expr {
+        EntryExpr::MapEntry(entry) => {
+            known(&entry.key, bound)?;
+            known(&entry.value, bound)
+        }
+        EntryExpr::StructField(field) => known(&field.value, bound),
+    }
+}
+
+/// Operators are calls as well, but their names begin with no letter.
+fn known_function(name: &str) -> Result<(), String> {
+    let operator = !name.starts_with(|first: char| first.is_ascii_alphabetic());
+    if operator || FUNCTIONS.contains(&name) {
+        return Ok(());
+    }
+    match MACROS.iter().find(|(of, _)| *of == name) {
+        Some((_, example)) => Err(format!("`{name}` does not take these arguments; write it as in {example}")),
+        None => {
+            Err(format!("there is no function `{name}`; use those of CEL's standard library, such as `startsWith`"))
+        }
+    }
+}

@@ -1,0 +1,133 @@
+use proptest::prelude::*;
+
+use super::check;
+
+/// Asserts what is said about a matcher: it begins as given, or nothing is said where that is empty.
+fn assert_told(matcher: &str, expected: &str) {
+    let told = check(matcher).err().unwrap_or_default();
+    let fits = if expected.is_empty() { told.is_empty() } else { told.starts_with(expected) };
+    assert!(fits, "{matcher}\n  told: {told}\n  expected: {expected}");
+}
+
+#[test]
+fn conditions_over_claims_are_taken() {
+    for matcher in [
+        "true",
+        "claims.admin",
+        "claims.sub == 'someone' && claims['groups'].size() > 1u",
+        "has(claims.email) && claims.email.endsWith(\"@example.com\")",
+        "\"admins\" in claims.groups || claims.groups.exists(g, g.matches(r'^team-\\d+$'))",
+        "claims.groups.all(g, g != '(((((') && claims.orgs.exists_one(o, claims.teams.exists(t, t == o))",
+        "claims.groups.filter(g, g.startsWith(\"a\")).map(g, size(g)).exists(n, n > 3)",
+        "type(claims.level) == int ? claims.level > 3 : string(claims.level) == \"high\" // a comment (((",
+        "timestamp(claims.updated).getFullYear() >= 2025 && duration('1h') < duration(claims.age)",
+        "claims.name == \"\"\"two\nlines\"\"\" || claims.name == '\\u00e4\\n\\x41\\101\\'' || claims.b == b'\\xff'",
+        "{'a': claims.x}['a'] == claims.`x-y`",
+        "!(claims.sub in ['a', 'b'])",
+    ] {
+        assert_told(matcher, "");
+    }
+}
+
+#[test]
+fn what_could_not_be_evaluated_is_refused_with_its_place() {
+    for (matcher, expected) in [
+        ("", "it is no CEL: line 1, column 1: mismatched input its end; correct it there"),
+        ("claims.sub ==", "it is no CEL: line 1, column 14: mismatched input its end;"),
+        ("claims.sub ==\n  == 1", "it is no CEL: line 2, column 3: "),
+        ("claims.sub claims.aud", "it is no CEL: line 1, column 12: mismatched input 'claims'"),
+        ("claims.n == 99999999999999999999", "it is no CEL: line 1, column 13: invalid int literal"),
+        ("claims.sub = 'x'", "`=` alone means nothing; write `==`"),
+        ("claims.sub == “x”", "`“` means nothing in CEL; remove it, or put it in quotes"),
+        ("claims.sub == 'x", "a text is not closed; `'` is missing"),
+        ("claims.sub == 'x\n'", "a text is not closed; `'` is missing"),
+        ("claims.sub == '\\d'", "`\\d` in a text stands for nothing; for a backslash write `\\\\`"),
+        ("claims.sub == '\\u00'", "`\\u` in a text needs 4 digits behind it"),
+        ("claims.sub in'x'", "`in` and a text stand side by side;"),
+        ("claims['sub' == 1", "a bracket is not closed; `]` is missing"),
+        ("(claims.a]", "`]` closes nothing that is open;"),
+        ("claims.`a\"b`", "a name in backticks is broken;"),
+        ("sub == 'x'", "`sub` is unknown; all there is are the caller's claims, such as `claims.sub`"),
+        ("claims.groups.exists(g, g == h)", "`h` is unknown;"),
+        ("claims.groups.exists(g, true) && g", "`g` is unknown;"),
+        ("{'a': b}.a", "`b` is unknown;"),
+        ("claims.groups.exists(g)", "`exists` does not take these arguments; write it as in `claims.groups.exists("),
+        ("claims.sub.lowerAscii() == 'x'", "there is no function `lowerAscii`;"),
+        ("google.protobuf.Empty{} == claims", "`google.protobuf.Empty` is unknown;"),
+        ("'admins'", "it is no condition, so nobody fits;"),
+        ("['admins']", "it is no condition, so nobody fits;"),
+    ] {
+        assert_told(matcher, expected);
+    }
+}
+
+/// Each of these ended the process, by the end of the stack or by a panic of the parser.
+#[test]
+fn depth_is_refused_before_it_is_parsed() {
+    let deep = "more than 32 brackets and choices stand inside each other;";
+    let long = "more than 256 operators hang on each other;";
+    for (matcher, expected) in [
+        ("(".repeat(40), deep),
+        (format!("{}true{}", "(".repeat(33), ")".repeat(33)), deep),
+        (format!("{}true{}", "(".repeat(32), ")".repeat(32)), ""),
+        (format!("{}[] == []{}", "[".repeat(31), "]".repeat(31)), "it is no condition"),
+        (format!("{}true{} == claims", "{1:".repeat(32), "}".repeat(32)), ""),
+        (format!("{}claims.x{}", "size(".repeat(32), ")".repeat(32)), ""),
+        (format!("claims{}", ".x".repeat(256)), ""),
+        (format!("claims{}", ".x".repeat(257)), long),
+        (format!("claims{}", "[0]".repeat(256)), ""),
+        (format!("claims{}", "[0]".repeat(257)), long),
+        (format!("claims.x{} > 1", "+1".repeat(254)), ""),
+        (format!("claims.x{}", "+1".repeat(300)), long),
+        (format!("{}true", "claims.x?1:".repeat(32)), ""),
+        (format!("{}true", "claims.x?1:".repeat(33)), deep),
+        (format!("{}claims.x", "!".repeat(255)), ""),
+        (format!("claims.x{}", " || claims.x == 1".repeat(500)), ""),
+        ("x".repeat(10_001), "it has 10001 bytes, and 10000 are the most;"),
+        // What the parser would not take for texts.
+        (format!("0x1br\"\\\"{}\"", "(".repeat(200)), "`0x1br` and a text stand side by side;"),
+        (format!("=\"{}\"", "(".repeat(200)), "`=` alone means nothing;"),
+        (format!("`\"{}\"`", "(".repeat(200)), "a name in backticks is broken;"),
+        (format!("'\\q{}'", "(".repeat(200)), "`\\q` in a text stands for nothing;"),
+    ] {
+        assert_told(&matcher, expected);
+    }
+}
+
+proptest! {
+    /// Nothing that anybody writes ends the process. A failure is the end of this test's process, too.
+    #[test]
+    fn any_tokens_are_judged(
+        tokens in prop::collection::vec(
+            prop::sample::select(vec![
+                "(", ")", "[", "]", "{", "}", "((((", "))))", "[[[[", "{1:{1:", "'", "\"", "'''", "\"\"\"", "r'", "b\"", "\\", "\\n", "\\'", "`", "=",
+                "==", "&", "&&", "|", "||", "?", ":", "?1:", ",", ".", ".x", "claims", "x", "1", "0x", "1e", "in", " ", "\n", "//", "!", "-", "+",
+                "size(", ".exists(g,", "has(", "é", "#", "\u{0}",
+            ]),
+            0..120,
+        )
+    ) {
+        drop(check(&tokens.concat()));
+    }
+
+    /// As deep as may be, in every mixture.
+    #[test]
+    fn the_deepest_are_judged(
+        around in prop::collection::vec(
+            prop::sample::select(vec![
+                ("(", ")"), ("[", "]"), ("{1:", "}"), ("{", ":1}"), ("size(", ")"), ("!(-", ")"), ("1+[1,", "][0]"), ("claims.x?1:", ""),
+                ("claims.x?", ":1"), ("claims.g.exists(g,", ")"), ("claims.g.map(g,true,", ")"), ("has(claims.x)&&(", ")"),
+            ]),
+            24..=32,
+        )
+    ) {
+        let before: String = around.iter().map(|(open, _)| *open).collect();
+        let behind: String = around.iter().rev().map(|(_, close)| *close).collect();
+        drop(check(&format!("{before}claims.x{behind} == 1")));
+    }
+
+    #[test]
+    fn any_text_is_judged(text in any::<String>()) {
+        drop(check(&text));
+    }
+}
