@@ -6,6 +6,9 @@ mod proxy;
 use anyhow::Result;
 use clap::Subcommand;
 
+use crate::program::{self, cargo};
+use crate::{root, ui};
+
 /// What to measure.
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -29,4 +32,12 @@ pub(crate) fn run(command: &Command) -> Result<()> {
         Command::Proxy(arguments) => proxy::run(arguments),
         Command::Floor { port, to } => proxy::floor::run(*port, *to),
     }
+}
+
+/// Starts this very command again in a build that is optimized.
+fn run_optimized() -> Result<()> {
+    ui::progress("building the bench (release)…");
+    program::run(cargo().args(["build", "--release", "--quiet", "--package", "xtask"]))?;
+    let mut command = std::process::Command::new(root().join("target/release/xtask"));
+    program::run(command.args(std::env::args_os().skip(1)))
 }

@@ -1,10 +1,13 @@
-//! The operator's cost: time to all children, writes per object, memory, processor time, writes at rest, a fan-out edit.
+//! The operator's cost: time to all children, writes per object, memory, processor time, writes at rest, a fan-out edit; and
+//! with several numbers of servers, how much each of it grows.
 //!
-//! The yardstick is a plain client that sends the same writes: the very bodies of the plan, by server-side apply, a finalizer and
-//! a status for each object, with as many requests under way as the operator has. It runs before the operator and after it, because
-//! an API server gets faster when it is warm and slower when it holds more.
+//! The yardstick is a plain client that sends the same writes ([`plain`]), on the same API server. It runs once to warm that up,
+//! then before the operator and after it, because an API server gets slower when it holds more: most of all its garbage
+//! collector, which takes longer for each byte the more there are.
 //!
 //! What came about is seen by watches. Lists would cost the API server more the more objects there are.
+
+mod plain;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::TcpListener;
@@ -15,26 +18,23 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
-use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use futures_util::TryStreamExt as _;
 use kube::Client;
-use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{Api, ApiResource, DynamicObject};
 use kube::runtime::{WatchStreamExt as _, watcher};
-use serde_json::{Value, json};
-use skep_api::resource::{KindName, Resource};
-use skep_operator::settings::Environment;
+use serde_json::Value;
+use skep_api::resource::KindName;
 use skep_operator::write::{api_resource, child_resource};
 use skep_plan::child::ChildKind;
-use skep_plan::key::Key;
-use skep_plan::plan::plan;
-use skep_plan::world::{Found, Live, Policies, World};
 use skep_testkit::ControlPlane;
 
+use self::plain::{NEW_ISSUER, Plain, create, fan_out};
 use crate::image::archive::ALLOCATOR;
 use crate::process::{Process, get, wait_for};
 use crate::{skep, ui};
 
-/// How many requests the plain client has under way.
-const AT_ONCE: usize = 8;
+/// For how many objects the plain client writes before anything is measured.
+const WARM_UP: u32 = 200;
 /// How often to look whether the operator has come to rest.
 const LOOK: Duration = Duration::from_millis(200);
 /// How long anything may take.
@@ -43,9 +43,9 @@ const PATIENCE: Duration = Duration::from_mins(10);
 /// How to measure.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// How many MCPServers.
-    #[arg(long, default_value_t = 200)]
-    servers: u32,
+    /// How many MCPServers. Several numbers are measured one after the other, each on an API server of its own.
+    #[arg(long, default_value = "200", value_delimiter = ',', value_name = "N")]
+    servers: Vec<u32>,
     /// For how many seconds to watch the operator at rest.
     #[arg(long, default_value_t = 60)]
     idle: u64,
@@ -54,32 +54,58 @@ pub(crate) struct Arguments {
     binary: Option<PathBuf>,
 }
 
-/// Policies play no part here.
-#[derive(Debug)]
-struct NoPolicies;
-
-impl Policies for NoPolicies {
-    fn check(&self, _: &str, _: &Value) -> Result<(), String> {
-        Ok(())
-    }
+/// What came out for one number of servers. Times are in seconds, memory is in MiB.
+struct Measured {
+    servers: u32,
+    /// From the first object to all children and statuses, and how long creating the objects took of it.
+    all: f64,
+    created: f64,
+    all_cpu: f64,
+    /// From the edit of the shared configuration to the last ConfigMap.
+    fan_out: f64,
+    fan_out_cpu: f64,
+    /// The plain client before the operator, and after it.
+    before: Plain,
+    after: Plain,
+    writes: BTreeMap<String, u64>,
+    reads: BTreeMap<String, u64>,
+    idle_writes: u64,
+    idle_cpu: f64,
+    memory_empty: f64,
+    memory: f64,
+    memory_peak: f64,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    if cfg!(debug_assertions) {
+        // A plain client that is not optimized would flatter the operator.
+        return super::run_optimized();
+    }
     let binary = skep::shipped(arguments.binary.as_deref())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(measure(arguments, &binary))
+    let mut all = Vec::new();
+    for &servers in &arguments.servers {
+        let measured = runtime.block_on(measure(servers, arguments.idle, &binary))?;
+        ui::result(&measured.report(arguments.idle));
+        all.push(measured);
+    }
+    if let [first, .., last] = &all[..] {
+        ui::result(&last.growth(first));
+    }
+    Ok(())
 }
 
-async fn measure(arguments: &Arguments, binary: &Path) -> Result<()> {
-    let servers = arguments.servers;
+async fn measure(servers: u32, idle: u64, binary: &Path) -> Result<Measured> {
     let plane = ControlPlane::start().await?;
     let documents = skep_api::crd::all()?.iter().map(skep_api::manifest::document).collect::<Result<Vec<_>, _>>()?;
     plane.kubectl_with_input(&["apply", "--server-side", "-f", "-"], &documents.concat()).await?.success()?;
     plane.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"]).await?.success()?;
     let client = plane.client()?;
 
-    ui::progress("the plain client…");
-    let before = plain(&client, &plane.namespace("raw").await?, servers).await?;
+    ui::progress("warming up the API server…");
+    plain::run(&client, &plane.namespace("warm").await?, servers.min(WARM_UP)).await?;
+    ui::progress(&format!("{servers} servers: the plain client…"));
+    let before = plain::run(&client, &plane.namespace("raw").await?, servers).await?;
 
     ui::progress("the operator…");
     let namespace = plane.namespace("operator").await?;
@@ -96,7 +122,7 @@ async fn measure(arguments: &Arguments, binary: &Path) -> Result<()> {
             .env("KUBECONFIG", plane.kubeconfig())
             .env("WATCH_NAMESPACE", &namespace)
             .env("OPERATOR_OPENSHIFT", "false")
-            .env("SKEP_LOG", "warn")
+            .env("SKEP_LOG", "error")
             .env(ALLOCATOR.0, ALLOCATOR.1),
     )?;
     wait_for(port, "/readyz", PATIENCE)?;
@@ -116,8 +142,8 @@ async fn measure(arguments: &Arguments, binary: &Path) -> Result<()> {
     let (writes, reads) = requests(port)?;
     let busy = operator.usage()?;
 
-    ui::progress(&format!("{} s at rest…", arguments.idle));
-    tokio::time::sleep(Duration::from_secs(arguments.idle)).await;
+    ui::progress(&format!("{idle} s at rest…"));
+    tokio::time::sleep(Duration::from_secs(idle)).await;
     let idle_writes = requests(port)?.0.values().sum::<u64>() - writes.values().sum::<u64>();
     let rest = operator.usage()?;
 
@@ -125,164 +151,118 @@ async fn measure(arguments: &Arguments, binary: &Path) -> Result<()> {
     let started = Instant::now();
     let maps = child_resource(ChildKind::ConfigMap);
     tokio::try_join!(
-        until(&client, &namespace, &maps, servers, |map| run_config(map).contains("https://new.example")),
+        until(&client, &namespace, &maps, servers, |map| run_config(map).contains(NEW_ISSUER)),
         fan_out(&client, &namespace),
     )?;
     let fanned = started.elapsed();
+    calm(port).await?;
     let end = operator.usage()?;
     drop(operator);
 
     ui::progress("the plain client again…");
-    let after = plain(&client, &plane.namespace("raw").await?, servers).await?;
-
-    let count = f64::from(servers);
-    let per_object = f64::from(u32::try_from(writes.values().sum::<u64>())?) / count;
-    let (create, fan_out) = (f64::midpoint(before.create, after.create), f64::midpoint(before.fan_out, after.fan_out));
-    ui::result(&format!(
-        "{servers} MCPServers that share one MCPOIDCConfig\n\
-         \n                          skep      plain client (before, after)   ratio to the mean\n\
-         CPU of the operator   {:>7.2} s\n\
-         all children          {:>7.2} s   {:>7.2} s {:>7.2} s   {:>6.2}   (creating the objects took {:.2} s of it)\n\
-         fan-out edit          {:>7.2} s   {:>7.2} s {:>7.2} s   {:>6.2}\n\
-         writes per object     {:>7.2}     {:>7.2}               {:>6.2}\n\
-         writes at rest        {idle_writes:>7}     in {} s\n\
-         memory                {:>7.1} MiB, {:.1} at its highest, {:.1} before the first object\n\
-         CPU at rest           {:>7.3} s\n\
-         \nwrites: {writes:?}\nreads: {reads:?}",
-        busy.cpu,
-        all.as_secs_f64(),
-        before.create,
-        after.create,
-        all.as_secs_f64() / create,
-        created.as_secs_f64(),
-        fanned.as_secs_f64(),
-        before.fan_out,
-        after.fan_out,
-        fanned.as_secs_f64() / fan_out,
-        per_object,
-        before.writes,
-        per_object / before.writes,
-        arguments.idle,
-        rest.resident,
-        end.peak,
-        empty.resident,
-        rest.cpu - busy.cpu,
-    ));
+    let after = plain::run(&client, &plane.namespace("raw").await?, servers).await?;
     plane.stop();
-    Ok(())
-}
-
-fn oidc(issuer: &str) -> Value {
-    json!({ "type": "inline", "inline": { "issuer": issuer, "clientId": "c" } })
-}
-
-fn server() -> Value {
-    json!({ "image": "registry.example/a:1", "transport": "streamable-http", "oidcConfigRef": { "name": "idp", "audience": "a" } })
-}
-
-fn object(kind: KindName, namespace: &str, name: &str, spec: &Value) -> Value {
-    json!({
-        "apiVersion": "toolhive.stacklok.dev/v1beta1", "kind": kind.as_str(),
-        "metadata": { "name": name, "namespace": namespace }, "spec": spec,
+    Ok(Measured {
+        servers,
+        all: all.as_secs_f64(),
+        created: created.as_secs_f64(),
+        all_cpu: busy.cpu - empty.cpu,
+        fan_out: fanned.as_secs_f64(),
+        fan_out_cpu: end.cpu - rest.cpu,
+        before,
+        after,
+        writes,
+        reads,
+        idle_writes,
+        idle_cpu: rest.cpu - busy.cpu,
+        memory_empty: empty.resident,
+        memory: rest.resident,
+        memory_peak: end.peak,
     })
 }
 
-async fn create(client: &Client, namespace: &str, servers: u32) -> Result<Vec<Value>> {
-    let idp: Api<DynamicObject> =
-        Api::namespaced_with(client.clone(), namespace, &api_resource(KindName::MCPOIDCConfig));
-    let config = object(KindName::MCPOIDCConfig, namespace, "idp", &oidc("https://old.example"));
-    idp.create(&PostParams::default(), &serde_json::from_value(config)?).await?;
-    let objects: Api<DynamicObject> =
-        Api::namespaced_with(client.clone(), namespace, &api_resource(KindName::MCPServer));
-    stream::iter(0..servers)
-        .map(|index| {
-            let objects = objects.clone();
-            async move {
-                let body = object(KindName::MCPServer, namespace, &format!("s{index}"), &server());
-                let created = objects.create(&PostParams::default(), &serde_json::from_value(body)?).await?;
-                anyhow::Ok(serde_json::to_value(created)?)
-            }
-        })
-        .buffer_unordered(AT_ONCE)
-        .try_collect()
-        .await
-}
+// === impl Measured ===
 
-async fn fan_out(client: &Client, namespace: &str) -> Result<()> {
-    let idp: Api<DynamicObject> =
-        Api::namespaced_with(client.clone(), namespace, &api_resource(KindName::MCPOIDCConfig));
-    let patch = Patch::Merge(json!({ "spec": oidc("https://new.example") }));
-    idp.patch("idp", &PatchParams::default(), &patch).await?;
-    Ok(())
-}
-
-/// What the plain client took.
-struct Plain {
-    /// Seconds for all objects.
-    create: f64,
-    /// Seconds for the fan-out.
-    fan_out: f64,
-    /// Writes per object.
-    writes: f64,
-}
-
-/// The same writes by a client that only writes.
-async fn plain(client: &Client, namespace: &str, servers: u32) -> Result<Plain> {
-    let started = Instant::now();
-    let created = create(client, namespace, servers).await?;
-    let writes = write_all(client, namespace, &created, "https://old.example", true).await?;
-    let first = started.elapsed();
-    let started = Instant::now();
-    fan_out(client, namespace).await?;
-    write_all(client, namespace, &created, "https://new.example", false).await?;
-    Ok(Plain {
-        create: first.as_secs_f64(),
-        fan_out: started.elapsed().as_secs_f64(),
-        writes: f64::from(u32::try_from(writes)?) / f64::from(servers),
-    })
-}
-
-async fn write_all(client: &Client, namespace: &str, servers: &[Value], issuer: &str, first: bool) -> Result<usize> {
-    let sent = stream::iter(servers)
-        .map(|server| write_one(client, namespace, server, issuer, first))
-        .buffer_unordered(AT_ONCE);
-    Ok(sent.try_collect::<Vec<usize>>().await?.into_iter().sum())
-}
-
-/// The writes for one server: all of them at first, and afterwards what a changed configuration changes.
-async fn write_one(client: &Client, namespace: &str, server: &Value, issuer: &str, first: bool) -> Result<usize> {
-    let me = Resource::from_value(KindName::MCPServer, server.clone())?;
-    let config = Resource::from_value(
-        KindName::MCPOIDCConfig,
-        object(KindName::MCPOIDCConfig, namespace, "idp", &oidc(issuer)),
-    )?;
-    let found = BTreeMap::from([(Key::of(&config), Found::Resource(config.into()))]);
-    let environment = Environment::read(&BTreeMap::new())?;
-    let (live, users) = (Live::default(), std::collections::BTreeSet::new());
-    let world =
-        World { settings: &environment.settings, found: &found, users: &users, live: &live, policies: &NoPolicies };
-    let plan = plan(&me, &world);
-    let mut sent = 0;
-    let resources: Api<DynamicObject> =
-        Api::namespaced_with(client.clone(), namespace, &api_resource(KindName::MCPServer));
-    if first {
-        let patch = Patch::Merge(json!({ "metadata": { "finalizers": [me.kind().finalizer()] } }));
-        resources.patch(me.name(), &PatchParams::default(), &patch).await?;
-        sent += 1;
+impl Measured {
+    fn plain_all(&self) -> f64 {
+        f64::midpoint(self.before.create, self.after.create)
     }
-    for child in &plan.children {
-        if first || matches!(child.kind(), ChildKind::ConfigMap | ChildKind::Deployment) {
-            let children: Api<DynamicObject> =
-                Api::namespaced_with(client.clone(), namespace, &child_resource(child.kind()));
-            children
-                .patch_metadata(child.name(), &PatchParams::apply("plain").force(), &Patch::Apply(child.body()))
-                .await?;
-            sent += 1;
-        }
+
+    fn plain_fan_out(&self) -> f64 {
+        f64::midpoint(self.before.fan_out, self.after.fan_out)
     }
-    let status = plan.status.onto(&json!({}), 1, "2026-01-01T00:00:00Z");
-    resources.patch_status(me.name(), &PatchParams::default(), &Patch::Merge(json!({ "status": status }))).await?;
-    Ok(sent + 1)
+
+    fn writes_per_object(&self) -> f64 {
+        per_object(&self.writes, self.servers)
+    }
+
+    fn report(&self, idle: u64) -> String {
+        let Self { servers, before, after, .. } = self;
+        format!(
+            "{servers} MCPServers that share one MCPOIDCConfig\n\
+             \n                          skep      plain client (before, after)   ratio to the mean\n\
+             CPU of the operator   {:>7.2} s   {:.2} s of the fan-out\n\
+             all children          {:>7.2} s   {:>7.2} s {:>7.2} s   {:>6.2}   (creating the objects took {:.2} s of it)\n\
+             fan-out edit          {:>7.2} s   {:>7.2} s {:>7.2} s   {:>6.2}\n\
+             writes per object     {:>7.2}     {:>7.2}               {:>6.2}\n\
+             writes at rest        {:>7}     in {idle} s\n\
+             memory                {:>7.1} MiB, {:.1} at its highest, {:.1} before the first object\n\
+             CPU at rest           {:>7.3} s\n\
+             \nwrites: {:?}\nreads: {:?}\n",
+            self.all_cpu,
+            self.fan_out_cpu,
+            self.all,
+            before.create,
+            after.create,
+            self.all / self.plain_all(),
+            self.created,
+            self.fan_out,
+            before.fan_out,
+            after.fan_out,
+            self.fan_out / self.plain_fan_out(),
+            self.writes_per_object(),
+            before.writes,
+            self.writes_per_object() / before.writes,
+            self.idle_writes,
+            self.memory,
+            self.memory_peak,
+            self.memory_empty,
+            self.idle_cpu,
+            self.writes,
+            self.reads,
+        )
+    }
+
+    /// How much everything grew from fewer servers to these.
+    fn growth(&self, from: &Self) -> String {
+        let line = |what: &str, now: f64, then: f64, plain: Option<(f64, f64)>| {
+            let beside = plain.map(|(now, then)| format!("{:>14.1}", now / then)).unwrap_or_default();
+            format!("{what:<22}{:>8.1}{beside}\n", now / then)
+        };
+        let requests = |of: &Self| per_object(&of.writes, 1) + per_object(&of.reads, 1);
+        [
+            format!(
+                "from {} servers to {}, {} times as many, times as much of\n\n                          skep  plain client\n",
+                from.servers,
+                self.servers,
+                f64::from(self.servers) / f64::from(from.servers),
+            ),
+            line("CPU, all children", self.all_cpu, from.all_cpu, None),
+            line("CPU, fan-out edit", self.fan_out_cpu, from.fan_out_cpu, None),
+            line("requests", requests(self), requests(from), None),
+            line("memory", self.memory, from.memory, None),
+            line("memory at its highest", self.memory_peak, from.memory_peak, None),
+            line("all children", self.all, from.all, Some((self.plain_all(), from.plain_all()))),
+            line("fan-out edit", self.fan_out, from.fan_out, Some((self.plain_fan_out(), from.plain_fan_out()))),
+        ]
+        .concat()
+    }
+}
+
+/// The requests of all kinds, for each object.
+fn per_object(requests: &BTreeMap<String, u64>, objects: u32) -> f64 {
+    let all = u32::try_from(requests.values().sum::<u64>()).unwrap_or(u32::MAX);
+    f64::from(all) / f64::from(objects)
 }
 
 /// Waits until there are enough objects of a kind that are as wanted.

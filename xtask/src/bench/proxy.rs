@@ -34,7 +34,7 @@ use self::load::Callers;
 use self::report::{Memory, Round};
 use crate::pods::{Images, Pods, Subject};
 use crate::process::{Process, Usage, free_port, wait_for_port};
-use crate::program::{self, cargo};
+use crate::program;
 use crate::skep::{self, Behind, Pod, Program, Proxy};
 use crate::{root, ui};
 
@@ -99,7 +99,8 @@ struct Way {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if cfg!(debug_assertions) {
-        return run_optimized();
+        // Callers that were not optimized would measure themselves.
+        return super::run_optimized();
     }
     if arguments.pods {
         return run_inside(arguments);
@@ -145,14 +146,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     // One thread: the more the callers take, the less is left for those that are measured.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(measure(arguments, &ways))
-}
-
-/// Callers that were not optimized would measure themselves.
-fn run_optimized() -> Result<()> {
-    ui::progress("building the bench (release)…");
-    program::run(cargo().args(["build", "--release", "--quiet", "--package", "xtask"]))?;
-    let mut command = Command::new(root().join("target/release/xtask"));
-    program::run(command.args(std::env::args_os().skip(1)))
 }
 
 /// Puts the server into a pod, and measures everything in the cluster's network.

@@ -1,0 +1,150 @@
+//! The yardstick: a client that only writes. The very bodies of the plan, by server-side apply, a finalizer and a status for each
+//! object, with as many requests under way as the operator has.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use anyhow::Result;
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use kube::Client;
+use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use skep_api::resource::{KindName, Resource};
+use skep_operator::settings::Environment;
+use skep_operator::write::{api_resource, child_resource};
+use skep_plan::child::ChildKind;
+use skep_plan::key::Key;
+use skep_plan::plan::plan;
+use skep_plan::world::{Found, Live, Policies, World};
+
+/// How many requests the plain client has under way.
+const AT_ONCE: usize = 8;
+/// What the shared configuration says at first.
+const OLD_ISSUER: &str = "https://old.example";
+/// What the fan-out edit makes of it.
+pub(super) const NEW_ISSUER: &str = "https://new.example";
+
+/// What the plain client took.
+pub(super) struct Plain {
+    /// Seconds for all objects.
+    pub(super) create: f64,
+    /// Seconds for the fan-out.
+    pub(super) fan_out: f64,
+    /// Writes per object.
+    pub(super) writes: f64,
+}
+
+/// Policies play no part here.
+#[derive(Debug)]
+struct NoPolicies;
+
+impl Policies for NoPolicies {
+    fn check(&self, _: &str, _: &Value) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// The same writes by a client that only writes.
+pub(super) async fn run(client: &Client, namespace: &str, servers: u32) -> Result<Plain> {
+    let started = Instant::now();
+    let created = create(client, namespace, servers).await?;
+    let writes = write_all(client, namespace, &created, OLD_ISSUER, true).await?;
+    let first = started.elapsed();
+    let started = Instant::now();
+    fan_out(client, namespace).await?;
+    write_all(client, namespace, &created, NEW_ISSUER, false).await?;
+    Ok(Plain {
+        create: first.as_secs_f64(),
+        fan_out: started.elapsed().as_secs_f64(),
+        writes: f64::from(u32::try_from(writes)?) / f64::from(servers),
+    })
+}
+
+async fn write_all(client: &Client, namespace: &str, servers: &[Value], issuer: &str, first: bool) -> Result<usize> {
+    let sent = stream::iter(servers)
+        .map(|server| write_one(client, namespace, server, issuer, first))
+        .buffer_unordered(AT_ONCE);
+    Ok(sent.try_collect::<Vec<usize>>().await?.into_iter().sum())
+}
+
+/// The writes for one server: all of them at first, and afterwards what a changed configuration changes.
+async fn write_one(client: &Client, namespace: &str, server: &Value, issuer: &str, first: bool) -> Result<usize> {
+    let me = Resource::from_value(KindName::MCPServer, server.clone())?;
+    let config = Resource::from_value(
+        KindName::MCPOIDCConfig,
+        object(KindName::MCPOIDCConfig, namespace, "idp", &oidc(issuer)),
+    )?;
+    let found = BTreeMap::from([(Key::of(&config), Found::Resource(config.into()))]);
+    let environment = Environment::read(&BTreeMap::new())?;
+    let (live, users) = (Live::default(), std::collections::BTreeSet::new());
+    let world =
+        World { settings: &environment.settings, found: &found, users: &users, live: &live, policies: &NoPolicies };
+    let plan = plan(&me, &world);
+    let mut sent = 0;
+    let resources: Api<DynamicObject> =
+        Api::namespaced_with(client.clone(), namespace, &api_resource(KindName::MCPServer));
+    if first {
+        let patch = Patch::Merge(json!({ "metadata": { "finalizers": [me.kind().finalizer()] } }));
+        resources.patch(me.name(), &PatchParams::default(), &patch).await?;
+        sent += 1;
+    }
+    for child in &plan.children {
+        if first || matches!(child.kind(), ChildKind::ConfigMap | ChildKind::Deployment) {
+            let children: Api<DynamicObject> =
+                Api::namespaced_with(client.clone(), namespace, &child_resource(child.kind()));
+            children
+                .patch_metadata(child.name(), &PatchParams::apply("plain").force(), &Patch::Apply(child.body()))
+                .await?;
+            sent += 1;
+        }
+    }
+    let status = plan.status.onto(&json!({}), 1, "2026-01-01T00:00:00Z");
+    resources.patch_status(me.name(), &PatchParams::default(), &Patch::Merge(json!({ "status": status }))).await?;
+    Ok(sent + 1)
+}
+
+fn oidc(issuer: &str) -> Value {
+    json!({ "type": "inline", "inline": { "issuer": issuer, "clientId": "c" } })
+}
+
+fn server() -> Value {
+    json!({ "image": "registry.example/a:1", "transport": "streamable-http", "oidcConfigRef": { "name": "idp", "audience": "a" } })
+}
+
+fn object(kind: KindName, namespace: &str, name: &str, spec: &Value) -> Value {
+    json!({
+        "apiVersion": "toolhive.stacklok.dev/v1beta1", "kind": kind.as_str(),
+        "metadata": { "name": name, "namespace": namespace }, "spec": spec,
+    })
+}
+
+/// Makes the shared configuration and the servers that use it.
+pub(super) async fn create(client: &Client, namespace: &str, servers: u32) -> Result<Vec<Value>> {
+    let idp: Api<DynamicObject> =
+        Api::namespaced_with(client.clone(), namespace, &api_resource(KindName::MCPOIDCConfig));
+    let config = object(KindName::MCPOIDCConfig, namespace, "idp", &oidc(OLD_ISSUER));
+    idp.create(&PostParams::default(), &serde_json::from_value(config)?).await?;
+    let objects: Api<DynamicObject> =
+        Api::namespaced_with(client.clone(), namespace, &api_resource(KindName::MCPServer));
+    stream::iter(0..servers)
+        .map(|index| {
+            let objects = objects.clone();
+            async move {
+                let body = object(KindName::MCPServer, namespace, &format!("s{index}"), &server());
+                let created = objects.create(&PostParams::default(), &serde_json::from_value(body)?).await?;
+                anyhow::Ok(serde_json::to_value(created)?)
+            }
+        })
+        .buffer_unordered(AT_ONCE)
+        .try_collect()
+        .await
+}
+
+/// Edits the shared configuration.
+pub(super) async fn fan_out(client: &Client, namespace: &str) -> Result<()> {
+    let idp: Api<DynamicObject> =
+        Api::namespaced_with(client.clone(), namespace, &api_resource(KindName::MCPOIDCConfig));
+    let patch = Patch::Merge(json!({ "spec": oidc(NEW_ISSUER) }));
+    idp.patch("idp", &PatchParams::default(), &patch).await?;
+    Ok(())
+}
