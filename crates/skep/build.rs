@@ -1,17 +1,19 @@
-//! Builds what is not Rust: a `memmove` for the static program of the image. See `native/memmove.c`.
+//! Builds what is not Rust: functions of the C library for the static program of the image, each with its reason in its file.
 
-const SOURCE: &str = "native/memmove.c";
+const SOURCES: &[&str] = &["native/memcmp.c", "native/memcpy.c", "native/memmove.c"];
 
 fn main() {
-    println!("cargo::rerun-if-changed={SOURCE}");
+    for source in SOURCES {
+        println!("cargo::rerun-if-changed={source}");
+    }
     let target = |name: &str| std::env::var(format!("CARGO_CFG_TARGET_{name}")).unwrap_or_default();
     if target("ENV") != "musl" || target("ARCH") != "x86_64" {
         return;
     }
     cc::Build::new()
-        .file(SOURCE)
+        .files(SOURCES)
         .opt_level(3)
-        // The compiler would make a call of memmove out of what it takes for one.
+        // The compiler would make calls of these functions out of what it takes for them.
         .flag("-fno-builtin")
         .flag_if_supported("-fno-tree-loop-distribute-patterns")
         .compile("skep_native");
