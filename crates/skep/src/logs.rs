@@ -3,7 +3,11 @@
 use std::io;
 
 use anyhow::{Result, anyhow};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::Layer as _;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// Starts logging. `SKEP_LOG` (or `RUST_LOG`) says how much, such as `debug` or `skep_operator=debug`.
 pub(crate) fn start(json: bool) -> Result<()> {
@@ -15,10 +19,10 @@ pub(crate) fn start_at(json: bool, default: &str) -> Result<()> {
     let wanted = std::env::var("SKEP_LOG")
         .or_else(|_unset| std::env::var("RUST_LOG"))
         .unwrap_or_else(|_unset| default.to_owned());
-    let filter =
-        EnvFilter::try_new(&wanted).map_err(|error| anyhow!("SKEP_LOG: `{wanted}` is not a log filter: {error}"))?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
-    let started =
-        if json { builder.json().flatten_event(true).try_init() } else { builder.with_target(false).try_init() };
+    let filter: Targets =
+        wanted.parse().map_err(|error| anyhow!("SKEP_LOG: `{wanted}` is not a log filter: {error}"))?;
+    let lines = fmt::layer().with_writer(io::stderr);
+    let lines = if json { lines.json().flatten_event(true).boxed() } else { lines.with_target(false).boxed() };
+    let started = tracing_subscriber::registry().with(lines.with_filter(filter)).try_init();
     started.map_err(|error| anyhow!("cannot start logging: {error}"))
 }

@@ -2,13 +2,38 @@
 
 mod streams;
 
-use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, AttachParams, ListParams};
-use kube::core::Request;
+use kube::core::{NotUsed, Object, Request};
+use serde::Deserialize;
+use serde_json::Value;
 
 use crate::cluster::Cluster;
 use crate::objects::CONTAINER;
 use crate::pipe::Pipe;
+
+/// A pod, as far as it says whether its server runs.
+type Pod = Object<NotUsed, PodStatus>;
+
+/// How a pod is.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct PodStatus {
+    container_statuses: Vec<ContainerStatus>,
+}
+
+/// How a container is.
+#[derive(Clone, Debug, Deserialize)]
+struct ContainerStatus {
+    name: String,
+    #[serde(default)]
+    state: ContainerState,
+}
+
+/// One of several members is there; this one, when the container runs.
+#[derive(Clone, Debug, Default, Deserialize)]
+struct ContainerState {
+    running: Option<Value>,
+}
 
 /// Why there is no attachment. Trying again later may help.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +58,7 @@ impl Cluster {
     pub async fn attach(&self) -> Result<Pipe, Detached> {
         let failed = |object: String| move |error| Detached::Api { object, error: Box::new(error) };
         let name = &self.server().name;
-        let pods: Api<Pod> = Api::namespaced(self.client().clone(), self.namespace());
+        let pods: Api<Pod> = self.objects("", "Pod");
         let found = pods.list(&ListParams::default().labels(&format!("app={name}"))).await;
         let found = found.map_err(failed(format!("the pods of {name}")))?;
         let pod = pick(&found.items).ok_or_else(|| Detached::NoPod(name.clone()))?;
@@ -53,12 +78,9 @@ impl Cluster {
 /// of an older make; of those made at once the first by name.
 fn pick(pods: &[Pod]) -> Option<&str> {
     let runs = |pod: &&Pod| {
-        let status = pod.status.as_ref();
-        let containers = status.and_then(|status| status.container_statuses.as_deref()).unwrap_or_default();
-        pod.metadata.deletion_timestamp.is_none()
-            && containers.iter().any(|container| {
-                container.name == CONTAINER && container.state.as_ref().is_some_and(|state| state.running.is_some())
-            })
+        let containers = pod.status.iter().flat_map(|status| &status.container_statuses);
+        let mut ours = containers.filter(|container| container.name == CONTAINER);
+        pod.metadata.deletion_timestamp.is_none() && ours.any(|container| container.state.running.is_some())
     };
     let best = pods.iter().filter(runs).min_by(|one, other| {
         let made = |pod: &Pod| pod.metadata.creation_timestamp.clone();
@@ -82,6 +104,7 @@ mod tests {
         if going {
             pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:01:00Z");
         }
+        pod["spec"] = json!({ "containers": [{ "name": "mcp", "image": "i" }] });
         serde_json::from_value(pod).unwrap()
     }
 

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use k8s_openapi::api::apps::v1::StatefulSet;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
-use kube::core::{ApiResource, GroupVersionKind};
+use kube::core::{ApiResource, DynamicResourceScope, GroupVersionKind, Object, Resource};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt as _, watcher as watch};
 use kube::{Client, ResourceExt as _};
+use serde::Deserialize;
 use tokio::sync::watch as signal;
 
 use crate::gate::{Gate, gate};
@@ -21,6 +21,25 @@ pub const MANAGER: &str = "toolhive-container-manager";
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// The longest pause between two tries.
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+
+/// A StatefulSet, as far as it says how the server is. Code that reads all of it would take half a megabyte of each proxy's
+/// memory.
+pub type StatefulSet = Object<Wanted, Counted>;
+
+/// How many pods there should be.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Wanted {
+    replicas: Option<i32>,
+}
+
+/// How many pods there are.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Counted {
+    observed_generation: i64,
+    ready_replicas: i32,
+    updated_replicas: i32,
+}
 
 /// A server in a namespace of a cluster.
 #[derive(Clone)]
@@ -84,14 +103,9 @@ pub enum Failed {
 impl State {
     /// Reads a StatefulSet. `since` is the generation that must have been observed.
     pub fn of(set: &StatefulSet, since: i64) -> Self {
-        let Some(wanted) = set.spec.as_ref().and_then(|spec| spec.replicas) else { return Self::Missing };
-        let status = set.status.as_ref();
-        let number = |read: fn(&k8s_openapi::api::apps::v1::StatefulSetStatus) -> Option<i32>| {
-            status.and_then(read).unwrap_or_default()
-        };
-        let ready = number(|status| status.ready_replicas);
-        let updated = number(|status| status.updated_replicas);
-        let observed = status.and_then(|status| status.observed_generation).unwrap_or_default();
+        let Some(wanted) = set.spec.replicas else { return Self::Missing };
+        let Counted { observed_generation: observed, ready_replicas: ready, updated_replicas: updated } =
+            set.status.clone().unwrap_or_default();
         if wanted == 0 {
             return Self::Stopped;
         }
@@ -129,15 +143,10 @@ impl Cluster {
         &self.client
     }
 
-    /// The namespace.
-    pub(crate) fn namespace(&self) -> &str {
-        &self.namespace
-    }
-
     /// Applies the objects once, unless a newer proxy owns them.
     pub async fn apply(&self) -> Result<Applied, Failed> {
         let name = &self.server.name;
-        let sets = self.objects("apps", "StatefulSet");
+        let sets: Api<DynamicObject> = self.objects("apps", "StatefulSet");
         let live = sets.get_opt(name).await.map_err(self.failed("read", "StatefulSet", name))?;
         let live = live.and_then(|live| serde_json::to_value(live).ok());
         let theirs = live.as_ref().and_then(live_generation);
@@ -159,7 +168,8 @@ impl Cluster {
         let applied = applied.map_err(self.failed("apply", "StatefulSet", name))?;
         let uid = applied.metadata.uid.clone().unwrap_or_default();
         for (name, service) in services(&self.server, &self.namespace, &uid)? {
-            let answer = self.objects("", "Service").patch(&name, &parameters, &Patch::Apply(&service)).await;
+            let services: Api<DynamicObject> = self.objects("", "Service");
+            let answer = services.patch(&name, &parameters, &Patch::Apply(&service)).await;
             answer.map_err(self.failed("apply", "Service", &name))?;
         }
         Ok(Applied::Ours { generation: applied.metadata.generation.unwrap_or_default() })
@@ -193,7 +203,7 @@ impl Cluster {
 
     /// Watches the StatefulSet until it is gone. Watches break; the list that follows says what was missed.
     async fn follow(&self, since: i64, state: &signal::Sender<State>) {
-        let sets: Api<StatefulSet> = Api::namespaced(self.client.clone(), &self.namespace);
+        let sets: Api<StatefulSet> = self.objects("apps", "StatefulSet");
         let config = watcher::Config::default().fields(&format!("metadata.name={}", self.server.name));
         let mut changes = std::pin::pin!(watch(sets, config).default_backoff());
         let mut listed = false;
@@ -235,7 +245,11 @@ impl Cluster {
         }
     }
 
-    fn objects(&self, group: &str, kind: &str) -> Api<DynamicObject> {
+    /// Objects of a kind in the server's namespace.
+    pub(crate) fn objects<K>(&self, group: &str, kind: &str) -> Api<K>
+    where
+        K: Resource<Scope = DynamicResourceScope, DynamicType = ApiResource>,
+    {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
         Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
     }
@@ -275,11 +289,12 @@ mod tests {
 
     /// That StatefulSet, of generation 5.
     fn set((wanted, observed, updated, ready): Counts) -> StatefulSet {
-        let spec = json!({ "replicas": wanted, "selector": {}, "serviceName": "s", "template": {} });
+        let spec = json!({ "replicas": wanted, "selector": {}, "serviceName": "s", "template": { "spec": {} } });
         let status = observed.map(|observed| {
             json!({ "replicas": ready, "observedGeneration": observed, "updatedReplicas": updated, "readyReplicas": ready })
         });
-        serde_json::from_value(json!({ "metadata": { "generation": 5 }, "spec": spec, "status": status })).unwrap()
+        serde_json::from_value(json!({ "metadata": { "name": "s", "generation": 5 }, "spec": spec, "status": status }))
+            .unwrap()
     }
 
     #[test]

@@ -31,8 +31,8 @@ fn assert_right(test: &str, functions: &[&str]) {
     commands.extend([link, Command::new(&program)]);
     for mut command in commands {
         let done = command.output().unwrap();
-        let text = [done.stdout, done.stderr].concat();
-        assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&text));
+        let output = [done.stdout, done.stderr].concat();
+        assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output));
     }
 }
 
