@@ -20,6 +20,8 @@ pub(crate) struct Process(Child);
 pub(crate) struct Usage {
     /// Memory now, in MiB.
     pub(crate) resident: f64,
+    /// What of that is its own, and not pages of files, which processes share. In MiB.
+    pub(crate) own: f64,
     /// Memory at its highest, in MiB.
     pub(crate) peak: f64,
     /// Processor time, in seconds.
@@ -73,8 +75,29 @@ impl Usage {
         // The name may hold blanks; everything after it does not.
         let after = stat.rsplit_once(") ").map_or("", |(_, after)| after);
         let ticks: f64 = after.split(' ').skip(11).take(2).filter_map(|number| number.parse::<f64>().ok()).sum();
-        Ok(Self { resident: mebibytes("VmRSS:"), peak: mebibytes("VmHWM:"), cpu: ticks / TICKS_PER_SECOND })
+        Ok(Self {
+            resident: mebibytes("VmRSS:"),
+            own: mebibytes("RssAnon:"),
+            peak: mebibytes("VmHWM:"),
+            cpu: ticks / TICKS_PER_SECOND,
+        })
     }
+}
+
+/// The memory that the kernel counts for the container of a process, in MiB: what Kubernetes shows, and limits. Nothing for a
+/// process that is in no pod.
+pub(crate) fn counted(id: u32) -> Option<f64> {
+    let groups = fs::read_to_string(format!("/proc/{id}/cgroup")).ok()?;
+    let usage = groups.lines().filter(|line| line.contains("/kubepods")).find_map(|line| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let file = match (parts.next()?, parts.next()?) {
+            ("memory", path) => format!("/sys/fs/cgroup/memory{path}/memory.usage_in_bytes"),
+            ("", path) => format!("/sys/fs/cgroup{path}/memory.current"),
+            _ => return None,
+        };
+        fs::read_to_string(file).ok()?.trim().parse::<f64>().ok()
+    });
+    usage.map(|bytes| bytes / 1024.0 / 1024.0)
 }
 
 impl Drop for Process {

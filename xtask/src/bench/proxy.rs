@@ -33,7 +33,7 @@ use clap::Args;
 use self::load::Callers;
 use self::report::{Memory, Round};
 use crate::pods::{Images, Pods, Subject};
-use crate::process::{Process, Usage, free_port, wait_for_port};
+use crate::process::{Process, Usage, counted, free_port, wait_for_port};
 use crate::program;
 use crate::skep::{self, Behind, Pod, Program, Proxy};
 use crate::{root, ui};
@@ -191,7 +191,7 @@ async fn measure(arguments: &Arguments, ways: &[Way]) -> Result<()> {
         results.push((size, rounds));
     }
     for (way, memory) in ways.iter().filter(|way| way.process.is_some()).zip(&mut memories) {
-        memory.loaded = resident(way)?;
+        memory.loaded = usage(way)?.resident;
     }
     let names: Vec<&str> = ways.iter().map(|way| way.name).collect();
     let (callers, time) = (arguments.connections, arguments.seconds);
@@ -222,18 +222,18 @@ async fn round(arguments: &Arguments, way: &Way, size: usize) -> Result<Round> {
 
 /// Looks at the memory of one way, with many sessions and after many.
 async fn memory(arguments: &Arguments, way: &Way) -> Result<Memory> {
-    let idle = resident(way)?;
+    let Usage { resident: idle, own, .. } = usage(way)?;
+    let counted = way.process.and_then(counted);
     let mut callers = Callers::connect(&way.url, arguments.connections).await?;
     let sessions = callers.open(arguments.open).await?;
     tokio::time::sleep(SETTLE).await;
-    let open = resident(way)?;
+    let open = usage(way)?.resident;
     callers.close(sessions).await?;
     callers.open_and_close(arguments.sessions).await?;
     tokio::time::sleep(SETTLE).await;
-    Ok(Memory { name: way.name, idle, open, closed: resident(way)?, loaded: 0.0 })
+    Ok(Memory { name: way.name, idle, own, counted, open, closed: usage(way)?.resident, loaded: 0.0 })
 }
 
-fn resident(way: &Way) -> Result<f64> {
-    let process = way.process.context("there is no process to look at")?;
-    Ok(Usage::of(process)?.resident)
+fn usage(way: &Way) -> Result<Usage> {
+    Usage::of(way.process.context("there is no process to look at")?)
 }

@@ -22,6 +22,10 @@ pub(super) struct Memory {
     pub(super) name: &'static str,
     /// Before the first call.
     pub(super) idle: f64,
+    /// What of that is its own, and not pages of the program's file.
+    pub(super) own: f64,
+    /// What Kubernetes counts for it, if it is in a pod.
+    pub(super) counted: Option<f64>,
     /// With many sessions.
     pub(super) open: f64,
     /// After many more.
@@ -86,16 +90,20 @@ pub(super) fn calls(size: usize, names: &[&str], rounds: &[Vec<Round>]) -> Strin
 /// The table of memory.
 pub(super) fn memory(open: usize, closed: usize, memories: &[Memory]) -> String {
     let mut table = format!(
-        "memory, MiB\n{:<18} {:>8} {:>22} {:>28} {:>10}\n",
+        "memory, MiB\n{:<18} {:>8} {:>14} {:>22} {:>28} {:>10}\n",
         "",
         "idle",
+        "of it its own",
         format!("{open} sessions open"),
         format!("after {closed} opened, closed"),
         "at the end"
     );
-    for Memory { name, idle, open, closed, loaded } in memories {
+    for Memory { name, idle, own, open, closed, loaded, .. } in memories {
         // Writing to a text does not fail.
-        let _written = writeln!(table, "{name:<18} {idle:>8.1} {open:>22.1} {closed:>28.1} {loaded:>10.1}");
+        let _written = writeln!(table, "{name:<18} {idle:>8.1} {own:>14.1} {open:>22.1} {closed:>28.1} {loaded:>10.1}");
+    }
+    for (name, counted) in memories.iter().filter_map(|memory| Some((memory.name, memory.counted?))) {
+        let _written = writeln!(table, "Kubernetes counts {counted:.1} MiB for `{name}` when it is idle");
     }
     table
 }
