@@ -1,8 +1,9 @@
 //! How deep a matcher goes, found without recursion.
 //!
-//! The parser of the `cel` crate takes a hundred kilobytes of stack for each open bracket and ends the process when there
-//! is no more, so twenty characters by anybody who may write a configuration would stop the operator for all. What is deep
-//! is refused before it is parsed.
+//! The parser of the `cel` crate recurses, and ends the process when there is no stack left: after 14 open brackets on a
+//! thread with 2 MiB when it is not optimized, after ten thousand characters of `[[[…` or `a.a.a…` when it is. A matcher may be as
+//! long as an object, so whoever may write a configuration would stop the operator for all. What is deep is refused before
+//! it is parsed.
 //!
 //! INVARIANT: what is a text here is one for the parser, too, because brackets in texts do not count. The parser drops
 //! what it cannot make a token of, quotes included, and goes on behind it. So such things are refused here.
