@@ -1,6 +1,6 @@
 //! Builds what is not Rust: functions of the C library for the static program of the image, each with its reason in its file.
 
-const SOURCES: &[&str] = &["native/memcmp.c", "native/memcpy.c", "native/memmove.c"];
+const SOURCES: &[&str] = &["native/memcmp.c", "native/memmove.c"];
 
 fn main() {
     for source in SOURCES {

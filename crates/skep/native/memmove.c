@@ -22,7 +22,7 @@ void *memmove(void *destination, const void *source, size_t length)
 
 	if (to == from)
 		return destination;
-	/* Below the source, or above its end. memcpy.c reads everything before it writes over it. */
+	/* Below the source, or above its end. musl's memcpy runs upwards, and its own memmove relies on that too. */
 	if ((uintptr_t)to - (uintptr_t)from >= length)
 		return memcpy(destination, source, length);
 	while (length >= sizeof(struct piece)) {

@@ -22,8 +22,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// The longest pause between two tries.
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
-/// A StatefulSet, as far as it says how the server is. Code that reads all of it would take half a megabyte of each proxy's
-/// memory.
+/// A StatefulSet, as far as it says how the server is. Code that reads all of it would be pages that each proxy holds for
+/// nothing.
 pub type StatefulSet = Object<Wanted, Counted>;
 
 /// How many pods there should be.

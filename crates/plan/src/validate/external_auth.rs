@@ -97,9 +97,7 @@ fn of_aws(aws: &AwsSts) -> Problems {
             &place,
             "exactly one of claim and matcher says whom it fits; set one and remove the other",
         );
-        if let Some(text) = mapping.matcher.as_deref().filter(|text| !text.is_empty()) {
-            problems.check(format_args!("{place}.matcher"), matcher::check(text));
-        }
+        matcher::condition(&mut problems, format_args!("{place}.matcher"), mapping.matcher.as_deref());
         problems.filled(format_args!("{place}.roleArn"), &mapping.role_arn, "name the role by its ARN");
     }
     let duration = aws.session_duration;

@@ -8,9 +8,13 @@ mod shape;
 #[cfg(test)]
 mod tests;
 
+use std::fmt::Display;
+
 use cel::common::ast::{EntryExpr, Expr, IdedEntryExpr, LiteralValue};
 use cel::parser::Parser;
 use cel::{IdedExpr, ParseErrors};
+
+use super::Problems;
 
 /// What a matcher speaks of.
 const CLAIMS: &str = "claims";
@@ -57,8 +61,15 @@ const MACROS: &[(&str, &str)] = &[
     ("map", "`claims.groups.map(group, group + \"-team\")`"),
 ];
 
+/// A condition, if there is one.
+pub(super) fn condition(problems: &mut Problems, place: impl Display, text: Option<&str>) {
+    if let Some(text) = text.filter(|text| !text.is_empty()) {
+        problems.check(place, check(text));
+    }
+}
+
 /// Whether a matcher can be evaluated; if not, what is wrong with it, and where.
-pub(super) fn check(text: &str) -> Result<(), String> {
+fn check(text: &str) -> Result<(), String> {
     let length = text.len();
     if length > LONGEST {
         return Err(format!("it has {length} bytes, and {LONGEST} are the most; write a shorter condition"));

@@ -58,9 +58,7 @@ fn of_issuer(issuer: &TrustedIssuer) -> Problems {
         format_args!("`{claim}` has a meaning of its own; choose a claim that only says who acts, such as `azp`"),
     );
 
-    if let Some(text) = issuer.actor_matcher.as_deref().filter(|text| !text.is_empty()) {
-        problems.check(".actorMatcher", matcher::check(text));
-    }
+    matcher::condition(&mut problems, ".actorMatcher", issuer.actor_matcher.as_deref());
 
     // Whether its tokens are exchanged for somebody, or only traded as they are.
     let is_set = |text: &Option<String>| text.as_deref().is_some_and(|text| !text.is_empty());
