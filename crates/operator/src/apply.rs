@@ -3,8 +3,8 @@
 //! There is no comparison of fields here. The API server's own server-side apply is the only judge of what differs; we only
 //! remember, per child, what we sent last and at which version the object was after it. Equal on both sides, nothing is sent.
 
-use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::{join_all, try_join_all};
 use skep_api::resource::Resource;
@@ -19,13 +19,13 @@ use crate::write::{WriteError, Writer};
 /// Applies plans and remembers what it sent.
 #[derive(Debug, Default)]
 pub struct Applier {
-    sent: Mutex<BTreeMap<ChildId, Fingerprint>>,
+    /// By whose child it is, so that to forget a resource costs no more than it has children.
+    sent: Mutex<HashMap<Key, BTreeMap<ChildId, Fingerprint>>>,
 }
 
 /// What we sent last, and what the object was after it. Opaque: it never looks at a field of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Fingerprint {
-    owner: Key,
     body: String,
     uid: String,
     version: String,
@@ -37,8 +37,8 @@ pub type Taken = (ChildKind, String, String);
 // === impl Applier ===
 
 impl Applier {
-    /// The children whose names are taken by objects that are not this resource's. Objects that no watch has shown us are
-    /// looked up, so that nobody's object is ever overwritten.
+    /// The children whose names are taken by objects that are not this resource's. Objects that no watch has shown us, and
+    /// those that went since, are looked up, so that nobody's object is ever overwritten.
     pub async fn taken(
         &self,
         me: &Resource,
@@ -51,7 +51,6 @@ impl Applier {
             let id = id(me, child);
             let facts = match store.child(&id) {
                 Some(facts) => Some(facts),
-                None if self.remembers(&id) => None,
                 None => match writer.look_up(&id).await? {
                     None => None,
                     Some(found) => {
@@ -103,6 +102,7 @@ impl Applier {
     /// Removes what carries our uid and is not wanted any more.
     pub async fn prune(
         &self,
+        me: &Resource,
         wanted: &[Child],
         known: &BTreeMap<ChildId, ChildFacts>,
         store: &Store,
@@ -111,7 +111,7 @@ impl Applier {
         for (id, facts) in known {
             if !wanted.iter().any(|child| child.kind() == id.kind && child.name() == id.name) {
                 writer.delete(id, &facts.uid).await?;
-                self.with(|sent| sent.remove(id));
+                self.with(me, |sent| sent.remove(id));
                 store.remove_child(id);
             }
         }
@@ -120,7 +120,7 @@ impl Applier {
 
     /// Forgets what was sent for a resource that is gone.
     pub fn forget(&self, owner: &Key) {
-        self.with(|sent| sent.retain(|_, fingerprint| fingerprint.owner != *owner));
+        self.lock().remove(owner);
     }
 
     async fn apply_one(
@@ -134,7 +134,7 @@ impl Applier {
         let id = id(me, child);
         let body = canonical::sha256_hex(canonical::to_string(child.body()).as_bytes());
         let live = store.child(&id);
-        let unchanged = self.with(|sent| {
+        let unchanged = self.with(me, |sent| {
             sent.get(&id).zip(live.as_ref()).is_some_and(|(known, live)| {
                 known.body == body && known.uid == live.uid && known.version == live.version
             })
@@ -153,21 +153,20 @@ impl Applier {
                 sent.replicas = seen.replicas;
             }
         }
-        let fingerprint =
-            Fingerprint { owner: Key::of(me), body, uid: facts.uid.clone(), version: facts.version.clone() };
-        self.with(|sent| sent.insert(id.clone(), fingerprint));
+        let fingerprint = Fingerprint { body, uid: facts.uid.clone(), version: facts.version.clone() };
+        self.with(me, |sent| sent.insert(id.clone(), fingerprint));
         // Whom this wakes is the resource at hand, which is being looked at.
         let _self_inflicted = store.put_child(id, facts);
         Ok(())
     }
 
-    fn remembers(&self, id: &ChildId) -> bool {
-        self.with(|sent| sent.contains_key(id))
+    fn with<T>(&self, me: &Resource, act: impl FnOnce(&mut BTreeMap<ChildId, Fingerprint>) -> T) -> T {
+        act(self.lock().entry(Key::of(me)).or_default())
     }
 
-    fn with<T>(&self, act: impl FnOnce(&mut BTreeMap<ChildId, Fingerprint>) -> T) -> T {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, BTreeMap<ChildId, Fingerprint>>> {
         // A thread that panicked left the map whole: every change of it is one call.
-        act(&mut self.sent.lock().unwrap_or_else(PoisonError::into_inner))
+        self.sent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -8,7 +8,7 @@
 //!       └──────▶ MCPGroup ◀── VirtualMCPServer       a changed member wakes the virtual servers of its group
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, HashMap};
 
 use skep_api::resource::{KindName, Resource};
 use skep_plan::key::{Key, ObjectKind};
@@ -16,8 +16,8 @@ use skep_plan::key::{Key, ObjectKind};
 /// The edges between all resources that are known.
 #[derive(Debug, Default)]
 pub struct Graph {
-    forward: BTreeMap<Key, BTreeSet<Key>>,
-    backward: BTreeMap<Key, BTreeSet<Key>>,
+    forward: HashMap<Key, BTreeSet<Key>>,
+    backward: HashMap<Key, BTreeSet<Key>>,
 }
 
 impl Graph {

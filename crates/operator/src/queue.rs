@@ -3,7 +3,7 @@
 //! A resource that fails comes back later and later; one that is woken while somebody works on it comes back when they are
 //! done. The state is a plain value ([`State`]) without a clock, so the rules are tested without waiting.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -35,14 +35,15 @@ pub enum Done {
 
 #[derive(Debug, Default)]
 struct State {
-    // INVARIANT: a key is in at most one of `ready`, `waiting` and `running`; `queued` is the set of `ready`;
-    // `woken` is a part of `running`.
+    // INVARIANT: a key is in at most one of `ready`, `waiting` and `running`; `queued` is the set of `ready`; `due` is
+    // `waiting` by time; `woken` is a part of `running`.
     ready: VecDeque<(Key, Instant)>,
-    queued: BTreeSet<Key>,
-    waiting: BTreeMap<Key, Instant>,
-    running: BTreeSet<Key>,
-    woken: BTreeSet<Key>,
-    failures: BTreeMap<Key, u32>,
+    queued: HashSet<Key>,
+    waiting: HashMap<Key, Instant>,
+    due: BTreeSet<(Instant, Key)>,
+    running: HashSet<Key>,
+    woken: HashSet<Key>,
+    failures: HashMap<Key, u32>,
 }
 
 // === impl Queue ===
@@ -108,7 +109,7 @@ impl State {
             self.woken.insert(key);
             return;
         }
-        self.waiting.remove(&key);
+        self.stop_waiting(&key);
         if self.queued.insert(key.clone()) {
             self.ready.push_back((key, now));
         }
@@ -118,15 +119,17 @@ impl State {
         if self.running.contains(&key) {
             self.woken.insert(key);
         } else if !self.queued.contains(&key) {
-            let earliest = self.waiting.get(&key).map_or(due, |known| due.min(*known));
+            let earliest = self.stop_waiting(&key).map_or(due, |known| due.min(known));
+            self.due.insert((earliest, key.clone()));
             self.waiting.insert(key, earliest);
         }
     }
 
     fn take(&mut self, now: Instant) -> Option<(Key, Instant)> {
-        let due: Vec<Key> = self.waiting.iter().filter(|(_, at)| **at <= now).map(|(key, _)| key.clone()).collect();
-        for key in due {
-            self.add(key, now);
+        while let Some((at, key)) = self.due.first()
+            && *at <= now
+        {
+            self.add(key.clone(), now);
         }
         let (key, since) = self.ready.pop_front()?;
         self.queued.remove(&key);
@@ -135,7 +138,14 @@ impl State {
     }
 
     fn next_due(&self) -> Option<Instant> {
-        self.waiting.values().min().copied()
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    /// Until when a resource was to wait, if it was.
+    fn stop_waiting(&mut self, key: &Key) -> Option<Instant> {
+        let at = self.waiting.remove(key)?;
+        self.due.remove(&(at, key.clone()));
+        Some(at)
     }
 
     fn finish(&mut self, key: Key, done: Done, now: Instant) {
@@ -219,5 +229,20 @@ mod tests {
         assert!(state.take(later).is_some());
         state.finish(key("a"), Done::Settled, later);
         assert_eq!(state.next_due(), None);
+    }
+
+    #[test]
+    fn what_waits_and_is_asked_for_now_waits_no_more() {
+        let (mut state, now) = (State::default(), Instant::now());
+        let (soon, late) = (now + Duration::from_secs(1), now + Duration::from_secs(2));
+        state.add_at(key("a"), soon);
+        state.add_at(key("b"), late);
+        state.add(key("a"), now);
+        assert_eq!(state.next_due(), Some(late));
+        assert_eq!(state.take(now).map(|(key, _)| key), Some(key("a")));
+        state.finish(key("a"), Done::Settled, now);
+        assert_eq!(state.take(soon), None);
+        assert_eq!(state.take(late).map(|(key, _)| key), Some(key("b")));
+        assert!(state.waiting.is_empty() && state.due.is_empty());
     }
 }

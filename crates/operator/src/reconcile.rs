@@ -172,7 +172,7 @@ impl Reconciler {
                 self.tell_refusal(&me, plan, &error).await?;
                 return Err(error.into());
             }
-            self.applier.prune(&plan.children, &snapshot.children, &self.store, &self.writer).await?;
+            self.applier.prune(&me, &plan.children, &snapshot.children, &self.store, &self.writer).await?;
         }
         if plan.verdict == Verdict::Apply && me.kind() == KindName::MCPServer {
             self.own_backend(&me).await?;

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use skep_api::resource::{KindName, Resource};
 use skep_plan::child::ChildKind;
-use skep_plan::key::Key;
+use skep_plan::key::{Key, ObjectKind};
 use skep_plan::world::{Found, Live};
 
 pub use facts::{ChildFacts, Owner, PodFacts, child_facts, pod_facts};
@@ -23,7 +23,7 @@ use state::State;
 mod tests;
 
 /// The name of a child.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChildId {
     /// Its kind.
     pub kind: ChildKind,
@@ -107,9 +107,9 @@ impl Store {
         self.with(|state| state.put_content(key, content, version));
     }
 
-    /// The Secrets and ConfigMaps whose content is remembered.
-    pub fn contents(&self) -> Vec<Key> {
-        self.with(|state| state.contents())
+    /// The objects of a kind whose content is remembered.
+    pub fn contents(&self, kind: ObjectKind) -> BTreeSet<Key> {
+        self.with(|state| state.contents(kind))
     }
 
     /// One consistent look at a resource; `None` if it is not known or cannot be read.

@@ -131,20 +131,16 @@ impl Watches {
                         feed.wake(taker.put(&feed.store, object));
                     }
                     Ok(Some(Event::InitDone)) => {
-                        let known = taker.remembered(&feed.store).unwrap_or_else(|| std::mem::take(&mut brought));
+                        let listed = std::mem::take(&mut listed);
+                        let known = if T::KEEPS_LIST { brought } else { taker.remembered(&feed.store) };
                         for key in known.difference(&listed) {
                             feed.wake(taker.remove(&feed.store, key));
                         }
-                        brought = if taker.remembered(&feed.store).is_none() {
-                            std::mem::take(&mut listed)
-                        } else {
-                            BTreeSet::new()
-                        };
-                        listed = BTreeSet::new();
+                        brought = if T::KEEPS_LIST { listed } else { BTreeSet::new() };
                         sender.send_replace(true);
                     }
                     Ok(Some(Event::Apply(object))) => {
-                        if taker.remembered(&feed.store).is_none() {
+                        if T::KEEPS_LIST {
                             brought.extend(taker.key(&object));
                         }
                         feed.wake(taker.put(&feed.store, object));
@@ -186,11 +182,13 @@ trait Take<K> {
     fn put(&self, store: &Store, object: K) -> Wake;
     /// Forgets an object.
     fn remove(&self, store: &Store, key: &Key) -> Wake;
-    /// What the store remembers of this watch, where that is less than all objects there are: then the watch keeps no
-    /// list of its own.
-    fn remembered(&self, _: &Store) -> Option<BTreeSet<Key>> {
-        None
+    /// What the store remembers of this watch, where that is less than all objects there are and the watch keeps no list of
+    /// its own ([`Self::KEEPS_LIST`]).
+    fn remembered(&self, _: &Store) -> BTreeSet<Key> {
+        BTreeSet::new()
     }
+    /// Whether the watch itself keeps a list of what it has brought.
+    const KEEPS_LIST: bool = true;
 }
 
 struct Resources(KindName);
@@ -303,9 +301,11 @@ impl<K: KubeResource> Take<PartialObjectMeta<K>> for Contents {
         store.content_changed(key, None)
     }
 
-    fn remembered(&self, store: &Store) -> Option<BTreeSet<Key>> {
-        Some(store.contents().into_iter().filter(|key| key.kind == self.0).collect())
+    fn remembered(&self, store: &Store) -> BTreeSet<Key> {
+        store.contents(self.0)
     }
+
+    const KEEPS_LIST: bool = false;
 }
 
 fn dynamic<K>(client: &Client, namespace: Option<&str>, resource: &ApiResource) -> Api<K>

@@ -1,6 +1,6 @@
 //! The state behind the store: plain maps, and the rules of who wakes whom.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -39,13 +39,14 @@ pub enum Entry {
 
 #[derive(Debug, Default)]
 pub(super) struct State {
-    resources: BTreeMap<Key, Entry>,
+    // Hashed, not sorted: a look-up must cost the same however many there are, and names that begin alike are slow to compare.
+    resources: HashMap<Key, Entry>,
     graph: Graph,
-    children: BTreeMap<ChildId, ChildFacts>,
-    by_owner: BTreeMap<String, BTreeSet<ChildId>>,
-    pods: BTreeMap<(String, String), PodFacts>,
-    pods_of: BTreeMap<Key, BTreeSet<String>>,
-    contents: BTreeMap<Key, (Option<Found>, Option<String>)>,
+    children: HashMap<ChildId, ChildFacts>,
+    by_owner: HashMap<String, BTreeSet<ChildId>>,
+    pods: HashMap<(String, String), PodFacts>,
+    pods_of: HashMap<Key, BTreeSet<String>>,
+    contents: HashMap<Key, (Option<Found>, Option<String>)>,
     /// Uids of resources that went lately. The answer to a write of ours may arrive after the news of the deletion, and
     /// must not bring the resource back.
     gone: VecDeque<String>,
@@ -82,7 +83,7 @@ impl State {
             return Wake::default();
         }
         let before = self.resources.get(&key);
-        if before.is_some_and(|before| is_older(&metadata, before.metadata())) {
+        if before.is_some_and(|before| is_known(&metadata, before.metadata())) {
             return Wake::default();
         }
         let entry = match Resource::from_value(kind, object) {
@@ -116,9 +117,11 @@ impl State {
                 self.gone.pop_front();
             }
         }
-        wake.now.insert(key.clone());
         wake.now.extend(self.waiting_for_release(&wake.soon));
-        self.known_only(wake)
+        let mut wake = self.known_only(wake);
+        // Whoever looks at it finds that it is gone, and forgets it.
+        wake.now.insert(key.clone());
+        wake
     }
 
     pub(super) fn entry(&self, key: &Key) -> Option<Entry> {
@@ -201,8 +204,8 @@ impl State {
         self.contents.insert(key, (content, version));
     }
 
-    pub(super) fn contents(&self) -> Vec<Key> {
-        self.contents.keys().cloned().collect()
+    pub(super) fn contents(&self, kind: ObjectKind) -> BTreeSet<Key> {
+        self.contents.keys().filter(|key| key.kind == kind).cloned().collect()
     }
 
     pub(super) fn snapshot(&self, key: &Key) -> Option<Snapshot> {
@@ -332,9 +335,13 @@ fn owner_key(id: &ChildId, facts: &ChildFacts) -> Option<Key> {
     Some(Key::resource(KindName::parse(&owner.kind)?, &id.namespace, &owner.name))
 }
 
-fn is_older(new: &ObjectMeta, known: &ObjectMeta) -> bool {
+/// Whether an object says nothing new: it is older than what is known, or the very same, as the watch brings back all that
+/// we wrote.
+fn is_known(new: &ObjectMeta, known: &ObjectMeta) -> bool {
     let version = |metadata: &ObjectMeta| metadata.resource_version.clone().unwrap_or_default();
-    new.uid == known.uid && older(&version(new), &version(known))
+    let (new_version, known_version) = (version(new), version(known));
+    new.uid == known.uid
+        && (older(&new_version, &known_version) || (!new_version.is_empty() && new_version == known_version))
 }
 
 /// Whether a resource version came before another. They are opaque in principle and counted in practice; what cannot be

@@ -113,3 +113,25 @@ fn a_child_wakes_its_owner_when_somebody_else_changes_it_but_not_with_its_status
     assert_eq!(store.put_child(id.clone(), facts("2")), Wake::default());
     assert_eq!(store.remove_child(&id).now, BTreeSet::from([key(KindName::MCPServer, "s")]));
 }
+
+#[test]
+fn what_the_watch_brings_back_of_our_own_writing_is_nothing_new() {
+    let store = Store::default();
+    store.put_resource(KindName::MCPServer, server("s", 2, "c"));
+    // Only the version is looked at: the same one is the same object.
+    assert_eq!(store.put_resource(KindName::MCPServer, server("s", 2, "other")), Wake::default());
+    let users = |config: &str| {
+        store
+            .snapshot(&key(KindName::MCPServer, "s"))
+            .is_some_and(|seen| seen.me.references().iter().any(|reference| reference.name == config))
+    };
+    assert!(users("c") && !users("other"));
+}
+
+#[test]
+fn what_is_gone_is_looked_at_once_more_so_that_it_is_forgotten() {
+    let store = Store::default();
+    store.put_resource(KindName::MCPServer, server("s", 2, "c"));
+    let wake = store.remove_resource(&key(KindName::MCPServer, "s"));
+    assert_eq!(wake.now, BTreeSet::from([key(KindName::MCPServer, "s")]));
+}

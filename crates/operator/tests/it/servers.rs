@@ -1,12 +1,21 @@
 //! MCPServer on a real API server: children, overrides, generations, restarts, names, and no writes at rest.
 
+use std::future::ready;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use anyhow::Result;
+use http::{Method, Request};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::client::Body;
 use serde_json::{Value, json};
 use skep_api::resource::{KindName, finalizer};
 use skep_plan::child::ChildKind;
+use skep_testkit::{Seen, eventually};
+use tokio::sync::Notify;
 
-use crate::running::{condition, operator};
+use crate::between::{Verdict, between, refusal};
+use crate::running::{PATIENCE, condition, operator, plane, start_as};
 
 fn template(deployment: &Value) -> &Value {
     &deployment["spec"]["template"]
@@ -247,6 +256,43 @@ async fn a_name_that_is_taken_is_refused_and_the_other_object_is_left_alone() ->
 }
 
 #[tokio::test]
+async fn a_name_that_somebody_takes_before_a_deleted_child_is_back_is_left_to_them() -> Result<()> {
+    let plane = plane().await?;
+    let namespace = plane.namespace("taken-since").await?;
+    let (closed, tried) = (Arc::new(AtomicBool::new(false)), Arc::new(Notify::new()));
+    let judge = {
+        let (closed, tried) = (closed.clone(), tried.clone());
+        move |request: Request<Body>| {
+            let at_fault = closed.load(Ordering::SeqCst)
+                && request.method() == Method::PATCH
+                && request.uri().path().ends_with("/configmaps/s-runconfig");
+            if at_fault {
+                tried.notify_one();
+            }
+            ready(if at_fault { Verdict::Answer(refusal(503, "ServiceUnavailable")) } else { Verdict::Pass(request) })
+        }
+    };
+    let operator = start_as(between(plane.client()?, judge), plane, namespace)?;
+    operator.create(KindName::MCPServer, "s", json!({ "image": "registry.example/a:1" })).await?;
+    operator.child(ChildKind::Deployment, "s", "exists", |_| true).await?;
+    operator.settled().await?;
+    closed.store(true, Ordering::SeqCst);
+    let maps = operator.children(ChildKind::ConfigMap);
+    maps.delete("s-runconfig", &DeleteParams::default()).await?;
+    tokio::time::timeout(PATIENCE, tried.notified()).await?;
+    let theirs = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "s-runconfig" }, "data": { "mine": "yes" },
+    });
+    maps.create(&PostParams::default(), &serde_json::from_value(theirs)?).await?;
+    closed.store(false, Ordering::SeqCst);
+    let told = |one: &Value| one["status"]["message"].as_str().unwrap_or_default().contains("is taken");
+    operator.until(KindName::MCPServer, "s", "is refused", told).await?;
+    let map = operator.child(ChildKind::ConfigMap, "s-runconfig", "exists", |_| true).await?;
+    assert_eq!(map["data"], json!({ "mine": "yes" }));
+    operator.stop().await
+}
+
+#[tokio::test]
 async fn bad_specs_get_a_condition_and_no_deployment() -> Result<()> {
     let operator = operator("bad").await?;
     for (name, spec, words) in [
@@ -369,10 +415,10 @@ async fn a_deleted_server_lets_go_of_its_finalizer() -> Result<()> {
     operator.create(KindName::MCPServer, "s", json!({ "image": "i" })).await?;
     operator.settled().await?;
     operator.resources(KindName::MCPServer).delete("s", &DeleteParams::default()).await?;
-    skep_testkit::eventually("the server goes", crate::running::PATIENCE, || async {
+    eventually("the server goes", PATIENCE, || async {
         Ok(match operator.resources(KindName::MCPServer).get_opt("s").await? {
-            None => skep_testkit::Seen::Yes(()),
-            Some(_) => skep_testkit::Seen::NotYet("it is still there".to_owned()),
+            None => Seen::Yes(()),
+            Some(_) => Seen::NotYet("it is still there".to_owned()),
         })
     })
     .await?;
