@@ -1,5 +1,6 @@
 //! The standard input and output of a server in a cluster: an attachment to the right pod.
 
+mod frames;
 mod streams;
 
 use kube::api::{Api, AttachParams, ListParams};

@@ -15,23 +15,26 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
-use futures_util::stream::{SplitSink, SplitStream};
-use futures_util::{SinkExt as _, Stream as _, StreamExt as _};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, DuplexStream, ReadBuf};
+use futures_util::{Sink, SinkExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, DuplexStream, ReadBuf, ReadHalf};
+use tokio::sync::mpsc;
 use tokio::time::{Interval, MissedTickBehavior};
 use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
+use tokio_tungstenite::tungstenite::protocol::Role;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::{Control, Data, OpCode};
 use tokio_tungstenite::tungstenite::{Error, Message};
 
+use super::frames::Frames;
 use crate::pipe::Pipe;
 
 /// How much of stdin and of stderr may wait, in bytes. Whoever writes waits beyond that.
 const BUFFER: usize = 64 * 1024;
 /// How much of stdin is sent in one message, in bytes: as much as `kubectl` does.
 const CHUNK: usize = 32 * 1024;
-/// How much is read from the socket at once, in bytes. It is the most that one record of TLS holds, and all of it is zeroed
-/// before each read.
-const READ: usize = 16 * 1024;
+/// How much of what is not stdout is read at once, in bytes.
+const PIECE: usize = 4 * 1024;
+/// How many answers to pings may wait. Whoever asks more often than we can write gets fewer.
+const PONGS: usize = 4;
 /// Connections on which nothing is said for minutes are cut by balancers on the way.
 const QUIET: Duration = Duration::from_mins(1);
 
@@ -43,13 +46,26 @@ const STATUS: u8 = 3;
 
 /// What the server writes, until the attachment ends.
 struct Output<Io> {
-    socket: SplitStream<WebSocketStream<Io>>,
+    frames: Frames<ReadHalf<Io>>,
+    part: Part,
+    /// Of which stream the message under way is, once its first byte has come.
+    stream: Option<u8>,
+    /// What was received of stderr and is not passed on yet; or of a frame of control; or of the status.
+    aside: BytesMut,
     stderr: DuplexStream,
-    /// What was received and is not read yet, of stdout.
-    said: Bytes,
-    /// The same of stderr.
-    logged: Bytes,
+    pongs: mpsc::Sender<Bytes>,
     is_over: bool,
+}
+
+/// Where in the frames we are.
+#[derive(Clone, Copy, Debug)]
+enum Part {
+    /// Before a frame.
+    Between,
+    /// In one that holds a message or a part of one.
+    Message,
+    /// In one between the parts of messages.
+    Control(Control),
 }
 
 /// A task that ends with this value.
@@ -60,23 +76,35 @@ pub(super) async fn open<Io>(connection: Io) -> Pipe
 where
     Io: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let config = WebSocketConfig::default().read_buffer_size(READ);
-    let (sink, socket) = WebSocketStream::from_raw_socket(connection, Role::Client, Some(config)).await.split();
+    let (read, write) = tokio::io::split(connection);
+    // It only ever writes.
+    let sink = WebSocketStream::from_raw_socket(tokio::io::join(tokio::io::empty(), write), Role::Client, None).await;
     let (stdin, words) = tokio::io::duplex(BUFFER);
     let (log, stderr) = tokio::io::duplex(BUFFER);
-    let stdout = Output { socket, stderr: log, said: Bytes::new(), logged: Bytes::new(), is_over: false };
-    let task = Task(tokio::spawn(send(words, sink)));
+    let (pongs, asked) = mpsc::channel(PONGS);
+    let stdout = Output {
+        frames: Frames::new(read),
+        part: Part::Between,
+        stream: None,
+        aside: BytesMut::new(),
+        stderr: log,
+        pongs,
+        is_over: false,
+    };
+    let task = Task(tokio::spawn(send(words, asked, sink)));
     Pipe { stdin: Box::new(stdin), stdout: Box::new(stdout), stderr: Box::new(stderr), held: Box::new(task) }
 }
 
-/// Sends what is written to stdin, until it is closed or the connection ends.
-async fn send<Io>(mut stdin: DuplexStream, mut sink: SplitSink<WebSocketStream<Io>, Message>)
-where
-    Io: AsyncRead + AsyncWrite + Unpin,
-{
+/// Sends what is written to stdin, until it is closed or the connection ends. Pings are answered, and sent when all is quiet.
+async fn send(
+    mut stdin: DuplexStream,
+    mut asked: mpsc::Receiver<Bytes>,
+    mut sink: impl Sink<Message, Error = Error> + Unpin,
+) {
     let mut quiet = quiet();
     let mut buffer = BytesMut::new();
     loop {
+        buffer.clear();
         buffer.reserve(CHUNK + 1);
         buffer.put_u8(STDIN);
         let mut room = (&mut buffer).limit(CHUNK);
@@ -85,10 +113,8 @@ where
                 Ok(1..) => Message::Binary(buffer.split().freeze()),
                 Ok(0) | Err(_) => return,
             },
-            _ = quiet.tick() => {
-                buffer.clear();
-                Message::Ping(Bytes::new())
-            }
+            Some(ping) = asked.recv() => Message::Pong(ping),
+            _ = quiet.tick() => Message::Ping(Bytes::new()),
         };
         if let Err(why) = sink.send(message).await {
             tracing::debug!(%why, "the attachment takes nothing more");
@@ -107,28 +133,58 @@ fn quiet() -> Interval {
 // === impl Output ===
 
 impl<Io: AsyncRead + AsyncWrite + Unpin> Output<Io> {
-    /// Takes the next message.
-    fn poll_message(&mut self, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        let mut message = match ready!(Pin::new(&mut self.socket).poll_next(context)) {
-            Some(Ok(Message::Binary(message))) => message,
-            Some(Ok(Message::Close(_))) | None => {
-                self.is_over = true;
-                return Poll::Ready(Ok(()));
+    /// Goes on to the next frame.
+    fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        self.part = match ready!(self.frames.poll_next(context))? {
+            OpCode::Data(Data::Continue) => Part::Message,
+            OpCode::Data(_) => {
+                self.stream = None;
+                Part::Message
             }
-            Some(Ok(_)) => return Poll::Ready(Ok(())),
-            Some(Err(Error::Io(error))) => return Poll::Ready(Err(error)),
-            Some(Err(error)) => return Poll::Ready(Err(std::io::Error::other(error))),
+            OpCode::Control(Control::Close) => {
+                self.is_over = true;
+                Part::Between
+            }
+            OpCode::Control(control) => Part::Control(control),
         };
-        match message.try_get_u8() {
-            Ok(STDOUT) => self.said = message,
-            Ok(STDERR) => self.logged = message,
-            Ok(STATUS) => {
-                tracing::debug!(status = %String::from_utf8_lossy(&message), "the attachment ended");
+        Poll::Ready(Ok(()))
+    }
+
+    /// Sets aside a piece of the frame under way.
+    fn poll_aside(&mut self, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        let mut piece = [0; PIECE];
+        let mut piece = ReadBuf::new(&mut piece);
+        ready!(self.frames.poll_read(context, &mut piece))?;
+        self.aside.extend_from_slice(piece.filled());
+        Poll::Ready(Ok(()))
+    }
+
+    /// A frame has come to its end.
+    fn end_frame(&mut self) {
+        match (self.part, self.stream) {
+            (Part::Control(Control::Ping), _) => {
+                let _too_many = self.pongs.try_send(self.aside.split().freeze());
+            }
+            (Part::Message, Some(STATUS)) => {
+                tracing::debug!(status = %String::from_utf8_lossy(&self.aside), "the attachment ended");
                 self.is_over = true;
             }
             _ => {}
         }
-        Poll::Ready(Ok(()))
+        self.aside.clear();
+        self.part = Part::Between;
+    }
+
+    /// Passes on what was received of stderr.
+    fn poll_log(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        while !self.aside.is_empty() {
+            match ready!(Pin::new(&mut self.stderr).poll_write(context, &self.aside)) {
+                Ok(written @ 1..) => self.aside.advance(written),
+                // Nobody reads it.
+                Ok(0) | Err(_) => self.aside.clear(),
+            }
+        }
+        Poll::Ready(())
     }
 }
 
@@ -139,24 +195,28 @@ impl<Io: AsyncRead + AsyncWrite + Unpin> AsyncRead for Output<Io> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<std::io::Result<()>> {
         let this = &mut *self;
-        loop {
-            if !this.said.is_empty() {
-                let read = this.said.split_to(this.said.len().min(buffer.remaining()));
-                buffer.put_slice(&read);
-                return Poll::Ready(Ok(()));
+        while !this.is_over && buffer.remaining() > 0 {
+            if matches!((this.part, this.stream), (Part::Message, Some(STDERR))) {
+                ready!(this.poll_log(context));
             }
-            while !this.logged.is_empty() {
-                match ready!(Pin::new(&mut this.stderr).poll_write(context, &this.logged)) {
-                    Ok(written @ 1..) => this.logged.advance(written),
-                    // Nobody reads it.
-                    Ok(0) | Err(_) => this.logged.clear(),
+            match (this.part, this.stream) {
+                (Part::Between, _) => ready!(this.poll_frame(context))?,
+                _ if this.frames.left() == 0 => this.end_frame(),
+                (Part::Control(_), _) | (Part::Message, Some(STDERR)) => ready!(this.poll_aside(context))?,
+                (Part::Message, None) => {
+                    let mut stream = [0];
+                    ready!(this.frames.poll_read(context, &mut ReadBuf::new(&mut stream)))?;
+                    this.stream = stream.first().copied();
+                }
+                (Part::Message, Some(STDOUT)) => return this.frames.poll_read(context, buffer),
+                (Part::Message, Some(_)) => {
+                    // The status is short. What is unknown is not, and its beginning is as much as is kept.
+                    ready!(this.poll_aside(context))?;
+                    this.aside.truncate(PIECE);
                 }
             }
-            if this.is_over {
-                return Poll::Ready(Ok(()));
-            }
-            ready!(this.poll_message(context))?;
         }
+        Poll::Ready(Ok(()))
     }
 }
 

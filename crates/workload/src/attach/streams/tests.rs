@@ -1,4 +1,7 @@
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use futures_util::StreamExt as _;
+use tokio::io::AsyncWriteExt as _;
+
+use tokio_tungstenite::tungstenite::protocol::frame::FrameHeader;
 
 use super::*;
 
@@ -111,5 +114,81 @@ async fn a_connection_on_which_nothing_is_said_is_kept_open() {
     let (_pipe, mut pod) = attached(1 << 20).await;
     for _ in 0..2 {
         assert_eq!(pod.next().await.unwrap().unwrap(), Message::Ping(Bytes::new()));
+    }
+}
+
+/// A frame as a server writes it.
+fn frame(is_final: bool, opcode: OpCode, content: &[u8]) -> Vec<u8> {
+    let header = FrameHeader { is_final, opcode, ..FrameHeader::default() };
+    let mut bytes = Vec::new();
+    header.format(u64::try_from(content.len()).unwrap(), &mut bytes).unwrap();
+    [bytes, content.to_vec()].concat()
+}
+
+/// What is heard of a server that sends these bytes, in pieces, and then nothing more.
+async fn heard(bytes: Vec<u8>, piece: usize) -> (Vec<u8>, Vec<u8>, std::io::Result<usize>) {
+    let (ours, mut theirs) = tokio::io::duplex(piece);
+    let mut pipe = open(ours).await;
+    let writes = tokio::spawn(async move {
+        // Whoever reads may have seen enough.
+        let _broken = theirs.write_all(&bytes).await;
+    });
+    let (mut said, mut logged) = (Vec::new(), Vec::new());
+    let read = pipe.stdout.read_to_end(&mut said).await;
+    drop(pipe.stdout);
+    pipe.stderr.read_to_end(&mut logged).await.unwrap();
+    drop(pipe.held);
+    writes.await.unwrap();
+    (said, logged, read)
+}
+
+#[tokio::test]
+async fn messages_come_whole_however_they_are_cut() {
+    let (binary, more) = (OpCode::Data(Data::Binary), OpCode::Data(Data::Continue));
+    let long = vec![b'l'; 70_000];
+    let bytes = [
+        frame(false, binary, b"\x01in "),
+        frame(true, OpCode::Control(Control::Ping), b"?"),
+        frame(false, more, b""),
+        frame(true, OpCode::Control(Control::Pong), b""),
+        frame(true, more, b"parts "),
+        frame(false, binary, b"\x02log"),
+        frame(true, more, b"ged"),
+        frame(true, binary, b"\x09nobody's"),
+        frame(true, binary, &[b"\x01".as_slice(), &long].concat()),
+        frame(true, binary, b"\x03{}"),
+        frame(true, binary, b"\x01 too late"),
+    ];
+    for piece in [1, 2, 3, 7, 1000, 1 << 20] {
+        let (said, logged, read) = heard(bytes.concat(), piece).await;
+        assert!(said == [b"in parts ".as_slice(), &long].concat(), "{piece}: {} bytes", said.len());
+        assert_eq!(logged, b"logged", "{piece}");
+        assert!(read.is_ok(), "{piece}: {read:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_no_websocket_has_and_what_is_cut_off_is_an_error() {
+    let whole = frame(true, OpCode::Data(Data::Binary), b"\x01whole");
+    let mut masked = whole.clone();
+    masked[1] |= 0x80;
+    let mut reserved = whole.clone();
+    reserved[0] |= 0x40;
+    let mut unknown = whole.clone();
+    unknown[0] = 0x83;
+    let long_ping = frame(true, OpCode::Control(Control::Ping), &[0; 126]);
+    let cut = whole[..4].to_vec();
+    for (name, bytes, words) in [
+        ("masked", masked, ""),
+        ("reserved", reserved, ""),
+        ("unknown", unknown, ""),
+        ("long ping", long_ping, ""),
+        ("cut", cut, "w"),
+        ("cut in a header", vec![0x82], ""),
+        ("nothing", Vec::new(), ""),
+    ] {
+        let (said, _, read) = heard([whole.clone(), bytes].concat(), 1 << 20).await;
+        assert_eq!(String::from_utf8(said).unwrap(), format!("whole{words}"), "{name}");
+        assert!(read.is_err(), "{name}");
     }
 }
