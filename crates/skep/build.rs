@@ -2,7 +2,11 @@
 
 const SOURCES: &[&str] = &["native/memcmp.c", "native/memmove.c"];
 
+/// In which order the image's program has its functions; the linker reads it (`cargo xtask link`).
+const ORDER: &str = "order.txt";
+
 fn main() {
+    println!("cargo::rerun-if-changed={ORDER}");
     for source in SOURCES {
         println!("cargo::rerun-if-changed={source}");
     }

@@ -2,6 +2,7 @@
 
 pub(crate) mod archive;
 pub(crate) mod binary;
+pub(crate) mod order;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

@@ -22,6 +22,7 @@ mod skep;
 mod test;
 mod ui;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -48,6 +49,15 @@ enum Command {
     Cluster(cluster::Command),
     /// Build the container image of `skep` as an archive for `docker load`, without a container engine.
     Image(image::Arguments),
+    /// See which functions proxies and the operator run, so that they lie together in the program of the image. Takes a cluster
+    /// (`cargo xtask cluster up`) and a quarter of an hour.
+    Order(image::order::Arguments),
+    /// Link the program of the image, for `cargo xtask image`.
+    #[command(hide = true)]
+    Link {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
     /// Run the end-to-end tests on real pods: in the cluster of `KUBECONFIG`, or else in one of our own.
     E2e(e2e::Arguments),
     /// Measure what Skep costs, against the least that the same work can cost.
@@ -76,6 +86,8 @@ fn main() -> ExitCode {
         Command::Test { arguments } => test::run(&arguments),
         Command::Cluster(command) => cluster::run(&command),
         Command::Image(arguments) => image::run(&arguments),
+        Command::Order(arguments) => image::order::record(&arguments),
+        Command::Link { arguments } => image::order::link(&arguments),
         Command::E2e(arguments) => e2e::run(&arguments),
         Command::Arch => arch::run(),
         Command::Bench(command) => bench::run(&command),

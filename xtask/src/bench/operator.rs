@@ -110,7 +110,7 @@ async fn measure(servers: u32, idle: u64, binary: &Path) -> Result<Measured> {
     ui::progress("the operator…");
     let namespace = plane.namespace("operator").await?;
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-    let operator = Process::start(
+    let mut operator = Process::start(
         Command::new(binary)
             .args([
                 "operator",
@@ -157,6 +157,7 @@ async fn measure(servers: u32, idle: u64, binary: &Path) -> Result<Measured> {
     let fanned = started.elapsed();
     calm(port).await?;
     let end = operator.usage()?;
+    operator.ask_to_end(PATIENCE);
     drop(operator);
 
     ui::progress("the plain client again…");

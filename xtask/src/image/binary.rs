@@ -7,12 +7,15 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
+use super::order;
 use crate::program::{self, capture, cargo, is_installed};
 use crate::{host, root, ui};
 
 /// Every start reads the table of relocations, and so keeps it in memory: packed, it is 50 times smaller. musl reads such a
 /// table since 1.2.4, and Rust brings a newer one; a linker that does not know the option says so and goes on.
 const PACKED: &str = "-Clink-arg=-Wl,-z,pack-relative-relocs";
+/// Names of functions that tell what they are made for; the older ones are the same for all that is made of one generic function.
+const NAMES: &str = "-Csymbol-mangling-version=v0";
 
 /// A binary of this workspace, to be linked statically.
 pub(crate) struct Binary<'a> {
@@ -22,34 +25,51 @@ pub(crate) struct Binary<'a> {
     pub(crate) name: &'a str,
     /// The cargo profile.
     pub(crate) profile: &'a str,
+    /// Whether it keeps the names of its functions, which a profile may strip.
+    keeps_symbols: bool,
 }
 
 /// How to link statically on this machine.
 struct Linkage {
     target: String,
     flags: &'static [&'static str],
+    /// Where the linker is that puts functions in order, if there is one.
+    linker: Option<PathBuf>,
 }
 
 impl<'a> Binary<'a> {
     /// The product.
     pub(crate) const fn skep(profile: &'a str) -> Self {
-        Self { package: "skep", name: "skep", profile }
+        Self { package: "skep", name: "skep", profile, keeps_symbols: false }
     }
 
     /// What end-to-end tests put into pods.
     pub(crate) const fn fixture() -> Self {
-        Self { package: "skep-e2e", name: "skep-fixture", profile: "release" }
+        Self { package: "skep-e2e", name: "skep-fixture", profile: "release", keeps_symbols: false }
+    }
+
+    /// The same with the names of its functions.
+    pub(crate) const fn with_symbols(self) -> Self {
+        Self { keeps_symbols: true, ..self }
     }
 
     /// Builds it and returns where it is.
     pub(crate) fn build(&self) -> Result<PathBuf> {
         let linkage = Linkage::choose()?;
-        let Self { package, name, profile } = self;
+        let Self { package, name, profile, keeps_symbols } = self;
         ui::progress(&format!("building {name} for {} with profile {profile}…", linkage.target));
         let arguments = ["build", "--package", package, "--bin", name, "--profile", profile, "--target"];
-        program::run(
-            cargo().args(arguments).arg(&linkage.target).env("CARGO_ENCODED_RUSTFLAGS", linkage.encoded_flags()),
-        )?;
+        let mut command = cargo();
+        command.args(arguments).arg(&linkage.target).env("CARGO_ENCODED_RUSTFLAGS", linkage.encoded_flags());
+        if let Some(directory) = &linkage.linker {
+            let path = std::env::var_os("PATH").unwrap_or_default();
+            let path = std::iter::once(directory.clone()).chain(std::env::split_paths(&path));
+            command.env("PATH", std::env::join_paths(path).context("the PATH cannot be added to")?);
+        }
+        if *keeps_symbols {
+            command.args(["--config", &format!("profile.{profile}.strip=\"none\"")]);
+        }
+        program::run(&mut command)?;
         // Cargo names the directory of one profile differently, for the sake of its oldest users.
         let directory = if *profile == "dev" { "debug" } else { profile };
         let path = target_directory()?.join(&linkage.target).join(directory).join(name);
@@ -65,12 +85,19 @@ impl Linkage {
         let processor = host::processor()?.rust;
         let musl = format!("{processor}-unknown-linux-musl");
         match have_target(&musl).and_then(|()| have_musl_compiler()) {
-            Ok(()) => Ok(Self { target: musl, flags: &[PACKED] }),
+            Ok(()) => {
+                let linker = order::linker()?;
+                if linker.is_none() {
+                    ui::progress("the Rust toolchain has no lld: each proxy will take some MiB more");
+                }
+                let flags: &[_] = if linker.is_some() { &[PACKED, NAMES, order::FLAG] } else { &[PACKED] };
+                Ok(Self { target: musl, flags, linker })
+            }
             Err(error) => {
                 ui::progress(&format!("no `{musl}` here ({error:#}): linking statically against glibc instead"));
                 let target = format!("{processor}-unknown-linux-gnu");
                 have_target(&target)?;
-                Ok(Self { target, flags: &["-Ctarget-feature=+crt-static"] })
+                Ok(Self { target, flags: &["-Ctarget-feature=+crt-static"], linker: None })
             }
         }
     }
