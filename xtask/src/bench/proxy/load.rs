@@ -1,11 +1,12 @@
 //! Callers that do nothing but call: each has one connection, one session and one call under way, and looks at every answer.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use bytes::Bytes;
-use futures_util::TryStreamExt as _;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{StreamExt as _, TryStreamExt as _};
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderValue};
@@ -124,8 +125,13 @@ impl Callers {
     /// Lets all callers do something at the same time.
     async fn each<T>(&mut self, job: impl AsyncFn(&mut Caller) -> Result<T>) -> Result<Vec<T>> {
         let job = &job;
+        let count = self.0.len();
         let jobs = self.0.iter_mut().map(|caller| async move { job(caller).await }).collect::<FuturesUnordered<_>>();
-        jobs.try_collect().await
+        // All are waited for, because it tells much whether one of them failed or all.
+        let done: Vec<Result<T>> = jobs.collect().await;
+        let failed = done.iter().filter(|done| done.is_err()).count();
+        let done: Result<Vec<T>> = done.into_iter().collect();
+        done.with_context(|| format!("{failed} of {count} callers failed, one of them because"))
     }
 }
 
@@ -200,12 +206,15 @@ impl Caller {
         *request.method_mut() = method.clone();
         *request.uri_mut() = self.path.clone();
         *request.headers_mut() = headers;
+        let stage = Cell::new("no place");
         let exchange = async {
             self.sender.ready().await?;
+            stage.set("no answer");
             let (head, body) = self.sender.send_request(request).await?.into_parts();
+            stage.set("no end of the answer");
             anyhow::Ok((head.status, head.headers, body.collect().await?.to_bytes()))
         };
         let answered = tokio::time::timeout(PATIENCE, exchange).await;
-        answered.with_context(|| format!("no answer to {method} {}", String::from_utf8_lossy(&body)))?
+        answered.with_context(|| format!("{} for {method} {}", stage.get(), String::from_utf8_lossy(&body)))?
     }
 }
