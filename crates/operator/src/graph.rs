@@ -50,6 +50,11 @@ impl Graph {
         self.backward.get(of).cloned().unwrap_or_default()
     }
 
+    /// How many refer to an object.
+    pub fn user_count(&self, of: &Key) -> usize {
+        self.backward.get(of).map_or(0, BTreeSet::len)
+    }
+
     /// Whether anybody refers to an object.
     pub fn is_used(&self, key: &Key) -> bool {
         self.backward.contains_key(key)

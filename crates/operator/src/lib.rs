@@ -19,6 +19,7 @@ pub mod graph;
 pub mod lease;
 pub mod metrics;
 pub mod migrate;
+pub mod object;
 pub mod queue;
 pub mod rbac;
 pub mod reconcile;

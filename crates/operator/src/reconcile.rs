@@ -276,7 +276,8 @@ impl Reconciler {
         }
         let written =
             self.writer.metadata(me, [("finalizers".to_owned(), json!(finalizers))].into_iter().collect()).await?;
-        let resource = Resource::from_value(me.kind(), written.clone()).unwrap_or_else(|_unreadable| me.clone());
+        let resource =
+            Resource::from_value(me.kind(), written.value().clone()).unwrap_or_else(|_unreadable| me.clone());
         self.store.put_resource(me.kind(), written);
         Ok(resource)
     }

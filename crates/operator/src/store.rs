@@ -14,6 +14,8 @@ use skep_plan::child::ChildKind;
 use skep_plan::key::{Key, ObjectKind};
 use skep_plan::world::{Found, Live};
 
+use crate::object::Object;
+
 pub use facts::{ChildFacts, Owner, PodFacts, child_facts, pod_facts};
 pub use state::{Entry, Wake};
 
@@ -58,7 +60,7 @@ pub struct Store {
 
 impl Store {
     /// Takes in an object of one of our kinds, readable or not.
-    pub fn put_resource(&self, kind: KindName, object: serde_json::Value) -> Wake {
+    pub fn put_resource(&self, kind: KindName, object: Object) -> Wake {
         self.with(|state| state.put_resource(kind, object))
     }
 
@@ -70,6 +72,11 @@ impl Store {
     /// The object of that key.
     pub fn entry(&self, key: &Key) -> Option<Entry> {
         self.with(|state| state.entry(key))
+    }
+
+    /// How many resources refer to an object.
+    pub fn user_count(&self, key: &Key) -> usize {
+        self.with(|state| state.user_count(key))
     }
 
     /// Takes in what is known of a child.

@@ -21,12 +21,18 @@ use skep_plan::key::{Key, ObjectKind};
 use tokio::sync::watch as signal;
 use tokio::task::JoinSet;
 
+use crate::object::Object;
 use crate::queue::Queue;
 use crate::store::{ChildId, Store, Wake, child_facts, pod_facts};
 use crate::write::{api_resource, child_resource};
 
 /// Several changes of who uses a configuration within this time become one look at it.
 const SOON: Duration = Duration::from_millis(250);
+/// The same for each that uses it, where that is longer. A look lists all of them: were the pauses equal, users that come one
+/// after the other would cost the more each, the more there are.
+const SOON_FOR_EACH: Duration = Duration::from_millis(2);
+/// The longest of these pauses.
+const SOON_AT_MOST: Duration = Duration::from_secs(10);
 
 /// The watches of one operator.
 #[derive(Debug)]
@@ -56,14 +62,14 @@ impl Watches {
         };
         for scope in scopes {
             for kind in KindName::ALL {
-                let api = dynamic::<DynamicObject>(client, scope, &api_resource(*kind));
+                let api = dynamic::<Object>(client, scope, &api_resource(*kind));
                 watches.run(feed.clone(), api, watcher::Config::default(), Resources(*kind));
             }
             for kind in ChildKind::ALL {
                 let selector = watcher::Config::default().labels(&format!("{}={}", MANAGED_LABEL.0, MANAGED_LABEL.1));
                 // Of most children only the metadata is of interest; of workloads, how many pods are ready as well.
                 if kind.has_generation() {
-                    let api = dynamic::<DynamicObject>(client, scope, &child_resource(*kind));
+                    let api = dynamic::<Object>(client, scope, &child_resource(*kind));
                     watches.run(feed.clone(), api, selector, Children(*kind));
                 } else {
                     let api = dynamic::<PartialObjectMeta<DynamicObject>>(client, scope, &child_resource(*kind));
@@ -71,7 +77,7 @@ impl Watches {
                 }
             }
             // The StatefulSets of servers are made by their proxies, which know nothing of our label.
-            let api = dynamic::<DynamicObject>(client, scope, &child_resource(ChildKind::StatefulSet));
+            let api = dynamic::<Object>(client, scope, &child_resource(ChildKind::StatefulSet));
             watches.run(
                 feed.clone(),
                 api,
@@ -167,9 +173,15 @@ impl Feed {
             self.queue.add(key);
         }
         for key in wake.soon {
-            self.queue.add_within(key, SOON);
+            let pause = pause_for(self.store.user_count(&key));
+            self.queue.add_within(key, pause);
         }
     }
+}
+
+/// How long to wait before a look at a configuration whose users changed.
+fn pause_for(users: usize) -> Duration {
+    SOON_FOR_EACH.saturating_mul(u32::try_from(users).unwrap_or(u32::MAX)).clamp(SOON, SOON_AT_MOST)
 }
 
 /// How the objects of a watch go into the store.
@@ -196,18 +208,17 @@ struct Children(ChildKind);
 struct Pods;
 struct Contents(ObjectKind);
 
-impl Take<DynamicObject> for Resources {
+impl Take<Object> for Resources {
     fn name(&self) -> String {
         self.0.plural().to_owned()
     }
 
-    fn key(&self, object: &DynamicObject) -> Option<Key> {
+    fn key(&self, object: &Object) -> Option<Key> {
         Some(Key::resource(self.0, &object.namespace()?, &object.name_any()))
     }
 
-    fn put(&self, store: &Store, object: DynamicObject) -> Wake {
-        // INVARIANT: what came as JSON can be written as JSON.
-        store.put_resource(self.0, serde_json::to_value(object).unwrap_or_default())
+    fn put(&self, store: &Store, object: Object) -> Wake {
+        store.put_resource(self.0, object)
     }
 
     fn remove(&self, store: &Store, key: &Key) -> Wake {
@@ -226,18 +237,18 @@ impl Children {
     }
 }
 
-impl Take<DynamicObject> for Children {
+impl Take<Object> for Children {
     fn name(&self) -> String {
         self.0.api().2.to_owned()
     }
 
-    fn key(&self, object: &DynamicObject) -> Option<Key> {
-        Self::key_of(&object.metadata)
+    fn key(&self, object: &Object) -> Option<Key> {
+        Self::key_of(object.metadata())
     }
 
-    fn put(&self, store: &Store, object: DynamicObject) -> Wake {
+    fn put(&self, store: &Store, object: Object) -> Wake {
         let Some(key) = self.key(&object) else { return Wake::default() };
-        store.put_child(self.id(&key), child_facts(self.0, &object.metadata, Some(&object.data)))
+        store.put_child(self.id(&key), child_facts(self.0, object.metadata(), Some(object.value())))
     }
 
     fn remove(&self, store: &Store, key: &Key) -> Wake {
@@ -326,5 +337,38 @@ where
     match namespace {
         Some(namespace) => Api::namespaced(client.clone(), namespace),
         None => Api::all(client.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many names are listed for a hundred of so many users that come one after the other.
+    fn listed_for_a_hundred(users: usize) -> usize {
+        let between = Duration::from_millis(20);
+        let (mut now, mut due, mut listed) = (Duration::ZERO, None, 0);
+        for known in 1..=users {
+            now += between;
+            if due.is_some_and(|due| due <= now) {
+                listed += known - 1;
+                due = None;
+            }
+            due.get_or_insert(now + pause_for(known));
+        }
+        100 * (listed + users) / users
+    }
+
+    #[test]
+    fn users_that_come_one_after_the_other_cost_no_more_each_when_there_are_many() {
+        let (few, many) = (listed_for_a_hundred(500), listed_for_a_hundred(5000));
+        assert!(2 * many < 3 * few, "{few} names for a hundred of 500 users, {many} for a hundred of 5000");
+    }
+
+    #[test]
+    fn a_configuration_of_few_users_is_looked_at_soon() {
+        assert_eq!(pause_for(0), SOON);
+        assert_eq!(pause_for(100), SOON);
+        assert!(pause_for(usize::MAX) <= SOON_AT_MOST);
     }
 }

@@ -22,6 +22,7 @@ use skep_plan::merge::merge_diff;
 
 use crate::adopt::handover;
 use crate::metrics::Metrics;
+use crate::object::Object;
 use crate::store::ChildId;
 
 /// The field manager of everything that the operator writes.
@@ -84,18 +85,18 @@ impl Writer {
     }
 
     /// Changes metadata of one of our resources; fails with a conflict when it is not at the version we know.
-    pub async fn metadata(&self, me: &Resource, changes: Map<String, Value>) -> Result<Value, WriteError> {
+    pub async fn metadata(&self, me: &Resource, changes: Map<String, Value>) -> Result<Object, WriteError> {
         let mut metadata = changes;
         metadata.insert("resourceVersion".into(), json!(me.metadata().resource_version));
         let patch = Patch::Merge(json!({ "metadata": metadata }));
         let object = format!("{} {}/{}", me.kind(), me.namespace(), me.name());
         self.metrics.request("patch", me.kind().plural());
         let written = self.resources(me).patch(me.name(), &PatchParams::default(), &patch).await;
-        written.map(into_value).map_err(|error| WriteError::from(error, "change", object))
+        written.map_err(|error| WriteError::from(error, "change", object))
     }
 
     /// Writes the difference between two statuses. Nothing is sent, and nothing returned, when there is none.
-    pub async fn status(&self, me: &Resource, old: &Value, new: &Value) -> Result<Option<Value>, WriteError> {
+    pub async fn status(&self, me: &Resource, old: &Value, new: &Value) -> Result<Option<Object>, WriteError> {
         let difference = merge_diff(old, new);
         if difference.as_object().is_some_and(Map::is_empty) {
             self.metrics.skipped(me.kind().plural());
@@ -105,7 +106,7 @@ impl Writer {
         let object = format!("the status of {} {}/{}", me.kind(), me.namespace(), me.name());
         self.metrics.request("patch", &format!("{}/status", me.kind().plural()));
         let written = self.resources(me).patch_status(me.name(), &PatchParams::default(), &patch).await;
-        written.map(|object| Some(into_value(object))).map_err(|error| WriteError::from(error, "write", object))
+        written.map(Some).map_err(|error| WriteError::from(error, "write", object))
     }
 
     /// Says on an object that cannot be read what is wrong with it. Its other conditions are unreadable to us as well, and
@@ -113,12 +114,12 @@ impl Writer {
     pub async fn unreadable(&self, kind: KindName, metadata: &ObjectMeta, problem: &str) -> Result<(), WriteError> {
         let (namespace, name) =
             (metadata.namespace.as_deref().unwrap_or_default(), metadata.name.as_deref().unwrap_or_default());
-        let objects: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &api_resource(kind));
+        let objects: Api<Object> = Api::namespaced_with(self.client.clone(), namespace, &api_resource(kind));
         let object = format!("the status of {kind} {namespace}/{name}");
         let message = format!("this object cannot be read: {problem}; correct its spec");
         self.metrics.request("get", kind.plural());
         let known = objects.get(name).await.map_err(|error| WriteError::from(error, "read", object.clone()))?;
-        let said = known.data.pointer("/status/conditions/0/message").and_then(Value::as_str) == Some(&message);
+        let said = known.value().pointer("/status/conditions/0/message").and_then(Value::as_str) == Some(&message);
         if said {
             self.metrics.skipped(kind.plural());
             return Ok(());
@@ -216,7 +217,7 @@ impl Writer {
         Ok(())
     }
 
-    fn resources(&self, me: &Resource) -> Api<DynamicObject> {
+    fn resources(&self, me: &Resource) -> Api<Object> {
         Api::namespaced_with(self.client.clone(), me.namespace(), &api_resource(me.kind()))
     }
 
@@ -265,9 +266,4 @@ impl WriteError {
     pub fn is_gone(&self) -> bool {
         matches!(self, Self::Api { source, .. } if matches!(source.as_ref(), kube::Error::Api(status) if status.is_not_found()))
     }
-}
-
-fn into_value(object: DynamicObject) -> Value {
-    // INVARIANT: what came as JSON can be written as JSON.
-    serde_json::to_value(object).unwrap_or_default()
 }

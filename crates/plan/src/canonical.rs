@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use skep_runconfig::Json;
+use skep_runconfig::json;
 
 /// The annotation of a ConfigMap that holds the checksum of its content.
 pub const CONTENT_CHECKSUM: &str = "toolhive.stacklok.dev/content-checksum";
 
 /// A value as JSON on one line, its members sorted by name.
 pub fn to_string(value: &Value) -> String {
-    Json::from(value).to_compact()
+    json::sorted(value)
 }
 
 /// The hash of a value that does not depend on the order of its members, such as a `podTemplateSpec`.

@@ -15,6 +15,7 @@ mod write;
 use std::collections::BTreeMap;
 
 pub use number::Number;
+pub use write::sorted;
 
 /// The deepest nesting that is read; what is deeper is no configuration.
 const MOST_LEVELS: usize = 128;

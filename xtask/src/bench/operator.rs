@@ -28,13 +28,16 @@ use skep_operator::write::{api_resource, child_resource};
 use skep_plan::child::ChildKind;
 use skep_testkit::ControlPlane;
 
-use self::plain::{NEW_ISSUER, Plain, create, fan_out};
+use self::plain::{Plain, create};
 use crate::image::archive::ALLOCATOR;
 use crate::process::{Process, get, wait_for};
 use crate::{skep, ui};
 
 /// For how many objects the plain client writes before anything is measured.
 const WARM_UP: u32 = 200;
+/// How many fan-out edits there are. The processor time of one is too short for the kernel's clock, which counts in hundredths of a
+/// second.
+const FAN_OUTS: u32 = 5;
 /// How often to look whether the operator has come to rest.
 const LOOK: Duration = Duration::from_millis(200);
 /// How long anything may take.
@@ -61,7 +64,7 @@ struct Measured {
     all: f64,
     created: f64,
     all_cpu: f64,
-    /// From the edit of the shared configuration to the last ConfigMap.
+    /// From an edit of the shared configuration to the last ConfigMap: the median, and the processor time of the mean.
     fan_out: f64,
     fan_out_cpu: f64,
     /// The plain client before the operator, and after it.
@@ -147,15 +150,21 @@ async fn measure(servers: u32, idle: u64, binary: &Path) -> Result<Measured> {
     let idle_writes = requests(port)?.0.values().sum::<u64>() - writes.values().sum::<u64>();
     let rest = operator.usage()?;
 
-    ui::progress("a fan-out edit…");
-    let started = Instant::now();
     let maps = child_resource(ChildKind::ConfigMap);
-    tokio::try_join!(
-        until(&client, &namespace, &maps, servers, |map| run_config(map).contains(NEW_ISSUER)),
-        fan_out(&client, &namespace),
-    )?;
-    let fanned = started.elapsed();
-    calm(port).await?;
+    let mut fanned = Vec::new();
+    for number in 1..=FAN_OUTS {
+        ui::progress(&format!("a fan-out edit, {number} of {FAN_OUTS}…"));
+        let issuer = format!("https://new-{number}.example");
+        let started = Instant::now();
+        tokio::try_join!(
+            until(&client, &namespace, &maps, servers, |map| run_config(map).contains(&issuer)),
+            plain::fan_out(&client, &namespace, &issuer),
+        )?;
+        fanned.push(started.elapsed().as_secs_f64());
+        calm(port).await?;
+    }
+    fanned.sort_by(f64::total_cmp);
+    let fan_out = fanned.get(fanned.len() / 2).copied().context("there was no fan-out edit")?;
     let end = operator.usage()?;
     operator.ask_to_end(PATIENCE);
     drop(operator);
@@ -168,8 +177,8 @@ async fn measure(servers: u32, idle: u64, binary: &Path) -> Result<Measured> {
         all: all.as_secs_f64(),
         created: created.as_secs_f64(),
         all_cpu: busy.cpu - empty.cpu,
-        fan_out: fanned.as_secs_f64(),
-        fan_out_cpu: end.cpu - rest.cpu,
+        fan_out,
+        fan_out_cpu: (end.cpu - rest.cpu) / f64::from(FAN_OUTS),
         before,
         after,
         writes,
@@ -202,7 +211,7 @@ impl Measured {
         format!(
             "{servers} MCPServers that share one MCPOIDCConfig\n\
              \n                          skep      plain client (before, after)   ratio to the mean\n\
-             CPU of the operator   {:>7.2} s   {:.2} s of the fan-out\n\
+             CPU of the operator   {:>7.2} s   {:.3} s of a fan-out\n\
              all children          {:>7.2} s   {:>7.2} s {:>7.2} s   {:>6.2}   (creating the objects took {:.2} s of it)\n\
              fan-out edit          {:>7.2} s   {:>7.2} s {:>7.2} s   {:>6.2}\n\
              writes per object     {:>7.2}     {:>7.2}               {:>6.2}\n\

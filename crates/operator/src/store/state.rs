@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde_json::Value;
 use skep_api::kinds::DiscoveredBackend;
 use skep_api::resource::{KindName, Resource};
 use skep_plan::child::ChildKind;
@@ -13,6 +12,7 @@ use skep_plan::world::{Found, Live, LivePod};
 
 use super::{ChildFacts, ChildId, PodFacts, Snapshot};
 use crate::graph::Graph;
+use crate::object::Object;
 
 /// Whom a change wakes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -70,15 +70,10 @@ impl Entry {
 // === impl State ===
 
 impl State {
-    pub(super) fn put_resource(&mut self, kind: KindName, mut object: Value) -> Wake {
-        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-            // About half of an object, and of no use to a plan.
-            metadata.remove("managedFields");
-        }
-        let metadata: ObjectMeta =
-            object.get("metadata").and_then(|one| serde_json::from_value(one.clone()).ok()).unwrap_or_default();
-        let namespace = metadata.namespace.clone().unwrap_or_default();
-        let key = Key::resource(kind, &namespace, metadata.name.as_deref().unwrap_or_default());
+    pub(super) fn put_resource(&mut self, kind: KindName, object: Object) -> Wake {
+        let (metadata, value) = object.into_parts();
+        let namespace = metadata.namespace.as_deref().unwrap_or_default();
+        let key = Key::resource(kind, namespace, metadata.name.as_deref().unwrap_or_default());
         if metadata.uid.as_ref().is_some_and(|uid| self.gone.contains(uid)) {
             return Wake::default();
         }
@@ -86,7 +81,7 @@ impl State {
         if before.is_some_and(|before| is_known(&metadata, before.metadata())) {
             return Wake::default();
         }
-        let entry = match Resource::from_value(kind, object) {
+        let entry = match Resource::from_value(kind, value) {
             Ok(resource) => Entry::Readable(Arc::new(resource)),
             Err(problem) => Entry::Unreadable { metadata: Box::new(metadata), problem: problem.to_string() },
         };
@@ -126,6 +121,10 @@ impl State {
 
     pub(super) fn entry(&self, key: &Key) -> Option<Entry> {
         self.resources.get(key).cloned()
+    }
+
+    pub(super) fn user_count(&self, key: &Key) -> usize {
+        self.graph.user_count(key)
     }
 
     pub(super) fn put_child(&mut self, id: ChildId, facts: ChildFacts) -> Wake {

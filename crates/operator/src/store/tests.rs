@@ -12,6 +12,11 @@ fn object(kind: KindName, name: &str, version: u32, generation: u32, spec: &Valu
     })
 }
 
+/// Takes an object in as the API server would send it.
+fn put(store: &Store, kind: KindName, object: Value) -> Wake {
+    store.put_resource(kind, serde_json::from_value(object).unwrap())
+}
+
 fn server(name: &str, version: u32, config: &str) -> Value {
     object(KindName::MCPServer, name, version, version, &json!({ "image": "i", "toolConfigRef": { "name": config } }))
 }
@@ -23,22 +28,22 @@ fn key(kind: KindName, name: &str) -> Key {
 #[test]
 fn a_config_wakes_its_users_and_a_user_wakes_its_configs_soon() {
     let store = Store::default();
-    store.put_resource(KindName::MCPToolConfig, object(KindName::MCPToolConfig, "c", 1, 1, &json!({})));
-    let wake = store.put_resource(KindName::MCPServer, server("s", 2, "c"));
+    put(&store, KindName::MCPToolConfig, object(KindName::MCPToolConfig, "c", 1, 1, &json!({})));
+    let wake = put(&store, KindName::MCPServer, server("s", 2, "c"));
     assert_eq!(wake.now, BTreeSet::from([key(KindName::MCPServer, "s")]));
     assert_eq!(wake.soon, BTreeSet::from([key(KindName::MCPToolConfig, "c")]));
-    let wake = store.put_resource(KindName::MCPToolConfig, object(KindName::MCPToolConfig, "c", 3, 2, &json!({})));
+    let wake = put(&store, KindName::MCPToolConfig, object(KindName::MCPToolConfig, "c", 3, 2, &json!({})));
     assert_eq!(wake.now, BTreeSet::from([key(KindName::MCPToolConfig, "c"), key(KindName::MCPServer, "s")]));
 }
 
 #[test]
 fn the_status_of_a_config_wakes_nobody() {
     let store = Store::default();
-    store.put_resource(KindName::MCPToolConfig, object(KindName::MCPToolConfig, "c", 1, 1, &json!({})));
-    store.put_resource(KindName::MCPServer, server("s", 2, "c"));
+    put(&store, KindName::MCPToolConfig, object(KindName::MCPToolConfig, "c", 1, 1, &json!({})));
+    put(&store, KindName::MCPServer, server("s", 2, "c"));
     let mut written = object(KindName::MCPToolConfig, "c", 3, 1, &json!({}));
     written["status"] = json!({ "configHash": "x" });
-    assert_eq!(store.put_resource(KindName::MCPToolConfig, written), Wake::default());
+    assert_eq!(put(&store, KindName::MCPToolConfig, written), Wake::default());
 }
 
 #[test]
@@ -50,21 +55,21 @@ fn what_the_process_of_a_virtual_server_reports_wakes_it_and_our_own_status_does
         object["status"] = status;
         object
     };
-    store.put_resource(KindName::VirtualMCPServer, with(1, json!({})));
-    assert_eq!(store.put_resource(KindName::VirtualMCPServer, with(2, json!({ "message": "ours" }))), Wake::default());
+    put(&store, KindName::VirtualMCPServer, with(1, json!({})));
+    assert_eq!(put(&store, KindName::VirtualMCPServer, with(2, json!({ "message": "ours" }))), Wake::default());
     let reported = json!({ "message": "ours", "discoveredBackends": [{ "name": "a", "status": "unavailable" }] });
-    let wake = store.put_resource(KindName::VirtualMCPServer, with(3, reported));
+    let wake = put(&store, KindName::VirtualMCPServer, with(3, reported));
     assert_eq!(wake.now, BTreeSet::from([key(KindName::VirtualMCPServer, "v")]));
 }
 
 #[test]
 fn an_object_never_goes_back_to_an_older_version_and_never_comes_back_from_the_dead() {
     let store = Store::default();
-    store.put_resource(KindName::MCPServer, server("s", 5, "new"));
-    assert_eq!(store.put_resource(KindName::MCPServer, server("s", 4, "old")), Wake::default());
+    put(&store, KindName::MCPServer, server("s", 5, "new"));
+    assert_eq!(put(&store, KindName::MCPServer, server("s", 4, "old")), Wake::default());
     assert_eq!(store.entry(&key(KindName::MCPServer, "s")).unwrap().metadata().resource_version.as_deref(), Some("5"));
     store.remove_resource(&key(KindName::MCPServer, "s"));
-    store.put_resource(KindName::MCPServer, server("s", 6, "late answer"));
+    put(&store, KindName::MCPServer, server("s", 6, "late answer"));
     assert!(store.entry(&key(KindName::MCPServer, "s")).is_none());
 }
 
@@ -72,8 +77,8 @@ fn an_object_never_goes_back_to_an_older_version_and_never_comes_back_from_the_d
 fn an_object_that_cannot_be_read_is_remembered_as_such_and_shown_to_its_users() {
     let store = Store::default();
     let broken = object(KindName::MCPToolConfig, "c", 1, 1, &json!({ "toolsFilter": "not a list" }));
-    store.put_resource(KindName::MCPToolConfig, broken);
-    store.put_resource(KindName::MCPServer, server("s", 2, "c"));
+    put(&store, KindName::MCPToolConfig, broken);
+    put(&store, KindName::MCPServer, server("s", 2, "c"));
     assert!(matches!(store.entry(&key(KindName::MCPToolConfig, "c")), Some(Entry::Unreadable { .. })));
     let snapshot = store.snapshot(&key(KindName::MCPServer, "s")).unwrap();
     assert!(matches!(snapshot.found[&key(KindName::MCPToolConfig, "c")], Found::Unreadable(_)));
@@ -85,7 +90,7 @@ fn content_is_remembered_for_those_who_use_it_and_read_anew_when_it_changes() {
     let secret = Key { kind: ObjectKind::Secret, namespace: "ns".into(), name: "s".into() };
     assert_eq!(store.content_changed(&secret, Some("1")), Wake::default());
     let spec = json!({ "image": "i", "secrets": [{ "name": "s", "key": "k" }] });
-    store.put_resource(KindName::MCPServer, object(KindName::MCPServer, "m", 1, 1, &spec));
+    put(&store, KindName::MCPServer, object(KindName::MCPServer, "m", 1, 1, &spec));
     let me = key(KindName::MCPServer, "m");
     assert_eq!(store.snapshot(&me).unwrap().unread, std::slice::from_ref(&secret));
     store.put_content(secret.clone(), None, Some("1".into()));
@@ -98,7 +103,7 @@ fn content_is_remembered_for_those_who_use_it_and_read_anew_when_it_changes() {
 #[test]
 fn a_child_wakes_its_owner_when_somebody_else_changes_it_but_not_with_its_status_noise() {
     let store = Store::default();
-    store.put_resource(KindName::MCPServer, server("s", 1, "c"));
+    put(&store, KindName::MCPServer, server("s", 1, "c"));
     let id = ChildId { kind: ChildKind::Service, namespace: "ns".into(), name: "mcp-s-proxy".into() };
     let owner = Some(Owner { kind: "MCPServer".into(), name: "s".into(), uid: "s".into() });
     let facts = |version: &str| ChildFacts {
@@ -117,9 +122,9 @@ fn a_child_wakes_its_owner_when_somebody_else_changes_it_but_not_with_its_status
 #[test]
 fn what_the_watch_brings_back_of_our_own_writing_is_nothing_new() {
     let store = Store::default();
-    store.put_resource(KindName::MCPServer, server("s", 2, "c"));
+    put(&store, KindName::MCPServer, server("s", 2, "c"));
     // Only the version is looked at: the same one is the same object.
-    assert_eq!(store.put_resource(KindName::MCPServer, server("s", 2, "other")), Wake::default());
+    assert_eq!(put(&store, KindName::MCPServer, server("s", 2, "other")), Wake::default());
     let users = |config: &str| {
         store
             .snapshot(&key(KindName::MCPServer, "s"))
@@ -131,7 +136,7 @@ fn what_the_watch_brings_back_of_our_own_writing_is_nothing_new() {
 #[test]
 fn what_is_gone_is_looked_at_once_more_so_that_it_is_forgotten() {
     let store = Store::default();
-    store.put_resource(KindName::MCPServer, server("s", 2, "c"));
+    put(&store, KindName::MCPServer, server("s", 2, "c"));
     let wake = store.remove_resource(&key(KindName::MCPServer, "s"));
     assert_eq!(wake.now, BTreeSet::from([key(KindName::MCPServer, "s")]));
 }

@@ -155,19 +155,19 @@ async fn the_two_traps_of_a_status_difference_are_as_documented() -> Result<()> 
     next["message"] = json!("from a stale snapshot");
     let written = writer.status(&resource, &stale, &next).await?.unwrap();
     assert_eq!(
-        (&written["status"]["backendCount"], &written["status"]["message"]),
+        (&written.value()["status"]["backendCount"], &written.value()["status"]["message"]),
         (&json!(3), &json!("from a stale snapshot"))
     );
     // Trap one: a scalar that changed since is overwritten, because the difference was made from what was there before.
     status(json!({ "message": "newer" })).await?;
     next["message"] = json!("older");
     let written = writer.status(&resource, &stale, &next).await?.unwrap();
-    assert_eq!(written["status"]["message"], "older");
+    assert_eq!(written.value()["status"]["message"], "older");
     // Trap two: an array is replaced whole; what the snapshot did not have is gone.
     let condition = |kind: &str| json!({ "type": kind, "status": "True", "reason": "R", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z" });
     status(json!({ "conditions": [condition("Theirs"), condition("Ready")] })).await?;
     next["conditions"] = json!([condition("Ours")]);
     let written = writer.status(&resource, &stale, &next).await?.unwrap();
-    assert!(!written["status"]["conditions"].to_string().contains("Theirs"));
+    assert!(!written.value()["status"]["conditions"].to_string().contains("Theirs"));
     running.stop().await
 }

@@ -1,8 +1,9 @@
 use std::collections::BTreeMap;
 
+use proptest::prelude::*;
 use serde::Serialize;
 
-use super::{Json, JsonError, MOST_LEVELS, Members, Number};
+use super::{Json, JsonError, MOST_LEVELS, Members, Number, sorted};
 use crate::duration::GoDuration;
 
 /// What Go makes of numbers, texts, trees and durations.
@@ -134,4 +135,31 @@ fn a_value_can_be_read_as_a_type_of_the_callers() {
     let json: Json = r#"{"a":[1,2]}"#.parse().unwrap();
     assert_eq!(json.decode::<BTreeMap<String, Vec<i32>>>().unwrap(), BTreeMap::from([("a".into(), vec![1, 2])]));
     assert!(matches!(json.decode::<Vec<i32>>(), Err(JsonError::Shape(_))));
+}
+
+/// Any value, with names and texts that need escapes.
+fn value() -> impl Strategy<Value = serde_json::Value> {
+    let text = || proptest::string::string_regex("[a-c\"\\\\<&\n\u{1}\u{7f}é\u{2028}🐝]{0,6}").unwrap();
+    let leaf = prop_oneof![
+        Just(serde_json::Value::Null),
+        any::<bool>().prop_map(Into::into),
+        any::<i64>().prop_map(Into::into),
+        any::<u64>().prop_map(Into::into),
+        any::<f64>().prop_map(Into::into),
+        text().prop_map(Into::into),
+    ];
+    leaf.prop_recursive(4, 64, 8, move |inner| {
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 0..6).prop_map(Into::into),
+            proptest::collection::vec((text(), inner), 0..6)
+                .prop_map(|members| serde_json::Value::Object(members.into_iter().collect())),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn a_value_is_written_in_order_as_its_sorted_copy_is(value in value()) {
+        prop_assert_eq!(sorted(&value), Json::from(&value).to_compact());
+    }
 }

@@ -3,6 +3,8 @@
 
 use std::fmt::Write as _;
 
+use serde_json::Value;
+
 use super::Json;
 
 const INDENT: &str = "  ";
@@ -20,6 +22,44 @@ impl Json {
         let mut text = String::new();
         append(&mut text, self, Some(0));
         text
+    }
+}
+
+/// A value on one line, its members sorted by name: the text of [`Json::from`] it, without a copy of the value.
+pub fn sorted(value: &Value) -> String {
+    let mut text = String::new();
+    append_sorted(&mut text, value);
+    text
+}
+
+fn append_sorted(text: &mut String, value: &Value) {
+    match value {
+        Value::String(string) => write_string(text, string),
+        Value::Array(items) => {
+            text.push('[');
+            for (index, item) in items.iter().enumerate() {
+                if index > 0 {
+                    text.push(',');
+                }
+                append_sorted(text, item);
+            }
+            text.push(']');
+        }
+        Value::Object(map) => {
+            let mut members: Vec<(&String, &Value)> = map.iter().collect();
+            members.sort_unstable_by_key(|(name, _)| *name);
+            text.push('{');
+            for (index, (name, value)) in members.into_iter().enumerate() {
+                if index > 0 {
+                    text.push(',');
+                }
+                write_string(text, name);
+                text.push(':');
+                append_sorted(text, value);
+            }
+            text.push('}');
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => append(text, &Json::from(value), None),
     }
 }
 
@@ -66,21 +106,31 @@ fn new_line(text: &mut String, level: Option<usize>) {
 
 fn write_string(text: &mut String, string: &str) {
     text.push('"');
-    for character in string.chars() {
-        match character {
-            '"' => text.push_str("\\\""),
-            '\\' => text.push_str("\\\\"),
-            '\n' => text.push_str("\\n"),
-            '\r' => text.push_str("\\r"),
-            '\t' => text.push_str("\\t"),
-            '\u{8}' => text.push_str("\\b"),
-            '\u{c}' => text.push_str("\\f"),
-            '\0'..='\u{1f}' | '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
+    let mut rest = string;
+    while let Some(at) = rest.find(is_escaped) {
+        let (plain, special) = rest.split_at(at);
+        text.push_str(plain);
+        let mut characters = special.chars();
+        match characters.next() {
+            Some('"') => text.push_str("\\\""),
+            Some('\\') => text.push_str("\\\\"),
+            Some('\n') => text.push_str("\\n"),
+            Some('\r') => text.push_str("\\r"),
+            Some('\t') => text.push_str("\\t"),
+            Some('\u{8}') => text.push_str("\\b"),
+            Some('\u{c}') => text.push_str("\\f"),
+            Some(character) => {
                 // Writing to a `String` cannot fail.
                 let _ = write!(text, "\\u{:04x}", u32::from(character));
             }
-            _ => text.push(character),
+            None => {}
         }
+        rest = characters.as_str();
     }
+    text.push_str(rest);
     text.push('"');
+}
+
+fn is_escaped(character: char) -> bool {
+    matches!(character, '\0'..='\u{1f}' | '"' | '\\' | '<' | '>' | '&' | '\u{2028}' | '\u{2029}')
 }

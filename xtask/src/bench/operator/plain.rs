@@ -22,7 +22,7 @@ const AT_ONCE: usize = 8;
 /// What the shared configuration says at first.
 const OLD_ISSUER: &str = "https://old.example";
 /// What the fan-out edit makes of it.
-pub(super) const NEW_ISSUER: &str = "https://new.example";
+const NEW_ISSUER: &str = "https://new.example";
 
 /// What the plain client took.
 pub(super) struct Plain {
@@ -51,7 +51,7 @@ pub(super) async fn run(client: &Client, namespace: &str, servers: u32) -> Resul
     let writes = write_all(client, namespace, &created, OLD_ISSUER, true).await?;
     let first = started.elapsed();
     let started = Instant::now();
-    fan_out(client, namespace).await?;
+    fan_out(client, namespace, NEW_ISSUER).await?;
     write_all(client, namespace, &created, NEW_ISSUER, false).await?;
     Ok(Plain {
         create: first.as_secs_f64(),
@@ -141,10 +141,10 @@ pub(super) async fn create(client: &Client, namespace: &str, servers: u32) -> Re
 }
 
 /// Edits the shared configuration.
-pub(super) async fn fan_out(client: &Client, namespace: &str) -> Result<()> {
+pub(super) async fn fan_out(client: &Client, namespace: &str, issuer: &str) -> Result<()> {
     let idp: Api<DynamicObject> =
         Api::namespaced_with(client.clone(), namespace, &api_resource(KindName::MCPOIDCConfig));
-    let patch = Patch::Merge(json!({ "spec": oidc(NEW_ISSUER) }));
+    let patch = Patch::Merge(json!({ "spec": oidc(issuer) }));
     idp.patch("idp", &PatchParams::default(), &patch).await?;
     Ok(())
 }
