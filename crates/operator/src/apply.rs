@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::{join_all, try_join_all};
+use serde_json::Map;
 use skep_api::resource::Resource;
 use skep_plan::canonical;
 use skep_plan::child::{Child, ChildKind};
@@ -34,54 +35,75 @@ struct Fingerprint {
 /// A child whose name somebody else uses.
 pub type Taken = (ChildKind, String, String);
 
+/// What became of one child.
+enum One {
+    /// It is as wanted.
+    There,
+    /// It was not there before, and is now, with this uid.
+    Made(ChildId, String),
+    /// Its name is somebody else's.
+    Taken(Taken),
+}
+
+/// The children whose names are taken by objects that are not this resource's, as far as is known without trying.
+///
+/// Objects that no watch has shown us are looked up, but not for a resource that is new: its children are hardly ever there, and
+/// what is there is found when they are made ([`Applier::apply`]). A resource that was refused before is not new, so nothing is
+/// made and unmade for it again and again.
+pub async fn taken(
+    me: &Resource,
+    children: &[Child],
+    store: &Store,
+    writer: &Writer,
+) -> Result<Vec<Taken>, WriteError> {
+    let is_new = || me.status_value().as_object().is_none_or(Map::is_empty);
+    let looked_up = children.iter().map(|child| async {
+        let id = id(me, child);
+        let facts = match store.child(&id) {
+            None if !is_new() => look_up(me, child, &id, writer).await?,
+            known => known,
+        };
+        Ok::<_, WriteError>(facts.and_then(|facts| taken_by(me, &id, &facts)))
+    });
+    Ok(try_join_all(looked_up).await?.into_iter().flatten().collect())
+}
+
+/// Looks up a child that no watch has shown us. One that the operator before us made for this resource is taken over.
+async fn look_up(
+    me: &Resource,
+    child: &Child,
+    id: &ChildId,
+    writer: &Writer,
+) -> Result<Option<ChildFacts>, WriteError> {
+    let Some(found) = writer.look_up(id).await? else { return Ok(None) };
+    let facts = child_facts(id.kind, &found.metadata, None);
+    if taken_by(me, id, &facts).is_none() {
+        let sends_replicas = child.body().pointer("/spec/replicas").is_some();
+        writer.take_over(id, &found.metadata, sends_replicas).await?;
+    }
+    Ok(Some(facts))
+}
+
+/// Whose an object is, if it is not this resource's.
+fn taken_by(me: &Resource, id: &ChildId, facts: &ChildFacts) -> Option<Taken> {
+    let whose = match &facts.owner {
+        Some(owner) if Some(&owner.uid) == me.metadata().uid.as_ref() => return None,
+        Some(owner) => format!("{} `{}`", owner.kind, owner.name),
+        None => "nobody that Skep knows".to_owned(),
+    };
+    Some((id.kind, id.name.clone(), whose))
+}
+
 // === impl Applier ===
 
 impl Applier {
-    /// The children whose names are taken by objects that are not this resource's. Objects that no watch has shown us, and
-    /// those that went since, are looked up, so that nobody's object is ever overwritten.
-    pub async fn taken(
-        &self,
-        me: &Resource,
-        children: &[Child],
-        store: &Store,
-        writer: &Writer,
-    ) -> Result<Vec<Taken>, WriteError> {
-        let mut taken = Vec::new();
-        let looked_up = children.iter().map(|child| async {
-            let id = id(me, child);
-            let facts = match store.child(&id) {
-                Some(facts) => Some(facts),
-                None => match writer.look_up(&id).await? {
-                    None => None,
-                    Some(found) => {
-                        let facts = child_facts(id.kind, &found.metadata, None);
-                        let mine =
-                            facts.owner.as_ref().is_some_and(|owner| Some(&owner.uid) == me.metadata().uid.as_ref());
-                        if mine {
-                            let sends_replicas = child.body().pointer("/spec/replicas").is_some();
-                            writer.take_over(&id, &found.metadata, sends_replicas).await?;
-                        }
-                        Some(facts)
-                    }
-                },
-            };
-            Ok::<_, WriteError>((id, facts))
-        });
-        for (id, facts) in try_join_all(looked_up).await? {
-            let Some(facts) = facts else { continue };
-            match &facts.owner {
-                Some(owner) if Some(&owner.uid) == me.metadata().uid.as_ref() => {}
-                Some(owner) => taken.push((id.kind, id.name.clone(), format!("{} `{}`", owner.kind, owner.name))),
-                None => taken.push((id.kind, id.name.clone(), "nobody that Skep knows".to_owned())),
-            }
-        }
-        Ok(taken)
-    }
-
     /// Applies the children of a plan. Workloads come last: what they mount must be there before they start. So do bindings: the API
     /// server looks up the role that they name, to see that it gives no more than we have, and refuses them without it.
     ///
     /// One that fails does not break off the others, whose requests are on their way: the API server would give them up as well.
+    ///
+    /// Returns the children whose names are somebody else's. If there are any, what was made here is removed again, and nothing
+    /// else was changed.
     pub async fn apply(
         &self,
         me: &Resource,
@@ -89,14 +111,30 @@ impl Applier {
         store: &Store,
         writer: &Writer,
         metrics: &Metrics,
-    ) -> Result<(), WriteError> {
+    ) -> Result<Vec<Taken>, WriteError> {
         let (last, first): (Vec<&Child>, Vec<&Child>) =
             children.iter().partition(|child| child.kind().has_generation() || child.kind() == ChildKind::RoleBinding);
+        let (mut made, mut taken) = (Vec::new(), Vec::new());
         for wave in [first, last] {
             let applied = wave.into_iter().map(|child| self.apply_one(me, child, store, writer, metrics));
-            join_all(applied).await.into_iter().collect::<Result<(), WriteError>>()?;
+            let mut failed = Ok(());
+            for one in join_all(applied).await {
+                match one {
+                    Ok(One::There) => {}
+                    Ok(One::Made(id, uid)) => made.push((id, uid)),
+                    Ok(One::Taken(one)) => taken.push(one),
+                    Err(error) => failed = Err(error),
+                }
+            }
+            if !taken.is_empty() {
+                for (id, uid) in &made {
+                    self.remove(me, id, uid, store, writer).await?;
+                }
+                return Ok(taken);
+            }
+            failed?;
         }
-        Ok(())
+        Ok(taken)
     }
 
     /// Removes what carries our uid and is not wanted any more.
@@ -110,11 +148,23 @@ impl Applier {
     ) -> Result<(), WriteError> {
         for (id, facts) in known {
             if !wanted.iter().any(|child| child.kind() == id.kind && child.name() == id.name) {
-                writer.delete(id, &facts.uid).await?;
-                self.with(me, |sent| sent.remove(id));
-                store.remove_child(id);
+                self.remove(me, id, &facts.uid, store, writer).await?;
             }
         }
+        Ok(())
+    }
+
+    async fn remove(
+        &self,
+        me: &Resource,
+        id: &ChildId,
+        uid: &str,
+        store: &Store,
+        writer: &Writer,
+    ) -> Result<(), WriteError> {
+        writer.delete(id, uid).await?;
+        self.with(me, |sent| sent.remove(id));
+        store.remove_child(id);
         Ok(())
     }
 
@@ -130,7 +180,7 @@ impl Applier {
         store: &Store,
         writer: &Writer,
         metrics: &Metrics,
-    ) -> Result<(), WriteError> {
+    ) -> Result<One, WriteError> {
         let id = id(me, child);
         let body = canonical::sha256_hex(canonical::to_string(child.body()).as_bytes());
         let live = store.child(&id);
@@ -141,9 +191,22 @@ impl Applier {
         });
         if unchanged {
             metrics.skipped(child.kind().api().2);
-            return Ok(());
+            return Ok(One::There);
         }
-        let answer = writer.apply(me.namespace(), child).await?;
+        // What we do not know of is not there, or somebody else's: it is made, but never changed before it was looked at.
+        let made = if live.is_none() { writer.make(me.namespace(), child).await? } else { None };
+        let is_made = made.is_some();
+        let answer = if let Some(answer) = made {
+            answer
+        } else {
+            if live.is_none()
+                && let Some(facts) = look_up(me, child, &id, writer).await?
+                && let Some(taken) = taken_by(me, &id, &facts)
+            {
+                return Ok(One::Taken(taken));
+            }
+            writer.apply(me.namespace(), child).await?
+        };
         let mut facts = child_facts(child.kind(), &answer.metadata, Some(child.body()));
         // The answer has no status and no replicas of an autoscaler; what the watch has shown of them stays until it
         // shows more. What we stamped is known at once: the next plan must not take a stale stamp for a change.
@@ -156,8 +219,9 @@ impl Applier {
         let fingerprint = Fingerprint { body, uid: facts.uid.clone(), version: facts.version.clone() };
         self.with(me, |sent| sent.insert(id.clone(), fingerprint));
         // Whom this wakes is the resource at hand, which is being looked at.
-        let _self_inflicted = store.put_child(id, facts);
-        Ok(())
+        let uid = facts.uid.clone();
+        let _self_inflicted = store.put_child(id.clone(), facts);
+        Ok(if is_made { One::Made(id, uid) } else { One::There })
     }
 
     fn with<T>(&self, me: &Resource, act: impl FnOnce(&mut BTreeMap<ChildId, Fingerprint>) -> T) -> T {

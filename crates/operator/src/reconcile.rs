@@ -7,7 +7,6 @@
 //! An error is only ever "could not read" or "could not write"; it is returned, and the queue tries again. What is wrong with
 //! a resource itself is a condition in its status, and is not tried again until something changes.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -24,7 +23,7 @@ use skep_plan::plan::{Finalizer, Plan, Verdict, has_children, plan};
 use skep_plan::status::Status;
 use skep_plan::world::{Found, Policies, Settings, World};
 
-use crate::apply::Applier;
+use crate::apply::{Applier, Taken, taken};
 use crate::events::Events;
 use crate::metrics::Metrics;
 use crate::queue::{Done, Queue};
@@ -70,6 +69,14 @@ enum Error {
     Read { kind: ObjectKind, name: String, source: Box<kube::Error> },
     #[error("it took longer than {} s", PATIENCE.as_secs())]
     Timeout,
+}
+
+/// How far a plan was carried out.
+enum Carried {
+    /// To its end.
+    Out(Done),
+    /// Up to its children, of which these have names that are somebody else's.
+    Taken(Vec<Taken>),
 }
 
 // === impl Reconciler ===
@@ -129,13 +136,25 @@ impl Reconciler {
         }
         let mut plan = self.plan(&me, &snapshot);
         if plan.verdict == Verdict::Apply && !plan.children.is_empty() {
-            let taken = self.applier.taken(&me, &plan.children, &self.store, &self.writer).await?;
+            let taken = taken(&me, &plan.children, &self.store, &self.writer).await?;
             if !taken.is_empty() {
-                snapshot.live.taken = taken.into_iter().collect::<BTreeSet<_>>();
+                snapshot.live.taken = taken.into_iter().collect();
                 plan = self.plan(&me, &snapshot);
             }
         }
-        self.carry_out(&me, &plan, &snapshot).await
+        match self.carry_out(&me, &plan, &snapshot).await? {
+            Carried::Out(done) => Ok(done),
+            Carried::Taken(taken) => {
+                snapshot.live.taken = taken.into_iter().collect();
+                let me = self.fresh(&me);
+                let plan = self.plan(&me, &snapshot);
+                match self.carry_out(&me, &plan, &snapshot).await? {
+                    Carried::Out(done) => Ok(done),
+                    // A plan that was told of it applies nothing.
+                    Carried::Taken(_) => Ok(Done::Failed),
+                }
+            }
+        }
     }
 
     fn plan(&self, me: &Resource, snapshot: &Snapshot) -> Plan {
@@ -149,7 +168,7 @@ impl Reconciler {
         plan(me, &world)
     }
 
-    async fn carry_out(&self, me: &Resource, plan: &Plan, snapshot: &Snapshot) -> Result<Done, Error> {
+    async fn carry_out(&self, me: &Resource, plan: &Plan, snapshot: &Snapshot) -> Result<Carried, Error> {
         let mut me = me.clone();
         if plan.finalizer == Finalizer::Hold && !me.is_deleting() && !held(&me) {
             me = self.set_finalizers(&me, true).await?;
@@ -168,9 +187,13 @@ impl Reconciler {
         }
         if plan.verdict == Verdict::Apply && has_children(me.kind()) {
             let applied = self.applier.apply(&me, &plan.children, &self.store, &self.writer, &self.metrics).await;
-            if let Err(error) = applied {
-                self.tell_refusal(&me, plan, &error).await?;
-                return Err(error.into());
+            match applied {
+                Ok(taken) if taken.is_empty() => {}
+                Ok(taken) => return Ok(Carried::Taken(taken)),
+                Err(error) => {
+                    self.tell_refusal(&me, plan, &error).await?;
+                    return Err(error.into());
+                }
             }
             self.applier.prune(&me, &plan.children, &snapshot.children, &self.store, &self.writer).await?;
         }
@@ -209,7 +232,7 @@ impl Reconciler {
             let me = self.fresh(&me);
             self.set_finalizers(&me, false).await?;
         }
-        Ok(if plan.recheck { Done::Again(RECHECK) } else { Done::Settled })
+        Ok(Carried::Out(if plan.recheck { Done::Again(RECHECK) } else { Done::Settled }))
     }
 
     /// Writes a status, if it differs, and tells people what turned.

@@ -7,7 +7,8 @@
 //!   a program that reports on other fields of the same status do not disturb each other. No difference, no request.
 //!   Two traps, both pinned by tests: arrays are replaced whole, so `conditions` must have one writer; and a difference that
 //!   was computed from a stale status overwrites scalars that changed since. The store keeps our own writes for that reason.
-//! - [`Writer::apply`]: children, by server-side apply with our field manager.
+//! - [`Writer::apply`]: children, by server-side apply with our field manager. [`Writer::make`] is the same for one that is not
+//!   there, and never touches one that is.
 //! - [`Writer::delete`]: children and pods, by uid, so that a new object of the same name is never hit.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -27,6 +28,10 @@ use crate::store::ChildId;
 
 /// The field manager of everything that the operator writes.
 pub const MANAGER: &str = "skep-operator";
+
+/// A version that no object has. An apply that asks for it is refused where there is an object, with a conflict, and makes one
+/// where there is none.
+const NO_VERSION: &str = "1";
 
 /// A write that failed.
 #[derive(Debug, thiserror::Error)]
@@ -138,12 +143,38 @@ impl Writer {
         written.map(|_| ()).map_err(|error| WriteError::from(error, "write", object))
     }
 
+    /// Makes a child by applying it, if there is no object of its name; nothing if there is one, which is left as it is.
+    pub async fn make(
+        &self,
+        namespace: &str,
+        child: &Child,
+    ) -> Result<Option<PartialObjectMeta<DynamicObject>>, WriteError> {
+        let mut body = child.body().clone();
+        if let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.insert("resourceVersion".to_owned(), NO_VERSION.into());
+        }
+        match self.send(namespace, child, &body).await {
+            Ok(answer) => Ok(Some(answer)),
+            Err(WriteError::Conflict { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Applies a child. What we own of it and no longer send is removed by the API server.
     pub async fn apply(&self, namespace: &str, child: &Child) -> Result<PartialObjectMeta<DynamicObject>, WriteError> {
+        self.send(namespace, child, child.body()).await
+    }
+
+    async fn send(
+        &self,
+        namespace: &str,
+        child: &Child,
+        body: &Value,
+    ) -> Result<PartialObjectMeta<DynamicObject>, WriteError> {
         let object = format!("{} {namespace}/{}", child.kind(), child.name());
         self.metrics.request("apply", child.kind().api().2);
         self.children(child.kind(), namespace)
-            .patch_metadata(child.name(), &PatchParams::apply(MANAGER).force(), &Patch::Apply(child.body()))
+            .patch_metadata(child.name(), &PatchParams::apply(MANAGER).force(), &Patch::Apply(body))
             .await
             .map_err(|error| match error {
                 kube::Error::Api(status) if status.is_not_found() => {

@@ -1,16 +1,20 @@
 //! MCPServer on a real API server: children, overrides, generations, restarts, names, and no writes at rest.
 
+use std::collections::BTreeMap;
 use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Result;
 use http::{Method, Request};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::ResourceExt as _;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::client::Body;
 use serde_json::{Value, json};
 use skep_api::resource::{KindName, finalizer};
-use skep_plan::child::ChildKind;
+use skep_plan::child::{ChildKind, MANAGED_LABEL};
 use skep_testkit::{Seen, eventually};
 use tokio::sync::Notify;
 
@@ -248,10 +252,53 @@ async fn a_name_that_is_taken_is_refused_and_the_other_object_is_left_alone() ->
     operator.settled().await?;
     let map = operator.child(ChildKind::ConfigMap, "s-runconfig", "exists", |_| true).await?;
     assert_eq!(map["data"], json!({ "mine": "yes" }));
-    assert!(operator.children(ChildKind::Deployment).get_opt("s").await?.is_none());
+    // What was made beside it before it was found is gone again.
+    let ours = ListParams::default().labels(&format!("{}={}", MANAGED_LABEL.0, MANAGED_LABEL.1));
+    for kind in ChildKind::ALL {
+        let left = operator.children(*kind).list_metadata(&ours).await?;
+        let names: Vec<String> = left.into_iter().map(|one| one.name_any()).collect();
+        assert!(names.is_empty(), "{kind}: {names:?}");
+    }
+    // Whenever it is looked at again, nothing is made.
+    let applied = operator.counted("api_requests", &["verb=\"apply\""]);
+    operator.edit(KindName::MCPServer, "s", json!({ "image": "registry.example/a:1", "args": ["x"] })).await?;
+    let again = |one: &Value| one["status"]["observedGeneration"] == 2 && refused(one);
+    operator.until(KindName::MCPServer, "s", "is refused again", again).await?;
+    assert_eq!(operator.counted("api_requests", &["verb=\"apply\""]), applied);
     operator.children(ChildKind::ConfigMap).delete("s-runconfig", &DeleteParams::default()).await?;
     operator.edit(KindName::MCPServer, "s", json!({ "image": "registry.example/a:2" })).await?;
     operator.until(KindName::MCPServer, "s", "goes on", |one| one["status"]["phase"] == "Pending").await?;
+    operator.stop().await
+}
+
+/// Somebody makes an object of the same name while our own request to make it is on its way.
+#[tokio::test]
+async fn a_name_that_somebody_takes_at_the_same_moment_is_left_to_them() -> Result<()> {
+    let plane = plane().await?;
+    let namespace = plane.namespace("taken-now").await?;
+    let maps: Api<ConfigMap> = Api::namespaced(plane.client()?, &namespace);
+    let first = Arc::new(AtomicBool::new(true));
+    let judge = move |request: Request<Body>| {
+        let (maps, first) = (maps.clone(), first.clone());
+        async move {
+            let is_ours =
+                request.method() == Method::PATCH && request.uri().path().ends_with("/configmaps/s-runconfig");
+            if is_ours && first.swap(false, Ordering::SeqCst) {
+                let data = BTreeMap::from([("mine".to_owned(), "yes".to_owned())]);
+                let metadata = ObjectMeta { name: Some("s-runconfig".to_owned()), ..ObjectMeta::default() };
+                let theirs = ConfigMap { data: Some(data), metadata, ..ConfigMap::default() };
+                maps.create(&PostParams::default(), &theirs).await.unwrap();
+            }
+            Verdict::Pass(request)
+        }
+    };
+    let operator = start_as(between(plane.client()?, judge), plane, namespace)?;
+    operator.create(KindName::MCPServer, "s", json!({ "image": "registry.example/a:1" })).await?;
+    let told = |one: &Value| one["status"]["message"].as_str().unwrap_or_default().contains("is taken");
+    operator.until(KindName::MCPServer, "s", "is refused", told).await?;
+    let map = operator.child(ChildKind::ConfigMap, "s-runconfig", "exists", |_| true).await?;
+    assert_eq!(map["data"], json!({ "mine": "yes" }));
+    assert_eq!(map["metadata"]["managedFields"].as_array().map(Vec::len), Some(1), "{map}");
     operator.stop().await
 }
 
