@@ -4,7 +4,7 @@
 //! remember, per child, what we sent last and at which version the object was after it. Equal on both sides, nothing is sent.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::{join_all, try_join_all};
 use serde_json::Map;
@@ -14,12 +14,14 @@ use skep_plan::child::{Child, ChildKind};
 use skep_plan::key::Key;
 
 use crate::metrics::Metrics;
+use crate::queue::Queue;
 use crate::store::{ChildFacts, ChildId, Store, child_facts};
 use crate::write::{WriteError, Writer};
 
 /// Applies plans and remembers what it sent.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Applier {
+    queue: Arc<Queue>,
     /// By whose child it is, so that to forget a resource costs no more than it has children.
     sent: Mutex<HashMap<Key, BTreeMap<ChildId, Fingerprint>>>,
 }
@@ -97,6 +99,11 @@ fn taken_by(me: &Resource, id: &ChildId, facts: &ChildFacts) -> Option<Taken> {
 // === impl Applier ===
 
 impl Applier {
+    /// One that wakes through this queue whoever must be looked at again.
+    pub fn new(queue: Arc<Queue>) -> Self {
+        Self { queue, sent: Mutex::default() }
+    }
+
     /// Applies the children of a plan. Workloads come last: what they mount must be there before they start. So do bindings: the API
     /// server looks up the role that they name, to see that it gives no more than we have, and refuses them without it.
     ///
@@ -193,6 +200,7 @@ impl Applier {
             metrics.skipped(child.kind().api().2);
             return Ok(One::There);
         }
+        let mut writing = Writing::begin(&id, store, &self.queue);
         // What we do not know of is not there, or somebody else's: it is made, but never changed before it was looked at.
         let made = if live.is_none() { writer.make(me.namespace(), child).await? } else { None };
         let is_made = made.is_some();
@@ -218,9 +226,9 @@ impl Applier {
         }
         let fingerprint = Fingerprint { body, uid: facts.uid.clone(), version: facts.version.clone() };
         self.with(me, |sent| sent.insert(id.clone(), fingerprint));
-        // Whom this wakes is the resource at hand, which is being looked at.
         let uid = facts.uid.clone();
-        let _self_inflicted = store.put_child(id.clone(), facts);
+        writing.written = Some(facts);
+        drop(writing);
         Ok(if is_made { One::Made(id, uid) } else { One::There })
     }
 
@@ -231,6 +239,29 @@ impl Applier {
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, BTreeMap<ChildId, Fingerprint>>> {
         // A thread that panicked left the map whole: every change of it is one call.
         self.sent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A child that is being written, from the request to the end of whatever becomes of it.
+struct Writing<'a> {
+    id: &'a ChildId,
+    store: &'a Store,
+    queue: &'a Queue,
+    written: Option<ChildFacts>,
+}
+
+impl<'a> Writing<'a> {
+    fn begin(id: &'a ChildId, store: &'a Store, queue: &'a Queue) -> Self {
+        store.begin_write(id);
+        Self { id, store, queue, written: None }
+    }
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        for key in self.store.end_write(self.id, self.written.take()).now {
+            self.queue.add(key);
+        }
     }
 }
 

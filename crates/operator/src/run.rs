@@ -111,11 +111,11 @@ async fn lead(
         settings: environment.settings,
         policies,
         store,
+        applier: Applier::new(queue.clone()),
         queue,
         metrics: metrics.clone(),
         client: client.clone(),
         writer: Writer::new(client.clone(), metrics),
-        applier: Applier::default(),
         events: Events::new(client.clone(), "skep-operator", Some(options.identity)),
     });
     let mut workers = JoinSet::new();

@@ -79,12 +79,29 @@ impl Store {
         self.with(|state| state.user_count(key))
     }
 
-    /// Takes in what is known of a child.
-    pub fn put_child(&self, id: ChildId, facts: ChildFacts) -> Wake {
-        self.with(|state| state.put_child(id, facts))
+    /// A watch shows a child. While it is being written, that waits: it may be what we write, which the watch can bring back
+    /// before the answer comes, and would be taken for somebody else's change.
+    pub fn see_child(&self, id: ChildId, facts: ChildFacts) -> Wake {
+        self.with(|state| state.see_child(id, facts))
     }
 
-    /// Forgets a child.
+    /// A watch tells that a child is gone.
+    pub fn miss_child(&self, id: &ChildId) -> Wake {
+        self.with(|state| state.miss_child(id))
+    }
+
+    /// A child is about to be written. [`Self::end_write`] must follow, however that ends.
+    pub fn begin_write(&self, id: &ChildId) {
+        self.with(|state| state.begin_write(id));
+    }
+
+    /// A child was written, and is like this; nothing if that failed. Returns whom it wakes that the watch said something else
+    /// of it meanwhile.
+    pub fn end_write(&self, id: &ChildId, written: Option<ChildFacts>) -> Wake {
+        self.with(|state| state.end_write(id, written))
+    }
+
+    /// Forgets a child that was removed.
     pub fn remove_child(&self, id: &ChildId) -> Wake {
         self.with(|state| state.remove_child(id))
     }

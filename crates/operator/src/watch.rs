@@ -248,11 +248,11 @@ impl Take<Object> for Children {
 
     fn put(&self, store: &Store, object: Object) -> Wake {
         let Some(key) = self.key(&object) else { return Wake::default() };
-        store.put_child(self.id(&key), child_facts(self.0, object.metadata(), Some(object.value())))
+        store.see_child(self.id(&key), child_facts(self.0, object.metadata(), Some(object.value())))
     }
 
     fn remove(&self, store: &Store, key: &Key) -> Wake {
-        store.remove_child(&self.id(key))
+        store.miss_child(&self.id(key))
     }
 }
 
@@ -267,11 +267,11 @@ impl Take<PartialObjectMeta<DynamicObject>> for Children {
 
     fn put(&self, store: &Store, object: PartialObjectMeta<DynamicObject>) -> Wake {
         let Some(key) = self.key(&object) else { return Wake::default() };
-        store.put_child(self.id(&key), child_facts(self.0, &object.metadata, None))
+        store.see_child(self.id(&key), child_facts(self.0, &object.metadata, None))
     }
 
     fn remove(&self, store: &Store, key: &Key) -> Wake {
-        store.remove_child(&self.id(key))
+        store.miss_child(&self.id(key))
     }
 }
 

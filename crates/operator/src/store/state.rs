@@ -44,12 +44,27 @@ pub(super) struct State {
     graph: Graph,
     children: HashMap<ChildId, ChildFacts>,
     by_owner: HashMap<String, BTreeSet<ChildId>>,
+    /// Children that are being written.
+    writing: HashMap<ChildId, Writing>,
     pods: HashMap<(String, String), PodFacts>,
     pods_of: HashMap<Key, BTreeSet<String>>,
     contents: HashMap<Key, (Option<Found>, Option<String>)>,
     /// Uids of resources that went lately. The answer to a write of ours may arrive after the news of the deletion, and
     /// must not bring the resource back.
     gone: VecDeque<String>,
+}
+
+/// A child that is being written: by how many, and what the watch said of it last. Two resources can want the same name.
+#[derive(Debug, Default)]
+struct Writing {
+    writers: usize,
+    meanwhile: Option<Meanwhile>,
+}
+
+#[derive(Debug)]
+enum Meanwhile {
+    Seen(Box<ChildFacts>),
+    Gone,
 }
 
 /// How many deletions are remembered: far more than there can be answers under way.
@@ -127,7 +142,48 @@ impl State {
         self.graph.user_count(key)
     }
 
-    pub(super) fn put_child(&mut self, id: ChildId, facts: ChildFacts) -> Wake {
+    /// A watch shows a child.
+    pub(super) fn see_child(&mut self, id: ChildId, facts: ChildFacts) -> Wake {
+        if let Some(writing) = self.writing.get_mut(&id) {
+            writing.meanwhile = Some(Meanwhile::Seen(Box::new(facts)));
+            return Wake::default();
+        }
+        self.put_child(id, facts)
+    }
+
+    /// A watch tells that a child is gone.
+    pub(super) fn miss_child(&mut self, id: &ChildId) -> Wake {
+        if let Some(writing) = self.writing.get_mut(id) {
+            writing.meanwhile = Some(Meanwhile::Gone);
+            return Wake::default();
+        }
+        self.remove_child(id)
+    }
+
+    pub(super) fn begin_write(&mut self, id: &ChildId) {
+        self.writing.entry(id.clone()).or_default().writers += 1;
+    }
+
+    pub(super) fn end_write(&mut self, id: &ChildId, written: Option<ChildFacts>) -> Wake {
+        let Some(writing) = self.writing.get_mut(id) else { return Wake::default() };
+        writing.writers -= 1;
+        let meanwhile = writing.meanwhile.take();
+        if writing.writers == 0 {
+            self.writing.remove(id);
+        }
+        if let Some(facts) = written {
+            // Whom this wakes is the one that wrote it.
+            let _itself = self.put_child(id.clone(), facts);
+        }
+        match meanwhile {
+            None => Wake::default(),
+            Some(Meanwhile::Seen(facts)) => self.put_child(id.clone(), *facts),
+            // It was the one before, or the one that was written: another look will find out.
+            Some(Meanwhile::Gone) => self.remove_child(id),
+        }
+    }
+
+    fn put_child(&mut self, id: ChildId, facts: ChildFacts) -> Wake {
         let before = self.children.get(&id);
         if before
             .is_some_and(|before| before.uid == facts.uid && older(&facts.resource_version, &before.resource_version))

@@ -100,6 +100,58 @@ fn content_is_remembered_for_those_who_use_it_and_read_anew_when_it_changes() {
     assert_eq!(store.snapshot(&me).unwrap().unread, [secret]);
 }
 
+fn child(version: &str) -> (ChildId, ChildFacts) {
+    let id = ChildId { kind: ChildKind::Service, namespace: "ns".into(), name: "mcp-s-proxy".into() };
+    let owner = Some(Owner { kind: "MCPServer".into(), name: "s".into(), uid: "s".into() });
+    let (uid, version) = ("u".to_owned(), version.to_owned());
+    (id, ChildFacts { uid, resource_version: version.clone(), version, owner, ..ChildFacts::default() })
+}
+
+/// A store with a server, whose child is being written, and its key.
+fn writing() -> (Store, Key) {
+    let store = Store::default();
+    put(&store, KindName::MCPServer, server("s", 1, "c"));
+    store.see_child(child("1").0, child("1").1);
+    store.begin_write(&child("1").0);
+    (store, key(KindName::MCPServer, "s"))
+}
+
+#[test]
+fn what_the_watch_brings_back_before_the_answer_wakes_nobody() {
+    let (store, _) = writing();
+    let (id, facts) = child("2");
+    assert_eq!(store.see_child(id.clone(), facts.clone()), Wake::default());
+    assert_eq!(store.end_write(&id, Some(facts.clone())), Wake::default());
+    assert_eq!(store.see_child(id.clone(), facts), Wake::default());
+    assert_eq!(store.child(&id).unwrap().version, "2");
+}
+
+#[test]
+fn what_somebody_else_does_while_a_child_is_written_is_not_missed() {
+    for answer in [Some(child("2").1), None] {
+        let (store, me) = writing();
+        let (id, theirs) = child("3");
+        assert_eq!(store.see_child(id.clone(), theirs), Wake::default());
+        assert_eq!(store.end_write(&id, answer.clone()).now, BTreeSet::from([me]), "{answer:?}");
+        assert_eq!(store.child(&id).unwrap().version, "3");
+
+        let (store, me) = writing();
+        assert_eq!(store.miss_child(&id), Wake::default());
+        assert_eq!(store.end_write(&id, answer.clone()).now, BTreeSet::from([me]), "{answer:?}");
+        assert_eq!(store.child(&id), None);
+    }
+}
+
+#[test]
+fn of_two_that_write_the_same_name_neither_ends_the_wait_of_the_other() {
+    let (store, me) = writing();
+    let (id, facts) = child("2");
+    store.begin_write(&id);
+    assert_eq!(store.end_write(&id, None), Wake::default());
+    assert_eq!(store.see_child(id.clone(), facts), Wake::default());
+    assert_eq!(store.end_write(&id, None).now, BTreeSet::from([me]));
+}
+
 #[test]
 fn a_child_wakes_its_owner_when_somebody_else_changes_it_but_not_with_its_status_noise() {
     let store = Store::default();
@@ -114,9 +166,9 @@ fn a_child_wakes_its_owner_when_somebody_else_changes_it_but_not_with_its_status
         serves: None,
         workload: None,
     };
-    assert_eq!(store.put_child(id.clone(), facts("1")).now.len(), 1);
-    assert_eq!(store.put_child(id.clone(), facts("2")), Wake::default());
-    assert_eq!(store.remove_child(&id).now, BTreeSet::from([key(KindName::MCPServer, "s")]));
+    assert_eq!(store.see_child(id.clone(), facts("1")).now.len(), 1);
+    assert_eq!(store.see_child(id.clone(), facts("2")), Wake::default());
+    assert_eq!(store.miss_child(&id).now, BTreeSet::from([key(KindName::MCPServer, "s")]));
 }
 
 #[test]
