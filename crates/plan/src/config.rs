@@ -3,6 +3,8 @@
 //! Each says in its status whether it is valid, what its hash is, and who uses it. It is the only writer of that status: a
 //! workload that uses a configuration reads its spec, judges it with the same function, and leaves the object alone.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 use skep_api::resource::{KindName, Resource};
 use skep_api::status::WorkloadRef;
@@ -12,6 +14,9 @@ use crate::plan::{Finalizer, Plan};
 use crate::status::Status;
 use crate::validate::{config_hash, synthesizes_identity, validate};
 use crate::world::World;
+
+/// How many users a message names.
+const NAMED: usize = 10;
 
 /// Plans a configuration: no children, a status.
 pub(crate) fn plan(me: &Resource, world: &World<'_>) -> Plan {
@@ -45,8 +50,7 @@ pub(crate) fn plan(me: &Resource, world: &World<'_>) -> Plan {
         if users.is_empty() {
             plan.finalizer = Finalizer::Release;
         } else {
-            let names: Vec<String> = users.iter().map(|user| format!("{} `{}`", user.kind, user.name)).collect();
-            let message = format!("still used by {}; remove the reference there first", names.join(", "));
+            let message = format!("still used by {}; remove the reference there first", named(&users));
             plan.status.condition("DeletionBlocked", true, "ReferencedByWorkloads", message);
             plan.recheck = true;
         }
@@ -67,16 +71,20 @@ fn users(world: &World<'_>) -> Vec<WorkloadRef> {
     users
 }
 
-/// The list in the status. It is keyed by name, so of two workloads of one name only the first is listed; all of them are
-/// named when a deletion is blocked.
+/// The list in the status. It is keyed by name, so of two workloads of one name only the first is listed; a deletion that is
+/// blocked names both.
 fn listed(users: &[WorkloadRef]) -> Value {
-    let mut listed: Vec<&WorkloadRef> = Vec::new();
-    for user in users {
-        if !listed.iter().any(|known| known.name == user.name) {
-            listed.push(user);
-        }
-    }
+    let mut names = BTreeSet::new();
+    let listed: Vec<&WorkloadRef> = users.iter().filter(|user| names.insert(user.name.as_str())).collect();
     if listed.is_empty() { Value::Null } else { json!(listed) }
+}
+
+/// The users in a message: the first of them, and how many more there are. All of a thousand are more than a condition takes.
+fn named(users: &[WorkloadRef]) -> String {
+    let names: Vec<String> = users.iter().take(NAMED).map(|user| format!("{} `{}`", user.kind, user.name)).collect();
+    let more = users.len() - names.len();
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{}{more}", names.join(", "))
 }
 
 /// What each kind calls a valid spec.
@@ -84,5 +92,30 @@ const fn valid_reason(kind: KindName) -> &'static str {
     match kind {
         KindName::MCPOIDCConfig | KindName::MCPAuthzConfig => "ConfigValid",
         _ => "ValidationSucceeded",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn users(kind: &str, count: usize) -> Vec<WorkloadRef> {
+        (0..count).map(|number| WorkloadRef { kind: kind.into(), name: format!("user-{number:05}") }).collect()
+    }
+
+    #[test]
+    fn a_message_names_few_users_and_counts_the_others() {
+        assert_eq!(named(&users("MCPServer", 2)), "MCPServer `user-00000`, MCPServer `user-00001`");
+        let many = named(&users("MCPServer", 10_000));
+        assert!(many.ends_with("`user-00009` and 9990 more"), "{many}");
+    }
+
+    #[test]
+    fn of_two_users_of_one_name_the_first_is_listed() {
+        let all = [users("MCPRemoteProxy", 2), users("MCPServer", 3)].concat();
+        let listed = listed(&all);
+        let kinds: Vec<&Value> = listed.as_array().unwrap().iter().map(|one| &one["kind"]).collect();
+        assert_eq!(kinds, ["MCPRemoteProxy", "MCPRemoteProxy", "MCPServer"]);
+        assert_eq!(super::listed(&[]), Value::Null);
     }
 }
