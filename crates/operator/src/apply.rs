@@ -190,6 +190,8 @@ impl Applier {
     ) -> Result<One, WriteError> {
         let id = id(me, child);
         let body = canonical::sha256_hex(canonical::to_string(child.body()).as_bytes());
+        let mut writing = Writing::begin(&id, store, &self.queue);
+        // Not before: what the watch shows between the two would be lost.
         let live = store.child(&id);
         let unchanged = self.with(me, |sent| {
             sent.get(&id).zip(live.as_ref()).is_some_and(|(known, live)| {
@@ -200,7 +202,6 @@ impl Applier {
             metrics.skipped(child.kind().api().2);
             return Ok(One::There);
         }
-        let mut writing = Writing::begin(&id, store, &self.queue);
         // What we do not know of is not there, or somebody else's: it is made, but never changed before it was looked at.
         let made = if live.is_none() { writer.make(me.namespace(), child).await? } else { None };
         let is_made = made.is_some();

@@ -26,9 +26,10 @@ use skep_plan::world::{Found, Policies, Settings, World};
 use crate::apply::{Applier, Taken, taken};
 use crate::events::Events;
 use crate::metrics::Metrics;
+use crate::object::Object;
 use crate::queue::{Done, Queue};
 use crate::session_key;
-use crate::store::{ChildId, Entry, Snapshot, Store};
+use crate::store::{ChildId, Entry, Snapshot, Store, Wake};
 use crate::write::{WriteError, Writer};
 
 /// How long one look may take. The API server may be slow; nobody may hold a resource for ever.
@@ -226,7 +227,7 @@ impl Reconciler {
                 .writer
                 .metadata(&me, [("annotations".to_owned(), Value::Object(changed))].into_iter().collect())
                 .await?;
-            self.store.put_resource(me.kind(), written);
+            self.learn_own(&me, written);
         }
         if plan.finalizer == Finalizer::Release && held(&me) {
             let me = self.fresh(&me);
@@ -245,9 +246,22 @@ impl Reconciler {
             if me.kind() == KindName::MCPRegistry && old.get("observedGeneration") != Some(&me.generation().into()) {
                 self.events.deprecated(me).await;
             }
-            self.store.put_resource(me.kind(), written);
+            // What is not of the status is somebody else's doing, of which the watch may tell us later, and then tells nothing new.
+            self.wake(self.store.put_resource(me.kind(), written));
         }
         Ok(())
+    }
+
+    /// Remembers a resource as the API server has it after a change of its metadata by us. It was at the version that we knew,
+    /// so there is nothing in it that we must look at.
+    fn learn_own(&self, me: &Resource, written: Object) {
+        let mut wake = self.store.put_resource(me.kind(), written);
+        wake.now.remove(&Key::of(me));
+        self.wake(wake);
+    }
+
+    fn wake(&self, wake: Wake) {
+        wake.now.into_iter().chain(wake.soon).for_each(|key| self.queue.add(key));
     }
 
     /// Says in the status that the API server does not take a child as it is planned: only the user can mend that. It is
@@ -301,7 +315,7 @@ impl Reconciler {
             self.writer.metadata(me, [("finalizers".to_owned(), json!(finalizers))].into_iter().collect()).await?;
         let resource =
             Resource::from_value(me.kind(), written.value().clone()).unwrap_or_else(|_unreadable| me.clone());
-        self.store.put_resource(me.kind(), written);
+        self.learn_own(me, written);
         Ok(resource)
     }
 

@@ -1,6 +1,13 @@
 //! A client with somebody in between: what is asked can be answered in the API server's place, or changed on its way.
 
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::StreamExt as _;
 use http::{Request, Response};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::Frame;
 use kube::Client;
 use kube::client::Body;
 use serde_json::json;
@@ -10,9 +17,13 @@ use tower::service_fn;
 pub(crate) enum Verdict {
     /// It goes on, as it is or changed.
     Pass(Request<Body>),
+    /// It goes on, and each piece of its answer comes so much later.
+    Late(Request<Body>, Duration),
     /// It is answered here.
     Answer(Response<Body>),
 }
+
+type Answered = UnsyncBoxBody<Bytes, kube::Error>;
 
 /// A client whose requests are all judged first.
 pub(crate) fn between<Judge, Judged>(real: Client, judge: Judge) -> Client
@@ -23,13 +34,22 @@ where
     let service = service_fn(move |request: Request<Body>| {
         let (real, judge) = (real.clone(), judge.clone());
         async move {
-            match judge(request).await {
-                Verdict::Pass(request) => Ok::<_, kube::Error>(real.send(request).await?),
-                Verdict::Answer(response) => Ok(response),
-            }
+            Ok::<_, kube::Error>(match judge(request).await {
+                Verdict::Pass(request) => real.send(request).await?.map(Answered::new),
+                Verdict::Late(request, pause) => real.send(request).await?.map(|body| late(body, pause)),
+                Verdict::Answer(response) => response.map(Answered::new),
+            })
         }
     });
     Client::new(service, "default")
+}
+
+fn late(body: Body, pause: Duration) -> Answered {
+    let pieces = body.into_data_stream().then(move |piece| async move {
+        tokio::time::sleep(pause).await;
+        piece.map(Frame::data)
+    });
+    Answered::new(StreamBody::new(pieces))
 }
 
 /// A refusal as the API server writes it.

@@ -4,16 +4,18 @@ use std::collections::BTreeMap;
 use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::Result;
 use http::{Method, Request};
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt as _;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::client::Body;
 use serde_json::{Value, json};
 use skep_api::resource::{KindName, finalizer};
+use skep_operator::write::api_resource;
 use skep_plan::child::{ChildKind, MANAGED_LABEL};
 use skep_testkit::{Seen, eventually};
 use tokio::sync::Notify;
@@ -268,6 +270,38 @@ async fn a_name_that_is_taken_is_refused_and_the_other_object_is_left_alone() ->
     operator.children(ChildKind::ConfigMap).delete("s-runconfig", &DeleteParams::default()).await?;
     operator.edit(KindName::MCPServer, "s", json!({ "image": "registry.example/a:2" })).await?;
     operator.until(KindName::MCPServer, "s", "goes on", |one| one["status"]["phase"] == "Pending").await?;
+    operator.stop().await
+}
+
+/// Somebody edits a server while its status is written, and the answer to that tells us before the watch does.
+#[tokio::test]
+async fn an_edit_that_the_answer_to_our_own_write_brings_is_not_missed() -> Result<()> {
+    let plane = plane().await?;
+    let namespace = plane.namespace("answer-first").await?;
+    let real = plane.client()?;
+    let servers: Api<DynamicObject> =
+        Api::namespaced_with(real.clone(), &namespace, &api_resource(KindName::MCPServer));
+    let first = Arc::new(AtomicBool::new(true));
+    let judge = move |request: Request<Body>| {
+        let (servers, first) = (servers.clone(), first.clone());
+        async move {
+            let path = request.uri().path();
+            let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+            if is_watch && path.ends_with("/mcpservers") {
+                return Verdict::Late(request, Duration::from_millis(500));
+            }
+            if path.ends_with("/mcpservers/s/status") && first.swap(false, Ordering::SeqCst) {
+                let edit = Patch::Merge(json!({ "spec": { "image": "registry.example/a:2" } }));
+                servers.patch("s", &PatchParams::default(), &edit).await.unwrap();
+            }
+            Verdict::Pass(request)
+        }
+    };
+    let operator = start_as(between(real, judge), plane, namespace)?;
+    operator.create(KindName::MCPServer, "s", json!({ "image": "registry.example/a:1" })).await?;
+    let seen = |one: &Value| one["status"]["observedGeneration"] == 2;
+    operator.until(KindName::MCPServer, "s", "sees the edit", seen).await?;
+    operator.run_config("s", "has the new image", |config| config["image"] == "registry.example/a:2").await?;
     operator.stop().await
 }
 
