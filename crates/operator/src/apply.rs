@@ -109,8 +109,8 @@ impl Applier {
     ///
     /// One that fails does not break off the others, whose requests are on their way: the API server would give them up as well.
     ///
-    /// Returns the children whose names are somebody else's. If there are any, what was made here is removed again, and nothing
-    /// else was changed.
+    /// Returns the children whose names are somebody else's. If there are any, what was made here is removed again; children that
+    /// were there before stay.
     pub async fn apply(
         &self,
         me: &Resource,

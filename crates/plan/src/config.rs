@@ -79,7 +79,7 @@ fn listed(users: &[WorkloadRef]) -> Value {
     if listed.is_empty() { Value::Null } else { json!(listed) }
 }
 
-/// The users in a message: the first of them, and how many more there are. All of a thousand are more than a condition takes.
+/// The users in a message: the first of them, and how many more there are. A condition takes 32 KiB.
 fn named(users: &[WorkloadRef]) -> String {
     let names: Vec<String> = users.iter().take(NAMED).map(|user| format!("{} `{}`", user.kind, user.name)).collect();
     let more = users.len() - names.len();
