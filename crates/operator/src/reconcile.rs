@@ -170,16 +170,15 @@ impl Reconciler {
     }
 
     async fn carry_out(&self, me: &Resource, plan: &Plan, snapshot: &Snapshot) -> Result<Carried, Error> {
-        let mut me = me.clone();
-        if plan.finalizer == Finalizer::Hold && !me.is_deleting() && !held(&me) {
-            me = self.set_finalizers(&me, true).await?;
+        if plan.finalizer == Finalizer::Hold && !me.is_deleting() && !held(me) {
+            self.set_finalizers(me, true).await?;
         }
         if plan.verdict == Verdict::Apply
             && let Some(wanted) = &plan.generated_secret
             && snapshot.live.session_key.is_none()
         {
             self.metrics.request("create", "secrets");
-            let created = session_key::create(&self.client, &me, wanted).await;
+            let created = session_key::create(&self.client, me, wanted).await;
             created.map_err(|source| Error::Read {
                 kind: ObjectKind::Secret,
                 name: wanted.name.clone(),
@@ -187,22 +186,22 @@ impl Reconciler {
             })?;
         }
         if plan.verdict == Verdict::Apply && has_children(me.kind()) {
-            let applied = self.applier.apply(&me, &plan.children, &self.store, &self.writer, &self.metrics).await;
+            let applied = self.applier.apply(me, &plan.children, &self.store, &self.writer, &self.metrics).await;
             match applied {
                 Ok(taken) if taken.is_empty() => {}
                 Ok(taken) => return Ok(Carried::Taken(taken)),
                 Err(error) => {
-                    self.tell_refusal(&me, plan, &error).await?;
+                    self.tell_refusal(me, plan, &error).await?;
                     return Err(error.into());
                 }
             }
-            self.applier.prune(&me, &plan.children, &snapshot.children, &self.store, &self.writer).await?;
+            self.applier.prune(me, &plan.children, &snapshot.children, &self.store, &self.writer).await?;
         }
         if plan.verdict == Verdict::Apply && me.kind() == KindName::MCPServer {
-            self.own_backend(&me).await?;
+            self.own_backend(me).await?;
         }
         if plan.remove_backend {
-            self.remove_backend(&me).await?;
+            self.remove_backend(me).await?;
         }
         if plan.restart_pods {
             let names: Vec<String> = snapshot.live.pods.iter().map(|pod| pod.name.clone()).collect();
@@ -211,7 +210,7 @@ impl Reconciler {
         if let Verdict::Wait(why) | Verdict::Refuse(why) = &plan.verdict {
             tracing::debug!(kind = %me.kind(), namespace = me.namespace(), name = me.name(), why, "children left as they are");
         }
-        self.write_status(&me, &plan.status).await?;
+        self.write_status(me, &plan.status).await?;
         let changed: Map<String, Value> = plan
             .annotations
             .iter()
@@ -222,16 +221,10 @@ impl Reconciler {
             .map(|(name, value)| (name.clone(), value.clone()))
             .collect();
         if !changed.is_empty() {
-            let me = self.fresh(&me);
-            let written = self
-                .writer
-                .metadata(&me, [("annotations".to_owned(), Value::Object(changed))].into_iter().collect())
-                .await?;
-            self.learn_own(&me, written);
+            self.change(&self.fresh(me), "annotations", Value::Object(changed)).await?;
         }
-        if plan.finalizer == Finalizer::Release && held(&me) {
-            let me = self.fresh(&me);
-            self.set_finalizers(&me, false).await?;
+        if plan.finalizer == Finalizer::Release && held(me) {
+            self.set_finalizers(&self.fresh(me), false).await?;
         }
         Ok(Carried::Out(if plan.recheck { Done::Again(RECHECK) } else { Done::Settled }))
     }
@@ -252,12 +245,12 @@ impl Reconciler {
         Ok(())
     }
 
-    /// Remembers a resource as the API server has it after a change of its metadata by us. It was at the version that we knew,
-    /// so there is nothing in it that we must look at.
-    fn learn_own(&self, me: &Resource, written: Object) {
-        let mut wake = self.store.put_resource(me.kind(), written);
-        wake.now.remove(&Key::of(me));
-        self.wake(wake);
+    /// Changes a member of a resource's metadata.
+    async fn change(&self, me: &Resource, member: &str, value: Value) -> Result<(), Error> {
+        let mut changing = Changing::begin(me, self);
+        let written = self.writer.metadata(me, [(member.to_owned(), value)].into_iter().collect()).await?;
+        changing.written = Some(written);
+        Ok(())
     }
 
     fn wake(&self, wake: Wake) {
@@ -304,19 +297,14 @@ impl Reconciler {
     }
 
     /// Adds or removes our finalizer; everybody else's stay.
-    async fn set_finalizers(&self, me: &Resource, hold: bool) -> Result<Resource, Error> {
-        let Some(ours) = me.kind().finalizer() else { return Ok(me.clone()) };
+    async fn set_finalizers(&self, me: &Resource, hold: bool) -> Result<(), Error> {
+        let Some(ours) = me.kind().finalizer() else { return Ok(()) };
         let mut finalizers = me.metadata().finalizers.clone().unwrap_or_default();
         finalizers.retain(|name| name != ours);
         if hold {
             finalizers.push(ours.to_owned());
         }
-        let written =
-            self.writer.metadata(me, [("finalizers".to_owned(), json!(finalizers))].into_iter().collect()).await?;
-        let resource =
-            Resource::from_value(me.kind(), written.value().clone()).unwrap_or_else(|_unreadable| me.clone());
-        self.learn_own(me, written);
-        Ok(resource)
+        self.change(me, "finalizers", json!(finalizers)).await
     }
 
     /// The resource as the store has it now: our own writes of this look have moved its version.
@@ -384,6 +372,29 @@ impl Reconciler {
 /// The StatefulSet that a proxy makes for its server.
 fn backend_of(me: &Resource) -> ChildId {
     ChildId { kind: ChildKind::StatefulSet, namespace: me.namespace().to_owned(), name: me.name().to_owned() }
+}
+
+/// A resource whose metadata is being written, from the request to the end of whatever becomes of it.
+struct Changing<'a> {
+    kind: KindName,
+    key: Key,
+    reconciler: &'a Reconciler,
+    written: Option<Object>,
+}
+
+impl<'a> Changing<'a> {
+    fn begin(me: &Resource, reconciler: &'a Reconciler) -> Self {
+        let key = Key::of(me);
+        reconciler.store.begin_change(&key);
+        Self { kind: me.kind(), key, reconciler, written: None }
+    }
+}
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        let wake = self.reconciler.store.end_change(self.kind, &self.key, self.written.take());
+        self.reconciler.wake(wake);
+    }
 }
 
 impl std::fmt::Debug for Reconciler {

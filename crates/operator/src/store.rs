@@ -59,9 +59,27 @@ pub struct Store {
 }
 
 impl Store {
-    /// Takes in an object of one of our kinds, readable or not.
+    /// A watch shows an object of one of our kinds, readable or not. While its metadata is being written, that waits, as it does
+    /// for a child ([`Self::see_child`]).
+    pub fn see_resource(&self, kind: KindName, object: Object) -> Wake {
+        self.with(|state| state.see_resource(kind, object))
+    }
+
+    /// Takes in an object of one of our kinds, as the API server answered a write of its status.
     pub fn put_resource(&self, kind: KindName, object: Object) -> Wake {
         self.with(|state| state.put_resource(kind, object))
+    }
+
+    /// The metadata of a resource is about to be written. [`Self::end_change`] must follow, however that ends.
+    pub fn begin_change(&self, key: &Key) {
+        self.with(|state| state.begin_change(key));
+    }
+
+    /// The metadata of a resource was written, and the resource is like this; nothing if that failed. Returns whom it wakes. That is
+    /// the resource itself only if the watch said something else of it meanwhile: the write was refused unless it was at the version
+    /// that we knew, so there is nothing else in it that we must look at.
+    pub fn end_change(&self, kind: KindName, key: &Key, written: Option<Object>) -> Wake {
+        self.with(|state| state.end_change(kind, key, written))
     }
 
     /// Forgets an object of one of our kinds.

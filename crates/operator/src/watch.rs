@@ -218,7 +218,7 @@ impl Take<Object> for Resources {
     }
 
     fn put(&self, store: &Store, object: Object) -> Wake {
-        store.put_resource(self.0, object)
+        store.see_resource(self.0, object)
     }
 
     fn remove(&self, store: &Store, key: &Key) -> Wake {

@@ -28,16 +28,13 @@ use skep_operator::write::{api_resource, child_resource};
 use skep_plan::child::ChildKind;
 use skep_testkit::ControlPlane;
 
-use self::plain::{Plain, create};
+use self::plain::{FAN_OUTS, Plain, create, median, new_issuer};
 use crate::image::archive::ALLOCATOR;
 use crate::process::{Process, get, wait_for};
 use crate::{skep, ui};
 
 /// For how many objects the plain client writes before anything is measured.
 const WARM_UP: u32 = 200;
-/// How many fan-out edits there are. The processor time of one is too short for the kernel's clock, which counts in hundredths of a
-/// second.
-const FAN_OUTS: u32 = 5;
 /// How often to look whether the operator has come to rest.
 const LOOK: Duration = Duration::from_millis(200);
 /// How long anything may take.
@@ -154,7 +151,7 @@ async fn measure(servers: u32, idle: u64, binary: &Path) -> Result<Measured> {
     let mut fanned = Vec::new();
     for number in 1..=FAN_OUTS {
         ui::progress(&format!("a fan-out edit, {number} of {FAN_OUTS}…"));
-        let issuer = format!("https://new-{number}.example");
+        let issuer = new_issuer(number);
         let started = Instant::now();
         tokio::try_join!(
             until(&client, &namespace, &maps, servers, |map| run_config(map).contains(&issuer)),
@@ -163,8 +160,7 @@ async fn measure(servers: u32, idle: u64, binary: &Path) -> Result<Measured> {
         fanned.push(started.elapsed().as_secs_f64());
         calm(port).await?;
     }
-    fanned.sort_by(f64::total_cmp);
-    let fan_out = fanned.get(fanned.len() / 2).copied().context("there was no fan-out edit")?;
+    let fan_out = median(fanned)?;
     let end = operator.usage()?;
     operator.ask_to_end(PATIENCE);
     drop(operator);
@@ -194,12 +190,9 @@ async fn measure(servers: u32, idle: u64, binary: &Path) -> Result<Measured> {
 // === impl Measured ===
 
 impl Measured {
-    fn plain_all(&self) -> f64 {
-        f64::midpoint(self.before.create, self.after.create)
-    }
-
-    fn plain_fan_out(&self) -> f64 {
-        f64::midpoint(self.before.fan_out, self.after.fan_out)
+    /// What the plain client took of something: the mean of before the operator and after it.
+    fn plain(&self, of: fn(&Plain) -> f64) -> f64 {
+        f64::midpoint(of(&self.before), of(&self.after))
     }
 
     fn writes_per_object(&self) -> f64 {
@@ -211,7 +204,8 @@ impl Measured {
         format!(
             "{servers} MCPServers that share one MCPOIDCConfig\n\
              \n                          skep      plain client (before, after)   ratio to the mean\n\
-             CPU of the operator   {:>7.2} s   {:.3} s of a fan-out\n\
+             CPU, all children     {:>7.2} s   {:>7.2} s {:>7.2} s   {:>6.2}\n\
+             CPU, fan-out edit     {:>7.3} s   {:>7.3} s {:>7.3} s   {:>6.2}\n\
              all children          {:>7.2} s   {:>7.2} s {:>7.2} s   {:>6.2}   (creating the objects took {:.2} s of it)\n\
              fan-out edit          {:>7.2} s   {:>7.2} s {:>7.2} s   {:>6.2}\n\
              writes per object     {:>7.2}     {:>7.2}               {:>6.2}\n\
@@ -220,16 +214,22 @@ impl Measured {
              CPU at rest           {:>7.3} s\n\
              \nwrites: {:?}\nreads: {:?}\n",
             self.all_cpu,
+            before.create_cpu,
+            after.create_cpu,
+            self.all_cpu / self.plain(|plain| plain.create_cpu),
             self.fan_out_cpu,
+            before.fan_out_cpu,
+            after.fan_out_cpu,
+            self.fan_out_cpu / self.plain(|plain| plain.fan_out_cpu),
             self.all,
             before.create,
             after.create,
-            self.all / self.plain_all(),
+            self.all / self.plain(|plain| plain.create),
             self.created,
             self.fan_out,
             before.fan_out,
             after.fan_out,
-            self.fan_out / self.plain_fan_out(),
+            self.fan_out / self.plain(|plain| plain.fan_out),
             self.writes_per_object(),
             before.writes,
             self.writes_per_object() / before.writes,
@@ -245,8 +245,9 @@ impl Measured {
 
     /// How much everything grew from fewer servers to these.
     fn growth(&self, from: &Self) -> String {
-        let line = |what: &str, now: f64, then: f64, plain: Option<(f64, f64)>| {
-            let beside = plain.map(|(now, then)| format!("{:>14.1}", now / then)).unwrap_or_default();
+        let line = |what: &str, now: f64, then: f64, plain: Option<fn(&Plain) -> f64>| {
+            let beside =
+                plain.map(|plain| format!("{:>14.1}", self.plain(plain) / from.plain(plain))).unwrap_or_default();
             format!("{what:<22}{:>8.1}{beside}\n", now / then)
         };
         let requests = |of: &Self| per_object(&of.writes, 1) + per_object(&of.reads, 1);
@@ -257,13 +258,13 @@ impl Measured {
                 self.servers,
                 f64::from(self.servers) / f64::from(from.servers),
             ),
-            line("CPU, all children", self.all_cpu, from.all_cpu, None),
-            line("CPU, fan-out edit", self.fan_out_cpu, from.fan_out_cpu, None),
+            line("CPU, all children", self.all_cpu, from.all_cpu, Some(|plain| plain.create_cpu)),
+            line("CPU, fan-out edit", self.fan_out_cpu, from.fan_out_cpu, Some(|plain| plain.fan_out_cpu)),
             line("requests", requests(self), requests(from), None),
             line("memory", self.memory, from.memory, None),
             line("memory at its highest", self.memory_peak, from.memory_peak, None),
-            line("all children", self.all, from.all, Some((self.plain_all(), from.plain_all()))),
-            line("fan-out edit", self.fan_out, from.fan_out, Some((self.plain_fan_out(), from.plain_fan_out()))),
+            line("all children", self.all, from.all, Some(|plain| plain.create)),
+            line("fan-out edit", self.fan_out, from.fan_out, Some(|plain| plain.fan_out)),
         ]
         .concat()
     }

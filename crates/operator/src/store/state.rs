@@ -41,6 +41,8 @@ pub enum Entry {
 pub(super) struct State {
     // Hashed, not sorted: a look-up must cost the same however many there are, and names that begin alike are slow to compare.
     resources: HashMap<Key, Entry>,
+    /// Resources whose metadata is being written, and what the watch said of them last.
+    changing: HashMap<Key, Option<Object>>,
     graph: Graph,
     children: HashMap<ChildId, ChildFacts>,
     by_owner: HashMap<String, BTreeSet<ChildId>>,
@@ -87,8 +89,7 @@ impl Entry {
 impl State {
     pub(super) fn put_resource(&mut self, kind: KindName, object: Object) -> Wake {
         let (metadata, value) = object.into_parts();
-        let namespace = metadata.namespace.as_deref().unwrap_or_default();
-        let key = Key::resource(kind, namespace, metadata.name.as_deref().unwrap_or_default());
+        let key = key_of(kind, &metadata);
         if metadata.uid.as_ref().is_some_and(|uid| self.gone.contains(uid)) {
             return Wake::default();
         }
@@ -119,7 +120,37 @@ impl State {
         self.known_only(wake)
     }
 
+    /// A watch shows a resource.
+    pub(super) fn see_resource(&mut self, kind: KindName, object: Object) -> Wake {
+        if !self.changing.is_empty()
+            && let Some(meanwhile) = self.changing.get_mut(&key_of(kind, object.metadata()))
+        {
+            *meanwhile = Some(object);
+            return Wake::default();
+        }
+        self.put_resource(kind, object)
+    }
+
+    pub(super) fn begin_change(&mut self, key: &Key) {
+        self.changing.insert(key.clone(), None);
+    }
+
+    pub(super) fn end_change(&mut self, kind: KindName, key: &Key, written: Option<Object>) -> Wake {
+        let meanwhile = self.changing.remove(key).flatten();
+        let mut wake = written.map(|object| self.put_resource(kind, object)).unwrap_or_default();
+        wake.now.remove(key);
+        if let Some(object) = meanwhile {
+            let more = self.put_resource(kind, object);
+            wake.now.extend(more.now);
+            wake.soon.extend(more.soon);
+        }
+        wake
+    }
+
     pub(super) fn remove_resource(&mut self, key: &Key) -> Wake {
+        if let Some(meanwhile) = self.changing.get_mut(key) {
+            *meanwhile = None;
+        }
         let mut wake = Wake { now: self.graph.dependants(key), soon: self.graph.set(key, None) };
         if let Some(uid) = self.resources.remove(key).and_then(|entry| entry.metadata().uid.clone()) {
             self.gone.push_back(uid);
@@ -340,6 +371,11 @@ impl State {
         wake.soon.retain(|key| self.resources.contains_key(key) && !wake.now.contains(key));
         wake
     }
+}
+
+fn key_of(kind: KindName, metadata: &ObjectMeta) -> Key {
+    let namespace = metadata.namespace.as_deref().unwrap_or_default();
+    Key::resource(kind, namespace, metadata.name.as_deref().unwrap_or_default())
 }
 
 /// Whether a resource itself must be looked at: everything but its own status counts.

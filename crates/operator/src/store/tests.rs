@@ -152,6 +152,50 @@ fn of_two_that_write_the_same_name_neither_ends_the_wait_of_the_other() {
     assert_eq!(store.end_write(&id, None).now, BTreeSet::from([me]));
 }
 
+/// A server that holds on to something, as the API server would send it.
+fn held(version: u32, generation: u32) -> Object {
+    let mut held = server("s", version, "c");
+    held["metadata"]["generation"] = generation.into();
+    held["metadata"]["finalizers"] = json!(["held"]);
+    serde_json::from_value(held).unwrap()
+}
+
+/// A store with a server whose metadata is being written, and its key.
+fn changing() -> (Store, Key) {
+    let store = Store::default();
+    put(&store, KindName::MCPServer, server("s", 1, "c"));
+    let me = key(KindName::MCPServer, "s");
+    store.begin_change(&me);
+    (store, me)
+}
+
+#[test]
+fn the_watch_that_brings_our_own_change_of_a_resource_before_the_answer_wakes_nobody() {
+    let (store, me) = changing();
+    assert_eq!(store.see_resource(KindName::MCPServer, held(2, 1)), Wake::default());
+    assert_eq!(store.end_change(KindName::MCPServer, &me, Some(held(2, 1))), Wake::default());
+    assert_eq!(store.see_resource(KindName::MCPServer, held(2, 1)), Wake::default());
+    assert_eq!(store.entry(&me).unwrap().metadata().resource_version.as_deref(), Some("2"));
+    // It waits no longer than that.
+    assert!(store.see_resource(KindName::MCPServer, held(3, 2)).now.contains(&me));
+}
+
+#[test]
+fn what_somebody_else_does_while_a_resource_is_changed_is_not_missed() {
+    for answer in [Some(held(2, 1)), None] {
+        let (store, me) = changing();
+        assert_eq!(store.see_resource(KindName::MCPServer, held(3, 2)), Wake::default());
+        assert!(store.end_change(KindName::MCPServer, &me, answer.clone()).now.contains(&me), "{answer:?}");
+        assert_eq!(store.entry(&me).unwrap().metadata().generation, Some(2));
+
+        let (store, me) = changing();
+        assert_eq!(store.see_resource(KindName::MCPServer, held(2, 1)), Wake::default());
+        assert!(store.remove_resource(&me).now.contains(&me));
+        assert_eq!(store.end_change(KindName::MCPServer, &me, answer.clone()), Wake::default(), "{answer:?}");
+        assert!(store.entry(&me).is_none(), "{answer:?}");
+    }
+}
+
 #[test]
 fn a_child_wakes_its_owner_when_somebody_else_changes_it_but_not_with_its_status_noise() {
     let store = Store::default();
