@@ -43,7 +43,8 @@ const PATIENCE: Duration = Duration::from_mins(10);
 /// How to measure.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// How many MCPServers. Several numbers are measured one after the other, each on an API server of its own.
+    /// How many MCPServers. Several numbers are measured one after the other, each on an API server of its own. A number that is given
+    /// more than once is measured as often, and how much everything grows is told of the medians.
     #[arg(long, default_value = "200", value_delimiter = ',', value_name = "N")]
     servers: Vec<u32>,
     /// For how many seconds to watch the operator at rest.
@@ -89,10 +90,39 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         ui::result(&measured.report(arguments.idle));
         all.push(measured);
     }
-    if let [first, .., last] = &all[..] {
-        ui::result(&last.growth(first));
+    if let [first, .., last] = &arguments.servers[..]
+        && first != last
+    {
+        ui::result(&growth(&all, *first, *last)?);
     }
     Ok(())
+}
+
+/// How much everything grew from one number of servers to another.
+fn growth(all: &[Measured], first: u32, last: u32) -> Result<String> {
+    let middle = |servers: u32, of: &dyn Fn(&Measured) -> f64| {
+        median(all.iter().filter(|one| one.servers == servers).map(of).collect())
+    };
+    let times = |of: &dyn Fn(&Measured) -> f64| anyhow::Ok(middle(last, of)? / middle(first, of)?);
+    let line = |what: &str, ours: fn(&Measured) -> f64, plain: Option<fn(&Plain) -> f64>| {
+        let beside = plain.map(|plain| times(&|one| one.plain(plain))).transpose()?;
+        let beside = beside.map(|times| format!("{times:>14.1}")).unwrap_or_default();
+        anyhow::Ok(format!("{what:<22}{:>8.1}{beside}\n", times(&ours)?))
+    };
+    Ok([
+        format!(
+            "from {first} servers to {last}, {} times as many, times as much of\n\n                          skep  plain client\n",
+            f64::from(last) / f64::from(first),
+        ),
+        line("CPU, all children", |one| one.all_cpu, Some(|plain| plain.create_cpu))?,
+        line("CPU, fan-out edit", |one| one.fan_out_cpu, Some(|plain| plain.fan_out_cpu))?,
+        line("requests", |one| per_object(&one.writes, 1) + per_object(&one.reads, 1), None)?,
+        line("memory", |one| one.memory, None)?,
+        line("memory at its highest", |one| one.memory_peak, None)?,
+        line("all children", |one| one.all, Some(|plain| plain.create))?,
+        line("fan-out edit", |one| one.fan_out, Some(|plain| plain.fan_out))?,
+    ]
+    .concat())
 }
 
 async fn measure(servers: u32, idle: u64, binary: &Path) -> Result<Measured> {
@@ -241,32 +271,6 @@ impl Measured {
             self.writes,
             self.reads,
         )
-    }
-
-    /// How much everything grew from fewer servers to these.
-    fn growth(&self, from: &Self) -> String {
-        let line = |what: &str, now: f64, then: f64, plain: Option<fn(&Plain) -> f64>| {
-            let beside =
-                plain.map(|plain| format!("{:>14.1}", self.plain(plain) / from.plain(plain))).unwrap_or_default();
-            format!("{what:<22}{:>8.1}{beside}\n", now / then)
-        };
-        let requests = |of: &Self| per_object(&of.writes, 1) + per_object(&of.reads, 1);
-        [
-            format!(
-                "from {} servers to {}, {} times as many, times as much of\n\n                          skep  plain client\n",
-                from.servers,
-                self.servers,
-                f64::from(self.servers) / f64::from(from.servers),
-            ),
-            line("CPU, all children", self.all_cpu, from.all_cpu, Some(|plain| plain.create_cpu)),
-            line("CPU, fan-out edit", self.fan_out_cpu, from.fan_out_cpu, Some(|plain| plain.fan_out_cpu)),
-            line("requests", requests(self), requests(from), None),
-            line("memory", self.memory, from.memory, None),
-            line("memory at its highest", self.memory_peak, from.memory_peak, None),
-            line("all children", self.all, from.all, Some(|plain| plain.create)),
-            line("fan-out edit", self.fan_out, from.fan_out, Some(|plain| plain.fan_out)),
-        ]
-        .concat()
     }
 }
 
