@@ -43,6 +43,23 @@ pub fn handover(metadata: &Value, sends_replicas: bool) -> Option<Value> {
     ]))
 }
 
+/// The patch by which the number of replicas is nobody's who was ours; nothing if it is not ours.
+///
+/// Were it simply not sent any more, the API server would remove it, and it would be 1, whatever an autoscaler had made of it.
+pub fn leave_replicas(metadata: &Value) -> Option<Value> {
+    let mut fields = metadata.get("managedFields")?.as_array()?.clone();
+    let is_ours = |entry: &Value| {
+        entry.get("manager").is_some_and(|manager| manager == MANAGER)
+            && entry.get("operation").is_some_and(|operation| operation == "Apply")
+    };
+    let ours = fields.iter_mut().find(|entry| is_ours(entry))?;
+    ours.pointer_mut("/fieldsV1/f:spec")?.as_object_mut()?.remove("f:replicas")?;
+    Some(json!([
+        { "op": "test", "path": "/metadata/resourceVersion", "value": metadata.get("resourceVersion") },
+        { "op": "replace", "path": "/metadata/managedFields", "value": fields },
+    ]))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -61,6 +78,18 @@ mod tests {
         assert_eq!(patch[1]["value"], json!([status, ours]));
         let kept = handover(&metadata(&json!([theirs])), true).unwrap();
         assert!(kept[1]["value"][0]["fieldsV1"]["f:spec"].get("f:replicas").is_some());
+    }
+
+    #[test]
+    fn the_number_of_replicas_is_left_to_others_where_it_was_ours() {
+        let entry = |manager: &str, spec: Value| json!({ "manager": manager, "operation": "Apply", "fieldsV1": { "f:spec": spec } });
+        let theirs = entry("other", json!({ "f:replicas": {} }));
+        let ours = entry(MANAGER, json!({ "f:replicas": {}, "f:template": {} }));
+        let patch = leave_replicas(&metadata(&json!([theirs, ours]))).unwrap();
+        assert_eq!(patch[0]["value"], "7");
+        assert_eq!(patch[1]["value"], json!([theirs, entry(MANAGER, json!({ "f:template": {} }))]));
+        let left = entry(MANAGER, json!({ "f:template": {} }));
+        assert_eq!(leave_replicas(&metadata(&json!([theirs, left]))), None);
     }
 
     #[test]

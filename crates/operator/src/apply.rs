@@ -30,6 +30,8 @@ pub struct Applier {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Fingerprint {
     body: String,
+    /// Whether it had a number of replicas.
+    has_replicas: bool,
     uid: String,
     version: String,
 }
@@ -80,10 +82,13 @@ async fn look_up(
     let Some(found) = writer.look_up(id).await? else { return Ok(None) };
     let facts = child_facts(id.kind, &found.metadata, None);
     if taken_by(me, id, &facts).is_none() {
-        let sends_replicas = child.body().pointer("/spec/replicas").is_some();
-        writer.take_over(id, &found.metadata, sends_replicas).await?;
+        writer.take_over(id, &found.metadata, sends_replicas(child)).await?;
     }
     Ok(Some(facts))
+}
+
+fn sends_replicas(child: &Child) -> bool {
+    child.body().pointer("/spec/replicas").is_some()
 }
 
 /// Whose an object is, if it is not this resource's.
@@ -190,6 +195,7 @@ impl Applier {
     ) -> Result<One, WriteError> {
         let id = id(me, child);
         let body = canonical::sha256_hex(canonical::to_string(child.body()).as_bytes());
+        let has_replicas = sends_replicas(child);
         let mut writing = Writing::begin(&id, store, &self.queue);
         // Not before: what the watch shows between the two would be lost.
         let live = store.child(&id);
@@ -214,6 +220,13 @@ impl Applier {
             {
                 return Ok(One::Taken(taken));
             }
+            // What we do not know to have left before may be ours. One is what it would be anyway.
+            if !has_replicas
+                && live.as_ref().and_then(|live| live.workload.as_ref()).is_some_and(|live| live.replicas != 1)
+                && self.with(me, |sent| sent.get(&id).is_none_or(|known| known.has_replicas))
+            {
+                writer.leave_replicas(&id).await?;
+            }
             writer.apply(me.namespace(), child).await?
         };
         let mut facts = child_facts(child.kind(), &answer.metadata, Some(child.body()));
@@ -221,11 +234,11 @@ impl Applier {
         // shows more. What we stamped is known at once: the next plan must not take a stale stamp for a change.
         if let (Some(sent), Some(seen)) = (&mut facts.workload, live.and_then(|live| live.workload)) {
             sent.ready = seen.ready;
-            if child.body().pointer("/spec/replicas").is_none() {
+            if !has_replicas {
                 sent.replicas = seen.replicas;
             }
         }
-        let fingerprint = Fingerprint { body, uid: facts.uid.clone(), version: facts.version.clone() };
+        let fingerprint = Fingerprint { body, has_replicas, uid: facts.uid.clone(), version: facts.version.clone() };
         self.with(me, |sent| sent.insert(id.clone(), fingerprint));
         let uid = facts.uid.clone();
         writing.written = Some(facts);

@@ -10,6 +10,9 @@ use skep_plan::status::Status;
 
 use crate::migrate::{Failed, definition_of};
 
+/// How long a note of an event may be, in bytes.
+const LONGEST_NOTE: usize = 1024;
+
 /// Tells people what happened.
 #[derive(Clone)]
 pub struct Events {
@@ -46,7 +49,7 @@ impl Events {
                 action: condition.kind.clone(),
                 secondary: None,
             };
-            self.publish(&event, &object_reference(me)).await;
+            self.publish(event, &object_reference(me)).await;
         }
     }
 
@@ -59,7 +62,7 @@ impl Events {
             action: "Reconcile".to_owned(),
             secondary: None,
         };
-        self.publish(&event, &object_reference(me)).await;
+        self.publish(event, &object_reference(me)).await;
     }
 
     /// Says on a definition that its objects are stored in today's version.
@@ -71,7 +74,7 @@ impl Events {
             action: "Migrate".to_owned(),
             secondary: None,
         };
-        self.publish(&event, &definition_reference(kind)).await;
+        self.publish(event, &definition_reference(kind)).await;
     }
 
     /// Says on a definition why its objects are not.
@@ -84,11 +87,12 @@ impl Events {
             action: action.to_owned(),
             secondary: None,
         };
-        self.publish(&event, &definition_reference(kind)).await;
+        self.publish(event, &definition_reference(kind)).await;
     }
 
-    async fn publish(&self, event: &Event, about: &ObjectReference) {
-        if let Err(error) = self.recorder.publish(event, about).await {
+    async fn publish(&self, mut event: Event, about: &ObjectReference) {
+        event.note = event.note.as_deref().map(cut);
+        if let Err(error) = self.recorder.publish(&event, about).await {
             tracing::debug!(%error, "event not published");
         }
     }
@@ -98,6 +102,15 @@ impl std::fmt::Debug for Events {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Events").finish_non_exhaustive()
     }
+}
+
+/// As much of a note as the API server takes.
+fn cut(note: &str) -> String {
+    if note.len() <= LONGEST_NOTE {
+        return note.to_owned();
+    }
+    let end = note.floor_char_boundary(LONGEST_NOTE - '…'.len_utf8());
+    format!("{}…", note.get(..end).unwrap_or_default())
 }
 
 /// Some conditions report a fault by holding.
@@ -125,5 +138,24 @@ fn object_reference(me: &Resource) -> ObjectReference {
         namespace: Some(me.namespace().to_owned()),
         uid: me.metadata().uid.clone(),
         ..ObjectReference::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_is_as_long_as_the_api_server_takes_it() {
+        assert_eq!(cut("short"), "short");
+        assert_eq!(cut(&"a".repeat(LONGEST_NOTE)).len(), LONGEST_NOTE);
+        for letter in ["a", "ä", "漢"] {
+            let note = cut(&letter.repeat(LONGEST_NOTE + 1));
+            assert!(
+                note.len() <= LONGEST_NOTE && note.len() > LONGEST_NOTE - 4 && note.ends_with('…'),
+                "{}",
+                note.len()
+            );
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Who refers to whom: one list of edges, read in both directions.
 //!
-//! Every edge comes from a resource's own `references()`; nothing here knows a kind's fields. Forward, the edges say what a plan
-//! may see; backward, whom a change wakes.
+//! Every edge comes from a resource's own `references()`, or is one that the plan implies; nothing here knows a kind's fields. Forward,
+//! the edges say what a plan may see; backward, whom a change wakes.
 //!
 //! ```text
 //!   MCPServer ──▶ MCPOIDCConfig ──▶ Secret           a changed Secret wakes the config and every server behind it
@@ -11,20 +11,31 @@
 use std::collections::{BTreeSet, HashMap};
 
 use skep_api::resource::{KindName, Resource};
+use skep_plan::inputs::implied;
 use skep_plan::key::{Key, ObjectKind};
+use skep_plan::world::DefaultRedis;
 
 /// The edges between all resources that are known.
 #[derive(Debug, Default)]
 pub struct Graph {
+    default_redis: Option<DefaultRedis>,
     forward: HashMap<Key, BTreeSet<Key>>,
     backward: HashMap<Key, BTreeSet<Key>>,
 }
 
 impl Graph {
+    /// A graph of resources whose sessions are kept in this Redis where they name none.
+    pub fn new(default_redis: Option<DefaultRedis>) -> Self {
+        Self { default_redis, ..Self::default() }
+    }
+
     /// Replaces the edges that start at a resource. Returns where they led before and where they lead now.
     pub fn set(&mut self, from: &Key, resource: Option<&Resource>) -> BTreeSet<Key> {
         let targets: BTreeSet<Key> = resource
-            .map(|resource| resource.references().iter().map(|one| Key::target(one, &from.namespace)).collect())
+            .map(|resource| {
+                let implied = implied(resource, self.default_redis.as_ref());
+                resource.references().iter().chain(&implied).map(|one| Key::target(one, &from.namespace)).collect()
+            })
             .unwrap_or_default();
         let mut touched = self.forward.remove(from).unwrap_or_default();
         for target in touched.iter().filter(|target| !targets.contains(*target)) {

@@ -16,6 +16,8 @@ use serde_json::json;
 const LASTS: Duration = Duration::from_secs(15);
 /// A leader that could not renew for this long gives up, well before anybody else may take over.
 const GIVE_UP: Duration = Duration::from_secs(10);
+/// How long one attempt to get or to renew it may take.
+const ATTEMPT: Duration = Duration::from_secs(4);
 /// How often a lease is renewed or looked at.
 const PAUSE: Duration = Duration::from_secs(2);
 
@@ -54,8 +56,10 @@ impl Election {
     pub async fn win(self) -> Leadership {
         let mut seen: Option<Seen> = None;
         loop {
-            match self.attempt(&mut seen).await {
-                Ok(true) => return Leadership { election: self, renewed: Instant::now() },
+            // It lasts from before the request: nobody knows when the API server wrote it down.
+            let began = Instant::now();
+            match in_time(self.attempt(&mut seen)).await {
+                Ok(true) => return Leadership { election: self, renewed: began },
                 Ok(false) => {}
                 Err(error) => tracing::warn!(%error, lease = self.name, "cannot reach the lease"),
             }
@@ -135,9 +139,10 @@ impl Leadership {
     pub async fn lost(mut self) -> String {
         loop {
             tokio::time::sleep(PAUSE).await;
-            let why = match self.renew().await {
+            let began = Instant::now();
+            let why = match in_time(self.renew()).await {
                 Ok(true) => {
-                    self.renewed = Instant::now();
+                    self.renewed = began;
                     continue;
                 }
                 Ok(false) => return "another process has taken the lease".to_owned(),
@@ -152,8 +157,7 @@ impl Leadership {
 
     async fn renew(&self) -> Result<bool, kube::Error> {
         let election = &self.election;
-        let lease = tokio::time::timeout(PAUSE, election.leases.get(&election.name)).await;
-        let lease = lease.map_err(|_slow| kube::Error::Service("the API server is too slow".into()))??;
+        let lease = election.leases.get(&election.name).await?;
         let spec = lease.spec.unwrap_or_default();
         if spec.holder_identity.as_deref() != Some(&election.identity) {
             return Ok(false);
@@ -168,4 +172,10 @@ impl Leadership {
             Err(error) => Err(error),
         }
     }
+}
+
+/// An attempt, and no longer than it may take: a request without an end would keep a lost lease from being noticed.
+async fn in_time(attempt: impl Future<Output = Result<bool, kube::Error>>) -> Result<bool, kube::Error> {
+    let attempt = tokio::time::timeout(ATTEMPT, attempt).await;
+    attempt.unwrap_or_else(|_slow| Err(kube::Error::Service("the API server is too slow".into())))
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use kube::api::Api;
 use serde_json::{Map, Value, json};
@@ -19,7 +20,7 @@ use skep_plan::canonical;
 use skep_plan::child::ChildKind;
 use skep_plan::key::{Key, ObjectKind};
 use skep_plan::names;
-use skep_plan::plan::{Finalizer, Plan, Verdict, has_children, plan};
+use skep_plan::plan::{Finalizer, GeneratedSecret, Plan, Verdict, has_children, plan};
 use skep_plan::status::Status;
 use skep_plan::world::{Found, Policies, Settings, World};
 
@@ -121,20 +122,12 @@ impl Reconciler {
             }
             Some(Entry::Unreadable { metadata, problem }) => {
                 tracing::warn!(%key, %problem, "cannot be read");
-                return self.report_unreadable(key, &metadata, &problem).await;
+                return self.look_at_unreadable(key, &metadata, &problem).await;
             }
             Some(Entry::Readable(_)) => {}
         }
-        let Some(snapshot) = self.read(key).await? else { return Ok(Done::Settled) };
-        let me = snapshot.me.clone();
-        let mut snapshot = snapshot;
-        if me.kind() == KindName::VirtualMCPServer && !me.is_deleting() {
-            let name = names::virtual_session_key(me.name());
-            self.metrics.request("get", "secrets");
-            let looked = session_key::look(&self.client, &me, &name).await;
-            snapshot.live.session_key =
-                looked.map_err(|source| Error::Read { kind: ObjectKind::Secret, name, source: Box::new(source) })?;
-        }
+        let Some(mut snapshot) = self.read(key).await? else { return Ok(Done::Settled) };
+        let mut me = snapshot.me.clone();
         let mut plan = self.plan(&me, &snapshot);
         if plan.verdict == Verdict::Apply && !plan.children.is_empty() {
             let taken = taken(&me, &plan.children, &self.store, &self.writer).await?;
@@ -142,6 +135,18 @@ impl Reconciler {
                 snapshot.live.taken = taken.into_iter().collect();
                 plan = self.plan(&me, &snapshot);
             }
+        }
+        if let Some(wanted) = &plan.generated_secret
+            && plan.verdict == Verdict::Apply
+            && snapshot.live.session_key.is_none()
+        {
+            if !self.make_secret(&me, wanted).await? {
+                return Ok(Done::Again(AFTER_CONFLICT));
+            }
+            // The pods carry a digest of it from the first: they would roll when it is known.
+            let Some(again) = self.read(key).await? else { return Ok(Done::Settled) };
+            (me, snapshot) = (again.me.clone(), again);
+            plan = self.plan(&me, &snapshot);
         }
         match self.carry_out(&me, &plan, &snapshot).await? {
             Carried::Out(done) => Ok(done),
@@ -170,20 +175,8 @@ impl Reconciler {
     }
 
     async fn carry_out(&self, me: &Resource, plan: &Plan, snapshot: &Snapshot) -> Result<Carried, Error> {
-        if plan.finalizer == Finalizer::Hold && !me.is_deleting() && !held(me) {
-            self.set_finalizers(me, true).await?;
-        }
-        if plan.verdict == Verdict::Apply
-            && let Some(wanted) = &plan.generated_secret
-            && snapshot.live.session_key.is_none()
-        {
-            self.metrics.request("create", "secrets");
-            let created = session_key::create(&self.client, me, wanted).await;
-            created.map_err(|source| Error::Read {
-                kind: ObjectKind::Secret,
-                name: wanted.name.clone(),
-                source: Box::new(source),
-            })?;
+        if plan.finalizer == Finalizer::Hold && !me.is_deleting() {
+            self.set_finalizers(me.kind(), me.metadata(), true).await?;
         }
         if plan.verdict == Verdict::Apply && has_children(me.kind()) {
             let applied = self.applier.apply(me, &plan.children, &self.store, &self.writer, &self.metrics).await;
@@ -221,12 +214,29 @@ impl Reconciler {
             .map(|(name, value)| (name.clone(), value.clone()))
             .collect();
         if !changed.is_empty() {
-            self.change(&self.fresh(me), "annotations", Value::Object(changed)).await?;
+            self.change(me.kind(), self.fresh(me).metadata(), "annotations", Value::Object(changed)).await?;
         }
-        if plan.finalizer == Finalizer::Release && held(me) {
-            self.set_finalizers(&self.fresh(me), false).await?;
+        if plan.finalizer == Finalizer::Release {
+            self.set_finalizers(me.kind(), self.fresh(me).metadata(), false).await?;
         }
         Ok(Carried::Out(if plan.recheck { Done::Again(RECHECK) } else { Done::Settled }))
+    }
+
+    /// Makes a Secret that nobody but chance can fill. Returns whether it was made; else somebody was quicker.
+    async fn make_secret(&self, me: &Resource, wanted: &GeneratedSecret) -> Result<bool, Error> {
+        self.metrics.request("create", "secrets");
+        let made = session_key::create(&self.client, me, wanted).await.map_err(|source| Error::Read {
+            kind: ObjectKind::Secret,
+            name: wanted.name.clone(),
+            source: Box::new(source),
+        })?;
+        let Some(version) = made else { return Ok(false) };
+        let namespace = me.namespace().to_owned();
+        let key = Key { kind: ObjectKind::Secret, namespace, name: wanted.name.clone() };
+        let mut wake = self.store.content_changed(&key, Some(&version));
+        wake.now.remove(&Key::of(me));
+        self.wake(wake);
+        Ok(true)
     }
 
     /// Writes a status, if it differs, and tells people what turned.
@@ -240,15 +250,15 @@ impl Reconciler {
                 self.events.deprecated(me).await;
             }
             // What is not of the status is somebody else's doing, of which the watch may tell us later, and then tells nothing new.
-            self.wake(self.store.put_resource(me.kind(), written));
+            self.wake(self.store.put_answer(me.kind(), written));
         }
         Ok(())
     }
 
     /// Changes a member of a resource's metadata.
-    async fn change(&self, me: &Resource, member: &str, value: Value) -> Result<(), Error> {
-        let mut changing = Changing::begin(me, self);
-        let written = self.writer.metadata(me, [(member.to_owned(), value)].into_iter().collect()).await?;
+    async fn change(&self, kind: KindName, known: &ObjectMeta, member: &str, value: Value) -> Result<(), Error> {
+        let mut changing = Changing::begin(kind, known, self);
+        let written = self.writer.metadata(kind, known, [(member.to_owned(), value)].into_iter().collect()).await?;
         changing.written = Some(written);
         Ok(())
     }
@@ -257,11 +267,11 @@ impl Reconciler {
         wake.now.into_iter().chain(wake.soon).for_each(|key| self.queue.add(key));
     }
 
-    /// Says in the status that the API server does not take a child as it is planned: only the user can mend that. It is
+    /// Says in the status that the API server does not take a child as it is planned: only people can mend that. It is
     /// still tried again, slowly, as the API server's mind may change with its version or its admission plugins.
     async fn tell_refusal(&self, me: &Resource, plan: &Plan, error: &WriteError) -> Result<(), Error> {
-        let Some(refusal) = error.refusal() else { return Ok(()) };
-        let message = format!("{error}: the API server refused it: {refusal}; correct the spec");
+        let Some((refusal, advice)) = error.refusal() else { return Ok(()) };
+        let message = format!("{error}: the API server refused it: {refusal}; {advice}");
         let mut status = plan.status.clone();
         status.set("phase", "Failed").set("message", message.as_str()).condition(
             "Ready",
@@ -297,14 +307,18 @@ impl Reconciler {
     }
 
     /// Adds or removes our finalizer; everybody else's stay.
-    async fn set_finalizers(&self, me: &Resource, hold: bool) -> Result<(), Error> {
-        let Some(ours) = me.kind().finalizer() else { return Ok(()) };
-        let mut finalizers = me.metadata().finalizers.clone().unwrap_or_default();
+    async fn set_finalizers(&self, kind: KindName, known: &ObjectMeta, hold: bool) -> Result<(), Error> {
+        let Some(ours) = kind.finalizer() else { return Ok(()) };
+        let before = known.finalizers.clone().unwrap_or_default();
+        if before.iter().any(|name| name == ours) == hold {
+            return Ok(());
+        }
+        let mut finalizers = before;
         finalizers.retain(|name| name != ours);
         if hold {
             finalizers.push(ours.to_owned());
         }
-        self.change(me, "finalizers", json!(finalizers)).await
+        self.change(kind, known, "finalizers", json!(finalizers)).await
     }
 
     /// The resource as the store has it now: our own writes of this look have moved its version.
@@ -317,17 +331,32 @@ impl Reconciler {
 
     /// One consistent look, with the Secrets and ConfigMaps read that nobody has read yet.
     async fn read(&self, key: &Key) -> Result<Option<Snapshot>, Error> {
-        let Some(snapshot) = self.store.snapshot(key) else { return Ok(None) };
-        if snapshot.unread.is_empty() {
-            return Ok(Some(snapshot));
+        loop {
+            let Some(mut snapshot) = self.store.snapshot(key) else { return Ok(None) };
+            if snapshot.unread.is_empty() {
+                snapshot.live.session_key = self.session_key(&snapshot.me).await?;
+                return Ok(Some(snapshot));
+            }
+            // What changes while it, or another one, is read is read again: what is not known must not pass for what is not there.
+            for near in &snapshot.unread {
+                self.read_content(near).await?;
+            }
         }
-        for near in &snapshot.unread {
-            self.read_content(near).await?;
+    }
+
+    /// How the key is with which a virtual server binds its sessions. Its value is judged here, and not kept.
+    async fn session_key(&self, me: &Resource) -> Result<Option<Result<String, String>>, Error> {
+        if me.kind() != KindName::VirtualMCPServer || me.is_deleting() {
+            return Ok(None);
         }
-        Ok(self.store.snapshot(key))
+        let name = names::virtual_session_key(me.name());
+        self.metrics.request("get", "secrets");
+        let looked = session_key::look(&self.client, me, &name).await;
+        looked.map_err(|source| Error::Read { kind: ObjectKind::Secret, name, source: Box::new(source) })
     }
 
     async fn read_content(&self, key: &Key) -> Result<(), Error> {
+        let mut reading = Reading::begin(key, &self.store);
         let failed =
             |source: kube::Error| Error::Read { kind: key.kind, name: key.name.clone(), source: Box::new(source) };
         match key.kind {
@@ -341,7 +370,7 @@ impl Reconciler {
                     let data = secret.data.unwrap_or_default().into_iter();
                     Found::Secret(data.map(|(name, value)| (name, canonical::sha256_hex(&value.0))).collect())
                 });
-                self.store.put_content(key.clone(), digests, version);
+                reading.read = Some((digests, version));
             }
             ObjectKind::ConfigMap => {
                 self.metrics.request("get", "configmaps");
@@ -349,22 +378,22 @@ impl Reconciler {
                 let found = maps.get_opt(&key.name).await.map_err(failed)?;
                 let version = found.as_ref().and_then(|map| map.metadata.resource_version.clone());
                 let data = found.map(|map| Found::ConfigMap(map.data.unwrap_or_default()));
-                self.store.put_content(key.clone(), data, version);
+                reading.read = Some((data, version));
             }
             ObjectKind::Kind(_) => {}
         }
         Ok(())
     }
 
-    /// Says on an object that cannot be read what is wrong with it. Nothing else of it is touched.
-    async fn report_unreadable(
-        &self,
-        key: &Key,
-        metadata: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
-        problem: &str,
-    ) -> Result<Done, Error> {
+    /// Says on an object that cannot be read what is wrong with it. Nothing else of it is touched, but that it is let go when somebody
+    /// deletes it and nobody uses it: its children go by their owner references.
+    async fn look_at_unreadable(&self, key: &Key, metadata: &ObjectMeta, problem: &str) -> Result<Done, Error> {
         let ObjectKind::Kind(kind) = key.kind else { return Ok(Done::Settled) };
-        self.writer.unreadable(kind, metadata, problem).await?;
+        if metadata.deletion_timestamp.is_none() {
+            self.writer.unreadable(kind, metadata, problem).await?;
+        } else if self.store.user_count(key) == 0 {
+            self.set_finalizers(kind, metadata, false).await?;
+        }
         Ok(Done::Settled)
     }
 }
@@ -383,10 +412,11 @@ struct Changing<'a> {
 }
 
 impl<'a> Changing<'a> {
-    fn begin(me: &Resource, reconciler: &'a Reconciler) -> Self {
-        let key = Key::of(me);
+    fn begin(kind: KindName, known: &ObjectMeta, reconciler: &'a Reconciler) -> Self {
+        let namespace = known.namespace.as_deref().unwrap_or_default();
+        let key = Key::resource(kind, namespace, known.name.as_deref().unwrap_or_default());
         reconciler.store.begin_change(&key);
-        Self { kind: me.kind(), key, reconciler, written: None }
+        Self { kind, key, reconciler, written: None }
     }
 }
 
@@ -394,6 +424,26 @@ impl Drop for Changing<'_> {
     fn drop(&mut self) {
         let wake = self.reconciler.store.end_change(self.kind, &self.key, self.written.take());
         self.reconciler.wake(wake);
+    }
+}
+
+/// A Secret or ConfigMap that is being read, from the request to the end of whatever becomes of it.
+struct Reading<'a> {
+    key: &'a Key,
+    store: &'a Store,
+    began: u64,
+    read: Option<(Option<Found>, Option<String>)>,
+}
+
+impl<'a> Reading<'a> {
+    fn begin(key: &'a Key, store: &'a Store) -> Self {
+        Self { key, store, began: store.begin_read(key), read: None }
+    }
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        self.store.end_read(self.key, self.began, self.read.take());
     }
 }
 
@@ -413,9 +463,4 @@ impl Error {
             Self::Timeout => "timeout",
         }
     }
-}
-
-fn held(me: &Resource) -> bool {
-    let finalizers = me.metadata().finalizers.as_deref().unwrap_or_default();
-    me.kind().finalizer().is_some_and(|ours| finalizers.iter().any(|name| name == ours))
 }

@@ -100,10 +100,21 @@ async fn lead(
         None => None,
     };
     metrics.leading(true);
+    let mut lost = std::pin::pin!(async {
+        match lost {
+            Some(leadership) => Leadership::lost(leadership).await,
+            None => std::future::pending().await,
+        }
+    });
 
-    let (store, queue) = (Arc::new(Store::default()), Arc::new(Queue::default()));
+    let store = Arc::new(Store::new(environment.settings.default_redis.clone()));
+    let queue = Arc::new(Queue::default());
     let mut watches = Watches::start(&client, &environment.namespaces, store.clone(), queue.clone());
-    watches.ready().await;
+    // The lists may take longer than a lease lasts: it is renewed meanwhile.
+    tokio::select! {
+        why = &mut lost => bail!("leadership lost: {why}"),
+        () = watches.ready() => {}
+    }
     ready.set();
     tracing::info!("all objects have been seen");
 
@@ -126,12 +137,6 @@ async fn lead(
         let reconciler = reconciler.clone();
         workers.spawn(async move { reconciler.work().await });
     }
-    let lost = async {
-        match lost {
-            Some(leadership) => Leadership::lost(leadership).await,
-            None => std::future::pending().await,
-        }
-    };
     tokio::select! {
         why = lost => bail!("leadership lost: {why}"),
         () = watches.failed() => bail!("a watch ended; this is a bug"),

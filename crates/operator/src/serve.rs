@@ -1,7 +1,8 @@
 //! The operator's own pages: `/healthz`, `/readyz` and `/metrics`. Nothing else is answered.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -38,15 +39,22 @@ impl Ready {
     }
 }
 
-/// An address as flags give it: `:8080` means every address of this machine.
+/// An address as flags give it: `:8080` means every address of this machine, of either family.
 pub fn address(text: &str) -> Result<SocketAddr> {
-    let text = if text.starts_with(':') { format!("0.0.0.0{text}") } else { text.to_owned() };
+    let text = if text.starts_with(':') { format!("[::]{text}") } else { text.to_owned() };
     text.parse().with_context(|| format!("`{text}` is not an address; write it like :8080 or 127.0.0.1:8080"))
 }
 
 /// Opens a port; fails at once if it cannot.
 pub async fn listen(address: SocketAddr) -> Result<TcpListener> {
-    TcpListener::bind(address).await.with_context(|| format!("cannot listen on `{address}`"))
+    let opened = match TcpListener::bind(address).await {
+        // A machine without IPv6.
+        Err(error) if address.ip() == Ipv6Addr::UNSPECIFIED && error.kind() != ErrorKind::AddrInUse => {
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
+        }
+        opened => opened,
+    };
+    opened.with_context(|| format!("cannot listen on `{address}`"))
 }
 
 /// Answers until it is cancelled.

@@ -24,8 +24,8 @@ pub async fn look(client: &Client, me: &Resource, name: &str) -> Result<Option<R
     Ok(secrets.get_opt(name).await?.map(|secret| judge(&secret, me)))
 }
 
-/// Makes the Secret. Somebody who was quicker is fine: then theirs is judged at the next look.
-pub async fn create(client: &Client, me: &Resource, wanted: &GeneratedSecret) -> Result<(), kube::Error> {
+/// Makes the Secret, and returns its version. Somebody who was quicker is fine: then theirs is judged at the next look.
+pub async fn create(client: &Client, me: &Resource, wanted: &GeneratedSecret) -> Result<Option<String>, kube::Error> {
     let mut bytes = vec![0; wanted.bytes];
     aws_lc_rs::rand::fill(&mut bytes).map_err(|_unspecified| kube::Error::Service("no randomness to be had".into()))?;
     let owner = OwnerReference {
@@ -50,8 +50,8 @@ pub async fn create(client: &Client, me: &Resource, wanted: &GeneratedSecret) ->
     };
     let secrets: Api<Secret> = Api::namespaced(client.clone(), me.namespace());
     match secrets.create(&PostParams::default(), &secret).await {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
+        Ok(made) => Ok(made.metadata.resource_version),
+        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use skep_api::resource::{KindName, Resource};
 use skep_plan::child::ChildKind;
 use skep_plan::key::{Key, ObjectKind};
-use skep_plan::world::{Found, Live};
+use skep_plan::world::{DefaultRedis, Found, Live};
 
 use crate::object::Object;
 
@@ -59,6 +59,11 @@ pub struct Store {
 }
 
 impl Store {
+    /// A store for resources whose sessions are kept in this Redis where they name none.
+    pub fn new(default_redis: Option<DefaultRedis>) -> Self {
+        Self { state: Mutex::new(State::new(default_redis)) }
+    }
+
     /// A watch shows an object of one of our kinds, readable or not. While its metadata is being written, that waits, as it does
     /// for a child ([`Self::see_child`]).
     pub fn see_resource(&self, kind: KindName, object: Object) -> Wake {
@@ -66,8 +71,8 @@ impl Store {
     }
 
     /// Takes in an object of one of our kinds, as the API server answered a write of its status.
-    pub fn put_resource(&self, kind: KindName, object: Object) -> Wake {
-        self.with(|state| state.put_resource(kind, object))
+    pub fn put_answer(&self, kind: KindName, object: Object) -> Wake {
+        self.with(|state| state.put_answer(kind, object))
     }
 
     /// The metadata of a resource is about to be written. [`Self::end_change`] must follow, however that ends.
@@ -144,9 +149,15 @@ impl Store {
         self.with(|state| state.content_changed(key, version))
     }
 
-    /// Remembers what a Secret or ConfigMap holds; `None` if it does not exist.
-    pub fn put_content(&self, key: Key, content: Option<Found>, version: Option<String>) {
-        self.with(|state| state.put_content(key, content, version));
+    /// A Secret or ConfigMap is about to be read. [`Self::end_read`] must follow, however that ends, and is given what this returns.
+    pub fn begin_read(&self, key: &Key) -> u64 {
+        self.with(|state| state.begin_read(key))
+    }
+
+    /// A Secret or ConfigMap was read: what it holds, `None` if it does not exist, and its version; nothing if that failed. It is not
+    /// remembered if the watch told of a change meanwhile: nobody knows which of the two is newer, and it must be read again.
+    pub fn end_read(&self, key: &Key, began: u64, read: Option<(Option<Found>, Option<String>)>) {
+        self.with(|state| state.end_read(key, began, read));
     }
 
     /// The objects of a kind whose content is remembered.

@@ -21,7 +21,7 @@ use skep_api::resource::{KindName, Resource};
 use skep_plan::child::{Child, ChildKind, owner_reference};
 use skep_plan::merge::merge_diff;
 
-use crate::adopt::handover;
+use crate::adopt::{handover, leave_replicas};
 use crate::metrics::Metrics;
 use crate::object::Object;
 use crate::store::ChildId;
@@ -90,13 +90,19 @@ impl Writer {
     }
 
     /// Changes metadata of one of our resources; fails with a conflict when it is not at the version we know.
-    pub async fn metadata(&self, me: &Resource, changes: Map<String, Value>) -> Result<Object, WriteError> {
+    pub async fn metadata(
+        &self,
+        kind: KindName,
+        known: &ObjectMeta,
+        changes: Map<String, Value>,
+    ) -> Result<Object, WriteError> {
+        let (namespace, name) = place(known);
         let mut metadata = changes;
-        metadata.insert("resourceVersion".into(), json!(me.metadata().resource_version));
+        metadata.insert("resourceVersion".into(), json!(known.resource_version));
         let patch = Patch::Merge(json!({ "metadata": metadata }));
-        let object = format!("{} {}/{}", me.kind(), me.namespace(), me.name());
-        self.metrics.request("patch", me.kind().plural());
-        let written = self.resources(me).patch(me.name(), &PatchParams::default(), &patch).await;
+        let object = format!("{kind} {namespace}/{name}");
+        self.metrics.request("patch", kind.plural());
+        let written = self.resources(kind, namespace).patch(name, &PatchParams::default(), &patch).await;
         written.map_err(|error| WriteError::from(error, "change", object))
     }
 
@@ -110,16 +116,16 @@ impl Writer {
         let patch = Patch::Merge(json!({ "status": difference }));
         let object = format!("the status of {} {}/{}", me.kind(), me.namespace(), me.name());
         self.metrics.request("patch", &format!("{}/status", me.kind().plural()));
-        let written = self.resources(me).patch_status(me.name(), &PatchParams::default(), &patch).await;
+        let resources = self.resources(me.kind(), me.namespace());
+        let written = resources.patch_status(me.name(), &PatchParams::default(), &patch).await;
         written.map(Some).map_err(|error| WriteError::from(error, "write", object))
     }
 
     /// Says on an object that cannot be read what is wrong with it. Its other conditions are unreadable to us as well, and
     /// no other controller writes them, so this one stands alone.
     pub async fn unreadable(&self, kind: KindName, metadata: &ObjectMeta, problem: &str) -> Result<(), WriteError> {
-        let (namespace, name) =
-            (metadata.namespace.as_deref().unwrap_or_default(), metadata.name.as_deref().unwrap_or_default());
-        let objects: Api<Object> = Api::namespaced_with(self.client.clone(), namespace, &api_resource(kind));
+        let (namespace, name) = place(metadata);
+        let objects = self.resources(kind, namespace);
         let object = format!("the status of {kind} {namespace}/{name}");
         let message = format!("this object cannot be read: {problem}; correct its spec");
         self.metrics.request("get", kind.plural());
@@ -224,10 +230,23 @@ impl Writer {
     pub async fn take_over(&self, id: &ChildId, metadata: &ObjectMeta, sends_replicas: bool) -> Result<(), WriteError> {
         let metadata = serde_json::to_value(metadata).unwrap_or_default();
         let Some(operations) = handover(&metadata, sends_replicas) else { return Ok(()) };
+        self.change_owners(id, operations, "taken over from the operator before").await
+    }
+
+    /// Leaves the number of replicas of a child to others, as it is, where it was ours until now.
+    pub async fn leave_replicas(&self, id: &ChildId) -> Result<(), WriteError> {
+        let Some(found) = self.look_up(id).await? else { return Ok(()) };
+        let metadata = serde_json::to_value(&found.metadata).unwrap_or_default();
+        let Some(operations) = leave_replicas(&metadata) else { return Ok(()) };
+        self.change_owners(id, operations, "its replicas are left to others").await
+    }
+
+    /// Changes who owns which field of a child.
+    async fn change_owners(&self, id: &ChildId, operations: Value, why: &'static str) -> Result<(), WriteError> {
         let object = format!("{} {}/{}", id.kind, id.namespace, id.name);
         // INVARIANT: the patch was written as JSON patch operations.
         let Ok(patch) = serde_json::from_value::<json_patch::Patch>(operations) else { return Ok(()) };
-        tracing::info!(%object, "taken over from the operator before");
+        tracing::info!(%object, why, "fields change their owner");
         self.metrics.request("patch", id.kind.api().2);
         let children = self.children(id.kind, &id.namespace);
         let written = children.patch_metadata(&id.name, &PatchParams::default(), &Patch::<()>::Json(patch)).await;
@@ -248,13 +267,18 @@ impl Writer {
         Ok(())
     }
 
-    fn resources(&self, me: &Resource) -> Api<Object> {
-        Api::namespaced_with(self.client.clone(), me.namespace(), &api_resource(me.kind()))
+    fn resources(&self, kind: KindName, namespace: &str) -> Api<Object> {
+        Api::namespaced_with(self.client.clone(), namespace, &api_resource(kind))
     }
 
     fn children(&self, kind: ChildKind, namespace: &str) -> Api<DynamicObject> {
         Api::namespaced_with(self.client.clone(), namespace, &child_resource(kind))
     }
+}
+
+/// The namespace and the name of an object.
+fn place(metadata: &ObjectMeta) -> (&str, &str) {
+    (metadata.namespace.as_deref().unwrap_or_default(), metadata.name.as_deref().unwrap_or_default())
 }
 
 impl std::fmt::Debug for Writer {
@@ -282,15 +306,16 @@ impl WriteError {
         }
     }
 
-    /// What the API server said, where it refused what was sent as such: trying the same again cannot help.
-    pub fn refusal(&self) -> Option<&str> {
-        match self {
-            Self::Api { source, .. } => match source.as_ref() {
-                kube::Error::Api(status) if matches!(status.code, 400 | 422) => Some(&status.message),
-                _ => None,
-            },
-            Self::Conflict { .. } | Self::NotYet { .. } => None,
-        }
+    /// What the API server said, where it refused what was sent as such, and what to do: trying the same again cannot help.
+    pub fn refusal(&self) -> Option<(&str, &'static str)> {
+        let Self::Api { source, .. } = self else { return None };
+        let kube::Error::Api(status) = source.as_ref() else { return None };
+        let advice = match status.code {
+            400 | 422 => "correct the spec",
+            403 => "a policy, a quota or the operator's rights stand in the way",
+            _ => return None,
+        };
+        Some((&status.message, advice))
     }
 
     /// Whether what we wanted to change does not exist any more.

@@ -2,14 +2,16 @@
 
 use skep_api::kinds::MCPTelemetryConfigSpec;
 use skep_api::reference::{Reference, Target};
-use skep_api::resource::Resource;
+use skep_api::resource::{KindName, Resource};
 use skep_api::workload::{SessionStorage, StorageProvider};
 
 use crate::canonical;
 use crate::key::{Key, ObjectKind};
+use crate::names;
 use crate::pod::Env;
 use crate::text::sanitise;
-use crate::world::{Found, Settings, World};
+use crate::virtual_server::SESSION_KEY;
+use crate::world::{DefaultRedis, Found, Settings, World};
 
 /// Digest of every Secret key and ConfigMap key that a pod of this resource reads when it starts, by content. None where it
 /// reads nothing, so that such pods carry no stamp.
@@ -37,6 +39,7 @@ pub(crate) fn digest_with(me: &Resource, others: Vec<Reference>, world: &World<'
         }
     };
     add(others);
+    add(implied(me, world.settings.default_redis.as_ref()));
     add(me.references());
     for reference in me.references() {
         if let Target::Kind(kind) = reference.to
@@ -49,6 +52,28 @@ pub(crate) fn digest_with(me: &Resource, others: Vec<Reference>, world: &World<'
     lines.sort();
     lines.dedup();
     (!lines.is_empty()).then(|| canonical::sha256_hex(lines.join("\n").as_bytes()))
+}
+
+/// What the pods of a resource read though its spec does not name it: the key that a virtual server binds its sessions with, and the
+/// password of the Redis for all who name none.
+pub fn implied(me: &Resource, default_redis: Option<&DefaultRedis>) -> Vec<Reference> {
+    let secret = |name: &str, key: &str, field: &str| Reference {
+        to: Target::Secret { key: key.to_owned() },
+        name: name.to_owned(),
+        field: field.to_owned(),
+    };
+    let storage = match me {
+        Resource::MCPServer(object) => Some(&object.spec.session_storage),
+        Resource::MCPRemoteProxy(object) => Some(&object.spec.session_storage),
+        Resource::VirtualMCPServer(object) => Some(&object.spec.session_storage),
+        _ => None,
+    };
+    let password =
+        default_redis.and_then(|redis| redis.secret.as_ref()).filter(|_| storage.is_some_and(Option::is_none));
+    let password = password.map(|(name, key)| secret(name, key, "spec.sessionStorage"));
+    let is_virtual = me.kind() == KindName::VirtualMCPServer;
+    let session_key = is_virtual.then(|| secret(&names::virtual_session_key(me.name()), SESSION_KEY, "metadata.name"));
+    session_key.into_iter().chain(password).collect()
 }
 
 /// Variables of the telemetry exporter: what the process is called, and headers whose values are secret.

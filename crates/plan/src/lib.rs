@@ -22,7 +22,7 @@ mod embedding;
 mod entry;
 pub mod grants;
 mod group;
-mod inputs;
+pub mod inputs;
 pub mod key;
 pub mod merge;
 pub mod names;

@@ -74,6 +74,13 @@ pub enum Finalizer {
 
 /// Plans one resource. Total: whatever the resource says, there is a plan.
 pub fn plan(me: &Resource, world: &World<'_>) -> Plan {
+    let mut plan = plan_of(me, world);
+    // Nobody tells us when somebody else's object goes.
+    plan.recheck |= !world.live.taken.is_empty();
+    plan
+}
+
+fn plan_of(me: &Resource, world: &World<'_>) -> Plan {
     match me {
         Resource::EmbeddingServer(object) => embedding::plan(me, object, world),
         Resource::MCPGroup(_) => group::plan(me, world),

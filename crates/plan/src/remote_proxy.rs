@@ -38,6 +38,9 @@ struct Wrong {
 
 /// Plans a remote proxy. It has no finalizer: its children go by their owner references.
 pub(crate) fn plan(me: &Resource, object: &MCPRemoteProxy, world: &World<'_>) -> Plan {
+    if me.is_deleting() {
+        return farewell(me);
+    }
     let spec = &object.spec;
     let mut status = Status::default();
     status.set("url", base_url(me, object));
@@ -69,9 +72,15 @@ pub(crate) fn plan(me: &Resource, object: &MCPRemoteProxy, world: &World<'_>) ->
     let mut plan = Plan::without_children(me, status);
     plan.verdict = verdict;
     plan.children = children;
-    // Nobody tells us when somebody else's object goes.
-    plan.recheck = !world.live.taken.is_empty();
     plan
+}
+
+/// The last plan, while somebody else holds the object or waits for its children to go: everything goes, and nothing is made again.
+fn farewell(me: &Resource) -> Plan {
+    const MESSAGE: &str = "MCP remote proxy is being terminated";
+    let mut status = Status::default();
+    status.set("phase", "Terminating").set("message", MESSAGE).condition("Ready", false, "NotReady", MESSAGE);
+    Plan::without_children(me, status)
 }
 
 /// The proxy's Service.

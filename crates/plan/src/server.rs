@@ -54,8 +54,6 @@ pub(crate) fn plan(me: &Resource, object: &MCPServer, world: &World<'_>) -> Plan
     let mut plan = Plan::without_children(me, status);
     plan.verdict = verdict;
     plan.children = children;
-    // Nobody tells us when somebody else's object goes.
-    plan.recheck = !world.live.taken.is_empty();
     restart(&mut plan, object);
     plan
 }
@@ -127,6 +125,7 @@ pub(crate) const fn transport(transport: Transport) -> &'static str {
 fn restart(plan: &mut Plan, object: &MCPServer) {
     let annotations = object.metadata.annotations.clone().unwrap_or_default();
     let Some(asked) = children::restart_stamp(object) else { return };
+    // One that is not asked for any more, or not newer, is the last one.
     if annotations.get(advice::LAST_RESTART) == Some(&asked) {
         return;
     }

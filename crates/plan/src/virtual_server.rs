@@ -26,6 +26,7 @@ use skep_api::resource::Resource;
 use skep_api::virtual_config::{ResolvedIncomingAuth, StaticBackend};
 use skep_runconfig::EmbeddedAuthServerConfig;
 
+pub(crate) use self::children::SESSION_KEY;
 use self::members::{Member, Variable};
 use self::outgoing::Outgoing;
 use crate::merge::check_pod_template;

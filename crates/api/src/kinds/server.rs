@@ -108,7 +108,7 @@ pub struct MCPServerSpec {
     #[serde(default = "default_proxy_port")]
     #[schemars(range(min = 1, max = 65535))]
     pub proxy_port: i32,
-    /// The port on which the server listens, unless its transport is `stdio`. Left out, it is the proxy's port.
+    /// The port on which the server listens, unless its transport is `stdio`. Left out, it is 8080.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65535))]
     pub mcp_port: Option<i32>,

@@ -97,13 +97,15 @@ pub fn child_facts(kind: ChildKind, metadata: &ObjectMeta, object: Option<&Value
 pub fn pod_facts(pod: &Pod) -> Option<PodFacts> {
     let metadata = &pod.metadata;
     let label = |name: &str| metadata.labels.as_ref().and_then(|labels| labels.get(name));
-    let kind = match label("app").or_else(|| label("app.kubernetes.io/name"))?.as_str() {
-        "mcpserver" => KindName::MCPServer,
-        "mcpremoteproxy" => KindName::MCPRemoteProxy,
-        "virtualmcpserver" => KindName::VirtualMCPServer,
-        "embeddingserver" => KindName::EmbeddingServer,
-        _ => return None,
+    let kind = |label: &String| match label.as_str() {
+        "mcpserver" => Some(KindName::MCPServer),
+        "mcpremoteproxy" => Some(KindName::MCPRemoteProxy),
+        "virtualmcpserver" => Some(KindName::VirtualMCPServer),
+        "embeddingserver" => Some(KindName::EmbeddingServer),
+        _ => None,
     };
+    // The first may be a user's own, where we do not set it.
+    let kind = ["app", "app.kubernetes.io/name"].iter().find_map(|name| label(name).and_then(kind))?;
     let name = label("app.kubernetes.io/instance")?;
     let owner = Key::resource(kind, metadata.namespace.as_deref()?, name);
     let state = metadata.deletion_timestamp.is_none().then(|| pod_state(pod));

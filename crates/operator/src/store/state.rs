@@ -8,11 +8,11 @@ use skep_api::kinds::DiscoveredBackend;
 use skep_api::resource::{KindName, Resource};
 use skep_plan::child::ChildKind;
 use skep_plan::key::{Key, ObjectKind};
-use skep_plan::world::{Found, Live, LivePod};
+use skep_plan::world::{DefaultRedis, Found, Live, LivePod};
 
 use super::{ChildFacts, ChildId, PodFacts, Snapshot};
 use crate::graph::Graph;
-use crate::object::Object;
+use crate::object::{DEEPEST, Object};
 
 /// Whom a change wakes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -50,7 +50,9 @@ pub(super) struct State {
     writing: HashMap<ChildId, Writing>,
     pods: HashMap<(String, String), PodFacts>,
     pods_of: HashMap<Key, BTreeSet<String>>,
-    contents: HashMap<Key, (Option<Found>, Option<String>)>,
+    contents: HashMap<Key, Content>,
+    /// Secrets and ConfigMaps that are being read.
+    reading: HashMap<Key, Reading>,
     /// Uids of resources that went lately. The answer to a write of ours may arrive after the news of the deletion, and
     /// must not bring the resource back.
     gone: VecDeque<String>,
@@ -69,12 +71,36 @@ enum Meanwhile {
     Gone,
 }
 
+/// What a Secret or ConfigMap holds, if it exists, and at which version that was.
+pub(super) type Content = (Option<Found>, Option<String>);
+
+/// A Secret or ConfigMap that is being read: by how many, and how often the watch told of a change meanwhile.
+#[derive(Debug, Default)]
+struct Reading {
+    readers: usize,
+    changes: u64,
+}
+
 /// How many deletions are remembered: far more than there can be answers under way.
 const REMEMBERED_DELETIONS: usize = 1024;
 
 // === impl Entry ===
 
 impl Entry {
+    fn of(kind: KindName, object: Object) -> Self {
+        let is_too_deep = object.is_too_deep();
+        let (metadata, value) = object.into_parts();
+        let problem = if is_too_deep {
+            format!("it is nested deeper than {DEEPEST} levels")
+        } else {
+            match Resource::from_value(kind, value) {
+                Ok(resource) => return Self::Readable(Arc::new(resource)),
+                Err(problem) => problem.to_string(),
+            }
+        };
+        Self::Unreadable { metadata: Box::new(metadata), problem }
+    }
+
     /// What every object has.
     pub fn metadata(&self) -> &ObjectMeta {
         match self {
@@ -87,20 +113,26 @@ impl Entry {
 // === impl State ===
 
 impl State {
-    pub(super) fn put_resource(&mut self, kind: KindName, object: Object) -> Wake {
-        let (metadata, value) = object.into_parts();
-        let key = key_of(kind, &metadata);
-        if metadata.uid.as_ref().is_some_and(|uid| self.gone.contains(uid)) {
+    pub(super) fn new(default_redis: Option<DefaultRedis>) -> Self {
+        Self { graph: Graph::new(default_redis), ..Self::default() }
+    }
+
+    /// Takes in the answer to a write of ours.
+    pub(super) fn put_answer(&mut self, kind: KindName, object: Object) -> Wake {
+        // Only answers can come after the news of the deletion. Of what a watch shows, the watch tells the end as well.
+        if object.metadata().uid.as_ref().is_some_and(|uid| self.gone.contains(uid)) {
             return Wake::default();
         }
+        self.put_resource(kind, object)
+    }
+
+    fn put_resource(&mut self, kind: KindName, object: Object) -> Wake {
+        let key = key_of(kind, object.metadata());
         let before = self.resources.get(&key);
-        if before.is_some_and(|before| is_known(&metadata, before.metadata())) {
+        if before.is_some_and(|before| is_known(object.metadata(), before.metadata())) {
             return Wake::default();
         }
-        let entry = match Resource::from_value(kind, value) {
-            Ok(resource) => Entry::Readable(Arc::new(resource)),
-            Err(problem) => Entry::Unreadable { metadata: Box::new(metadata), problem: problem.to_string() },
-        };
+        let entry = Entry::of(kind, object);
         let mut wake = Wake::default();
         if before.is_none_or(|before| concerns_itself(before, &entry)) {
             wake.now.insert(key.clone());
@@ -111,6 +143,8 @@ impl State {
                 Entry::Readable(resource) => Some(resource.as_ref()),
                 Entry::Unreadable { .. } => None,
             };
+            // Who saw it where it was, and who sees it where it is: a member that leaves a group concerns both groups.
+            wake.now.extend(self.graph.dependants(&key));
             wake.soon.extend(
                 self.graph.set(&key, resource).into_iter().filter(|target| matches!(target.kind, ObjectKind::Kind(_))),
             );
@@ -137,7 +171,7 @@ impl State {
 
     pub(super) fn end_change(&mut self, kind: KindName, key: &Key, written: Option<Object>) -> Wake {
         let meanwhile = self.changing.remove(key).flatten();
-        let mut wake = written.map(|object| self.put_resource(kind, object)).unwrap_or_default();
+        let mut wake = written.map(|object| self.put_answer(kind, object)).unwrap_or_default();
         wake.now.remove(key);
         if let Some(object) = meanwhile {
             let more = self.put_resource(kind, object);
@@ -273,12 +307,16 @@ impl State {
     }
 
     pub(super) fn content_changed(&mut self, key: &Key, version: Option<&str>) -> Wake {
+        if let Some(reading) = self.reading.get_mut(key) {
+            reading.changes += 1;
+        }
         if !self.graph.is_used(key) {
             self.contents.remove(key);
             return Wake::default();
         }
         if let Some((_, known)) = self.contents.get(key)
-            && known.as_deref() == version
+            && (known.as_deref() == version
+                || known.as_deref().zip(version).is_some_and(|(known, new)| older(new, known)))
         {
             return Wake::default();
         }
@@ -286,8 +324,23 @@ impl State {
         self.known_only(Wake { now: self.graph.dependants(key), soon: BTreeSet::new() })
     }
 
-    pub(super) fn put_content(&mut self, key: Key, content: Option<Found>, version: Option<String>) {
-        self.contents.insert(key, (content, version));
+    /// Returns what [`Self::end_read`] is to be told.
+    pub(super) fn begin_read(&mut self, key: &Key) -> u64 {
+        let reading = self.reading.entry(key.clone()).or_default();
+        reading.readers += 1;
+        reading.changes
+    }
+
+    pub(super) fn end_read(&mut self, key: &Key, began: u64, read: Option<Content>) {
+        let Some(reading) = self.reading.get_mut(key) else { return };
+        reading.readers -= 1;
+        let changed = reading.changes != began;
+        if reading.readers == 0 {
+            self.reading.remove(key);
+        }
+        if let Some(read) = read.filter(|_| !changed) {
+            self.contents.insert(key.clone(), read);
+        }
     }
 
     pub(super) fn contents(&self, kind: ObjectKind) -> BTreeSet<Key> {

@@ -14,7 +14,7 @@ fn object(kind: KindName, name: &str, version: u32, generation: u32, spec: &Valu
 
 /// Takes an object in as the API server would send it.
 fn put(store: &Store, kind: KindName, object: Value) -> Wake {
-    store.put_resource(kind, serde_json::from_value(object).unwrap())
+    store.see_resource(kind, serde_json::from_value(object).unwrap())
 }
 
 fn server(name: &str, version: u32, config: &str) -> Value {
@@ -69,7 +69,8 @@ fn an_object_never_goes_back_to_an_older_version_and_never_comes_back_from_the_d
     assert_eq!(put(&store, KindName::MCPServer, server("s", 4, "old")), Wake::default());
     assert_eq!(store.entry(&key(KindName::MCPServer, "s")).unwrap().metadata().resource_version.as_deref(), Some("5"));
     store.remove_resource(&key(KindName::MCPServer, "s"));
-    put(&store, KindName::MCPServer, server("s", 6, "late answer"));
+    let late = serde_json::from_value(server("s", 6, "late answer")).unwrap();
+    assert_eq!(store.put_answer(KindName::MCPServer, late), Wake::default());
     assert!(store.entry(&key(KindName::MCPServer, "s")).is_none());
 }
 
@@ -93,11 +94,74 @@ fn content_is_remembered_for_those_who_use_it_and_read_anew_when_it_changes() {
     put(&store, KindName::MCPServer, object(KindName::MCPServer, "m", 1, 1, &spec));
     let me = key(KindName::MCPServer, "m");
     assert_eq!(store.snapshot(&me).unwrap().unread, std::slice::from_ref(&secret));
-    store.put_content(secret.clone(), None, Some("1".into()));
+    store.end_read(&secret, store.begin_read(&secret), Some((None, Some("1".into()))));
     assert!(store.snapshot(&me).unwrap().unread.is_empty());
     assert_eq!(store.content_changed(&secret, Some("1")), Wake::default());
     assert_eq!(store.content_changed(&secret, Some("2")).now, BTreeSet::from([me.clone()]));
     assert_eq!(store.snapshot(&me).unwrap().unread, [secret]);
+}
+
+#[test]
+fn what_a_watch_shows_again_is_there_though_it_was_missing_from_a_list_that_was_behind() {
+    let store = Store::default();
+    put(&store, KindName::MCPServer, server("s", 5, "c"));
+    store.remove_resource(&key(KindName::MCPServer, "s"));
+    assert!(put(&store, KindName::MCPServer, server("s", 5, "c")).now.contains(&key(KindName::MCPServer, "s")));
+}
+
+#[test]
+fn content_that_changes_while_it_is_read_is_read_again() {
+    let store = Store::default();
+    let secret = Key { kind: ObjectKind::Secret, namespace: "ns".into(), name: "s".into() };
+    let spec = json!({ "image": "i", "secrets": [{ "name": "s", "key": "k" }] });
+    put(&store, KindName::MCPServer, object(KindName::MCPServer, "m", 1, 1, &spec));
+    let me = key(KindName::MCPServer, "m");
+    let unread = || store.snapshot(&me).unwrap().unread;
+    // It is made after the API server said that it is not there, and before we hear that.
+    let first = store.begin_read(&secret);
+    assert!(store.content_changed(&secret, Some("1")).now.contains(&me));
+    let second = store.begin_read(&secret);
+    store.end_read(&secret, first, Some((None, None)));
+    assert_eq!(unread(), std::slice::from_ref(&secret));
+    // Who began to read after the change has what is so.
+    store.end_read(&secret, second, Some((None, Some("1".into()))));
+    assert!(unread().is_empty());
+    // A watch that is behind what was read tells nothing new.
+    store.end_read(&secret, store.begin_read(&secret), Some((None, Some("7".into()))));
+    assert_eq!(store.content_changed(&secret, Some("6")), Wake::default());
+    assert!(store.content_changed(&secret, Some("8")).now.contains(&me));
+}
+
+#[test]
+fn a_member_that_leaves_a_group_wakes_the_virtual_servers_of_both() {
+    let store = Store::default();
+    for group in ["one", "two"] {
+        put(&store, KindName::MCPGroup, object(KindName::MCPGroup, group, 1, 1, &json!({})));
+        let spec = json!({ "incomingAuth": { "type": "anonymous" }, "groupRef": { "name": group } });
+        put(&store, KindName::VirtualMCPServer, object(KindName::VirtualMCPServer, group, 1, 1, &spec));
+    }
+    let member = |version, group: &str| {
+        let spec = json!({ "image": "i", "groupRef": { "name": group } });
+        object(KindName::MCPServer, "s", version, version, &spec)
+    };
+    put(&store, KindName::MCPServer, member(1, "one"));
+    let wake = put(&store, KindName::MCPServer, member(2, "two"));
+    for group in ["one", "two"] {
+        assert!(wake.now.contains(&key(KindName::VirtualMCPServer, group)), "{group}: {wake:?}");
+    }
+}
+
+#[test]
+fn a_pod_is_known_by_whichever_label_of_ours_it_has() {
+    let pod = |labels: Value| {
+        let metadata = json!({ "name": "p", "namespace": "ns", "labels": labels });
+        pod_facts(&serde_json::from_value(json!({ "metadata": metadata })).unwrap()).map(|facts| facts.owner)
+    };
+    let embedding = |app: &str| json!({ "app": app, "app.kubernetes.io/name": "embeddingserver", "app.kubernetes.io/instance": "e" });
+    let known = Some(key(KindName::EmbeddingServer, "e"));
+    assert_eq!(pod(embedding("embeddingserver")), known);
+    assert_eq!(pod(embedding("a user's own")), known);
+    assert_eq!(pod(json!({ "app": "nginx", "app.kubernetes.io/instance": "e" })), None);
 }
 
 fn child(version: &str) -> (ChildId, ChildFacts) {

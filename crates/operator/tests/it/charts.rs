@@ -50,7 +50,10 @@ fn by_default_there_is_one_pod_and_its_rights() {
 
     let container = objects.container();
     assert_eq!(container["name"], "manager");
-    assert_eq!(container["args"], json!(["operator", "--leader-elect"]));
+    assert_eq!(
+        container["args"],
+        json!(["operator", "--leader-elect", "--metrics-bind-address=:8080", "--health-probe-bind-address=:8081"])
+    );
     assert_eq!(container.get("command"), None, "the image knows its entrypoint");
     assert_eq!(container["ports"][0], json!({"name": "metrics", "containerPort": 8080, "protocol": "TCP"}));
     assert_eq!(container["ports"][1], json!({"name": "health", "containerPort": 8081, "protocol": "TCP"}));
@@ -294,6 +297,27 @@ fn what_is_switched_off_leaves_nothing_behind() {
         assert_eq!(objects.container().get(field), None, "{field}");
     }
     assert_eq!(objects.pod().get("securityContext"), None);
+}
+
+#[test]
+fn the_operator_listens_where_its_probes_and_its_service_look_for_it() {
+    let ports = r#"[{"name": "metrics", "containerPort": 9090}, {"name": "health", "containerPort": 9091}]"#;
+    let container = objects(&format!(r#"{{"operator": {{"ports": {ports}}}}}"#)).container().clone();
+    let arguments =
+        json!(["operator", "--leader-elect", "--metrics-bind-address=:9090", "--health-probe-bind-address=:9091"]);
+    assert_eq!(container["args"], arguments);
+}
+
+#[test]
+fn a_disruption_budget_of_zero_is_zero() {
+    for (field, value) in [("maxUnavailable", 0), ("minAvailable", 0), ("minAvailable", 2)] {
+        let budget = format!(r#"{{"enabled": true, "{field}": {value}}}"#);
+        let objects = objects(&format!(r#"{{"operator": {{"podDisruptionBudget": {budget}}}}}"#));
+        let spec = objects.only("PodDisruptionBudget")["spec"].clone();
+        assert_eq!(spec[field], value, "{field}");
+        let fields = ["maxUnavailable", "minAvailable"].iter().filter(|name| spec.get(**name).is_some());
+        assert_eq!(fields.count(), 1, "{spec}");
+    }
 }
 
 #[test]

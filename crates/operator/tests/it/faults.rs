@@ -13,10 +13,10 @@ use kube::client::Body;
 use serde_json::{Value, json};
 use skep_api::resource::KindName;
 use skep_plan::child::ChildKind;
-use skep_testkit::ControlPlane;
+use skep_testkit::{ControlPlane, Seen, eventually};
 
 use crate::between::{Verdict, between, refusal};
-use crate::running::{PATIENCE, condition, define, operator, start, start_as};
+use crate::running::{PATIENCE, condition, define, operator, plane, start, start_as};
 
 fn server(image: &str) -> Value {
     json!({ "image": image, "transport": "streamable-http" })
@@ -122,8 +122,39 @@ async fn an_object_that_cannot_be_read_gets_a_condition_and_stops_nobody_else() 
     operator.create(KindName::MCPServer, "good", server("registry.example/a:1")).await?;
     operator.child(ChildKind::Deployment, "good", "exists", |_| true).await?;
     operator.settled().await?;
-    operator.resources(KindName::MCPServer).delete("bare", &kube::api::DeleteParams::default()).await?;
+    // One that we hold on to and cannot read any more goes nevertheless.
+    let spoilt = json!([{ "op": "remove", "path": "/spec" }]);
+    let spoilt = Patch::<()>::Json(serde_json::from_value(spoilt)?);
+    let servers = operator.resources(KindName::MCPServer);
+    let held = servers.patch("good", &PatchParams::default(), &spoilt).await?;
+    assert!(held.metadata.finalizers.is_some_and(|held| !held.is_empty()));
+    operator.until(KindName::MCPServer, "good", "is told", told).await?;
+    for name in ["bare", "good"] {
+        servers.delete(name, &kube::api::DeleteParams::default()).await?;
+        eventually("it is gone", PATIENCE, || async {
+            Ok(match servers.get_opt(name).await? {
+                None => Seen::Yes(()),
+                Some(object) => Seen::NotYet(format!("{:?}", object.metadata)),
+            })
+        })
+        .await?;
+    }
     operator.stop().await
+}
+
+#[tokio::test]
+async fn an_object_that_is_nested_too_deep_stops_nobody_else_at_the_next_start_either() -> Result<()> {
+    let first = operator("deep").await?;
+    let deep = (0..120).fold(json!(1), |inner, _| json!({ "x": inner }));
+    let told = |one: &Value| condition(one, "Ready") == Some(("False", "SpecInvalid"));
+    first.create(KindName::MCPServer, "deep", json!({ "image": "i", "podTemplateSpec": deep })).await?;
+    first.until(KindName::MCPServer, "deep", "is told", told).await?;
+    let namespace = first.namespace.clone();
+    first.stop().await?;
+    let second = start(plane().await?, namespace)?;
+    second.create(KindName::MCPServer, "good", server("registry.example/a:1")).await?;
+    second.child(ChildKind::Deployment, "good", "exists", |_| true).await?;
+    second.stop().await
 }
 
 /// A way to the API server on which watches can be cut. One that is cut ends at once; when it is asked for again it waits until

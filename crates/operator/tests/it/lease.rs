@@ -3,11 +3,15 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use http::{Method, Request};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, Patch, PatchParams};
+use kube::client::Body;
 use serde_json::json;
 use skep_operator::lease::Election;
 use skep_testkit::ControlPlane;
+
+use crate::between::{Verdict, between};
 
 #[tokio::test]
 async fn one_leads_the_other_waits_and_takes_over_when_the_lease_is_given_back() -> Result<()> {
@@ -64,6 +68,53 @@ async fn a_leader_that_cannot_renew_gives_up_before_anybody_else_may_take_over()
     );
     plane.stop();
     Ok(())
+}
+
+/// An API server whose reads are quick and whose writes never end.
+#[tokio::test]
+async fn a_leader_whose_renewal_hangs_gives_up_as_well() -> Result<()> {
+    let plane = crate::running::plane().await?;
+    let namespace = plane.namespace("lease").await?;
+    let hanging = between(plane.client()?, |request: Request<Body>| async move {
+        if request.method() == Method::PATCH {
+            std::future::pending::<()>().await;
+        }
+        Verdict::Pass(request)
+    });
+    let leadership = Election::new(hanging, &namespace, "l", "first".to_owned()).win().await;
+    let why = tokio::time::timeout(Duration::from_secs(30), leadership.lost()).await?;
+    assert!(why.contains("could not be renewed"), "{why}");
+    Ok(())
+}
+
+/// The first lists can take longer than a lease lasts.
+#[tokio::test]
+async fn a_leader_renews_its_lease_before_it_has_seen_all_objects() -> Result<()> {
+    let plane = crate::running::plane().await?;
+    let namespace = plane.namespace("lease").await?;
+    let blind = between(plane.client()?, |request: Request<Body>| async move {
+        if request.uri().path().ends_with("/secrets") {
+            std::future::pending::<()>().await;
+        }
+        Verdict::Pass(request)
+    });
+    let operator = crate::running::start_leading_as(blind, plane, namespace.clone())?;
+    let leases: Api<Lease> = Api::namespaced(plane.client()?, &namespace);
+    let renewed = || async {
+        let lease = leases.get_opt("toolhive-operator-leader-election").await?;
+        Ok::<_, anyhow::Error>(lease.and_then(|lease| lease.spec).and_then(|spec| spec.renew_time))
+    };
+    let mut seen = None;
+    for _ in 0..3 {
+        seen = skep_testkit::eventually("the lease is renewed", crate::running::PATIENCE, || async {
+            Ok(match renewed().await? {
+                Some(time) if seen.as_ref() != Some(&time) => skep_testkit::Seen::Yes(Some(time)),
+                other => skep_testkit::Seen::NotYet(format!("{other:?}")),
+            })
+        })
+        .await?;
+    }
+    operator.stop().await
 }
 
 #[tokio::test]

@@ -1,12 +1,17 @@
 //! The other kinds on a real API server: remote proxies, groups, entries, virtual servers, embeddings, registries.
 
+use std::future::ready;
+
 use anyhow::Result;
+use http::{Method, Request};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::client::Body;
 use serde_json::{Value, json};
 use skep_api::resource::KindName;
 use skep_plan::child::ChildKind;
 
-use crate::running::{Running, condition, operator};
+use crate::between::{Verdict, between, refusal};
+use crate::running::{Running, condition, operator, plane, start_as};
 
 async fn secret(operator: &Running, name: &str, data: Value) -> Result<()> {
     let secrets: kube::Api<k8s_openapi::api::core::v1::Secret> =
@@ -149,6 +154,25 @@ async fn a_child_that_the_api_server_does_not_take_is_told_in_the_status() -> Re
     operator.stop().await
 }
 
+/// As a quota does, and a policy.
+#[tokio::test]
+async fn a_child_that_is_forbidden_is_told_in_the_status_with_the_reason() -> Result<()> {
+    let plane = plane().await?;
+    let namespace = plane.namespace("forbidden").await?;
+    let forbidding = between(plane.client()?, |request: Request<Body>| {
+        let hit = request.method() == Method::PATCH && request.uri().path().ends_with("/deployments/s");
+        ready(if hit { Verdict::Answer(refusal(403, "Forbidden")) } else { Verdict::Pass(request) })
+    });
+    let operator = start_as(forbidding, plane, namespace)?;
+    operator.create(KindName::MCPServer, "s", json!({ "image": "i" })).await?;
+    let told =
+        |one: &Value| condition(one, "Ready") == Some(("False", "ApplyRefused")) && one["status"]["phase"] == "Failed";
+    let server = operator.until(KindName::MCPServer, "s", "is told", told).await?;
+    let message = server["status"]["message"].as_str().unwrap();
+    assert!(message.contains("Forbidden for the test") && message.contains("a quota"), "{message}");
+    operator.stop().await
+}
+
 #[tokio::test]
 async fn external_auth_that_is_missing_or_of_the_wrong_type_is_told_and_heals() -> Result<()> {
     let operator = operator("external").await?;
@@ -215,6 +239,8 @@ async fn a_virtual_server_gets_its_children_and_a_key_that_is_made_once() -> Res
     let first = key().await?;
     assert_eq!(first.len(), 44, "base64 of 32 bytes");
     let before = operator.settled().await?;
+    let deployment = operator.child(ChildKind::Deployment, "v", "exists", |_| true).await?;
+    assert_eq!(deployment["metadata"]["generation"], 1, "the key that was made first rolls nothing");
     // A member of a group that is discovered rolls nothing.
     operator.create(KindName::MCPServer, "member", json!({ "image": "i", "groupRef": { "name": "g" } })).await?;
     let after = operator.settled().await?;
@@ -228,6 +254,32 @@ async fn a_virtual_server_gets_its_children_and_a_key_that_is_made_once() -> Res
     operator.settled().await?;
     let server = operator.until(KindName::VirtualMCPServer, "v", "is there", |_| true).await?;
     assert_eq!(server["status"]["backendCount"], 1);
+    // A key that is no key is told; deleted, as the advice says, it is made anew, and the pods read it.
+    let broken = Patch::Merge(json!({ "stringData": { "hmac-secret": "broken" } }));
+    secrets.patch("v-hmac-secret", &PatchParams::default(), &broken).await?;
+    let told = |one: &Value| condition(one, "SessionKeyValid") == Some(("False", "HMACSecretValidationFailed"));
+    operator.until(KindName::VirtualMCPServer, "v", "is told", told).await?;
+    secrets.delete("v-hmac-secret", &DeleteParams::default()).await?;
+    let inputs = |one: &Value| {
+        let annotations = one.pointer("/spec/template/metadata/annotations").cloned().unwrap_or_default();
+        annotations["toolhive.stacklok.dev/inputs-checksum"].clone()
+    };
+    operator.child(ChildKind::Deployment, "v", "rolls", |one| inputs(one) != inputs(&deployment)).await?;
+    assert_ne!(first, key().await?);
+    operator.stop().await
+}
+
+/// As `kubectl delete --cascade=foreground` does: the object stays until its children are gone.
+#[tokio::test]
+async fn a_remote_proxy_that_is_deleted_in_the_foreground_makes_nothing_again() -> Result<()> {
+    let operator = operator("foreground").await?;
+    operator.create(KindName::MCPRemoteProxy, "r", json!({ "remoteUrl": "https://a.example" })).await?;
+    operator.child(ChildKind::Deployment, "r", "exists", |_| true).await?;
+    operator.settled().await?;
+    operator.resources(KindName::MCPRemoteProxy).delete("r", &DeleteParams::foreground()).await?;
+    operator.until(KindName::MCPRemoteProxy, "r", "ends", |one| one["status"]["phase"] == "Terminating").await?;
+    let left = operator.settled().await?;
+    assert_eq!(left.keys().collect::<Vec<_>>(), ["MCPRemoteProxy/r"]);
     operator.stop().await
 }
 

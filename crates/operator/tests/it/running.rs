@@ -70,7 +70,12 @@ pub(crate) fn start_as(operator: Client, plane: &ControlPlane, namespace: String
 
 /// Starts an operator that competes for a lease in its namespace.
 pub(crate) fn start_leading(plane: &ControlPlane, namespace: String) -> Result<Running> {
-    start_with(plane.client()?, plane, namespace, true)
+    start_leading_as(plane.client()?, plane, namespace)
+}
+
+/// The same with a client of its own.
+pub(crate) fn start_leading_as(operator: Client, plane: &ControlPlane, namespace: String) -> Result<Running> {
+    start_with(operator, plane, namespace, true)
 }
 
 fn start_with(operator: Client, plane: &ControlPlane, namespace: String, leader_elect: bool) -> Result<Running> {

@@ -93,6 +93,7 @@ async fn at_rest_nothing_is_written_and_what_others_wrote_stays() -> Result<()> 
     let operator = operator("rest").await?;
     let spec = json!({
         "image": "registry.example/a:1",
+        "transport": "streamable-http",
         "env": [{ "name": "B", "value": "2" }, { "name": "A", "value": "1" }],
         "resourceOverrides": { "proxyDeployment": {
             "annotations": { "deploy": "x" },
@@ -177,6 +178,61 @@ async fn the_generation_moves_with_what_the_pods_consume_and_with_nothing_else()
         .await?;
     assert_ne!(stamp(&rolled, "runconfig-checksum"), stamp(&first, "runconfig-checksum"));
     operator.run_config("s", "carries it too", |config| config["mcpserver_generation"] == 4).await?;
+    operator.stop().await
+}
+
+#[tokio::test]
+async fn replicas_that_are_not_said_any_more_stay_and_a_stdio_server_has_one_proxy_whoever_scales_it() -> Result<()> {
+    let operator = operator("replicas").await?;
+    for (name, transport) in [("http", "streamable-http"), ("stdio", "stdio")] {
+        let spec = json!({ "image": "i", "transport": transport, "replicas": 3 });
+        operator.create(KindName::MCPServer, name, spec).await?;
+    }
+    let has = |replicas: i64| move |one: &Value| one["spec"]["replicas"] == replicas;
+    operator.child(ChildKind::Deployment, "http", "has three", has(3)).await?;
+    operator.child(ChildKind::Deployment, "stdio", "has one", has(1)).await?;
+    operator.settled().await?;
+    for name in ["http", "stdio"] {
+        operator.edit(KindName::MCPServer, name, json!({ "replicas": null, "image": "j" })).await?;
+        let follows = |one: &Value| template(one)["spec"]["containers"][0]["args"].to_string().contains("\"j\"");
+        operator.child(ChildKind::Deployment, name, "follows", follows).await?;
+    }
+    operator.settled().await?;
+    operator.child(ChildKind::Deployment, "http", "still has three", has(3)).await?;
+    // An autoscaler, or somebody by hand.
+    for name in ["http", "stdio"] {
+        let scale = Patch::Merge(json!({ "spec": { "replicas": 5 } }));
+        operator.children(ChildKind::Deployment).patch(name, &PatchParams::default(), &scale).await?;
+    }
+    operator.child(ChildKind::Deployment, "stdio", "has one again", has(1)).await?;
+    operator.settled().await?;
+    operator.child(ChildKind::Deployment, "http", "has what it was given", has(5)).await?;
+    operator.child(ChildKind::Deployment, "stdio", "has one", has(1)).await?;
+    operator.stop().await
+}
+
+#[tokio::test]
+async fn a_restart_that_is_not_asked_for_any_more_or_is_not_newer_restarts_nothing() -> Result<()> {
+    const AT: &str = "mcpserver.toolhive.stacklok.dev/restarted-at";
+    let operator = operator("restarts").await?;
+    operator.create(KindName::MCPServer, "s", json!({ "image": "i" })).await?;
+    let ask = |at: Value| {
+        let patch = Patch::Merge(json!({ "metadata": { "annotations": { AT: at } } }));
+        let servers = operator.resources(KindName::MCPServer);
+        async move { servers.patch("s", &PatchParams::default(), &patch).await }
+    };
+    ask(json!("2026-01-02T00:00:00Z")).await?;
+    let stamped = |one: &Value| template(one)["metadata"]["annotations"][AT] == "2026-01-02T00:00:00Z";
+    let first = operator.child(ChildKind::Deployment, "s", "restarts", stamped).await?;
+    operator.settled().await?;
+    for at in [json!("2026-01-01T00:00:00Z"), json!("now"), Value::Null] {
+        ask(at.clone()).await?;
+        operator.settled().await?;
+        let now = operator.child(ChildKind::Deployment, "s", "is there", |_| true).await?;
+        assert_eq!(template(&now), template(&first), "{at}");
+    }
+    ask(json!("2026-01-03T00:00:00Z")).await?;
+    operator.child(ChildKind::Deployment, "s", "restarts", |one| template(one) != template(&first)).await?;
     operator.stop().await
 }
 

@@ -32,7 +32,8 @@ async fn children_of_the_operator_before_us_are_taken_over_and_what_we_do_not_se
     let servers: Api<DynamicObject> =
         Api::namespaced_with(client.clone(), &namespace, &skep_operator::write::api_resource(KindName::MCPServer));
     let server = json!({
-        "apiVersion": "toolhive.stacklok.dev/v1beta1", "kind": "MCPServer", "metadata": { "name": "s" }, "spec": { "image": "registry.example/a:1" },
+        "apiVersion": "toolhive.stacklok.dev/v1beta1", "kind": "MCPServer", "metadata": { "name": "s" },
+        "spec": { "image": "registry.example/a:1", "transport": "streamable-http" },
     });
     let uid = servers.create(&PostParams::default(), &serde_json::from_value(server)?).await?.metadata.uid;
     let labels = json!({ "app": "mcpserver", "app.kubernetes.io/name": "mcpserver", "app.kubernetes.io/instance": "s", "toolhive": "true", "toolhive-name": "s" });

@@ -56,9 +56,15 @@ fn change(name: &str, value: Value) -> Map<String, Value> {
 #[tokio::test]
 async fn changes_of_metadata_are_merge_patches_that_carry_the_version_they_were_made_from() -> Result<()> {
     let (writer, seen) = recorded(200, json!({ "metadata": { "name": "s" } }));
-    writer.metadata(&server("41", &[]), change("finalizers", json!([finalizer::SERVER]))).await?;
-    writer.metadata(&server("42", &[finalizer::SERVER]), change("finalizers", json!([]))).await?;
-    writer.metadata(&server("43", &[]), change("annotations", json!({ "a": "b" }))).await?;
+    writer
+        .metadata(KindName::MCPServer, server("41", &[]).metadata(), change("finalizers", json!([finalizer::SERVER])))
+        .await?;
+    writer
+        .metadata(KindName::MCPServer, server("42", &[finalizer::SERVER]).metadata(), change("finalizers", json!([])))
+        .await?;
+    writer
+        .metadata(KindName::MCPServer, server("43", &[]).metadata(), change("annotations", json!({ "a": "b" })))
+        .await?;
     let seen = seen.lock().unwrap();
     let versions: Vec<_> =
         seen.iter().map(|(_, _, body)| body["metadata"]["resourceVersion"].as_str().unwrap()).collect();
@@ -86,7 +92,7 @@ async fn a_status_that_did_not_change_sends_nothing_and_a_change_sends_the_diffe
 async fn a_refusal_reaches_the_caller_as_it_came() -> Result<()> {
     let refusal = |code: u16, reason: &str| json!({ "kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": "no" });
     let (writer, _) = recorded(409, refusal(409, "Conflict"));
-    let error = writer.metadata(&server("1", &[]), Map::new()).await.unwrap_err();
+    let error = writer.metadata(KindName::MCPServer, server("1", &[]).metadata(), Map::new()).await.unwrap_err();
     assert!(matches!(error, WriteError::Conflict { .. }), "{error:?}");
     let (writer, _) = recorded(403, refusal(403, "Forbidden"));
     let error = writer.status(&server("1", &[]), &json!({}), &json!({ "phase": "x" })).await.unwrap_err();
@@ -112,11 +118,12 @@ async fn two_controllers_that_add_finalizers_at_once_both_keep_theirs() -> Resul
     };
     // Both have read the same version; the second one to write must not erase the first one's.
     let (one, other) = (read().await?, read().await?);
-    writer.metadata(&one, add(&one, "example.com/one")).await?;
-    let lost = writer.metadata(&other, add(&other, "example.com/other")).await.unwrap_err();
+    writer.metadata(KindName::MCPServer, one.metadata(), add(&one, "example.com/one")).await?;
+    let lost =
+        writer.metadata(KindName::MCPServer, other.metadata(), add(&other, "example.com/other")).await.unwrap_err();
     assert!(matches!(lost, WriteError::Conflict { .. }));
     let other = read().await?;
-    writer.metadata(&other, add(&other, "example.com/other")).await?;
+    writer.metadata(KindName::MCPServer, other.metadata(), add(&other, "example.com/other")).await?;
     let all = read().await?.metadata().finalizers.clone().unwrap_or_default();
     assert_eq!(all, [finalizer::SERVER, "example.com/one", "example.com/other"]);
     let none = Patch::Merge(json!({ "metadata": { "finalizers": [] } }));

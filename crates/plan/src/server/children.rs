@@ -19,8 +19,9 @@ use crate::pod::{
 use crate::proxy::{
     Volumes, external_auth_env, inline_authz, oidc_env, override_env, run_config_map, service, with_overrides,
 };
+use crate::text::{is_newer, is_timestamp};
 use crate::webhook::{Webhooks, webhooks};
-use crate::world::World;
+use crate::world::{LiveWorkload, World};
 use crate::{grants, names, run_config};
 
 /// Builds everything; fails only with what is wrong in the spec.
@@ -62,7 +63,7 @@ pub(super) fn build(
     let labels = workload_labels(me);
     let mut body =
         json!({ "selector": { "matchLabels": labels }, "template": template(generation, &checksum)?.into_value() });
-    if let Some(replicas) = replicas(object)
+    if let Some(replicas) = replicas(object, known)
         && let Some(body) = body.as_object_mut()
     {
         body.insert("replicas".into(), json!(replicas));
@@ -76,10 +77,14 @@ pub(super) fn build(
     Ok(children)
 }
 
-/// The restart that is asked for, if it is a time.
+/// The last restart: the one that is asked for, if it is a time and newer than the one that was done before; else that one. To take the
+/// annotation away, or to write nonsense into it, restarts nothing.
 pub(super) fn restart_stamp(object: &MCPServer) -> Option<String> {
-    let asked = object.metadata.annotations.as_ref()?.get(advice::RESTARTED_AT)?;
-    crate::text::is_timestamp(asked).then(|| asked.clone())
+    let annotations = object.metadata.annotations.as_ref()?;
+    let last = annotations.get(advice::LAST_RESTART).filter(|text| is_timestamp(text));
+    let asked = annotations.get(advice::RESTARTED_AT);
+    let asked = asked.filter(|asked| is_newer(asked, last.map(String::as_str)).unwrap_or(false));
+    asked.or(last).cloned()
 }
 
 #[expect(clippy::too_many_arguments, reason = "everything that a pod is made of, in one place")]
@@ -172,6 +177,10 @@ fn backend_patch(me: &Resource, object: &MCPServer) -> Value {
         let server = containers.iter_mut().find(|container| container.get("name").is_some_and(|name| name == "mcp"));
         if let Some(server) = server {
             let server = object_of(server);
+            if let Some(Value::Array(theirs)) = server.get_mut("env") {
+                // An apply with the same name twice would be refused; what comes later counts.
+                theirs.retain(|one| !env.iter().any(|ours| ours.get("name") == one.get("name")));
+            }
             append(server, "env", env);
             append(server, "volumeMounts", mounts);
         }
@@ -218,10 +227,13 @@ fn volumes(me: &Resource, object: &MCPServer, inputs: &Inputs<'_>, hooks: &Webho
     Ok(all)
 }
 
-/// How many proxies run, where the spec says so. A stdio server has one at most.
-fn replicas(object: &MCPServer) -> Option<i32> {
-    let replicas = object.spec.replicas?;
-    Some(if object.spec.transport == Transport::Stdio { replicas.min(1) } else { replicas })
+/// How many proxies run, where the spec says so. A stdio server has one at most, whoever scaled it.
+fn replicas(object: &MCPServer, known: Option<&LiveWorkload>) -> Option<i32> {
+    if object.spec.transport != Transport::Stdio {
+        return object.spec.replicas;
+    }
+    let live = known.map(|known| known.replicas).filter(|replicas| *replicas > 1);
+    object.spec.replicas.or(live).map(|replicas| replicas.min(1))
 }
 
 /// Digest of everything that the proxy or its server consumes: the RunConfig, and the pod template.
@@ -254,5 +266,30 @@ fn list_at<'a>(object: &'a mut Map<String, Value>, name: &str) -> &'a mut Vec<Va
 fn append(object: &mut Map<String, Value>, name: &str, entries: Vec<Value>) {
     if !entries.is_empty() {
         list_at(object, name).extend(entries);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use skep_api::resource::KindName;
+
+    use super::*;
+    use crate::validate::testing::resource;
+
+    #[test]
+    fn a_secret_takes_the_place_of_a_variable_of_the_same_name_in_the_pod_template() {
+        let env = json!([{ "name": "TOKEN", "value": "in the open" }, { "name": "OTHER", "value": "o" }]);
+        let spec = json!({
+            "image": "i",
+            "secrets": [{ "name": "s", "key": "token", "targetEnvName": "TOKEN" }],
+            "podTemplateSpec": { "spec": { "containers": [{ "name": "mcp", "env": env }] } },
+        });
+        let me = resource(KindName::MCPServer, "s", &spec);
+        let Resource::MCPServer(object) = &me else { unreachable!("it was made one") };
+        let wanted = json!([
+            { "name": "OTHER", "value": "o" },
+            { "name": "TOKEN", "valueFrom": { "secretKeyRef": { "name": "s", "key": "token" } } },
+        ]);
+        assert_eq!(backend_patch(&me, object)["spec"]["containers"][0]["env"], wanted);
     }
 }

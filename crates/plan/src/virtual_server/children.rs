@@ -25,7 +25,7 @@ use crate::{auth_server, canonical, grants, names, run_config};
 /// Digest of the Secrets with which images are pulled, on the Deployment.
 const PULL_SECRETS_HASH: &str = "toolhive.stacklok.io/imagepullsecrets-hash";
 /// The key of the Secret that binds sessions.
-const SESSION_KEY: &str = "hmac-secret";
+pub(crate) const SESSION_KEY: &str = "hmac-secret";
 /// How many bytes it has.
 const SESSION_KEY_BYTES: usize = 32;
 /// Where the configuration is mounted.

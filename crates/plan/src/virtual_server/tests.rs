@@ -7,8 +7,9 @@ use skep_api::resource::KindName;
 
 use super::*;
 use crate::child::{Child, ChildKind};
+use crate::pod::INPUTS;
 use crate::validate::testing::{Surroundings, bare, changed, deleted, resource};
-use crate::world::{LivePod, PodState};
+use crate::world::{DefaultRedis, LivePod, PodState};
 
 fn spec() -> Value {
     json!({
@@ -103,10 +104,14 @@ fn the_children_are_those_of_the_original() {
     assert_eq!(golden.len(), plan.children.len());
     for mut expected in golden {
         let kind = expected["kind"].as_str().unwrap().to_owned();
-        // What we do otherwise: the command of the container, since one image holds all our programs. The API server fills
-        // in for how long an address stays with its pod.
+        // What we do otherwise: the command of the container, since one image holds all our programs; a digest of the key of the
+        // sessions, which the pods read when they start. The API server fills in for how long an address stays with its pod.
         match kind.as_str() {
             "Deployment" => {
+                let digest =
+                    child(&plan, ChildKind::Deployment)["spec"]["template"]["metadata"]["annotations"][INPUTS].clone();
+                assert!(digest.is_string());
+                expected["spec"]["template"]["metadata"]["annotations"][INPUTS] = digest;
                 expected["spec"]["template"]["spec"]["containers"][0]["command"] = json!(["skep", "vmcp"]);
             }
             "Service" => drop(expected["spec"].as_object_mut().unwrap().remove("sessionAffinityConfig")),
@@ -128,7 +133,25 @@ fn the_document_and_its_checksum_are_those_of_the_original_byte_for_byte() {
     assert_eq!(mine["metadata"]["labels"], golden["metadata"]["labels"]);
     let template = child(&plan, ChildKind::Deployment)["spec"]["template"]["metadata"]["annotations"].clone();
     let checksum = &golden["metadata"]["annotations"]["toolhive.stacklok.dev/content-checksum"];
-    assert_eq!(template, json!({ "toolhive.stacklok.dev/runconfig-checksum": checksum }));
+    assert_eq!(&template["toolhive.stacklok.dev/runconfig-checksum"], checksum);
+}
+
+#[test]
+fn another_key_of_its_sessions_rolls_the_pods_and_so_does_another_password_of_everybodys_redis() {
+    let digest = |surroundings: &Surroundings| {
+        let template = child(&planned(&spec(), surroundings), ChildKind::Deployment)["spec"]["template"].clone();
+        template["metadata"]["annotations"][INPUTS].clone()
+    };
+    let mut surroundings = team();
+    let first = digest(&surroundings);
+    surroundings = surroundings.with_secret("virtual-hmac-secret", "hmac-secret");
+    let second = digest(&surroundings);
+    assert_ne!(first, second);
+    let secret = Some(("redis".to_owned(), "password".to_owned()));
+    surroundings.settings.default_redis = Some(DefaultRedis { address: "redis:6379".to_owned(), secret });
+    let third = digest(&surroundings);
+    assert_ne!(second, third);
+    assert_ne!(third, digest(&surroundings.with_secret("redis", "password")));
 }
 
 #[test]
