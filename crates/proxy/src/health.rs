@@ -29,6 +29,8 @@ pub struct Health {
     transport: String,
     drain: Drain,
     known: watch::Sender<(Known, jiff::Timestamp)>,
+    /// Why the server cannot be made as it should be, if it cannot. One of an older make may run all the same.
+    refusal: watch::Sender<Option<String>>,
 }
 
 // === impl Health ===
@@ -37,12 +39,18 @@ impl Health {
     /// Nothing is known yet.
     pub fn new(transport: &str, drain: Drain) -> Self {
         let known = Known::Starting("the server is being started".to_owned());
-        Self { transport: transport.to_owned(), drain, known: watch::Sender::new((known, jiff::Timestamp::now())) }
+        let known = watch::Sender::new((known, jiff::Timestamp::now()));
+        Self { transport: transport.to_owned(), drain, known, refusal: watch::Sender::new(None) }
     }
 
     /// Remembers what was seen.
     pub fn set(&self, known: Known) {
         self.known.send_replace((known, jiff::Timestamp::now()));
+    }
+
+    /// Remembers why the server cannot be made as it should be, or that it can.
+    pub fn refuse(&self, refusal: Option<String>) {
+        self.refusal.send_replace(refusal);
     }
 
     /// What was seen last.
@@ -61,6 +69,7 @@ impl Health {
             return method_not_allowed("GET, HEAD");
         }
         let (known, seen) = self.known.borrow().clone();
+        let refusal = self.refusal.borrow().clone();
         let is_ending = !self.drain.is_ready();
         let seen = rfc3339(seen);
         let (status, server) = match known {
@@ -73,11 +82,20 @@ impl Health {
                 ("healthy", Some(server))
             }
             Known::Starting(why) => {
-                ("starting", Some(object!({ "available": false, "error": why, "last_checked": seen })))
+                ("starting", Some(object!({ "available": false, "error": ours(&why), "last_checked": seen })))
             }
             Known::Unavailable(why) => {
-                ("degraded", Some(object!({ "available": false, "error": why, "last_checked": seen })))
+                ("degraded", Some(object!({ "available": false, "error": ours(&why), "last_checked": seen })))
             }
+        };
+        let (status, server) = match (refusal, server) {
+            (Some(refusal), Some(mut server)) => {
+                if let Some(server) = server.as_object_mut() {
+                    server.insert("error".to_owned(), refusal.into());
+                }
+                ("degraded", Some(server))
+            }
+            (_, server) => (status, server),
         };
         let status = if is_ending { "ending" } else { status };
         let mut page = serde_json::Map::from_iter([
@@ -89,6 +107,11 @@ impl Health {
         let code = if is_ending { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
         json(code, serde_json::Value::Object(page).to_string().into())
     }
+}
+
+/// The part of a reason that anybody may read: what the server itself said to people comes after its first line.
+fn ours(why: &str) -> &str {
+    why.lines().next().unwrap_or_default()
 }
 
 fn rfc3339(time: jiff::Timestamp) -> String {
@@ -122,6 +145,7 @@ mod tests {
             ),
             (Known::Available { milliseconds: None }, "healthy", object!({ "available": true })),
             (Known::Unavailable("it fell".to_owned()), "degraded", unwell("it fell")),
+            (Known::Unavailable("it fell\nsecret words of its own".to_owned()), "degraded", unwell("it fell")),
             (Known::Unwatched, "healthy", Value::Null),
         ] {
             health.set(known);
@@ -133,6 +157,20 @@ mod tests {
                 assert!(checked.as_str().unwrap().parse::<jiff::Timestamp>().is_ok());
             }
             assert_eq!(page["mcp"], server);
+        }
+        for (known, is_available) in
+            [(Known::Available { milliseconds: None }, true), (Known::Starting("soon".to_owned()), false)]
+        {
+            health.set(known);
+            health.refuse(Some("its memory is negative".to_owned()));
+            let (code, told) = page(&health, &Method::GET).await;
+            assert_eq!((code, &told["status"]), (200, &object!("degraded")));
+            assert_eq!(
+                (&told["mcp"]["available"], &told["mcp"]["error"]),
+                (&object!(is_available), &object!("its memory is negative"))
+            );
+            health.refuse(None);
+            assert_ne!(page(&health, &Method::GET).await.1["status"], "degraded");
         }
         assert_eq!(page(&health, &Method::HEAD).await.0, 200);
         assert_eq!(page(&health, &Method::POST).await.0, 405);

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use skep_net::drain::{Drained, Grace};
@@ -14,8 +14,9 @@ use skep_workload::cluster::{Cluster, State};
 use skep_workload::objects::Platform;
 use skep_workload::process::Process;
 use skep_workload::server::{Server, Speaks};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tracing::{Instrument as _, Span};
 
 use crate::chain::{self, Chain};
 use crate::health::{Health, Known};
@@ -24,10 +25,9 @@ use crate::proxy::{Counted, Front, Proxy, metrics_page};
 use crate::secrets::resolve;
 use crate::sessions::Sessions;
 use crate::settings::{self, Backend, Mode, Settings};
-use crate::stdio::bridge::Presence;
 use crate::stdio::sse::Sse;
 use crate::stdio::streamable::Streamable;
-use crate::stdio::{Bridge, Connect, Limits};
+use crate::stdio::{Bridge, Connect, Keeper, Last, Limits, News, ended, pass_log_on};
 use crate::transparent::{Options, Pods, Target, Transparent};
 
 /// How long an unused connection of a caller of a stdio server is kept.
@@ -38,6 +38,17 @@ const DIAGNOSTICS: u16 = 9464;
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// The longest such pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+/// A server on this machine that lived this long was a good one: it is started again soon.
+const GOOD: Duration = Duration::from_secs(30);
+/// How long is waited for the last words of a server that ended: something may hold them open that is not the server.
+const LAST_WAIT: Duration = Duration::from_secs(1);
+/// A server on stdio says nothing until it is asked. One that lived this long without a word counts as there.
+const PROOF: Duration = Duration::from_millis(300);
+/// The same for one that went away before.
+const PROOF_AGAIN: Duration = Duration::from_secs(3);
+
+/// For how long the proxy before this one may still speak with the same server: as long as its pod may take to end.
+const TAKING_OVER: Duration = Duration::from_secs(30);
 
 /// Where the server runs.
 #[derive(Clone)]
@@ -48,8 +59,8 @@ pub enum Place {
         client: kube::Client,
         /// The namespace.
         namespace: String,
-        /// What kind of cluster it is.
-        platform: Platform,
+        /// What kind of cluster it is, if somebody said it. Its API is asked otherwise.
+        platform: Option<Platform>,
     },
     /// On this machine, as a process.
     Machine,
@@ -101,11 +112,21 @@ pub struct Running {
     diagnostics: Option<SocketAddr>,
     health: Arc<Health>,
     drain: Drain,
-    /// What runs beside the port: the server, and who watches it. Ends with this.
-    tasks: JoinSet<()>,
+    tasks: Tasks,
 }
 
-/// Starts a proxy. The port is open when this returns; the server may still be on its way.
+/// What runs beside the port. Ends with this, and says in the log what the caller's span says.
+#[derive(Debug)]
+struct Tasks {
+    /// Those that look after the server. They end by themselves when they are told to.
+    keepers: JoinSet<()>,
+    ending: watch::Sender<bool>,
+    others: JoinSet<()>,
+    span: Span,
+}
+
+/// Starts a proxy. The port is open when this returns; the server may still be on its way. What it does is logged in the span
+/// that this is called in.
 pub async fn start(
     settings: &Settings,
     environment: &BTreeMap<String, String>,
@@ -120,15 +141,25 @@ pub async fn start(
     chain.add_headers(&secrets.headers)?;
     let health = Arc::new(Health::new(&settings.config.transport, drain.clone()));
     let store = crate::sessions::store(settings, environment).await.map_err(Error::Sessions)?;
-    let mut tasks = JoinSet::new();
+    let mut tasks = Tasks::new();
     let config = &settings.config;
     let (front, idle) = match &settings.backend {
         Backend::Stdio(server, mode) => {
             let mut server = server.clone();
             server.env.extend(secrets.variables.clone());
-            let (bridge, talk) = Bridge::start(connect(server, place, &health, &mut tasks), Limits::default());
-            tasks.spawn(talk);
-            tasks.spawn(watch_bridge(bridge.clone(), health.clone()));
+            let (sender, news) = mpsc::unbounded_channel();
+            let is_process = matches!(place, Place::Machine);
+            let shared = (!is_process).then_some(TAKING_OVER);
+            let keeper = Keeper { news: sender, ending: tasks.ending.subscribe(), shared };
+            let connect = connect(server, place, &health, &mut tasks);
+            let (bridge, talk) = Bridge::start_for(connect, Limits::default(), keeper);
+            tasks.keep(talk);
+            let (stopping, leaving) = (drain.stopping(), bridge.clone());
+            tasks.spawn(async move {
+                stopping.await;
+                leaving.leave();
+            });
+            tasks.spawn(watch_link(news, is_process, health.clone()));
             let front = match mode {
                 Mode::StreamableHttp => {
                     let sessions = Sessions::new(store, crate::sessions::Kind::Streamable);
@@ -191,7 +222,7 @@ async fn diagnostics(
     config: &RunConfig,
     address: SocketAddr,
     drain: &Drain,
-    tasks: &mut JoinSet<()>,
+    tasks: &mut Tasks,
 ) -> Option<(Counted, Option<SocketAddr>)> {
     let listed = config.middleware_configs.iter().find(|one| one.kind == "telemetry");
     let listed = listed.and_then(|one| Telemetry::read(one.parameters.clone()).ok()).and_then(|found| found.config);
@@ -260,12 +291,36 @@ impl Running {
         }
     }
 
-    /// Ends it without breaking a call, within its grace. The server ends with it.
-    pub async fn end(mut self) -> Drained {
+    /// Ends it without breaking a call, within its grace. Then the server is told to end, and killed if it does not.
+    pub async fn end(self) -> Drained {
         self.drain.start();
         let drained = self.drain.drained().await;
-        self.tasks.shutdown().await;
+        self.tasks.end().await;
         drained
+    }
+}
+
+// === impl Tasks ===
+
+impl Tasks {
+    fn new() -> Self {
+        let ending = watch::Sender::new(false);
+        Self { keepers: JoinSet::new(), ending, others: JoinSet::new(), span: Span::current() }
+    }
+
+    /// Something that ends by itself when it is told to.
+    fn keep(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        self.keepers.spawn(task.instrument(self.span.clone()));
+    }
+
+    fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        self.others.spawn(task.instrument(self.span.clone()));
+    }
+
+    async fn end(mut self) {
+        self.ending.send_replace(true);
+        while self.keepers.join_next().await.is_some() {}
+        self.others.shutdown().await;
     }
 }
 
@@ -276,7 +331,7 @@ fn transparent(
     store: crate::sessions::Store,
     sse: bool,
     health: &Arc<Health>,
-    tasks: &mut JoinSet<()>,
+    tasks: &mut Tasks,
 ) -> Result<Front, Error> {
     let proxies =
         skep_net::proxies::Proxies::from_variables(environment).map_err(|error| Error::Client(error.to_string()))?;
@@ -299,27 +354,31 @@ fn transparent(
 }
 
 /// How a stdio server is reached.
-fn connect(server: Server, place: Place, health: &Arc<Health>, tasks: &mut JoinSet<()>) -> Connect {
+fn connect(server: Server, place: Place, health: &Arc<Health>, tasks: &mut Tasks) -> Connect {
     match place {
-        Place::Machine => {
-            let health = health.clone();
-            Box::new(move || {
-                let started = Process::start(&server).map_err(|error| error.to_string());
-                if let Err(why) = &started {
-                    health.set(Known::Unavailable(why.clone()));
-                }
-                Box::pin(async move { started?.pipe().ok_or_else(|| "its streams are gone".to_owned()) })
-            })
-        }
+        Place::Machine => Box::new(move || {
+            let started = Process::start(&server).map_err(|error| error.to_string());
+            Box::pin(async move { started?.pipe().ok_or_else(|| "its streams are gone".to_owned()) })
+        }),
         Place::Cluster { client, namespace, platform } => {
             let cluster = Arc::new(Cluster::new(client, namespace, platform, server));
             let (sender, state) = watch::channel(State::Missing);
-            tasks.spawn(keep(cluster.clone(), sender));
+            tasks.spawn(keep(cluster.clone(), sender, health.clone()));
+            let health = health.clone();
             Box::new(move || {
-                let (cluster, mut state) = (cluster.clone(), state.clone());
+                let (cluster, mut state, health) = (cluster.clone(), state.clone(), health.clone());
                 Box::pin(async move {
-                    let known = state.wait_for(State::serves).await.map(|state| state.clone());
-                    known.map_err(|_ended| "its StatefulSet is not looked after any more".to_owned())?;
+                    loop {
+                        let now = state.borrow_and_update().clone();
+                        if now.serves() {
+                            break;
+                        }
+                        if now != State::Missing {
+                            health.set(known(&now));
+                        }
+                        let changed = state.changed().await;
+                        changed.map_err(|_ended| "its StatefulSet is not looked after any more".to_owned())?;
+                    }
                     cluster.attach().await.map_err(|error| error.to_string())
                 })
             })
@@ -327,67 +386,101 @@ fn connect(server: Server, place: Place, health: &Arc<Health>, tasks: &mut JoinS
     }
 }
 
-/// Keeps a server in a cluster. One that cannot be run as it is stays away, and the log says why.
-async fn keep(cluster: Arc<Cluster>, state: watch::Sender<State>) {
-    let wrong = cluster.keep(&state).await;
+/// Keeps a server in a cluster. One that cannot be changed, or cannot be run as it should be, serves as it was if it is there,
+/// and the health says why.
+async fn keep(cluster: Arc<Cluster>, state: watch::Sender<State>, health: Arc<Health>) {
+    let wrong = cluster.keep(&state, |failed| health.refuse(failed.map(ToString::to_string))).await;
     tracing::error!(%wrong, "the server cannot be run as it is; correct its spec");
-    std::future::pending::<()>().await;
+    cluster.watch(&state).await;
+}
+
+/// How a server in a cluster is, as its health has it.
+fn known(state: &State) -> Known {
+    match state {
+        State::Missing => Known::Starting("the server is being made".to_owned()),
+        State::Stopped => Known::Unavailable("the server is scaled to zero".to_owned()),
+        State::Starting { ready: 0, wanted } => {
+            Known::Starting(format!("none of {wanted} pods of the server is ready"))
+        }
+        State::Starting { .. } | State::Ready => Known::Available { milliseconds: None },
+    }
 }
 
 /// Runs a server that speaks HTTP.
-fn run_server(server: Server, place: Place, health: &Arc<Health>, tasks: &mut JoinSet<()>) {
+fn run_server(server: Server, place: Place, health: &Arc<Health>, tasks: &mut Tasks) {
     match place {
         Place::Cluster { client, namespace, platform } => {
             let cluster = Arc::new(Cluster::new(client, namespace, platform, server));
             let (sender, mut state) = watch::channel(State::Missing);
-            tasks.spawn(keep(cluster, sender));
+            tasks.spawn(keep(cluster, sender, health.clone()));
             let health = health.clone();
             tasks.spawn(async move {
                 while state.changed().await.is_ok() {
-                    let now = state.borrow_and_update().clone();
-                    match now {
-                        State::Missing => health.set(Known::Starting("the server is being made".to_owned())),
-                        State::Stopped => health.set(Known::Unavailable("the server is scaled to zero".to_owned())),
-                        State::Starting { ready: 0, wanted } => {
-                            health.set(Known::Starting(format!("none of {wanted} pods of the server is ready")));
-                        }
-                        State::Starting { .. } | State::Ready => health.set(Known::Available { milliseconds: None }),
-                    }
+                    health.set(known(&state.borrow_and_update()));
                 }
             });
         }
         Place::Machine => {
-            let health = health.clone();
-            tasks.spawn(supervise(server, health));
+            let ending = tasks.ending.subscribe();
+            tasks.keep(supervise(server, health.clone(), ending));
         }
     }
 }
 
-/// Keeps a process running. Its words become our log.
-async fn supervise(server: Server, health: Arc<Health>) {
+/// Keeps a process running until it is not needed any more. Its words become our log.
+async fn supervise(server: Server, health: Arc<Health>, mut ending: watch::Receiver<bool>) {
     let mut pause = FIRST_PAUSE;
     loop {
+        let started = tokio::time::Instant::now();
         match Process::start(&server) {
-            Ok(mut process) => {
-                let output = process.child().stdout.take();
-                let errors = process.child().stderr.take();
-                let log = tokio::spawn(async move {
-                    tokio::join!(crate::stdio::log(output), crate::stdio::log(errors));
-                });
-                let ended = process.child().wait().await;
-                log.abort();
-                let why = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
+            Ok(process) => {
+                let (why, words) = run_once(process, &mut ending).await;
+                if *ending.borrow() {
+                    return;
+                }
                 tracing::warn!(why, "the server ended; it is started again");
-                health.set(Known::Unavailable(format!("the server ended: {why}")));
+                let more = if words.is_empty() { words } else { format!("\n{words}") };
+                health.set(Known::Unavailable(format!("the server ended: {why}{more}")));
             }
             Err(error) => {
                 tracing::warn!(%error, "the server does not start");
                 health.set(Known::Unavailable(error.to_string()));
             }
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        pause = next_pause(pause, started.elapsed());
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = ended(&mut ending) => return,
+        }
     }
+}
+
+/// Waits for a process to end, or ends it when it is not needed any more. Says how it ended, and its last words to people.
+async fn run_once(mut process: Process, ending: &mut watch::Receiver<bool>) -> (String, String) {
+    let (output, errors) = (process.child().stdout.take(), process.child().stderr.take());
+    let last = Arc::new(Mutex::new(Last::default()));
+    let mut log = JoinSet::new();
+    if let Some(output) = output {
+        log.spawn(pass_log_on(output, last.clone()).in_current_span());
+    }
+    if let Some(errors) = errors {
+        log.spawn(pass_log_on(errors, last.clone()).in_current_span());
+    }
+    tokio::select! {
+        _ended = process.child().wait() => {}
+        () = ended(ending) => {}
+    }
+    let ended = process.end().await;
+    // What it said last is read before it is told that it ended.
+    let _in_time = tokio::time::timeout(LAST_WAIT, async { while log.join_next().await.is_some() {} }).await;
+    let why = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
+    let words = last.lock().unwrap_or_else(PoisonError::into_inner).text();
+    (why, words)
+}
+
+/// The pause before a server is started again: short after one that lived long, else twice the last one.
+fn next_pause(last: Duration, lived: Duration) -> Duration {
+    if lived >= GOOD { FIRST_PAUSE } else { (last * 2).min(LONGEST_PAUSE) }
 }
 
 /// Where a server on this machine listens: on its own port, or on a free one if somebody else has that. Returns its URL.
@@ -410,21 +503,23 @@ fn on_this_machine(server: &mut Server) -> String {
     format!("http://127.0.0.1:{port}")
 }
 
-async fn watch_bridge(bridge: Arc<Bridge>, health: Arc<Health>) {
-    let mut presence = bridge.presence();
-    let mut was_here = false;
-    loop {
-        let now = *presence.borrow_and_update();
-        match now {
-            Presence::Here => {
-                was_here = true;
-                health.set(Known::Available { milliseconds: None });
+/// Tells how a server on stdio is. A process that was just started has to speak, or to live for a while, to count as there.
+async fn watch_link(mut news: mpsc::UnboundedReceiver<News>, is_process: bool, health: Arc<Health>) {
+    let mut proof = PROOF;
+    while let Some(mut now) = news.recv().await {
+        if is_process && now == News::Connected {
+            match tokio::time::timeout(proof, news.recv()).await {
+                Ok(Some(next)) => now = next,
+                Ok(None) => return,
+                Err(_in_peace) => {}
             }
-            Presence::Away if was_here => health.set(Known::Unavailable("the server went away".to_owned())),
-            Presence::Away => {}
         }
-        if presence.changed().await.is_err() {
-            return;
+        match now {
+            News::Connected | News::Spoke => health.set(Known::Available { milliseconds: None }),
+            News::Lost(why) => {
+                proof = PROOF_AGAIN;
+                health.set(Known::Unavailable(why));
+            }
         }
     }
 }

@@ -27,7 +27,7 @@ mod stream;
 pub(crate) mod streamable;
 
 pub use bridge::Bridge;
-pub(crate) use link::log;
-pub use link::{Connect, Limits};
+pub use link::{Connect, Keeper, Limits, News};
+pub(crate) use link::{Last, ended, pass_log_on};
 pub use sse::Sse;
 pub use streamable::Streamable;

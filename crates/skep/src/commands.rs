@@ -9,6 +9,7 @@ mod proxy;
 mod run;
 mod version;
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -27,4 +28,12 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Command::Run(arguments) => run::run_until_stopped(&arguments),
         Command::Version { output } => version::run(output),
     }
+}
+
+/// The variables that we were started with. What is not text means nothing to us; a process that we start has it all the same.
+fn variables() -> BTreeMap<String, String> {
+    let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+        Some((name.into_string().ok()?, value.into_string().ok()?))
+    };
+    std::env::vars_os().filter_map(text).collect()
 }

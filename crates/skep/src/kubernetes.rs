@@ -11,7 +11,13 @@ use crate::cli::Cluster;
 pub(crate) struct Connection {
     pub(crate) client: Client,
     server: String,
+    advice: &'static str,
 }
+
+/// What to do about an API server that cannot be reached, for whoever has a kubeconfig.
+const OUTSIDE: &str = "check the server in your kubeconfig, or pass --context";
+/// The same in a pod.
+const IN_A_POD: &str = "check that this pod may reach it: network policies, and the cluster's own network";
 
 /// Connects to the cluster that the flags, the environment or the pod name.
 pub(crate) async fn connect(cluster: &Cluster) -> Result<Connection> {
@@ -25,7 +31,7 @@ pub(crate) async fn connect_as(
     agent: &str,
     make: fn(Config) -> kube::Result<Client>,
 ) -> Result<Connection> {
-    let mut config = config(cluster).await?;
+    let (mut config, advice) = config(cluster).await?;
     let agent = HeaderValue::try_from(format!("{agent}/{}", env!("CARGO_PKG_VERSION")))?;
     config.headers.push((USER_AGENT, agent));
     // At a terminal, a server that cannot be reached is news; in the operator, its own queue tries again. Neither wants
@@ -34,7 +40,7 @@ pub(crate) async fn connect_as(
     let server = config.cluster_url.to_string();
     let client =
         make(config).map_err(|error| anyhow!("cannot set up a connection to `{server}`: {}", innermost(&error)))?;
-    Ok(Connection { client, server })
+    Ok(Connection { client, server, advice })
 }
 
 // === impl Connection ===
@@ -45,15 +51,13 @@ impl Connection {
         let server = &self.server;
         match error {
             kube::Error::Api(status) => anyhow!("the API server at `{server}` refused: {}", status.message),
-            other => anyhow!(
-                "cannot reach the API server at `{server}`: {}; check the server in your kubeconfig, or pass --context",
-                innermost(other)
-            ),
+            other => anyhow!("cannot reach the API server at `{server}`: {}; {}", innermost(other), self.advice),
         }
     }
 }
 
-async fn config(cluster: &Cluster) -> Result<Config> {
+/// Where the cluster is, and what to do when it cannot be reached.
+async fn config(cluster: &Cluster) -> Result<(Config, &'static str)> {
     const ADVICE: &str = "pass --kubeconfig FILE, or set KUBECONFIG";
     let options = KubeConfigOptions { context: cluster.context.clone(), ..KubeConfigOptions::default() };
     if let Some(path) = &cluster.kubeconfig {
@@ -62,15 +66,22 @@ async fn config(cluster: &Cluster) -> Result<Config> {
         })?;
         return Config::from_custom_kubeconfig(kubeconfig, &options)
             .await
+            .map(|config| (config, OUTSIDE))
             .map_err(|error| anyhow!("cannot use the kubeconfig `{}`: {}", path.display(), innermost(&error)));
     }
     match Config::from_kubeconfig(&options).await {
-        Ok(config) => Ok(config),
+        Ok(config) => Ok((config, OUTSIDE)),
         Err(outside) if cluster.context.is_some() || std::env::var_os("KUBECONFIG").is_some() => {
             Err(anyhow!("cannot use the kubeconfig: {}; {ADVICE}", innermost(&outside)))
         }
-        Err(outside) => Config::incluster()
-            .map_err(|_not_in_a_pod| anyhow!("no cluster is configured: {}; {ADVICE}", innermost(&outside))),
+        Err(outside) => match Config::incluster() {
+            Ok(config) => Ok((config, IN_A_POD)),
+            Err(inside) if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() => Err(anyhow!(
+                "this pod has no account to call the API server with: {}; check `automountServiceAccountToken`",
+                innermost(&inside)
+            )),
+            Err(_not_in_a_pod) => Err(anyhow!("no cluster is configured: {}; {ADVICE}", innermost(&outside))),
+        },
     }
 }
 

@@ -22,7 +22,12 @@ pub(crate) fn start_at(json: bool, default: &str) -> Result<()> {
     let filter: Targets =
         wanted.parse().map_err(|error| anyhow!("SKEP_LOG: `{wanted}` is not a log filter: {error}"))?;
     let lines = fmt::layer().with_writer(io::stderr);
-    let lines = if json { lines.json().flatten_event(true).boxed() } else { lines.with_target(false).boxed() };
+    // Spans say which server it is about, where one process runs several. In a pod there is one.
+    let lines = if json {
+        lines.json().flatten_event(true).with_current_span(false).with_span_list(false).boxed()
+    } else {
+        lines.with_target(false).boxed()
+    };
     let started = tracing_subscriber::registry().with(lines.with_filter(filter)).try_init();
     started.map_err(|error| anyhow!("cannot start logging: {error}"))
 }

@@ -1,13 +1,17 @@
 //! The standard input and output of a server in a cluster: an attachment to the right pod.
 
 mod frames;
+mod lost;
 mod streams;
 
 use kube::api::{Api, AttachParams, ListParams};
 use kube::core::{NotUsed, Object, Request};
 use serde::Deserialize;
 use serde_json::Value;
+use tokio::sync::oneshot;
 
+use self::lost::{Attached, Until};
+use self::streams::Task;
 use crate::cluster::Cluster;
 use crate::objects::CONTAINER;
 use crate::pipe::Pipe;
@@ -19,7 +23,16 @@ type Pod = Object<NotUsed, PodStatus>;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct PodStatus {
+    conditions: Vec<Condition>,
     container_statuses: Vec<ContainerStatus>,
+}
+
+/// One thing that is so or is not.
+#[derive(Clone, Debug, Deserialize)]
+struct Condition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: String,
 }
 
 /// How a container is.
@@ -55,14 +68,16 @@ pub enum Detached {
 // === impl Cluster ===
 
 impl Cluster {
-    /// Attaches to the server's pod, with its three streams kept apart.
+    /// Attaches to the server's pod, with its three streams kept apart. They end with the pod, whether its node says so or not.
     pub async fn attach(&self) -> Result<Pipe, Detached> {
         let failed = |object: String| move |error| Detached::Api { object, error: Box::new(error) };
         let name = &self.server().name;
         let pods: Api<Pod> = self.objects("", "Pod");
-        let found = pods.list(&ListParams::default().labels(&format!("app={name}"))).await;
+        let labels = format!("app={name}");
+        let found = pods.list(&ListParams::default().labels(&labels)).await;
         let found = found.map_err(failed(format!("the pods of {name}")))?;
-        let pod = pick(&found.items).ok_or_else(|| Detached::NoPod(name.clone()))?;
+        let best = pick(&found.items).ok_or_else(|| Detached::NoPod(name.clone()))?;
+        let pod = best.metadata.name.as_deref().unwrap_or_default();
         let parameters = AttachParams::default().container(CONTAINER).stdin(true).stdout(true).stderr(true).tty(false);
         let connect = async {
             let request =
@@ -71,23 +86,44 @@ impl Cluster {
         };
         let connection = connect.await.map_err(failed(format!("pod {pod}")))?;
         tracing::info!(pod, "attached");
-        Ok(streams::open(connection.into_stream().into_inner()).await)
+        let Pipe { stdin, stdout, stderr, held } = streams::open(connection.into_stream().into_inner()).await;
+        let (sender, lost) = oneshot::channel();
+        let attached = Attached { name: pod.to_owned(), uid: best.metadata.uid.clone(), labels, pods };
+        let watching = tokio::spawn(async move {
+            // The streams of the sending task end with this one, too.
+            let _held = held;
+            attached.lost().await;
+            let _ended = sender.send(());
+            std::future::pending::<()>().await;
+        });
+        Ok(Pipe { stdin, stdout: Box::new(Until::new(stdout, lost)), stderr, held: Box::new(Task(watching)) })
     }
 }
 
-/// The pod to attach to: one whose server runs and that is not on its way out. Of several the one made last, as the others are
-/// of an older make; of those made at once the first by name.
-fn pick(pods: &[Pod]) -> Option<&str> {
-    let runs = |pod: &&Pod| {
-        let containers = pod.status.iter().flat_map(|status| &status.container_statuses);
-        let mut ours = containers.filter(|container| container.name == CONTAINER);
-        pod.metadata.deletion_timestamp.is_none() && ours.any(|container| container.state.running.is_some())
-    };
-    let best = pods.iter().filter(runs).min_by(|one, other| {
+/// The pod to attach to: one whose server runs and that is not on its way out. Of several one that is ready, since the node of
+/// another one may be lost; of those the one made last, as the others are of an older make; of those made at once the first by
+/// name.
+fn pick(pods: &[Pod]) -> Option<&Pod> {
+    let stays = |pod: &&Pod| pod.metadata.deletion_timestamp.is_none() && runs(pod);
+    pods.iter().filter(stays).min_by(|one, other| {
         let made = |pod: &Pod| pod.metadata.creation_timestamp.clone();
-        made(other).cmp(&made(one)).then_with(|| one.metadata.name.cmp(&other.metadata.name))
-    });
-    best.and_then(|pod| pod.metadata.name.as_deref())
+        is_ready(other)
+            .cmp(&is_ready(one))
+            .then_with(|| made(other).cmp(&made(one)))
+            .then_with(|| one.metadata.name.cmp(&other.metadata.name))
+    })
+}
+
+/// Whether a pod's server runs, as far as its node has told.
+fn runs(pod: &Pod) -> bool {
+    let containers = pod.status.iter().flat_map(|status| &status.container_statuses);
+    let mut ours = containers.filter(|container| container.name == CONTAINER);
+    ours.any(|container| container.state.running.is_some())
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    let mut conditions = pod.status.iter().flat_map(|status| &status.conditions);
+    conditions.any(|condition| condition.kind == "Ready" && condition.status == "True")
 }
 
 #[cfg(test)]
@@ -109,6 +145,12 @@ mod tests {
         serde_json::from_value(pod).unwrap()
     }
 
+    fn ready(mut pod: Pod) -> Pod {
+        let condition = Condition { kind: "Ready".to_owned(), status: "True".to_owned() };
+        pod.status.as_mut().unwrap().conditions.push(condition);
+        pod
+    }
+
     #[test]
     fn the_pod_that_runs_and_stays_is_picked_the_newest_first() {
         for (pods, wanted) in [
@@ -118,8 +160,9 @@ mod tests {
             (vec![pod("s-1", 1, true, false), pod("s-0", 1, true, false)], Some("s-0")),
             (vec![pod("s-0", 1, true, false), pod("s-1", 2, true, false)], Some("s-1")),
             (vec![pod("s-0", 3, true, true), pod("s-1", 2, true, false)], Some("s-1")),
+            (vec![ready(pod("s-0", 1, true, false)), pod("s-1", 2, true, false)], Some("s-0")),
         ] {
-            assert_eq!(pick(&pods), wanted);
+            assert_eq!(pick(&pods).and_then(|pod| pod.metadata.name.as_deref()), wanted);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! A server in a cluster: its objects are applied, watched, and applied again when they go.
 
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -9,7 +10,7 @@ use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt as _, watcher as watch};
 use kube::{Client, ResourceExt as _};
 use serde::Deserialize;
-use tokio::sync::watch as signal;
+use tokio::sync::{OnceCell, watch as signal};
 
 use crate::gate::{Gate, gate};
 use crate::objects::{Platform, Wrong, live_generation, services, stateful_set};
@@ -21,6 +22,10 @@ pub const MANAGER: &str = "toolhive-container-manager";
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// The longest pause between two tries.
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+/// How long one try may take. An admission webhook has 30 s at most.
+const SLOWEST: Duration = Duration::from_secs(45);
+/// How much of what the API server says is told, in characters.
+const REASON: usize = 1000;
 
 /// A StatefulSet, as far as it says how the server is. Code that reads all of it would be pages that each proxy holds for
 /// nothing.
@@ -46,7 +51,8 @@ pub struct Counted {
 pub struct Cluster {
     client: Client,
     namespace: String,
-    platform: Platform,
+    /// Looked up before anything is made, unless somebody said it.
+    platform: Arc<OnceCell<Platform>>,
     server: Server,
 }
 
@@ -87,7 +93,7 @@ pub enum Failed {
     #[error(transparent)]
     Wrong(#[from] Wrong),
     /// The API server.
-    #[error("cannot {verb} {object}: {error}")]
+    #[error("cannot {verb} {object}: {}", reason(.error))]
     Api {
         /// What was tried.
         verb: &'static str,
@@ -96,6 +102,9 @@ pub enum Failed {
         /// What the API server said.
         error: Box<kube::Error>,
     },
+    /// Nothing came back.
+    #[error("the API server did not answer within {SLOWEST:?}")]
+    Slow,
 }
 
 // === impl State ===
@@ -128,8 +137,14 @@ impl State {
 // === impl Cluster ===
 
 impl Cluster {
-    /// A server in a namespace.
-    pub fn new(client: Client, namespace: impl Into<String>, platform: Platform, server: Server) -> Self {
+    /// A server in a namespace. What kind of cluster it is can be left out: then its API is asked before anything is made.
+    pub fn new(
+        client: Client,
+        namespace: impl Into<String>,
+        platform: impl Into<Option<Platform>>,
+        server: Server,
+    ) -> Self {
+        let platform = Arc::new(OnceCell::new_with(platform.into()));
         Self { client, namespace: namespace.into(), platform, server }
     }
 
@@ -162,7 +177,7 @@ impl Cluster {
         if let Some(text) = theirs.filter(|text| text.parse::<i64>().is_err()) {
             tracing::warn!(name, generation = text, "the server's generation is not a number; it is replaced");
         }
-        let set = stateful_set(&self.server, &self.namespace, self.platform, live.as_ref())?;
+        let set = stateful_set(&self.server, &self.namespace, self.platform().await?, live.as_ref())?;
         let parameters = PatchParams::apply(MANAGER).force();
         let applied = sets.patch(name, &parameters, &Patch::Apply(&set)).await;
         let applied = applied.map_err(self.failed("apply", "StatefulSet", name))?;
@@ -175,34 +190,69 @@ impl Cluster {
         Ok(Applied::Ours { generation: applied.metadata.generation.unwrap_or_default() })
     }
 
-    /// Applies the objects, tells how the server is whenever that changes, and applies them again when they go. Never ends,
-    /// but for a server that cannot be run as it is.
-    pub async fn keep(&self, state: &signal::Sender<State>) -> Wrong {
+    /// Applies the objects, tells how the server is whenever that changes, and applies them again when they go. What is there is
+    /// followed from the beginning: a server that cannot be changed still serves as it was. `tell` hears why an apply failed,
+    /// and nothing once one did not. Never ends, but for a server that cannot be run as it is.
+    pub async fn keep(&self, state: &signal::Sender<State>, tell: impl Fn(Option<&Failed>) + Send + Sync) -> Wrong {
         loop {
-            let since = match self.apply_until_done().await {
-                Ok(Applied::Ours { generation }) => generation,
-                Ok(Applied::Newer) => 0,
-                Err(wrong) => return wrong,
+            let since = OnceLock::new();
+            let applying = async {
+                match self.apply_until_done(&tell).await {
+                    Ok(applied) => {
+                        let _once = since.set(applied);
+                        std::future::pending().await
+                    }
+                    Err(wrong) => wrong,
+                }
             };
-            self.follow(since, state).await;
+            tokio::select! {
+                wrong = applying => return wrong,
+                () = self.follow(&since, state) => {}
+            }
         }
     }
 
-    async fn apply_until_done(&self) -> Result<Applied, Wrong> {
+    /// Tells how the server is whenever that changes, and touches nothing. Never ends.
+    pub async fn watch(&self, state: &signal::Sender<State>) {
+        self.follow(&OnceLock::new(), state).await;
+    }
+
+    async fn apply_until_done(&self, tell: &(impl Fn(Option<&Failed>) + Send + Sync)) -> Result<Applied, Wrong> {
         let mut pause = FIRST_PAUSE;
         loop {
-            match self.apply().await {
-                Ok(applied) => return Ok(applied),
-                Err(Failed::Wrong(wrong)) => return Err(wrong),
-                Err(error) => tracing::warn!(%error, "the server's objects are not applied yet"),
+            let failed = match tokio::time::timeout(SLOWEST, self.apply()).await {
+                Ok(Ok(applied)) => {
+                    tell(None);
+                    return Ok(applied);
+                }
+                Ok(Err(failed)) => failed,
+                Err(_) => Failed::Slow,
+            };
+            tell(Some(&failed));
+            if let Failed::Wrong(wrong) = failed {
+                return Err(wrong);
             }
+            tracing::warn!(error = %failed, "the server's objects are not applied yet");
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
-    /// Watches the StatefulSet until it is gone. Watches break; the list that follows says what was missed.
-    async fn follow(&self, since: i64, state: &signal::Sender<State>) {
+    /// What kind of cluster it is. Its API is asked until it has answered once.
+    async fn platform(&self) -> Result<Platform, Failed> {
+        let ask = async {
+            let groups = self.client.list_api_groups().await?;
+            let is_open_shift = groups.groups.iter().any(|group| group.name == "route.openshift.io");
+            Ok(if is_open_shift { Platform::OpenShift } else { Platform::Kubernetes })
+        };
+        let failed =
+            |error| Failed::Api { verb: "read", object: "the API's groups".to_owned(), error: Box::new(error) };
+        self.platform.get_or_try_init(|| ask).await.copied().map_err(failed)
+    }
+
+    /// Watches the StatefulSet: for ever until it was applied, from then on until it is gone. Watches break; the list that
+    /// follows says what was missed.
+    async fn follow(&self, since: &OnceLock<Applied>, state: &signal::Sender<State>) {
         let sets: Api<StatefulSet> = self.objects("apps", "StatefulSet");
         let config = watcher::Config::default().fields(&format!("metadata.name={}", self.server.name));
         let mut changes = std::pin::pin!(watch(sets, config).default_backoff());
@@ -219,6 +269,10 @@ impl Cluster {
                 }
                 Ok(Event::Apply(set)) => set,
                 Ok(Event::InitDone) if listed => continue,
+                Ok(Event::InitDone | Event::Delete(_)) if since.get().is_none() => {
+                    state.send_replace(State::Missing);
+                    continue;
+                }
                 Ok(Event::InitDone | Event::Delete(_)) => {
                     tracing::warn!(name = self.server.name, "the server's StatefulSet is gone; it is made again");
                     state.send_replace(State::Missing);
@@ -233,6 +287,11 @@ impl Cluster {
                 state.send_replace(State::Missing);
                 continue;
             }
+            let since = match since.get() {
+                Some(Applied::Ours { generation }) => *generation,
+                Some(Applied::Newer) => 0,
+                None => set.metadata.generation.unwrap_or_default(),
+            };
             let now = State::of(&set, since);
             state.send_if_modified(|known| {
                 let is_news = *known != now;
@@ -267,15 +326,19 @@ impl std::fmt::Debug for Cluster {
     }
 }
 
-/// What kind of cluster it is: what `OPERATOR_OPENSHIFT` says, or what its API offers.
-pub async fn platform(client: &Client, variable: Option<&str>) -> Result<Platform, kube::Error> {
-    if let Some(text) = variable {
-        let is_open_shift = text.eq_ignore_ascii_case("true");
-        return Ok(if is_open_shift { Platform::OpenShift } else { Platform::Kubernetes });
-    }
-    let groups = client.list_api_groups().await?;
-    let is_open_shift = groups.groups.iter().any(|group| group.name == "route.openshift.io");
-    Ok(if is_open_shift { Platform::OpenShift } else { Platform::Kubernetes })
+/// What kind of cluster it is, if `OPERATOR_OPENSHIFT` says so. Its API says it otherwise.
+pub fn platform(variable: Option<&str>) -> Option<Platform> {
+    let is_open_shift = variable?.eq_ignore_ascii_case("true");
+    Some(if is_open_shift { Platform::OpenShift } else { Platform::Kubernetes })
+}
+
+/// What the API server said, in its own words.
+fn reason(error: &kube::Error) -> String {
+    let text = match error {
+        kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
+        other => other.to_string(),
+    };
+    text.chars().take(REASON).collect()
 }
 
 #[cfg(test)]

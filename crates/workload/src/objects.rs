@@ -203,7 +203,7 @@ fn lay_over(container: &mut Object, server: &Server, platform: Platform) {
 }
 
 /// The patch's variables, then ours in the order of their names. Each name once: where the server listens is ours to say,
-/// anything else is the patch's.
+/// anything else is the patch's, which means the last one where it has several.
 fn variables(patch: Option<Value>, server: &Server) -> Vec<Value> {
     let ours = server.variables();
     let mut env: Vec<Value> = match patch {
@@ -211,6 +211,7 @@ fn variables(patch: Option<Value>, server: &Server) -> Vec<Value> {
         _ => Vec::new(),
     };
     env.retain(|variable| !named(variable).is_some_and(is_ours));
+    keep_last(&mut env);
     let given: BTreeSet<String> = env.iter().filter_map(|one| named(one).map(str::to_owned)).collect();
     env.extend(
         ours.iter()
@@ -218,6 +219,14 @@ fn variables(patch: Option<Value>, server: &Server) -> Vec<Value> {
             .map(|(name, value)| json!({ "name": name, "value": value })),
     );
     env
+}
+
+/// Leaves of entries with the same name the last one, as a kubelet does. The API server refuses an apply that has several.
+fn keep_last(list: &mut Vec<Value>) {
+    let mut seen = BTreeSet::new();
+    list.reverse();
+    list.retain(|one| named(one).is_none_or(|name| seen.insert(name.to_owned())));
+    list.reverse();
 }
 
 /// The ports to serve: each container port once, with the node's port where the user asked for one.

@@ -1,5 +1,7 @@
 //! Standard input and output of a server, wherever it runs.
 
+use std::pin::Pin;
+
 use tokio::io::{AsyncRead, AsyncWrite};
 
 /// The three streams of a running server. Dropping it lets go of the server.
@@ -11,7 +13,19 @@ pub struct Pipe {
     /// What the server says to people.
     pub stderr: Box<dyn AsyncRead + Send + Unpin>,
     /// Whatever must live as long as the streams do.
-    pub held: Box<dyn std::any::Any + Send>,
+    pub held: Box<dyn Held>,
+}
+
+/// What is behind the streams. Dropping it ends it at once.
+pub trait Held: Send {
+    /// Ends it gently, and says how it ended, where that can be known.
+    fn end(self: Box<Self>) -> Pin<Box<dyn Future<Output = Option<String>> + Send>>;
+}
+
+impl Held for () {
+    fn end(self: Box<Self>) -> Pin<Box<dyn Future<Output = Option<String>> + Send>> {
+        Box::pin(std::future::ready(None))
+    }
 }
 
 impl std::fmt::Debug for Pipe {

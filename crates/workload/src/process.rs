@@ -3,18 +3,27 @@
 //! An image may name a program instead: `exec://program`, or a package of a registry that is run by its own tool,
 //! `npx://package@version` and `uvx://package@version`.
 
-use std::process::Stdio;
+use std::pin::Pin;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use tokio::process::{Child, Command};
 
-use crate::pipe::Pipe;
-use crate::server::Server;
+use crate::pipe::{Held, Pipe};
+use crate::server::{Server, Speaks};
 
 /// How much a server can write before we read it, in bytes. A long message fits into the pipe, so that it is written and read
 /// at once; the kernel's own 64 KiB would make the two take turns. This is the most that a user may ask for.
 #[cfg(target_os = "linux")]
 const PIPE: usize = 1024 * 1024;
+
+/// How long a server on stdio may take to end after its input did, before it is told to.
+const AFTER_INPUT: Duration = Duration::from_secs(1);
+/// How long a server may take to end after it was told to.
+const AFTER_SIGNAL: Duration = Duration::from_secs(3);
+/// How often is looked whether the processes that a server started have ended: nobody tells us.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// What to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,7 +74,10 @@ impl Program {
 #[derive(Debug)]
 pub struct Process {
     child: Child,
+    /// The group that it leads, as long as somebody may be in it.
     group: Option<Pid>,
+    /// How long it may take to end when its input does.
+    patience: Duration,
 }
 
 // === impl Process ===
@@ -91,7 +103,8 @@ impl Process {
             error,
         })?;
         let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-        Ok(Self { child, group })
+        let patience = if server.speaks == Speaks::Stdio { AFTER_INPUT } else { Duration::ZERO };
+        Ok(Self { child, group, patience })
     }
 
     /// The streams of a server, each of which can be taken once.
@@ -108,9 +121,32 @@ impl Process {
         &mut self.child
     }
 
-    /// Asks the process and all that it started to end.
-    pub fn terminate(&self) {
-        self.signal(Signal::TERM);
+    /// Ends the process and all that it started, as the protocol has it: its input ends, then it is told to, then it is killed.
+    /// Says how it ended. Does not take longer than the process does.
+    pub async fn end(mut self) -> std::io::Result<ExitStatus> {
+        drop(self.child.stdin.take());
+        if !self.is_over_within(self.patience).await {
+            self.signal(Signal::TERM);
+            if !self.is_over_within(AFTER_SIGNAL).await {
+                self.signal(Signal::KILL);
+            }
+        }
+        self.child.wait().await
+    }
+
+    /// Waits for the process and all that it started.
+    async fn is_over_within(&mut self, limit: Duration) -> bool {
+        let over = async {
+            let _status = self.child.wait().await;
+            while self.group.is_some_and(|group| test_kill_process_group(group).is_ok()) {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        let is_over = tokio::time::timeout(limit, over).await.is_ok();
+        if is_over {
+            self.group = None;
+        }
+        is_over
     }
 
     fn signal(&self, signal: Signal) {
@@ -118,6 +154,12 @@ impl Process {
             // It may have ended by itself.
             let _gone = kill_process_group(group, signal);
         }
+    }
+}
+
+impl Held for Process {
+    fn end(self: Box<Self>) -> Pin<Box<dyn Future<Output = Option<String>> + Send>> {
+        Box::pin(async move { (*self).end().await.ok().map(|status| status.to_string()) })
     }
 }
 
@@ -208,6 +250,46 @@ mod tests {
         })
         .await
         .unwrap();
+    }
+
+    /// Reads a line that a server writes.
+    async fn line(pipe: &mut crate::pipe::Pipe) -> String {
+        let mut line = Vec::new();
+        loop {
+            match pipe.stdout.read_u8().await.unwrap() {
+                b'\n' => return String::from_utf8(line).unwrap(),
+                byte => line.push(byte),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_process_may_end_by_itself_then_it_is_told_to_and_then_it_is_killed() {
+        let directory = std::env::temp_dir().join(format!("skep-ends-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        for (number, (script, ended, left)) in [
+            // Ends with its input.
+            ("echo; while read l; do :; done; echo input > F; exit 3", "exit status: 3", "input"),
+            // Reads no input.
+            ("trap 'echo told > F; exit 0' TERM; echo; while :; do sleep 0.05; done", "exit status: 0", "told"),
+            // Is only a shell around the one that matters, which takes its time.
+            ("sh -c 'trap \"sleep 0.3; echo late > F; exit 0\" TERM; echo; while :; do sleep 0.05; done' & trap - TERM; wait", "signal: 15 (SIGTERM)", "late"),
+            // Hears nothing.
+            ("trap '' TERM; echo > F; echo; while :; do sleep 0.05; done", "signal: 9 (SIGKILL)", ""),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let file = directory.join(number.to_string());
+            let script = script.replace(" F", &format!(" {}", file.display()));
+            let mut pipe = Process::start(&server("exec://sh", &["-c", &script])).unwrap().pipe().unwrap();
+            line(&mut pipe).await;
+            let Pipe { stdin, held, .. } = pipe;
+            drop(stdin);
+            assert_eq!(held.end().await.as_deref(), Some(ended), "{script}");
+            assert_eq!(std::fs::read_to_string(&file).unwrap().trim(), left, "{script}");
+        }
+        std::fs::remove_dir_all(&directory).unwrap();
     }
 
     #[tokio::test]

@@ -30,6 +30,9 @@ const HEAD_START: Duration = Duration::from_millis(250);
 /// The longest answer of a proxy to `CONNECT`.
 const PROXY_ANSWER: usize = 8 * 1024;
 
+/// The end of its head.
+const END: &[u8] = b"\r\n\r\n";
+
 /// How often a shared connection is asked whether it still leads anywhere while requests wait on it.
 const PING: Duration = Duration::from_secs(30);
 
@@ -128,17 +131,25 @@ async fn tunnel(mut stream: TcpStream, target: &Target, proxy: &HttpProxy) -> Re
     stream.write_all(&request).await.map_err(broke)?;
 
     let mut answer = Vec::new();
-    // The target speaks only after we did, so nothing of it can stand behind the answer.
-    while !answer.ends_with(b"\r\n\r\n") {
+    // The head is all that matters: a refusal may have a page behind it, and keep the connection open.
+    let end = loop {
+        if let Some(end) = answer.windows(END.len()).position(|bytes| bytes == END) {
+            break end + END.len();
+        }
         if answer.len() >= PROXY_ANSWER {
             return Err(refused("its answer is too long".to_owned()));
         }
         if stream.read_buf(&mut answer).await.map_err(broke)? == 0 {
             return Err(refused("it hung up".to_owned()));
         }
-    }
-    let status = answer.split(|byte| *byte == b' ').nth(1).and_then(|status| std::str::from_utf8(status).ok());
+    };
+    let head = answer.get(..end).unwrap_or_default();
+    let status = head.split(|byte| *byte == b' ').nth(1).and_then(|status| std::str::from_utf8(status).ok());
     match status {
+        // The target speaks only after we did, so nothing of it can stand behind the answer.
+        Some(status) if status.len() == 3 && status.starts_with('2') && answer.len() > end => {
+            Err(refused("it said more than it should".to_owned()))
+        }
         Some(status) if status.len() == 3 && status.starts_with('2') => Ok(stream),
         Some(status) => Err(refused(format!("it answered `{}`", status.chars().take(3).collect::<String>()))),
         None => Err(refused("its answer is not HTTP".to_owned())),

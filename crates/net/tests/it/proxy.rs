@@ -82,7 +82,10 @@ async fn a_proxy_that_refuses_says_why() {
     let server = start(serve::Options::default(), GRACE, hello).await;
     for (answer, said) in [
         ("HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", "it answered `407`"),
+        ("HTTP/1.1 403 Forbidden\r\nContent-Length: 9\r\n\r\nno access", "it answered `403`"),
+        ("HTTP/1.1 200 OK\r\n\r\nsurprise", "it said more than it should"),
         ("nonsense\r\n\r\n", "its answer is not HTTP"),
+        ("nonsense\r\n\r\n with a 200 behind it", "its answer is not HTTP"),
     ] {
         let proxy = proxy(answer, server.address).await;
         let error = client(&proxy, Trust::System).send(get("https://mcp.test/path?query")).await.unwrap_err();

@@ -18,6 +18,71 @@ fn metrics_have_the_usual_port_unless_another_one_is_given() {
     }
 }
 
+#[test]
+fn a_server_that_lived_long_is_started_again_soon() {
+    let (mut pause, seconds) = (FIRST_PAUSE, Duration::from_secs);
+    for (lived, next) in [(0, 1), (29, 2), (0, 4), (1, 8), (0, 15), (0, 15)] {
+        pause = next_pause(pause, seconds(lived));
+        assert_eq!(pause, seconds(next));
+    }
+    assert_eq!(next_pause(pause, seconds(30)), FIRST_PAUSE);
+}
+
+fn process(script: &str) -> Process {
+    let server = Server {
+        name: "s".to_owned(),
+        image: "exec://sh".to_owned(),
+        args: vec!["-c".to_owned(), script.to_owned()],
+        env: BTreeMap::new(),
+        labels: BTreeMap::new(),
+        speaks: Speaks::StreamableHttp(1),
+        host: String::new(),
+        publish: Vec::new(),
+        patch: String::new(),
+        replicas: None,
+        generation: 0,
+    };
+    Process::start(&server).unwrap()
+}
+
+#[tokio::test]
+async fn the_last_words_of_a_server_are_read_to_their_end() {
+    let (_sender, mut ending) = watch::channel(false);
+    for _ in 0..20 {
+        let script = "n=0; while [ $n -lt 300 ]; do n=$((n+1)); echo line $n >&2; done; exit 9";
+        let (why, words) = run_once(process(script), &mut ending).await;
+        assert_eq!(why, "exit status: 9");
+        assert_eq!(words, "line 296\nline 297\nline 298\nline 299\nline 300");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_counts_as_there_when_it_spoke_or_lived_for_a_while() {
+    let drain = Drain::new(Grace { linger: Duration::ZERO, finish: Duration::ZERO });
+    let health = Arc::new(Health::new("stdio", drain));
+    let (news, hears) = mpsc::unbounded_channel();
+    tokio::spawn(watch_link(hears, true, health.clone()));
+    let mut changes = health.changes();
+    let mut next = async |sent: News| {
+        changes.mark_unchanged();
+        let since = tokio::time::Instant::now();
+        news.send(sent).unwrap();
+        changes.changed().await.unwrap();
+        (health.known(), since.elapsed())
+    };
+    let there = Known::Available { milliseconds: None };
+    let lost = |why: &str| Known::Unavailable(why.to_owned());
+    assert_eq!(next(News::Connected).await, (there.clone(), PROOF));
+    assert_eq!(next(News::Lost("a".to_owned())).await, (lost("a"), Duration::ZERO));
+    assert_eq!(next(News::Connected).await, (there.clone(), PROOF_AGAIN));
+    news.send(News::Lost("b".to_owned())).unwrap();
+    news.send(News::Connected).unwrap();
+    // It fails again before it has said anything: it was never there.
+    assert_eq!(next(News::Lost("c".to_owned())).await, (lost("c"), Duration::ZERO));
+    news.send(News::Connected).unwrap();
+    assert_eq!(next(News::Spoke).await, (there, Duration::ZERO));
+}
+
 /// A server that agrees to everything, and what it is told.
 fn agreeable() -> (Connect, mpsc::UnboundedReceiver<String>) {
     let (told, heard) = mpsc::unbounded_channel();

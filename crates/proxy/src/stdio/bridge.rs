@@ -17,6 +17,8 @@ use super::levels::level_of;
 
 /// How many messages may wait to be written to the server. Callers wait beyond that.
 pub(crate) const QUEUE: usize = 100;
+/// How many requests of the server that concern nobody here may wait for somebody else's answer.
+const HELD_BACK: usize = 100;
 /// How many messages may wait for one listening caller. What comes beyond that is dropped, with a warning.
 pub(crate) const LISTENER: usize = 100;
 
@@ -65,6 +67,24 @@ pub(super) struct State {
     pub(super) subscriptions: BTreeMap<String, BTreeSet<SessionId>>,
     /// The log level that the server was told.
     pub(super) level: Option<u8>,
+    /// Until when another proxy may speak with the same server, as far as is known.
+    shared_until: Option<Instant>,
+    /// Whether this proxy is on its way out, so that another one has taken over.
+    is_leaving: bool,
+    /// How many requests of the server wait for somebody else's answer.
+    held_back: usize,
+}
+
+/// Whom something concerns that the server says and that names nobody.
+enum Concerned {
+    /// Nobody here is at work.
+    Nobody,
+    /// More than one may be meant.
+    Several,
+    /// This one, who has it now.
+    Passed(SessionId),
+    /// One whom it cannot be passed to.
+    Deaf,
 }
 
 /// What is known of a caller's session.
@@ -100,8 +120,9 @@ impl Bridge {
     pub(super) fn new() -> (Arc<Self>, mpsc::Receiver<Line>) {
         let (queue, queued) = mpsc::channel(QUEUE);
         let presence = watch::Sender::new(Presence::Away);
+        let state = State { last_id: first_id(), ..State::default() };
         let bridge = Self {
-            state: Mutex::default(),
+            state: Mutex::new(state),
             handshake: Handshake::default(),
             catalogue: Catalogue::default(),
             turns: Turns::default(),
@@ -116,32 +137,50 @@ impl Bridge {
         self.presence.subscribe()
     }
 
-    /// Passes a request on. The call ends with the answer, or when it is dropped, which tells the server to stop.
+    /// Passes a caller's request on. The call ends with the answer, or when it is dropped, which tells the server to stop.
     pub(crate) async fn call(
         self: &Arc<Self>,
         message: &Message,
         session: Option<SessionId>,
         interim: Option<mpsc::Sender<Bytes>>,
     ) -> Result<Call, NotSent> {
+        self.send(message, session, interim, true).await
+    }
+
+    /// The same for a request of the proxy's own: nobody is at work meanwhile whom the server could ask something.
+    pub(super) async fn call_for_ourselves(self: &Arc<Self>, message: &Message) -> Result<Call, NotSent> {
+        self.send(message, None, None, false).await
+    }
+
+    async fn send(
+        self: &Arc<Self>,
+        message: &Message,
+        session: Option<SessionId>,
+        interim: Option<mpsc::Sender<Bytes>>,
+        is_callers: bool,
+    ) -> Result<Call, NotSent> {
         let id = message.id().ok_or(NotSent)?;
         let permit = self.queue.reserve().await.map_err(|_closed| NotSent)?;
         let (sender, outcome) = oneshot::channel();
-        let token = message.progress_token().filter(|_| interim.is_some());
+        let token = message.progress_token();
         let wire = self.with(|state| {
             if let Some(one) = session.as_ref().and_then(|session| state.sessions.get_mut(session)) {
                 one.used = Some(Instant::now());
             }
-            state.last_id += 1;
-            let wire = state.last_id;
+            let wire = state.new_id();
             let number = Id::number(wire);
             let mut edits = vec![Edit::set(&["id"], &number)];
+            // Also where nobody hears of progress: the caller's own token could be somebody else's number.
             if token.is_some() {
                 edits.push(Edit::set(&["params", "_meta", "progressToken"], &number));
             }
             let changed = splice::apply(message, &edits).map_err(|_| NotSent)?;
             let method = message.method().unwrap_or_default().to_owned();
-            let is_learnt_from = method == "tools/list" && message.protocol_version().as_deref() == Some(era::MODERN);
-            let waiter = Waiter { id, method, session, token, interim, is_learnt_from, outcome: sender };
+            let is_modern = message.protocol_version().as_deref() == Some(era::MODERN);
+            let is_learnt_from = method == "tools/list" && is_modern;
+            // Today's protocol has no requests of servers; the handshake has no session yet.
+            let can_be_asked = is_callers && !is_modern && method != "initialize";
+            let waiter = Waiter { id, method, session, token, interim, is_learnt_from, can_be_asked, outcome: sender };
             state.waiting.insert(wire, waiter);
             permit.send(Line { request: Some(wire), bytes: lines::frame(&changed) });
             Ok(wire)
@@ -154,9 +193,10 @@ impl Bridge {
         self.queue.send(Line::telling(lines::frame(message))).await.map_err(|_closed| NotSent)
     }
 
-    /// Passes on a caller's word that it does not want the answer to a request any more.
+    /// Passes on a caller's word that it does not want the answer to a request any more. One without a session says so by leaving:
+    /// ids are not its own, and it could mean anybody's request.
     pub(crate) async fn cancel(&self, message: &Message, session: Option<&SessionId>) -> Result<(), NotSent> {
-        let Some(id) = message.cancels() else { return Ok(()) };
+        let (Some(id), Some(_)) = (message.cancels(), session) else { return Ok(()) };
         let wire = self.with(|state| {
             let mut waiting = state.waiting.iter();
             waiting.find(|(_, one)| one.id == id && one.session.as_ref() == session).map(|(wire, _)| *wire)
@@ -213,7 +253,7 @@ impl Bridge {
     }
 
     /// Takes a message of the server to whom it concerns. Returns what the server is to be told in return.
-    pub(super) fn dispatch(&self, message: &Message) -> Option<Bytes> {
+    pub(super) fn dispatch(self: &Arc<Self>, message: &Message) -> Option<Bytes> {
         match message.kind() {
             Kind::Response | Kind::Error => {
                 self.settle(message);
@@ -232,9 +272,20 @@ impl Bridge {
         line.request.is_none_or(|wire| self.with(|state| state.waiting.contains_key(&wire)))
     }
 
-    /// There is a server now.
-    pub(super) fn connected(&self) {
+    /// There is a server now. For so long, another proxy may speak with it as well.
+    pub(super) fn connected(&self, shared: Option<Duration>) {
+        self.with(|state| state.shared_until = shared.map(|time| Instant::now() + time));
         self.presence.send_replace(Presence::Here);
+    }
+
+    /// This proxy is on its way out. If another one speaks with the server, it is that one's from now on.
+    pub fn leave(&self) {
+        self.with(|state| state.is_leaving = true);
+    }
+
+    /// A number that no request has.
+    pub(super) fn new_id(&self) -> u64 {
+        self.with(State::new_id)
     }
 
     /// The server went away: nobody waits any longer for what it was asked, nor for what it asked.
@@ -298,8 +349,8 @@ impl Bridge {
             "notifications/message" => {
                 let level = parameter(message, "level").map_or(7, |level| level_of(&level));
                 self.with(|state| {
-                    // One caller at work is who it is about; else whoever asked for a log this detailed.
-                    if state.pass_to_owner(message.body()).is_none() {
+                    // One caller at work is who it is about, and nobody else; else whoever asked for a log this detailed.
+                    if let Concerned::Nobody | Concerned::Several = state.pass_to_owner(message.body()) {
                         state.pass_to(message.body(), |_, one| one.level.is_some_and(|wanted| level <= wanted));
                     }
                 });
@@ -353,28 +404,55 @@ impl Bridge {
         });
     }
 
-    /// A request of the server. It goes to the caller whom it concerns; the server hears at once if there is none.
-    fn ask(&self, message: &Message) -> Option<Bytes> {
+    /// A request of the server. It goes to the caller whom it concerns; the server hears at once if there is none, unless another
+    /// proxy may have that caller.
+    fn ask(self: &Arc<Self>, message: &Message) -> Option<Bytes> {
+        const DEAF: &str = "the caller that it concerns does not listen";
         let id = message.id()?;
         let method = message.method().unwrap_or_default().to_owned();
         if method == "ping" {
             return Some(line(&answer::empty_result(&id)));
         }
+        let mut hold_back = None;
         let asked: Result<(), &'static str> = self.with(|state| {
-            state.last_id += 1;
-            let number = state.last_id;
+            let number = state.new_id();
             let ours = Id::number(number);
             let mapped = splice::apply(message, &[Edit::set(&["id"], &ours)]).map_err(|_| "it cannot be passed on")?;
-            let session =
-                state.pass_to_owner(mapped.body()).map_or_else(|| state.pass_to_capable(&method, mapped.body()), Ok)?;
+            let session = match state.pass_to_owner(mapped.body()) {
+                Concerned::Passed(session) => session,
+                Concerned::Deaf => return Err(DEAF),
+                Concerned::Nobody if state.is_shared() && state.held_back < HELD_BACK => {
+                    state.held_back += 1;
+                    hold_back = Some(state.shared_until.filter(|_| !state.is_leaving));
+                    return Ok(());
+                }
+                Concerned::Nobody | Concerned::Several => {
+                    let session =
+                        state.only_capable(&method).ok_or("no caller can be told to be the one it concerns")?;
+                    let passed = state.pass_to_session(mapped.body(), &session);
+                    passed.then_some(session).ok_or(DEAF)?
+                }
+            };
             state.asked.insert(number, (id.clone(), session));
             Ok(())
         });
-        asked.err().map(|why| {
-            tracing::warn!(method, why, "a request of the server is refused");
-            let text = format!("{method}: {why}");
-            line(&answer::error(Some(&id), answer::METHOD_NOT_FOUND, &text, None))
-        })
+        if let Some(until) = hold_back {
+            tracing::debug!(method, "a request of the server is left to another proxy");
+            tokio::spawn(self.clone().refuse_later(id, method, until));
+            return None;
+        }
+        asked.err().map(|why| refusal(&id, &method, why))
+    }
+
+    /// Refuses a request of the server once nobody else can answer it. Never, if somebody else speaks with the server for good.
+    async fn refuse_later(self: Arc<Self>, id: Id, method: String, until: Option<Instant>) {
+        if let Some(until) = until {
+            tokio::time::sleep_until(until).await;
+            let line = refusal(&id, &method, "no caller can be told to be the one it concerns");
+            // Who answered it before does not hear of this: servers pass over answers to what they do not wait for.
+            let _full = self.queue.try_send(Line::telling(line));
+        }
+        self.with(|state| state.held_back = state.held_back.saturating_sub(1));
     }
 
     pub(super) fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
@@ -407,31 +485,40 @@ impl Abilities {
 // === impl State ===
 
 impl State {
-    /// Passes a message to the open answer of the one caller that is at work. Nothing if there is none, or more than one.
-    fn pass_to_owner(&self, body: &Bytes) -> Option<SessionId> {
-        let mut at_work = self.waiting.iter().filter(|(_, one)| one.session.is_some() && one.method != "initialize");
-        let (mut newest, first) = at_work.next()?;
-        let session = first.session.clone()?;
+    fn new_id(&mut self) -> u64 {
+        self.last_id += 1;
+        self.last_id
+    }
+
+    /// Whether another proxy may speak with the server.
+    fn is_shared(&self) -> bool {
+        self.shared_until.is_some_and(|until| self.is_leaving || Instant::now() < until)
+    }
+
+    /// Passes a message to the open answer of the one caller that is at work.
+    fn pass_to_owner(&self, body: &Bytes) -> Concerned {
+        let mut at_work = self.waiting.iter().filter(|(_, one)| one.can_be_asked);
+        let Some((mut newest, first)) = at_work.next() else { return Concerned::Nobody };
+        // Callers without a session may be many or one.
+        let Some(session) = first.session.clone() else { return Concerned::Several };
         for (wire, one) in at_work {
             if one.session.as_ref() != Some(&session) {
-                return None;
+                return Concerned::Several;
             }
             newest = newest.max(wire);
         }
         let open = self.waiting.get(newest).and_then(|one| one.interim.as_ref());
         let passed = open.is_some_and(|interim| interim.try_send(body.clone()).is_ok());
-        (passed || self.pass_to_session(body, &session)).then_some(session)
+        if passed || self.pass_to_session(body, &session) { Concerned::Passed(session) } else { Concerned::Deaf }
     }
 
-    /// Passes a request to the only caller that can answer it.
-    fn pass_to_capable(&self, method: &str, body: &Bytes) -> Result<SessionId, &'static str> {
-        let session = self.only_capable(method).ok_or("no caller can be told to be the one it concerns")?;
-        let passed = self.pass_to_session(body, &session);
-        passed.then_some(session).ok_or("the caller that it concerns does not listen")
-    }
-
-    /// The only session whose client said that it can answer such a request.
+    /// The only session whose client said that it can answer such a request. While callers are at work, it is one of theirs, and not
+    /// that of one without a session.
     fn only_capable(&self, method: &str) -> Option<SessionId> {
+        let at_work: Vec<&Waiter> = self.waiting.values().filter(|one| one.can_be_asked).collect();
+        if at_work.iter().any(|one| one.session.is_none()) {
+            return None;
+        }
         let area = method.split('/').next()?;
         let can = |one: &Session| match area {
             "sampling" => one.abilities.sampling,
@@ -439,7 +526,10 @@ impl State {
             "roots" => one.abilities.roots,
             _ => false,
         };
-        let mut able = self.sessions.iter().filter(|(_, one)| one.listener.is_some() && can(one));
+        let listens = |one: &Session| one.listener.as_ref().is_some_and(|listener| !listener.is_closed());
+        let may_be_meant =
+            |name: &SessionId| at_work.is_empty() || at_work.iter().any(|one| one.session.as_ref() == Some(name));
+        let mut able = self.sessions.iter().filter(|(name, one)| listens(one) && can(one) && may_be_meant(name));
         let (session, _) = able.next()?;
         able.next().is_none().then(|| session.clone())
     }
@@ -457,6 +547,18 @@ impl State {
             }
         }
     }
+}
+
+/// Where the numbers of this proxy begin. Two proxies can speak with one server for a while, when one takes over from the other, and
+/// each hears the answers to both: their numbers must not meet. They are small enough for servers that think little of numbers.
+fn first_id() -> u64 {
+    uuid::Uuid::new_v4().as_u64_pair().0 >> 34
+}
+
+/// What the server is told whose request nobody can answer.
+fn refusal(id: &Id, method: &str, why: &str) -> Bytes {
+    tracing::warn!(method, why, "a request of the server is refused");
+    line(&answer::error(Some(id), answer::METHOD_NOT_FOUND, &format!("{method}: {why}"), None))
 }
 
 /// The request that a message says to belong to, by the id that we gave it.
@@ -483,3 +585,6 @@ fn line(message: &Bytes) -> Bytes {
     line.extend_from_slice(b"\n");
     line.freeze()
 }
+
+#[cfg(test)]
+mod tests;

@@ -41,6 +41,8 @@ pub(super) struct Waiter {
     pub(super) interim: Option<mpsc::Sender<Bytes>>,
     /// Whether its answer says what tools there are, and how their calls are to be judged.
     pub(super) is_learnt_from: bool,
+    /// Whether the server may have something to ask, or to tell, because of it.
+    pub(super) can_be_asked: bool,
     pub(super) outcome: oneshot::Sender<Outcome>,
 }
 

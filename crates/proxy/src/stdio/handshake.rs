@@ -48,16 +48,22 @@ impl Bridge {
     async fn first_greeting(self: &Arc<Self>, message: &Message, timeout: Duration) -> Result<Message, Bytes> {
         let id = message.id();
         let failed = |why: Failed| why.body(id.as_ref());
-        let _one_at_a_time = self.handshake.asking.lock().await;
-        if let Some(greeting) = self.handshake.answer() {
-            return Ok(greeting);
-        }
-        let asked = async { Ok::<_, NotSent>(self.call(message, None, None).await?.outcome().await) };
-        match tokio::time::timeout(timeout, asked).await {
-            Ok(Ok(Outcome::Answer(greeting))) if greeting.kind() == Kind::Response => {
-                self.handshake.keep(message, &greeting);
-                Ok(*greeting)
+        // Whoever waits for the turn waits no longer for that than for the answer.
+        let asked = async {
+            let _one_at_a_time = self.handshake.asking.lock().await;
+            if let Some(greeting) = self.handshake.answer() {
+                return Ok(Outcome::Answer(Box::new(greeting)));
             }
+            let outcome = self.call(message, None, None).await?.outcome().await;
+            if let Outcome::Answer(greeting) = &outcome
+                && greeting.kind() == Kind::Response
+            {
+                self.handshake.keep(message, greeting);
+            }
+            Ok::<_, NotSent>(outcome)
+        };
+        match tokio::time::timeout(timeout, asked).await {
+            Ok(Ok(Outcome::Answer(greeting))) if greeting.kind() == Kind::Response => Ok(*greeting),
             Ok(Ok(Outcome::Answer(refusal))) => Err(refusal.into_body()),
             Ok(Ok(Outcome::Gone)) => Err(failed(Failed::Gone)),
             Ok(Err(NotSent)) => Err(failed(Failed::NotSent)),
@@ -77,6 +83,11 @@ impl Handshake {
     /// Whether the server has yet to be told that the handshake is over. Says so once.
     pub(super) fn must_tell_initialized(&self) -> bool {
         self.with(|said| !std::mem::replace(&mut said.told, true))
+    }
+
+    /// A server that was restarted has answered the request again: that is what callers hear from now on.
+    pub(super) fn renew(&self, answer: Message) {
+        self.with(|said| said.answer = Some(answer));
     }
 
     fn answer(&self) -> Option<Message> {

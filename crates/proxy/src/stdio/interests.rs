@@ -209,10 +209,10 @@ impl Bridge {
     }
 
     /// Sends a request of our own whose answer does not matter. It is on its way when this returns.
-    async fn order(self: &Arc<Self>, method: &str, params: &str, timeout: Duration) {
+    pub(super) async fn order(self: &Arc<Self>, method: &str, params: &str, timeout: Duration) {
         let request = format!(r#"{{"jsonrpc":"2.0","id":0,"method":"{method}","params":{params}}}"#);
         let Ok(message) = Message::parse(request.into()) else { return };
-        if let Ok(mut call) = self.call(&message, None, None).await {
+        if let Ok(mut call) = self.call_for_ourselves(&message).await {
             tokio::spawn(async move {
                 let _whatever = tokio::time::timeout(timeout, call.outcome()).await;
             });

@@ -1,15 +1,17 @@
 //! The way to the server: connected for ever, again and again, and what is read and written on it.
 
+use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use skep_mcp::{Edit, Id, Message, Raw, lines, splice};
+use skep_mcp::{Edit, Id, Kind, Message, Raw, lines, splice};
 use skep_workload::pipe::Pipe;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
+use tracing::Instrument as _;
 
 use super::bridge::{Bridge, Line};
 use super::levels::level_name;
@@ -29,8 +31,43 @@ const HANDSHAKE: Duration = Duration::from_secs(30);
 /// How much of a line of the server's log is passed on, in bytes.
 const LOG_LINE: usize = 2048;
 
+/// How many of the server's last words to people are told when it went away.
+const LAST_LINES: usize = 5;
+/// How long they are at most together, in bytes.
+const LAST_WORDS: usize = 2048;
+/// How long is waited for them: something may hold them open that is not the server.
+const LAST_WAIT: Duration = Duration::from_secs(1);
+
 /// How to reach the server: each call is a new connection.
 pub type Connect = Box<dyn Fn() -> Pin<Box<dyn Future<Output = Result<Pipe, String>> + Send>> + Send + Sync + 'static>;
+
+/// What becomes of the way to the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum News {
+    /// It is there. The server need not have said anything.
+    Connected,
+    /// The server has said something.
+    Spoke,
+    /// It is not there, and why. The server's own last words to people, if it had any, begin on the second line.
+    Lost(String),
+}
+
+/// Whoever looks after the way to the server.
+#[derive(Debug)]
+pub struct Keeper {
+    /// Hears what becomes of it. That is little: a word now and then.
+    pub news: mpsc::UnboundedSender<News>,
+    /// Becomes true when the server is not needed any more.
+    pub ending: watch::Receiver<bool>,
+    /// For how long after it is connected to the server may speak with another proxy as well, which this one takes over from.
+    pub shared: Option<Duration>,
+}
+
+impl Keeper {
+    fn tell(&self, news: News) {
+        let _nobody_hears = self.news.send(news);
+    }
+}
 
 /// How much of the server's words is held at once.
 #[derive(Clone, Copy, Debug)]
@@ -48,55 +85,124 @@ impl Default for Limits {
 impl Bridge {
     /// A bridge to a server, which is connected to for as long as the returned task runs.
     pub fn start(connect: Connect, limits: Limits) -> (Arc<Self>, impl Future<Output = ()> + Send + use<>) {
+        let (never, ending) = watch::channel(false);
+        let keeper = Keeper { news: mpsc::unbounded_channel().0, ending, shared: None };
+        let (bridge, task) = Self::start_for(connect, limits, keeper);
+        (bridge, async move {
+            task.await;
+            drop(never);
+        })
+    }
+
+    /// The same for somebody who hears of it, and who ends it.
+    pub fn start_for(
+        connect: Connect,
+        limits: Limits,
+        keeper: Keeper,
+    ) -> (Arc<Self>, impl Future<Output = ()> + Send + use<>) {
         let (bridge, queued) = Self::new();
-        let task = keep(bridge.clone(), connect, limits, queued);
+        let task = keep(bridge.clone(), connect, limits, queued, keeper);
         (bridge, task)
     }
 }
 
-/// Connects, talks until the connection ends, and begins anew. Never ends.
-async fn keep(bridge: Arc<Bridge>, connect: Connect, limits: Limits, mut queued: mpsc::Receiver<Line>) {
+/// Connects, talks until the connection ends, and begins anew. Ends when it is told to.
+async fn keep(
+    bridge: Arc<Bridge>,
+    connect: Connect,
+    limits: Limits,
+    mut queued: mpsc::Receiver<Line>,
+    mut keeper: Keeper,
+) {
     let mut pause = FIRST_PAUSE;
     loop {
-        match connect().await {
+        let connected = tokio::select! {
+            connected = connect() => connected,
+            () = ended(&mut keeper.ending) => return,
+        };
+        match connected {
             Ok(pipe) => {
                 let since = Instant::now();
-                let why = talk(&bridge, pipe, limits, &mut queued).await;
-                bridge.disconnected(&mut queued);
-                tracing::warn!(why, "the server went away; it is connected to again");
+                let why = talk(&bridge, pipe, limits, &mut queued, &mut keeper).await;
+                if *keeper.ending.borrow() {
+                    return;
+                }
+                tracing::warn!(why = why.lines().next(), "the server went away; it is connected to again");
+                keeper.tell(News::Lost(format!("the server went away: {why}")));
                 if since.elapsed() >= GOOD {
                     pause = FIRST_PAUSE;
                 }
             }
-            Err(why) => tracing::info!(why, "the server is not there yet"),
+            Err(why) => {
+                tracing::info!(why, "the server is not there yet");
+                keeper.tell(News::Lost(why));
+            }
         }
-        tokio::time::sleep(pause).await;
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = ended(&mut keeper.ending) => return,
+        }
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
-/// Talks to the server until the connection ends, and says why it did.
-async fn talk(bridge: &Bridge, pipe: Pipe, limits: Limits, queued: &mut mpsc::Receiver<Line>) -> &'static str {
-    let Pipe { mut stdin, mut stdout, stderr, held } = pipe;
-    let log = tokio::spawn(pass_log_on(stderr));
-    let mut reader = lines::Reader::new(limits.message);
-    let why = match greet_again(bridge, &mut stdin, &mut stdout, &mut reader).await {
-        Ok(()) => {
-            bridge.connected();
-            let (replies, mut to_send) = mpsc::channel(REPLIES);
-            tokio::select! {
-                why = read(bridge, &mut stdout, &mut reader, &replies) => why,
-                why = write(bridge, &mut stdin, queued, &mut to_send) => why,
-            }
-        }
-        Err(why) => why,
-    };
-    log.abort();
-    drop(held);
-    why
+/// Waits until the server is not needed any more.
+pub(crate) async fn ended(ending: &mut watch::Receiver<bool>) {
+    if ending.wait_for(|is_ending| *is_ending).await.is_err() {
+        std::future::pending::<()>().await;
+    }
 }
 
-/// A server that was restarted hears the handshake again, and what callers had asked it to report.
+/// Talks to the server until the connection ends, and says why it did. What is behind the connection has ended then.
+async fn talk(
+    bridge: &Arc<Bridge>,
+    pipe: Pipe,
+    limits: Limits,
+    queued: &mut mpsc::Receiver<Line>,
+    keeper: &mut Keeper,
+) -> String {
+    let Pipe { mut stdin, mut stdout, stderr, held } = pipe;
+    let last = Arc::new(Mutex::new(Last::default()));
+    let mut log = tokio::spawn(pass_log_on(stderr, last.clone()).in_current_span());
+    let mut reader = lines::Reader::new(limits.message);
+    let Keeper { news, ending, shared } = keeper;
+    let talking = async {
+        let is_new = bridge.handshake.request().is_none();
+        if let Err(why) = greet_again(bridge, &mut stdin, &mut stdout, &mut reader).await {
+            return why;
+        }
+        bridge.connected(*shared);
+        if !is_new {
+            tokio::spawn(ask_again(bridge.clone()).in_current_span());
+        }
+        let _nobody_hears = news.send(if is_new { News::Connected } else { News::Spoke });
+        let (replies, mut to_send) = mpsc::channel(REPLIES);
+        tokio::select! {
+            why = read(bridge, &mut stdout, &mut reader, &replies, news) => why,
+            why = write(bridge, &mut stdin, queued, &mut to_send) => why,
+        }
+    };
+    let why = tokio::select! {
+        why = talking => why,
+        () = ended(ending) => "it is not needed any more",
+    };
+    // Nobody waits for what takes its time to end.
+    bridge.disconnected(queued);
+    drop((stdin, stdout));
+    let ended = held.end().await;
+    if tokio::time::timeout(LAST_WAIT, &mut log).await.is_err() {
+        log.abort();
+    }
+    let words = last.lock().unwrap_or_else(PoisonError::into_inner).text();
+    match ended {
+        // Why a connection broke says less than how the process behind it ended.
+        Some(ended) if words.is_empty() => ended,
+        Some(ended) => format!("{ended}\n{words}"),
+        None => why.to_owned(),
+    }
+}
+
+/// A server that was restarted hears the handshake again. Callers hear what it answers now.
 async fn greet_again(
     bridge: &Bridge,
     stdin: &mut (impl tokio::io::AsyncWrite + Unpin),
@@ -104,48 +210,51 @@ async fn greet_again(
     reader: &mut lines::Reader,
 ) -> Result<(), &'static str> {
     let Some(request) = bridge.handshake.request() else { return Ok(()) };
-    // No caller's id is 0.
-    let ours = Id::number(0);
+    let ours = Id::number(bridge.new_id());
     let Ok(request) = splice::apply(&request, &[Edit::set(&["id"], &ours)]) else { return Ok(()) };
     let talk = async {
         send(stdin, &lines::frame(&request)).await?;
-        loop {
+        let answer = loop {
             let message = next(stdout, reader).await?;
-            if message.id().is_some_and(|id| id.raw() == "0") && message.method().is_none() {
-                break;
+            if message.id().as_ref() == Some(&ours) && message.method().is_none() {
+                break message;
             }
+        };
+        if answer.kind() != Kind::Response {
+            return Err("it refused the handshake that it took before");
         }
-        let mut words = BytesMut::new();
-        words.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n");
-        for uri in bridge.subscribed() {
-            let uri = Raw::string(&uri);
-            let ask = format!(
-                "{{\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"resources/subscribe\",\"params\":{{\"uri\":{}}}}}\n",
-                uri.as_str()
-            );
-            words.extend_from_slice(ask.as_bytes());
-        }
-        if let Some(level) = bridge.level() {
-            let ask = format!(
-                "{{\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"logging/setLevel\",\"params\":{{\"level\":\"{}\"}}}}\n",
-                level_name(level)
-            );
-            words.extend_from_slice(ask.as_bytes());
-        }
-        send(stdin, &words).await
+        bridge.handshake.renew(answer);
+        send(stdin, b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n").await
     };
     tokio::time::timeout(HANDSHAKE, talk).await.unwrap_or(Err("it did not answer the handshake"))
 }
 
+/// A server that was restarted hears what callers had asked it to report. As calls among others: a server that answers while it is
+/// asked would wait for us, and we for it.
+async fn ask_again(bridge: Arc<Bridge>) {
+    if let Some(level) = bridge.level() {
+        bridge.order("logging/setLevel", &format!(r#"{{"level":"{}"}}"#, level_name(level)), HANDSHAKE).await;
+    }
+    for uri in bridge.subscribed() {
+        bridge.order("resources/subscribe", &format!(r#"{{"uri":{}}}"#, Raw::string(&uri).as_str()), HANDSHAKE).await;
+    }
+}
+
 async fn read(
-    bridge: &Bridge,
+    bridge: &Arc<Bridge>,
     stdout: &mut (impl AsyncRead + Unpin),
     reader: &mut lines::Reader,
     replies: &mpsc::Sender<Bytes>,
+    news: &mpsc::UnboundedSender<News>,
 ) -> &'static str {
+    let mut has_spoken = false;
     loop {
         match next(stdout, reader).await {
             Ok(message) => {
+                if !has_spoken {
+                    has_spoken = true;
+                    let _nobody_hears = news.send(News::Spoke);
+                }
                 // The reader never waits for the writer: a server that writes and does not read would then wait for us, and we
                 // for it.
                 if let Some(reply) = bridge.dispatch(&message)
@@ -232,15 +341,27 @@ async fn send(stdin: &mut (impl tokio::io::AsyncWrite + Unpin), bytes: &[u8]) ->
     written.await.map_err(|_| "its input broke")
 }
 
-/// What a server says to people becomes our log.
-pub(crate) async fn log(stream: Option<impl AsyncRead + Unpin>) {
-    if let Some(stream) = stream {
-        pass_log_on(stream).await;
+/// The last that a server said to people.
+#[derive(Debug, Default)]
+pub(crate) struct Last(VecDeque<String>);
+
+impl Last {
+    fn push(&mut self, line: &str) {
+        self.0.push_back(line.chars().filter(|character| !character.is_control()).collect());
+        let length = |lines: &VecDeque<String>| lines.iter().map(String::len).sum::<usize>();
+        while self.0.len() > LAST_LINES || (self.0.len() > 1 && length(&self.0) > LAST_WORDS) {
+            self.0.pop_front();
+        }
+    }
+
+    /// All of it, in lines.
+    pub(crate) fn text(&self) -> String {
+        self.0.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
     }
 }
 
-/// What the server says to people becomes our log, line by line.
-async fn pass_log_on(stderr: impl AsyncRead + Unpin) {
+/// What the server says to people becomes our log, line by line, and its last words are kept.
+pub(crate) async fn pass_log_on(stderr: impl AsyncRead + Unpin, last: Arc<Mutex<Last>>) {
     let mut reader = BufReader::new(stderr);
     let mut line = Vec::new();
     loop {
@@ -253,6 +374,7 @@ async fn pass_log_on(stderr: impl AsyncRead + Unpin) {
                 let text = text.trim_end();
                 if !text.is_empty() {
                     tracing::info!(target: "server", "{text}");
+                    last.lock().unwrap_or_else(PoisonError::into_inner).push(text);
                 }
             }
         }

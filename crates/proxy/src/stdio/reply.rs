@@ -7,6 +7,7 @@ use http::{Response, StatusCode};
 use skep_mcp::{Era, Id, Message, answer, sse};
 use skep_net::Body;
 use tokio::sync::mpsc;
+use tokio::time::{Instant, MissedTickBehavior};
 
 use super::bridge::SessionId;
 use super::call::Failed;
@@ -17,6 +18,13 @@ use crate::http::{events, json, text};
 pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(30);
 /// How many messages may come before an answer and not be read yet. What comes beyond that is dropped.
 pub(super) const INTERIM: usize = 16;
+
+/// When a stream says that it is alive. Also one that says other things meanwhile: its session lives by it.
+pub(super) fn keep_alive() -> tokio::time::Interval {
+    let mut alive = tokio::time::interval_at(Instant::now() + KEEP_ALIVE, KEEP_ALIVE);
+    alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    alive
+}
 
 /// Where an answer goes.
 #[derive(Debug)]

@@ -12,19 +12,18 @@ use http::{HeaderMap, Method, Response, StatusCode};
 use skep_mcp::{Kind, Message, answer, sse};
 use skep_net::{Body, BodySender, Drain};
 use tokio::sync::{Semaphore, mpsc};
+use tokio::time::Instant;
 
 use super::bridge::{Abilities, Bridge, LISTENER, SessionId};
 use super::call::{Failed, Outcome};
+use super::reply::{INTERIM, keep_alive};
 use super::streamable::store_is_away;
 use crate::exchange::{Content, Exchange, Watchers};
 use crate::http::{events, json, method_not_allowed, text};
 use crate::sessions::Sessions;
 
-/// How often a silent stream says that it is alive.
-const KEEP_ALIVE: Duration = Duration::from_secs(30);
-
 /// How many requests of one caller may be under way.
-const REQUESTS: usize = 100;
+const REQUESTS: u32 = 100;
 
 /// The proxy.
 #[derive(Debug)]
@@ -72,9 +71,10 @@ impl Sse {
         let endpoint = format!("{}/messages?session_id={session}", self.base(exchange));
         let (sender, body) = Body::channel(LISTENER);
         let (answers, answered) = mpsc::channel(LISTENER);
-        let stream = Stream { answers, room: Arc::new(Semaphore::new(REQUESTS)) };
+        let room = Arc::new(Semaphore::new(REQUESTS as usize));
+        let stream = Stream { answers, room: room.clone() };
         self.with_streams(|streams| streams.insert(session.clone(), stream));
-        tokio::spawn(self.clone().stream(session, endpoint, answered, sender));
+        tokio::spawn(self.clone().stream(session, endpoint, answered, room, sender));
         events(body)
     }
 
@@ -83,22 +83,37 @@ impl Sse {
         session: SessionId,
         endpoint: String,
         mut answered: mpsc::Receiver<Bytes>,
+        room: Arc<Semaphore>,
         sender: BodySender,
     ) {
         let mut heard = self.bridge.listen(&session);
         let mut stopping = std::pin::pin!(self.drain.stopping());
+        let mut idle = std::pin::pin!(room.acquire_many_owned(REQUESTS));
+        let mut last = std::pin::pin!(tokio::time::sleep(Duration::MAX));
+        let mut is_stopping = false;
+        let mut alive = keep_alive();
         let mut next = sse::event(Some("endpoint"), None, endpoint.as_bytes());
-        while sender.send(next).await.is_ok() {
-            next = tokio::select! {
-                Some(message) = answered.recv() => sse::event(Some("message"), None, &message),
-                Some(message) = heard.recv() => sse::event(Some("message"), None, &message),
-                () = tokio::time::sleep(KEEP_ALIVE) => {
-                    // A session that is listened to lives.
-                    let _kept = self.sessions.store().touch(&session).await;
-                    sse::comment("keep-alive")
+        'stream: while sender.send(next).await.is_ok() {
+            next = loop {
+                tokio::select! {
+                    // Answers that are there are written before the stream ends.
+                    biased;
+                    Some(message) = answered.recv() => break sse::event(Some("message"), None, &message),
+                    Some(message) = heard.recv() => break sse::event(Some("message"), None, &message),
+                    () = sender.closed() => break 'stream,
+                    until = &mut stopping, if !is_stopping => {
+                        is_stopping = true;
+                        last.as_mut().reset(until.checked_sub(Duration::from_secs(1)).unwrap_or(until));
+                    }
+                    // Once the proxy ends, no request is taken any more, and those that are under way get the time that is left.
+                    _ = &mut idle, if is_stopping => break 'stream,
+                    () = &mut last, if is_stopping => break 'stream,
+                    _ = alive.tick() => {
+                        // A session that is listened to lives.
+                        let _kept = self.sessions.store().touch(&session).await;
+                        break sse::comment("keep-alive");
+                    }
                 }
-                () = sender.closed() => break,
-                _ = &mut stopping => break,
             };
         }
         self.with_streams(|streams| streams.remove(&session));
@@ -171,6 +186,7 @@ impl Sse {
             self.bridge.introduce(&session, Abilities::of(&message));
             self.bridge.greet(&message, self.timeout).await.map_or_else(|failed| failed, Message::into_body)
         } else {
+            let (sender, mut interim) = mpsc::channel(INTERIM);
             let answered = async {
                 match self.bridge.interest(&message, &session, self.timeout).await {
                     Some(Ok(answer)) => return answer.into_body(),
@@ -178,19 +194,30 @@ impl Sse {
                     None => {}
                 }
                 // This waits as well, when many others wait for a server that is away.
-                let called = self.bridge.call(&message, Some(session.clone()), Some(answers.clone())).await;
+                let called = self.bridge.call(&message, Some(session.clone()), Some(sender)).await;
                 let Ok(mut call) = called else { return Failed::NotSent.body(id.as_ref()) };
                 match call.outcome().await {
                     Outcome::Answer(message) => super::reply::seen(&watchers, *message),
                     Outcome::Gone => Failed::Gone.body(id.as_ref()),
                 }
             };
-            tokio::select! {
-                body = tokio::time::timeout(self.timeout, answered) => {
-                    body.unwrap_or_else(|_late| Failed::Timeout.body(id.as_ref()))
+            let mut answered = std::pin::pin!(answered);
+            let mut deadline = std::pin::pin!(tokio::time::sleep(self.timeout));
+            loop {
+                tokio::select! {
+                    biased;
+                    Some(before) = interim.recv() => {
+                        // A server that reports is at work.
+                        deadline.as_mut().reset(Instant::now() + self.timeout);
+                        if answers.send(before).await.is_err() {
+                            return;
+                        }
+                    }
+                    body = &mut answered => break body,
+                    () = &mut deadline => break Failed::Timeout.body(id.as_ref()),
+                    // Nobody listens any more: the call ends with this.
+                    () = answers.closed() => return,
                 }
-                // Nobody listens any more: the call ends with this.
-                () = answers.closed() => return,
             }
         };
         let _gone = answers.send(body).await;

@@ -13,7 +13,7 @@ use super::bridge::{Abilities, Bridge, SessionId, short};
 use super::call::{Failed, Outcome};
 use super::interests::is_interest;
 use super::replay::{Resume, Streams};
-use super::reply::{INTERIM, KEEP_ALIVE, Reply};
+use super::reply::{INTERIM, Reply, keep_alive};
 use super::stream::Stream;
 use crate::exchange::{Content, Exchange};
 use crate::http::{SESSION, VERSION, accepts, empty, events, json, method_not_allowed, text};
@@ -263,6 +263,7 @@ impl Streamable {
         let sessions = self.sessions.clone();
         tokio::spawn(async move {
             let mut stopping = std::pin::pin!(stopping);
+            let mut alive = keep_alive();
             loop {
                 let bytes = tokio::select! {
                     message = heard.recv() => match message {
@@ -270,7 +271,7 @@ impl Streamable {
                         // Somebody else listens for this session now, or it ended.
                         None => return,
                     },
-                    () = tokio::time::sleep(KEEP_ALIVE) => {
+                    _ = alive.tick() => {
                         // A session that is listened to lives; one that ended elsewhere is not listened to any more.
                         if matches!(sessions.store().touch(&session).await, Ok(None)) {
                             tracing::debug!(session = short(&session), "the session ended");

@@ -164,8 +164,9 @@ pub(crate) async fn until_started(stage: &Stage, times: usize) -> Result<()> {
 
 /// Starts the server: its streams, with a task at the other end of them.
 async fn start(seen: Arc<Mutex<Seen>>, output: Arc<AsyncMutex<Option<WriteHalf<DuplexStream>>>>) -> Pipe {
-    let (input, server_input) = tokio::io::duplex(1 << 20);
-    let (server_output, from_server) = tokio::io::duplex(1 << 20);
+    // As small as pipes can be: whoever waits for room without reading is found out.
+    let (input, server_input) = tokio::io::duplex(1 << 12);
+    let (server_output, from_server) = tokio::io::duplex(1 << 12);
     let (_unread, writer) = tokio::io::split(server_output);
     *output.lock().await = Some(writer);
     seen.lock().unwrap().starts += 1;
@@ -207,7 +208,7 @@ fn answer(message: &Value, seen: &Seen) -> Vec<String> {
         "resources/subscribe" if seen.refuses && uri.starts_with("no:") => not_today(id),
         "resources/subscribe" if uri.starts_with("hold:") => Vec::new(),
         "initialize" => result(json!({
-            "protocolVersion": "2025-06-18", "capabilities": { "tools": {} }, "serverInfo": { "name": "s", "version": "1" },
+            "protocolVersion": "2025-06-18", "capabilities": { "tools": {} }, "serverInfo": { "name": "s", "version": seen.starts.to_string() },
         })),
         "tools/list" if params["cursor"] == "more" => {
             let region = json!({ "type": "string", "x-mcp-header": "Region" });

@@ -239,6 +239,49 @@ async fn an_answer_to_the_handshake_that_is_none_is_an_error_and_is_not_kept() -
 }
 
 #[tokio::test]
+async fn who_comes_after_a_restart_hears_what_the_server_says_of_itself_now() -> Result<()> {
+    let stage = Stage::new().await?;
+    let version = async || -> Result<Value> {
+        let answer = stage.caller().ask(json!(1), "initialize", greeting()).await?;
+        Ok(answer.message()?["result"]["serverInfo"]["version"].clone())
+    };
+    assert_eq!(version().await?, "1");
+    stage.kill().await;
+    stage.until_told("initialize", 2).await?;
+    eventually("the new version is told", PATIENCE, || async {
+        Ok(match version().await? {
+            now if now == "2" => Seen::Yes(()),
+            before => Seen::NotYet(before.to_string()),
+        })
+    })
+    .await?;
+    // One that refuses what it took before is not taken for well.
+    stage.seen.lock().unwrap().refuses = true;
+    stage.kill().await;
+    stage.until_told("initialize", 4).await?;
+    assert_eq!(version().await?, "2");
+    stage.seen.lock().unwrap().refuses = false;
+    let caller = stage.caller().greeted().await?;
+    assert!(caller.call(json!(2), "echo", json!({})).await?["result"].is_object());
+    Ok(())
+}
+
+/// A server that answers while it is asked, and is not read, would wait for ever, and the proxy with it.
+#[tokio::test]
+async fn many_subscriptions_are_said_again_to_a_server_that_answers_each() -> Result<()> {
+    const MANY: usize = 300;
+    let stage = Stage::new().await?;
+    let caller = stage.caller().greeted().await?;
+    for number in 0..MANY {
+        subscribe(&caller, &format!("x:{number}/{}", "long".repeat(40))).await?;
+    }
+    stage.kill().await;
+    stage.until_told("resources/subscribe", 2 * MANY).await?;
+    assert!(caller.call(json!(2), "echo", json!({})).await?["result"].is_object());
+    Ok(())
+}
+
+#[tokio::test]
 async fn the_end_of_the_handshake_is_told_once() -> Result<()> {
     let stage = Stage::new().await?;
     for _ in 0..3 {

@@ -269,3 +269,42 @@ async fn a_session_whose_stream_is_elsewhere_is_not_taken_for_an_unknown_one() -
     assert!(stage.seen.lock().unwrap().messages.is_empty());
     Ok(())
 }
+
+#[tokio::test]
+async fn a_call_that_reports_takes_as_long_as_it_takes() -> Result<()> {
+    const TIMEOUT: Duration = Duration::from_secs(2);
+    let stage = Stage::with(How { timeout: TIMEOUT, ..sse() }).await?;
+    let caller = stage.caller();
+    let (mut events, path) = open(&caller).await?;
+    send(&caller, &path, &request(json!(1), "hold", json!({ "_meta": { "progressToken": "mine" } }))).await?;
+    let held = stage.until_told("hold", 1).await?.remove(0);
+    let mut passing = tokio::time::interval(TIMEOUT / 4);
+    for progress in 0..6 {
+        passing.tick().await;
+        let params = json!({ "progressToken": held["params"]["_meta"]["progressToken"], "progress": progress });
+        stage.say(json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": params })).await?;
+        assert_eq!(events.message().await?["params"], json!({ "progressToken": "mine", "progress": progress }));
+    }
+    stage.say(json!({ "jsonrpc": "2.0", "id": held["id"], "result": { "done": true } })).await?;
+    assert_eq!(events.message().await?, json!({ "jsonrpc": "2.0", "id": 1, "result": { "done": true } }));
+    // One that is silent does not.
+    send(&caller, &path, &request(json!(2), "hold", json!({}))).await?;
+    assert!(events.message().await?["error"].is_object());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_call_under_way_is_answered_before_the_proxy_ends_and_no_other_one_is_taken() -> Result<()> {
+    let stage = Stage::with(sse()).await?;
+    let caller = stage.caller();
+    let (mut events, path) = open(&caller).await?;
+    let (mut idle, _) = open(&caller).await?;
+    send(&caller, &path, &request(json!(1), "hold", json!({}))).await?;
+    let held = stage.until_told("hold", 1).await?.remove(0);
+    stage.drain.start();
+    assert!(idle.next().await?.is_none(), "who waits for nothing has nothing to wait for");
+    stage.say(json!({ "jsonrpc": "2.0", "id": held["id"], "result": { "done": true } })).await?;
+    assert_eq!(events.message().await?["result"]["done"], true);
+    assert!(events.next().await?.is_none());
+    Ok(())
+}

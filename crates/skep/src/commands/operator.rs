@@ -11,6 +11,7 @@ use skep_plan::world::Policies;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli::Operator;
+use crate::commands::variables;
 use crate::{kubernetes, logs};
 
 /// The engines that this binary is built with.
@@ -24,7 +25,7 @@ impl Policies for Engines {
 }
 
 pub(super) fn run_until_stopped(arguments: &Operator) -> Result<ExitCode> {
-    let environment = Environment::read(&std::env::vars().collect())?;
+    let environment = Environment::read(&variables())?;
     logs::start(environment.json_logs)?;
     serve(arguments, environment)?;
     Ok(ExitCode::SUCCESS)

@@ -14,6 +14,7 @@ use skep_workload::process::Program;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli::{Cluster, Proxy};
+use crate::commands::variables;
 use crate::{kubernetes, logs};
 
 /// Where a pod finds the namespace that it is in.
@@ -38,7 +39,7 @@ pub(super) fn run_until_stopped(arguments: &Proxy) -> Result<ExitCode> {
         other => bail!("`{other}` is not something a proxy does; write `skep proxy run IMAGE`"),
     };
     let Some(image) = wanted.image else { bail!("an image is missing; write `skep proxy run IMAGE`") };
-    let environment: BTreeMap<String, String> = std::env::vars().collect();
+    let environment = variables();
     let debug = wanted.debug || environment.get("TOOLHIVE_DEBUG").is_some_and(|text| is_true(text));
     let json = environment.get("UNSTRUCTURED_LOGS").is_none_or(|text| !is_true(text));
     logs::start_at(json, if debug { "debug" } else { "info" })?;
@@ -55,20 +56,34 @@ async fn serve(settings: &Settings, environment: &BTreeMap<String, String>) -> R
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
     let mut quit = signal(SignalKind::quit()).context("cannot listen for SIGQUIT")?;
-    let place = place(settings, environment).await?;
-    let running = start(settings, environment, place, GRACE).await?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-        _ = quit.recv() => {}
-    }
+    let asked = async {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+            _ = quit.recv() => {}
+        }
+    };
+    let mut asked = std::pin::pin!(asked);
+    let starting = async {
+        let place = place(settings, environment).await?;
+        anyhow::Ok(start(settings, environment, place, GRACE).await?)
+    };
+    let running = tokio::select! {
+        running = starting => running?,
+        () = &mut asked => {
+            tracing::info!("ended before it had started");
+            return Ok(());
+        }
+    };
+    asked.await;
     tracing::info!("ending: calls under way are finished");
     let drained = running.end().await;
     tracing::info!(cut = drained.cut, "ended");
     Ok(())
 }
 
-/// Where the server runs: in the cluster that we are in, unless its image is a program of this machine.
+/// Where the server runs: in the cluster that we are in, unless its image is a program of this machine. Nobody is asked for it:
+/// an API server that does not answer just now is no reason to keep the port closed.
 async fn place(settings: &Settings, environment: &BTreeMap<String, String>) -> Result<Place> {
     match &settings.backend {
         Backend::Remote(_) => return Ok(Place::Machine),
@@ -84,7 +99,7 @@ async fn place(settings: &Settings, environment: &BTreeMap<String, String>) -> R
     )
     .await?;
     let variable = environment.get("OPERATOR_OPENSHIFT").map(String::as_str);
-    let platform = platform(&cluster.client, variable).await.map_err(|error| cluster.explain(&error))?;
+    let platform = platform(variable);
     let own = std::fs::read_to_string(NAMESPACE).ok().map(|text| text.trim().to_owned());
     let namespace = own
         .filter(|name| !name.is_empty())

@@ -23,6 +23,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tracing::Instrument as _;
 
 use self::job::Job;
 use self::manifests::Manifests;
@@ -63,7 +64,9 @@ async fn serve(jobs: Vec<Job>, arguments: &Run, report: Report) -> Result<ExitCo
     let mut signals = Signals::listen()?;
     let mut served = Vec::new();
     for job in jobs {
-        match open(&job, arguments.port.is_some()).await {
+        // The logs of several servers come on one stream.
+        let span = tracing::info_span!("server", name = job.entry.label());
+        match open(&job, arguments.port.is_some()).instrument(span).await {
             Ok(running) => served.push(Served::new(&job, running)),
             Err(problem) => report.tell(&job.entry.in_state(State::Refused(problem)))?,
         }

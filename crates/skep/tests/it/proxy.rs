@@ -96,6 +96,59 @@ fn a_proxy_opens_its_port_answers_and_ends_well_when_it_is_told_to() {
     }
 }
 
+/// An API server that hangs, or is not there, when a pod starts: the port opens, the page says what is wrong, and who tells the
+/// proxy to end is heard.
+#[test]
+fn a_proxy_starts_and_ends_without_the_api_server() {
+    let hangs = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for (server, status) in [(hangs.local_addr().unwrap(), "starting"), (gone, "degraded")] {
+        let directory = tempfile::tempdir().unwrap();
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let config = json!({
+            "schema_version": "v0.1.0", "name": "s", "container_name": "s", "transport": "stdio", "host": "127.0.0.1",
+            "port": port,
+        });
+        std::fs::write(directory.path().join("runconfig.json"), config.to_string()).unwrap();
+        let kubeconfig = json!({
+            "clusters": [{ "name": "c", "cluster": { "server": format!("http://{server}") } }],
+            "contexts": [{ "name": "c", "context": { "cluster": "c", "user": "u" } }],
+            "users": [{ "name": "u", "user": {} }], "current-context": "c",
+        });
+        std::fs::write(directory.path().join("kubeconfig"), kubeconfig.to_string()).unwrap();
+        let child = command(&["proxy", "run", "registry.example/server:1"], directory.path())
+            .env("KUBECONFIG", directory.path().join("kubeconfig"))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut proxy = Proxy { child, address: format!("127.0.0.1:{port}"), _directory: directory };
+        let deadline = Instant::now() + PATIENCE;
+        let page = loop {
+            if let Ok(mut stream) = TcpStream::connect(&proxy.address) {
+                let ask = format!("GET /health HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", proxy.address);
+                stream.write_all(ask.as_bytes()).unwrap();
+                let mut answer = String::new();
+                stream.read_to_string(&mut answer).unwrap();
+                assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+                let page: Value = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
+                if page["status"] == status {
+                    break page;
+                }
+            }
+            assert!(proxy.child.try_wait().unwrap().is_none(), "it ended");
+            assert!(Instant::now() < deadline, "the page never says {status}");
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        if status == "degraded" {
+            let error = page["mcp"]["error"].as_str().unwrap();
+            assert!(error.starts_with("cannot read StatefulSet"), "{error}");
+        }
+        assert!(Command::new("kill").args(["-TERM", &proxy.child.id().to_string()]).status().unwrap().success());
+        assert_eq!(proxy.child.wait().unwrap().code(), Some(0));
+    }
+}
+
 #[test]
 fn a_config_that_is_missing_or_broken_is_one_clear_error() {
     for (text, words) in [

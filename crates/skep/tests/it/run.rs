@@ -3,7 +3,7 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -118,7 +118,7 @@ impl Drop for Running {
     }
 }
 
-fn lines(output: ChildStdout) -> Receiver<String> {
+fn lines(output: impl std::io::Read + Send + 'static) -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
         for line in BufReader::new(output).lines().map_while(Result::ok) {
@@ -151,6 +151,16 @@ fn post(url: &str, body: &str) -> Value {
     let (head, body) = answer.split_once("\r\n\r\n").expect("a whole answer");
     assert!(head.starts_with("HTTP/1.1 200"), "{answer}");
     serde_json::from_str(body).unwrap()
+}
+
+/// A page, head and all.
+fn get(host: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(host).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
 }
 
 fn request(method: &str) -> String {
@@ -329,7 +339,8 @@ fn what_cannot_run_is_told_and_the_rest_runs() {
     assert!(run.line().starts_with("missing http://127.0.0.1:"));
     assert!(run.line().starts_with("demo http://127.0.0.1:"));
     let errors = run.stop();
-    assert_eq!(errors.lines().count(), 4, "{errors}");
+    assert_eq!(errors.lines().count(), 5, "{errors}");
+    assert!(errors.contains("MCPServer/missing: failing: cannot start `no-such-program-here`"), "{errors}");
     assert!(errors.contains("MCPServer/image: refused: `ghcr.io/a/b:1` is a container image"), "{errors}");
     assert!(errors.contains("EmbeddingServer/vectors: skipped: "), "{errors}");
 }
@@ -347,6 +358,111 @@ fn a_change_of_state_is_one_line() {
     assert!(gone["reason"].as_str().unwrap().contains("went away"), "{gone}");
     let back = run.about("fixture");
     assert_eq!((&back["state"], back.get("reason")), (&json!("ready"), None));
+    run.stop();
+}
+
+/// A server that dies at once: in a pipe, too, it is told that it does, how, and what it said last.
+#[test]
+fn a_server_that_fails_is_told_with_how_it_ended_and_what_it_said() {
+    let directory = tempfile::tempdir().unwrap();
+    let script = "for n in 1 2 3 4 5 6 7; do echo line $n >&2; done; exit 7";
+    let text = server("broken", &format!("image: 'exec://sh', args: [-c, '{script}']"));
+    let file = write(directory.path(), "broken.yaml", &text);
+    let words = "the server went away: exit status: 7 | line 3 | line 4 | line 5 | line 6 | line 7";
+    let run = Running::start(&["-f", &file, "-o", "json"]);
+    let mut line = run.about("broken");
+    while line["state"] != "failing" {
+        assert_eq!(line["state"], "starting", "{line}");
+        line = run.about("broken");
+    }
+    assert_eq!(line["reason"], words);
+    // The page that anybody may read has nothing of what the server said.
+    let (host, _) = line["url"].as_str().unwrap().strip_prefix("http://").unwrap().split_once('/').unwrap();
+    let health = get(host, "/health");
+    assert!(health.contains("exit status: 7") && !health.contains("line 3"), "{health}");
+    run.stop();
+
+    let mut run = Running::start(&["-f", &file]);
+    assert!(run.line().starts_with("broken http://127.0.0.1:"));
+    let mut errors = BufReader::new(run.child.stderr.take().unwrap());
+    let mut line = String::new();
+    errors.read_line(&mut line).unwrap();
+    assert_eq!(line, format!("MCPServer/broken: failing: {words}\n"));
+    run.signal("-INT");
+    let mut more = String::new();
+    errors.read_to_string(&mut more).unwrap();
+    assert_eq!(more, "", "it did not change");
+}
+
+/// A server is asked to end before it is killed, and all are at the same time.
+#[test]
+fn servers_may_put_things_away_before_they_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let left = |name: &str| directory.path().join(name);
+    let put_away = |name: &str| format!("sleep 0.3; echo away > {}; exit 0", left(name).display());
+    let stdio = |name: &str| {
+        let script = format!("while read -r line; do :; done; {}", put_away(name));
+        server(name, &format!("image: 'exec://sh', args: [-c, '{script}']"))
+    };
+    let script = format!(
+        "trap \\\"{}\\\" TERM; echo > {}; while :; do sleep 0.05; done",
+        put_away("http"),
+        left("up").display()
+    );
+    let http = server("http", &format!("image: 'exec://sh', args: [-c, \"{script}\"], transport: streamable-http"));
+    let file = write(directory.path(), "three.yaml", &(stdio("one") + &stdio("two") + &http));
+    let run = Running::start(&["-f", &file, "-o", "json"]);
+    run.about("http");
+    let deadline = Instant::now() + PATIENCE;
+    while !left("up").exists() {
+        assert!(Instant::now() < deadline, "it does not start");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    run.stop();
+    for name in ["one", "two", "http"] {
+        assert_eq!(std::fs::read_to_string(left(name)).unwrap_or_default(), "away\n", "{name}");
+    }
+}
+
+#[test]
+fn the_log_says_which_server_speaks() {
+    let directory = tempfile::tempdir().unwrap();
+    let script = |words: &str| format!("args: [-c, 'echo {words} >&2; while read -r line; do :; done']");
+    let text = server("one", &format!("image: 'exec://sh', {}", script("first words")))
+        + &server("two", &format!("image: 'exec://sh', transport: streamable-http, {}", script("second words")));
+    let mut run = Running::start(&["-f", &write(directory.path(), "two.yaml", &text), "--verbose"]);
+    let log = lines(run.child.stderr.take().unwrap());
+    for words in ["first words", "second words"] {
+        let line = loop {
+            let line = log.recv_timeout(PATIENCE).expect("another line");
+            if line.contains(words) {
+                break line;
+            }
+        };
+        let name = if words == "first words" { "one" } else { "two" };
+        assert!(line.contains(&format!("name=\"{name}\"")), "{line}");
+    }
+}
+
+/// A variable of the user's that is not text is no reason to fall over. The server has it all the same.
+#[test]
+fn a_variable_that_is_not_text_is_left_alone() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let odd = std::ffi::OsStr::from_bytes(b"\xff\xfe");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_skep"))
+        .args(["run", "--demo"])
+        .env("ODD", odd)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = lines(child.stdout.take().unwrap());
+    let run = Running { child, lines };
+    assert!(run.line().starts_with("demo http://127.0.0.1:"));
+    let [server] = run.children()[..] else { panic!("one child") };
+    let environment = std::fs::read(format!("/proc/{server}/environ")).unwrap();
+    assert!(environment.split(|byte| *byte == 0).any(|one| one == b"ODD=\xff\xfe"));
     run.stop();
 }
 

@@ -25,7 +25,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::{Control, Data, OpC
 use tokio_tungstenite::tungstenite::{Error, Message};
 
 use super::frames::Frames;
-use crate::pipe::Pipe;
+use crate::pipe::{Held, Pipe};
 
 /// How much of stdin and of stderr may wait, in bytes. Whoever writes waits beyond that.
 const BUFFER: usize = 64 * 1024;
@@ -69,7 +69,7 @@ enum Part {
 }
 
 /// A task that ends with this value.
-struct Task(tokio::task::JoinHandle<()>);
+pub(super) struct Task(pub(super) tokio::task::JoinHandle<()>);
 
 /// The streams of an attachment over a connection that has become a WebSocket.
 pub(super) async fn open<Io>(connection: Io) -> Pipe
@@ -221,6 +221,12 @@ impl<Io: AsyncRead + AsyncWrite + Unpin> AsyncRead for Output<Io> {
 }
 
 // === impl Task ===
+
+impl Held for Task {
+    fn end(self: Box<Self>) -> Pin<Box<dyn Future<Output = Option<String>> + Send>> {
+        Box::pin(std::future::ready(None))
+    }
+}
 
 impl Drop for Task {
     fn drop(&mut self) {

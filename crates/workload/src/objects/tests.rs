@@ -34,6 +34,18 @@ fn variables_have_an_order_and_each_name_stands_once() {
 }
 
 #[test]
+fn of_variables_that_a_patch_has_twice_the_last_one_counts() {
+    let twice = json!([{ "name": "C", "value": "1" }, { "name": "D", "value": "2" }, { "name": "C", "value": "3" }]);
+    let patch = json!({ "spec": { "containers": [{ "name": "mcp", "env": twice }] } });
+    let server = Server { patch: patch.to_string(), env: BTreeMap::new(), ..server() };
+    let env = &pod(&server, Platform::Kubernetes)["spec"]["containers"][0]["env"];
+    let wanted = json!([
+        { "name": "D", "value": "2" }, { "name": "C", "value": "3" }, { "name": "MCP_TRANSPORT", "value": "stdio" },
+    ]);
+    assert_eq!(*env, wanted);
+}
+
+#[test]
 fn a_patch_is_the_base_and_keeps_whatever_it_has() {
     let patch = json!({
         "metadata": { "name": "ignored", "labels": { "app": "theirs", "own": "1" } },

@@ -223,7 +223,7 @@ async fn a_server_that_is_kept_is_followed_comes_back_and_may_be_scaled_to_zero(
     let place = Place::new("kept").await?;
     let cluster = place.cluster(Server { replicas: Some(1), ..server("s", 1) });
     let (sender, mut state) = watch::channel(State::Missing);
-    let keeper = tokio::spawn(async move { cluster.keep(&sender).await });
+    let keeper = tokio::spawn(async move { cluster.keep(&sender, |_failed| {}).await });
     let wait = |wanted: State| {
         let mut state = state.clone();
         async move {
@@ -257,6 +257,55 @@ async fn a_server_that_is_kept_is_followed_comes_back_and_may_be_scaled_to_zero(
     Ok(())
 }
 
+/// A bad edit must not take down what runs: the new proxy serves through the old server, and says why it is still the old one.
+#[tokio::test]
+async fn a_server_whose_change_is_refused_is_followed_as_it_was_until_the_change_is_taken() -> Result<()> {
+    let place = Place::new("refused").await?;
+    place.cluster(Server { replicas: Some(1), ..server("s", 1) }).apply().await?;
+    place
+        .status("s", json!({ "observedGeneration": 1, "replicas": 1, "readyReplicas": 1, "updatedReplicas": 1 }))
+        .await?;
+    let patch =
+        json!({ "spec": { "containers": [{ "name": "mcp", "resources": { "limits": { "memory": "-1Mi" } } }] } });
+    let changed = place.cluster(Server { replicas: Some(1), patch: patch.to_string(), ..server("s", 2) });
+    let ((sender, mut state), (tell, mut refusal)) = (watch::channel(State::Missing), watch::channel(None));
+    let keeper = tokio::spawn(async move {
+        changed.keep(&sender, move |failed| drop(tell.send_replace(failed.map(ToString::to_string)))).await
+    });
+    let refused = tokio::time::timeout(PATIENCE, refusal.wait_for(Option::is_some)).await??.clone();
+    let refused = refused.context("a reason")?;
+    assert!(refused.starts_with("cannot apply StatefulSet ") && refused.contains("memory"), "{refused}");
+    tokio::time::timeout(PATIENCE, state.wait_for(|now| *now == State::Ready)).await??;
+    keeper.abort();
+
+    // What cannot even be sent is no reason either.
+    let wrong = place.cluster(Server { patch: "{".to_owned(), ..server("s", 2) });
+    let (sender, mut state) = watch::channel(State::Missing);
+    let watcher = tokio::spawn(async move { wrong.watch(&sender).await });
+    tokio::time::timeout(PATIENCE, state.wait_for(|now| *now == State::Ready)).await??;
+    watcher.abort();
+    Ok(())
+}
+
+/// An API server that is not there, or hangs, when a proxy starts.
+#[tokio::test]
+async fn the_kind_of_cluster_is_asked_for_until_it_is_known() -> Result<()> {
+    let place = Place::new("platform").await?;
+    let cluster = Cluster::new(place.client.clone(), &place.namespace, None, server("s", 1));
+    assert!(matches!(cluster.apply().await?, Applied::Ours { .. }));
+    let user = |set: &Value| set["spec"]["template"]["spec"]["securityContext"]["runAsUser"].clone();
+    assert_eq!(user(&serde_json::to_value(place.sets().get("s").await?)?), 1000);
+    let nowhere = kube::Config::new("http://127.0.0.1:1".parse()?);
+    let cluster = Cluster::new(skep_workload::client::client(nowhere)?, "n", None, server("s", 1));
+    let ((sender, _state), (tell, mut refusal)) = (watch::channel(State::Missing), watch::channel(0));
+    let keeper = tokio::spawn(async move {
+        cluster.keep(&sender, move |failed| tell.send_modify(|count| *count += i32::from(failed.is_some()))).await
+    });
+    tokio::time::timeout(PATIENCE, refusal.wait_for(|count| *count > 1)).await??;
+    keeper.abort();
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_server_that_cannot_be_run_is_told_and_not_tried_again() -> Result<()> {
     let place = Place::new("wrong").await?;
@@ -267,7 +316,7 @@ async fn a_server_that_cannot_be_run_is_told_and_not_tried_again() -> Result<()>
     ] {
         let cluster = place.cluster(Server { patch: patch.to_owned(), publish, ..server("s", 1) });
         let (sender, _state) = watch::channel(State::Missing);
-        let wrong = tokio::time::timeout(PATIENCE, cluster.keep(&sender)).await?;
+        let wrong = tokio::time::timeout(PATIENCE, cluster.keep(&sender, |_failed| {})).await?;
         assert!(wrong.to_string().contains(words), "{wrong}");
     }
     Ok(())

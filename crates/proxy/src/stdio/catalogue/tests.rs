@@ -29,7 +29,7 @@ fn ask(bridge: &Arc<Bridge>, tool: &str, is_claimed: bool) -> JoinHandle<Result<
 }
 
 /// The server's next request, answered.
-async fn answer(bridge: &Bridge, queued: &mut mpsc::Receiver<Line>, mut answer: Value) -> Value {
+async fn answer(bridge: &Arc<Bridge>, queued: &mut mpsc::Receiver<Line>, mut answer: Value) -> Value {
     let line = tokio::time::timeout(PATIENCE, queued.recv()).await.expect("the server is asked").unwrap();
     let asked: Value = serde_json::from_slice(&line.bytes).unwrap();
     assert_eq!(asked["method"], "tools/list");

@@ -15,6 +15,7 @@ use skep_workload::process::{NotStarted, Program};
 
 use super::manifests::Manifests;
 use super::report::{Entry, State};
+use crate::commands;
 use crate::commands::operator::Engines;
 
 /// What a variable that holds a secret begins with.
@@ -85,7 +86,7 @@ fn proxy(me: &Resource, manifests: &Manifests) -> Result<Job, String> {
     let container = pod.pointer("/containers/0").ok_or("its plan has no container")?;
     refuse_files(&config, pod)?;
     let variables = Variables { namespace: me.namespace(), manifests };
-    let mut environment: Environment = std::env::vars().collect();
+    let mut environment: Environment = commands::variables();
     environment.extend(variables.of(container)?.into_iter().filter(|(name, _)| !OF_PODS.contains(&name.as_str())));
     if let Some(patch) = patch(container)? {
         add_server_variables(&mut config, &mut environment, &variables, &patch)?;

@@ -1,7 +1,7 @@
 //! What `skep run` says: a table for people, a line per URL in a pipe, a line of JSON per change for programs.
 //!
-//! What runs goes to standard output. What cannot be run is told on standard error, but for programs, which get all in one
-//! place.
+//! What runs goes to standard output. What cannot be run is told on standard error, and so is in a pipe what fails; but for
+//! programs, which get all in one place.
 
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
@@ -81,7 +81,7 @@ impl Report {
         }
     }
 
-    /// Something that is not run.
+    /// Something that is not run, or that fails.
     pub(super) fn tell(self, entry: &Entry) -> Result<()> {
         if let Self::Json = self {
             return terminal::print_json_line(&entry.line());
@@ -97,7 +97,8 @@ impl Report {
             Self::Table(paint) => terminal::print(&table(entries, paint)?),
             Self::Lines => {
                 let lines = entries.iter().map(|one| format!("{} {}\n", one.label(), one.url()));
-                terminal::print(&lines.collect::<String>())
+                terminal::print(&lines.collect::<String>())?;
+                entries.iter().try_for_each(|one| self.changed(one))
             }
             Self::Json => entries.iter().try_for_each(|one| terminal::print_json_line(&one.line())),
         }
@@ -119,6 +120,7 @@ impl Report {
     pub(super) fn changed(self, entry: &Entry) -> Result<()> {
         match self {
             Self::Table(paint) => terminal::print(&format!("{}  {}\n", entry.label(), entry.state.painted(paint))),
+            Self::Lines if matches!(entry.state, State::Failing(_)) => self.tell(entry),
             Self::Lines => Ok(()),
             Self::Json => terminal::print_json_line(&entry.line()),
         }
@@ -152,7 +154,7 @@ impl Entry {
     }
 
     /// The name that people use: the usual namespace is left out.
-    fn label(&self) -> String {
+    pub(super) fn label(&self) -> String {
         if self.namespace == super::manifests::NAMESPACE {
             self.name.clone()
         } else {
@@ -185,7 +187,8 @@ impl State {
         match known {
             Known::Starting(_) => Self::Starting,
             Known::Available { .. } => Self::Ready,
-            Known::Unavailable(why) => Self::Failing(why.clone()),
+            // The server's own last words are on lines of their own.
+            Known::Unavailable(why) => Self::Failing(why.lines().collect::<Vec<_>>().join(" | ")),
             Known::Unwatched => Self::Listening,
         }
     }
@@ -285,5 +288,6 @@ team/longer  MCPServer  stdio      http://127.0.0.1:8080/mcp  failing: it went
         assert_eq!(State::of(&Known::Available { milliseconds: Some(3) }), State::Ready);
         assert_eq!(State::of(&Known::Unwatched), State::Listening);
         assert_eq!(State::of(&Known::Unavailable("x".to_owned())).reason(), Some("x"));
+        assert_eq!(State::of(&Known::Unavailable("x\ny\nz".to_owned())).reason(), Some("x | y | z"));
     }
 }

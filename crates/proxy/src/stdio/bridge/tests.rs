@@ -1,0 +1,195 @@
+use serde_json::{Value, json};
+use tokio::sync::mpsc::error::TryRecvError;
+
+use super::*;
+
+const WAIT: Duration = Duration::from_secs(30);
+
+fn message(value: &Value) -> Message {
+    Message::parse(value.to_string().into()).unwrap()
+}
+
+fn request(id: &Value, method: &str, params: &Value) -> Message {
+    message(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }))
+}
+
+/// A request of the server.
+fn elicitation() -> Message {
+    request(&json!("theirs"), "elicitation/create", &json!({}))
+}
+
+/// What the server hears next.
+async fn heard(queued: &mut mpsc::Receiver<Line>) -> Value {
+    serde_json::from_slice(&queued.recv().await.unwrap().bytes).unwrap()
+}
+
+/// A session whose client can answer anything, and where it listens.
+fn capable(bridge: &Bridge, name: &str) -> (SessionId, mpsc::Receiver<Bytes>) {
+    let session: SessionId = name.into();
+    let heard = bridge.listen(&session);
+    bridge.introduce(&session, Abilities { sampling: true, elicitation: true, roots: true });
+    (session, heard)
+}
+
+/// Whether the server is told that its request is refused.
+fn is_refused(reply: Option<&Bytes>) -> bool {
+    reply.is_some_and(|reply| serde_json::from_slice::<Value>(reply).unwrap()["error"]["code"] == -32601)
+}
+
+#[tokio::test]
+async fn two_proxies_of_one_server_do_not_take_each_others_answers() {
+    let (one, mut to_one) = Bridge::new();
+    let (two, mut to_two) = Bridge::new();
+    let slow = request(&json!(1), "tools/call", &json!({ "name": "slow" }));
+    let mut first = one.call(&slow, None, None).await.unwrap();
+    let mut second = two.call(&slow, None, None).await.unwrap();
+    let (asked, other) = (heard(&mut to_one).await["id"].clone(), heard(&mut to_two).await["id"].clone());
+    assert_ne!(asked, other);
+    assert!(asked.as_u64().unwrap() < 1 << 31, "{asked}");
+    // Both hear what the server says.
+    let answer = message(&json!({ "jsonrpc": "2.0", "id": other, "result": { "of": "two" } }));
+    for bridge in [&one, &two] {
+        assert_eq!(bridge.dispatch(&answer), None);
+    }
+    assert!(matches!(second.outcome().await, Outcome::Answer(_)));
+    assert!(tokio::time::timeout(Duration::ZERO, first.outcome()).await.is_err());
+}
+
+#[tokio::test]
+async fn a_token_of_a_caller_that_hears_of_no_progress_is_nobody_elses_number() {
+    let (bridge, mut queued) = Bridge::new();
+    let (sender, mut interim) = mpsc::channel(1);
+    let call = |token: &Value| request(&json!(1), "tools/call", &json!({ "_meta": { "progressToken": token } }));
+    let _watched = bridge.call(&call(&json!("mine")), None, Some(sender)).await.unwrap();
+    let number = heard(&mut queued).await["id"].clone();
+    let _plain = bridge.call(&call(&number), None, None).await.unwrap();
+    let plain = heard(&mut queued).await;
+    assert_eq!(plain["params"]["_meta"]["progressToken"], plain["id"]);
+    let report = |token: &Value| {
+        let params = json!({ "progressToken": token, "progress": 1 });
+        message(&json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": params }))
+    };
+    bridge.dispatch(&report(&plain["id"]));
+    assert_eq!(interim.try_recv(), Err(TryRecvError::Empty));
+    bridge.dispatch(&report(&number));
+    let passed: Value = serde_json::from_slice(&interim.try_recv().unwrap()).unwrap();
+    assert_eq!(passed["params"]["progressToken"], "mine");
+}
+
+#[tokio::test]
+async fn who_has_no_session_cancels_nobodys_request() {
+    let (bridge, mut queued) = Bridge::new();
+    let _call = bridge.call(&request(&json!(1), "tools/call", &json!({})), None, None).await.unwrap();
+    heard(&mut queued).await;
+    let cancel = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 1 } });
+    bridge.cancel(&message(&cancel), None).await.unwrap();
+    assert!(queued.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn a_question_about_one_callers_work_is_never_put_to_another() {
+    let (bridge, _queued) = Bridge::new();
+    let (_other, mut other_hears) = capable(&bridge, "other");
+    let call = request(&json!(1), "tools/call", &json!({}));
+    // One that takes JSON only, and does not listen.
+    let deaf = bridge.call(&call, Some("deaf".into()), None).await.unwrap();
+    assert!(is_refused(bridge.dispatch(&elicitation()).as_ref()));
+    let log = json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": { "level": "emergency" } });
+    bridge.with(|state| state.sessions.get_mut("other").unwrap().level = Some(7));
+    bridge.dispatch(&message(&log));
+    drop(deaf);
+    // One without a session.
+    let nameless = bridge.call(&call, None, None).await.unwrap();
+    assert!(is_refused(bridge.dispatch(&elicitation()).as_ref()));
+    assert_eq!(other_hears.try_recv(), Err(TryRecvError::Empty));
+    drop(nameless);
+    // Requests of our own, and of today's protocol, have no questions.
+    let _ours = bridge.call_for_ourselves(&request(&json!(0), "tools/list", &json!({}))).await.unwrap();
+    let meta = json!({ "_meta": { "io.modelcontextprotocol/protocolVersion": era::MODERN } });
+    let _modern = bridge.call(&request(&json!(1), "tools/call", &meta), None, None).await.unwrap();
+    assert_eq!(bridge.dispatch(&elicitation()), None);
+    assert!(other_hears.try_recv().is_ok());
+}
+
+#[tokio::test]
+async fn of_several_at_work_only_one_of_them_can_be_asked() {
+    let (bridge, _queued) = Bridge::new();
+    let (_idle, mut idle_hears) = capable(&bridge, "idle");
+    let (able, mut able_hears) = capable(&bridge, "able");
+    let call = request(&json!(1), "tools/call", &json!({}));
+    let _first = bridge.call(&call, Some(able), None).await.unwrap();
+    let _second = bridge.call(&call, Some("unable".into()), None).await.unwrap();
+    assert_eq!(bridge.dispatch(&elicitation()), None);
+    assert!(able_hears.try_recv().is_ok());
+    assert_eq!(idle_hears.try_recv(), Err(TryRecvError::Empty));
+}
+
+#[tokio::test]
+async fn who_left_without_a_word_is_not_counted_among_those_who_can_answer() {
+    let (bridge, _queued) = Bridge::new();
+    let (_left, left_hears) = capable(&bridge, "left");
+    let (_here, mut here_hears) = capable(&bridge, "here");
+    assert!(is_refused(bridge.dispatch(&elicitation()).as_ref()), "either may be meant");
+    drop(left_hears);
+    assert_eq!(bridge.dispatch(&elicitation()), None);
+    assert!(here_hears.try_recv().is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_that_concerns_nobody_is_left_to_the_proxy_before_for_a_while() {
+    let (bridge, mut queued) = Bridge::new();
+    let (session, mut hears) = capable(&bridge, "s");
+    bridge.connected(Some(WAIT));
+    assert_eq!(bridge.dispatch(&elicitation()), None);
+    assert_eq!(hears.try_recv(), Err(TryRecvError::Empty), "nobody here is at work");
+    assert!(queued.try_recv().is_err());
+    // What concerns a caller of ours is asked at once.
+    let call = bridge.call(&request(&json!(1), "tools/call", &json!({})), Some(session), None).await.unwrap();
+    assert_eq!(heard(&mut queued).await["method"], "tools/call");
+    assert_eq!(bridge.dispatch(&elicitation()), None);
+    assert!(hears.try_recv().is_ok());
+    drop(call);
+    assert_eq!(heard(&mut queued).await["method"], "notifications/cancelled");
+    // After that time, the server is told, and whoever can answer is asked.
+    assert_eq!(heard(&mut queued).await["error"]["code"], -32601);
+    assert_eq!(bridge.dispatch(&elicitation()), None);
+    assert!(hears.try_recv().is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_proxy_that_leaves_refuses_nothing_in_the_name_of_the_next() {
+    let (bridge, mut queued) = Bridge::new();
+    bridge.connected(Some(WAIT));
+    tokio::time::sleep(2 * WAIT).await;
+    assert!(is_refused(bridge.dispatch(&elicitation()).as_ref()), "it is alone by now");
+    bridge.leave();
+    assert_eq!(bridge.dispatch(&elicitation()), None);
+    tokio::time::sleep(2 * WAIT).await;
+    assert!(queued.try_recv().is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_on_this_machine_has_one_proxy_and_is_told_at_once() {
+    let (bridge, _queued) = Bridge::new();
+    bridge.connected(None);
+    assert!(is_refused(bridge.dispatch(&elicitation()).as_ref()));
+    bridge.leave();
+    assert!(is_refused(bridge.dispatch(&elicitation()).as_ref()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_longer_for_a_handshake_because_others_wait_as_well() {
+    let (bridge, _queued) = Bridge::new();
+    let greeting = request(&json!(1), "initialize", &json!({}));
+    let before = Instant::now();
+    let greetings: Vec<_> = (0..5)
+        .map(|_| {
+            let (bridge, greeting) = (bridge.clone(), greeting.clone());
+            tokio::spawn(async move { bridge.greet(&greeting, WAIT).await.is_err() })
+        })
+        .collect();
+    for refused in greetings {
+        assert!(refused.await.unwrap());
+    }
+    assert_eq!(before.elapsed(), WAIT);
+}

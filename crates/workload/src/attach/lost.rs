@@ -1,0 +1,131 @@
+//! Whether the pod that is attached to is still there. When its node is lost, nobody says so on the attachment itself: it only
+//! falls silent. So the pod is watched, and the output ends when the pod is lost.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use kube::api::{Api, ListParams};
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{WatchStreamExt as _, watcher as watch};
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::sync::oneshot;
+
+use super::{Pod, is_ready, pick, runs};
+
+/// How often is looked for a better pod while the one that is attached to is not ready.
+const LOOK: Duration = Duration::from_secs(15);
+
+/// What is to be thought of the pod that is attached to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// It is there.
+    Stays,
+    /// It is not ready. If there is a better one, that should be attached to.
+    Doubtful,
+    /// It is no more.
+    Gone,
+}
+
+/// Which pod is attached to, and among which.
+#[derive(Debug)]
+pub(super) struct Attached {
+    pub(super) pods: Api<Pod>,
+    /// The labels of all pods of the server.
+    pub(super) labels: String,
+    pub(super) name: String,
+    pub(super) uid: Option<String>,
+}
+
+/// What a pod writes, until that pod is lost.
+pub(super) struct Until<Output> {
+    output: Output,
+    lost: Option<oneshot::Receiver<()>>,
+}
+
+// === impl Attached ===
+
+impl Attached {
+    /// Waits until the pod is lost. Watches break, and API servers go away for a while: that says nothing about the pod.
+    pub(super) async fn lost(self) {
+        let config = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
+        let mut changes = std::pin::pin!(watch(self.pods.clone(), config).default_backoff());
+        let (mut listed, mut fate) = (false, Fate::Stays);
+        loop {
+            let change = tokio::select! {
+                change = changes.next() => change,
+                () = tokio::time::sleep(LOOK), if fate == Fate::Doubtful => None,
+            };
+            match change {
+                Some(Ok(Event::Init)) => listed = false,
+                Some(Ok(Event::InitApply(pod))) => {
+                    listed = true;
+                    fate = self.fate(&pod);
+                }
+                Some(Ok(Event::Apply(pod))) => fate = self.fate(&pod),
+                Some(Ok(Event::InitDone)) if listed => {}
+                Some(Ok(Event::InitDone | Event::Delete(_))) => fate = Fate::Gone,
+                Some(Err(error)) => tracing::debug!(%error, "the watch of the pod comes back by itself"),
+                None => {}
+            }
+            let is_lost = match fate {
+                Fate::Stays => false,
+                Fate::Doubtful => self.is_there_a_better_one().await,
+                Fate::Gone => true,
+            };
+            if is_lost {
+                tracing::warn!(pod = self.name, "the pod is lost; the attachment to it is given up");
+                return;
+            }
+        }
+    }
+
+    fn fate(&self, pod: &Pod) -> Fate {
+        let is_over = pod.metadata.deletion_timestamp.is_some() && !runs(pod);
+        if pod.metadata.uid != self.uid || is_over {
+            return Fate::Gone;
+        }
+        if is_ready(pod) { Fate::Stays } else { Fate::Doubtful }
+    }
+
+    async fn is_there_a_better_one(&self) -> bool {
+        let Ok(found) = self.pods.list(&ListParams::default().labels(&self.labels)).await else { return false };
+        // It may have become ready in between.
+        let is_ready_again = found.items.iter().any(|pod| pod.metadata.uid == self.uid && is_ready(pod));
+        !is_ready_again && pick(&found.items).is_some_and(|best| best.metadata.uid != self.uid)
+    }
+}
+
+// === impl Until ===
+
+impl<Output> Until<Output> {
+    pub(super) fn new(output: Output, lost: oneshot::Receiver<()>) -> Self {
+        Self { output, lost: Some(lost) }
+    }
+}
+
+impl<Output: AsyncRead + Unpin> AsyncRead for Until<Output> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        let this = &mut *self;
+        let read = Pin::new(&mut this.output).poll_read(context, buffer);
+        // While it speaks, it is there.
+        if read.is_pending()
+            && let Some(lost) = &mut this.lost
+            && let Poll::Ready(heard) = Pin::new(lost).poll(context)
+        {
+            this.lost = None;
+            if heard.is_ok() {
+                return Poll::Ready(Ok(()));
+            }
+        }
+        read
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,125 @@
+use anyhow::Result;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use skep_testkit::ControlPlane;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::*;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Pods without a kubelet: they are what their status says.
+struct Pods(Api<k8s_openapi::api::core::v1::Pod>, Api<Pod>);
+
+impl Pods {
+    async fn new() -> Result<Self> {
+        let plane = ControlPlane::shared().await?;
+        let (client, namespace) = (crate::client::client(plane.config())?, plane.namespace("lost").await?);
+        let resource = kube::core::ApiResource::from_gvk(&kube::core::GroupVersionKind::gvk("", "v1", "Pod"));
+        let pods = Api::namespaced_with(client.clone(), &namespace, &resource);
+        Ok(Self(Api::namespaced(client, &namespace), pods))
+    }
+
+    /// A pod on a node, so that it does not go at once when it is deleted.
+    async fn make(&self, name: &str) -> Result<()> {
+        let pod = json!({
+            "metadata": { "name": name, "labels": { "app": "s" } },
+            "spec": {
+                "nodeName": "n", "automountServiceAccountToken": false,
+                "containers": [{ "name": "mcp", "image": "i" }],
+            },
+        });
+        self.0.create(&PostParams::default(), &serde_json::from_value(pod)?).await?;
+        self.set(name, true, json!({ "running": {} })).await
+    }
+
+    async fn set(&self, name: &str, ready: bool, state: Value) -> Result<()> {
+        let ready = if ready { "True" } else { "False" };
+        let status = json!({
+            "conditions": [{ "type": "Ready", "status": ready }],
+            "containerStatuses": [{ "name": "mcp", "image": "i", "imageID": "i", "ready": true, "restartCount": 0, "state": state }],
+        });
+        self.0.patch_status(name, &PatchParams::default(), &Patch::Merge(json!({ "status": status }))).await?;
+        Ok(())
+    }
+
+    /// Watches a pod.
+    async fn attached(&self, name: &str) -> Result<tokio::task::JoinHandle<()>> {
+        let uid = self.0.get(name).await?.metadata.uid;
+        let attached = Attached { pods: self.1.clone(), labels: "app=s".to_owned(), name: name.to_owned(), uid };
+        Ok(tokio::spawn(attached.lost()))
+    }
+
+    /// Deletes a pod at once.
+    async fn delete(&self, name: &str) -> Result<()> {
+        self.0.delete(name, &DeleteParams::default().grace_period(0)).await?;
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_pod_is_lost_when_it_is_gone_or_ended_or_another_one_is_better() -> Result<()> {
+    let pods = Pods::new().await?;
+    // It goes.
+    pods.make("s-0").await?;
+    let first = pods.attached("s-0").await?;
+    pods.delete("s-0").await?;
+    tokio::time::timeout(PATIENCE, first).await??;
+    // It went, and another one has its name already.
+    pods.make("s-0").await?;
+    let uid = Some("another".to_owned());
+    let other = Attached { pods: pods.1.clone(), labels: "app=s".to_owned(), name: "s-0".to_owned(), uid };
+    tokio::time::timeout(PATIENCE, other.lost()).await?;
+    // It is on its way out, and its server has ended.
+    let last = pods.attached("s-0").await?;
+    pods.0.delete("s-0", &DeleteParams::default().grace_period(600)).await?;
+    pods.set("s-0", false, json!({ "terminated": { "exitCode": 0 } })).await?;
+    tokio::time::timeout(PATIENCE, last).await??;
+    pods.delete("s-0").await?;
+    // Its node is lost, and there is another one.
+    pods.make("s-0").await?;
+    let on_a_lost_node = pods.attached("s-0").await?;
+    pods.make("s-1").await?;
+    pods.set("s-0", false, json!({ "running": {} })).await?;
+    tokio::time::timeout(PATIENCE, on_a_lost_node).await??;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_pod_that_is_there_stays_attached_to() -> Result<()> {
+    let pods = Pods::new().await?;
+    pods.make("s-0").await?;
+    let attached = pods.attached("s-0").await?;
+    // Not ready, but there is no other one; on its way out, but its server still runs; and a newer one, but this one is ready.
+    pods.set("s-0", false, json!({ "running": {} })).await?;
+    pods.set("s-0", true, json!({ "running": {} })).await?;
+    pods.make("s-1").await?;
+    pods.0.delete("s-0", &DeleteParams::default().grace_period(600)).await?;
+    // A second watch that has seen the end of all this and more: the first one has as well, or will have done no harm.
+    let other = pods.attached("s-1").await?;
+    pods.delete("s-1").await?;
+    tokio::time::timeout(PATIENCE, other).await??;
+    assert!(!attached.is_finished());
+    attached.abort();
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_was_said_is_read_before_the_output_ends() {
+    let (mut server, output) = tokio::io::duplex(64);
+    let (lost, hears) = oneshot::channel();
+    let mut output = Until::new(output, hears);
+    server.write_all(b"last words").await.unwrap();
+    lost.send(()).unwrap();
+    let mut said = String::new();
+    tokio::time::timeout(PATIENCE, output.read_to_string(&mut said)).await.unwrap().unwrap();
+    assert_eq!(said, "last words");
+    // Nobody looks any more: that is no reason to end.
+    let (mut server, output) = tokio::io::duplex(64);
+    let mut output = Until::new(output, oneshot::channel().1);
+    server.write_all(b"words").await.unwrap();
+    drop(server);
+    let mut said = String::new();
+    output.read_to_string(&mut said).await.unwrap();
+    assert_eq!(said, "words");
+}
