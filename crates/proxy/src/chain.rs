@@ -4,8 +4,10 @@
 //! of them answers it. A type that this build does not have is refused at the start: a chain that silently lacks a guard is worse
 //! than none.
 
-use http::{HeaderValue, StatusCode};
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use skep_mcp::Malformed;
+use skep_net::Body;
 use skep_runconfig::Field;
 use skep_runconfig::parameters;
 use skep_runconfig::run_config::{MiddlewareConfig, RunConfig};
@@ -155,6 +157,11 @@ impl Chain {
         self.body_limit
     }
 
+    /// Whether a layer judges messages by what is in them. Then every body is read as one, whatever it is called.
+    pub(crate) fn judges_content(&self) -> bool {
+        self.layers.iter().any(|layer| matches!(layer, Layer::Tools(_) | Layer::ToolCalls(_)))
+    }
+
     /// Puts a call through the layers.
     pub fn request(&self, exchange: &mut Exchange) -> Flow {
         for layer in &self.layers {
@@ -187,6 +194,7 @@ impl Layer {
                 Flow::Next
             }
             Self::Parser => parse(exchange),
+            Self::Tools(_) | Self::ToolCalls(_) if let Some(refusal) = unreadable(exchange) => Flow::Answer(refusal),
             Self::Tools(tools) => {
                 tools.watch(exchange);
                 Flow::Next
@@ -228,6 +236,31 @@ fn parse(exchange: &Exchange) -> Flow {
         }
         _ => Flow::Next,
     }
+}
+
+/// Refuses a body that a guard cannot judge. The server may well read what we could not, or read it as something else.
+fn unreadable(exchange: &Exchange) -> Option<Response<Body>> {
+    match &exchange.content {
+        Content::Opaque(bytes) if bytes.is_empty() => None,
+        Content::Message(_) if is_plain(&exchange.headers) => None,
+        Content::Message(_) => Some(text(StatusCode::BAD_REQUEST, "send the body in UTF-8, and not packed")),
+        Content::Malformed(_, why) => Some(json(StatusCode::BAD_REQUEST, skep_mcp::answer::malformed(*why))),
+        Content::Opaque(_) => Some(text(StatusCode::BAD_REQUEST, "the body must be a message")),
+    }
+}
+
+/// Whether the bytes of a body are its text, as far as its headers say.
+fn is_plain(headers: &HeaderMap) -> bool {
+    let is_utf8 = |parameter: &str| match parameter.split_once('=') {
+        Some((name, value)) if name.trim().eq_ignore_ascii_case("charset") => {
+            let value = value.trim().trim_matches('"');
+            ["utf-8", "utf8", "us-ascii"].iter().any(|one| value.eq_ignore_ascii_case(one))
+        }
+        _ => true,
+    };
+    let mut types = headers.get_all(CONTENT_TYPE).into_iter();
+    !headers.contains_key(CONTENT_ENCODING)
+        && types.all(|value| value.to_str().is_ok_and(|text| text.split(';').all(is_utf8)))
 }
 
 /// Whether a body could be one message to us and another one to the server.
@@ -292,7 +325,7 @@ fn read<D: Field>(one: &MiddlewareConfig) -> Result<D, Wrong> {
 }
 
 /// The answer to a body that is longer than allowed.
-pub(crate) fn too_large() -> http::Response<skep_net::Body> {
+pub(crate) fn too_large() -> Response<Body> {
     let mut answer = text(StatusCode::PAYLOAD_TOO_LARGE, "Request Entity Too Large");
     // The rest of the body is still on its way; it is not read.
     answer.headers_mut().insert(http::header::CONNECTION, HeaderValue::from_static("close"));

@@ -24,6 +24,8 @@ pub struct Exchange {
     pub identity: Option<Identity>,
     /// Who wants to see the answers, innermost last.
     rewrites: Vec<Arc<dyn Rewrite>>,
+    /// Who wants to see what comes beside calls, if this opens a stream for that.
+    beside: Vec<Arc<dyn Rewrite>>,
     /// Whether a layer replaced the message after it was judged.
     mutated: bool,
 }
@@ -110,7 +112,8 @@ impl Identity {
 impl Exchange {
     /// A call as it arrived.
     pub fn new(method: Method, uri: Uri, headers: HeaderMap, peer: Peer, content: Content) -> Self {
-        Self { method, uri, headers, peer, content, identity: None, rewrites: Vec::new(), mutated: false }
+        let (rewrites, beside) = (Vec::new(), Vec::new());
+        Self { method, uri, headers, peer, content, identity: None, rewrites, beside, mutated: false }
     }
 
     /// The message, if the call carries one.
@@ -135,6 +138,11 @@ impl Exchange {
         self.rewrites.push(rewrite);
     }
 
+    /// Asks to see the answers to other calls, should this one open a stream that they come on.
+    pub fn watch_beside(&mut self, rewrite: Arc<dyn Rewrite>) {
+        self.beside.push(rewrite);
+    }
+
     /// Whether anybody wants to see the answers: if not, they need not be read.
     pub fn is_watched(&self) -> bool {
         !self.rewrites.is_empty()
@@ -143,6 +151,11 @@ impl Exchange {
     /// The answers of this call as their watchers want them, for as long as the call lives.
     pub fn watchers(&mut self) -> Watchers {
         Watchers { rewrites: std::mem::take(&mut self.rewrites) }
+    }
+
+    /// The answers to other calls as their watchers want them.
+    pub fn watchers_beside(&self) -> Watchers {
+        Watchers { rewrites: self.beside.clone() }
     }
 }
 

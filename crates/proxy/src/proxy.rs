@@ -142,7 +142,7 @@ impl Proxy {
             Front::Transparent(front) => front.expects_message(method, uri, headers),
         };
         let is_json = is_of_type(headers.get(http::header::CONTENT_TYPE), "application/json");
-        if bytes.is_empty() || !(is_message || is_json) {
+        if bytes.is_empty() || !(is_message || is_json || self.chain.judges_content()) {
             return Content::Opaque(bytes);
         }
         match Message::parse(bytes.clone()) {

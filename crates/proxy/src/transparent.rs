@@ -11,14 +11,13 @@ mod session;
 mod stream;
 mod target;
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
-use skep_mcp::{Era, Id, Kind, Message, answer, era};
+use skep_mcp::{Era, Kind, Message, answer, era};
 use skep_net::headers::{Forwarded, remove_hop_by_hop, set_forwarded};
 use skep_net::{Body, Client, redirect};
 
@@ -31,9 +30,6 @@ use crate::stdio::streamable::store_is_away;
 
 /// The longest answer that is read as a whole, because somebody must see it, in bytes.
 const ANSWER: usize = 64 * 1024 * 1024;
-
-/// How many answers of one stream may be waited for because somebody must see them.
-const LISTS: usize = 1000;
 
 /// The proxy.
 #[derive(Debug)]
@@ -48,8 +44,6 @@ pub struct Transparent {
     as_local: AtomicBool,
     /// One handshake at a time.
     greeting: tokio::sync::Mutex<()>,
-    /// Who wants to see answers that come on another stream: by the session of a stream that is open, and the id of the call.
-    elsewhere: Mutex<HashMap<String, HashMap<Id, Watchers>>>,
 }
 
 /// How a proxy passes calls on.
@@ -88,7 +82,6 @@ impl Transparent {
             options,
             as_local: AtomicBool::new(false),
             greeting: tokio::sync::Mutex::default(),
-            elsewhere: Mutex::default(),
         })
     }
 
@@ -149,15 +142,7 @@ impl Transparent {
             Some(pods) => Box::pin(self.choose_pod(pods, session.as_ref(), &mut outgoing)).await,
             None => false,
         };
-        let mut watchers = exchange.watchers();
-        if self.options.sse && !watchers.is_empty() {
-            // The answer comes on the stream of this session.
-            if let (Some(stream), Some(id)) = (target::stream_of(&exchange.uri), id.clone())
-                && !self.await_elsewhere(&stream, id, std::mem::take(&mut watchers))
-            {
-                return text(StatusCode::TOO_MANY_REQUESTS, "too many lists are asked for at once");
-            }
-        }
+        let watchers = exchange.watchers();
         let renewed = match &session {
             Some(session) if is_forgotten => Box::pin(self.greet_again(session, &outgoing)).await,
             _ => None,
@@ -332,46 +317,19 @@ impl Transparent {
         let is_stream = is_of_type(response.headers().get(header::CONTENT_TYPE), "text/event-stream");
         if is_stream && self.options.sse {
             let endpoint = target::Endpoint::of(&self.options, exchange);
-            return self.clone().events(response, watchers, Some(endpoint));
+            return Self::events(response, exchange.watchers_beside(), Some(endpoint));
         }
         if watchers.is_empty() {
             return response;
         }
         if is_stream {
-            return self.clone().events(response, watchers, None);
+            return Self::events(response, watchers, None);
         }
-        if exchange.method == Method::GET {
-            // Answers come to a GET as events only.
+        if exchange.message().is_none() {
+            // Nothing was asked: answers come as events only.
             return response;
         }
         Box::pin(self.whole(response, &watchers)).await
-    }
-
-    /// A stream is open: answers may come on it.
-    fn open_elsewhere(&self, stream: &str) {
-        let mut streams = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
-        streams.entry(stream.to_owned()).or_default();
-    }
-
-    /// Remembers who wants to see an answer. Nothing to remember for a stream that is not open here. Says whether there is room.
-    fn await_elsewhere(&self, stream: &str, id: Id, watchers: Watchers) -> bool {
-        let mut streams = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(waiting) = streams.get_mut(stream) else { return true };
-        let is_room = waiting.len() < LISTS;
-        if is_room {
-            waiting.insert(id, watchers);
-        }
-        is_room
-    }
-
-    fn elsewhere(&self, stream: &str, id: Option<Id>) -> Option<Watchers> {
-        let mut streams = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
-        streams.get_mut(stream)?.remove(&id?)
-    }
-
-    fn close_elsewhere(&self, stream: &str) {
-        let mut streams = self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner);
-        streams.remove(stream);
     }
 }
 

@@ -112,7 +112,8 @@ fn method(text: &str, spans: &Spans) -> Result<Option<Box<str>>, Malformed> {
 }
 
 fn kind(text: &str, spans: &Spans) -> Result<Kind, Malformed> {
-    if spans.text(text, Part::Jsonrpc) != Some("\"2.0\"") {
+    // By what it stands for: `"2\u002e0"` is the same version to every reader.
+    if spans.text(text, Part::Jsonrpc).and_then(json::string).as_deref() != Some("2.0") {
         return Err(Malformed::Version);
     }
     let id = spans.text(text, Part::Id);

@@ -59,6 +59,13 @@ fn the_version_is_exact() {
     for version in ["", r#""jsonrpc":"2","#, r#""jsonrpc":2.0,"#, r#""jsonrpc":"1.0","#, r#""jsonrpc":null,"#] {
         assert_eq!(parse(&format!(r#"{{{version}"id":1,"method":"ping"}}"#)), Err(Malformed::Version), "{version}");
     }
+    for version in [r#""2\u002e0""#, r#""\u0032.0""#] {
+        assert_eq!(
+            read(&format!(r#"{{"jsonrpc":{version},"id":1,"method":"ping"}}"#)).method(),
+            Some("ping"),
+            "{version}"
+        );
+    }
 }
 
 #[test]

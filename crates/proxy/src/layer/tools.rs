@@ -63,10 +63,12 @@ impl Tools {
         Ok(Self(Arc::new(Rules { seen, shown, actual })))
     }
 
-    /// Asks to see the answer to a request for the list. It may also come on the stream of a GET: to who lost the first one.
+    /// Asks to see the answer to a request for the list. It may also come on a stream that no message asked for, to who lost the
+    /// first one; and beside all calls, whatever opened the stream.
     pub(crate) fn watch(&self, exchange: &mut Exchange) {
-        let lists = exchange.message().is_some_and(|message| message.method() == Some(List::Tools.method()));
-        if lists || exchange.method == Method::GET {
+        exchange.watch_beside(self.0.clone());
+        let lists = exchange.message().is_none_or(|message| message.method() == Some(List::Tools.method()));
+        if lists || exchange.method != Method::POST {
             exchange.watch(self.0.clone());
         }
     }

@@ -1,7 +1,6 @@
 //! Answers that somebody must see on their way back.
 
 use std::pin::Pin;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Response, StatusCode, header};
@@ -10,7 +9,7 @@ use skep_mcp::{Message, answer, message, sse};
 use skep_net::body::{Limit, collect};
 use skep_net::{Body, BodyError, BodySender};
 
-use super::target::{Endpoint, stream_of};
+use super::target::Endpoint;
 use super::{ANSWER, Transparent};
 use crate::exchange::Watchers;
 use crate::http::json;
@@ -21,11 +20,8 @@ const LIMITS: sse::Limits = sse::Limits { line: ANSWER, event: ANSWER };
 
 /// One stream on its way.
 struct Stream {
-    proxy: Arc<Transparent>,
     watchers: Watchers,
     endpoint: Option<Endpoint>,
-    /// The session that the server told its caller.
-    session: Option<String>,
 }
 
 // === impl Transparent ===
@@ -44,7 +40,9 @@ impl Transparent {
         };
         // A list is one whatever its status. What is none may be passed on, but not as a success.
         let body = message::without_byte_order_mark(body);
-        let is_none = body.is_empty() || !parts.status.is_success() && Message::parse(body.clone()).is_err();
+        let is_none = body.is_empty()
+            || self.options.sse && is_prose(&body)
+            || !parts.status.is_success() && Message::parse(body.clone()).is_err();
         match if is_none { Ok(body) } else { judged(watchers, body) } {
             Ok(body) => {
                 parts.headers.remove(header::CONTENT_LENGTH);
@@ -55,16 +53,11 @@ impl Transparent {
     }
 
     /// A stream of events, as its watchers want it, with the URLs in it that its caller can use.
-    pub(super) fn events(
-        self: Arc<Self>,
-        response: Response<Body>,
-        watchers: Watchers,
-        endpoint: Option<Endpoint>,
-    ) -> Response<Body> {
+    pub(super) fn events(response: Response<Body>, watchers: Watchers, endpoint: Option<Endpoint>) -> Response<Body> {
         let (mut parts, body) = response.into_parts();
         parts.headers.remove(header::CONTENT_LENGTH);
         let (sender, passed) = Body::channel(EVENTS);
-        let stream = Stream { proxy: self, watchers, endpoint, session: None };
+        let stream = Stream { watchers, endpoint };
         tokio::spawn(stream.run(body, sender));
         Response::from_parts(parts, passed)
     }
@@ -73,7 +66,7 @@ impl Transparent {
 // === impl Stream ===
 
 impl Stream {
-    async fn run(mut self, body: Body, sender: BodySender) {
+    async fn run(self, body: Body, sender: BodySender) {
         let mut body = std::pin::pin!(body);
         let mut reader = sse::Reader::new(LIMITS);
         let ended = loop {
@@ -93,9 +86,6 @@ impl Stream {
                 Err(too_long) => break Err(BodyError::Broken(too_long.into())),
             }
         };
-        if let Some(session) = &self.session {
-            self.proxy.close_elsewhere(session);
-        }
         match ended {
             Ok(()) => {
                 let rest = reader.into_rest();
@@ -108,7 +98,7 @@ impl Stream {
     }
 
     /// Passes on what is complete. Says whether anybody still reads.
-    async fn pass_on(&mut self, reader: &mut sse::Reader, sender: &BodySender) -> Result<bool, sse::TooLong> {
+    async fn pass_on(&self, reader: &mut sse::Reader, sender: &BodySender) -> Result<bool, sse::TooLong> {
         while let Some(item) = reader.next_item()? {
             let bytes = match item {
                 sse::Item::Quiet(bytes) => bytes,
@@ -121,41 +111,33 @@ impl Stream {
         Ok(true)
     }
 
-    fn event(&mut self, event: sse::Event) -> Bytes {
+    fn event(&self, event: sse::Event) -> Bytes {
         if event.name.as_deref() == Some(b"endpoint") {
             return self.tell_endpoint(event);
         }
         // One without data says no more than how to come back.
         let data = event.data.clone().filter(|data| event.is_message() && !data.is_empty());
-        let Some(data) = data else { return event.raw };
-        let watchers = match &self.session {
-            None if self.watchers.is_empty() => return event.raw,
-            None => Some(self.watchers.clone()),
-            Some(session) => {
-                let id = Message::parse(data.clone()).ok().filter(|found| found.method().is_none());
-                self.proxy.elsewhere(session, id.and_then(|found| found.id()))
-            }
-        };
-        let Some(watchers) = watchers else { return event.raw };
-        let seen = judged(&watchers, data).unwrap_or_else(|refusal| refusal);
+        let Some(data) = data.filter(|_| !self.watchers.is_empty()) else { return event.raw };
+        // Every answer is looked at. Which request it is to says nothing: that may have come by another proxy, and the server may
+        // write its id in another way than its caller did.
+        let seen = judged(&self.watchers, data.clone()).unwrap_or_else(|refusal| refusal);
+        if seen == data {
+            return event.raw;
+        }
         let text = |bytes: &Option<Bytes>| bytes.as_ref().map(|bytes| String::from_utf8_lossy(bytes).into_owned());
         sse::event(text(&event.name).as_deref(), text(&event.id).as_deref(), &seen)
     }
 
-    /// Tells the caller where its messages go, and takes note of its session.
-    fn tell_endpoint(&mut self, event: sse::Event) -> Bytes {
+    /// Tells the caller where its messages go.
+    fn tell_endpoint(&self, event: sse::Event) -> Bytes {
         let (Some(endpoint), Some(data)) = (&self.endpoint, &event.data) else { return event.raw };
-        let url = String::from_utf8_lossy(data);
-        let path = url.find('/').map_or("", |_| url.split_once("://").map_or(&*url, |(_, rest)| rest));
-        self.session = path.parse().ok().as_ref().and_then(stream_of).or_else(|| {
-            let query = url.split_once('?')?.1;
-            format!("/?{query}").parse().ok().as_ref().and_then(stream_of)
-        });
-        if let Some(session) = &self.session {
-            self.proxy.open_elsewhere(session);
-        }
-        sse::event(Some("endpoint"), None, endpoint.rewrite(&url).as_bytes())
+        sse::event(Some("endpoint"), None, endpoint.rewrite(&String::from_utf8_lossy(data)).as_bytes())
     }
+}
+
+/// Whether a body is words and no JSON: where answers come beside calls, `Accepted` is all that most calls are told.
+fn is_prose(body: &Bytes) -> bool {
+    std::str::from_utf8(body).is_ok_and(|text| !text.trim_start().starts_with(['{', '[']))
 }
 
 /// An answer as its caller should see it, or an error instead of it.

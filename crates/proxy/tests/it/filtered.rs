@@ -94,11 +94,14 @@ async fn who_comes_back_to_a_list_by_another_stream_sees_no_more_of_it() -> Resu
     let told = json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": { "tools": "all" } }).to_string();
     let body = format!("id: 1\ndata: \n\nid: 2\ndata: {told}\n\nid: 3\ndata: {}\n\n", list(json!("a")));
     let web = says(200, Some("text/event-stream"), body).await?;
-    let mut events = web.caller().with("last-event-id", "0").events(Method::GET, "/mcp", "").await?;
-    assert_eq!(events.next().await?.unwrap().1, "");
-    assert_eq!(events.message().await?, serde_json::from_str::<Value>(&told)?);
-    assert_eq!(events.message().await?["result"]["tools"], json!([{ "name": "seen" }]));
-    assert_eq!(events.last.as_deref(), Some("3"));
+    // A body that nobody asked for changes nothing.
+    for body in [String::new(), request(json!(1), "ping", json!({})).to_string()] {
+        let mut events = web.caller().with("last-event-id", "0").events(Method::GET, "/mcp", body).await?;
+        assert_eq!(events.next().await?.unwrap().1, "");
+        assert_eq!(events.message().await?, serde_json::from_str::<Value>(&told)?);
+        assert_eq!(events.message().await?["result"]["tools"], json!([{ "name": "seen" }]));
+        assert_eq!(events.last.as_deref(), Some("3"));
+    }
     Ok(())
 }
 
@@ -121,5 +124,113 @@ async fn a_hidden_tool_is_not_found_or_a_bad_request_as_the_caller_takes_it() ->
     assert!(web.got().is_empty());
     assert_eq!(web.caller().post(call(json!("seen"))).await?.status, StatusCode::OK);
     assert_eq!(web.got().len(), 1);
+    Ok(())
+}
+
+/// A body, and the header that it comes with.
+type Disguise = (Vec<u8>, Option<(&'static str, &'static str)>);
+
+/// Calls of a hidden tool that a server may read although the proxy does not.
+fn disguised() -> Vec<Disguise> {
+    let call = |start: &str, argument: &str| {
+        let rest = r#""id":1,"method":"tools/call","params":{"name":"hidden","arguments":{"a":"#;
+        format!("{start}{rest}{argument}}}}}}}").into_bytes()
+    };
+    let plain = || call(r#"{"jsonrpc":"2.0","#, "1");
+    vec![
+        (call("\u{feff}{\"jsonrpc\":\"2.0\",", "1"), None),
+        (call(r#"{"jsonrpc":"2.0","#, "NaN"), None),
+        (call("{", "1"), None),
+        (call(r#"{"jsonrpc":"1.0","#, "1"), None),
+        (plain().into_iter().flat_map(|byte| [byte, 0]).collect(), None),
+        (b"\x1f\x8b\x08\x00".to_vec(), Some(("content-encoding", "gzip"))),
+        (plain(), Some(("content-encoding", "br"))),
+        // The letters are those of UTF-7, to who is told so.
+        (
+            br#"{"jsonrpc":"2.0","id":1,"method":"+AHQ-ools/call","params":{"name":"hidden"}}"#.to_vec(),
+            Some(("content-type", "application/json; Charset=\"utf-7\"")),
+        ),
+        (b"name=hidden".to_vec(), Some(("content-type", "text/plain"))),
+    ]
+}
+
+#[tokio::test]
+async fn what_the_filter_cannot_read_does_not_reach_the_server_and_passes_where_there_is_none() -> Result<()> {
+    for sse in [false, true] {
+        let options = || skep_proxy::transparent::Options { sse, ..Default::default() };
+        let guarded = Web::with(How { options: options(), ..hiding() }, |_: &Got| Response::new(Body::empty())).await?;
+        let open =
+            Web::with(How { options: options(), ..How::default() }, |_: &Got| Response::new(Body::empty())).await?;
+        for (body, header) in disguised() {
+            let send = async |web: &Web, method: Method| {
+                let caller = header.iter().fold(web.caller(), |caller, (name, value)| caller.with(name, value));
+                caller.whole(method, "/messages?sessionId=s", body.clone()).await
+            };
+            for method in [Method::POST, Method::PUT] {
+                let refused = send(&guarded, method).await?;
+                assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{header:?} {}", String::from_utf8_lossy(&body));
+            }
+            assert_eq!(send(&open, Method::POST).await?.status, StatusCode::OK);
+        }
+        assert!(guarded.got().is_empty());
+        assert_eq!(open.got().len(), disguised().len());
+        // What the proxy can read, it judges, whatever it is called.
+        let named = r#"{"jsonrpc":"2\u002e0","id":1,"method":"tools\/call","params":{"n\u0061me":"hid\u0064en"}}"#;
+        for kind in ["application/json; charset=UTF-8", "text/plain", "application/octet-stream"] {
+            let refused = guarded.caller().with("content-type", kind).whole(Method::POST, "/x", named).await?;
+            assert_eq!(refused.message()?["error"]["message"], "tool not found", "{kind}");
+            let seen = guarded.caller().with("content-type", kind);
+            seen.whole(Method::POST, "/x", named.replace(r"hid\u0064en", "seen")).await?;
+        }
+        assert_eq!(guarded.got().len(), 3);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_list_on_the_stream_of_the_older_protocol_is_filtered_whoever_asked_for_it_and_how() -> Result<()> {
+    let options = skep_proxy::transparent::Options { sse: true, ..Default::default() };
+    let stream: std::sync::Arc<std::sync::Mutex<Option<skep_net::BodySender>>> = std::sync::Arc::default();
+    let kept = stream.clone();
+    let web = Web::with(How { options, ..hiding() }, move |got: &Got| {
+        // Some servers open a stream whatever the method is, and some answer in both places.
+        if got.uri.path() != "/sse" {
+            let is_list = String::from_utf8_lossy(&got.body).contains("tools/list");
+            let body = if is_list { list(json!(1)) } else { "Accepted".to_owned() };
+            return Response::builder().status(202).body(Body::full(body)).unwrap();
+        }
+        let (sender, body) = Body::channel(8);
+        sender.try_send("event: endpoint\ndata: /messages?sessionId=abc\n\n".into()).unwrap();
+        *kept.lock().unwrap() = Some(sender);
+        Response::builder().header("content-type", "text/event-stream").body(body).unwrap()
+    })
+    .await?;
+    let caller = web.caller();
+    let ping = request(json!(5), "ping", json!({})).to_string();
+    for (method, body) in [(Method::GET, ""), (Method::POST, ""), (Method::POST, &ping)] {
+        let mut events = caller.events(method, "/sse", body.to_owned()).await?;
+        events.next().await?;
+        let sender = stream.lock().unwrap().take().unwrap();
+        for (path, asked, answered) in [
+            ("/messages?sessionId=abc", r#""\u0061""#, json!("a")),
+            ("/messages?sessionId=abc", "1.0", json!(1)),
+            ("/messages?session%49d=abc", "2", json!(2)),
+            ("/messages?sessionId=another", "3", json!(3)),
+        ] {
+            let body = format!(r#"{{"jsonrpc":"2.0","id":{asked},"method":"tools/list"}}"#);
+            let told = caller.whole(Method::POST, path, body).await?;
+            assert_eq!((told.status, told.text().contains("hidden")), (StatusCode::ACCEPTED, false), "{}", told.text());
+            sender.send(format!("data: {}\n\n", list(answered)).into()).await?;
+            assert_eq!(events.message().await?["result"]["tools"], json!([{ "name": "seen" }]), "{asked} {path}");
+        }
+        // Nobody asked here: another proxy passed that on.
+        sender.send(format!("data: {}\n\n", list(json!("unasked"))).into()).await?;
+        assert_eq!(events.message().await?["result"]["tools"], json!([{ "name": "seen" }]));
+        let other = r#"{"jsonrpc": "2.0", "id" : 4, "result" : {"content":[{"type":"text","text":"hidden"}]}}"#;
+        sender.send(format!("data: {other}\n\n").into()).await?;
+        assert_eq!(events.next().await?.unwrap().1, other, "what is no list keeps its bytes");
+    }
+    let told = caller.whole(Method::POST, "/messages?sessionId=abc", ping).await?;
+    assert_eq!((told.status, told.text()), (StatusCode::ACCEPTED, "Accepted"));
     Ok(())
 }
