@@ -10,6 +10,7 @@ mod pods;
 mod session;
 mod stream;
 mod target;
+mod told;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -135,9 +136,15 @@ impl Transparent {
             },
         };
         let at_server = session.as_ref().map(session::Known::at_server);
-        let Some(mut outgoing) = self.outgoing(exchange, at_server, is_greeting) else {
+        let told = if self.may_be_told(exchange) { Box::pin(self.told(exchange)).await } else { Ok(None) };
+        let told = match told {
+            Ok(told) => told,
+            Err(unavailable) => return store_is_away(&unavailable),
+        };
+        let Some(uri) = self.target.uri(&exchange.uri, told.as_deref()) else {
             return text(StatusCode::BAD_REQUEST, "the path cannot be passed on");
         };
+        let mut outgoing = self.outgoing(exchange, uri, at_server, is_greeting);
         let is_forgotten = match &self.pods {
             Some(pods) => Box::pin(self.choose_pod(pods, session.as_ref(), &mut outgoing)).await,
             None => false,
@@ -188,8 +195,7 @@ impl Transparent {
     }
 
     /// The call as the server gets it.
-    fn outgoing(&self, exchange: &mut Exchange, session: Option<&str>, is_greeting: bool) -> Option<Outgoing> {
-        let uri = self.target.uri(&exchange.uri)?;
+    fn outgoing(&self, exchange: &mut Exchange, uri: Uri, session: Option<&str>, is_greeting: bool) -> Outgoing {
         let mut headers = std::mem::take(&mut exchange.headers);
         if self.options.sse {
             exchange.headers = kept(&headers);
@@ -222,7 +228,7 @@ impl Transparent {
             None => {}
         }
         let body = exchange.content.bytes().clone();
-        Some(Outgoing { method: exchange.method.clone(), uri, pod: None, headers, body })
+        Outgoing { method: exchange.method.clone(), uri, pod: None, headers, body }
     }
 
     /// A session stays with the pod that it was opened at. Calls without one take turns. Says whether the session's pod is gone, so
@@ -317,13 +323,14 @@ impl Transparent {
         let is_stream = is_of_type(response.headers().get(header::CONTENT_TYPE), "text/event-stream");
         if is_stream && self.options.sse {
             let endpoint = target::Endpoint::of(&self.options, exchange);
-            return Self::events(response, exchange.watchers_beside(), Some(endpoint));
+            let opened = self.opened(exchange);
+            return self.clone().events(response, exchange.watchers_beside(), Some(endpoint), opened);
         }
         if watchers.is_empty() {
             return response;
         }
         if is_stream {
-            return Self::events(response, watchers, None);
+            return self.clone().events(response, watchers, None, None);
         }
         if exchange.message().is_none() {
             // Nothing was asked: answers come as events only.

@@ -1,6 +1,7 @@
 //! Answers that somebody must see on their way back.
 
 use std::pin::Pin;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Response, StatusCode, header};
@@ -10,6 +11,7 @@ use skep_net::body::{Limit, collect};
 use skep_net::{Body, BodyError, BodySender};
 
 use super::target::Endpoint;
+use super::told::{self, Opened, Told};
 use super::{ANSWER, Transparent};
 use crate::exchange::Watchers;
 use crate::http::json;
@@ -20,8 +22,12 @@ const LIMITS: sse::Limits = sse::Limits { line: ANSWER, event: ANSWER };
 
 /// One stream on its way.
 struct Stream {
+    proxy: Arc<Transparent>,
     watchers: Watchers,
     endpoint: Option<Endpoint>,
+    opened: Option<Opened>,
+    /// Where the server told its caller to send messages, if these would go to another place otherwise.
+    told: Option<Told>,
 }
 
 // === impl Transparent ===
@@ -53,11 +59,17 @@ impl Transparent {
     }
 
     /// A stream of events, as its watchers want it, with the URLs in it that its caller can use.
-    pub(super) fn events(response: Response<Body>, watchers: Watchers, endpoint: Option<Endpoint>) -> Response<Body> {
+    pub(super) fn events(
+        self: Arc<Self>,
+        response: Response<Body>,
+        watchers: Watchers,
+        endpoint: Option<Endpoint>,
+        opened: Option<Opened>,
+    ) -> Response<Body> {
         let (mut parts, body) = response.into_parts();
         parts.headers.remove(header::CONTENT_LENGTH);
         let (sender, passed) = Body::channel(EVENTS);
-        let stream = Stream { watchers, endpoint };
+        let stream = Stream { proxy: self, watchers, endpoint, opened, told: None };
         tokio::spawn(stream.run(body, sender));
         Response::from_parts(parts, passed)
     }
@@ -66,14 +78,19 @@ impl Transparent {
 // === impl Stream ===
 
 impl Stream {
-    async fn run(self, body: Body, sender: BodySender) {
+    async fn run(mut self, body: Body, sender: BodySender) {
         let mut body = std::pin::pin!(body);
         let mut reader = sse::Reader::new(LIMITS);
+        let mut again = tokio::time::interval(told::AGAIN);
         let ended = loop {
             let frame = tokio::select! {
                 frame = next(body.as_mut()) => frame,
                 // The connection to the server is dropped with the body.
                 () = sender.closed() => break Ok(()),
+                _ = again.tick(), if self.told.is_some() => {
+                    self.keep().await;
+                    continue;
+                }
             };
             match frame {
                 None => break Ok(()),
@@ -86,6 +103,9 @@ impl Stream {
                 Err(too_long) => break Err(BodyError::Broken(too_long.into())),
             }
         };
+        if let Some(told) = &self.told {
+            self.proxy.forget(told).await;
+        }
         match ended {
             Ok(()) => {
                 let rest = reader.into_rest();
@@ -98,10 +118,13 @@ impl Stream {
     }
 
     /// Passes on what is complete. Says whether anybody still reads.
-    async fn pass_on(&self, reader: &mut sse::Reader, sender: &BodySender) -> Result<bool, sse::TooLong> {
+    async fn pass_on(&mut self, reader: &mut sse::Reader, sender: &BodySender) -> Result<bool, sse::TooLong> {
         while let Some(item) = reader.next_item()? {
             let bytes = match item {
                 sse::Item::Quiet(bytes) => bytes,
+                sse::Item::Event(event) if event.name.as_deref() == Some(b"endpoint") => {
+                    self.tell_endpoint(event).await
+                }
                 sse::Item::Event(event) => self.event(event),
             };
             if sender.send(bytes).await.is_err() {
@@ -112,9 +135,6 @@ impl Stream {
     }
 
     fn event(&self, event: sse::Event) -> Bytes {
-        if event.name.as_deref() == Some(b"endpoint") {
-            return self.tell_endpoint(event);
-        }
         // One without data says no more than how to come back.
         let data = event.data.clone().filter(|data| event.is_message() && !data.is_empty());
         let Some(data) = data.filter(|_| !self.watchers.is_empty()) else { return event.raw };
@@ -128,10 +148,21 @@ impl Stream {
         sse::event(text(&event.name).as_deref(), text(&event.id).as_deref(), &seen)
     }
 
-    /// Tells the caller where its messages go.
-    fn tell_endpoint(&self, event: sse::Event) -> Bytes {
+    /// Tells the caller where its messages go, once every proxy of this server knows it. A stream tells it once.
+    async fn tell_endpoint(&mut self, event: sse::Event) -> Bytes {
         let (Some(endpoint), Some(data)) = (&self.endpoint, &event.data) else { return event.raw };
-        sse::event(Some("endpoint"), None, endpoint.rewrite(&String::from_utf8_lossy(data)).as_bytes())
+        let url = String::from_utf8_lossy(data);
+        if let Some(opened) = self.opened.take() {
+            self.told = opened.told(&url, endpoint.is_prefixed());
+            self.keep().await;
+        }
+        sse::event(Some("endpoint"), None, endpoint.rewrite(&url).as_bytes())
+    }
+
+    async fn keep(&self) {
+        if let Some(told) = &self.told {
+            self.proxy.keep(told).await;
+        }
     }
 }
 

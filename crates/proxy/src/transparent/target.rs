@@ -53,7 +53,7 @@ impl Target {
             query: url.query().filter(|query| !query.is_empty()).map(str::to_owned),
             plain: None,
         });
-        let plain = path.and_then(|_| target.uri(&Uri::default()));
+        let plain = path.and_then(|_| target.uri(&Uri::default(), None));
         if let Some(remote) = &mut target.remote {
             remote.plain = plain;
         }
@@ -74,22 +74,28 @@ impl Target {
         self.with(PathAndQuery::from_static("/"))
     }
 
+    /// Whether calls go to one path, whatever callers ask for.
+    pub(super) fn keeps_to_a_path(&self) -> bool {
+        self.remote.as_ref().is_some_and(|remote| remote.path.is_some())
+    }
+
     /// Where a call goes. A remote URL with a path is the path of every call but those to where the server itself sent the
-    /// caller, and its query comes before the caller's.
-    pub(super) fn uri(&self, asked: &Uri) -> Option<Uri> {
+    /// caller, which `told` says, and its query comes before the caller's.
+    pub(super) fn uri(&self, asked: &Uri, told: Option<&str>) -> Option<Uri> {
         let Some(remote) = &self.remote else {
             return self.with(asked.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/")));
         };
-        let has_query = asked.query().is_some_and(|query| !query.is_empty());
-        if let Some(plain) = remote.plain.as_ref().filter(|_| !has_query) {
+        let asked_query = asked.query().filter(|query| !query.is_empty());
+        if let Some(plain) = remote.plain.as_ref().filter(|_| asked_query.is_none() && told.is_none()) {
             return Some(plain.clone());
         }
-        let path = match &remote.path {
+        let (path, query) = match (told, &remote.path) {
             // A message for a stream goes where that stream said.
-            Some(path) if stream_of(asked).is_none() => path.as_str(),
-            _ => asked.path(),
+            (Some(told), _) => told.split_once('?').map_or((told, None), |(path, query)| (path, Some(query))),
+            (None, Some(path)) => (path.as_str(), asked_query),
+            (None, None) => (asked.path(), asked_query),
         };
-        let query = match (&remote.query, asked.query().filter(|query| !query.is_empty())) {
+        let query = match (&remote.query, query) {
             (Some(theirs), Some(callers)) => format!("?{theirs}&{callers}"),
             (Some(one), None) => format!("?{one}"),
             (None, Some(one)) => format!("?{one}"),
@@ -119,15 +125,6 @@ impl Target {
     }
 }
 
-/// The stream that a message belongs to, as the URL that the server told says.
-pub(super) fn stream_of(uri: &Uri) -> Option<String> {
-    let query = uri.query()?;
-    query.split('&').find_map(|pair| {
-        let (name, value) = pair.split_once('=')?;
-        matches!(name, "sessionId" | "session_id").then(|| value.to_owned())
-    })
-}
-
 /// How callers reach this proxy, for the URLs that a server tells them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Endpoint {
@@ -153,6 +150,11 @@ impl Endpoint {
         let host = said("x-forwarded-host").filter(|host| !host.is_empty());
         let scheme = host.as_ref().and_then(|_| said("x-forwarded-proto"));
         Self { prefix, host, scheme }
+    }
+
+    /// Whether callers are told a prefix before every path.
+    pub(super) fn is_prefixed(&self) -> bool {
+        !self.prefix.is_empty()
     }
 
     /// The URL as the caller must use it.
@@ -184,7 +186,7 @@ mod tests {
     use super::*;
 
     fn uri(target: &Target, asked: &str) -> String {
-        target.uri(&asked.parse().unwrap()).unwrap().to_string()
+        target.uri(&asked.parse().unwrap(), None).unwrap().to_string()
     }
 
     #[test]
@@ -200,9 +202,13 @@ mod tests {
         assert_eq!(uri(&target("https://a.example/x/mcp?k=1"), "/mcp?c=2"), "https://a.example/x/mcp?k=1&c=2");
         assert_eq!(uri(&target("https://a.example/x/mcp?k=1"), "/mcp"), "https://a.example/x/mcp?k=1");
         assert_eq!(uri(&target("https://a.example"), "/other"), "https://a.example/other");
-        // A server that speaks SSE says itself where messages go.
+        // A server that speaks SSE says itself where messages go. Its caller does not.
         let message = "/messages?sessionId=s";
-        assert_eq!(uri(&target("https://a.example/sse"), message), "https://a.example/messages?sessionId=s");
+        let told = |url: &str, told| target(url).uri(&message.parse().unwrap(), Some(told)).unwrap().to_string();
+        assert_eq!(told("https://a.example/sse", message), "https://a.example/messages?sessionId=s");
+        assert_eq!(told("https://a.example/sse?k=1", message), "https://a.example/messages?k=1&sessionId=s");
+        assert_eq!(told("https://a.example/sse", "/messages/s"), "https://a.example/messages/s");
+        assert_eq!(uri(&target("https://a.example/sse"), message), "https://a.example/sse?sessionId=s");
     }
 
     #[test]

@@ -85,8 +85,12 @@ fn answer(got: &Got) -> Response<Body> {
 }
 
 async fn proxy(server: std::net::SocketAddr, redis: u16) -> Result<Running> {
+    proxy_of("streamable-http", &format!("http://{server}"), redis).await
+}
+
+async fn proxy_of(transport: &str, url: &str, redis: u16) -> Result<Running> {
     let config = json!({
-        "name": "s", "transport": "streamable-http", "host": "127.0.0.1", "port": 0, "remote_url": format!("http://{server}"),
+        "name": "s", "transport": transport, "host": "127.0.0.1", "port": 0, "remote_url": url,
         "scaling_config": { "session_redis": { "address": format!("127.0.0.1:{redis}"), "key_prefix": "mine:" } },
     });
     let config = RunConfig::from_slice(config.to_string().as_bytes())?;
@@ -126,6 +130,44 @@ async fn a_session_of_one_proxy_is_known_to_the_other_and_an_outage_is_no_unknow
     assert_eq!(first.ask(json!(1), "ping", json!({})).await?.status, StatusCode::NOT_FOUND, "gone for both");
     for running in [one, two] {
         assert_eq!(running.end().await.cut, 0);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_message_for_a_stream_of_one_proxy_goes_where_the_stream_said_by_the_other_as_well() -> Result<()> {
+    skep_testkit::install_crypto_provider();
+    let redis = Redis::start().await?;
+    let got: Arc<std::sync::Mutex<Vec<Got>>> = Arc::default();
+    // The server's end of the stream, whose drop would end it.
+    let stream: Arc<std::sync::Mutex<Option<skep_net::BodySender>>> = Arc::default();
+    let held = stream.clone();
+    let says = move |got: &Got| {
+        if got.method != Method::GET {
+            return Response::builder().status(202).body(Body::full("Accepted")).unwrap();
+        }
+        let (sender, body) = Body::channel(1);
+        sender.try_send("event: endpoint\ndata: /messages?session_id=abc\n\n".into()).unwrap();
+        *held.lock().unwrap() = Some(sender);
+        Response::builder().header("content-type", "text/event-stream").body(body).unwrap()
+    };
+    let server = backend("127.0.0.1:0".parse()?, Arc::new(says), got.clone()).await?;
+    let url = format!("http://{server}/their/sse");
+    let (one, two) = (proxy_of("sse", &url, redis.port).await?, proxy_of("sse", &url, redis.port).await?);
+    let mut events = Caller::new(one.address()).events(Method::GET, "/sse", "").await?;
+    assert_eq!(events.next().await?.unwrap().1, "/messages?session_id=abc");
+    let ping = json!({ "jsonrpc": "2.0", "id": 1, "method": "ping" }).to_string();
+    for (path, expected) in [
+        ("/messages?session_id=abc", "/messages?session_id=abc"),
+        ("/admin?session_id=abc", "/their/sse?session_id=abc"),
+    ] {
+        let told = Caller::new(two.address()).whole(Method::POST, path, ping.clone()).await?;
+        assert_eq!(told.status, StatusCode::ACCEPTED);
+        assert_eq!(got.lock().unwrap().last().unwrap().uri, expected);
+    }
+    drop((events, stream));
+    for running in [one, two] {
+        running.end().await;
     }
     Ok(())
 }

@@ -259,6 +259,61 @@ async fn a_remote_server_gets_its_own_path_and_query_and_not_our_name() -> Resul
     Ok(())
 }
 
+/// A server that opens a stream for every GET and tells a URL on it.
+fn telling(url: &'static str, stream: Arc<Mutex<Option<skep_net::BodySender>>>) -> impl Fn(&Got) -> Response<Body> {
+    move |got| {
+        if got.method != Method::GET {
+            return answer(202, &[], "Accepted");
+        }
+        let (sender, body) = Body::channel(8);
+        sender.try_send(format!("event: endpoint\ndata: {url}\n\n").into()).unwrap();
+        *stream.lock().unwrap() = Some(sender);
+        Response::builder().header("content-type", "text/event-stream").body(body).unwrap()
+    }
+}
+
+#[tokio::test]
+async fn no_caller_leaves_the_path_of_a_remote_server_but_for_where_a_stream_of_its_own_said() -> Result<()> {
+    for sse in [false, true] {
+        let options = Options { sse, ..Options::default() };
+        let how = How { remote: Some("/their/sse?key=1"), options, ..How::default() };
+        let stream: Arc<Mutex<Option<skep_net::BodySender>>> = Arc::default();
+        let web = Web::with(how, telling("/messages/?sessionId=abc", stream.clone())).await?;
+        let (caller, body) = (web.caller(), "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/x\"}");
+        let went = async |method: Method, path: &str| -> Result<String> {
+            caller.whole(method, path, body).await?;
+            Ok(web.got().last().unwrap().uri.to_string())
+        };
+        let astray = [
+            (Method::DELETE, "/admin/users/5?sessionId=x", "/their/sse?key=1&sessionId=x"),
+            (Method::POST, "/admin/users?session_id=x", "/their/sse?key=1&session_id=x"),
+            (Method::POST, "/admin/users?sessionId=abc", "/their/sse?key=1&sessionId=abc"),
+            (Method::POST, "/messages/../admin?sessionId=abc", "/their/sse?key=1&sessionId=abc"),
+            (Method::POST, "/messages/?sessionId=abcd", "/their/sse?key=1&sessionId=abcd"),
+            (Method::DELETE, "/messages/?sessionId=abc", "/their/sse?key=1&sessionId=abc"),
+        ];
+        for (method, path, expected) in astray.clone() {
+            assert_eq!(went(method, path).await?, expected);
+        }
+        let mut events = caller.events(Method::GET, "/sse", "").await?;
+        assert_eq!(events.next().await?.unwrap().1, "/messages/?sessionId=abc");
+        for (method, path, expected) in astray {
+            assert_eq!(went(method, path).await?, expected);
+        }
+        let told = if sse { "/messages/?key=1&sessionId=abc" } else { "/their/sse?key=1&sessionId=abc" };
+        assert_eq!(went(Method::POST, "/messages/?sessionId=abc").await?, told);
+        // Nor does it lead there when the stream is gone.
+        stream.lock().unwrap().take();
+        skep_testkit::eventually("the path is forgotten", PATIENCE, || async {
+            let uri = went(Method::POST, "/messages/?sessionId=abc").await?;
+            let is_forgotten = uri == "/their/sse?key=1&sessionId=abc";
+            Ok(if is_forgotten { skep_testkit::Seen::Yes(()) } else { skep_testkit::Seen::NotYet(uri) })
+        })
+        .await?;
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_server_that_is_not_there_is_a_bad_gateway_and_its_sessions_outlive_it() -> Result<()> {
     let how = How { lives: false, ..How::default() };
