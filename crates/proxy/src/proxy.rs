@@ -8,6 +8,7 @@ use http::{Method, Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use skep_mcp::Message;
 use skep_net::body::{Limit, collect, discard};
+use skep_net::headers::remove_hop_by_hop;
 use skep_net::{Body, BodyError, Peer};
 
 use crate::chain::{Chain, too_large};
@@ -65,7 +66,7 @@ impl Proxy {
 
     /// Answers a request.
     pub async fn answer(self: Arc<Self>, request: Request<Incoming>, peer: Peer) -> Response<Body> {
-        let (parts, mut body) = request.into_parts();
+        let (mut parts, mut body) = request.into_parts();
         match parts.uri.path() {
             "/health" => return self.health.page(&parts.method),
             "/metrics" => {
@@ -79,6 +80,8 @@ impl Proxy {
             }
             _ => {}
         }
+        // Before anybody looks: what the caller names in `Connection` must not be what a layer adds for the server.
+        remove_hop_by_hop(&mut parts.headers);
         if let Some(refusal) = self.refuse(&parts.method, &parts.uri, &parts.headers) {
             return refusal;
         }

@@ -204,7 +204,6 @@ impl Transparent {
             || headers.get(header::HOST).cloned(),
             |authority| HeaderValue::from_str(authority.as_str()).ok(),
         );
-        remove_hop_by_hop(&mut headers);
         headers.remove(header::HOST);
         headers.remove(header::CONTENT_LENGTH);
         if exchange.is_watched() || self.options.sse {

@@ -91,6 +91,22 @@ async fn calls_pass_with_what_they_carry_and_without_what_belongs_to_the_connect
 }
 
 #[tokio::test]
+async fn a_caller_cannot_take_away_what_is_added_for_the_server() -> Result<()> {
+    let mut how = How { remote: Some("/mcp"), ..How::default() };
+    let added = r#"{"remote_url":"http://a","header_forward":{"add_plaintext_headers":{"authorization":"ours","x-tenant":"us"}}}"#;
+    how.config = skep_runconfig::RunConfig::from_slice(added.as_bytes())?;
+    let web = Web::with(how, |got| answer(200, &[], result(got, json!({})))).await?;
+    let caller = web.caller().with("connection", "Authorization, x-tenant, X-Forwarded-For, x-private");
+    let caller = caller.with("x-tenant", "me").with("x-private", "1");
+    assert_eq!(caller.ask(json!(1), "ping", json!({})).await?.status, StatusCode::OK);
+    let seen = &web.got()[0].headers;
+    assert_eq!((&seen["authorization"], &seen["x-tenant"]), (&"ours".parse()?, &"us".parse()?));
+    assert_eq!(seen["x-forwarded-for"], "127.0.0.1");
+    assert!(!seen.contains_key("x-private"));
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_server_that_knows_only_its_own_machine_is_called_so() -> Result<()> {
     let web = Web::new(|got| {
         let host = got.headers["host"].to_str().unwrap().to_owned();
