@@ -22,6 +22,8 @@ pub struct Exchange {
     pub content: Content,
     /// Who calls.
     pub identity: Option<Identity>,
+    /// Whether the page that calls, if one does, was found to be one that may.
+    pub origin_allowed: bool,
     /// Who wants to see the answers, innermost last.
     rewrites: Vec<Arc<dyn Rewrite>>,
     /// Who wants to see what comes beside calls, if this opens a stream for that.
@@ -113,7 +115,8 @@ impl Exchange {
     /// A call as it arrived.
     pub fn new(method: Method, uri: Uri, headers: HeaderMap, peer: Peer, content: Content) -> Self {
         let (rewrites, beside) = (Vec::new(), Vec::new());
-        Self { method, uri, headers, peer, content, identity: None, rewrites, beside, mutated: false }
+        let (identity, origin_allowed, mutated) = (None, false, false);
+        Self { method, uri, headers, peer, content, identity, origin_allowed, rewrites, beside, mutated }
     }
 
     /// The message, if the call carries one.

@@ -68,6 +68,8 @@ struct Outgoing {
     pod: Option<SocketAddr>,
     headers: HeaderMap,
     body: Bytes,
+    /// Whether the page that calls was judged here. If not, that is left to the server.
+    origin_allowed: bool,
 }
 
 // === impl Transparent ===
@@ -227,7 +229,8 @@ impl Transparent {
             None => {}
         }
         let body = exchange.content.bytes().clone();
-        Outgoing { method: exchange.method.clone(), uri, pod: None, headers, body }
+        let origin_allowed = exchange.origin_allowed;
+        Outgoing { method: exchange.method.clone(), uri, pod: None, headers, body, origin_allowed }
     }
 
     /// A session stays with the pod that it was opened at. Calls without one take turns. Says whether the session's pod is gone, so
@@ -257,35 +260,44 @@ impl Transparent {
         }
     }
 
-    /// Sends a call, follows where it is sent to, and finds out by which name the server wants to be called.
+    /// Sends a call, and finds out by which name the server wants to be called.
     async fn send(&self, outgoing: &Outgoing) -> Result<Response<Body>, skep_net::client::Error> {
+        let as_local = self.as_local.load(Ordering::Relaxed);
+        let response = self.send_by_name(outgoing, as_local).await?;
+        let is_refused = matches!(response.status(), StatusCode::MISDIRECTED_REQUEST | StatusCode::FORBIDDEN);
+        // A server that guards against rebinding refuses names that it does not know. It may as well refuse the page that calls:
+        // that refusal stands, unless the page was judged here.
+        let is_page = outgoing.headers.contains_key(header::ORIGIN) && !outgoing.origin_allowed;
+        if !is_refused || as_local || self.target.is_remote() || is_page {
+            return Ok(response);
+        }
+        match Box::pin(self.send_by_name(outgoing, true)).await {
+            Ok(again) if again.status().is_success() => {
+                tracing::info!("the server answers only to the name of its own machine; it is called so from now on");
+                self.as_local.store(true, Ordering::Relaxed);
+                Ok(again)
+            }
+            // It does not mind the name, but has forgotten the session, which can be opened again.
+            Ok(again) if again.status() == StatusCode::NOT_FOUND && outgoing.headers.contains_key(SESSION) => Ok(again),
+            Ok(_) | Err(_) => Ok(response),
+        }
+    }
+
+    /// Sends a call, and follows where it is sent to.
+    async fn send_by_name(
+        &self,
+        outgoing: &Outgoing,
+        as_local: bool,
+    ) -> Result<Response<Body>, skep_net::client::Error> {
         let mut uri = outgoing.uri.clone();
         for _ in 0..redirect::MOST {
-            let response = self.send_once(outgoing, &uri, self.as_local.load(Ordering::Relaxed)).await?;
-            let response = match response.status() {
-                // A server that guards against rebinding refuses names that it does not know.
-                StatusCode::MISDIRECTED_REQUEST | StatusCode::FORBIDDEN
-                    if !self.target.is_remote() && !self.as_local.load(Ordering::Relaxed) =>
-                {
-                    let again = Box::pin(self.send_once(outgoing, &uri, true)).await?;
-                    if matches!(again.status(), StatusCode::MISDIRECTED_REQUEST | StatusCode::FORBIDDEN) {
-                        response
-                    } else {
-                        tracing::info!(
-                            "the server answers only to the name of its own machine; it is called so from now on"
-                        );
-                        self.as_local.store(true, Ordering::Relaxed);
-                        again
-                    }
-                }
-                _ => response,
-            };
+            let response = self.send_once(outgoing, &uri, as_local).await?;
             match redirect::next(&uri, response.status(), response.headers().get(header::LOCATION)) {
                 Ok(next) => uri = next,
                 Err(_) => return Ok(response),
             }
         }
-        self.send_once(outgoing, &uri, self.as_local.load(Ordering::Relaxed)).await
+        self.send_once(outgoing, &uri, as_local).await
     }
 
     async fn send_once(
@@ -305,8 +317,10 @@ impl Transparent {
             let port = uri.port_u16().unwrap_or(80);
             if let Ok(host) = HeaderValue::from_str(&format!("localhost:{port}")) {
                 request.headers_mut().insert(header::HOST, host);
-                // Whether a page may call was judged here, by the name that it knows.
-                request.headers_mut().remove(header::ORIGIN);
+                if outgoing.origin_allowed {
+                    // Whether the page may call was judged here, by the name that it knows.
+                    request.headers_mut().remove(header::ORIGIN);
+                }
             }
         }
         self.client.send(request).await

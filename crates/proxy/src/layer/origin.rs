@@ -45,11 +45,12 @@ impl Origins {
         Some(Self::new(&["localhost", "127.0.0.1", "[::1]"].map(|host| format!("http://{host}:{port}"))))
     }
 
-    pub(crate) fn request(&self, exchange: &Exchange) -> Flow {
+    pub(crate) fn request(&self, exchange: &mut Exchange) -> Flow {
         let mut given = exchange.headers.get_all(ORIGIN).into_iter();
         let Some(first) = given.next() else { return Flow::Next };
         let known = first.to_str().ok().and_then(Origin::parse).is_some_and(|origin| self.0.contains(&origin));
         if known && given.next().is_none() {
+            exchange.origin_allowed = true;
             return Flow::Next;
         }
         Flow::Answer(json(StatusCode::FORBIDDEN, skep_mcp::answer::origin_not_allowed()))

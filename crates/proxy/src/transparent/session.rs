@@ -120,6 +120,7 @@ impl Transparent {
             pod: outgoing.pod,
             headers: outgoing.headers.clone(),
             body: outgoing.body.clone(),
+            origin_allowed: outgoing.origin_allowed,
         };
         let name = if at_server(&now) == at_server(&known.session) {
             let pod = match &self.pods {
@@ -162,8 +163,9 @@ impl Transparent {
         headers.insert(http::header::CONTENT_TYPE, crate::http::JSON);
         headers.insert(http::header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         let body = bytes::Bytes::copy_from_slice(greeting.as_bytes());
+        let (uri, pod, origin_allowed) = (&like.uri, like.pod, like.origin_allowed);
         let like =
-            |headers, body| Outgoing { method: Method::POST, uri: like.uri.clone(), pod: like.pod, headers, body };
+            |headers, body| Outgoing { method: Method::POST, uri: uri.clone(), pod, headers, body, origin_allowed };
         let hello = like(headers.clone(), body);
         let response = self.send(&hello).await.ok()?;
         if response.status() != StatusCode::OK {

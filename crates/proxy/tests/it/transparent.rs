@@ -124,6 +124,47 @@ async fn a_server_that_knows_only_its_own_machine_is_called_so() -> Result<()> {
     Ok(())
 }
 
+/// A server that guards itself against rebinding: it knows its own machine, and pages of that only.
+fn guarded(got: &Got) -> Response<Body> {
+    let host = got.headers["host"].to_str().unwrap();
+    let is_strange = got.headers.get("origin").is_some_and(|origin| origin != "http://localhost");
+    if is_strange || !host.starts_with("localhost:") {
+        return answer(403, &[], format!("{host} refused"));
+    }
+    match got.uri.path() {
+        "/mcp" => answer(307, &[("location", "/mcp/")], ""),
+        "/fails" => answer(500, &[], "failed"),
+        _ => answer(200, &[], result(got, json!({}))),
+    }
+}
+
+#[tokio::test]
+async fn a_page_that_nobody_here_judged_is_judged_by_the_server() -> Result<()> {
+    let web = Web::new(guarded).await?;
+    let page = web.caller().with("origin", "http://evil.example");
+    let ping = request(json!(1), "ping", json!({})).to_string();
+    assert_eq!(page.post(ping.clone()).await?.status, StatusCode::FORBIDDEN);
+    assert_eq!(web.got().len(), 1, "it is not asked again in another name");
+    // Only a success tells which name is the right one, and a failure under another name is not the caller's to see.
+    let refused = web.caller().whole(Method::POST, "/fails", ping.clone()).await?;
+    assert_eq!((refused.status, refused.text()), (StatusCode::FORBIDDEN, &*format!("{} refused", web.server)));
+    assert_eq!(web.got().len(), 3);
+    assert_eq!(web.caller().post(ping.clone()).await?.status, StatusCode::OK);
+    assert_eq!(web.got().len(), 6, "refused, and sent on under the other name");
+    // Once that is known, pages are still the server's to refuse.
+    assert_eq!(page.post(ping.clone()).await?.status, StatusCode::FORBIDDEN);
+    assert_eq!(web.got()[6].headers["origin"], "http://evil.example");
+
+    let mut how = How::default();
+    how.config.allowed_origins = vec!["http://ours.example".to_owned()];
+    let web = Web::with(how, guarded).await?;
+    let page = web.caller().with("origin", "http://ours.example");
+    assert_eq!(page.post(ping.clone()).await?.status, StatusCode::OK, "it was judged here");
+    assert!(!web.got().last().unwrap().headers.contains_key("origin"));
+    assert_eq!(web.caller().with("origin", "http://evil.example").post(ping).await?.status, StatusCode::FORBIDDEN);
+    Ok(())
+}
+
 #[tokio::test]
 async fn unknown_sessions_never_reach_the_server() -> Result<()> {
     let web = Web::new(with_sessions(Arc::default())).await?;
