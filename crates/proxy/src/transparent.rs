@@ -43,8 +43,7 @@ pub struct Transparent {
     options: Options,
     /// Whether the server wants to be called by the name of its own machine: some refuse any other.
     as_local: AtomicBool,
-    /// One handshake at a time.
-    greeting: tokio::sync::Mutex<()>,
+    turns: session::Turns,
 }
 
 /// How a proxy passes calls on.
@@ -61,6 +60,7 @@ pub struct Options {
 }
 
 /// One call, as it is sent: again, if need be.
+#[derive(Clone)]
 struct Outgoing {
     method: Method,
     uri: Uri,
@@ -84,7 +84,7 @@ impl Transparent {
             sessions,
             options,
             as_local: AtomicBool::new(false),
-            greeting: tokio::sync::Mutex::default(),
+            turns: session::Turns::default(),
         })
     }
 
@@ -157,7 +157,7 @@ impl Transparent {
             _ => None,
         };
         let sent = match renewed {
-            Some(response) => Ok(response),
+            Some(sent) => sent,
             None => self.send(&outgoing).await,
         };
         let sent = match sent {
@@ -171,14 +171,14 @@ impl Transparent {
                     Some(session) => Box::pin(self.greet_again(session, &outgoing)).await,
                     None => None,
                 };
-                again.ok_or(error)
+                again.unwrap_or(Err(error))
             }
             Ok(response) if response.status() == StatusCode::NOT_FOUND && outgoing.method != Method::DELETE => {
                 let again = match &session {
                     Some(session) => Box::pin(self.greet_again(session, &outgoing)).await,
                     None => None,
                 };
-                Ok(again.unwrap_or(response))
+                again.unwrap_or(Ok(response))
             }
             sent => sent,
         };

@@ -1,8 +1,10 @@
 //! Sessions of a server that speaks HTTP: whose they are, under which name the server knows them, and a new handshake when it
 //! does not know them any more.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use skep_net::Body;
@@ -25,7 +27,21 @@ const URL: &str = "backend_url";
 /// The longest handshake that is remembered, in bytes.
 const LONGEST_GREETING: usize = 64 * 1024;
 /// How much of the answer to a handshake is read.
-const ANSWER: Limit = Limit { bytes: 1024 * 1024, idle: std::time::Duration::from_secs(30), pace: 1 };
+const ANSWER: Limit = Limit { bytes: 1024 * 1024, idle: Duration::from_secs(30), pace: 1 };
+
+/// How long a new handshake may take, with waiting for one that is under way.
+const HANDSHAKE: Duration = Duration::from_secs(30);
+
+/// Handshakes that are under way: one at a time for each session.
+#[derive(Debug, Default)]
+pub(super) struct Turns(Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>);
+
+/// A place in the line for the handshake of a session.
+struct Turn<'a> {
+    turns: &'a Turns,
+    name: &'a str,
+    lock: Arc<tokio::sync::Mutex<()>>,
+}
 
 /// A session that a caller may use.
 #[derive(Clone, Debug)]
@@ -48,6 +64,26 @@ pub(super) fn name(headers: &mut HeaderMap, session: &str) {
 
 fn pod_of(session: &Session) -> Option<SocketAddr> {
     session.metadata.get(POD)?.parse().ok()
+}
+
+// === impl Turns ===
+
+impl Turns {
+    fn of<'a>(&'a self, name: &'a str) -> Turn<'a> {
+        let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Turn { turns: self, name, lock: turns.entry(name.to_owned()).or_default().clone() }
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut turns = self.turns.0.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(std::mem::take(&mut self.lock));
+        // If the table's is the only one left, nobody waits.
+        if turns.get(self.name).is_some_and(|lock| Arc::strong_count(lock) == 1) {
+            turns.remove(self.name);
+        }
+    }
 }
 
 // === impl Known ===
@@ -107,33 +143,44 @@ impl Transparent {
     }
 
     /// A server that does not know a session any more is greeted again in the caller's name, and then gets the call that it did
-    /// not take. Nothing if that is not possible.
-    pub(super) async fn greet_again(self: &Arc<Self>, known: &Known, outgoing: &Outgoing) -> Option<Response<Body>> {
-        let greeting = known.session.metadata.get(GREETING)?.clone();
-        let _one_at_a_time = self.greeting.lock().await;
+    /// not take. Says how that went; nothing if there can be no new handshake.
+    pub(super) async fn greet_again(
+        self: &Arc<Self>,
+        known: &Known,
+        outgoing: &Outgoing,
+    ) -> Option<Result<Response<Body>, skep_net::client::Error>> {
+        let mut again = outgoing.clone();
+        match tokio::time::timeout(HANDSHAKE, self.renew(known, &mut again)).await {
+            Ok(renewed) => renewed?,
+            Err(_elapsed) => {
+                tracing::warn!("the server did not know a session any more and takes too long to be greeted again");
+                return None;
+            }
+        }
+        // The call may take as long as it wants: nobody waits for it but its caller.
+        Some(self.send(&again).await)
+    }
+
+    /// Renews a session, unless somebody else just did, and makes a call one of the new session.
+    async fn renew(&self, known: &Known, again: &mut Outgoing) -> Option<()> {
+        let greeting = known.session.metadata.get(GREETING)?;
+        let turn = self.turns.of(&known.name);
+        let _one_at_a_time = turn.lock.lock().await;
         // Somebody else may have done it while we waited.
         let now = self.sessions.store().touch(&known.name).await.ok()??;
         let at_server = |session: &Session| session.metadata.get(AT_SERVER).cloned();
-        let mut again = Outgoing {
-            method: outgoing.method.clone(),
-            uri: outgoing.uri.clone(),
-            pod: outgoing.pod,
-            headers: outgoing.headers.clone(),
-            body: outgoing.body.clone(),
-            origin_allowed: outgoing.origin_allowed,
-        };
         let name = if at_server(&now) == at_server(&known.session) {
             let pod = match &self.pods {
                 Some(pods) => pods.next().await,
                 None => None,
             };
-            self.go_to(pod, &mut again);
-            let name = match self.greet(&greeting, &again).await {
+            self.go_to(pod, again);
+            let name = match self.greet(greeting, again).await {
                 Some(name) => name,
                 // That pod may be gone as well; the Service knows who is there.
                 None if again.pod.is_some() => {
-                    self.go_to(None, &mut again);
-                    self.greet(&greeting, &again).await?
+                    self.go_to(None, again);
+                    self.greet(greeting, again).await?
                 }
                 None => return None,
             };
@@ -149,11 +196,11 @@ impl Transparent {
             tracing::info!("the server did not know a session any more and was greeted again");
             name
         } else {
-            self.go_to(pod_of(&now), &mut again);
+            self.go_to(pod_of(&now), again);
             at_server(&now)?
         };
         again.headers.insert(SESSION, HeaderValue::from_str(&name).ok()?);
-        self.send(&again).await.ok()
+        Some(())
     }
 
     /// The handshake, both parts of it. Returns the name of the new session.

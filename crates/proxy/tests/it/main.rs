@@ -16,6 +16,8 @@ mod listening;
 #[cfg(test)]
 mod parameters;
 #[cfg(test)]
+mod renewed;
+#[cfg(test)]
 mod resumed;
 #[cfg(test)]
 mod shared;
