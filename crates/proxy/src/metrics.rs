@@ -19,6 +19,10 @@ const LABEL: usize = 128;
 const SERIES: usize = 2000;
 /// The method of a call that is none of the protocol's, or one too many.
 const UNKNOWN: &str = "unknown";
+/// The HTTP methods that are told apart. Callers can make up any other.
+const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
+/// All other ones.
+const OTHER: &str = "other";
 
 /// One call.
 #[derive(Clone, Debug)]
@@ -57,7 +61,7 @@ pub struct Metrics {
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Call {
-    method: String,
+    method: &'static str,
     status_code: String,
     status: &'static str,
     mcp_method: String,
@@ -132,7 +136,7 @@ impl Metrics {
     pub fn answered(&self, kind: Kind, record: &Record<'_>, active: &mut Active) {
         let status = if record.status >= 400 { "error" } else { "success" };
         let mut call = Call {
-            method: record.method.to_owned(),
+            method: METHODS.into_iter().find(|known| *known == record.method).unwrap_or(OTHER),
             status_code: record.status.to_string(),
             status,
             mcp_method: match kind {
@@ -243,5 +247,21 @@ mod tests {
         assert!(lines <= SERIES + 1, "{lines}");
         let tools = metrics.page().lines().filter(|line| line.starts_with("toolhive_mcp_tool_calls_total")).count();
         assert!(tools <= SERIES + 1, "{tools}");
+    }
+
+    #[test]
+    fn http_methods_that_callers_make_up_are_one() {
+        let metrics = Metrics::new("s", "stdio");
+        let made_up = ["AAAA1", "AAAA2", "get", "PROPFIND"];
+        for method in ["GET", "PATCH"].into_iter().chain(made_up) {
+            let record = Record { method, status: 405, mcp_method: None, resource: None };
+            metrics.answered(Kind::Request, &record, &mut metrics.begin(Kind::Request));
+        }
+        let rest =
+            r#"status_code="405",status="error",mcp_method="unknown",mcp_resource_id="",server="s",transport="stdio""#;
+        for (method, count) in [("GET", 1), ("PATCH", 1), ("other", 4)] {
+            assert_has(&metrics, &format!("toolhive_mcp_requests_total{{method=\"{method}\",{rest}}} {count}"));
+        }
+        assert!(made_up.iter().all(|method| !metrics.page().contains(&format!("\"{method}\""))), "{}", metrics.page());
     }
 }
