@@ -2,6 +2,7 @@
 //! here, keeps method and body, and counts to [`MOST`].
 
 use http::header::HeaderValue;
+use http::uri::Authority;
 use http::{StatusCode, Uri};
 use url::Url;
 
@@ -47,6 +48,27 @@ pub fn next(current: &Uri, status: StatusCode, location: Option<&HeaderValue>) -
     next.as_str().parse().map_err(|_| Refused::Location)
 }
 
+/// The same for a server that was called by another name than the address that was asked, as a `Host` header says. What it builds
+/// from that name leads to the same address.
+pub fn next_named(
+    current: &Uri,
+    host: Option<&HeaderValue>,
+    status: StatusCode,
+    location: Option<&HeaderValue>,
+) -> Result<Uri, Refused> {
+    let by_address = next(current, status, location);
+    let name = host.and_then(|host| Authority::try_from(host.as_bytes()).ok());
+    let (Err(Refused::Elsewhere), Some(name)) = (&by_address, name) else { return by_address };
+    let named = at(current.clone(), Some(name)).ok_or(Refused::Location)?;
+    at(next(&named, status, location)?, current.authority().cloned()).ok_or(Refused::Location)
+}
+
+fn at(uri: Uri, authority: Option<Authority>) -> Option<Uri> {
+    let mut parts = uri.into_parts();
+    parts.authority = authority;
+    Uri::from_parts(parts).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,5 +112,27 @@ mod tests {
             assert_eq!(follow(current, status, location), Err(expected), "{location}");
         }
         assert_eq!(next(&here.parse().unwrap(), StatusCode::FOUND, None), Err(Refused::Location));
+    }
+
+    #[test]
+    fn the_name_that_a_server_was_called_by_leads_back_to_its_address() {
+        let follow = |host: Option<&str>, location: &str| {
+            let (here, status) = ("http://10.0.0.7:8080/mcp?a=1".parse().unwrap(), StatusCode::TEMPORARY_REDIRECT);
+            let host = host.map(|host| HeaderValue::from_str(host).unwrap());
+            let location = HeaderValue::from_str(location).unwrap();
+            next_named(&here, host.as_ref(), status, Some(&location)).map(|uri| uri.to_string())
+        };
+        for location in ["/mcp/", "http://mcp-s:8080/mcp/", "//MCP-s:8080/mcp/#x", "http://10.0.0.7:8080/mcp/"] {
+            let followed = follow(Some("mcp-s:8080"), location);
+            assert_eq!(followed.as_deref(), Ok("http://10.0.0.7:8080/mcp/"), "{location}");
+        }
+        for (host, location) in [
+            (Some("mcp-s:8080"), "http://mcp-t:8080/mcp/"),
+            (Some("mcp-s:8080"), "http://mcp-s:9090/mcp/"),
+            (Some("mcp-s:8080"), "http://u:p@mcp-s:8080/mcp/"),
+            (None, "http://mcp-s:8080/mcp/"),
+        ] {
+            assert_eq!(follow(host, location), Err(Refused::Elsewhere), "{location}");
+        }
     }
 }

@@ -289,41 +289,47 @@ impl Transparent {
         outgoing: &Outgoing,
         as_local: bool,
     ) -> Result<Response<Body>, skep_net::client::Error> {
+        let host = self.host(outgoing, as_local);
         let mut uri = outgoing.uri.clone();
         for _ in 0..redirect::MOST {
-            let response = self.send_once(outgoing, &uri, as_local).await?;
-            match redirect::next(&uri, response.status(), response.headers().get(header::LOCATION)) {
+            let response = self.send_once(outgoing, &uri, host.as_ref(), as_local).await?;
+            let location = response.headers().get(header::LOCATION);
+            match redirect::next_named(&uri, host.as_ref(), response.status(), location) {
                 Ok(next) => uri = next,
                 Err(_) => return Ok(response),
             }
         }
-        self.send_once(outgoing, &uri, as_local).await
+        self.send_once(outgoing, &uri, host.as_ref(), as_local).await
     }
 
     async fn send_once(
         &self,
         outgoing: &Outgoing,
         uri: &Uri,
+        host: Option<&HeaderValue>,
         as_local: bool,
     ) -> Result<Response<Body>, skep_net::client::Error> {
         let mut request = Request::new(Body::full(outgoing.body.clone()));
         *request.method_mut() = outgoing.method.clone();
         *request.uri_mut() = uri.clone();
         *request.headers_mut() = outgoing.headers.clone();
-        if let Some(name) = outgoing.pod.and_then(|_| self.target.name()) {
-            request.headers_mut().insert(header::HOST, name);
+        if let Some(host) = host {
+            request.headers_mut().insert(header::HOST, host.clone());
         }
-        if as_local {
-            let port = uri.port_u16().unwrap_or(80);
-            if let Ok(host) = HeaderValue::from_str(&format!("localhost:{port}")) {
-                request.headers_mut().insert(header::HOST, host);
-                if outgoing.origin_allowed {
-                    // Whether the page may call was judged here, by the name that it knows.
-                    request.headers_mut().remove(header::ORIGIN);
-                }
-            }
+        if as_local && outgoing.origin_allowed {
+            // Whether the page may call was judged here, by the name that it knows.
+            request.headers_mut().remove(header::ORIGIN);
         }
         self.client.send(request).await
+    }
+
+    /// What the server is called by, if that is not the address that is asked.
+    fn host(&self, outgoing: &Outgoing, as_local: bool) -> Option<HeaderValue> {
+        if as_local {
+            let port = outgoing.uri.port_u16().unwrap_or(80);
+            return HeaderValue::from_str(&format!("localhost:{port}")).ok();
+        }
+        outgoing.pod.and_then(|_| self.target.name())
     }
 
     /// The answer as the caller gets it. What nobody must see is passed on as it comes.

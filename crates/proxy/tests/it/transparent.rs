@@ -306,6 +306,49 @@ async fn redirects_are_followed_on_the_same_server_only() -> Result<()> {
 }
 
 #[tokio::test]
+async fn redirects_are_followed_by_the_name_that_the_server_was_called_by_and_stay_with_its_pod() -> Result<()> {
+    // As frameworks do it that want a slash at the end.
+    let moves = |got: &Got| {
+        let host = got.headers["host"].to_str().unwrap();
+        match got.uri.path() {
+            "/mcp" => answer(307, &[("location", &format!("http://{host}/mcp/"))], "moved"),
+            _ => answer(200, &[], result(got, json!({ "host": host }))),
+        }
+    };
+    let pods: [Arc<Mutex<Vec<Got>>>; 2] = Default::default();
+    let mut addresses = Vec::new();
+    for got in &pods {
+        addresses.push(backend("127.0.0.1:0".parse()?, Arc::new(moves), got.clone()).await?);
+    }
+    let resolve = move || -> Answer { Box::pin(std::future::ready(Ok(addresses.clone()))) };
+    let web = Web::with(How { pods: Some(Pods::new(resolve)), ..How::default() }, moves).await?;
+    for id in 0..4 {
+        let followed = web.caller().ask(json!(id), "ping", json!({})).await?;
+        assert_eq!(
+            (followed.status, &followed.message()?["result"]["host"]),
+            (StatusCode::OK, &json!(web.server.to_string()))
+        );
+    }
+    for got in &pods {
+        let paths: Vec<String> = got.lock().unwrap().iter().map(|got| got.uri.to_string()).collect();
+        assert_eq!(paths, ["/mcp", "/mcp/", "/mcp", "/mcp/"]);
+    }
+    assert!(web.got().is_empty());
+
+    // The same for one that knows only its own machine.
+    let web = Web::new(move |got| {
+        let is_known = got.headers["host"].to_str().unwrap().starts_with("localhost:");
+        if is_known { moves(got) } else { answer(421, &[], "") }
+    })
+    .await?;
+    for id in 0..2 {
+        assert_eq!(web.caller().ask(json!(id), "ping", json!({})).await?.status, StatusCode::OK);
+    }
+    assert_eq!(web.got().len(), 5);
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_remote_server_gets_its_own_path_and_query_and_not_our_name() -> Result<()> {
     let how = How { remote: Some("/their/mcp?key=1"), ..How::default() };
     let web = Web::with(how, |got| answer(200, &[], result(got, json!({})))).await?;
