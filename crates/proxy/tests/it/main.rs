@@ -5,6 +5,8 @@
 #[cfg(test)]
 mod client;
 #[cfg(test)]
+mod confined;
+#[cfg(test)]
 mod exact;
 #[cfg(test)]
 mod filtered;
