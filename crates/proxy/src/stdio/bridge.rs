@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use skep_mcp::{Edit, Id, Kind, Message, answer, era, lines, splice};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::call::{Call, Outcome, Waiter};
@@ -24,15 +24,6 @@ pub(crate) const LISTENER: usize = 100;
 
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 
-/// Whether there is a server at the other end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Presence {
-    /// Not yet, or not any more; it is being connected to.
-    Away,
-    /// There is.
-    Here,
-}
-
 /// One stdio server and everybody who talks to it.
 #[derive(Debug)]
 pub struct Bridge {
@@ -41,7 +32,6 @@ pub struct Bridge {
     pub(super) catalogue: Catalogue,
     pub(super) turns: Turns,
     queue: mpsc::Sender<Line>,
-    presence: watch::Sender<Presence>,
 }
 
 /// A line on its way to the server.
@@ -119,7 +109,6 @@ impl Bridge {
     /// A bridge, and the queue of what is to be written to the server.
     pub(super) fn new() -> (Arc<Self>, mpsc::Receiver<Line>) {
         let (queue, queued) = mpsc::channel(QUEUE);
-        let presence = watch::Sender::new(Presence::Away);
         let state = State { last_id: first_id(), ..State::default() };
         let bridge = Self {
             state: Mutex::new(state),
@@ -127,14 +116,8 @@ impl Bridge {
             catalogue: Catalogue::default(),
             turns: Turns::default(),
             queue,
-            presence,
         };
         (Arc::new(bridge), queued)
-    }
-
-    /// Whether there is a server, now and from now on.
-    pub fn presence(&self) -> watch::Receiver<Presence> {
-        self.presence.subscribe()
     }
 
     /// Passes a caller's request on. The call ends with the answer, or when it is dropped, which tells the server to stop.
@@ -275,7 +258,6 @@ impl Bridge {
     /// There is a server now. For so long, another proxy may speak with it as well.
     pub(super) fn connected(&self, shared: Option<Duration>) {
         self.with(|state| state.shared_until = shared.map(|time| Instant::now() + time));
-        self.presence.send_replace(Presence::Here);
     }
 
     /// This proxy is on its way out. If another one speaks with the server, it is that one's from now on.
@@ -290,7 +272,6 @@ impl Bridge {
 
     /// The server went away: nobody waits any longer for what it was asked, nor for what it asked.
     pub(super) fn disconnected(&self, queued: &mut mpsc::Receiver<Line>) {
-        self.presence.send_replace(Presence::Away);
         self.catalogue.forget();
         self.with(|state| {
             while queued.try_recv().is_ok() {}
