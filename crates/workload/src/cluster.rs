@@ -1,6 +1,6 @@
 //! A server in a cluster: its objects are applied, watched, and applied again when they go.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -11,6 +11,7 @@ use kube::runtime::{WatchStreamExt as _, watcher as watch};
 use kube::{Client, ResourceExt as _};
 use serde::Deserialize;
 use tokio::sync::{OnceCell, watch as signal};
+use tokio::time::Instant;
 
 use crate::gate::{Gate, gate};
 use crate::objects::{Platform, Wrong, live_generation, services, stateful_set};
@@ -22,6 +23,8 @@ pub const MANAGER: &str = "toolhive-container-manager";
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// The longest pause between two tries.
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+/// How long after it was applied the watch may take to show a StatefulSet.
+const SHOWN: Duration = Duration::from_secs(5);
 /// How long one try may take. An admission webhook has 30 s at most.
 const SLOWEST: Duration = Duration::from_secs(45);
 /// How much of what the API server says is told, in characters.
@@ -195,11 +198,11 @@ impl Cluster {
     /// and nothing once one did not. Never ends, but for a server that cannot be run as it is.
     pub async fn keep(&self, state: &signal::Sender<State>, tell: impl Fn(Option<&Failed>) + Send + Sync) -> Wrong {
         loop {
-            let since = OnceLock::new();
+            let (done, since) = signal::channel(None);
             let applying = async {
                 match self.apply_until_done(&tell).await {
                     Ok(applied) => {
-                        let _once = since.set(applied);
+                        done.send_replace(Some(applied));
                         std::future::pending().await
                     }
                     Err(wrong) => wrong,
@@ -207,14 +210,15 @@ impl Cluster {
             };
             tokio::select! {
                 wrong = applying => return wrong,
-                () = self.follow(&since, state) => {}
+                () = self.follow(since, state) => {}
             }
         }
     }
 
     /// Tells how the server is whenever that changes, and touches nothing. Never ends.
     pub async fn watch(&self, state: &signal::Sender<State>) {
-        self.follow(&OnceLock::new(), state).await;
+        let (_never, since) = signal::channel(None);
+        self.follow(since, state).await;
     }
 
     async fn apply_until_done(&self, tell: &(impl Fn(Option<&Failed>) + Send + Sync)) -> Result<Applied, Wrong> {
@@ -252,12 +256,24 @@ impl Cluster {
 
     /// Watches the StatefulSet: for ever until it was applied, from then on until it is gone. Watches break; the list that
     /// follows says what was missed.
-    async fn follow(&self, since: &OnceLock<Applied>, state: &signal::Sender<State>) {
+    async fn follow(&self, mut since: signal::Receiver<Option<Applied>>, state: &signal::Sender<State>) {
         let sets: Api<StatefulSet> = self.objects("apps", "StatefulSet");
         let config = watcher::Config::default().fields(&format!("metadata.name={}", self.server.name));
         let mut changes = std::pin::pin!(watch(sets, config).default_backoff());
-        let mut listed = false;
-        while let Some(change) = changes.next().await {
+        let (mut listed, mut is_there) = (false, false);
+        let mut overdue = std::pin::pin!(tokio::time::sleep(Duration::MAX));
+        loop {
+            let change = tokio::select! {
+                change = changes.next() => change,
+                Ok(()) = since.changed() => {
+                    overdue.as_mut().reset(Instant::now() + SHOWN);
+                    continue;
+                }
+                // It went before all of it was applied, so that nobody will say so any more.
+                () = &mut overdue, if !is_there => return,
+            };
+            let Some(change) = change else { return };
+            let applied = *since.borrow();
             let set = match change {
                 Ok(Event::Init) => {
                     listed = false;
@@ -269,7 +285,8 @@ impl Cluster {
                 }
                 Ok(Event::Apply(set)) => set,
                 Ok(Event::InitDone) if listed => continue,
-                Ok(Event::InitDone | Event::Delete(_)) if since.get().is_none() => {
+                Ok(Event::InitDone | Event::Delete(_)) if applied.is_none() => {
+                    is_there = false;
                     state.send_replace(State::Missing);
                     continue;
                 }
@@ -283,12 +300,13 @@ impl Cluster {
                     continue;
                 }
             };
+            is_there = true;
             if set.metadata.deletion_timestamp.is_some() {
                 state.send_replace(State::Missing);
                 continue;
             }
-            let since = match since.get() {
-                Some(Applied::Ours { generation }) => *generation,
+            let since = match applied {
+                Some(Applied::Ours { generation }) => generation,
                 Some(Applied::Newer) => 0,
                 None => set.metadata.generation.unwrap_or_default(),
             };

@@ -144,11 +144,11 @@ impl State {
                 Entry::Unreadable { .. } => None,
             };
             // Who saw it where it was, and who sees it where it is: a member that leaves a group concerns both groups.
-            wake.now.extend(self.graph.dependants(&key));
+            let saw_it = self.graph.dependants(&key);
             wake.soon.extend(
                 self.graph.set(&key, resource).into_iter().filter(|target| matches!(target.kind, ObjectKind::Kind(_))),
             );
-            wake.now.extend(self.graph.dependants(&key));
+            wake.now.extend(saw_it.into_iter().chain(self.graph.dependants(&key)));
         }
         self.resources.insert(key, entry);
         self.known_only(wake)
