@@ -257,6 +257,37 @@ async fn a_server_that_is_kept_is_followed_comes_back_and_may_be_scaled_to_zero(
     Ok(())
 }
 
+/// A client whose changes of Services wait until they may go on.
+fn without_services(real: kube::Client, may: watch::Receiver<bool>) -> kube::Client {
+    let service = tower::service_fn(move |request: hyper::Request<kube::client::Body>| {
+        let (real, mut may) = (real.clone(), may.clone());
+        async move {
+            if request.method() == hyper::Method::PATCH && request.uri().path().contains("/services/") {
+                may.wait_for(|may| *may).await.map_err(|error| kube::Error::Service(error.into()))?;
+            }
+            real.send(request).await
+        }
+    });
+    kube::Client::new(service, "default")
+}
+
+#[tokio::test]
+async fn a_stateful_set_that_goes_before_its_services_are_there_is_made_again() -> Result<()> {
+    let place = Place::new("early").await?;
+    let (go_on, may) = watch::channel(false);
+    let client = without_services(place.client.clone(), may);
+    let cluster = Cluster::new(client, &place.namespace, Platform::Kubernetes, server("s", 1));
+    let (sender, mut state) = watch::channel(State::Missing);
+    let keeper = tokio::spawn(async move { cluster.keep(&sender, |_failed| {}).await });
+    tokio::time::timeout(PATIENCE, state.wait_for(|now| *now != State::Missing)).await??;
+    place.sets().delete("s", &DeleteParams::background()).await?;
+    tokio::time::timeout(PATIENCE, state.wait_for(|now| *now == State::Missing)).await??;
+    go_on.send_replace(true);
+    tokio::time::timeout(PATIENCE, state.wait_for(|now| *now != State::Missing)).await??;
+    keeper.abort();
+    Ok(())
+}
+
 /// A bad edit must not take down what runs: the new proxy serves through the old server, and says why it is still the old one.
 #[tokio::test]
 async fn a_server_whose_change_is_refused_is_followed_as_it_was_until_the_change_is_taken() -> Result<()> {
