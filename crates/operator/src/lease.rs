@@ -58,7 +58,7 @@ impl Election {
         loop {
             // It lasts from before the request: nobody knows when the API server wrote it down.
             let began = Instant::now();
-            match in_time(self.attempt(&mut seen)).await {
+            match within(ATTEMPT, self.attempt(&mut seen)).await {
                 Ok(true) => return Leadership { election: self, renewed: began },
                 Ok(false) => {}
                 Err(error) => tracing::warn!(%error, lease = self.name, "cannot reach the lease"),
@@ -140,7 +140,9 @@ impl Leadership {
         loop {
             tokio::time::sleep(PAUSE).await;
             let began = Instant::now();
-            let why = match in_time(self.renew()).await {
+            // However the tries before went, the last one ends before the lease does.
+            let left = GIVE_UP.saturating_sub(self.renewed.elapsed());
+            let why = match within(ATTEMPT.min(left), self.renew()).await {
                 Ok(true) => {
                     self.renewed = began;
                     continue;
@@ -175,7 +177,10 @@ impl Leadership {
 }
 
 /// An attempt, and no longer than it may take: a request without an end would keep a lost lease from being noticed.
-async fn in_time(attempt: impl Future<Output = Result<bool, kube::Error>>) -> Result<bool, kube::Error> {
-    let attempt = tokio::time::timeout(ATTEMPT, attempt).await;
+async fn within(
+    limit: Duration,
+    attempt: impl Future<Output = Result<bool, kube::Error>>,
+) -> Result<bool, kube::Error> {
+    let attempt = tokio::time::timeout(limit, attempt).await;
     attempt.unwrap_or_else(|_slow| Err(kube::Error::Service("the API server is too slow".into())))
 }
