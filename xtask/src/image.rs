@@ -3,6 +3,7 @@
 pub(crate) mod archive;
 pub(crate) mod binary;
 pub(crate) mod order;
+mod roots;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

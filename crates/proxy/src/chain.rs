@@ -45,6 +45,8 @@ enum Layer {
     HeaderForward(HeaderForward),
     /// The caller's credentials stay here.
     StripAuth,
+    /// Whatever comes this far is counted.
+    Telemetry,
 }
 
 /// Why a chain cannot be built.
@@ -124,9 +126,10 @@ impl Chain {
                 let origins = read::<parameters::Origin>(one)?.allowed_origins;
                 Layer::Origin(Origins::new(&origins))
             }
-            // Every handler is under a guard against panics already, nothing is ever reported to anybody, and calls are counted
-            // around the chain. Traces and pushed metrics are not there yet.
-            "recovery" | "usagemetrics" | "telemetry" => return Ok(()),
+            // Traces and pushed metrics are not there yet.
+            "telemetry" => Layer::Telemetry,
+            // Every handler is under a guard against panics already, and nothing is ever reported to anybody.
+            "recovery" | "usagemetrics" => return Ok(()),
             "audit" => {
                 tracing::warn!("audit is not in this version of skep: nothing is recorded");
                 return Ok(());
@@ -160,6 +163,11 @@ impl Chain {
     /// Whether a layer judges messages by what is in them. Then every body is read as one, whatever it is called.
     pub(crate) fn judges_content(&self) -> bool {
         self.layers.iter().any(|layer| matches!(layer, Layer::Tools(_) | Layer::ToolCalls(_)))
+    }
+
+    /// Whether calls are counted from some layer on. Those that are refused before it are not.
+    pub(crate) fn counts(&self) -> bool {
+        self.layers.iter().any(|layer| matches!(layer, Layer::Telemetry))
     }
 
     /// Puts a call through the layers.
@@ -202,6 +210,10 @@ impl Layer {
             Self::ToolCalls(tools) => tools.call(exchange),
             Self::HeaderForward(headers) => {
                 headers.request(exchange);
+                Flow::Next
+            }
+            Self::Telemetry => {
+                exchange.is_counted = true;
                 Flow::Next
             }
             Self::StripAuth => {

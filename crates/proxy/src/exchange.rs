@@ -24,6 +24,8 @@ pub struct Exchange {
     pub identity: Option<Identity>,
     /// Whether the page that calls, if one does, was found to be one that may.
     pub origin_allowed: bool,
+    /// Whether it came as far as the layer that counts calls.
+    pub is_counted: bool,
     /// Who wants to see the answers, innermost last.
     rewrites: Vec<Arc<dyn Rewrite>>,
     /// Who wants to see what comes beside calls, if this opens a stream for that.
@@ -115,8 +117,8 @@ impl Exchange {
     /// A call as it arrived.
     pub fn new(method: Method, uri: Uri, headers: HeaderMap, peer: Peer, content: Content) -> Self {
         let (rewrites, beside) = (Vec::new(), Vec::new());
-        let (identity, origin_allowed, mutated) = (None, false, false);
-        Self { method, uri, headers, peer, content, identity, origin_allowed, rewrites, beside, mutated }
+        let (identity, origin_allowed, is_counted, mutated) = (None, false, false, false);
+        Self { method, uri, headers, peer, content, identity, origin_allowed, is_counted, rewrites, beside, mutated }
     }
 
     /// The message, if the call carries one.

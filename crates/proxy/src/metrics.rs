@@ -35,6 +35,8 @@ pub struct Record<'a> {
     pub mcp_method: Option<&'a str>,
     /// What the message was about.
     pub resource: Option<&'a str>,
+    /// The version of HTTP that it came by.
+    pub version: http::Version,
 }
 
 /// What is open between a caller and the proxy.
@@ -55,7 +57,9 @@ pub struct Metrics {
     requests: Family<Call, Counter>,
     duration: Family<Call, Histogram, fn() -> Histogram>,
     tool_calls: Family<ToolCall, Counter>,
-    active: Family<Place, Gauge>,
+    /// The same time, under the name that OpenTelemetry has for it.
+    operations: Family<Labels, Histogram, fn() -> Histogram>,
+    active: Family<Labels, Gauge>,
     series: AtomicUsize,
 }
 
@@ -78,7 +82,7 @@ struct ToolCall {
 }
 
 /// Labels of which not every one has all.
-type Place = Vec<(&'static str, String)>;
+type Labels = Vec<(&'static str, String)>;
 
 /// What is under way. Counts down when it is dropped.
 #[derive(Debug)]
@@ -86,14 +90,14 @@ pub struct Active {
     gauge: Gauge,
     started: Instant,
     /// Where its time is told, once it is known what it is.
-    duration: Option<Histogram>,
+    times: Vec<Histogram>,
 }
 
 impl Drop for Active {
     fn drop(&mut self) {
         self.gauge.dec();
-        if let Some(duration) = &self.duration {
-            duration.observe(self.started.elapsed().as_secs_f64());
+        for time in &self.times {
+            time.observe(self.started.elapsed().as_secs_f64());
         }
     }
 }
@@ -110,6 +114,7 @@ impl Metrics {
             requests: Family::default(),
             duration: Family::new_with_constructor(histogram),
             tool_calls: Family::default(),
+            operations: Family::new_with_constructor(histogram),
             active: Family::default(),
             series: AtomicUsize::new(0),
         };
@@ -117,19 +122,20 @@ impl Metrics {
         registry.register("toolhive_mcp_requests", "MCP requests", metrics.requests.clone());
         registry.register("toolhive_mcp_request_duration_seconds", "Time of MCP requests", metrics.duration.clone());
         registry.register("toolhive_mcp_tool_calls", "Calls of tools", metrics.tool_calls.clone());
+        registry.register("mcp_server_operation_duration_seconds", "Time of MCP requests", metrics.operations.clone());
         registry.register("toolhive_mcp_active_connections", "Requests under way", metrics.active.clone());
         metrics
     }
 
     /// Counts what begins.
     pub fn begin(&self, kind: Kind) -> Active {
-        let mut place: Place = vec![("server", self.server.clone()), ("transport", self.transport.clone())];
+        let mut place: Labels = vec![("server", self.server.clone()), ("transport", self.transport.clone())];
         if kind == Kind::Sse {
             place.push(("connection_type", "sse".to_owned()));
         }
         let gauge = self.active.get_or_create(&place).clone();
         gauge.inc();
-        Active { gauge, started: Instant::now(), duration: None }
+        Active { gauge, started: Instant::now(), times: Vec::new() }
     }
 
     /// Counts a call whose answer has begun. If it is a request, its time is told when `active` is dropped.
@@ -153,12 +159,47 @@ impl Metrics {
         }
         self.requests.get_or_create(&call).inc();
         if kind == Kind::Request {
-            active.duration = Some(self.duration.get_or_create(&call).clone());
+            active.times.push(self.duration.get_or_create(&call).clone());
+            if call.mcp_method != UNKNOWN {
+                active.times.push(self.operations.get_or_create(&self.operation(&call, record)).clone());
+            }
         }
-        if record.mcp_method == Some("tools/call") {
+        if call.mcp_method == "tools/call" && !call.mcp_resource_id.is_empty() {
             let tool = ToolCall { server: self.server.clone(), tool: call.mcp_resource_id, status };
             self.tool_calls.get_or_create(&tool).inc();
         }
+    }
+
+    /// The labels that OpenTelemetry gives to a call.
+    fn operation(&self, call: &Call, record: &Record<'_>) -> Labels {
+        let is_stdio = self.transport == "stdio";
+        let mut labels: Labels = vec![
+            ("mcp_method_name", call.mcp_method.clone()),
+            ("jsonrpc_protocol_version", "2.0".to_owned()),
+            ("network_transport", if is_stdio { "pipe" } else { "tcp" }.to_owned()),
+        ];
+        if !is_stdio {
+            labels.push(("network_protocol_name", "http".to_owned()));
+        }
+        let version = match record.version {
+            http::Version::HTTP_2 => "2",
+            http::Version::HTTP_10 => "1.0",
+            _ => "1.1",
+        };
+        labels.push(("network_protocol_version", version.to_owned()));
+        if record.status >= 500 {
+            labels.push(("error_type", call.status_code.clone()));
+        }
+        if call.mcp_method == "tools/call" {
+            labels.push(("gen_ai_operation_name", "execute_tool".to_owned()));
+        }
+        let named = match call.mcp_method.as_str() {
+            "tools/call" => Some("gen_ai_tool_name"),
+            "prompts/get" => Some("gen_ai_prompt_name"),
+            _ => None,
+        };
+        labels.extend(named.filter(|_| !call.mcp_resource_id.is_empty()).map(|name| (name, call.mcp_resource_id.clone())));
+        labels
     }
 
     /// The page.
@@ -188,7 +229,8 @@ mod tests {
     use super::*;
 
     fn record<'a>(mcp_method: &'a str, resource: &'a str) -> Record<'a> {
-        Record { method: "POST", status: 200, mcp_method: Some(mcp_method), resource: Some(resource) }
+        let version = http::Version::HTTP_11;
+        Record { method: "POST", status: 200, mcp_method: Some(mcp_method), resource: Some(resource), version }
     }
 
     fn call(metrics: &Metrics, mcp_method: &str, resource: &str) {
@@ -218,10 +260,40 @@ mod tests {
     }
 
     #[test]
+    fn the_time_of_a_call_has_the_name_that_opentelemetry_gives_it_too() {
+        for (transport, record, labels) in [
+            (
+                "stdio",
+                record("tools/call", "echo"),
+                r#"network_transport="pipe",network_protocol_version="1.1",gen_ai_operation_name="execute_tool",gen_ai_tool_name="echo""#,
+            ),
+            (
+                "streamable-http",
+                Record { status: 502, version: http::Version::HTTP_2, ..record("prompts/get", "greet") },
+                r#"network_transport="tcp",network_protocol_name="http",network_protocol_version="2",error_type="502",gen_ai_prompt_name="greet""#,
+            ),
+            (
+                "sse",
+                record("tools/list", ""),
+                r#"network_transport="tcp",network_protocol_name="http",network_protocol_version="1.1""#,
+            ),
+        ] {
+            let metrics = Metrics::new("s", transport);
+            metrics.answered(Kind::Request, &record, &mut metrics.begin(Kind::Request));
+            let first = format!(r#"mcp_method_name="{}",jsonrpc_protocol_version="2.0""#, record.mcp_method.unwrap());
+            assert_has(&metrics, &format!("mcp_server_operation_duration_seconds_count{{{first},{labels}}} 1"));
+        }
+        let metrics = Metrics::new("s", "sse");
+        let unknown = Record { mcp_method: None, ..record("", "") };
+        metrics.answered(Kind::Request, &unknown, &mut metrics.begin(Kind::Request));
+        assert!(!metrics.page().contains("operation_duration_seconds_count"), "{}", metrics.page());
+    }
+
+    #[test]
     fn a_stream_over_sse_is_counted_apart_and_has_no_time() {
         let metrics = Metrics::new("s", "sse");
         let mut active = metrics.begin(Kind::Sse);
-        let record = Record { method: "GET", status: 200, mcp_method: None, resource: None };
+        let record = Record { method: "GET", status: 200, mcp_method: None, resource: None, version: http::Version::HTTP_11 };
         metrics.answered(Kind::Sse, &record, &mut active);
         let place = r#"toolhive_mcp_active_connections{server="s",transport="sse",connection_type="sse"}"#;
         assert_has(&metrics, &format!("{place} 1"));
@@ -254,7 +326,7 @@ mod tests {
         let metrics = Metrics::new("s", "stdio");
         let made_up = ["AAAA1", "AAAA2", "get", "PROPFIND"];
         for method in ["GET", "PATCH"].into_iter().chain(made_up) {
-            let record = Record { method, status: 405, mcp_method: None, resource: None };
+            let record = Record { method, status: 405, mcp_method: None, resource: None, version: http::Version::HTTP_11 };
             metrics.answered(Kind::Request, &record, &mut metrics.begin(Kind::Request));
         }
         let rest =

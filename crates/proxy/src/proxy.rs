@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode, Uri};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use skep_mcp::Message;
 use skep_net::body::{Limit, collect, discard};
@@ -14,7 +14,7 @@ use skep_net::{Body, BodyError, Peer};
 use crate::chain::{Chain, too_large};
 use crate::exchange::{Content, Exchange, Flow};
 use crate::health::Health;
-use crate::http::{is_of_type, json, text};
+use crate::http::{SESSION, is_of_type, json, text};
 use crate::metrics::{Kind, Metrics, Record};
 use crate::stdio::sse::Sse;
 use crate::stdio::streamable::Streamable;
@@ -72,7 +72,7 @@ impl Proxy {
             "/metrics" => {
                 return match &self.metrics {
                     Some(counted) if counted.on_this_port => metrics_page(&counted.metrics),
-                    _ => text(StatusCode::NOT_FOUND, "metrics are not served on this port; see the diagnostics port"),
+                    _ => no_metrics(),
                 };
             }
             path if path.starts_with("/.well-known/") => {
@@ -98,11 +98,15 @@ impl Proxy {
             Err(BodyError::Broken(_)) => return text(StatusCode::BAD_REQUEST, "the body broke off"),
         };
         let content = self.read(&parts.method, &parts.uri, &parts.headers, bytes);
+        let version = parts.version;
         let mut exchange = Exchange::new(parts.method, parts.uri, parts.headers, peer, content);
         let Some(counted) = &self.metrics else { return self.pass(&mut exchange).await };
         let kind = if exchange.uri.path().ends_with("/sse") { Kind::Sse } else { Kind::Request };
         let mut active = counted.metrics.begin(kind);
         let response = self.pass(&mut exchange).await;
+        if self.chain.counts() && !exchange.is_counted {
+            return response;
+        }
         let message = exchange.message();
         let resource = message.and_then(skep_mcp::method::resource);
         let record = Record {
@@ -110,6 +114,7 @@ impl Proxy {
             status: response.status().as_u16(),
             mcp_method: message.and_then(Message::method),
             resource: resource.as_deref(),
+            version,
         };
         counted.metrics.answered(kind, &record, &mut active);
         response.map(|body| body.holding(active))
@@ -119,6 +124,9 @@ impl Proxy {
     async fn pass(&self, exchange: &mut Exchange) -> Response<Body> {
         if let Flow::Answer(answer) = self.chain.request(exchange) {
             return answer;
+        }
+        if let Err(refusal) = one_session(exchange) {
+            return *refusal;
         }
         match &self.front {
             Front::Streamable(front) => front.call(exchange).await,
@@ -155,11 +163,42 @@ impl Proxy {
     }
 }
 
+/// Refuses a call whose session cannot be read in one way only: the server might read another one than was looked up here. A
+/// header with nothing in it names none.
+fn one_session(exchange: &mut Exchange) -> Result<(), Box<Response<Body>>> {
+    let mut named = exchange.headers.get_all(SESSION).into_iter();
+    let is_plain = match (named.next(), named.next()) {
+        (None, _) => true,
+        (Some(name), None) => !name.is_empty() && name.to_str().is_ok(),
+        (Some(_), Some(_)) => false,
+    };
+    if is_plain {
+        return Ok(());
+    }
+    let is_empty = exchange.headers.get_all(SESSION).into_iter().all(HeaderValue::is_empty);
+    let request = exchange.message().filter(|message| message.kind() == skep_mcp::Kind::Request);
+    // A handshake opens a session of its own, whatever was named.
+    if is_empty || request.is_some_and(|message| message.method() == Some("initialize")) {
+        exchange.headers.remove(SESSION);
+        return Ok(());
+    }
+    let id = request.and_then(Message::id);
+    Err(Box::new(json(StatusCode::NOT_FOUND, skep_mcp::answer::session_not_found(id.as_ref()))))
+}
+
+/// What is said where no metrics are.
+fn no_metrics() -> Response<Body> {
+    let words = "metrics are not served on this port; see the diagnostics port";
+    let mut page = text(StatusCode::NOT_FOUND, words);
+    page.headers_mut().insert(http::header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    page
+}
+
 /// The page of metrics.
 pub(crate) fn metrics_page(metrics: &Metrics) -> Response<Body> {
     let mut page = text(StatusCode::OK, &metrics.page());
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    page.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(kind));
+    page.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static(kind));
     page
 }
 

@@ -16,6 +16,9 @@ use crate::settings::Settings;
 /// How often sessions that nobody used are looked for, at most.
 const LOOK: Duration = Duration::from_mins(1);
 
+/// The variable with the password of Redis.
+const PASSWORD: &str = "THV_SESSION_REDIS_PASSWORD";
+
 /// The sessions of one proxy.
 #[derive(Clone, Debug)]
 pub struct Sessions {
@@ -30,8 +33,13 @@ pub(crate) async fn store(settings: &Settings, environment: &BTreeMap<String, St
         return Ok(Store::Memory(Memory::new(settings.session_ttl)));
     };
     let mut options = Options::parse(&redis.address).map_err(|error| error.to_string())?;
-    options.database = i64::from(redis.db);
-    options.password = environment.get("THV_SESSION_REDIS_PASSWORD").filter(|text| !text.is_empty()).cloned();
+    // What stands in a URL holds unless something else is said beside it.
+    if redis.db != 0 {
+        options.database = i64::from(redis.db);
+    }
+    if let Some(password) = environment.get(PASSWORD).filter(|text| !text.is_empty()) {
+        options.password = Some(password.clone());
+    }
     let prefix = match redis.key_prefix.as_str() {
         "" => Prefix::default(),
         text => Prefix::new(text).map_err(|error| error.to_string())?,

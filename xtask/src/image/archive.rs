@@ -2,7 +2,7 @@
 //!
 //! The archive is an OCI image layout and carries the older `manifest.json` as well, so that `docker load`,
 //! `podman load`, `ctr images import` and `kind load image-archive` all take it. The image is one layer on nothing: the
-//! program and an empty `/tmp`. Equal input gives equal bytes: no clock, user or path of this machine is in it.
+//! program, the certificates that it trusts and an empty `/tmp`. Equal input gives equal bytes: no clock, user or path of this machine is in it.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -10,6 +10,8 @@ use std::io::Write;
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
+
+use super::roots;
 
 /// What the allocator is told by the image. Huge pages would make memory of 2 MiB out of each little bit: 29 MiB instead of 36 for
 /// the operator with 200 servers, 9 instead of 14 for a proxy.
@@ -80,6 +82,10 @@ impl Image<'_> {
     fn layer(&self) -> Result<Vec<u8>> {
         let mut layer = Vec::new();
         let mut archive = Archive::new(&mut layer);
+        for (at, _) in roots::FILE.match_indices('/') {
+            archive.directory(roots::FILE.get(..=at).unwrap_or_default(), 0o755)?;
+        }
+        archive.file(roots::FILE, 0o644, roots::pem().as_bytes())?;
         archive.file(self.program_name, 0o755, self.program)?;
         archive.directory("tmp/", 0o1777)?;
         archive.finish()?;
@@ -230,7 +236,10 @@ mod tests {
         assert_eq!(config["rootfs"]["diff_ids"][0], manifest["layers"][0]["digest"]);
 
         let layer = self::entries(&entries[docker["Layers"][0].as_str().unwrap()].1);
-        assert_eq!(layer.keys().collect::<Vec<_>>(), ["skep", "tmp/"]);
+        let certificates = "etc/ssl/certs/ca-certificates.crt";
+        let files = ["etc/", "etc/ssl/", "etc/ssl/certs/", certificates, "skep", "tmp/"];
+        assert_eq!(layer.keys().collect::<Vec<_>>(), files);
+        assert_eq!(layer[certificates].0.mode().unwrap(), 0o644, "every user reads them");
         assert_eq!((layer["skep"].0.mode().unwrap(), layer["skep"].1.as_slice()), (0o755, b"program".as_slice()));
         assert_eq!(layer["tmp/"].0.mode().unwrap(), 0o1777);
     }

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
-use http::{Request, Response, StatusCode, Version};
+use http::{HeaderValue, Request, Response, StatusCode, Version, header};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -55,8 +55,10 @@ pub(super) async fn run<H, F>(
             let response = answer.unwrap_or_else(|_panic| {
                 // The panic hook has already said where and why.
                 tracing::error!("a handler panicked");
-                let mut response = Response::new(Body::empty());
+                let mut response = Response::new(Body::full("Internal Server Error"));
                 *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+                let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+                response.headers_mut().insert(header::CONTENT_TYPE, plain);
                 response
             });
             Ok::<_, Infallible>(response.map(|body| Answer { body, call }))
