@@ -25,7 +25,8 @@ pub const BODY_LIMIT: usize = 8 * 1024 * 1024;
 #[derive(Debug)]
 pub struct Chain {
     layers: Vec<Layer>,
-    body_limit: usize,
+    /// The least that is said, if anything is.
+    body_limit: Option<usize>,
 }
 
 /// One layer.
@@ -80,7 +81,7 @@ impl Chain {
     pub fn new(config: &RunConfig, port: u16) -> Result<Self, Wrong> {
         let listed =
             if config.middleware_configs.is_empty() { built(config) } else { config.middleware_configs.clone() };
-        let mut chain = Self { layers: Vec::new(), body_limit: BODY_LIMIT };
+        let mut chain = Self { layers: Vec::new(), body_limit: None };
         if let Some(origins) = Origins::of(config, port) {
             chain.layers.push(Layer::Origin(origins));
         }
@@ -104,7 +105,7 @@ impl Chain {
             "bodylimit" => {
                 let limit = read::<parameters::BodyLimit>(one)?.max_bytes;
                 let limit = usize::try_from(limit).ok().filter(|limit| *limit > 0).unwrap_or(BODY_LIMIT);
-                self.body_limit = self.body_limit.min(limit);
+                self.body_limit = Some(self.body_limit.map_or(limit, |least| least.min(limit)));
                 return Ok(());
             }
             "auth" => {
@@ -157,7 +158,7 @@ impl Chain {
 
     /// The longest body that is read.
     pub fn body_limit(&self) -> usize {
-        self.body_limit
+        self.body_limit.unwrap_or(BODY_LIMIT)
     }
 
     /// Whether a layer judges messages by what is in them. Then every body is read as one, whatever it is called.

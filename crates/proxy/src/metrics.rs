@@ -198,7 +198,9 @@ impl Metrics {
             "prompts/get" => Some("gen_ai_prompt_name"),
             _ => None,
         };
-        labels.extend(named.filter(|_| !call.mcp_resource_id.is_empty()).map(|name| (name, call.mcp_resource_id.clone())));
+        labels.extend(
+            named.filter(|_| !call.mcp_resource_id.is_empty()).map(|name| (name, call.mcp_resource_id.clone())),
+        );
         labels
     }
 
@@ -293,7 +295,8 @@ mod tests {
     fn a_stream_over_sse_is_counted_apart_and_has_no_time() {
         let metrics = Metrics::new("s", "sse");
         let mut active = metrics.begin(Kind::Sse);
-        let record = Record { method: "GET", status: 200, mcp_method: None, resource: None, version: http::Version::HTTP_11 };
+        let record =
+            Record { method: "GET", status: 200, mcp_method: None, resource: None, version: http::Version::HTTP_11 };
         metrics.answered(Kind::Sse, &record, &mut active);
         let place = r#"toolhive_mcp_active_connections{server="s",transport="sse",connection_type="sse"}"#;
         assert_has(&metrics, &format!("{place} 1"));
@@ -326,7 +329,8 @@ mod tests {
         let metrics = Metrics::new("s", "stdio");
         let made_up = ["AAAA1", "AAAA2", "get", "PROPFIND"];
         for method in ["GET", "PATCH"].into_iter().chain(made_up) {
-            let record = Record { method, status: 405, mcp_method: None, resource: None, version: http::Version::HTTP_11 };
+            let record =
+                Record { method, status: 405, mcp_method: None, resource: None, version: http::Version::HTTP_11 };
             metrics.answered(Kind::Request, &record, &mut metrics.begin(Kind::Request));
         }
         let rest =

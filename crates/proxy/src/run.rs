@@ -47,6 +47,8 @@ const PROOF: Duration = Duration::from_millis(300);
 /// The same for one that went away before.
 const PROOF_AGAIN: Duration = Duration::from_secs(3);
 
+/// How long it may take to attach to a pod.
+const ATTACHING: Duration = Duration::from_secs(45);
 /// For how long the proxy before this one may still speak with the same server: as long as its pod may take to end.
 const TAKING_OVER: Duration = Duration::from_secs(30);
 
@@ -139,7 +141,12 @@ pub async fn start(
     let address = listener.address();
     let mut chain = Chain::new(&settings.config, address.port())?;
     chain.add_headers(&secrets.headers)?;
-    let health = Arc::new(Health::new(&settings.config.transport, drain.clone()));
+    // What callers speak with; but behind SSE, the original names what the server speaks.
+    let spoken = match &settings.backend {
+        Backend::Stdio(_, Mode::StreamableHttp) => "streamable-http",
+        _ => settings.config.transport.as_str(),
+    };
+    let health = Arc::new(Health::new(spoken, drain.clone()));
     let store = crate::sessions::store(settings, environment).await.map_err(Error::Sessions)?;
     let mut tasks = Tasks::new();
     let config = &settings.config;
@@ -193,16 +200,16 @@ pub async fn start(
             run_server(server, place, &health, &mut tasks);
             let sse = config.transport == "sse";
             (
-                transparent(settings, environment, (target, pods), store, sse, &health, &mut tasks)?,
+                transparent(settings, environment, (target, pods), store, sse, (&health, &drain), &mut tasks)?,
                 Duration::from_mins(2),
             )
         }
-        Backend::Remote(url) => {
+        Backend::Remote(_) => {
             health.set(Known::Unwatched);
-            let target = Target::remote(url)?;
+            let target = Target::remote(&config.remote_url)?;
             let sse = config.transport == "sse";
             (
-                transparent(settings, environment, (target, None), store, sse, &health, &mut tasks)?,
+                transparent(settings, environment, (target, None), store, sse, (&health, &drain), &mut tasks)?,
                 Duration::from_mins(2),
             )
         }
@@ -330,7 +337,7 @@ fn transparent(
     (target, pods): (Target, Option<Pods>),
     store: crate::sessions::Store,
     sse: bool,
-    health: &Arc<Health>,
+    (health, drain): (&Arc<Health>, &Drain),
     tasks: &mut Tasks,
 ) -> Result<Front, Error> {
     let proxies =
@@ -350,7 +357,8 @@ fn transparent(
     };
     let sessions = Sessions::new(store, crate::sessions::Kind::Mcp);
     tasks.spawn(reap(sessions.clone(), None));
-    Ok(Front::Transparent(Transparent::new(target, pods, client, sessions, options)))
+    let drain = drain.clone();
+    Ok(Front::Transparent(Transparent::new(target, pods, client, sessions, options, drain)))
 }
 
 /// How a stdio server is reached.
@@ -379,7 +387,11 @@ fn connect(server: Server, place: Place, health: &Arc<Health>, tasks: &mut Tasks
                         let changed = state.changed().await;
                         changed.map_err(|_ended| "its StatefulSet is not looked after any more".to_owned())?;
                     }
-                    cluster.attach().await.map_err(|error| error.to_string())
+                    // A kubelet that never answers must not keep the next pod from being found.
+                    match tokio::time::timeout(ATTACHING, cluster.attach()).await {
+                        Ok(attached) => attached.map_err(|error| error.to_string()),
+                        Err(_elapsed) => Err("its pod takes too long to be attached to".to_owned()),
+                    }
                 })
             })
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use skep_runconfig::run_config::SessionRedis;
 use skep_store::redis::{Options, Server};
 use skep_store::{Created, Memory, Prefix, Redis, Session};
 
@@ -32,20 +33,25 @@ pub(crate) async fn store(settings: &Settings, environment: &BTreeMap<String, St
     let Some(redis) = redis.filter(|redis| !redis.address.is_empty()) else {
         return Ok(Store::Memory(Memory::new(settings.session_ttl)));
     };
-    let mut options = Options::parse(&redis.address).map_err(|error| error.to_string())?;
-    // What stands in a URL holds unless something else is said beside it.
-    if redis.db != 0 {
-        options.database = i64::from(redis.db);
-    }
-    if let Some(password) = environment.get(PASSWORD).filter(|text| !text.is_empty()) {
-        options.password = Some(password.clone());
-    }
+    let options = options(redis, environment)?;
     let prefix = match redis.key_prefix.as_str() {
         "" => Prefix::default(),
         text => Prefix::new(text).map_err(|error| error.to_string())?,
     };
     let server = Server::connect(&options).await.map_err(|error| error.to_string())?;
     Ok(Store::Redis(Redis::new(server, prefix, settings.session_ttl)))
+}
+
+/// Who we are to Redis. What stands in a URL holds unless something else is said beside it.
+fn options(redis: &SessionRedis, environment: &BTreeMap<String, String>) -> Result<Options, String> {
+    let mut options = Options::parse(&redis.address).map_err(|error| error.to_string())?;
+    if redis.db != 0 {
+        options.database = i64::from(redis.db);
+    }
+    if let Some(password) = environment.get(PASSWORD).filter(|text| !text.is_empty()) {
+        options.password = Some(password.clone());
+    }
+    Ok(options)
 }
 
 // === impl Sessions ===
@@ -111,4 +117,47 @@ impl Sessions {
 /// Whether a session is of this caller. One that was opened before sessions were bound is anybody's.
 fn belongs(session: &Session, identity: Option<&Identity>) -> bool {
     session.bound_to().is_none_or(|owner| identity.is_some_and(|identity| identity.has_key(owner)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn caller(subject: &str) -> Identity {
+        Identity { issuer: "https://issuer".into(), subject: subject.into(), name: "A. Name".into() }
+    }
+
+    #[tokio::test]
+    async fn a_session_is_found_by_whoever_opened_it_and_by_nobody_else() {
+        let sessions = Sessions::new(Store::Memory(Memory::new(Duration::from_mins(1))), Kind::Streamable);
+        let (ann, bob) = (caller("ann"), caller("bob"));
+        let elsewhere = Identity { issuer: "https://other".into(), ..ann.clone() };
+        // Issuer and subject cannot be taken for another pair with the same letters.
+        let shifted = Identity { issuer: "https://issuer ann".into(), ..caller("") };
+        let opened = sessions.open(Some(&ann)).await.unwrap();
+        sessions.adopt("theirs", Some(&ann), []).await.unwrap();
+        for name in [&*opened, "theirs"] {
+            for stranger in [Some(&bob), Some(&elsewhere), Some(&shifted), None] {
+                assert!(sessions.find(name, stranger).await.unwrap().is_none(), "{name} {stranger:?}");
+            }
+            assert!(sessions.find(name, Some(&ann)).await.unwrap().is_some(), "{name}");
+        }
+        let unbound = sessions.open(None).await.unwrap();
+        assert!(sessions.find(&unbound, Some(&bob)).await.unwrap().is_some(), "nobody's is anybody's");
+    }
+
+    #[test]
+    fn what_is_said_beside_a_url_wins_and_what_is_not_said_leaves_it() {
+        let given = |address: &str, db, password: &str| {
+            let redis = SessionRedis { address: address.to_owned(), db, ..SessionRedis::default() };
+            let environment = BTreeMap::from([(PASSWORD.to_owned(), password.to_owned())]);
+            let options = options(&redis, &environment).unwrap();
+            (options.database, options.password, options.tls.is_some())
+        };
+        let secret = |text: &str| Some(text.to_owned());
+        assert_eq!(given("r:6379", 0, ""), (0, None, false));
+        assert_eq!(given("r:6379", 2, "env"), (2, secret("env"), false));
+        assert_eq!(given("rediss://:url@r:6379/3", 0, ""), (3, secret("url"), true));
+        assert_eq!(given("rediss://:url@r:6379/3", 2, "env"), (2, secret("env"), true));
+    }
 }

@@ -18,9 +18,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
-use skep_mcp::{Era, Kind, Message, answer, era};
+use skep_mcp::{Era, Kind, Malformed, Message, answer, era};
 use skep_net::headers::{Forwarded, remove_hop_by_hop, set_forwarded};
-use skep_net::{Body, Client, redirect};
+use skep_net::{Body, Client, Drain, redirect};
 
 pub use self::pods::{Answer, Pods};
 pub use self::target::{NotATarget, Target};
@@ -44,6 +44,7 @@ pub struct Transparent {
     /// Whether the server wants to be called by the name of its own machine: some refuse any other.
     as_local: AtomicBool,
     turns: session::Turns,
+    drain: Drain,
 }
 
 /// How a proxy passes calls on.
@@ -68,6 +69,8 @@ struct Outgoing {
     pod: Option<SocketAddr>,
     headers: HeaderMap,
     body: Bytes,
+    /// Whether it is one of the protocol's.
+    is_message: bool,
     /// Whether the page that calls was judged here. If not, that is left to the server.
     origin_allowed: bool,
 }
@@ -76,7 +79,14 @@ struct Outgoing {
 
 impl Transparent {
     /// A proxy in front of a server.
-    pub fn new(target: Target, pods: Option<Pods>, client: Client, sessions: Sessions, options: Options) -> Arc<Self> {
+    pub fn new(
+        target: Target,
+        pods: Option<Pods>,
+        client: Client,
+        sessions: Sessions,
+        options: Options,
+        drain: Drain,
+    ) -> Arc<Self> {
         Arc::new(Self {
             target,
             pods: pods.filter(|_| !options.sse),
@@ -85,6 +95,7 @@ impl Transparent {
             options,
             as_local: AtomicBool::new(false),
             turns: session::Turns::default(),
+            drain,
         })
     }
 
@@ -109,11 +120,14 @@ impl Transparent {
 
     /// Answers a call.
     pub async fn call(self: &Arc<Self>, exchange: &mut Exchange) -> Response<Body> {
-        match &exchange.content {
-            Content::Malformed(_, why) if *why == skep_mcp::Malformed::Batch || crate::chain::is_ambiguous(*why) => {
-                return json(StatusCode::BAD_REQUEST, answer::malformed(*why));
-            }
-            _ => {}
+        let wrong = match &exchange.content {
+            Content::Malformed(_, why) if *why == Malformed::Batch || crate::chain::is_ambiguous(*why) => Some(*why),
+            // Whatever it is called: servers may look at the body only.
+            Content::Opaque(bytes) if is_list(bytes) => Some(Malformed::Batch),
+            _ => None,
+        };
+        if let Some(why) = wrong {
+            return json(StatusCode::BAD_REQUEST, answer::malformed(why));
         }
         let request = exchange.message().filter(|message| message.kind() == Kind::Request);
         let id = request.and_then(Message::id);
@@ -209,8 +223,8 @@ impl Transparent {
         headers.remove(header::HOST);
         headers.remove(header::CONTENT_LENGTH);
         if exchange.is_watched() || self.options.sse {
-            // What must be read must not be packed.
-            headers.remove(header::ACCEPT_ENCODING);
+            // What must be read must not be packed. Without the header, a server may choose.
+            headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         }
         set_forwarded(
             &mut headers,
@@ -229,8 +243,8 @@ impl Transparent {
             None => {}
         }
         let body = exchange.content.bytes().clone();
-        let origin_allowed = exchange.origin_allowed;
-        Outgoing { method: exchange.method.clone(), uri, pod: None, headers, body, origin_allowed }
+        let (is_message, origin_allowed) = (exchange.message().is_some(), exchange.origin_allowed);
+        Outgoing { method: exchange.method.clone(), uri, pod: None, headers, body, is_message, origin_allowed }
     }
 
     /// A session stays with the pod that it was opened at. Calls without one take turns. Says whether the session's pod is gone, so
@@ -268,7 +282,8 @@ impl Transparent {
         // A server that guards against rebinding refuses names that it does not know. It may as well refuse the page that calls:
         // that refusal stands, unless the page was judged here.
         let is_page = outgoing.headers.contains_key(header::ORIGIN) && !outgoing.origin_allowed;
-        if !is_refused || as_local || self.target.is_remote() || is_page {
+        // Only messages find it out: pages that the server keeps to its own machine stay there.
+        if !is_refused || as_local || self.target.is_remote() || is_page || !outgoing.is_message {
             return Ok(response);
         }
         match Box::pin(self.send_by_name(outgoing, true)).await {
@@ -340,16 +355,12 @@ impl Transparent {
         watchers: Watchers,
     ) -> Response<Body> {
         let is_stream = is_of_type(response.headers().get(header::CONTENT_TYPE), "text/event-stream");
-        if is_stream && self.options.sse {
-            let endpoint = target::Endpoint::of(&self.options, exchange);
-            let opened = self.opened(exchange);
-            return self.clone().events(response, exchange.watchers_beside(), Some(endpoint), opened);
+        if is_stream {
+            let watchers = if self.options.sse { exchange.watchers_beside() } else { watchers };
+            return self.clone().stream(exchange, response, watchers);
         }
         if watchers.is_empty() {
             return response;
-        }
-        if is_stream {
-            return self.clone().events(response, watchers, None, None);
         }
         if exchange.message().is_none() {
             // Nothing was asked: answers come as events only.
@@ -357,6 +368,11 @@ impl Transparent {
         }
         Box::pin(self.whole(response, &watchers)).await
     }
+}
+
+/// Whether a body is a list, as far as it is JSON at all.
+fn is_list(body: &Bytes) -> bool {
+    body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[')
 }
 
 /// The headers that are still needed after a call was sent: those that say how it came in.

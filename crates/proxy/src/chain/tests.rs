@@ -65,6 +65,7 @@ fn the_smallest_body_limit_counts_and_none_means_eight_mebibytes() {
             r#"[{"type":"bodylimit","parameters":{"max_bytes":8388608}},{"type":"bodylimit","parameters":{"max_bytes":10}}]"#,
             10,
         ),
+        (r#"[{"type":"bodylimit","parameters":{"max_bytes":16777216}}]"#, 16_777_216),
     ] {
         let chain = Chain::new(&config(&format!(r#"{{"host":"0.0.0.0","middleware_configs":{listed}}}"#)), 0).unwrap();
         assert_eq!(chain.body_limit(), limit, "{listed}");

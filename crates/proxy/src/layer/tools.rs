@@ -161,7 +161,7 @@ fn refuse(exchange: &Exchange) -> Flow {
     let takes_json = accept.is_empty()
         || accept.split(',').any(|one| {
             let media = one.split(';').next().unwrap_or_default().trim();
-            matches!(media, "application/json" | "application/*" | "*/*")
+            ["application/json", "application/*", "*/*"].iter().any(|json| media.eq_ignore_ascii_case(json))
         });
     if !takes_json {
         return Flow::Answer(empty(StatusCode::BAD_REQUEST));

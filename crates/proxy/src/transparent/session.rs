@@ -211,8 +211,15 @@ impl Transparent {
         headers.insert(http::header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         let body = bytes::Bytes::copy_from_slice(greeting.as_bytes());
         let (uri, pod, origin_allowed) = (&like.uri, like.pod, like.origin_allowed);
-        let like =
-            |headers, body| Outgoing { method: Method::POST, uri: uri.clone(), pod, headers, body, origin_allowed };
+        let like = |headers, body| Outgoing {
+            method: Method::POST,
+            uri: uri.clone(),
+            pod,
+            headers,
+            body,
+            is_message: true,
+            origin_allowed,
+        };
         let hello = like(headers.clone(), body);
         let response = self.send(&hello).await.ok()?;
         if response.status() != StatusCode::OK {

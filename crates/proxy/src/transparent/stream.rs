@@ -2,9 +2,10 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Response, StatusCode, header};
+use http::{HeaderMap, Method, Response, StatusCode, header};
 use http_body::Body as _;
 use skep_mcp::{Message, answer, message, sse};
 use skep_net::body::{Limit, collect};
@@ -13,12 +14,24 @@ use skep_net::{Body, BodyError, BodySender};
 use super::target::Endpoint;
 use super::told::{self, Opened, Told};
 use super::{ANSWER, Transparent};
-use crate::exchange::Watchers;
+use crate::exchange::{Exchange, Watchers};
 use crate::http::json;
 
 /// How many events may wait for a caller. The server waits beyond that.
 const EVENTS: usize = 16;
 const LIMITS: sse::Limits = sse::Limits { line: ANSWER, event: ANSWER };
+
+/// How long before the rest is cut a stream that answers may come on is ended in good order.
+const LAST: Duration = Duration::from_secs(1);
+
+/// When a stream should end, because this proxy does.
+type Ending = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Who ended a stream.
+enum By {
+    Server,
+    Us,
+}
 
 /// One stream on its way.
 struct Stream {
@@ -36,7 +49,7 @@ impl Transparent {
     /// A whole answer, as its watchers want it.
     pub(super) async fn whole(&self, response: Response<Body>, watchers: &Watchers) -> Response<Body> {
         let (mut parts, body) = response.into_parts();
-        let limit = Limit { bytes: ANSWER, idle: std::time::Duration::from_mins(5), pace: 1 };
+        let limit = Limit { bytes: ANSWER, idle: Duration::from_mins(5), pace: 1 };
         let body = match collect(body, limit).await {
             Ok(body) => body,
             Err(error) => {
@@ -58,27 +71,54 @@ impl Transparent {
         }
     }
 
-    /// A stream of events, as its watchers want it, with the URLs in it that its caller can use.
-    pub(super) fn events(
+    /// A stream of events, as its watchers want it, with the URLs in it that its caller can use. One that is open for as long as its
+    /// caller likes ends when this proxy does.
+    pub(super) fn stream(
         self: Arc<Self>,
+        exchange: &Exchange,
         response: Response<Body>,
         watchers: Watchers,
-        endpoint: Option<Endpoint>,
-        opened: Option<Opened>,
     ) -> Response<Body> {
+        let is_open = exchange.method == Method::GET || self.options.sse;
+        if watchers.is_empty() && !is_open {
+            return response;
+        }
+        if is_packed(response.headers()) {
+            if watchers.is_empty() {
+                return response;
+            }
+            tracing::error!("the server packs a stream that has to be judged, and was told not to");
+            return json(StatusCode::BAD_GATEWAY, answer::internal(None));
+        }
         let (mut parts, body) = response.into_parts();
         parts.headers.remove(header::CONTENT_LENGTH);
         let (sender, passed) = Body::channel(EVENTS);
+        let (endpoint, opened) = match self.options.sse {
+            true => (Some(Endpoint::of(&self.options, exchange)), self.opened(exchange)),
+            false => (None, None),
+        };
+        let ending = if is_open { self.ending() } else { Box::pin(std::future::pending()) };
         let stream = Stream { proxy: self, watchers, endpoint, opened, told: None };
-        tokio::spawn(stream.run(body, sender));
+        tokio::spawn(stream.run(body, sender, ending));
         Response::from_parts(parts, passed)
+    }
+
+    /// When a stream beside calls should end. Over SSE, answers come on it: they have as long as any call has.
+    fn ending(&self) -> Ending {
+        let (stopping, sse) = (self.drain.stopping(), self.options.sse);
+        Box::pin(async move {
+            let cut = stopping.await;
+            if sse {
+                tokio::time::sleep_until(cut.checked_sub(LAST).unwrap_or(cut)).await;
+            }
+        })
     }
 }
 
 // === impl Stream ===
 
 impl Stream {
-    async fn run(mut self, body: Body, sender: BodySender) {
+    async fn run(mut self, body: Body, sender: BodySender, mut ending: Ending) {
         let mut body = std::pin::pin!(body);
         let mut reader = sse::Reader::new(LIMITS);
         let mut again = tokio::time::interval(told::AGAIN);
@@ -86,20 +126,21 @@ impl Stream {
             let frame = tokio::select! {
                 frame = next(body.as_mut()) => frame,
                 // The connection to the server is dropped with the body.
-                () = sender.closed() => break Ok(()),
+                () = sender.closed() => break Ok(By::Us),
+                () = &mut ending => break Ok(By::Us),
                 _ = again.tick(), if self.told.is_some() => {
                     self.keep().await;
                     continue;
                 }
             };
             match frame {
-                None => break Ok(()),
+                None => break Ok(By::Server),
                 Some(Err(error)) => break Err(error),
                 Some(Ok(bytes)) => reader.feed(&bytes),
             }
             match self.pass_on(&mut reader, &sender).await {
                 Ok(true) => {}
-                Ok(false) => break Ok(()),
+                Ok(false) => break Ok(By::Us),
                 Err(too_long) => break Err(BodyError::Broken(too_long.into())),
             }
         };
@@ -107,12 +148,8 @@ impl Stream {
             self.proxy.forget(told).await;
         }
         match ended {
-            Ok(()) => {
-                let rest = reader.into_rest();
-                if !rest.is_empty() {
-                    let _gone = sender.send(rest).await;
-                }
-            }
+            Ok(By::Server) => self.finish(reader, &sender).await,
+            Ok(By::Us) => {}
             Err(error) => sender.abort(error).await,
         }
     }
@@ -134,10 +171,27 @@ impl Stream {
         Ok(true)
     }
 
+    /// What is left when a stream ends is half an event, which some callers take for a whole one.
+    async fn finish(&mut self, mut reader: sse::Reader, sender: &BodySender) {
+        if self.watchers.is_empty() {
+            let rest = reader.into_rest();
+            if !rest.is_empty() {
+                let _gone = sender.send(rest).await;
+            }
+            return;
+        }
+        reader.feed(b"\n\n");
+        if let Err(too_long) = self.pass_on(&mut reader, sender).await {
+            tracing::error!(%too_long, "the end of a stream could not be judged and is withheld");
+        }
+    }
+
     fn event(&self, event: sse::Event) -> Bytes {
         // One without data says no more than how to come back.
-        let data = event.data.clone().filter(|data| event.is_message() && !data.is_empty());
-        let Some(data) = data.filter(|_| !self.watchers.is_empty()) else { return event.raw };
+        let data = event.data.clone().filter(|data| !data.is_empty() && !self.watchers.is_empty());
+        // Some callers read messages in events of any name. What else comes under other names is not ours to judge.
+        let is_message = |data: &Bytes| event.is_message() || Message::parse(data.clone()).is_ok();
+        let Some(data) = data.filter(is_message) else { return event.raw };
         // Every answer is looked at. Which request it is to says nothing: that may have come by another proxy, and the server may
         // write its id in another way than its caller did.
         let seen = judged(&self.watchers, data.clone()).unwrap_or_else(|refusal| refusal);
@@ -164,6 +218,11 @@ impl Stream {
             self.proxy.keep(told).await;
         }
     }
+}
+
+/// Whether a body must be unpacked to be read.
+fn is_packed(headers: &HeaderMap) -> bool {
+    headers.get_all(header::CONTENT_ENCODING).into_iter().any(|how| how != "identity")
 }
 
 /// Whether a body is words and no JSON: where answers come beside calls, `Accepted` is all that most calls are told.

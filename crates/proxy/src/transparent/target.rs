@@ -43,11 +43,12 @@ impl Target {
         Ok(Self { scheme, authority, remote: None })
     }
 
-    /// A server that somebody else runs.
-    pub fn remote(url: &url::Url) -> Result<Self, NotATarget> {
+    /// A server that somebody else runs. Whoever ends its URL with a slash means that path, and no other one.
+    pub fn remote(text: &str) -> Result<Self, NotATarget> {
+        let url: url::Url = text.parse().map_err(|_| NotATarget(text.to_owned()))?;
         let origin = url.origin().ascii_serialization();
         let mut target = Self::local(&origin)?;
-        let path = Some(url.path()).filter(|path| !path.is_empty() && *path != "/");
+        let path = Some(url.path()).filter(|path| !path.is_empty() && (*path != "/" || has_path(text)));
         target.remote = Some(Remote {
             path: path.map(str::to_owned),
             query: url.query().filter(|query| !query.is_empty()).map(str::to_owned),
@@ -125,6 +126,12 @@ impl Target {
     }
 }
 
+/// Whether a URL is written with a path. A parsed one always has one.
+fn has_path(url: &str) -> bool {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    rest.split(['?', '#']).next().is_some_and(|place| place.contains('/'))
+}
+
 /// How callers reach this proxy, for the URLs that a server tells them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Endpoint {
@@ -166,13 +173,20 @@ impl Endpoint {
             }
             None => (None, url),
         };
-        let path = if path.starts_with('/') || self.prefix.is_empty() { path.to_owned() } else { format!("/{path}") };
-        let path = format!("{}{path}", self.prefix);
+        // What stands behind a host or a prefix begins with a slash.
+        let is_relative = origin.is_none() && self.host.is_none() && self.prefix.is_empty();
+        let slash = if is_relative || path.starts_with('/') { "" } else { "/" };
+        let path = format!("{}{slash}{path}", self.prefix);
+        let said = self.scheme.as_deref().filter(|scheme| !scheme.is_empty());
         match (origin, &self.host) {
             (None, None) => path,
-            (Some((scheme, _)), Some(host)) => format!("{}://{host}{path}", self.scheme.as_deref().unwrap_or(scheme)),
-            (None, Some(host)) => format!("{}://{host}{path}", self.scheme.as_deref().unwrap_or("http")),
             (Some((scheme, host)), None) => format!("{scheme}://{host}{path}"),
+            (Some((scheme, _)), Some(host)) => format!("{}://{host}{path}", said.unwrap_or(scheme)),
+            (None, Some(host)) => match said {
+                Some(scheme) => format!("{scheme}://{host}{path}"),
+                // Whichever the caller came by, which nobody said.
+                None => format!("//{host}{path}"),
+            },
         }
     }
 }
@@ -198,10 +212,14 @@ mod tests {
 
     #[test]
     fn a_remote_path_takes_every_call_and_its_query_comes_first() {
-        let target = |url: &str| Target::remote(&url.parse().unwrap()).unwrap();
+        let target = |url: &str| Target::remote(url).unwrap();
         assert_eq!(uri(&target("https://a.example/x/mcp?k=1"), "/mcp?c=2"), "https://a.example/x/mcp?k=1&c=2");
         assert_eq!(uri(&target("https://a.example/x/mcp?k=1"), "/mcp"), "https://a.example/x/mcp?k=1");
-        assert_eq!(uri(&target("https://a.example"), "/other"), "https://a.example/other");
+        for bare in ["https://a.example", "https://a.example?k=1", "https://a.example#top"] {
+            assert!(uri(&target(bare), "/other").starts_with("https://a.example/other"), "{bare}");
+        }
+        assert_eq!(uri(&target("https://a.example/"), "/other"), "https://a.example/");
+        assert_eq!(uri(&target("https://a.example/?k=1"), "/other"), "https://a.example/?k=1");
         // A server that speaks SSE says itself where messages go. Its caller does not.
         let message = "/messages?sessionId=s";
         let told = |url: &str, told| target(url).uri(&message.parse().unwrap(), Some(told)).unwrap().to_string();
@@ -221,5 +239,11 @@ mod tests {
         let outside = Endpoint { host: Some("h.example".into()), scheme: Some("https".into()), prefix: "/p".into() };
         assert_eq!(outside.rewrite("/messages"), "https://h.example/p/messages");
         assert_eq!(outside.rewrite("http://mcp-s:1/messages"), "https://h.example/p/messages");
+        let bare = Endpoint { prefix: String::new(), ..outside };
+        assert_eq!(bare.rewrite("messages?sessionId=s"), "https://h.example/messages?sessionId=s");
+        // Nobody said by which scheme callers come: they keep theirs.
+        let unsaid = Endpoint { scheme: None, ..bare };
+        assert_eq!(unsaid.rewrite("/messages"), "//h.example/messages");
+        assert_eq!(unsaid.rewrite("https://mcp-s:1/messages"), "https://h.example/messages");
     }
 }

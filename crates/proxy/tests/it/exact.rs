@@ -104,6 +104,15 @@ async fn several_messages_in_one_body_are_refused_in_every_shape() -> Result<()>
     let mut stranger = web.caller();
     stranger.session = Some("nobody".to_owned());
     assert_eq!(stranger.post("[]").await?.text(), expected);
+    // Also where bodies that are not called JSON are nobody's business.
+    let options = Options { sse: true, ..Options::default() };
+    let older = Web::with(How { options, ..How::default() }, fine).await?;
+    for method in [Method::POST, Method::PUT] {
+        let caller = older.caller().with("content-type", "text/plain");
+        let answer = caller.whole(method, "/messages?sessionId=s", format!(" [{request}]")).await?;
+        assert_eq!((answer.status, answer.text()), (StatusCode::BAD_REQUEST, expected.as_str()));
+    }
+    assert!(older.got().is_empty());
     assert!(web.got().is_empty() && stage.seen.lock().unwrap().messages.is_empty());
     Ok(())
 }
@@ -133,6 +142,38 @@ async fn an_unknown_session_is_told_with_the_id_that_was_asked_with_and_never_wi
         assert_eq!((answer.status, answer.text()), (StatusCode::NOT_FOUND, words.as_str()), "{method} {body}");
     }
     assert!(web.got().is_empty());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_session_that_two_readers_could_read_as_two_is_none() -> Result<()> {
+    let (web, stage) = (Web::new(fine).await?, Stage::new().await?);
+    let known = stage.caller().greeted().await?.session.unwrap();
+    let told = stage.seen.lock().unwrap().messages.len();
+    for address in [web.address, stage.address] {
+        for names in [vec![b"\xe9".as_slice()], vec![b"", known.as_bytes()], vec![known.as_bytes(), b"\xe9"]] {
+            for (method, body, id) in [
+                (Method::POST, r#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#, r#""id":7,"#),
+                (Method::POST, r#"{"jsonrpc":"2.0","method":"notifications/x"}"#, ""),
+                (Method::GET, "", ""),
+                (Method::DELETE, "", ""),
+            ] {
+                let mut caller = Caller::new(address).taking(BOTH);
+                for name in &names {
+                    caller.headers.append("mcp-session-id", HeaderValue::from_bytes(name)?);
+                }
+                let answer = caller.whole(method.clone(), "/mcp", body).await?;
+                let words =
+                    format!(r#"{{"error":{{"code":-32001,"message":"Session not found"}},{id}"jsonrpc":"2.0"}}"#);
+                assert_eq!((answer.status, answer.text()), (StatusCode::NOT_FOUND, &*words), "{names:?} {method}");
+            }
+        }
+    }
+    assert!(web.got().is_empty());
+    assert_eq!(stage.seen.lock().unwrap().messages.len(), told);
+    // A name with nothing in it is no name, and the server is told none.
+    assert_eq!(web.caller().with("mcp-session-id", "").ask(json!(1), "ping", json!({})).await?.status, StatusCode::OK);
+    assert!(!web.got()[0].headers.contains_key("mcp-session-id"));
     Ok(())
 }
 

@@ -106,10 +106,37 @@ async fn who_comes_back_to_a_list_by_another_stream_sees_no_more_of_it() -> Resu
 }
 
 #[tokio::test]
+async fn a_list_in_a_stream_is_filtered_whatever_its_event_is_called_and_however_it_ends() -> Result<()> {
+    let list = list(json!(1));
+    for body in [
+        format!("data: {list}\n"),
+        format!("data: {list}"),
+        format!("event: response\ndata: {list}\n\n"),
+        format!("event: ping\ndata: still here\n\nid: 1\nevent: tools\ndata: {list}\n\n"),
+    ] {
+        let web = says(200, Some("text/event-stream"), body.clone()).await?;
+        let answer = web.caller().taking(BOTH).ask(json!(1), "tools/list", json!({})).await?;
+        assert_eq!(answer.message()?["result"]["tools"], json!([{ "name": "seen" }]), "{body:?}");
+        assert!(!answer.text().contains("hidden"), "{body:?}");
+        assert_eq!(answer.text().contains("event: ping\ndata: still here\n\n"), body.contains("ping"));
+        assert_eq!(web.got()[0].headers["accept-encoding"], "identity", "no header lets a server choose");
+    }
+    // One that packs it all the same is not believed.
+    let web = Web::with(hiding(), move |_: &Got| {
+        let head = Response::builder().header("content-type", "text/event-stream").header("content-encoding", "gzip");
+        head.body(Body::full(format!("data: {list}\n\n"))).unwrap()
+    })
+    .await?;
+    let answer = web.caller().taking(BOTH).ask(json!(1), "tools/list", json!({})).await?;
+    assert_eq!((answer.status, answer.text().contains("hidden")), (StatusCode::BAD_GATEWAY, false));
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_hidden_tool_is_not_found_or_a_bad_request_as_the_caller_takes_it() -> Result<()> {
     let web = says(200, Some("application/json"), "{}".to_owned()).await?;
     let call = |name: Value| request(json!("i"), "tools/call", json!({ "name": name })).to_string();
-    for accept in ["application/json", "text/html, application/*;q=0.1", "*/*", BOTH] {
+    for accept in ["application/json", "Application/JSON", "text/html, application/*;q=0.1", "*/*", BOTH] {
         let answer = web.caller().taking(accept).post(call(json!("hidden"))).await?;
         let words = r#"{"error":{"code":-32602,"message":"tool not found"},"id":"i","jsonrpc":"2.0"}"#;
         assert_eq!((answer.status, answer.text()), (StatusCode::OK, words), "{accept}");

@@ -101,6 +101,16 @@ async fn a_server_that_knows_only_its_own_machine_is_called_so() -> Result<()> {
         assert_eq!(web.caller().ask(json!(1), "ping", json!({})).await?.status, StatusCode::OK);
     }
     assert_eq!(web.got().len(), 3, "it is found out once");
+    // What it keeps to its own machine and is no message stays there.
+    let web = Web::new(|got| {
+        let is_local = got.headers["host"].to_str().unwrap().starts_with("localhost:");
+        if is_local { answer(200, &[], "secrets") } else { answer(403, &[], "") }
+    })
+    .await?;
+    for (method, body) in [(Method::GET, ""), (Method::POST, "{}"), (Method::DELETE, "")] {
+        assert_eq!(web.caller().whole(method, "/admin", body).await?.status, StatusCode::FORBIDDEN);
+    }
+    assert_eq!(web.got().len(), 3);
     // A refusal that has another reason stays one.
     let web = Web::new(|_| answer(403, &[], "no")).await?;
     let refused = web.caller().ask(json!(1), "ping", json!({})).await?;
@@ -328,6 +338,30 @@ async fn streams_of_the_older_protocol_tell_paths_that_the_caller_can_use_and_ar
     // Anything else passes as it is.
     sender.send("event: other\r\nid: 9\r\ndata: {\"a\" : 1}\r\n\r\n".into()).await?;
     assert_eq!(events.next().await?, Some(("other".to_owned(), "{\"a\" : 1}".to_owned())));
+    Ok(())
+}
+
+#[tokio::test]
+async fn streams_end_in_good_order_when_the_proxy_does() -> Result<()> {
+    for sse in [false, true] {
+        let senders: Arc<Mutex<Vec<skep_net::BodySender>>> = Arc::default();
+        let kept = senders.clone();
+        let how = How { options: Options { sse, ..Options::default() }, ..How::default() };
+        let web = Web::with(how, move |_| {
+            let (sender, body) = Body::channel(8);
+            sender.try_send(": welcome\n\ndata: {}\n\n".into()).unwrap();
+            kept.lock().unwrap().push(sender);
+            Response::builder().header("content-type", "text/event-stream").body(body).unwrap()
+        })
+        .await?;
+        let mut listening = web.caller().events(Method::GET, "/sse", "").await?;
+        assert_eq!(listening.next().await?.unwrap().1, "{}");
+        web.drain.start();
+        // A stream that was cut is broken, not ended.
+        assert!(listening.next().await?.is_none(), "{sse}");
+        assert_eq!(web.drain.drained().await.cut, 0);
+        tokio::time::timeout(PATIENCE, senders.lock().unwrap()[0].closed()).await?;
+    }
     Ok(())
 }
 

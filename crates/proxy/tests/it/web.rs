@@ -38,6 +38,8 @@ pub(crate) struct Web {
     pub(crate) address: SocketAddr,
     pub(crate) server: SocketAddr,
     pub(crate) got: Arc<Mutex<Vec<Got>>>,
+    /// The end of the proxy.
+    pub(crate) drain: Drain,
 }
 
 /// How the proxy is set up.
@@ -75,20 +77,21 @@ impl Web {
         };
         let target = match how.remote {
             None => Target::local(&format!("http://{server}"))?,
-            Some(path) => Target::remote(&format!("http://{server}{path}").parse()?)?,
+            Some(path) => Target::remote(&format!("http://{server}{path}"))?,
         };
         let drain = drain();
         let client = Client::new(skep_net::client::Options::default())?;
         let sessions = Sessions::new(Store::Memory(Memory::new(Duration::from_mins(10))), Kind::Mcp);
-        let front = Front::Transparent(Transparent::new(target, how.pods, client, sessions, how.options));
+        let front =
+            Front::Transparent(Transparent::new(target, how.pods, client, sessions, how.options, drain.clone()));
         let listener = Listener::bind("127.0.0.1:0".parse()?).await?;
         let address = listener.address();
         let config = RunConfig { host: "0.0.0.0".to_owned(), ..how.config };
         let chain = Chain::new(&config, address.port())?;
         let proxy = Proxy::new(chain, front, Arc::new(Health::new("streamable-http", drain.clone())), None);
         let handler = move |request, peer| proxy.clone().answer(request, peer);
-        tokio::spawn(serve(listener, skep_net::serve::Options::default(), drain, handler));
-        Ok(Self { address, server, got })
+        tokio::spawn(serve(listener, skep_net::serve::Options::default(), drain.clone(), handler));
+        Ok(Self { address, server, got, drain })
     }
 
     pub(crate) fn caller(&self) -> Caller {

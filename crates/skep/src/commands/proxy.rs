@@ -22,6 +22,8 @@ const NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace
 /// How long an ending takes at most. Together they stay below the 30 s that a pod has.
 const GRACE: Grace = Grace { linger: Duration::from_secs(3), finish: Duration::from_secs(20) };
 
+const USAGE: &str = "write `skep proxy run IMAGE`";
+
 /// What the command line says.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Wanted {
@@ -31,14 +33,17 @@ struct Wanted {
 }
 
 pub(super) fn run_until_stopped(arguments: &Proxy) -> Result<ExitCode> {
-    let Some((first, rest)) = arguments.arguments.split_first() else {
-        bail!("nothing to do; write `skep proxy run IMAGE`");
+    // Flags may stand before the command as well.
+    let Some(command) = arguments.arguments.iter().position(|argument| !argument.starts_with('-')) else {
+        crate::terminal::print(&format!("{USAGE}\n"))?;
+        return Ok(ExitCode::SUCCESS);
     };
-    let wanted = match first.as_str() {
-        "run" => read(rest),
-        other => bail!("`{other}` is not something a proxy does; write `skep proxy run IMAGE`"),
+    let mut rest = arguments.arguments.clone();
+    let wanted = match rest.remove(command).as_str() {
+        "run" => read(&rest),
+        other => bail!("`{other}` is not something a proxy does; {USAGE}"),
     };
-    let Some(image) = wanted.image else { bail!("an image is missing; write `skep proxy run IMAGE`") };
+    let Some(image) = wanted.image else { bail!("an image is missing; {USAGE}") };
     let environment = variables();
     let debug = wanted.debug || environment.get("TOOLHIVE_DEBUG").is_some_and(|text| is_true(text));
     let json = environment.get("UNSTRUCTURED_LOGS").is_none_or(|text| !is_true(text));

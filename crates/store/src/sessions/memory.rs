@@ -21,8 +21,11 @@ const SHARDS: usize = 32;
 /// A map smaller than this is not worth shrinking.
 const SMALL: usize = 64;
 
-/// How many sessions a map holds: 131,072 in all, some 100 MiB. Who opens more than that is no user.
+/// How many sessions a map holds: 131,072 in all. Who opens more than that is no user.
 const MOST: usize = 4096;
+
+/// How many bytes the texts of the sessions of a map may have: 128 MiB in all. Callers choose some of them.
+const MOST_BYTES: usize = 4 * 1024 * 1024;
 
 /// Sessions in memory.
 #[derive(Debug)]
@@ -35,6 +38,8 @@ pub struct Memory {
 #[derive(Debug, Default)]
 struct Shard {
     sessions: HashMap<Box<str>, Entry>,
+    /// How many bytes their texts have.
+    bytes: usize,
     /// Expired, but replaced by a new session of the same id before they were reaped.
     replaced: Vec<Arc<Session>>,
 }
@@ -42,6 +47,8 @@ struct Shard {
 #[derive(Debug)]
 struct Entry {
     session: Arc<Session>,
+    /// How many bytes its texts have.
+    bytes: usize,
     expires: Instant,
 }
 
@@ -55,16 +62,22 @@ impl Memory {
     pub(super) fn create(&self, session: Session) -> Option<Created> {
         let entry = self.entry(session);
         let now = Instant::now();
-        let Shard { sessions, replaced } = &mut *self.shard(&entry.session.id);
-        let is_full = sessions.len() >= MOST;
+        let Shard { sessions, bytes, replaced } = &mut *self.shard(&entry.session.id);
+        let is_full = sessions.len() >= MOST || *bytes + entry.bytes > MOST_BYTES;
+        let more = entry.bytes;
         match sessions.entry(entry.session.id.as_str().into()) {
             Slot::Occupied(there) if there.get().lives(now) => return Some(Created::Existed),
-            Slot::Occupied(mut there) => replaced.push(there.insert(entry).session),
+            Slot::Occupied(mut there) => {
+                let before = there.insert(entry);
+                *bytes -= before.bytes;
+                replaced.push(before.session);
+            }
             Slot::Vacant(_) if is_full => return None,
             Slot::Vacant(place) => {
                 place.insert(entry);
             }
         }
+        *bytes += more;
         Some(Created::New)
     }
 
@@ -80,15 +93,19 @@ impl Memory {
     pub(super) fn update(&self, session: Session) -> bool {
         let entry = self.entry(session);
         let now = Instant::now();
-        let mut shard = self.shard(&entry.session.id);
-        let there = shard.sessions.get_mut(entry.session.id.as_str()).filter(|there| there.lives(now));
-        there.map(|there| *there = entry).is_some()
+        let Shard { sessions, bytes, .. } = &mut *self.shard(&entry.session.id);
+        let there = sessions.get_mut(entry.session.id.as_str()).filter(|there| there.lives(now));
+        let Some(there) = there else { return false };
+        *bytes = *bytes - there.bytes + entry.bytes;
+        *there = entry;
+        true
     }
 
     pub(super) fn delete(&self, id: &str) -> bool {
         let id = normalised(id);
         let mut shard = self.shard(&id);
         let removed = shard.sessions.remove(&*id);
+        shard.bytes -= removed.as_ref().map_or(0, |entry| entry.bytes);
         shard.shrink();
         removed.is_some_and(|entry| entry.lives(Instant::now()))
     }
@@ -104,16 +121,21 @@ impl Memory {
         let mut expired = Vec::new();
         for shard in self.shards.iter() {
             let mut shard = lock(shard);
-            expired.append(&mut shard.replaced);
-            let dead = shard.sessions.extract_if(|_, entry| !entry.lives(now));
-            expired.extend(dead.map(|(_, entry)| entry.session));
+            let Shard { sessions, bytes, replaced } = &mut *shard;
+            expired.append(replaced);
+            for (_, entry) in sessions.extract_if(|_, entry| !entry.lives(now)) {
+                *bytes -= entry.bytes;
+                expired.push(entry.session);
+            }
             shard.shrink();
         }
         expired
     }
 
     fn entry(&self, session: Session) -> Entry {
-        Entry { session: Arc::new(session), expires: Instant::now() + self.time_to_live }
+        let texts = session.metadata.iter().map(|(name, value)| name.len() + value.len());
+        let bytes = session.id.len() + texts.sum::<usize>();
+        Entry { session: Arc::new(session), bytes, expires: Instant::now() + self.time_to_live }
     }
 
     fn shard(&self, id: &str) -> MutexGuard<'_, Shard> {
@@ -222,6 +244,32 @@ mod tests {
         assert_eq!(memory.reap().len(), 30_000);
         assert_eq!(memory.count(), 0);
         assert!(room(&memory) <= empty + SHARDS * SMALL, "{} places are kept", room(&memory));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn long_texts_take_the_room_of_many_sessions_until_they_are_gone() {
+        let bytes = |memory: &Memory| memory.shards.iter().map(|shard| lock(shard).bytes).sum::<usize>();
+        let long = |number| {
+            let mut session = session(number);
+            session.metadata.insert("text".to_owned(), "x".repeat(MOST_BYTES / 16));
+            session
+        };
+        let memory = Memory::new(LIFE);
+        let stored = (0..1024_u128).filter(|number| memory.create(long(*number)).is_some()).collect::<Vec<_>>();
+        assert!(stored.len() < 16 * SHARDS && bytes(&memory) <= MOST_BYTES * SHARDS, "{}", stored.len());
+        let refused = (0..1024).find(|number| !stored.contains(number)).unwrap();
+        // What is made smaller, deleted or expired gives its room back.
+        for number in &stored {
+            assert!(memory.update(session(*number)));
+        }
+        assert!(bytes(&memory) < 100 * stored.len());
+        assert!(memory.create(long(refused)).is_some());
+        assert!(memory.delete(&id(refused)) && memory.delete(&id(stored[0])));
+        tokio::time::advance(LIFE).await;
+        assert_eq!(memory.create(session(stored[1])), Some(Created::New));
+        memory.reap();
+        assert!(memory.delete(&id(stored[1])));
+        assert_eq!(bytes(&memory), 0);
     }
 
     #[tokio::test(start_paused = true)]
