@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_mins(1);
+/// How long a pod has to end.
+const GRACE: Duration = Duration::from_secs(30);
 
 /// A proxy in front of the demo server, in a directory with its RunConfig. Ends with its value.
 struct Proxy {
@@ -21,16 +23,24 @@ struct Proxy {
 impl Proxy {
     /// Starts it and waits until its port is open.
     fn start() -> Self {
+        Self::start_with(&[], &[], Stdio::null())
+    }
+
+    /// The same, with flags before the command and variables, and its log going somewhere.
+    fn start_with(flags: &[&str], variables: &[(&str, &str)], log: Stdio) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let config = json!({
             "schema_version": "v0.1.0", "name": "s", "container_name": "s", "transport": "stdio", "host": "127.0.0.1",
             "port": port, "cmd_args": ["demo-server"], "a_member_of_tomorrow": { "kept": true },
+            "env_vars": { "TOKEN": "of-the-server" },
         });
         std::fs::write(directory.path().join("runconfig.json"), config.to_string()).unwrap();
         let image = format!("exec://{}", env!("CARGO_BIN_EXE_skep"));
-        let arguments = ["proxy", "run", "--foreground=true", "--a-flag-of-tomorrow=x", &image];
-        let child = command(&arguments, directory.path()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let run = ["run", "--foreground=true", "--a-flag-of-tomorrow=x", &image];
+        let arguments = [&["proxy"], flags, &run].concat();
+        let mut command = command(&arguments, directory.path());
+        let child = command.envs(variables.iter().copied()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
         let proxy = Self { child, address: format!("127.0.0.1:{port}"), _directory: directory };
         let deadline = Instant::now() + PATIENCE;
         while TcpStream::connect(&proxy.address).is_err() {
@@ -41,14 +51,41 @@ impl Proxy {
     }
 
     fn list(&self) -> Value {
-        let body = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
-        let mut stream = TcpStream::connect(&self.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.write_all(head(&self.address, body.len()).as_bytes()).unwrap();
+        let answer = self.post(r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#);
+        serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
+    }
+
+    /// The whole answer to a message, head and body.
+    fn post(&self, body: &str) -> String {
+        let mut stream = self.send(&head(&self.address, body.len()));
         stream.write_all(body.as_bytes()).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
-        serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
+        answer
+    }
+
+    fn send(&self, head: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(head.as_bytes()).unwrap();
+        stream
+    }
+
+    /// Tells it to end.
+    fn terminate(&self) {
+        assert!(Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap().success());
+    }
+
+    /// Waits until it has ended, as long as a pod has for it.
+    fn ended(&mut self) -> Option<i32> {
+        let deadline = Instant::now() + GRACE;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code();
+            }
+            assert!(Instant::now() < deadline, "it does not end");
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 }
 
@@ -79,16 +116,23 @@ fn a_proxy_opens_its_port_answers_and_ends_well_when_it_is_told_to() {
     let id = proxy.child.id();
     let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
     assert_eq!(children.split_whitespace().count(), 1, "{children}");
-    assert!(Command::new("kill").args(["-TERM", &id.to_string()]).status().unwrap().success());
-    let deadline = Instant::now() + PATIENCE;
-    let status = loop {
-        if let Some(status) = proxy.child.try_wait().unwrap() {
-            break status;
-        }
-        assert!(Instant::now() < deadline, "it does not end");
-        std::thread::sleep(Duration::from_millis(10));
-    };
-    assert_eq!(status.code(), Some(0));
+    // Somebody listens, and goes on listening.
+    let greeting = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+        "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "c", "version": "1" } } });
+    let greeted = proxy.post(&greeting.to_string()).to_lowercase();
+    let session = greeted.split_once("mcp-session-id: ").unwrap().1.split("\r\n").next().unwrap();
+    let mut listening = proxy.send(&format!(
+        "GET /mcp HTTP/1.1\r\nHost: {}\r\nAccept: text/event-stream\r\nMcp-Session-Id: {session}\r\n\r\n",
+        proxy.address
+    ));
+    let mut heard = [0; 12];
+    listening.read_exact(&mut heard).unwrap();
+    assert_eq!(&heard, b"HTTP/1.1 200");
+    proxy.terminate();
+    assert_eq!(proxy.ended(), Some(0));
+    let mut heard = String::new();
+    listening.read_to_string(&mut heard).unwrap();
+    assert!(heard.ends_with("0\r\n\r\n"), "the stream was cut: {heard:?}");
     assert!(TcpStream::connect(&proxy.address).is_err(), "the port is still open");
     for child in children.split_whitespace() {
         let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
@@ -144,8 +188,41 @@ fn a_proxy_starts_and_ends_without_the_api_server() {
             let error = page["mcp"]["error"].as_str().unwrap();
             assert!(error.starts_with("cannot read StatefulSet"), "{error}");
         }
-        assert!(Command::new("kill").args(["-TERM", &proxy.child.id().to_string()]).status().unwrap().success());
-        assert_eq!(proxy.child.wait().unwrap().code(), Some(0));
+        proxy.terminate();
+        assert_eq!(proxy.ended(), Some(0));
+    }
+}
+
+#[test]
+fn the_log_says_as_much_as_it_is_told_to_and_never_what_was_said() {
+    let debug: &[(&str, &str)] = &[("TOOLHIVE_DEBUG", "true")];
+    let plain: &[(&str, &str)] = &[("UNSTRUCTURED_LOGS", "true")];
+    for (flags, variables) in [(&[][..], &[][..]), (&["--debug"], &[]), (&[], debug), (&[], plain)] {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut proxy = Proxy::start_with(flags, variables, file.reopen().unwrap().into());
+        let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"text":"of-the-caller"}}}"#;
+        assert!(proxy.post(call).starts_with("HTTP/1.1 200"));
+        // Who speaks no HTTP is worth a word to whoever wants many.
+        let _refused = proxy.send("of-the-caller\r\n\r\n").read_to_string(&mut String::new());
+        proxy.terminate();
+        assert_eq!(proxy.ended(), Some(0));
+        let log = std::fs::read_to_string(file.path()).unwrap();
+        for secret in ["of-the-server", "of-the-caller"] {
+            assert!(!log.contains(secret), "{secret} is in\n{log}");
+        }
+        if variables == plain {
+            assert!(log.contains(" INFO ") && !log.contains('{'), "{log}");
+            continue;
+        }
+        let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        for line in &lines {
+            assert!(line["msg"].is_string() && line["time"].as_str().unwrap().ends_with('Z'), "{line}");
+        }
+        let is_debug = !flags.is_empty() || !variables.is_empty();
+        assert_eq!(lines.iter().any(|line| line["level"] == "DEBUG"), is_debug, "{flags:?} {variables:?}\n{log}");
+        assert!(
+            lines.iter().any(|line| line["level"] == "INFO" && line["msg"] == "listening" && line["server"] == "s")
+        );
     }
 }
 

@@ -218,9 +218,9 @@ fn the_demo_prints_a_call_that_answers_and_leaves_nothing_behind() {
     let body = shown.split_once("-d '").unwrap().1.strip_suffix('\'').unwrap();
     assert_eq!(post(url, body)["result"]["structuredContent"], json!({ "result": 42 }));
     // Word for word, where there is a curl.
-    if let Ok(curled) = Command::new("sh").args(["-c", &shown]).output()
-        && curled.status.success()
-    {
+    let curled = Command::new("sh").args(["-c", &shown]).output().unwrap();
+    if curled.status.code() != Some(127) {
+        assert!(curled.status.success(), "{curled:?}");
         let answer: Value = serde_json::from_slice(&curled.stdout).unwrap();
         assert_eq!(answer["result"]["structuredContent"], json!({ "result": 42 }));
     }
