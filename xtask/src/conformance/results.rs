@@ -129,10 +129,16 @@ pub(super) struct Worse {
     pub(super) warnings: Vec<String>,
 }
 
-/// What the first way gives and another does not.
+/// What the first way gives and another does not, and what the first one lacks itself.
 pub(super) fn worse(all: &[(&str, Results)]) -> Worse {
     let mut worse = Worse::default();
-    let Some(((_, direct), others)) = all.split_first() else { return worse };
+    let Some(((direct_name, direct), others)) = all.split_first() else { return worse };
+    // A fixture that fails by itself proves nothing about the ways to it.
+    for (scenario, checks) in &direct.0 {
+        for check in checks.iter().filter(|check| check.failed()) {
+            worse.failures.push(format!("{scenario}, {direct_name}: {} fails: {}", check.id, check.words()));
+        }
+    }
     for (name, results) in others {
         for (scenario, expected) in &direct.0 {
             let checks = results.checks(scenario);
@@ -188,13 +194,16 @@ mod tests {
             results(&[("a", "SUCCESS"), ("b", "FAILURE"), ("c", "SUCCESS"), ("d", "SKIPPED"), ("e", "SUCCESS")]);
         let proxied = results(&[("a", "FAILURE"), ("b", "FAILURE"), ("d", "SKIPPED"), ("e", "WARNING")]);
         let found = worse(&[("direct", direct), ("stdio", proxied)]);
-        assert_eq!(found.failures, ["ping, stdio: a fails: broken", "ping, stdio: c was not checked"]);
+        assert_eq!(
+            found.failures,
+            ["ping, direct: b fails: broken", "ping, stdio: a fails: broken", "ping, stdio: c was not checked"]
+        );
         assert_eq!(found.warnings, ["ping, stdio: e should pass: it does not say why"]);
     }
 
     #[test]
     fn equal_ways_are_not_worse() {
-        let checks = [("a", "SUCCESS"), ("b", "FAILURE"), ("c", "WARNING")];
+        let checks = [("a", "SUCCESS"), ("b", "SKIPPED"), ("c", "WARNING")];
         assert_eq!(worse(&[("direct", results(&checks)), ("remote", results(&checks))]), Worse::default());
     }
 

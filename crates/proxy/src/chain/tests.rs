@@ -124,3 +124,33 @@ fn what_the_members_of_a_run_config_ask_for_and_is_not_there_stops_the_start() {
         assert!(matches!(built, Err(Wrong::NotYet { .. })), "{member}");
     }
 }
+
+fn call(name: &str) -> Exchange {
+    let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"{name}"}}}}"#);
+    let mut headers = HeaderMap::new();
+    headers.insert("mcp-method", HeaderValue::from_static("tools/call"));
+    headers.insert("mcp-name", HeaderValue::from_str(name).unwrap());
+    let peer = skep_net::Peer { address: ([127, 0, 0, 1], 1).into(), tls: false };
+    let content = Content::Message(skep_mcp::Message::parse(body.into()).unwrap());
+    Exchange::new(http::Method::POST, "/mcp".parse().unwrap(), headers, peer, content)
+}
+
+#[test]
+fn a_call_is_judged_by_what_goes_to_the_server_and_its_headers_say_the_same() {
+    let renames = r#"{"type":"tool-call-filter","parameters":{"tools_override":{"secret":{"name":"harmless"}}}}"#;
+    let hides = r#"{"type":"tool-call-filter","parameters":{"filter_tools":["harmless"]}}"#;
+    let chain = |listed: &str| {
+        let config = config(&format!(r#"{{"host":"0.0.0.0","middleware_configs":[{listed}]}}"#));
+        Chain::new(&config, 0).unwrap()
+    };
+    let mut renamed = call("harmless");
+    assert!(matches!(chain(renames).request(&mut renamed), Flow::Next));
+    assert!(renamed.content.bytes().windows(8).any(|part| part == b"\"secret\""));
+    assert_eq!(renamed.headers["mcp-name"], "secret", "a server of today compares them");
+    // The filter saw a name that it lets pass, before a later layer made another one of it.
+    let Flow::Answer(answer) = chain(&format!("{hides},{renames}")).request(&mut call("harmless")) else {
+        panic!("what the filter hides was called");
+    };
+    assert_eq!(answer.status(), StatusCode::OK, "as an error of the protocol");
+    assert!(matches!(chain(hides).request(&mut call("harmless")), Flow::Next));
+}
