@@ -93,6 +93,12 @@ impl Sessions {
         Ok(found.filter(|session| belongs(session, identity)))
     }
 
+    /// Whether a session is there and belongs to somebody else.
+    pub async fn is_another_callers(&self, id: &str, identity: Option<&Identity>) -> Result<bool, Unavailable> {
+        let found = self.store.touch(id).await?;
+        Ok(found.is_some_and(|session| !belongs(&session, identity)))
+    }
+
     /// Ends a session.
     pub async fn close(&self, id: &str) -> Result<bool, Unavailable> {
         self.store.delete(id).await
@@ -142,6 +148,9 @@ mod tests {
             }
             assert!(sessions.find(name, Some(&ann)).await.unwrap().is_some(), "{name}");
         }
+        assert!(sessions.is_another_callers("theirs", Some(&bob)).await.unwrap());
+        assert!(!sessions.is_another_callers("theirs", Some(&ann)).await.unwrap());
+        assert!(!sessions.is_another_callers("nobody's", Some(&bob)).await.unwrap());
         let unbound = sessions.open(None).await.unwrap();
         assert!(sessions.find(&unbound, Some(&bob)).await.unwrap().is_some(), "nobody's is anybody's");
     }

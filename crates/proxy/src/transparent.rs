@@ -24,6 +24,7 @@ use skep_net::{Body, Client, Drain, redirect};
 
 pub use self::pods::{Answer, Pods};
 pub use self::target::{NotATarget, Target};
+use self::told::Way;
 use crate::exchange::{Content, Exchange, Watchers};
 use crate::http::{SESSION, VERSION, empty, is_of_type, json, text};
 use crate::sessions::Sessions;
@@ -152,9 +153,11 @@ impl Transparent {
             },
         };
         let at_server = session.as_ref().map(session::Known::at_server);
-        let told = if self.may_be_told(exchange) { Box::pin(self.told(exchange)).await } else { Ok(None) };
+        let told = if self.may_be_told(exchange) { Box::pin(self.told(exchange)).await } else { Ok(Way::Any) };
         let told = match told {
-            Ok(told) => told,
+            Ok(Way::Any) => None,
+            Ok(Way::To(endpoint)) => Some(endpoint),
+            Ok(Way::None) => return json(StatusCode::NOT_FOUND, answer::session_not_found(id.as_ref())),
             Err(unavailable) => return store_is_away(&unavailable),
         };
         let Some(uri) = self.target.uri(&exchange.uri, told.as_deref()) else {

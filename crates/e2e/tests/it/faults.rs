@@ -132,6 +132,59 @@ async fn while_redis_is_gone_calls_are_refused_clearly_and_afterwards_sessions_l
 }
 
 #[tokio::test]
+async fn a_remote_server_is_reached_by_any_proxy_and_one_that_nobody_vouches_for_is_not() -> Result<()> {
+    let home = Home::new("remote").await?;
+    let node = home.node_address().await?;
+    let directory = std::env::temp_dir().join(&home.namespace);
+    std::fs::create_dir_all(&directory)?;
+    let redis = Redis { address: node.clone(), port: free_port(&node)?, directory };
+    let _running = redis.start().await?;
+    home.create("web", http(&fixture_image()?)).await?;
+    home.ready("web").await?;
+
+    let storage = json!({ "provider": "redis", "address": format!("{node}:{}", redis.port) });
+    let near = format!("http://mcp-web.{}.svc.cluster.local:8080/mcp", home.namespace);
+    let near = json!({
+        "remoteUrl": near, "allowPrivateEndpoint": true, "replicas": 2, "sessionStorage": storage,
+        "sessionAffinity": "None",
+    });
+    home.create_kind("MCPRemoteProxy", "near", near).await?;
+    // The API server has a certificate, and an authority that only this cluster believes.
+    let api = format!("https://{}/mcp", home.address_of_api().await?);
+    home.create_kind("MCPRemoteProxy", "api", json!({ "remoteUrl": api, "allowPrivateEndpoint": true })).await?;
+    home.phase("MCPRemoteProxy", "near", "Ready").await?;
+    home.phase("MCPRemoteProxy", "api", "Ready").await?;
+    home.cluster
+        .until("both proxies of the remote server are ready", || async {
+            let deployment = home.api::<Deployment>().get("near").await?.status;
+            Ok(deployment.and_then(|status| status.ready_replicas) == Some(2))
+        })
+        .await?;
+    // A session that one proxy opened is served by the other.
+    let session = home.caller(&home.address_of("mcp-near-remote-proxy").await?).await?.session;
+    let proxies = home.pods("app=mcpremoteproxy,app.kubernetes.io/instance=near").await?;
+    ensure!(proxies.len() == 2, "{} proxies", proxies.len());
+    for pod in proxies {
+        let address = pod.status.and_then(|status| status.pod_ip).context("a proxy without an address")?;
+        let caller = Caller { address: format!("{address}:8080"), session: session.clone() };
+        for _ in 0..5 {
+            ensure!(caller.call("who", "{}")?.starts_with("web-0"));
+        }
+    }
+
+    let call = r#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#;
+    let (head, body) = post(&home.address_of("mcp-api-remote-proxy").await?, None, call)?;
+    ensure!(head.starts_with("HTTP/1.1 502"), "{head}\n{body}");
+    let proxies = home.pods("app=mcpremoteproxy,app.kubernetes.io/instance=api").await?;
+    let proxy = proxies.first().and_then(|pod| pod.metadata.name.clone()).context("no proxy")?;
+    let log = home.cluster.logs(&proxy, "toolhive").await?;
+    ensure!(log.contains("UnknownIssuer"), "the log does not say why:\n{log}");
+    home.cluster.no_restarts("app=mcpremoteproxy").await?;
+    std::fs::remove_dir_all(&redis.directory)?;
+    home.cluster.remove().await
+}
+
+#[tokio::test]
 async fn a_stream_ends_when_its_proxy_goes_and_the_next_proxy_opens_another() -> Result<()> {
     let home = Home::new("stream").await?;
     home.create("s", sse(&fixture_image()?)).await?;

@@ -120,10 +120,17 @@ impl Home {
 
     /// The address of a server's proxy, as its Service has it.
     pub(crate) async fn address(&self, name: &str) -> Result<String> {
-        let service = self.api::<Service>().get(&format!("mcp-{name}-proxy")).await?;
-        let spec = service.spec.context("a Service without a spec")?;
-        let port = spec.ports.unwrap_or_default().first().map(|port| port.port).context("a Service without a port")?;
-        Ok(format!("{}:{port}", spec.cluster_ip.context("a Service without an address")?))
+        self.address_of(&format!("mcp-{name}-proxy")).await
+    }
+
+    /// The address of the cluster's own API server, as pods have it.
+    pub(crate) async fn address_of_api(&self) -> Result<String> {
+        address(Api::<Service>::namespaced(self.cluster.client(), "default").get("kubernetes").await?)
+    }
+
+    /// The address of a Service.
+    pub(crate) async fn address_of(&self, service: &str) -> Result<String> {
+        address(self.api::<Service>().get(service).await?)
     }
 
     /// An address of a server's proxies for the world outside: a load balancer's Service, by its port on the node.
@@ -195,6 +202,12 @@ impl Home {
     pub(crate) async fn pods(&self, labels: &str) -> Result<Vec<Pod>> {
         Ok(self.api::<Pod>().list(&ListParams::default().labels(labels)).await?.items)
     }
+}
+
+fn address(service: Service) -> Result<String> {
+    let spec = service.spec.context("a Service without a spec")?;
+    let port = spec.ports.unwrap_or_default().first().map(|port| port.port).context("a Service without a port")?;
+    Ok(format!("{}:{port}", spec.cluster_ip.context("a Service without an address")?))
 }
 
 /// A client with a session.

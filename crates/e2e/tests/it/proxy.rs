@@ -15,12 +15,15 @@ async fn servers_on_stdio_and_http_become_ready_answer_and_survive_the_loss_of_t
     let home = Home::new("proxy").await?;
     home.create("lines", stdio(&fixture)).await?;
     home.create("web", http(&fixture)).await?;
+    let mut callers = Vec::new();
     for name in ["lines", "web"] {
         home.ready(name).await?;
         let address = home.address(name).await?;
         let caller = home.caller(&address).await?;
         ensure!(caller.call("who", "{}")?.starts_with(&format!("{name}-0")), "{name}");
-
+        callers.push((name, caller));
+    }
+    for (name, caller) in &callers {
         // Its pod goes in the middle of a call: that call ends with a clear answer, and later ones are answered again.
         let slow = {
             let (address, session) = (caller.address.clone(), caller.session.clone());
@@ -33,8 +36,10 @@ async fn servers_on_stdio_and_http_become_ready_answer_and_survive_the_loss_of_t
             .await?;
         let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
         home.api::<Pod>().delete(&format!("{name}-0"), &now).await?;
-        let broken = slow.await?;
-        ensure!(broken.is_err(), "{name}: a call was answered by a pod that is gone: {broken:?}");
+        for (other, caller) in callers.iter().filter(|(other, _)| other != name) {
+            ensure!(caller.call("who", "{}")?.starts_with(&format!("{other}-0")), "{other} suffers with {name}");
+        }
+        told(&slow.await?.err().with_context(|| format!("{name}: a call was answered by a pod that is gone"))?)?;
         home.cluster
             .until(&format!("{name} answers the same session again"), || {
                 let answered = caller.call("who", "{}").is_ok();
@@ -45,7 +50,7 @@ async fn servers_on_stdio_and_http_become_ready_answer_and_survive_the_loss_of_t
     // A server that dies in the middle of a line.
     let address = home.address("lines").await?;
     let caller = home.caller(&address).await?;
-    ensure!(caller.call("die", "{}").is_err());
+    told(&caller.call("die", "{}").err().context("a call was answered by a server that died")?)?;
     home.cluster
         .until("the server that died answers again", || {
             let answered = caller.call("who", "{}").is_ok();
@@ -77,6 +82,12 @@ async fn servers_on_stdio_and_http_become_ready_answer_and_survive_the_loss_of_t
         .await?;
     home.cluster.no_restarts("app=mcpserver").await?;
     home.cluster.remove().await
+}
+
+/// The call ended with a clear answer: at once, and not by a time limit or a broken connection.
+fn told(error: &anyhow::Error) -> Result<()> {
+    ensure!(error.to_string().starts_with("HTTP/1.1 502"), "the caller is not told what happened: {error:#}");
+    Ok(())
 }
 
 #[tokio::test]

@@ -1,8 +1,10 @@
-//! Where a remote server told callers to send the messages for their streams.
+//! Where a server told callers to send the messages for their streams, and whose these streams are.
 //!
-//! Every call to a remote URL with a path goes to that path, but for messages over SSE: these go where the stream said. What it
-//! said is kept with the sessions, so that every replica knows it, for as long as the stream is open. Nothing that a caller
-//! writes into its own URL leads anywhere else.
+//! A stream over SSE says where messages for it go, and names its session there. Both are kept with the sessions, so that every
+//! replica knows them, for as long as the stream is open. Messages for the stream of another caller go nowhere.
+//!
+//! Every call to a remote URL with a path goes to that path, but for messages over SSE: these go where the stream said. Nothing
+//! that a caller writes into its own URL leads anywhere else.
 
 use std::time::Duration;
 
@@ -15,6 +17,8 @@ use crate::sessions::Unavailable;
 
 /// Where messages go at the server: a path and a query.
 const ENDPOINT: &str = "endpoint";
+/// What servers call a session in the URL for its messages.
+const SESSIONS: [&str; 2] = ["sessionId", "session_id"];
 /// How often it is kept anew while the stream is open.
 pub(super) const AGAIN: Duration = Duration::from_mins(1);
 
@@ -23,8 +27,8 @@ pub(super) const AGAIN: Duration = Duration::from_mins(1);
 pub(super) struct Opened {
     /// What its caller asked us for.
     asked: Uri,
-    /// What we asked the server for.
-    sent: Uri,
+    /// What we asked the server for, if calls would go to no other path.
+    sent: Option<Uri>,
     identity: Option<Identity>,
 }
 
@@ -33,8 +37,20 @@ pub(super) struct Opened {
 pub(super) struct Told {
     /// What it is kept under.
     name: String,
-    endpoint: String,
+    /// Where messages go at the server, if they would go to another place otherwise.
+    endpoint: Option<String>,
     identity: Option<Identity>,
+}
+
+/// Where a message goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// As any call.
+    Any,
+    /// Where its stream said.
+    To(String),
+    /// Nowhere: its stream is another caller's.
+    None,
 }
 
 // === impl Opened ===
@@ -45,10 +61,14 @@ impl Opened {
     pub(super) fn told(&self, url: &str, is_prefixed: bool) -> Option<Told> {
         let is_bare = is_prefixed && !url.starts_with('/') && !url.contains("://");
         let by_caller = if is_bare { format!("/{url}") } else { url.to_owned() };
-        Some(Told {
-            name: name(&here(&self.asked)?.join(&by_caller).ok()?),
-            endpoint: path_and_query(&Url::parse(&self.sent.to_string()).ok()?.join(url).ok()?),
-            identity: self.identity.clone(),
+        let by_caller = here(&self.asked)?.join(&by_caller).ok()?;
+        let identity = self.identity.clone();
+        Some(match &self.sent {
+            Some(sent) => {
+                let endpoint = path_and_query(&Url::parse(&sent.to_string()).ok()?.join(url).ok()?);
+                Told { name: name(&by_caller), endpoint: Some(endpoint), identity }
+            }
+            None => Told { name: sessions(&by_caller).next()?, endpoint: None, identity },
         })
     }
 }
@@ -58,20 +78,36 @@ impl Opened {
 impl Transparent {
     /// How a stream was opened, if anybody must know.
     pub(super) fn opened(&self, exchange: &Exchange) -> Option<Opened> {
-        let sent = self.is_needed().then(|| self.target.uri(&exchange.uri, None)).flatten()?;
+        if !self.options.sse {
+            return None;
+        }
+        let sent = match self.target.keeps_to_a_path() {
+            true => Some(self.target.uri(&exchange.uri, None)?),
+            false => None,
+        };
         Some(Opened { asked: exchange.uri.clone(), sent, identity: exchange.identity.clone() })
     }
 
     /// Whether a stream may have said where a message goes: only then is anything looked up.
     pub(super) fn may_be_told(&self, exchange: &Exchange) -> bool {
-        self.is_needed() && exchange.method == Method::POST
+        self.options.sse && exchange.method == Method::POST
     }
 
-    /// Where a message goes, if a stream of this caller said so.
-    pub(super) async fn told(&self, exchange: &Exchange) -> Result<Option<String>, Unavailable> {
-        let Some(asked) = here(&exchange.uri) else { return Ok(None) };
-        let found = self.sessions.find(&name(&asked), exchange.identity.as_ref()).await?;
-        Ok(found.and_then(|session| session.metadata.get(ENDPOINT).cloned()))
+    /// Where a message goes. What no stream here said is the server's to judge.
+    pub(super) async fn told(&self, exchange: &Exchange) -> Result<Way, Unavailable> {
+        let Some(asked) = here(&exchange.uri) else { return Ok(Way::Any) };
+        if self.target.keeps_to_a_path() {
+            let found = self.sessions.find(&name(&asked), exchange.identity.as_ref()).await?;
+            let endpoint = found.and_then(|session| session.metadata.get(ENDPOINT).cloned());
+            return Ok(endpoint.map_or(Way::Any, Way::To));
+        }
+        // Who names several wants one of us to read another one than the server.
+        for session in sessions(&asked) {
+            if self.sessions.is_another_callers(&session, exchange.identity.as_ref()).await? {
+                return Ok(Way::None);
+            }
+        }
+        Ok(Way::Any)
     }
 
     /// Keeps where messages for a stream go, for a while.
@@ -79,7 +115,7 @@ impl Transparent {
         let kept = match self.sessions.find(&told.name, told.identity.as_ref()).await {
             Ok(Some(_)) => Ok(()),
             Ok(None) => {
-                let metadata = [(ENDPOINT.to_owned(), told.endpoint.clone())];
+                let metadata = told.endpoint.clone().map(|endpoint| (ENDPOINT.to_owned(), endpoint));
                 self.sessions.adopt(&told.name, told.identity.as_ref(), metadata).await
             }
             Err(unavailable) => Err(unavailable),
@@ -95,16 +131,17 @@ impl Transparent {
             tracing::debug!(%unavailable, "where messages for a stream went stays until its time is up");
         }
     }
-
-    /// Whether messages would go to another place than a stream says.
-    fn is_needed(&self) -> bool {
-        self.options.sse && self.target.keeps_to_a_path()
-    }
 }
 
 /// A URL of this proxy, by whatever name it is called.
 fn here(asked: &Uri) -> Option<Url> {
     Url::parse("http://proxy").ok()?.join(asked.path_and_query()?.as_str()).ok()
+}
+
+/// The sessions that a URL names: one, if it is what a server told.
+fn sessions(url: &Url) -> impl Iterator<Item = String> {
+    let is_session = |name: &str| SESSIONS.iter().any(|known| name.eq_ignore_ascii_case(known));
+    url.query_pairs().filter(move |(name, value)| is_session(name) && !value.is_empty()).map(|(_, id)| id.into_owned())
 }
 
 fn name(url: &Url) -> String {
@@ -126,7 +163,7 @@ mod tests {
     fn a_url_means_one_thing_to_the_caller_and_another_one_at_the_server() {
         let opened = |asked: &str| Opened {
             asked: asked.parse().unwrap(),
-            sent: "https://a.example/v1/sse?key=1".parse().unwrap(),
+            sent: Some("https://a.example/v1/sse?key=1".parse().unwrap()),
             identity: None,
         };
         for (asked, url, is_prefixed, by_caller, endpoint) in [
@@ -140,11 +177,26 @@ mod tests {
         ] {
             let told = opened(asked).told(url, is_prefixed).unwrap();
             assert_eq!(
-                (told.name.as_str(), told.endpoint.as_str()),
-                (&*format!("endpoint {by_caller}"), endpoint),
+                (told.name.as_str(), told.endpoint.as_deref()),
+                (&*format!("endpoint {by_caller}"), Some(endpoint)),
                 "{url}"
             );
             assert_eq!(name(&here(&by_caller.parse().unwrap()).unwrap()), told.name, "as its caller asks for it");
+        }
+    }
+
+    #[test]
+    fn a_session_is_named_in_the_query_however_that_is_written() {
+        for (asked, named) in [
+            ("/messages?sessionId=a", &["a"][..]),
+            ("/messages/?session_id=a&x=1", &["a"]),
+            ("/messages?x=1&Session%49d=%61", &["a"]),
+            ("/messages?sessionId=a&sessionId=b", &["a", "b"]),
+            ("/messages?sessionId=", &[]),
+            ("/messages/a", &[]),
+        ] {
+            let found: Vec<String> = sessions(&here(&asked.parse().unwrap()).unwrap()).collect();
+            assert_eq!(found, named, "{asked}");
         }
     }
 }

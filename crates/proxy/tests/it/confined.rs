@@ -2,16 +2,23 @@
 //! its path.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use anyhow::Result;
-use http::{Method, Response, StatusCode};
+use bytes::Bytes;
+use http::{HeaderMap, Method, Response, StatusCode};
+use http_body_util::BodyExt as _;
 use serde_json::json;
-use skep_net::Body;
-use skep_proxy::transparent::{Answer, Options, Pods};
+use skep_mcp::Message;
+use skep_net::{Body, Client};
+use skep_proxy::exchange::{Content, Exchange, Identity};
+use skep_proxy::sessions::{Kind, Sessions, Store};
+use skep_proxy::transparent::{Answer, Options, Pods, Target, Transparent};
+use skep_store::Memory;
 
 use crate::client::{PATIENCE, request};
 use crate::transparent::{answer, result};
-use crate::web::{Got, How, Web, backend};
+use crate::web::{Got, How, Web, backend, drain};
 
 #[tokio::test]
 async fn a_caller_cannot_take_away_what_is_added_for_the_server() -> Result<()> {
@@ -165,5 +172,58 @@ async fn no_caller_leaves_the_path_of_a_remote_server_but_for_where_a_stream_of_
         })
         .await?;
     }
+    Ok(())
+}
+
+#[tokio::test]
+async fn messages_for_the_stream_of_another_caller_go_nowhere() -> Result<()> {
+    let got: Arc<Mutex<Vec<Got>>> = Arc::default();
+    let streams: Arc<Mutex<Vec<skep_net::BodySender>>> = Arc::default();
+    let kept = streams.clone();
+    let answer = move |got: &Got| {
+        if got.method != Method::GET {
+            return Response::builder().status(202).body(Body::empty()).unwrap();
+        }
+        let (sender, body) = Body::channel(8);
+        sender.try_send("event: endpoint\ndata: /messages?sessionId=abc\n\n".into()).unwrap();
+        kept.lock().unwrap().push(sender);
+        Response::builder().header("content-type", "text/event-stream").body(body).unwrap()
+    };
+    let server = backend("127.0.0.1:0".parse()?, Arc::new(answer), got.clone()).await?;
+    let sessions = Sessions::new(Store::Memory(Memory::new(Duration::from_mins(10))), Kind::Mcp);
+    let options = Options { sse: true, ..Options::default() };
+    let client = Client::new(skep_net::client::Options::default())?;
+    let front = Transparent::new(Target::local(&format!("http://{server}"))?, None, client, sessions, options, drain());
+    let ask = async |who: &str, method: Method, uri: &str| {
+        let body: &[u8] = if method == Method::GET { b"" } else { br#"{"jsonrpc":"2.0","id":7,"method":"ping"}"# };
+        let content = match body {
+            b"" => Content::Opaque(Bytes::new()),
+            body => Content::Message(Message::parse(Bytes::from_static(body)).unwrap()),
+        };
+        let peer = skep_net::Peer { address: ([127, 0, 0, 1], 1).into(), tls: false };
+        let mut exchange = Exchange::new(method, uri.parse().unwrap(), HeaderMap::new(), peer, content);
+        exchange.identity = Some(Identity { issuer: "i".into(), subject: who.into(), name: who.into() });
+        front.call(&mut exchange).await
+    };
+    let mut stream = ask("ann", Method::GET, "/sse").await.into_body();
+    assert!(stream.frame().await.unwrap()?.into_data().unwrap().starts_with(b"event: endpoint"));
+    for uri in ["/messages?sessionId=abc", "/messages?x=1&session%49d=abc", "/messages?sessionId=other&sessionId=abc"] {
+        let refused = ask("bob", Method::POST, uri).await;
+        assert_eq!(refused.status(), StatusCode::NOT_FOUND, "{uri}");
+        let told = refused.into_body().collect().await?.to_bytes();
+        assert_eq!(told, r#"{"error":{"code":-32001,"message":"Session not found"},"id":7,"jsonrpc":"2.0"}"#);
+    }
+    assert_eq!(got.lock().unwrap().len(), 1, "only the stream reached the server");
+    for (who, uri) in [("ann", "/messages?sessionId=abc"), ("bob", "/messages?sessionId=of-another-proxy")] {
+        assert_eq!(ask(who, Method::POST, uri).await.status(), StatusCode::ACCEPTED, "{who}");
+    }
+    // When the stream has ended, it is nobody's, and the server says so itself.
+    drop(stream);
+    let passed = async {
+        while ask("bob", Method::POST, "/messages?sessionId=abc").await.status() != StatusCode::ACCEPTED {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, passed).await?;
     Ok(())
 }
