@@ -143,10 +143,10 @@ fn a_call_is_judged_by_what_goes_to_the_server_and_its_headers_say_the_same() {
         let config = config(&format!(r#"{{"host":"0.0.0.0","middleware_configs":[{listed}]}}"#));
         Chain::new(&config, 0).unwrap()
     };
-    let mut renamed = call("harmless");
-    assert!(matches!(chain(renames).request(&mut renamed), Flow::Next));
-    assert!(renamed.content.bytes().windows(8).any(|part| part == b"\"secret\""));
-    assert_eq!(renamed.headers["mcp-name"], "secret", "a server of today compares them");
+    let mut passed = call("harmless");
+    assert!(matches!(chain(renames).request(&mut passed), Flow::Next));
+    assert!(passed.content.bytes().windows(8).any(|part| part == b"\"secret\""));
+    assert_eq!(passed.headers["mcp-name"], "secret", "a server of today compares them");
     // The filter saw a name that it lets pass, before a later layer made another one of it.
     let Flow::Answer(answer) = chain(&format!("{hides},{renames}")).request(&mut call("harmless")) else {
         panic!("what the filter hides was called");

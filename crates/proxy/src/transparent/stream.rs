@@ -93,10 +93,8 @@ impl Transparent {
         let (mut parts, body) = response.into_parts();
         parts.headers.remove(header::CONTENT_LENGTH);
         let (sender, passed) = Body::channel(EVENTS);
-        let (endpoint, opened) = match self.options.sse {
-            true => (Some(Endpoint::of(&self.options, exchange)), self.opened(exchange)),
-            false => (None, None),
-        };
+        let endpoint = self.options.sse.then(|| Endpoint::of(&self.options, exchange));
+        let opened = self.opened(exchange);
         let ending = if is_open { self.ending() } else { Box::pin(std::future::pending()) };
         let stream = Stream { proxy: self, watchers, endpoint, opened, told: None };
         tokio::spawn(stream.run(body, sender, ending));

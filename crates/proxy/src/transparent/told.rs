@@ -81,10 +81,8 @@ impl Transparent {
         if !self.options.sse {
             return None;
         }
-        let sent = match self.target.keeps_to_a_path() {
-            true => Some(self.target.uri(&exchange.uri, None)?),
-            false => None,
-        };
+        let is_kept = self.target.keeps_to_a_path();
+        let sent = if is_kept { Some(self.target.uri(&exchange.uri, None)?) } else { None };
         Some(Opened { asked: exchange.uri.clone(), sent, identity: exchange.identity.clone() })
     }
 

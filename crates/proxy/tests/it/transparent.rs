@@ -360,7 +360,8 @@ async fn streams_end_in_good_order_when_the_proxy_does() -> Result<()> {
         // A stream that was cut is broken, not ended.
         assert!(listening.next().await?.is_none(), "{sse}");
         assert_eq!(web.drain.drained().await.cut, 0);
-        tokio::time::timeout(PATIENCE, senders.lock().unwrap()[0].closed()).await?;
+        let sender = senders.lock().unwrap().remove(0);
+        tokio::time::timeout(PATIENCE, sender.closed()).await?;
     }
     Ok(())
 }
