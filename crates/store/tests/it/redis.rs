@@ -1,6 +1,8 @@
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use redis::aio::MultiplexedConnection;
 use skep_store::redis::{Cause, Server, Tls};
 use skep_store::{Created, Prefix, Redis, Sessions, StoreError};
 use skep_testkit::pki::Authority;
@@ -270,5 +272,39 @@ async fn a_master_that_follows_another_one_by_now_is_left_for_it() -> Result<()>
     assert_eq!(created, Created::New);
     assert_eq!(new.ask(&["DBSIZE"]).await?, "1");
     assert!(sessions.touch(&id(1)).await?.is_some());
+    Ok(())
+}
+
+/// The commands that a server has run, by name, without those that ask for them.
+async fn commands(admin: &mut MultiplexedConnection) -> Result<BTreeMap<String, u64>> {
+    let mut counted = BTreeMap::new();
+    for line in say(admin, &["INFO", "commandstats"]).await?.lines() {
+        if let Some((name, counts)) = line.strip_prefix("cmdstat_").and_then(|line| line.split_once(":calls=")) {
+            let (calls, _) = counts.split_once(',').context("more counts")?;
+            counted.insert(name.to_owned(), calls.parse()?);
+        }
+    }
+    counted.retain(|name, _| name != "info" && name != "config|resetstat");
+    Ok(counted)
+}
+
+/// What a request costs is a round trip. A second one, or a look at the connection before each, would be seen here.
+#[tokio::test]
+async fn every_operation_on_a_session_is_one_command() -> Result<()> {
+    let server = RedisServer::start().await?;
+    let sessions = sessions(&server, LIFE).await?;
+    let mut admin = server.admin().await?;
+    say(&mut admin, &["CONFIG", "RESETSTAT"]).await?;
+    assert_eq!(sessions.create(session(&id(1))).await?, Created::New);
+    assert_eq!(commands(&mut admin).await?, [("set".to_owned(), 1)].into());
+    for calls in 1..=5 {
+        assert!(sessions.touch(&id(1)).await?.is_some());
+        assert!(sessions.touch(&id(2)).await?.is_none());
+        assert_eq!(commands(&mut admin).await?, [("getex".to_owned(), 2 * calls), ("set".to_owned(), 1)].into());
+    }
+    say(&mut admin, &["CONFIG", "RESETSTAT"]).await?;
+    assert!(sessions.update(session(&id(1))).await?);
+    assert!(sessions.delete(&id(1)).await?);
+    assert_eq!(commands(&mut admin).await?, [("del".to_owned(), 1), ("set".to_owned(), 1)].into());
     Ok(())
 }
