@@ -2,3 +2,7 @@
 
 #[cfg(test)]
 mod cluster;
+#[cfg(test)]
+mod race;
+#[cfg(test)]
+mod support;
