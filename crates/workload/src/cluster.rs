@@ -299,7 +299,7 @@ impl Cluster {
         let sets: Api<StatefulSet> = self.objects("apps", "StatefulSet");
         let config = watcher::Config::default().fields(&format!("metadata.name={}", self.server.name));
         let mut changes = std::pin::pin!(watch(sets, config).default_backoff());
-        let (mut listed, mut is_there) = (false, false);
+        let (mut is_listing, mut is_there) = (true, false);
         let mut overdue = std::pin::pin!(tokio::time::sleep(Duration::MAX));
         loop {
             let change = tokio::select! {
@@ -308,24 +308,23 @@ impl Cluster {
                     overdue.as_mut().reset(Instant::now() + SHOWN);
                     continue;
                 }
-                // It went before all of it was applied, so that nobody will say so any more.
-                () = &mut overdue, if !is_there => return,
+                // It went before all of it was applied, so that nobody will say so any more. A list under way will.
+                () = &mut overdue, if !is_there && !is_listing => return,
             };
             let Some(change) = change else { return };
             let applied = *since.borrow();
             let set = match change {
                 Ok(Event::Init) => {
-                    listed = false;
+                    (is_listing, is_there) = (true, false);
                     continue;
                 }
-                Ok(Event::InitApply(set)) => {
-                    listed = true;
-                    set
+                Ok(Event::InitApply(set) | Event::Apply(set)) => set,
+                Ok(Event::InitDone) if is_there => {
+                    is_listing = false;
+                    continue;
                 }
-                Ok(Event::Apply(set)) => set,
-                Ok(Event::InitDone) if listed => continue,
                 Ok(Event::InitDone | Event::Delete(_)) if applied.is_none() => {
-                    is_there = false;
+                    (is_listing, is_there) = (false, false);
                     state.send_replace(State::Missing);
                     continue;
                 }

@@ -6,3 +6,5 @@ mod cluster;
 mod race;
 #[cfg(test)]
 mod support;
+#[cfg(test)]
+mod watch;
