@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use http::header::{HOST, PROXY_AUTHORIZATION};
 use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{Request, Response, StatusCode, Uri, Version};
+use http::{HeaderValue, Request, Response, StatusCode, Uri, Version};
 use hyper::body::Incoming;
 use rustls::ClientConfig;
 use tokio::sync::OnceCell;
@@ -135,13 +135,15 @@ impl Client {
         if let Some(authorization) = proxy.and_then(|proxy| proxy.authorization.as_ref()) {
             request.headers_mut().insert(PROXY_AUTHORIZATION, authorization.clone());
         }
+        // HTTP/2 has no `Host`; a connection that is tried after one may be HTTP/1.1.
+        let mut named = None;
         loop {
             let (mut sender, is_new) = match host.take().await {
                 Some(sender) => (sender, false),
                 // Boxed: connecting is rare and needs much room, which every request would carry with it.
                 None => (Box::pin(inner.connect(&target, &host)).await?, true),
             };
-            address(&mut request, &uri, &sender, proxy.is_some());
+            address(&mut request, &uri, &mut named, &sender, proxy.is_some());
             let mut sent = pin!(sender.send(request));
             let sent = match inner.options.response_timeout {
                 None => sent.await,
@@ -175,17 +177,26 @@ fn lease(sender: Sender, host: Arc<Host>, response: Response<Incoming>) -> Respo
     })
 }
 
-/// Writes the target into a request the way its connection wants it.
-fn address(request: &mut Request<Body>, uri: &Uri, sender: &Sender, through_proxy: bool) {
+/// Writes the target into a request the way its connection wants it. `named` keeps the `Host` of one that may not have it.
+fn address(
+    request: &mut Request<Body>,
+    uri: &Uri,
+    named: &mut Option<HeaderValue>,
+    sender: &Sender,
+    through_proxy: bool,
+) {
     match sender {
         Sender::Http2(_) => {
             *request.version_mut() = Version::HTTP_2;
             // The authority of the URI says the same.
-            request.headers_mut().remove(HOST);
+            *named = request.headers_mut().remove(HOST).or_else(|| named.take());
             *request.uri_mut() = uri.clone();
         }
         Sender::Http1(_) => {
             *request.version_mut() = Version::HTTP_11;
+            if let Some(host) = named.take() {
+                request.headers_mut().insert(HOST, host);
+            }
             let path = || uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
             *request.uri_mut() = if through_proxy { uri.clone() } else { Uri::from(path()) };
         }

@@ -1,11 +1,13 @@
 //! Why a store has no answer.
 
+use crate::redis::Cause;
+
 /// A store has no answer. Not that the answer is "nothing": that is no error.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The server is down, unreachable, too slow, or does not let us in. It may answer later.
-    #[error("the store does not answer")]
-    Unavailable(#[source] ::redis::RedisError),
+    #[error("the store does not answer: {0}")]
+    Unavailable(Cause),
     /// There is no room for another session in this process.
     #[error("there are too many sessions; those that nobody uses go after their time to live")]
     Full,

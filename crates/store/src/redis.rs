@@ -1,9 +1,13 @@
 //! The connection to a Redis server.
 //!
 //! One connection carries the commands of all requests. When it breaks, it is made anew at once and again at the next
-//! command, never in a loop behind anybody's back; what cannot be answered meanwhile is an error.
+//! command, never in a loop behind anybody's back; what cannot be answered meanwhile is an error. One that is not broken
+//! but of no use, because the server does not let us in or follows another one by now, is left for a new one.
+
+mod cause;
 
 use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
@@ -12,7 +16,10 @@ use redis::{
     Client, Cmd, ConnectionAddr, FromRedisValue, IntoConnectionInfo as _, ProtocolVersion, RedisConnectionInfo,
     RedisError, TlsCertificates,
 };
+use tokio::time::Instant;
 
+pub use self::cause::Cause;
+use self::cause::Verdict;
 use crate::StoreError;
 
 /// How long making a connection may take, greeting included.
@@ -20,6 +27,9 @@ const DIAL: Duration = Duration::from_secs(5);
 
 /// How long a command may take.
 const ANSWER: Duration = Duration::from_secs(3);
+
+/// How long a connection is kept that was made in place of one of no use: it may be of none either.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Where a server is and who we are to it.
 #[derive(Clone)]
@@ -54,9 +64,21 @@ pub struct AddressError;
 
 /// A server that answered. Clones share the connection.
 #[derive(Clone)]
-pub struct Server {
-    connection: ConnectionManager,
+pub struct Server(Arc<Inner>);
+
+struct Inner {
     name: String,
+    client: Client,
+    config: ConnectionManagerConfig,
+    link: Mutex<Link>,
+}
+
+/// The connection that is in use.
+#[derive(Clone)]
+struct Link {
+    connection: ConnectionManager,
+    /// When it took the place of another one.
+    since: Option<Instant>,
 }
 
 /// Whether a command may be sent a second time when the connection broke.
@@ -139,12 +161,11 @@ impl Server {
             .set_connection_timeout(Some(DIAL))
             .set_response_timeout(Some(ANSWER))
             .set_number_of_retries(0);
-        let client = options.client().map_err(StoreError::Unavailable)?;
-        let connected = ConnectionManager::new_with_config(client, config).await;
-        let server = Self {
-            connection: connected.map_err(StoreError::Unavailable)?,
-            name: format!("{}:{}", options.host, options.port),
-        };
+        let client = options.client().map_err(|error| unavailable(&error))?;
+        let connected = ConnectionManager::new_with_config(client.clone(), config.clone()).await;
+        let link = Link { connection: connected.map_err(|error| unavailable(&error))?, since: None };
+        let name = format!("{}:{}", options.host, options.port);
+        let server = Self(Arc::new(Inner { name, client, config, link: Mutex::new(link) }));
         server.ping().await?;
         Ok(server)
     }
@@ -156,15 +177,47 @@ impl Server {
 
     /// Runs a command.
     pub(crate) async fn run<T: FromRedisValue>(&self, command: &Cmd, again: Again) -> Result<T, StoreError> {
-        let mut connection = self.connection.clone();
-        let first = command.query_async(&mut connection).await;
-        let answer = match first {
+        let mut link = self.0.link().clone();
+        let mut answer = command.query_async(&mut link.connection).await;
+        if answer.as_ref().is_err_and(|error| again.is_due(error)) {
             // The failure has made the manager connect anew, and this waits for it.
-            Err(error) if again.is_due(&error) => command.query_async(&mut connection).await,
-            answer => answer,
-        };
-        answer.map_err(StoreError::Unavailable)
+            answer = command.query_async(&mut link.connection).await;
+        }
+        let verdict = answer.as_ref().err().map_or(Verdict::Keep, Verdict::of);
+        if verdict != Verdict::Keep
+            && let Some(mut fresh) = self.0.replaced(&link)
+            && (verdict == Verdict::Replace || again == Again::Yes)
+        {
+            answer = command.query_async(&mut fresh.connection).await;
+        }
+        answer.map_err(|error| unavailable(&error))
     }
+}
+
+impl Inner {
+    /// A panic while it is held cannot leave it half changed.
+    fn link(&self) -> MutexGuard<'_, Link> {
+        self.link.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The connection in place of one of no use, which connects at its first command. Of many who found the same one of no
+    /// use, one replaces it; nobody does shortly after another did.
+    fn replaced(&self, found: &Link) -> Option<Link> {
+        let mut link = self.link();
+        if link.since == found.since {
+            if found.since.is_some_and(|since| since.elapsed() < PAUSE) {
+                return None;
+            }
+            // It cannot fail: the same settings made the first one.
+            let connection = ConnectionManager::new_lazy_with_config(self.client.clone(), self.config.clone()).ok()?;
+            *link = Link { connection, since: Some(Instant::now()) };
+        }
+        Some(link.clone())
+    }
+}
+
+fn unavailable(error: &RedisError) -> StoreError {
+    StoreError::Unavailable(Cause::of(error))
 }
 
 impl Again {
@@ -192,7 +245,7 @@ impl fmt::Debug for Options {
 
 impl fmt::Debug for Server {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_tuple("Server").field(&self.name).finish()
+        formatter.debug_tuple("Server").field(&self.0.name).finish()
     }
 }
 

@@ -1,5 +1,6 @@
 //! A server in a cluster: its objects are applied, watched, and applied again when they go.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,8 @@ use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt as _, watcher as watch};
 use kube::{Client, ResourceExt as _};
 use serde::Deserialize;
+use serde_json::Value;
+use skep_api::annotation::GENERATION;
 use tokio::sync::{OnceCell, watch as signal};
 use tokio::time::Instant;
 
@@ -27,6 +30,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 const SHOWN: Duration = Duration::from_secs(5);
 /// How long one try may take. An admission webhook has 30 s at most.
 const SLOWEST: Duration = Duration::from_secs(45);
+/// How often in a row the objects are looked at again because somebody changed them in between.
+const LOOKS: usize = 5;
 /// How much of what the API server says is told, in characters.
 const REASON: usize = 1000;
 
@@ -34,10 +39,26 @@ const REASON: usize = 1000;
 /// nothing.
 pub type StatefulSet = Object<Wanted, Counted>;
 
-/// How many pods there should be.
+/// How many pods there should be, and for whom they are made.
 #[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
 pub struct Wanted {
     replicas: Option<i32>,
+    template: Template,
+}
+
+/// The template of the pods, as far as it says who applied it.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Template {
+    metadata: Option<Described>,
+}
+
+/// What is said about the pods.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Described {
+    annotations: Option<BTreeMap<String, String>>,
 }
 
 /// How many pods there are.
@@ -163,6 +184,28 @@ impl Cluster {
 
     /// Applies the objects once, unless a newer proxy owns them.
     pub async fn apply(&self) -> Result<Applied, Failed> {
+        // Asked first: whatever takes time between the look and the change lets others come in between.
+        let platform = self.platform().await?;
+        let mut looks = 1;
+        let applied = loop {
+            match self.apply_set(platform).await {
+                Err(Failed::Api { error, .. }) if is_conflict(&error) && looks < LOOKS => looks += 1,
+                applied => break applied?,
+            }
+        };
+        let Some(set) = applied else { return Ok(Applied::Newer) };
+        let uid = set.metadata.uid.clone().unwrap_or_default();
+        for (name, service) in services(&self.server, &self.namespace, &uid)? {
+            let services: Api<DynamicObject> = self.objects("", "Service");
+            let answer = services.patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&service)).await;
+            answer.map_err(self.failed("apply", "Service", &name))?;
+        }
+        Ok(Applied::Ours { generation: set.metadata.generation.unwrap_or_default() })
+    }
+
+    /// Applies the StatefulSet as it was looked at, or nothing if a newer proxy owns it. It is a conflict if somebody changed it
+    /// after the look.
+    async fn apply_set(&self, platform: Platform) -> Result<Option<DynamicObject>, Failed> {
         let name = &self.server.name;
         let sets: Api<DynamicObject> = self.objects("apps", "StatefulSet");
         let live = sets.get_opt(name).await.map_err(self.failed("read", "StatefulSet", name))?;
@@ -175,22 +218,18 @@ impl Cluster {
                 theirs,
                 "a newer proxy owns the server; it is left as it is"
             );
-            return Ok(Applied::Newer);
+            return Ok(None);
         }
         if let Some(text) = theirs.filter(|text| text.parse::<i64>().is_err()) {
             tracing::warn!(name, generation = text, "the server's generation is not a number; it is replaced");
         }
-        let set = stateful_set(&self.server, &self.namespace, self.platform().await?, live.as_ref())?;
-        let parameters = PatchParams::apply(MANAGER).force();
-        let applied = sets.patch(name, &parameters, &Patch::Apply(&set)).await;
-        let applied = applied.map_err(self.failed("apply", "StatefulSet", name))?;
-        let uid = applied.metadata.uid.clone().unwrap_or_default();
-        for (name, service) in services(&self.server, &self.namespace, &uid)? {
-            let services: Api<DynamicObject> = self.objects("", "Service");
-            let answer = services.patch(&name, &parameters, &Patch::Apply(&service)).await;
-            answer.map_err(self.failed("apply", "Service", &name))?;
+        let mut set = stateful_set(&self.server, &self.namespace, platform, live.as_ref())?;
+        let version = live.as_ref().and_then(|live| live.pointer("/metadata/resourceVersion"));
+        if let (Some(version), Some(Value::Object(metadata))) = (version, set.get_mut("metadata")) {
+            metadata.insert("resourceVersion".to_owned(), version.clone());
         }
-        Ok(Applied::Ours { generation: applied.metadata.generation.unwrap_or_default() })
+        let applied = sets.patch(name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&set)).await;
+        applied.map(Some).map_err(self.failed("apply", "StatefulSet", name))
     }
 
     /// Applies the objects, tells how the server is whenever that changes, and applies them again when they go. What is there is
@@ -260,7 +299,7 @@ impl Cluster {
         let sets: Api<StatefulSet> = self.objects("apps", "StatefulSet");
         let config = watcher::Config::default().fields(&format!("metadata.name={}", self.server.name));
         let mut changes = std::pin::pin!(watch(sets, config).default_backoff());
-        let (mut listed, mut is_there) = (false, false);
+        let (mut is_listing, mut is_there) = (true, false);
         let mut overdue = std::pin::pin!(tokio::time::sleep(Duration::MAX));
         loop {
             let change = tokio::select! {
@@ -269,24 +308,23 @@ impl Cluster {
                     overdue.as_mut().reset(Instant::now() + SHOWN);
                     continue;
                 }
-                // It went before all of it was applied, so that nobody will say so any more.
-                () = &mut overdue, if !is_there => return,
+                // It went before all of it was applied, so that nobody will say so any more. A list under way will.
+                () = &mut overdue, if !is_there && !is_listing => return,
             };
             let Some(change) = change else { return };
             let applied = *since.borrow();
             let set = match change {
                 Ok(Event::Init) => {
-                    listed = false;
+                    (is_listing, is_there) = (true, false);
                     continue;
                 }
-                Ok(Event::InitApply(set)) => {
-                    listed = true;
-                    set
+                Ok(Event::InitApply(set) | Event::Apply(set)) => set,
+                Ok(Event::InitDone) if is_there => {
+                    is_listing = false;
+                    continue;
                 }
-                Ok(Event::Apply(set)) => set,
-                Ok(Event::InitDone) if listed => continue,
                 Ok(Event::InitDone | Event::Delete(_)) if applied.is_none() => {
-                    is_there = false;
+                    (is_listing, is_there) = (false, false);
                     state.send_replace(State::Missing);
                     continue;
                 }
@@ -306,6 +344,14 @@ impl Cluster {
                 continue;
             }
             let since = match applied {
+                // Both of us had found nothing, and the older one was the later one.
+                Some(Applied::Ours { generation }) if self.is_taken_back(&set, generation) => {
+                    tracing::warn!(
+                        name = self.server.name,
+                        "an older proxy has applied its server; ours is applied again"
+                    );
+                    return;
+                }
                 Some(Applied::Ours { generation }) => generation,
                 Some(Applied::Newer) => 0,
                 None => set.metadata.generation.unwrap_or_default(),
@@ -320,6 +366,14 @@ impl Cluster {
                 is_news
             });
         }
+    }
+
+    /// Whether somebody of a smaller generation applied a StatefulSet that was ours at this generation of its own. What we wrote
+    /// ourselves is not looked at: whoever changes that on its way would be written to for ever.
+    fn is_taken_back(&self, set: &StatefulSet, ours: i64) -> bool {
+        let annotations = set.spec.template.metadata.as_ref().and_then(|metadata| metadata.annotations.as_ref());
+        let theirs = annotations.and_then(|annotations| annotations.get(GENERATION)?.parse::<i64>().ok());
+        set.metadata.generation != Some(ours) && theirs.is_some_and(|theirs| theirs < self.server.generation)
     }
 
     /// Objects of a kind in the server's namespace.
@@ -348,6 +402,11 @@ impl std::fmt::Debug for Cluster {
 pub fn platform(variable: Option<&str>) -> Option<Platform> {
     let is_open_shift = variable?.eq_ignore_ascii_case("true");
     Some(if is_open_shift { Platform::OpenShift } else { Platform::Kubernetes })
+}
+
+/// Whether somebody else was faster.
+fn is_conflict(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 409)
 }
 
 /// What the API server said, in its own words.

@@ -1,9 +1,21 @@
-use http::{Response, Version};
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use http::{Request, Response, Version};
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use skep_net::client::{self, Error};
 use skep_net::serve::Options;
 use skep_net::tls::{Identity, Roots, Trust, server};
 use skep_net::{Body, Client};
 use skep_testkit::pki::Authority;
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
+use tokio_rustls::TlsAcceptor;
 
 use crate::support::{GRACE, Server, get, hello, raw, rest, start, text};
 
@@ -103,4 +115,72 @@ async fn a_server_that_never_shakes_hands_is_given_up() {
     let error = client.send(get(&format!("https://127.0.0.1:{port}/"))).await.unwrap_err();
     assert_eq!(error.to_string(), "the TLS handshake took too long");
     assert!(error.never_reached());
+}
+
+/// Speaks HTTP/2 on its first connection and HTTP/1.1 on all others, and answers with the host that it was asked for. It
+/// takes one request at a time on the first connection and breaks it off, as a backend does that is replaced, when asked
+/// for `/break`.
+async fn changing(authority: &Authority) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let speaking = |protocol: &[u8]| {
+        let mut config = (*server(identity(authority, "server", &["localhost"]), None).unwrap()).clone();
+        config.alpn_protocols = vec![protocol.to_vec()];
+        TlsAcceptor::from(Arc::new(config))
+    };
+    let (newer, older) = (speaking(b"h2"), speaking(b"http/1.1"));
+    tokio::spawn(async move {
+        let broken = Arc::new(Notify::new());
+        let answer = service_fn(|request: Request<Incoming>| {
+            let broken = Arc::clone(&broken);
+            async move {
+                if request.uri().path() == "/break" && request.version() == Version::HTTP_2 {
+                    broken.notify_one();
+                    std::future::pending::<()>().await;
+                }
+                let host = request.headers().get("host").map(|host| host.to_str().unwrap().to_owned());
+                Ok::<_, Infallible>(Response::new(Body::full(host.unwrap_or_default())))
+            }
+        });
+        let (stream, _) = listener.accept().await.unwrap();
+        let io = TokioIo::new(newer.accept(stream).await.unwrap());
+        let one_by_one = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(1)
+            .serve_connection(io, answer);
+        tokio::select! {
+            ended = one_by_one => panic!("{ended:?}"),
+            () = broken.notified() => {}
+        }
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let io = TokioIo::new(older.accept(stream).await.unwrap());
+            http1::Builder::new().keep_alive(false).serve_connection(io, answer).await.unwrap();
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn a_request_that_one_connection_gave_back_still_names_its_host_on_the_next() {
+    let authority = Authority::generate().unwrap();
+    let port = changing(&authority).await.port();
+    let client = client(Trust::Roots(roots(&authority)), None, true);
+    let url = |path: &str| format!("https://localhost:{port}{path}");
+    assert_eq!(client.send(get(&url("/"))).await.unwrap().version(), Version::HTTP_2);
+
+    // Two are on their way when the connection breaks, so nobody knows what became of them. The others were not sent.
+    let requests = ["/break", "/", "/", "/own", "/own"].map(|path| {
+        let mut request = get(&url(path));
+        if path == "/own" {
+            request.headers_mut().insert("host", "other.test".parse().unwrap());
+        }
+        client.send(request)
+    });
+    let mut hosts = Vec::new();
+    for answer in join_all(requests).await.into_iter().flatten() {
+        assert_eq!(answer.version(), Version::HTTP_11);
+        hosts.push(String::from_utf8(text(answer).await.to_vec()).unwrap());
+    }
+    assert_eq!(hosts, [format!("localhost:{port}"), "other.test".to_owned(), "other.test".to_owned()]);
 }

@@ -1,13 +1,15 @@
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::Result;
-use skep_store::redis::{Server, Tls};
+use anyhow::{Context as _, Result, bail};
+use redis::aio::MultiplexedConnection;
+use skep_store::redis::{Cause, Server, Tls};
 use skep_store::{Created, Prefix, Redis, Sessions, StoreError};
 use skep_testkit::pki::Authority;
 use skep_testkit::{Seen, eventually};
 
 use crate::contract::{self, id, session};
-use crate::server::{PASSWORD, RedisServer};
+use crate::server::{PASSWORD, RedisServer, Service, say};
 
 const LIFE: Duration = Duration::from_hours(2);
 
@@ -184,5 +186,125 @@ async fn a_wrong_password_is_refused_and_not_shown() -> Result<()> {
     server.options.password = Some(PASSWORD.to_owned());
     let connected = server.connect().await?;
     assert!(!format!("{connected:?}").contains(PASSWORD));
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_error_says_what_is_between_us_and_the_store() -> Result<()> {
+    let mut server = RedisServer::start().await?;
+    let found = |server: &RedisServer| {
+        let options = server.options.clone();
+        async move { Server::connect(&options).await.unwrap_err().to_string() }
+    };
+    let said = "the store does not answer: ";
+    server.options.password = Some("wrong".to_owned());
+    assert_eq!(found(&server).await, format!("{said}it does not accept the user or the password"));
+    server.options.tls = Some(Tls::default());
+    let no_tls = found(&server).await;
+    assert!(no_tls.starts_with(said) && !no_tls.contains("password"), "{no_tls}");
+    server.options.tls = None;
+    server.options.host = "nobody.invalid".to_owned();
+    assert!(found(&server).await.starts_with(&format!("{said}it cannot be reached: ")));
+    server.options.host = "127.0.0.1".to_owned();
+    server.kill()?;
+    assert_eq!(found(&server).await, format!("{said}nobody listens at its address"));
+    Ok(())
+}
+
+/// What a touch fails with.
+async fn cause(sessions: &Sessions) -> Result<Cause> {
+    match sessions.touch(&id(1)).await {
+        Err(StoreError::Unavailable(cause)) => Ok(cause),
+        other => bail!("{other:?}"),
+    }
+}
+
+/// The greeting of a connection fails, and the next one's would not.
+#[tokio::test]
+async fn a_server_that_does_not_let_us_in_for_a_while_is_not_lost_for_ever() -> Result<()> {
+    let server = RedisServer::start().await?;
+    let sessions = sessions(&server, LIFE).await?;
+    let mut admin = server.admin().await?;
+    for (setting, wrong, right, expected) in
+        [("requirepass", "other", PASSWORD, Cause::Login), ("maxclients", "1", "100", Cause::Crowded)]
+    {
+        say(&mut admin, &["CONFIG", "SET", setting, wrong]).await?;
+        say(&mut admin, &["CLIENT", "KILL", "TYPE", "normal"]).await?;
+        // A connection may break before we have read why.
+        eventually("the greeting fails", Duration::from_secs(20), || async {
+            let cause = cause(&sessions).await?;
+            Ok(if cause == expected { Seen::Yes(()) } else { Seen::NotYet(cause.to_string()) })
+        })
+        .await?;
+        say(&mut admin, &["CONFIG", "SET", setting, right]).await?;
+        eventually("it answers again", Duration::from_secs(20), || async {
+            Ok(match sessions.touch(&id(1)).await {
+                Ok(_) => Seen::Yes(()),
+                Err(error) => Seen::NotYet(error.to_string()),
+            })
+        })
+        .await
+        .context(setting)?;
+    }
+    Ok(())
+}
+
+/// The address leads to another server by now, and the connection still to the one that was the master.
+#[tokio::test]
+async fn a_master_that_follows_another_one_by_now_is_left_for_it() -> Result<()> {
+    let (old, new) = (RedisServer::start().await?, RedisServer::start().await?);
+    let service = Service::start(&old).await?;
+    let mut options = old.options.clone();
+    options.port = service.port;
+    let sessions = Sessions::Redis(Redis::new(Server::connect(&options).await?, Prefix::default(), LIFE));
+    assert_eq!(sessions.create(session(&id(1))).await?, Created::New);
+
+    old.ask(&["REPLICAOF", "127.0.0.1", &new.options.port.to_string()]).await?;
+    assert_eq!(cause(&sessions).await?, Cause::ReadOnly, "there is no other yet");
+    service.lead_to(&new);
+    let created = eventually("the new master is found", Duration::from_secs(20), || async {
+        Ok(match sessions.create(session(&id(1))).await {
+            Ok(created) => Seen::Yes(created),
+            Err(error) => Seen::NotYet(error.to_string()),
+        })
+    })
+    .await?;
+    assert_eq!(created, Created::New);
+    assert_eq!(new.ask(&["DBSIZE"]).await?, "1");
+    assert!(sessions.touch(&id(1)).await?.is_some());
+    Ok(())
+}
+
+/// The commands that a server has run, by name, without those that ask for them.
+async fn commands(admin: &mut MultiplexedConnection) -> Result<BTreeMap<String, u64>> {
+    let mut counted = BTreeMap::new();
+    for line in say(admin, &["INFO", "commandstats"]).await?.lines() {
+        if let Some((name, counts)) = line.strip_prefix("cmdstat_").and_then(|line| line.split_once(":calls=")) {
+            let (calls, _) = counts.split_once(',').context("more counts")?;
+            counted.insert(name.to_owned(), calls.parse()?);
+        }
+    }
+    counted.retain(|name, _| name != "info" && name != "config|resetstat");
+    Ok(counted)
+}
+
+/// What a request costs is a round trip. A second one, or a look at the connection before each, would be seen here.
+#[tokio::test]
+async fn every_operation_on_a_session_is_one_command() -> Result<()> {
+    let server = RedisServer::start().await?;
+    let sessions = sessions(&server, LIFE).await?;
+    let mut admin = server.admin().await?;
+    say(&mut admin, &["CONFIG", "RESETSTAT"]).await?;
+    assert_eq!(sessions.create(session(&id(1))).await?, Created::New);
+    assert_eq!(commands(&mut admin).await?, [("set".to_owned(), 1)].into());
+    for calls in 1..=5 {
+        assert!(sessions.touch(&id(1)).await?.is_some());
+        assert!(sessions.touch(&id(2)).await?.is_none());
+        assert_eq!(commands(&mut admin).await?, [("getex".to_owned(), 2 * calls), ("set".to_owned(), 1)].into());
+    }
+    say(&mut admin, &["CONFIG", "RESETSTAT"]).await?;
+    assert!(sessions.update(session(&id(1))).await?);
+    assert!(sessions.delete(&id(1)).await?);
+    assert_eq!(commands(&mut admin).await?, [("del".to_owned(), 1), ("set".to_owned(), 1)].into());
     Ok(())
 }

@@ -7,10 +7,14 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use redis::aio::MultiplexedConnection;
 use skep_store::redis::{Options, Server, Tls};
 use skep_testkit::pki::Authority;
 use skep_testkit::{Seen, eventually};
 use tempfile::TempDir;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -109,18 +113,64 @@ impl RedisServer {
         if status.success() { Ok(()) } else { bail!("kill -s {signal}: {status}") }
     }
 
+    /// A connection past our code. It stays even if the server lets nobody in any more.
+    pub(crate) async fn admin(&self) -> Result<MultiplexedConnection> {
+        let url = format!("redis://:{PASSWORD}@{}:{}", self.options.host, self.options.port);
+        Ok(redis::Client::open(url)?.get_multiplexed_async_connection().await?)
+    }
+
     /// What the server answers to a command, sent past our code.
     pub(crate) async fn ask(&self, words: &[&str]) -> Result<String> {
-        let url = format!("redis://:{PASSWORD}@{}:{}", self.options.host, self.options.port);
-        let mut connection = redis::Client::open(url)?.get_multiplexed_async_connection().await?;
-        let mut command = redis::Cmd::new();
-        command.arg(words);
-        let answer: redis::Value = command.query_async(&mut connection).await?;
-        Ok(match answer {
-            redis::Value::BulkString(bytes) => String::from_utf8(bytes)?,
-            redis::Value::Int(number) => number.to_string(),
-            other => format!("{other:?}"),
-        })
+        say(&mut self.admin().await?, words).await
+    }
+}
+
+/// What a server answers to a command.
+pub(crate) async fn say(connection: &mut MultiplexedConnection, words: &[&str]) -> Result<String> {
+    let mut command = redis::Cmd::new();
+    command.arg(words);
+    let answer: redis::Value = command.query_async(connection).await?;
+    Ok(match answer {
+        redis::Value::BulkString(bytes) => String::from_utf8(bytes)?,
+        redis::Value::Int(number) => number.to_string(),
+        other => format!("{other:?}"),
+    })
+}
+
+/// An address that leads each new connection to the server that is chosen by then, as a Service of Kubernetes does.
+pub(crate) struct Service {
+    pub(crate) port: u16,
+    target: watch::Sender<u16>,
+    task: JoinHandle<()>,
+}
+
+impl Service {
+    pub(crate) async fn start(server: &RedisServer) -> Result<Self> {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+        let port = listener.local_addr()?.port();
+        let (target, chosen) = watch::channel(server.options.port);
+        let task = tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                let port = *chosen.borrow();
+                tokio::spawn(async move {
+                    if let Ok(mut server) = TcpStream::connect(("127.0.0.1", port)).await {
+                        // Either side may break off.
+                        let _ended = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+                    }
+                });
+            }
+        });
+        Ok(Self { port, target, task })
+    }
+
+    pub(crate) fn lead_to(&self, server: &RedisServer) {
+        self.target.send_replace(server.options.port);
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.task.abort();
     }
 }
 

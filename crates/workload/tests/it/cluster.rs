@@ -2,72 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::{Namespace, Pod, Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use skep_testkit::{ControlPlane, Seen, eventually};
-use skep_workload::cluster::{Applied, Cluster, MANAGER, State};
+use skep_testkit::{Seen, eventually};
+use skep_workload::cluster::{Applied, Cluster, State};
 use skep_workload::objects::Platform;
 use skep_workload::server::{Server, Speaks};
 use tokio::sync::watch;
 
-const PATIENCE: Duration = Duration::from_secs(20);
-const GENERATION: &str = "toolhive.stacklok.dev/mcpserver-generation";
-
-fn server(name: &str, generation: i64) -> Server {
-    Server {
-        name: name.to_owned(),
-        image: "docker.io/local/everything:1".to_owned(),
-        args: Vec::new(),
-        env: BTreeMap::new(),
-        labels: BTreeMap::new(),
-        speaks: Speaks::StreamableHttp(8080),
-        host: String::new(),
-        publish: Vec::new(),
-        patch: String::new(),
-        replicas: None,
-        generation,
-    }
-}
-
-struct Place {
-    client: kube::Client,
-    namespace: String,
-}
-
-impl Place {
-    async fn new(prefix: &str) -> Result<Self> {
-        let plane = ControlPlane::shared().await?;
-        Ok(Self { client: skep_workload::client::client(plane.config())?, namespace: plane.namespace(prefix).await? })
-    }
-
-    fn cluster(&self, server: Server) -> Cluster {
-        Cluster::new(self.client.clone(), &self.namespace, Platform::Kubernetes, server)
-    }
-
-    fn sets(&self) -> Api<StatefulSet> {
-        Api::namespaced(self.client.clone(), &self.namespace)
-    }
-
-    fn services(&self) -> Api<Service> {
-        Api::namespaced(self.client.clone(), &self.namespace)
-    }
-
-    async fn image(&self, name: &str) -> Result<String> {
-        let set = serde_json::to_value(self.sets().get(name).await?)?;
-        Ok(set["spec"]["template"]["spec"]["containers"][0]["image"].as_str().unwrap_or_default().to_owned())
-    }
-
-    async fn status(&self, name: &str, status: Value) -> Result<()> {
-        let patch = Patch::Merge(json!({ "status": status }));
-        self.sets().patch_status(name, &PatchParams::default(), &patch).await?;
-        Ok(())
-    }
-}
+use crate::support::{GENERATION, Gatekeeper, PATIENCE, Place, owned, server};
 
 /// What the original made of the same servers: its objects by kind and name.
 fn theirs() -> Result<BTreeMap<(String, String), Value>> {
@@ -80,17 +26,6 @@ fn theirs() -> Result<BTreeMap<(String, String), Value>> {
         .into_iter()
         .map(|object| ((named(&object, "/kind"), named(&object, "/metadata/name")), object))
         .collect())
-}
-
-/// The fields that proxies own, with the keys that name a uid made equal.
-fn owned(object: &Value) -> Value {
-    let entries = object.pointer("/metadata/managedFields").and_then(Value::as_array).cloned().unwrap_or_default();
-    let ours = entries.iter().find(|entry| entry["manager"] == MANAGER && entry["operation"] == "Apply");
-    let mut fields = ours.map(|entry| entry["fieldsV1"].clone()).unwrap_or_default();
-    if let Some(owners) = fields.pointer_mut("/f:metadata/f:ownerReferences") {
-        *owners = json!("one");
-    }
-    fields
 }
 
 #[tokio::test]
@@ -257,32 +192,18 @@ async fn a_server_that_is_kept_is_followed_comes_back_and_may_be_scaled_to_zero(
     Ok(())
 }
 
-/// A client whose changes of Services wait until they may go on.
-fn without_services(real: kube::Client, may: watch::Receiver<bool>) -> kube::Client {
-    let service = tower::service_fn(move |request: hyper::Request<kube::client::Body>| {
-        let (real, mut may) = (real.clone(), may.clone());
-        async move {
-            if request.method() == hyper::Method::PATCH && request.uri().path().contains("/services/") {
-                may.wait_for(|may| *may).await.map_err(|error| kube::Error::Service(error.into()))?;
-            }
-            real.send(request).await
-        }
-    });
-    kube::Client::new(service, "default")
-}
-
 #[tokio::test]
 async fn a_stateful_set_that_goes_before_its_services_are_there_is_made_again() -> Result<()> {
     let place = Place::new("early").await?;
-    let (go_on, may) = watch::channel(false);
-    let client = without_services(place.client.clone(), may);
+    let gate = Gatekeeper::new();
+    let client = gate.between(&place.client, hyper::Method::PATCH, "/services/");
     let cluster = Cluster::new(client, &place.namespace, Platform::Kubernetes, server("s", 1));
     let (sender, mut state) = watch::channel(State::Missing);
     let keeper = tokio::spawn(async move { cluster.keep(&sender, |_failed| {}).await });
     tokio::time::timeout(PATIENCE, state.wait_for(|now| *now != State::Missing)).await??;
     place.sets().delete("s", &DeleteParams::background()).await?;
     tokio::time::timeout(PATIENCE, state.wait_for(|now| *now == State::Missing)).await??;
-    go_on.send_replace(true);
+    gate.let_go();
     tokio::time::timeout(PATIENCE, state.wait_for(|now| *now != State::Missing)).await??;
     keeper.abort();
     Ok(())

@@ -2,3 +2,9 @@
 
 #[cfg(test)]
 mod cluster;
+#[cfg(test)]
+mod race;
+#[cfg(test)]
+mod support;
+#[cfg(test)]
+mod watch;

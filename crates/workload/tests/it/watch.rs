@@ -1,0 +1,121 @@
+//! Lists that are slow and watches that break.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use hyper::{Method, Request, Response, Uri};
+use kube::api::DeleteParams;
+use kube::client::Body;
+use serde_json::json;
+use skep_testkit::{ControlPlane, Seen, eventually};
+use skep_workload::cluster::{Cluster, State};
+use skep_workload::objects::Platform;
+use skep_workload::server::{Server, Speaks};
+use tokio::sync::watch;
+
+use crate::support::{PATIENCE, Place, keep, server};
+
+fn is_watch(uri: &Uri) -> bool {
+    uri.path().ends_with("/statefulsets") && uri.query().is_some_and(|query| query.contains("watch=true"))
+}
+
+/// An API server with one StatefulSet. Its lists take a minute, and its watches tell nothing.
+async fn slow(request: Request<Body>, writes: watch::Sender<u32>) -> Result<Response<Body>, kube::Error> {
+    let set = json!({
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": { "name": "s", "namespace": "n", "resourceVersion": "7", "generation": 1 },
+        "spec": { "replicas": 1 },
+    });
+    let answer = match request.uri().path().rsplit('/').next() {
+        Some("statefulsets") if is_watch(request.uri()) => std::future::pending().await,
+        Some("statefulsets") => {
+            tokio::time::sleep(Duration::from_mins(1)).await;
+            json!({ "apiVersion": "apps/v1", "kind": "StatefulSetList", "metadata": { "resourceVersion": "7" }, "items": [set] })
+        }
+        _ => {
+            writes.send_modify(|writes| *writes += u32::from(request.method() == Method::PATCH));
+            set
+        }
+    };
+    Ok(Response::new(answer.to_string().into_bytes().into()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_takes_long_is_waited_for_and_nothing_is_written_meanwhile() -> Result<()> {
+    let writes = watch::Sender::new(0);
+    let counted = writes.clone();
+    let client = kube::Client::new(tower::service_fn(move |request| slow(request, counted.clone())), "n");
+    let server = Server { speaks: Speaks::Stdio, ..server("s", 1) };
+    let (keeper, mut state, _applied) = keep(Cluster::new(client, "n", Platform::Kubernetes, server));
+    tokio::time::timeout(Duration::from_mins(10), state.wait_for(|now| *now != State::Missing)).await??;
+    assert_eq!(*writes.borrow(), 1);
+    keeper.abort();
+    Ok(())
+}
+
+/// A client whose first watch waits until it may go on, and then asks for what the API server has long forgotten.
+fn late(real: kube::Client, may: watch::Receiver<bool>, asked: watch::Sender<u32>) -> kube::Client {
+    let service = tower::service_fn(move |mut request: Request<Body>| {
+        let (real, mut may, asked) = (real.clone(), may.clone(), asked.clone());
+        async move {
+            if is_watch(request.uri()) {
+                asked.send_modify(|asked| *asked += 1);
+                if *asked.borrow() == 1 {
+                    may.wait_for(|may| *may).await.map_err(|error| kube::Error::Service(error.into()))?;
+                    *request.uri_mut() = forgotten(request.uri());
+                }
+            }
+            real.send(request).await
+        }
+    });
+    kube::Client::new(service, "default")
+}
+
+/// The same watch from the very first version on.
+fn forgotten(uri: &Uri) -> Uri {
+    let query = uri.query().unwrap_or_default().split('&').filter(|part| !part.starts_with("resourceVersion="));
+    format!("{}?{}&resourceVersion=1", uri.path(), query.collect::<Vec<_>>().join("&")).parse().unwrap()
+}
+
+#[tokio::test]
+async fn a_watch_that_comes_back_too_late_lists_anew_and_sees_that_the_server_is_gone() -> Result<()> {
+    let mut control_plane = ControlPlane::start().await?;
+    let client = skep_workload::client::client(control_plane.config())?;
+    let place = Place { client, namespace: control_plane.namespace("late").await? };
+    let server = Server { replicas: Some(1), ..server("s", 1) };
+    place.cluster(server.clone()).apply().await?;
+    // One that has just started knows nothing of what was before.
+    control_plane.restart_apiserver().await?;
+    let ((go_on, may), asked) = (watch::channel(false), watch::Sender::new(0));
+    let client = late(place.client.clone(), may, asked.clone());
+    let (keeper, mut state, mut applied) = keep(Cluster::new(client, &place.namespace, Platform::Kubernetes, server));
+    tokio::time::timeout(PATIENCE, applied.wait_for(|applied| *applied)).await??;
+    tokio::time::timeout(PATIENCE, state.wait_for(|now| *now != State::Missing)).await??;
+    tokio::time::timeout(PATIENCE, asked.subscribe().wait_for(|asked| *asked == 1)).await??;
+
+    // It goes while nobody watches.
+    let uid = place.sets().get("s").await?.metadata.uid;
+    place.sets().delete("s", &DeleteParams::background()).await?;
+    let path = format!("/apis/apps/v1/namespaces/{}/statefulsets?watch=true&timeoutSeconds=1", place.namespace);
+    let answer = control_plane.kubectl(&["get", "--raw", &forgotten(&path.parse()?).to_string()]).await?;
+    assert!(format!("{answer:?}").contains("too old resource version"), "{answer:?}");
+    go_on.send_replace(true);
+    let (sets, uid) = (&place.sets(), &uid);
+    eventually("the StatefulSet comes back", PATIENCE, || async move {
+        Ok(match sets.get_opt("s").await? {
+            Some(set) if set.metadata.uid != *uid => Seen::Yes(()),
+            _ => Seen::NotYet("not yet".to_owned()),
+        })
+    })
+    .await?;
+
+    // And from then on it is followed as before.
+    let status = json!({ "observedGeneration": 1, "replicas": 1, "readyReplicas": 1, "updatedReplicas": 1 });
+    place.status("s", status).await?;
+    tokio::time::timeout(PATIENCE, state.wait_for(|now| *now == State::Ready)).await??;
+    assert!(*asked.borrow() > 1, "the first watch was of no use");
+    keeper.abort();
+    control_plane.stop();
+    Ok(())
+}
