@@ -373,7 +373,7 @@ impl Cluster {
     fn is_taken_back(&self, set: &StatefulSet, ours: i64) -> bool {
         let annotations = set.spec.template.metadata.as_ref().and_then(|metadata| metadata.annotations.as_ref());
         let theirs = annotations.and_then(|annotations| annotations.get(GENERATION)?.parse::<i64>().ok());
-        set.metadata.generation != Some(ours) && theirs.is_some_and(|theirs| theirs < self.server.generation)
+        set.metadata.generation > Some(ours) && theirs.is_some_and(|theirs| theirs < self.server.generation)
     }
 
     /// Objects of a kind in the server's namespace.
