@@ -115,6 +115,7 @@ async fn keep(
     mut keeper: Keeper,
 ) {
     let mut pause = FIRST_PAUSE;
+    let mut known = None;
     loop {
         let connected = tokio::select! {
             connected = connect() => connected,
@@ -123,7 +124,7 @@ async fn keep(
         match connected {
             Ok(pipe) => {
                 let since = Instant::now();
-                let why = talk(&bridge, pipe, limits, &mut queued, &mut keeper).await;
+                let why = talk(&bridge, pipe, limits, &mut queued, &mut keeper, &mut known).await;
                 if *keeper.ending.borrow() {
                     return;
                 }
@@ -153,24 +154,29 @@ pub(crate) async fn ended(ending: &mut watch::Receiver<bool>) {
     }
 }
 
-/// Talks to the server until the connection ends, and says why it did. What is behind the connection has ended then.
+/// Talks to the server until the connection ends, and says why it did. What is behind the connection has ended then. `known` is
+/// the server that was talked to last, where it can be met again.
 async fn talk(
     bridge: &Arc<Bridge>,
     pipe: Pipe,
     limits: Limits,
     queued: &mut mpsc::Receiver<Line>,
     keeper: &mut Keeper,
+    known: &mut Option<String>,
 ) -> String {
     let Pipe { mut stdin, mut stdout, stderr, held } = pipe;
+    let identity = held.identity();
     let last = Arc::new(Mutex::new(Last::default()));
     let mut log = tokio::spawn(pass_log_on(stderr, last.clone()).in_current_span());
     let mut reader = lines::Reader::new(limits.message);
     let Keeper { news, ending, shared } = keeper;
     let talking = async {
         let is_new = bridge.handshake.request().is_none();
-        if let Err(why) = greet_again(bridge, &mut stdin, &mut stdout, &mut reader).await {
+        let is_known = identity.is_some() && identity == *known;
+        if let Err(why) = greet_again(bridge, &mut stdin, &mut stdout, &mut reader, is_known).await {
             return why;
         }
+        *known = identity;
         bridge.connected(*shared);
         if !is_new {
             tokio::spawn(ask_again(bridge.clone()).in_current_span());
@@ -202,12 +208,14 @@ async fn talk(
     }
 }
 
-/// A server that was restarted hears the handshake again. Callers hear what it answers now.
+/// A server that was restarted hears the handshake again. Callers hear what it answers now. One that seems to be the same as before
+/// hears it, too: its node may not have told of the restart yet. If it refuses, it is the same, and what it said before holds.
 async fn greet_again(
     bridge: &Bridge,
     stdin: &mut (impl tokio::io::AsyncWrite + Unpin),
     stdout: &mut (impl AsyncRead + Unpin),
     reader: &mut lines::Reader,
+    is_known: bool,
 ) -> Result<(), &'static str> {
     let Some(request) = bridge.handshake.request() else { return Ok(()) };
     let ours = Id::number(bridge.new_id());
@@ -220,8 +228,10 @@ async fn greet_again(
                 break message;
             }
         };
-        if answer.kind() != Kind::Response {
-            return Err("it refused the handshake that it took before");
+        match answer.kind() {
+            Kind::Response => {}
+            _ if is_known => return Ok(()),
+            _ => return Err("it refused the handshake that it took before"),
         }
         bridge.handshake.renew(answer);
         send(stdin, b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n").await

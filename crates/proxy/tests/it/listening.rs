@@ -266,6 +266,31 @@ async fn who_comes_after_a_restart_hears_what_the_server_says_of_itself_now() ->
     Ok(())
 }
 
+#[tokio::test]
+async fn a_server_that_lost_its_connection_only_goes_on_even_if_it_takes_no_second_handshake() -> Result<()> {
+    let stage = Stage::absent(How::default()).await?;
+    stage.seen.lock().unwrap().identity = Some("one".to_owned());
+    stage.appear();
+    let caller = stage.caller().greeted().await?;
+    assert_eq!(subscribe(&caller, "a:b").await?["result"], json!({}));
+    stage.seen.lock().unwrap().refuses = true;
+    for times in 2..4 {
+        stage.kill().await;
+        stage.until_told("initialize", times).await?;
+        assert!(caller.call(json!(2), "echo", json!({})).await?["result"].is_object());
+        assert_eq!(stage.until_told("resources/subscribe", times).await?.len(), times, "it may not have heard of it");
+    }
+    let late = stage.caller().greeted().await?;
+    assert!(late.session.is_some(), "what it said before is everybody's");
+    assert_eq!(stage.told("notifications/initialized").len(), 1);
+    // Another one must take it.
+    stage.seen.lock().unwrap().identity = Some("two".to_owned());
+    stage.kill().await;
+    stage.until_told("initialize", 5).await?;
+    assert_eq!(stage.told("resources/subscribe").len(), 3);
+    Ok(())
+}
+
 /// A server that answers while it is asked, and is not read, would wait for ever, and the proxy with it.
 #[tokio::test]
 async fn many_subscriptions_are_said_again_to_a_server_that_answers_each() -> Result<()> {
