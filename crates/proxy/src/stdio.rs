@@ -16,6 +16,7 @@
 pub(crate) mod bridge;
 mod call;
 mod catalogue;
+mod concerned;
 mod handshake;
 mod interests;
 mod levels;

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::call::{Call, Outcome, Waiter};
 use super::catalogue::Catalogue;
+use super::concerned::Left;
 use super::handshake::Handshake;
 use super::interests::Turns;
 use super::levels::level_of;
@@ -49,7 +50,9 @@ pub(crate) type SessionId = Arc<str>;
 pub(super) struct State {
     last_id: u64,
     /// Who waits for the answer to which request.
-    waiting: HashMap<u64, Waiter>,
+    pub(super) waiting: HashMap<u64, Waiter>,
+    /// What callers left and the server may still work on.
+    pub(super) left: Left,
     /// Requests of the server that a caller was asked to answer: the server's id, and whose answer counts.
     pub(super) asked: HashMap<u64, (Id, SessionId)>,
     pub(super) sessions: HashMap<SessionId, Session>,
@@ -65,24 +68,12 @@ pub(super) struct State {
     held_back: usize,
 }
 
-/// Whom something concerns that the server says and that names nobody.
-enum Concerned {
-    /// Nobody here is at work.
-    Nobody,
-    /// More than one may be meant.
-    Several,
-    /// This one, who has it now.
-    Passed(SessionId),
-    /// One whom it cannot be passed to.
-    Deaf,
-}
-
 /// What is known of a caller's session.
 #[derive(Debug, Default)]
 pub(super) struct Session {
     /// Where it listens.
-    listener: Option<mpsc::Sender<Bytes>>,
-    abilities: Abilities,
+    pub(super) listener: Option<mpsc::Sender<Bytes>>,
+    pub(super) abilities: Abilities,
     pub(super) level: Option<u8>,
     /// How many resources it wants to hear of.
     pub(super) subscriptions: usize,
@@ -93,9 +84,9 @@ pub(super) struct Session {
 /// What a client can be asked for, as it said itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Abilities {
-    sampling: bool,
-    elicitation: bool,
-    roots: bool,
+    pub(super) sampling: bool,
+    pub(super) elicitation: bool,
+    pub(super) roots: bool,
 }
 
 /// A request that could not be handed over.
@@ -250,9 +241,16 @@ impl Bridge {
         }
     }
 
-    /// Whether a line should still be sent.
+    /// Whether a line should still be sent. On a request that is not, the server does not work.
     pub(super) fn wants(&self, line: &Line) -> bool {
-        line.request.is_none_or(|wire| self.with(|state| state.waiting.contains_key(&wire)))
+        let Some(wire) = line.request else { return true };
+        self.with(|state| {
+            let is_waited_for = state.waiting.contains_key(&wire);
+            if !is_waited_for {
+                state.left.remove(wire);
+            }
+            is_waited_for
+        })
     }
 
     /// There is a server now. For so long, another proxy may speak with it as well.
@@ -276,6 +274,7 @@ impl Bridge {
         self.with(|state| {
             while queued.try_recv().is_ok() {}
             state.asked.clear();
+            state.left = Left::default();
             for (_, waiter) in state.waiting.drain() {
                 waiter.settle(Outcome::Gone);
             }
@@ -284,7 +283,12 @@ impl Bridge {
 
     /// Takes a call back. Returns what the server is to be told, if it still works on it.
     pub(super) fn abandon(&self, wire: u64) {
-        let Some(waiter) = self.with(|state| state.waiting.remove(&wire)) else { return };
+        let taken = self.with(|state| {
+            let waiter = state.waiting.remove(&wire)?;
+            state.left.add(wire, &waiter);
+            Some(waiter)
+        });
+        let Some(waiter) = taken else { return };
         // The handshake must not be cancelled.
         if waiter.method != "initialize" {
             let params = format!(r#"{{"requestId":{wire},"reason":"the caller does not wait any longer"}}"#);
@@ -297,7 +301,12 @@ impl Bridge {
     /// An answer of the server.
     fn settle(&self, message: &Message) {
         let wire = message.id().and_then(|id| id.raw().parse::<u64>().ok());
-        let waiter = wire.and_then(|wire| self.with(|state| state.waiting.remove(&wire)));
+        let waiter = wire.and_then(|wire| {
+            self.with(|state| {
+                state.left.remove(wire);
+                state.waiting.remove(&wire)
+            })
+        });
         let Some(waiter) = waiter else {
             tracing::debug!("an answer that nobody waits for is dropped");
             return;
@@ -329,12 +338,7 @@ impl Bridge {
             }
             "notifications/message" => {
                 let level = parameter(message, "level").map_or(7, |level| level_of(&level));
-                self.with(|state| {
-                    // One caller at work is who it is about, and nobody else; else whoever asked for a log this detailed.
-                    if let Concerned::Nobody | Concerned::Several = state.pass_to_owner(message.body()) {
-                        state.pass_to(message.body(), |_, one| one.level.is_some_and(|wanted| level <= wanted));
-                    }
-                });
+                self.with(|state| state.pass_log(message.body(), level));
             }
             "notifications/cancelled" => self.withdraw(message),
             _ => self.with(|state| state.pass_to(message.body(), |_, _| true)),
@@ -388,7 +392,6 @@ impl Bridge {
     /// A request of the server. It goes to the caller whom it concerns; the server hears at once if there is none, unless another
     /// proxy may have that caller.
     fn ask(self: &Arc<Self>, message: &Message) -> Option<Bytes> {
-        const DEAF: &str = "the caller that it concerns does not listen";
         let id = message.id()?;
         let method = message.method().unwrap_or_default().to_owned();
         if method == "ping" {
@@ -399,21 +402,12 @@ impl Bridge {
             let number = state.new_id();
             let ours = Id::number(number);
             let mapped = splice::apply(message, &[Edit::set(&["id"], &ours)]).map_err(|_| "it cannot be passed on")?;
-            let session = match state.pass_to_owner(mapped.body()) {
-                Concerned::Passed(session) => session,
-                Concerned::Deaf => return Err(DEAF),
-                Concerned::Nobody if state.is_shared() && state.held_back < HELD_BACK => {
-                    state.held_back += 1;
-                    hold_back = Some(state.shared_until.filter(|_| !state.is_leaving));
-                    return Ok(());
-                }
-                Concerned::Nobody | Concerned::Several => {
-                    let session =
-                        state.only_capable(&method).ok_or("no caller can be told to be the one it concerns")?;
-                    let passed = state.pass_to_session(mapped.body(), &session);
-                    passed.then_some(session).ok_or(DEAF)?
-                }
-            };
+            if !state.is_at_work() && state.is_shared() && state.held_back < HELD_BACK {
+                state.held_back += 1;
+                hold_back = Some(state.shared_until.filter(|_| !state.is_leaving));
+                return Ok(());
+            }
+            let session = state.pass_question(mapped.body(), &method)?;
             state.asked.insert(number, (id.clone(), session));
             Ok(())
         });
@@ -474,59 +468,6 @@ impl State {
     /// Whether another proxy may speak with the server.
     fn is_shared(&self) -> bool {
         self.shared_until.is_some_and(|until| self.is_leaving || Instant::now() < until)
-    }
-
-    /// Passes a message to the open answer of the one caller that is at work.
-    fn pass_to_owner(&self, body: &Bytes) -> Concerned {
-        let mut at_work = self.waiting.iter().filter(|(_, one)| one.can_be_asked);
-        let Some((mut newest, first)) = at_work.next() else { return Concerned::Nobody };
-        // Callers without a session may be many or one.
-        let Some(session) = first.session.clone() else { return Concerned::Several };
-        for (wire, one) in at_work {
-            if one.session.as_ref() != Some(&session) {
-                return Concerned::Several;
-            }
-            newest = newest.max(wire);
-        }
-        let open = self.waiting.get(newest).and_then(|one| one.interim.as_ref());
-        let passed = open.is_some_and(|interim| interim.try_send(body.clone()).is_ok());
-        if passed || self.pass_to_session(body, &session) { Concerned::Passed(session) } else { Concerned::Deaf }
-    }
-
-    /// The only session whose client said that it can answer such a request. While callers are at work, it is one of theirs, and not
-    /// that of one without a session.
-    fn only_capable(&self, method: &str) -> Option<SessionId> {
-        let at_work: Vec<&Waiter> = self.waiting.values().filter(|one| one.can_be_asked).collect();
-        if at_work.iter().any(|one| one.session.is_none()) {
-            return None;
-        }
-        let area = method.split('/').next()?;
-        let can = |one: &Session| match area {
-            "sampling" => one.abilities.sampling,
-            "elicitation" => one.abilities.elicitation,
-            "roots" => one.abilities.roots,
-            _ => false,
-        };
-        let listens = |one: &Session| one.listener.as_ref().is_some_and(|listener| !listener.is_closed());
-        let may_be_meant =
-            |name: &SessionId| at_work.is_empty() || at_work.iter().any(|one| one.session.as_ref() == Some(name));
-        let mut able = self.sessions.iter().filter(|(name, one)| listens(one) && can(one) && may_be_meant(name));
-        let (session, _) = able.next()?;
-        able.next().is_none().then(|| session.clone())
-    }
-
-    fn pass_to_session(&self, body: &Bytes, session: &SessionId) -> bool {
-        let listener = self.sessions.get(session).and_then(|one| one.listener.as_ref());
-        listener.is_some_and(|listener| listener.try_send(body.clone()).is_ok())
-    }
-
-    fn pass_to(&self, body: &Bytes, wanted: impl Fn(&SessionId, &Session) -> bool) {
-        for (session, one) in self.sessions.iter().filter(|(session, one)| wanted(session, one)) {
-            let Some(listener) = &one.listener else { continue };
-            if let Err(mpsc::error::TrySendError::Full(_)) = listener.try_send(body.clone()) {
-                tracing::warn!(session = %short(session), "a message is dropped: its reader is behind");
-            }
-        }
     }
 }
 

@@ -23,6 +23,11 @@ async fn heard(queued: &mut mpsc::Receiver<Line>) -> Value {
     serde_json::from_slice(&queued.recv().await.unwrap().bytes).unwrap()
 }
 
+/// The number of the request that the server hears next.
+fn sent(queued: &mut mpsc::Receiver<Line>) -> u64 {
+    std::iter::from_fn(|| queued.try_recv().ok()).find_map(|line| line.request).unwrap()
+}
+
 /// A session whose client can answer anything, and where it listens.
 fn capable(bridge: &Bridge, name: &str) -> (SessionId, mpsc::Receiver<Bytes>) {
     let session: SessionId = name.into();
@@ -99,11 +104,93 @@ async fn a_question_about_one_callers_work_is_never_put_to_another() {
     bridge.dispatch(&message(&log));
     drop(deaf);
     // One without a session.
-    let nameless = bridge.call(&call, None, None).await.unwrap();
+    let _nameless = bridge.call(&call, None, None).await.unwrap();
     assert!(is_refused(bridge.dispatch(&elicitation()).as_ref()));
     assert_eq!(other_hears.try_recv(), Err(TryRecvError::Empty));
-    drop(nameless);
-    // Requests of our own, and of today's protocol, have no questions.
+}
+
+/// What the server works on although its caller left is still about that caller.
+#[tokio::test(start_paused = true)]
+async fn a_question_about_work_that_was_left_is_never_put_to_another() {
+    let (bridge, mut queued) = Bridge::new();
+    let (one, mut one_hears) = capable(&bridge, "one");
+    let (two, mut two_hears) = capable(&bridge, "two");
+    let call = request(&json!(1), "tools/call", &json!({}));
+    drop(bridge.call(&call, Some(one.clone()), None).await.unwrap());
+    let wire = sent(&mut queued);
+    assert_eq!(bridge.dispatch(&elicitation()), None);
+    assert!(one_hears.try_recv().is_ok(), "it listens");
+    // Somebody else is at work: either can be meant.
+    let _other = bridge.call(&call, Some(two), None).await.unwrap();
+    let answer = |wire: u64| message(&json!({ "jsonrpc": "2.0", "id": wire, "result": {} }));
+    assert!(is_refused(bridge.dispatch(&elicitation()).as_ref()));
+    bridge.dispatch(&answer(sent(&mut queued)));
+    // However long ago it was.
+    drop(one_hears);
+    tokio::time::sleep(100 * WAIT).await;
+    assert!(is_refused(bridge.dispatch(&elicitation()).as_ref()));
+    bridge.end(&one, WAIT);
+    assert!(is_refused(bridge.dispatch(&elicitation()).as_ref()));
+    assert_eq!(two_hears.try_recv(), Err(TryRecvError::Empty));
+    // It is answered: the work is over.
+    bridge.dispatch(&answer(wire));
+    assert_eq!(bridge.dispatch(&elicitation()), None);
+    assert!(two_hears.try_recv().is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_was_left_stands_in_nobodys_way_for_long() {
+    let (bridge, _queued) = Bridge::new();
+    let (two, mut two_hears) = capable(&bridge, "two");
+    let call = request(&json!(1), "tools/call", &json!({}));
+    drop(bridge.call(&call, Some("one".into()), None).await.unwrap());
+    let _call = bridge.call(&call, Some(two), None).await.unwrap();
+    assert!(is_refused(bridge.dispatch(&elicitation()).as_ref()));
+    tokio::time::sleep(2 * WAIT).await;
+    assert_eq!(bridge.dispatch(&elicitation()), None);
+    assert!(two_hears.try_recv().is_ok());
+}
+
+#[tokio::test]
+async fn a_server_that_heard_of_no_call_does_not_ask_about_it() {
+    let (bridge, mut queued) = Bridge::new();
+    let (_two, mut two_hears) = capable(&bridge, "two");
+    let call = request(&json!(1), "tools/call", &json!({}));
+    drop(bridge.call(&call, Some("one".into()), None).await.unwrap());
+    assert!(!bridge.wants(&queued.try_recv().unwrap()), "it is not sent");
+    assert_eq!(bridge.dispatch(&elicitation()), None);
+    assert!(two_hears.try_recv().is_ok());
+    // One that went away has forgotten all.
+    drop(bridge.call(&call, Some("one".into()), None).await.unwrap());
+    assert!(is_refused(bridge.dispatch(&elicitation()).as_ref()));
+    bridge.disconnected(&mut queued);
+    assert_eq!(bridge.dispatch(&elicitation()), None);
+    assert!(two_hears.try_recv().is_ok());
+}
+
+#[tokio::test]
+async fn more_work_was_left_than_is_remembered_and_still_nobody_else_is_asked() {
+    let (bridge, mut queued) = Bridge::new();
+    let (_two, mut two_hears) = capable(&bridge, "two");
+    let call = request(&json!(1), "tools/call", &json!({}));
+    let mut last = 0;
+    for _ in 0..2000 {
+        drop(bridge.call(&call, Some("one".into()), None).await.unwrap());
+        while let Ok(line) = queued.try_recv() {
+            last = line.request.unwrap_or(last);
+        }
+    }
+    for wire in last - 2000..=last {
+        bridge.dispatch(&message(&json!({ "jsonrpc": "2.0", "id": wire, "result": {} })));
+    }
+    assert!(is_refused(bridge.dispatch(&elicitation()).as_ref()));
+    assert_eq!(two_hears.try_recv(), Err(TryRecvError::Empty));
+}
+
+#[tokio::test]
+async fn requests_of_our_own_and_of_todays_protocol_have_no_questions() {
+    let (bridge, _queued) = Bridge::new();
+    let (_other, mut other_hears) = capable(&bridge, "other");
     let _ours = bridge.call_for_ourselves(&request(&json!(0), "tools/list", &json!({}))).await.unwrap();
     let meta = json!({ "_meta": { "io.modelcontextprotocol/protocolVersion": era::MODERN } });
     let _modern = bridge.call(&request(&json!(1), "tools/call", &meta), None, None).await.unwrap();
@@ -118,10 +205,14 @@ async fn of_several_at_work_only_one_of_them_can_be_asked() {
     let (able, mut able_hears) = capable(&bridge, "able");
     let call = request(&json!(1), "tools/call", &json!({}));
     let _first = bridge.call(&call, Some(able), None).await.unwrap();
+    bridge.introduce(&"unable".into(), Abilities::default());
     let _second = bridge.call(&call, Some("unable".into()), None).await.unwrap();
     assert_eq!(bridge.dispatch(&elicitation()), None);
     assert!(able_hears.try_recv().is_ok());
     assert_eq!(idle_hears.try_recv(), Err(TryRecvError::Empty));
+    // Nothing is known of this one.
+    let _third = bridge.call(&call, Some("stranger".into()), None).await.unwrap();
+    assert!(is_refused(bridge.dispatch(&elicitation()).as_ref()));
 }
 
 #[tokio::test]
