@@ -135,7 +135,7 @@ impl Bridge {
     ) -> Result<Call, NotSent> {
         let id = message.id().ok_or(NotSent)?;
         let permit = self.queue.reserve().await.map_err(|_closed| NotSent)?;
-        let (sender, outcome) = oneshot::channel();
+        let (outcome, answered) = oneshot::channel();
         let token = message.progress_token();
         let wire = self.with(|state| {
             if let Some(one) = session.as_ref().and_then(|session| state.sessions.get_mut(session)) {
@@ -152,14 +152,15 @@ impl Bridge {
             let method = message.method().unwrap_or_default().to_owned();
             let is_modern = message.protocol_version().as_deref() == Some(era::MODERN);
             let is_learnt_from = method == "tools/list" && is_modern;
-            // Today's protocol has no requests of servers; the handshake has no session yet.
-            let can_be_asked = is_callers && !is_modern && method != "initialize";
-            let waiter = Waiter { id, method, session, token, interim, is_learnt_from, can_be_asked, outcome: sender };
+            // The handshake has no session yet; today's protocol has no requests of servers.
+            let is_work = is_callers && method != "initialize";
+            let can_be_asked = is_work && !is_modern;
+            let waiter = Waiter { id, method, session, token, interim, is_learnt_from, is_work, can_be_asked, outcome };
             state.waiting.insert(wire, waiter);
             permit.send(Line { request: Some(wire), bytes: lines::frame(&changed) });
             Ok(wire)
         })?;
-        Ok(Call::new(self.clone(), wire, outcome))
+        Ok(Call::new(self.clone(), wire, answered))
     }
 
     /// Passes on what wants no answer.
@@ -338,10 +339,24 @@ impl Bridge {
             }
             "notifications/message" => {
                 let level = parameter(message, "level").map_or(7, |level| level_of(&level));
-                self.with(|state| state.pass_log(message.body(), level));
+                self.with(|state| {
+                    // With nobody at work, here or elsewhere, it is for whoever asked for a log this detailed.
+                    if !state.pass_about_work(message.body()) && !state.is_shared() {
+                        state.pass_to(message.body(), |_, one| one.level.is_some_and(|wanted| level <= wanted));
+                    }
+                });
             }
             "notifications/cancelled" => self.withdraw(message),
-            _ => self.with(|state| state.pass_to(message.body(), |_, _| true)),
+            "notifications/tools/list_changed"
+            | "notifications/prompts/list_changed"
+            | "notifications/resources/list_changed" => {
+                self.with(|state| state.pass_to(message.body(), |_, _| true));
+            }
+            // A task goes on when the call that began it is over: whoever is at work need not be its owner, who asks for it anyway.
+            "notifications/tasks/status" => {}
+            _ => {
+                self.with(|state| state.pass_about_work(message.body()));
+            }
         }
     }
 

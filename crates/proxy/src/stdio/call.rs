@@ -41,7 +41,9 @@ pub(super) struct Waiter {
     pub(super) interim: Option<mpsc::Sender<Bytes>>,
     /// Whether its answer says what tools there are, and how their calls are to be judged.
     pub(super) is_learnt_from: bool,
-    /// Whether the server may have something to ask, or to tell, because of it.
+    /// Whether the server may have something to tell because of it.
+    pub(super) is_work: bool,
+    /// Whether it may have something to ask because of it.
     pub(super) can_be_asked: bool,
     pub(super) outcome: oneshot::Sender<Outcome>,
 }

@@ -27,6 +27,7 @@ pub(super) struct Left {
 #[derive(Debug)]
 struct LeftCall {
     session: Option<SessionId>,
+    can_be_asked: bool,
     since: Instant,
 }
 
@@ -38,14 +39,16 @@ type Owners = BTreeSet<Option<SessionId>>;
 impl Left {
     /// A caller left.
     pub(super) fn add(&mut self, wire: u64, waiter: &Waiter) {
-        if !waiter.can_be_asked {
+        if !waiter.is_work {
             return;
         }
         if self.calls.len() >= LEFT {
             self.calls.pop_first();
             self.has_more = true;
         }
-        self.calls.insert(wire, LeftCall { session: waiter.session.clone(), since: Instant::now() });
+        let Waiter { session, can_be_asked, .. } = waiter;
+        self.calls
+            .insert(wire, LeftCall { session: session.clone(), can_be_asked: *can_be_asked, since: Instant::now() });
     }
 
     /// The server does not work on it any more, or never did.
@@ -53,12 +56,15 @@ impl Left {
         self.calls.remove(&wire);
     }
 
-    fn lately(&self) -> impl Iterator<Item = Option<SessionId>> {
-        self.calls.values().filter(|one| one.since.elapsed() < LATELY).map(|one| one.session.clone())
+    /// Who left calls just now.
+    fn lately(&self) -> impl Iterator<Item = &LeftCall> {
+        self.calls.values().filter(|one| one.since.elapsed() < LATELY)
     }
 
-    fn all(&self) -> impl Iterator<Item = Option<SessionId>> {
-        self.calls.values().map(|one| one.session.clone()).chain(self.has_more.then_some(None))
+    /// Who left calls that the server may have a question about.
+    fn asked(&self) -> Owners {
+        let askers = self.calls.values().filter(|one| one.can_be_asked).map(|one| one.session.clone());
+        askers.chain(self.has_more.then_some(None)).collect()
     }
 }
 
@@ -73,9 +79,11 @@ impl State {
     /// Passes a question of the server to whom it concerns, and says who that is.
     pub(super) fn pass_question(&self, body: &Bytes, method: &str) -> Result<SessionId, &'static str> {
         const DEAF: &str = "the caller that it concerns does not listen";
-        let mut owners = self.owners();
+        let waiting = self.waiting.values().filter(|one| one.can_be_asked).map(|one| &one.session);
+        let left = self.left.lately().filter(|one| one.can_be_asked).map(|one| &one.session);
+        let mut owners: Owners = waiting.chain(left).cloned().collect();
         if owners.is_empty() {
-            owners = self.left.all().collect();
+            owners = self.left.asked();
         }
         if let Some(session) = only(&owners) {
             return self.pass_to_owner(body, session).then(|| session.clone()).ok_or(DEAF);
@@ -84,20 +92,16 @@ impl State {
         self.pass_to_session(body, &session).then_some(session).ok_or(DEAF)
     }
 
-    /// Passes a log to the one caller whose work it is about, and to nobody else; else to whoever asked for a log this detailed.
-    pub(super) fn pass_log(&self, body: &Bytes, level: u8) {
-        let owners = self.owners();
-        if let Some(session) = only(&owners) {
-            self.pass_to_owner(body, session);
-        } else {
-            self.pass_to(body, |_, one| one.level.is_some_and(|wanted| level <= wanted));
+    /// Passes on what may be about work to the one caller whose work it can only be about, and to nobody else. Says whether
+    /// anybody is at work at all.
+    pub(super) fn pass_about_work(&self, body: &Bytes) -> bool {
+        let waiting = self.waiting.values().filter(|one| one.is_work).map(|one| &one.session);
+        let left = self.left.lately().map(|one| &one.session);
+        let owners: Owners = waiting.chain(left).cloned().collect();
+        if !only(&owners).is_some_and(|session| self.pass_to_owner(body, session)) {
+            tracing::debug!("something that the server says unasked is about nobody in particular");
         }
-    }
-
-    /// Who is at work, or was just now.
-    fn owners(&self) -> Owners {
-        let waiting = self.waiting.values().filter(|one| one.can_be_asked).map(|one| one.session.clone());
-        waiting.chain(self.left.lately()).collect()
+        !owners.is_empty()
     }
 
     /// Passes a message to the open answer to the last call of a session, or to where it listens.

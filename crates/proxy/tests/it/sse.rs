@@ -205,8 +205,7 @@ async fn a_caller_that_does_not_read_loses_messages_and_holds_up_nobody() -> Res
     let (mut quick, path) = open(&caller).await?;
     // More than the queue and all buffers of two sockets hold.
     let long = "x".repeat(128 * 1024);
-    let said =
-        |number: u32| json!({ "jsonrpc": "2.0", "method": "notifications/x", "params": { "n": number, "x": long } });
+    let said = |number: u32| json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed", "params": { "n": number, "x": long } });
     for number in 0..400 {
         stage.say(said(number)).await?;
         assert_eq!(quick.message().await?["params"]["n"], number);

@@ -198,6 +198,72 @@ async fn requests_of_our_own_and_of_todays_protocol_have_no_questions() {
     assert!(other_hears.try_recv().is_ok());
 }
 
+fn notification(method: &str) -> Message {
+    message(&json!({ "jsonrpc": "2.0", "method": method, "params": { "level": "error", "taskId": "t" } }))
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_may_be_about_somebodys_work_is_told_to_nobody_else() {
+    let (bridge, mut queued) = Bridge::new();
+    let (one, mut one_hears) = capable(&bridge, "one");
+    let (two, mut two_hears) = capable(&bridge, "two");
+    for name in ["one", "two"] {
+        bridge.with(|state| state.sessions.get_mut(name).unwrap().level = Some(7));
+    }
+    let about_work = ["notifications/message", "notifications/unheard-of"].map(notification);
+    let mut heard = || {
+        let count = |hears: &mut mpsc::Receiver<Bytes>| std::iter::from_fn(|| hears.try_recv().ok()).count();
+        (count(&mut one_hears), count(&mut two_hears))
+    };
+    let say = || about_work.iter().for_each(|said| drop(bridge.dispatch(said)));
+    let answer = |wire: u64| drop(bridge.dispatch(&message(&json!({ "jsonrpc": "2.0", "id": wire, "result": {} }))));
+    let call = request(&json!(1), "tools/call", &json!({}));
+    // Nobody is at work: a log is everybody's who asked for it.
+    say();
+    assert_eq!(heard(), (1, 1));
+    let first = bridge.call(&call, Some(one), None).await.unwrap();
+    let first_wire = sent(&mut queued);
+    say();
+    assert_eq!(heard(), (2, 0));
+    let _second = bridge.call(&call, Some(two), None).await.unwrap();
+    let second_wire = sent(&mut queued);
+    say();
+    assert_eq!(heard(), (0, 0), "either may be meant");
+    drop(first);
+    say();
+    assert_eq!(heard(), (0, 0), "the server may not heed that");
+    answer(first_wire);
+    say();
+    assert_eq!(heard(), (0, 2));
+    let meta = json!({ "_meta": { "io.modelcontextprotocol/protocolVersion": era::MODERN } });
+    let modern = bridge.call(&request(&json!(1), "tools/call", &meta), None, None).await.unwrap();
+    say();
+    assert_eq!(heard(), (0, 0), "one of today's protocol is at work, too");
+    answer(second_wire);
+    say();
+    assert_eq!(heard(), (0, 0));
+    drop(modern);
+    tokio::time::sleep(2 * WAIT).await;
+    say();
+    assert_eq!(heard(), (1, 1));
+    bridge.connected(Some(WAIT));
+    say();
+    assert_eq!(heard(), (0, 0), "it may be about work of another proxy's callers");
+}
+
+#[tokio::test]
+async fn lists_that_changed_are_everybodys_and_a_task_is_nobodys() {
+    let (bridge, _queued) = Bridge::new();
+    let ((one, mut one_hears), (_two, mut two_hears)) = (capable(&bridge, "one"), capable(&bridge, "two"));
+    let _call = bridge.call(&request(&json!(1), "tools/call", &json!({})), Some(one), None).await.unwrap();
+    for list in ["tools", "prompts", "resources"] {
+        bridge.dispatch(&notification(&format!("notifications/{list}/list_changed")));
+        assert!(one_hears.try_recv().is_ok() && two_hears.try_recv().is_ok(), "{list}");
+    }
+    bridge.dispatch(&notification("notifications/tasks/status"));
+    assert!(one_hears.try_recv().is_err() && two_hears.try_recv().is_err());
+}
+
 #[tokio::test]
 async fn of_several_at_work_only_one_of_them_can_be_asked() {
     let (bridge, _queued) = Bridge::new();
