@@ -26,8 +26,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 const GOOD: Duration = Duration::from_secs(30);
 /// How many answers of our own may wait to be written to the server. What comes beyond that is dropped, with a warning.
 const REPLIES: usize = 100;
-/// How long a server that was restarted may take for its handshake.
-const HANDSHAKE: Duration = Duration::from_secs(30);
+/// How long a server that was restarted may take for its handshake. It may have to start first.
+const HANDSHAKE: Duration = Duration::from_mins(2);
+/// How long it may take for what it is asked after that.
+const AGAIN: Duration = Duration::from_secs(30);
 /// How much of a line of the server's log is passed on, in bytes.
 const LOG_LINE: usize = 2048;
 
@@ -243,10 +245,10 @@ async fn greet_again(
 /// asked would wait for us, and we for it.
 async fn ask_again(bridge: Arc<Bridge>) {
     if let Some(level) = bridge.level() {
-        bridge.order("logging/setLevel", &format!(r#"{{"level":"{}"}}"#, level_name(level)), HANDSHAKE).await;
+        bridge.order("logging/setLevel", &format!(r#"{{"level":"{}"}}"#, level_name(level)), AGAIN).await;
     }
     for uri in bridge.subscribed() {
-        bridge.order("resources/subscribe", &format!(r#"{{"uri":{}}}"#, Raw::string(&uri).as_str()), HANDSHAKE).await;
+        bridge.order("resources/subscribe", &format!(r#"{{"uri":{}}}"#, Raw::string(&uri).as_str()), AGAIN).await;
     }
 }
 
@@ -390,3 +392,6 @@ pub(crate) async fn pass_log_on(stderr: impl AsyncRead + Unpin, last: Arc<Mutex<
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -350,3 +350,31 @@ async fn nobody_waits_longer_for_a_handshake_because_others_wait_as_well() {
     }
     assert_eq!(before.elapsed(), WAIT);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_slow_to_start_hears_one_handshake_and_its_answer_is_kept() {
+    let (bridge, mut queued) = Bridge::new();
+    let greeting = |id: u32| request(&json!(id), "initialize", &json!({}));
+    assert!(bridge.greet(&greeting(1), WAIT).await.is_err());
+    let wire = sent(&mut queued);
+    let (waiting, second) = (bridge.clone(), greeting(2));
+    let waiting = tokio::spawn(async move { waiting.greet(&second, WAIT).await });
+    tokio::time::sleep(WAIT / 2).await;
+    bridge.dispatch(&message(&json!({ "jsonrpc": "2.0", "id": wire, "result": { "of": "late" } })));
+    assert_eq!(waiting.await.unwrap().unwrap().id(), greeting(2).id());
+    assert_eq!(bridge.greet(&greeting(3), WAIT).await.unwrap().result(), Some(&br#"{"of":"late"}"#[..]));
+    assert!(queued.try_recv().is_err(), "it heard one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_never_answered_a_handshake_hears_another_one_in_the_end() {
+    let (bridge, mut queued) = Bridge::new();
+    let greeting = request(&json!(1), "initialize", &json!({}));
+    let since = Instant::now();
+    assert!(bridge.greet(&greeting, WAIT).await.is_err());
+    sent(&mut queued);
+    while queued.is_empty() {
+        assert!(bridge.greet(&greeting, WAIT).await.is_err());
+    }
+    assert_eq!(since.elapsed().as_secs() / 60, 10);
+}
