@@ -18,6 +18,8 @@ use super::levels::level_of;
 
 /// How many messages may wait to be written to the server. Callers wait beyond that.
 pub(crate) const QUEUE: usize = 100;
+/// How much of what cannot wait its turn may wait beside them: that calls were taken back, and that requests are refused.
+const OVERDUE: usize = 1000;
 /// How many requests of the server that concern nobody here may wait for somebody else's answer.
 const HELD_BACK: usize = 100;
 /// How many messages may wait for one listening caller. What comes beyond that is dropped, with a warning.
@@ -66,6 +68,8 @@ pub(super) struct State {
     is_leaving: bool,
     /// How many requests of the server wait for somebody else's answer.
     held_back: usize,
+    /// What found no room in the queue, and goes before it.
+    overdue: Vec<Bytes>,
 }
 
 /// What is known of a caller's session.
@@ -264,6 +268,24 @@ impl Bridge {
         self.with(|state| state.is_leaving = true);
     }
 
+    /// What goes to the server before all that waits in the queue. A call that was taken back is not sent any more, if it still waits
+    /// there, so nothing overtakes what it is about.
+    pub(super) fn overdue(&self) -> Vec<Bytes> {
+        self.with(|state| std::mem::take(&mut state.overdue))
+    }
+
+    /// Tells the server something that nobody can wait for.
+    fn tell_at_once(&self, line: Bytes) {
+        let Err(full) = self.queue.try_send(Line::telling(line)) else { return };
+        self.with(|state| {
+            if state.overdue.len() < OVERDUE {
+                state.overdue.push(full.into_inner().bytes);
+            } else {
+                tracing::warn!("the server is not told that a call is taken back: it does not read");
+            }
+        });
+    }
+
     /// A number that no request has.
     pub(super) fn new_id(&self) -> u64 {
         self.with(State::new_id)
@@ -276,6 +298,7 @@ impl Bridge {
             while queued.try_recv().is_ok() {}
             state.asked.clear();
             state.left = Left::default();
+            state.overdue.clear();
             for (_, waiter) in state.waiting.drain() {
                 waiter.settle(Outcome::Gone);
             }
@@ -294,8 +317,7 @@ impl Bridge {
         if waiter.method != "initialize" {
             let params = format!(r#"{{"requestId":{wire},"reason":"the caller does not wait any longer"}}"#);
             let line = format!("{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{params}}}\n");
-            // A server that is so far behind will not gain from it.
-            let _full = self.queue.try_send(Line::telling(line.into()));
+            self.tell_at_once(line.into());
         }
     }
 
@@ -440,7 +462,7 @@ impl Bridge {
             tokio::time::sleep_until(until).await;
             let line = refusal(&id, &method, "no caller can be told to be the one it concerns");
             // Who answered it before does not hear of this: servers pass over answers to what they do not wait for.
-            let _full = self.queue.try_send(Line::telling(line));
+            self.tell_at_once(line);
         }
         self.with(|state| state.held_back = state.held_back.saturating_sub(1));
     }

@@ -321,12 +321,18 @@ async fn write(
             Some(reply) = replied.recv() => reply,
             next = queued.recv() => match next {
                 Some(line) if bridge.wants(&line) => line.bytes,
-                Some(_) => continue,
+                Some(_) => Bytes::new(),
                 None => return "nobody needs it any more",
             },
         };
         // One write for as much as waits; a single message is written as it is.
         buffer.clear();
+        for line in bridge.overdue() {
+            buffer.extend_from_slice(&line);
+        }
+        if !buffer.is_empty() {
+            buffer.extend_from_slice(&first);
+        }
         while first.len() + buffer.len() < CHUNK
             && let Ok(more) = queued.try_recv()
         {
@@ -338,8 +344,10 @@ async fn write(
             }
             buffer.extend_from_slice(&more.bytes);
         }
-        let sent = send(stdin, if buffer.is_empty() { &first } else { &buffer }).await;
-        if let Err(why) = sent {
+        let bytes = if buffer.is_empty() { first.as_ref() } else { buffer.as_ref() };
+        if !bytes.is_empty()
+            && let Err(why) = send(stdin, bytes).await
+        {
             return why;
         }
     }

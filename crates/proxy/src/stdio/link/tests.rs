@@ -1,5 +1,6 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::super::bridge::QUEUE;
 use super::super::call::Outcome;
 use super::*;
 
@@ -41,4 +42,24 @@ async fn a_server_that_is_slow_to_start_again_is_waited_for() {
     let mut ping = bridge.call(&message(br#"{"jsonrpc":"2.0","id":3,"method":"ping"}"#), None, None).await.unwrap();
     assert!(matches!(ping.outcome().await, Outcome::Answer(_)));
     assert_eq!(starts.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_behind_still_hears_of_every_call_that_was_taken_back() {
+    let (bridge, mut queued) = Bridge::new();
+    let call = Message::parse(Bytes::from_static(br#"{"jsonrpc":"2.0","id":1,"method":"tools/call"}"#)).unwrap();
+    let with_server = bridge.call(&call, None, None).await.unwrap();
+    let sent: serde_json::Value = serde_json::from_slice(&queued.try_recv().unwrap().bytes).unwrap();
+    let mut waiting = Vec::new();
+    for _ in 0..QUEUE {
+        waiting.push(bridge.call(&call, None, None).await.unwrap());
+    }
+    drop((with_server, waiting));
+    let (mut stdin, server) = tokio::io::duplex(1 << 16);
+    let (_replies, mut replied) = mpsc::channel(1);
+    tokio::spawn(async move { write(&bridge, &mut stdin, &mut queued, &mut replied).await });
+    let mut lines = BufReader::new(server).lines();
+    let line = tokio::time::timeout(AGAIN, lines.next_line()).await.unwrap().unwrap().unwrap();
+    let told: serde_json::Value = serde_json::from_str(&line).unwrap();
+    assert_eq!((&told["method"], &told["params"]["requestId"]), (&"notifications/cancelled".into(), &sent["id"]));
 }
