@@ -20,6 +20,8 @@ use super::levels::level_of;
 pub(crate) const QUEUE: usize = 100;
 /// How much of what cannot wait its turn may wait beside them: that calls were taken back, and that requests are refused.
 const OVERDUE: usize = 1000;
+/// How long a caller's word that it takes a call back may be to be passed on as it is, in bytes.
+const REASON: usize = 4 * 1024;
 /// How many requests of the server that concern nobody here may wait for somebody else's answer.
 const HELD_BACK: usize = 100;
 /// How many messages may wait for one listening caller. What comes beyond that is dropped, with a warning.
@@ -172,18 +174,24 @@ impl Bridge {
         self.queue.send(Line::telling(lines::frame(message))).await.map_err(|_closed| NotSent)
     }
 
-    /// Passes on a caller's word that it does not want the answer to a request any more. One without a session says so by leaving:
-    /// ids are not its own, and it could mean anybody's request.
-    pub(crate) async fn cancel(&self, message: &Message, session: Option<&SessionId>) -> Result<(), NotSent> {
+    /// Passes on a caller's word that it does not want the answer to a request any more, which ends the request: servers do not
+    /// answer it then. One without a session says so by leaving: ids are not its own, and it could mean anybody's request.
+    pub(crate) fn cancel(&self, message: &Message, session: Option<&SessionId>) -> Result<(), NotSent> {
         let (Some(id), Some(_)) = (message.cancels(), session) else { return Ok(()) };
-        let wire = self.with(|state| {
+        let taken = self.with(|state| {
             let mut waiting = state.waiting.iter();
-            waiting.find(|(_, one)| one.id == id && one.session.as_ref() == session).map(|(wire, _)| *wire)
+            let (wire, _) = waiting.find(|(_, one)| one.id == id && one.session.as_ref() == session)?;
+            let wire = *wire;
+            state.take_back(wire).map(|waiter| (wire, waiter))
         });
-        let Some(wire) = wire else { return Ok(()) };
-        let wire = Id::number(wire);
-        let mapped = splice::apply(message, &[Edit::set(&["params", "requestId"], &wire)]).map_err(|_| NotSent)?;
-        self.tell(&mapped).await
+        let Some((wire, waiter)) = taken else { return Ok(()) };
+        waiter.settle(Outcome::Cancelled);
+        let number = Id::number(wire);
+        let mapped = splice::apply(message, &[Edit::set(&["params", "requestId"], &number)]).map_err(|_| NotSent)?;
+        // It may wait beside the queue, where there is no room for long reasons.
+        let is_short = mapped.body().len() <= REASON;
+        self.tell_at_once(if is_short { lines::frame(&mapped) } else { cancellation(wire) });
+        Ok(())
     }
 
     /// Passes on a caller's answer to a request of the server, if that caller was asked.
@@ -305,19 +313,12 @@ impl Bridge {
         });
     }
 
-    /// Takes a call back. Returns what the server is to be told, if it still works on it.
+    /// Takes a call back. The server is told, if it still works on it.
     pub(super) fn abandon(&self, wire: u64) {
-        let taken = self.with(|state| {
-            let waiter = state.waiting.remove(&wire)?;
-            state.left.add(wire, &waiter);
-            Some(waiter)
-        });
-        let Some(waiter) = taken else { return };
+        let Some(waiter) = self.with(|state| state.take_back(wire)) else { return };
         // The handshake must not be cancelled.
         if waiter.method != "initialize" {
-            let params = format!(r#"{{"requestId":{wire},"reason":"the caller does not wait any longer"}}"#);
-            let line = format!("{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{params}}}\n");
-            self.tell_at_once(line.into());
+            self.tell_at_once(cancellation(wire));
         }
     }
 
@@ -502,6 +503,13 @@ impl State {
         self.last_id
     }
 
+    /// Nobody waits for a request any more. The server may work on it for a while.
+    fn take_back(&mut self, wire: u64) -> Option<Waiter> {
+        let waiter = self.waiting.remove(&wire)?;
+        self.left.add(wire, &waiter);
+        Some(waiter)
+    }
+
     /// Whether another proxy may speak with the server.
     fn is_shared(&self) -> bool {
         self.shared_until.is_some_and(|until| self.is_leaving || Instant::now() < until)
@@ -512,6 +520,12 @@ impl State {
 /// each hears the answers to both: their numbers must not meet. They are small enough for servers that think little of numbers.
 fn first_id() -> u64 {
     uuid::Uuid::new_v4().as_u64_pair().0 >> 34
+}
+
+/// What the server is told when nobody waits for an answer any longer.
+fn cancellation(wire: u64) -> Bytes {
+    let params = format!(r#"{{"requestId":{wire},"reason":"the caller does not wait any longer"}}"#);
+    format!("{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{params}}}\n").into()
 }
 
 /// What the server is told whose request nobody can answer.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use skep_mcp::{Edit, Kind, Message, answer, splice};
 
 use super::bridge::{Bridge, NotSent};
-use super::call::{Failed, Outcome};
+use super::call::Failed;
 
 /// How long the server may take for its answer. Callers wait less, but a server that is slow to start must not hear a second
 /// handshake: it may refuse that one, and every later one.
@@ -60,13 +60,13 @@ impl Bridge {
             let _one_at_a_time = turn;
             let asked = async { Ok(bridge.call(&message, None, None).await?.outcome().await) };
             match tokio::time::timeout(SLOWEST, asked).await {
-                Ok(Ok(Outcome::Answer(greeting))) => {
+                Ok(Ok(outcome)) => {
+                    let greeting = outcome.answer()?;
                     if greeting.kind() == Kind::Response {
                         bridge.handshake.keep(&message, &greeting);
                     }
-                    Ok(*greeting)
+                    Ok(greeting)
                 }
-                Ok(Ok(Outcome::Gone)) => Err(Failed::Gone),
                 Ok(Err(NotSent)) => Err(Failed::NotSent),
                 Err(_) => Err(Failed::Timeout),
             }

@@ -8,7 +8,7 @@ use skep_mcp::{Kind, Message, Raw, answer};
 use tokio::sync::{Mutex, MutexGuard};
 
 use super::bridge::{Bridge, NotSent, SessionId, State, parameter};
-use super::call::{Failed, Outcome};
+use super::call::Failed;
 use super::levels::{level_name, level_of};
 
 /// How many resources can be subscribed to at once. Two that share a turn wait for each other.
@@ -110,13 +110,9 @@ impl Bridge {
         }
         let mut tentative = Tentative { bridge: self, uri, session, is_agreed: !subscribes };
         let mut call = self.call(message, Some(session.clone()), None).await.map_err(|NotSent| Failed::NotSent)?;
-        match call.outcome().await {
-            Outcome::Answer(answer) => {
-                tentative.is_agreed |= answer.kind() == Kind::Response;
-                Ok(*answer)
-            }
-            Outcome::Gone => Err(Failed::Gone),
-        }
+        let answer = call.outcome().await.answer()?;
+        tentative.is_agreed |= answer.kind() == Kind::Response;
+        Ok(answer)
     }
 
     /// Forgets a session that ended. The server is told what nobody wants to hear of any more.

@@ -15,7 +15,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::time::Instant;
 
 use super::bridge::{Abilities, Bridge, LISTENER, SessionId};
-use super::call::{Failed, Outcome};
+use super::call::Failed;
 use super::reply::{INTERIM, keep_alive};
 use super::streamable::store_is_away;
 use crate::exchange::{Content, Exchange, Watchers};
@@ -162,7 +162,7 @@ impl Sse {
                 Ok(())
             }
             (Kind::Response | Kind::Error, _) => self.bridge.answer(&message, Some(&session)).await,
-            (_, Some("notifications/cancelled")) => self.bridge.cancel(&message, Some(&session)).await,
+            (_, Some("notifications/cancelled")) => self.bridge.cancel(&message, Some(&session)),
             (_, Some("notifications/initialized")) if !self.bridge.handshake.must_tell_initialized() => Ok(()),
             _ => self.bridge.tell(&message).await,
         };
@@ -188,18 +188,13 @@ impl Sse {
         } else {
             let (sender, mut interim) = mpsc::channel(INTERIM);
             let answered = async {
-                match self.bridge.interest(&message, &session, self.timeout).await {
-                    Some(Ok(answer)) => return answer.into_body(),
-                    Some(Err(failed)) => return failed.body(id.as_ref()),
-                    None => {}
+                if let Some(answered) = self.bridge.interest(&message, &session, self.timeout).await {
+                    return answered.map(Message::into_body);
                 }
                 // This waits as well, when many others wait for a server that is away.
                 let called = self.bridge.call(&message, Some(session.clone()), Some(sender)).await;
-                let Ok(mut call) = called else { return Failed::NotSent.body(id.as_ref()) };
-                match call.outcome().await {
-                    Outcome::Answer(message) => super::reply::seen(&watchers, *message),
-                    Outcome::Gone => Failed::Gone.body(id.as_ref()),
-                }
+                let mut call = called.map_err(|_| Failed::NotSent)?;
+                call.outcome().await.answer().map(|message| super::reply::seen(&watchers, message))
             };
             let mut answered = std::pin::pin!(answered);
             let mut deadline = std::pin::pin!(tokio::time::sleep(self.timeout));
@@ -213,7 +208,12 @@ impl Sse {
                             return;
                         }
                     }
-                    body = &mut answered => break body,
+                    answered = &mut answered => match answered {
+                        Ok(body) => break body,
+                        // Who took it back wants no answer.
+                        Err(Failed::Cancelled) => return,
+                        Err(failed) => break failed.body(id.as_ref()),
+                    },
                     () = &mut deadline => break Failed::Timeout.body(id.as_ref()),
                     // Nobody listens any more: the call ends with this.
                     () = answers.closed() => return,

@@ -10,7 +10,7 @@ use skep_net::{Body, Drain};
 use tokio::sync::mpsc;
 
 use super::bridge::{Abilities, Bridge, SessionId, short};
-use super::call::{Failed, Outcome};
+use super::call::Failed;
 use super::interests::is_interest;
 use super::replay::{Resume, Streams};
 use super::reply::{INTERIM, Reply, keep_alive};
@@ -88,7 +88,7 @@ impl Streamable {
         };
         let passed = match (message.kind(), message.method()) {
             (Kind::Response | Kind::Error, _) => self.bridge.answer(message, session.as_ref()).await,
-            (_, Some("notifications/cancelled")) => self.bridge.cancel(message, session.as_ref()).await,
+            (_, Some("notifications/cancelled")) => self.bridge.cancel(message, session.as_ref()),
             (_, Some("notifications/initialized")) if !self.bridge.handshake.must_tell_initialized() => Ok(()),
             _ => self.bridge.tell(message).await,
         };
@@ -196,10 +196,7 @@ impl Streamable {
     async fn pass_on_whole(self: &Arc<Self>, message: &Message, reply: &Reply) -> Result<Message, Failed> {
         let answered = async {
             let mut call = self.bridge.call(message, reply.session.clone(), None).await.map_err(|_| Failed::NotSent)?;
-            match call.outcome().await {
-                Outcome::Answer(answer) => Ok(*answer),
-                Outcome::Gone => Err(Failed::Gone),
-            }
+            call.outcome().await.answer()
         };
         tokio::time::timeout(self.timeout, answered).await.unwrap_or(Err(Failed::Timeout))
     }
@@ -227,10 +224,10 @@ impl Streamable {
         let first = tokio::select! {
             biased;
             outcome = call.outcome() => {
-                return match (outcome, interim.try_recv()) {
-                    (Outcome::Answer(answer), Err(_)) => reply.message(*answer),
-                    (Outcome::Answer(answer), Ok(first)) => reply.after(&first, &mut interim, *answer),
-                    (Outcome::Gone, _) => Failed::Gone.response(&reply, id.as_ref()),
+                return match (outcome.answer(), interim.try_recv()) {
+                    (Ok(answer), Err(_)) => reply.message(answer),
+                    (Ok(answer), Ok(first)) => reply.after(&first, &mut interim, answer),
+                    (Err(failed), _) => failed.response(&reply, id.as_ref()),
                 };
             }
             Some(first) = interim.recv() => Some(first),

@@ -193,7 +193,17 @@ async fn a_caller_has_so_many_requests_under_way_and_no_more() -> Result<()> {
     })
     .await?;
     stage.until_told("hold", 101).await?;
-    assert_eq!(caller.whole(Method::POST, &path, more).await?.status, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(caller.whole(Method::POST, &path, more.clone()).await?.status, StatusCode::TOO_MANY_REQUESTS);
+    // So does one that is taken back, which is not answered.
+    let cancel = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 1 } });
+    send(&caller, &path, &cancel).await?;
+    skep_testkit::eventually("room for one more", crate::client::PATIENCE, || async {
+        let status = caller.whole(Method::POST, &path, more.clone()).await?.status;
+        Ok(if status == StatusCode::ACCEPTED { Seen::Yes(()) } else { Seen::NotYet(status.to_string()) })
+    })
+    .await?;
+    stage.say(changed()).await?;
+    assert_eq!(events.message().await?, changed());
     Ok(())
 }
 

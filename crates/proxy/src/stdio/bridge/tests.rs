@@ -87,7 +87,7 @@ async fn who_has_no_session_cancels_nobodys_request() {
     let _call = bridge.call(&request(&json!(1), "tools/call", &json!({})), None, None).await.unwrap();
     heard(&mut queued).await;
     let cancel = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 1 } });
-    bridge.cancel(&message(&cancel), None).await.unwrap();
+    bridge.cancel(&message(&cancel), None).unwrap();
     assert!(queued.try_recv().is_err());
 }
 
