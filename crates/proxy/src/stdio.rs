@@ -32,3 +32,6 @@ pub use link::{Connect, Keeper, Limits, News};
 pub(crate) use link::{Last, ended, pass_log_on};
 pub use sse::Sse;
 pub use streamable::Streamable;
+
+#[cfg(test)]
+mod tests;

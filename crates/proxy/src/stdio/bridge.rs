@@ -169,14 +169,39 @@ impl Bridge {
         Ok(Call::new(self.clone(), wire, answered))
     }
 
+    /// Takes something of a caller that wants no answer. A server that does not read is not waited for any longer than for a call.
+    pub(crate) async fn told(
+        &self,
+        message: &Message,
+        session: Option<&SessionId>,
+        timeout: Duration,
+    ) -> Result<(), NotSent> {
+        let ends_handshake = message.method() == Some("notifications/initialized");
+        if ends_handshake && !self.handshake.must_tell_initialized() {
+            return Ok(());
+        }
+        let passed = async {
+            match (message.kind(), message.method()) {
+                (Kind::Response | Kind::Error, _) => self.answer(message, session).await,
+                (_, Some("notifications/cancelled")) => self.cancel(message, session),
+                _ => self.tell(message).await,
+            }
+        };
+        let passed = tokio::time::timeout(timeout, passed).await.unwrap_or(Err(NotSent));
+        if ends_handshake && passed.is_err() {
+            self.handshake.was_not_told();
+        }
+        passed
+    }
+
     /// Passes on what wants no answer.
-    pub(crate) async fn tell(&self, message: &Message) -> Result<(), NotSent> {
+    async fn tell(&self, message: &Message) -> Result<(), NotSent> {
         self.queue.send(Line::telling(lines::frame(message))).await.map_err(|_closed| NotSent)
     }
 
     /// Passes on a caller's word that it does not want the answer to a request any more, which ends the request: servers do not
     /// answer it then. One without a session says so by leaving: ids are not its own, and it could mean anybody's request.
-    pub(crate) fn cancel(&self, message: &Message, session: Option<&SessionId>) -> Result<(), NotSent> {
+    fn cancel(&self, message: &Message, session: Option<&SessionId>) -> Result<(), NotSent> {
         let (Some(id), Some(_)) = (message.cancels(), session) else { return Ok(()) };
         let taken = self.with(|state| {
             let mut waiting = state.waiting.iter();
@@ -195,7 +220,7 @@ impl Bridge {
     }
 
     /// Passes on a caller's answer to a request of the server, if that caller was asked.
-    pub(crate) async fn answer(&self, message: &Message, session: Option<&SessionId>) -> Result<(), NotSent> {
+    async fn answer(&self, message: &Message, session: Option<&SessionId>) -> Result<(), NotSent> {
         let number = message.id().and_then(|id| id.raw().parse::<u64>().ok());
         let id = self.with(|state| {
             let number = number?;

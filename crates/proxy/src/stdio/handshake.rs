@@ -88,6 +88,11 @@ impl Handshake {
         self.with(|said| !std::mem::replace(&mut said.told, true))
     }
 
+    /// That could not be said: whoever comes next says it.
+    pub(super) fn was_not_told(&self) {
+        self.with(|said| said.told = false);
+    }
+
     /// A server that was restarted has answered the request again: that is what callers hear from now on.
     pub(super) fn renew(&self, answer: Message) {
         self.with(|said| said.answer = Some(answer));

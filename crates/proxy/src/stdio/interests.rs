@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use skep_mcp::{Kind, Message, Raw, answer};
 use tokio::sync::{Mutex, MutexGuard};
+use tokio::time::Instant;
 
 use super::bridge::{Bridge, NotSent, SessionId, State, parameter};
 use super::call::Failed;
@@ -204,15 +205,18 @@ impl Bridge {
         });
     }
 
-    /// Sends a request of our own whose answer does not matter. It is on its way when this returns.
+    /// Sends a request of our own whose answer does not matter. It is on its way when this returns, unless that takes too long.
     pub(super) async fn order(self: &Arc<Self>, method: &str, params: &str, timeout: Duration) {
         let request = format!(r#"{{"jsonrpc":"2.0","id":0,"method":"{method}","params":{params}}}"#);
         let Ok(message) = Message::parse(request.into()) else { return };
-        if let Ok(mut call) = self.call_for_ourselves(&message).await {
-            tokio::spawn(async move {
-                let _whatever = tokio::time::timeout(timeout, call.outcome()).await;
-            });
-        }
+        let until = Instant::now() + timeout;
+        let Ok(Ok(mut call)) = tokio::time::timeout_at(until, self.call_for_ourselves(&message)).await else {
+            tracing::warn!(method, "the server is not told: it does not read");
+            return;
+        };
+        tokio::spawn(async move {
+            let _whatever = tokio::time::timeout_at(until, call.outcome()).await;
+        });
     }
 }
 

@@ -149,8 +149,8 @@ impl Sse {
             }
             _ => return text(StatusCode::BAD_REQUEST, "Invalid JSON-RPC 2.0 message"),
         };
-        let passed = match (message.kind(), message.method()) {
-            (Kind::Request, _) => {
+        let passed = match message.kind() {
+            Kind::Request => {
                 let Ok(permit) = room.try_acquire_owned() else {
                     return text(StatusCode::TOO_MANY_REQUESTS, "too many requests of this stream are under way");
                 };
@@ -161,10 +161,9 @@ impl Sse {
                 });
                 Ok(())
             }
-            (Kind::Response | Kind::Error, _) => self.bridge.answer(&message, Some(&session)).await,
-            (_, Some("notifications/cancelled")) => self.bridge.cancel(&message, Some(&session)),
-            (_, Some("notifications/initialized")) if !self.bridge.handshake.must_tell_initialized() => Ok(()),
-            _ => self.bridge.tell(&message).await,
+            Kind::Notification | Kind::Response | Kind::Error => {
+                self.bridge.told(&message, Some(&session), self.timeout).await
+            }
         };
         match passed {
             Ok(()) => text(StatusCode::ACCEPTED, "Accepted"),

@@ -86,16 +86,11 @@ impl Streamable {
                 Err(unavailable) => return store_is_away(&unavailable),
             },
         };
-        let passed = match (message.kind(), message.method()) {
-            (Kind::Response | Kind::Error, _) => self.bridge.answer(message, session.as_ref()).await,
-            (_, Some("notifications/cancelled")) => self.bridge.cancel(message, session.as_ref()),
-            (_, Some("notifications/initialized")) if !self.bridge.handshake.must_tell_initialized() => Ok(()),
-            _ => self.bridge.tell(message).await,
-        };
-        match passed {
-            Ok(()) => empty(StatusCode::ACCEPTED),
-            Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "Failed to process request"),
+        if let Err(not_sent) = self.bridge.told(message, session.as_ref(), self.timeout).await {
+            // As the original has it: what wants no answer is not refused for that.
+            tracing::warn!(%not_sent, "what a caller told the server is dropped: the server does not read");
         }
+        empty(StatusCode::ACCEPTED)
     }
 
     async fn request(

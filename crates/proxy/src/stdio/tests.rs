@@ -1,0 +1,96 @@
+//! Both proxies in front of a server that is only a queue.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, StatusCode};
+use skep_mcp::Message;
+use skep_net::drain::Grace;
+use skep_net::{Body, Drain};
+use skep_store::Memory;
+use tokio::time::Instant;
+
+use super::bridge::{Bridge, QUEUE};
+use super::{Sse, Streamable};
+use crate::exchange::{Content, Exchange};
+use crate::sessions::{Kind, Sessions, Store};
+
+const TIMEOUT: Duration = Duration::from_secs(40);
+const GRACE: Grace = Grace { linger: Duration::ZERO, finish: Duration::from_secs(20) };
+
+const NEWS: &[u8] = br#"{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}"#;
+
+fn sessions(kind: Kind) -> Sessions {
+    Sessions::new(Store::Memory(Memory::new(Duration::from_hours(9))), kind)
+}
+
+fn streamable(bridge: &Arc<Bridge>) -> (Arc<Streamable>, Sessions, Drain) {
+    let (sessions, drain) = (sessions(Kind::Streamable), Drain::new(GRACE));
+    (Streamable::new(bridge.clone(), sessions.clone(), TIMEOUT, false, drain.clone()), sessions, drain)
+}
+
+fn sse(bridge: &Arc<Bridge>) -> Arc<Sse> {
+    Sse::new(bridge.clone(), sessions(Kind::Sse), TIMEOUT, false, Drain::new(GRACE))
+}
+
+fn exchange(method: Method, uri: &str, body: &'static [u8]) -> Exchange {
+    let content = match body {
+        b"" => Content::Opaque(Bytes::new()),
+        body => Content::Message(Message::parse(Bytes::from_static(body)).unwrap()),
+    };
+    let peer = skep_net::Peer { address: SocketAddr::from(([127, 0, 0, 1], 1)), tls: false };
+    Exchange::new(method, uri.parse().unwrap(), HeaderMap::new(), peer, content)
+}
+
+/// The next bytes of an answer, whatever they are.
+async fn bytes(body: &mut Body) -> String {
+    use http_body_util::BodyExt as _;
+    let frame = body.frame().await.unwrap().unwrap();
+    String::from_utf8(frame.into_data().unwrap().to_vec()).unwrap()
+}
+
+/// Opens a stream; returns it with where messages to it go.
+async fn open(sse: &Arc<Sse>) -> (Body, String) {
+    let mut body = sse.open(&exchange(Method::GET, "/sse", b"")).await.into_body();
+    let endpoint = bytes(&mut body).await;
+    let path = endpoint.trim_end().rsplit_once("/messages").unwrap().1;
+    (body, format!("/messages{path}"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_for_ever_to_tell_a_server_something_that_does_not_read() {
+    let (bridge, _queued) = Bridge::new();
+    let news = Message::parse(Bytes::from_static(NEWS)).unwrap();
+    for _ in 0..QUEUE {
+        bridge.told(&news, None, TIMEOUT).await.unwrap();
+    }
+    let since = Instant::now();
+    let (streamable, ..) = streamable(&bridge);
+    let answer = streamable.call(&mut exchange(Method::POST, "/mcp", NEWS)).await;
+    assert_eq!((answer.status(), since.elapsed()), (StatusCode::ACCEPTED, TIMEOUT));
+    let sse = sse(&bridge);
+    let (_stream, path) = open(&sse).await;
+    let answer = sse.message(&mut exchange(Method::POST, &path, NEWS)).await;
+    assert_eq!((answer.status(), since.elapsed()), (StatusCode::INTERNAL_SERVER_ERROR, 2 * TIMEOUT));
+    bridge.order("logging/setLevel", "{}", TIMEOUT).await;
+    assert_eq!(since.elapsed(), 3 * TIMEOUT);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_the_handshake_is_told_by_the_next_one_if_it_could_not_be() {
+    const ENDS: &[u8] = br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+    let (bridge, mut queued) = Bridge::new();
+    let news = Message::parse(Bytes::from_static(NEWS)).unwrap();
+    for _ in 0..QUEUE {
+        bridge.told(&news, None, TIMEOUT).await.unwrap();
+    }
+    let ends = Message::parse(Bytes::from_static(ENDS)).unwrap();
+    bridge.told(&ends, None, TIMEOUT).await.unwrap_err();
+    while queued.try_recv().is_ok() {}
+    for _ in 0..2 {
+        bridge.told(&ends, None, TIMEOUT).await.unwrap();
+    }
+    assert!(queued.try_recv().is_ok() && queued.try_recv().is_err(), "once");
+}
