@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::bridge::{Abilities, Bridge, LISTENER, SessionId};
 use super::call::Failed;
-use super::reply::{INTERIM, keep_alive};
+use super::reply::{INTERIM, keep_alive, last_moment};
 use super::streamable::store_is_away;
 use crate::exchange::{Content, Exchange, Watchers};
 use crate::http::{events, json, method_not_allowed, text};
@@ -103,7 +103,7 @@ impl Sse {
                     () = sender.closed() => break 'stream,
                     until = &mut stopping, if !is_stopping => {
                         is_stopping = true;
-                        last.as_mut().reset(until.checked_sub(Duration::from_secs(1)).unwrap_or(until));
+                        last.as_mut().reset(last_moment(until));
                     }
                     // Once the proxy ends, no request is taken any more, and those that are under way get the time that is left.
                     _ = &mut idle, if is_stopping => break 'stream,

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::call::{Call, Failed};
 use super::replay::{AWAY, Outbox, Resume, Ticket};
-use super::reply::{INTERIM, KEEP_ALIVE, seen};
+use super::reply::{INTERIM, KEEP_ALIVE, last_moment, seen};
 use crate::exchange::Watchers;
 
 /// A call whose answer is streamed.
@@ -113,7 +113,7 @@ impl Stream {
                     if timeout.is_none() {
                         return;
                     }
-                    last.as_mut().reset(until.checked_sub(Duration::from_secs(1)).unwrap_or(until));
+                    last.as_mut().reset(last_moment(until));
                 }
             }
         }

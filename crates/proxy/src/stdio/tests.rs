@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use super::bridge::{Bridge, QUEUE};
 use super::{Sse, Streamable};
 use crate::exchange::{Content, Exchange};
+use crate::http::SESSION;
 use crate::sessions::{Kind, Sessions, Store};
 
 const TIMEOUT: Duration = Duration::from_secs(40);
@@ -93,4 +94,28 @@ async fn the_end_of_the_handshake_is_told_by_the_next_one_if_it_could_not_be() {
         bridge.told(&ends, None, TIMEOUT).await.unwrap();
     }
     assert!(queued.try_recv().is_ok() && queued.try_recv().is_err(), "once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_takes_json_only_is_answered_before_the_proxy_ends_and_the_server_is_told() {
+    let (bridge, mut queued) = Bridge::new();
+    let (streamable, sessions, drain) = streamable(&bridge);
+    let session = sessions.open(None).await.unwrap();
+    let since = Instant::now();
+    drain.start();
+    for (is_told, body) in [
+        (true, &br#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"slow"}}"#[..]),
+        (true, br#"{"jsonrpc":"2.0","id":1,"method":"resources/subscribe","params":{"uri":"a:b"}}"#),
+        // A handshake is everybody's.
+        (false, br#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#),
+    ] {
+        let mut exchange = exchange(Method::POST, "/mcp", body);
+        exchange.headers.insert(SESSION, session.parse().unwrap());
+        let answer = streamable.call(&mut exchange).await;
+        assert_eq!(answer.status(), StatusCode::GATEWAY_TIMEOUT);
+        assert_eq!(since.elapsed().as_secs(), 19);
+        let lines: Vec<_> = std::iter::from_fn(|| queued.try_recv().ok()).collect();
+        let told = lines.iter().filter(|line| line.bytes.windows(9).any(|part| part == b"cancelled")).count();
+        assert_eq!(told, usize::from(is_told));
+    }
 }
