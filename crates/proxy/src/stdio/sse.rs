@@ -88,7 +88,7 @@ impl Sse {
     ) {
         let mut heard = self.bridge.listen(&session);
         let mut stopping = std::pin::pin!(self.drain.stopping());
-        let mut idle = std::pin::pin!(room.acquire_many_owned(REQUESTS));
+        let mut idle = std::pin::pin!(room.clone().acquire_many_owned(REQUESTS));
         let mut last = std::pin::pin!(tokio::time::sleep(Duration::MAX));
         let mut is_stopping = false;
         let mut alive = keep_alive();
@@ -118,9 +118,16 @@ impl Sse {
         }
         self.with_streams(|streams| streams.remove(&session));
         self.bridge.end(&session, self.timeout);
+        drop((answered, heard));
         if let Err(unavailable) = self.sessions.close(&session).await {
             tracing::debug!(%unavailable, "a session that ended stays in the store until it expires");
         }
+        // A request that came at the same moment may have brought something about again. There is no room for another one.
+        idle.set(room.acquire_many_owned(REQUESTS));
+        if let Ok(all) = idle.await {
+            all.forget();
+        }
+        self.bridge.end(&session, self.timeout);
     }
 
     /// Answers a call to `/messages`.

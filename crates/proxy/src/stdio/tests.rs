@@ -119,3 +119,25 @@ async fn who_takes_json_only_is_answered_before_the_proxy_ends_and_the_server_is
         assert_eq!(told, usize::from(is_told));
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_meets_the_end_of_its_stream_leaves_nothing_behind() {
+    let (bridge, mut queued) = Bridge::new();
+    let sse = sse(&bridge);
+    for body in [
+        &br#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#[..],
+        br#"{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"debug"}}"#,
+        br#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"slow"}}"#,
+    ] {
+        let (stream, path) = open(&sse).await;
+        // Both are there before either is looked at.
+        drop(stream);
+        let answer = sse.message(&mut exchange(Method::POST, &path, body)).await;
+        assert_eq!(answer.status(), StatusCode::ACCEPTED);
+        tokio::time::sleep(2 * TIMEOUT).await;
+        bridge.with(|state| assert!(state.sessions.is_empty(), "{:?}", state.sessions));
+        let answer = sse.message(&mut exchange(Method::POST, &path, body)).await;
+        assert_eq!(answer.status(), StatusCode::NOT_FOUND);
+        while queued.try_recv().is_ok() {}
+    }
+}
