@@ -24,6 +24,8 @@ const OVERDUE: usize = 1000;
 const REASON: usize = 4 * 1024;
 /// How many requests of the server that concern nobody here may wait for somebody else's answer.
 const HELD_BACK: usize = 100;
+/// How many requests of the server may wait for a caller's answer. The oldest one is refused beyond that.
+const ASKED: usize = 1000;
 /// How many messages may wait for one listening caller. What comes beyond that is dropped, with a warning.
 pub(crate) const LISTENER: usize = 100;
 
@@ -58,7 +60,7 @@ pub(super) struct State {
     /// What callers left and the server may still work on.
     pub(super) left: Left,
     /// Requests of the server that a caller was asked to answer: the server's id, and whose answer counts.
-    pub(super) asked: HashMap<u64, (Id, SessionId)>,
+    pub(super) asked: BTreeMap<u64, (Id, SessionId)>,
     pub(super) sessions: HashMap<SessionId, Session>,
     /// Who wants to hear of a resource. The server knows of the first one only.
     pub(super) subscriptions: BTreeMap<String, BTreeSet<SessionId>>,
@@ -453,14 +455,14 @@ impl Bridge {
     }
 
     /// A request of the server. It goes to the caller whom it concerns; the server hears at once if there is none, unless another
-    /// proxy may have that caller.
+    /// proxy may have that caller. Returns what the server is to be told.
     fn ask(self: &Arc<Self>, message: &Message) -> Option<Bytes> {
         let id = message.id()?;
         let method = message.method().unwrap_or_default().to_owned();
         if method == "ping" {
             return Some(line(&answer::empty_result(&id)));
         }
-        let mut hold_back = None;
+        let (mut hold_back, mut forgotten) = (None, None);
         let asked: Result<(), &'static str> = self.with(|state| {
             let number = state.new_id();
             let ours = Id::number(number);
@@ -471,6 +473,9 @@ impl Bridge {
                 return Ok(());
             }
             let session = state.pass_question(mapped.body(), &method)?;
+            if state.asked.len() >= ASKED {
+                forgotten = state.asked.pop_first();
+            }
             state.asked.insert(number, (id.clone(), session));
             Ok(())
         });
@@ -478,6 +483,13 @@ impl Bridge {
             tracing::debug!(method, "a request of the server is left to another proxy");
             tokio::spawn(self.clone().refuse_later(id, method, until));
             return None;
+        }
+        if let Some((_, (oldest, _))) = forgotten {
+            return Some(refusal(
+                &oldest,
+                "an earlier request",
+                "its caller has not answered, and too many wait like that",
+            ));
         }
         asked.err().map(|why| refusal(&id, &method, why))
     }

@@ -282,6 +282,27 @@ async fn of_several_at_work_only_one_of_them_can_be_asked() {
 }
 
 #[tokio::test]
+async fn questions_that_nobody_answers_are_refused_in_the_end() {
+    let (bridge, mut queued) = Bridge::new();
+    let (session, mut hears) = capable(&bridge, "s");
+    let question = |id: usize| request(&json!(id), "elicitation/create", &json!({}));
+    let mut last = Bytes::new();
+    for id in 0..ASKED {
+        assert_eq!(bridge.dispatch(&question(id)), None);
+        last = hears.try_recv().unwrap();
+    }
+    let refused = bridge.dispatch(&question(ASKED));
+    assert!(is_refused(refused.as_ref()));
+    assert_eq!(serde_json::from_slice::<Value>(&refused.unwrap()).unwrap()["id"], 0, "the oldest");
+    assert_eq!(bridge.with(|state| state.asked.len()), ASKED);
+    // The others can be answered.
+    let last: Value = serde_json::from_slice(&last).unwrap();
+    let answer = message(&json!({ "jsonrpc": "2.0", "id": last["id"], "result": {} }));
+    bridge.told(&answer, Some(&session), WAIT).await.unwrap();
+    assert_eq!(heard(&mut queued).await["id"], ASKED - 1);
+}
+
+#[tokio::test]
 async fn who_left_without_a_word_is_not_counted_among_those_who_can_answer() {
     let (bridge, _queued) = Bridge::new();
     let (_left, left_hears) = capable(&bridge, "left");
