@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::header::ACCEPT;
 use http::{HeaderMap, Method, StatusCode};
 use skep_mcp::Message;
 use skep_net::drain::Grace;
@@ -139,5 +140,32 @@ async fn a_request_that_meets_the_end_of_its_stream_leaves_nothing_behind() {
         let answer = sse.message(&mut exchange(Method::POST, &path, body)).await;
         assert_eq!(answer.status(), StatusCode::NOT_FOUND);
         while queued.try_recv().is_ok() {}
+    }
+}
+
+/// Balancers on the way cut what is silent for a minute.
+#[tokio::test(start_paused = true)]
+async fn streams_on_which_nothing_is_said_say_that_they_are_alive() {
+    let (bridge, _queued) = Bridge::new();
+    let (streamable, sessions, _drain) = streamable(&bridge);
+    let session = sessions.open(None).await.unwrap();
+    let call = br#"{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{}}"#;
+    let mut asked = exchange(Method::POST, "/mcp", call);
+    asked.headers.insert(ACCEPT, "application/json, text/event-stream".parse().unwrap());
+    let mut listening = exchange(Method::GET, "/mcp", b"");
+    for exchange in [&mut asked, &mut listening] {
+        exchange.headers.insert(SESSION, session.parse().unwrap());
+    }
+    let answer = streamable.call(&mut asked).await.into_body();
+    let heard = streamable.call(&mut listening).await.into_body();
+    let (stream, _path) = open(&sse(&bridge)).await;
+    let mut bodies = [answer, heard, stream];
+    let since = Instant::now();
+    for times in 1..=3 {
+        for body in &mut bodies {
+            assert_eq!(bytes(body).await, ": keep-alive\n\n");
+            let passed = since.elapsed().as_secs();
+            assert_eq!(passed, 30 * times);
+        }
     }
 }
