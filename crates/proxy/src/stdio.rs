@@ -21,6 +21,7 @@ mod handshake;
 mod interests;
 mod levels;
 mod link;
+mod questions;
 mod replay;
 mod reply;
 pub(crate) mod sse;

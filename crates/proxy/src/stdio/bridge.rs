@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use skep_mcp::{Edit, Id, Kind, Message, answer, era, lines, splice};
+use skep_mcp::{Edit, Id, Kind, Message, era, lines, splice};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
@@ -22,10 +22,6 @@ pub(crate) const QUEUE: usize = 100;
 const OVERDUE: usize = 1000;
 /// How long a caller's word that it takes a call back may be to be passed on as it is, in bytes.
 const REASON: usize = 4 * 1024;
-/// How many requests of the server that concern nobody here may wait for somebody else's answer.
-const HELD_BACK: usize = 100;
-/// How many requests of the server may wait for a caller's answer. The oldest one is refused beyond that.
-const ASKED: usize = 1000;
 /// How many messages may wait for one listening caller. What comes beyond that is dropped, with a warning.
 pub(crate) const LISTENER: usize = 100;
 
@@ -67,11 +63,11 @@ pub(super) struct State {
     /// The log level that the server was told.
     pub(super) level: Option<u8>,
     /// Until when another proxy may speak with the same server, as far as is known.
-    shared_until: Option<Instant>,
+    pub(super) shared_until: Option<Instant>,
     /// Whether this proxy is on its way out, so that another one has taken over.
-    is_leaving: bool,
+    pub(super) is_leaving: bool,
     /// How many requests of the server wait for somebody else's answer.
-    held_back: usize,
+    pub(super) held_back: usize,
     /// What found no room in the queue, and goes before it.
     overdue: Vec<Bytes>,
 }
@@ -197,7 +193,7 @@ impl Bridge {
     }
 
     /// Passes on what wants no answer.
-    async fn tell(&self, message: &Message) -> Result<(), NotSent> {
+    pub(super) async fn tell(&self, message: &Message) -> Result<(), NotSent> {
         self.queue.send(Line::telling(lines::frame(message))).await.map_err(|_closed| NotSent)
     }
 
@@ -219,22 +215,6 @@ impl Bridge {
         let is_short = mapped.body().len() <= REASON;
         self.tell_at_once(if is_short { lines::frame(&mapped) } else { cancellation(wire) });
         Ok(())
-    }
-
-    /// Passes on a caller's answer to a request of the server, if that caller was asked.
-    async fn answer(&self, message: &Message, session: Option<&SessionId>) -> Result<(), NotSent> {
-        let number = message.id().and_then(|id| id.raw().parse::<u64>().ok());
-        let id = self.with(|state| {
-            let number = number?;
-            let asked = state.asked.get(&number).is_some_and(|(_, whom)| Some(whom) == session);
-            if asked { state.asked.remove(&number).map(|(id, _)| id) } else { None }
-        });
-        let Some(id) = id else {
-            tracing::debug!("an answer to nothing that was asked is dropped");
-            return Ok(());
-        };
-        let restored = splice::apply(message, &[Edit::set(&["id"], &id)]).map_err(|_| NotSent)?;
-        self.tell(&restored).await
     }
 
     /// Begins to listen for a session. Whoever listened before hears nothing more.
@@ -310,7 +290,7 @@ impl Bridge {
     }
 
     /// Tells the server something that nobody can wait for.
-    fn tell_at_once(&self, line: Bytes) {
+    pub(super) fn tell_at_once(&self, line: Bytes) {
         let Err(full) = self.queue.try_send(Line::telling(line)) else { return };
         self.with(|state| {
             if state.overdue.len() < OVERDUE {
@@ -441,70 +421,6 @@ impl Bridge {
         }
     }
 
-    /// The server does not want an answer to its request any more.
-    fn withdraw(&self, message: &Message) {
-        let Some(id) = message.cancels() else { return };
-        self.with(|state| {
-            let found = state.asked.iter().find(|(_, (theirs, _))| *theirs == id).map(|(number, _)| *number);
-            let Some((_, session)) = found.and_then(|number| state.asked.remove(&number)) else { return };
-            let number = Id::number(found.unwrap_or_default());
-            if let Ok(mapped) = splice::apply(message, &[Edit::set(&["params", "requestId"], &number)]) {
-                state.pass_to_session(mapped.body(), &session);
-            }
-        });
-    }
-
-    /// A request of the server. It goes to the caller whom it concerns; the server hears at once if there is none, unless another
-    /// proxy may have that caller. Returns what the server is to be told.
-    fn ask(self: &Arc<Self>, message: &Message) -> Option<Bytes> {
-        let id = message.id()?;
-        let method = message.method().unwrap_or_default().to_owned();
-        if method == "ping" {
-            return Some(line(&answer::empty_result(&id)));
-        }
-        let (mut hold_back, mut forgotten) = (None, None);
-        let asked: Result<(), &'static str> = self.with(|state| {
-            let number = state.new_id();
-            let ours = Id::number(number);
-            let mapped = splice::apply(message, &[Edit::set(&["id"], &ours)]).map_err(|_| "it cannot be passed on")?;
-            if !state.is_at_work() && state.is_shared() && state.held_back < HELD_BACK {
-                state.held_back += 1;
-                hold_back = Some(state.shared_until.filter(|_| !state.is_leaving));
-                return Ok(());
-            }
-            let session = state.pass_question(mapped.body(), &method)?;
-            if state.asked.len() >= ASKED {
-                forgotten = state.asked.pop_first();
-            }
-            state.asked.insert(number, (id.clone(), session));
-            Ok(())
-        });
-        if let Some(until) = hold_back {
-            tracing::debug!(method, "a request of the server is left to another proxy");
-            tokio::spawn(self.clone().refuse_later(id, method, until));
-            return None;
-        }
-        if let Some((_, (oldest, _))) = forgotten {
-            return Some(refusal(
-                &oldest,
-                "an earlier request",
-                "its caller has not answered, and too many wait like that",
-            ));
-        }
-        asked.err().map(|why| refusal(&id, &method, why))
-    }
-
-    /// Refuses a request of the server once nobody else can answer it. Never, if somebody else speaks with the server for good.
-    async fn refuse_later(self: Arc<Self>, id: Id, method: String, until: Option<Instant>) {
-        if let Some(until) = until {
-            tokio::time::sleep_until(until).await;
-            let line = refusal(&id, &method, "no caller can be told to be the one it concerns");
-            // Who answered it before does not hear of this: servers pass over answers to what they do not wait for.
-            self.tell_at_once(line);
-        }
-        self.with(|state| state.held_back = state.held_back.saturating_sub(1));
-    }
-
     pub(super) fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
         // Every change is complete when it panics: what is in the maps can be used.
         act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
@@ -535,7 +451,7 @@ impl Abilities {
 // === impl State ===
 
 impl State {
-    fn new_id(&mut self) -> u64 {
+    pub(super) fn new_id(&mut self) -> u64 {
         self.last_id += 1;
         self.last_id
     }
@@ -548,7 +464,7 @@ impl State {
     }
 
     /// Whether another proxy may speak with the server.
-    fn is_shared(&self) -> bool {
+    pub(super) fn is_shared(&self) -> bool {
         self.shared_until.is_some_and(|until| self.is_leaving || Instant::now() < until)
     }
 }
@@ -563,12 +479,6 @@ fn first_id() -> u64 {
 fn cancellation(wire: u64) -> Bytes {
     let params = format!(r#"{{"requestId":{wire},"reason":"the caller does not wait any longer"}}"#);
     format!("{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{params}}}\n").into()
-}
-
-/// What the server is told whose request nobody can answer.
-fn refusal(id: &Id, method: &str, why: &str) -> Bytes {
-    tracing::warn!(method, why, "a request of the server is refused");
-    line(&answer::error(Some(id), answer::METHOD_NOT_FOUND, &format!("{method}: {why}"), None))
 }
 
 /// The request that a message says to belong to, by the id that we gave it.
@@ -587,13 +497,6 @@ pub(crate) fn parameter(message: &Message, name: &str) -> Option<String> {
 /// Enough of a session's name to find it in a log, and too little to use it.
 pub(crate) fn short(session: &str) -> &str {
     session.get(..8).unwrap_or(session)
-}
-
-fn line(message: &Bytes) -> Bytes {
-    let mut line = bytes::BytesMut::with_capacity(message.len() + 1);
-    line.extend_from_slice(message);
-    line.extend_from_slice(b"\n");
-    line.freeze()
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 use tokio::sync::mpsc::error::TryRecvError;
 
+use super::super::questions::ASKED;
 use super::*;
 
 const WAIT: Duration = Duration::from_secs(30);
