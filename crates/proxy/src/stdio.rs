@@ -16,10 +16,12 @@
 pub(crate) mod bridge;
 mod call;
 mod catalogue;
+mod concerned;
 mod handshake;
 mod interests;
 mod levels;
 mod link;
+mod questions;
 mod replay;
 mod reply;
 pub(crate) mod sse;
@@ -31,3 +33,6 @@ pub use link::{Connect, Keeper, Limits, News};
 pub(crate) use link::{Last, ended, pass_log_on};
 pub use sse::Sse;
 pub use streamable::Streamable;
+
+#[cfg(test)]
+mod tests;

@@ -4,6 +4,8 @@ mod frames;
 mod lost;
 mod streams;
 
+use std::pin::Pin;
+
 use kube::api::{Api, AttachParams, ListParams};
 use kube::core::{NotUsed, Object, Request};
 use serde::Deserialize;
@@ -14,7 +16,7 @@ use self::lost::{Attached, Until};
 use self::streams::Task;
 use crate::cluster::Cluster;
 use crate::objects::CONTAINER;
-use crate::pipe::Pipe;
+use crate::pipe::{Held, Pipe};
 
 /// A pod, as far as it says whether its server runs.
 type Pod = Object<NotUsed, PodStatus>;
@@ -39,6 +41,9 @@ struct Condition {
 #[derive(Clone, Debug, Deserialize)]
 struct ContainerStatus {
     name: String,
+    /// Another one after each restart.
+    #[serde(rename = "containerID")]
+    id: Option<String>,
     #[serde(default)]
     state: ContainerState,
 }
@@ -47,6 +52,12 @@ struct ContainerStatus {
 #[derive(Clone, Debug, Default, Deserialize)]
 struct ContainerState {
     running: Option<Value>,
+}
+
+/// What is behind the streams of an attachment.
+struct Attachment {
+    _watching: Task,
+    container: Option<String>,
 }
 
 /// Why there is no attachment. Trying again later may help.
@@ -96,7 +107,20 @@ impl Cluster {
             let _ended = sender.send(());
             std::future::pending::<()>().await;
         });
-        Ok(Pipe { stdin, stdout: Box::new(Until::new(stdout, lost)), stderr, held: Box::new(Task(watching)) })
+        let held = Attachment { _watching: Task(watching), container: container(best) };
+        Ok(Pipe { stdin, stdout: Box::new(Until::new(stdout, lost)), stderr, held: Box::new(held) })
+    }
+}
+
+// === impl Attachment ===
+
+impl Held for Attachment {
+    fn end(self: Box<Self>) -> Pin<Box<dyn Future<Output = Option<String>> + Send>> {
+        Box::pin(std::future::ready(None))
+    }
+
+    fn identity(&self) -> Option<String> {
+        self.container.clone()
     }
 }
 
@@ -116,9 +140,17 @@ fn pick(pods: &[Pod]) -> Option<&Pod> {
 
 /// Whether a pod's server runs, as far as its node has told.
 fn runs(pod: &Pod) -> bool {
-    let containers = pod.status.iter().flat_map(|status| &status.container_statuses);
-    let mut ours = containers.filter(|container| container.name == CONTAINER);
-    ours.any(|container| container.state.running.is_some())
+    server(pod).is_some_and(|container| container.state.running.is_some())
+}
+
+/// What tells the server's container from all others, of the same pod and of other pods. The node tells late of a restart.
+fn container(pod: &Pod) -> Option<String> {
+    let (pod_id, id) = (pod.metadata.uid.as_deref()?, server(pod)?.id.as_deref()?);
+    Some(format!("{pod_id} {id}"))
+}
+
+fn server(pod: &Pod) -> Option<&ContainerStatus> {
+    pod.status.iter().flat_map(|status| &status.container_statuses).find(|container| container.name == CONTAINER)
 }
 
 fn is_ready(pod: &Pod) -> bool {
@@ -164,5 +196,22 @@ mod tests {
         ] {
             assert_eq!(pick(&pods).and_then(|pod| pod.metadata.name.as_deref()), wanted);
         }
+    }
+
+    #[test]
+    fn a_container_is_another_one_after_a_restart_and_in_another_pod() {
+        let of = |uid: &str, id: Option<&str>| {
+            let mut pod = pod("s-0", 1, true, false);
+            pod.metadata.uid = Some(uid.to_owned());
+            let status = json!({ "name": "mcp", "containerID": id, "state": { "running": {} } });
+            pod.status.as_mut().unwrap().container_statuses = vec![serde_json::from_value(status).unwrap()];
+            container(&pod)
+        };
+        assert!(of("one", Some("containerd://a")).is_some());
+        assert_eq!(of("one", Some("containerd://a")), of("one", Some("containerd://a")));
+        assert_ne!(of("one", Some("containerd://a")), of("one", Some("containerd://b")));
+        assert_ne!(of("one", Some("containerd://a")), of("two", Some("containerd://a")));
+        assert_eq!(of("one", None), None);
+        assert_eq!(container(&pod("s-0", 1, true, false)), None);
     }
 }

@@ -20,6 +20,11 @@ pub struct Pipe {
 pub trait Held: Send {
     /// Ends it gently, and says how it ended, where that can be known.
     fn end(self: Box<Self>) -> Pin<Box<dyn Future<Output = Option<String>> + Send>>;
+
+    /// What tells it from others, where the same one can be met again. Nothing where each is a new one.
+    fn identity(&self) -> Option<String> {
+        None
+    }
 }
 
 impl Held for () {

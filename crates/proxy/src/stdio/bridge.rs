@@ -5,20 +5,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use skep_mcp::{Edit, Id, Kind, Message, answer, era, lines, splice};
+use skep_mcp::{Edit, Id, Kind, Message, era, lines, splice};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::call::{Call, Outcome, Waiter};
 use super::catalogue::Catalogue;
+use super::concerned::Left;
 use super::handshake::Handshake;
 use super::interests::Turns;
 use super::levels::level_of;
 
 /// How many messages may wait to be written to the server. Callers wait beyond that.
 pub(crate) const QUEUE: usize = 100;
-/// How many requests of the server that concern nobody here may wait for somebody else's answer.
-const HELD_BACK: usize = 100;
+/// How much of what cannot wait its turn may wait beside them: that calls were taken back, and that requests are refused.
+const OVERDUE: usize = 1000;
+/// How long a caller's word that it takes a call back may be to be passed on as it is, in bytes.
+const REASON: usize = 4 * 1024;
 /// How many messages may wait for one listening caller. What comes beyond that is dropped, with a warning.
 pub(crate) const LISTENER: usize = 100;
 
@@ -49,40 +52,32 @@ pub(crate) type SessionId = Arc<str>;
 pub(super) struct State {
     last_id: u64,
     /// Who waits for the answer to which request.
-    waiting: HashMap<u64, Waiter>,
+    pub(super) waiting: HashMap<u64, Waiter>,
+    /// What callers left and the server may still work on.
+    pub(super) left: Left,
     /// Requests of the server that a caller was asked to answer: the server's id, and whose answer counts.
-    pub(super) asked: HashMap<u64, (Id, SessionId)>,
+    pub(super) asked: BTreeMap<u64, (Id, SessionId)>,
     pub(super) sessions: HashMap<SessionId, Session>,
     /// Who wants to hear of a resource. The server knows of the first one only.
     pub(super) subscriptions: BTreeMap<String, BTreeSet<SessionId>>,
     /// The log level that the server was told.
     pub(super) level: Option<u8>,
     /// Until when another proxy may speak with the same server, as far as is known.
-    shared_until: Option<Instant>,
+    pub(super) shared_until: Option<Instant>,
     /// Whether this proxy is on its way out, so that another one has taken over.
-    is_leaving: bool,
+    pub(super) is_leaving: bool,
     /// How many requests of the server wait for somebody else's answer.
-    held_back: usize,
-}
-
-/// Whom something concerns that the server says and that names nobody.
-enum Concerned {
-    /// Nobody here is at work.
-    Nobody,
-    /// More than one may be meant.
-    Several,
-    /// This one, who has it now.
-    Passed(SessionId),
-    /// One whom it cannot be passed to.
-    Deaf,
+    pub(super) held_back: usize,
+    /// What found no room in the queue, and goes before it.
+    overdue: Vec<Bytes>,
 }
 
 /// What is known of a caller's session.
 #[derive(Debug, Default)]
 pub(super) struct Session {
     /// Where it listens.
-    listener: Option<mpsc::Sender<Bytes>>,
-    abilities: Abilities,
+    pub(super) listener: Option<mpsc::Sender<Bytes>>,
+    pub(super) abilities: Abilities,
     pub(super) level: Option<u8>,
     /// How many resources it wants to hear of.
     pub(super) subscriptions: usize,
@@ -93,9 +88,9 @@ pub(super) struct Session {
 /// What a client can be asked for, as it said itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Abilities {
-    sampling: bool,
-    elicitation: bool,
-    roots: bool,
+    pub(super) sampling: bool,
+    pub(super) elicitation: bool,
+    pub(super) roots: bool,
 }
 
 /// A request that could not be handed over.
@@ -144,7 +139,7 @@ impl Bridge {
     ) -> Result<Call, NotSent> {
         let id = message.id().ok_or(NotSent)?;
         let permit = self.queue.reserve().await.map_err(|_closed| NotSent)?;
-        let (sender, outcome) = oneshot::channel();
+        let (outcome, answered) = oneshot::channel();
         let token = message.progress_token();
         let wire = self.with(|state| {
             if let Some(one) = session.as_ref().and_then(|session| state.sessions.get_mut(session)) {
@@ -161,49 +156,65 @@ impl Bridge {
             let method = message.method().unwrap_or_default().to_owned();
             let is_modern = message.protocol_version().as_deref() == Some(era::MODERN);
             let is_learnt_from = method == "tools/list" && is_modern;
-            // Today's protocol has no requests of servers; the handshake has no session yet.
-            let can_be_asked = is_callers && !is_modern && method != "initialize";
-            let waiter = Waiter { id, method, session, token, interim, is_learnt_from, can_be_asked, outcome: sender };
+            // The handshake has no session yet; today's protocol has no requests of servers.
+            let is_work = is_callers && method != "initialize";
+            let can_be_asked = is_work && !is_modern;
+            let waiter = Waiter { id, method, session, token, interim, is_learnt_from, is_work, can_be_asked, outcome };
             state.waiting.insert(wire, waiter);
             permit.send(Line { request: Some(wire), bytes: lines::frame(&changed) });
             Ok(wire)
         })?;
-        Ok(Call::new(self.clone(), wire, outcome))
+        Ok(Call::new(self.clone(), wire, answered))
+    }
+
+    /// Takes something of a caller that wants no answer. A server that does not read is not waited for any longer than for a call.
+    pub(crate) async fn told(
+        &self,
+        message: &Message,
+        session: Option<&SessionId>,
+        timeout: Duration,
+    ) -> Result<(), NotSent> {
+        let ends_handshake = message.method() == Some("notifications/initialized");
+        if ends_handshake && !self.handshake.must_tell_initialized() {
+            return Ok(());
+        }
+        let passed = async {
+            match (message.kind(), message.method()) {
+                (Kind::Response | Kind::Error, _) => self.answer(message, session).await,
+                (_, Some("notifications/cancelled")) => self.cancel(message, session),
+                _ => self.tell(message).await,
+            }
+        };
+        let passed = tokio::time::timeout(timeout, passed).await.unwrap_or(Err(NotSent));
+        if ends_handshake && passed.is_err() {
+            self.handshake.was_not_told();
+        }
+        passed
     }
 
     /// Passes on what wants no answer.
-    pub(crate) async fn tell(&self, message: &Message) -> Result<(), NotSent> {
+    pub(super) async fn tell(&self, message: &Message) -> Result<(), NotSent> {
         self.queue.send(Line::telling(lines::frame(message))).await.map_err(|_closed| NotSent)
     }
 
-    /// Passes on a caller's word that it does not want the answer to a request any more. One without a session says so by leaving:
-    /// ids are not its own, and it could mean anybody's request.
-    pub(crate) async fn cancel(&self, message: &Message, session: Option<&SessionId>) -> Result<(), NotSent> {
+    /// Passes on a caller's word that it does not want the answer to a request any more, which ends the request: servers do not
+    /// answer it then. One without a session says so by leaving: ids are not its own, and it could mean anybody's request.
+    fn cancel(&self, message: &Message, session: Option<&SessionId>) -> Result<(), NotSent> {
         let (Some(id), Some(_)) = (message.cancels(), session) else { return Ok(()) };
-        let wire = self.with(|state| {
+        let taken = self.with(|state| {
             let mut waiting = state.waiting.iter();
-            waiting.find(|(_, one)| one.id == id && one.session.as_ref() == session).map(|(wire, _)| *wire)
+            let (wire, _) = waiting.find(|(_, one)| one.id == id && one.session.as_ref() == session)?;
+            let wire = *wire;
+            state.take_back(wire).map(|waiter| (wire, waiter))
         });
-        let Some(wire) = wire else { return Ok(()) };
-        let wire = Id::number(wire);
-        let mapped = splice::apply(message, &[Edit::set(&["params", "requestId"], &wire)]).map_err(|_| NotSent)?;
-        self.tell(&mapped).await
-    }
-
-    /// Passes on a caller's answer to a request of the server, if that caller was asked.
-    pub(crate) async fn answer(&self, message: &Message, session: Option<&SessionId>) -> Result<(), NotSent> {
-        let number = message.id().and_then(|id| id.raw().parse::<u64>().ok());
-        let id = self.with(|state| {
-            let number = number?;
-            let asked = state.asked.get(&number).is_some_and(|(_, whom)| Some(whom) == session);
-            if asked { state.asked.remove(&number).map(|(id, _)| id) } else { None }
-        });
-        let Some(id) = id else {
-            tracing::debug!("an answer to nothing that was asked is dropped");
-            return Ok(());
-        };
-        let restored = splice::apply(message, &[Edit::set(&["id"], &id)]).map_err(|_| NotSent)?;
-        self.tell(&restored).await
+        let Some((wire, waiter)) = taken else { return Ok(()) };
+        waiter.settle(Outcome::Cancelled);
+        let number = Id::number(wire);
+        let mapped = splice::apply(message, &[Edit::set(&["params", "requestId"], &number)]).map_err(|_| NotSent)?;
+        // It may wait beside the queue, where there is no room for long reasons.
+        let is_short = mapped.body().len() <= REASON;
+        self.tell_at_once(if is_short { lines::frame(&mapped) } else { cancellation(wire) });
+        Ok(())
     }
 
     /// Begins to listen for a session. Whoever listened before hears nothing more.
@@ -250,9 +261,16 @@ impl Bridge {
         }
     }
 
-    /// Whether a line should still be sent.
+    /// Whether a line should still be sent. On a request that is not, the server does not work.
     pub(super) fn wants(&self, line: &Line) -> bool {
-        line.request.is_none_or(|wire| self.with(|state| state.waiting.contains_key(&wire)))
+        let Some(wire) = line.request else { return true };
+        self.with(|state| {
+            let is_waited_for = state.waiting.contains_key(&wire);
+            if !is_waited_for {
+                state.left.remove(wire);
+            }
+            is_waited_for
+        })
     }
 
     /// There is a server now. For so long, another proxy may speak with it as well.
@@ -263,6 +281,24 @@ impl Bridge {
     /// This proxy is on its way out. If another one speaks with the server, it is that one's from now on.
     pub fn leave(&self) {
         self.with(|state| state.is_leaving = true);
+    }
+
+    /// What goes to the server before all that waits in the queue. A call that was taken back is not sent any more, if it still waits
+    /// there, so nothing overtakes what it is about.
+    pub(super) fn overdue(&self) -> Vec<Bytes> {
+        self.with(|state| std::mem::take(&mut state.overdue))
+    }
+
+    /// Tells the server something that nobody can wait for.
+    pub(super) fn tell_at_once(&self, line: Bytes) {
+        let Err(full) = self.queue.try_send(Line::telling(line)) else { return };
+        self.with(|state| {
+            if state.overdue.len() < OVERDUE {
+                state.overdue.push(full.into_inner().bytes);
+            } else {
+                tracing::warn!("the server is not told that a call is taken back: it does not read");
+            }
+        });
     }
 
     /// A number that no request has.
@@ -276,28 +312,32 @@ impl Bridge {
         self.with(|state| {
             while queued.try_recv().is_ok() {}
             state.asked.clear();
+            state.left = Left::default();
+            state.overdue.clear();
             for (_, waiter) in state.waiting.drain() {
                 waiter.settle(Outcome::Gone);
             }
         });
     }
 
-    /// Takes a call back. Returns what the server is to be told, if it still works on it.
+    /// Takes a call back. The server is told, if it still works on it.
     pub(super) fn abandon(&self, wire: u64) {
-        let Some(waiter) = self.with(|state| state.waiting.remove(&wire)) else { return };
+        let Some(waiter) = self.with(|state| state.take_back(wire)) else { return };
         // The handshake must not be cancelled.
         if waiter.method != "initialize" {
-            let params = format!(r#"{{"requestId":{wire},"reason":"the caller does not wait any longer"}}"#);
-            let line = format!("{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{params}}}\n");
-            // A server that is so far behind will not gain from it.
-            let _full = self.queue.try_send(Line::telling(line.into()));
+            self.tell_at_once(cancellation(wire));
         }
     }
 
     /// An answer of the server.
     fn settle(&self, message: &Message) {
         let wire = message.id().and_then(|id| id.raw().parse::<u64>().ok());
-        let waiter = wire.and_then(|wire| self.with(|state| state.waiting.remove(&wire)));
+        let waiter = wire.and_then(|wire| {
+            self.with(|state| {
+                state.left.remove(wire);
+                state.waiting.remove(&wire)
+            })
+        });
         let Some(waiter) = waiter else {
             tracing::debug!("an answer that nobody waits for is dropped");
             return;
@@ -330,14 +370,23 @@ impl Bridge {
             "notifications/message" => {
                 let level = parameter(message, "level").map_or(7, |level| level_of(&level));
                 self.with(|state| {
-                    // One caller at work is who it is about, and nobody else; else whoever asked for a log this detailed.
-                    if let Concerned::Nobody | Concerned::Several = state.pass_to_owner(message.body()) {
+                    // With nobody at work, here or elsewhere, it is for whoever asked for a log this detailed.
+                    if !state.pass_about_work(message.body()) && !state.is_shared() {
                         state.pass_to(message.body(), |_, one| one.level.is_some_and(|wanted| level <= wanted));
                     }
                 });
             }
             "notifications/cancelled" => self.withdraw(message),
-            _ => self.with(|state| state.pass_to(message.body(), |_, _| true)),
+            "notifications/tools/list_changed"
+            | "notifications/prompts/list_changed"
+            | "notifications/resources/list_changed" => {
+                self.with(|state| state.pass_to(message.body(), |_, _| true));
+            }
+            // A task goes on when the call that began it is over: whoever is at work need not be its owner, who asks for it anyway.
+            "notifications/tasks/status" => {}
+            _ => {
+                self.with(|state| state.pass_about_work(message.body()));
+            }
         }
     }
 
@@ -372,70 +421,6 @@ impl Bridge {
         }
     }
 
-    /// The server does not want an answer to its request any more.
-    fn withdraw(&self, message: &Message) {
-        let Some(id) = message.cancels() else { return };
-        self.with(|state| {
-            let found = state.asked.iter().find(|(_, (theirs, _))| *theirs == id).map(|(number, _)| *number);
-            let Some((_, session)) = found.and_then(|number| state.asked.remove(&number)) else { return };
-            let number = Id::number(found.unwrap_or_default());
-            if let Ok(mapped) = splice::apply(message, &[Edit::set(&["params", "requestId"], &number)]) {
-                state.pass_to_session(mapped.body(), &session);
-            }
-        });
-    }
-
-    /// A request of the server. It goes to the caller whom it concerns; the server hears at once if there is none, unless another
-    /// proxy may have that caller.
-    fn ask(self: &Arc<Self>, message: &Message) -> Option<Bytes> {
-        const DEAF: &str = "the caller that it concerns does not listen";
-        let id = message.id()?;
-        let method = message.method().unwrap_or_default().to_owned();
-        if method == "ping" {
-            return Some(line(&answer::empty_result(&id)));
-        }
-        let mut hold_back = None;
-        let asked: Result<(), &'static str> = self.with(|state| {
-            let number = state.new_id();
-            let ours = Id::number(number);
-            let mapped = splice::apply(message, &[Edit::set(&["id"], &ours)]).map_err(|_| "it cannot be passed on")?;
-            let session = match state.pass_to_owner(mapped.body()) {
-                Concerned::Passed(session) => session,
-                Concerned::Deaf => return Err(DEAF),
-                Concerned::Nobody if state.is_shared() && state.held_back < HELD_BACK => {
-                    state.held_back += 1;
-                    hold_back = Some(state.shared_until.filter(|_| !state.is_leaving));
-                    return Ok(());
-                }
-                Concerned::Nobody | Concerned::Several => {
-                    let session =
-                        state.only_capable(&method).ok_or("no caller can be told to be the one it concerns")?;
-                    let passed = state.pass_to_session(mapped.body(), &session);
-                    passed.then_some(session).ok_or(DEAF)?
-                }
-            };
-            state.asked.insert(number, (id.clone(), session));
-            Ok(())
-        });
-        if let Some(until) = hold_back {
-            tracing::debug!(method, "a request of the server is left to another proxy");
-            tokio::spawn(self.clone().refuse_later(id, method, until));
-            return None;
-        }
-        asked.err().map(|why| refusal(&id, &method, why))
-    }
-
-    /// Refuses a request of the server once nobody else can answer it. Never, if somebody else speaks with the server for good.
-    async fn refuse_later(self: Arc<Self>, id: Id, method: String, until: Option<Instant>) {
-        if let Some(until) = until {
-            tokio::time::sleep_until(until).await;
-            let line = refusal(&id, &method, "no caller can be told to be the one it concerns");
-            // Who answered it before does not hear of this: servers pass over answers to what they do not wait for.
-            let _full = self.queue.try_send(Line::telling(line));
-        }
-        self.with(|state| state.held_back = state.held_back.saturating_sub(1));
-    }
-
     pub(super) fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
         // Every change is complete when it panics: what is in the maps can be used.
         act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
@@ -466,67 +451,21 @@ impl Abilities {
 // === impl State ===
 
 impl State {
-    fn new_id(&mut self) -> u64 {
+    pub(super) fn new_id(&mut self) -> u64 {
         self.last_id += 1;
         self.last_id
     }
 
+    /// Nobody waits for a request any more. The server may work on it for a while.
+    fn take_back(&mut self, wire: u64) -> Option<Waiter> {
+        let waiter = self.waiting.remove(&wire)?;
+        self.left.add(wire, &waiter);
+        Some(waiter)
+    }
+
     /// Whether another proxy may speak with the server.
-    fn is_shared(&self) -> bool {
+    pub(super) fn is_shared(&self) -> bool {
         self.shared_until.is_some_and(|until| self.is_leaving || Instant::now() < until)
-    }
-
-    /// Passes a message to the open answer of the one caller that is at work.
-    fn pass_to_owner(&self, body: &Bytes) -> Concerned {
-        let mut at_work = self.waiting.iter().filter(|(_, one)| one.can_be_asked);
-        let Some((mut newest, first)) = at_work.next() else { return Concerned::Nobody };
-        // Callers without a session may be many or one.
-        let Some(session) = first.session.clone() else { return Concerned::Several };
-        for (wire, one) in at_work {
-            if one.session.as_ref() != Some(&session) {
-                return Concerned::Several;
-            }
-            newest = newest.max(wire);
-        }
-        let open = self.waiting.get(newest).and_then(|one| one.interim.as_ref());
-        let passed = open.is_some_and(|interim| interim.try_send(body.clone()).is_ok());
-        if passed || self.pass_to_session(body, &session) { Concerned::Passed(session) } else { Concerned::Deaf }
-    }
-
-    /// The only session whose client said that it can answer such a request. While callers are at work, it is one of theirs, and not
-    /// that of one without a session.
-    fn only_capable(&self, method: &str) -> Option<SessionId> {
-        let at_work: Vec<&Waiter> = self.waiting.values().filter(|one| one.can_be_asked).collect();
-        if at_work.iter().any(|one| one.session.is_none()) {
-            return None;
-        }
-        let area = method.split('/').next()?;
-        let can = |one: &Session| match area {
-            "sampling" => one.abilities.sampling,
-            "elicitation" => one.abilities.elicitation,
-            "roots" => one.abilities.roots,
-            _ => false,
-        };
-        let listens = |one: &Session| one.listener.as_ref().is_some_and(|listener| !listener.is_closed());
-        let may_be_meant =
-            |name: &SessionId| at_work.is_empty() || at_work.iter().any(|one| one.session.as_ref() == Some(name));
-        let mut able = self.sessions.iter().filter(|(name, one)| listens(one) && can(one) && may_be_meant(name));
-        let (session, _) = able.next()?;
-        able.next().is_none().then(|| session.clone())
-    }
-
-    fn pass_to_session(&self, body: &Bytes, session: &SessionId) -> bool {
-        let listener = self.sessions.get(session).and_then(|one| one.listener.as_ref());
-        listener.is_some_and(|listener| listener.try_send(body.clone()).is_ok())
-    }
-
-    fn pass_to(&self, body: &Bytes, wanted: impl Fn(&SessionId, &Session) -> bool) {
-        for (session, one) in self.sessions.iter().filter(|(session, one)| wanted(session, one)) {
-            let Some(listener) = &one.listener else { continue };
-            if let Err(mpsc::error::TrySendError::Full(_)) = listener.try_send(body.clone()) {
-                tracing::warn!(session = %short(session), "a message is dropped: its reader is behind");
-            }
-        }
     }
 }
 
@@ -536,10 +475,10 @@ fn first_id() -> u64 {
     uuid::Uuid::new_v4().as_u64_pair().0 >> 34
 }
 
-/// What the server is told whose request nobody can answer.
-fn refusal(id: &Id, method: &str, why: &str) -> Bytes {
-    tracing::warn!(method, why, "a request of the server is refused");
-    line(&answer::error(Some(id), answer::METHOD_NOT_FOUND, &format!("{method}: {why}"), None))
+/// What the server is told when nobody waits for an answer any longer.
+fn cancellation(wire: u64) -> Bytes {
+    let params = format!(r#"{{"requestId":{wire},"reason":"the caller does not wait any longer"}}"#);
+    format!("{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{params}}}\n").into()
 }
 
 /// The request that a message says to belong to, by the id that we gave it.
@@ -558,13 +497,6 @@ pub(crate) fn parameter(message: &Message, name: &str) -> Option<String> {
 /// Enough of a session's name to find it in a log, and too little to use it.
 pub(crate) fn short(session: &str) -> &str {
     session.get(..8).unwrap_or(session)
-}
-
-fn line(message: &Bytes) -> Bytes {
-    let mut line = bytes::BytesMut::with_capacity(message.len() + 1);
-    line.extend_from_slice(message);
-    line.extend_from_slice(b"\n");
-    line.freeze()
 }
 
 #[cfg(test)]

@@ -15,6 +15,8 @@ pub(crate) enum Outcome {
     Answer(Box<Message>),
     /// The server went away before it answered.
     Gone,
+    /// The caller took it back.
+    Cancelled,
 }
 
 /// Why there is no answer.
@@ -26,6 +28,9 @@ pub(crate) enum Failed {
     Gone,
     /// It did not answer in time.
     Timeout,
+    /// The caller took the request back. Over Streamable HTTP an error says so, as JSON and in a stream: the POST wants an end, and
+    /// a stream without an answer would be come back to. Over SSE nothing is said.
+    Cancelled,
 }
 
 /// Who waits for the answer to a request.
@@ -41,7 +46,9 @@ pub(super) struct Waiter {
     pub(super) interim: Option<mpsc::Sender<Bytes>>,
     /// Whether its answer says what tools there are, and how their calls are to be judged.
     pub(super) is_learnt_from: bool,
-    /// Whether the server may have something to ask, or to tell, because of it.
+    /// Whether the server may have something to tell because of it.
+    pub(super) is_work: bool,
+    /// Whether it may have something to ask because of it.
     pub(super) can_be_asked: bool,
     pub(super) outcome: oneshot::Sender<Outcome>,
 }
@@ -67,6 +74,20 @@ impl Failed {
                 answer::error(id, answer::INTERNAL_ERROR, text, None)
             }
             Self::Timeout => answer::timeout(id),
+            Self::Cancelled => answer::error(id, answer::TIMEOUT, "the request was cancelled", None),
+        }
+    }
+}
+
+// === impl Outcome ===
+
+impl Outcome {
+    /// The answer, or why there is none.
+    pub(crate) fn answer(self) -> Result<Message, Failed> {
+        match self {
+            Self::Answer(answer) => Ok(*answer),
+            Self::Gone => Err(Failed::Gone),
+            Self::Cancelled => Err(Failed::Cancelled),
         }
     }
 }

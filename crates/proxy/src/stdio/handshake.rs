@@ -7,14 +7,18 @@ use bytes::Bytes;
 use skep_mcp::{Edit, Kind, Message, answer, splice};
 
 use super::bridge::{Bridge, NotSent};
-use super::call::{Failed, Outcome};
+use super::call::Failed;
+
+/// How long the server may take for its answer. Callers wait less, but a server that is slow to start must not hear a second
+/// handshake: it may refuse that one, and every later one.
+const SLOWEST: Duration = Duration::from_mins(10);
 
 /// What is known of the handshake.
 #[derive(Debug, Default)]
 pub(super) struct Handshake {
     said: Mutex<Said>,
     /// One at a time: the second caller gets what the first one got.
-    asking: tokio::sync::Mutex<()>,
+    asking: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Debug, Default)]
@@ -31,44 +35,43 @@ struct Said {
 
 impl Bridge {
     /// The answer to a handshake, with the caller's own id. The server hears the first one only; its answer is everybody's, so it is
-    /// asked for even if the caller goes. What to answer instead, if there is none.
+    /// waited for even if the caller goes, or has waited for too long. What to answer instead, if there is none.
     pub(crate) async fn greet(self: &Arc<Self>, message: &Message, timeout: Duration) -> Result<Message, Bytes> {
         let Some(id) = message.id() else { return Err(answer::internal(None)) };
         let greeting = if let Some(greeting) = self.handshake.answer() {
             greeting
         } else {
-            let (bridge, message) = (self.clone(), message.clone());
-            let asked = tokio::spawn(async move { bridge.first_greeting(&message, timeout).await });
-            asked.await.unwrap_or_else(|_| Err(answer::internal(Some(&id))))?
+            let asked = tokio::time::timeout(timeout, self.first_greeting(message)).await;
+            asked.unwrap_or(Err(Failed::Timeout)).map_err(|failed| failed.body(Some(&id)))?
         };
-        splice::apply(&greeting, &[Edit::set(&["id"], &id)]).map_err(|_| answer::internal(Some(&id)))
+        let greeting = splice::apply(&greeting, &[Edit::set(&["id"], &id)]).map_err(|_| answer::internal(Some(&id)))?;
+        if greeting.kind() == Kind::Response { Ok(greeting) } else { Err(greeting.into_body()) }
     }
 
-    /// Asks the server, unless somebody else just did.
-    async fn first_greeting(self: &Arc<Self>, message: &Message, timeout: Duration) -> Result<Message, Bytes> {
-        let id = message.id();
-        let failed = |why: Failed| why.body(id.as_ref());
-        // Whoever waits for the turn waits no longer for that than for the answer.
-        let asked = async {
-            let _one_at_a_time = self.handshake.asking.lock().await;
-            if let Some(greeting) = self.handshake.answer() {
-                return Ok(Outcome::Answer(Box::new(greeting)));
-            }
-            let outcome = self.call(message, None, None).await?.outcome().await;
-            if let Outcome::Answer(greeting) = &outcome
-                && greeting.kind() == Kind::Response
-            {
-                self.handshake.keep(message, greeting);
-            }
-            Ok::<_, NotSent>(outcome)
-        };
-        match tokio::time::timeout(timeout, asked).await {
-            Ok(Ok(Outcome::Answer(greeting))) if greeting.kind() == Kind::Response => Ok(*greeting),
-            Ok(Ok(Outcome::Answer(refusal))) => Err(refusal.into_body()),
-            Ok(Ok(Outcome::Gone)) => Err(failed(Failed::Gone)),
-            Ok(Err(NotSent)) => Err(failed(Failed::NotSent)),
-            Err(_) => Err(failed(Failed::Timeout)),
+    /// Asks the server, unless somebody else does or just did: then this waits for that answer. It comes, and is kept, also when
+    /// nobody waits for it any more.
+    async fn first_greeting(self: &Arc<Self>, message: &Message) -> Result<Message, Failed> {
+        let turn = self.handshake.asking.clone().lock_owned().await;
+        if let Some(greeting) = self.handshake.answer() {
+            return Ok(greeting);
         }
+        let (bridge, message) = (self.clone(), message.clone());
+        let asking = tokio::spawn(async move {
+            let _one_at_a_time = turn;
+            let asked = async { Ok(bridge.call(&message, None, None).await?.outcome().await) };
+            match tokio::time::timeout(SLOWEST, asked).await {
+                Ok(Ok(outcome)) => {
+                    let greeting = outcome.answer()?;
+                    if greeting.kind() == Kind::Response {
+                        bridge.handshake.keep(&message, &greeting);
+                    }
+                    Ok(greeting)
+                }
+                Ok(Err(NotSent)) => Err(Failed::NotSent),
+                Err(_) => Err(Failed::Timeout),
+            }
+        });
+        asking.await.unwrap_or(Err(Failed::NotSent))
     }
 }
 
@@ -83,6 +86,11 @@ impl Handshake {
     /// Whether the server has yet to be told that the handshake is over. Says so once.
     pub(super) fn must_tell_initialized(&self) -> bool {
         self.with(|said| !std::mem::replace(&mut said.told, true))
+    }
+
+    /// That could not be said: whoever comes next says it.
+    pub(super) fn was_not_told(&self) {
+        self.with(|said| said.told = false);
     }
 
     /// A server that was restarted has answered the request again: that is what callers hear from now on.

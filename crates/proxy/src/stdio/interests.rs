@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use skep_mcp::{Kind, Message, Raw, answer};
 use tokio::sync::{Mutex, MutexGuard};
+use tokio::time::Instant;
 
 use super::bridge::{Bridge, NotSent, SessionId, State, parameter};
-use super::call::{Failed, Outcome};
+use super::call::Failed;
 use super::levels::{level_name, level_of};
 
 /// How many resources can be subscribed to at once. Two that share a turn wait for each other.
@@ -110,13 +111,9 @@ impl Bridge {
         }
         let mut tentative = Tentative { bridge: self, uri, session, is_agreed: !subscribes };
         let mut call = self.call(message, Some(session.clone()), None).await.map_err(|NotSent| Failed::NotSent)?;
-        match call.outcome().await {
-            Outcome::Answer(answer) => {
-                tentative.is_agreed |= answer.kind() == Kind::Response;
-                Ok(*answer)
-            }
-            Outcome::Gone => Err(Failed::Gone),
-        }
+        let answer = call.outcome().await.answer()?;
+        tentative.is_agreed |= answer.kind() == Kind::Response;
+        Ok(answer)
     }
 
     /// Forgets a session that ended. The server is told what nobody wants to hear of any more.
@@ -208,15 +205,18 @@ impl Bridge {
         });
     }
 
-    /// Sends a request of our own whose answer does not matter. It is on its way when this returns.
+    /// Sends a request of our own whose answer does not matter. It is on its way when this returns, unless that takes too long.
     pub(super) async fn order(self: &Arc<Self>, method: &str, params: &str, timeout: Duration) {
         let request = format!(r#"{{"jsonrpc":"2.0","id":0,"method":"{method}","params":{params}}}"#);
         let Ok(message) = Message::parse(request.into()) else { return };
-        if let Ok(mut call) = self.call_for_ourselves(&message).await {
-            tokio::spawn(async move {
-                let _whatever = tokio::time::timeout(timeout, call.outcome()).await;
-            });
-        }
+        let until = Instant::now() + timeout;
+        let Ok(Ok(mut call)) = tokio::time::timeout_at(until, self.call_for_ourselves(&message)).await else {
+            tracing::warn!(method, "the server is not told: it does not read");
+            return;
+        };
+        tokio::spawn(async move {
+            let _whatever = tokio::time::timeout_at(until, call.outcome()).await;
+        });
     }
 }
 

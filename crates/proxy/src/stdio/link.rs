@@ -26,8 +26,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 const GOOD: Duration = Duration::from_secs(30);
 /// How many answers of our own may wait to be written to the server. What comes beyond that is dropped, with a warning.
 const REPLIES: usize = 100;
-/// How long a server that was restarted may take for its handshake.
-const HANDSHAKE: Duration = Duration::from_secs(30);
+/// How long a server that was restarted may take for its handshake. It may have to start first.
+const HANDSHAKE: Duration = Duration::from_mins(2);
+/// How long it may take for what it is asked after that.
+const AGAIN: Duration = Duration::from_secs(30);
 /// How much of a line of the server's log is passed on, in bytes.
 const LOG_LINE: usize = 2048;
 
@@ -115,6 +117,7 @@ async fn keep(
     mut keeper: Keeper,
 ) {
     let mut pause = FIRST_PAUSE;
+    let mut known = None;
     loop {
         let connected = tokio::select! {
             connected = connect() => connected,
@@ -123,7 +126,7 @@ async fn keep(
         match connected {
             Ok(pipe) => {
                 let since = Instant::now();
-                let why = talk(&bridge, pipe, limits, &mut queued, &mut keeper).await;
+                let why = talk(&bridge, pipe, limits, &mut queued, &mut keeper, &mut known).await;
                 if *keeper.ending.borrow() {
                     return;
                 }
@@ -153,24 +156,29 @@ pub(crate) async fn ended(ending: &mut watch::Receiver<bool>) {
     }
 }
 
-/// Talks to the server until the connection ends, and says why it did. What is behind the connection has ended then.
+/// Talks to the server until the connection ends, and says why it did. What is behind the connection has ended then. `known` is
+/// the server that was talked to last, where it can be met again.
 async fn talk(
     bridge: &Arc<Bridge>,
     pipe: Pipe,
     limits: Limits,
     queued: &mut mpsc::Receiver<Line>,
     keeper: &mut Keeper,
+    known: &mut Option<String>,
 ) -> String {
     let Pipe { mut stdin, mut stdout, stderr, held } = pipe;
+    let identity = held.identity();
     let last = Arc::new(Mutex::new(Last::default()));
     let mut log = tokio::spawn(pass_log_on(stderr, last.clone()).in_current_span());
     let mut reader = lines::Reader::new(limits.message);
     let Keeper { news, ending, shared } = keeper;
     let talking = async {
         let is_new = bridge.handshake.request().is_none();
-        if let Err(why) = greet_again(bridge, &mut stdin, &mut stdout, &mut reader).await {
+        let is_known = identity.is_some() && identity == *known;
+        if let Err(why) = greet_again(bridge, &mut stdin, &mut stdout, &mut reader, is_known).await {
             return why;
         }
+        *known = identity;
         bridge.connected(*shared);
         if !is_new {
             tokio::spawn(ask_again(bridge.clone()).in_current_span());
@@ -202,12 +210,14 @@ async fn talk(
     }
 }
 
-/// A server that was restarted hears the handshake again. Callers hear what it answers now.
+/// A server that was restarted hears the handshake again. Callers hear what it answers now. One that seems to be the same as before
+/// hears it, too: its node may not have told of the restart yet. If it refuses, it is the same, and what it said before holds.
 async fn greet_again(
     bridge: &Bridge,
     stdin: &mut (impl tokio::io::AsyncWrite + Unpin),
     stdout: &mut (impl AsyncRead + Unpin),
     reader: &mut lines::Reader,
+    is_known: bool,
 ) -> Result<(), &'static str> {
     let Some(request) = bridge.handshake.request() else { return Ok(()) };
     let ours = Id::number(bridge.new_id());
@@ -220,8 +230,10 @@ async fn greet_again(
                 break message;
             }
         };
-        if answer.kind() != Kind::Response {
-            return Err("it refused the handshake that it took before");
+        match answer.kind() {
+            Kind::Response => {}
+            _ if is_known => return Ok(()),
+            _ => return Err("it refused the handshake that it took before"),
         }
         bridge.handshake.renew(answer);
         send(stdin, b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n").await
@@ -233,10 +245,10 @@ async fn greet_again(
 /// asked would wait for us, and we for it.
 async fn ask_again(bridge: Arc<Bridge>) {
     if let Some(level) = bridge.level() {
-        bridge.order("logging/setLevel", &format!(r#"{{"level":"{}"}}"#, level_name(level)), HANDSHAKE).await;
+        bridge.order("logging/setLevel", &format!(r#"{{"level":"{}"}}"#, level_name(level)), AGAIN).await;
     }
     for uri in bridge.subscribed() {
-        bridge.order("resources/subscribe", &format!(r#"{{"uri":{}}}"#, Raw::string(&uri).as_str()), HANDSHAKE).await;
+        bridge.order("resources/subscribe", &format!(r#"{{"uri":{}}}"#, Raw::string(&uri).as_str()), AGAIN).await;
     }
 }
 
@@ -309,12 +321,18 @@ async fn write(
             Some(reply) = replied.recv() => reply,
             next = queued.recv() => match next {
                 Some(line) if bridge.wants(&line) => line.bytes,
-                Some(_) => continue,
+                Some(_) => Bytes::new(),
                 None => return "nobody needs it any more",
             },
         };
         // One write for as much as waits; a single message is written as it is.
         buffer.clear();
+        for line in bridge.overdue() {
+            buffer.extend_from_slice(&line);
+        }
+        if !buffer.is_empty() {
+            buffer.extend_from_slice(&first);
+        }
         while first.len() + buffer.len() < CHUNK
             && let Ok(more) = queued.try_recv()
         {
@@ -326,8 +344,10 @@ async fn write(
             }
             buffer.extend_from_slice(&more.bytes);
         }
-        let sent = send(stdin, if buffer.is_empty() { &first } else { &buffer }).await;
-        if let Err(why) = sent {
+        let bytes = if buffer.is_empty() { first.as_ref() } else { buffer.as_ref() };
+        if !bytes.is_empty()
+            && let Err(why) = send(stdin, bytes).await
+        {
             return why;
         }
     }
@@ -380,3 +400,6 @@ pub(crate) async fn pass_log_on(stderr: impl AsyncRead + Unpin, last: Arc<Mutex<
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -192,7 +192,8 @@ impl State {
     fn release(&mut self, session: &SessionId, bytes: usize) {
         self.held -= bytes;
         if let Some(kept) = self.sessions.get_mut(session) {
-            kept.held -= bytes;
+            // A stream can be older than what is kept of its session, which was forgotten meanwhile and then begun anew.
+            kept.held = kept.held.saturating_sub(bytes);
         }
     }
 }

@@ -19,6 +19,11 @@ pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(30);
 /// How many messages may come before an answer and not be read yet. What comes beyond that is dropped.
 pub(super) const INTERIM: usize = 16;
 
+/// When whoever still waits is told that there will be no answer, before everything that is left is cut.
+pub(super) fn last_moment(cut: Instant) -> Instant {
+    cut.checked_sub(Duration::from_secs(1)).unwrap_or(cut)
+}
+
 /// When a stream says that it is alive. Also one that says other things meanwhile: its session lives by it.
 pub(super) fn keep_alive() -> tokio::time::Interval {
     let mut alive = tokio::time::interval_at(Instant::now() + KEEP_ALIVE, KEEP_ALIVE);
@@ -105,6 +110,7 @@ impl Failed {
         match self {
             Self::NotSent => text(StatusCode::INTERNAL_SERVER_ERROR, "Failed to process request"),
             Self::Gone => json(StatusCode::BAD_GATEWAY, self.body(id)),
+            Self::Cancelled => json(StatusCode::OK, self.body(id)),
             Self::Timeout => text(StatusCode::GATEWAY_TIMEOUT, "Timeout waiting for response from container"),
         }
     }

@@ -15,8 +15,8 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::time::Instant;
 
 use super::bridge::{Abilities, Bridge, LISTENER, SessionId};
-use super::call::{Failed, Outcome};
-use super::reply::{INTERIM, keep_alive};
+use super::call::Failed;
+use super::reply::{INTERIM, keep_alive, last_moment};
 use super::streamable::store_is_away;
 use crate::exchange::{Content, Exchange, Watchers};
 use crate::http::{events, json, method_not_allowed, text};
@@ -88,7 +88,7 @@ impl Sse {
     ) {
         let mut heard = self.bridge.listen(&session);
         let mut stopping = std::pin::pin!(self.drain.stopping());
-        let mut idle = std::pin::pin!(room.acquire_many_owned(REQUESTS));
+        let mut idle = std::pin::pin!(room.clone().acquire_many_owned(REQUESTS));
         let mut last = std::pin::pin!(tokio::time::sleep(Duration::MAX));
         let mut is_stopping = false;
         let mut alive = keep_alive();
@@ -103,7 +103,7 @@ impl Sse {
                     () = sender.closed() => break 'stream,
                     until = &mut stopping, if !is_stopping => {
                         is_stopping = true;
-                        last.as_mut().reset(until.checked_sub(Duration::from_secs(1)).unwrap_or(until));
+                        last.as_mut().reset(last_moment(until));
                     }
                     // Once the proxy ends, no request is taken any more, and those that are under way get the time that is left.
                     _ = &mut idle, if is_stopping => break 'stream,
@@ -118,9 +118,16 @@ impl Sse {
         }
         self.with_streams(|streams| streams.remove(&session));
         self.bridge.end(&session, self.timeout);
+        drop((answered, heard));
         if let Err(unavailable) = self.sessions.close(&session).await {
             tracing::debug!(%unavailable, "a session that ended stays in the store until it expires");
         }
+        // A request that came at the same moment may have brought something about again. There is no room for another one.
+        idle.set(room.acquire_many_owned(REQUESTS));
+        if let Ok(all) = idle.await {
+            all.forget();
+        }
+        self.bridge.end(&session, self.timeout);
     }
 
     /// Answers a call to `/messages`.
@@ -149,8 +156,8 @@ impl Sse {
             }
             _ => return text(StatusCode::BAD_REQUEST, "Invalid JSON-RPC 2.0 message"),
         };
-        let passed = match (message.kind(), message.method()) {
-            (Kind::Request, _) => {
+        let passed = match message.kind() {
+            Kind::Request => {
                 let Ok(permit) = room.try_acquire_owned() else {
                     return text(StatusCode::TOO_MANY_REQUESTS, "too many requests of this stream are under way");
                 };
@@ -161,10 +168,9 @@ impl Sse {
                 });
                 Ok(())
             }
-            (Kind::Response | Kind::Error, _) => self.bridge.answer(&message, Some(&session)).await,
-            (_, Some("notifications/cancelled")) => self.bridge.cancel(&message, Some(&session)).await,
-            (_, Some("notifications/initialized")) if !self.bridge.handshake.must_tell_initialized() => Ok(()),
-            _ => self.bridge.tell(&message).await,
+            Kind::Notification | Kind::Response | Kind::Error => {
+                self.bridge.told(&message, Some(&session), self.timeout).await
+            }
         };
         match passed {
             Ok(()) => text(StatusCode::ACCEPTED, "Accepted"),
@@ -188,18 +194,13 @@ impl Sse {
         } else {
             let (sender, mut interim) = mpsc::channel(INTERIM);
             let answered = async {
-                match self.bridge.interest(&message, &session, self.timeout).await {
-                    Some(Ok(answer)) => return answer.into_body(),
-                    Some(Err(failed)) => return failed.body(id.as_ref()),
-                    None => {}
+                if let Some(answered) = self.bridge.interest(&message, &session, self.timeout).await {
+                    return answered.map(Message::into_body);
                 }
                 // This waits as well, when many others wait for a server that is away.
                 let called = self.bridge.call(&message, Some(session.clone()), Some(sender)).await;
-                let Ok(mut call) = called else { return Failed::NotSent.body(id.as_ref()) };
-                match call.outcome().await {
-                    Outcome::Answer(message) => super::reply::seen(&watchers, *message),
-                    Outcome::Gone => Failed::Gone.body(id.as_ref()),
-                }
+                let mut call = called.map_err(|_| Failed::NotSent)?;
+                call.outcome().await.answer().map(|message| super::reply::seen(&watchers, message))
             };
             let mut answered = std::pin::pin!(answered);
             let mut deadline = std::pin::pin!(tokio::time::sleep(self.timeout));
@@ -213,7 +214,12 @@ impl Sse {
                             return;
                         }
                     }
-                    body = &mut answered => break body,
+                    answered = &mut answered => match answered {
+                        Ok(body) => break body,
+                        // Who took it back wants no answer.
+                        Err(Failed::Cancelled) => return,
+                        Err(failed) => break failed.body(id.as_ref()),
+                    },
                     () = &mut deadline => break Failed::Timeout.body(id.as_ref()),
                     // Nobody listens any more: the call ends with this.
                     () = answers.closed() => return,

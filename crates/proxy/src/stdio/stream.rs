@@ -9,14 +9,14 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use skep_mcp::{Id, answer, sse};
+use skep_mcp::{Id, Message, answer, sse};
 use skep_net::BodySender;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::call::{Call, Failed, Outcome};
+use super::call::{Call, Failed};
 use super::replay::{AWAY, Outbox, Resume, Ticket};
-use super::reply::{INTERIM, KEEP_ALIVE, seen};
+use super::reply::{INTERIM, KEEP_ALIVE, last_moment, seen};
 use crate::exchange::Watchers;
 
 /// A call whose answer is streamed.
@@ -113,7 +113,7 @@ impl Stream {
                     if timeout.is_none() {
                         return;
                     }
-                    last.as_mut().reset(until.checked_sub(Duration::from_secs(1)).unwrap_or(until));
+                    last.as_mut().reset(last_moment(until));
                 }
             }
         }
@@ -126,12 +126,11 @@ impl Stream {
     }
 
     /// The call has an answer, or will never have one.
-    fn settle(&mut self, outcome: Result<Outcome, Failed>) {
+    fn settle(&mut self, outcome: Result<Message, Failed>) {
         // A call without an answer is taken back by this.
         self.call = None;
         let body = match outcome {
-            Ok(Outcome::Answer(message)) => seen(&self.watchers, *message),
-            Ok(Outcome::Gone) => Failed::Gone.body(self.id.as_ref()),
+            Ok(message) => seen(&self.watchers, message),
             Err(failed) => failed.body(self.id.as_ref()),
         };
         self.outbox.answer(&body, self.reader.is_none());
@@ -155,9 +154,9 @@ impl Stream {
 }
 
 /// Waits for the answer to a call that has none yet.
-async fn outcome(call: &mut Option<Call>) -> Result<Outcome, Failed> {
+async fn outcome(call: &mut Option<Call>) -> Result<Message, Failed> {
     match call {
-        Some(call) => Ok(call.outcome().await),
+        Some(call) => call.outcome().await.answer(),
         None => std::future::pending().await,
     }
 }

@@ -1,5 +1,6 @@
 //! A stdio server behind Streamable HTTP: `/mcp`.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,10 +11,10 @@ use skep_net::{Body, Drain};
 use tokio::sync::mpsc;
 
 use super::bridge::{Abilities, Bridge, SessionId, short};
-use super::call::{Failed, Outcome};
+use super::call::Failed;
 use super::interests::is_interest;
 use super::replay::{Resume, Streams};
-use super::reply::{INTERIM, Reply, keep_alive};
+use super::reply::{INTERIM, Reply, keep_alive, last_moment};
 use super::stream::Stream;
 use crate::exchange::{Content, Exchange};
 use crate::http::{SESSION, VERSION, accepts, empty, events, json, method_not_allowed, text};
@@ -86,16 +87,11 @@ impl Streamable {
                 Err(unavailable) => return store_is_away(&unavailable),
             },
         };
-        let passed = match (message.kind(), message.method()) {
-            (Kind::Response | Kind::Error, _) => self.bridge.answer(message, session.as_ref()).await,
-            (_, Some("notifications/cancelled")) => self.bridge.cancel(message, session.as_ref()).await,
-            (_, Some("notifications/initialized")) if !self.bridge.handshake.must_tell_initialized() => Ok(()),
-            _ => self.bridge.tell(message).await,
-        };
-        match passed {
-            Ok(()) => empty(StatusCode::ACCEPTED),
-            Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "Failed to process request"),
+        if let Err(not_sent) = self.bridge.told(message, session.as_ref(), self.timeout).await {
+            // As the original has it: what wants no answer is not refused for that.
+            tracing::warn!(%not_sent, "what a caller told the server is dropped: the server does not read");
         }
+        empty(StatusCode::ACCEPTED)
     }
 
     async fn request(
@@ -133,12 +129,13 @@ impl Streamable {
         reply.session.clone_from(&session);
         if let Some(session) = &session
             && is_interest(&message)
-            && let Some(answered) = Box::pin(self.bridge.interest(&message, session, self.timeout)).await
         {
-            return match answered {
-                Ok(answer) => reply.message(answer),
-                Err(failed) => failed.response(&reply, id.as_ref()),
-            };
+            let mut interest = Box::pin(self.bridge.interest(&message, session, self.timeout));
+            match self.before_the_end(interest.as_mut()).await.unwrap_or(Some(Err(Failed::Timeout))) {
+                Some(Ok(answer)) => return reply.message(answer),
+                Some(Err(failed)) => return failed.response(&reply, id.as_ref()),
+                None => {}
+            }
         }
         self.pass_on(message, reply).await
     }
@@ -165,7 +162,8 @@ impl Streamable {
             }
             "tools/call" => {
                 let is_claimed = parameters::any(&exchange.headers);
-                match self.bridge.parameters(message, is_claimed, self.timeout).await {
+                let known = std::pin::pin!(self.bridge.parameters(message, is_claimed, self.timeout));
+                match self.before_the_end(known).await.unwrap_or(Err(Failed::Timeout)) {
                     Ok(known) => parameters::check(&exchange.headers, message, &known).err().as_ref().map(refuse),
                     Err(failed) => Some(failed.response(reply, id.as_ref())),
                 }
@@ -176,9 +174,11 @@ impl Streamable {
 
     /// The handshake. The server hears it once; everybody gets its answer, and a session of their own.
     async fn greet(self: &Arc<Self>, exchange: &Exchange, message: &Message, reply: &Reply) -> Response<Body> {
-        let greeting = match self.bridge.greet(message, self.timeout).await {
-            Ok(greeting) => greeting,
-            Err(failed) => return reply.whole(failed),
+        let greeting = std::pin::pin!(self.bridge.greet(message, self.timeout));
+        let greeting = match self.before_the_end(greeting).await {
+            Some(Ok(greeting)) => greeting,
+            Some(Err(failed)) => return reply.whole(failed),
+            None => return Failed::Timeout.response(reply, message.id().as_ref()),
         };
         let session = match self.sessions.open(exchange.identity.as_ref()).await {
             Ok(session) => session,
@@ -196,12 +196,20 @@ impl Streamable {
     async fn pass_on_whole(self: &Arc<Self>, message: &Message, reply: &Reply) -> Result<Message, Failed> {
         let answered = async {
             let mut call = self.bridge.call(message, reply.session.clone(), None).await.map_err(|_| Failed::NotSent)?;
-            match call.outcome().await {
-                Outcome::Answer(answer) => Ok(*answer),
-                Outcome::Gone => Err(Failed::Gone),
-            }
+            call.outcome().await.answer()
         };
-        tokio::time::timeout(self.timeout, answered).await.unwrap_or(Err(Failed::Timeout))
+        let answered = std::pin::pin!(tokio::time::timeout(self.timeout, answered));
+        self.before_the_end(answered).await.and_then(Result::ok).unwrap_or(Err(Failed::Timeout))
+    }
+
+    /// Waits for something, but not so long that the caller would be cut without an answer when the proxy ends.
+    async fn before_the_end<T>(&self, answered: Pin<&mut impl Future<Output = T>>) -> Option<T> {
+        let end = async { tokio::time::sleep_until(last_moment(self.drain.stopping().await)).await };
+        tokio::select! {
+            biased;
+            answered = answered => Some(answered),
+            () = end => None,
+        }
     }
 
     /// Passes a request on. A caller that takes events gets whatever comes before the answer as well.
@@ -227,10 +235,10 @@ impl Streamable {
         let first = tokio::select! {
             biased;
             outcome = call.outcome() => {
-                return match (outcome, interim.try_recv()) {
-                    (Outcome::Answer(answer), Err(_)) => reply.message(*answer),
-                    (Outcome::Answer(answer), Ok(first)) => reply.after(&first, &mut interim, *answer),
-                    (Outcome::Gone, _) => Failed::Gone.response(&reply, id.as_ref()),
+                return match (outcome.answer(), interim.try_recv()) {
+                    (Ok(answer), Err(_)) => reply.message(answer),
+                    (Ok(answer), Ok(first)) => reply.after(&first, &mut interim, answer),
+                    (Err(failed), _) => failed.response(&reply, id.as_ref()),
                 };
             }
             Some(first) = interim.recv() => Some(first),

@@ -15,7 +15,7 @@ use skep_proxy::stdio::{Bridge, Limits, Sse, Streamable};
 use skep_proxy::{Front, Proxy};
 use skep_runconfig::RunConfig;
 use skep_store::Memory;
-use skep_workload::pipe::Pipe;
+use skep_workload::pipe::{Held, Pipe};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, WriteHalf};
 use tokio::sync::Mutex as AsyncMutex;
 
@@ -30,6 +30,8 @@ pub(crate) struct Seen {
     pub(crate) starts: usize,
     /// Whether it refuses to be greeted, and to report on resources whose names begin with `no:`.
     pub(crate) refuses: bool,
+    /// What tells it from others, if it is the same one whenever it is started.
+    pub(crate) identity: Option<String>,
     /// Whether it keeps silent when it is greeted.
     pub(crate) is_shy: bool,
     /// What it says instead of anything else, byte for byte, with `ID` for the id.
@@ -170,6 +172,7 @@ async fn start(seen: Arc<Mutex<Seen>>, output: Arc<AsyncMutex<Option<WriteHalf<D
     let (_unread, writer) = tokio::io::split(server_output);
     *output.lock().await = Some(writer);
     seen.lock().unwrap().starts += 1;
+    let held = Box::new(Behind(seen.lock().unwrap().identity.clone()));
     tokio::spawn(async move {
         let mut lines = BufReader::new(server_input).lines();
         while let Ok(Some(line)) = lines.next_line().await {
@@ -187,11 +190,19 @@ async fn start(seen: Arc<Mutex<Seen>>, output: Arc<AsyncMutex<Option<WriteHalf<D
             }
         }
     });
-    Pipe {
-        stdin: Box::new(input),
-        stdout: Box::new(from_server),
-        stderr: Box::new(tokio::io::empty()),
-        held: Box::new(()),
+    Pipe { stdin: Box::new(input), stdout: Box::new(from_server), stderr: Box::new(tokio::io::empty()), held }
+}
+
+/// What is behind the streams.
+struct Behind(Option<String>);
+
+impl Held for Behind {
+    fn end(self: Box<Self>) -> std::pin::Pin<Box<dyn Future<Output = Option<String>> + Send>> {
+        Box::pin(std::future::ready(None))
+    }
+
+    fn identity(&self) -> Option<String> {
+        self.0.clone()
     }
 }
 

@@ -232,9 +232,10 @@ async fn an_answer_to_the_handshake_that_is_none_is_an_error_and_is_not_kept() -
     let answer = asked.await??;
     assert_eq!((answer.status, &answer.message()?["id"]), (StatusCode::OK, &json!("held")));
     assert!(answer.message()?["error"]["code"].is_i64() && !answer.headers.contains_key("mcp-session-id"));
-    stage.seen.lock().unwrap().is_shy = false;
+    // What is one is, however late it comes.
+    stage.say(json!({ "jsonrpc": "2.0", "id": told[0]["id"], "result": {} })).await?;
     stage.caller().greeted().await?;
-    assert_eq!(stage.told("initialize").len(), 2);
+    assert_eq!(stage.told("initialize").len(), 1);
     Ok(())
 }
 
@@ -263,6 +264,31 @@ async fn who_comes_after_a_restart_hears_what_the_server_says_of_itself_now() ->
     stage.seen.lock().unwrap().refuses = false;
     let caller = stage.caller().greeted().await?;
     assert!(caller.call(json!(2), "echo", json!({})).await?["result"].is_object());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_server_that_lost_its_connection_only_goes_on_even_if_it_takes_no_second_handshake() -> Result<()> {
+    let stage = Stage::absent(How::default()).await?;
+    stage.seen.lock().unwrap().identity = Some("one".to_owned());
+    stage.appear();
+    let caller = stage.caller().greeted().await?;
+    assert_eq!(subscribe(&caller, "a:b").await?["result"], json!({}));
+    stage.seen.lock().unwrap().refuses = true;
+    for times in 2..4 {
+        stage.kill().await;
+        stage.until_told("initialize", times).await?;
+        assert!(caller.call(json!(2), "echo", json!({})).await?["result"].is_object());
+        assert_eq!(stage.until_told("resources/subscribe", times).await?.len(), times, "it may not have heard of it");
+    }
+    let late = stage.caller().greeted().await?;
+    assert!(late.session.is_some(), "what it said before is everybody's");
+    assert_eq!(stage.told("notifications/initialized").len(), 1);
+    // Another one must take it.
+    stage.seen.lock().unwrap().identity = Some("two".to_owned());
+    stage.kill().await;
+    stage.until_told("initialize", 5).await?;
+    assert_eq!(stage.told("resources/subscribe").len(), 3);
     Ok(())
 }
 

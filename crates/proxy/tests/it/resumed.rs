@@ -118,9 +118,12 @@ async fn a_caller_can_still_cancel() -> Result<()> {
     let stage = Stage::new().await?;
     let caller = caller(&stage).await?;
     let (mut events, wire) = held(&stage, &caller, "t").await?;
-    primed(&mut events).await?;
+    let last = primed(&mut events).await?;
     drop(events);
     caller.tell("notifications/cancelled", json!({ "requestId": "mine" })).await?;
     assert_eq!(stage.until_told("notifications/cancelled", 1).await?[0]["params"]["requestId"], wire);
+    let mut again = resume(&caller, &last).await?;
+    assert_eq!(again.message().await?["error"]["code"], -32000, "nobody comes back to it in vain");
+    assert!(again.next().await?.is_none());
     Ok(())
 }

@@ -193,7 +193,17 @@ async fn a_caller_has_so_many_requests_under_way_and_no_more() -> Result<()> {
     })
     .await?;
     stage.until_told("hold", 101).await?;
-    assert_eq!(caller.whole(Method::POST, &path, more).await?.status, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(caller.whole(Method::POST, &path, more.clone()).await?.status, StatusCode::TOO_MANY_REQUESTS);
+    // So does one that is taken back, which is not answered.
+    let cancel = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 1 } });
+    send(&caller, &path, &cancel).await?;
+    skep_testkit::eventually("room for one more", crate::client::PATIENCE, || async {
+        let status = caller.whole(Method::POST, &path, more.clone()).await?.status;
+        Ok(if status == StatusCode::ACCEPTED { Seen::Yes(()) } else { Seen::NotYet(status.to_string()) })
+    })
+    .await?;
+    stage.say(changed()).await?;
+    assert_eq!(events.message().await?, changed());
     Ok(())
 }
 
@@ -205,8 +215,7 @@ async fn a_caller_that_does_not_read_loses_messages_and_holds_up_nobody() -> Res
     let (mut quick, path) = open(&caller).await?;
     // More than the queue and all buffers of two sockets hold.
     let long = "x".repeat(128 * 1024);
-    let said =
-        |number: u32| json!({ "jsonrpc": "2.0", "method": "notifications/x", "params": { "n": number, "x": long } });
+    let said = |number: u32| json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed", "params": { "n": number, "x": long } });
     for number in 0..400 {
         stage.say(said(number)).await?;
         assert_eq!(quick.message().await?["params"]["n"], number);

@@ -6,7 +6,7 @@ use anyhow::Result;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::client::{BOTH, MODERN, greeting, modern, request};
+use crate::client::{BOTH, Caller, MODERN, greeting, modern, request};
 use crate::lines::{How, Stage};
 
 #[tokio::test]
@@ -241,22 +241,30 @@ async fn who_cancels_goes_or_waits_too_long_ends_the_work() -> Result<()> {
 async fn a_caller_that_cancels_or_goes_is_heard_under_the_servers_id() -> Result<()> {
     let stage = Stage::new().await?;
     let caller = stage.caller().greeted().await?;
-    let held = {
+    let begin = |caller: &Caller| {
         let caller = caller.clone();
         tokio::spawn(async move { caller.ask(json!("mine"), "hold", json!({})).await })
     };
-    let wire = stage.until_told("hold", 1).await?[0]["id"].clone();
-    caller.tell("notifications/cancelled", json!({ "requestId": "mine", "reason": "enough" })).await?;
-    let told = stage.until_told("notifications/cancelled", 1).await?;
-    assert_eq!(told[0]["params"], json!({ "requestId": wire, "reason": "enough" }));
-    // Somebody else's word does not count.
-    let other = stage.caller().greeted().await?;
-    other.tell("notifications/cancelled", json!({ "requestId": "mine" })).await?;
+    for (index, accept) in ["application/json", BOTH].into_iter().enumerate() {
+        let held = begin(&caller.clone().taking(accept));
+        let wire = stage.until_told("hold", index + 1).await?[index]["id"].clone();
+        // Somebody else's word does not count.
+        let other = stage.caller().greeted().await?;
+        other.tell("notifications/cancelled", json!({ "requestId": "mine" })).await?;
+        caller.tell("notifications/cancelled", json!({ "requestId": "mine", "reason": "enough" })).await?;
+        let told = stage.until_told("notifications/cancelled", index + 1).await?;
+        assert_eq!(told[index]["params"], json!({ "requestId": wire, "reason": "enough" }));
+        // The server says no more about it.
+        let answer = held.await??;
+        let error = json!({ "code": -32000, "message": "the request was cancelled" });
+        assert_eq!((answer.status, &answer.message()?["error"]), (StatusCode::OK, &error));
+    }
     // The connection goes away.
+    let held = begin(&caller);
+    let wire = stage.until_told("hold", 3).await?[2]["id"].clone();
     held.abort();
-    let told = stage.until_told("notifications/cancelled", 2).await?;
-    assert_eq!(told[1]["params"]["requestId"], wire);
-    assert_eq!(told.len(), 2);
+    let told = stage.until_told("notifications/cancelled", 3).await?;
+    assert_eq!((told.len(), &told[2]["params"]["requestId"]), (3, &wire));
     Ok(())
 }
 

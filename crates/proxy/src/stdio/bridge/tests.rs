@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 use tokio::sync::mpsc::error::TryRecvError;
 
+use super::super::questions::ASKED;
 use super::*;
 
 const WAIT: Duration = Duration::from_secs(30);
@@ -21,6 +22,11 @@ fn elicitation() -> Message {
 /// What the server hears next.
 async fn heard(queued: &mut mpsc::Receiver<Line>) -> Value {
     serde_json::from_slice(&queued.recv().await.unwrap().bytes).unwrap()
+}
+
+/// The number of the request that the server hears next.
+fn sent(queued: &mut mpsc::Receiver<Line>) -> u64 {
+    std::iter::from_fn(|| queued.try_recv().ok()).find_map(|line| line.request).unwrap()
 }
 
 /// A session whose client can answer anything, and where it listens.
@@ -82,7 +88,7 @@ async fn who_has_no_session_cancels_nobodys_request() {
     let _call = bridge.call(&request(&json!(1), "tools/call", &json!({})), None, None).await.unwrap();
     heard(&mut queued).await;
     let cancel = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 1 } });
-    bridge.cancel(&message(&cancel), None).await.unwrap();
+    bridge.cancel(&message(&cancel), None).unwrap();
     assert!(queued.try_recv().is_err());
 }
 
@@ -99,16 +105,164 @@ async fn a_question_about_one_callers_work_is_never_put_to_another() {
     bridge.dispatch(&message(&log));
     drop(deaf);
     // One without a session.
-    let nameless = bridge.call(&call, None, None).await.unwrap();
+    let _nameless = bridge.call(&call, None, None).await.unwrap();
     assert!(is_refused(bridge.dispatch(&elicitation()).as_ref()));
     assert_eq!(other_hears.try_recv(), Err(TryRecvError::Empty));
-    drop(nameless);
-    // Requests of our own, and of today's protocol, have no questions.
+}
+
+/// What the server works on although its caller left is still about that caller.
+#[tokio::test(start_paused = true)]
+async fn a_question_about_work_that_was_left_is_never_put_to_another() {
+    let (bridge, mut queued) = Bridge::new();
+    let (one, mut one_hears) = capable(&bridge, "one");
+    let (two, mut two_hears) = capable(&bridge, "two");
+    let call = request(&json!(1), "tools/call", &json!({}));
+    drop(bridge.call(&call, Some(one.clone()), None).await.unwrap());
+    let wire = sent(&mut queued);
+    assert_eq!(bridge.dispatch(&elicitation()), None);
+    assert!(one_hears.try_recv().is_ok(), "it listens");
+    // Somebody else is at work: either can be meant.
+    let _other = bridge.call(&call, Some(two), None).await.unwrap();
+    let answer = |wire: u64| message(&json!({ "jsonrpc": "2.0", "id": wire, "result": {} }));
+    assert!(is_refused(bridge.dispatch(&elicitation()).as_ref()));
+    bridge.dispatch(&answer(sent(&mut queued)));
+    // However long ago it was.
+    drop(one_hears);
+    tokio::time::sleep(100 * WAIT).await;
+    assert!(is_refused(bridge.dispatch(&elicitation()).as_ref()));
+    bridge.end(&one, WAIT);
+    assert!(is_refused(bridge.dispatch(&elicitation()).as_ref()));
+    assert_eq!(two_hears.try_recv(), Err(TryRecvError::Empty));
+    // It is answered: the work is over.
+    bridge.dispatch(&answer(wire));
+    assert_eq!(bridge.dispatch(&elicitation()), None);
+    assert!(two_hears.try_recv().is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_was_left_stands_in_nobodys_way_for_long() {
+    let (bridge, _queued) = Bridge::new();
+    let (two, mut two_hears) = capable(&bridge, "two");
+    let call = request(&json!(1), "tools/call", &json!({}));
+    drop(bridge.call(&call, Some("one".into()), None).await.unwrap());
+    let _call = bridge.call(&call, Some(two), None).await.unwrap();
+    assert!(is_refused(bridge.dispatch(&elicitation()).as_ref()));
+    tokio::time::sleep(2 * WAIT).await;
+    assert_eq!(bridge.dispatch(&elicitation()), None);
+    assert!(two_hears.try_recv().is_ok());
+}
+
+#[tokio::test]
+async fn a_server_that_heard_of_no_call_does_not_ask_about_it() {
+    let (bridge, mut queued) = Bridge::new();
+    let (_two, mut two_hears) = capable(&bridge, "two");
+    let call = request(&json!(1), "tools/call", &json!({}));
+    drop(bridge.call(&call, Some("one".into()), None).await.unwrap());
+    assert!(!bridge.wants(&queued.try_recv().unwrap()), "it is not sent");
+    assert_eq!(bridge.dispatch(&elicitation()), None);
+    assert!(two_hears.try_recv().is_ok());
+    // One that went away has forgotten all.
+    drop(bridge.call(&call, Some("one".into()), None).await.unwrap());
+    assert!(is_refused(bridge.dispatch(&elicitation()).as_ref()));
+    bridge.disconnected(&mut queued);
+    assert_eq!(bridge.dispatch(&elicitation()), None);
+    assert!(two_hears.try_recv().is_ok());
+}
+
+#[tokio::test]
+async fn more_work_was_left_than_is_remembered_and_still_nobody_else_is_asked() {
+    let (bridge, mut queued) = Bridge::new();
+    let (_two, mut two_hears) = capable(&bridge, "two");
+    let call = request(&json!(1), "tools/call", &json!({}));
+    let mut last = 0;
+    for _ in 0..2000 {
+        drop(bridge.call(&call, Some("one".into()), None).await.unwrap());
+        while let Ok(line) = queued.try_recv() {
+            last = line.request.unwrap_or(last);
+        }
+    }
+    for wire in last - 2000..=last {
+        bridge.dispatch(&message(&json!({ "jsonrpc": "2.0", "id": wire, "result": {} })));
+    }
+    assert!(is_refused(bridge.dispatch(&elicitation()).as_ref()));
+    assert_eq!(two_hears.try_recv(), Err(TryRecvError::Empty));
+}
+
+#[tokio::test]
+async fn requests_of_our_own_and_of_todays_protocol_have_no_questions() {
+    let (bridge, _queued) = Bridge::new();
+    let (_other, mut other_hears) = capable(&bridge, "other");
     let _ours = bridge.call_for_ourselves(&request(&json!(0), "tools/list", &json!({}))).await.unwrap();
     let meta = json!({ "_meta": { "io.modelcontextprotocol/protocolVersion": era::MODERN } });
     let _modern = bridge.call(&request(&json!(1), "tools/call", &meta), None, None).await.unwrap();
     assert_eq!(bridge.dispatch(&elicitation()), None);
     assert!(other_hears.try_recv().is_ok());
+}
+
+fn notification(method: &str) -> Message {
+    message(&json!({ "jsonrpc": "2.0", "method": method, "params": { "level": "error", "taskId": "t" } }))
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_may_be_about_somebodys_work_is_told_to_nobody_else() {
+    let (bridge, mut queued) = Bridge::new();
+    let (one, mut one_hears) = capable(&bridge, "one");
+    let (two, mut two_hears) = capable(&bridge, "two");
+    for name in ["one", "two"] {
+        bridge.with(|state| state.sessions.get_mut(name).unwrap().level = Some(7));
+    }
+    let about_work = ["notifications/message", "notifications/unheard-of"].map(notification);
+    let mut heard = || {
+        let count = |hears: &mut mpsc::Receiver<Bytes>| std::iter::from_fn(|| hears.try_recv().ok()).count();
+        (count(&mut one_hears), count(&mut two_hears))
+    };
+    let say = || about_work.iter().for_each(|said| drop(bridge.dispatch(said)));
+    let answer = |wire: u64| drop(bridge.dispatch(&message(&json!({ "jsonrpc": "2.0", "id": wire, "result": {} }))));
+    let call = request(&json!(1), "tools/call", &json!({}));
+    // Nobody is at work: a log is everybody's who asked for it.
+    say();
+    assert_eq!(heard(), (1, 1));
+    let first = bridge.call(&call, Some(one), None).await.unwrap();
+    let first_wire = sent(&mut queued);
+    say();
+    assert_eq!(heard(), (2, 0));
+    let _second = bridge.call(&call, Some(two), None).await.unwrap();
+    let second_wire = sent(&mut queued);
+    say();
+    assert_eq!(heard(), (0, 0), "either may be meant");
+    drop(first);
+    say();
+    assert_eq!(heard(), (0, 0), "the server may not heed that");
+    answer(first_wire);
+    say();
+    assert_eq!(heard(), (0, 2));
+    let meta = json!({ "_meta": { "io.modelcontextprotocol/protocolVersion": era::MODERN } });
+    let modern = bridge.call(&request(&json!(1), "tools/call", &meta), None, None).await.unwrap();
+    say();
+    assert_eq!(heard(), (0, 0), "one of today's protocol is at work, too");
+    answer(second_wire);
+    say();
+    assert_eq!(heard(), (0, 0));
+    drop(modern);
+    tokio::time::sleep(2 * WAIT).await;
+    say();
+    assert_eq!(heard(), (1, 1));
+    bridge.connected(Some(WAIT));
+    say();
+    assert_eq!(heard(), (0, 0), "it may be about work of another proxy's callers");
+}
+
+#[tokio::test]
+async fn lists_that_changed_are_everybodys_and_a_task_is_nobodys() {
+    let (bridge, _queued) = Bridge::new();
+    let ((one, mut one_hears), (_two, mut two_hears)) = (capable(&bridge, "one"), capable(&bridge, "two"));
+    let _call = bridge.call(&request(&json!(1), "tools/call", &json!({})), Some(one), None).await.unwrap();
+    for list in ["tools", "prompts", "resources"] {
+        bridge.dispatch(&notification(&format!("notifications/{list}/list_changed")));
+        assert!(one_hears.try_recv().is_ok() && two_hears.try_recv().is_ok(), "{list}");
+    }
+    bridge.dispatch(&notification("notifications/tasks/status"));
+    assert!(one_hears.try_recv().is_err() && two_hears.try_recv().is_err());
 }
 
 #[tokio::test]
@@ -118,10 +272,35 @@ async fn of_several_at_work_only_one_of_them_can_be_asked() {
     let (able, mut able_hears) = capable(&bridge, "able");
     let call = request(&json!(1), "tools/call", &json!({}));
     let _first = bridge.call(&call, Some(able), None).await.unwrap();
+    bridge.introduce(&"unable".into(), Abilities::default());
     let _second = bridge.call(&call, Some("unable".into()), None).await.unwrap();
     assert_eq!(bridge.dispatch(&elicitation()), None);
     assert!(able_hears.try_recv().is_ok());
     assert_eq!(idle_hears.try_recv(), Err(TryRecvError::Empty));
+    // Nothing is known of this one.
+    let _third = bridge.call(&call, Some("stranger".into()), None).await.unwrap();
+    assert!(is_refused(bridge.dispatch(&elicitation()).as_ref()));
+}
+
+#[tokio::test]
+async fn questions_that_nobody_answers_are_refused_in_the_end() {
+    let (bridge, mut queued) = Bridge::new();
+    let (session, mut hears) = capable(&bridge, "s");
+    let question = |id: usize| request(&json!(id), "elicitation/create", &json!({}));
+    let mut last = Bytes::new();
+    for id in 0..ASKED {
+        assert_eq!(bridge.dispatch(&question(id)), None);
+        last = hears.try_recv().unwrap();
+    }
+    let refused = bridge.dispatch(&question(ASKED));
+    assert!(is_refused(refused.as_ref()));
+    assert_eq!(serde_json::from_slice::<Value>(&refused.unwrap()).unwrap()["id"], 0, "the oldest");
+    assert_eq!(bridge.with(|state| state.asked.len()), ASKED);
+    // The others can be answered.
+    let last: Value = serde_json::from_slice(&last).unwrap();
+    let answer = message(&json!({ "jsonrpc": "2.0", "id": last["id"], "result": {} }));
+    bridge.told(&answer, Some(&session), WAIT).await.unwrap();
+    assert_eq!(heard(&mut queued).await["id"], ASKED - 1);
 }
 
 #[tokio::test]
@@ -192,4 +371,32 @@ async fn nobody_waits_longer_for_a_handshake_because_others_wait_as_well() {
         assert!(refused.await.unwrap());
     }
     assert_eq!(before.elapsed(), WAIT);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_slow_to_start_hears_one_handshake_and_its_answer_is_kept() {
+    let (bridge, mut queued) = Bridge::new();
+    let greeting = |id: u32| request(&json!(id), "initialize", &json!({}));
+    assert!(bridge.greet(&greeting(1), WAIT).await.is_err());
+    let wire = sent(&mut queued);
+    let (waiting, second) = (bridge.clone(), greeting(2));
+    let waiting = tokio::spawn(async move { waiting.greet(&second, WAIT).await });
+    tokio::time::sleep(WAIT / 2).await;
+    bridge.dispatch(&message(&json!({ "jsonrpc": "2.0", "id": wire, "result": { "of": "late" } })));
+    assert_eq!(waiting.await.unwrap().unwrap().id(), greeting(2).id());
+    assert_eq!(bridge.greet(&greeting(3), WAIT).await.unwrap().result(), Some(&br#"{"of":"late"}"#[..]));
+    assert!(queued.try_recv().is_err(), "it heard one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_never_answered_a_handshake_hears_another_one_in_the_end() {
+    let (bridge, mut queued) = Bridge::new();
+    let greeting = request(&json!(1), "initialize", &json!({}));
+    let since = Instant::now();
+    assert!(bridge.greet(&greeting, WAIT).await.is_err());
+    sent(&mut queued);
+    while queued.is_empty() {
+        assert!(bridge.greet(&greeting, WAIT).await.is_err());
+    }
+    assert_eq!(since.elapsed().as_secs() / 60, 10);
 }

@@ -155,3 +155,16 @@ fn a_stream_is_found_by_its_events_in_its_own_session() {
     streams.forget("a");
     assert!(streams.find("a", &id).is_none());
 }
+
+#[test]
+fn a_stream_that_is_older_than_what_is_kept_of_its_session_gives_back_no_more_than_there_is() {
+    let streams = streams();
+    let (mut before, _resumed) = outbox(&streams, "a");
+    before.message(&[b'x'; 1000], true);
+    streams.forget("a");
+    let after = streams.open(&"a".into()).unwrap();
+    drop(before);
+    assert_eq!(held(&streams), STREAM);
+    drop(after);
+    assert!(streams.with(|state| state.held == 0 && state.sessions.is_empty()));
+}

@@ -1,0 +1,153 @@
+//! Whom it concerns what the server says unasked. A server on stdio does not say whom it means: it is taken to mean whose call it
+//! works on. Where that can be more than one, it is nobody's.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::bridge::{Session, SessionId, State, short};
+use super::call::Waiter;
+
+/// How long a call that was left counts like one under way: the server may hear late of it, or not care.
+const LATELY: Duration = Duration::from_mins(1);
+/// How many calls that were left are remembered.
+const LEFT: usize = 1000;
+
+/// Calls that their callers left, and that the server may still work on. Many servers never answer them.
+#[derive(Debug, Default)]
+pub(super) struct Left {
+    calls: BTreeMap<u64, LeftCall>,
+    /// Whether there were more than are remembered.
+    has_more: bool,
+}
+
+#[derive(Debug)]
+struct LeftCall {
+    session: Option<SessionId>,
+    can_be_asked: bool,
+    since: Instant,
+}
+
+/// Whose work something may be about. Nothing stands for callers without a session, who may be many or one.
+type Owners = BTreeSet<Option<SessionId>>;
+
+// === impl Left ===
+
+impl Left {
+    /// A caller left.
+    pub(super) fn add(&mut self, wire: u64, waiter: &Waiter) {
+        if !waiter.is_work {
+            return;
+        }
+        if self.calls.len() >= LEFT {
+            self.calls.pop_first();
+            self.has_more = true;
+        }
+        let Waiter { session, can_be_asked, .. } = waiter;
+        self.calls
+            .insert(wire, LeftCall { session: session.clone(), can_be_asked: *can_be_asked, since: Instant::now() });
+    }
+
+    /// The server does not work on it any more, or never did.
+    pub(super) fn remove(&mut self, wire: u64) {
+        self.calls.remove(&wire);
+    }
+
+    /// Who left calls just now.
+    fn lately(&self) -> impl Iterator<Item = &LeftCall> {
+        self.calls.values().filter(|one| one.since.elapsed() < LATELY)
+    }
+
+    /// Who left calls that the server may have a question about.
+    fn asked(&self) -> Owners {
+        let askers = self.calls.values().filter(|one| one.can_be_asked).map(|one| one.session.clone());
+        askers.chain(self.has_more.then_some(None)).collect()
+    }
+}
+
+// === impl State ===
+
+impl State {
+    /// Whether somebody here waits for an answer that the server may have a question about.
+    pub(super) fn is_at_work(&self) -> bool {
+        self.waiting.values().any(|one| one.can_be_asked)
+    }
+
+    /// Passes a question of the server to whom it concerns, and says who that is.
+    pub(super) fn pass_question(&self, body: &Bytes, method: &str) -> Result<SessionId, &'static str> {
+        const DEAF: &str = "the caller that it concerns does not listen";
+        let waiting = self.waiting.values().filter(|one| one.can_be_asked).map(|one| &one.session);
+        let left = self.left.lately().filter(|one| one.can_be_asked).map(|one| &one.session);
+        let mut owners: Owners = waiting.chain(left).cloned().collect();
+        if owners.is_empty() {
+            owners = self.left.asked();
+        }
+        if let Some(session) = only(&owners) {
+            return self.pass_to_owner(body, session).then(|| session.clone()).ok_or(DEAF);
+        }
+        let session = self.only_capable(method, &owners).ok_or("no caller can be told to be the one it concerns")?;
+        self.pass_to_session(body, &session).then_some(session).ok_or(DEAF)
+    }
+
+    /// Passes on what may be about work to the one caller whose work it can only be about, and to nobody else. Says whether
+    /// anybody is at work at all.
+    pub(super) fn pass_about_work(&self, body: &Bytes) -> bool {
+        let waiting = self.waiting.values().filter(|one| one.is_work).map(|one| &one.session);
+        let left = self.left.lately().map(|one| &one.session);
+        let owners: Owners = waiting.chain(left).cloned().collect();
+        if !only(&owners).is_some_and(|session| self.pass_to_owner(body, session)) {
+            tracing::debug!("something that the server says unasked is about nobody in particular");
+        }
+        !owners.is_empty()
+    }
+
+    /// Passes a message to the open answer to the last call of a session, or to where it listens.
+    fn pass_to_owner(&self, body: &Bytes, session: &SessionId) -> bool {
+        let theirs = self.waiting.iter().filter(|(_, one)| one.can_be_asked && one.session.as_ref() == Some(session));
+        let open = theirs.max_by_key(|(wire, _)| **wire).and_then(|(_, one)| one.interim.as_ref());
+        let passed = open.is_some_and(|interim| interim.try_send(body.clone()).is_ok());
+        passed || self.pass_to_session(body, session)
+    }
+
+    /// The only session whose client can answer such a request, as far as is known. While callers are at work, it is one of theirs.
+    fn only_capable(&self, method: &str, owners: &Owners) -> Option<SessionId> {
+        let area = method.split('/').next()?;
+        let can = |one: &Session| match area {
+            "sampling" => one.abilities.sampling,
+            "elicitation" => one.abilities.elicitation,
+            "roots" => one.abilities.roots,
+            _ => false,
+        };
+        if owners.is_empty() {
+            let listens = |one: &Session| one.listener.as_ref().is_some_and(|listener| !listener.is_closed());
+            let mut able = self.sessions.iter().filter(|(_, one)| listens(one) && can(one));
+            let (session, _) = able.next()?;
+            return able.next().is_none().then(|| session.clone());
+        }
+        // Of whom nothing is known, it is not known either that they cannot.
+        let may = |one: &Option<SessionId>| one.as_ref().and_then(|name| self.sessions.get(name)).is_none_or(can);
+        only(&owners.iter().filter(|one| may(one)).cloned().collect()).cloned()
+    }
+
+    pub(super) fn pass_to_session(&self, body: &Bytes, session: &SessionId) -> bool {
+        let listener = self.sessions.get(session).and_then(|one| one.listener.as_ref());
+        listener.is_some_and(|listener| listener.try_send(body.clone()).is_ok())
+    }
+
+    pub(super) fn pass_to(&self, body: &Bytes, wanted: impl Fn(&SessionId, &Session) -> bool) {
+        for (session, one) in self.sessions.iter().filter(|(session, one)| wanted(session, one)) {
+            let Some(listener) = &one.listener else { continue };
+            if let Err(mpsc::error::TrySendError::Full(_)) = listener.try_send(body.clone()) {
+                tracing::warn!(session = %short(session), "a message is dropped: its reader is behind");
+            }
+        }
+    }
+}
+
+/// The one session that it can only be about.
+fn only(owners: &Owners) -> Option<&SessionId> {
+    owners.first().filter(|_| owners.len() == 1)?.as_ref()
+}

@@ -1,0 +1,65 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::super::bridge::QUEUE;
+use super::super::call::Outcome;
+use super::*;
+
+/// A server that ends when it is told to, and that needs some time to start again. How often it was started is counted.
+fn slow_to_start_again(time: Duration, starts: Arc<AtomicUsize>) -> Connect {
+    Box::new(move || {
+        let is_first = starts.fetch_add(1, Ordering::SeqCst) == 0;
+        Box::pin(async move {
+            let (stdin, input) = tokio::io::duplex(1 << 16);
+            let (mut output, stdout) = tokio::io::duplex(1 << 16);
+            tokio::spawn(async move {
+                tokio::time::sleep(if is_first { Duration::ZERO } else { time }).await;
+                let mut lines = BufReader::new(input).lines();
+                while let Ok(Some(line)) = lines.next_line().await {
+                    let message: serde_json::Value = serde_json::from_str(&line).unwrap();
+                    if message["method"] == "end" {
+                        return;
+                    }
+                    let answer = format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{{}}}}\n", message["id"]);
+                    output.write_all(answer.as_bytes()).await.unwrap();
+                }
+            });
+            let (stderr, held) = (Box::new(tokio::io::empty()), Box::new(()));
+            Ok(Pipe { stdin: Box::new(stdin), stdout: Box::new(stdout), stderr, held })
+        })
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_slow_to_start_again_is_waited_for() {
+    let starts: Arc<AtomicUsize> = Arc::default();
+    let (bridge, talk) = Bridge::start(slow_to_start_again(Duration::from_secs(70), starts.clone()), Limits::default());
+    tokio::spawn(talk);
+    let message = |text: &'static [u8]| Message::parse(Bytes::from_static(text)).unwrap();
+    let greeting = message(br#"{"jsonrpc":"2.0","id":1,"method":"initialize"}"#);
+    bridge.greet(&greeting, HANDSHAKE).await.unwrap();
+    let mut last = bridge.call(&message(br#"{"jsonrpc":"2.0","id":2,"method":"end"}"#), None, None).await.unwrap();
+    last.outcome().await;
+    let mut ping = bridge.call(&message(br#"{"jsonrpc":"2.0","id":3,"method":"ping"}"#), None, None).await.unwrap();
+    assert!(matches!(ping.outcome().await, Outcome::Answer(_)));
+    assert_eq!(starts.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_behind_still_hears_of_every_call_that_was_taken_back() {
+    let (bridge, mut queued) = Bridge::new();
+    let call = Message::parse(Bytes::from_static(br#"{"jsonrpc":"2.0","id":1,"method":"tools/call"}"#)).unwrap();
+    let with_server = bridge.call(&call, None, None).await.unwrap();
+    let sent: serde_json::Value = serde_json::from_slice(&queued.try_recv().unwrap().bytes).unwrap();
+    let mut waiting = Vec::new();
+    for _ in 0..QUEUE {
+        waiting.push(bridge.call(&call, None, None).await.unwrap());
+    }
+    drop((with_server, waiting));
+    let (mut stdin, server) = tokio::io::duplex(1 << 16);
+    let (_replies, mut replied) = mpsc::channel(1);
+    tokio::spawn(async move { write(&bridge, &mut stdin, &mut queued, &mut replied).await });
+    let mut lines = BufReader::new(server).lines();
+    let line = tokio::time::timeout(AGAIN, lines.next_line()).await.unwrap().unwrap().unwrap();
+    let told: serde_json::Value = serde_json::from_str(&line).unwrap();
+    assert_eq!((&told["method"], &told["params"]["requestId"]), (&"notifications/cancelled".into(), &sent["id"]));
+}

@@ -1,0 +1,112 @@
+//! What the server asks callers: sampling, elicitation, roots. Each question gets a number of ours on its way to a caller, and the
+//! server's own id back with the answer.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use skep_mcp::{Edit, Id, Message, answer, splice};
+use tokio::time::Instant;
+
+use super::bridge::{Bridge, NotSent, SessionId};
+
+/// How many requests of the server that concern nobody here may wait for somebody else's answer.
+const HELD_BACK: usize = 100;
+/// How many requests of the server may wait for a caller's answer. The oldest one is refused beyond that.
+pub(super) const ASKED: usize = 1000;
+
+// === impl Bridge ===
+
+impl Bridge {
+    /// A request of the server. It goes to the caller whom it concerns; the server hears at once if there is none, unless another
+    /// proxy may have that caller. Returns what the server is to be told.
+    pub(super) fn ask(self: &Arc<Self>, message: &Message) -> Option<Bytes> {
+        let id = message.id()?;
+        let method = message.method().unwrap_or_default().to_owned();
+        if method == "ping" {
+            return Some(line(&answer::empty_result(&id)));
+        }
+        let (mut hold_back, mut forgotten) = (None, None);
+        let asked: Result<(), &'static str> = self.with(|state| {
+            let number = state.new_id();
+            let ours = Id::number(number);
+            let mapped = splice::apply(message, &[Edit::set(&["id"], &ours)]).map_err(|_| "it cannot be passed on")?;
+            if !state.is_at_work() && state.is_shared() && state.held_back < HELD_BACK {
+                state.held_back += 1;
+                hold_back = Some(state.shared_until.filter(|_| !state.is_leaving));
+                return Ok(());
+            }
+            let session = state.pass_question(mapped.body(), &method)?;
+            if state.asked.len() >= ASKED {
+                forgotten = state.asked.pop_first();
+            }
+            state.asked.insert(number, (id.clone(), session));
+            Ok(())
+        });
+        if let Some(until) = hold_back {
+            tracing::debug!(method, "a request of the server is left to another proxy");
+            tokio::spawn(self.clone().refuse_later(id, method, until));
+            return None;
+        }
+        if let Some((_, (oldest, _))) = forgotten {
+            return Some(refusal(
+                &oldest,
+                "an earlier request",
+                "its caller has not answered, and too many wait like that",
+            ));
+        }
+        asked.err().map(|why| refusal(&id, &method, why))
+    }
+
+    /// Refuses a request of the server once nobody else can answer it. Never, if somebody else speaks with the server for good.
+    async fn refuse_later(self: Arc<Self>, id: Id, method: String, until: Option<Instant>) {
+        if let Some(until) = until {
+            tokio::time::sleep_until(until).await;
+            let line = refusal(&id, &method, "no caller can be told to be the one it concerns");
+            // Who answered it before does not hear of this: servers pass over answers to what they do not wait for.
+            self.tell_at_once(line);
+        }
+        self.with(|state| state.held_back = state.held_back.saturating_sub(1));
+    }
+
+    /// Passes on a caller's answer to a request of the server, if that caller was asked.
+    pub(super) async fn answer(&self, message: &Message, session: Option<&SessionId>) -> Result<(), NotSent> {
+        let number = message.id().and_then(|id| id.raw().parse::<u64>().ok());
+        let id = self.with(|state| {
+            let number = number?;
+            let asked = state.asked.get(&number).is_some_and(|(_, whom)| Some(whom) == session);
+            if asked { state.asked.remove(&number).map(|(id, _)| id) } else { None }
+        });
+        let Some(id) = id else {
+            tracing::debug!("an answer to nothing that was asked is dropped");
+            return Ok(());
+        };
+        let restored = splice::apply(message, &[Edit::set(&["id"], &id)]).map_err(|_| NotSent)?;
+        self.tell(&restored).await
+    }
+
+    /// The server does not want an answer to its request any more.
+    pub(super) fn withdraw(&self, message: &Message) {
+        let Some(id) = message.cancels() else { return };
+        self.with(|state| {
+            let found = state.asked.iter().find(|(_, (theirs, _))| *theirs == id).map(|(number, _)| *number);
+            let Some((_, session)) = found.and_then(|number| state.asked.remove(&number)) else { return };
+            let number = Id::number(found.unwrap_or_default());
+            if let Ok(mapped) = splice::apply(message, &[Edit::set(&["params", "requestId"], &number)]) {
+                state.pass_to_session(mapped.body(), &session);
+            }
+        });
+    }
+}
+
+/// What the server is told whose request nobody can answer.
+fn refusal(id: &Id, method: &str, why: &str) -> Bytes {
+    tracing::warn!(method, why, "a request of the server is refused");
+    line(&answer::error(Some(id), answer::METHOD_NOT_FOUND, &format!("{method}: {why}"), None))
+}
+
+fn line(message: &Bytes) -> Bytes {
+    let mut line = bytes::BytesMut::with_capacity(message.len() + 1);
+    line.extend_from_slice(message);
+    line.extend_from_slice(b"\n");
+    line.freeze()
+}

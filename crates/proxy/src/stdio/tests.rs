@@ -1,0 +1,171 @@
+//! Both proxies in front of a server that is only a queue.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::ACCEPT;
+use http::{HeaderMap, Method, StatusCode};
+use skep_mcp::Message;
+use skep_net::drain::Grace;
+use skep_net::{Body, Drain};
+use skep_store::Memory;
+use tokio::time::Instant;
+
+use super::bridge::{Bridge, QUEUE};
+use super::{Sse, Streamable};
+use crate::exchange::{Content, Exchange};
+use crate::http::SESSION;
+use crate::sessions::{Kind, Sessions, Store};
+
+const TIMEOUT: Duration = Duration::from_secs(40);
+const GRACE: Grace = Grace { linger: Duration::ZERO, finish: Duration::from_secs(20) };
+
+const NEWS: &[u8] = br#"{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}"#;
+
+fn sessions(kind: Kind) -> Sessions {
+    Sessions::new(Store::Memory(Memory::new(Duration::from_hours(9))), kind)
+}
+
+fn streamable(bridge: &Arc<Bridge>) -> (Arc<Streamable>, Sessions, Drain) {
+    let (sessions, drain) = (sessions(Kind::Streamable), Drain::new(GRACE));
+    (Streamable::new(bridge.clone(), sessions.clone(), TIMEOUT, false, drain.clone()), sessions, drain)
+}
+
+fn sse(bridge: &Arc<Bridge>) -> Arc<Sse> {
+    Sse::new(bridge.clone(), sessions(Kind::Sse), TIMEOUT, false, Drain::new(GRACE))
+}
+
+fn exchange(method: Method, uri: &str, body: &'static [u8]) -> Exchange {
+    let content = match body {
+        b"" => Content::Opaque(Bytes::new()),
+        body => Content::Message(Message::parse(Bytes::from_static(body)).unwrap()),
+    };
+    let peer = skep_net::Peer { address: SocketAddr::from(([127, 0, 0, 1], 1)), tls: false };
+    Exchange::new(method, uri.parse().unwrap(), HeaderMap::new(), peer, content)
+}
+
+/// The next bytes of an answer, whatever they are.
+async fn bytes(body: &mut Body) -> String {
+    use http_body_util::BodyExt as _;
+    let frame = body.frame().await.unwrap().unwrap();
+    String::from_utf8(frame.into_data().unwrap().to_vec()).unwrap()
+}
+
+/// Opens a stream; returns it with where messages to it go.
+async fn open(sse: &Arc<Sse>) -> (Body, String) {
+    let mut body = sse.open(&exchange(Method::GET, "/sse", b"")).await.into_body();
+    let endpoint = bytes(&mut body).await;
+    let path = endpoint.trim_end().rsplit_once("/messages").unwrap().1;
+    (body, format!("/messages{path}"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_for_ever_to_tell_a_server_something_that_does_not_read() {
+    let (bridge, _queued) = Bridge::new();
+    let news = Message::parse(Bytes::from_static(NEWS)).unwrap();
+    for _ in 0..QUEUE {
+        bridge.told(&news, None, TIMEOUT).await.unwrap();
+    }
+    let since = Instant::now();
+    let (streamable, ..) = streamable(&bridge);
+    let answer = streamable.call(&mut exchange(Method::POST, "/mcp", NEWS)).await;
+    assert_eq!((answer.status(), since.elapsed()), (StatusCode::ACCEPTED, TIMEOUT));
+    let sse = sse(&bridge);
+    let (_stream, path) = open(&sse).await;
+    let answer = sse.message(&mut exchange(Method::POST, &path, NEWS)).await;
+    assert_eq!((answer.status(), since.elapsed()), (StatusCode::INTERNAL_SERVER_ERROR, 2 * TIMEOUT));
+    bridge.order("logging/setLevel", "{}", TIMEOUT).await;
+    assert_eq!(since.elapsed(), 3 * TIMEOUT);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_the_handshake_is_told_by_the_next_one_if_it_could_not_be() {
+    const ENDS: &[u8] = br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+    let (bridge, mut queued) = Bridge::new();
+    let news = Message::parse(Bytes::from_static(NEWS)).unwrap();
+    for _ in 0..QUEUE {
+        bridge.told(&news, None, TIMEOUT).await.unwrap();
+    }
+    let ends = Message::parse(Bytes::from_static(ENDS)).unwrap();
+    bridge.told(&ends, None, TIMEOUT).await.unwrap_err();
+    while queued.try_recv().is_ok() {}
+    for _ in 0..2 {
+        bridge.told(&ends, None, TIMEOUT).await.unwrap();
+    }
+    assert!(queued.try_recv().is_ok() && queued.try_recv().is_err(), "once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_takes_json_only_is_answered_before_the_proxy_ends_and_the_server_is_told() {
+    let (bridge, mut queued) = Bridge::new();
+    let (streamable, sessions, drain) = streamable(&bridge);
+    let session = sessions.open(None).await.unwrap();
+    let since = Instant::now();
+    drain.start();
+    for (is_told, body) in [
+        (true, &br#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"slow"}}"#[..]),
+        (true, br#"{"jsonrpc":"2.0","id":1,"method":"resources/subscribe","params":{"uri":"a:b"}}"#),
+        // A handshake is everybody's.
+        (false, br#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#),
+    ] {
+        let mut exchange = exchange(Method::POST, "/mcp", body);
+        exchange.headers.insert(SESSION, session.parse().unwrap());
+        let answer = streamable.call(&mut exchange).await;
+        assert_eq!(answer.status(), StatusCode::GATEWAY_TIMEOUT);
+        assert_eq!(since.elapsed().as_secs(), 19);
+        let lines: Vec<_> = std::iter::from_fn(|| queued.try_recv().ok()).collect();
+        let told = lines.iter().filter(|line| line.bytes.windows(9).any(|part| part == b"cancelled")).count();
+        assert_eq!(told, usize::from(is_told));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_meets_the_end_of_its_stream_leaves_nothing_behind() {
+    let (bridge, mut queued) = Bridge::new();
+    let sse = sse(&bridge);
+    for body in [
+        &br#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#[..],
+        br#"{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{"level":"debug"}}"#,
+        br#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"slow"}}"#,
+    ] {
+        let (stream, path) = open(&sse).await;
+        // Both are there before either is looked at.
+        drop(stream);
+        let answer = sse.message(&mut exchange(Method::POST, &path, body)).await;
+        assert_eq!(answer.status(), StatusCode::ACCEPTED);
+        tokio::time::sleep(2 * TIMEOUT).await;
+        bridge.with(|state| assert!(state.sessions.is_empty(), "{:?}", state.sessions));
+        let answer = sse.message(&mut exchange(Method::POST, &path, body)).await;
+        assert_eq!(answer.status(), StatusCode::NOT_FOUND);
+        while queued.try_recv().is_ok() {}
+    }
+}
+
+/// Balancers on the way cut what is silent for a minute.
+#[tokio::test(start_paused = true)]
+async fn streams_on_which_nothing_is_said_say_that_they_are_alive() {
+    let (bridge, _queued) = Bridge::new();
+    let (streamable, sessions, _drain) = streamable(&bridge);
+    let session = sessions.open(None).await.unwrap();
+    let call = br#"{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{}}"#;
+    let mut asked = exchange(Method::POST, "/mcp", call);
+    asked.headers.insert(ACCEPT, "application/json, text/event-stream".parse().unwrap());
+    let mut listening = exchange(Method::GET, "/mcp", b"");
+    for exchange in [&mut asked, &mut listening] {
+        exchange.headers.insert(SESSION, session.parse().unwrap());
+    }
+    let answer = streamable.call(&mut asked).await.into_body();
+    let heard = streamable.call(&mut listening).await.into_body();
+    let (stream, _path) = open(&sse(&bridge)).await;
+    let mut bodies = [answer, heard, stream];
+    let since = Instant::now();
+    for times in 1..=3 {
+        for body in &mut bodies {
+            assert_eq!(bytes(body).await, ": keep-alive\n\n");
+            let passed = since.elapsed().as_secs();
+            assert_eq!(passed, 30 * times);
+        }
+    }
+}
