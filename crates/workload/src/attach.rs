@@ -2,9 +2,11 @@
 
 mod frames;
 mod lost;
+mod notes;
 mod streams;
 
 use std::pin::Pin;
+use std::sync::Arc;
 
 use kube::api::{Api, AttachParams, ListParams};
 use kube::core::{NotUsed, Object, Request};
@@ -13,10 +15,11 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use self::lost::{Attached, Until};
+use self::notes::OnSet;
 use self::streams::Task;
 use crate::cluster::Cluster;
 use crate::objects::CONTAINER;
-use crate::pipe::{Held, Pipe};
+use crate::pipe::{Held, Notes, Pipe};
 
 /// A pod, as far as it says whether its server runs.
 type Pod = Object<NotUsed, PodStatus>;
@@ -57,7 +60,7 @@ struct ContainerState {
 /// What is behind the streams of an attachment.
 struct Attachment {
     _watching: Task,
-    container: Option<String>,
+    notes: Option<OnSet>,
 }
 
 /// Why there is no attachment. Trying again later may help.
@@ -107,8 +110,18 @@ impl Cluster {
             let _ended = sender.send(());
             std::future::pending::<()>().await;
         });
-        let held = Attachment { _watching: Task(watching), container: container(best) };
+        let notes = container(best).map(|container| self.notes(container));
+        let held = Attachment { _watching: Task(watching), notes };
         Ok(Pipe { stdin, stdout: Box::new(Until::new(stdout, lost)), stderr, held: Box::new(held) })
+    }
+
+    fn notes(&self, container: String) -> OnSet {
+        OnSet { sets: self.objects("apps", "StatefulSet"), name: self.server().name.clone(), container }
+    }
+
+    /// What is kept beside one container of the server.
+    pub fn notes_of(&self, container: &str) -> Arc<dyn Notes> {
+        Arc::new(self.notes(container.to_owned()))
     }
 }
 
@@ -120,7 +133,11 @@ impl Held for Attachment {
     }
 
     fn identity(&self) -> Option<String> {
-        self.container.clone()
+        self.notes.as_ref().map(|notes| notes.container.clone())
+    }
+
+    fn notes(&self) -> Option<Arc<dyn Notes>> {
+        self.notes.clone().map(|notes| Arc::new(notes) as Arc<dyn Notes>)
     }
 }
 

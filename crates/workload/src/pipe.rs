@@ -1,6 +1,7 @@
 //! Standard input and output of a server, wherever it runs.
 
 use std::pin::Pin;
+use std::sync::Arc;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -25,6 +26,23 @@ pub trait Held: Send {
     fn identity(&self) -> Option<String> {
         None
     }
+
+    /// Where something can be kept for whoever talks to the same one later, where there is such a place.
+    fn notes(&self) -> Option<Arc<dyn Notes>> {
+        None
+    }
+}
+
+/// Something that takes its time.
+pub type Taken<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// What is kept beside a server that runs, for the next proxy in front of it.
+pub trait Notes: std::fmt::Debug + Send + Sync {
+    /// Keeps a text. If that fails, there is none.
+    fn keep(&self, text: String) -> Taken<()>;
+
+    /// What was kept about this very server, and not about one before it.
+    fn kept(&self) -> Taken<Option<String>>;
 }
 
 impl Held for () {

@@ -6,6 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use skep_mcp::{Edit, Kind, Message, answer, splice};
 
+use skep_workload::pipe::Notes;
+
 use super::bridge::{Bridge, NotSent};
 use super::call::Failed;
 
@@ -13,12 +15,18 @@ use super::call::Failed;
 /// handshake: it may refuse that one, and every later one.
 const SLOWEST: Duration = Duration::from_mins(10);
 
+/// How often is looked for what a server said to another proxy, and the pause between: that one may be about to write it down.
+const LOOKS: u32 = 3;
+const PAUSE: Duration = Duration::from_millis(500);
+
 /// What is known of the handshake.
 #[derive(Debug, Default)]
 pub(super) struct Handshake {
     said: Mutex<Said>,
     /// One at a time: the second caller gets what the first one got.
     asking: Arc<tokio::sync::Mutex<()>>,
+    /// Where the answer is kept for the next proxy in front of the same server, while there is a server.
+    notes: Mutex<Option<Arc<dyn Notes>>>,
 }
 
 #[derive(Debug, Default)]
@@ -63,9 +71,15 @@ impl Bridge {
                 Ok(Ok(outcome)) => {
                     let greeting = outcome.answer()?;
                     if greeting.kind() == Kind::Response {
-                        bridge.handshake.keep(&message, &greeting);
+                        bridge.handshake.keep(&message, &greeting, false);
+                        bridge.handshake.note(&greeting);
+                        return Ok(greeting);
                     }
-                    Ok(greeting)
+                    // It may have been greeted by the proxy before this one, and take one handshake only.
+                    let Some(earlier) = bridge.handshake.noted().await else { return Ok(greeting) };
+                    tracing::info!("the server refuses a second handshake; it goes on with what it said to the first");
+                    bridge.handshake.keep(&message, &earlier, true);
+                    Ok(earlier)
                 }
                 Ok(Err(NotSent)) => Err(Failed::NotSent),
                 Err(_) => Err(Failed::Timeout),
@@ -102,8 +116,39 @@ impl Handshake {
         self.with(|said| said.answer.clone())
     }
 
-    fn keep(&self, request: &Message, answer: &Message) {
-        self.with(|said| *said = Said { request: Some(request.clone()), answer: Some(answer.clone()), told: false });
+    /// Whom the handshake is with from now on.
+    pub(super) fn meet(&self, notes: Option<Arc<dyn Notes>>) {
+        *self.notes.lock().unwrap_or_else(PoisonError::into_inner) = notes;
+    }
+
+    /// Writes down what the server said, for the next proxy in front of it. Nobody waits for that.
+    pub(super) fn note(&self, answer: &Message) {
+        let Some(notes) = self.notes() else { return };
+        if let Ok(text) = String::from_utf8(answer.body().to_vec()) {
+            tokio::spawn(notes.keep(text));
+        }
+    }
+
+    /// What the server said to another proxy.
+    pub(super) async fn noted(&self) -> Option<Message> {
+        let notes = self.notes()?;
+        for look in 0..LOOKS {
+            if look > 0 {
+                tokio::time::sleep(PAUSE).await;
+            }
+            if let Some(text) = notes.kept().await {
+                return Message::parse(text.into()).ok().filter(|answer| answer.kind() == Kind::Response);
+            }
+        }
+        None
+    }
+
+    fn notes(&self) -> Option<Arc<dyn Notes>> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn keep(&self, request: &Message, answer: &Message, told: bool) {
+        self.with(|said| *said = Said { request: Some(request.clone()), answer: Some(answer.clone()), told });
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut Said) -> T) -> T {

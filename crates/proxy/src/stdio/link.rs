@@ -168,6 +168,7 @@ async fn talk(
 ) -> String {
     let Pipe { mut stdin, mut stdout, stderr, held } = pipe;
     let identity = held.identity();
+    bridge.handshake.meet(held.notes());
     let last = Arc::new(Mutex::new(Last::default()));
     let mut log = tokio::spawn(pass_log_on(stderr, last.clone()).in_current_span());
     let mut reader = lines::Reader::new(limits.message);
@@ -194,6 +195,7 @@ async fn talk(
         why = talking => why,
         () = ended(ending) => "it is not needed any more",
     };
+    bridge.handshake.meet(None);
     // Nobody waits for what takes its time to end.
     bridge.disconnected(queued);
     drop((stdin, stdout));
@@ -233,8 +235,14 @@ async fn greet_again(
         match answer.kind() {
             Kind::Response => {}
             _ if is_known => return Ok(()),
-            _ => return Err("it refused the handshake that it took before"),
+            // Another proxy may have been faster after a restart.
+            _ => {
+                let earlier = bridge.handshake.noted().await.ok_or("it refused the handshake that it took before")?;
+                bridge.handshake.renew(earlier);
+                return Ok(());
+            }
         }
+        bridge.handshake.note(&answer);
         bridge.handshake.renew(answer);
         send(stdin, b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n").await
     };

@@ -15,7 +15,7 @@ use skep_proxy::stdio::{Bridge, Limits, Sse, Streamable};
 use skep_proxy::{Front, Proxy};
 use skep_runconfig::RunConfig;
 use skep_store::Memory;
-use skep_workload::pipe::{Held, Pipe};
+use skep_workload::pipe::{Held, Notes, Pipe, Taken};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, WriteHalf};
 use tokio::sync::Mutex as AsyncMutex;
 
@@ -32,6 +32,8 @@ pub(crate) struct Seen {
     pub(crate) refuses: bool,
     /// What tells it from others, if it is the same one whenever it is started.
     pub(crate) identity: Option<String>,
+    /// What is kept beside it for the next proxy, if there is such a place.
+    pub(crate) notes: Option<Arc<Paper>>,
     /// Whether it keeps silent when it is greeted.
     pub(crate) is_shy: bool,
     /// What it says instead of anything else, byte for byte, with `ID` for the id.
@@ -172,7 +174,10 @@ async fn start(seen: Arc<Mutex<Seen>>, output: Arc<AsyncMutex<Option<WriteHalf<D
     let (_unread, writer) = tokio::io::split(server_output);
     *output.lock().await = Some(writer);
     seen.lock().unwrap().starts += 1;
-    let held = Box::new(Behind(seen.lock().unwrap().identity.clone()));
+    let held = {
+        let seen = seen.lock().unwrap();
+        Box::new(Behind { identity: seen.identity.clone(), notes: seen.notes.clone() })
+    };
     tokio::spawn(async move {
         let mut lines = BufReader::new(server_input).lines();
         while let Ok(Some(line)) = lines.next_line().await {
@@ -194,7 +199,14 @@ async fn start(seen: Arc<Mutex<Seen>>, output: Arc<AsyncMutex<Option<WriteHalf<D
 }
 
 /// What is behind the streams.
-struct Behind(Option<String>);
+struct Behind {
+    identity: Option<String>,
+    notes: Option<Arc<Paper>>,
+}
+
+/// What is kept beside a server.
+#[derive(Debug, Default)]
+pub(crate) struct Paper(pub(crate) Mutex<Option<String>>);
 
 impl Held for Behind {
     fn end(self: Box<Self>) -> std::pin::Pin<Box<dyn Future<Output = Option<String>> + Send>> {
@@ -202,7 +214,22 @@ impl Held for Behind {
     }
 
     fn identity(&self) -> Option<String> {
-        self.0.clone()
+        self.identity.clone()
+    }
+
+    fn notes(&self) -> Option<Arc<dyn Notes>> {
+        self.notes.clone().map(|notes| notes as Arc<dyn Notes>)
+    }
+}
+
+impl Notes for Paper {
+    fn keep(&self, text: String) -> Taken<()> {
+        *self.0.lock().unwrap() = Some(text);
+        Box::pin(std::future::ready(()))
+    }
+
+    fn kept(&self) -> Taken<Option<String>> {
+        Box::pin(std::future::ready(self.0.lock().unwrap().clone()))
     }
 }
 

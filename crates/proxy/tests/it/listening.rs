@@ -1,12 +1,14 @@
 //! Who hears what of a stdio server that all callers share, and in which order the server hears of it.
 
+use std::sync::Arc;
+
 use anyhow::Result;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use skep_testkit::{Seen, eventually};
 
 use crate::client::{BOTH, Caller, MODERN, PATIENCE, greeting, modern, request};
-use crate::lines::{How, Stage};
+use crate::lines::{How, Paper, Stage};
 
 fn changed() -> Value {
     json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" })
@@ -289,6 +291,42 @@ async fn a_server_that_lost_its_connection_only_goes_on_even_if_it_takes_no_seco
     stage.kill().await;
     stage.until_told("initialize", 5).await?;
     assert_eq!(stage.told("resources/subscribe").len(), 3);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_server_that_takes_one_handshake_only_goes_on_with_the_next_proxy() -> Result<()> {
+    let notes: Arc<Paper> = Arc::default();
+    let stage = async |refuses: bool| -> Result<Stage> {
+        let stage = Stage::absent(How::default()).await?;
+        {
+            let mut seen = stage.seen.lock().unwrap();
+            (seen.notes, seen.refuses) = (Some(notes.clone()), refuses);
+        }
+        stage.appear();
+        Ok(stage)
+    };
+    // Without a word of the proxy before, its refusal is all there is.
+    let refused = stage(true).await?.caller().ask(json!(1), "initialize", greeting()).await?;
+    assert_eq!(refused.message()?["error"]["message"], "not today");
+    let first = stage(false).await?;
+    first.caller().greeted().await?;
+    eventually("it is written down", PATIENCE, || async {
+        let is_kept = notes.0.lock().unwrap().is_some();
+        Ok(if is_kept { Seen::Yes(()) } else { Seen::NotYet("nothing".to_owned()) })
+    })
+    .await?;
+    let next = stage(true).await?;
+    let caller = next.caller().greeted().await?;
+    let greeted = next.caller().ask(json!("mine"), "initialize", greeting()).await?.message()?;
+    assert_eq!((&greeted["id"], &greeted["result"]["serverInfo"]["name"]), (&json!("mine"), &json!("s")));
+    assert!(caller.call(json!(2), "echo", json!({})).await?["result"].is_object());
+    assert_eq!(next.told("initialize").len(), 1);
+    assert!(next.told("notifications/initialized").is_empty(), "it heard that from the first one");
+    // Also when another one greeted it first after a restart.
+    next.kill().await;
+    next.until_told("initialize", 2).await?;
+    assert!(caller.call(json!(3), "echo", json!({})).await?["result"].is_object());
     Ok(())
 }
 

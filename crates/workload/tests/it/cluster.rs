@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
+use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
@@ -314,5 +315,30 @@ async fn pods_keep_the_restricted_standard_unless_the_patch_says_otherwise() -> 
             }
         }
     }
+    Ok(())
+}
+
+/// The next proxy reads what the one before it wrote down, about the same container only, and no pod restarts because of it.
+#[tokio::test]
+async fn what_is_kept_beside_a_server_is_about_one_container_and_restarts_nothing() -> Result<()> {
+    let place = Place::new("notes").await?;
+    let cluster = place.cluster(server("s", 1));
+    cluster.apply().await?;
+    let before = place.sets().get("s").await?;
+    assert_eq!(cluster.notes_of("one").kept().await, None);
+    cluster.notes_of("one").keep("hello".to_owned()).await;
+    let next = place.cluster(server("s", 2));
+    next.apply().await?;
+    assert_eq!(next.notes_of("one").kept().await.as_deref(), Some("hello"));
+    assert_eq!(next.notes_of("two").kept().await, None);
+    next.notes_of("two").keep("x".repeat(100_000)).await;
+    assert_eq!(next.notes_of("two").kept().await, None, "too long for an annotation");
+    let after = place.sets().get("s").await?;
+    let template = |set: &StatefulSet| serde_json::to_value(set.spec.as_ref().map(|spec| &spec.template));
+    let without = |mut template: Value| {
+        template["metadata"]["annotations"].as_object_mut().unwrap().remove(GENERATION);
+        template
+    };
+    assert_eq!(without(template(&before)?), without(template(&after)?));
     Ok(())
 }
