@@ -12,13 +12,16 @@ use std::time::Duration;
 
 const TOOLS: &str = r#"{"tools":[{"name":"who","inputSchema":{"type":"object"}},{"name":"sleep","inputSchema":{"type":"object"}},{"name":"die","inputSchema":{"type":"object"}}]}"#;
 
-/// Speaks on standard input and output.
+/// Speaks on standard input and output. It takes one handshake, as servers on the Go SDK do.
 pub(crate) fn stdio() -> io::Result<()> {
     let mut greeted = false;
     for line in io::stdin().lock().lines() {
         let line = line?;
-        if method(&line) == "initialize" {
-            greeted = true;
+        if method(&line) == "initialize" && std::mem::replace(&mut greeted, true) {
+            let id = id(&line).unwrap_or("null");
+            let error = r#"{"code":0,"message":"duplicate \"initialize\" received"}"#;
+            writeln!(io::stdout().lock(), r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#)?;
+            continue;
         }
         if text(&line, "name") == Some("die") {
             io::stdout().write_all(b"{\"jsonrpc\":\"2.0\",\"id\":")?;
