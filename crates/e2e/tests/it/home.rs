@@ -74,7 +74,9 @@ impl Home {
     /// The objects of one of our kinds.
     pub(crate) fn kind(&self, kind: &str) -> Api<DynamicObject> {
         let gvk = GroupVersionKind::gvk("toolhive.stacklok.dev", "v1beta1", kind);
-        let resource = ApiResource::from_gvk_with_plural(&gvk, &format!("{}s", kind.to_lowercase()));
+        let name = kind.to_lowercase();
+        let plural = name.strip_suffix('y').map_or_else(|| format!("{name}s"), |stem| format!("{stem}ies"));
+        let resource = ApiResource::from_gvk_with_plural(&gvk, &plural);
         Api::namespaced_with(self.cluster.client(), &self.namespace, &resource)
     }
 
