@@ -3,8 +3,11 @@
 //! One message is one line. [`Reader`] cuts what a server writes into lines, [`message`] finds the message in a line,
 //! [`frame`] makes a line of a message.
 
+use std::collections::BTreeMap;
+
 use bytes::{BufMut, Bytes, BytesMut};
 use memchr::{memchr, memrchr};
+use serde_json::value::RawValue;
 
 use crate::message::Message;
 
@@ -46,6 +49,13 @@ pub fn message(line: &[u8]) -> Option<&[u8]> {
     let start = memchr(b'{', line)?;
     let end = memrchr(b'}', line)?;
     line.get(start..=end)
+}
+
+/// The request that something claims to answer which is no message: by its id, if that is a number.
+pub fn answered(found: &[u8]) -> Option<u64> {
+    let members: BTreeMap<String, &RawValue> = serde_json::from_slice(found).ok()?;
+    let id = members.get("id").filter(|_| !members.contains_key("method"))?;
+    id.get().parse().ok()
 }
 
 /// A message as a line, with its end. A message that is written over several lines is joined: in JSON, line ends stand

@@ -43,7 +43,8 @@ struct Holding<T> {
     held: Option<T>,
 }
 
-/// Writes a body while it is sent. The body ends when this is dropped.
+/// Writes a body while it is sent. The body ends when this is dropped; if that is because its writer panicked, it breaks off, so that
+/// nobody takes it for complete.
 #[derive(Debug)]
 pub struct BodySender(mpsc::Sender<Result<Frame<Bytes>, BodyError>>);
 
@@ -272,5 +273,20 @@ impl BodySender {
     /// Waits until nobody reads the body any more.
     pub async fn closed(&self) {
         self.0.closed().await;
+    }
+}
+
+impl Drop for BodySender {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        let broken = Err(BodyError::Broken("its writer failed".into()));
+        let Err(mpsc::error::TrySendError::Full(broken)) = self.0.try_send(broken) else { return };
+        // The reader is behind, and a panic cannot wait for it.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let sender = self.0.clone();
+            runtime.spawn(async move { sender.send(broken).await });
+        }
     }
 }

@@ -4,6 +4,8 @@
 //! of them answers it. A type that this build does not have is refused at the start: a chain that silently lacks a guard is worse
 //! than none.
 
+use std::sync::Arc;
+
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use skep_mcp::Malformed;
@@ -17,6 +19,7 @@ use crate::http::{json, text};
 use crate::layer::header_forward::HeaderForward;
 use crate::layer::origin::Origins;
 use crate::layer::tools::Tools;
+use crate::observe::Observer;
 
 /// The longest body of a request when nothing else is said.
 pub const BODY_LIMIT: usize = 8 * 1024 * 1024;
@@ -25,6 +28,8 @@ pub const BODY_LIMIT: usize = 8 * 1024 * 1024;
 #[derive(Debug)]
 pub struct Chain {
     layers: Vec<Layer>,
+    /// Before which layer calls are counted. If nothing is said, all of them are.
+    telemetry: usize,
     /// The least that is said, if anything is.
     body_limit: Option<usize>,
 }
@@ -46,8 +51,8 @@ enum Layer {
     HeaderForward(HeaderForward),
     /// The caller's credentials stay here.
     StripAuth,
-    /// Whatever comes this far is counted.
-    Telemetry,
+    /// Somebody sees whatever comes this far.
+    Observer(Arc<dyn Observer>),
 }
 
 /// Why a chain cannot be built.
@@ -81,7 +86,7 @@ impl Chain {
     pub fn new(config: &RunConfig, port: u16) -> Result<Self, Wrong> {
         let listed =
             if config.middleware_configs.is_empty() { built(config) } else { config.middleware_configs.clone() };
-        let mut chain = Self { layers: Vec::new(), body_limit: None };
+        let mut chain = Self { layers: Vec::new(), telemetry: 0, body_limit: None };
         if let Some(origins) = Origins::of(config, port) {
             chain.layers.push(Layer::Origin(origins));
         }
@@ -127,8 +132,11 @@ impl Chain {
                 let origins = read::<parameters::Origin>(one)?.allowed_origins;
                 Layer::Origin(Origins::new(&origins))
             }
-            // Traces and pushed metrics are not there yet.
-            "telemetry" => Layer::Telemetry,
+            // Who counts is added when it is known. Traces and pushed metrics are not there yet.
+            "telemetry" => {
+                self.telemetry = self.layers.len();
+                return Ok(());
+            }
             // Every handler is under a guard against panics already, and nothing is ever reported to anybody.
             "recovery" | "usagemetrics" => return Ok(()),
             "audit" => {
@@ -156,6 +164,11 @@ impl Chain {
         Ok(())
     }
 
+    /// Adds who counts the calls, at the place that the RunConfig gives to it.
+    pub fn add_telemetry(&mut self, observer: Arc<dyn Observer>) {
+        self.layers.insert(self.telemetry, Layer::Observer(observer));
+    }
+
     /// The longest body that is read.
     pub fn body_limit(&self) -> usize {
         self.body_limit.unwrap_or(BODY_LIMIT)
@@ -164,11 +177,6 @@ impl Chain {
     /// Whether a layer judges messages by what is in them. Then every body is read as one, whatever it is called.
     pub(crate) fn judges_content(&self) -> bool {
         self.layers.iter().any(|layer| matches!(layer, Layer::Tools(_) | Layer::ToolCalls(_)))
-    }
-
-    /// Whether calls are counted from some layer on. Those that are refused before it are not.
-    pub(crate) fn counts(&self) -> bool {
-        self.layers.iter().any(|layer| matches!(layer, Layer::Telemetry))
     }
 
     /// Puts a call through the layers.
@@ -213,8 +221,8 @@ impl Layer {
                 headers.request(exchange);
                 Flow::Next
             }
-            Self::Telemetry => {
-                exchange.is_counted = true;
+            Self::Observer(observer) => {
+                exchange.observe(observer.clone());
                 Flow::Next
             }
             Self::StripAuth => {

@@ -3,9 +3,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Response, Uri};
+use http::request::Parts;
+use http::{HeaderMap, Method, Response, Uri, Version};
 use skep_mcp::{Malformed, Message};
 use skep_net::{Body, Peer};
+
+use crate::observe::{Observation, Observer};
 
 /// A call between its arrival and its answer.
 #[derive(Debug)]
@@ -14,6 +17,8 @@ pub struct Exchange {
     pub method: Method,
     /// What was asked for.
     pub uri: Uri,
+    /// The version of HTTP that it came by.
+    pub version: Version,
     /// Headers, which layers may change on the way to the server.
     pub headers: HeaderMap,
     /// Whose connection it is.
@@ -24,12 +29,12 @@ pub struct Exchange {
     pub identity: Option<Identity>,
     /// Whether the page that calls, if one does, was found to be one that may.
     pub origin_allowed: bool,
-    /// Whether it came as far as the layer that counts calls.
-    pub is_counted: bool,
     /// Who wants to see the answers, innermost last.
     rewrites: Vec<Arc<dyn Rewrite>>,
     /// Who wants to see what comes beside calls, if this opens a stream for that.
     beside: Vec<Arc<dyn Rewrite>>,
+    /// Who sees it and changes nothing.
+    observations: Vec<Box<dyn Observation>>,
     /// Whether a layer replaced the message after it was judged.
     mutated: bool,
 }
@@ -115,10 +120,21 @@ impl Identity {
 
 impl Exchange {
     /// A call as it arrived.
-    pub fn new(method: Method, uri: Uri, headers: HeaderMap, peer: Peer, content: Content) -> Self {
-        let (rewrites, beside) = (Vec::new(), Vec::new());
-        let (identity, origin_allowed, is_counted, mutated) = (None, false, false, false);
-        Self { method, uri, headers, peer, content, identity, origin_allowed, is_counted, rewrites, beside, mutated }
+    pub fn new(parts: Parts, peer: Peer, content: Content) -> Self {
+        Self {
+            method: parts.method,
+            uri: parts.uri,
+            version: parts.version,
+            headers: parts.headers,
+            peer,
+            content,
+            identity: None,
+            origin_allowed: false,
+            rewrites: Vec::new(),
+            beside: Vec::new(),
+            observations: Vec::new(),
+            mutated: false,
+        }
     }
 
     /// The message, if the call carries one.
@@ -146,6 +162,24 @@ impl Exchange {
     /// Asks to see the answers to other calls, should this one open a stream that they come on.
     pub fn watch_beside(&mut self, rewrite: Arc<dyn Rewrite>) {
         self.beside.push(rewrite);
+    }
+
+    /// Lets somebody see this call from here on.
+    pub(crate) fn observe(&mut self, observer: Arc<dyn Observer>) {
+        let observation = observer.begin(self);
+        self.observations.push(observation);
+    }
+
+    /// Tells who sees this call how it is answered, innermost first. They stay with the answer until it has ended.
+    pub(crate) fn observed(&mut self, answer: Response<Body>) -> Response<Body> {
+        if self.observations.is_empty() {
+            return answer;
+        }
+        let mut observations = std::mem::take(&mut self.observations);
+        for observation in observations.iter_mut().rev() {
+            observation.answered(self, &answer);
+        }
+        answer.map(|body| body.holding(observations))
     }
 
     /// Whether anybody wants to see the answers: if not, they need not be read.

@@ -14,6 +14,7 @@ pub mod health;
 mod http;
 mod layer;
 pub mod metrics;
+pub mod observe;
 pub mod proxy;
 pub mod run;
 mod secrets;

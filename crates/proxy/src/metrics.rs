@@ -1,5 +1,6 @@
 //! What a proxy counts, under the names that the original's dashboards know.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
@@ -10,6 +11,11 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+use skep_mcp::Message;
+use skep_net::Body;
+
+use crate::exchange::Exchange;
+use crate::observe::{Observation, Observer};
 
 /// Bounds of the durations, in seconds.
 const SECONDS: [f64; 14] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0];
@@ -26,22 +32,22 @@ const OTHER: &str = "other";
 
 /// One call.
 #[derive(Clone, Debug)]
-pub struct Record<'a> {
+struct Record<'a> {
     /// The HTTP method.
-    pub method: &'a str,
+    method: &'a str,
     /// The status of the answer.
-    pub status: u16,
+    status: u16,
     /// The method of the message, if there was one.
-    pub mcp_method: Option<&'a str>,
+    mcp_method: Option<&'a str>,
     /// What the message was about.
-    pub resource: Option<&'a str>,
+    resource: Option<&'a str>,
     /// The version of HTTP that it came by.
-    pub version: http::Version,
+    version: http::Version,
 }
 
 /// What is open between a caller and the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+enum Kind {
     /// A request, and its answer to its end.
     Request,
     /// The stream of a session over SSE. It lasts as long as the session, so its time says nothing.
@@ -86,11 +92,19 @@ type Labels = Vec<(&'static str, String)>;
 
 /// What is under way. Counts down when it is dropped.
 #[derive(Debug)]
-pub struct Active {
+struct Active {
     gauge: Gauge,
     started: Instant,
     /// Where its time is told, once it is known what it is.
     times: Vec<Histogram>,
+}
+
+/// A call that is counted.
+#[derive(Debug)]
+struct Counted {
+    metrics: Arc<Metrics>,
+    kind: Kind,
+    active: Active,
 }
 
 impl Drop for Active {
@@ -128,7 +142,7 @@ impl Metrics {
     }
 
     /// Counts what begins.
-    pub fn begin(&self, kind: Kind) -> Active {
+    fn open(&self, kind: Kind) -> Active {
         let mut place: Labels = vec![("server", self.server.clone()), ("transport", self.transport.clone())];
         if kind == Kind::Sse {
             place.push(("connection_type", "sse".to_owned()));
@@ -139,7 +153,7 @@ impl Metrics {
     }
 
     /// Counts a call whose answer has begun. If it is a request, its time is told when `active` is dropped.
-    pub fn answered(&self, kind: Kind, record: &Record<'_>, active: &mut Active) {
+    fn count(&self, kind: Kind, record: &Record<'_>, active: &mut Active) {
         let status = if record.status >= 400 { "error" } else { "success" };
         let mut call = Call {
             method: METHODS.into_iter().find(|known| *known == record.method).unwrap_or(OTHER),
@@ -213,6 +227,28 @@ impl Metrics {
     }
 }
 
+impl Observer for Metrics {
+    fn begin(self: Arc<Self>, exchange: &mut Exchange) -> Box<dyn Observation> {
+        let kind = if exchange.uri.path().ends_with("/sse") { Kind::Sse } else { Kind::Request };
+        Box::new(Counted { kind, active: self.open(kind), metrics: self })
+    }
+}
+
+impl Observation for Counted {
+    fn answered(&mut self, exchange: &Exchange, answer: &http::Response<Body>) {
+        let message = exchange.message();
+        let resource = message.and_then(skep_mcp::method::resource);
+        let record = Record {
+            method: exchange.method.as_str(),
+            status: answer.status().as_u16(),
+            mcp_method: message.and_then(Message::method),
+            resource: resource.as_deref(),
+            version: exchange.version,
+        };
+        self.metrics.count(self.kind, &record, &mut self.active);
+    }
+}
+
 fn histogram() -> Histogram {
     Histogram::new(SECONDS)
 }
@@ -236,7 +272,7 @@ mod tests {
     }
 
     fn call(metrics: &Metrics, mcp_method: &str, resource: &str) {
-        metrics.answered(Kind::Request, &record(mcp_method, resource), &mut metrics.begin(Kind::Request));
+        metrics.count(Kind::Request, &record(mcp_method, resource), &mut metrics.open(Kind::Request));
     }
 
     #[track_caller]
@@ -248,9 +284,9 @@ mod tests {
     #[test]
     fn calls_are_counted_under_the_names_that_dashboards_know() {
         let metrics = Metrics::new("s", "stdio");
-        let mut active = metrics.begin(Kind::Request);
+        let mut active = metrics.open(Kind::Request);
         assert_has(&metrics, r#"toolhive_mcp_active_connections{server="s",transport="stdio"} 1"#);
-        metrics.answered(Kind::Request, &record("tools/call", "echo"), &mut active);
+        metrics.count(Kind::Request, &record("tools/call", "echo"), &mut active);
         let labels = r#"method="POST",status_code="200",status="success",mcp_method="tools/call",mcp_resource_id="echo",server="s",transport="stdio""#;
         assert_has(&metrics, &format!("toolhive_mcp_requests_total{{{labels}}} 1"));
         assert_has(&metrics, r#"toolhive_mcp_tool_calls_total{server="s",tool="echo",status="success"} 1"#);
@@ -281,23 +317,23 @@ mod tests {
             ),
         ] {
             let metrics = Metrics::new("s", transport);
-            metrics.answered(Kind::Request, &record, &mut metrics.begin(Kind::Request));
+            metrics.count(Kind::Request, &record, &mut metrics.open(Kind::Request));
             let first = format!(r#"mcp_method_name="{}",jsonrpc_protocol_version="2.0""#, record.mcp_method.unwrap());
             assert_has(&metrics, &format!("mcp_server_operation_duration_seconds_count{{{first},{labels}}} 1"));
         }
         let metrics = Metrics::new("s", "sse");
         let unknown = Record { mcp_method: None, ..record("", "") };
-        metrics.answered(Kind::Request, &unknown, &mut metrics.begin(Kind::Request));
+        metrics.count(Kind::Request, &unknown, &mut metrics.open(Kind::Request));
         assert!(!metrics.page().contains("operation_duration_seconds_count"), "{}", metrics.page());
     }
 
     #[test]
     fn a_stream_over_sse_is_counted_apart_and_has_no_time() {
         let metrics = Metrics::new("s", "sse");
-        let mut active = metrics.begin(Kind::Sse);
+        let mut active = metrics.open(Kind::Sse);
         let record =
             Record { method: "GET", status: 200, mcp_method: None, resource: None, version: http::Version::HTTP_11 };
-        metrics.answered(Kind::Sse, &record, &mut active);
+        metrics.count(Kind::Sse, &record, &mut active);
         let place = r#"toolhive_mcp_active_connections{server="s",transport="sse",connection_type="sse"}"#;
         assert_has(&metrics, &format!("{place} 1"));
         let labels = r#"method="GET",status_code="200",status="success",mcp_method="sse_connection",mcp_resource_id="",server="s",transport="sse""#;
@@ -331,7 +367,7 @@ mod tests {
         for method in ["GET", "PATCH"].into_iter().chain(made_up) {
             let record =
                 Record { method, status: 405, mcp_method: None, resource: None, version: http::Version::HTTP_11 };
-            metrics.answered(Kind::Request, &record, &mut metrics.begin(Kind::Request));
+            metrics.count(Kind::Request, &record, &mut metrics.open(Kind::Request));
         }
         let rest =
             r#"status_code="405",status="error",mcp_method="unknown",mcp_resource_id="",server="s",transport="stdio""#;

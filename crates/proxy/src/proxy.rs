@@ -15,7 +15,7 @@ use crate::chain::{Chain, too_large};
 use crate::exchange::{Content, Exchange, Flow};
 use crate::health::Health;
 use crate::http::{SESSION, is_of_type, json, text};
-use crate::metrics::{Kind, Metrics, Record};
+use crate::metrics::Metrics;
 use crate::stdio::sse::Sse;
 use crate::stdio::streamable::Streamable;
 use crate::transparent::Transparent;
@@ -44,23 +44,15 @@ pub struct Proxy {
     chain: Chain,
     front: Front,
     health: Arc<Health>,
-    metrics: Option<Counted>,
-}
-
-/// What is counted, and where it is shown.
-#[derive(Clone, Debug)]
-pub struct Counted {
-    /// The metrics.
-    pub metrics: Arc<Metrics>,
-    /// Whether they are shown on the proxy's own port as well.
-    pub on_this_port: bool,
+    /// What is counted, if it is shown on the proxy's own port.
+    metrics: Option<Arc<Metrics>>,
 }
 
 // === impl Proxy ===
 
 impl Proxy {
     /// A proxy.
-    pub fn new(chain: Chain, front: Front, health: Arc<Health>, metrics: Option<Counted>) -> Arc<Self> {
+    pub fn new(chain: Chain, front: Front, health: Arc<Health>, metrics: Option<Arc<Metrics>>) -> Arc<Self> {
         Arc::new(Self { chain, front, health, metrics })
     }
 
@@ -70,10 +62,7 @@ impl Proxy {
         match parts.uri.path() {
             "/health" => return self.health.page(&parts.method),
             "/metrics" => {
-                return match &self.metrics {
-                    Some(counted) if counted.on_this_port => metrics_page(&counted.metrics),
-                    _ => no_metrics(),
-                };
+                return self.metrics.as_deref().map_or_else(no_metrics, metrics_page);
             }
             path if path.starts_with("/.well-known/") => {
                 return json(StatusCode::NOT_FOUND, Bytes::from_static(br#"{"error":"not_found"}"#));
@@ -98,26 +87,9 @@ impl Proxy {
             Err(BodyError::Broken(_)) => return text(StatusCode::BAD_REQUEST, "the body broke off"),
         };
         let content = self.read(&parts.method, &parts.uri, &parts.headers, bytes);
-        let version = parts.version;
-        let mut exchange = Exchange::new(parts.method, parts.uri, parts.headers, peer, content);
-        let Some(counted) = &self.metrics else { return self.pass(&mut exchange).await };
-        let kind = if exchange.uri.path().ends_with("/sse") { Kind::Sse } else { Kind::Request };
-        let mut active = counted.metrics.begin(kind);
-        let response = self.pass(&mut exchange).await;
-        if self.chain.counts() && !exchange.is_counted {
-            return response;
-        }
-        let message = exchange.message();
-        let resource = message.and_then(skep_mcp::method::resource);
-        let record = Record {
-            method: exchange.method.as_str(),
-            status: response.status().as_u16(),
-            mcp_method: message.and_then(Message::method),
-            resource: resource.as_deref(),
-            version,
-        };
-        counted.metrics.answered(kind, &record, &mut active);
-        response.map(|body| body.holding(active))
+        let mut exchange = Exchange::new(parts, peer, content);
+        let answer = self.pass(&mut exchange).await;
+        exchange.observed(answer)
     }
 
     /// Puts a call through the chain and to whoever answers it.

@@ -1,47 +1,41 @@
 //! A proxy from its first to its last moment: the port opens first, then the server is started; nothing ends because the server
 //! failed once, and an end that is asked for breaks no call.
 
+mod diagnostics;
+mod machine;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use skep_net::drain::{Drained, Grace};
 use skep_net::{Body, Client, Drain, Listener, serve};
-use skep_runconfig::parameters::Telemetry;
-use skep_runconfig::{Field as _, RunConfig};
 use skep_workload::cluster::{Cluster, State};
 use skep_workload::objects::Platform;
 use skep_workload::process::Process;
-use skep_workload::server::{Server, Speaks};
+use skep_workload::server::Server;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tracing::{Instrument as _, Span};
 
+use self::diagnostics::Diagnostics;
+use self::machine::supervise;
 use crate::chain::{self, Chain};
 use crate::health::{Health, Known};
-use crate::metrics::Metrics;
-use crate::proxy::{Counted, Front, Proxy, metrics_page};
+use crate::proxy::{Front, Proxy};
 use crate::secrets::resolve;
 use crate::sessions::Sessions;
 use crate::settings::{self, Backend, Mode, Settings};
 use crate::stdio::sse::Sse;
 use crate::stdio::streamable::Streamable;
-use crate::stdio::{Bridge, Connect, Keeper, Last, Limits, News, ended, pass_log_on};
+use crate::stdio::{Bridge, Connect, Keeper, Limits, News};
 use crate::transparent::{Options, Pods, Target, Transparent};
 
 /// How long an unused connection of a caller of a stdio server is kept.
 const IDLE_STDIO: Duration = Duration::from_secs(30);
-/// Where metrics are served when nothing else is said.
-const DIAGNOSTICS: u16 = 9464;
 /// The pause before a server on this machine is started again; it doubles.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
-/// The longest such pause.
-const LONGEST_PAUSE: Duration = Duration::from_secs(15);
-/// A server on this machine that lived this long was a good one: it is started again soon.
-const GOOD: Duration = Duration::from_secs(30);
-/// How long is waited for the last words of a server that ended: something may hold them open that is not the server.
-const LAST_WAIT: Duration = Duration::from_secs(1);
 /// A server on stdio says nothing until it is asked. One that lived this long without a word counts as there.
 const PROOF: Duration = Duration::from_millis(300);
 /// The same for one that went away before.
@@ -141,6 +135,10 @@ pub async fn start(
     let address = listener.address();
     let mut chain = Chain::new(&settings.config, address.port())?;
     chain.add_headers(&secrets.headers)?;
+    let diagnostics = Diagnostics::of(&settings.config);
+    if let Some(diagnostics) = &diagnostics {
+        chain.add_telemetry(diagnostics.metrics.clone());
+    }
     // What callers speak with; but behind SSE, the original names what the server speaks.
     let spoken = match &settings.backend {
         Backend::Stdio(_, Mode::StreamableHttp) => "streamable-http",
@@ -190,7 +188,7 @@ pub async fn start(
             server.env.extend(secrets.variables.clone());
             let url = match &place {
                 Place::Cluster { .. } => server.url().unwrap_or_default(),
-                Place::Machine => on_this_machine(&mut server),
+                Place::Machine => machine::listen(&mut server),
             };
             let target = Target::local(&url)?;
             let pods = match &place {
@@ -214,56 +212,17 @@ pub async fn start(
             )
         }
     };
-    let (counted, diagnostics) = diagnostics(config, address, &drain, &mut tasks).await.unzip();
-    let proxy = Proxy::new(chain, front, health.clone(), counted);
+    let shown = match &diagnostics {
+        Some(diagnostics) => diagnostics.serve(address.ip(), &drain, &mut tasks).await,
+        None => None,
+    };
+    let metrics = diagnostics.filter(|diagnostics| diagnostics.on_this_port).map(|diagnostics| diagnostics.metrics);
+    let proxy = Proxy::new(chain, front, health.clone(), metrics);
     let options = skep_net::serve::Options { idle_timeout: idle, ..skep_net::serve::Options::default() };
     let handler = move |request, peer| proxy.clone().answer(request, peer);
     tasks.spawn(serve(listener, options, drain.clone(), handler));
     tracing::info!(%address, server = config.name, transport = config.transport, "listening");
-    Ok(Running { address, diagnostics: diagnostics.flatten(), health, drain, tasks })
-}
-
-/// Counts calls and shows what was counted on a port of its own, if the RunConfig asks for it. A port that is taken is no
-/// reason not to serve: another one is used.
-async fn diagnostics(
-    config: &RunConfig,
-    address: SocketAddr,
-    drain: &Drain,
-    tasks: &mut Tasks,
-) -> Option<(Counted, Option<SocketAddr>)> {
-    let listed = config.middleware_configs.iter().find(|one| one.kind == "telemetry");
-    let listed = listed.and_then(|one| Telemetry::read(one.parameters.clone()).ok()).and_then(|found| found.config);
-    let telemetry = config.telemetry_config.clone().or(listed).filter(|found| found.enable_prometheus_metrics_path)?;
-    let metrics = Arc::new(Metrics::new(&config.name, &config.transport));
-    let port = diagnostics_port(telemetry.prometheus_port);
-    let wanted = Listener::bind(SocketAddr::new(address.ip(), port)).await;
-    let listener = match wanted {
-        Ok(listener) => Ok(listener),
-        Err(_taken) => Listener::bind(SocketAddr::new(address.ip(), 0)).await,
-    };
-    let diagnostics = listener.as_ref().ok().map(Listener::address);
-    match listener {
-        Ok(listener) => {
-            tracing::info!(address = %listener.address(), "metrics are served");
-            let shown = metrics.clone();
-            let handler = move |request: http::Request<hyper::body::Incoming>, _peer| {
-                let page = match request.uri().path() {
-                    "/metrics" => metrics_page(&shown),
-                    _ => crate::http::text(http::StatusCode::NOT_FOUND, "404 page not found"),
-                };
-                std::future::ready(page)
-            };
-            tasks.spawn(serve(listener, skep_net::serve::Options::default(), drain.clone(), handler));
-        }
-        Err(error) => tracing::warn!(%error, "metrics have no port of their own"),
-    }
-    let on_this_port = telemetry.metrics_on_transport_port.unwrap_or(true);
-    Some((Counted { metrics, on_this_port }, diagnostics))
-}
-
-/// Where metrics are served, as far as a RunConfig says.
-fn diagnostics_port(port: i64) -> u16 {
-    u16::try_from(port).ok().filter(|port| *port > 0).unwrap_or(DIAGNOSTICS)
+    Ok(Running { address, diagnostics: shown, health, drain, tasks })
 }
 
 // === impl Running ===
@@ -437,82 +396,6 @@ fn run_server(server: Server, place: Place, health: &Arc<Health>, tasks: &mut Ta
             tasks.keep(supervise(server, health.clone(), ending));
         }
     }
-}
-
-/// Keeps a process running until it is not needed any more. Its words become our log.
-async fn supervise(server: Server, health: Arc<Health>, mut ending: watch::Receiver<bool>) {
-    let mut pause = FIRST_PAUSE;
-    loop {
-        let started = tokio::time::Instant::now();
-        match Process::start(&server) {
-            Ok(process) => {
-                let (why, words) = run_once(process, &mut ending).await;
-                if *ending.borrow() {
-                    return;
-                }
-                tracing::warn!(why, "the server ended; it is started again");
-                let more = if words.is_empty() { words } else { format!("\n{words}") };
-                health.set(Known::Unavailable(format!("the server ended: {why}{more}")));
-            }
-            Err(error) => {
-                tracing::warn!(%error, "the server does not start");
-                health.set(Known::Unavailable(error.to_string()));
-            }
-        }
-        pause = next_pause(pause, started.elapsed());
-        tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            () = ended(&mut ending) => return,
-        }
-    }
-}
-
-/// Waits for a process to end, or ends it when it is not needed any more. Says how it ended, and its last words to people.
-async fn run_once(mut process: Process, ending: &mut watch::Receiver<bool>) -> (String, String) {
-    let (output, errors) = (process.child().stdout.take(), process.child().stderr.take());
-    let last = Arc::new(Mutex::new(Last::default()));
-    let mut log = JoinSet::new();
-    if let Some(output) = output {
-        log.spawn(pass_log_on(output, last.clone()).in_current_span());
-    }
-    if let Some(errors) = errors {
-        log.spawn(pass_log_on(errors, last.clone()).in_current_span());
-    }
-    tokio::select! {
-        _ended = process.child().wait() => {}
-        () = ended(ending) => {}
-    }
-    let ended = process.end().await;
-    // What it said last is read before it is told that it ended.
-    let _in_time = tokio::time::timeout(LAST_WAIT, async { while log.join_next().await.is_some() {} }).await;
-    let why = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
-    let words = last.lock().unwrap_or_else(PoisonError::into_inner).text();
-    (why, words)
-}
-
-/// The pause before a server is started again: short after one that lived long, else twice the last one.
-fn next_pause(last: Duration, lived: Duration) -> Duration {
-    if lived >= GOOD { FIRST_PAUSE } else { (last * 2).min(LONGEST_PAUSE) }
-}
-
-/// Where a server on this machine listens: on its own port, or on a free one if somebody else has that. Returns its URL.
-fn on_this_machine(server: &mut Server) -> String {
-    let is_free = |port: u16| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
-    let wanted = server.speaks.port().unwrap_or_default();
-    let port = if is_free(wanted) {
-        wanted
-    } else {
-        let free = std::net::TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr());
-        free.map_or(wanted, |address| address.port())
-    };
-    server.speaks = match server.speaks {
-        Speaks::Sse(_) => Speaks::Sse(port),
-        _ => Speaks::StreamableHttp(port),
-    };
-    if server.host.is_empty() {
-        "127.0.0.1".clone_into(&mut server.host);
-    }
-    format!("http://127.0.0.1:{port}")
 }
 
 /// Tells how a server on stdio is. A process that was just started has to speak, or to live for a while, to count as there.

@@ -109,3 +109,19 @@ fn what_is_kept_does_not_keep_more_than_itself() {
     reader.space();
     assert!(reader.buffer.capacity() <= 2 * KEPT, "{}", reader.buffer.capacity());
 }
+
+#[test]
+fn what_is_no_message_may_still_say_what_it_answers() {
+    for (found, id) in [
+        (r#"{"jsonrpc":"2.0","id":7}"#, Some(7)),
+        (r#"{"id":7,"result":{},"error":{}}"#, Some(7)),
+        (r#"{"id":"7","result":{}}"#, None),
+        (r#"{"id":7.0,"result":{}}"#, None),
+        (r#"{"id":7,"method":"ping"}"#, None),
+        (r#"{"result":{}}"#, None),
+        (r#"{"id":7"#, None),
+        ("[7]", None),
+    ] {
+        assert_eq!(answered(found.as_bytes()), id, "{found}");
+    }
+}

@@ -180,3 +180,22 @@ async fn a_value_is_held_until_the_body_has_ended_or_is_let_go_of() {
     drop(body.holding(value));
     assert!(unread.upgrade().is_none());
 }
+
+#[tokio::test]
+async fn a_body_whose_writer_panics_breaks_off() {
+    use http_body_util::BodyExt as _;
+    for written in [0, 1, 2] {
+        let (sender, mut body) = Body::channel(2);
+        let writer = tokio::spawn(async move {
+            for _ in 0..written {
+                sender.send(Bytes::from_static(b"part")).await.unwrap();
+            }
+            panic!("as tests do");
+        });
+        assert!(writer.await.unwrap_err().is_panic());
+        for _ in 0..written {
+            assert!(body.frame().await.unwrap().is_ok());
+        }
+        assert!(matches!(body.frame().await, Some(Err(BodyError::Broken(_)))), "after {written} parts");
+    }
+}

@@ -1,4 +1,7 @@
+use std::sync::Mutex;
+
 use super::*;
+use crate::observe::Observation;
 
 fn config(json: &str) -> RunConfig {
     RunConfig::from_slice(json.as_bytes()).unwrap()
@@ -132,7 +135,9 @@ fn call(name: &str) -> Exchange {
     headers.insert("mcp-name", HeaderValue::from_str(name).unwrap());
     let peer = skep_net::Peer { address: ([127, 0, 0, 1], 1).into(), tls: false };
     let content = Content::Message(skep_mcp::Message::parse(body.into()).unwrap());
-    Exchange::new(http::Method::POST, "/mcp".parse().unwrap(), headers, peer, content)
+    let mut request = http::Request::new(());
+    (*request.method_mut(), *request.headers_mut()) = (http::Method::POST, headers);
+    Exchange::new(request.into_parts().0, peer, content)
 }
 
 #[test]
@@ -153,4 +158,73 @@ fn a_call_is_judged_by_what_goes_to_the_server_and_its_headers_say_the_same() {
     };
     assert_eq!(answer.status(), StatusCode::OK, "as an error of the protocol");
     assert!(matches!(chain(hides).request(&mut call("harmless")), Flow::Next));
+}
+
+/// Remembers what it saw.
+#[derive(Debug, Default)]
+struct Diary(Mutex<Vec<String>>);
+
+#[derive(Debug)]
+struct Page(Arc<Diary>);
+
+impl Diary {
+    fn note(&self, line: String) {
+        self.0.lock().unwrap().push(line);
+    }
+
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+impl Observer for Diary {
+    fn begin(self: Arc<Self>, exchange: &mut Exchange) -> Box<dyn Observation> {
+        self.note(format!("began, called by {}", exchange.identity.as_ref().map_or("nobody", |_| "somebody")));
+        Box::new(Page(self))
+    }
+}
+
+impl Observation for Page {
+    fn answered(&mut self, exchange: &Exchange, answer: &Response<Body>) {
+        let resource = exchange.message().and_then(skep_mcp::method::resource).unwrap_or_default().into_owned();
+        self.0.note(format!("{resource} {}", answer.status()));
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        self.0.note("ended".to_owned());
+    }
+}
+
+#[test]
+fn who_observes_sees_the_calls_that_come_to_its_place_until_their_answers_have_ended() {
+    let listed = r#"[{"type":"tool-call-filter","parameters":{"filter_tools":["a","b","x"]}},
+        {"type":"telemetry","parameters":{}},{"type":"auth","parameters":{}},
+        {"type":"tool-call-filter","parameters":{"filter_tools":["a","c"],"tools_override":{"x":{"name":"a"}}}}]"#;
+    let mut chain = Chain::new(&config(&format!(r#"{{"host":"0.0.0.0","middleware_configs":{listed}}}"#)), 0).unwrap();
+    let diary = Arc::new(Diary::default());
+    chain.add_telemetry(diary.clone());
+    let run = |name: &str| {
+        let mut exchange = call(name);
+        let answer = match chain.request(&mut exchange) {
+            Flow::Answer(answer) => answer,
+            // Its end is far.
+            Flow::Next => Response::new(Body::channel(1).1),
+        };
+        let answer = exchange.observed(answer);
+        drop(exchange);
+        (answer, diary.take())
+    };
+    let (answer, seen) = run("a");
+    assert_eq!(seen, ["began, called by nobody", "x 200 OK"], "as it went to the server, and not yet ended");
+    drop(answer);
+    assert_eq!(diary.take(), ["ended"]);
+    assert_eq!(run("b").1, ["began, called by nobody", "b 200 OK", "ended"], "refused by a layer behind");
+    assert_eq!(run("c").1, [""; 0], "refused by a layer before");
+    // A caller that leaves before there is an answer.
+    let mut left = call("a");
+    assert!(matches!(chain.request(&mut left), Flow::Next));
+    drop(left);
+    assert_eq!(diary.take().last().unwrap(), "ended");
 }

@@ -11,51 +11,6 @@ use crate::exchange::{Content, Exchange};
 use crate::http::SESSION;
 use crate::sessions::{Kind, Store};
 
-#[test]
-fn metrics_have_the_usual_port_unless_another_one_is_given() {
-    for (given, port) in [(0, 9464), (-1, 9464), (70_000, 9464), (9999, 9999), (1, 1)] {
-        assert_eq!(diagnostics_port(given), port);
-    }
-}
-
-#[test]
-fn a_server_that_lived_long_is_started_again_soon() {
-    let (mut pause, seconds) = (FIRST_PAUSE, Duration::from_secs);
-    for (lived, next) in [(0, 1), (29, 2), (0, 4), (1, 8), (0, 15), (0, 15)] {
-        pause = next_pause(pause, seconds(lived));
-        assert_eq!(pause, seconds(next));
-    }
-    assert_eq!(next_pause(pause, seconds(30)), FIRST_PAUSE);
-}
-
-fn process(script: &str) -> Process {
-    let server = Server {
-        name: "s".to_owned(),
-        image: "exec://sh".to_owned(),
-        args: vec!["-c".to_owned(), script.to_owned()],
-        env: BTreeMap::new(),
-        labels: BTreeMap::new(),
-        speaks: Speaks::StreamableHttp(1),
-        host: String::new(),
-        publish: Vec::new(),
-        patch: String::new(),
-        replicas: None,
-        generation: 0,
-    };
-    Process::start(&server).unwrap()
-}
-
-#[tokio::test]
-async fn the_last_words_of_a_server_are_read_to_their_end() {
-    let (_sender, mut ending) = watch::channel(false);
-    for _ in 0..20 {
-        let script = "n=0; while [ $n -lt 300 ]; do n=$((n+1)); echo line $n >&2; done; exit 9";
-        let (why, words) = run_once(process(script), &mut ending).await;
-        assert_eq!(why, "exit status: 9");
-        assert_eq!(words, "line 296\nline 297\nline 298\nline 299\nline 300");
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_process_counts_as_there_when_it_spoke_or_lived_for_a_while() {
     let drain = Drain::new(Grace { linger: Duration::ZERO, finish: Duration::ZERO });
@@ -118,7 +73,9 @@ async fn called(front: &Arc<Streamable>, session: &str, method: Method, body: &'
         b"" => Content::Opaque(Bytes::new()),
         body => Content::Message(Message::parse(Bytes::from_static(body)).unwrap()),
     };
-    let mut exchange = Exchange::new(method, "/mcp".parse().unwrap(), headers, peer, content);
+    let mut request = http::Request::new(());
+    (*request.method_mut(), *request.headers_mut()) = (method, headers);
+    let mut exchange = Exchange::new(request.into_parts().0, peer, content);
     front.call(&mut exchange).await
 }
 

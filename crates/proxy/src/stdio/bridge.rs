@@ -346,7 +346,18 @@ impl Bridge {
             self.catalogue.learn(message);
         }
         let restored = splice::apply(message, &[Edit::set(&["id"], &waiter.id)]);
-        waiter.settle(restored.map_or(Outcome::Gone, |answer| Outcome::Answer(Box::new(answer))));
+        waiter.settle(restored.map_or(Outcome::Malformed, |answer| Outcome::Answer(Box::new(answer))));
+    }
+
+    /// An answer of the server that is no message: there will be no other one.
+    pub(super) fn settle_malformed(&self, wire: u64) {
+        let waiter = self.with(|state| {
+            state.left.remove(wire);
+            state.waiting.remove(&wire)
+        });
+        if let Some(waiter) = waiter {
+            waiter.settle(Outcome::Malformed);
+        }
     }
 
     /// Something that the server says unasked.

@@ -13,6 +13,8 @@ use super::bridge::{Bridge, SessionId};
 pub(crate) enum Outcome {
     /// The server answered. The id is the caller's own again.
     Answer(Box<Message>),
+    /// What the server answered is no message.
+    Malformed,
     /// The server went away before it answered.
     Gone,
     /// The caller took it back.
@@ -24,6 +26,8 @@ pub(crate) enum Outcome {
 pub(crate) enum Failed {
     /// The request could not be handed over.
     NotSent,
+    /// What the server answered is no message.
+    Malformed,
     /// The server went away before it answered.
     Gone,
     /// It did not answer in time.
@@ -73,6 +77,10 @@ impl Failed {
                 let text = "the server went away before it answered; it is being started again, so try once more";
                 answer::error(id, answer::INTERNAL_ERROR, text, None)
             }
+            Self::Malformed => {
+                let text = "the server answered with something that is no message; its log may say why";
+                answer::error(id, answer::INTERNAL_ERROR, text, None)
+            }
             Self::Timeout => answer::timeout(id),
             Self::Cancelled => answer::error(id, answer::TIMEOUT, "the request was cancelled", None),
         }
@@ -86,6 +94,7 @@ impl Outcome {
     pub(crate) fn answer(self) -> Result<Message, Failed> {
         match self {
             Self::Answer(answer) => Ok(*answer),
+            Self::Malformed => Err(Failed::Malformed),
             Self::Gone => Err(Failed::Gone),
             Self::Cancelled => Err(Failed::Cancelled),
         }

@@ -14,7 +14,7 @@ use skep_mcp::list::{self, List, Verdict};
 use skep_mcp::{Kind, Message, Raw, era, method};
 
 use super::bridge::Bridge;
-use super::call::{Failed, Outcome};
+use super::call::Failed;
 
 /// How many tools are remembered. Calls of others are not judged.
 const TOOLS: usize = 10_000;
@@ -71,7 +71,7 @@ impl Bridge {
         for _ in 0..PAGES {
             let request = Message::parse(list_tools(call, cursor.as_deref())).map_err(|_| Failed::NotSent)?;
             let mut asked = self.call_for_ourselves(&request).await.map_err(|_| Failed::NotSent)?;
-            let Outcome::Answer(answer) = asked.outcome().await else { return Err(Failed::Gone) };
+            let answer = asked.outcome().await.answer()?;
             let next = next_cursor(&answer);
             // One that goes in a circle has shown all it has.
             if next.is_none() || next == cursor {

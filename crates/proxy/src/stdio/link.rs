@@ -227,9 +227,14 @@ async fn greet_again(
     let talk = async {
         send(stdin, &lines::frame(&request)).await?;
         let answer = loop {
-            let message = next(stdout, reader).await?;
-            if message.id().as_ref() == Some(&ours) && message.method().is_none() {
-                break message;
+            match next(stdout, reader).await? {
+                Heard::Message(message) if message.id().as_ref() == Some(&ours) && message.method().is_none() => {
+                    break message;
+                }
+                Heard::Malformed(id) if Id::number(id) == ours => {
+                    return Err("its answer to the handshake is no message");
+                }
+                _ => {}
             }
         };
         match answer.kind() {
@@ -270,7 +275,8 @@ async fn read(
     let mut has_spoken = false;
     loop {
         match next(stdout, reader).await {
-            Ok(message) => {
+            Ok(Heard::Malformed(id)) => bridge.settle_malformed(id),
+            Ok(Heard::Message(message)) => {
                 if !has_spoken {
                     has_spoken = true;
                     let _nobody_hears = news.send(News::Spoke);
@@ -288,8 +294,15 @@ async fn read(
     }
 }
 
-/// The next message. Lines that are none are left out.
-async fn next(stdout: &mut (impl AsyncRead + Unpin), reader: &mut lines::Reader) -> Result<Message, &'static str> {
+/// What a line of the server is.
+enum Heard {
+    Message(Message),
+    /// No message, but all that will ever come as the answer to a request.
+    Malformed(u64),
+}
+
+/// The next message. Lines that are none are left out, unless somebody waits for them.
+async fn next(stdout: &mut (impl AsyncRead + Unpin), reader: &mut lines::Reader) -> Result<Heard, &'static str> {
     loop {
         match reader.next_line() {
             Ok(Some(line)) => {
@@ -300,9 +313,12 @@ async fn next(stdout: &mut (impl AsyncRead + Unpin), reader: &mut lines::Reader)
                     continue;
                 };
                 match Message::parse(line.slice_ref(found)) {
-                    Ok(message) => return Ok(message),
+                    Ok(message) => return Ok(Heard::Message(message)),
                     Err(why) => {
                         tracing::warn!(%why, bytes = line.len(), "a line of the server that is no message is left out");
+                        if let Some(id) = lines::answered(found) {
+                            return Ok(Heard::Malformed(id));
+                        }
                     }
                 }
             }

@@ -109,7 +109,7 @@ impl Failed {
         }
         match self {
             Self::NotSent => text(StatusCode::INTERNAL_SERVER_ERROR, "Failed to process request"),
-            Self::Gone => json(StatusCode::BAD_GATEWAY, self.body(id)),
+            Self::Gone | Self::Malformed => json(StatusCode::BAD_GATEWAY, self.body(id)),
             Self::Cancelled => json(StatusCode::OK, self.body(id)),
             Self::Timeout => text(StatusCode::GATEWAY_TIMEOUT, "Timeout waiting for response from container"),
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::ACCEPT;
-use http::{HeaderMap, Method, StatusCode};
+use http::{Method, StatusCode};
 use skep_mcp::Message;
 use skep_net::drain::Grace;
 use skep_net::{Body, Drain};
@@ -43,7 +43,8 @@ fn exchange(method: Method, uri: &str, body: &'static [u8]) -> Exchange {
         body => Content::Message(Message::parse(Bytes::from_static(body)).unwrap()),
     };
     let peer = skep_net::Peer { address: SocketAddr::from(([127, 0, 0, 1], 1)), tls: false };
-    Exchange::new(method, uri.parse().unwrap(), HeaderMap::new(), peer, content)
+    let (parts, ()) = http::Request::builder().method(method).uri(uri).body(()).unwrap().into_parts();
+    Exchange::new(parts, peer, content)
 }
 
 /// The next bytes of an answer, whatever they are.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use bytes::Bytes;
-use http::{HeaderMap, Method, Response, StatusCode};
+use http::{Method, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use serde_json::json;
 use skep_mcp::Message;
@@ -201,7 +201,8 @@ async fn messages_for_the_stream_of_another_caller_go_nowhere() -> Result<()> {
             body => Content::Message(Message::parse(Bytes::from_static(body)).unwrap()),
         };
         let peer = skep_net::Peer { address: ([127, 0, 0, 1], 1).into(), tls: false };
-        let mut exchange = Exchange::new(method, uri.parse().unwrap(), HeaderMap::new(), peer, content);
+        let (parts, ()) = http::Request::builder().method(method).uri(uri).body(()).unwrap().into_parts();
+        let mut exchange = Exchange::new(parts, peer, content);
         exchange.identity = Some(Identity { issuer: "i".into(), subject: who.into(), name: who.into() });
         front.call(&mut exchange).await
     };

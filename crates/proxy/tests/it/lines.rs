@@ -145,9 +145,14 @@ impl Stage {
 
     /// Says something unasked.
     pub(crate) async fn say(&self, message: Value) -> Result<()> {
+        self.write(&message.to_string()).await
+    }
+
+    /// Writes a line, whatever it is.
+    pub(crate) async fn write(&self, line: &str) -> Result<()> {
         let mut output = self.output.lock().await;
         let output = output.as_mut().expect("the server runs");
-        output.write_all(format!("{message}\n").as_bytes()).await?;
+        output.write_all(format!("{line}\n").as_bytes()).await?;
         Ok(())
     }
 

@@ -1,0 +1,85 @@
+//! What is counted, and the port on which it is shown.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use http::StatusCode;
+use skep_net::{Drain, Listener, serve};
+use skep_runconfig::parameters::Telemetry;
+use skep_runconfig::{Field as _, RunConfig};
+
+use super::Tasks;
+use crate::http::text;
+use crate::metrics::Metrics;
+use crate::proxy::metrics_page;
+
+/// Where metrics are served when nothing else is said.
+const DIAGNOSTICS: u16 = 9464;
+
+/// What a RunConfig asks to count.
+#[derive(Debug)]
+pub(super) struct Diagnostics {
+    pub(super) metrics: Arc<Metrics>,
+    /// Whether it is shown on the proxy's own port as well.
+    pub(super) on_this_port: bool,
+    port: u16,
+}
+
+// === impl Diagnostics ===
+
+impl Diagnostics {
+    /// Nothing, if nothing is to be counted.
+    pub(super) fn of(config: &RunConfig) -> Option<Self> {
+        let listed = config.middleware_configs.iter().find(|one| one.kind == "telemetry");
+        let listed = listed.and_then(|one| Telemetry::read(one.parameters.clone()).ok()).and_then(|found| found.config);
+        let asked = config.telemetry_config.clone().or(listed).filter(|found| found.enable_prometheus_metrics_path)?;
+        Some(Self {
+            metrics: Arc::new(Metrics::new(&config.name, &config.transport)),
+            on_this_port: asked.metrics_on_transport_port.unwrap_or(true),
+            port: port(asked.prometheus_port),
+        })
+    }
+
+    /// Shows what was counted on a port of its own, and says where. A port that is taken is no reason not to serve: another one
+    /// is used.
+    pub(super) async fn serve(&self, ip: IpAddr, drain: &Drain, tasks: &mut Tasks) -> Option<SocketAddr> {
+        let listener = match Listener::bind(SocketAddr::new(ip, self.port)).await {
+            Ok(listener) => Ok(listener),
+            Err(_taken) => Listener::bind(SocketAddr::new(ip, 0)).await,
+        };
+        let listener = match listener {
+            Ok(listener) => listener,
+            Err(error) => {
+                tracing::warn!(%error, "metrics have no port of their own");
+                return None;
+            }
+        };
+        let address = listener.address();
+        tracing::info!(%address, "metrics are served");
+        let metrics = self.metrics.clone();
+        let handler = move |request: http::Request<hyper::body::Incoming>, _peer| {
+            let page = match request.uri().path() {
+                "/metrics" => metrics_page(&metrics),
+                _ => text(StatusCode::NOT_FOUND, "404 page not found"),
+            };
+            std::future::ready(page)
+        };
+        tasks.spawn(serve(listener, skep_net::serve::Options::default(), drain.clone(), handler));
+        Some(address)
+    }
+}
+
+/// Where metrics are served, as far as a RunConfig says.
+fn port(port: i64) -> u16 {
+    u16::try_from(port).ok().filter(|port| *port > 0).unwrap_or(DIAGNOSTICS)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn metrics_have_the_usual_port_unless_another_one_is_given() {
+        for (given, port) in [(0, 9464), (-1, 9464), (70_000, 9464), (9999, 9999), (1, 1)] {
+            assert_eq!(super::port(given), port);
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! A server that speaks HTTP, as a process of this machine.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use skep_workload::process::Process;
+use skep_workload::server::{Server, Speaks};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tracing::Instrument as _;
+
+use super::FIRST_PAUSE;
+use crate::health::{Health, Known};
+use crate::stdio::{Last, ended, pass_log_on};
+
+/// The longest such pause.
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+/// A server on this machine that lived this long was a good one: it is started again soon.
+const GOOD: Duration = Duration::from_secs(30);
+/// How long is waited for the last words of a server that ended: something may hold them open that is not the server.
+const LAST_WAIT: Duration = Duration::from_secs(1);
+
+/// Keeps a process running until it is not needed any more. Its words become our log.
+pub(super) async fn supervise(server: Server, health: Arc<Health>, mut ending: watch::Receiver<bool>) {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let started = tokio::time::Instant::now();
+        match Process::start(&server) {
+            Ok(process) => {
+                let (why, words) = run_once(process, &mut ending).await;
+                if *ending.borrow() {
+                    return;
+                }
+                tracing::warn!(why, "the server ended; it is started again");
+                let more = if words.is_empty() { words } else { format!("\n{words}") };
+                health.set(Known::Unavailable(format!("the server ended: {why}{more}")));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the server does not start");
+                health.set(Known::Unavailable(error.to_string()));
+            }
+        }
+        pause = next_pause(pause, started.elapsed());
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = ended(&mut ending) => return,
+        }
+    }
+}
+
+/// Waits for a process to end, or ends it when it is not needed any more. Says how it ended, and its last words to people.
+async fn run_once(mut process: Process, ending: &mut watch::Receiver<bool>) -> (String, String) {
+    let (output, errors) = (process.child().stdout.take(), process.child().stderr.take());
+    let last = Arc::new(Mutex::new(Last::default()));
+    let mut log = JoinSet::new();
+    if let Some(output) = output {
+        log.spawn(pass_log_on(output, last.clone()).in_current_span());
+    }
+    if let Some(errors) = errors {
+        log.spawn(pass_log_on(errors, last.clone()).in_current_span());
+    }
+    tokio::select! {
+        _ended = process.child().wait() => {}
+        () = ended(ending) => {}
+    }
+    let ended = process.end().await;
+    // What it said last is read before it is told that it ended.
+    let _in_time = tokio::time::timeout(LAST_WAIT, async { while log.join_next().await.is_some() {} }).await;
+    let why = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
+    let words = last.lock().unwrap_or_else(PoisonError::into_inner).text();
+    (why, words)
+}
+
+/// The pause before a server is started again: short after one that lived long, else twice the last one.
+pub(super) fn next_pause(last: Duration, lived: Duration) -> Duration {
+    if lived >= GOOD { FIRST_PAUSE } else { (last * 2).min(LONGEST_PAUSE) }
+}
+
+/// Where a server on this machine listens: on its own port, or on a free one if somebody else has that. Returns its URL.
+pub(super) fn listen(server: &mut Server) -> String {
+    let is_free = |port: u16| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
+    let wanted = server.speaks.port().unwrap_or_default();
+    let port = if is_free(wanted) {
+        wanted
+    } else {
+        let free = std::net::TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr());
+        free.map_or(wanted, |address| address.port())
+    };
+    server.speaks = match server.speaks {
+        Speaks::Sse(_) => Speaks::Sse(port),
+        _ => Speaks::StreamableHttp(port),
+    };
+    if server.host.is_empty() {
+        "127.0.0.1".clone_into(&mut server.host);
+    }
+    format!("http://127.0.0.1:{port}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn a_server_that_lived_long_is_started_again_soon() {
+        let (mut pause, seconds) = (FIRST_PAUSE, Duration::from_secs);
+        for (lived, next) in [(0, 1), (29, 2), (0, 4), (1, 8), (0, 15), (0, 15)] {
+            pause = next_pause(pause, seconds(lived));
+            assert_eq!(pause, seconds(next));
+        }
+        assert_eq!(next_pause(pause, seconds(30)), FIRST_PAUSE);
+    }
+
+    fn process(script: &str) -> Process {
+        let server = Server {
+            name: "s".to_owned(),
+            image: "exec://sh".to_owned(),
+            args: vec!["-c".to_owned(), script.to_owned()],
+            env: BTreeMap::new(),
+            labels: BTreeMap::new(),
+            speaks: Speaks::StreamableHttp(1),
+            host: String::new(),
+            publish: Vec::new(),
+            patch: String::new(),
+            replicas: None,
+            generation: 0,
+        };
+        Process::start(&server).unwrap()
+    }
+
+    #[tokio::test]
+    async fn the_last_words_of_a_server_are_read_to_their_end() {
+        let (_sender, mut ending) = watch::channel(false);
+        for _ in 0..20 {
+            let script = "n=0; while [ $n -lt 300 ]; do n=$((n+1)); echo line $n >&2; done; exit 9";
+            let (why, words) = run_once(process(script), &mut ending).await;
+            assert_eq!(why, "exit status: 9");
+            assert_eq!(words, "line 296\nline 297\nline 298\nline 299\nline 300");
+        }
+    }
+}
