@@ -20,6 +20,7 @@ use tokio::task::JoinSet;
 use tracing::{Instrument as _, Span};
 
 use self::diagnostics::Diagnostics;
+pub use self::machine::Ports;
 use self::machine::supervise;
 use crate::chain::{self, Chain};
 use crate::health::{Health, Known};
@@ -58,15 +59,15 @@ pub enum Place {
         /// What kind of cluster it is, if somebody said it. Its API is asked otherwise.
         platform: Option<Platform>,
     },
-    /// On this machine, as a process.
-    Machine,
+    /// On this machine, as a process, beside others that have ports of their own.
+    Machine(Ports),
 }
 
 impl std::fmt::Debug for Place {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Cluster { namespace, .. } => formatter.debug_tuple("Cluster").field(namespace).finish(),
-            Self::Machine => formatter.write_str("Machine"),
+            Self::Machine(_) => formatter.write_str("Machine"),
         }
     }
 }
@@ -131,7 +132,11 @@ pub async fn start(
 ) -> Result<Running, Error> {
     let secrets = resolve(&settings.config, environment)?;
     let drain = Drain::new(grace);
-    let listener = Listener::bind(settings.listen).await.map_err(|error| Error::Bind { error })?;
+    let listener = match &place {
+        Place::Machine(ports) => ports.bind(settings.listen).await,
+        Place::Cluster { .. } => Listener::bind(settings.listen).await,
+    };
+    let listener = listener.map_err(|error| Error::Bind { error })?;
     let address = listener.address();
     let mut chain = Chain::new(&settings.config, address.port())?;
     chain.add_headers(&secrets.headers)?;
@@ -153,7 +158,7 @@ pub async fn start(
             let mut server = server.clone();
             server.env.extend(secrets.variables.clone());
             let (sender, news) = mpsc::unbounded_channel();
-            let is_process = matches!(place, Place::Machine);
+            let is_process = matches!(place, Place::Machine(_));
             let shared = (!is_process).then_some(TAKING_OVER);
             let keeper = Keeper { news: sender, ending: tasks.ending.subscribe(), shared };
             let connect = connect(server, place, &health, &mut tasks);
@@ -188,17 +193,17 @@ pub async fn start(
             server.env.extend(secrets.variables.clone());
             let url = match &place {
                 Place::Cluster { .. } => server.url().unwrap_or_default(),
-                Place::Machine => machine::listen(&mut server),
+                Place::Machine(ports) => machine::listen(&mut server, ports),
             };
             let target = Target::local(&url)?;
             let pods = match &place {
                 Place::Cluster { .. } => server.speaks.port().map(|port| Pods::behind(server.headless_name(), port)),
-                Place::Machine => None,
+                Place::Machine(_) => None,
             };
-            run_server(server, place, &health, &mut tasks);
+            let state = run_server(server, place, &health, &mut tasks);
             let sse = config.transport == "sse";
             (
-                transparent(settings, environment, (target, pods), store, sse, (&health, &drain), &mut tasks)?,
+                transparent(settings, environment, (target, pods, state), store, sse, (&health, &drain), &mut tasks)?,
                 Duration::from_mins(2),
             )
         }
@@ -207,7 +212,7 @@ pub async fn start(
             let target = Target::remote(&config.remote_url)?;
             let sse = config.transport == "sse";
             (
-                transparent(settings, environment, (target, None), store, sse, (&health, &drain), &mut tasks)?,
+                transparent(settings, environment, (target, None, None), store, sse, (&health, &drain), &mut tasks)?,
                 Duration::from_mins(2),
             )
         }
@@ -293,7 +298,7 @@ impl Tasks {
 fn transparent(
     settings: &Settings,
     environment: &BTreeMap<String, String>,
-    (target, pods): (Target, Option<Pods>),
+    (target, pods, state): (Target, Option<Pods>, Option<watch::Receiver<State>>),
     store: crate::sessions::Store,
     sse: bool,
     (health, drain): (&Arc<Health>, &Drain),
@@ -306,7 +311,7 @@ fn transparent(
     if settings.health.enabled
         && let Some(base) = target.base()
     {
-        tasks.spawn(ping(client.clone(), base, settings.health, settings.config.stateless, health.clone()));
+        tasks.spawn(ping(client.clone(), base, settings.health, settings.config.stateless, state, health.clone()));
     }
     let options = Options {
         sse,
@@ -323,7 +328,7 @@ fn transparent(
 /// How a stdio server is reached.
 fn connect(server: Server, place: Place, health: &Arc<Health>, tasks: &mut Tasks) -> Connect {
     match place {
-        Place::Machine => Box::new(move || {
+        Place::Machine(_) => Box::new(move || {
             let started = Process::start(&server).map_err(|error| error.to_string());
             Box::pin(async move { started?.pipe().ok_or_else(|| "its streams are gone".to_owned()) })
         }),
@@ -377,23 +382,25 @@ fn known(state: &State) -> Known {
     }
 }
 
-/// Runs a server that speaks HTTP.
-fn run_server(server: Server, place: Place, health: &Arc<Health>, tasks: &mut Tasks) {
+/// Runs a server that speaks HTTP. Returns how it is, where somebody else knows.
+fn run_server(server: Server, place: Place, health: &Arc<Health>, tasks: &mut Tasks) -> Option<watch::Receiver<State>> {
     match place {
         Place::Cluster { client, namespace, platform } => {
             let cluster = Arc::new(Cluster::new(client, namespace, platform, server));
             let (sender, mut state) = watch::channel(State::Missing);
             tasks.spawn(keep(cluster, sender, health.clone()));
-            let health = health.clone();
+            let (health, known) = (health.clone(), state.clone());
             tasks.spawn(async move {
                 while state.changed().await.is_ok() {
-                    health.set(known(&state.borrow_and_update()));
+                    health.set(self::known(&state.borrow_and_update()));
                 }
             });
+            Some(known)
         }
-        Place::Machine => {
+        Place::Machine(_) => {
             let ending = tasks.ending.subscribe();
             tasks.keep(supervise(server, health.clone(), ending));
+            None
         }
     }
 }
@@ -419,10 +426,26 @@ async fn watch_link(mut news: mpsc::UnboundedReceiver<News>, is_process: bool, h
     }
 }
 
-/// Looks from time to time whether a server answers, and often until it first does. Nobody waits for it.
-async fn ping(client: Client, base: http::Uri, how: settings::Health, stateless: bool, health: Arc<Health>) {
-    let patience = tokio::time::Instant::now() + how.interval;
+/// Looks from time to time whether a server answers, and often until it first does. Nobody waits for it. A server that has no pods
+/// yet, or none any more, is not asked: what is known of its pods says more than that nobody answers.
+async fn ping(
+    client: Client,
+    base: http::Uri,
+    how: settings::Health,
+    stateless: bool,
+    mut state: Option<watch::Receiver<State>>,
+    health: Arc<Health>,
+) {
+    let mut patience = tokio::time::Instant::now() + how.interval;
     loop {
+        if let Some(state) = &mut state
+            && !state.borrow_and_update().serves()
+        {
+            if state.wait_for(State::serves).await.is_err() {
+                return;
+            }
+            patience = tokio::time::Instant::now() + how.interval;
+        }
         let is_new = matches!(health.known(), Known::Starting(_)) && tokio::time::Instant::now() < patience;
         tokio::time::sleep(if is_new { how.interval.min(FIRST_PAUSE) } else { how.interval }).await;
         let started = tokio::time::Instant::now();
@@ -448,7 +471,8 @@ async fn ping(client: Client, base: http::Uri, how: settings::Health, stateless:
                 Known::Available { milliseconds }
             }
         };
-        if !(is_new && matches!(known, Known::Unavailable(_))) {
+        let is_asked = state.as_ref().is_none_or(|state| state.borrow().serves());
+        if is_asked && !(is_new && matches!(known, Known::Unavailable(_))) {
             health.set(known);
         }
     }

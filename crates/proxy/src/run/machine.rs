@@ -1,8 +1,12 @@
 //! A server that speaks HTTP, as a process of this machine.
 
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use skep_net::Listener;
+use skep_net::serve::BindError;
 use skep_workload::process::Process;
 use skep_workload::server::{Server, Speaks};
 use tokio::sync::watch;
@@ -76,16 +80,51 @@ pub(super) fn next_pause(last: Duration, lived: Duration) -> Duration {
     if lived >= GOOD { FIRST_PAUSE } else { (last * 2).min(LONGEST_PAUSE) }
 }
 
-/// Where a server on this machine listens: on its own port, or on a free one if somebody else has that. Returns its URL.
-pub(super) fn listen(server: &mut Server) -> String {
-    let is_free = |port: u16| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
-    let wanted = server.speaks.port().unwrap_or_default();
-    let port = if is_free(wanted) {
+/// Ports of this machine that are promised, whether or not somebody has opened them yet. All proxies of one process share them.
+#[derive(Clone, Debug, Default)]
+pub struct Ports(Arc<Mutex<BTreeSet<u16>>>);
+
+// === impl Ports ===
+
+impl Ports {
+    /// Promises a port. Says whether it was nobody's.
+    pub fn promise(&self, port: u16) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(port)
+    }
+
+    /// Opens the port of a proxy. Any port will do if it has none: but not one that a server was told to open.
+    pub(super) async fn bind(&self, address: SocketAddr) -> Result<Listener, BindError> {
+        let mut others = Vec::new();
+        loop {
+            let listener = Listener::bind(address).await?;
+            if address.port() != 0 || self.promise(listener.address().port()) {
+                return Ok(listener);
+            }
+            // Held until another one is found, so that it is not found again.
+            others.push(listener);
+        }
+    }
+
+    /// A port that is free for a server: the one that it has by itself, or else any.
+    fn for_server(&self, wanted: u16) -> u16 {
+        let bind = |port: u16| std::net::TcpListener::bind(("127.0.0.1", port));
+        if wanted != 0 && bind(wanted).is_ok() && self.promise(wanted) {
+            return wanted;
+        }
+        let mut others = Vec::new();
+        while let Ok(listener) = bind(0) {
+            match listener.local_addr() {
+                Ok(address) if self.promise(address.port()) => return address.port(),
+                _ => others.push(listener),
+            }
+        }
         wanted
-    } else {
-        let free = std::net::TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr());
-        free.map_or(wanted, |address| address.port())
-    };
+    }
+}
+
+/// Where a server on this machine listens: on its own port, or on a free one if somebody else has that. Returns its URL.
+pub(super) fn listen(server: &mut Server, ports: &Ports) -> String {
+    let port = ports.for_server(server.speaks.port().unwrap_or_default());
     server.speaks = match server.speaks {
         Speaks::Sse(_) => Speaks::Sse(port),
         _ => Speaks::StreamableHttp(port),
@@ -138,5 +177,26 @@ mod tests {
             assert_eq!(why, "exit status: 9");
             assert_eq!(words, "line 296\nline 297\nline 298\nline 299\nline 300");
         }
+    }
+
+    #[tokio::test]
+    async fn no_port_is_promised_twice() {
+        let ports = Ports::default();
+        let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let wanted = free();
+        assert_eq!(ports.for_server(wanted), wanted);
+        // Nobody has opened it so far.
+        let second = ports.for_server(wanted);
+        assert_ne!(second, wanted);
+        let kept = free();
+        assert!(ports.promise(kept) && !ports.promise(kept));
+        assert_ne!(ports.for_server(kept), kept, "a proxy is about to open it");
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        assert_ne!(ports.for_server(taken.local_addr().unwrap().port()), taken.local_addr().unwrap().port());
+        let opened = ports.bind("127.0.0.1:0".parse().unwrap()).await.unwrap().address().port();
+        assert!(!ports.promise(opened));
+        // One that is asked for by its number is opened, whoever it was promised to.
+        let asked = format!("127.0.0.1:{kept}").parse().unwrap();
+        assert_eq!(ports.bind(asked).await.unwrap().address().port(), kept);
     }
 }

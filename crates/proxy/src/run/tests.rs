@@ -131,3 +131,27 @@ async fn a_session_that_nobody_used_for_too_long_takes_its_stream_and_its_subscr
     assert_eq!(told.unwrap().unwrap(), "resources/unsubscribe");
     assert_eq!(called(&front, &session, Method::GET, b"").await.status(), StatusCode::NOT_FOUND);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_server_without_pods_is_not_asked_so_that_what_is_known_of_it_stays() {
+    let drain = Drain::new(Grace { linger: Duration::ZERO, finish: Duration::ZERO });
+    let health = Arc::new(Health::new("streamable-http", drain));
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let base: http::Uri = format!("http://{nobody}/").parse().unwrap();
+    let interval = Duration::from_secs(10);
+    let how = settings::Health { enabled: true, interval, timeout: interval };
+    let client = Client::new(skep_net::client::Options::default()).unwrap();
+    let (sender, state) = watch::channel(State::Missing);
+    tokio::spawn(ping(client, base, how, false, Some(state), health.clone()));
+    let mut changes = health.changes();
+    for away in [State::Missing, State::Stopped, State::Starting { ready: 0, wanted: 1 }] {
+        health.set(known(&away));
+        sender.send_replace(away.clone());
+        changes.mark_unchanged();
+        assert!(tokio::time::timeout(interval * 60, changes.changed()).await.is_err(), "{:?}", health.known());
+        assert_eq!(health.known(), known(&away));
+        sender.send_replace(State::Ready);
+        changes.changed().await.unwrap();
+        assert!(matches!(health.known(), Known::Unavailable(_)), "{:?}", health.known());
+    }
+}

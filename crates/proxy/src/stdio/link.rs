@@ -295,6 +295,7 @@ async fn read(
 }
 
 /// What a line of the server is.
+#[expect(clippy::large_enum_variant, reason = "it is moved once, and the small one is rare")]
 enum Heard {
     Message(Message),
     /// No message, but all that will ever come as the answer to a request.

@@ -11,7 +11,7 @@ use http::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 use skep_net::Body;
 use skep_net::drain::Grace;
-use skep_proxy::run::{Place, Running, start};
+use skep_proxy::run::{Place, Ports, Running, start};
 use skep_proxy::settings::{Overrides, Settings};
 use skep_runconfig::RunConfig;
 use skep_testkit::{Seen, eventually};
@@ -96,7 +96,7 @@ async fn proxy_of(transport: &str, url: &str, redis: u16) -> Result<Running> {
     let config = RunConfig::from_slice(config.to_string().as_bytes())?;
     let settings = Settings::new(config, &Overrides::default(), &BTreeMap::new())?;
     let grace = Grace { linger: Duration::ZERO, finish: Duration::from_secs(1) };
-    Ok(start(&settings, &BTreeMap::new(), Place::Machine, grace).await?)
+    Ok(start(&settings, &BTreeMap::new(), Place::Machine(Ports::default()), grace).await?)
 }
 
 #[tokio::test]
@@ -190,7 +190,8 @@ async fn a_port_that_is_taken_stops_the_start_and_says_so() -> Result<()> {
     let settings =
         Settings::new(RunConfig::from_slice(config.to_string().as_bytes())?, &Overrides::default(), &BTreeMap::new())?;
     let grace = Grace { linger: Duration::ZERO, finish: Duration::ZERO };
-    let error = start(&settings, &BTreeMap::new(), Place::Machine, grace).await.unwrap_err().to_string();
+    let error =
+        start(&settings, &BTreeMap::new(), Place::Machine(Ports::default()), grace).await.unwrap_err().to_string();
     assert!(error.contains(&taken.local_addr()?.to_string()) && error.contains("in use"), "{error}");
     Ok(())
 }
@@ -203,7 +204,7 @@ async fn counted(server: std::net::SocketAddr, port: u16, on_this_port: Option<b
     let settings =
         Settings::new(RunConfig::from_slice(config.to_string().as_bytes())?, &Overrides::default(), &BTreeMap::new())?;
     let grace = Grace { linger: Duration::ZERO, finish: Duration::ZERO };
-    Ok(start(&settings, &BTreeMap::new(), Place::Machine, grace).await?)
+    Ok(start(&settings, &BTreeMap::new(), Place::Machine(Ports::default()), grace).await?)
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use skep_net::Body;
 use skep_net::drain::Grace;
 use skep_proxy::health::Known;
-use skep_proxy::run::{Place, Running, start};
+use skep_proxy::run::{Place, Ports, Running, start};
 use skep_proxy::settings::{Overrides, Settings};
 use skep_runconfig::RunConfig;
 
@@ -34,7 +34,7 @@ async fn watching(server: std::net::SocketAddr, stateless: bool) -> Result<Runni
     let settings =
         Settings::new(RunConfig::from_slice(config.to_string().as_bytes())?, &Overrides::default(), &variables)?;
     let grace = Grace { linger: Duration::ZERO, finish: Duration::ZERO };
-    Ok(start(&settings, &variables, Place::Machine, grace).await?)
+    Ok(start(&settings, &variables, Place::Machine(Ports::default()), grace).await?)
 }
 
 /// Waits for what is known of the server, and returns the page that says it.

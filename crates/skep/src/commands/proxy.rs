@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use skep_net::drain::Grace;
-use skep_proxy::run::{Place, start};
+use skep_proxy::run::{Place, Ports, start};
 use skep_proxy::settings::{Backend, Overrides, PLACES, Settings, find};
 use skep_workload::cluster::platform;
 use skep_workload::process::Program;
@@ -91,9 +91,9 @@ async fn serve(settings: &Settings, environment: &BTreeMap<String, String>) -> R
 /// an API server that does not answer just now is no reason to keep the port closed.
 async fn place(settings: &Settings, environment: &BTreeMap<String, String>) -> Result<Place> {
     match &settings.backend {
-        Backend::Remote(_) => return Ok(Place::Machine),
+        Backend::Remote(_) => return Ok(Place::Machine(Ports::default())),
         Backend::Stdio(server, _) | Backend::Http(server) if Program::of(&server.image).is_some() => {
-            return Ok(Place::Machine);
+            return Ok(Place::Machine(Ports::default()));
         }
         Backend::Stdio(..) | Backend::Http(_) => {}
     }

@@ -18,7 +18,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow};
 use skep_net::drain::Grace;
 use skep_proxy::health::Known;
-use skep_proxy::run::{Error, Place, Running, start};
+use skep_proxy::run::{Error, Place, Ports, Running, start};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -62,17 +62,25 @@ pub(super) fn run_until_stopped(arguments: &Run) -> Result<ExitCode> {
 #[tokio::main(flavor = "current_thread")]
 async fn serve(jobs: Vec<Job>, arguments: &Run, report: Report) -> Result<ExitCode> {
     let mut signals = Signals::listen()?;
-    let mut served = Vec::new();
+    let (mut served, is_empty) = (Vec::new(), jobs.is_empty());
+    let ports = Ports::default();
+    // Before any server is given one: it may have the same by itself.
+    for job in &jobs {
+        ports.promise(job.settings.listen.port());
+    }
     for job in jobs {
         // The logs of several servers come on one stream.
         let span = tracing::info_span!("server", name = job.entry.label());
-        match open(&job, arguments.port.is_some()).instrument(span).await {
+        match open(&job, arguments.port.is_some(), &ports).instrument(span).await {
             Ok(running) => served.push(Served::new(&job, running)),
             Err(problem) => report.tell(&job.entry.in_state(State::Refused(problem)))?,
         }
     }
-    if served.is_empty() {
+    if served.is_empty() && is_empty {
         return Err(anyhow!("nothing runs here: no manifest is of a server that this machine can run"));
+    }
+    if served.is_empty() {
+        return Err(anyhow!("nothing runs here: no server could be started; what stands above says why"));
     }
     settle(&mut served).await;
     let entries: Vec<&Entry> = served.iter().map(|one| &one.entry).collect();
@@ -100,12 +108,13 @@ async fn serve(jobs: Vec<Job>, arguments: &Run, report: Report) -> Result<ExitCo
 }
 
 /// Opens the port of a proxy: its own, or any if that is taken and nobody insists on it.
-async fn open(job: &Job, insists: bool) -> Result<Running, String> {
+async fn open(job: &Job, insists: bool, ports: &Ports) -> Result<Running, String> {
     let mut settings = job.settings.clone();
-    let opened = match start(&settings, &job.environment, Place::Machine, GRACE).await {
+    let place = || Place::Machine(ports.clone());
+    let opened = match start(&settings, &job.environment, place(), GRACE).await {
         Err(Error::Bind { .. }) if !insists => {
             settings.listen.set_port(0);
-            start(&settings, &job.environment, Place::Machine, GRACE).await
+            start(&settings, &job.environment, place(), GRACE).await
         }
         other => other,
     };

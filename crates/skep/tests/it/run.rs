@@ -289,6 +289,34 @@ fn a_server_that_speaks_http_is_told_where_to_listen() {
 }
 
 #[test]
+fn servers_with_the_same_port_get_ports_of_their_own_and_none_that_a_proxy_wants() {
+    let directory = tempfile::tempdir().unwrap();
+    let port = free_port();
+    let http = |name: &str| {
+        let told = directory.path().join(name).display().to_string();
+        let script =
+            format!("echo $MCP_PORT > '{told}'; exec '{}' run --demo --port $MCP_PORT", env!("CARGO_BIN_EXE_skep"));
+        let spec = format!("image: 'exec://sh', args: [-c, \"{script}\"], transport: streamable-http, mcpPort: {port}");
+        server(name, &format!("{spec}, proxyPort: {}", free_port()))
+    };
+    let text = http("one") + &http("two") + &demo_server("three", &format!(", proxyPort: {port}"));
+    let run = Running::start(&["-f", &write(directory.path(), "three.yaml", &text), "-o", "json"]);
+    let mut ready = std::collections::BTreeMap::new();
+    while ready.len() < 3 {
+        let line: Value = serde_json::from_str(&run.line()).unwrap();
+        if line["state"] == "ready" {
+            ready.insert(line["name"].as_str().unwrap().to_owned(), line["url"].as_str().unwrap().to_owned());
+        }
+    }
+    assert!(ready["three"].contains(&format!(":{port}/")), "{ready:?}");
+    assert!(ready.values().all(|url| call(url) == 1024), "{ready:?}");
+    let told =
+        |name: &str| std::fs::read_to_string(directory.path().join(name)).unwrap().trim().parse::<u16>().unwrap();
+    assert!(told("one") != told("two") && told("one") != port && told("two") != port);
+    run.stop();
+}
+
+#[test]
 fn a_port_that_is_taken_is_left_and_one_that_is_free_is_kept() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let (taken_port, free) = (taken.local_addr().unwrap().port(), free_port());
