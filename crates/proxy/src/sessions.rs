@@ -1,5 +1,6 @@
 //! The sessions of callers: where they are kept, and whose they are.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +17,11 @@ use crate::settings::Settings;
 
 /// How often sessions that nobody used are looked for, at most.
 const LOOK: Duration = Duration::from_mins(1);
+
+/// Where the handshake of a session is kept.
+pub(crate) const GREETING: &str = "init_body";
+/// The longest handshake that is kept, in bytes. Who sends more than that to say hello fills nobody's memory.
+pub(crate) const LONGEST_GREETING: usize = 64 * 1024;
 
 /// The variable with the password of Redis.
 const PASSWORD: &str = "THV_SESSION_REDIS_PASSWORD";
@@ -64,9 +70,26 @@ impl Sessions {
 
     /// Opens a session for a caller, under a name that nobody can guess.
     pub async fn open(&self, identity: Option<&Identity>) -> Result<Arc<str>, Unavailable> {
+        self.open_with(identity, None).await
+    }
+
+    /// The same by a handshake, which is kept where other proxies may have to go on with the session.
+    pub async fn open_by(&self, greeting: &[u8], identity: Option<&Identity>) -> Result<Arc<str>, Unavailable> {
+        let is_shared = matches!(*self.store, Store::Redis(_));
+        let kept = Some(greeting).filter(|greeting| is_shared && greeting.len() <= LONGEST_GREETING);
+        self.open_with(identity, kept.map(String::from_utf8_lossy)).await
+    }
+
+    async fn open_with(
+        &self,
+        identity: Option<&Identity>,
+        greeting: Option<Cow<'_, str>>,
+    ) -> Result<Arc<str>, Unavailable> {
         loop {
             let id = uuid::Uuid::new_v4().to_string();
-            if self.store.create(self.session(&id, identity)).await? == Created::New {
+            let mut session = self.session(&id, identity);
+            session.metadata.extend(greeting.iter().map(|greeting| (GREETING.to_owned(), greeting.to_string())));
+            if self.store.create(session).await? == Created::New {
                 return Ok(id.into());
             }
         }

@@ -14,7 +14,6 @@ use super::catalogue::Catalogue;
 use super::concerned::Left;
 use super::handshake::Handshake;
 use super::interests::Turns;
-use super::levels::level_of;
 
 /// How many messages may wait to be written to the server. Callers wait beyond that.
 pub(crate) const QUEUE: usize = 100;
@@ -24,8 +23,6 @@ const OVERDUE: usize = 1000;
 const REASON: usize = 4 * 1024;
 /// How many messages may wait for one listening caller. What comes beyond that is dropped, with a warning.
 pub(crate) const LISTENER: usize = 100;
-
-const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// One stdio server and everybody who talks to it.
 #[derive(Debug)]
@@ -68,6 +65,8 @@ pub(super) struct State {
     pub(super) is_leaving: bool,
     /// How many requests of the server wait for somebody else's answer.
     pub(super) held_back: usize,
+    /// How many servers went away so far: what one asked is not for the next one.
+    pub(super) servers: u64,
     /// What found no room in the queue, and goes before it.
     overdue: Vec<Bytes>,
 }
@@ -79,6 +78,8 @@ pub(super) struct Session {
     pub(super) listener: Option<mpsc::Sender<Bytes>>,
     pub(super) abilities: Abilities,
     pub(super) level: Option<u8>,
+    /// When it last answered a question of the server.
+    pub(super) answered: Option<Instant>,
     /// How many resources it wants to hear of.
     pub(super) subscriptions: usize,
     /// When it was last heard of here.
@@ -159,7 +160,19 @@ impl Bridge {
             // The handshake has no session yet; today's protocol has no requests of servers.
             let is_work = is_callers && method != "initialize";
             let can_be_asked = is_work && !is_modern;
-            let waiter = Waiter { id, method, session, token, interim, is_learnt_from, is_work, can_be_asked, outcome };
+            let is_taken = false;
+            let waiter = Waiter {
+                id,
+                method,
+                session,
+                token,
+                interim,
+                is_learnt_from,
+                is_taken,
+                is_work,
+                can_be_asked,
+                outcome,
+            };
             state.waiting.insert(wire, waiter);
             permit.send(Line { request: Some(wire), bytes: lines::frame(&changed) });
             Ok(wire)
@@ -174,27 +187,28 @@ impl Bridge {
         session: Option<&SessionId>,
         timeout: Duration,
     ) -> Result<(), NotSent> {
-        let ends_handshake = message.method() == Some("notifications/initialized");
-        if ends_handshake && !self.handshake.must_tell_initialized() {
-            return Ok(());
-        }
         let passed = async {
             match (message.kind(), message.method()) {
                 (Kind::Response | Kind::Error, _) => self.answer(message, session).await,
                 (_, Some("notifications/cancelled")) => self.cancel(message, session),
-                _ => self.tell(message).await,
+                (_, Some("notifications/initialized")) if self.handshake.is_told() => Ok(()),
+                (_, Some("notifications/initialized")) => {
+                    self.tell(|| self.handshake.must_tell_initialized().then(|| lines::frame(message))).await
+                }
+                _ => self.tell(|| Some(lines::frame(message))).await,
             }
         };
-        let passed = tokio::time::timeout(timeout, passed).await.unwrap_or(Err(NotSent));
-        if ends_handshake && passed.is_err() {
-            self.handshake.was_not_told();
-        }
-        passed
+        tokio::time::timeout(timeout, passed).await.unwrap_or(Err(NotSent))
     }
 
-    /// Passes on what wants no answer.
-    pub(super) async fn tell(&self, message: &Message) -> Result<(), NotSent> {
-        self.queue.send(Line::telling(lines::frame(message))).await.map_err(|_closed| NotSent)
+    /// Passes on what wants no answer. What to say is asked when there is room for it: a caller may leave before, and then nothing
+    /// is said and nothing has changed.
+    pub(super) async fn tell(&self, line: impl FnOnce() -> Option<Bytes>) -> Result<(), NotSent> {
+        let permit = self.queue.reserve().await.map_err(|_closed| NotSent)?;
+        if let Some(line) = line() {
+            permit.send(Line::telling(line));
+        }
+        Ok(())
     }
 
     /// Passes on a caller's word that it does not want the answer to a request any more, which ends the request: servers do not
@@ -220,27 +234,29 @@ impl Bridge {
     /// Begins to listen for a session. Whoever listened before hears nothing more.
     pub(crate) fn listen(&self, session: &SessionId) -> mpsc::Receiver<Bytes> {
         let (sender, receiver) = mpsc::channel(LISTENER);
-        self.with(|state| state.sessions.entry(session.clone()).or_default().listener = Some(sender));
+        self.with(|state| state.known(session).listener = Some(sender));
         receiver
     }
 
     /// Remembers what the client of a session can do.
     pub(crate) fn introduce(&self, session: &SessionId, abilities: Abilities) {
         self.with(|state| {
-            let one = state.sessions.entry(session.clone()).or_default();
-            one.abilities = abilities;
-            one.used = Some(Instant::now());
+            state.known(session).abilities = abilities;
         });
     }
 
     /// The sessions that nobody listens for and that were not heard of for so long. A store that others share tells nobody
     /// when a session is over.
     pub(crate) fn unused(&self, time: Duration) -> Vec<SessionId> {
+        let now = Instant::now();
         self.with(|state| {
-            let is_unused = |one: &Session| {
-                let listens = one.listener.as_ref().is_some_and(|listener| !listener.is_closed());
-                !listens && one.used.is_none_or(|used| used.elapsed() >= time)
-            };
+            for one in state.sessions.values_mut() {
+                // One whose stream just broke comes back.
+                if one.listener.as_ref().is_some_and(|listener| !listener.is_closed()) {
+                    one.used = Some(now);
+                }
+            }
+            let is_unused = |one: &Session| one.used.is_none_or(|used| now.duration_since(used) >= time);
             let unused = state.sessions.iter().filter(|(_, one)| is_unused(one));
             unused.map(|(session, _)| session.clone()).collect()
         })
@@ -261,16 +277,23 @@ impl Bridge {
         }
     }
 
-    /// Whether a line should still be sent. On a request that is not, the server does not work.
+    /// Whether a line should still be sent, now that its turn has come. On a request that is not, the server does not work.
     pub(super) fn wants(&self, line: &Line) -> bool {
         let Some(wire) = line.request else { return true };
         self.with(|state| {
-            let is_waited_for = state.waiting.contains_key(&wire);
-            if !is_waited_for {
-                state.left.remove(wire);
+            let waiter = state.waiting.get_mut(&wire);
+            let is_waited_for = waiter.is_some();
+            match waiter {
+                Some(waiter) => waiter.is_taken = true,
+                None => state.left.remove(wire),
             }
             is_waited_for
         })
+    }
+
+    /// Whether the server has a request.
+    pub(super) fn is_taken(&self, wire: u64) -> bool {
+        self.with(|state| state.waiting.get(&wire).is_some_and(|waiter| waiter.is_taken))
     }
 
     /// There is a server now. For so long, another proxy may speak with it as well.
@@ -311,6 +334,7 @@ impl Bridge {
         self.catalogue.forget();
         self.with(|state| {
             while queued.try_recv().is_ok() {}
+            state.servers += 1;
             state.asked.clear();
             state.left = Left::default();
             state.overdue.clear();
@@ -318,6 +342,20 @@ impl Bridge {
                 waiter.settle(Outcome::Gone);
             }
         });
+    }
+
+    /// Until when the server may be silent about a request although its time is over, if it may: while it waits for its caller, it has
+    /// nothing to say. Its time begins anew with the caller's answer.
+    pub(super) fn more_time(&self, wire: u64, timeout: Duration) -> Option<Instant> {
+        self.with(|state| {
+            let session = state.waiting.get(&wire)?.session.as_ref()?;
+            let now = Instant::now();
+            if state.asked.values().any(|(_, whom)| whom == session) {
+                return Some(now + timeout);
+            }
+            let answered = state.sessions.get(session)?.answered?;
+            Some(answered + timeout).filter(|until| *until > now)
+        })
     }
 
     /// Takes a call back. The server is told, if it still works on it.
@@ -360,78 +398,6 @@ impl Bridge {
         }
     }
 
-    /// Something that the server says unasked.
-    fn spread(&self, message: &Message) {
-        let method = message.method().unwrap_or_default();
-        if method == "notifications/tools/list_changed" {
-            self.catalogue.forget();
-        }
-        if let Some(wire) = subscription(message) {
-            return self.pass_to_subscriber(message, wire);
-        }
-        match method {
-            "notifications/progress" => self.progress(message),
-            "notifications/resources/updated" => {
-                let uri = parameter(message, "uri").unwrap_or_default();
-                self.with(|state| {
-                    let who = state.subscriptions.get(&uri).cloned().unwrap_or_default();
-                    state.pass_to(message.body(), |session, _| who.contains(session));
-                });
-            }
-            "notifications/message" => {
-                let level = parameter(message, "level").map_or(7, |level| level_of(&level));
-                self.with(|state| {
-                    // With nobody at work, here or elsewhere, it is for whoever asked for a log this detailed.
-                    if !state.pass_about_work(message.body()) && !state.is_shared() {
-                        state.pass_to(message.body(), |_, one| one.level.is_some_and(|wanted| level <= wanted));
-                    }
-                });
-            }
-            "notifications/cancelled" => self.withdraw(message),
-            "notifications/tools/list_changed"
-            | "notifications/prompts/list_changed"
-            | "notifications/resources/list_changed" => {
-                self.with(|state| state.pass_to(message.body(), |_, _| true));
-            }
-            // A task goes on when the call that began it is over: whoever is at work need not be its owner, who asks for it anyway.
-            "notifications/tasks/status" => {}
-            _ => {
-                self.with(|state| state.pass_about_work(message.body()));
-            }
-        }
-    }
-
-    /// A report on a request, for whoever made it.
-    fn progress(&self, message: &Message) {
-        let wire = message.progress_token().and_then(|token| token.raw().parse::<u64>().ok());
-        let found = self.with(|state| {
-            let waiter = state.waiting.get(&wire?)?;
-            Some((waiter.token.clone()?, waiter.interim.clone()?))
-        });
-        let Some((token, interim)) = found else { return };
-        let edit = Edit::set(&["params", "progressToken"], &token);
-        if let Ok(restored) = splice::apply(message, &[edit])
-            && interim.try_send(restored.into_body()).is_err()
-        {
-            tracing::debug!("a report of progress is dropped: its reader is behind");
-        }
-    }
-
-    /// News for whoever opened a subscription by a request that stays open.
-    fn pass_to_subscriber(&self, message: &Message, wire: u64) {
-        let found = self.with(|state| {
-            let waiter = state.waiting.get(&wire)?;
-            Some((waiter.id.clone(), waiter.interim.clone()?))
-        });
-        let Some((id, interim)) = found else { return };
-        let edit = Edit::set(&["params", "_meta", SUBSCRIPTION], &id);
-        if let Ok(restored) = splice::apply(message, &[edit])
-            && interim.try_send(restored.into_body()).is_err()
-        {
-            tracing::warn!("news of a subscription are dropped: their reader is behind");
-        }
-    }
-
     pub(super) fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
         // Every change is complete when it panics: what is in the maps can be used.
         act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
@@ -467,6 +433,13 @@ impl State {
         self.last_id
     }
 
+    /// What is known of a session, which is in use.
+    pub(super) fn known(&mut self, session: &SessionId) -> &mut Session {
+        let one = self.sessions.entry(session.clone()).or_default();
+        one.used = Some(Instant::now());
+        one
+    }
+
     /// Nobody waits for a request any more. The server may work on it for a while.
     fn take_back(&mut self, wire: u64) -> Option<Waiter> {
         let waiter = self.waiting.remove(&wire)?;
@@ -492,13 +465,6 @@ fn cancellation(wire: u64) -> Bytes {
     format!("{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{params}}}\n").into()
 }
 
-/// The request that a message says to belong to, by the id that we gave it.
-fn subscription(message: &Message) -> Option<u64> {
-    let meta: serde_json::Value = serde_json::from_slice(message.meta()?).ok()?;
-    let id = meta.get(SUBSCRIPTION)?;
-    id.as_u64().or_else(|| id.as_str()?.parse().ok())
-}
-
 /// A text among the parameters of a message.
 pub(crate) fn parameter(message: &Message, name: &str) -> Option<String> {
     let params: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(message.params()?).ok()?;
@@ -511,4 +477,4 @@ pub(crate) fn short(session: &str) -> &str {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

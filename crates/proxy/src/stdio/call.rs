@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use skep_mcp::{Id, Message, answer};
+use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 use super::bridge::{Bridge, SessionId};
 
@@ -50,6 +52,8 @@ pub(super) struct Waiter {
     pub(super) interim: Option<mpsc::Sender<Bytes>>,
     /// Whether its answer says what tools there are, and how their calls are to be judged.
     pub(super) is_learnt_from: bool,
+    /// Whether the server has the request, as far as is known.
+    pub(super) is_taken: bool,
     /// Whether the server may have something to tell because of it.
     pub(super) is_work: bool,
     /// Whether it may have something to ask because of it.
@@ -122,6 +126,30 @@ impl Call {
         let outcome = (&mut self.outcome).await.unwrap_or(Outcome::Gone);
         self.settled = true;
         outcome
+    }
+
+    /// Waits for the answer until then, and longer while the server waits for the caller.
+    pub(crate) async fn outcome_by(&mut self, mut until: Instant, timeout: Duration) -> Result<Message, Failed> {
+        loop {
+            if let Ok(outcome) = tokio::time::timeout_at(until, self.outcome()).await {
+                return outcome.answer();
+            }
+            until = self.more_time(timeout).ok_or(Failed::Timeout)?;
+        }
+    }
+
+    /// Waits for the answer as long as it takes once the server has the request, and until then for that.
+    pub(crate) async fn outcome_once_taken(&mut self, until: Instant) -> Result<Message, Failed> {
+        match tokio::time::timeout_at(until, self.outcome()).await {
+            Ok(outcome) => outcome.answer(),
+            Err(_elapsed) if self.bridge.is_taken(self.wire) => self.outcome().await.answer(),
+            Err(_elapsed) => Err(Failed::Timeout),
+        }
+    }
+
+    /// Until when the server may still be silent, now that its time is over.
+    pub(super) fn more_time(&self, timeout: Duration) -> Option<Instant> {
+        self.bridge.more_time(self.wire, timeout)
     }
 }
 

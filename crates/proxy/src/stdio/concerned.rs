@@ -5,16 +5,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
+use skep_mcp::{Edit, Message, splice};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::bridge::{Session, SessionId, State, short};
+use super::bridge::{Bridge, Session, SessionId, State, parameter, short};
 use super::call::Waiter;
+use super::levels::level_of;
 
 /// How long a call that was left counts like one under way: the server may hear late of it, or not care.
 const LATELY: Duration = Duration::from_mins(1);
 /// How many calls that were left are remembered.
 const LEFT: usize = 1000;
+
+/// Where a message says which subscription it belongs to.
+const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// Calls that their callers left, and that the server may still work on. Many servers never answer them.
 #[derive(Debug, Default)]
@@ -68,6 +73,82 @@ impl Left {
     }
 }
 
+// === impl Bridge ===
+
+impl Bridge {
+    /// Something that the server says unasked.
+    pub(super) fn spread(&self, message: &Message) {
+        let method = message.method().unwrap_or_default();
+        if method == "notifications/tools/list_changed" {
+            self.catalogue.forget();
+        }
+        if let Some(wire) = subscription(message) {
+            return self.pass_to_subscriber(message, wire);
+        }
+        match method {
+            "notifications/progress" => self.progress(message),
+            "notifications/resources/updated" => {
+                let uri = parameter(message, "uri").unwrap_or_default();
+                self.with(|state| {
+                    let who = state.subscriptions.get(&uri).cloned().unwrap_or_default();
+                    state.pass_to(message.body(), |session, _| who.contains(session));
+                });
+            }
+            "notifications/message" => {
+                let level = parameter(message, "level").map_or(7, |level| level_of(&level));
+                self.with(|state| {
+                    // With nobody at work, here or elsewhere, it is for whoever asked for a log this detailed.
+                    if !state.pass_about_work(message.body()) && !state.is_shared() {
+                        state.pass_to(message.body(), |_, one| one.level.is_some_and(|wanted| level <= wanted));
+                    }
+                });
+            }
+            "notifications/cancelled" => self.withdraw(message),
+            "notifications/tools/list_changed"
+            | "notifications/prompts/list_changed"
+            | "notifications/resources/list_changed" => {
+                self.with(|state| state.pass_to(message.body(), |_, _| true));
+            }
+            // A task goes on when the call that began it is over: whoever is at work need not be its owner, who asks for it anyway.
+            "notifications/tasks/status" => {}
+            _ => {
+                self.with(|state| state.pass_about_work(message.body()));
+            }
+        }
+    }
+
+    /// A report on a request, for whoever made it.
+    fn progress(&self, message: &Message) {
+        let wire = message.progress_token().and_then(|token| token.raw().parse::<u64>().ok());
+        let found = self.with(|state| {
+            let waiter = state.waiting.get(&wire?)?;
+            Some((waiter.token.clone()?, waiter.interim.clone()?))
+        });
+        let Some((token, interim)) = found else { return };
+        let edit = Edit::set(&["params", "progressToken"], &token);
+        if let Ok(restored) = splice::apply(message, &[edit])
+            && interim.try_send(restored.into_body()).is_err()
+        {
+            tracing::debug!("a report of progress is dropped: its reader is behind");
+        }
+    }
+
+    /// News for whoever opened a subscription by a request that stays open.
+    fn pass_to_subscriber(&self, message: &Message, wire: u64) {
+        let found = self.with(|state| {
+            let waiter = state.waiting.get(&wire)?;
+            Some((waiter.id.clone(), waiter.interim.clone()?))
+        });
+        let Some((id, interim)) = found else { return };
+        let edit = Edit::set(&["params", "_meta", SUBSCRIPTION], &id);
+        if let Ok(restored) = splice::apply(message, &[edit])
+            && interim.try_send(restored.into_body()).is_err()
+        {
+            tracing::warn!("news of a subscription are dropped: their reader is behind");
+        }
+    }
+}
+
 // === impl State ===
 
 impl State {
@@ -105,7 +186,7 @@ impl State {
     }
 
     /// Passes a message to the open answer to the last call of a session, or to where it listens.
-    fn pass_to_owner(&self, body: &Bytes, session: &SessionId) -> bool {
+    pub(super) fn pass_to_owner(&self, body: &Bytes, session: &SessionId) -> bool {
         let theirs = self.waiting.iter().filter(|(_, one)| one.can_be_asked && one.session.as_ref() == Some(session));
         let open = theirs.max_by_key(|(wire, _)| **wire).and_then(|(_, one)| one.interim.as_ref());
         let passed = open.is_some_and(|interim| interim.try_send(body.clone()).is_ok());
@@ -150,4 +231,11 @@ impl State {
 /// The one session that it can only be about.
 fn only(owners: &Owners) -> Option<&SessionId> {
     owners.first().filter(|_| owners.len() == 1)?.as_ref()
+}
+
+/// The request that a message says to belong to, by the id that we gave it.
+fn subscription(message: &Message) -> Option<u64> {
+    let meta: serde_json::Value = serde_json::from_slice(message.meta()?).ok()?;
+    let id = meta.get(SUBSCRIPTION)?;
+    id.as_u64().or_else(|| id.as_str()?.parse().ok())
 }

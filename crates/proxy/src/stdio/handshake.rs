@@ -6,10 +6,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use skep_mcp::{Edit, Kind, Message, answer, splice};
 
+use skep_store::Session;
 use skep_workload::pipe::Notes;
 
-use super::bridge::{Bridge, NotSent};
+use super::bridge::{Abilities, Bridge, NotSent, SessionId};
 use super::call::Failed;
+use crate::sessions::GREETING;
 
 /// How long the server may take for its answer. Callers wait less, but a server that is slow to start must not hear a second
 /// handshake: it may refuse that one, and every later one.
@@ -18,6 +20,9 @@ const SLOWEST: Duration = Duration::from_mins(10);
 /// How often is looked for what a server said to another proxy, and the pause between: that one may be about to write it down.
 const LOOKS: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(500);
+
+/// What a server is told when the handshake is over.
+const INITIALIZED: &[u8] = br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
 
 /// What is known of the handshake.
 #[derive(Debug, Default)]
@@ -54,6 +59,33 @@ impl Bridge {
         };
         let greeting = splice::apply(&greeting, &[Edit::set(&["id"], &id)]).map_err(|_| answer::internal(Some(&id)))?;
         if greeting.kind() == Kind::Response { Ok(greeting) } else { Err(greeting.into_body()) }
+    }
+
+    /// The handshake of a session that another proxy opened, if the server has yet to hear one from this proxy. Who is not known here
+    /// yet is known by it from now on.
+    pub(crate) fn foreign_greeting(&self, session: &SessionId, found: &Session) -> Option<Message> {
+        let greeting = found.metadata.get(GREETING)?;
+        let is_known = self.with(|state| state.sessions.contains_key(session));
+        let is_greeted = self.handshake.request().is_some();
+        if is_known && is_greeted {
+            return None;
+        }
+        let greeting = Message::parse(Bytes::copy_from_slice(greeting.as_bytes())).ok()?;
+        if !is_known {
+            self.introduce(session, Abilities::of(&greeting));
+        }
+        (!is_greeted).then_some(greeting)
+    }
+
+    /// Greets the server for a session that another proxy opened: the server may be a new one, too. One that refuses was greeted by
+    /// that proxy, and goes on.
+    pub(crate) async fn greet_for(self: &Arc<Self>, greeting: &Message, timeout: Duration) -> Result<(), Failed> {
+        let asked = tokio::time::timeout(timeout, self.first_greeting(greeting)).await;
+        if asked.unwrap_or(Err(Failed::Timeout))?.kind() == Kind::Response {
+            let over = Message::parse(Bytes::from_static(INITIALIZED)).map_err(|_| Failed::NotSent)?;
+            self.told(&over, None, timeout).await.map_err(|NotSent| Failed::NotSent)?;
+        }
+        Ok(())
     }
 
     /// Asks the server, unless somebody else does or just did: then this waits for that answer. It comes, and is kept, also when
@@ -102,9 +134,9 @@ impl Handshake {
         self.with(|said| !std::mem::replace(&mut said.told, true))
     }
 
-    /// That could not be said: whoever comes next says it.
-    pub(super) fn was_not_told(&self) {
-        self.with(|said| said.told = false);
+    /// Whether it was told.
+    pub(super) fn is_told(&self) -> bool {
+        self.with(|said| said.told)
     }
 
     /// A server that was restarted has answered the request again: that is what callers hear from now on.

@@ -155,10 +155,11 @@ impl Bridge {
         self.with(|state| {
             let who = state.subscriptions.entry(uri.to_owned()).or_default();
             let is_new = who.insert(session.clone());
+            let is_first = is_new && who.len() == 1;
             if is_new {
-                state.sessions.entry(session.clone()).or_default().subscriptions += 1;
+                state.known(session).subscriptions += 1;
             }
-            is_new && who.len() == 1
+            is_first
         })
     }
 
@@ -187,7 +188,7 @@ impl Bridge {
     /// Remembers the log level of a session. Returns the level that the server must be told, if it changes.
     fn set_level(&self, session: &SessionId, level: u8) -> Option<u8> {
         self.with(|state| {
-            state.sessions.entry(session.clone()).or_default().level = Some(level);
+            state.known(session).level = Some(level);
             state.new_level()
         })
     }

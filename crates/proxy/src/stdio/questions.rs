@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use skep_mcp::{Edit, Id, Message, answer, splice};
+use skep_mcp::{Edit, Id, Message, answer, lines, splice};
 use tokio::time::Instant;
 
-use super::bridge::{Bridge, NotSent, SessionId};
+use super::bridge::{Bridge, NotSent, SessionId, State};
 
 /// How many requests of the server that concern nobody here may wait for somebody else's answer.
 const HELD_BACK: usize = 100;
@@ -44,7 +44,8 @@ impl Bridge {
         });
         if let Some(until) = hold_back {
             tracing::debug!(method, "a request of the server is left to another proxy");
-            tokio::spawn(self.clone().refuse_later(id, method, until));
+            let server = self.with(|state| state.servers);
+            tokio::spawn(self.clone().refuse_later(id, method, until, server));
             return None;
         }
         if let Some((_, (oldest, _))) = forgotten {
@@ -58,9 +59,12 @@ impl Bridge {
     }
 
     /// Refuses a request of the server once nobody else can answer it. Never, if somebody else speaks with the server for good.
-    async fn refuse_later(self: Arc<Self>, id: Id, method: String, until: Option<Instant>) {
+    async fn refuse_later(self: Arc<Self>, id: Id, method: String, until: Option<Instant>, server: u64) {
         if let Some(until) = until {
             tokio::time::sleep_until(until).await;
+        }
+        let is_there = self.with(|state| state.servers == server);
+        if is_there && until.is_some() {
             let line = refusal(&id, &method, "no caller can be told to be the one it concerns");
             // Who answered it before does not hear of this: servers pass over answers to what they do not wait for.
             self.tell_at_once(line);
@@ -71,17 +75,25 @@ impl Bridge {
     /// Passes on a caller's answer to a request of the server, if that caller was asked.
     pub(super) async fn answer(&self, message: &Message, session: Option<&SessionId>) -> Result<(), NotSent> {
         let number = message.id().and_then(|id| id.raw().parse::<u64>().ok());
-        let id = self.with(|state| {
-            let number = number?;
-            let asked = state.asked.get(&number).is_some_and(|(_, whom)| Some(whom) == session);
-            if asked { state.asked.remove(&number).map(|(id, _)| id) } else { None }
-        });
-        let Some(id) = id else {
+        let asked = |state: &State| {
+            let (id, whom) = state.asked.get(&number?)?;
+            (Some(whom) == session).then(|| id.clone())
+        };
+        let Some(id) = self.with(|state| asked(state)) else {
             tracing::debug!("an answer to nothing that was asked is dropped");
             return Ok(());
         };
         let restored = splice::apply(message, &[Edit::set(&["id"], &id)]).map_err(|_| NotSent)?;
-        self.tell(&restored).await
+        self.tell(|| {
+            self.with(|state| {
+                // It may have been withdrawn while there was no room.
+                asked(state)?;
+                state.asked.remove(&number?);
+                state.known(session?).answered = Some(Instant::now());
+                Some(lines::frame(&restored))
+            })
+        })
+        .await
     }
 
     /// The server does not want an answer to its request any more.
@@ -92,7 +104,7 @@ impl Bridge {
             let Some((_, session)) = found.and_then(|number| state.asked.remove(&number)) else { return };
             let number = Id::number(found.unwrap_or_default());
             if let Ok(mapped) = splice::apply(message, &[Edit::set(&["params", "requestId"], &number)]) {
-                state.pass_to_session(mapped.body(), &session);
+                state.pass_to_owner(mapped.body(), &session);
             }
         });
     }
@@ -110,3 +122,6 @@ fn line(message: &Bytes) -> Bytes {
     line.extend_from_slice(b"\n");
     line.freeze()
 }
+
+#[cfg(test)]
+mod tests;

@@ -109,8 +109,11 @@ impl Sse {
                     _ = &mut idle, if is_stopping => break 'stream,
                     () = &mut last, if is_stopping => break 'stream,
                     _ = alive.tick() => {
-                        // A session that is listened to lives.
-                        let _kept = self.sessions.store().touch(&session).await;
+                        // A session that is listened to lives; one that is gone from the store takes no more messages, and its
+                        // caller hears of that by the end of its stream.
+                        if matches!(self.sessions.store().touch(&session).await, Ok(None)) {
+                            break 'stream;
+                        }
                         break sse::comment("keep-alive");
                     }
                 }
@@ -197,19 +200,19 @@ impl Sse {
                 if let Some(answered) = self.bridge.interest(&message, &session, self.timeout).await {
                     return answered.map(Message::into_body);
                 }
+                let until = Instant::now() + self.timeout;
                 // This waits as well, when many others wait for a server that is away.
-                let called = self.bridge.call(&message, Some(session.clone()), Some(sender)).await;
-                let mut call = called.map_err(|_| Failed::NotSent)?;
-                call.outcome().await.answer().map(|message| super::reply::seen(&watchers, message))
+                let called = self.bridge.call(&message, Some(session.clone()), Some(sender));
+                let called = tokio::time::timeout_at(until, called).await.map_err(|_elapsed| Failed::Timeout)?;
+                // Once the server has it, it may take as long as its caller listens, as in the original.
+                let answered = called.map_err(|_| Failed::NotSent)?.outcome_once_taken(until).await;
+                answered.map(|message| super::reply::seen(&watchers, message))
             };
             let mut answered = std::pin::pin!(answered);
-            let mut deadline = std::pin::pin!(tokio::time::sleep(self.timeout));
             loop {
                 tokio::select! {
                     biased;
                     Some(before) = interim.recv() => {
-                        // A server that reports is at work.
-                        deadline.as_mut().reset(Instant::now() + self.timeout);
                         if answers.send(before).await.is_err() {
                             return;
                         }
@@ -220,7 +223,6 @@ impl Sse {
                         Err(Failed::Cancelled) => return,
                         Err(failed) => break failed.body(id.as_ref()),
                     },
-                    () = &mut deadline => break Failed::Timeout.body(id.as_ref()),
                     // Nobody listens any more: the call ends with this.
                     () = answers.closed() => return,
                 }

@@ -100,7 +100,10 @@ impl Stream {
                     // The session ended.
                     None => self.resumed = None,
                 },
-                () = &mut deadline, if self.call.is_some() => self.settle(Err(Failed::Timeout)),
+                () = &mut deadline, if self.call.is_some() => match self.more_time(timeout) {
+                    Some(until) => deadline.as_mut().reset(until),
+                    None => self.settle(Err(Failed::Timeout)),
+                },
                 () = &mut last, if self.call.is_some() => self.settle(Err(Failed::Timeout)),
                 () = &mut given_up, if self.reader.is_none() => return,
                 () = tokio::time::sleep(KEEP_ALIVE), if self.reader.is_some() => {
@@ -117,6 +120,11 @@ impl Stream {
                 }
             }
         }
+    }
+
+    /// Until when the server may still be silent, now that its time is over.
+    fn more_time(&self, timeout: Option<Duration>) -> Option<Instant> {
+        self.call.as_ref()?.more_time(timeout?)
     }
 
     /// Whether what comes before the answer is taken now. A reader that is behind gets no more; for one that is away, it is

@@ -9,6 +9,7 @@ use skep_mcp::headers::{self, LAST_EVENT_ID, parameters};
 use skep_mcp::{Era, Kind, Malformed, Message, answer, era, sse};
 use skep_net::{Body, Drain};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::bridge::{Abilities, Bridge, SessionId, short};
 use super::call::Failed;
@@ -120,11 +121,23 @@ impl Streamable {
         let session: Option<SessionId> = match named {
             None => None,
             Some(name) => match self.sessions.find(&name, exchange.identity.as_ref()).await {
-                Ok(Some(_)) => Some(name.into()),
+                Ok(Some(found)) => {
+                    let session = name.into();
+                    if let Some(greeting) = self.bridge.foreign_greeting(&session, &found)
+                        && let Err(failed) = Box::pin(self.bridge.greet_for(&greeting, self.timeout)).await
+                    {
+                        return failed.response(&reply, id.as_ref());
+                    }
+                    Some(session)
+                }
                 Ok(None) => return not_found(id.as_ref()),
                 Err(unavailable) => return store_is_away(&unavailable),
             },
         };
+        if session.is_none() && is_interest(&message) {
+            let text = format!("{} needs a session: begin one with `initialize`", message.method().unwrap_or_default());
+            return reply.whole(answer::error(id.as_ref(), answer::INVALID_REQUEST, &text, None));
+        }
         reply.resumes = as_events && session.is_some() && version.as_deref() == Some(RESUMES);
         reply.session.clone_from(&session);
         if let Some(session) = &session
@@ -180,7 +193,7 @@ impl Streamable {
             Some(Err(failed)) => return reply.whole(failed),
             None => return Failed::Timeout.response(reply, message.id().as_ref()),
         };
-        let session = match self.sessions.open(exchange.identity.as_ref()).await {
+        let session = match self.sessions.open_by(message.body(), exchange.identity.as_ref()).await {
             Ok(session) => session,
             Err(unavailable) => return store_is_away(&unavailable),
         };
@@ -194,12 +207,14 @@ impl Streamable {
 
     /// Passes a request on and waits for its answer, and nothing but its answer.
     async fn pass_on_whole(self: &Arc<Self>, message: &Message, reply: &Reply) -> Result<Message, Failed> {
+        let until = Instant::now() + self.timeout;
         let answered = async {
-            let mut call = self.bridge.call(message, reply.session.clone(), None).await.map_err(|_| Failed::NotSent)?;
-            call.outcome().await.answer()
+            let called = self.bridge.call(message, reply.session.clone(), None);
+            let called = tokio::time::timeout_at(until, called).await.map_err(|_elapsed| Failed::Timeout)?;
+            called.map_err(|_| Failed::NotSent)?.outcome_by(until, self.timeout).await
         };
-        let answered = std::pin::pin!(tokio::time::timeout(self.timeout, answered));
-        self.before_the_end(answered).await.and_then(Result::ok).unwrap_or(Err(Failed::Timeout))
+        let answered = std::pin::pin!(answered);
+        self.before_the_end(answered).await.unwrap_or(Err(Failed::Timeout))
     }
 
     /// Waits for something, but not so long that the caller would be cut without an answer when the proxy ends.
@@ -256,12 +271,14 @@ impl Streamable {
         let Some(name) = header(exchange, &SESSION) else {
             return text(StatusCode::BAD_REQUEST, "Mcp-Session-Id header required for standalone SSE");
         };
-        match self.sessions.find(&name, exchange.identity.as_ref()).await {
-            Ok(Some(_)) => {}
+        let found = match self.sessions.find(&name, exchange.identity.as_ref()).await {
+            Ok(Some(found)) => found,
             Ok(None) => return not_found(None),
             Err(unavailable) => return store_is_away(&unavailable),
-        }
+        };
         let session: SessionId = name.into();
+        // Its first call greets the server.
+        let _greeting = self.bridge.foreign_greeting(&session, &found);
         if let Some(last) = header(exchange, &LAST_EVENT_ID) {
             return self.resume(&session, &last).await;
         }

@@ -170,3 +170,15 @@ async fn streams_on_which_nothing_is_said_say_that_they_are_alive() {
         }
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_ends_when_its_session_is_gone_from_the_store() {
+    use http_body_util::BodyExt as _;
+    let (bridge, _queued) = Bridge::new();
+    let sessions = sessions(Kind::Sse);
+    let sse = Sse::new(bridge, sessions.clone(), TIMEOUT, false, Drain::new(GRACE));
+    let (mut stream, path) = open(&sse).await;
+    assert_eq!(bytes(&mut stream).await, ": keep-alive\n\n");
+    assert!(sessions.close(path.rsplit_once('=').unwrap().1).await.unwrap());
+    assert!(stream.frame().await.is_none());
+}

@@ -14,18 +14,14 @@ use skep_store::Session;
 use super::{Outgoing, Transparent};
 use crate::exchange::{Exchange, Identity};
 use crate::http::SESSION;
-use crate::sessions::Unavailable;
+use crate::sessions::{GREETING, LONGEST_GREETING, Unavailable};
 
 /// The name under which the server knows a session, if it is another one than the caller's.
 const AT_SERVER: &str = "backend_sid";
-/// The handshake of a session.
-const GREETING: &str = "init_body";
 /// The pod that knows a session, if there are several to choose from.
 const POD: &str = "backend_pod";
 /// Where a session was opened.
 const URL: &str = "backend_url";
-/// The longest handshake that is remembered, in bytes.
-const LONGEST_GREETING: usize = 64 * 1024;
 /// How much of the answer to a handshake is read.
 const ANSWER: Limit = Limit { bytes: 1024 * 1024, idle: Duration::from_secs(30), pace: 1 };
 
@@ -135,7 +131,6 @@ impl Transparent {
         let base = self.target.base().map(|uri| uri.to_string()).unwrap_or_default();
         let mut metadata = vec![(URL.to_owned(), base.trim_end_matches('/').to_owned())];
         metadata.extend(outgoing.pod.map(|pod| (POD.to_owned(), pod.to_string())));
-        // Who sends more than that to say hello cannot be greeted again, and fills nobody's memory.
         if outgoing.body.len() <= LONGEST_GREETING {
             metadata.push((GREETING.to_owned(), String::from_utf8_lossy(&outgoing.body).into_owned()));
         }

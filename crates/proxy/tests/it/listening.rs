@@ -177,6 +177,24 @@ async fn the_server_logs_less_when_the_most_curious_caller_has_gone() -> Result<
 }
 
 #[tokio::test]
+async fn who_has_no_session_changes_nothing_that_others_hear() -> Result<()> {
+    let stage = Stage::new().await?;
+    let caller = stage.caller().greeted().await?;
+    assert!(subscribe(&caller, "a:b").await?["error"].is_null());
+    for (method, params) in [
+        ("resources/unsubscribe", json!({ "uri": "a:b" })),
+        ("resources/subscribe", json!({ "uri": "c:d" })),
+        ("logging/setLevel", json!({ "level": "error" })),
+    ] {
+        let refused = stage.caller().ask(json!(1), method, params).await?.message()?;
+        assert_eq!(refused["error"]["code"], -32600, "{refused}");
+    }
+    assert!(stage.told("resources/unsubscribe").is_empty() && stage.told("logging/setLevel").is_empty());
+    assert_eq!(stage.told("resources/subscribe").len(), 1);
+    Ok(())
+}
+
+#[tokio::test]
 async fn progress_with_the_same_token_is_of_one_request_only() -> Result<()> {
     let stage = Stage::new().await?;
     let (one, two) = (stage.caller().greeted().await?.taking(BOTH), stage.caller().greeted().await?.taking(BOTH));

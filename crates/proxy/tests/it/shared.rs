@@ -172,6 +172,50 @@ async fn a_message_for_a_stream_of_one_proxy_goes_where_the_stream_said_by_the_o
     Ok(())
 }
 
+/// A server on stdio that does nothing before it was greeted, and tells what it was asked for.
+const STRICT: &str = r#"
+while read -r line; do
+  id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
+  case "$line" in
+    *notifications/initialized*) greeted=$asked; continue ;;
+    *notifications/*) continue ;;
+    *initialize*) asked=yes; result='"result":{"protocolVersion":"2025-06-18","capabilities":{}}' ;;
+    *) if [ "$greeted" ]; then result='"result":{"well":true}'; else result='"error":{"code":-1,"message":"who are you?"}'; fi ;;
+  esac
+  printf '{"jsonrpc":"2.0","id":%s,%s}\n' "$id" "$result"
+done
+"#;
+
+#[tokio::test]
+async fn a_new_server_is_greeted_for_the_sessions_of_the_proxy_before() -> Result<()> {
+    skep_testkit::install_crypto_provider();
+    let redis = Redis::start().await?;
+    let proxy = async || -> Result<Running> {
+        let config = json!({
+            "name": "s", "transport": "stdio", "host": "127.0.0.1", "port": 0, "cmd_args": ["-c", STRICT],
+            "scaling_config": { "session_redis": { "address": format!("127.0.0.1:{}", redis.port), "key_prefix": "mine:" } },
+        });
+        let config = RunConfig::from_slice(config.to_string().as_bytes())?;
+        let overrides = Overrides { image: "exec://sh".to_owned(), patch: None };
+        let settings = Settings::new(config, &overrides, &BTreeMap::new())?;
+        let grace = Grace { linger: Duration::ZERO, finish: Duration::from_secs(1) };
+        Ok(start(&settings, &BTreeMap::new(), Place::Machine(Ports::default()), grace).await?)
+    };
+    let before = proxy().await?;
+    let session = Caller::new(before.address()).greeted().await?.session;
+    before.end().await;
+    let after = proxy().await?;
+    let stranger = Caller::new(after.address()).ask(json!(1), "ping", json!({})).await?;
+    assert_eq!(stranger.message()?["error"]["code"], -1, "the server knows nobody yet");
+    let mut caller = Caller::new(after.address());
+    caller.session = session;
+    for id in 0..3 {
+        assert_eq!(caller.ask(json!(id), "ping", json!({})).await?.message()?["result"], json!({ "well": true }));
+    }
+    after.end().await;
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_store_that_is_not_there_stops_the_start_and_says_so() -> Result<()> {
     skep_testkit::install_crypto_provider();

@@ -6,31 +6,31 @@ use super::*;
 
 const WAIT: Duration = Duration::from_secs(30);
 
-fn message(value: &Value) -> Message {
+pub(in super::super) fn message(value: &Value) -> Message {
     Message::parse(value.to_string().into()).unwrap()
 }
 
-fn request(id: &Value, method: &str, params: &Value) -> Message {
+pub(in super::super) fn request(id: &Value, method: &str, params: &Value) -> Message {
     message(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }))
 }
 
 /// A request of the server.
-fn elicitation() -> Message {
+pub(in super::super) fn elicitation() -> Message {
     request(&json!("theirs"), "elicitation/create", &json!({}))
 }
 
 /// What the server hears next.
-async fn heard(queued: &mut mpsc::Receiver<Line>) -> Value {
+pub(in super::super) async fn heard(queued: &mut mpsc::Receiver<Line>) -> Value {
     serde_json::from_slice(&queued.recv().await.unwrap().bytes).unwrap()
 }
 
 /// The number of the request that the server hears next.
-fn sent(queued: &mut mpsc::Receiver<Line>) -> u64 {
+pub(in super::super) fn sent(queued: &mut mpsc::Receiver<Line>) -> u64 {
     std::iter::from_fn(|| queued.try_recv().ok()).find_map(|line| line.request).unwrap()
 }
 
 /// A session whose client can answer anything, and where it listens.
-fn capable(bridge: &Bridge, name: &str) -> (SessionId, mpsc::Receiver<Bytes>) {
+pub(in super::super) fn capable(bridge: &Bridge, name: &str) -> (SessionId, mpsc::Receiver<Bytes>) {
     let session: SessionId = name.into();
     let heard = bridge.listen(&session);
     bridge.introduce(&session, Abilities { sampling: true, elicitation: true, roots: true });
@@ -399,4 +399,19 @@ async fn a_server_that_never_answered_a_handshake_hears_another_one_in_the_end()
         assert!(bridge.greet(&greeting, WAIT).await.is_err());
     }
     assert_eq!(since.elapsed().as_secs() / 60, 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_listens_is_not_forgotten_at_the_moment_when_its_stream_breaks() {
+    let (bridge, _queued) = Bridge::new();
+    let session: SessionId = "ann".into();
+    let listening = bridge.listen(&session);
+    for _ in 0..3 {
+        tokio::time::advance(WAIT).await;
+        assert!(bridge.unused(WAIT).is_empty());
+    }
+    drop(listening);
+    assert!(bridge.unused(WAIT).is_empty());
+    tokio::time::advance(WAIT).await;
+    assert_eq!(bridge.unused(WAIT), [session]);
 }

@@ -1,0 +1,98 @@
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::super::bridge::tests::{capable, elicitation, heard, message, request, sent};
+use super::super::bridge::{QUEUE, SessionId};
+use super::super::call::Failed;
+use super::*;
+
+const WAIT: Duration = Duration::from_secs(30);
+
+fn answer(number: &Value) -> Message {
+    message(&json!({ "jsonrpc": "2.0", "id": number, "result": { "action": "accept" } }))
+}
+
+fn read(bytes: &Bytes) -> Value {
+    serde_json::from_slice(bytes).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_of_the_server_does_not_run_while_it_waits_for_its_caller() {
+    let (bridge, mut queued) = Bridge::new();
+    let (ann, mut hears) = capable(&bridge, "ann");
+    let slow = request(&json!(1), "tools/call", &json!({ "name": "slow" }));
+    let mut call = bridge.call(&slow, Some(ann.clone()), None).await.unwrap();
+    sent(&mut queued);
+    assert_eq!(bridge.dispatch(&elicitation()), None);
+    let number = read(&hears.recv().await.unwrap())["id"].clone();
+    let until = Instant::now() + WAIT;
+    let answered = tokio::spawn(async move { call.outcome_by(until, WAIT).await });
+    // People take their time.
+    for _ in 0..5 {
+        tokio::time::advance(WAIT).await;
+        tokio::task::yield_now().await;
+    }
+    assert!(!answered.is_finished());
+    bridge.answer(&answer(&number), Some(&ann)).await.unwrap();
+    let since = Instant::now();
+    assert_eq!(answered.await.unwrap().unwrap_err(), Failed::Timeout, "now it was the server's turn");
+    assert!(since.elapsed() >= WAIT, "{:?}", since.elapsed());
+    assert!(since.elapsed() < 2 * WAIT, "{:?}", since.elapsed());
+}
+
+#[tokio::test]
+async fn a_question_is_withdrawn_where_it_was_put() {
+    let (bridge, mut queued) = Bridge::new();
+    let ann: SessionId = "ann".into();
+    let (sender, mut interim) = tokio::sync::mpsc::channel(4);
+    let slow = request(&json!(1), "tools/call", &json!({ "name": "slow" }));
+    let _call = bridge.call(&slow, Some(ann.clone()), Some(sender)).await.unwrap();
+    sent(&mut queued);
+    assert_eq!(bridge.dispatch(&elicitation()), None);
+    let number = read(&interim.recv().await.unwrap())["id"].clone();
+    let params = json!({ "requestId": "theirs" });
+    bridge.dispatch(&message(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params })));
+    assert_eq!(read(&interim.try_recv().unwrap())["params"]["requestId"], number);
+}
+
+#[tokio::test]
+async fn who_leaves_before_there_was_room_for_an_answer_can_give_it_again() {
+    let (bridge, mut queued) = Bridge::new();
+    let (ann, mut hears) = capable(&bridge, "ann");
+    let slow = request(&json!(1), "tools/call", &json!({ "name": "slow" }));
+    let _call = bridge.call(&slow, Some(ann.clone()), None).await.unwrap();
+    sent(&mut queued);
+    assert_eq!(bridge.dispatch(&elicitation()), None);
+    let number = read(&hears.recv().await.unwrap())["id"].clone();
+    let ends = message(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+    for _ in 0..QUEUE {
+        bridge.tell(|| Some(Bytes::from_static(b"{}\n"))).await.unwrap();
+    }
+    for told in [&answer(&number), &ends] {
+        let left = tokio::time::timeout(Duration::ZERO, bridge.told(told, Some(&ann), WAIT)).await;
+        assert!(left.is_err(), "there is no room");
+    }
+    while queued.try_recv().is_ok() {}
+    for told in [&answer(&number), &ends] {
+        bridge.told(told, Some(&ann), WAIT).await.unwrap();
+    }
+    assert_eq!(heard(&mut queued).await["id"], "theirs");
+    assert_eq!(heard(&mut queued).await["method"], "notifications/initialized");
+    for told in [&answer(&number), &ends] {
+        bridge.told(told, Some(&ann), WAIT).await.unwrap();
+    }
+    assert!(queued.try_recv().is_err(), "once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_one_server_asked_is_not_refused_to_the_next() {
+    let (bridge, mut queued) = Bridge::new();
+    bridge.connected(Some(WAIT));
+    assert_eq!(bridge.dispatch(&elicitation()), None, "left to the proxy before");
+    bridge.disconnected(&mut queued);
+    bridge.connected(Some(WAIT));
+    tokio::time::sleep(2 * WAIT).await;
+    assert!(queued.try_recv().is_err());
+    assert_eq!(bridge.with(|state| state.held_back), 0);
+}
