@@ -9,7 +9,7 @@ use skep_mcp::{Edit, Id, Kind, Message, era, lines, splice};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::call::{Call, Outcome, Waiter};
+use super::call::{Call, Outcome, Waiter, Work};
 use super::catalogue::Catalogue;
 use super::concerned::Left;
 use super::handshake::Handshake;
@@ -157,22 +157,12 @@ impl Bridge {
             let method = message.method().unwrap_or_default().to_owned();
             let is_modern = message.protocol_version().as_deref() == Some(era::MODERN);
             let is_learnt_from = method == "tools/list" && is_modern;
-            // The handshake has no session yet; today's protocol has no requests of servers.
-            let is_work = is_callers && method != "initialize";
-            let can_be_asked = is_work && !is_modern;
-            let is_taken = false;
-            let waiter = Waiter {
-                id,
-                method,
-                session,
-                token,
-                interim,
-                is_learnt_from,
-                is_taken,
-                is_work,
-                can_be_asked,
-                outcome,
+            let work = match (is_callers && method != "initialize", is_modern) {
+                (false, _) => Work::Nobodys,
+                (true, true) => Work::Told,
+                (true, false) => Work::Asked,
             };
+            let waiter = Waiter { id, method, session, token, interim, is_learnt_from, is_taken: false, work, outcome };
             state.waiting.insert(wire, waiter);
             permit.send(Line { request: Some(wire), bytes: lines::frame(&changed) });
             Ok(wire)

@@ -54,11 +54,19 @@ pub(super) struct Waiter {
     pub(super) is_learnt_from: bool,
     /// Whether the server has the request, as far as is known.
     pub(super) is_taken: bool,
-    /// Whether the server may have something to tell because of it.
-    pub(super) is_work: bool,
-    /// Whether it may have something to ask because of it.
-    pub(super) can_be_asked: bool,
+    pub(super) work: Work,
     pub(super) outcome: oneshot::Sender<Outcome>,
+}
+
+/// What the server may have to say to a caller because of a request, beside the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Work {
+    /// Nothing: it is the proxy's own, or the handshake, which has no session yet.
+    Nobodys,
+    /// It may tell something. Today's protocol has no requests of servers.
+    Told,
+    /// It may ask something, too.
+    Asked,
 }
 
 /// A request under way. Dropping it tells the server that nobody waits any longer.
@@ -108,6 +116,16 @@ impl Outcome {
 // === impl Waiter ===
 
 impl Waiter {
+    /// Whether the server may have something to tell because of it.
+    pub(super) fn is_work(&self) -> bool {
+        self.work != Work::Nobodys
+    }
+
+    /// Whether it may have something to ask because of it.
+    pub(super) fn can_be_asked(&self) -> bool {
+        self.work == Work::Asked
+    }
+
     pub(super) fn settle(self, outcome: Outcome) {
         // The caller may have gone.
         let _gone = self.outcome.send(outcome);

@@ -44,16 +44,15 @@ type Owners = BTreeSet<Option<SessionId>>;
 impl Left {
     /// A caller left.
     pub(super) fn add(&mut self, wire: u64, waiter: &Waiter) {
-        if !waiter.is_work {
+        if !waiter.is_work() {
             return;
         }
         if self.calls.len() >= LEFT {
             self.calls.pop_first();
             self.has_more = true;
         }
-        let Waiter { session, can_be_asked, .. } = waiter;
-        self.calls
-            .insert(wire, LeftCall { session: session.clone(), can_be_asked: *can_be_asked, since: Instant::now() });
+        let (session, can_be_asked) = (waiter.session.clone(), waiter.can_be_asked());
+        self.calls.insert(wire, LeftCall { session, can_be_asked, since: Instant::now() });
     }
 
     /// The server does not work on it any more, or never did.
@@ -154,13 +153,13 @@ impl Bridge {
 impl State {
     /// Whether somebody here waits for an answer that the server may have a question about.
     pub(super) fn is_at_work(&self) -> bool {
-        self.waiting.values().any(|one| one.can_be_asked)
+        self.waiting.values().any(Waiter::can_be_asked)
     }
 
     /// Passes a question of the server to whom it concerns, and says who that is.
     pub(super) fn pass_question(&self, body: &Bytes, method: &str) -> Result<SessionId, &'static str> {
         const DEAF: &str = "the caller that it concerns does not listen";
-        let waiting = self.waiting.values().filter(|one| one.can_be_asked).map(|one| &one.session);
+        let waiting = self.waiting.values().filter(|one| one.can_be_asked()).map(|one| &one.session);
         let left = self.left.lately().filter(|one| one.can_be_asked).map(|one| &one.session);
         let mut owners: Owners = waiting.chain(left).cloned().collect();
         if owners.is_empty() {
@@ -176,7 +175,7 @@ impl State {
     /// Passes on what may be about work to the one caller whose work it can only be about, and to nobody else. Says whether
     /// anybody is at work at all.
     pub(super) fn pass_about_work(&self, body: &Bytes) -> bool {
-        let waiting = self.waiting.values().filter(|one| one.is_work).map(|one| &one.session);
+        let waiting = self.waiting.values().filter(|one| one.is_work()).map(|one| &one.session);
         let left = self.left.lately().map(|one| &one.session);
         let owners: Owners = waiting.chain(left).cloned().collect();
         if !only(&owners).is_some_and(|session| self.pass_to_owner(body, session)) {
@@ -187,7 +186,7 @@ impl State {
 
     /// Passes a message to the open answer to the last call of a session, or to where it listens.
     pub(super) fn pass_to_owner(&self, body: &Bytes, session: &SessionId) -> bool {
-        let theirs = self.waiting.iter().filter(|(_, one)| one.can_be_asked && one.session.as_ref() == Some(session));
+        let theirs = self.waiting.iter().filter(|(_, one)| one.can_be_asked() && one.session.as_ref() == Some(session));
         let open = theirs.max_by_key(|(wire, _)| **wire).and_then(|(_, one)| one.interim.as_ref());
         let passed = open.is_some_and(|interim| interim.try_send(body.clone()).is_ok());
         passed || self.pass_to_session(body, session)
