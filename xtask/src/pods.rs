@@ -170,6 +170,30 @@ impl Pods {
         bail!("no process of pod `{pod}` is to be seen; is the cluster on this machine?")
     }
 
+    /// A server whose pod a proxy makes without an operator, with the account of the proxy that the operator made for it.
+    pub(crate) fn alone(&self, subject: &Subject<'_>, name: &str) -> Result<Pod> {
+        let account = manifests()?.join(format!("{name}-account"));
+        fs::create_dir_all(&account)?;
+        let runner = format!("{}-proxy-runner", subject.name);
+        let token = self.kubectl(&["create", "token", &runner, "--namespace", HOME, "--duration", "12h"])?;
+        let authority =
+            ["get", "configmap", "kube-root-ca.crt", "--namespace", HOME, "-o", r"jsonpath={.data.ca\.crt}"];
+        let authority = self.kubectl(&authority)?;
+        for (file, text) in [("token", token.trim()), ("ca.crt", &authority), ("namespace", HOME)] {
+            fs::write(account.join(file), text)?;
+        }
+        let service = ["get", "service", "kubernetes", "--namespace", "default", "-o"];
+        let field = |path: &str| self.kubectl(&[&service[..], &[path]].concat());
+        Ok(Pod {
+            namespace: HOME.to_owned(),
+            name: name.to_owned(),
+            image: fixture(),
+            patch: subject.template()?,
+            account,
+            server: (field("jsonpath={.spec.clusterIP}")?, field("jsonpath={.spec.ports[0].port}")?),
+        })
+    }
+
     /// Removes what a proxy made without an operator.
     pub(crate) fn remove(&self, pod: &Pod) -> Result<()> {
         let object = format!("statefulset/{}", pod.name);
@@ -190,11 +214,6 @@ impl Pods {
 // === impl Subject ===
 
 impl Subject<'_> {
-    /// The same as a server whose pod a proxy makes without an operator.
-    pub(crate) fn alone(&self, name: &str) -> Result<Pod> {
-        Ok(Pod { namespace: HOME.to_owned(), name: name.to_owned(), image: fixture(), patch: self.template()? })
-    }
-
     /// What its pod has beside the image.
     fn template(&self) -> Result<Value> {
         let path = fs::canonicalize(self.directory)?;

@@ -28,7 +28,7 @@ pub(crate) enum Behind<'a> {
     Stdio(&'a Program),
     /// A program that speaks streamable HTTP on the port that it is told.
     Http(&'a Program),
-    /// A pod that the proxy makes and attaches itself to, in the cluster that the environment names.
+    /// A pod that the proxy makes and attaches itself to, in the cluster of `cargo xtask cluster up`.
     Pod(&'a Pod),
 }
 
@@ -40,6 +40,10 @@ pub(crate) struct Pod {
     pub(crate) image: String,
     /// What its pod has beside the image.
     pub(crate) patch: Value,
+    /// Whom its proxy is to the API server: the files that Kubernetes gives to a pod.
+    pub(crate) account: PathBuf,
+    /// Where the API server is: its host and its port.
+    pub(crate) server: (String, String),
 }
 
 /// A program of this machine.
@@ -107,10 +111,10 @@ impl Proxy {
         fs::write(directory.join("runconfig.json"), config.to_string())?;
         let log = File::create(directory.join("log.json"))?;
         arguments.push(image);
-        let mut command = Command::new(binary);
-        if let Behind::Pod(pod) = behind {
-            command.env("POD_NAMESPACE", &pod.namespace);
-        }
+        let mut command = match behind {
+            Behind::Pod(pod) => pod.command(binary),
+            _ => Command::new(binary),
+        };
         let process = Process::start(
             command
                 .args(arguments)
@@ -140,6 +144,22 @@ impl Proxy {
 
     pub(crate) fn id(&self) -> u32 {
         self.process.id()
+    }
+}
+
+impl Pod {
+    /// A program that takes itself for one in a pod, with the account that a proxy has there: what only such a program runs is then
+    /// measured, and recorded, as well.
+    fn command(&self, binary: &Path) -> Command {
+        // For this process alone.
+        let script = "mount -t tmpfs none /run && mkdir -p /var/run/secrets/kubernetes.io \
+            && cp -r \"$0\" /var/run/secrets/kubernetes.io/serviceaccount && exec \"$@\"";
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", script]).arg(&self.account).arg(binary).env_remove("KUBECONFIG");
+        let (host, port) = &self.server;
+        command.env("KUBERNETES_SERVICE_HOST", host).env("KUBERNETES_SERVICE_PORT", port);
+        command.env("POD_NAMESPACE", &self.namespace);
+        command
     }
 }
 

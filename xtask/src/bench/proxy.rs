@@ -158,7 +158,7 @@ fn run_inside(arguments: &Arguments) -> Result<()> {
     let subject = Subject { name, directory, program, arguments: &[], is_stdio: true };
     let url = pods.serve(&subject)?;
     let process = pods.proxy(name)?.to_string();
-    let pod = subject.alone("bench-attached")?;
+    let pod = pods.alone(&subject, "bench-attached")?;
     pods.remove(&pod)?;
     let attached = root().join("target/pods/bench-attached.json");
     fs::write(&attached, serde_json::to_vec(&pod)?)?;
