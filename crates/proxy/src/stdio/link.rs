@@ -173,13 +173,14 @@ async fn talk(
     let mut log = tokio::spawn(pass_log_on(stderr, last.clone()).in_current_span());
     let mut reader = lines::Reader::new(limits.message);
     let Keeper { news, ending, shared } = keeper;
+    let mut is_met = false;
     let talking = async {
         let is_new = bridge.handshake.request().is_none();
         let is_known = identity.is_some() && identity == *known;
         if let Err(why) = greet_again(bridge, &mut stdin, &mut stdout, &mut reader, is_known).await {
             return why;
         }
-        *known = identity;
+        is_met = true;
         bridge.connected(*shared);
         if !is_new {
             tokio::spawn(ask_again(bridge.clone()).in_current_span());
@@ -195,6 +196,10 @@ async fn talk(
         why = talking => why,
         () = ended(ending) => "it is not needed any more",
     };
+    // Only by now it may have turned out which one it was.
+    if is_met {
+        *known = held.identity();
+    }
     bridge.handshake.meet(None);
     // Nobody waits for what takes its time to end.
     bridge.disconnected(queued);
