@@ -22,6 +22,11 @@ pub trait Held: Send {
     /// Ends it gently, and says how it ended, where that can be known.
     fn end(self: Box<Self>) -> Pin<Box<dyn Future<Output = Option<String>> + Send>>;
 
+    /// Waits until it has ended by itself, where that can be known apart from the end of its streams: others may hold those open.
+    fn ended(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(std::future::pending())
+    }
+
     /// What tells it from others, where the same one can be met again: as far as is known by now, so ask late. Nothing where each
     /// is a new one.
     fn identity(&self) -> Option<String> {

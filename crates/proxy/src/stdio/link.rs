@@ -166,7 +166,7 @@ async fn talk(
     keeper: &mut Keeper,
     known: &mut Option<String>,
 ) -> String {
-    let Pipe { mut stdin, mut stdout, stderr, held } = pipe;
+    let Pipe { mut stdin, mut stdout, stderr, mut held } = pipe;
     let identity = held.identity();
     bridge.handshake.meet(held.notes());
     let last = Arc::new(Mutex::new(Last::default()));
@@ -192,9 +192,14 @@ async fn talk(
             why = write(bridge, &mut stdin, queued, &mut to_send) => why,
         }
     };
-    let why = tokio::select! {
-        why = talking => why,
-        () = ended(ending) => "it is not needed any more",
+    let why = {
+        let mut talking = std::pin::pin!(talking);
+        tokio::select! {
+            why = &mut talking => why,
+            // What it said last is still on its way, and whatever it left behind may hold the streams open for ever.
+            () = held.ended() => tokio::time::timeout(LAST_WAIT, talking).await.unwrap_or("its process ended"),
+            () = ended(ending) => "it is not needed any more",
+        }
     };
     // Only by now it may have turned out which one it was.
     if is_met {
