@@ -1,4 +1,5 @@
-//! A server in a cluster: its objects are applied, watched, and applied again when they go.
+//! A server in a cluster: its objects are applied, and again when its StatefulSet goes, which is watched. Services are not: what
+//! goes of them comes back with the next apply.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -234,9 +235,9 @@ impl Cluster {
         applied.map(Some).map_err(self.failed("apply", "StatefulSet", name))
     }
 
-    /// Applies the objects, tells how the server is whenever that changes, and applies them again when they go. What is there is
-    /// followed from the beginning: a server that cannot be changed still serves as it was. `tell` hears why an apply failed,
-    /// and nothing once one did not. Never ends, but for a server that cannot be run as it is.
+    /// Applies the objects, tells how the server is whenever that changes, and applies them again when the StatefulSet goes. What
+    /// is there is followed from the beginning: a server that cannot be changed still serves as it was. `tell` hears why an
+    /// apply failed, and nothing once one did not. Never ends, but for a server that cannot be run as it is.
     pub async fn keep(&self, state: &signal::Sender<State>, tell: impl Fn(Option<&Failed>) + Send + Sync) -> Wrong {
         loop {
             let (done, since) = signal::channel(None);
