@@ -92,9 +92,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         failures.extend(worse.failures.into_iter().map(named));
         warnings.extend(worse.warnings.into_iter().map(named));
     }
-    for (what, lines) in [("should be as on the direct way", &warnings), ("must be as on the direct way", &failures)] {
+    for (what, lines) in
+        [("what the suite does not try", &warnings), ("what must be as on the direct way and is not", &failures)]
+    {
         if !lines.is_empty() {
-            ui::result(&format!("what {what} and is not:\n{}\n", lines.join("\n")));
+            ui::result(&format!("{what}:\n{}\n", lines.join("\n")));
         }
     }
     if !failures.is_empty() {

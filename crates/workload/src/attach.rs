@@ -12,7 +12,7 @@ use kube::api::{Api, AttachParams, ListParams};
 use kube::core::{NotUsed, Object, Request};
 use serde::Deserialize;
 use serde_json::Value;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use self::lost::{Attached, Until};
 use self::notes::OnSet;
@@ -60,7 +60,7 @@ struct ContainerState {
 /// What is behind the streams of an attachment.
 struct Attachment {
     _watching: Task,
-    notes: Option<OnSet>,
+    notes: OnSet,
 }
 
 /// Why there is no attachment. Trying again later may help.
@@ -102,7 +102,8 @@ impl Cluster {
         tracing::info!(pod, "attached");
         let Pipe { stdin, stdout, stderr, held } = streams::open(connection.into_stream().into_inner()).await;
         let (sender, lost) = oneshot::channel();
-        let attached = Attached { name: pod.to_owned(), uid: best.metadata.uid.clone(), labels, pods };
+        let (seen, container) = watch::channel(container(best));
+        let attached = Attached { name: pod.to_owned(), uid: best.metadata.uid.clone(), labels, pods, container: seen };
         let watching = tokio::spawn(async move {
             // The streams of the sending task end with this one, too.
             let _held = held;
@@ -110,18 +111,17 @@ impl Cluster {
             let _ended = sender.send(());
             std::future::pending::<()>().await;
         });
-        let notes = container(best).map(|container| self.notes(container));
-        let held = Attachment { _watching: Task(watching), notes };
+        let held = Attachment { _watching: Task(watching), notes: self.notes(container) };
         Ok(Pipe { stdin, stdout: Box::new(Until::new(stdout, lost)), stderr, held: Box::new(held) })
     }
 
-    fn notes(&self, container: String) -> OnSet {
+    fn notes(&self, container: watch::Receiver<Option<String>>) -> OnSet {
         OnSet { sets: self.objects("apps", "StatefulSet"), name: self.server().name.clone(), container }
     }
 
     /// What is kept beside one container of the server.
     pub fn notes_of(&self, container: &str) -> Arc<dyn Notes> {
-        Arc::new(self.notes(container.to_owned()))
+        Arc::new(self.notes(watch::channel(Some(container.to_owned())).1))
     }
 }
 
@@ -133,11 +133,11 @@ impl Held for Attachment {
     }
 
     fn identity(&self) -> Option<String> {
-        self.notes.as_ref().map(|notes| notes.container.clone())
+        self.notes.container.borrow().clone()
     }
 
     fn notes(&self) -> Option<Arc<dyn Notes>> {
-        self.notes.clone().map(|notes| Arc::new(notes) as Arc<dyn Notes>)
+        Some(Arc::new(self.notes.clone()))
     }
 }
 

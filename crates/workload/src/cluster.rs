@@ -1,4 +1,5 @@
-//! A server in a cluster: its objects are applied, watched, and applied again when they go.
+//! A server in a cluster: its objects are applied, and again when its StatefulSet goes, which is watched. Services are not: what
+//! goes of them comes back with the next apply.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -81,10 +82,12 @@ pub struct Cluster {
 }
 
 /// What became of an apply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Applied {
     /// The objects are as wanted. Pods follow: they are there once this generation of the StatefulSet is observed.
     Ours {
+        /// The StatefulSet's uid. Generations of another one of that name say nothing.
+        uid: Option<String>,
         /// The StatefulSet's generation.
         generation: i64,
     },
@@ -194,13 +197,13 @@ impl Cluster {
             }
         };
         let Some(set) = applied else { return Ok(Applied::Newer) };
-        let uid = set.metadata.uid.clone().unwrap_or_default();
-        for (name, service) in services(&self.server, &self.namespace, &uid)? {
+        let owner = set.metadata.uid.as_deref().unwrap_or_default();
+        for (name, service) in services(&self.server, &self.namespace, owner)? {
             let services: Api<DynamicObject> = self.objects("", "Service");
             let answer = services.patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(&service)).await;
             answer.map_err(self.failed("apply", "Service", &name))?;
         }
-        Ok(Applied::Ours { generation: set.metadata.generation.unwrap_or_default() })
+        Ok(Applied::Ours { uid: set.metadata.uid, generation: set.metadata.generation.unwrap_or_default() })
     }
 
     /// Applies the StatefulSet as it was looked at, or nothing if a newer proxy owns it. It is a conflict if somebody changed it
@@ -232,9 +235,9 @@ impl Cluster {
         applied.map(Some).map_err(self.failed("apply", "StatefulSet", name))
     }
 
-    /// Applies the objects, tells how the server is whenever that changes, and applies them again when they go. What is there is
-    /// followed from the beginning: a server that cannot be changed still serves as it was. `tell` hears why an apply failed,
-    /// and nothing once one did not. Never ends, but for a server that cannot be run as it is.
+    /// Applies the objects, tells how the server is whenever that changes, and applies them again when the StatefulSet goes. What
+    /// is there is followed from the beginning: a server that cannot be changed still serves as it was. `tell` hears why an
+    /// apply failed, and nothing once one did not. Never ends, but for a server that cannot be run as it is.
     pub async fn keep(&self, state: &signal::Sender<State>, tell: impl Fn(Option<&Failed>) + Send + Sync) -> Wrong {
         loop {
             let (done, since) = signal::channel(None);
@@ -312,7 +315,7 @@ impl Cluster {
                 () = &mut overdue, if !is_there && !is_listing => return,
             };
             let Some(change) = change else { return };
-            let applied = *since.borrow();
+            let applied = since.borrow().clone();
             let set = match change {
                 Ok(Event::Init) => {
                     (is_listing, is_there) = (true, false);
@@ -344,15 +347,20 @@ impl Cluster {
                 continue;
             }
             let since = match applied {
+                // Ours went while nobody watched, and this one is somebody else's, perhaps of an older proxy.
+                Some(Applied::Ours { uid, .. }) if set.metadata.uid != uid => {
+                    tracing::warn!(name = self.server.name, "the server's StatefulSet is another one; it is looked at");
+                    return;
+                }
                 // Both of us had found nothing, and the older one was the later one.
-                Some(Applied::Ours { generation }) if self.is_taken_back(&set, generation) => {
+                Some(Applied::Ours { generation, .. }) if self.is_taken_back(&set, generation) => {
                     tracing::warn!(
                         name = self.server.name,
                         "an older proxy has applied its server; ours is applied again"
                     );
                     return;
                 }
-                Some(Applied::Ours { generation }) => generation,
+                Some(Applied::Ours { generation, .. }) => generation,
                 Some(Applied::Newer) => 0,
                 None => set.metadata.generation.unwrap_or_default(),
             };

@@ -190,7 +190,8 @@ fn lay_over(container: &mut Object, server: &Server, platform: Platform) {
         container.insert("env".to_owned(), Value::Array(env));
     }
     if let Speaks::Sse(port) = server.speaks {
-        container.insert("ports".to_owned(), json!([{ "containerPort": port, "protocol": "TCP" }]));
+        let ports = with_port(container.remove("ports"), port);
+        container.insert("ports".to_owned(), Value::Array(ports));
     }
     let mut security = take(container, "securityContext");
     fill(&mut security, json!({ "privileged": false, "runAsNonRoot": true, "runAsUser": 1000, "runAsGroup": 1000 }));
@@ -219,6 +220,19 @@ fn variables(patch: Option<Value>, server: &Server) -> Vec<Value> {
             .map(|(name, value)| json!({ "name": name, "value": value })),
     );
     env
+}
+
+/// The patch's ports, and ours unless it is among them. The API server refuses an apply that has it twice.
+fn with_port(patch: Option<Value>, port: u16) -> Vec<Value> {
+    let mut ports: Vec<Value> = match patch {
+        Some(Value::Array(ports)) => ports,
+        _ => Vec::new(),
+    };
+    let is_tcp = |one: &Value| one.get("protocol").and_then(Value::as_str).is_none_or(|protocol| protocol == "TCP");
+    if !ports.iter().any(|one| is_tcp(one) && one.get("containerPort").and_then(Value::as_u64) == Some(port.into())) {
+        ports.push(json!({ "containerPort": port, "protocol": "TCP" }));
+    }
+    ports
 }
 
 /// Leaves of entries with the same name the last one, as a kubelet does. The API server refuses an apply that has several.

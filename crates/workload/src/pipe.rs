@@ -22,7 +22,13 @@ pub trait Held: Send {
     /// Ends it gently, and says how it ended, where that can be known.
     fn end(self: Box<Self>) -> Pin<Box<dyn Future<Output = Option<String>> + Send>>;
 
-    /// What tells it from others, where the same one can be met again. Nothing where each is a new one.
+    /// Waits until it has ended by itself, where that can be known apart from the end of its streams: others may hold those open.
+    fn ended(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(std::future::pending())
+    }
+
+    /// What tells it from others, where the same one can be met again: as far as is known by now, so ask late. Nothing where each
+    /// is a new one.
     fn identity(&self) -> Option<String> {
         None
     }
@@ -38,7 +44,7 @@ pub type Taken<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// What is kept beside a server that runs, for the next proxy in front of it.
 pub trait Notes: std::fmt::Debug + Send + Sync {
-    /// Keeps a text. If that fails, there is none.
+    /// Keeps a text. If that fails, there is none. It may take as long as the server is talked to: nobody should wait for it.
     fn keep(&self, text: String) -> Taken<()>;
 
     /// What was kept about this very server, and not about one before it.

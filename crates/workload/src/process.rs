@@ -161,6 +161,12 @@ impl Held for Process {
     fn end(self: Box<Self>) -> Pin<Box<dyn Future<Output = Option<String>> + Send>> {
         Box::pin(async move { (*self).end().await.ok().map(|status| status.to_string()) })
     }
+
+    fn ended(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async {
+            let _status = self.child.wait().await;
+        })
+    }
 }
 
 impl Drop for Process {
@@ -232,21 +238,21 @@ mod tests {
     async fn what_a_process_started_ends_with_it() {
         let process = Process::start(&server("exec://sh", &["-c", "sleep 1000 & echo $!; wait"])).unwrap();
         let mut pipe = process.pipe().unwrap();
-        let mut digits = Vec::new();
-        loop {
-            match pipe.stdout.read_u8().await.unwrap() {
-                b'\n' => break,
-                digit => digits.push(digit),
-            }
-        }
-        let grandchild: u32 = String::from_utf8(digits).unwrap().parse().unwrap();
-        let state = move || std::fs::read_to_string(format!("/proc/{grandchild}/stat")).unwrap_or_default();
-        assert!(!state().is_empty());
+        let grandchild = line(&mut pipe).await;
+        assert!(runs(&grandchild));
         drop(pipe);
-        skep_testkit::eventually("the grandchild ends", std::time::Duration::from_secs(10), || async {
-            let now = state();
-            let gone = now.is_empty() || now.contains(") Z ");
-            Ok(if gone { skep_testkit::Seen::Yes(()) } else { skep_testkit::Seen::NotYet(now) })
+        until_ended(&grandchild).await;
+    }
+
+    /// Whether a process runs. One that has ended may be there until somebody asks how it did.
+    fn runs(id: &str) -> bool {
+        let state = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+        !state.is_empty() && !state.contains(") Z ")
+    }
+
+    async fn until_ended(id: &str) {
+        skep_testkit::eventually("the process ends", Duration::from_secs(10), || async {
+            Ok(if runs(id) { skep_testkit::Seen::NotYet("it runs".to_owned()) } else { skep_testkit::Seen::Yes(()) })
         })
         .await
         .unwrap();
@@ -290,6 +296,17 @@ mod tests {
             assert_eq!(std::fs::read_to_string(&file).unwrap().trim(), left, "{script}");
         }
         std::fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_process_ends_while_what_it_started_holds_its_streams() {
+        let process = Process::start(&server("exec://sh", &["-c", "sleep 1000 & echo $!; exit 3"])).unwrap();
+        let mut pipe = process.pipe().unwrap();
+        let left = line(&mut pipe).await;
+        tokio::time::timeout(Duration::from_secs(10), pipe.held.ended()).await.unwrap();
+        assert!(runs(&left));
+        assert_eq!(pipe.held.end().await.as_deref(), Some("exit status: 3"));
+        until_ended(&left).await;
     }
 
     #[tokio::test]

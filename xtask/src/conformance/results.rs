@@ -123,9 +123,9 @@ pub(super) fn table(all: &[(&str, Results)]) -> String {
 /// How a way falls short of the first one.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Worse {
-    /// Checks that fail or are left out, in words.
+    /// Checks that do not pass or are left out, in words.
     pub(super) failures: Vec<String>,
-    /// Checks of what should be so but need not, or cannot come about on a way, in words.
+    /// Checks of what the suite does not try on a way, in words.
     pub(super) warnings: Vec<String>,
 }
 
@@ -150,9 +150,16 @@ pub(super) fn worse(all: &[(&str, Results)]) -> Worse {
                 expected.iter().filter(|check| check.passed()).map(|check| &check.id).collect();
             for id in passed {
                 let found: Vec<&Check> = checks.iter().filter(|check| check.id == *id).collect();
-                match found.iter().find(|check| matches!(check.status.as_str(), "WARNING" | "INFO")) {
+                // One id may stand for several checks, of which some only tell something on the first way, too.
+                let is_new = |check: &Check| !expected.iter().any(|one| one.id == *id && one.status == check.status);
+                let less = |check: &Check| matches!(check.status.as_str(), "WARNING" | "INFO") && is_new(check);
+                match found.iter().find(|check| less(check)) {
+                    Some(check) if check.was_not_run() => {
+                        worse.warnings.push(format!("{scenario}, {name}: {id} is not tried: {}", check.words()));
+                    }
                     Some(check) => {
-                        worse.warnings.push(format!("{scenario}, {name}: {id} should pass: {}", check.words()));
+                        let (status, words) = (check.status.to_lowercase(), check.words());
+                        worse.failures.push(format!("{scenario}, {name}: {id} is only of status {status}: {words}"));
                     }
                     None if found.iter().any(|check| check.passed() || check.failed()) => {}
                     None => worse.failures.push(format!("{scenario}, {name}: {id} was not checked")),
@@ -190,15 +197,45 @@ mod tests {
 
     #[test]
     fn a_way_is_worse_by_what_only_it_fails_or_leaves_out() {
-        let direct =
-            results(&[("a", "SUCCESS"), ("b", "FAILURE"), ("c", "SUCCESS"), ("d", "SKIPPED"), ("e", "SUCCESS")]);
-        let proxied = results(&[("a", "FAILURE"), ("b", "FAILURE"), ("d", "SKIPPED"), ("e", "WARNING")]);
+        let direct = results(&[
+            ("a", "SUCCESS"),
+            ("b", "FAILURE"),
+            ("c", "SUCCESS"),
+            ("d", "SKIPPED"),
+            ("e", "SUCCESS"),
+            ("f", "SUCCESS"),
+            ("g", "SUCCESS"),
+        ]);
+        let mut proxied = results(&[
+            ("a", "FAILURE"),
+            ("b", "FAILURE"),
+            ("d", "SKIPPED"),
+            ("e", "WARNING"),
+            ("f", "INFO"),
+            ("g", "INFO"),
+        ]);
+        // The last one is not tried at such a URL.
+        proxied.0.get_mut("ping").unwrap().last_mut().unwrap().details = serde_json::json!({ "reason": ELSEWHERE });
         let found = worse(&[("direct", direct), ("stdio", proxied)]);
         assert_eq!(
             found.failures,
-            ["ping, direct: b fails: broken", "ping, stdio: a fails: broken", "ping, stdio: c was not checked"]
+            [
+                "ping, direct: b fails: broken",
+                "ping, stdio: a fails: broken",
+                "ping, stdio: c was not checked",
+                "ping, stdio: e is only of status warning: it does not say why",
+                "ping, stdio: f is only of status info: it does not say why",
+            ]
         );
-        assert_eq!(found.warnings, ["ping, stdio: e should pass: it does not say why"]);
+        assert_eq!(found.warnings, ["ping, stdio: g is not tried: it does not say why"]);
+    }
+
+    #[test]
+    fn a_check_that_also_tells_something_on_the_first_way_is_not_worse_for_it() {
+        let checks = [("a", "SUCCESS"), ("a", "INFO")];
+        assert_eq!(worse(&[("direct", results(&checks)), ("stdio", results(&checks))]), Worse::default());
+        let found = worse(&[("direct", results(&checks)), ("stdio", results(&[("a", "INFO")]))]);
+        assert_eq!(found.failures, ["ping, stdio: a was not checked"]);
     }
 
     #[test]

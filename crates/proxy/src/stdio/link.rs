@@ -166,20 +166,21 @@ async fn talk(
     keeper: &mut Keeper,
     known: &mut Option<String>,
 ) -> String {
-    let Pipe { mut stdin, mut stdout, stderr, held } = pipe;
+    let Pipe { mut stdin, mut stdout, stderr, mut held } = pipe;
     let identity = held.identity();
     bridge.handshake.meet(held.notes());
     let last = Arc::new(Mutex::new(Last::default()));
     let mut log = tokio::spawn(pass_log_on(stderr, last.clone()).in_current_span());
     let mut reader = lines::Reader::new(limits.message);
     let Keeper { news, ending, shared } = keeper;
+    let mut is_met = false;
     let talking = async {
         let is_new = bridge.handshake.request().is_none();
         let is_known = identity.is_some() && identity == *known;
         if let Err(why) = greet_again(bridge, &mut stdin, &mut stdout, &mut reader, is_known).await {
             return why;
         }
-        *known = identity;
+        is_met = true;
         bridge.connected(*shared);
         if !is_new {
             tokio::spawn(ask_again(bridge.clone()).in_current_span());
@@ -191,10 +192,19 @@ async fn talk(
             why = write(bridge, &mut stdin, queued, &mut to_send) => why,
         }
     };
-    let why = tokio::select! {
-        why = talking => why,
-        () = ended(ending) => "it is not needed any more",
+    let why = {
+        let mut talking = std::pin::pin!(talking);
+        tokio::select! {
+            why = &mut talking => why,
+            // What it said last is still on its way, and whatever it left behind may hold the streams open for ever.
+            () = held.ended() => tokio::time::timeout(LAST_WAIT, talking).await.unwrap_or("its process ended"),
+            () = ended(ending) => "it is not needed any more",
+        }
     };
+    // Only by now it may have turned out which one it was.
+    if is_met {
+        *known = held.identity();
+    }
     bridge.handshake.meet(None);
     // Nobody waits for what takes its time to end.
     bridge.disconnected(queued);

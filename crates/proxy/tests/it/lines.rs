@@ -32,6 +32,8 @@ pub(crate) struct Seen {
     pub(crate) refuses: bool,
     /// What tells it from others, if it is the same one whenever it is started.
     pub(crate) identity: Option<String>,
+    /// What it turns out to be while it is talked to, if that is not what it seemed.
+    pub(crate) turns_out: Option<String>,
     /// What is kept beside it for the next proxy, if there is such a place.
     pub(crate) notes: Option<Arc<Paper>>,
     /// Whether it keeps silent when it is greeted.
@@ -180,8 +182,8 @@ async fn start(seen: Arc<Mutex<Seen>>, output: Arc<AsyncMutex<Option<WriteHalf<D
     *output.lock().await = Some(writer);
     seen.lock().unwrap().starts += 1;
     let held = {
-        let seen = seen.lock().unwrap();
-        Box::new(Behind { identity: seen.identity.clone(), notes: seen.notes.clone() })
+        let now = seen.lock().unwrap();
+        Box::new(Behind { identity: now.identity.clone(), notes: now.notes.clone(), seen: seen.clone() })
     };
     tokio::spawn(async move {
         let mut lines = BufReader::new(server_input).lines();
@@ -207,6 +209,7 @@ async fn start(seen: Arc<Mutex<Seen>>, output: Arc<AsyncMutex<Option<WriteHalf<D
 struct Behind {
     identity: Option<String>,
     notes: Option<Arc<Paper>>,
+    seen: Arc<Mutex<Seen>>,
 }
 
 /// What is kept beside a server.
@@ -219,7 +222,7 @@ impl Held for Behind {
     }
 
     fn identity(&self) -> Option<String> {
-        self.identity.clone()
+        self.seen.lock().unwrap().turns_out.clone().or_else(|| self.identity.clone())
     }
 
     fn notes(&self) -> Option<Arc<dyn Notes>> {

@@ -1,10 +1,15 @@
 //! The way to a stdio server, with nobody else on it.
 
-use anyhow::Result;
-use skep_proxy::stdio::{Bridge, Limits};
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result};
+use skep_proxy::stdio::{Bridge, Connect, Keeper, Limits, News};
+use skep_testkit::{Seen, eventually};
 use skep_workload::pipe::Pipe;
+use skep_workload::process::Process;
+use skep_workload::server::{Server, Speaks};
 use tokio::io::AsyncWriteExt as _;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::client::PATIENCE;
 
@@ -35,5 +40,64 @@ async fn a_server_that_asks_and_does_not_read_is_read_on() -> Result<()> {
     let (_bridge, talk) = Bridge::start(connect, Limits::default());
     tokio::spawn(talk);
     tokio::time::timeout(PATIENCE, is_over.recv()).await?;
+    Ok(())
+}
+
+/// A process that runs this script.
+fn shell(script: &str) -> Connect {
+    let server = Server {
+        name: "s".to_owned(),
+        image: "exec://sh".to_owned(),
+        args: vec!["-c".to_owned(), script.to_owned()],
+        env: BTreeMap::new(),
+        labels: BTreeMap::new(),
+        speaks: Speaks::Stdio,
+        host: String::new(),
+        publish: Vec::new(),
+        patch: String::new(),
+        replicas: None,
+        generation: 0,
+    };
+    Box::new(move || {
+        let process = Process::start(&server).map_err(|error| error.to_string());
+        let pipe = process.and_then(|process| process.pipe().ok_or_else(|| "it has no streams".to_owned()));
+        Box::pin(std::future::ready(pipe))
+    })
+}
+
+#[tokio::test]
+async fn a_process_that_ends_is_started_again_though_another_one_holds_its_streams() -> Result<()> {
+    // The one that stays behind tells its number on the log, which is told among the last words.
+    let connect = shell("sleep 1000 & echo $! >&2; exit 3");
+    let ((news, mut told), (_never, ending)) = (mpsc::unbounded_channel(), watch::channel(false));
+    let (_bridge, talk) = Bridge::start_for(connect, Limits::default(), Keeper { news, ending, shared: None });
+    let talk = tokio::spawn(talk);
+    let mut next = async || tokio::time::timeout(PATIENCE, told.recv()).await?.context("nobody looks after it");
+    assert_eq!(next().await?, News::Connected);
+    let News::Lost(why) = next().await? else { anyhow::bail!("it did not go away") };
+    let (why, left) = why.split_once('\n').context("it said nothing")?;
+    assert_eq!(why, "the server went away: exit status: 3");
+    eventually("what it left behind ends", PATIENCE, || async {
+        let state = std::fs::read_to_string(format!("/proc/{left}/stat")).unwrap_or_default();
+        let is_over = state.is_empty() || state.contains(") Z ");
+        Ok(if is_over { Seen::Yes(()) } else { Seen::NotYet(state) })
+    })
+    .await?;
+    assert_eq!(next().await?, News::Connected, "it is started again");
+    talk.abort();
+    Ok(())
+}
+
+/// What it said before it ended is on its way when its end is known.
+#[tokio::test]
+async fn the_last_words_of_a_process_are_heard() -> Result<()> {
+    let connect = shell(r#"echo '{"jsonrpc":"2.0","method":"notifications/message"}'"#);
+    let ((news, mut told), (_never, ending)) = (mpsc::unbounded_channel(), watch::channel(false));
+    let (_bridge, talk) = Bridge::start_for(connect, Limits::default(), Keeper { news, ending, shared: None });
+    let talk = tokio::spawn(talk);
+    for wanted in [News::Connected, News::Spoke, News::Lost("the server went away: exit status: 0".to_owned())] {
+        assert_eq!(tokio::time::timeout(PATIENCE, told.recv()).await?, Some(wanted));
+    }
+    talk.abort();
     Ok(())
 }

@@ -321,6 +321,24 @@ async fn a_server_that_lost_its_connection_only_goes_on_even_if_it_takes_no_seco
     Ok(())
 }
 
+/// Its node tells late of a restart, so it was taken for the one before.
+#[tokio::test]
+async fn a_server_is_known_again_as_what_it_turned_out_to_be() -> Result<()> {
+    let stage = Stage::absent(How::default()).await?;
+    stage.seen.lock().unwrap().identity = Some("old".to_owned());
+    stage.appear();
+    let caller = stage.caller().greeted().await?;
+    {
+        let mut seen = stage.seen.lock().unwrap();
+        (seen.turns_out, seen.refuses) = (Some("new".to_owned()), true);
+    }
+    stage.kill().await;
+    stage.until_told("initialize", 2).await?;
+    assert!(caller.call(json!(2), "echo", json!({})).await?["result"].is_object());
+    assert_eq!(stage.told("initialize").len(), 2);
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_server_that_takes_one_handshake_only_goes_on_with_the_next_proxy() -> Result<()> {
     let notes: Arc<Paper> = Arc::default();

@@ -10,9 +10,9 @@ use kube::api::{Api, ListParams};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt as _, watcher as watch};
 use tokio::io::{AsyncRead, ReadBuf};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch as signal};
 
-use super::{Pod, is_ready, pick, runs};
+use super::{Pod, container, is_ready, pick, runs};
 
 /// How often is looked for a better pod while the one that is attached to is not ready.
 const LOOK: Duration = Duration::from_secs(15);
@@ -36,6 +36,9 @@ pub(super) struct Attached {
     pub(super) labels: String,
     pub(super) name: String,
     pub(super) uid: Option<String>,
+    /// Hears which container it is. What was seen before it was attached to may have been the one before: the node tells late
+    /// of a restart.
+    pub(super) container: signal::Sender<Option<String>>,
 }
 
 /// What a pod writes, until that pod is lost.
@@ -59,11 +62,11 @@ impl Attached {
             };
             match change {
                 Some(Ok(Event::Init)) => listed = false,
-                Some(Ok(Event::InitApply(pod))) => {
+                Some(Ok(Event::InitApply(pod) | Event::Apply(pod))) => {
                     listed = true;
+                    self.see(&pod);
                     fate = self.fate(&pod);
                 }
-                Some(Ok(Event::Apply(pod))) => fate = self.fate(&pod),
                 Some(Ok(Event::InitDone)) if listed => {}
                 Some(Ok(Event::InitDone | Event::Delete(_))) => fate = Fate::Gone,
                 Some(Err(error)) => tracing::debug!(%error, "the watch of the pod comes back by itself"),
@@ -87,6 +90,18 @@ impl Attached {
             return Fate::Gone;
         }
         if is_ready(pod) { Fate::Stays } else { Fate::Doubtful }
+    }
+
+    /// An attachment ends with its container, so another one that is seen while it lasts is the one that is attached to.
+    fn see(&self, pod: &Pod) {
+        let now = container(pod).filter(|_| pod.metadata.uid == self.uid);
+        self.container.send_if_modified(|known| {
+            let is_news = now.is_some() && *known != now;
+            if is_news {
+                *known = now;
+            }
+            is_news
+        });
     }
 
     async fn is_there_a_better_one(&self) -> bool {

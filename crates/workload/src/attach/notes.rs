@@ -4,6 +4,7 @@
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use tokio::sync::watch;
 
 use crate::pipe::{Notes, Taken};
 
@@ -19,7 +20,8 @@ const LONGEST: usize = 64 * 1024;
 pub(super) struct OnSet {
     pub(super) sets: Api<DynamicObject>,
     pub(super) name: String,
-    pub(super) container: String,
+    /// Which one it is, as far as is known by now.
+    pub(super) container: watch::Receiver<Option<String>>,
 }
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -30,17 +32,21 @@ struct Note {
 }
 
 impl Notes for OnSet {
+    /// Whenever it turns out to be about another container than was thought, it is written again.
     fn keep(&self, text: String) -> Taken<()> {
-        let this = self.clone();
+        let mut this = self.clone();
         Box::pin(async move {
             if text.len() > LONGEST {
                 return tracing::debug!(length = text.len(), "what the server said of itself is too long to be kept");
             }
-            let note = json!(Note { container: this.container, text }).to_string();
-            let change = Patch::Merge(json!({ "metadata": { "annotations": { HANDSHAKE: note } } }));
-            let parameters = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-            if let Err(error) = this.sets.patch(&this.name, &parameters, &change).await {
-                tracing::warn!(%error, "what the server said of itself is not kept for the next proxy");
+            loop {
+                let container = this.container.borrow_and_update().clone();
+                if let Some(container) = container {
+                    this.write(&Note { container, text: text.clone() }).await;
+                }
+                if this.container.changed().await.is_err() {
+                    return;
+                }
             }
         })
     }
@@ -50,7 +56,78 @@ impl Notes for OnSet {
         Box::pin(async move {
             let set = this.sets.get_opt(&this.name).await.ok()??;
             let note: Note = serde_json::from_str(set.metadata.annotations?.get(HANDSHAKE)?).ok()?;
-            (note.container == this.container).then_some(note.text)
+            let is_about_it = this.container.borrow().as_ref() == Some(&note.container);
+            is_about_it.then_some(note.text)
         })
+    }
+}
+
+impl OnSet {
+    async fn write(&self, note: &Note) {
+        let change = Patch::Merge(json!({ "metadata": { "annotations": { HANDSHAKE: json!(note).to_string() } } }));
+        let parameters = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        if let Err(error) = self.sets.patch(&self.name, &parameters, &change).await {
+            tracing::warn!(%error, "what the server said of itself is not kept for the next proxy");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    use anyhow::Result;
+    use skep_testkit::{ControlPlane, Seen, eventually};
+
+    use super::*;
+    use crate::cluster::Cluster;
+    use crate::objects::Platform;
+    use crate::server::{Server, Speaks};
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    async fn cluster() -> Result<Cluster> {
+        let plane = ControlPlane::shared().await?;
+        let (client, namespace) = (crate::client::client(plane.config())?, plane.namespace("notes").await?);
+        let server = Server {
+            name: "s".to_owned(),
+            image: "i".to_owned(),
+            args: Vec::new(),
+            env: BTreeMap::new(),
+            labels: BTreeMap::new(),
+            speaks: Speaks::Stdio,
+            host: String::new(),
+            publish: Vec::new(),
+            patch: String::new(),
+            replicas: None,
+            generation: 1,
+        };
+        Ok(Cluster::new(client, namespace, Platform::Kubernetes, server))
+    }
+
+    /// The node tells late of a restart: what is said to be the old container is the new one already.
+    #[tokio::test]
+    async fn what_is_kept_goes_over_to_the_container_that_it_turns_out_to_be_about() -> Result<()> {
+        let cluster = cluster().await?;
+        cluster.apply().await?;
+        let (sees, container) = watch::channel(None);
+        let notes = cluster.notes(container);
+        let keeping = tokio::spawn(notes.keep("hello".to_owned()));
+        let cluster = &cluster;
+        for container in ["old", "new"] {
+            sees.send_replace(Some(container.to_owned()));
+            eventually("the note is about this container", PATIENCE, || async move {
+                let kept = cluster.notes_of(container).kept().await;
+                Ok(if kept.as_deref() == Some("hello") { Seen::Yes(()) } else { Seen::NotYet(format!("{kept:?}")) })
+            })
+            .await?;
+            assert_eq!(notes.kept().await.as_deref(), Some("hello"));
+        }
+        assert_eq!(cluster.notes_of("old").kept().await, None);
+        // With the attachment all that is to be told ends.
+        drop(sees);
+        tokio::time::timeout(PATIENCE, keeping).await??;
+        Ok(())
     }
 }

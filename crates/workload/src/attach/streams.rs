@@ -35,8 +35,8 @@ const CHUNK: usize = 32 * 1024;
 const PIECE: usize = 4 * 1024;
 /// How many answers to pings may wait. Whoever asks more often than we can write gets fewer.
 const PONGS: usize = 4;
-/// Connections on which nothing is said for minutes are cut by balancers on the way.
-const QUIET: Duration = Duration::from_mins(1);
+/// How often something is said in any case. Connections on which nothing is said for minutes are cut by balancers on the way.
+const PING: Duration = Duration::from_mins(1);
 
 const STDIN: u8 = 0;
 const STDOUT: u8 = 1;
@@ -95,13 +95,14 @@ where
     Pipe { stdin: Box::new(stdin), stdout: Box::new(stdout), stderr: Box::new(stderr), held: Box::new(task) }
 }
 
-/// Sends what is written to stdin, until it is closed or the connection ends. Pings are answered, and sent when all is quiet.
+/// Sends what is written to stdin, until it is closed or the connection ends. Pings are answered, and sent every minute, whether
+/// something else is said or not: that costs less than to look.
 async fn send(
     mut stdin: DuplexStream,
     mut asked: mpsc::Receiver<Bytes>,
     mut sink: impl Sink<Message, Error = Error> + Unpin,
 ) {
-    let mut quiet = quiet();
+    let mut pings = pings();
     let mut buffer = BytesMut::new();
     loop {
         buffer.clear();
@@ -114,7 +115,7 @@ async fn send(
                 Ok(0) | Err(_) => return,
             },
             Some(ping) = asked.recv() => Message::Pong(ping),
-            _ = quiet.tick() => Message::Ping(Bytes::new()),
+            _ = pings.tick() => Message::Ping(Bytes::new()),
         };
         if let Err(why) = sink.send(message).await {
             tracing::debug!(%why, "the attachment takes nothing more");
@@ -123,11 +124,11 @@ async fn send(
     }
 }
 
-fn quiet() -> Interval {
-    let mut quiet = tokio::time::interval(QUIET);
-    quiet.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    quiet.reset();
-    quiet
+fn pings() -> Interval {
+    let mut pings = tokio::time::interval(PING);
+    pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    pings.reset();
+    pings
 }
 
 // === impl Output ===

@@ -77,6 +77,37 @@ fn a_patch_is_the_base_and_keeps_whatever_it_has() {
 }
 
 #[test]
+fn ports_of_a_patch_stay_and_ours_stands_among_them_once() {
+    let ours = json!({ "containerPort": 8080, "protocol": "TCP" });
+    let metrics = json!({ "name": "metrics", "containerPort": 9090 });
+    let udp = json!({ "containerPort": 8080, "protocol": "UDP" });
+    let named = json!({ "name": "mcp", "containerPort": 8080 });
+    for (theirs, wanted) in [
+        (json!(null), json!([ours])),
+        (json!([metrics]), json!([metrics, ours])),
+        (json!([udp]), json!([udp, ours])),
+        (json!([named, metrics]), json!([named, metrics])),
+        (json!([ours]), json!([ours])),
+    ] {
+        let patch = json!({ "spec": { "containers": [{ "name": "mcp", "ports": theirs }] } });
+        let server = Server { patch: patch.to_string(), speaks: Speaks::Sse(8080), ..server() };
+        assert_eq!(pod(&server, Platform::Kubernetes)["spec"]["containers"][0]["ports"], wanted);
+    }
+}
+
+#[test]
+fn a_restart_that_somebody_asked_for_is_not_taken_back() {
+    let restarted =
+        json!({ "kubectl.kubernetes.io/restartedAt": "2026-01-01T00:00:00Z", "theirs": "not ours to send" });
+    let live = json!({ "spec": { "template": { "metadata": { "annotations": restarted } } } });
+    let set = stateful_set(&server(), "ns", Platform::Kubernetes, Some(&live)).unwrap();
+    assert_eq!(
+        set["spec"]["template"]["metadata"]["annotations"],
+        json!({ "kubectl.kubernetes.io/restartedAt": "2026-01-01T00:00:00Z" })
+    );
+}
+
+#[test]
 fn a_container_is_added_when_the_patch_has_none_of_that_name() {
     let patch = json!({ "spec": { "containers": [{ "name": "side" }] } });
     let spec = pod(&Server { patch: patch.to_string(), ..server() }, Platform::Kubernetes);

@@ -1,5 +1,7 @@
 //! Lists that are slow and watches that break.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -117,5 +119,56 @@ async fn a_watch_that_comes_back_too_late_lists_anew_and_sees_that_the_server_is
     assert!(*asked.borrow() > 1, "the first watch was of no use");
     keeper.abort();
     control_plane.stop();
+    Ok(())
+}
+
+/// A client whose first watch tells nothing until it may, and then only that something was missed.
+fn blind(real: kube::Client, may: watch::Receiver<bool>) -> kube::Client {
+    let is_first = Arc::new(AtomicBool::new(true));
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (real, mut may, is_first) = (real.clone(), may.clone(), is_first.clone());
+        async move {
+            if !is_watch(request.uri()) || !is_first.swap(false, Ordering::SeqCst) {
+                return real.send(request).await;
+            }
+            may.wait_for(|may| *may).await.map_err(|error| kube::Error::Service(error.into()))?;
+            let gone =
+                json!({ "kind": "Status", "status": "Failure", "reason": "Expired", "message": "m", "code": 410 });
+            let event = json!({ "type": "ERROR", "object": gone });
+            Ok(Response::new(format!("{event}\n").into_bytes().into()))
+        }
+    });
+    kube::Client::new(service, "default")
+}
+
+/// Generations of two objects say nothing about each other.
+#[tokio::test]
+async fn a_server_that_an_older_proxy_made_anew_while_nobody_watched_is_not_taken_for_ours() -> Result<()> {
+    let place = Place::new("anew").await?;
+    let version = |generation: i64, image: &str| {
+        place.cluster(Server { image: image.to_owned(), replicas: Some(1), ..server("s", generation) })
+    };
+    version(2, "two").apply().await?;
+    let (go_on, may) = watch::channel(false);
+    let client = blind(place.client.clone(), may);
+    let newer = version(2, "two").server().clone();
+    let (keeper, mut state, mut applied) = keep(Cluster::new(client, &place.namespace, Platform::Kubernetes, newer));
+    tokio::time::timeout(PATIENCE, applied.wait_for(|applied| *applied)).await??;
+    tokio::time::timeout(PATIENCE, state.wait_for(|now| *now != State::Missing)).await??;
+    place.sets().delete("s", &DeleteParams::background()).await?;
+    version(1, "one").apply().await?;
+    assert_eq!(place.image("s").await?, "one");
+    go_on.send_replace(true);
+    let place = &place;
+    eventually("the newer server is back", PATIENCE, || async move {
+        let image = place.image("s").await?;
+        Ok(if image == "two" { Seen::Yes(()) } else { Seen::NotYet(image) })
+    })
+    .await?;
+    let generation = place.sets().get("s").await?.metadata.generation;
+    let status = json!({ "observedGeneration": generation, "replicas": 1, "readyReplicas": 1, "updatedReplicas": 1 });
+    place.status("s", status).await?;
+    tokio::time::timeout(PATIENCE, state.wait_for(|now| *now == State::Ready)).await??;
+    keeper.abort();
     Ok(())
 }

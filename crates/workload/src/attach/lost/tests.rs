@@ -33,21 +33,39 @@ impl Pods {
         self.set(name, true, json!({ "running": {} })).await
     }
 
+    /// The node tells which container runs.
+    async fn restarted(&self, name: &str, container: &str) -> Result<()> {
+        self.tell(name, true, json!({ "containerID": container, "state": { "running": {} } })).await
+    }
+
     async fn set(&self, name: &str, ready: bool, state: Value) -> Result<()> {
+        self.tell(name, ready, json!({ "state": state })).await
+    }
+
+    async fn tell(&self, name: &str, ready: bool, more: Value) -> Result<()> {
         let ready = if ready { "True" } else { "False" };
-        let status = json!({
-            "conditions": [{ "type": "Ready", "status": ready }],
-            "containerStatuses": [{ "name": "mcp", "image": "i", "imageID": "i", "ready": true, "restartCount": 0, "state": state }],
-        });
+        let mut container = json!({ "name": "mcp", "image": "i", "imageID": "i", "ready": true, "restartCount": 0 });
+        container.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let status = json!({ "conditions": [{ "type": "Ready", "status": ready }], "containerStatuses": [container] });
         self.0.patch_status(name, &PatchParams::default(), &Patch::Merge(json!({ "status": status }))).await?;
         Ok(())
     }
 
     /// Watches a pod.
     async fn attached(&self, name: &str) -> Result<tokio::task::JoinHandle<()>> {
-        let uid = self.0.get(name).await?.metadata.uid;
-        let attached = Attached { pods: self.1.clone(), labels: "app=s".to_owned(), name: name.to_owned(), uid };
-        Ok(tokio::spawn(attached.lost()))
+        Ok(tokio::spawn(self.to(name, self.0.get(name).await?.metadata.uid, None).0.lost()))
+    }
+
+    /// An attachment to a pod, and what is known of its container, which was this one when it was attached to.
+    fn to(
+        &self,
+        name: &str,
+        uid: Option<String>,
+        container: Option<String>,
+    ) -> (Attached, signal::Receiver<Option<String>>) {
+        let (seen, container) = signal::channel(container);
+        let (pods, labels) = (self.1.clone(), "app=s".to_owned());
+        (Attached { pods, labels, name: name.to_owned(), uid, container: seen }, container)
     }
 
     /// Deletes a pod at once.
@@ -68,8 +86,7 @@ async fn a_pod_is_lost_when_it_is_gone_or_ended_or_another_one_is_better() -> Re
     // It went, and another one has its name already.
     pods.make("s-0").await?;
     let uid = Some("another".to_owned());
-    let other = Attached { pods: pods.1.clone(), labels: "app=s".to_owned(), name: "s-0".to_owned(), uid };
-    tokio::time::timeout(PATIENCE, other.lost()).await?;
+    tokio::time::timeout(PATIENCE, pods.to("s-0", uid, None).0.lost()).await?;
     // It is on its way out, and its server has ended.
     let last = pods.attached("s-0").await?;
     pods.0.delete("s-0", &DeleteParams::default().grace_period(600)).await?;
@@ -101,6 +118,26 @@ async fn a_pod_that_is_there_stays_attached_to() -> Result<()> {
     tokio::time::timeout(PATIENCE, other).await??;
     assert!(!attached.is_finished());
     attached.abort();
+    Ok(())
+}
+
+/// What is attached to was started before its node told of it.
+#[tokio::test]
+async fn a_container_is_the_one_that_the_pod_tells_of_at_last() -> Result<()> {
+    let pods = Pods::new().await?;
+    pods.make("s-0").await?;
+    pods.restarted("s-0", "containerd://old").await?;
+    let before: Pod = pods.1.get("s-0").await?;
+    let (attached, mut known) = pods.to("s-0", before.metadata.uid.clone(), container(&before));
+    let watching = tokio::spawn(attached.lost());
+    pods.restarted("s-0", "containerd://new").await?;
+    let is_new = |known: &Option<String>| known.as_ref().is_some_and(|known| known.ends_with(" containerd://new"));
+    tokio::time::timeout(PATIENCE, known.wait_for(is_new)).await??;
+    // While there is none, it is still about the last one.
+    pods.set("s-0", true, json!({ "waiting": {} })).await?;
+    pods.delete("s-0").await?;
+    tokio::time::timeout(PATIENCE, watching).await??;
+    assert!(is_new(&known.borrow()));
     Ok(())
 }
 
