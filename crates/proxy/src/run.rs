@@ -42,6 +42,8 @@ const PROOF: Duration = Duration::from_millis(300);
 /// The same for one that went away before.
 const PROOF_AGAIN: Duration = Duration::from_secs(3);
 
+/// How much news of a stdio server may wait to be looked at. It is looked at at once.
+const NEWS: usize = 16;
 /// How long it may take to attach to a pod.
 const ATTACHING: Duration = Duration::from_secs(45);
 /// For how long the proxy before this one may still speak with the same server: as long as its pod may take to end.
@@ -157,7 +159,7 @@ pub async fn start(
         Backend::Stdio(server, mode) => {
             let mut server = server.clone();
             server.env.extend(secrets.variables.clone());
-            let (sender, news) = mpsc::unbounded_channel();
+            let (sender, news) = mpsc::channel(NEWS);
             let is_process = matches!(place, Place::Machine(_));
             let shared = (!is_process).then_some(TAKING_OVER);
             let keeper = Keeper { news: sender, ending: tasks.ending.subscribe(), shared };
@@ -406,7 +408,7 @@ fn run_server(server: Server, place: Place, health: &Arc<Health>, tasks: &mut Ta
 }
 
 /// Tells how a server on stdio is. A process that was just started has to speak, or to live for a while, to count as there.
-async fn watch_link(mut news: mpsc::UnboundedReceiver<News>, is_process: bool, health: Arc<Health>) {
+async fn watch_link(mut news: mpsc::Receiver<News>, is_process: bool, health: Arc<Health>) {
     let mut proof = PROOF;
     while let Some(mut now) = news.recv().await {
         if is_process && now == News::Connected {

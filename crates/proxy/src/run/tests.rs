@@ -15,13 +15,13 @@ use crate::sessions::{Kind, Store};
 async fn a_process_counts_as_there_when_it_spoke_or_lived_for_a_while() {
     let drain = Drain::new(Grace { linger: Duration::ZERO, finish: Duration::ZERO });
     let health = Arc::new(Health::new("stdio", drain));
-    let (news, hears) = mpsc::unbounded_channel();
+    let (news, hears) = mpsc::channel(NEWS);
     tokio::spawn(watch_link(hears, true, health.clone()));
     let mut changes = health.changes();
     let mut next = async |sent: News| {
         changes.mark_unchanged();
         let since = tokio::time::Instant::now();
-        news.send(sent).unwrap();
+        news.send(sent).await.unwrap();
         changes.changed().await.unwrap();
         (health.known(), since.elapsed())
     };
@@ -30,11 +30,11 @@ async fn a_process_counts_as_there_when_it_spoke_or_lived_for_a_while() {
     assert_eq!(next(News::Connected).await, (there.clone(), PROOF));
     assert_eq!(next(News::Lost("a".to_owned())).await, (lost("a"), Duration::ZERO));
     assert_eq!(next(News::Connected).await, (there.clone(), PROOF_AGAIN));
-    news.send(News::Lost("b".to_owned())).unwrap();
-    news.send(News::Connected).unwrap();
+    news.send(News::Lost("b".to_owned())).await.unwrap();
+    news.send(News::Connected).await.unwrap();
     // It fails again before it has said anything: it was never there.
     assert_eq!(next(News::Lost("c".to_owned())).await, (lost("c"), Duration::ZERO));
-    news.send(News::Connected).unwrap();
+    news.send(News::Connected).await.unwrap();
     assert_eq!(next(News::Spoke).await, (there, Duration::ZERO));
 }
 

@@ -58,7 +58,7 @@ pub enum News {
 #[derive(Debug)]
 pub struct Keeper {
     /// Hears what becomes of it. That is little: a word now and then.
-    pub news: mpsc::UnboundedSender<News>,
+    pub news: mpsc::Sender<News>,
     /// Becomes true when the server is not needed any more.
     pub ending: watch::Receiver<bool>,
     /// For how long after it is connected to the server may speak with another proxy as well, which this one takes over from.
@@ -66,8 +66,8 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    fn tell(&self, news: News) {
-        let _nobody_hears = self.news.send(news);
+    async fn tell(&self, news: News) {
+        let _nobody_hears = self.news.send(news).await;
     }
 }
 
@@ -88,7 +88,7 @@ impl Bridge {
     /// A bridge to a server, which is connected to for as long as the returned task runs.
     pub fn start(connect: Connect, limits: Limits) -> (Arc<Self>, impl Future<Output = ()> + Send + use<>) {
         let (never, ending) = watch::channel(false);
-        let keeper = Keeper { news: mpsc::unbounded_channel().0, ending, shared: None };
+        let keeper = Keeper { news: mpsc::channel(1).0, ending, shared: None };
         let (bridge, task) = Self::start_for(connect, limits, keeper);
         (bridge, async move {
             task.await;
@@ -131,14 +131,14 @@ async fn keep(
                     return;
                 }
                 tracing::warn!(why = why.lines().next(), "the server went away; it is connected to again");
-                keeper.tell(News::Lost(format!("the server went away: {why}")));
+                keeper.tell(News::Lost(format!("the server went away: {why}"))).await;
                 if since.elapsed() >= GOOD {
                     pause = FIRST_PAUSE;
                 }
             }
             Err(why) => {
                 tracing::info!(why, "the server is not there yet");
-                keeper.tell(News::Lost(why));
+                keeper.tell(News::Lost(why)).await;
             }
         }
         tokio::select! {
@@ -185,7 +185,7 @@ async fn talk(
         if !is_new {
             tokio::spawn(ask_again(bridge.clone()).in_current_span());
         }
-        let _nobody_hears = news.send(if is_new { News::Connected } else { News::Spoke });
+        let _nobody_hears = news.send(if is_new { News::Connected } else { News::Spoke }).await;
         let (replies, mut to_send) = mpsc::channel(REPLIES);
         tokio::select! {
             why = read(bridge, &mut stdout, &mut reader, &replies, news) => why,
@@ -280,7 +280,7 @@ async fn read(
     stdout: &mut (impl AsyncRead + Unpin),
     reader: &mut lines::Reader,
     replies: &mpsc::Sender<Bytes>,
-    news: &mpsc::UnboundedSender<News>,
+    news: &mpsc::Sender<News>,
 ) -> &'static str {
     let mut has_spoken = false;
     loop {
@@ -289,7 +289,7 @@ async fn read(
             Ok(Heard::Message(message)) => {
                 if !has_spoken {
                     has_spoken = true;
-                    let _nobody_hears = news.send(News::Spoke);
+                    let _nobody_hears = news.send(News::Spoke).await;
                 }
                 // The reader never waits for the writer: a server that writes and does not read would then wait for us, and we
                 // for it.

@@ -69,7 +69,7 @@ fn shell(script: &str) -> Connect {
 async fn a_process_that_ends_is_started_again_though_another_one_holds_its_streams() -> Result<()> {
     // The one that stays behind tells its number on the log, which is told among the last words.
     let connect = shell("sleep 1000 & echo $! >&2; exit 3");
-    let ((news, mut told), (_never, ending)) = (mpsc::unbounded_channel(), watch::channel(false));
+    let ((news, mut told), (_never, ending)) = (mpsc::channel(16), watch::channel(false));
     let (_bridge, talk) = Bridge::start_for(connect, Limits::default(), Keeper { news, ending, shared: None });
     let talk = tokio::spawn(talk);
     let mut next = async || tokio::time::timeout(PATIENCE, told.recv()).await?.context("nobody looks after it");
@@ -92,7 +92,7 @@ async fn a_process_that_ends_is_started_again_though_another_one_holds_its_strea
 #[tokio::test]
 async fn the_last_words_of_a_process_are_heard() -> Result<()> {
     let connect = shell(r#"echo '{"jsonrpc":"2.0","method":"notifications/message"}'"#);
-    let ((news, mut told), (_never, ending)) = (mpsc::unbounded_channel(), watch::channel(false));
+    let ((news, mut told), (_never, ending)) = (mpsc::channel(16), watch::channel(false));
     let (_bridge, talk) = Bridge::start_for(connect, Limits::default(), Keeper { news, ending, shared: None });
     let talk = tokio::spawn(talk);
     for wanted in [News::Connected, News::Spoke, News::Lost("the server went away: exit status: 0".to_owned())] {
