@@ -35,8 +35,8 @@ use crate::transparent::{Options, Pods, Target, Transparent};
 
 /// How long an unused connection of a caller of a stdio server is kept.
 const IDLE_STDIO: Duration = Duration::from_secs(30);
-/// The pause before a server on this machine is started again; it doubles.
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
+/// How often is looked whether a server answers that has not answered so far, at most.
+const FIRST_LOOKS: Duration = Duration::from_millis(500);
 /// A server on stdio says nothing until it is asked. One that lived this long without a word counts as there.
 const PROOF: Duration = Duration::from_millis(300);
 /// The same for one that went away before.
@@ -449,7 +449,7 @@ async fn ping(
             patience = tokio::time::Instant::now() + how.interval;
         }
         let is_new = matches!(health.known(), Known::Starting(_)) && tokio::time::Instant::now() < patience;
-        tokio::time::sleep(if is_new { how.interval.min(FIRST_PAUSE) } else { how.interval }).await;
+        tokio::time::sleep(if is_new { how.interval.min(FIRST_LOOKS) } else { how.interval }).await;
         let started = tokio::time::Instant::now();
         let body = if stateless {
             Body::full(&br#"{"jsonrpc":"2.0","id":0,"method":"ping","params":{}}"#[..])

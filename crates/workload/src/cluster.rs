@@ -19,14 +19,13 @@ use tokio::time::Instant;
 
 use crate::gate::{Gate, gate};
 use crate::objects::{Platform, Wrong, live_generation, services, stateful_set};
+use crate::pauses::Pauses;
 use crate::server::Server;
 
 /// The name under which the objects are applied: that of the proxies before us, or both would own the same fields.
 pub const MANAGER: &str = "toolhive-container-manager";
-/// The pause after a failed apply; it doubles up to [`LONGEST_PAUSE`].
+/// The first pause after a failed apply.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
-/// The longest pause between two tries.
-const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 /// How long after it was applied the watch may take to show a StatefulSet.
 const SHOWN: Duration = Duration::from_secs(5);
 /// How long one try may take. An admission webhook has 30 s at most.
@@ -264,7 +263,7 @@ impl Cluster {
     }
 
     async fn apply_until_done(&self, tell: &(impl Fn(Option<&Failed>) + Send + Sync)) -> Result<Applied, Wrong> {
-        let mut pause = FIRST_PAUSE;
+        let mut pauses = Pauses::new(FIRST_PAUSE);
         loop {
             let failed = match tokio::time::timeout(SLOWEST, self.apply()).await {
                 Ok(Ok(applied)) => {
@@ -279,8 +278,7 @@ impl Cluster {
                 return Err(wrong);
             }
             tracing::warn!(error = %failed, "the server's objects are not applied yet");
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            tokio::time::sleep(pauses.after(Duration::ZERO)).await;
         }
     }
 

@@ -9,6 +9,7 @@ pub mod client;
 pub mod cluster;
 pub mod gate;
 pub mod objects;
+pub mod pauses;
 pub mod pipe;
 pub mod process;
 pub mod server;

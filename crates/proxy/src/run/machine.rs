@@ -7,26 +7,24 @@ use std::time::Duration;
 
 use skep_net::Listener;
 use skep_net::serve::BindError;
+use skep_workload::pauses::Pauses;
 use skep_workload::process::Process;
 use skep_workload::server::{Server, Speaks};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::Instrument as _;
 
-use super::FIRST_PAUSE;
 use crate::health::{Health, Known};
 use crate::stdio::{Last, ended, pass_log_on};
 
-/// The longest such pause.
-const LONGEST_PAUSE: Duration = Duration::from_secs(15);
-/// A server on this machine that lived this long was a good one: it is started again soon.
-const GOOD: Duration = Duration::from_secs(30);
+/// The first pause before a server that ended is started again.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// How long is waited for the last words of a server that ended: something may hold them open that is not the server.
 const LAST_WAIT: Duration = Duration::from_secs(1);
 
 /// Keeps a process running until it is not needed any more. Its words become our log.
 pub(super) async fn supervise(server: Server, health: Arc<Health>, mut ending: watch::Receiver<bool>) {
-    let mut pause = FIRST_PAUSE;
+    let mut pauses = Pauses::new(FIRST_PAUSE);
     loop {
         let started = tokio::time::Instant::now();
         match Process::start(&server) {
@@ -44,9 +42,8 @@ pub(super) async fn supervise(server: Server, health: Arc<Health>, mut ending: w
                 health.set(Known::Unavailable(error.to_string()));
             }
         }
-        pause = next_pause(pause, started.elapsed());
         tokio::select! {
-            () = tokio::time::sleep(pause) => {}
+            () = tokio::time::sleep(pauses.after(started.elapsed())) => {}
             () = ended(&mut ending) => return,
         }
     }
@@ -73,11 +70,6 @@ async fn run_once(mut process: Process, ending: &mut watch::Receiver<bool>) -> (
     let why = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
     let words = last.lock().unwrap_or_else(PoisonError::into_inner).text();
     (why, words)
-}
-
-/// The pause before a server is started again: short after one that lived long, else twice the last one.
-pub(super) fn next_pause(last: Duration, lived: Duration) -> Duration {
-    if lived >= GOOD { FIRST_PAUSE } else { (last * 2).min(LONGEST_PAUSE) }
 }
 
 /// Ports of this machine that are promised, whether or not somebody has opened them yet. All proxies of one process share them.
@@ -140,16 +132,6 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-
-    #[test]
-    fn a_server_that_lived_long_is_started_again_soon() {
-        let (mut pause, seconds) = (FIRST_PAUSE, Duration::from_secs);
-        for (lived, next) in [(0, 1), (29, 2), (0, 4), (1, 8), (0, 15), (0, 15)] {
-            pause = next_pause(pause, seconds(lived));
-            assert_eq!(pause, seconds(next));
-        }
-        assert_eq!(next_pause(pause, seconds(30)), FIRST_PAUSE);
-    }
 
     fn process(script: &str) -> Process {
         let server = Server {

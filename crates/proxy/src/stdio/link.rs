@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use skep_mcp::{Edit, Id, Kind, Message, Raw, lines, splice};
+use skep_workload::pauses::Pauses;
 use skep_workload::pipe::Pipe;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::sync::{mpsc, watch};
@@ -18,12 +19,8 @@ use super::levels::level_name;
 
 /// How much is written at once, in bytes.
 const CHUNK: usize = 64 * 1024;
-/// The pause before a first further try to connect; it doubles.
+/// The pause before a first further try to connect.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
-/// The longest pause between two tries.
-const LONGEST_PAUSE: Duration = Duration::from_secs(15);
-/// A connection that lived this long was a good one: the next try comes soon.
-const GOOD: Duration = Duration::from_secs(30);
 /// How many answers of our own may wait to be written to the server. What comes beyond that is dropped, with a warning.
 const REPLIES: usize = 100;
 /// How long a server that was restarted may take for its handshake. It may have to start first.
@@ -116,25 +113,22 @@ async fn keep(
     mut queued: mpsc::Receiver<Line>,
     mut keeper: Keeper,
 ) {
-    let mut pause = FIRST_PAUSE;
+    let mut pauses = Pauses::new(FIRST_PAUSE);
     let mut known = None;
     loop {
         let connected = tokio::select! {
             connected = connect() => connected,
             () = ended(&mut keeper.ending) => return,
         };
+        let since = Instant::now();
         match connected {
             Ok(pipe) => {
-                let since = Instant::now();
                 let why = talk(&bridge, pipe, limits, &mut queued, &mut keeper, &mut known).await;
                 if *keeper.ending.borrow() {
                     return;
                 }
                 tracing::warn!(why = why.lines().next(), "the server went away; it is connected to again");
                 keeper.tell(News::Lost(format!("the server went away: {why}"))).await;
-                if since.elapsed() >= GOOD {
-                    pause = FIRST_PAUSE;
-                }
             }
             Err(why) => {
                 tracing::info!(why, "the server is not there yet");
@@ -142,10 +136,9 @@ async fn keep(
             }
         }
         tokio::select! {
-            () = tokio::time::sleep(pause) => {}
+            () = tokio::time::sleep(pauses.after(since.elapsed())) => {}
             () = ended(&mut keeper.ending) => return,
         }
-        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
