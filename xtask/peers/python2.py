@@ -13,7 +13,7 @@ async def main(url, transport, tool, arguments):
         tools = [one.name for one in (await client.list_tools()).tools]
         assert tool in tools, tools
         calls = await asyncio.gather(*(client.call_tool(tool, json.loads(arguments)) for _ in range(10)))
-        assert all(call.content for call in calls), calls
+        assert all(not call.is_error and call.content for call in calls), calls
 
 
 asyncio.run(main(*sys.argv[1:]))

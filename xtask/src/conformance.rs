@@ -9,7 +9,8 @@
 //!                    └─ pods ────▶ a Service that the operator made ─────▶ fixture in a pod, both ways (`--pods`)
 //! ```
 //!
-//! There is no list of expected failures. What the fixture passes when it is reached directly, it must pass on every way.
+//! There is no list of expected failures. What the fixture passes when it is reached directly, it must pass on every way; what
+//! cannot come about on one (a server on stdio has no stream to close) is told.
 
 mod install;
 mod results;
@@ -93,7 +94,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         warnings.extend(worse.warnings.into_iter().map(named));
     }
     for (what, lines) in
-        [("what the suite does not try", &warnings), ("what must be as on the direct way and is not", &failures)]
+        [("what cannot come about on a way", &warnings), ("what must be as on the direct way and is not", &failures)]
     {
         if !lines.is_empty() {
             ui::result(&format!("{what}:\n{}\n", lines.join("\n")));

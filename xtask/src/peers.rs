@@ -65,13 +65,21 @@ struct Way {
     remote: bool,
 }
 
-const WAYS: [Way; 5] = [
+const WAYS: [Way; 6] = [
     Way { name: "stdio behind HTTP", server: "stdio", client: "streamable", remote: false },
     Way { name: "stdio behind SSE", server: "stdio", client: "sse", remote: false },
     Way { name: "SSE", server: "sse", client: "sse", remote: false },
     Way { name: "Streamable HTTP", server: "streamable-http", client: "streamable", remote: false },
     Way { name: "remote", server: "streamable-http", client: "streamable", remote: true },
+    Way { name: "remote SSE", server: "sse", client: "sse", remote: true },
 ];
+
+impl Way {
+    /// Where the client calls, and where a remote server is called.
+    fn path(self) -> &'static str {
+        if self.client == "sse" { "sse" } else { "mcp" }
+    }
+}
 
 /// Ends with its value, with all that it started.
 struct Running(Child);
@@ -257,7 +265,7 @@ impl Stage {
                 &directory.join("server.log"),
             )?);
             if let Some(config) = config.as_object_mut() {
-                config.insert("remote_url".to_owned(), format!("http://127.0.0.1:{target}/mcp").into());
+                config.insert("remote_url".to_owned(), format!("http://127.0.0.1:{target}/{}", way.path()).into());
             }
         }
         fs::write(directory.join("runconfig.json"), config.to_string())?;
@@ -277,8 +285,7 @@ impl Stage {
     }
 
     fn call(&self, caller: &Caller, server: &Server, way: Way) -> Result<()> {
-        let path = if way.client == "sse" { "sse" } else { "mcp" };
-        call(&format!("http://127.0.0.1:{}/{path}", self.port), caller, server, way)
+        call(&format!("http://127.0.0.1:{}/{}", self.port, way.path()), caller, server, way)
     }
 }
 

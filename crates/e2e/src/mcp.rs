@@ -178,7 +178,10 @@ fn answer(message: &str, greeted: bool) -> Option<String> {
                 thread::sleep(Duration::from_secs(seconds));
             }
             let version = std::env::var("FIXTURE_VERSION").unwrap_or_default();
-            format!(r#"{{"content":[{{"type":"text","text":"{} {version}"}}]}}"#, host())
+            // Clients of 2026-07-28, and no others, are told that this is all.
+            let is_modern = text(message, "io.modelcontextprotocol/protocolVersion") == Some("2026-07-28");
+            let complete = if is_modern { r#""resultType":"complete","# } else { "" };
+            format!(r#"{{{complete}"content":[{{"type":"text","text":"{} {version}"}}]}}"#, host())
         }
         other => {
             return Some(format!(

@@ -11,8 +11,10 @@ use serde_json::json;
 use skep_testkit::{Seen, eventually};
 
 use crate::cluster::{PATIENCE, fixture_image, next_image};
-use crate::home::{Caller, Home, http, post, sse, stdio, with};
+use crate::home::{Caller, Home, get, http, post, sse, stdio, who, with};
 
+/// How many calls without a session are asked in a row.
+const MODERN_CALLS: usize = 8;
 /// The longest body that a proxy reads.
 const LONGEST_BODY: usize = 8 * 1024 * 1024;
 
@@ -108,9 +110,20 @@ async fn while_redis_is_gone_calls_are_refused_clearly_and_afterwards_sessions_l
             async move { seen }
         })
         .await?;
+    // So are calls of clients that know no sessions, whoever answers them.
+    let (head, page) = get(&address, "/health")?;
+    ensure!(head.starts_with("HTTP/1.1 200"), "{head}\n{page}");
+    for _ in 0..MODERN_CALLS {
+        who(&address)?;
+    }
     let before = service.call("who", "{}")?;
     let lost = before.trim().to_owned();
     home.api::<Pod>().delete(&lost, &DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() }).await?;
+    eventually("calls without a session are answered with a pod less", PATIENCE, || async {
+        let answers: Result<Vec<String>> = (0..MODERN_CALLS).map(|_| who(&address)).collect();
+        Ok(answers.map_or_else(|error| Seen::NotYet(format!("{error:#}")), |_| Seen::Yes(())))
+    })
+    .await?;
     for proxy in &proxies {
         again(proxy).await?;
     }
@@ -121,6 +134,7 @@ async fn while_redis_is_gone_calls_are_refused_clearly_and_afterwards_sessions_l
         let (head, body) = post(&proxy.address, Some(&proxy.session), call)?;
         ensure!(head.starts_with("HTTP/1.1 503"), "{head}\n{body}");
         ensure!(body.contains("session"), "the answer does not say what is wrong: {body}");
+        who(&proxy.address).context("a call without a session needs no Redis")?;
     }
     let _running = redis.start().await?;
     for proxy in &proxies {

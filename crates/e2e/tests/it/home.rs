@@ -22,6 +22,8 @@ const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialize
 
 const GREETING: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"e2e","version":"1"}}}"#;
 
+const MODERN_CALL: &str = r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"who","arguments":{},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/clientInfo":{"name":"e2e","version":"1"}}}}"#;
+
 /// Tests run beside each other, each in a namespace of its own, but for those that touch what all of them share.
 static CLUSTER: RwLock<()> = RwLock::const_new(());
 
@@ -266,13 +268,13 @@ impl Ear {
         ear.path = path.map_or_else(|| endpoint.clone(), |(_, path)| format!("/{path}"));
         let greeted = ear.ask(GREETING, "\"id\":1")?;
         ensure!(greeted.contains("skep-fixture"), "{greeted}");
-        post_to(&ear.address, &ear.path, None, INITIALIZED)?;
+        post_to(&ear.address, &ear.path, "", INITIALIZED)?;
         Ok(ear)
     }
 
     /// Sends a message and returns the event with the mark in it.
     pub(crate) fn ask(&mut self, message: &str, mark: &str) -> Result<String> {
-        let (head, body) = post_to(&self.address, &self.path, None, message)?;
+        let (head, body) = post_to(&self.address, &self.path, "", message)?;
         ensure!(head.starts_with("HTTP/1.1 202"), "{head}\n{body}");
         self.next(|event| event.contains(mark))?.context("the stream ended before the answer came")
     }
@@ -294,19 +296,42 @@ impl Ear {
 
 /// Sends a message; returns head and body of the answer.
 pub(crate) fn post(address: &str, session: Option<&str>, body: &str) -> Result<(String, String)> {
-    post_to(address, "/mcp", session, body)
+    let session = session.map(|session| format!("Mcp-Session-Id: {session}\r\n")).unwrap_or_default();
+    post_to(address, "/mcp", &session, body)
 }
 
-fn post_to(address: &str, path: &str, session: Option<&str>, body: &str) -> Result<(String, String)> {
-    let mut stream = TcpStream::connect(address)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    let session = session.map(|session| format!("Mcp-Session-Id: {session}\r\n")).unwrap_or_default();
-    write!(
-        stream,
-        "POST {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nAccept: application/json\r\n{session}\
+/// Asks who answers, as clients of 2026-07-28 do: without a session, and none may come back.
+pub(crate) fn who(address: &str) -> Result<String> {
+    let headers = "MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: who\r\n";
+    let (head, body) = post_to(address, "/mcp", headers, MODERN_CALL)?;
+    ensure!(head.starts_with("HTTP/1.1 200"), "{head}\n{body}");
+    ensure!(!head.to_ascii_lowercase().contains("mcp-session-id"), "a session for who wants none: {head}");
+    let answer: Value = serde_json::from_str(&body).with_context(|| body.clone())?;
+    let is_modern = answer.pointer("/result/resultType").and_then(Value::as_str) == Some("complete");
+    ensure!(is_modern && answer.get("id") == Some(&json!(7)), "{answer}");
+    let text = answer.pointer("/result/content/0/text").and_then(Value::as_str);
+    Ok(text.with_context(|| answer.to_string())?.to_owned())
+}
+
+/// Reads a page; returns head and body.
+pub(crate) fn get(address: &str, path: &str) -> Result<(String, String)> {
+    exchange(address, &format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"))
+}
+
+fn post_to(address: &str, path: &str, headers: &str, body: &str) -> Result<(String, String)> {
+    let request = format!(
+        "POST {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nAccept: application/json\r\n{headers}\
          Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
-    )?;
+    );
+    exchange(address, &request)
+}
+
+/// Sends a request as it is written; returns head and body of the answer.
+fn exchange(address: &str, request: &str) -> Result<(String, String)> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(request.as_bytes())?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     let (head, body) = answer.split_once("\r\n\r\n").context("not an HTTP answer")?;

@@ -7,7 +7,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
 
 use crate::cluster::{fixture_image, next_image};
-use crate::home::{Caller, Home, http, stdio};
+use crate::home::{Caller, Home, get, http, stdio};
 
 #[tokio::test]
 async fn servers_on_stdio_and_http_become_ready_answer_and_survive_the_loss_of_their_pods() -> Result<()> {
@@ -72,6 +72,25 @@ async fn servers_on_stdio_and_http_become_ready_answer_and_survive_the_loss_of_t
             })
             .await?;
     }
+    // The same on stdio. A handshake is answered by the proxy itself there, so its health and a call say how it is.
+    let scale = async |replicas: u32| {
+        let patch = Patch::Merge(json!({ "spec": { "replicas": replicas } }));
+        home.api::<StatefulSet>().patch("lines", &PatchParams::default(), &patch).await
+    };
+    scale(0).await?;
+    home.cluster
+        .until("lines is told to be scaled to zero", || {
+            let page = get(&address, "/health");
+            async { Ok(page?.1.contains("scaled to zero")) }
+        })
+        .await?;
+    scale(1).await?;
+    home.cluster
+        .until("lines answers the same session again", || {
+            let answered = caller.call("who", "{}").is_ok();
+            async move { Ok(answered) }
+        })
+        .await?;
     // A StatefulSet that somebody deletes comes back.
     home.api::<StatefulSet>().delete("lines", &DeleteParams::background()).await?;
     home.cluster
