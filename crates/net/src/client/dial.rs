@@ -1,7 +1,10 @@
 //! From a target to a connection: resolve, check the address, connect, pass the proxy, speak TLS.
 
+use std::future::poll_fn;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -52,9 +55,8 @@ impl Inner {
         if !speaks_http2 {
             return http1(target, io).await;
         }
-        let sender = http2(target, io).await?;
-        host.share(sender.clone());
-        Ok(Sender::Http2(sender))
+        let (sender, allowed) = http2(target, io).await?;
+        Ok(host.share(sender, allowed))
     }
 
     /// Our side of TLS. Reading the roots of the machine takes a moment, which is not the runtime's.
@@ -180,17 +182,27 @@ async fn http1(target: &Target, io: Io) -> Result<Sender, Error> {
     Ok(Sender::Http1(sender))
 }
 
-async fn http2(target: &Target, io: Io) -> Result<http2::SendRequest<Body>, Error> {
+/// A connection for HTTP/2, and how many streams its peer allows, as far as that is known by then.
+async fn http2(target: &Target, io: Io) -> Result<(http2::SendRequest<Body>, Arc<AtomicUsize>), Error> {
     let made = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .keep_alive_interval(PING)
         .handshake(TokioIo::new(io))
         .await;
     let (sender, connection) = made.map_err(|source| Error::Send { target: target.to_string(), source })?;
+    let allowed = Arc::new(AtomicUsize::new(connection.current_max_send_streams()));
+    let noted = Arc::clone(&allowed);
     tokio::spawn(async move {
-        if let Err(error) = connection.await {
+        let mut connection = pin!(connection);
+        let ended = poll_fn(|context| {
+            let polled = connection.as_mut().poll(context);
+            // A peer says it once, after the handshake.
+            noted.store(connection.current_max_send_streams(), Ordering::Relaxed);
+            polled
+        });
+        if let Err(error) = ended.await {
             tracing::debug!(%error, "a connection to a backend broke");
         }
     });
-    Ok(sender)
+    Ok((sender, allowed))
 }
