@@ -39,6 +39,10 @@ const END: &[u8] = b"\r\n\r\n";
 /// How often a shared connection is asked whether it still leads anywhere while requests wait on it.
 const PING: Duration = Duration::from_secs(30);
 
+/// How much of all answers together a shared connection takes before they are read. As good as no bound: each stream has one of its own,
+/// and those that nobody reads must not stop the others.
+const WINDOW: u32 = 1 << 30;
+
 impl Inner {
     /// A new connection to a target.
     pub(super) async fn connect(&self, target: &Target, host: &Host) -> Result<Sender, Error> {
@@ -187,6 +191,7 @@ async fn http2(target: &Target, io: Io) -> Result<(http2::SendRequest<Body>, Arc
     let made = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .keep_alive_interval(PING)
+        .initial_connection_window_size(WINDOW)
         .handshake(TokioIo::new(io))
         .await;
     let (sender, connection) = made.map_err(|source| Error::Send { target: target.to_string(), source })?;

@@ -25,6 +25,8 @@ use crate::tls::{identity, roots};
 
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// More than comes of an answer that nobody reads.
+const BIG: usize = 16 * 1024 * 1024;
 
 /// A server that speaks HTTP/2 and nothing else.
 struct Backend {
@@ -86,6 +88,7 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Body>, &'static s
             tokio::spawn(async move { sender.closed().await });
             Ok(Response::new(body))
         }
+        "/big" => Ok(Response::new(Body::full(vec![0; BIG]))),
         "/never" => std::future::pending().await,
         "/fail" => Err("no"),
         _ => Ok(Response::new(Body::full("hello"))),
@@ -155,4 +158,22 @@ async fn connections_that_are_not_needed_any_more_go() {
     drop(streams);
     tokio::time::sleep(Duration::from_mins(1)).await;
     assert_eq!(backend.connections(), 0);
+}
+
+#[tokio::test]
+async fn callers_that_do_not_read_stop_nobody_else() {
+    let backend = Backend::start(100).await;
+    let client = backend.client();
+    let mut unread = Vec::new();
+    for _ in 0..8 {
+        let mut answer = client.send(get(&backend.url("/big"))).await.unwrap();
+        // As much of it comes as may come.
+        let first = std::future::poll_fn(|context| std::pin::Pin::new(answer.body_mut()).poll_frame(context));
+        assert!(timeout(PATIENCE, first).await.unwrap().unwrap().is_ok());
+        unread.push(answer);
+    }
+    for _ in 0..20 {
+        call(&client, &backend).await;
+    }
+    assert_eq!(backend.connections(), 1);
 }
