@@ -39,6 +39,11 @@ const END: &[u8] = b"\r\n\r\n";
 /// How often a shared connection is asked whether it still leads anywhere while requests wait on it.
 const PING: Duration = Duration::from_secs(30);
 
+/// How long a backend may leave what we sent without an acknowledgement. One whose machine is gone would be waited for by every call that
+/// a kept connection is used for. Not for clients: it counts as well while a peer pauses and takes no more, which they may.
+#[cfg(target_os = "linux")]
+const UNACKNOWLEDGED: Duration = Duration::from_secs(45);
+
 /// How much of all answers together a shared connection takes before they are read. As good as no bound: each stream has one of its own,
 /// and those that nobody reads must not stop the others.
 const WINDOW: u32 = 1 << 30;
@@ -119,7 +124,10 @@ async fn race(addresses: &[SocketAddr]) -> std::io::Result<TcpStream> {
 
 fn prepared(stream: TcpStream) -> std::io::Result<TcpStream> {
     stream.set_nodelay(true)?;
-    set_keepalive(&SockRef::from(&stream))?;
+    let socket = SockRef::from(&stream);
+    set_keepalive(&socket)?;
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
     Ok(stream)
 }
 
@@ -210,4 +218,16 @@ async fn http2(target: &Target, io: Io) -> Result<(http2::SendRequest<Body>, Arc
         }
     });
     Ok((sender, allowed))
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_backend_whose_machine_is_gone_is_not_waited_for_for_long() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = race(&[listener.local_addr().unwrap()]).await.unwrap();
+        assert_eq!(SockRef::from(&stream).tcp_user_timeout().unwrap(), Some(UNACKNOWLEDGED));
+    }
 }
