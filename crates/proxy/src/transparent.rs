@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use skep_mcp::{Era, Kind, Malformed, Message, answer, era};
-use skep_net::headers::{Forwarded, remove_hop_by_hop, set_forwarded};
+use skep_net::headers::{Forwarded, inbound_host, remove_hop_by_hop, set_forwarded};
 use skep_net::{Body, Client, Drain, redirect};
 
 pub use self::pods::{Answer, Pods};
@@ -219,10 +219,7 @@ impl Transparent {
         if self.options.sse {
             exchange.headers = kept(&headers);
         }
-        let host = exchange.uri.authority().map_or_else(
-            || headers.get(header::HOST).cloned(),
-            |authority| HeaderValue::from_str(authority.as_str()).ok(),
-        );
+        let host = inbound_host(&exchange.uri, &headers);
         headers.remove(header::HOST);
         headers.remove(header::CONTENT_LENGTH);
         if exchange.is_watched() || self.options.sse {
@@ -380,7 +377,7 @@ fn is_list(body: &Bytes) -> bool {
 
 /// The headers that are still needed after a call was sent: those that say how it came in.
 fn kept(headers: &HeaderMap) -> HeaderMap {
-    let names = ["x-forwarded-prefix", "x-forwarded-host", "x-forwarded-proto", "accept"];
+    let names = ["x-forwarded-prefix", "x-forwarded-host", "x-forwarded-proto"];
     let found =
         names.iter().filter_map(|name| Some((header::HeaderName::from_static(name), headers.get(*name)?.clone())));
     found.collect()
