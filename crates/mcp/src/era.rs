@@ -82,6 +82,14 @@ pub enum Refusal {
         /// The name of the header.
         name: Cow<'static, str>,
     },
+    /// What a header repeats stands twice in the body, so nobody can say what it is.
+    #[error(
+        "the argument that the header `{name}` repeats, or an object around it, stands twice in the body; send it once"
+    )]
+    ArgumentTwice {
+        /// The name of the header.
+        name: Cow<'static, str>,
+    },
 }
 
 /// Which era a request is of. `header` is the value of `MCP-Protocol-Version`.
@@ -120,7 +128,8 @@ impl Refusal {
             Self::VersionMismatch { .. }
             | Self::HeaderMismatch { .. }
             | Self::HeaderMissing { .. }
-            | Self::HeaderUnreadable { .. } => answer::HEADER_MISMATCH,
+            | Self::HeaderUnreadable { .. }
+            | Self::ArgumentTwice { .. } => answer::HEADER_MISMATCH,
             Self::NoVersion | Self::NoCapabilities => answer::INVALID_PARAMS,
             Self::Unsupported { .. } => answer::UNSUPPORTED_VERSION,
             Self::BadCapabilities => answer::MISSING_CAPABILITY,
@@ -138,7 +147,7 @@ impl Refusal {
             Self::HeaderMismatch { name, header, body } => {
                 Some(json!({ "bodyValue": body, "header": name, "headerValue": header }))
             }
-            Self::HeaderUnreadable { name } => Some(json!({ "header": name })),
+            Self::HeaderUnreadable { name } | Self::ArgumentTwice { name } => Some(json!({ "header": name })),
         }
     }
 
@@ -159,6 +168,7 @@ impl Refusal {
             Self::HeaderMissing { .. } => "header_missing",
             Self::HeaderMismatch { .. } => "header_mismatch",
             Self::HeaderUnreadable { .. } => "header_unreadable",
+            Self::ArgumentTwice { .. } => "argument_twice",
         }
     }
 }

@@ -36,6 +36,10 @@ pub(crate) struct Key<'a> {
     pub(crate) start: usize,
 }
 
+/// A name that occurs twice in an object: some backends take the first member, and most the last.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Twice;
+
 /// The text that a JSON string stands for. Nothing if it is no string, or stands for no text (half a surrogate pair).
 pub(crate) fn string(raw: &str) -> Option<Cow<'_, str>> {
     let inner = raw.strip_prefix('"')?.strip_suffix('"')?;
@@ -44,16 +48,32 @@ pub(crate) fn string(raw: &str) -> Option<Cow<'_, str>> {
 
 /// The member of an object, as a backend would most likely find it: the last one of that name.
 pub(crate) fn member<'a>(object: &'a str, name: &str) -> Option<&'a str> {
+    find(object, name).map(|(value, _)| value)
+}
+
+/// The member of an object that every backend finds.
+pub(crate) fn only_member<'a>(object: &'a str, name: &str) -> Result<Option<&'a str>, Twice> {
+    match find(object, name) {
+        None => Ok(None),
+        Some((value, 1)) => Ok(Some(value)),
+        Some(_) => Err(Twice),
+    }
+}
+
+/// The last member of a name, and how many there are.
+fn find<'a>(object: &'a str, name: &str) -> Option<(&'a str, usize)> {
     let mut cursor = Cursor::new(object).ok()?;
     let mut found = None;
+    let mut count = 0;
     let walked: Result<_, Malformed> = cursor.object(|cursor, key| {
         let value = cursor.skip()?;
         if key.name == name {
             found = Some(cursor.text(value));
+            count += 1;
         }
         Ok(())
     });
-    walked.ok().and(found)
+    walked.ok().and(found).map(|value| (value, count))
 }
 
 /// The first element of a list.

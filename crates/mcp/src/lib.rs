@@ -16,8 +16,9 @@
 //! and travels with the bytes. A change replaces one member and leaves every other byte as it came: numbers keep their
 //! digits, texts their escapes, objects their order and their unknown members.
 //!
-//! Reading is strict where two readers could see two messages: a name that occurs twice, or in another case, is refused
-//! wherever this crate, or a judge that stands on it, looks a name up.
+//! Reading is strict where two readers could see two messages. A name that occurs twice is refused in a message, its `params`, their
+//! `_meta`, `ref` and `arguments`, on the way to an argument that a header repeats, and in lists that are filtered; so is a name that
+//! means something there, in another case. Deeper inside (the name of a client, the model that a server asks for), the last one counts.
 
 pub mod answer;
 pub mod era;

@@ -31,7 +31,7 @@ enum Kind {
     /// The last one first. None is empty.
     Parts(Vec<Bytes>),
     Incoming(Incoming),
-    /// Of an answer to our client: its connection goes back to the pool when the body has ended.
+    /// Of an answer to our client: its connection, or its stream of one, is free again when the body has ended.
     Leased(Leased),
     Channel(mpsc::Receiver<Result<Frame<Bytes>, BodyError>>),
     Boxed(Pin<Box<dyn HttpBody<Data = Bytes, Error = BodyError> + Send>>),

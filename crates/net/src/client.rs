@@ -31,7 +31,7 @@ use tokio::time::timeout;
 
 pub use self::error::{BuildError, Error, Step};
 pub(crate) use self::pool::Leased;
-use self::pool::{Host, Pool, Sender};
+use self::pool::{Host, Lease, Pool, Sender};
 use crate::proxies::{HttpProxy, Proxies};
 use crate::tls::{Identity, Trust};
 use crate::{Addresses, Body, headers};
@@ -59,7 +59,8 @@ pub struct Options {
     pub response_timeout: Option<Duration>,
     /// How long an unused connection is kept.
     pub idle_timeout: Duration,
-    /// How many unused connections are kept per host. The number of those in use has no limit: streams hold them long.
+    /// How many unused HTTP/1.1 connections are kept per host. The number of those in use has no limit: streams hold them long. A host
+    /// that speaks HTTP/2 has one connection, and another one for every 64 streams that are open at once, or fewer if it says so.
     pub idle_per_host: usize,
 }
 
@@ -168,12 +169,13 @@ impl Inner {
     }
 }
 
-/// Gives the answer its connection, which goes back to its host with the last byte.
+/// Gives the answer its connection, or its stream of one, until the last byte.
 fn lease(sender: Sender, host: Arc<Host>, response: Response<Incoming>) -> Response<Body> {
     let is_upgrade = response.status() == StatusCode::SWITCHING_PROTOCOLS;
     response.map(|incoming| match sender {
-        Sender::Http1(sender) if !is_upgrade => Body::leased(Leased::new(incoming, sender, host)),
-        Sender::Http1(_) | Sender::Http2(_) => Body::from(incoming),
+        Sender::Http1(_) if is_upgrade => Body::from(incoming),
+        Sender::Http1(sender) => Body::leased(Leased::new(incoming, Lease::Connection(sender, host))),
+        Sender::Http2(_, stream) => Body::leased(Leased::new(incoming, Lease::Stream(stream))),
     })
 }
 
@@ -186,7 +188,7 @@ fn address(
     through_proxy: bool,
 ) {
     match sender {
-        Sender::Http2(_) => {
+        Sender::Http2(..) => {
             *request.version_mut() = Version::HTTP_2;
             // The authority of the URI says the same.
             *named = request.headers_mut().remove(HOST).or_else(|| named.take());

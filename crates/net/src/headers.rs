@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
+use http::Uri;
 use http::header::{self, Entry, HeaderMap, HeaderName, HeaderValue};
-use http::request::Parts;
 use http::uri::{Authority, Scheme};
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
@@ -25,31 +25,19 @@ static HOP_BY_HOP: [HeaderName; 9] = [
     header::UPGRADE,
 ];
 
-/// Removes what is about the connection only, including what `Connection` names. Returns the protocol that the peer asks
-/// to upgrade to, if it does: a proxy that passes upgrades on puts it back with [`set_upgrade`].
-pub fn remove_hop_by_hop(headers: &mut HeaderMap) -> Option<HeaderValue> {
+/// Removes what is about the connection only, including what `Connection` names. Upgrades are not passed on.
+pub fn remove_hop_by_hop(headers: &mut HeaderMap) {
     // One look at each name: most messages carry none of these, and the others one or two.
     let found: Vec<HeaderName> = headers.keys().filter(|name| HOP_BY_HOP.contains(name)).cloned().collect();
     if found.is_empty() {
-        return None;
+        return;
     }
-    let mut upgrade = None;
     let named: Vec<HeaderName> = tokens(headers, &header::CONNECTION)
         .filter_map(|token| HeaderName::from_bytes(token.as_bytes()).ok())
         .collect();
-    if named.contains(&header::UPGRADE) {
-        upgrade = headers.get(header::UPGRADE).cloned();
-    }
     for name in found.iter().chain(&named) {
         headers.remove(name);
     }
-    upgrade
-}
-
-/// Asks for, or agrees to, an upgrade of this connection.
-pub fn set_upgrade(headers: &mut HeaderMap, protocol: HeaderValue) {
-    headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
-    headers.insert(header::UPGRADE, protocol);
 }
 
 /// Where a forwarded request came in and where it goes.
@@ -84,10 +72,10 @@ pub fn set_forwarded(headers: &mut HeaderMap, forwarded: &Forwarded<'_>) {
 }
 
 /// The host that a client asked: the authority of an absolute or HTTP/2 request, else the `Host` header.
-pub fn inbound_host(request: &Parts) -> Option<HeaderValue> {
-    match request.uri.authority() {
+pub fn inbound_host(uri: &Uri, headers: &HeaderMap) -> Option<HeaderValue> {
+    match uri.authority() {
         Some(authority) => host(authority),
-        None => request.headers.get(header::HOST).cloned(),
+        None => headers.get(header::HOST).cloned(),
     }
 }
 
@@ -139,18 +127,11 @@ mod tests {
             ("upgrade", "h2c"),
             ("content-type", "application/json"),
         ]);
-        // The client did not name `upgrade` in `connection`: it asks for none.
-        assert_eq!(remove_hop_by_hop(&mut map), None);
+        remove_hop_by_hop(&mut map);
         assert_eq!(map, headers(&[("content-type", "application/json")]));
-    }
-
-    #[test]
-    fn an_upgrade_can_be_passed_on() {
         let mut map = headers(&[("connection", "Upgrade"), ("upgrade", "websocket"), ("accept", "*/*")]);
-        let protocol = remove_hop_by_hop(&mut map).unwrap();
+        remove_hop_by_hop(&mut map);
         assert_eq!(map, headers(&[("accept", "*/*")]));
-        set_upgrade(&mut map, protocol);
-        assert_eq!(map, headers(&[("connection", "upgrade"), ("upgrade", "websocket"), ("accept", "*/*")]));
     }
 
     #[test]
@@ -190,9 +171,11 @@ mod tests {
 
     #[test]
     fn the_inbound_host_is_the_authority_or_the_header() {
-        let request = http::Request::get("http://one.test/mcp").header("host", "two.test").body(()).unwrap();
-        assert_eq!(inbound_host(&request.into_parts().0).unwrap(), "one.test");
-        let request = http::Request::get("/mcp").header("host", "two.test").body(()).unwrap();
-        assert_eq!(inbound_host(&request.into_parts().0).unwrap(), "two.test");
+        let map = headers(&[("host", "two.test")]);
+        for (asked, host) in
+            [("http://one.test/mcp", "one.test"), ("http://user:word@one.test/mcp", "one.test"), ("/mcp", "two.test")]
+        {
+            assert_eq!(inbound_host(&asked.parse().unwrap(), &map).unwrap(), host);
+        }
     }
 }

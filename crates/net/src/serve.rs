@@ -106,7 +106,9 @@ fn open(address: SocketAddr) -> io::Result<Listener> {
     Ok(Listener { listener, address })
 }
 
-/// A peer that vanished without a word is noticed, however long its stream is silent.
+/// A peer that vanished without a word is noticed, however long its stream is silent. But while bytes of ours are on their way to it,
+/// nobody asks: the kernel sends them again for a quarter of an hour. A client may pause for as long as that; for backends, see
+/// `client/dial.rs`.
 pub(crate) fn set_keepalive(socket: &SockRef<'_>) -> io::Result<()> {
     let (time, interval) = KEEPALIVE;
     socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(time).with_interval(interval))

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
 use skep_mcp::{Era, Kind, Malformed, Message, answer, era};
-use skep_net::headers::{Forwarded, remove_hop_by_hop, set_forwarded};
+use skep_net::headers::{Forwarded, inbound_host, remove_hop_by_hop, set_forwarded};
 use skep_net::{Body, Client, Drain, redirect};
 
 pub use self::pods::{Answer, Pods};
@@ -27,7 +27,7 @@ pub use self::target::{NotATarget, Target};
 use self::told::Way;
 use crate::exchange::{Content, Exchange, Watchers};
 use crate::http::{SESSION, VERSION, empty, is_of_type, json, text};
-use crate::sessions::Sessions;
+use crate::sessions::{Sessions, Unavailable};
 use crate::stdio::streamable::store_is_away;
 
 /// The longest answer that is read as a whole, because somebody must see it, in bytes.
@@ -74,6 +74,14 @@ struct Outgoing {
     is_message: bool,
     /// Whether the page that calls was judged here. If not, that is left to the server.
     origin_allowed: bool,
+}
+
+/// Why there is no answer.
+enum Failed {
+    /// The server cannot be reached, or broke off.
+    Server(skep_net::client::Error),
+    /// What is known of the session cannot be looked up.
+    Store(Unavailable),
 }
 
 // === impl Transparent ===
@@ -175,20 +183,20 @@ impl Transparent {
         };
         let sent = match renewed {
             Some(sent) => sent,
-            None => self.send(&outgoing).await,
+            None => self.send(&outgoing).await.map_err(Failed::Server),
         };
         let sent = match sent {
             // The Service knows who else is there.
-            Err(error) if error.never_reached() && outgoing.pod.is_some() && session.is_none() => {
+            Err(Failed::Server(error)) if error.never_reached() && outgoing.pod.is_some() && session.is_none() => {
                 self.go_to(None, &mut outgoing);
-                Box::pin(self.send(&outgoing)).await
+                Box::pin(self.send(&outgoing)).await.map_err(Failed::Server)
             }
-            Err(error) if error.never_reached() && !is_greeting => {
+            Err(Failed::Server(error)) if error.never_reached() && !is_greeting => {
                 let again = match &session {
                     Some(session) => Box::pin(self.greet_again(session, &outgoing)).await,
                     None => None,
                 };
-                again.unwrap_or(Err(error))
+                again.unwrap_or(Err(Failed::Server(error)))
             }
             Ok(response) if response.status() == StatusCode::NOT_FOUND && outgoing.method != Method::DELETE => {
                 let again = match &session {
@@ -201,7 +209,8 @@ impl Transparent {
         };
         let mut response = match sent {
             Ok(response) => response,
-            Err(error) => {
+            Err(Failed::Store(unavailable)) => return store_is_away(&unavailable),
+            Err(Failed::Server(error)) => {
                 tracing::warn!(%error, cause = ?std::error::Error::source(&error), "the server cannot be reached");
                 return empty(StatusCode::BAD_GATEWAY);
             }
@@ -219,10 +228,7 @@ impl Transparent {
         if self.options.sse {
             exchange.headers = kept(&headers);
         }
-        let host = exchange.uri.authority().map_or_else(
-            || headers.get(header::HOST).cloned(),
-            |authority| HeaderValue::from_str(authority.as_str()).ok(),
-        );
+        let host = inbound_host(&exchange.uri, &headers);
         headers.remove(header::HOST);
         headers.remove(header::CONTENT_LENGTH);
         if exchange.is_watched() || self.options.sse {
@@ -380,7 +386,7 @@ fn is_list(body: &Bytes) -> bool {
 
 /// The headers that are still needed after a call was sent: those that say how it came in.
 fn kept(headers: &HeaderMap) -> HeaderMap {
-    let names = ["x-forwarded-prefix", "x-forwarded-host", "x-forwarded-proto", "accept"];
+    let names = ["x-forwarded-prefix", "x-forwarded-host", "x-forwarded-proto"];
     let found =
         names.iter().filter_map(|name| Some((header::HeaderName::from_static(name), headers.get(*name)?.clone())));
     found.collect()

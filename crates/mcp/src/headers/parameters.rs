@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{PARAMETER, Several, decode, only};
 use crate::era::Refusal;
-use crate::json::{member, string};
+use crate::json::{member, only_member, string};
 use crate::list::Element;
 use crate::message::Message;
 use crate::method;
@@ -59,9 +59,14 @@ pub fn any(headers: &HeaderMap) -> bool {
 
 impl Parameter {
     fn check(&self, headers: &HeaderMap, arguments: &str) -> Result<(), Refusal> {
-        let found = self.path.iter().try_fold(arguments, |object, name| member(object, name));
-        let Some(body) = found.and_then(text) else { return Ok(()) };
         let name = || Cow::Owned(self.shown.clone());
+        let mut found = Some(arguments);
+        for step in &self.path {
+            let Some(object) = found else { break };
+            // The server might take the one that is not compared.
+            found = only_member(object, step).map_err(|_twice| Refusal::ArgumentTwice { name: name() })?;
+        }
+        let Some(body) = found.and_then(text) else { return Ok(()) };
         let value = match only(headers, &self.header) {
             Ok(None) => return Err(Refusal::HeaderMissing { name: name(), body: body.into_owned() }),
             Ok(Some(value)) => value.to_str().ok().and_then(decode),

@@ -79,8 +79,13 @@ fn sequences_that_are_not_written_right_are_refused() {
 }
 
 #[test]
-fn of_two_members_of_one_name_the_last_one_counts() {
-    assert_eq!(member(r#"{"a":1,"a":2}"#, "a"), Some("2"));
+fn of_two_members_of_one_name_the_last_one_counts_or_none() {
+    let text = r#"{"a":1,"\u0061":2,"b":3}"#;
+    assert_eq!(member(text, "a"), Some("2"));
+    assert_eq!(
+        (only_member(text, "a"), only_member(text, "b"), only_member(text, "c")),
+        (Err(Twice), Ok(Some("3")), Ok(None))
+    );
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! From a target to a connection: resolve, check the address, connect, pass the proxy, speak TLS.
 
+use std::future::poll_fn;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -36,6 +39,15 @@ const END: &[u8] = b"\r\n\r\n";
 /// How often a shared connection is asked whether it still leads anywhere while requests wait on it.
 const PING: Duration = Duration::from_secs(30);
 
+/// How long a backend may leave what we sent without an acknowledgement. One whose machine is gone would be waited for by every call that
+/// a kept connection is used for. Not for clients: it counts as well while a peer pauses and takes no more, which they may.
+#[cfg(target_os = "linux")]
+const UNACKNOWLEDGED: Duration = Duration::from_secs(45);
+
+/// How much of all answers together a shared connection takes before they are read. As good as no bound: each stream has one of its own,
+/// and those that nobody reads must not stop the others.
+const WINDOW: u32 = 1 << 30;
+
 impl Inner {
     /// A new connection to a target.
     pub(super) async fn connect(&self, target: &Target, host: &Host) -> Result<Sender, Error> {
@@ -52,9 +64,8 @@ impl Inner {
         if !speaks_http2 {
             return http1(target, io).await;
         }
-        let sender = http2(target, io).await?;
-        host.share(sender.clone());
-        Ok(Sender::Http2(sender))
+        let (sender, allowed) = http2(target, io).await?;
+        Ok(host.share(sender, allowed))
     }
 
     /// Our side of TLS. Reading the roots of the machine takes a moment, which is not the runtime's.
@@ -113,7 +124,10 @@ async fn race(addresses: &[SocketAddr]) -> std::io::Result<TcpStream> {
 
 fn prepared(stream: TcpStream) -> std::io::Result<TcpStream> {
     stream.set_nodelay(true)?;
-    set_keepalive(&SockRef::from(&stream))?;
+    let socket = SockRef::from(&stream);
+    set_keepalive(&socket)?;
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
     Ok(stream)
 }
 
@@ -180,17 +194,40 @@ async fn http1(target: &Target, io: Io) -> Result<Sender, Error> {
     Ok(Sender::Http1(sender))
 }
 
-async fn http2(target: &Target, io: Io) -> Result<http2::SendRequest<Body>, Error> {
+/// A connection for HTTP/2, and how many streams its peer allows, as far as that is known by then.
+async fn http2(target: &Target, io: Io) -> Result<(http2::SendRequest<Body>, Arc<AtomicUsize>), Error> {
     let made = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .keep_alive_interval(PING)
+        .initial_connection_window_size(WINDOW)
         .handshake(TokioIo::new(io))
         .await;
     let (sender, connection) = made.map_err(|source| Error::Send { target: target.to_string(), source })?;
+    let allowed = Arc::new(AtomicUsize::new(connection.current_max_send_streams()));
+    let noted = Arc::clone(&allowed);
     tokio::spawn(async move {
-        if let Err(error) = connection.await {
+        let mut connection = pin!(connection);
+        let ended = poll_fn(|context| {
+            let polled = connection.as_mut().poll(context);
+            // A peer says it once, after the handshake.
+            noted.store(connection.current_max_send_streams(), Ordering::Relaxed);
+            polled
+        });
+        if let Err(error) = ended.await {
             tracing::debug!(%error, "a connection to a backend broke");
         }
     });
-    Ok(sender)
+    Ok((sender, allowed))
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_backend_whose_machine_is_gone_is_not_waited_for_for_long() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = race(&[listener.local_addr().unwrap()]).await.unwrap();
+        assert_eq!(SockRef::from(&stream).tcp_user_timeout().unwrap(), Some(UNACKNOWLEDGED));
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -18,12 +18,20 @@ use tokio::time::Instant;
 use super::Target;
 use crate::{Body, headers};
 
+/// How many streams are open on one HTTP/2 connection at once, if its peer allows as many. Requests beyond what it allows would
+/// wait until a stream ends, which may be never. What it allows is known only after the first answers; hardly any allows less.
+const STREAMS: usize = 64;
+
 /// A connection that takes a request.
 #[derive(Debug)]
 pub(super) enum Sender {
     Http1(http1::SendRequest<Body>),
-    Http2(http2::SendRequest<Body>),
+    Http2(http2::SendRequest<Body>, Stream),
 }
+
+/// One stream of an HTTP/2 connection. It counts as open for as long as this is there.
+#[derive(Debug)]
+pub(super) struct Stream(#[expect(dead_code, reason = "how many there are is what counts")] Arc<()>);
 
 /// The connections of one client.
 #[derive(Debug)]
@@ -47,16 +55,36 @@ pub(super) struct Host {
 struct Connections {
     /// Unused HTTP/1.1 connections, the one used last at the end.
     idle: Vec<(http1::SendRequest<Body>, Instant)>,
-    /// The HTTP/2 connection, which all requests share, and when it was last given out.
-    shared: Option<(http2::SendRequest<Body>, Instant)>,
+    /// HTTP/2 connections, which requests share. There is one, unless its streams are used up.
+    shared: Vec<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    sender: http2::SendRequest<Body>,
+    /// Held here once, and once by each open stream.
+    streams: Arc<()>,
+    /// How many its peer allows.
+    allowed: Arc<AtomicUsize>,
+    /// When it was last given out.
+    used: Instant,
 }
 
 /// The body of an answer with the connection that it comes from.
 #[derive(Debug)]
 pub(crate) struct Leased {
     incoming: Incoming,
-    /// Gone when the connection is back in the pool.
-    lease: Option<(http1::SendRequest<Body>, Arc<Host>)>,
+    /// Gone when the answer has ended.
+    lease: Option<Lease>,
+}
+
+/// What an answer holds until it has ended.
+#[derive(Debug)]
+pub(super) enum Lease {
+    /// A connection, which then goes back to its host.
+    Connection(http1::SendRequest<Body>, Arc<Host>),
+    /// A stream of one that others use as well.
+    Stream(#[expect(dead_code, reason = "it is kept for what its end means")] Stream),
 }
 
 /// What a host has.
@@ -76,7 +104,7 @@ impl Sender {
         match self {
             Self::Http1(sender) => Either::Left(sender.try_send_request(request)),
             // Boxed: it is larger than the other, and shares a connection that costs more than a box.
-            Self::Http2(sender) => Either::Right(Box::pin(sender.try_send_request(request))),
+            Self::Http2(sender, _) => Either::Right(Box::pin(sender.try_send_request(request))),
         }
     }
 }
@@ -111,10 +139,9 @@ impl Pool {
             connections.idle.retain(|(sender, since)| !sender.is_closed() && *since > oldest);
             let unused = connections.idle.len();
             connections.idle.shrink_to(unused * 2);
-            // Streams under way keep their connection by themselves.
-            connections.shared.take_if(|(sender, since)| sender.is_closed() || *since <= oldest);
+            connections.shared.retain(|shared| shared.is_alive() && (shared.open() > 0 || shared.used > oldest));
             // A request under way still holds the host.
-            unused > 0 || connections.shared.is_some() || Arc::strong_count(host) > 1
+            unused > 0 || !connections.shared.is_empty() || Arc::strong_count(host) > 1
         });
     }
 }
@@ -154,14 +181,12 @@ impl Host {
     fn take_ready(&self) -> Taken {
         let mut connections = lock(&self.connections);
         let Connections { idle, shared } = &mut *connections;
-        if let Some((sender, used)) = shared {
-            if sender.is_ready() {
-                *used = Instant::now();
-                return Taken::Ready(Sender::Http2(sender.clone()));
-            }
-            *shared = None;
+        shared.retain(Shared::is_alive);
+        // The first one with room: the others may grow old and go.
+        if let Some(shared) = shared.iter_mut().find(|shared| shared.has_room()) {
+            return Taken::Ready(shared.give());
         }
-        // The one used last first: the others may grow old and go.
+        // The one used last first, for the same reason.
         for position in (0..idle.len()).rev() {
             match idle.get(position) {
                 Some((sender, _)) if sender.is_ready() => {
@@ -174,9 +199,15 @@ impl Host {
         if idle.is_empty() { Taken::None } else { Taken::NotYet }
     }
 
-    /// Makes a connection the one that all requests share.
-    pub(super) fn share(&self, sender: http2::SendRequest<Body>) {
-        lock(&self.connections).shared = Some((sender, Instant::now()));
+    /// Takes a new connection for a request. Others share it, unless there is one by now that they can share.
+    pub(super) fn share(&self, sender: http2::SendRequest<Body>, allowed: Arc<AtomicUsize>) -> Sender {
+        let mut new = Shared { sender, streams: Arc::default(), allowed, used: Instant::now() };
+        let given = new.give();
+        let shared = &mut lock(&self.connections).shared;
+        if !shared.iter().any(|other| other.is_alive() && other.has_room()) {
+            shared.push(new);
+        }
+        given
     }
 
     /// Keeps a connection for the next request, unless enough are kept.
@@ -188,14 +219,35 @@ impl Host {
     }
 }
 
+impl Shared {
+    fn is_alive(&self) -> bool {
+        self.sender.is_ready()
+    }
+
+    /// How many streams are open on it.
+    fn open(&self) -> usize {
+        Arc::strong_count(&self.streams) - 1
+    }
+
+    fn has_room(&self) -> bool {
+        self.open() < STREAMS.min(self.allowed.load(Ordering::Relaxed))
+    }
+
+    /// The connection for one more stream.
+    fn give(&mut self) -> Sender {
+        self.used = Instant::now();
+        Sender::Http2(self.sender.clone(), Stream(Arc::clone(&self.streams)))
+    }
+}
+
 /// A panic while one of these is held cannot leave it half changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Leased {
-    pub(super) fn new(incoming: Incoming, sender: http1::SendRequest<Body>, host: Arc<Host>) -> Self {
-        let mut leased = Self { incoming, lease: Some((sender, host)) };
+    pub(super) fn new(incoming: Incoming, lease: Lease) -> Self {
+        let mut leased = Self { incoming, lease: Some(lease) };
         leased.return_at_end();
         leased
     }
@@ -223,7 +275,7 @@ impl Leased {
     }
 
     fn give_back(&mut self) {
-        if let Some((sender, host)) = self.lease.take() {
+        if let Some(Lease::Connection(sender, host)) = self.lease.take() {
             host.put(sender);
         }
     }

@@ -11,6 +11,8 @@ mod proxy;
 #[cfg(test)]
 mod serve;
 #[cfg(test)]
+mod streams;
+#[cfg(test)]
 mod support;
 #[cfg(test)]
 mod tls;

@@ -12,7 +12,7 @@ use skep_mcp::{Edit, Message, Raw, splice};
 use skep_runconfig::parameters::ToolFilter;
 
 use crate::exchange::{Exchange, Flow, Rewrite, Withheld};
-use crate::http::{empty, json};
+use crate::http::{accepts, empty, json};
 
 /// The rules.
 #[derive(Clone, Debug)]
@@ -157,12 +157,9 @@ impl Rewrite for Rules {
 
 /// The answer to a call of a tool that is not there for this caller.
 fn refuse(exchange: &Exchange) -> Flow {
-    let accept = exchange.headers.get(http::header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
-    let takes_json = accept.is_empty()
-        || accept.split(',').any(|one| {
-            let media = one.split(';').next().unwrap_or_default().trim();
-            ["application/json", "application/*", "*/*"].iter().any(|json| media.eq_ignore_ascii_case(json))
-        });
+    let headers = &exchange.headers;
+    let takes_json = headers.get_all(http::header::ACCEPT).into_iter().all(http::HeaderValue::is_empty)
+        || ["application/json", "application/*", "*/*"].iter().any(|media| accepts(headers, media));
     if !takes_json {
         return Flow::Answer(empty(StatusCode::BAD_REQUEST));
     }

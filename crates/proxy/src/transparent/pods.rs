@@ -14,6 +14,10 @@ use tokio::time::Instant;
 /// How long an answer of the name service is believed.
 const BELIEVED: Duration = Duration::from_secs(2);
 
+/// How long what it said last is believed while it answers with errors. That a Service has no pods any more is such an error, and
+/// cannot be told from a name service that fails.
+const KEPT: Duration = Duration::from_secs(10);
+
 /// Who is there, once that is known.
 pub type Answer = Pin<Box<dyn Future<Output = std::io::Result<Vec<SocketAddr>>> + Send>>;
 
@@ -29,6 +33,8 @@ pub struct Pods {
 #[derive(Clone, Default)]
 struct Found {
     at: Option<Instant>,
+    /// Since when there are errors and no answers.
+    failing: Option<Instant>,
     /// Nothing if nobody ever answered.
     addresses: Option<Arc<[SocketAddr]>>,
 }
@@ -85,20 +91,19 @@ impl Pods {
         if known.is_fresh() {
             return known.addresses;
         }
-        // While the name service is silent, what it said last is the best there is.
-        let addresses = match (self.resolve)().await {
+        let found = match (self.resolve)().await {
             Ok(mut addresses) => {
                 // The name service shuffles them, and all proxies should see one order.
                 addresses.sort_unstable();
                 addresses.dedup();
-                Some(addresses.into())
+                Found { at: Some(Instant::now()), failing: None, addresses: Some(addresses.into()) }
             }
             Err(error) => {
                 tracing::debug!(%error, "the pods of the server cannot be looked up");
-                known.addresses
+                known.failed(Instant::now())
             }
         };
-        let found = Found { at: Some(Instant::now()), addresses: addresses.clone() };
+        let addresses = found.addresses.clone();
         *self.found.lock().unwrap_or_else(PoisonError::into_inner) = found;
         addresses
     }
@@ -113,6 +118,15 @@ impl Pods {
 impl Found {
     fn is_fresh(&self) -> bool {
         self.at.is_some_and(|at| at.elapsed() < BELIEVED)
+    }
+
+    /// What is left of it when the name service fails: for a while all, then nobody is there any more.
+    fn failed(self, now: Instant) -> Self {
+        // Not since the last answer: nobody asks while nobody calls, and one error should move no session.
+        let failing = self.failing.unwrap_or(now);
+        let is_kept = now.duration_since(failing) < KEPT;
+        let addresses = self.addresses.map(|addresses| if is_kept { addresses } else { Arc::default() });
+        Self { at: Some(now), failing: Some(failing), addresses }
     }
 }
 
@@ -152,12 +166,43 @@ mod tests {
         assert!(!pods.has(at(1)).await && pods.has(at(2)).await);
         // One pod is no choice.
         assert_eq!(pods.next().await, None);
-        // A name service that fails takes nothing away, and what was never known is not gone.
-        *there.lock().unwrap() = Err(std::io::ErrorKind::TimedOut.into());
-        tokio::time::advance(BELIEVED).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pods_of_which_nobody_heard_for_a_while_are_gone() {
+        let there = Arc::new(Mutex::new(Ok(vec![at(1), at(2)])));
+        let pods = pods(&there);
         assert!(pods.has(at(2)).await);
-        let unknown = self::pods(&there);
-        assert!(unknown.has(at(1)).await && unknown.next().await.is_none());
+        // Nobody calls, so nobody asks.
+        tokio::time::advance(Duration::from_hours(1)).await;
+        for round in 0..2 {
+            // A name service that fails for a moment takes nothing away.
+            *there.lock().unwrap() = Err(std::io::ErrorKind::TimedOut.into());
+            let failing = Instant::now();
+            while failing.elapsed() < KEPT {
+                assert!(pods.has(at(2)).await && pods.next().await.is_some(), "round {round}");
+                tokio::time::advance(BELIEVED).await;
+            }
+            if round == 0 {
+                *there.lock().unwrap() = Ok(vec![at(1), at(2)]);
+                assert!(pods.has(at(2)).await);
+                tokio::time::advance(BELIEVED).await;
+            }
+        }
+        // A Service without any pod is an error as well.
+        assert!(!pods.has(at(2)).await && pods.next().await.is_none());
+        *there.lock().unwrap() = Ok(vec![at(2), at(3)]);
+        tokio::time::advance(BELIEVED).await;
+        assert!(pods.has(at(2)).await && pods.next().await.is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_never_known_is_not_gone() {
+        let unknown = pods(&Arc::new(Mutex::new(Err(std::io::ErrorKind::TimedOut.into()))));
+        for _ in 0..2 {
+            assert!(unknown.has(at(1)).await && unknown.next().await.is_none());
+            tokio::time::advance(KEPT).await;
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -11,7 +11,7 @@ use skep_net::Body;
 use skep_net::body::{Limit, collect};
 use skep_store::Session;
 
-use super::{Outgoing, Transparent};
+use super::{Failed, Outgoing, Transparent};
 use crate::exchange::{Exchange, Identity};
 use crate::http::SESSION;
 use crate::sessions::{GREETING, LONGEST_GREETING, Unavailable};
@@ -143,59 +143,73 @@ impl Transparent {
         self: &Arc<Self>,
         known: &Known,
         outgoing: &Outgoing,
-    ) -> Option<Result<Response<Body>, skep_net::client::Error>> {
+    ) -> Option<Result<Response<Body>, Failed>> {
         let mut again = outgoing.clone();
         match tokio::time::timeout(HANDSHAKE, self.renew(known, &mut again)).await {
-            Ok(renewed) => renewed?,
+            Ok(Ok(renewed)) => renewed?,
+            // Whether the session is still one, nobody knows: to call it unknown would end it.
+            Ok(Err(unavailable)) => return Some(Err(Failed::Store(unavailable))),
             Err(_elapsed) => {
                 tracing::warn!("the server did not know a session any more and takes too long to be greeted again");
                 return None;
             }
         }
         // The call may take as long as it wants: nobody waits for it but its caller.
-        Some(self.send(&again).await)
+        Some(self.send(&again).await.map_err(Failed::Server))
     }
 
-    /// Renews a session, unless somebody else just did, and makes a call one of the new session.
-    async fn renew(&self, known: &Known, again: &mut Outgoing) -> Option<()> {
-        let greeting = known.session.metadata.get(GREETING)?;
+    /// Renews a session, unless somebody else just did, and makes a call one of the new session. Nothing if that cannot be.
+    async fn renew(&self, known: &Known, again: &mut Outgoing) -> Result<Option<()>, Unavailable> {
+        let Some(greeting) = known.session.metadata.get(GREETING) else { return Ok(None) };
         let turn = self.turns.of(&known.name);
         let _one_at_a_time = turn.lock.lock().await;
         // Somebody else may have done it while we waited.
-        let now = self.sessions.store().touch(&known.name).await.ok()??;
+        let Some(now) = self.sessions.store().touch(&known.name).await? else { return Ok(None) };
         let at_server = |session: &Session| session.metadata.get(AT_SERVER).cloned();
         let name = if at_server(&now) == at_server(&known.session) {
-            let pod = match &self.pods {
-                Some(pods) => pods.next().await,
-                None => None,
-            };
-            self.go_to(pod, again);
-            let name = match self.greet(greeting, again).await {
-                Some(name) => name,
-                // That pod may be gone as well; the Service knows who is there.
-                None if again.pod.is_some() => {
-                    self.go_to(None, again);
-                    self.greet(greeting, again).await?
-                }
-                None => return None,
-            };
-            let mut renewed = now.as_ref().clone();
-            renewed.metadata.insert(AT_SERVER.to_owned(), name.clone());
-            match again.pod {
-                Some(pod) => renewed.metadata.insert(POD.to_owned(), pod.to_string()),
-                None => renewed.metadata.remove(POD),
-            };
-            if let Err(unavailable) = self.sessions.store().update(renewed).await {
-                tracing::warn!(%unavailable, "the new name of a session is not kept");
+            let name = self.greet_anywhere(greeting, again).await;
+            if let Some(name) = &name {
+                self.rename(&now, name, again.pod).await;
             }
-            tracing::info!("the server did not know a session any more and was greeted again");
             name
         } else {
             self.go_to(pod_of(&now), again);
-            at_server(&now)?
+            at_server(&now)
         };
-        again.headers.insert(SESSION, HeaderValue::from_str(&name).ok()?);
-        Some(())
+        let name = name.and_then(|name| HeaderValue::from_str(&name).ok());
+        Ok(name.map(|name| {
+            again.headers.insert(SESSION, name);
+        }))
+    }
+
+    /// The handshake with a pod whose turn it is, or with the Service. Returns the name of the new session.
+    async fn greet_anywhere(&self, greeting: &str, again: &mut Outgoing) -> Option<String> {
+        let pod = match &self.pods {
+            Some(pods) => pods.next().await,
+            None => None,
+        };
+        self.go_to(pod, again);
+        let greeted = self.greet(greeting, again).await;
+        if greeted.is_some() || again.pod.is_none() {
+            return greeted;
+        }
+        // That pod may be gone as well; the Service knows who is there.
+        self.go_to(None, again);
+        self.greet(greeting, again).await
+    }
+
+    /// Keeps by which name the server knows a session now, and at which pod.
+    async fn rename(&self, session: &Session, name: &str, pod: Option<SocketAddr>) {
+        let mut renewed = session.clone();
+        renewed.metadata.insert(AT_SERVER.to_owned(), name.to_owned());
+        match pod {
+            Some(pod) => renewed.metadata.insert(POD.to_owned(), pod.to_string()),
+            None => renewed.metadata.remove(POD),
+        };
+        if let Err(unavailable) = self.sessions.store().update(renewed).await {
+            tracing::warn!(%unavailable, "the new name of a session is not kept");
+        }
+        tracing::info!("the server did not know a session any more and was greeted again");
     }
 
     /// The handshake, both parts of it. Returns the name of the new session.

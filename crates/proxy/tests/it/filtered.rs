@@ -141,6 +141,14 @@ async fn a_hidden_tool_is_not_found_or_a_bad_request_as_the_caller_takes_it() ->
         let words = r#"{"error":{"code":-32602,"message":"tool not found"},"id":"i","jsonrpc":"2.0"}"#;
         assert_eq!((answer.status, answer.text()), (StatusCode::OK, words), "{accept}");
     }
+    // A header may come in several lines.
+    for accepts in [&["text/event-stream", "application/json"][..], &["text/event-stream, text/html", "*/*"], &[""]] {
+        let mut caller = web.caller();
+        for one in accepts {
+            caller.headers.append("accept", one.parse()?);
+        }
+        assert_eq!(caller.post(call(json!("hidden"))).await?.status, StatusCode::OK, "{accepts:?}");
+    }
     let bare = (StatusCode::BAD_REQUEST, "");
     let answer = web.caller().taking("text/event-stream").post(call(json!("hidden"))).await?;
     assert_eq!((answer.status, answer.text()), bare);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -135,12 +135,34 @@ async fn a_session_of_one_proxy_is_known_to_the_other_and_an_outage_is_no_unknow
 }
 
 #[tokio::test]
+async fn an_outage_while_a_session_is_opened_again_is_no_unknown_session_either() -> Result<()> {
+    skep_testkit::install_crypto_provider();
+    let redis = Arc::new(Mutex::new(Redis::start().await?));
+    let port = redis.lock().unwrap().port;
+    // The server forgets its sessions, and Redis goes before anybody could look after them.
+    let says = move |got: &Got| {
+        if !String::from_utf8_lossy(&got.body).contains("\"ping\"") {
+            return answer(got);
+        }
+        redis.lock().unwrap().kill().unwrap();
+        Response::builder().status(404).body(Body::empty()).unwrap()
+    };
+    let server = backend("127.0.0.1:0".parse()?, Arc::new(says), Arc::default()).await?;
+    let running = proxy(server, port).await?;
+    let caller = Caller::new(running.address()).greeted().await?;
+    let away = caller.ask(json!(1), "ping", json!({})).await?;
+    assert_eq!((away.status, away.text()), (StatusCode::SERVICE_UNAVAILABLE, "session store unavailable"));
+    running.end().await;
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_message_for_a_stream_of_one_proxy_goes_where_the_stream_said_by_the_other_as_well() -> Result<()> {
     skep_testkit::install_crypto_provider();
     let redis = Redis::start().await?;
-    let got: Arc<std::sync::Mutex<Vec<Got>>> = Arc::default();
+    let got: Arc<Mutex<Vec<Got>>> = Arc::default();
     // The server's end of the stream, whose drop would end it.
-    let stream: Arc<std::sync::Mutex<Option<skep_net::BodySender>>> = Arc::default();
+    let stream: Arc<Mutex<Option<skep_net::BodySender>>> = Arc::default();
     let held = stream.clone();
     let says = move |got: &Got| {
         if got.method != Method::GET {
@@ -283,7 +305,7 @@ async fn calls_are_counted_and_shown_on_both_ports_or_on_one() -> Result<()> {
 #[tokio::test]
 async fn a_stream_counts_as_open_until_it_ends_and_has_no_time() -> Result<()> {
     // The server's end of the stream, whose drop ends it.
-    let stream: Arc<std::sync::Mutex<Option<skep_net::BodySender>>> = Arc::default();
+    let stream: Arc<Mutex<Option<skep_net::BodySender>>> = Arc::default();
     let held = stream.clone();
     let says = move |_: &Got| {
         let (sender, body) = Body::channel(1);

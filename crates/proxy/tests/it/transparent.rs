@@ -8,6 +8,8 @@ use http::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 use skep_net::Body;
 use skep_proxy::transparent::{Answer, Options, Pods};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 use crate::client::{BOTH, PATIENCE, greeting, request};
 use crate::web::{Got, How, Web, backend, backend_until, drain};
@@ -87,6 +89,21 @@ async fn calls_pass_with_what_they_carry_and_without_what_belongs_to_the_connect
     assert_eq!(seen.headers["x-forwarded-prefix"], "/p");
     assert!(seen.headers.contains_key("traceparent") && seen.headers.contains_key("x-mine"));
     assert!(!seen.headers.contains_key("x-private") && !seen.headers.contains_key("forwarded"));
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_password_in_what_a_caller_asks_for_stays_here() -> Result<()> {
+    let web = Web::new(|got| answer(200, &[], result(got, json!({})))).await?;
+    let body = request(json!(1), "ping", json!({})).to_string();
+    let (address, length) = (web.address, body.len());
+    let head = format!("POST http://user:word@{address}/mcp HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
+    let mut stream = TcpStream::connect(address).await?;
+    stream.write_all(format!("{head}Content-Length: {length}\r\n\r\n{body}").as_bytes()).await?;
+    let mut said = String::new();
+    tokio::time::timeout(PATIENCE, stream.read_to_string(&mut said)).await??;
+    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    assert_eq!(web.got()[0].headers["x-forwarded-host"], address.to_string());
     Ok(())
 }
 
@@ -452,7 +469,7 @@ async fn a_session_whose_pod_died_moves_though_the_name_service_has_not_heard_of
     let (dead, stop) = &pods[0];
     stop.start();
     skep_testkit::eventually("the pod is gone", PATIENCE, || async {
-        Ok(match tokio::net::TcpStream::connect(dead).await {
+        Ok(match TcpStream::connect(dead).await {
             Ok(_) => skep_testkit::Seen::NotYet("it is there".to_owned()),
             Err(_) => skep_testkit::Seen::Yes(()),
         })

@@ -87,6 +87,15 @@ fn a_parameter_may_stand_in_another() {
     assert_eq!(refused(&schema, r#"{"at":{"zone":"a"}}"#, &[("mcp-param-zone", "a")]), None);
     assert_eq!(refused(&schema, r#"{"at":{"zone":"a"}}"#, &[]), Some("header_missing"));
     assert_eq!(refused(&schema, r#"{"at":"zone","zone":"a"}"#, &[]), None);
+    // Some readers take the first of two, and some the last.
+    for twice in [
+        r#"{"at":{"zone":"b","zone":"a"}}"#,
+        r#"{"at":{"zone":"a","zon\u0065":"a"}}"#,
+        r#"{"at":{"zone":null,"zone":{}}}"#,
+    ] {
+        assert_eq!(refused(&schema, twice, &[("mcp-param-zone", "a")]), Some("argument_twice"), "{twice}");
+    }
+    assert_eq!(refused(&schema, r#"{"at":{"x":1,"x":2,"zone":"a"}}"#, &[("mcp-param-zone", "a")]), None);
     let elsewhere = json!({ "list": { "type": "array", "items": { "type": "string", "x-mcp-header": "One" } } });
     assert_eq!(parameters(&elsewhere), []);
 }
