@@ -23,6 +23,9 @@ pub(crate) const GREETING: &str = "init_body";
 /// The longest handshake that is kept, in bytes. Who sends more than that to say hello fills nobody's memory.
 pub(crate) const LONGEST_GREETING: usize = 64 * 1024;
 
+/// How long a session that must live goes without a touch, at most.
+const AGAIN: Duration = Duration::from_mins(1);
+
 /// The variable with the password of Redis.
 const PASSWORD: &str = "THV_SESSION_REDIS_PASSWORD";
 
@@ -125,6 +128,23 @@ impl Sessions {
     /// Ends a session.
     pub async fn close(&self, id: &str) -> Result<bool, Unavailable> {
         self.store.delete(id).await
+    }
+
+    /// How often a session that must live is touched: soon enough for any time to live.
+    pub fn again(&self) -> Duration {
+        (self.store.time_to_live() / 2).clamp(Duration::from_millis(1), AGAIN)
+    }
+
+    /// Keeps a session alive for as long as this is waited for, which is until the session is gone.
+    pub async fn keep_alive(&self, id: &str) {
+        loop {
+            tokio::time::sleep(self.again()).await;
+            match self.store.touch(id).await {
+                Ok(Some(_)) => {}
+                Ok(None) => return,
+                Err(unavailable) => tracing::debug!(%unavailable, "a session that is listened to cannot be looked up"),
+            }
+        }
     }
 
     /// The store behind.

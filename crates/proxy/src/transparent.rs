@@ -6,6 +6,7 @@
 //!                                     └──── a new handshake ◀──────┘
 //! ```
 
+mod open;
 mod pods;
 mod session;
 mod stream;
@@ -219,7 +220,7 @@ impl Transparent {
             return store_is_away(&unavailable);
         }
         remove_hop_by_hop(response.headers_mut());
-        self.answer(exchange, response, watchers).await
+        self.answer(exchange, session.as_ref(), response, watchers).await
     }
 
     /// The call as the server gets it.
@@ -360,13 +361,14 @@ impl Transparent {
     async fn answer(
         self: &Arc<Self>,
         exchange: &Exchange,
+        session: Option<&session::Known>,
         response: Response<Body>,
         watchers: Watchers,
     ) -> Response<Body> {
         let is_stream = is_of_type(response.headers().get(header::CONTENT_TYPE), "text/event-stream");
         if is_stream {
             let watchers = if self.options.sse { exchange.watchers_beside() } else { watchers };
-            return self.clone().stream(exchange, response, watchers);
+            return self.clone().stream(exchange, session, response, watchers);
         }
         if watchers.is_empty() {
             return response;

@@ -8,6 +8,7 @@ mod prefix;
 mod redis;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use self::memory::Memory;
 pub use self::prefix::{Prefix, PrefixError};
@@ -38,6 +39,14 @@ pub enum Created {
 
 // What waits for Redis is boxed: a call that looks into memory would carry the room for it.
 impl Sessions {
+    /// How long a session lives after it was last touched.
+    pub fn time_to_live(&self) -> Duration {
+        match self {
+            Self::Memory(memory) => memory.time_to_live(),
+            Self::Redis(redis) => redis.time_to_live(),
+        }
+    }
+
     /// Stores a new session. Of several at once with the same id, one wins.
     pub async fn create(&self, session: Session) -> Result<Created, StoreError> {
         match self {

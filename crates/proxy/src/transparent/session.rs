@@ -85,6 +85,11 @@ impl Drop for Turn<'_> {
 // === impl Known ===
 
 impl Known {
+    /// The caller's name of it.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The name that the server knows it by.
     pub(super) fn at_server(&self) -> &str {
         self.session.metadata.get(AT_SERVER).map_or(&self.name, String::as_str)

@@ -5,14 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Response, StatusCode, header};
+use http::{HeaderMap, Response, StatusCode, header};
 use http_body::Body as _;
 use skep_mcp::{Message, answer, message, sse};
 use skep_net::body::{Limit, collect};
 use skep_net::{Body, BodyError, BodySender};
+use tokio::time::Instant;
 
+use super::open::{Ending, passing};
+use super::session::Known;
 use super::target::Endpoint;
-use super::told::{self, Opened, Told};
+use super::told::{Opened, Told};
 use super::{ANSWER, Transparent};
 use crate::exchange::{Exchange, Watchers};
 use crate::http::json;
@@ -20,12 +23,6 @@ use crate::http::json;
 /// How many events may wait for a caller. The server waits beyond that.
 const EVENTS: usize = 16;
 const LIMITS: sse::Limits = sse::Limits { line: ANSWER, event: ANSWER };
-
-/// How long before the rest is cut a stream that answers may come on is ended in good order.
-const LAST: Duration = Duration::from_secs(1);
-
-/// When a stream should end, because this proxy does.
-type Ending = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Who ended a stream.
 enum By {
@@ -71,45 +68,39 @@ impl Transparent {
         }
     }
 
-    /// A stream of events, as its watchers want it, with the URLs in it that its caller can use. One that is open for as long as its
-    /// caller likes ends when this proxy does.
+    /// A stream of events, as its watchers want it, with the URLs in it that its caller can use. What nobody has to see passes as it
+    /// comes.
     pub(super) fn stream(
         self: Arc<Self>,
         exchange: &Exchange,
+        session: Option<&Known>,
         response: Response<Body>,
         watchers: Watchers,
     ) -> Response<Body> {
-        let is_open = exchange.method == Method::GET || self.options.sse;
-        if watchers.is_empty() && !is_open {
+        let stays_open = self.stays_open(exchange);
+        if watchers.is_empty() && !stays_open {
             return response;
         }
-        if is_packed(response.headers()) {
-            if watchers.is_empty() {
-                return response;
-            }
+        let is_packed = is_packed(response.headers());
+        if is_packed && !watchers.is_empty() {
             tracing::error!("the server packs a stream that has to be judged, and was told not to");
             return json(StatusCode::BAD_GATEWAY, answer::internal(None));
         }
         let (mut parts, body) = response.into_parts();
         parts.headers.remove(header::CONTENT_LENGTH);
+        let ending = match session.map(|session| session.name().to_owned()) {
+            session if stays_open => self.ending(session),
+            _ => Box::pin(std::future::pending()),
+        };
+        let endpoint = (self.options.sse && !is_packed).then(|| Endpoint::of(&self.options, exchange));
+        if watchers.is_empty() && endpoint.is_none() {
+            return Response::from_parts(parts, passing(body, ending));
+        }
         let (sender, passed) = Body::channel(EVENTS);
-        let endpoint = self.options.sse.then(|| Endpoint::of(&self.options, exchange));
         let opened = self.opened(exchange);
-        let ending = if is_open { self.ending() } else { Box::pin(std::future::pending()) };
         let stream = Stream { proxy: self, watchers, endpoint, opened, told: None };
         tokio::spawn(stream.run(body, sender, ending));
         Response::from_parts(parts, passed)
-    }
-
-    /// When a stream beside calls should end. Over SSE, answers come on it: they have as long as any call has.
-    fn ending(&self) -> Ending {
-        let (stopping, sse) = (self.drain.stopping(), self.options.sse);
-        Box::pin(async move {
-            let cut = stopping.await;
-            if sse {
-                tokio::time::sleep_until(cut.checked_sub(LAST).unwrap_or(cut)).await;
-            }
-        })
     }
 }
 
@@ -119,7 +110,8 @@ impl Stream {
     async fn run(mut self, body: Body, sender: BodySender, mut ending: Ending) {
         let mut body = std::pin::pin!(body);
         let mut reader = sse::Reader::new(LIMITS);
-        let mut again = tokio::time::interval(told::AGAIN);
+        let every = self.proxy.sessions.again();
+        let mut again = tokio::time::interval_at(Instant::now() + every, every);
         let ended = loop {
             let frame = tokio::select! {
                 frame = next(body.as_mut()) => frame,
@@ -136,7 +128,7 @@ impl Stream {
                 Some(Err(error)) => break Err(error),
                 Some(Ok(bytes)) => reader.feed(&bytes),
             }
-            match self.pass_on(&mut reader, &sender).await {
+            match self.pass_on(&mut reader, &sender, &mut ending).await {
                 Ok(true) => {}
                 Ok(false) => break Ok(By::Us),
                 Err(too_long) => break Err(BodyError::Broken(too_long.into())),
@@ -146,14 +138,19 @@ impl Stream {
             self.proxy.forget(told).await;
         }
         match ended {
-            Ok(By::Server) => self.finish(reader, &sender).await,
+            Ok(By::Server) => self.finish(reader, &sender, &mut ending).await,
             Ok(By::Us) => {}
             Err(error) => sender.abort(error).await,
         }
     }
 
-    /// Passes on what is complete. Says whether anybody still reads.
-    async fn pass_on(&mut self, reader: &mut sse::Reader, sender: &BodySender) -> Result<bool, sse::TooLong> {
+    /// Passes on what is complete. Says whether to go on, because somebody still reads and the stream should not end.
+    async fn pass_on(
+        &mut self,
+        reader: &mut sse::Reader,
+        sender: &BodySender,
+        ending: &mut Ending,
+    ) -> Result<bool, sse::TooLong> {
         while let Some(item) = reader.next_item()? {
             let bytes = match item {
                 sse::Item::Quiet(bytes) => bytes,
@@ -162,7 +159,13 @@ impl Stream {
                 }
                 sse::Item::Event(event) => self.event(event),
             };
-            if sender.send(bytes).await.is_err() {
+            let goes_on = tokio::select! {
+                biased;
+                sent = sender.send(bytes) => sent.is_ok(),
+                // A reader that is behind is not waited for.
+                () = &mut *ending => false,
+            };
+            if !goes_on {
                 return Ok(false);
             }
         }
@@ -170,7 +173,7 @@ impl Stream {
     }
 
     /// What is left when a stream ends is half an event, which some callers take for a whole one.
-    async fn finish(&mut self, mut reader: sse::Reader, sender: &BodySender) {
+    async fn finish(&mut self, mut reader: sse::Reader, sender: &BodySender, ending: &mut Ending) {
         if self.watchers.is_empty() {
             let rest = reader.into_rest();
             if !rest.is_empty() {
@@ -179,7 +182,7 @@ impl Stream {
             return;
         }
         reader.feed(b"\n\n");
-        if let Err(too_long) = self.pass_on(&mut reader, sender).await {
+        if let Err(too_long) = self.pass_on(&mut reader, sender, ending).await {
             tracing::error!(%too_long, "the end of a stream could not be judged and is withheld");
         }
     }

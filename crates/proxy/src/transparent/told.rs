@@ -6,8 +6,6 @@
 //! Every call to a remote URL with a path goes to that path, but for messages over SSE: these go where the stream said. Nothing
 //! that a caller writes into its own URL leads anywhere else.
 
-use std::time::Duration;
-
 use http::{Method, Uri};
 use url::Url;
 
@@ -19,8 +17,6 @@ use crate::sessions::Unavailable;
 const ENDPOINT: &str = "endpoint";
 /// What servers call a session in the URL for its messages.
 const SESSIONS: [&str; 2] = ["sessionId", "session_id"];
-/// How often it is kept anew while the stream is open.
-pub(super) const AGAIN: Duration = Duration::from_mins(1);
 
 /// How a stream was opened.
 #[derive(Clone, Debug)]

@@ -16,6 +16,8 @@ mod link;
 #[cfg(test)]
 mod listening;
 #[cfg(test)]
+mod open;
+#[cfg(test)]
 mod parameters;
 #[cfg(test)]
 mod renewed;

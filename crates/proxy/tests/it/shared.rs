@@ -1,6 +1,7 @@
 //! Two proxies of one server that share their sessions in a real Redis.
 
 use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -42,6 +43,26 @@ impl Redis {
             })
         })
         .await
+    }
+
+    /// What it answers to a command.
+    fn say(&self, command: &str) -> Result<String> {
+        let mut stream = BufReader::new(TcpStream::connect(("127.0.0.1", self.port))?);
+        stream.get_mut().write_all(format!("{command}\r\n").as_bytes())?;
+        let mut first = String::new();
+        stream.read_line(&mut first)?;
+        let Some(length) = first.strip_prefix('$') else { return Ok(first) };
+        let mut answer = vec![0; length.trim().parse()?];
+        stream.read_exact(&mut answer)?;
+        Ok(String::from_utf8(answer)?)
+    }
+
+    /// The commands that it has run since it was told to forget them, but for those that ask.
+    fn commands(&self) -> Result<Vec<String>> {
+        let all = self.say("INFO commandstats")?;
+        let all = all.lines().filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(",usec="));
+        let asking = |name: &str| name.starts_with("info:") || name.starts_with("config|resetstat:");
+        Ok(all.map(|(command, _)| command.to_owned()).filter(|command| !asking(command)).collect())
     }
 
     fn kill(&mut self) -> Result<()> {
@@ -89,12 +110,22 @@ async fn proxy(server: std::net::SocketAddr, redis: u16) -> Result<Running> {
 }
 
 async fn proxy_of(transport: &str, url: &str, redis: u16) -> Result<Running> {
-    let config = json!({
-        "name": "s", "transport": transport, "host": "127.0.0.1", "port": 0, "remote_url": url,
-        "scaling_config": { "session_redis": { "address": format!("127.0.0.1:{redis}"), "key_prefix": "mine:" } },
-    });
+    proxy_with(json!({ "transport": transport, "remote_url": url }), &Overrides::default(), redis).await
+}
+
+/// A proxy in front of a process that answers every request with the same.
+async fn proxy_of_process(redis: u16) -> Result<Running> {
+    let script = r#"s/.*"id":\([0-9]*\).*/{"jsonrpc":"2.0","id":\1,"result":{"protocolVersion":"2025-06-18"}}/p"#;
+    let config = json!({ "transport": "stdio", "cmd_args": ["-un", script] });
+    proxy_with(config, &Overrides { image: "exec://sed".to_owned(), patch: None }, redis).await
+}
+
+async fn proxy_with(mut config: Value, overrides: &Overrides, redis: u16) -> Result<Running> {
+    let redis = json!({ "address": format!("127.0.0.1:{redis}"), "key_prefix": "mine:" });
+    config["scaling_config"] = json!({ "session_redis": redis });
+    (config["name"], config["host"]) = (json!("s"), json!("127.0.0.1"));
     let config = RunConfig::from_slice(config.to_string().as_bytes())?;
-    let settings = Settings::new(config, &Overrides::default(), &BTreeMap::new())?;
+    let settings = Settings::new(config, overrides, &BTreeMap::new())?;
     let grace = Grace { linger: Duration::ZERO, finish: Duration::from_secs(1) };
     Ok(start(&settings, &BTreeMap::new(), Place::Machine(Ports::default()), grace).await?)
 }
@@ -130,6 +161,27 @@ async fn a_session_of_one_proxy_is_known_to_the_other_and_an_outage_is_no_unknow
     assert_eq!(first.ask(json!(1), "ping", json!({})).await?.status, StatusCode::NOT_FOUND, "gone for both");
     for running in [one, two] {
         assert_eq!(running.end().await.cut, 0);
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_call_costs_redis_one_command() -> Result<()> {
+    skep_testkit::install_crypto_provider();
+    let redis = Redis::start().await?;
+    let server = backend("127.0.0.1:0".parse()?, Arc::new(answer), Arc::default()).await?;
+    for running in [proxy(server, redis.port).await?, proxy_of_process(redis.port).await?] {
+        let caller = Caller::new(running.address()).greeted().await?;
+        redis.say("CONFIG RESETSTAT")?;
+        for calls in 1..=3 {
+            assert_eq!(caller.ask(json!(calls), "ping", json!({})).await?.status, StatusCode::OK);
+            assert_eq!(redis.commands()?, [format!("getex:calls={calls}")]);
+        }
+        // Callers without a session cost nothing.
+        redis.say("CONFIG RESETSTAT")?;
+        Caller::new(running.address()).ask(json!(1), "ping", json!({})).await?;
+        assert_eq!(redis.commands()?, [""; 0]);
+        running.end().await;
     }
     Ok(())
 }

@@ -359,31 +359,6 @@ async fn streams_of_the_older_protocol_tell_paths_that_the_caller_can_use_and_ar
 }
 
 #[tokio::test]
-async fn streams_end_in_good_order_when_the_proxy_does() -> Result<()> {
-    for sse in [false, true] {
-        let senders: Arc<Mutex<Vec<skep_net::BodySender>>> = Arc::default();
-        let kept = senders.clone();
-        let how = How { options: Options { sse, ..Options::default() }, ..How::default() };
-        let web = Web::with(how, move |_| {
-            let (sender, body) = Body::channel(8);
-            sender.try_send(": welcome\n\ndata: {}\n\n".into()).unwrap();
-            kept.lock().unwrap().push(sender);
-            Response::builder().header("content-type", "text/event-stream").body(body).unwrap()
-        })
-        .await?;
-        let mut listening = web.caller().events(Method::GET, "/sse", "").await?;
-        assert_eq!(listening.next().await?.unwrap().1, "{}");
-        web.drain.start();
-        // A stream that was cut is broken, not ended.
-        assert!(listening.next().await?.is_none(), "{sse}");
-        assert_eq!(web.drain.drained().await.cut, 0);
-        let sender = senders.lock().unwrap().remove(0);
-        tokio::time::timeout(PATIENCE, sender.closed()).await?;
-    }
-    Ok(())
-}
-
-#[tokio::test]
 async fn sessions_stay_with_their_pod_and_other_calls_take_turns() -> Result<()> {
     let new = || Arc::new(AtomicUsize::new(0));
     let first: Arc<Mutex<Vec<Got>>> = Arc::default();

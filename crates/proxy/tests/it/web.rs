@@ -21,6 +21,9 @@ use skep_store::Memory;
 
 use crate::client::Caller;
 
+/// How long calls have to finish, unless a test says otherwise.
+const FINISH: Duration = Duration::from_secs(1);
+
 /// A request as the server got it.
 #[derive(Clone, Debug)]
 pub(crate) struct Got {
@@ -52,11 +55,23 @@ pub(crate) struct How {
     pub(crate) pods: Option<Pods>,
     /// Whether the server runs from the start.
     pub(crate) lives: bool,
+    /// How long a session lives that nobody uses.
+    pub(crate) session_ttl: Duration,
+    /// How long calls have to finish when the proxy ends.
+    pub(crate) finish: Duration,
 }
 
 impl Default for How {
     fn default() -> Self {
-        Self { config: RunConfig::default(), options: Options::default(), remote: None, pods: None, lives: true }
+        Self {
+            config: RunConfig::default(),
+            options: Options::default(),
+            remote: None,
+            pods: None,
+            lives: true,
+            session_ttl: Duration::from_mins(10),
+            finish: FINISH,
+        }
     }
 }
 
@@ -79,9 +94,9 @@ impl Web {
             None => Target::local(&format!("http://{server}"))?,
             Some(path) => Target::remote(&format!("http://{server}{path}"))?,
         };
-        let drain = drain();
+        let drain = Drain::new(Grace { linger: Duration::ZERO, finish: how.finish });
         let client = Client::new(skep_net::client::Options::default())?;
-        let sessions = Sessions::new(Store::Memory(Memory::new(Duration::from_mins(10))), Kind::Mcp);
+        let sessions = Sessions::new(Store::Memory(Memory::new(how.session_ttl)), Kind::Mcp);
         let front =
             Front::Transparent(Transparent::new(target, how.pods, client, sessions, how.options, drain.clone()));
         let listener = Listener::bind("127.0.0.1:0".parse()?).await?;
@@ -138,5 +153,5 @@ pub(crate) async fn backend_until(
 }
 
 pub(crate) fn drain() -> Drain {
-    Drain::new(Grace { linger: Duration::ZERO, finish: Duration::from_secs(1) })
+    Drain::new(Grace { linger: Duration::ZERO, finish: FINISH })
 }

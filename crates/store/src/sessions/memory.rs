@@ -58,6 +58,10 @@ impl Memory {
         Self { time_to_live, hasher: RandomState::new(), shards: Box::default() }
     }
 
+    pub(super) fn time_to_live(&self) -> Duration {
+        self.time_to_live
+    }
+
     /// Stores a new session, or nothing if there is no room.
     pub(super) fn create(&self, session: Session) -> Option<Created> {
         let entry = self.entry(session);

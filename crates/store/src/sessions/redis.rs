@@ -27,6 +27,10 @@ impl Redis {
         Self { server, prefix, time_to_live }
     }
 
+    pub(super) fn time_to_live(&self) -> Duration {
+        self.time_to_live
+    }
+
     pub(super) async fn create(&self, session: &Session) -> Result<Created, StoreError> {
         let mut set = self.set(session)?;
         set.arg("NX");
