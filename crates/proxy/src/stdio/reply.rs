@@ -24,7 +24,7 @@ pub(super) fn last_moment(cut: Instant) -> Instant {
     cut.checked_sub(Duration::from_secs(1)).unwrap_or(cut)
 }
 
-/// When a stream says that it is alive. Also one that says other things meanwhile: its session lives by it.
+/// When a stream says that it is alive, also one that says other things meanwhile.
 pub(super) fn keep_alive() -> tokio::time::Interval {
     let mut alive = tokio::time::interval_at(Instant::now() + KEEP_ALIVE, KEEP_ALIVE);
     alive.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -91,6 +91,7 @@ impl Sse {
         let mut idle = std::pin::pin!(room.clone().acquire_many_owned(REQUESTS));
         let mut last = std::pin::pin!(tokio::time::sleep(Duration::MAX));
         let mut is_stopping = false;
+        let mut over = std::pin::pin!(self.sessions.keep_alive(&session));
         let mut alive = keep_alive();
         let mut next = sse::event(Some("endpoint"), None, endpoint.as_bytes());
         'stream: while sender.send(next).await.is_ok() {
@@ -108,14 +109,10 @@ impl Sse {
                     // Once the proxy ends, no request is taken any more, and those that are under way get the time that is left.
                     _ = &mut idle, if is_stopping => break 'stream,
                     () = &mut last, if is_stopping => break 'stream,
-                    _ = alive.tick() => {
-                        // A session that is listened to lives; one that is gone from the store takes no more messages, and its
-                        // caller hears of that by the end of its stream.
-                        if matches!(self.sessions.store().touch(&session).await, Ok(None)) {
-                            break 'stream;
-                        }
-                        break sse::comment("keep-alive");
-                    }
+                    // A session that is listened to lives; one that is gone from the store takes no more messages, and its caller
+                    // hears of that by the end of its stream.
+                    () = &mut over => break 'stream,
+                    _ = alive.tick() => break sse::comment("keep-alive"),
                 }
             };
         }

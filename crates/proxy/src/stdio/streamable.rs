@@ -288,6 +288,8 @@ impl Streamable {
         let sessions = self.sessions.clone();
         tokio::spawn(async move {
             let mut stopping = std::pin::pin!(stopping);
+            // A session that is listened to lives; one that ended elsewhere is not listened to any more.
+            let mut over = std::pin::pin!(sessions.keep_alive(&session));
             let mut alive = keep_alive();
             loop {
                 let bytes = tokio::select! {
@@ -296,14 +298,11 @@ impl Streamable {
                         // Somebody else listens for this session now, or it ended.
                         None => return,
                     },
-                    _ = alive.tick() => {
-                        // A session that is listened to lives; one that ended elsewhere is not listened to any more.
-                        if matches!(sessions.store().touch(&session).await, Ok(None)) {
-                            tracing::debug!(session = short(&session), "the session ended");
-                            return;
-                        }
-                        sse::comment("keep-alive")
+                    () = &mut over => {
+                        tracing::debug!(session = short(&session), "the session ended");
+                        return;
                     }
+                    _ = alive.tick() => sse::comment("keep-alive"),
                     () = sender.closed() => return,
                     _ = &mut stopping => return,
                 };
