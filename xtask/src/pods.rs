@@ -182,15 +182,16 @@ impl Pods {
         for (file, text) in [("token", token.trim()), ("ca.crt", &authority), ("namespace", HOME)] {
             fs::write(account.join(file), text)?;
         }
-        let service = ["get", "service", "kubernetes", "--namespace", "default", "-o"];
-        let field = |path: &str| self.kubectl(&[&service[..], &[path]].concat());
+        let server = self.kubectl(&["config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}"])?;
+        let server = server.strip_prefix("https://").and_then(|address| address.rsplit_once(':'));
+        let (host, port) = server.context("the kubeconfig has no address with a port")?;
         Ok(Pod {
             namespace: HOME.to_owned(),
             name: name.to_owned(),
             image: fixture(),
             patch: subject.template()?,
             account,
-            server: (field("jsonpath={.spec.clusterIP}")?, field("jsonpath={.spec.ports[0].port}")?),
+            server: (host.to_owned(), port.to_owned()),
         })
     }
 
