@@ -192,7 +192,6 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     use super::*;
-    use crate::server::Speaks;
 
     fn server(image: &str, args: &[&str]) -> Server {
         Server {
@@ -200,13 +199,7 @@ mod tests {
             image: image.to_owned(),
             args: args.iter().map(|&arg| arg.to_owned()).collect(),
             env: BTreeMap::from([("GREETING".to_owned(), "hello".to_owned())]),
-            labels: BTreeMap::new(),
-            speaks: Speaks::Stdio,
-            host: String::new(),
-            publish: Vec::new(),
-            patch: String::new(),
-            replicas: None,
-            generation: 0,
+            ..Server::default()
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// What to run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Server {
     /// Its name: that of the StatefulSet, and of what is derived from it.
     pub name: String,
@@ -30,9 +30,10 @@ pub struct Server {
 }
 
 /// How a server speaks MCP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Speaks {
     /// Lines on standard input and output.
+    #[default]
     Stdio,
     /// HTTP with a stream of events beside it, on a port.
     Sse(u16),

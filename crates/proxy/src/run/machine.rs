@@ -129,8 +129,6 @@ pub(super) fn listen(server: &mut Server, ports: &Ports) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
 
     fn process(script: &str) -> Process {
@@ -138,14 +136,8 @@ mod tests {
             name: "s".to_owned(),
             image: "exec://sh".to_owned(),
             args: vec!["-c".to_owned(), script.to_owned()],
-            env: BTreeMap::new(),
-            labels: BTreeMap::new(),
             speaks: Speaks::StreamableHttp(1),
-            host: String::new(),
-            publish: Vec::new(),
-            patch: String::new(),
-            replicas: None,
-            generation: 0,
+            ..Server::default()
         };
         Process::start(&server).unwrap()
     }

@@ -1,13 +1,11 @@
 //! The way to a stdio server, with nobody else on it.
 
-use std::collections::BTreeMap;
-
 use anyhow::{Context as _, Result};
 use skep_proxy::stdio::{Bridge, Connect, Keeper, Limits, News};
 use skep_testkit::{Seen, eventually};
 use skep_workload::pipe::Pipe;
 use skep_workload::process::Process;
-use skep_workload::server::{Server, Speaks};
+use skep_workload::server::Server;
 use tokio::io::AsyncWriteExt as _;
 use tokio::sync::{mpsc, watch};
 
@@ -49,14 +47,7 @@ fn shell(script: &str) -> Connect {
         name: "s".to_owned(),
         image: "exec://sh".to_owned(),
         args: vec!["-c".to_owned(), script.to_owned()],
-        env: BTreeMap::new(),
-        labels: BTreeMap::new(),
-        speaks: Speaks::Stdio,
-        host: String::new(),
-        publish: Vec::new(),
-        patch: String::new(),
-        replicas: None,
-        generation: 0,
+        ..Server::default()
     };
     Box::new(move || {
         let process = Process::start(&server).map_err(|error| error.to_string());

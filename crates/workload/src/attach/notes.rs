@@ -74,7 +74,6 @@ impl OnSet {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
     use std::time::Duration;
 
     use anyhow::Result;
@@ -83,26 +82,14 @@ mod tests {
     use super::*;
     use crate::cluster::Cluster;
     use crate::objects::Platform;
-    use crate::server::{Server, Speaks};
+    use crate::server::Server;
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
     async fn cluster() -> Result<Cluster> {
         let plane = ControlPlane::shared().await?;
         let (client, namespace) = (crate::client::client(plane.config())?, plane.namespace("notes").await?);
-        let server = Server {
-            name: "s".to_owned(),
-            image: "i".to_owned(),
-            args: Vec::new(),
-            env: BTreeMap::new(),
-            labels: BTreeMap::new(),
-            speaks: Speaks::Stdio,
-            host: String::new(),
-            publish: Vec::new(),
-            patch: String::new(),
-            replicas: None,
-            generation: 1,
-        };
+        let server = Server { name: "s".to_owned(), image: "i".to_owned(), generation: 1, ..Server::default() };
         Ok(Cluster::new(client, namespace, Platform::Kubernetes, server))
     }
 

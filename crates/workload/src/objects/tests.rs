@@ -9,12 +9,7 @@ fn server() -> Server {
         args: vec!["mine".to_owned()],
         env: BTreeMap::from([("B".to_owned(), "2".to_owned()), ("A".to_owned(), "1".to_owned())]),
         labels: BTreeMap::from([("team".to_owned(), "blue".to_owned())]),
-        speaks: Speaks::Stdio,
-        host: String::new(),
-        publish: Vec::new(),
-        patch: String::new(),
-        replicas: None,
-        generation: 0,
+        ..Server::default()
     }
 }
 

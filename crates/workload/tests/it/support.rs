@@ -1,6 +1,5 @@
 //! A namespace of a real API server, and ways to come between a proxy and it.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -21,15 +20,9 @@ pub(crate) fn server(name: &str, generation: i64) -> Server {
     Server {
         name: name.to_owned(),
         image: "docker.io/local/everything:1".to_owned(),
-        args: Vec::new(),
-        env: BTreeMap::new(),
-        labels: BTreeMap::new(),
         speaks: Speaks::StreamableHttp(8080),
-        host: String::new(),
-        publish: Vec::new(),
-        patch: String::new(),
-        replicas: None,
         generation,
+        ..Server::default()
     }
 }
 
