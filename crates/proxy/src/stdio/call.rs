@@ -1,10 +1,10 @@
 //! One request on its way to the server and back.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use skep_mcp::{Id, Message, answer};
-use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 

@@ -123,10 +123,12 @@ impl Streamable {
             Some(name) => match self.sessions.find(&name, exchange.identity.as_ref()).await {
                 Ok(Some(found)) => {
                     let session = name.into();
-                    if let Some(greeting) = self.bridge.foreign_greeting(&session, &found)
-                        && let Err(failed) = Box::pin(self.bridge.greet_for(&greeting, self.timeout)).await
-                    {
-                        return failed.response(&reply, id.as_ref());
+                    if let Some(greeting) = self.bridge.foreign_greeting(&session, &found) {
+                        let mut greeted = Box::pin(self.bridge.greet_for(&greeting, self.timeout));
+                        let greeted = self.before_the_end(greeted.as_mut()).await;
+                        if let Err(failed) = greeted.unwrap_or(Err(Failed::Timeout)) {
+                            return failed.response(&reply, id.as_ref());
+                        }
                     }
                     Some(session)
                 }
