@@ -1,5 +1,5 @@
 // The server of `cargo xtask conformance`: everything that the official suite asks for, on the official SDK, over
-// streamable HTTP if MCP_PORT is set and over stdio otherwise. It serves both eras of the protocol.
+// streamable HTTP if MCP_PORT is set and over stdio otherwise. It serves both eras of the protocol; modern.mjs, only one.
 
 import { randomUUID } from 'node:crypto';
 import { createServer as createHttpServer } from 'node:http';
@@ -98,9 +98,10 @@ function refuse(response, status, code, message) {
 if (process.env.MCP_PORT) {
     serveHttp(Number(process.env.MCP_PORT));
 } else {
+    const legacy = process.env.ONLY_MODERN ? 'reject' : 'serve';
     serveStdio(() => {
         const notify = { tools: () => server.sendToolListChanged(), prompts: () => server.sendPromptListChanged() };
         const server = createServer({ changed: what => notify[what]() });
         return server;
-    });
+    }, { legacy });
 }

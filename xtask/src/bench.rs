@@ -1,5 +1,6 @@
 //! `cargo xtask bench …`: what Skep costs, against the least that the same work can cost, in one run on one machine.
 
+mod limits;
 mod operator;
 mod proxy;
 
@@ -14,6 +15,8 @@ use crate::{root, ui};
 pub(crate) enum Command {
     /// The operator on an API server without pods: many MCPServers that share one MCPOIDCConfig.
     Operator(operator::Arguments),
+    /// What one hostile client costs the others: sessions without end, bodies that are not sent, responses that are not read.
+    Limits(limits::Arguments),
     /// The proxy in front of a small fast server, beside a proxy that does nothing but pass on.
     Proxy(proxy::Arguments),
     /// The proxy that does nothing but pass on, for `bench proxy`.
@@ -29,6 +32,7 @@ pub(crate) enum Command {
 pub(crate) fn run(command: &Command) -> Result<()> {
     match command {
         Command::Operator(arguments) => operator::run(arguments),
+        Command::Limits(arguments) => limits::run(arguments),
         Command::Proxy(arguments) => proxy::run(arguments),
         Command::Floor { port, to } => proxy::floor::run(*port, *to),
     }

@@ -17,9 +17,11 @@ const STEPS: &[Step] = &[
     ("format", || program::run(cargo().args(["fmt", "--all", "--check"]))),
     ("clippy", || program::run(cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))),
     ("deny", deny),
+    ("advisories", advisories),
     ("arch", arch::run),
     ("generated files", || r#gen::run(true)),
     ("test", || test::run(&[])),
+    ("fuzz", || program::run(cargo().args(["run", "--quiet", "--package", "skep-fuzz", "--", "--seconds", "10"]))),
 ];
 
 pub(crate) fn run() -> Result<()> {
@@ -41,6 +43,16 @@ fn deny() -> Result<()> {
         program::run(cargo().args(["install", "--locked", "--quiet", "cargo-deny", "--version", CARGO_DENY]))?;
     }
     program::run(cargo().args(["deny", "--log-level", "error", "check", "bans", "licenses", "sources"]))
+}
+
+/// Shows known vulnerabilities. They change without a change of ours, and their database may be out of reach; what cannot be
+/// fetched is said and does not fail, what was fetched and found does.
+fn advisories() -> Result<()> {
+    if let Err(error) = capture(cargo().args(["deny", "--log-level", "error", "fetch", "db"])) {
+        ui::progress(&format!("advisories were not checked, because their database cannot be fetched: {error:#}"));
+        return Ok(());
+    }
+    program::run(cargo().args(["deny", "--log-level", "warn", "check", "advisories"]))
 }
 
 fn table(durations: &[(&str, Duration)]) -> String {

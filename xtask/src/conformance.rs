@@ -32,11 +32,22 @@ use crate::ui;
 /// How long the fixture may take to open its port.
 const START: Duration = Duration::from_secs(30);
 
-/// The suites: a name, the package under which it is installed, and which of its scenarios are run.
+/// The suites: a name, the package under which it is installed, which of its scenarios are run, and the server on stdio for it. The
+/// proxy opens a server of both eras in the legacy one, so the last suite needs one of its own era.
 const SUITES: [Suite; 3] = [
-    Suite { name: "2025-11-25", package: "suite-2025-11-25", chosen: &["--suite", "active"] },
-    Suite { name: "2025-11-25 as of today", package: "suite-2026-07-28", chosen: &["--requirements", "2025-11-25"] },
-    Suite { name: "2026-07-28", package: "suite-2026-07-28", chosen: &["--requirements", "2026-07-28"] },
+    Suite { name: "2025-11-25", package: "suite-2025-11-25", chosen: &["--suite", "active"], on_stdio: "fixture.mjs" },
+    Suite {
+        name: "2025-11-25 as of today",
+        package: "suite-2026-07-28",
+        chosen: &["--requirements", "2025-11-25"],
+        on_stdio: "fixture.mjs",
+    },
+    Suite {
+        name: "2026-07-28",
+        package: "suite-2026-07-28",
+        chosen: &["--requirements", "2026-07-28"],
+        on_stdio: "modern.mjs",
+    },
 ];
 
 /// What to run.
@@ -67,6 +78,7 @@ struct Suite {
     name: &'static str,
     package: &'static str,
     chosen: &'static [&'static str],
+    on_stdio: &'static str,
 }
 
 /// One way to the fixture.
@@ -116,6 +128,8 @@ fn run_suite(
     pods: Option<&Pods>,
 ) -> Result<Vec<(&'static str, Results)>> {
     let program = Program { path: installed.node(), arguments: vec![installed.fixture().display().to_string()] };
+    let on_stdio = installed.directory().join(suite.on_stdio).display().to_string();
+    let on_stdio = Program { path: installed.node(), arguments: vec![on_stdio] };
     let port = arguments.fixture_port.map_or_else(free_port, Ok)?;
     let _fixture = Process::start(
         Command::new(&program.path)
@@ -130,7 +144,7 @@ fn run_suite(
 
     let mut ways = vec![Way { name: "direct", url: url.clone(), _proxy: None, cluster: None }];
     let proxied =
-        [("remote", Behind::Url(url)), ("process", Behind::Http(&program)), ("stdio", Behind::Stdio(&program))];
+        [("remote", Behind::Url(url)), ("process", Behind::Http(&program)), ("stdio", Behind::Stdio(&on_stdio))];
     for (name, behind) in &proxied {
         let proxy = Proxy::start(binary, &results.join(format!("{name}-proxy")), behind)?;
         if matches!(behind, Behind::Http(_)) {
@@ -145,7 +159,7 @@ fn run_suite(
                 name: &format!("suite-{}-{name}", suite.name.replace(' ', "-")),
                 directory: &directory,
                 program: node.strip_prefix(&directory).context("Node.js is not beside the suite")?,
-                arguments: &[Path::new("fixture.mjs")],
+                arguments: &[Path::new(if is_stdio { suite.on_stdio } else { "fixture.mjs" })],
                 is_stdio,
             })?;
             ways.push(Way { name, url, _proxy: None, cluster: Some(pods) });

@@ -1,5 +1,7 @@
 //! `cargo xtask peers`: other people's clients and servers, with `skep proxy` between them, each by each way that fits.
 
+mod eras;
+
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -16,9 +18,11 @@ use crate::{root, ui};
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Packages of npm: their own versions, so that a run next year asks the same of us.
-const NPM: [&str; 3] = [
+const NPM: [&str; 5] = [
     "@modelcontextprotocol/sdk@1.32.2",
     "@modelcontextprotocol/client@2.4.0",
+    "@modelcontextprotocol/server@2.4.0",
+    "zod@4.6.7",
     "@modelcontextprotocol/server-everything@2026.8.31",
 ];
 
@@ -134,8 +138,11 @@ pub(crate) fn run() -> Result<()> {
         rows.push(cells.join(" "));
     }
     drop(packages);
+    let (eras, failed) = eras::run(&home)?;
+    failures.extend(failed);
     let names: Vec<String> = callers.iter().map(|caller| format!("{:<8}", caller.name)).collect();
     ui::result(&format!("{:<18} {:<18} {}\n{}", "server", "way", names.join(" "), rows.join("\n")));
+    ui::result(&format!("\nclients of both eras, one stdio server\n{}", eras.join("\n")));
     if !failures.is_empty() {
         bail!("{}", failures.join("\n"));
     }
@@ -144,7 +151,8 @@ pub(crate) fn run() -> Result<()> {
 
 /// Fetches packages, once.
 fn install(home: &Path) -> Result<()> {
-    if !home.join("node_modules/@modelcontextprotocol/client").exists() {
+    // The last one that was added.
+    if !home.join("node_modules/@modelcontextprotocol/server").exists() {
         ui::progress("packages of npm…");
         fs::write(home.join("package.json"), r#"{"private":true,"type":"module"}"#)?;
         program::capture(Command::new("npm").args(["install", "--silent", "--no-audit"]).args(NPM).current_dir(home))?;
@@ -160,18 +168,23 @@ fn install(home: &Path) -> Result<()> {
             program::capture(Command::new(place.join("bin/pip")).args(["install", "--quiet"]).args(packages))?;
         }
     }
-    ui::progress("the caller on rmcp…");
+    ui::progress("client and server on rmcp…");
     let manifest = root().join("xtask/peers/rust/Cargo.toml");
     let mut build = cargo();
     build.args(["build", "--quiet", "--manifest-path"]).arg(manifest).arg("--target-dir").arg(home.join("rust"));
     program::run(&mut build)?;
-    ui::progress("the server on the Go SDK…");
+    ui::progress("client and server on the Go SDK…");
     let mut build = Command::new("go");
     build.args(["build", "-o"]).arg(home.join("go-peer")).arg(".").current_dir(root().join("xtask/peers/go"));
     program::run(&mut build)?;
-    for script in ["sdk.mjs", "client.mjs"] {
+    for (script, copy) in [
+        ("sdk.mjs", "sdk.mjs"),
+        ("client.mjs", "client.mjs"),
+        ("eras/server.mjs", "eras-server.mjs"),
+        ("eras/client.mjs", "eras-client.mjs"),
+    ] {
         // Node looks for packages beside the script.
-        fs::copy(root().join("xtask/peers").join(script), home.join(script))?;
+        fs::copy(root().join("xtask/peers").join(script), home.join(copy))?;
     }
     Ok(())
 }
@@ -285,7 +298,11 @@ impl Stage {
     }
 
     fn call(&self, caller: &Caller, server: &Server, way: Way) -> Result<()> {
-        call(&format!("http://127.0.0.1:{}/{}", self.port, way.path()), caller, server, way)
+        call(&self.url(way), caller, server, way)
+    }
+
+    fn url(&self, way: Way) -> String {
+        format!("http://127.0.0.1:{}/{}", self.port, way.path())
     }
 }
 

@@ -60,7 +60,7 @@ pub(crate) struct Proxy {
     server: Option<u16>,
 }
 
-/// The `skep` to run: the one that is named, or else one that is built now, as releases are.
+/// The `skep` to run: the one that is named, or else one that is built now, with the profile `release`.
 pub(crate) fn binary(named: Option<&Path>) -> Result<PathBuf> {
     if let Some(named) = named {
         return named.canonicalize().with_context(|| format!("there is no `{}`", named.display()));

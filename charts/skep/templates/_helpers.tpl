@@ -48,6 +48,13 @@ app.kubernetes.io/managed-by: {{ (first .).Release.Service }}
 app.kubernetes.io/part-of: skep
 {{- end -}}
 
+{{- /* Annotations of what exists only while the chart is uninstalled. Takes the weight. */ -}}
+{{- define "skep.uninstallHook" -}}
+helm.sh/hook: pre-delete
+helm.sh/hook-weight: {{ . | quote }}
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end -}}
+
 {{- /* Decisions */ -}}
 
 {{- /* "true" or "false". Unset follows the scope. */ -}}

@@ -188,9 +188,68 @@
 
 {{- /* In the operator's own namespace. */ -}}
 {{- define "skep.leaderElectionRules" -}}
-# one of several replicas is active: it holds and renews the lease
+# one of several replicas is active: it holds the lease
 - apiGroups: ["coordination.k8s.io"]
   resources:
   - "leases"
-  verbs: ["create", "get", "patch"]
+  verbs: ["create"]
+# it takes over and renews the lease
+- apiGroups: ["coordination.k8s.io"]
+  resources:
+  - "leases"
+  resourceNames:
+  - "toolhive-operator-leader-election"
+  verbs: ["get", "patch"]
+{{- end -}}
+
+{{- /* In every namespace that was watched, for `skep uninstall`. */ -}}
+{{- define "skep.uninstallRules" -}}
+# finalizers of the operator, which nobody would remove any more
+- apiGroups: ["toolhive.stacklok.dev"]
+  resources:
+  - "embeddingservers"
+  - "mcpauthzconfigs"
+  - "mcpexternalauthconfigs"
+  - "mcpgroups"
+  - "mcpoidcconfigs"
+  - "mcpregistries"
+  - "mcpremoteproxies"
+  - "mcpserverentries"
+  - "mcpservers"
+  - "mcptelemetryconfigs"
+  - "mcptoolconfigs"
+  - "mcpwebhookconfigs"
+  - "virtualmcpcompositetooldefinitions"
+  - "virtualmcpservers"
+  verbs: ["get", "list", "patch"]
+{{- end -}}
+
+{{- /* In the operator's own namespace, for `skep uninstall`. */ -}}
+{{- define "skep.uninstallHomeRules" -}}
+# whether it has stopped
+- apiGroups: [""]
+  resources:
+  - "pods"
+  verbs: ["list"]
+# which pods are the operator's
+- apiGroups: ["apps"]
+  resources:
+  - "deployments"
+  resourceNames:
+  - "{{ include `skep.fullname` . }}"
+  verbs: ["get"]
+# the operator is stopped first: it would add its finalizers again
+- apiGroups: ["apps"]
+  resources:
+  - "deployments/scale"
+  resourceNames:
+  - "{{ include `skep.fullname` . }}"
+  verbs: ["patch"]
+# the lease, which nobody will renew any more
+- apiGroups: ["coordination.k8s.io"]
+  resources:
+  - "leases"
+  resourceNames:
+  - "toolhive-operator-leader-election"
+  verbs: ["delete", "get"]
 {{- end -}}

@@ -12,7 +12,7 @@ use std::fmt;
 use kube_cel::{CompiledSchema, Validator, apply_defaults, compile_schema};
 use serde_json::Value;
 
-use crate::crd::{self, CrdError, GROUP};
+use crate::crd::{self, CrdError, GROUP, STORED_VERSION};
 
 /// Knows the schemas of all kinds and versions.
 #[derive(Debug)]
@@ -66,18 +66,21 @@ impl Admission {
         let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (version, kind) = (text("apiVersion"), text("kind"));
         for (field, value) in [("apiVersion", &version), ("kind", &kind)] {
+            if let Some(given) = object.get(field).filter(|given| !given.is_string() && !given.is_null()) {
+                return Err(vec![structure::not_a_string(field, given)]);
+            }
             if value.is_empty() {
                 return Err(vec![Problem::new(field, "is missing; a manifest says what kind of object it is")]);
             }
         }
         if version.split('/').next() != Some(GROUP) {
-            return Ok(Admitted::Foreign);
+            return self.misspelt_group(&version, &kind).map_or(Ok(Admitted::Foreign), |problem| Err(vec![problem]));
         }
         let Some(schema) = self.kinds.get(&(version.clone(), kind.clone())) else {
             return Err(vec![self.unknown_kind(&version, &kind)]);
         };
         let object = apply_defaults(&schema.structural, object);
-        let mut problems = structure::name_problems(&object);
+        let mut problems = structure::metadata_problems(&object);
         structure::check(&schema.structural, &object, "", &mut problems);
         // As on the API server: rules are only asked about objects of the right shape.
         if problems.is_empty()
@@ -88,14 +91,30 @@ impl Admission {
         if problems.is_empty() { Ok(Admitted::Ours(object)) } else { Err(problems) }
     }
 
+    /// What is wrong with an object of a group and kind of ours whose version is not known.
     fn unknown_kind(&self, version: &str, kind: &str) -> Problem {
-        let known = self.kinds.keys().map(|(_, kind)| kind.as_str());
-        if let Some((served, _)) = self.kinds.keys().find(|(_, known)| known == kind) {
-            return Problem::new("apiVersion", &format!("`{version}` is not served; write `{served}`"));
+        if self.has_kind(kind) {
+            return Problem::new("apiVersion", &format!("`{version}` is not served; write `{GROUP}/{STORED_VERSION}`"));
         }
+        let known = self.kinds.keys().map(|(_, kind)| kind.as_str());
         let advice =
             structure::nearest(kind, known).map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
         Problem::new("kind", &format!("`{kind}` is not a kind of {GROUP}{advice}"))
+    }
+
+    /// What is wrong with an object of one of our kinds whose group is almost ours, or left out. Other projects have kinds of
+    /// the same names in groups of their own.
+    fn misspelt_group(&self, version: &str, kind: &str) -> Option<Problem> {
+        let group = version.split_once('/').map(|(group, _)| group);
+        let is_meant = group.is_none_or(|group| structure::nearest(group, std::iter::once(GROUP)).is_some());
+        (self.has_kind(kind) && is_meant).then(|| {
+            let message = format!("`{version}` has no kind `{kind}`; write `{GROUP}/{STORED_VERSION}`");
+            Problem::new("apiVersion", &message)
+        })
+    }
+
+    fn has_kind(&self, kind: &str) -> bool {
+        self.kinds.keys().any(|(_, known)| known == kind)
     }
 }
 

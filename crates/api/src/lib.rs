@@ -2,7 +2,7 @@
 //!
 //! This crate owns what a manifest may say: the types (one file per kind under [`kinds`]), their schemas with defaults, bounds
 //! and cross-field rules ([`schema`]), the definitions that teach all of it to an API server ([`crd`]), and the same judgement
-//! without one ([`admission`]). It reads and writes manifests as text ([`manifest`]).
+//! without one ([`admission`]). It reads and writes manifests as text ([`manifest`]), and words what libraries say about them ([`plain`]).
 //! It never talks to an API server, and it decides nothing: what a resource *means* is the business of the plan.
 //!
 //! ```text
@@ -20,6 +20,7 @@ pub mod crd;
 pub mod custom;
 pub mod kinds;
 pub mod manifest;
+pub mod plain;
 pub mod reference;
 pub mod resource;
 pub mod schema;

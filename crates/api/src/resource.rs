@@ -57,6 +57,11 @@ macro_rules! kinds {
                 match kind { $(KindName::$kind => serde_json::from_value(value).map(Self::$kind)),+ }
             }
 
+            /// Reads an object of a kind, and leaves it as it is.
+            pub fn from_ref(kind: KindName, value: &Value) -> Result<Self, serde_json::Error> {
+                match kind { $(KindName::$kind => Custom::<$spec>::deserialize(value).map(|object| Self::$kind(Box::new(object)))),+ }
+            }
+
             /// Which kind it is of.
             pub const fn kind(&self) -> KindName {
                 match self { $(Self::$kind(_) => KindName::$kind),+ }
@@ -131,6 +136,11 @@ impl KindName {
         )
     }
 
+    /// Whether its objects can refer to one of the kinds that only configure others.
+    pub const fn may_use_configs(self) -> bool {
+        matches!(self, Self::MCPRemoteProxy | Self::MCPServer | Self::MCPServerEntry | Self::VirtualMCPServer)
+    }
+
     /// The finalizer that holds an object of this kind until its deletion has been dealt with. Kinds without one need none:
     /// their children go by their owner references.
     pub const fn finalizer(self) -> Option<&'static str> {
@@ -202,5 +212,29 @@ impl Resource {
     /// Whether it is being deleted.
     pub fn is_deleting(&self) -> bool {
         self.metadata().deletion_timestamp.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether a schema has a field that refers to a configuration, by the names that such fields have.
+    fn names_configs(schema: &Value) -> bool {
+        let is_reference = |name: &str| name.ends_with("ConfigRef") || name == "authServerRef";
+        match schema {
+            Value::Object(members) => members.iter().any(|(name, value)| is_reference(name) || names_configs(value)),
+            Value::Array(values) => values.iter().any(names_configs),
+            _ => false,
+        }
+    }
+
+    #[test]
+    fn the_kinds_that_may_use_configs_are_those_whose_schema_has_such_a_reference() {
+        for kind in KindName::ALL {
+            let definition = serde_json::to_value(kind.definition().unwrap()).unwrap();
+            let schemas = definition.pointer("/spec/versions").unwrap();
+            assert_eq!(names_configs(schemas), kind.may_use_configs(), "{kind}");
+        }
     }
 }

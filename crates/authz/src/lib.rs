@@ -2,10 +2,13 @@
 //!
 //! So far this crate answers one question, before any call is made: does an engine accept its configuration? ([`check`])
 //! It is the only crate that links Cedar; the operator hands the answer to the plan, which links no engine.
+//!
+//! [`policies`] and [`entities`] are the only ways by which texts of users reach Cedar's parsers: both check the limits of
+//! `skep-bounds` first, because those parsers recurse without a limit of their own.
 
-use std::fmt::Write as _;
+pub mod entities;
+pub mod policies;
 
-use cedar_policy::{Entities, PolicySet};
 use serde_json::Value;
 
 /// The engines, by the names that configurations use.
@@ -14,32 +17,10 @@ pub const ENGINES: [&str; 2] = ["cedarv1", "httpv1"];
 /// Whether an engine accepts its configuration; if not, what is wrong with it and what to do.
 pub fn check(engine: &str, config: &Value) -> Result<(), String> {
     match engine {
-        "cedarv1" => cedar(config),
+        "cedarv1" => policies::check(config),
         "httpv1" => http(config),
         other => Err(format!("`{other}` is not an engine; use one of {}", ENGINES.join(", "))),
     }
-}
-
-fn cedar(config: &Value) -> Result<(), String> {
-    let policies = config.get("policies").and_then(Value::as_array).filter(|policies| !policies.is_empty());
-    let policies = policies
-        .ok_or("policies is missing or empty: what no policy permits is refused, so this would refuse everything")?;
-    for (index, policy) in policies.iter().enumerate() {
-        let text = policy.as_str().ok_or_else(|| format!("policies[{index}] is not a text"))?;
-        text.parse::<PolicySet>()
-            .map_err(|errors| format!("policies[{index}] is not valid Cedar: {}", one_line(&errors)))?;
-    }
-    let entities = match config.get("entities_json") {
-        None | Some(Value::Null) => return Ok(()),
-        Some(entities) => {
-            entities.as_str().ok_or("entities_json is not a text; write the JSON array between quotes")?
-        }
-    };
-    if !entities.trim().is_empty() {
-        Entities::from_json_str(entities, None)
-            .map_err(|error| format!("entities_json is not a list of Cedar entities: {}", one_line(&error)))?;
-    }
-    Ok(())
 }
 
 fn http(config: &Value) -> Result<(), String> {
@@ -51,17 +32,6 @@ fn http(config: &Value) -> Result<(), String> {
         return Err(format!("http.url: `{address}` must start with https:// or http://"));
     }
     Ok(())
-}
-
-/// An error and its causes on one line.
-fn one_line(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        let _infallible = write!(text, ": {next}");
-        cause = next.source();
-    }
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

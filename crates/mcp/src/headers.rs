@@ -1,7 +1,8 @@
 //! HTTP headers that repeat what the body of a modern request says, so that those on the way need not read it.
 //!
 //! A header that says something else than the body would let one reader route or judge by the one, and another act on
-//! the other. So the two must agree. A header that is missing misleads nobody and is fine.
+//! the other. So the two must agree, in a legacy request as well: a gateway that routes or authorizes by `Mcp-Name` does not look
+//! at the era first. A header that is missing misleads nobody and is fine.
 
 pub mod parameters;
 
@@ -33,7 +34,7 @@ pub const PARAMETER: &str = "mcp-param-";
 const OPEN: &str = "=?base64?";
 const CLOSE: &str = "?=";
 
-/// Whether the headers of a modern request agree with its body.
+/// Whether the headers of a request or notification agree with its body.
 pub fn check(headers: &HeaderMap, message: &Message) -> Result<(), Refusal> {
     let method = message.method().unwrap_or_default();
     let name = resource(message).unwrap_or_default();

@@ -17,9 +17,10 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::sync::mpsc;
 
-pub use collect::{Limit, collect, discard};
+pub use collect::{Intake, Limit, collect, collect_within, discard};
 
 use crate::BoxError;
+use crate::budget::{Budget, OverBudgetError, Purpose};
 use crate::client::Leased;
 
 /// A body to send.
@@ -68,6 +69,15 @@ pub enum BodyError {
         /// How long we waited for the next part.
         idle: Duration,
     },
+    /// Its sender is too slow over the whole of it.
+    #[error("the body arrives at less than {rate} bytes a second; send it faster")]
+    TooSlow {
+        /// The least that is taken, in bytes a second.
+        rate: usize,
+    },
+    /// There is no room for it now.
+    #[error(transparent)]
+    OverBudget(#[from] OverBudgetError),
     /// It broke off.
     #[error("the body broke off")]
     Broken(#[source] BoxError),
@@ -79,6 +89,8 @@ impl BodyError {
         match self {
             Self::TooLarge { .. } => "too_large",
             Self::Stalled { .. } => "stalled",
+            Self::TooSlow { .. } => "too_slow",
+            Self::OverBudget(_) => "over_budget",
             Self::Broken(_) => "broken",
         }
     }
@@ -132,6 +144,23 @@ impl Body {
                 Self(Kind::Boxed(Box::pin(Holding { body: self, held: Some(held) })))
             }
         }
+    }
+
+    /// The same, counted in a budget until it is sent, if all of it is in memory. What is made while it is sent is counted where
+    /// it is made.
+    pub fn within(self, budget: &Budget) -> Result<Self, OverBudgetError> {
+        Ok(match self.0 {
+            Kind::Full(bytes) => Self(Kind::Full(budget.hold(bytes, Purpose::Response)?)),
+            Kind::Parts(mut parts) => {
+                let total = parts.iter().map(Bytes::len).sum();
+                // The longest one is sent last of all, as far as it matters: the others only frame it.
+                if let Some(longest) = parts.iter_mut().max_by_key(|part| part.len()) {
+                    *longest = budget.reserve(total, Purpose::Response)?.over(std::mem::take(longest));
+                }
+                Self(Kind::Parts(parts))
+            }
+            kind => Self(kind),
+        })
     }
 
     pub(crate) fn leased(body: Leased) -> Self {

@@ -39,7 +39,9 @@ use crate::{Addresses, Body, headers};
 /// What a client may do and how long it waits.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What it may connect to.
+    /// What it may connect to. Checked after a name is resolved and before each connection is made, to the very address that is then
+    /// dialled, so a name that resolves to something else the second time (DNS rebinding) gains nothing. An HTTP proxy resolves names
+    /// itself: then only what the name itself says is checked.
     pub addresses: Addresses,
     /// Whether it may speak plain HTTP.
     pub schemes: Schemes,
@@ -67,7 +69,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            addresses: Addresses::Any,
+            addresses: Addresses::Machine,
             schemes: Schemes::Any,
             trust: Trust::System,
             identity: None,

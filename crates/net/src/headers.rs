@@ -12,6 +12,18 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
+/// Headers in which proxies of various makes say where a client is. Only one that we trust may say so.
+static CLIENT_ADDRESS: [HeaderName; 8] = [
+    HeaderName::from_static("x-real-ip"),
+    HeaderName::from_static("x-client-ip"),
+    HeaderName::from_static("x-cluster-client-ip"),
+    HeaderName::from_static("x-original-forwarded-for"),
+    HeaderName::from_static("x-envoy-external-address"),
+    HeaderName::from_static("true-client-ip"),
+    HeaderName::from_static("cf-connecting-ip"),
+    HeaderName::from_static("fastly-client-ip"),
+];
+
 /// Headers that are about one connection and not about the message. Not a `const`, which would be built anew for each look.
 static HOP_BY_HOP: [HeaderName; 9] = [
     header::CONNECTION,
@@ -51,12 +63,20 @@ pub struct Forwarded<'a> {
     pub tls: bool,
     /// The scheme of a target outside of the cluster; `None` for one inside.
     pub remote: Option<&'a Scheme>,
+    /// Whether the peer is a proxy that is believed what it says about its client.
+    pub trusted: bool,
 }
 
 /// Replaces what the client claims about where it came from with what we saw. A target outside of the cluster does not
-/// learn the name under which we serve, and is told its own scheme. `X-Forwarded-Prefix` passes.
+/// learn the name under which we serve, and is told its own scheme. `X-Forwarded-Prefix` passes, and `X-Real-IP` and its
+/// like pass from a trusted peer.
 pub fn set_forwarded(headers: &mut HeaderMap, forwarded: &Forwarded<'_>) {
     headers.remove(header::FORWARDED);
+    if !forwarded.trusted {
+        for name in &CLIENT_ADDRESS {
+            headers.remove(name);
+        }
+    }
     if let Ok(peer) = HeaderValue::from_str(&forwarded.peer.to_canonical().to_string()) {
         headers.insert(X_FORWARDED_FOR, peer);
     }
@@ -143,11 +163,16 @@ mod tests {
             ("x-forwarded-host", "evil.test"),
             ("x-forwarded-proto", "https"),
             ("x-forwarded-prefix", "/team"),
+            ("x-real-ip", "1.2.3.4"),
+            ("X-Real-Ip", "5.6.7.8"),
+            ("true-client-ip", "1.2.3.4"),
+            ("cf-connecting-ip", "1.2.3.4"),
+            ("x-original-forwarded-for", "1.2.3.4"),
         ];
         let host = HeaderValue::from_static("mcp.test");
         let peer = "::ffff:10.0.0.9".parse().unwrap();
         let mut map = headers(&claims);
-        set_forwarded(&mut map, &Forwarded { peer, host: Some(&host), tls: false, remote: None });
+        set_forwarded(&mut map, &Forwarded { peer, host: Some(&host), tls: false, remote: None, trusted: false });
         let expected = [
             ("x-forwarded-for", "10.0.0.9"),
             ("x-forwarded-host", "mcp.test"),
@@ -156,10 +181,25 @@ mod tests {
         ];
         assert_eq!(map, headers(&expected));
         let mut map = headers(&claims);
-        set_forwarded(&mut map, &Forwarded { peer, host: Some(&host), tls: false, remote: Some(&Scheme::HTTPS) });
+        set_forwarded(
+            &mut map,
+            &Forwarded { peer, host: Some(&host), tls: false, remote: Some(&Scheme::HTTPS), trusted: false },
+        );
         let expected =
             [("x-forwarded-for", "10.0.0.9"), ("x-forwarded-proto", "https"), ("x-forwarded-prefix", "/team")];
         assert_eq!(map, headers(&expected));
+    }
+
+    /// Item 17-14: a client does not say where it is, a trusted proxy does.
+    #[test]
+    fn x_real_ip_passes_from_a_trusted_proxy_only() {
+        let peer = "10.0.0.9".parse().unwrap();
+        for trusted in [false, true] {
+            let mut map = headers(&[("x-real-ip", "1.2.3.4"), ("x-forwarded-for", "1.2.3.4")]);
+            set_forwarded(&mut map, &Forwarded { peer, host: None, tls: false, remote: None, trusted });
+            assert_eq!(map.get("x-real-ip").is_some(), trusted);
+            assert_eq!(map["x-forwarded-for"], "10.0.0.9");
+        }
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //!
 //! This crate owns
 //! - [`serve`]: the listener, its time limits and the accept loop; [`drain`]: how all of it ends without breaking calls;
-//! - [`body`]: the one body type of requests and responses, and reading a body up to a limit;
-//! - [`client`]: the one outbound client, with the rule about addresses in [`address`] and HTTP proxies in [`proxies`];
+//! - [`body`]: the one body type of requests and responses, and reading a body up to a limit; [`budget`]: how much is held at once;
+//! - [`client`]: the one outbound client, which checks every address that it dials ([`Addresses`]), and HTTP proxies in [`proxies`];
 //! - [`headers`] and [`redirect`]: what a reverse proxy does to headers and redirects, as pure functions;
 //! - [`tls`]: certificates and keys from PEM, and the settings of both sides.
 //!
@@ -15,8 +15,8 @@
 //!
 //! It knows nothing of MCP, never reads the environment or the command line, and never follows a redirect by itself.
 
-pub mod address;
 pub mod body;
+pub mod budget;
 pub mod client;
 pub mod drain;
 pub mod headers;
@@ -26,11 +26,12 @@ pub mod redirect;
 pub mod serve;
 pub mod tls;
 
-pub use address::Addresses;
 pub use body::{Body, BodyError, BodySender};
+pub use budget::Budget;
 pub use client::Client;
 pub use drain::Drain;
 pub use serve::{Listener, Peer, serve};
+pub use skep_address::{Addresses, Scope};
 
 /// An error of any kind that may cross threads.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

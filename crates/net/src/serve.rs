@@ -10,6 +10,7 @@ mod registry;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use http::{Request, Response};
@@ -23,8 +24,11 @@ use tokio::time::{Interval, MissedTickBehavior};
 use tokio_rustls::TlsAcceptor;
 
 use self::registry::{Order, Registry, TICK};
-use crate::{Body, Drain};
+use crate::{Body, Budget, Drain};
 
+/// What a client is told for whose connection there is no room.
+const BUSY: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 2\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 /// How long to rest when connections cannot be accepted, most likely for want of file handles.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -43,8 +47,40 @@ pub struct Options {
     pub idle_timeout: Duration,
     /// The longest head of a request, at least 8 KiB. A longer one is answered 431.
     pub header_bytes: u32,
+    /// How many connections there may be.
+    pub connections: ConnectionLimits,
+    /// The budget that its responses are counted in. While something is refused for want of room in it, clients that have not
+    /// taken a byte of their response for [`STALLED`] are cut.
+    pub budget: Budget,
+    /// How many connections were closed at once for being too many. Clones of it can be read elsewhere.
+    pub refused: Arc<AtomicU64>,
     /// Serve TLS with these settings.
     pub tls: Option<Arc<ServerConfig>>,
+}
+
+/// How many connections there may be at once. Those beyond that are closed when they are accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionLimits {
+    /// All of them.
+    pub total: usize,
+    /// Those of one peer: of an IPv4 address, or of the /64 of an IPv6 address.
+    pub per_peer: usize,
+}
+
+/// How long a client may take no byte of a response while others are refused for want of memory.
+pub const STALLED: Duration = Duration::from_secs(30);
+
+impl ConnectionLimits {
+    /// A total, of which one peer may have half.
+    pub const fn of_total(total: usize) -> Self {
+        Self { total, per_peer: total.div_ceil(2) }
+    }
+}
+
+impl Default for ConnectionLimits {
+    fn default() -> Self {
+        Self::of_total(8192)
+    }
 }
 
 impl Default for Options {
@@ -53,6 +89,9 @@ impl Default for Options {
             header_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_mins(2),
             header_bytes: 64 * 1024,
+            connections: ConnectionLimits::default(),
+            budget: Budget::default(),
+            refused: Arc::default(),
             tls: None,
         }
     }
@@ -80,6 +119,20 @@ pub struct Peer {
     pub address: SocketAddr,
     /// Whether the connection is TLS.
     pub tls: bool,
+}
+
+impl Peer {
+    /// What tells one peer from another: an IPv4 address, or the /64 of an IPv6 address, whose other half a client can choose
+    /// freely.
+    pub fn network(address: IpAddr) -> IpAddr {
+        match address.to_canonical() {
+            IpAddr::V6(address) if !address.is_loopback() => {
+                let [a, b, c, d, ..] = address.segments();
+                IpAddr::from([a, b, c, d, 0, 0, 0, 0])
+            }
+            address => address,
+        }
+    }
 }
 
 impl Listener {
@@ -123,7 +176,7 @@ where
     F: Future<Output = Response<Body>> + Send + 'static,
 {
     let server = drain.enter();
-    let registry = registry::Owner::new(Registry::new(options.header_timeout, options.idle_timeout));
+    let registry = registry::Owner::new(Registry::new(&options));
     let http = Arc::new(http(&options));
     let acceptor = options.tls.map(TlsAcceptor::from);
     let handler = Arc::new(handler);
@@ -136,7 +189,10 @@ where
             () = registry.tick(&mut tick) => {}
             (stream, address) = accept(&listener.listener) => {
                 let peer = Peer { address: canonical(address), tls: acceptor.is_some() };
-                let registered = registry.register();
+                let Some(registered) = registry.register(peer.address.ip()) else {
+                    refuse(stream, peer.tls);
+                    continue;
+                };
                 let (http, acceptor, handler) = (Arc::clone(&http), acceptor.clone(), Arc::clone(&handler));
                 tokio::spawn(connection::run(stream, peer, registered, http, acceptor, handler));
             }
@@ -177,6 +233,14 @@ async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
+    }
+}
+
+/// Tells a client that there are too many connections; dropping the stream then closes it. Nothing is waited for, and a client of TLS could
+/// not read it.
+fn refuse(stream: TcpStream, tls: bool) {
+    if !tls && let Ok(mut stream) = stream.into_std() {
+        let _best_effort = io::Write::write(&mut stream, BUSY);
     }
 }
 

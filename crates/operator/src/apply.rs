@@ -1,9 +1,10 @@
 //! Bringing children about: apply what a plan wants, remove what is ours and not wanted, touch nothing that is not ours.
 //!
 //! There is no comparison of fields here. The API server's own server-side apply is the only judge of what differs; we only
-//! remember, per child, what we sent last and at which version the object was after it. Equal on both sides, nothing is sent.
+//! remember, per child, what we sent last and which of its fields were noted as ours after it. Equal on both sides, nothing is sent:
+//! a change of another manager's fields costs no request.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::{join_all, try_join_all};
@@ -24,6 +25,8 @@ pub struct Applier {
     queue: Arc<Queue>,
     /// By whose child it is, so that to forget a resource costs no more than it has children.
     sent: Mutex<HashMap<Key, BTreeMap<ChildId, Fingerprint>>>,
+    /// Namespaces in which nothing could be created lately, as they are being deleted.
+    terminating: Mutex<HashSet<String>>,
 }
 
 /// What we sent last, and what the object was after it. Opaque: it never looks at a field of ours.
@@ -106,7 +109,7 @@ fn taken_by(me: &Resource, id: &ChildId, facts: &ChildFacts) -> Option<Taken> {
 impl Applier {
     /// One that wakes through this queue whoever must be looked at again.
     pub fn new(queue: Arc<Queue>) -> Self {
-        Self { queue, sent: Mutex::default() }
+        Self { queue, sent: Mutex::default(), terminating: Mutex::default() }
     }
 
     /// Applies the children of a plan. Workloads come last: what they mount must be there before they start. So do bindings: the API
@@ -129,13 +132,20 @@ impl Applier {
         let (mut made, mut taken) = (Vec::new(), Vec::new());
         for wave in [first, last] {
             let applied = wave.into_iter().map(|child| self.apply_one(me, child, store, writer, metrics));
+            let applied = if self.is_terminating(me.namespace()) {
+                until_terminating(applied).await
+            } else {
+                join_all(applied).await
+            };
+            self.note_terminating(me.namespace(), &applied);
             let mut failed = Ok(());
-            for one in join_all(applied).await {
+            for one in applied {
                 match one {
                     Ok(One::There) => {}
                     Ok(One::Made(id, uid)) => made.push((id, uid)),
                     Ok(One::Taken(one)) => taken.push(one),
-                    Err(error) => failed = Err(error),
+                    Err(error @ WriteError::NamespaceTerminating { .. }) => failed = Err(error),
+                    Err(error) => failed = failed.and(Err(error)),
                 }
             }
             if !taken.is_empty() {
@@ -178,6 +188,22 @@ impl Applier {
         self.with(me, |sent| sent.remove(id));
         store.remove_child(id);
         Ok(())
+    }
+
+    /// Whether nothing could be created in a namespace at the last try, as it is being deleted.
+    pub fn is_terminating(&self, namespace: &str) -> bool {
+        self.terminating.lock().unwrap_or_else(PoisonError::into_inner).contains(namespace)
+    }
+
+    fn note_terminating(&self, namespace: &str, applied: &[Result<One, WriteError>]) {
+        let mut terminating = self.terminating.lock().unwrap_or_else(PoisonError::into_inner);
+        if applied.iter().any(|one| matches!(one, Err(WriteError::NamespaceTerminating { .. }))) {
+            if terminating.insert(namespace.to_owned()) {
+                tracing::info!(namespace, "namespace is terminating; nothing is created there");
+            }
+        } else if applied.iter().any(|one| matches!(one, Ok(One::Made(..)))) {
+            terminating.remove(namespace);
+        }
     }
 
     /// Forgets what was sent for a resource that is gone.
@@ -234,6 +260,8 @@ impl Applier {
         // shows more. What we stamped is known at once: the next plan must not take a stale stamp for a change.
         if let (Some(sent), Some(seen)) = (&mut facts.workload, live.and_then(|live| live.workload)) {
             sent.ready = seen.ready;
+            sent.progress = seen.progress;
+            sent.upstream = seen.upstream;
             if !has_replicas {
                 sent.replicas = seen.replicas;
             }
@@ -277,6 +305,20 @@ impl Drop for Writing<'_> {
             self.queue.add(key);
         }
     }
+}
+
+/// One after the other, up to the first that fails because the namespace is being deleted: the others would fail as well.
+async fn until_terminating(
+    applied: impl Iterator<Item = impl Future<Output = Result<One, WriteError>>>,
+) -> Vec<Result<One, WriteError>> {
+    let mut all = Vec::new();
+    for one in applied {
+        all.push(one.await);
+        if matches!(all.last(), Some(Err(WriteError::NamespaceTerminating { .. }))) {
+            break;
+        }
+    }
+    all
 }
 
 fn id(me: &Resource, child: &Child) -> ChildId {

@@ -6,7 +6,7 @@ use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use serde_json::Value;
 use skep_api::crd::{GROUP, STORED_VERSION};
 use skep_api::resource::{KindName, Resource};
-use skep_plan::status::Status;
+use skep_plan::status::{ConditionStatus, Status};
 
 use crate::migrate::{Failed, definition_of};
 
@@ -33,13 +33,16 @@ impl Events {
             let known = old.get("conditions").and_then(Value::as_array).into_iter().flatten();
             let before = known.into_iter().find(|known| known.get("type").is_some_and(|kind| *kind == condition.kind));
             let was = before.and_then(|before| before.get("status")).and_then(Value::as_str);
-            let is_fault = is_fault(&condition.kind, condition.holds);
+            let is_fault = is_fault(&condition.kind, condition.status);
+            let is_true = condition.is_true();
             let turned = match was {
                 // The first word about something is news only when it is bad.
                 None => is_fault && condition.kind != "Ready",
-                Some(was) => (was == "True") != condition.holds,
+                Some("Unknown") => is_true || condition.is_false(),
+                Some(was) => (was == "True") != is_true,
             };
-            if !turned {
+            // What is stalled is not ready either, and that is told.
+            if !turned || condition.kind == "Stalled" {
                 continue;
             }
             let event = Event {
@@ -93,7 +96,7 @@ impl Events {
     async fn publish(&self, mut event: Event, about: &ObjectReference) {
         event.note = event.note.as_deref().map(cut);
         if let Err(error) = self.recorder.publish(&event, about).await {
-            tracing::debug!(%error, "event not published");
+            tracing::debug!(error = crate::failure::describe(&error), "event not published");
         }
     }
 }
@@ -114,10 +117,12 @@ fn cut(note: &str) -> String {
 }
 
 /// Some conditions report a fault by holding.
-fn is_fault(kind: &str, holds: bool) -> bool {
+fn is_fault(kind: &str, status: ConditionStatus) -> bool {
     match kind {
-        "DeletionBlocked" | "SessionStorageWarning" | "StdioReplicaCapped" | "IdentitySynthesized" => holds,
-        _ => !holds,
+        "DeletionBlocked" | "SessionStorageWarning" | "StdioReplicaCapped" | "IdentitySynthesized" | "Stalled" => {
+            status == ConditionStatus::True
+        }
+        _ => status == ConditionStatus::False,
     }
 }
 

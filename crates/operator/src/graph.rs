@@ -56,6 +56,11 @@ impl Graph {
         touched
     }
 
+    /// Where the edges of a resource lead.
+    pub fn targets(&self, from: &Key) -> BTreeSet<Key> {
+        self.forward.get(from).cloned().unwrap_or_default()
+    }
+
     /// Who refers to an object.
     pub fn users(&self, of: &Key) -> BTreeSet<Key> {
         self.backward.get(of).cloned().unwrap_or_default()

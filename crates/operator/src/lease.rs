@@ -12,6 +12,11 @@ use kube::Client;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
 
+use crate::failure::describe;
+use crate::readiness::{Check, Readiness};
+
+/// What the check of the lease is called.
+const CHECK: &str = "leader-election";
 /// How long a lease lasts without being renewed.
 const LASTS: Duration = Duration::from_secs(15);
 /// A leader that could not renew for this long gives up, well before anybody else may take over.
@@ -54,14 +59,29 @@ impl Election {
 
     /// Waits until this process holds the lease.
     pub async fn win(self) -> Leadership {
+        self.win_reporting(&Readiness::default()).await
+    }
+
+    /// The same, and reports whether this process can take over: whether it reaches the API server and the lease.
+    pub async fn win_reporting(self, readiness: &Readiness) -> Leadership {
+        readiness.set(CHECK, Check::Failed("lease not read yet".to_owned()));
         let mut seen: Option<Seen> = None;
         loop {
             // It lasts from before the request: nobody knows when the API server wrote it down.
             let began = Instant::now();
             match within(ATTEMPT, self.attempt(&mut seen)).await {
-                Ok(true) => return Leadership { election: self, renewed: began },
-                Ok(false) => {}
-                Err(error) => tracing::warn!(%error, lease = self.name, "cannot reach the lease"),
+                Ok(true) => {
+                    readiness.set(CHECK, Check::Passed("leader".to_owned()));
+                    return Leadership { election: self, renewed: began };
+                }
+                Ok(false) => {
+                    readiness.set(CHECK, Check::Passed("standby".to_owned()));
+                }
+                Err(error) => {
+                    let error = describe(&error);
+                    tracing::warn!(error, lease = self.name, "cannot reach the lease");
+                    readiness.set(CHECK, Check::Failed(error));
+                }
             }
             tokio::time::sleep(PAUSE).await;
         }
@@ -148,7 +168,7 @@ impl Leadership {
                     continue;
                 }
                 Ok(false) => return "another process has taken the lease".to_owned(),
-                Err(error) => error.to_string(),
+                Err(error) => describe(&error),
             };
             if self.renewed.elapsed() > GIVE_UP {
                 return format!("the lease could not be renewed for {} s: {why}", GIVE_UP.as_secs());

@@ -11,6 +11,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+use skep_api::crd::{OLDER_VERSION, STORED_VERSION};
 
 /// Bounds of the durations, in seconds.
 const SECONDS: [f64; 10] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0];
@@ -29,6 +30,8 @@ struct Inner {
     requests: Family<Request, Counter>,
     skipped: Family<Kind, Counter>,
     leading: Gauge,
+    panics: Family<Kind, Counter>,
+    kinds: Family<ServedKind, Gauge>,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -40,6 +43,13 @@ struct Outcome {
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Kind {
     kind: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ServedKind {
+    kind: String,
+    namespace: String,
+    version: String,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -70,7 +80,12 @@ impl Metrics {
         registry.register("api_requests", "Requests to the API server, by verb and resource", requests.clone());
         registry.register("writes_skipped", "Writes that were not sent because nothing had changed", skipped.clone());
         registry.register("leading", "Whether this process holds the lease", leading.clone());
-        Self(Arc::new(Inner { registry, reconciles, duration, age, depth, requests, skipped, leading }))
+        let (panics, kinds) = (Family::<Kind, Counter>::default(), Family::<ServedKind, Gauge>::default());
+        registry.register("reconcile_panics", "Reconciles that panicked, by kind", panics.clone());
+        let help = "Whether a kind is watched, and in which version; 0 for one that cannot be listed";
+        registry.register("kind_watched", help, kinds.clone());
+        let inner = Inner { registry, reconciles, duration, age, depth, requests, skipped, leading, panics, kinds };
+        Self(Arc::new(inner))
     }
 
     /// A look at a resource is over.
@@ -98,6 +113,26 @@ impl Metrics {
     /// Whether this process holds the lease.
     pub fn leading(&self, leading: bool) {
         self.0.leading.set(i64::from(leading));
+    }
+
+    /// A reconcile panicked.
+    pub fn panicked(&self, kind: &str) {
+        self.0.panics.get_or_create(&Kind { kind: kind.into() }).inc();
+    }
+
+    /// In which version a kind is watched in a namespace, or in all; none for one that cannot be listed.
+    pub fn kind_watched(&self, kind: &str, namespace: Option<&str>, version: Option<&str>) {
+        let labels = |version: &str| ServedKind {
+            kind: kind.into(),
+            namespace: namespace.unwrap_or_default().into(),
+            version: version.into(),
+        };
+        for other in ["", STORED_VERSION, OLDER_VERSION] {
+            if other != version.unwrap_or_default() {
+                self.0.kinds.remove(&labels(other));
+            }
+        }
+        self.0.kinds.get_or_create(&labels(version.unwrap_or_default())).set(i64::from(version.is_some()));
     }
 
     /// The page that Prometheus fetches.

@@ -16,6 +16,7 @@ use skep_api::crd::{GROUP, MIGRATE_LABEL, STORED_VERSION};
 use skep_api::resource::KindName;
 
 use crate::events::Events;
+use crate::failure::describe;
 use crate::write::api_resource;
 
 /// How many objects are read at a time.
@@ -40,7 +41,7 @@ pub async fn keep_migrated(client: Client, events: Events) {
                 Some(Ok(Event::Init | Event::Delete(_))) => continue,
                 Some(Ok(Event::InitDone)) => {}
                 Some(Err(error)) => {
-                    tracing::debug!(%error, "the watch of definitions comes back by itself");
+                    tracing::debug!(error = describe(&error), "watch of definitions interrupted");
                     continue;
                 }
                 // A watch has no end.
@@ -84,7 +85,7 @@ pub enum Migration {
 #[derive(Debug, thiserror::Error)]
 pub enum Failed {
     /// The definition or the list of objects.
-    #[error("cannot read {what}: {error}")]
+    #[error("cannot read {what}: {}", describe(error))]
     Read {
         /// What was to be read.
         what: String,
@@ -92,7 +93,7 @@ pub enum Failed {
         error: kube::Error,
     },
     /// Some objects.
-    #[error("{count} objects not written anew, {first} among them: {error}")]
+    #[error("{count} objects not written anew, {first} among them: {}", describe(error))]
     Objects {
         /// How many.
         count: usize,
@@ -102,7 +103,7 @@ pub enum Failed {
         error: kube::Error,
     },
     /// The definition.
-    #[error("cannot strike the older version off {what}: {error}")]
+    #[error("cannot strike the older version off {what}: {}", describe(error))]
     Definition {
         /// Its name.
         what: String,

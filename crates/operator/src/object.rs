@@ -13,12 +13,19 @@ use kube::core::{ApiResource, DynamicResourceScope};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use skep_plan::canonical;
+
+use crate::write::MANAGER;
 
 /// Who wrote which field.
 const MANAGED_FIELDS: &str = "managedFields";
 
 /// How deep lists and objects in an object are read. The reader's own limit is 128, for all that an object is in as well.
-pub const DEEPEST: usize = 100;
+pub const DEEPEST: usize = skep_bounds::OBJECT_DEPTH;
+
+/// An object of any kind, with what the API server notes about the fields that the operator applied, and no other manager's.
+#[derive(Clone, Debug)]
+pub struct Tracked(Object);
 
 /// An object of any kind.
 #[derive(Clone, Debug)]
@@ -54,8 +61,28 @@ impl Object {
 
 impl<'de> Deserialize<'de> for Object {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::read(deserializer, false)
+    }
+}
+
+impl<'de> Deserialize<'de> for Tracked {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Object::read(deserializer, true).map(Self)
+    }
+}
+
+impl Tracked {
+    /// The object.
+    pub const fn object(&self) -> &Object {
+        &self.0
+    }
+}
+
+impl Object {
+    fn read<'de, D: Deserializer<'de>>(deserializer: D, is_tracked: bool) -> Result<Self, D::Error> {
         let is_too_deep = Cell::new(false);
-        let value = deserializer.deserialize_map(Members { of: Part::Whole, is_too_deep: &is_too_deep })?;
+        let members = Members { of: Part::Whole, is_tracked, is_too_deep: &is_too_deep };
+        let value = deserializer.deserialize_map(members)?;
         let metadata = value.get("metadata").map(ObjectMeta::deserialize).transpose().map_err(D::Error::custom)?;
         let value = Value::Object(value);
         Ok(Self { metadata: metadata.unwrap_or_default(), value, is_too_deep: is_too_deep.get() })
@@ -68,42 +95,67 @@ impl Serialize for Object {
     }
 }
 
-impl kube::Resource for Object {
-    type DynamicType = ApiResource;
-    type Scope = DynamicResourceScope;
+/// Both are addressed by a resource that is known at run time.
+macro_rules! dynamic_resource {
+    ($type:ty, $($metadata:tt).+) => {
+        impl kube::Resource for $type {
+            type DynamicType = ApiResource;
+            type Scope = DynamicResourceScope;
 
-    fn kind(of: &ApiResource) -> Cow<'_, str> {
-        of.kind.as_str().into()
-    }
+            fn kind(of: &ApiResource) -> Cow<'_, str> {
+                of.kind.as_str().into()
+            }
 
-    fn group(of: &ApiResource) -> Cow<'_, str> {
-        of.group.as_str().into()
-    }
+            fn group(of: &ApiResource) -> Cow<'_, str> {
+                of.group.as_str().into()
+            }
 
-    fn version(of: &ApiResource) -> Cow<'_, str> {
-        of.version.as_str().into()
-    }
+            fn version(of: &ApiResource) -> Cow<'_, str> {
+                of.version.as_str().into()
+            }
 
-    fn plural(of: &ApiResource) -> Cow<'_, str> {
-        of.plural.as_str().into()
-    }
+            fn plural(of: &ApiResource) -> Cow<'_, str> {
+                of.plural.as_str().into()
+            }
 
-    fn api_version(of: &ApiResource) -> Cow<'_, str> {
-        of.api_version.as_str().into()
-    }
+            fn api_version(of: &ApiResource) -> Cow<'_, str> {
+                of.api_version.as_str().into()
+            }
 
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
+            fn meta(&self) -> &ObjectMeta {
+                &self.$($metadata).+
+            }
 
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
+            fn meta_mut(&mut self) -> &mut ObjectMeta {
+                &mut self.$($metadata).+
+            }
+        }
+    };
+}
+
+dynamic_resource!(Object, metadata);
+dynamic_resource!(Tracked, 0.metadata);
+
+/// Whether the API server notes here which fields the operator applied.
+pub fn is_applied_by_us(entry: &Value) -> bool {
+    let is = |member: &str, text: &str| entry.get(member).and_then(Value::as_str).unwrap_or_default() == text;
+    is("manager", MANAGER) && is("operation", "Apply") && is("subresource", "")
+}
+
+/// Digest of the fields of an object that the operator applied and that are still as it applied them; empty for none.
+///
+/// A field that another manager sets to another value, or removes, is no longer noted as ours. So this changes when somebody changed
+/// what is ours, and stays when somebody changed the rest.
+pub fn owned_fields(metadata: &ObjectMeta) -> String {
+    let entries = metadata.managed_fields.iter().flatten().filter_map(|entry| serde_json::to_value(entry).ok());
+    let ours = entries.filter(is_applied_by_us).find_map(|mut entry| entry.get_mut("fieldsV1").map(Value::take));
+    ours.map(|fields| canonical::sha256_hex(canonical::to_string(&fields).as_bytes())).unwrap_or_default()
 }
 
 /// Reads the members of an object, or of its metadata, but those that are of no use.
 struct Members<'a> {
     of: Part,
+    is_tracked: bool,
     is_too_deep: &'a Cell<bool>,
 }
 
@@ -127,6 +179,11 @@ impl<'de> Visitor<'de> for Members<'_> {
                 (Part::Whole, "metadata") => {
                     let metadata = access.next_value_seed(Members { of: Part::Metadata, ..self })?;
                     members.insert(name, Value::Object(metadata));
+                }
+                (Part::Metadata, MANAGED_FIELDS) if self.is_tracked => {
+                    let mut entries = access.next_value::<Vec<Value>>()?;
+                    entries.retain(is_applied_by_us);
+                    members.insert(name, Value::Array(entries));
                 }
                 (Part::Metadata, MANAGED_FIELDS) => {
                     access.next_value::<IgnoredAny>()?;
@@ -240,6 +297,8 @@ impl<'de> DeserializeSeed<'de> for Members<'_> {
 
 #[cfg(test)]
 mod tests {
+    use kube::api::DynamicObject;
+    use kube::core::PartialObjectMeta;
     use serde_json::json;
 
     use super::*;
@@ -255,6 +314,26 @@ mod tests {
         assert_eq!(object.metadata().uid.as_deref(), Some("u"));
         assert_eq!(object.metadata().managed_fields, None);
         assert_eq!(object.value(), &expected);
+    }
+
+    #[test]
+    fn the_fields_that_we_applied_change_only_when_somebody_changes_what_is_ours() {
+        let entry = |manager: &str, operation: &str, fields: Value| json!({ "manager": manager, "operation": operation, "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": fields });
+        let digest = |entries: Value| {
+            let sent = json!({ "metadata": { "name": "a", "managedFields": entries } }).to_string();
+            let tracked: Tracked = serde_json::from_str(&sent).unwrap();
+            let partial: PartialObjectMeta<DynamicObject> = serde_json::from_str(&sent).unwrap();
+            let digests = [tracked.object().metadata(), &partial.metadata].map(owned_fields);
+            assert_eq!(digests[0], digests[1]);
+            digests[0].clone()
+        };
+        let ours = json!({ "f:data": { "f:a": {} } });
+        let before = digest(json!([entry(MANAGER, "Apply", ours.clone())]));
+        let foreign = entry("kubectl", "Update", json!({ "f:metadata": { "f:labels": { "f:theirs": {} } } }));
+        assert_eq!(digest(json!([foreign, entry(MANAGER, "Apply", ours)])), before);
+        let taken = entry("kubectl", "Update", json!({ "f:data": { "f:a": {} } }));
+        assert_ne!(digest(json!([taken, entry(MANAGER, "Apply", json!({}))])), before);
+        assert_eq!(digest(json!([taken])), "");
     }
 
     #[test]

@@ -64,6 +64,11 @@ const OWNERS_FINALIZERS: &[&str] = &[
     "virtualmcpservers/finalizers",
 ];
 
+/// The one Lease that operators compete for.
+const LEASES: &[&str] = &[crate::run::LEASE];
+/// The operator's Deployment, whose name only the chart knows.
+const DEPLOYMENT: &[&str] = &["{{ include `skep.fullname` . }}"];
+
 /// Where a permission is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
@@ -73,6 +78,10 @@ pub enum Place {
     Cluster,
     /// In the operator's own namespace.
     Home,
+    /// In every namespace that was watched, while the chart is uninstalled.
+    LeavingWatched,
+    /// In the operator's own namespace, while the chart is uninstalled.
+    LeavingHome,
 }
 
 /// One row of the table.
@@ -193,14 +202,63 @@ pub const PERMISSIONS: &[Permission] = &[
         verbs: &[Verb::Patch],
         reason: "drop a stored version from our own definitions once nothing is stored in it",
     },
-    // Leader election.
+    // Leader election. Whoever creates an object names it only in the request's body, which no rule can look into.
     Permission {
         place: Place::Home,
         group: "coordination.k8s.io",
         resources: &["leases"],
         names: &[],
-        verbs: &[Verb::Create, Verb::Get, Verb::Patch],
-        reason: "one of several replicas is active: it holds and renews the lease",
+        verbs: &[Verb::Create],
+        reason: "one of several replicas is active: it holds the lease",
+    },
+    Permission {
+        place: Place::Home,
+        group: "coordination.k8s.io",
+        resources: &["leases"],
+        names: LEASES,
+        verbs: &[Verb::Get, Verb::Patch],
+        reason: "it takes over and renews the lease",
+    },
+    // `skep uninstall`, by an account of its own that exists no longer than it runs.
+    Permission {
+        place: Place::LeavingWatched,
+        group: GROUP,
+        resources: KINDS,
+        names: &[],
+        verbs: &[Verb::Get, Verb::List, Verb::Patch],
+        reason: "finalizers of the operator, which nobody would remove any more",
+    },
+    Permission {
+        place: Place::LeavingHome,
+        group: "apps",
+        resources: &["deployments"],
+        names: DEPLOYMENT,
+        verbs: &[Verb::Get],
+        reason: "which pods are the operator's",
+    },
+    Permission {
+        place: Place::LeavingHome,
+        group: "apps",
+        resources: &["deployments/scale"],
+        names: DEPLOYMENT,
+        verbs: &[Verb::Patch],
+        reason: "the operator is stopped first: it would add its finalizers again",
+    },
+    Permission {
+        place: Place::LeavingHome,
+        group: "",
+        resources: &["pods"],
+        names: &[],
+        verbs: &[Verb::List],
+        reason: "whether it has stopped",
+    },
+    Permission {
+        place: Place::LeavingHome,
+        group: "coordination.k8s.io",
+        resources: &["leases"],
+        names: LEASES,
+        verbs: &[Verb::Delete, Verb::Get],
+        reason: "the lease, which nobody will renew any more",
     },
 ];
 
@@ -236,6 +294,16 @@ pub fn migrator_rules() -> Vec<Rule> {
 /// What leader election needs in the operator's own namespace.
 pub fn leader_election_rules() -> Vec<Rule> {
     merge(&asks(Place::Home))
+}
+
+/// What `skep uninstall` needs in every namespace that was watched.
+pub fn uninstall_rules() -> Vec<Rule> {
+    merge(&asks(Place::LeavingWatched))
+}
+
+/// What `skep uninstall` needs in the operator's own namespace.
+pub fn uninstall_home_rules() -> Vec<Rule> {
+    merge(&asks(Place::LeavingHome))
 }
 
 /// A row of either table, on its way into a rule.

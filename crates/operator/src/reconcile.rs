@@ -7,38 +7,40 @@
 //! An error is only ever "could not read" or "could not write"; it is returned, and the queue tries again. What is wrong with
 //! a resource itself is a condition in its status, and is not tried again until something changes.
 
+mod read;
+
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use futures_util::FutureExt as _;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
-use kube::api::Api;
 use serde_json::{Map, Value, json};
 use skep_api::resource::{KindName, Resource};
-use skep_plan::canonical;
 use skep_plan::child::ChildKind;
 use skep_plan::key::{Key, ObjectKind};
-use skep_plan::names;
 use skep_plan::plan::{Finalizer, GeneratedSecret, Plan, Verdict, has_children, plan};
 use skep_plan::status::Status;
-use skep_plan::world::{Found, Policies, Settings, World};
+use skep_plan::world::{Policies, Settings, World};
 
 use crate::apply::{Applier, Taken, taken};
 use crate::events::Events;
+use crate::failure::describe;
 use crate::metrics::Metrics;
 use crate::object::Object;
 use crate::queue::{Done, Queue};
-use crate::session_key;
+use crate::session_key::{self, SessionKeys};
 use crate::store::{ChildId, Entry, Snapshot, Store, Wake};
-use crate::write::{WriteError, Writer};
+use crate::write::{WriteError, Writer, is_terminating};
 
 /// How long one look may take. The API server may be slow; nobody may hold a resource for ever.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long to wait before looking again at something that is blocked.
-const RECHECK: Duration = Duration::from_secs(30);
 /// How long to wait for the watch to show what somebody else wrote.
 const AFTER_CONFLICT: Duration = Duration::from_millis(50);
+
+/// How long to wait before anything is created again in a namespace that is being deleted.
+const WHILE_TERMINATING: Duration = Duration::from_secs(30);
 
 /// Everything that a look needs.
 pub struct Reconciler {
@@ -60,6 +62,10 @@ pub struct Reconciler {
     pub applier: Applier,
     /// Tells people what happened.
     pub events: Events,
+    /// What is known of the session keys of virtual servers.
+    pub session_keys: SessionKeys,
+    /// How often a blocked deletion is checked again.
+    pub recheck: Duration,
 }
 
 /// Why a look did not come to its end.
@@ -71,6 +77,8 @@ enum Error {
     Read { kind: ObjectKind, name: String, source: Box<kube::Error> },
     #[error("it took longer than {} s", PATIENCE.as_secs())]
     Timeout,
+    #[error("reconcile panicked: {0}")]
+    Panic(String),
 }
 
 /// How far a plan was carried out.
@@ -90,8 +98,7 @@ impl Reconciler {
             let (key, waited) = self.queue.next().await;
             self.metrics.taken(waited, self.queue.depth());
             let started = Instant::now();
-            let result = tokio::time::timeout(PATIENCE, self.look(&key)).await.unwrap_or(Err(Error::Timeout));
-            let (word, done) = match result {
+            let (word, done) = match self.attempt(&key).await {
                 Ok(done) => ("ok", done),
                 Err(Error::Write(WriteError::Conflict { object })) => {
                     tracing::debug!(%key, %object, "changed by somebody else meanwhile");
@@ -101,11 +108,17 @@ impl Reconciler {
                     tracing::debug!(%key, %error, "tried again");
                     (error.category(), Done::Failed)
                 }
-                // It went while we looked; the watch will tell.
-                Err(Error::Write(gone)) if gone.is_gone() => ("gone", Done::Again(AFTER_CONFLICT)),
+                // It went meanwhile, and the watch will tell; but a watch that is down does not, so with backoff.
+                Err(Error::Write(gone)) if gone.is_gone() => ("gone", Done::Failed),
+                Err(error) if error.is_terminating() => {
+                    tracing::debug!(%key, error = describe(&error), "namespace is terminating");
+                    ("terminating", Done::Again(WHILE_TERMINATING))
+                }
                 Err(error) => {
-                    let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-                    tracing::warn!(%key, %error, %cause, "cannot reconcile");
+                    if let Error::Panic(_) = error {
+                        self.metrics.panicked(&key.kind.to_string());
+                    }
+                    tracing::warn!(%key, error = describe(&error), "reconcile failed; retrying with backoff");
                     (error.category(), Done::Failed)
                 }
             };
@@ -114,13 +127,28 @@ impl Reconciler {
         }
     }
 
+    /// One reconcile, no longer than it may take. A panic ends this reconcile alone: what is shared is changed by single calls, and
+    /// what is in flight is given up by guards that are dropped.
+    async fn attempt(&self, key: &Key) -> Result<Done, Error> {
+        let reconcile = AssertUnwindSafe(tokio::time::timeout(PATIENCE, self.look(key))).catch_unwind();
+        match reconcile.await {
+            Ok(ended) => ended.unwrap_or(Err(Error::Timeout)),
+            Err(panic) => {
+                let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+                let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+                Err(Error::Panic(text.unwrap_or_default()))
+            }
+        }
+    }
+
     async fn look(&self, key: &Key) -> Result<Done, Error> {
         match self.store.entry(key) {
             None => {
                 self.applier.forget(key);
+                self.session_keys.forget(key);
                 return Ok(Done::Settled);
             }
-            Some(Entry::Unreadable { metadata, problem }) => {
+            Some(Entry::Unreadable { metadata, problem, .. }) => {
                 tracing::warn!(%key, %problem, "cannot be read");
                 return self.look_at_unreadable(key, &metadata, &problem).await;
             }
@@ -129,7 +157,8 @@ impl Reconciler {
         let Some(mut snapshot) = self.read(key).await? else { return Ok(Done::Settled) };
         let mut me = snapshot.me.clone();
         let mut plan = self.plan(&me, &snapshot);
-        if plan.verdict == Verdict::Apply && !plan.children.is_empty() {
+        // Where nothing can be created, no name is looked up either: the first apply says whether that is over.
+        if plan.verdict == Verdict::Apply && !plan.children.is_empty() && !self.applier.is_terminating(me.namespace()) {
             let taken = taken(&me, &plan.children, &self.store, &self.writer).await?;
             if !taken.is_empty() {
                 snapshot.live.taken = taken.into_iter().collect();
@@ -178,16 +207,19 @@ impl Reconciler {
         if plan.finalizer == Finalizer::Hold && !me.is_deleting() {
             self.set_finalizers(me.kind(), me.metadata(), true).await?;
         }
+        let mut observed = None;
         if plan.verdict == Verdict::Apply && has_children(me.kind()) {
             let applied = self.applier.apply(me, &plan.children, &self.store, &self.writer, &self.metrics).await;
             match applied {
                 Ok(taken) if taken.is_empty() => {}
                 Ok(taken) => return Ok(Carried::Taken(taken)),
+                Err(error @ WriteError::NamespaceTerminating { .. }) => return Err(error.into()),
                 Err(error) => {
-                    self.tell_refusal(me, plan, &error).await?;
+                    self.tell_refusal(me, snapshot, &error).await?;
                     return Err(error.into());
                 }
             }
+            observed = self.observe_applied(me, snapshot);
             self.applier.prune(me, &plan.children, &snapshot.children, &self.store, &self.writer).await?;
         }
         if plan.verdict == Verdict::Apply && me.kind() == KindName::MCPServer {
@@ -197,12 +229,12 @@ impl Reconciler {
             self.remove_backend(me).await?;
         }
         if plan.restart_pods {
-            let names: Vec<String> = snapshot.live.pods.iter().map(|pod| pod.name.clone()).collect();
-            self.writer.delete_pods(me.namespace(), &names).await?;
+            self.writer.delete_pods(me.namespace(), &snapshot.live.pods).await?;
         }
         if let Verdict::Wait(why) | Verdict::Refuse(why) = &plan.verdict {
             tracing::debug!(kind = %me.kind(), namespace = me.namespace(), name = me.name(), why, "children left as they are");
         }
+        let plan = observed.as_ref().unwrap_or(plan);
         self.write_status(me, &plan.status).await?;
         let changed: Map<String, Value> = plan
             .annotations
@@ -219,13 +251,30 @@ impl Reconciler {
         if plan.finalizer == Finalizer::Release {
             self.set_finalizers(me.kind(), self.fresh(me).metadata(), false).await?;
         }
-        Ok(Carried::Out(if plan.recheck { Done::Again(RECHECK) } else { Done::Settled }))
+        let settles = snapshot.settles.map(|at| at.duration_since(jiff::Timestamp::now()));
+        Ok(Carried::Out(match settles.map(Duration::try_from) {
+            Some(after) => Done::Again(after.unwrap_or_default()),
+            None if plan.recheck => Done::Again(self.recheck),
+            None => Done::Settled,
+        }))
+    }
+
+    /// The same plan once its children are applied, where that changed the workload: it was made before, when all pods were of the
+    /// workload's template, and must not call them those of its own.
+    fn observe_applied(&self, me: &Resource, snapshot: &Snapshot) -> Option<Plan> {
+        let mut after = self.store.snapshot(&Key::of(me)).filter(|after| after.unread.is_empty())?;
+        if after.live.workload == snapshot.live.workload {
+            return None;
+        }
+        after.live.session_key.clone_from(&snapshot.live.session_key);
+        Some(self.plan(me, &after))
     }
 
     /// Makes a Secret that nobody but chance can fill. Returns whether it was made; else somebody was quicker.
     async fn make_secret(&self, me: &Resource, wanted: &GeneratedSecret) -> Result<bool, Error> {
         self.metrics.request("create", "secrets");
-        let made = session_key::create(&self.client, me, wanted).await.map_err(|source| Error::Read {
+        let api_version = self.writer.api_version(me.kind());
+        let made = session_key::create(&self.client, me, api_version, wanted).await.map_err(|source| Error::Read {
             kind: ObjectKind::Secret,
             name: wanted.name.clone(),
             source: Box::new(source),
@@ -269,17 +318,15 @@ impl Reconciler {
 
     /// Says in the status that the API server does not take a child as it is planned: only people can mend that. It is
     /// still tried again, slowly, as the API server's mind may change with its version or its admission plugins.
-    async fn tell_refusal(&self, me: &Resource, plan: &Plan, error: &WriteError) -> Result<(), Error> {
+    async fn tell_refusal(&self, me: &Resource, snapshot: &Snapshot, error: &WriteError) -> Result<(), Error> {
         let Some((refusal, advice)) = error.refusal() else { return Ok(()) };
         let message = format!("{error}: the API server refused it: {refusal}; {advice}");
-        let mut status = plan.status.clone();
-        status.set("phase", "Failed").set("message", message.as_str()).condition(
-            "Ready",
-            false,
-            "ApplyRefused",
-            message,
-        );
-        self.write_status(me, &status).await
+        let mut refused = snapshot.clone();
+        if let Some(now) = self.store.snapshot(&Key::of(me)) {
+            refused.live.services = now.live.services;
+        }
+        refused.live.refused = Some(message);
+        self.write_status(me, &self.plan(me, &refused).status).await
     }
 
     /// Owns the StatefulSet that a proxy made for this server, so that it is collected with the server whatever happens.
@@ -329,72 +376,26 @@ impl Reconciler {
         }
     }
 
-    /// One consistent look, with the Secrets and ConfigMaps read that nobody has read yet.
-    async fn read(&self, key: &Key) -> Result<Option<Snapshot>, Error> {
-        loop {
-            let Some(mut snapshot) = self.store.snapshot(key) else { return Ok(None) };
-            if snapshot.unread.is_empty() {
-                snapshot.live.session_key = self.session_key(&snapshot.me).await?;
-                return Ok(Some(snapshot));
-            }
-            // What changes while it, or another one, is read is read again: what is not known must not pass for what is not there.
-            for near in &snapshot.unread {
-                self.read_content(near).await?;
-            }
-        }
-    }
-
-    /// How the key is with which a virtual server binds its sessions. Its value is judged here, and not kept.
-    async fn session_key(&self, me: &Resource) -> Result<Option<Result<String, String>>, Error> {
-        if me.kind() != KindName::VirtualMCPServer || me.is_deleting() {
-            return Ok(None);
-        }
-        let name = names::virtual_session_key(me.name());
-        self.metrics.request("get", "secrets");
-        let looked = session_key::look(&self.client, me, &name).await;
-        looked.map_err(|source| Error::Read { kind: ObjectKind::Secret, name, source: Box::new(source) })
-    }
-
-    async fn read_content(&self, key: &Key) -> Result<(), Error> {
-        let mut reading = Reading::begin(key, &self.store);
-        let failed =
-            |source: kube::Error| Error::Read { kind: key.kind, name: key.name.clone(), source: Box::new(source) };
-        match key.kind {
-            ObjectKind::Secret => {
-                self.metrics.request("get", "secrets");
-                let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &key.namespace);
-                let found = secrets.get_opt(&key.name).await.map_err(failed)?;
-                let version = found.as_ref().and_then(|secret| secret.metadata.resource_version.clone());
-                // Only digests are kept: a plan needs to know that a value changed, never what it is.
-                let digests = found.map(|secret| {
-                    let data = secret.data.unwrap_or_default().into_iter();
-                    Found::Secret(data.map(|(name, value)| (name, canonical::sha256_hex(&value.0))).collect())
-                });
-                reading.read = Some((digests, version));
-            }
-            ObjectKind::ConfigMap => {
-                self.metrics.request("get", "configmaps");
-                let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &key.namespace);
-                let found = maps.get_opt(&key.name).await.map_err(failed)?;
-                let version = found.as_ref().and_then(|map| map.metadata.resource_version.clone());
-                let data = found.map(|map| Found::ConfigMap(map.data.unwrap_or_default()));
-                reading.read = Some((data, version));
-            }
-            ObjectKind::Kind(_) => {}
-        }
-        Ok(())
-    }
-
     /// Says on an object that cannot be read what is wrong with it. Nothing else of it is touched, but that it is let go when somebody
     /// deletes it and nobody uses it: its children go by their owner references.
     async fn look_at_unreadable(&self, key: &Key, metadata: &ObjectMeta, problem: &str) -> Result<Done, Error> {
         let ObjectKind::Kind(kind) = key.kind else { return Ok(Done::Settled) };
         if metadata.deletion_timestamp.is_none() {
             self.writer.unreadable(kind, metadata, problem).await?;
-        } else if self.store.user_count(key) == 0 {
-            self.set_finalizers(kind, metadata, false).await?;
+            return Ok(Done::Settled);
         }
-        Ok(Done::Settled)
+        let users = self.store.user_count(key);
+        let mut why: Vec<String> = self.store.possible_users(key).into_iter().collect();
+        if users > 0 {
+            why.insert(0, format!("{users} objects refer to it"));
+        }
+        if why.is_empty() {
+            self.set_finalizers(kind, metadata, false).await?;
+            return Ok(Done::Settled);
+        }
+        let problem = format!("{problem}; its deletion is blocked: {}", why.join("; "));
+        self.writer.unreadable(kind, metadata, &problem).await?;
+        Ok(Done::Again(self.recheck))
     }
 }
 
@@ -427,26 +428,6 @@ impl Drop for Changing<'_> {
     }
 }
 
-/// A Secret or ConfigMap that is being read, from the request to the end of whatever becomes of it.
-struct Reading<'a> {
-    key: &'a Key,
-    store: &'a Store,
-    began: u64,
-    read: Option<(Option<Found>, Option<String>)>,
-}
-
-impl<'a> Reading<'a> {
-    fn begin(key: &'a Key, store: &'a Store) -> Self {
-        Self { key, store, began: store.begin_read(key), read: None }
-    }
-}
-
-impl Drop for Reading<'_> {
-    fn drop(&mut self) {
-        self.store.end_read(self.key, self.began, self.read.take());
-    }
-}
-
 impl std::fmt::Debug for Reconciler {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Reconciler").field("settings", &self.settings).finish_non_exhaustive()
@@ -461,6 +442,16 @@ impl Error {
             Self::Write(error) => error.category(),
             Self::Read { .. } => "read",
             Self::Timeout => "timeout",
+            Self::Panic(_) => "panic",
+        }
+    }
+
+    /// Whether nothing could be created because the namespace is being deleted.
+    fn is_terminating(&self) -> bool {
+        match self {
+            Self::Write(error) => matches!(error, WriteError::NamespaceTerminating { .. }),
+            Self::Read { source, .. } => matches!(source.as_ref(), kube::Error::Api(status) if is_terminating(status)),
+            Self::Timeout | Self::Panic(_) => false,
         }
     }
 }

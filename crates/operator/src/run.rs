@@ -9,20 +9,26 @@ use tokio::task::JoinSet;
 
 use crate::apply::Applier;
 use crate::events::Events;
+use crate::failure::describe;
 use crate::lease::{Election, Leadership};
 use crate::metrics::Metrics;
 use crate::queue::Queue;
+use crate::readiness::Readiness;
 use crate::reconcile::Reconciler;
-use crate::serve::{self, Ready};
+use crate::serve;
+use crate::served::Served;
+use crate::session_key::SessionKeys;
 use crate::settings::Environment;
 use crate::store::Store;
-use crate::watch::Watches;
+use crate::watch::{Context, Watches};
 use crate::write::Writer;
 
 /// The lease that operators of one cluster compete for; the name is that of the system we replace, so that the two never act at once.
-const LEASE: &str = "toolhive-operator-leader-election";
+pub const LEASE: &str = "toolhive-operator-leader-election";
 /// How long giving the lease back may take when the process ends.
 const FAREWELL: std::time::Duration = std::time::Duration::from_secs(3);
+/// How often a blocked deletion is checked again, beside the watches that tell when its last user goes.
+pub const RECHECK: std::time::Duration = std::time::Duration::from_secs(30);
 /// How many resources are looked at at the same time.
 const WORKERS: usize = 8;
 
@@ -39,6 +45,10 @@ pub struct Options {
     pub identity: String,
     /// Where everything is counted.
     pub metrics: Metrics,
+    /// Where the checks of `/readyz` are kept.
+    pub readiness: Readiness,
+    /// How often a blocked deletion is checked again; [`RECHECK`] but in tests.
+    pub recheck: std::time::Duration,
 }
 
 /// Runs until `stop` ends, or until something fails that must not.
@@ -50,18 +60,18 @@ pub async fn run(
     stop: impl Future<Output = ()>,
 ) -> Result<()> {
     let metrics = options.metrics.clone();
-    let ready = Ready::default();
+    let readiness = options.readiness.clone();
     let mut pages = JoinSet::new();
     for address in [&options.metrics_address, &options.health_address] {
         // Tests and people who do not want a page say `0`.
         if address != "0" {
             let listener = serve::listen(serve::address(address)?).await?;
-            pages.spawn(serve::serve(listener, ready.clone(), metrics.clone()));
+            pages.spawn(serve::serve(listener, readiness.clone(), metrics.clone()));
         }
     }
     let election =
         options.leader_elect.then(|| Election::new(client.clone(), &environment.home, LEASE, options.identity.clone()));
-    let work = lead(client, options, environment, policies, metrics, ready, election.clone());
+    let work = lead(client, options, environment, policies, election.clone());
     tokio::select! {
         result = work => return result,
         () = stop => tracing::info!("stopping"),
@@ -70,7 +80,7 @@ pub async fn run(
     if let Some(election) = election {
         match tokio::time::timeout(FAREWELL, election.release()).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "lease not given back; it ends by itself"),
+            Ok(Err(error)) => tracing::warn!(error = describe(&error), "lease not given back; it ends by itself"),
             Err(_slow) => tracing::warn!("lease not given back in time; it ends by itself"),
         }
     }
@@ -82,19 +92,16 @@ async fn lead(
     options: Options,
     mut environment: Environment,
     policies: Box<dyn Policies>,
-    metrics: Metrics,
-    ready: Ready,
     election: Option<Election>,
 ) -> Result<()> {
+    let (metrics, readiness) = (options.metrics.clone(), options.readiness.clone());
     if !environment.platform_named {
         environment.settings.openshift = is_openshift(&client).await.context("cannot ask the API server what it is")?;
     }
     let lost = match election {
         Some(election) => {
-            // A process that waits for the lease is as ready as it can be.
-            ready.set();
-            let leadership = election.win().await;
-            tracing::info!(lease = LEASE, "this process leads");
+            let leadership = election.win_reporting(&readiness).await;
+            tracing::info!(lease = LEASE, "acquired leader lease");
             Some(leadership)
         }
         None => None,
@@ -109,14 +116,21 @@ async fn lead(
 
     let store = Arc::new(Store::new(environment.settings.default_redis.clone()));
     let queue = Arc::new(Queue::default());
-    let mut watches = Watches::start(&client, &environment.namespaces, store.clone(), queue.clone());
+    let served = Arc::new(Served::new());
+    let context = Context {
+        store: store.clone(),
+        queue: queue.clone(),
+        readiness,
+        metrics: metrics.clone(),
+        served: served.clone(),
+    };
+    let mut watches = Watches::start(&client, &environment.namespaces, &context);
     // The lists may take longer than a lease lasts: it is renewed meanwhile.
     tokio::select! {
         why = &mut lost => bail!("leadership lost: {why}"),
         () = watches.ready() => {}
     }
-    ready.set();
-    tracing::info!("all objects have been seen");
+    tracing::info!("caches synced");
 
     let reconciler = Arc::new(Reconciler {
         settings: environment.settings,
@@ -126,8 +140,10 @@ async fn lead(
         queue,
         metrics: metrics.clone(),
         client: client.clone(),
-        writer: Writer::new(client.clone(), metrics),
+        writer: Writer::serving(client.clone(), metrics, served),
+        session_keys: SessionKeys::default(),
         events: Events::new(client.clone(), "skep-operator", Some(options.identity)),
+        recheck: options.recheck,
     });
     let mut workers = JoinSet::new();
     if environment.migrate {

@@ -3,8 +3,6 @@
 use std::convert::Infallible;
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -17,27 +15,13 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
 
 use crate::metrics::Metrics;
+use crate::readiness::Readiness;
 
 /// How long a client may take to send its request.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The content type of short answers.
 const PLAIN: &str = "text/plain; charset=utf-8";
-
-/// Whether the operator has seen the world and may be relied on.
-#[derive(Clone, Debug, Default)]
-pub struct Ready(Arc<AtomicBool>);
-
-impl Ready {
-    /// From now on it may.
-    pub fn set(&self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-
-    fn get(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-}
 
 /// An address as flags give it: `:8080` means every address of this machine, of either family.
 pub fn address(text: &str) -> Result<SocketAddr> {
@@ -58,17 +42,17 @@ pub async fn listen(address: SocketAddr) -> Result<TcpListener> {
 }
 
 /// Answers until it is cancelled.
-pub async fn serve(listener: TcpListener, ready: Ready, metrics: Metrics) {
+pub async fn serve(listener: TcpListener, readiness: Readiness, metrics: Metrics) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
             // Out of file handles, most likely; the next one may be freed meanwhile.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let (ready, metrics) = (ready.clone(), metrics.clone());
+        let (readiness, metrics) = (readiness.clone(), metrics.clone());
         tokio::spawn(async move {
             let service = service_fn(move |request: Request<Incoming>| {
-                let response = answer(&request, &ready, &metrics);
+                let response = answer(&request, &readiness, &metrics);
                 async move { Ok::<_, Infallible>(response) }
             });
             let connection = hyper::server::conn::http1::Builder::new()
@@ -82,7 +66,7 @@ pub async fn serve(listener: TcpListener, ready: Ready, metrics: Metrics) {
     }
 }
 
-fn answer(request: &Request<Incoming>, ready: &Ready, metrics: &Metrics) -> Response<Full<Bytes>> {
+fn answer<B>(request: &Request<B>, readiness: &Readiness, metrics: &Metrics) -> Response<Full<Bytes>> {
     let text = |status: StatusCode, kind: &'static str, body: String| {
         let mut response = Response::new(Full::new(Bytes::from(body)));
         *response.status_mut() = status;
@@ -94,8 +78,13 @@ fn answer(request: &Request<Incoming>, ready: &Ready, metrics: &Metrics) -> Resp
     }
     match request.uri().path() {
         "/healthz" => text(StatusCode::OK, PLAIN, "ok\n".into()),
-        "/readyz" if ready.get() => text(StatusCode::OK, PLAIN, "ok\n".into()),
-        "/readyz" => text(StatusCode::SERVICE_UNAVAILABLE, PLAIN, "not all objects have been seen yet\n".into()),
+        "/readyz" => {
+            let is_ready = readiness.is_ready();
+            let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+            // The reasons are told to whoever asks, and to whoever has to find out why it is not ready.
+            let is_verbose = request.uri().query().is_some_and(|query| query.split('&').any(is_verbose));
+            text(status, PLAIN, if is_ready && !is_verbose { "ok\n".into() } else { readiness.report() })
+        }
         "/metrics" => {
             text(StatusCode::OK, "application/openmetrics-text; version=1.0.0; charset=utf-8", metrics.page())
         }
@@ -104,5 +93,39 @@ fn answer(request: &Request<Incoming>, ready: &Ready, metrics: &Metrics) -> Resp
             PLAIN,
             format!("`{other}` is not here; there are /healthz, /readyz and /metrics\n"),
         ),
+    }
+}
+
+/// Whether a parameter of a query asks for all checks: `verbose`, with any value, as the API server takes it.
+fn is_verbose(parameter: &str) -> bool {
+    parameter == "verbose" || parameter.starts_with("verbose=")
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt as _;
+
+    use super::*;
+    use crate::readiness::Check;
+
+    async fn asked(path: &str, readiness: &Readiness) -> (u16, String) {
+        let request = Request::get(path).body(()).unwrap();
+        let (head, body) = answer(&request, readiness, &Metrics::new()).into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        (head.status.as_u16(), String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn readyz_is_true_for_the_role_and_verbose_lists_the_checks() {
+        let readiness = Readiness::default();
+        assert_eq!(asked("/readyz", &readiness).await.0, 503, "a process without a role");
+        assert_eq!(asked("/healthz", &readiness).await.0, 200);
+        readiness.set("leader-election", Check::Passed("standby".into()));
+        assert_eq!(asked("/readyz", &readiness).await, (200, "ok\n".to_owned()));
+        let (code, body) = asked("/readyz?verbose", &readiness).await;
+        assert_eq!((code, body.as_str()), (200, "[+]leader-election ok: standby\nreadyz check passed\n"));
+        readiness.set("cache/secrets", Check::Failed("not synced yet".into()));
+        let (code, body) = asked("/readyz", &readiness).await;
+        assert!(code == 503 && body.contains("[-]cache/secrets failed: not synced yet"), "{body}");
     }
 }

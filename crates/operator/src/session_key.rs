@@ -1,6 +1,7 @@
 //! The Secret with which a virtual server binds its sessions: made once, by chance, and never changed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,27 +10,79 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Client;
 use kube::api::{Api, PostParams};
-use skep_api::crd::{GROUP, STORED_VERSION};
-use skep_api::resource::Resource;
-use skep_plan::canonical;
+use skep_api::resource::{KindName, Resource};
+use skep_plan::key::{Key, ObjectKind};
+use skep_plan::names;
 use skep_plan::plan::GeneratedSecret;
+
+use crate::secret_digest;
 
 /// The key of the Secret, and how many bytes it must hold.
 const KEY: &str = "hmac-secret";
 const BYTES: usize = 32;
 
-/// Looks at the Secret: nothing if it is not there, else a digest of its value, or what is wrong with it.
-pub async fn look(client: &Client, me: &Resource, name: &str) -> Result<Option<Result<String, String>>, kube::Error> {
-    let secrets: Api<Secret> = Api::namespaced(client.clone(), me.namespace());
-    Ok(secrets.get_opt(name).await?.map(|secret| judge(&secret, me)))
+/// What is known of the Secrets of virtual servers, so that each is read once per change. Values are judged and not kept.
+#[derive(Debug, Default)]
+pub struct SessionKeys(Mutex<HashMap<Key, Known>>);
+
+/// What was found when a Secret was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Known {
+    version: String,
+    /// The virtual server that it was judged for.
+    owner: Option<String>,
+    judged: Judged,
+}
+
+/// A digest of the key, or what is wrong with it.
+pub type Judged = Result<String, String>;
+
+/// The Secret of a virtual server; nothing for other resources.
+pub fn secret_of(me: &Resource) -> Option<Key> {
+    let is_virtual = me.kind() == KindName::VirtualMCPServer && !me.is_deleting();
+    let name = is_virtual.then(|| names::virtual_session_key(me.name()))?;
+    Some(Key { kind: ObjectKind::Secret, namespace: me.namespace().to_owned(), name })
+}
+
+impl SessionKeys {
+    /// Judges the Secret of a virtual server that was just read, and remembers the verdict.
+    pub fn judge(&self, key: &Key, secret: &Secret, me: &Resource) -> Judged {
+        let judged = judge(secret, me);
+        let version = secret.metadata.resource_version.clone().unwrap_or_default();
+        let known = Known { version, owner: me.metadata().uid.clone(), judged: judged.clone() };
+        self.lock().insert(key.clone(), known);
+        judged
+    }
+
+    /// What is known of a Secret at this version, for this virtual server.
+    pub fn known(&self, key: &Key, version: &str, me: &Resource) -> Option<Judged> {
+        let known = self.lock();
+        let known = known.get(key).filter(|known| known.version == version && known.owner == me.metadata().uid)?;
+        Some(known.judged.clone())
+    }
+
+    /// Forgets the Secret of a virtual server that is gone.
+    pub fn forget(&self, owner: &Key) {
+        let name = names::virtual_session_key(&owner.name);
+        self.lock().remove(&Key { kind: ObjectKind::Secret, namespace: owner.namespace.clone(), name });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Known>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Makes the Secret, and returns its version. Somebody who was quicker is fine: then theirs is judged at the next look.
-pub async fn create(client: &Client, me: &Resource, wanted: &GeneratedSecret) -> Result<Option<String>, kube::Error> {
+pub async fn create(
+    client: &Client,
+    me: &Resource,
+    api_version: String,
+    wanted: &GeneratedSecret,
+) -> Result<Option<String>, kube::Error> {
     let mut bytes = vec![0; wanted.bytes];
     aws_lc_rs::rand::fill(&mut bytes).map_err(|_unspecified| kube::Error::Service("no randomness to be had".into()))?;
     let owner = OwnerReference {
-        api_version: format!("{GROUP}/{STORED_VERSION}"),
+        api_version,
         kind: me.kind().as_str().to_owned(),
         name: me.name().to_owned(),
         uid: me.metadata().uid.clone().unwrap_or_default(),
@@ -69,15 +122,13 @@ fn judge(secret: &Secret, me: &Resource) -> Result<String, String> {
     if bytes.iter().all(|byte| *byte == 0) {
         return Err(format!("the value of `{KEY}` is all zeros"));
     }
-    Ok(canonical::sha256_hex(&value.0))
+    Ok(secret_digest::of(secret, value))
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-    use skep_api::resource::KindName;
-
     use super::*;
+    use serde_json::json;
 
     fn judged(uid: &str, key: &str, value: &[u8]) -> Result<String, String> {
         let spec = json!({ "incomingAuth": { "type": "anonymous" }, "groupRef": { "name": "g" } });

@@ -1,9 +1,9 @@
 //! How an operator is set up: flags and environment variables, read once and checked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Result, bail};
-use skep_plan::world::{DefaultRedis, Settings};
+use skep_plan::world::{DefaultRedis, Feature, Settings, Site};
 
 /// The image of everything, where no variable names another: one binary, one image.
 const IMAGE: &str = concat!("localhost/skep:", env!("CARGO_PKG_VERSION"));
@@ -55,6 +55,8 @@ impl Environment {
                 pull_secrets: list("TOOLHIVE_DEFAULT_IMAGE_PULL_SECRETS"),
                 default_redis,
                 openshift: get("OPERATOR_OPENSHIFT").is_some_and(|value| value.eq_ignore_ascii_case("true")),
+                site: Site::Cluster,
+                unsupported: BTreeSet::new(),
             },
             namespaces,
             home: or("POD_NAMESPACE", "toolhive-system"),
@@ -64,6 +66,23 @@ impl Environment {
                 .is_some_and(|value| matches!(value, "false" | "False" | "FALSE" | "0" | "f" | "F")),
         })
     }
+
+    /// The same, where the data plane of our own image lacks these features. What other images can do is not known here, so nothing is
+    /// refused for them.
+    #[must_use]
+    pub fn without(mut self, unsupported: &[Feature]) -> Self {
+        let of_virtual_servers = |feature: &Feature| *feature == Feature::VirtualServer;
+        let (runner, vmcp) = (is_own(&self.settings.runner_image), is_own(&self.settings.vmcp_image));
+        let lacks = |feature: &&Feature| if of_virtual_servers(feature) { vmcp } else { runner };
+        self.settings.unsupported = unsupported.iter().filter(lacks).copied().collect();
+        self
+    }
+}
+
+/// Whether an image is one of ours, wherever it was mirrored to: its name is `skep`, before the tag or the digest.
+fn is_own(image: &str) -> bool {
+    let name = image.rsplit('/').next().unwrap_or_default();
+    name.split(['@', ':']).next() == Some("skep")
 }
 
 /// A boolean as Go reads it.
@@ -91,6 +110,19 @@ mod tests {
         assert!(
             environment.namespaces.is_empty() && !environment.migrate && environment.settings.default_redis.is_none()
         );
+    }
+
+    #[test]
+    fn features_are_missing_from_our_own_image_only_wherever_it_is_mirrored() {
+        let lacking = [Feature::Audit, Feature::VirtualServer];
+        let of = |runner: &str, vmcp: &str| {
+            let variables = [("TOOLHIVE_RUNNER_IMAGE", runner), ("VMCP_IMAGE", vmcp)];
+            read(&variables).unwrap().without(&lacking).settings.unsupported.into_iter().collect::<Vec<_>>()
+        };
+        assert_eq!(read(&[]).unwrap().without(&lacking).settings.unsupported.len(), 2);
+        assert_eq!(of("mirror:5000/a/skep:0.1.0", "skep@sha256:00"), lacking);
+        assert_eq!(of("ghcr.io/a/proxyrunner:1", "skep"), [Feature::VirtualServer]);
+        assert_eq!(of("localhost/skep:1", "ghcr.io/skep/vmcp:1"), [Feature::Audit]);
     }
 
     #[test]

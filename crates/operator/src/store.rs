@@ -4,11 +4,13 @@
 //! An object never goes back to an older version: our own writes put their answers in here at once, and the watch follows.
 
 mod facts;
+mod pods;
 mod state;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use jiff::Timestamp;
 use skep_api::resource::{KindName, Resource};
 use skep_plan::child::ChildKind;
 use skep_plan::key::{Key, ObjectKind};
@@ -16,8 +18,9 @@ use skep_plan::world::{DefaultRedis, Found, Live};
 
 use crate::object::Object;
 
-pub use facts::{ChildFacts, Owner, PodFacts, child_facts, pod_facts};
-pub use state::{Entry, Wake};
+pub use facts::{ChildFacts, Owner, child_facts};
+pub use pods::{PodFacts, pod_facts};
+pub use state::{Entry, Unavailable, Wake};
 
 use state::State;
 
@@ -50,6 +53,8 @@ pub struct Snapshot {
     pub unread: Vec<Key>,
     /// The children that carry its uid.
     pub children: BTreeMap<ChildId, ChildFacts>,
+    /// When a pod counts otherwise though nothing happens to it: one that was started just now counts as ready by then.
+    pub settles: Option<Timestamp>,
 }
 
 /// What the operator knows, shared by watches and workers.
@@ -100,6 +105,16 @@ impl Store {
     /// How many resources refer to an object.
     pub fn user_count(&self, key: &Key) -> usize {
         self.with(|state| state.user_count(key))
+    }
+
+    /// What may refer to a configuration though it is not known to, in words.
+    pub fn possible_users(&self, key: &Key) -> BTreeSet<String> {
+        self.with(|state| state.possible_users(key))
+    }
+
+    /// Sets why the objects of a kind are not known, in a namespace or in all; nothing where they are.
+    pub fn set_unavailable(&self, kind: KindName, namespace: Option<&str>, why: Option<Unavailable>) -> Wake {
+        self.with(|state| state.set_unavailable(kind, namespace, why))
     }
 
     /// A watch shows a child. While it is being written, that waits: it may be what we write, which the watch can bring back
@@ -158,6 +173,11 @@ impl Store {
     /// remembered if the watch told of a change meanwhile: nobody knows which of the two is newer, and it must be read again.
     pub fn end_read(&self, key: &Key, began: u64, read: Option<(Option<Found>, Option<String>)>) {
         self.with(|state| state.end_read(key, began, read));
+    }
+
+    /// The version of a Secret or ConfigMap that was read; nothing for one that was not, or does not exist.
+    pub fn content_version(&self, key: &Key) -> Option<String> {
+        self.with(|state| state.content_version(key))
     }
 
     /// The objects of a kind whose content is remembered.

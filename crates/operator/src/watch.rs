@@ -1,9 +1,13 @@
 //! The watches: every kind of ours, what we made, our pods, and what happens to Secrets and ConfigMaps.
 //!
 //! Each watch is a task that feeds the store and queues whom a change wakes. A broken watch comes back by itself, with a pause
-//! that grows; an object that cannot be read is remembered as such and stops nothing.
+//! that grows; an object that cannot be read is remembered as such and stops nothing. A kind of ours that cannot be listed at all
+//! concerns that kind alone ([`kind`]).
+
+mod kind;
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,11 +25,18 @@ use skep_plan::key::{Key, ObjectKind};
 use tokio::sync::watch as signal;
 use tokio::task::JoinSet;
 
-use crate::object::Object;
+use self::kind::KindWatch;
+use crate::failure::describe;
+use crate::metrics::Metrics;
+use crate::object::{Object, Tracked};
 use crate::queue::Queue;
+use crate::readiness::{Check, Readiness};
+use crate::served::Served;
 use crate::store::{ChildId, Store, Wake, child_facts, pod_facts};
-use crate::write::{api_resource, child_resource};
+use crate::write::child_resource;
 
+/// What a check says of a cache before its first list.
+const NOT_SYNCED: &str = "not synced yet";
 /// Several changes of who uses a configuration within this time become one look at it.
 const SOON: Duration = Duration::from_millis(250);
 /// The same for each that uses it, where that is longer. A look lists all of them: were the pauses equal, users that come one
@@ -34,11 +45,26 @@ const SOON_FOR_EACH: Duration = Duration::from_millis(2);
 /// The longest of these pauses.
 const SOON_AT_MOST: Duration = Duration::from_secs(10);
 
+/// What the watches share with the rest of the operator.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// What is known.
+    pub store: Arc<Store>,
+    /// What to look at next.
+    pub queue: Arc<Queue>,
+    /// Where the watches report whether they have synced.
+    pub readiness: Readiness,
+    /// What is counted.
+    pub metrics: Metrics,
+    /// In which version each kind is served.
+    pub served: Arc<Served>,
+}
+
 /// The watches of one operator.
 #[derive(Debug)]
 pub struct Watches {
     tasks: JoinSet<()>,
-    ready: Vec<signal::Receiver<bool>>,
+    settled: Vec<signal::Receiver<bool>>,
 }
 
 /// What a watch needs to do its work.
@@ -46,15 +72,30 @@ pub struct Watches {
 struct Feed {
     store: Arc<Store>,
     queue: Arc<Queue>,
+    readiness: Readiness,
+    metrics: Metrics,
+}
+
+/// What a watch says of itself.
+enum Signal<'a> {
+    /// All objects that there were have been listed.
+    Synced,
+    /// A change came through the watch.
+    Changed,
+    /// It was interrupted, and comes back after a pause.
+    Interrupted(&'a watcher::Error),
 }
 
 // === impl Watches ===
 
 impl Watches {
     /// Starts all watches, in one namespace each or in all of them.
-    pub fn start(client: &Client, namespaces: &[String], store: Arc<Store>, queue: Arc<Queue>) -> Self {
-        let feed = Feed { store, queue };
-        let mut watches = Self { tasks: JoinSet::new(), ready: Vec::new() };
+    pub fn start(client: &Client, namespaces: &[String], context: &Context) -> Self {
+        let Context { store, queue, readiness, metrics, served } = context.clone();
+        let feed = Feed { store, queue, readiness, metrics };
+        let mut watches = Self { tasks: JoinSet::new(), settled: Vec::new() };
+        let (discovery, discovered) = (client.clone(), served.clone());
+        watches.tasks.spawn(async move { discovered.keep(discovery).await });
         let scopes: Vec<Option<&str>> = if namespaces.is_empty() {
             vec![None]
         } else {
@@ -62,50 +103,57 @@ impl Watches {
         };
         for scope in scopes {
             for kind in KindName::ALL {
-                let api = dynamic::<Object>(client, scope, &api_resource(*kind));
-                watches.run(feed.clone(), api, watcher::Config::default(), Resources(*kind));
+                let (settled, receiver) = signal::channel(false);
+                watches.settled.push(receiver);
+                let watch = KindWatch::new(*kind, client, scope, feed.clone(), served.clone(), settled);
+                watches.tasks.spawn(watch.keep());
             }
             for kind in ChildKind::ALL {
                 let selector = watcher::Config::default().labels(&format!("{}={}", MANAGED_LABEL.0, MANAGED_LABEL.1));
                 // Of most children only the metadata is of interest; of workloads, how many pods are ready as well.
                 if kind.has_generation() {
-                    let api = dynamic::<Object>(client, scope, &child_resource(*kind));
-                    watches.run(feed.clone(), api, selector, Children(*kind));
+                    let api = dynamic::<Tracked>(client, scope, &child_resource(*kind));
+                    watches.run(feed.clone(), scope, api, selector, Children(*kind, "children"));
                 } else {
                     let api = dynamic::<PartialObjectMeta<DynamicObject>>(client, scope, &child_resource(*kind));
-                    watches.run(feed.clone(), api, selector, Children(*kind));
+                    watches.run(feed.clone(), scope, api, selector, Children(*kind, "children"));
                 }
             }
             // The StatefulSets of servers are made by their proxies, which know nothing of our label.
-            let api = dynamic::<Object>(client, scope, &child_resource(ChildKind::StatefulSet));
+            let api = dynamic::<Tracked>(client, scope, &child_resource(ChildKind::StatefulSet));
             watches.run(
                 feed.clone(),
+                scope,
                 api,
                 watcher::Config::default().labels("toolhive=true"),
-                Children(ChildKind::StatefulSet),
+                Children(ChildKind::StatefulSet, "backends"),
             );
             let pods: Api<Pod> = scoped(client, scope);
             let ours = "app in (mcpserver,mcpremoteproxy,virtualmcpserver)";
-            watches.run(feed.clone(), pods.clone(), watcher::Config::default().labels(ours), Pods);
+            watches.run(feed.clone(), scope, pods.clone(), watcher::Config::default().labels(ours), Pods("of proxies"));
             watches.run(
                 feed.clone(),
-                pods,
+                scope,
+                pods.clone(),
                 watcher::Config::default().labels("app.kubernetes.io/name=embeddingserver"),
-                Pods,
+                Pods("of embedding servers"),
             );
+            // The pods of backends: proxies label them with the name of their server.
+            let backends = "toolhive=true,toolhive-name,app notin (mcpserver,mcpremoteproxy,virtualmcpserver)";
+            watches.run(feed.clone(), scope, pods, watcher::Config::default().labels(backends), Pods("of backends"));
             let secrets: Api<PartialObjectMeta<Secret>> = scoped(client, scope);
-            watches.run(feed.clone(), secrets, watcher::Config::default(), Contents(ObjectKind::Secret));
+            watches.run(feed.clone(), scope, secrets, watcher::Config::default(), Contents(ObjectKind::Secret));
             let maps: Api<PartialObjectMeta<ConfigMap>> = scoped(client, scope);
-            watches.run(feed.clone(), maps, watcher::Config::default(), Contents(ObjectKind::ConfigMap));
+            watches.run(feed.clone(), scope, maps, watcher::Config::default(), Contents(ObjectKind::ConfigMap));
         }
         watches
     }
 
-    /// Waits until every watch has seen all objects that there were at the start.
+    /// Waits until every watch has seen all objects that there were at the start, but for kinds that the operator does without.
     pub async fn ready(&mut self) {
-        for ready in &mut self.ready {
+        for settled in &mut self.settled {
             // The sender lives as long as its watch, which lives as long as we do.
-            let _gone = ready.wait_for(|ready| *ready).await;
+            let _gone = settled.wait_for(|settled| *settled).await;
         }
     }
 
@@ -114,54 +162,104 @@ impl Watches {
         let _ended = self.tasks.join_next().await;
     }
 
-    fn run<K, T>(&mut self, feed: Feed, api: Api<K>, config: watcher::Config, taker: T)
+    fn run<K, T>(&mut self, feed: Feed, scope: Option<&str>, api: Api<K>, config: watcher::Config, taker: T)
     where
         K: KubeResource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
         K::DynamicType: Send + Sync,
         T: Take<K> + Send + Sync + 'static,
     {
         let (sender, receiver) = signal::channel(false);
-        self.ready.push(receiver);
-        // Objects as old as the API server's cache are good enough: the watch brings the rest.
-        let config = config.any_semantic();
+        self.settled.push(receiver);
+        let check = check_name(&taker.name(), scope);
+        feed.readiness.set(&check, Check::Failed(NOT_SYNCED.to_owned()));
         self.tasks.spawn(async move {
-            let mut stream = std::pin::pin!(watch(api, config).default_backoff());
-            // What this watch has brought. After an interruption all objects are listed anew, and whatever is not
-            // among them went meanwhile.
-            let (mut brought, mut listed) = (BTreeSet::new(), BTreeSet::new());
-            loop {
-                match stream.try_next().await {
-                    Ok(Some(Event::Init)) => listed.clear(),
-                    Ok(Some(Event::InitApply(object))) => {
-                        listed.extend(taker.key(&object));
-                        feed.wake(taker.put(&feed.store, object));
-                    }
-                    Ok(Some(Event::InitDone)) => {
-                        let listed = std::mem::take(&mut listed);
-                        let known = if T::KEEPS_LIST { brought } else { taker.remembered(&feed.store) };
-                        for key in known.difference(&listed) {
-                            feed.wake(taker.remove(&feed.store, key));
-                        }
-                        brought = if T::KEEPS_LIST { listed } else { BTreeSet::new() };
-                        sender.send_replace(true);
-                    }
-                    Ok(Some(Event::Apply(object))) => {
-                        if T::KEEPS_LIST {
-                            brought.extend(taker.key(&object));
-                        }
-                        feed.wake(taker.put(&feed.store, object));
-                    }
-                    Ok(Some(Event::Delete(object))) => {
-                        if let Some(key) = taker.key(&object) {
-                            brought.remove(&key);
-                            feed.wake(taker.remove(&feed.store, &key));
-                        }
-                    }
-                    Ok(None) => return,
-                    Err(error) => tracing::warn!(watch = taker.name(), %error, "watch interrupted"),
+            let mut brought = BTreeSet::new();
+            let tell = |signal: Signal<'_>| match signal {
+                Signal::Synced => {
+                    feed.readiness.set(&check, Check::Passed(String::new()));
+                    sender.send_replace(true);
+                    ControlFlow::Continue(())
                 }
-            }
+                Signal::Changed => ControlFlow::Continue(()),
+                Signal::Interrupted(error) => {
+                    let why = describe(error);
+                    if !*sender.borrow() {
+                        feed.readiness.set(&check, Check::Failed(why.clone()));
+                    }
+                    tracing::warn!(watch = taker.name(), error = why, "watch interrupted");
+                    ControlFlow::Continue(())
+                }
+            };
+            pump(&feed, api, config, &taker, &mut brought, tell).await;
         });
+    }
+}
+
+/// Feeds the store from a watch, until `tell` breaks off. `brought` is what the watch has brought so far: after an interruption all
+/// objects are listed anew, and whatever is not among them was deleted meanwhile.
+async fn pump<K, T>(
+    feed: &Feed,
+    api: Api<K>,
+    config: watcher::Config,
+    taker: &T,
+    brought: &mut BTreeSet<Key>,
+    mut tell: impl FnMut(Signal<'_>) -> ControlFlow<()>,
+) where
+    K: KubeResource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
+    K::DynamicType: Send + Sync,
+    T: Take<K>,
+{
+    // Objects as old as the API server's cache are good enough: the watch brings the rest.
+    let mut stream = std::pin::pin!(watch(api, config.any_semantic()).default_backoff());
+    let mut listed = BTreeSet::new();
+    loop {
+        let signal = match stream.try_next().await {
+            Ok(Some(Event::Init)) => {
+                listed.clear();
+                continue;
+            }
+            Ok(Some(Event::InitApply(object))) => {
+                listed.extend(taker.key(&object));
+                feed.wake(taker.put(&feed.store, object));
+                continue;
+            }
+            Ok(Some(Event::InitDone)) => {
+                let listed = std::mem::take(&mut listed);
+                let known = if T::KEEPS_LIST { std::mem::take(brought) } else { taker.remembered(&feed.store) };
+                for key in known.difference(&listed) {
+                    feed.wake(taker.remove(&feed.store, key));
+                }
+                *brought = if T::KEEPS_LIST { listed } else { BTreeSet::new() };
+                tell(Signal::Synced)
+            }
+            Ok(Some(Event::Apply(object))) => {
+                if T::KEEPS_LIST {
+                    brought.extend(taker.key(&object));
+                }
+                feed.wake(taker.put(&feed.store, object));
+                tell(Signal::Changed)
+            }
+            Ok(Some(Event::Delete(object))) => {
+                if let Some(key) = taker.key(&object) {
+                    brought.remove(&key);
+                    feed.wake(taker.remove(&feed.store, &key));
+                }
+                tell(Signal::Changed)
+            }
+            Ok(None) => return,
+            Err(error) => tell(Signal::Interrupted(&error)),
+        };
+        if signal.is_break() {
+            return;
+        }
+    }
+}
+
+/// What a check of a cache is called.
+fn check_name(watch: &str, scope: Option<&str>) -> String {
+    match scope {
+        None => format!("cache/{watch}"),
+        Some(namespace) => format!("cache/{namespace}/{watch}"),
     }
 }
 
@@ -204,8 +302,10 @@ trait Take<K> {
 }
 
 struct Resources(KindName);
-struct Children(ChildKind);
-struct Pods;
+/// Children of a kind, and what to call the watch of them.
+struct Children(ChildKind, &'static str);
+/// Pods, and of what.
+struct Pods(&'static str);
 struct Contents(ObjectKind);
 
 impl Take<Object> for Resources {
@@ -237,17 +337,18 @@ impl Children {
     }
 }
 
-impl Take<Object> for Children {
+impl Take<Tracked> for Children {
     fn name(&self) -> String {
-        self.0.api().2.to_owned()
+        format!("{} ({})", self.0.api().2, self.1)
     }
 
-    fn key(&self, object: &Object) -> Option<Key> {
-        Self::key_of(object.metadata())
+    fn key(&self, object: &Tracked) -> Option<Key> {
+        Self::key_of(object.object().metadata())
     }
 
-    fn put(&self, store: &Store, object: Object) -> Wake {
+    fn put(&self, store: &Store, object: Tracked) -> Wake {
         let Some(key) = self.key(&object) else { return Wake::default() };
+        let object = object.object();
         store.see_child(self.id(&key), child_facts(self.0, object.metadata(), Some(object.value())))
     }
 
@@ -258,7 +359,7 @@ impl Take<Object> for Children {
 
 impl Take<PartialObjectMeta<DynamicObject>> for Children {
     fn name(&self) -> String {
-        self.0.api().2.to_owned()
+        format!("{} ({})", self.0.api().2, self.1)
     }
 
     fn key(&self, object: &PartialObjectMeta<DynamicObject>) -> Option<Key> {
@@ -277,7 +378,7 @@ impl Take<PartialObjectMeta<DynamicObject>> for Children {
 
 impl Take<Pod> for Pods {
     fn name(&self) -> String {
-        "pods".to_owned()
+        format!("pods ({})", self.0)
     }
 
     fn key(&self, object: &Pod) -> Option<Key> {

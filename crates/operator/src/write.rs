@@ -11,19 +11,24 @@
 //!   there, and never touches one that is.
 //! - [`Writer::delete`]: children and pods, by uid, so that a new object of the same name is never hit.
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
-use kube::core::{ApiResource, GroupVersionKind, PartialObjectMeta};
+use kube::core::{ApiResource, GroupVersionKind, PartialObjectMeta, Status};
 use serde_json::{Map, Value, json};
 use skep_api::crd::{GROUP, STORED_VERSION};
 use skep_api::resource::{KindName, Resource};
 use skep_plan::child::{Child, ChildKind, owner_reference};
 use skep_plan::merge::merge_diff;
+use skep_plan::world::LivePod;
 
 use crate::adopt::{handover, leave_replicas};
 use crate::metrics::Metrics;
 use crate::object::Object;
+use crate::served::{Served, resource_in};
 use crate::store::ChildId;
 
 /// The field manager of everything that the operator writes.
@@ -51,6 +56,12 @@ pub enum WriteError {
         /// What is not there.
         message: String,
     },
+    /// Nothing can be created, as the namespace is being deleted.
+    #[error("cannot apply `{object}`: its namespace is terminating")]
+    NamespaceTerminating {
+        /// Which object.
+        object: String,
+    },
     /// The API server refused, or could not be reached.
     #[error("cannot {verb} `{object}`")]
     Api {
@@ -68,11 +79,12 @@ pub enum WriteError {
 pub struct Writer {
     client: Client,
     metrics: Metrics,
+    served: Arc<Served>,
 }
 
-/// How kube addresses a kind of ours.
+/// How kube addresses a kind of ours in the stored version.
 pub fn api_resource(kind: KindName) -> ApiResource {
-    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, STORED_VERSION, kind.as_str()), kind.plural())
+    resource_in(kind, STORED_VERSION)
 }
 
 /// How kube addresses a kind of child.
@@ -84,9 +96,19 @@ pub fn child_resource(kind: ChildKind) -> ApiResource {
 // === impl Writer ===
 
 impl Writer {
-    /// A writer that counts into `metrics`.
-    pub const fn new(client: Client, metrics: Metrics) -> Self {
-        Self { client, metrics }
+    /// A writer that counts into `metrics`, and writes every kind in its stored version.
+    pub fn new(client: Client, metrics: Metrics) -> Self {
+        Self::serving(client, metrics, Arc::default())
+    }
+
+    /// A writer that writes every kind in the version that is served.
+    pub const fn serving(client: Client, metrics: Metrics, served: Arc<Served>) -> Self {
+        Self { client, metrics, served }
+    }
+
+    /// The API version in which a kind of ours is read and written.
+    pub fn api_version(&self, kind: KindName) -> String {
+        format!("{GROUP}/{}", self.served.version(kind))
     }
 
     /// Changes metadata of one of our resources; fails with a conflict when it is not at the version we know.
@@ -179,8 +201,9 @@ impl Writer {
     ) -> Result<PartialObjectMeta<DynamicObject>, WriteError> {
         let object = format!("{} {namespace}/{}", child.kind(), child.name());
         self.metrics.request("apply", child.kind().api().2);
+        let body = self.with_served_owners(body);
         self.children(child.kind(), namespace)
-            .patch_metadata(child.name(), &PatchParams::apply(MANAGER).force(), &Patch::Apply(body))
+            .patch_metadata(child.name(), &PatchParams::apply(MANAGER).force(), &Patch::Apply(&*body))
             .await
             .map_err(|error| match error {
                 kube::Error::Api(status) if status.is_not_found() => {
@@ -207,9 +230,13 @@ impl Writer {
     pub async fn own(&self, me: &Resource, id: &ChildId, uid: &str) -> Result<(), WriteError> {
         let object = format!("{} {}/{}", id.kind, id.namespace, id.name);
         // The uid makes the API server refuse to create the object, should it be gone.
+        let mut owner = owner_reference(me);
+        if let Some(owner) = owner.as_object_mut() {
+            owner.insert("apiVersion".to_owned(), self.api_version(me.kind()).into());
+        }
         let body = json!({
             "apiVersion": id.kind.api_version(), "kind": id.kind.as_str(),
-            "metadata": { "name": id.name, "uid": uid, "ownerReferences": [owner_reference(me)] },
+            "metadata": { "name": id.name, "uid": uid, "ownerReferences": [owner] },
         });
         self.metrics.request("apply", id.kind.api().2);
         let children = self.children(id.kind, &id.namespace);
@@ -253,22 +280,43 @@ impl Writer {
         written.map(|_| ()).map_err(|error| WriteError::from(error, "take over", object))
     }
 
-    /// Deletes the pods that carry all these labels, so that they start anew.
-    pub async fn delete_pods(&self, namespace: &str, names: &[String]) -> Result<(), WriteError> {
-        let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(self.client.clone(), namespace);
-        for name in names {
+    /// Deletes pods, so that others are started in their place. One that is gone already is fine, and so is a new one of the same name,
+    /// which stays.
+    pub async fn delete_pods(&self, namespace: &str, pods: &[LivePod]) -> Result<(), WriteError> {
+        let api: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(self.client.clone(), namespace);
+        for LivePod { name, uid, .. } in pods {
+            let preconditions = Preconditions { uid: Some(uid.clone()), resource_version: None };
+            let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
             self.metrics.request("delete", "pods");
-            match pods.delete(name, &DeleteParams::default()).await {
+            match api.delete(name, &parameters).await {
                 Ok(_) => {}
-                Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {}
                 Err(error) => return Err(WriteError::from(error, "delete", format!("Pod {namespace}/{name}"))),
             }
         }
         Ok(())
     }
 
+    /// An object whose owners are named in the version that is served: the garbage collector finds them in no other.
+    fn with_served_owners<'a>(&self, body: &'a Value) -> Cow<'a, Value> {
+        let owners = body.pointer("/metadata/ownerReferences").and_then(Value::as_array).into_iter().flatten();
+        let kinds = owners.filter_map(|owner| KindName::parse(owner.get("kind")?.as_str()?));
+        if kinds.into_iter().all(|kind| self.served.version(kind) == STORED_VERSION) {
+            return Cow::Borrowed(body);
+        }
+        let mut body = body.clone();
+        let owners = body.pointer_mut("/metadata/ownerReferences").and_then(Value::as_array_mut);
+        for owner in owners.into_iter().flatten().filter_map(Value::as_object_mut) {
+            let kind = owner.get("kind").and_then(Value::as_str).and_then(KindName::parse);
+            if let Some(kind) = kind {
+                owner.insert("apiVersion".to_owned(), self.api_version(kind).into());
+            }
+        }
+        Cow::Owned(body)
+    }
+
     fn resources(&self, kind: KindName, namespace: &str) -> Api<Object> {
-        Api::namespaced_with(self.client.clone(), namespace, &api_resource(kind))
+        Api::namespaced_with(self.client.clone(), namespace, &resource_in(kind, self.served.version(kind)))
     }
 
     fn children(&self, kind: ChildKind, namespace: &str) -> Api<DynamicObject> {
@@ -287,12 +335,19 @@ impl std::fmt::Debug for Writer {
     }
 }
 
+/// Whether the API server refused to create an object because its namespace is being deleted.
+pub fn is_terminating(status: &Status) -> bool {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
+}
+
 // === impl WriteError ===
 
 impl WriteError {
     fn from(error: kube::Error, verb: &'static str, object: String) -> Self {
         match error {
             kube::Error::Api(status) if status.is_conflict() => Self::Conflict { object },
+            kube::Error::Api(status) if is_terminating(&status) => Self::NamespaceTerminating { object },
             other => Self::Api { verb, object, source: Box::new(other) },
         }
     }
@@ -302,6 +357,7 @@ impl WriteError {
         match self {
             Self::Conflict { .. } => "conflict",
             Self::NotYet { .. } => "not yet",
+            Self::NamespaceTerminating { .. } => "terminating",
             Self::Api { .. } => "api",
         }
     }

@@ -56,7 +56,8 @@ pub fn content_checksum(
     hex(&hash.finalize())
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// Bytes in hexadecimal.
+pub fn hex(bytes: &[u8]) -> String {
     let digit = |nibble: u8| char::from_digit(nibble.into(), 16).unwrap_or_default();
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }

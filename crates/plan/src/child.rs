@@ -154,6 +154,11 @@ impl Child {
         &self.name
     }
 
+    /// Its metadata, as it is applied.
+    pub(crate) fn metadata(&self) -> Option<&Value> {
+        self.body.get("metadata")
+    }
+
     /// The whole object, as it is applied.
     pub const fn body(&self) -> &Value {
         &self.body

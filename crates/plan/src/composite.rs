@@ -2,11 +2,12 @@
 //! uses it.
 //!
 //! The same judgement holds for the tools that stand right in a VirtualMCPServer. What a template means is not judged
-//! here: it is the virtual server that knows the language.
+//! here: it is the virtual server that knows the language. Here its size and depth are.
 
 mod order;
 mod output;
 mod step;
+mod template;
 
 use serde_json::json;
 use skep_api::kinds::{CompositeTool, VirtualMCPCompositeToolDefinition};

@@ -47,7 +47,13 @@ pub(crate) fn plan(me: &Resource, world: &World<'_>) -> Plan {
     }
     let mut plan = Plan::without_children(me, status);
     if me.is_deleting() {
-        if users.is_empty() {
+        let possible = &world.live.possible_users;
+        if users.is_empty() && !possible.is_empty() {
+            let reasons: Vec<&str> = possible.iter().take(NAMED).map(String::as_str).collect();
+            let message = format!("not all users are known: {}", reasons.join("; "));
+            plan.status.condition("DeletionBlocked", true, "UsersUnknown", message);
+            plan.recheck = true;
+        } else if users.is_empty() {
             plan.finalizer = Finalizer::Release;
         } else {
             let message = format!("still used by {}; remove the reference there first", named(&users));
@@ -98,9 +104,23 @@ const fn valid_reason(kind: KindName) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::validate::testing::{Surroundings, deleted};
 
     fn users(kind: &str, count: usize) -> Vec<WorkloadRef> {
         (0..count).map(|number| WorkloadRef { kind: kind.into(), name: format!("user-{number:05}") }).collect()
+    }
+
+    #[test]
+    fn a_deletion_stays_blocked_while_a_user_may_be_unknown() {
+        let me = deleted(KindName::MCPToolConfig, "c", &json!({}));
+        let mut surroundings = Surroundings::default();
+        assert_eq!(plan(&me, &surroundings.world()).finalizer, Finalizer::Release);
+        surroundings.live.possible_users.insert("MCPServer `s` cannot be read and may refer to it".to_owned());
+        let blocked = plan(&me, &surroundings.world());
+        assert_eq!((blocked.finalizer, blocked.recheck), (Finalizer::Hold, true));
+        let condition = blocked.status.find("DeletionBlocked").unwrap();
+        assert_eq!((condition.is_true(), condition.reason.as_str()), (true, "UsersUnknown"));
+        assert!(condition.message.contains("MCPServer `s` cannot be read"), "{condition:?}");
     }
 
     #[test]

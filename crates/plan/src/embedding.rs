@@ -10,13 +10,18 @@ use skep_api::resource::Resource;
 use crate::child::Child;
 use crate::merge::check_pod_template;
 use crate::names;
+use crate::overrides::DroppedOverrides;
 use crate::plan::{Finalizer, Plan, Verdict};
+use crate::readiness::set_url;
 use crate::refusal::{Refusal, check_name, check_untaken};
 use crate::status::Status;
 use crate::world::World;
 
 /// The longest name: pods carry it in a label, with a hash of ten digits behind it.
 const LONGEST_NAME: usize = 52;
+
+/// The reason when the volumes would have to change.
+const IMMUTABLE: &str = "VolumeClaimImmutable";
 
 /// Plans an embedding server.
 pub(crate) fn plan(me: &Resource, object: &EmbeddingServer, world: &World<'_>) -> Plan {
@@ -25,22 +30,29 @@ pub(crate) fn plan(me: &Resource, object: &EmbeddingServer, world: &World<'_>) -
     }
     let spec = &object.spec;
     let mut status = Status::default();
-    // It follows the port: whoever reads it gets the address of today.
-    status.set("url", format!("http://{}:{}", names::host(me.name(), me.namespace()), spec.port));
-
-    let built = build(me, spec, world);
+    let mut dropped = DroppedOverrides::default();
+    let built = build(me, spec, world, &mut dropped);
+    dropped.report(&mut status);
     judge_template(&mut status, spec, built.as_ref().err());
     let change = built.as_ref().ok().and_then(|_| forbidden_change(me, spec, world));
     if let Some(message) = &change {
-        status.condition("VolumeReady", false, "VolumeClaimImmutable", message);
+        status.condition("VolumeReady", false, IMMUTABLE, message);
     }
-    state::add(&mut status, me, spec, built.as_ref().err(), world);
+    let built = match change {
+        Some(message) => built.and(Err(Refusal { reason: IMMUTABLE, message })),
+        None => built,
+    };
+    state::add(&mut status, me, object, built.as_ref().err(), world);
 
-    let mut plan = Plan::without_children(me, status);
-    match (built, change) {
-        (Err(Refusal { message, .. }), _) | (Ok(_), Some(message)) => plan.verdict = Verdict::Refuse(message),
-        (Ok(children), None) => plan.children = children,
+    let mut plan = Plan::without_children(me, Status::default());
+    match built {
+        Err(Refusal { message, .. }) => plan.verdict = Verdict::Refuse(message),
+        Ok(children) => plan.children = children,
     }
+    // It follows the port: whoever reads it gets the address of today.
+    let url = format!("http://{}:{}", names::host(me.name(), me.namespace()), spec.port);
+    set_url(&mut status, url, &plan.verdict, me.name(), world.live);
+    plan.status = status;
     plan
 }
 
@@ -54,13 +66,18 @@ fn farewell(me: &Resource) -> Plan {
     plan
 }
 
-fn build(me: &Resource, spec: &EmbeddingServerSpec, world: &World<'_>) -> Result<Vec<Child>, Refusal> {
+fn build(
+    me: &Resource,
+    spec: &EmbeddingServerSpec,
+    world: &World<'_>,
+    dropped: &mut DroppedOverrides,
+) -> Result<Vec<Child>, Refusal> {
     check_name(me, LONGEST_NAME)?;
     let template = spec.pod_template_spec.as_ref().map(|template| Value::Object(template.0.clone()));
     if let Some(template) = &template {
         check_pod_template(template).map_err(Refusal::template)?;
     }
-    let children = children::build(me, spec, template.as_ref(), world.settings)?;
+    let children = children::build(me, spec, template.as_ref(), world.settings, dropped)?;
     check_untaken(me, world)?;
     Ok(children)
 }

@@ -4,16 +4,17 @@ use skep_api::kinds::{MCPServerEntry, MCPServerEntrySpec};
 use skep_api::resource::{KindName, Resource};
 
 use crate::plan::Plan;
+use crate::resolve::UNLISTED;
 use crate::status::{Condition, Status};
 use crate::text::{check_forwarded_header, remote_url};
 use crate::validate::{Problems, in_one_line, validate};
-use crate::world::{Found, World};
+use crate::world::{Found, Site, World};
 
 /// Plans an entry: no children, a status. All checks are made, and what any of them found is said.
 pub(crate) fn plan(me: &Resource, object: &MCPServerEntry, world: &World<'_>) -> Plan {
     let (spec, namespace) = (&object.spec, me.namespace());
     let mut conditions = vec![
-        url(spec),
+        url(spec, world.settings.site),
         group(spec, namespace, world),
         external_auth(spec, namespace, world),
         ca_bundle(spec, namespace, world),
@@ -21,7 +22,7 @@ pub(crate) fn plan(me: &Resource, object: &MCPServerEntry, world: &World<'_>) ->
     conditions.extend(header_secrets(spec, namespace, world));
 
     let mut failures: Vec<String> = header_names(spec).list();
-    failures.extend(conditions.iter().filter(|one| !one.holds).map(|one| one.message.clone()));
+    failures.extend(conditions.iter().filter(|one| !one.is_true()).map(|one| one.message.clone()));
     let valid = failures.is_empty();
     conditions.push(if valid {
         said("Valid", true, "ConfigValid", "The entry can be used".to_owned())
@@ -31,15 +32,15 @@ pub(crate) fn plan(me: &Resource, object: &MCPServerEntry, world: &World<'_>) ->
 
     let mut status = Status::default();
     status.set("phase", if valid { "Valid" } else { "Failed" });
-    for Condition { kind, holds, reason, message } in conditions {
+    for Condition { kind, status: holds, reason, message } in conditions {
         status.condition(&kind, holds, &reason, message);
     }
     Plan::without_children(me, status)
 }
 
-fn url(spec: &MCPServerEntrySpec) -> Condition {
+fn url(spec: &MCPServerEntrySpec, site: Site) -> Condition {
     const CONDITION: &str = "RemoteURLValidated";
-    match remote_url(&spec.remote_url, spec.allow_private_endpoint) {
+    match remote_url(&spec.remote_url, spec.allow_private_endpoint, site) {
         Ok(_) => said(CONDITION, true, "RemoteURLValid", "Remote URL is valid".to_owned()),
         Err(problem) => said(CONDITION, false, "RemoteURLInvalid", format!("spec.remoteUrl: {problem}")),
     }
@@ -87,6 +88,10 @@ fn external_auth(spec: &MCPServerEntrySpec, namespace: &str, world: &World<'_>) 
                 format!("{place} `{name}` is not valid: {}", invalid.message),
             ),
         },
+        Some(Found::Unlisted(why)) => {
+            let message = format!("{place} `{name}` is not known, as objects of its kind cannot be listed: {why}");
+            said(CONDITION, false, UNLISTED, message)
+        }
         Some(found) => {
             let why = if let Found::Unreadable(why) = found { why } else { "it is of another kind" };
             said(CONDITION, false, "AuthConfigInvalid", format!("{place} `{name}` cannot be read: {why}"))
@@ -155,7 +160,7 @@ fn header_names(spec: &MCPServerEntrySpec) -> Problems {
 }
 
 fn said(kind: &str, holds: bool, reason: &str, message: String) -> Condition {
-    Condition { kind: kind.to_owned(), holds, reason: reason.to_owned(), message }
+    Condition { kind: kind.to_owned(), status: holds.into(), reason: reason.to_owned(), message }
 }
 
 #[cfg(test)]

@@ -27,12 +27,20 @@ pub(crate) fn plan(me: &Resource, world: &World<'_>) -> Plan {
         status.set(count, if some { json!(names.len()) } else { Value::Null });
         status.set(list, if some { json!(names) } else { Value::Null });
     }
-    status.set("phase", "Ready").condition(
-        "MCPServersChecked",
-        true,
-        "ListMCPServersCheckSucceeded",
-        "Successfully listed MCPServers, MCPRemoteProxies, and MCPServerEntries in namespace",
-    );
+    let kinds = [KindName::MCPServer, KindName::MCPRemoteProxy, KindName::MCPServerEntry];
+    let unlisted = kinds.iter().find_map(|kind| Some((kind, world.live.unlisted.get(kind)?)));
+    let (holds, reason, message) = match unlisted {
+        None => {
+            let message = "Successfully listed MCPServers, MCPRemoteProxies, and MCPServerEntries in namespace";
+            (true, "ListMCPServersCheckSucceeded", message.to_owned())
+        }
+        Some((kind, why)) => (
+            false,
+            "ListMCPServersCheckFailed",
+            format!("not all members are known, as {kind}s cannot be listed: {why}"),
+        ),
+    };
+    status.set("phase", "Ready").condition("MCPServersChecked", holds, reason, message);
     let mut plan = Plan::without_children(me, status);
     if me.is_deleting() {
         plan.finalizer = Finalizer::Release;

@@ -4,7 +4,11 @@
 //!   Template ──overrides of the user──▶ Overridden ──stamps──▶ Stamped ──▶ Deployment or StatefulSet
 //! ```
 //!
-//! Only a [`Stamped`] template can become part of a child, and stamping is its last step: no override can displace a checksum.
+//! Only a [`Stamped`] template can become part of a child, and stamping is its last step: no override can displace a checksum, nor a
+//! variable that the operator sets.
+
+mod env;
+mod reserved;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +18,11 @@ use skep_api::reference::LocalNameRef;
 use skep_api::resource::Resource;
 use skep_api::workload::{MetadataOverrides, ResourceAmounts, Resources};
 
+pub use self::env::Env;
+use self::reserved::Reserved;
+use crate::child::Child;
 use crate::merge::{MergeError, strategic};
+use crate::overrides::DroppedOverrides;
 use crate::text::Quantity;
 use crate::world::Settings;
 
@@ -27,24 +35,61 @@ pub const INPUTS: &str = "toolhive.stacklok.dev/inputs-checksum";
 /// template stays, so that an edit that no pod consumes rolls none.
 pub const CONSUMED: &str = "toolhive.stacklok.dev/consumed-checksum";
 
+/// The metadata of a user's pod template.
+pub(crate) const POD_TEMPLATE_METADATA: &str = "spec.podTemplateSpec.metadata";
+
 /// On the workload itself: digest of the user's pod template.
 pub const TEMPLATE_HASH: &str = "toolhive.stacklok.io/podtemplatespec-hash";
 
+/// What tells the pods of one plan from those of another: the stamps on their template.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PodStamps {
+    checksum: Option<String>,
+    generation: Option<String>,
+    inputs: Option<String>,
+}
+
 /// A pod template as we make it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Template(Value);
+pub struct Template {
+    value: Value,
+    reserved: Option<Reserved>,
+}
 
 /// A pod template with the user's changes in it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Overridden(Value);
+pub struct Overridden {
+    value: Value,
+    reserved: Option<Reserved>,
+    /// The user's labels and annotations, and the fields that hold them.
+    wanted: Vec<(&'static str, MetadataOverrides)>,
+}
 
 /// A finished pod template.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stamped(Value);
 
-/// An environment variable of a container, in the order in which they are written.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Env(Vec<Value>);
+// === impl PodStamps ===
+
+impl PodStamps {
+    /// The stamps among annotations, given by name.
+    pub fn of<'a>(annotation: impl Fn(&str) -> Option<&'a str>) -> Self {
+        let stamp = |name: &str| annotation(name).map(str::to_owned);
+        Self { checksum: stamp(CHECKSUM), generation: stamp(GENERATION), inputs: stamp(INPUTS) }
+    }
+
+    /// The stamps that the workload among these children puts on its pods.
+    pub(crate) fn planned(children: &[Child]) -> Option<Self> {
+        let workload = children.iter().find(|child| child.kind().has_generation())?;
+        let annotations = workload.body().pointer("/spec/template/metadata/annotations");
+        Some(Self::of(|name| annotations.and_then(|all| all.get(name)).and_then(Value::as_str)))
+    }
+
+    /// The generation, if there is one.
+    pub(crate) fn generation(&self) -> Option<i64> {
+        self.generation.as_deref()?.parse().ok()
+    }
+}
 
 // === impl Template, Overridden, Stamped ===
 
@@ -52,38 +97,65 @@ impl Template {
     /// A template of labels and a pod spec.
     pub fn new(labels: &BTreeMap<String, String>, spec: Value) -> Self {
         let metadata = json!({ "labels": labels });
-        Self(Value::Object([("metadata".to_owned(), metadata), ("spec".to_owned(), spec)].into_iter().collect()))
+        let value = [("metadata".to_owned(), metadata), ("spec".to_owned(), spec)];
+        Self { value: Value::Object(value.into_iter().collect()), reserved: None }
     }
 
-    /// With the user's labels and annotations (ours win where the key is the same) and the user's template merged in.
+    /// One whose variables of `container`, mounts there and volumes no pod template of a user can displace.
+    #[must_use]
+    pub fn reserving(mut self, container: &str, env: &Env) -> Self {
+        self.reserved = self.value.get("spec").and_then(|pod| Reserved::of(pod, container, env));
+        self
+    }
+
+    /// With the user's labels and annotations (ours win where the key is the same) and the user's template merged in. `field` is
+    /// where the labels and annotations are set.
     pub fn overridden(
         self,
+        field: &'static str,
         metadata: Option<&MetadataOverrides>,
         patch: Option<&Value>,
     ) -> Result<Overridden, MergeError> {
-        let Self(mut template) = self;
+        let Self { mut value, reserved } = self;
+        let mut wanted = Vec::new();
         if let Some(metadata) = metadata {
-            add_missing(&mut template, "labels", &metadata.labels);
-            add_missing(&mut template, "annotations", &metadata.annotations);
+            add_missing(&mut value, "labels", &metadata.labels);
+            add_missing(&mut value, "annotations", &metadata.annotations);
+            wanted.push((field, metadata.clone()));
         }
-        match patch {
-            Some(patch) => strategic(&template, patch).map(Overridden),
-            None => Ok(Overridden(template)),
+        if let Some(patch) = patch {
+            value = strategic(&value, patch)?;
+            let (labels, annotations) = (texts(patch, "labels"), texts(patch, "annotations"));
+            wanted.push((POD_TEMPLATE_METADATA, MetadataOverrides { annotations, labels }));
         }
+        Ok(Overridden { value, reserved, wanted })
     }
 }
 
 impl Overridden {
-    /// With the operator's own labels and annotations, which displace whatever stands under their keys.
-    pub fn stamp(self, labels: &BTreeMap<String, String>, stamps: &[(&str, String)]) -> Stamped {
-        let Self(mut template) = self;
-        for (name, value) in labels {
-            set(&mut template, "labels", name, value);
+    /// With the operator's own labels and annotations, which displace whatever stands under their keys, and its own variables,
+    /// mounts and volumes. What of the user's had to give way is added to `dropped`.
+    pub(crate) fn stamp(
+        self,
+        labels: &BTreeMap<String, String>,
+        stamps: &[(&str, String)],
+        dropped: &mut DroppedOverrides,
+    ) -> Stamped {
+        let Self { mut value, reserved, wanted } = self;
+        for (name, label) in labels {
+            set(&mut value, "labels", name, label);
         }
-        for (name, value) in stamps {
-            set(&mut template, "annotations", name, value);
+        for (name, annotation) in stamps {
+            set(&mut value, "annotations", name, annotation);
         }
-        Stamped(template)
+        if let Some(reserved) = reserved {
+            reserved.restore(&mut value, dropped);
+        }
+        let ours = json!({ "labels": labels, "annotations": stamps.iter().cloned().collect::<BTreeMap<_, _>>() });
+        for (field, metadata) in &wanted {
+            dropped.compare(field, Some(metadata), Some(&ours));
+        }
+        Stamped(value)
     }
 }
 
@@ -91,61 +163,6 @@ impl Stamped {
     /// The template, for the spec of a workload.
     pub fn into_value(self) -> Value {
         self.0
-    }
-}
-
-// === impl Env ===
-
-impl Env {
-    /// No variables yet.
-    pub const fn new() -> Self {
-        Self(Vec::new())
-    }
-
-    /// A plain value. A name that is there already keeps its place and its value: what comes first wins.
-    pub fn value(&mut self, name: &str, value: &str) -> &mut Self {
-        self.push(name, json!({ "name": name, "value": value }))
-    }
-
-    /// A key of a Secret.
-    pub fn secret(&mut self, name: &str, secret: &str, key: &str) -> &mut Self {
-        self.push(name, json!({ "name": name, "valueFrom": { "secretKeyRef": { "name": secret, "key": key } } }))
-    }
-
-    /// A field of the pod itself.
-    pub fn field(&mut self, name: &str, path: &str) -> &mut Self {
-        // The API server would fill in the version; it is sent, so that what we own is what is there.
-        self.push(name, json!({ "name": name, "valueFrom": { "fieldRef": { "apiVersion": "v1", "fieldPath": path } } }))
-    }
-
-    /// The variables that every container of ours gets, last.
-    pub fn required(&mut self) -> &mut Self {
-        let secrets = self.0.iter().filter_map(|one| one.get("name").and_then(Value::as_str));
-        let reads_secrets = secrets.into_iter().any(|name| name.starts_with("TOOLHIVE_SECRET_"));
-        self.value("XDG_CONFIG_HOME", "/tmp").value("HOME", "/tmp");
-        self.value("TOOLHIVE_RUNTIME", "kubernetes").value("UNSTRUCTURED_LOGS", "false");
-        if reads_secrets {
-            self.value("TOOLHIVE_SECRETS_PROVIDER", "environment");
-        }
-        self
-    }
-
-    /// The list, for a container.
-    pub fn list(self) -> Value {
-        Value::Array(self.0)
-    }
-
-    fn push(&mut self, name: &str, entry: Value) -> &mut Self {
-        if !self.0.iter().any(|known| known.get("name").is_some_and(|known| known == name)) {
-            self.0.push(entry);
-        }
-        self
-    }
-}
-
-impl Default for Env {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
@@ -241,6 +258,12 @@ fn add_missing(template: &mut Value, part: &str, entries: &BTreeMap<String, Stri
             set(template, part, name, value);
         }
     }
+}
+
+/// Labels or annotations in the metadata of a user's template.
+pub(crate) fn texts(template: &Value, part: &str) -> BTreeMap<String, String> {
+    let entries = template.get("metadata").and_then(|metadata| metadata.get(part)).and_then(Value::as_object);
+    entries.into_iter().flatten().filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect()
 }
 
 fn set(template: &mut Value, part: &str, name: &str, value: &str) {

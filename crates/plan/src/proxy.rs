@@ -10,13 +10,17 @@ use skep_api::resource::Resource;
 use skep_api::schema::Object;
 use skep_api::workload::{MetadataOverrides, ProxyOverrides, SessionAffinity};
 use skep_runconfig::RunConfig;
+use skep_runconfig::feature::Feature;
 
 use crate::child::{Child, ChildKind};
 use crate::merge::check_pod_template;
+use crate::overrides::PROXY_ENV;
 use crate::plan::Verdict;
-use crate::pod::{Env, workload_labels};
+use crate::pod::{Env, PodStamps, workload_labels};
 use crate::refusal::{Refusal, check_untaken};
 use crate::status::Status;
+use crate::support::NOT_SUPPORTED;
+use crate::text::secret_identifier;
 use crate::world::World;
 use crate::{auth_server, canonical, names, run_config};
 
@@ -98,21 +102,65 @@ pub(crate) fn check_template(status: &mut Status, template: Option<&Object>) -> 
     }
 }
 
-/// The children, unless something failed before, fails while they are built, or a name of theirs is taken.
+/// What planning the children of a proxy came to: the verdict from which all conditions follow.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) children: Vec<Child>,
+    pub(crate) verdict: Verdict,
+    /// Why it is refused, in one word, where building or applying the children was.
+    pub(crate) reason: Option<&'static str>,
+}
+
+impl Outcome {
+    /// The stamps of the pods that this plan asks for, if it has any.
+    pub(crate) fn stamps(&self) -> Option<PodStamps> {
+        PodStamps::planned(&self.children)
+    }
+
+    /// Why it is refused, in one word: a word of its own where it is not the spec that is at fault, else that of the kind.
+    pub(crate) fn refusal_reason<'a>(&self, of_the_kind: &'a str) -> &'a str {
+        match self.reason {
+            Some(reason @ (NOT_SUPPORTED | Refusal::NAME_TAKEN | Refusal::APPLY_REFUSED)) => reason,
+            _ => of_the_kind,
+        }
+    }
+
+    /// Whether the configuration is at fault, and not the cluster that does not take the children.
+    pub(crate) fn is_misconfigured(&self) -> bool {
+        let is_of_the_cluster = matches!(self.reason, Some(Refusal::NAME_TAKEN | Refusal::APPLY_REFUSED));
+        self.verdict != Verdict::Apply && !is_of_the_cluster
+    }
+}
+
+/// The children, unless something failed before, fails while they are built, or the cluster does not take them.
 pub(crate) fn children_unless(
     failure: Option<Verdict>,
-    build: impl FnOnce() -> Result<Vec<Child>, String>,
+    build: impl FnOnce() -> Result<Vec<Child>, Refusal>,
     me: &Resource,
     world: &World<'_>,
-) -> (Vec<Child>, Verdict) {
-    if let Some(failure) = failure {
-        return (Vec::new(), failure);
+) -> Outcome {
+    let refused = |children, Refusal { reason, message }| Outcome {
+        children,
+        verdict: Verdict::Refuse(message),
+        reason: Some(reason),
+    };
+    if let Some(verdict) = failure {
+        return Outcome { children: Vec::new(), verdict, reason: None };
     }
     match (build(), check_untaken(me, world)) {
-        (Err(problem), _) => (Vec::new(), Verdict::Refuse(problem)),
-        (Ok(children), Err(taken)) => (children, Verdict::Refuse(taken.message)),
-        (Ok(children), Ok(())) => (children, Verdict::Apply),
+        (Err(refusal), _) => refused(Vec::new(), refusal),
+        (Ok(children), Err(refusal)) => refused(children, refusal),
+        (Ok(children), Ok(())) => Outcome { children, verdict: Verdict::Apply, reason: None },
     }
+}
+
+/// What of a telemetry configuration only observes calls, and whether it is asked for.
+pub(crate) fn observed_by(telemetry: Option<&MCPTelemetryConfigSpec>, audit: bool) -> [(Feature, bool); 3] {
+    let otel = telemetry.and_then(|spec| spec.open_telemetry.as_ref()).filter(|otel| otel.enabled);
+    let tracing = otel.and_then(|otel| otel.tracing.as_ref()).is_some_and(|tracing| tracing.enabled);
+    let metrics = otel.filter(|otel| otel.endpoint.as_deref().is_some_and(|endpoint| !endpoint.is_empty()));
+    let metrics = metrics.and_then(|otel| otel.metrics.as_ref()).is_some_and(|metrics| metrics.enabled);
+    [(Feature::Audit, audit), (Feature::Tracing, tracing), (Feature::MetricsExport, metrics)]
 }
 
 /// The secret with which opaque tokens are looked up.
@@ -130,7 +178,7 @@ pub(crate) fn external_auth_env(env: &mut Env, auth: Option<&MCPExternalAuthConf
         env.secret("TOOLHIVE_TOKEN_EXCHANGE_CLIENT_SECRET", &secret.name, &secret.key);
     }
     if let Some(secret) = auth.bearer_token.as_ref().map(|bearer| &bearer.token_secret_ref) {
-        env.secret(&format!("TOOLHIVE_SECRET_{}", secret.name), &secret.name, &secret.key);
+        env.secret(&format!("TOOLHIVE_SECRET_{}", secret_identifier(&secret.name)), &secret.name, &secret.key);
     }
 }
 
@@ -138,7 +186,7 @@ pub(crate) fn external_auth_env(env: &mut Env, auth: Option<&MCPExternalAuthConf
 pub(crate) fn override_env(env: &mut Env, overrides: Option<&ProxyOverrides>) {
     let deployment = overrides.and_then(|overrides| overrides.proxy_deployment.as_ref());
     for variable in deployment.iter().flat_map(|deployment| &deployment.env) {
-        env.value(&variable.name, &variable.value);
+        env.user(PROXY_ENV, &variable.name, &variable.value);
     }
 }
 

@@ -18,7 +18,23 @@ pub(crate) struct Refusal {
 
 // === impl Refusal ===
 
+impl From<String> for Refusal {
+    fn from(message: String) -> Self {
+        Self::spec(message)
+    }
+}
+
+impl From<&str> for Refusal {
+    fn from(message: &str) -> Self {
+        Self::spec(message.to_owned())
+    }
+}
+
 impl Refusal {
+    /// The reason when the name of a child is taken.
+    pub(crate) const NAME_TAKEN: &'static str = "NameTaken";
+    /// The reason when the API server does not accept a child.
+    pub(crate) const APPLY_REFUSED: &'static str = "ApplyRefused";
     const TEMPLATE: &'static str = "InvalidPodTemplateSpec";
 
     /// The spec is at fault.
@@ -47,11 +63,17 @@ pub(crate) fn check_name(me: &Resource, longest: usize) -> Result<(), Refusal> {
     Err(Refusal::spec(format!("metadata.name: no Service can be named after `{name}`; {advice}")))
 }
 
-/// Refuses a resource of whose children one has a name that is somebody else's.
+/// Refuses a resource of whose children one has a name that is somebody else's, or is not accepted by the API server.
 pub(crate) fn check_untaken(me: &Resource, world: &World<'_>) -> Result<(), Refusal> {
+    if let Some(message) = &world.live.refused {
+        return Err(Refusal { reason: Refusal::APPLY_REFUSED, message: message.clone() });
+    }
     let Some((kind, name, owner)) = world.live.taken.first() else { return Ok(()) };
     let advice = format!("rename this {}, or remove the other object", me.kind());
-    Err(Refusal { reason: "NameTaken", message: format!("the name of {kind} `{name}` is taken by {owner}; {advice}") })
+    Err(Refusal {
+        reason: Refusal::NAME_TAKEN,
+        message: format!("the name of {kind} `{name}` is taken by {owner}; {advice}"),
+    })
 }
 
 /// What to say about a key of a Secret that is not there.

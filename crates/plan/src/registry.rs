@@ -11,6 +11,7 @@ use skep_api::resource::Resource;
 use crate::child::Child;
 use crate::merge::check_pod_template;
 use crate::names;
+use crate::overrides::DroppedOverrides;
 use crate::plan::{Finalizer, Plan, Verdict};
 use crate::refusal::{Refusal, check_name, check_untaken, missing_secret};
 use crate::status::Status;
@@ -25,7 +26,9 @@ pub(crate) fn plan(me: &Resource, object: &MCPRegistry, world: &World<'_>) -> Pl
         return farewell(me);
     }
     let mut status = Status::default();
-    let built = build(me, &object.spec, world);
+    let mut dropped = DroppedOverrides::default();
+    let built = build(me, &object.spec, world, &mut dropped);
+    dropped.report(&mut status);
     judge_template(&mut status, &object.spec, built.as_ref().err());
     add_state(&mut status, me, &object.spec, built.as_ref().err(), world);
     let mut plan = Plan::without_children(me, status);
@@ -45,7 +48,12 @@ fn farewell(me: &Resource) -> Plan {
     plan
 }
 
-fn build(me: &Resource, spec: &MCPRegistrySpec, world: &World<'_>) -> Result<Vec<Child>, Refusal> {
+fn build(
+    me: &Resource,
+    spec: &MCPRegistrySpec,
+    world: &World<'_>,
+    dropped: &mut DroppedOverrides,
+) -> Result<Vec<Child>, Refusal> {
     check_name(me, LONGEST_NAME)?;
     let template = spec.pod_template_spec.as_ref().map(|template| Value::Object(template.0.clone()));
     if let Some(template) = &template {
@@ -53,7 +61,7 @@ fn build(me: &Resource, spec: &MCPRegistrySpec, world: &World<'_>) -> Result<Vec
     }
     let failed = |problem| Refusal::spec(format!("Spec validation failed: {problem}"));
     check::problems(spec, template.as_ref()).result().map_err(failed)?;
-    let children = children::build(me, spec, template.as_ref(), world)?;
+    let children = children::build(me, spec, template.as_ref(), world, dropped)?;
     check_untaken(me, world)?;
     Ok(children)
 }

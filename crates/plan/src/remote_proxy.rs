@@ -12,12 +12,25 @@ use skep_api::resource::Resource;
 use skep_api::workload::StorageProvider;
 
 use crate::names;
+use crate::overrides::DroppedOverrides;
 use crate::plan::{Plan, Verdict};
-use crate::proxy::{check_template, children_unless};
+use crate::proxy::{Outcome, check_template, children_unless, observed_by};
+use crate::readiness::{Readiness, Words, keep_hashes, set_url, was_ready};
 use crate::resolve::{self, Resolver};
+use crate::rollout::{Serving, observe};
 use crate::status::Status;
-use crate::text::remote_url;
-use crate::world::{PodState, World};
+use crate::support;
+use crate::text::{check_forwarded_header, remote_url};
+use crate::world::World;
+
+const WORDS: Words = Words {
+    subject: "Remote proxy",
+    no_pods: "No pods found for remote proxy",
+    failed: "Remote proxy failed to start",
+    stopped: "Pending",
+    ready: "DeploymentReady",
+    not_ready: "DeploymentNotReady",
+};
 
 /// What a proxy's references lead to, all valid.
 #[derive(Debug)]
@@ -43,7 +56,6 @@ pub(crate) fn plan(me: &Resource, object: &MCPRemoteProxy, world: &World<'_>) ->
     }
     let spec = &object.spec;
     let mut status = Status::default();
-    status.set("url", base_url(me, object));
     sessions(&mut status, object);
     let mut resolver = Resolver::new(world, me.namespace(), status);
     let inputs = resolve(&mut resolver, object);
@@ -52,27 +64,44 @@ pub(crate) fn plan(me: &Resource, object: &MCPRemoteProxy, world: &World<'_>) ->
         resolver.ca_bundle(inline.ca_bundle_ref.as_ref());
     }
     let (mut status, mut failure) = (resolver.status, resolver.failure);
-    match check(me, object, world) {
-        Ok(()) => {
-            let message = "All configuration validations passed";
-            status.condition("ConfigurationValid", true, "ConfigurationValid", message);
-        }
-        Err(wrong) => {
-            status.condition("ConfigurationValid", false, wrong.reason, &wrong.message);
-            failure.get_or_insert(Verdict::Refuse(wrong.message));
-        }
+    let wrong = check(me, object, world).err();
+    if let Some(wrong) = &wrong {
+        failure.get_or_insert_with(|| Verdict::Refuse(wrong.message.clone()));
     }
     let failure = failure.or(check_template(&mut status, spec.pod_template_spec.as_ref()));
-    let external = status.find("ExternalAuthConfigValidated").filter(|condition| !condition.holds);
+    let external = status.find("ExternalAuthConfigValidated").filter(|condition| condition.is_false());
     if let Some(message) = external.map(|condition| condition.message.clone()) {
         status.condition("AuthConfigured", false, "AuthInvalid", message);
     }
-    let (children, verdict) = children_unless(failure, || children::build(me, object, &inputs, world), me, world);
-    readiness(&mut status, &verdict, world);
+    let audit = spec.audit.as_ref().is_some_and(|audit| audit.enabled);
+    support::report(&mut status, &observed_by(inputs.telemetry, audit), world.settings);
+    let mut dropped = DroppedOverrides::default();
+    let build = || children::build(me, object, &inputs, world, &mut dropped);
+    let outcome = children_unless(failure, build, me, world);
+    dropped.report(&mut status);
+    configuration(&mut status, wrong, &outcome);
+    let service = names::remote_proxy_service(me.name());
+    set_url(&mut status, base_url(me, object), &outcome.verdict, &service, world.live);
+    readiness(&mut status, object, &outcome, world);
     let mut plan = Plan::without_children(me, status);
-    plan.verdict = verdict;
-    plan.children = children;
+    plan.verdict = outcome.verdict;
+    plan.children = outcome.children;
     plan
+}
+
+/// Says whether the configuration can be applied: as the verdict says, in the words of whichever check failed first.
+fn configuration(status: &mut Status, wrong: Option<Wrong>, outcome: &Outcome) {
+    const CONDITION: &str = "ConfigurationValid";
+    match (wrong, &outcome.verdict) {
+        (Some(Wrong { reason, message }), _) => status.condition(CONDITION, false, reason, message),
+        (None, Verdict::Wait(why) | Verdict::Refuse(why)) if outcome.is_misconfigured() => {
+            let told = status.conditions().iter().find(|known| known.is_false() && known.message == *why);
+            let reason = told.map_or(outcome.reason, |known| Some(known.reason.as_str())).unwrap_or("ValidationFailed");
+            let reason = reason.to_owned();
+            status.condition(CONDITION, false, &reason, why)
+        }
+        _ => status.condition(CONDITION, true, CONDITION, "All configuration validations passed"),
+    };
 }
 
 /// The last plan, while somebody else holds the object or waits for its children to go: everything goes, and nothing is made again.
@@ -117,7 +146,7 @@ fn resolve<'a>(resolver: &mut Resolver<'a>, object: &MCPRemoteProxy) -> Inputs<'
 /// What the schema cannot say: where the URL may lead, that policies parse, that Secrets of headers exist.
 fn check(me: &Resource, object: &MCPRemoteProxy, world: &World<'_>) -> Result<(), Wrong> {
     let spec = &object.spec;
-    remote_url(&spec.remote_url, spec.allow_private_endpoint)
+    remote_url(&spec.remote_url, spec.allow_private_endpoint, world.settings.site)
         .map_err(|error| Wrong { reason: "RemoteURLInvalid", message: format!("spec.remoteUrl: {error}") })?;
     if let Some(authz) = &spec.authz_config {
         crate::authz::in_place(authz, me.namespace(), world).map_err(|message| {
@@ -131,6 +160,7 @@ fn check(me: &Resource, object: &MCPRemoteProxy, world: &World<'_>) -> Result<()
             Wrong { reason, message }
         })?;
     }
+    check_headers(object)?;
     for header in spec.header_forward.iter().flat_map(|headers| &headers.add_headers_from_secret) {
         let secret = &header.value_secret_ref;
         let keys = world.secret(me.namespace(), &secret.name);
@@ -149,6 +179,24 @@ fn check(me: &Resource, object: &MCPRemoteProxy, world: &World<'_>) -> Result<()
     Ok(())
 }
 
+/// Refuses headers with which the proxy would not start.
+fn check_headers(object: &MCPRemoteProxy) -> Result<(), Wrong> {
+    let Some(headers) = &object.spec.header_forward else { return Ok(()) };
+    let plain = headers.add_plaintext_headers.keys();
+    let named = plain.chain(headers.add_headers_from_secret.iter().map(|header| &header.header_name));
+    let wrong =
+        |problem: String| Wrong { reason: "HeaderForwardInvalid", message: format!("spec.headerForward: {problem}") };
+    for name in named {
+        check_forwarded_header(name).map_err(|error| wrong(error.to_string()))?;
+    }
+    // As HTTP has it: no control character but a tab.
+    let is_sent = |value: &str| value.bytes().all(|byte| byte == b'\t' || (byte >= b' ' && byte != 0x7f));
+    match headers.add_plaintext_headers.iter().find(|(_, value)| !is_sent(value)) {
+        Some((name, _)) => Err(wrong(format!("the value of `{name}` has a control character in it; remove it"))),
+        None => Ok(()),
+    }
+}
+
 fn sessions(status: &mut Status, object: &MCPRemoteProxy) {
     let spec = &object.spec;
     let redis = spec.session_storage.as_ref().is_some_and(|storage| storage.provider == StorageProvider::Redis);
@@ -160,44 +208,18 @@ fn sessions(status: &mut Status, object: &MCPRemoteProxy) {
     }
 }
 
-/// Phase and readiness: a pod counts when it is ready, not when it runs.
-fn readiness(status: &mut Status, verdict: &Verdict, world: &World<'_>) {
-    let pods = &world.live.pods;
-    let ready = pods.iter().any(|pod| pod.state == PodState::Ready);
-    let failed = pods.iter().find_map(|pod| match &pod.state {
-        PodState::Failed(reason) => Some(reason.clone()),
-        _ => None,
-    });
-    let (phase, message, reason, detail) = match verdict {
-        Verdict::Refuse(why) | Verdict::Wait(why) => {
-            ("Failed", format!("Validation failed: {why}"), "NotReady", why.clone())
-        }
-        _ if ready => (
-            "Ready",
-            "Remote proxy is running".to_owned(),
-            "DeploymentReady",
-            "Deployment is ready and running".to_owned(),
-        ),
-        Verdict::Apply => match failed {
-            Some(why) => (
-                "Failed",
-                format!("Remote proxy failed to start: {why}"),
-                "DeploymentNotReady",
-                format!("Deployment failed: {why}"),
-            ),
-            None if pods.is_empty() => (
-                "Pending",
-                "No pods found for remote proxy".to_owned(),
-                "DeploymentNotReady",
-                "No pods found".to_owned(),
-            ),
-            None => (
-                "Pending",
-                "Remote proxy is starting".to_owned(),
-                "DeploymentNotReady",
-                "Deployment is not yet ready".to_owned(),
-            ),
-        },
+/// Adds phase, message and readiness: a pod counts when it is ready, not when it runs.
+fn readiness(status: &mut Status, object: &MCPRemoteProxy, outcome: &Outcome, world: &World<'_>) {
+    let (live, stamps) = (world.live, outcome.stamps());
+    let was_ready = was_ready(object.status.as_ref().map(|status| status.conditions.as_slice()));
+    let rollout = observe(live.workload.as_ref(), &live.pods, stamps.as_ref().into(), was_ready);
+    let verdict = match &outcome.verdict {
+        Verdict::Refuse(why) if outcome.is_misconfigured() => Verdict::Refuse(format!("Validation failed: {why}")),
+        Verdict::Wait(why) => Verdict::Wait(format!("Validation failed: {why}")),
+        verdict => verdict.clone(),
     };
-    status.set("phase", phase).set("message", message).condition("Ready", phase == "Ready", reason, detail);
+    let is_serving = rollout.serving != Serving::Nothing;
+    let refused = Readiness::refused(&verdict, outcome.refusal_reason("NotReady"), "Failed", is_serving);
+    refused.unwrap_or_else(|| Readiness::of(&rollout, &WORDS)).write(status);
+    keep_hashes(status, &rollout);
 }

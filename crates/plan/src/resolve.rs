@@ -101,6 +101,10 @@ pub(crate) const AUTH_SERVER: Words = Words {
     hash: "authServerConfigHash",
 };
 
+/// Every status field that holds the hash of a configuration.
+pub(crate) const HASHES: &[&str] =
+    &[OIDC.hash, AUTHZ.hash, TELEMETRY.hash, TOOLS.hash, WEBHOOKS.hash, EXTERNAL_AUTH.hash, AUTH_SERVER.hash];
+
 /// Why what a reference leads to cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unusable {
@@ -113,7 +117,12 @@ pub(crate) enum Unusable {
         /// What is wrong, where, and what to do.
         message: String,
     },
+    /// Objects of its kind cannot be listed, so it may be there or not; why.
+    Unlisted(String),
 }
+
+/// The reason of a condition about an object whose kind cannot be listed.
+pub(crate) const UNLISTED: &str = "KindUnavailable";
 
 /// The object of that name, if it is there and valid.
 pub(crate) fn find<'a>(
@@ -130,6 +139,9 @@ pub(crate) fn find<'a>(
                 Err(Unusable::Invalid { reason: invalid.reason, message })
             }
         },
+        Some(Found::Unlisted(why)) => {
+            Err(Unusable::Unlisted(format!("{kind} `{name}` is not known, as {kind}s cannot be listed: {why}")))
+        }
         Some(found) => {
             let why = if let Found::Unreadable(why) = found { why.as_str() } else { "it is of another kind" };
             let message = format!("{kind} `{name}` cannot be read: {why}");
@@ -172,14 +184,24 @@ impl Unusable {
     /// What is wrong, and what to do.
     pub(crate) fn message(&self) -> &str {
         match self {
-            Self::Missing(message) | Self::Invalid { message, .. } => message,
+            Self::Missing(message) | Self::Invalid { message, .. } | Self::Unlisted(message) => message,
+        }
+    }
+
+    /// The reason of a condition about it, given those for a missing and for an invalid object.
+    pub(crate) const fn reason(&self, missing: &'static str, invalid: &'static str) -> &'static str {
+        match self {
+            Self::Missing(_) => missing,
+            Self::Invalid { reason, .. } if invalid.is_empty() => reason,
+            Self::Invalid { .. } => invalid,
+            Self::Unlisted(_) => UNLISTED,
         }
     }
 
     /// What is missing may come; what is wrong must be changed.
     pub(crate) fn verdict(self) -> Verdict {
         match self {
-            Self::Missing(message) => Verdict::Wait(message),
+            Self::Missing(message) | Self::Unlisted(message) => Verdict::Wait(message),
             Self::Invalid { message, .. } => Verdict::Refuse(message),
         }
     }
@@ -202,7 +224,7 @@ impl<'a> Resolver<'a> {
 
     /// As [`Self::fail`], with a condition that says so. What was said before about the same failure stays.
     pub(crate) fn reject(&mut self, condition: &str, reason: &str, verdict: Verdict) {
-        let told = self.status.find(condition).is_some_and(|known| !known.holds);
+        let told = self.status.find(condition).is_some_and(|known| !known.is_true());
         if let (false, Verdict::Wait(message) | Verdict::Refuse(message)) = (told, &verdict) {
             self.status.condition(condition, false, reason, message);
         }
@@ -304,11 +326,7 @@ impl<'a> Resolver<'a> {
                 Some(config)
             }
             Err(unusable) => {
-                let reason = match (&unusable, words.invalid) {
-                    (Unusable::Missing(_), _) => words.missing,
-                    (Unusable::Invalid { reason, .. }, "") => reason,
-                    (Unusable::Invalid { .. }, invalid) => invalid,
-                };
+                let reason = unusable.reason(words.missing, words.invalid);
                 self.say(words, false, reason, unusable.message().to_owned());
                 self.fail(unusable.verdict());
                 None

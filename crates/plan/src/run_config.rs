@@ -18,6 +18,7 @@ use skep_runconfig::run_config::{
 };
 use skep_runconfig::{GoDuration, Json, RunConfig};
 
+use crate::text::secret_identifier;
 use crate::world::Settings;
 
 /// The largest body that a proxy takes.
@@ -217,7 +218,7 @@ pub(crate) fn external_auth(config: &mut RunConfig, spec: &MCPExternalAuthConfig
         }
         ExternalAuthMethod::BearerToken => {
             config.remote_auth_config = spec.bearer_token.as_ref().map(|token| RemoteAuthConfig {
-                bearer_token: format!("{},target=bearer_token", token.token_secret_ref.name),
+                bearer_token: format!("{},target=bearer_token", secret_identifier(&token.token_secret_ref.name)),
                 ..RemoteAuthConfig::default()
             });
         }

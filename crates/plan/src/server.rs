@@ -3,6 +3,7 @@
 mod advice;
 mod children;
 mod document;
+mod image;
 mod state;
 
 use serde_json::json;
@@ -12,10 +13,13 @@ use skep_api::resource::Resource;
 pub(crate) use advice::session_warning;
 
 use crate::names;
+use crate::overrides::DroppedOverrides;
 use crate::plan::{Finalizer, Plan};
-use crate::proxy::{check_template, children_unless};
+use crate::proxy::{check_template, children_unless, observed_by};
+use crate::readiness::set_url;
 use crate::resolve::{self, Resolver};
 use crate::status::Status;
+use crate::support;
 use crate::world::World;
 
 /// What a server's references lead to, all valid.
@@ -37,7 +41,6 @@ pub(crate) fn plan(me: &Resource, object: &MCPServer, world: &World<'_>) -> Plan
     }
     let spec = &object.spec;
     let mut status = Status::default();
-    status.set("url", url(me, spec));
     advice::add(&mut status, object);
 
     let mut resolver = Resolver::new(world, me.namespace(), status);
@@ -48,12 +51,19 @@ pub(crate) fn plan(me: &Resource, object: &MCPServer, world: &World<'_>) -> Plan
     }
     let (mut status, failure) = (resolver.status, resolver.failure);
     let failure = failure.or(check_template(&mut status, spec.pod_template_spec.as_ref()));
-    let (children, verdict) = children_unless(failure, || children::build(me, object, &inputs, world), me, world);
-    state::add(&mut status, &verdict, world);
+    let failure = failure.or(image::check(&mut status, &spec.image, world.settings.site));
+    let audit = spec.audit.as_ref().is_some_and(|audit| audit.enabled);
+    support::report(&mut status, &observed_by(inputs.telemetry, audit), world.settings);
+    let mut dropped = DroppedOverrides::default();
+    let build = || children::build(me, object, &inputs, world, &mut dropped);
+    let outcome = children_unless(failure, build, me, world);
+    dropped.report(&mut status);
+    set_url(&mut status, url(me, spec), &outcome.verdict, &names::server_service(me.name()), world.live);
+    state::add(&mut status, object, &outcome, world);
 
     let mut plan = Plan::without_children(me, status);
-    plan.verdict = verdict;
-    plan.children = children;
+    plan.verdict = outcome.verdict;
+    plan.children = outcome.children;
     restart(&mut plan, object);
     plan
 }

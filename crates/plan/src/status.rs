@@ -19,11 +19,55 @@ pub struct Condition {
     /// What is spoken of.
     pub kind: String,
     /// Whether it holds.
-    pub holds: bool,
+    pub status: ConditionStatus,
     /// Why, in one word.
     pub reason: String,
     /// What is the case and, where something is wrong, what to do.
     pub message: String,
+}
+
+/// Whether a condition holds, as Kubernetes has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConditionStatus {
+    /// It holds.
+    True,
+    /// It does not.
+    False,
+    /// It is not decided yet, as while a rollout is in progress.
+    Unknown,
+}
+
+// === impl ConditionStatus ===
+
+impl ConditionStatus {
+    /// As the API spells it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::True => "True",
+            Self::False => "False",
+            Self::Unknown => "Unknown",
+        }
+    }
+}
+
+impl From<bool> for ConditionStatus {
+    fn from(holds: bool) -> Self {
+        if holds { Self::True } else { Self::False }
+    }
+}
+
+// === impl Condition ===
+
+impl Condition {
+    /// Whether it holds.
+    pub fn is_true(&self) -> bool {
+        self.status == ConditionStatus::True
+    }
+
+    /// Whether it does not hold. An unknown condition is neither true nor false.
+    pub fn is_false(&self) -> bool {
+        self.status == ConditionStatus::False
+    }
 }
 
 // === impl Status ===
@@ -37,12 +81,25 @@ impl Status {
     }
 
     /// Says what holds. A second word about the same thing replaces the first.
-    pub fn condition(&mut self, kind: &str, holds: bool, reason: &str, message: impl Into<String>) -> &mut Self {
-        let condition = Condition { kind: kind.to_owned(), holds, reason: reason.to_owned(), message: message.into() };
-        match self.conditions.iter_mut().find(|known| known.kind == kind) {
+    pub fn condition(
+        &mut self,
+        kind: &str,
+        status: impl Into<ConditionStatus>,
+        reason: &str,
+        message: impl Into<String>,
+    ) -> &mut Self {
+        let (kind, status, reason) = (kind.to_owned(), status.into(), reason.to_owned());
+        let condition = Condition { kind, status, reason, message: message.into() };
+        match self.conditions.iter_mut().find(|known| known.kind == condition.kind) {
             Some(known) => *known = condition,
             None => self.conditions.push(condition),
         }
+        self
+    }
+
+    /// Leaves a field as it is in the status that is there, whatever was said about it.
+    pub fn keep_field(&mut self, field: &str) -> &mut Self {
+        self.fields.retain(|(name, _)| *name != field);
         self
     }
 
@@ -82,7 +139,7 @@ impl Status {
             |kind: &str| before.iter().find(|known| known.get("type").is_some_and(|name| name == kind)).copied();
         let mut conditions: Vec<Value> = self.kept_conditions.iter().filter_map(|kind| named(kind).cloned()).collect();
         for condition in &self.conditions {
-            let status = if condition.holds { "True" } else { "False" };
+            let status = condition.status.as_str();
             let known = named(&condition.kind).filter(|known| known.get("status").is_some_and(|was| was == status));
             let since = known.and_then(|known| known.get("lastTransitionTime")).cloned().unwrap_or_else(|| json!(now));
             conditions.push(json!({
@@ -127,6 +184,23 @@ mod tests {
         let old = Status::default().condition("Ready", false, "A", "").onto(&json!({}), 1, "first");
         assert_eq!(at(false, "B", &old, "second"), "first");
         assert_eq!(at(true, "B", &old, "second"), "second");
+    }
+
+    #[test]
+    fn a_condition_that_is_not_decided_is_unknown_and_neither_true_nor_false() {
+        let mut status = Status::default();
+        status.condition("Ready", ConditionStatus::Unknown, "RollingOut", "");
+        let ready = status.find("Ready").unwrap();
+        assert!(!ready.is_true() && !ready.is_false());
+        assert_eq!(status.onto(&json!({}), 1, "now")["conditions"][0]["status"], "Unknown");
+    }
+
+    #[test]
+    fn a_field_that_is_kept_stays_as_it_was() {
+        let mut status = Status::default();
+        status.set("hash", "planned").set("gone", Value::Null).keep_field("hash").keep_field("gone");
+        let next = status.onto(&json!({ "hash": "serving", "gone": 1 }), 1, "now");
+        assert_eq!((&next["hash"], &next["gone"]), (&json!("serving"), &json!(1)));
     }
 
     #[test]

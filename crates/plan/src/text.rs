@@ -11,9 +11,10 @@ mod timestamp;
 mod url;
 
 pub use self::header::{HeaderError, check_forwarded_header, check_header_name, check_passthrough_header};
-pub use self::identifier::sanitise;
+pub use self::identifier::{sanitise, secret_identifier};
 pub use self::name::{Name, NameError, derived_name, is_dns_label};
 pub use self::quantity::{Quantity, QuantityError};
 pub use self::timestamp::{TimestampError, is_newer, is_timestamp, timestamp};
+pub(crate) use self::url::scope;
 pub use self::url::{UrlError, provider_url, remote_url};
 pub use skep_runconfig::{DurationError, GoDuration};

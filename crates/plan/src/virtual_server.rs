@@ -25,18 +25,23 @@ use skep_api::reference::Reference;
 use skep_api::resource::Resource;
 use skep_api::virtual_config::{ResolvedIncomingAuth, StaticBackend};
 use skep_runconfig::EmbeddedAuthServerConfig;
+use skep_runconfig::feature::Feature;
 
 pub(crate) use self::children::SESSION_KEY;
 use self::members::{Member, Variable};
 use self::outgoing::Outgoing;
 use crate::merge::check_pod_template;
 use crate::names;
+use crate::overrides::DroppedOverrides;
 use crate::plan::{Plan, Verdict};
+use crate::proxy::Outcome;
+use crate::readiness::set_url;
 use crate::refusal::{Refusal, check_untaken};
 use crate::resolve::{self, Resolver};
 use crate::run_config::session_redis;
 use crate::server::session_warning;
 use crate::status::Status;
+use crate::support;
 use crate::text::derived_name;
 use crate::validate::in_one_line;
 use crate::world::World;
@@ -76,7 +81,7 @@ pub(crate) fn plan(me: &Resource, object: &VirtualMCPServer, world: &World<'_>) 
     }
     let spec = &object.spec;
     let mut status = Status::default();
-    status.set("url", base_url(me)).keep_condition("BackendsDiscovered");
+    status.keep_condition("BackendsDiscovered");
     let redis = session_redis(spec.session_storage.as_ref(), world.settings).is_some();
     session_warning(&mut status, spec.replicas.unwrap_or(1), redis);
 
@@ -90,7 +95,10 @@ pub(crate) fn plan(me: &Resource, object: &VirtualMCPServer, world: &World<'_>) 
     }
     let mut built = Vec::new();
     if resolver.failure.is_none() {
-        match children::build(me, object, &inputs, world) {
+        let mut dropped = DroppedOverrides::default();
+        let children = children::build(me, object, &inputs, world, &mut dropped);
+        dropped.report(&mut resolver.status);
+        match children {
             Ok(children) => built = children,
             Err(refusal) => {
                 let condition = if refusal.is_of_template() { TEMPLATE } else { "Valid" };
@@ -98,19 +106,24 @@ pub(crate) fn plan(me: &Resource, object: &VirtualMCPServer, world: &World<'_>) 
             }
         }
     }
-    if let Err(refusal) = check_untaken(me, world) {
-        resolver.fail(Verdict::Refuse(refusal.message));
-    }
     let (mut status, failure) = (resolver.status, resolver.failure);
-    state::add(&mut status, object, failure.as_ref(), world);
+    // What the spec is not at fault for is told by `Ready` alone.
+    let unfit = support::check_kind(Feature::VirtualServer, world.settings).and_then(|()| check_untaken(me, world));
+    let (verdict, reason) = match (failure, unfit) {
+        (Some(failure), _) => (failure, None),
+        (None, Err(Refusal { reason, message })) => (Verdict::Refuse(message), Some(reason)),
+        (None, Ok(())) => (Verdict::Apply, None),
+    };
+    set_url(&mut status, base_url(me), &verdict, &names::virtual_service(me.name()), world.live);
+    let outcome = Outcome { children: built, verdict, reason };
+    state::add(&mut status, object, &outcome, world);
 
     let mut plan = Plan::without_children(me, status);
-    if let Some(failure) = failure {
-        plan.verdict = failure;
-    } else {
-        plan.children = built;
+    if outcome.verdict == Verdict::Apply {
+        plan.children = outcome.children;
         plan.generated_secret = Some(children::session_key(me));
     }
+    plan.verdict = outcome.verdict;
     plan
 }
 
@@ -164,6 +177,7 @@ fn resolve<'a>(
     let (namespace, config, callers) = (me.namespace(), spec.config.as_ref(), &spec.incoming_auth);
     let group = &spec.group_ref.name;
     references::group(resolver, namespace, group, world);
+    references::members_listed(resolver, world);
     let composite_tools = references::composite_tools(resolver, config, namespace, world);
     let embedding_service = references::embedding_server(resolver, spec, namespace, world);
     let tools = references::tool_configs(resolver, config, namespace, world);

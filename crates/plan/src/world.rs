@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use skep_api::resource::{KindName, Resource};
+pub use skep_runconfig::feature::Feature;
 
 use crate::child::ChildKind;
 use crate::key::{Key, ObjectKind};
+use crate::pod::PodStamps;
 
 /// What surrounds one resource.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +43,20 @@ pub struct Settings {
     pub default_redis: Option<DefaultRedis>,
     /// Whether the cluster assigns user ids by itself.
     pub openshift: bool,
+    /// Where what is planned runs.
+    pub site: Site,
+    /// What the data plane of the configured images cannot do. A plan that needs it is refused.
+    pub unsupported: BTreeSet<Feature>,
+}
+
+/// Where what is planned runs: this decides which images and addresses are possible.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Site {
+    /// In pods of a cluster. Servers are containers, and loopback addresses are the pod's own.
+    #[default]
+    Cluster,
+    /// On one machine, by `skep run`. Servers may be processes of the host, and remote servers may be on this machine.
+    Machine,
 }
 
 /// The Redis for sessions where a resource names none.
@@ -59,6 +75,8 @@ pub enum Found {
     Resource(Arc<Resource>),
     /// An object of ours that cannot be read, and why.
     Unreadable(String),
+    /// An object of a kind that cannot be listed, and why: it may be there or not.
+    Unlisted(String),
     /// A Secret: its keys, and a digest of the value of each. Values never reach a plan.
     Secret(BTreeMap<String, String>),
     /// A ConfigMap and what it holds.
@@ -72,10 +90,20 @@ pub struct Live {
     pub workload: Option<LiveWorkload>,
     /// The StatefulSet that a proxy runs its server in.
     pub backend: Option<LiveWorkload>,
-    /// Their pods.
+    /// The pods of the workload.
     pub pods: Vec<LivePod>,
+    /// The pods of the backend.
+    pub backend_pods: Vec<LivePod>,
+    /// The names of the Services that it owns.
+    pub services: BTreeSet<String>,
     /// Children whose names are taken: (kind, name, by whom).
     pub taken: BTreeSet<(ChildKind, String, String)>,
+    /// What may refer to this resource though it is not among its users, in words.
+    pub possible_users: BTreeSet<String>,
+    /// Kinds whose objects the operator cannot list, and why: there may be more of them than are known.
+    pub unlisted: BTreeMap<KindName, String>,
+    /// Why the API server refused a child, if it did.
+    pub refused: Option<String>,
     /// Digest of the key that binds sessions, where the virtual server's Secret holds a good one.
     pub session_key: Option<Result<String, String>>,
 }
@@ -93,6 +121,38 @@ pub struct LiveWorkload {
     pub consumed: Option<String>,
     /// Whether we own it.
     pub ours: bool,
+    /// The generation of its spec.
+    pub generation: i64,
+    /// How far its controller has brought it.
+    pub progress: RolloutProgress,
+    /// What its proxy reports of the connection to the MCP server, for a backend.
+    pub upstream: Option<UpstreamReport>,
+}
+
+/// How far the controller of a Deployment or StatefulSet has brought its pods, as its status says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RolloutProgress {
+    /// The generation of the spec that the counts describe.
+    pub observed_generation: i64,
+    /// How many pods there are.
+    pub total: i32,
+    /// How many of them are of the current template.
+    pub updated: i32,
+    /// The revision of the current template, where the status names it.
+    pub revision: Option<String>,
+    /// Whether the rollout of the current template completed once, where the status tells.
+    pub completed: bool,
+    /// Why pods cannot be made, or do not become ready in time.
+    pub failure: Option<Failure>,
+}
+
+/// What a proxy reports of its connection to the MCP server behind it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UpstreamReport {
+    /// The pod of the proxy. A report of a pod that is gone says nothing.
+    pub pod: String,
+    /// What is wrong.
+    pub message: String,
 }
 
 /// What is known of a pod.
@@ -100,8 +160,16 @@ pub struct LiveWorkload {
 pub struct LivePod {
     /// Its name.
     pub name: String,
+    /// Its uid, by which it is deleted.
+    pub uid: String,
     /// How it is.
     pub state: PodState,
+    /// What its template was stamped with.
+    pub stamps: PodStamps,
+    /// Which revision of its workload's template it was made from, as its controller calls it.
+    pub revision: Option<String>,
+    /// When it was made, as RFC 3339.
+    pub created: String,
 }
 
 /// How a pod is.
@@ -111,14 +179,37 @@ pub enum PodState {
     Ready,
     /// On its way.
     Pending,
-    /// It cannot run; the reason.
-    Failed(String),
+    /// It cannot run.
+    Failed(Failure),
+}
+
+/// Why something cannot run, in the words of whoever found out: a container, the kubelet, the scheduler, a controller.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Failure {
+    /// In one word, such as `CrashLoopBackOff`.
+    pub reason: String,
+    /// The particulars; empty if there are none.
+    pub message: String,
 }
 
 /// Judges authorization policies. The engines are not linked into the plan.
 pub trait Policies: std::fmt::Debug + Send + Sync {
     /// Whether the engine `engine` (`cedarv1`, `httpv1`) accepts its configuration; if not, what is wrong with it.
     fn check(&self, engine: &str, config: &Value) -> Result<(), String>;
+}
+
+// === impl Failure ===
+
+impl Failure {
+    /// A pod that no node has room for. A cluster that grows by itself may help, so this alone ends no rollout.
+    pub const UNSCHEDULABLE: &'static str = "Unschedulable";
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(&self.reason)?;
+        if self.message.is_empty() { Ok(()) } else { write!(formatter, ": {}", self.message) }
+    }
 }
 
 // === impl World ===

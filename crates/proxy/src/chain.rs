@@ -11,15 +11,17 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use skep_mcp::Malformed;
 use skep_net::Body;
 use skep_runconfig::Field;
+use skep_runconfig::feature::Feature;
 use skep_runconfig::parameters;
 use skep_runconfig::run_config::{MiddlewareConfig, RunConfig};
 
-use crate::exchange::{Content, Exchange, Flow, Identity};
+use crate::exchange::{Content, Exchange, Flow, Identity, LOCAL_ISSUER};
 use crate::http::{json, text};
 use crate::layer::header_forward::HeaderForward;
 use crate::layer::origin::Origins;
 use crate::layer::tools::Tools;
 use crate::observe::Observer;
+use crate::unsupported::UNSUPPORTED;
 
 /// The longest body of a request when nothing else is said.
 pub const BODY_LIMIT: usize = 8 * 1024 * 1024;
@@ -32,6 +34,8 @@ pub struct Chain {
     telemetry: usize,
     /// The least that is said, if anything is.
     body_limit: Option<usize>,
+    /// Whether the proxy in front of this one is believed about the address of the client.
+    trusts_proxies: bool,
 }
 
 /// One layer.
@@ -62,12 +66,12 @@ pub enum Wrong {
     #[error("unsupported middleware type: {0}")]
     Unsupported(String),
     /// The type is known and not there yet.
-    #[error("middleware `{kind}` is not in this version of skep; {hint}")]
+    #[error("middleware `{kind}` is not in this version of skep: {feature} is not supported; remove {}", .feature.field())]
     NotYet {
         /// Which one.
         kind: String,
-        /// What to do.
-        hint: &'static str,
+        /// What it implements.
+        feature: Feature,
     },
     /// Its parameters.
     #[error("middleware `{kind}`: {problem}")]
@@ -86,7 +90,8 @@ impl Chain {
     pub fn new(config: &RunConfig, port: u16) -> Result<Self, Wrong> {
         let listed =
             if config.middleware_configs.is_empty() { built(config) } else { config.middleware_configs.clone() };
-        let mut chain = Self { layers: Vec::new(), telemetry: 0, body_limit: None };
+        let trusts_proxies = config.trust_proxy_headers;
+        let mut chain = Self { layers: Vec::new(), telemetry: 0, body_limit: None, trusts_proxies };
         if let Some(origins) = Origins::of(config, port) {
             chain.layers.push(Layer::Origin(origins));
         }
@@ -105,7 +110,6 @@ impl Chain {
 
     fn add(&mut self, one: &MiddlewareConfig) -> Result<(), Wrong> {
         let kind = one.kind.as_str();
-        let not_yet = |hint| Err(Wrong::NotYet { kind: kind.to_owned(), hint });
         let layer = match kind {
             "bodylimit" => {
                 let limit = read::<parameters::BodyLimit>(one)?.max_bytes;
@@ -115,7 +119,7 @@ impl Chain {
             }
             "auth" => {
                 if read::<parameters::Auth>(one)?.oidc_config.is_some() {
-                    return not_yet("remove oidcConfigRef, or wait for it");
+                    return Err(lacking(kind));
                 }
                 tracing::warn!("nobody signs on here: every caller is taken for whoever runs this process");
                 Layer::Local(Identity::local())
@@ -143,13 +147,7 @@ impl Chain {
                 tracing::warn!("audit is not in this version of skep: nothing is recorded");
                 return Ok(());
             }
-            "tokenexchange" | "upstreamswap" | "awssts" | "obo" => {
-                return not_yet("remove externalAuthConfigRef, or wait for it");
-            }
-            "authorization" => return not_yet("remove authzConfig and authzConfigRef, or wait for it"),
-            "ratelimit" => return not_yet("remove rateLimiting, or wait for it"),
-            "validating-webhook" | "mutating-webhook" => return not_yet("remove webhookConfigRef, or wait for it"),
-            other => return Err(Wrong::Unsupported(other.to_owned())),
+            other => return Err(lacking(other)),
         };
         self.layers.push(layer);
         Ok(())
@@ -172,6 +170,23 @@ impl Chain {
     /// The longest body that is read.
     pub fn body_limit(&self) -> usize {
         self.body_limit.unwrap_or(BODY_LIMIT)
+    }
+
+    /// Whether the proxy in front of this one is believed about the address of the client.
+    pub(crate) fn trusts_proxies(&self) -> bool {
+        self.trusts_proxies
+    }
+
+    /// The origin of the page that calls, if there is one and it may.
+    pub(crate) fn allowed_origin(&self, headers: &HeaderMap) -> Option<HeaderValue> {
+        let mut given = headers.get_all(http::header::ORIGIN).iter();
+        let (Some(origin), None) = (given.next(), given.next()) else { return None };
+        let mut guards = self.layers.iter().filter_map(|layer| match layer {
+            Layer::Origin(origins) => Some(origins),
+            _ => None,
+        });
+        let is_allowed = guards.next()?.allows(origin) && guards.all(|origins| origins.allows(origin));
+        is_allowed.then(|| origin.clone())
     }
 
     /// Whether a layer judges messages by what is in them. Then every body is read as one, whatever it is called.
@@ -242,7 +257,7 @@ impl Identity {
     fn local() -> Self {
         let user = ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
         let user = user.filter(|user| !user.is_empty()).unwrap_or_else(|| "local".to_owned());
-        Self { issuer: "toolhive-local".into(), name: format!("Local User: {user}").into(), subject: user.into() }
+        Self { issuer: LOCAL_ISSUER.into(), name: format!("Local User: {user}").into(), subject: user.into() }
     }
 }
 
@@ -335,6 +350,14 @@ fn seen(one: &skep_runconfig::run_config::ToolOverride) -> parameters::ToolFilte
 
 fn tools(one: &MiddlewareConfig) -> Result<Tools, Wrong> {
     Tools::new(&read::<parameters::ToolFilter>(one)?).map_err(|problem| wrong(&one.kind, problem))
+}
+
+/// Why a type of middleware cannot be had: it is known and not implemented, or not known at all.
+fn lacking(kind: &str) -> Wrong {
+    match Feature::of_middleware(kind).filter(|feature| UNSUPPORTED.contains(feature)) {
+        Some(feature) => Wrong::NotYet { kind: kind.to_owned(), feature },
+        None => Wrong::Unsupported(kind.to_owned()),
+    }
 }
 
 fn wrong(kind: &str, problem: String) -> Wrong {

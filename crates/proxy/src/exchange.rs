@@ -1,12 +1,13 @@
 //! One call on its way: what came in, what is known about it, and who wants to see what goes back.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Method, Response, Uri, Version};
 use skep_mcp::{Malformed, Message};
-use skep_net::{Body, Peer};
+use skep_net::{Body, Budget, Peer};
 
 use crate::observe::{Observation, Observer};
 
@@ -23,12 +24,18 @@ pub struct Exchange {
     pub headers: HeaderMap,
     /// Whose connection it is.
     pub peer: Peer,
+    /// The network of the client, which is that of the peer unless a trusted proxy named another one.
+    pub client: IpAddr,
+    /// Where what is buffered for it is counted.
+    pub budget: Budget,
     /// The message in the body, if it is one.
     pub content: Content,
     /// Who calls.
     pub identity: Option<Identity>,
     /// Whether the page that calls, if one does, was found to be one that may.
     pub origin_allowed: bool,
+    /// Whether the response is that of the server, passed through, and not the proxy's own.
+    pub is_passed_through: bool,
     /// Who wants to see the answers, innermost last.
     rewrites: Vec<Arc<dyn Rewrite>>,
     /// Who wants to see what comes beside calls, if this opens a stream for that.
@@ -49,6 +56,9 @@ pub enum Content {
     /// It should be a message, and is none.
     Malformed(Bytes, Malformed),
 }
+
+/// Who vouches for clients that do not authenticate. Every other issuer is a URL.
+pub(crate) const LOCAL_ISSUER: &str = "toolhive-local";
 
 /// Who calls. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,6 +114,11 @@ impl Content {
 // === impl Identity ===
 
 impl Identity {
+    /// Whether it tells one client from another. Where nobody authenticates, all clients have the same.
+    pub fn is_authenticated(&self) -> bool {
+        &*self.issuer != LOCAL_ISSUER
+    }
+
     /// What a session is bound to.
     pub fn key(&self) -> String {
         format!("{} {}", self.issuer, self.subject)
@@ -127,9 +142,12 @@ impl Exchange {
             version: parts.version,
             headers: parts.headers,
             peer,
+            client: Peer::network(peer.address.ip()),
+            budget: Budget::default(),
             content,
             identity: None,
             origin_allowed: false,
+            is_passed_through: false,
             rewrites: Vec::new(),
             beside: Vec::new(),
             observations: Vec::new(),

@@ -63,6 +63,32 @@ impl Health {
         self.known.subscribe()
     }
 
+    /// What is wrong with the server though its pods may be ready: it cannot be changed as it should be, or does not answer. Only what
+    /// anybody may read.
+    pub fn problem(&self) -> Option<String> {
+        let refusal = self.refusal.borrow().clone();
+        refusal.or_else(|| match &self.known.borrow().0 {
+            Known::Unavailable(why) => Some(ours(why).to_owned()),
+            Known::Starting(_) | Known::Available { .. } | Known::Unwatched => None,
+        })
+    }
+
+    /// Whether it is known yet if something is wrong with the server.
+    pub fn is_decided(&self) -> bool {
+        self.problem().is_some() || !matches!(self.known.borrow().0, Known::Starting(_))
+    }
+
+    /// Ends once something else may be known than when this was called.
+    pub(crate) fn changed(&self) -> impl Future<Output = ()> + use<> {
+        let (mut known, mut refusal) = (self.known.subscribe(), self.refusal.subscribe());
+        async move {
+            tokio::select! {
+                _ = known.changed() => {}
+                _ = refusal.changed() => {}
+            }
+        }
+    }
+
     /// The page. It is 200 unless the proxy is about to end: a server that does not answer is no reason to end its proxy.
     pub(crate) fn page(&self, method: &Method) -> Response<Body> {
         if method != Method::GET && method != Method::HEAD {

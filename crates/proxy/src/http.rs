@@ -1,9 +1,11 @@
 //! Answers, as short as they come.
 
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
+use skep_mcp::{Id, answer};
 use skep_net::Body;
+use skep_net::budget::OverBudgetError;
 
 pub(crate) use skep_mcp::headers::{PROTOCOL_VERSION as VERSION, SESSION_ID as SESSION};
 
@@ -29,6 +31,23 @@ pub(crate) fn empty(status: StatusCode) -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = status;
     response
+}
+
+/// When a client that found no room should try again, in seconds.
+const LATER: HeaderValue = HeaderValue::from_static("2");
+
+/// The response to a request that found no room in the memory budget.
+pub(crate) fn over_budget(error: &OverBudgetError, id: Option<&Id>) -> Response<Body> {
+    tracing::debug!(%error, "request refused");
+    let mut response = json(StatusCode::SERVICE_UNAVAILABLE, over_budget_message(id));
+    response.headers_mut().insert(RETRY_AFTER, LATER);
+    response
+}
+
+/// The same as a message.
+pub(crate) fn over_budget_message(id: Option<&Id>) -> Bytes {
+    let text = "the proxy holds as many bytes for its clients as it may; try again in a moment";
+    answer::error(id, answer::INTERNAL_ERROR, text, None)
 }
 
 /// A stream of events, or as much of one as there is.

@@ -1,5 +1,7 @@
 //! What a proxy counts, under the names that the original's dashboards know.
 
+mod limits;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -14,6 +16,8 @@ use prometheus_client::registry::Registry;
 use skep_mcp::Message;
 use skep_net::Body;
 
+pub use self::limits::LimitCounters;
+use self::limits::Shown;
 use crate::exchange::Exchange;
 use crate::observe::{Observation, Observer};
 
@@ -67,6 +71,7 @@ pub struct Metrics {
     operations: Family<Labels, Histogram, fn() -> Histogram>,
     active: Family<Labels, Gauge>,
     series: AtomicUsize,
+    limits: Shown,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -131,6 +136,7 @@ impl Metrics {
             operations: Family::new_with_constructor(histogram),
             active: Family::default(),
             series: AtomicUsize::new(0),
+            limits: Shown::default(),
         };
         let registry = &mut metrics.registry;
         registry.register("toolhive_mcp_requests", "MCP requests", metrics.requests.clone());
@@ -138,7 +144,14 @@ impl Metrics {
         registry.register("toolhive_mcp_tool_calls", "Calls of tools", metrics.tool_calls.clone());
         registry.register("mcp_server_operation_duration_seconds", "Time of MCP requests", metrics.operations.clone());
         registry.register("toolhive_mcp_active_connections", "Requests under way", metrics.active.clone());
+        registry.register_collector(Box::new(metrics.limits.clone()));
         metrics
+    }
+
+    /// Shows what the limits of the proxy refused as well.
+    pub fn add_limits(&self, limits: LimitCounters) {
+        // A proxy has its limits once.
+        let _added = self.limits.0.set(limits);
     }
 
     /// Counts what begins.

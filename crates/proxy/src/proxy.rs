@@ -1,20 +1,25 @@
 //! One proxy: the port, the pages beside the protocol, the chain, and who answers behind it.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use skep_mcp::Message;
-use skep_net::body::{Limit, collect, discard};
+use skep_net::body::{Intake, Limit, collect_within, discard};
+use skep_net::budget::Purpose;
 use skep_net::headers::remove_hop_by_hop;
-use skep_net::{Body, BodyError, Peer};
+use skep_net::{Body, BodyError, Budget, Peer};
 
 use crate::chain::{Chain, too_large};
+use crate::cors;
 use crate::exchange::{Content, Exchange, Flow};
 use crate::health::Health;
-use crate::http::{SESSION, is_of_type, json, text};
+use crate::hosts::Hosts;
+use crate::http::{SESSION, is_of_type, json, over_budget, text};
 use crate::metrics::Metrics;
 use crate::stdio::sse::Sse;
 use crate::stdio::streamable::Streamable;
@@ -23,6 +28,8 @@ use crate::transparent::Transparent;
 /// How long the sender of a body may take for its next part, and how much that must be.
 const PAUSE: Duration = Duration::from_secs(30);
 const PACE: usize = 64 * 1024;
+/// How many bytes a second it must bring over the whole body, once that first pause is over.
+const RATE: usize = 16 * 1024;
 /// How much is read of a body that was refused, and for how long, so that its sender sees the answer.
 const DISCARDED: usize = 16 * 1024 * 1024;
 const DISCARDING: Duration = Duration::from_secs(10);
@@ -46,50 +53,107 @@ pub struct Proxy {
     health: Arc<Health>,
     /// What is counted, if it is shown on the proxy's own port.
     metrics: Option<Arc<Metrics>>,
+    guards: Guards,
+}
+
+/// What holds for every request, whatever the chain says.
+#[derive(Clone, Debug, Default)]
+pub struct Guards {
+    /// The names that the proxy answers to.
+    pub hosts: Hosts,
+    /// How much it buffers.
+    pub budget: Budget,
 }
 
 // === impl Proxy ===
 
 impl Proxy {
-    /// A proxy.
+    /// A proxy that answers to any name, and buffers as much as it takes.
     pub fn new(chain: Chain, front: Front, health: Arc<Health>, metrics: Option<Arc<Metrics>>) -> Arc<Self> {
-        Arc::new(Self { chain, front, health, metrics })
+        Self::guarded(chain, front, health, metrics, Guards::default())
+    }
+
+    /// A proxy behind guards.
+    pub fn guarded(
+        chain: Chain,
+        front: Front,
+        health: Arc<Health>,
+        metrics: Option<Arc<Metrics>>,
+        guards: Guards,
+    ) -> Arc<Self> {
+        Arc::new(Self { chain, front, health, metrics, guards })
     }
 
     /// Answers a request.
     pub async fn answer(self: Arc<Self>, request: Request<Incoming>, peer: Peer) -> Response<Body> {
         let (mut parts, mut body) = request.into_parts();
-        match parts.uri.path() {
-            "/health" => return self.health.page(&parts.method),
-            "/metrics" => {
-                return self.metrics.as_deref().map_or_else(no_metrics, metrics_page);
+        let origin = self.chain.allowed_origin(&parts.headers);
+        let client = client_of(peer, &parts.headers, self.chain.trusts_proxies());
+        if let Some(response) = self.answer_head(&mut parts, origin.is_some()) {
+            return readable(response, origin);
+        }
+        let bytes = match self.collect(&mut body).await {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                let refusal = unread(&error);
+                // Who waits for our word before it sends does not send now.
+                let is_on_its_way = matches!(error, BodyError::TooLarge { .. } | BodyError::OverBudget(_));
+                if is_on_its_way && !parts.headers.contains_key(http::header::EXPECT) {
+                    tokio::spawn(discard(body, DISCARDED, DISCARDING));
+                }
+                return readable(refusal, origin);
             }
+        };
+        let content = self.read(&parts.method, &parts.uri, &parts.headers, bytes);
+        let mut exchange = Exchange::new(parts, peer, content);
+        exchange.client = client;
+        exchange.budget = self.guards.budget.clone();
+        let response = self.pass(&mut exchange).await;
+        let response = self.count(&exchange, response);
+        let origin = origin.filter(|_| !exchange.is_passed_through);
+        readable(exchange.observed(response), origin)
+    }
+
+    /// Answers what needs no body: a request that may not be answered, pages beside the protocol, paths that nobody answers.
+    fn answer_head(&self, parts: &mut Parts, is_allowed_origin: bool) -> Option<Response<Body>> {
+        if let Err(error) = self.guards.hosts.check(parts) {
+            return Some(error.response());
+        }
+        if is_allowed_origin && !self.is_transparent() && cors::is_preflight(&parts.method, &parts.headers) {
+            return Some(cors::preflight(&parts.headers));
+        }
+        match parts.uri.path() {
+            "/health" => return Some(self.health.page(&parts.method)),
+            "/metrics" => return Some(self.metrics.as_deref().map_or_else(no_metrics, metrics_page)),
             path if path.starts_with("/.well-known/") => {
-                return json(StatusCode::NOT_FOUND, Bytes::from_static(br#"{"error":"not_found"}"#));
+                return Some(json(StatusCode::NOT_FOUND, Bytes::from_static(br#"{"error":"not_found"}"#)));
             }
             _ => {}
         }
         // Before anybody looks: what the caller names in `Connection` must not be what a layer adds for the server.
         remove_hop_by_hop(&mut parts.headers);
-        if let Some(refusal) = self.refuse(&parts.method, &parts.uri, &parts.headers) {
-            return refusal;
+        self.refuse(&parts.method, &parts.uri, &parts.headers)
+    }
+
+    /// Reads a body, if it may be as long as it is and there is room for it.
+    async fn collect(&self, body: &mut Incoming) -> Result<Bytes, BodyError> {
+        let budget = &self.guards.budget;
+        // What can never fit is too large, and not too large for now.
+        let bytes = self.chain.body_limit().min(budget.largest(Purpose::Request));
+        collect_within(body, Limit { bytes, idle: PAUSE, pace: PACE }, Intake::of_request(budget, RATE)).await
+    }
+
+    /// Counts a response that is in memory until it is sent, or refuses the call if there is no room for it.
+    fn count(&self, exchange: &Exchange, response: Response<Body>) -> Response<Body> {
+        let (parts, body) = response.into_parts();
+        match body.within(&self.guards.budget) {
+            Ok(body) => Response::from_parts(parts, body),
+            Err(over) => over_budget(&over, exchange.message().and_then(Message::id).as_ref()),
         }
-        let bytes = match collect(&mut body, Limit { bytes: self.chain.body_limit(), idle: PAUSE, pace: PACE }).await {
-            Ok(bytes) => bytes,
-            Err(BodyError::TooLarge { .. }) => {
-                // Who waits for our word before it sends does not send now.
-                if !parts.headers.contains_key(http::header::EXPECT) {
-                    tokio::spawn(discard(body, DISCARDED, DISCARDING));
-                }
-                return too_large();
-            }
-            Err(error @ BodyError::Stalled { .. }) => return text(StatusCode::REQUEST_TIMEOUT, &error.to_string()),
-            Err(BodyError::Broken(_)) => return text(StatusCode::BAD_REQUEST, "the body broke off"),
-        };
-        let content = self.read(&parts.method, &parts.uri, &parts.headers, bytes);
-        let mut exchange = Exchange::new(parts, peer, content);
-        let answer = self.pass(&mut exchange).await;
-        exchange.observed(answer)
+    }
+
+    fn is_transparent(&self) -> bool {
+        matches!(self.front, Front::Transparent(_))
     }
 
     /// Puts a call through the chain and to whoever answers it.
@@ -132,6 +196,40 @@ impl Proxy {
             Ok(message) => Content::Message(message),
             Err(why) => Content::Malformed(bytes, why),
         }
+    }
+}
+
+/// A response of the proxy's own, which pages of this origin may read, if there is one.
+fn readable(mut response: Response<Body>, origin: Option<HeaderValue>) -> Response<Body> {
+    if let Some(origin) = origin {
+        cors::allow(origin, response.headers_mut());
+    }
+    response
+}
+
+/// The network of the client: that of the peer, or the one that a trusted proxy in front of us saw, which is the last one that it
+/// wrote down. What stands before that, the client may have written itself.
+fn client_of(peer: Peer, headers: &http::HeaderMap, trusts_proxies: bool) -> IpAddr {
+    let last = || {
+        let line = headers.get_all("x-forwarded-for").iter().next_back()?.to_str().ok()?;
+        line.rsplit(',').next()?.trim().parse::<IpAddr>().ok()
+    };
+    let named = if trusts_proxies { last() } else { None };
+    Peer::network(named.unwrap_or_else(|| peer.address.ip()))
+}
+
+/// The response to a request whose body was not read.
+fn unread(error: &BodyError) -> Response<Body> {
+    match error {
+        BodyError::TooLarge { .. } => too_large(),
+        BodyError::Stalled { .. } | BodyError::TooSlow { .. } => text(StatusCode::REQUEST_TIMEOUT, &error.to_string()),
+        BodyError::OverBudget(over) => {
+            let mut response = over_budget(over, None);
+            // The rest of the body is still on its way; it is not read.
+            response.headers_mut().insert(http::header::CONNECTION, HeaderValue::from_static("close"));
+            response
+        }
+        BodyError::Broken(_) => text(StatusCode::BAD_REQUEST, "the body broke off"),
     }
 }
 

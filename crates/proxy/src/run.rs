@@ -3,6 +3,9 @@
 
 mod diagnostics;
 mod machine;
+mod place;
+mod reaper;
+mod report;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -10,9 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use skep_net::drain::{Drained, Grace};
-use skep_net::{Body, Client, Drain, Listener, serve};
+use skep_net::{Addresses, Body, Client, Drain, Listener, serve};
 use skep_workload::cluster::{Cluster, State};
-use skep_workload::objects::Platform;
 use skep_workload::process::Process;
 use skep_workload::server::Server;
 use tokio::sync::{mpsc, watch};
@@ -22,9 +24,14 @@ use tracing::{Instrument as _, Span};
 use self::diagnostics::Diagnostics;
 pub use self::machine::Ports;
 use self::machine::supervise;
+pub use self::place::Place;
+use self::reaper::{close_ended, reap};
+use self::report::keep;
 use crate::chain::{self, Chain};
 use crate::health::{Health, Known};
-use crate::proxy::{Front, Proxy};
+use crate::hosts::Hosts;
+use crate::metrics::LimitCounters;
+use crate::proxy::{Front, Guards, Proxy};
 use crate::secrets::resolve;
 use crate::sessions::Sessions;
 use crate::settings::{self, Backend, Mode, Settings};
@@ -37,42 +44,12 @@ use crate::transparent::{Options, Pods, Target, Transparent};
 const IDLE_STDIO: Duration = Duration::from_secs(30);
 /// How often is looked whether a server answers that has not answered so far, at most.
 const FIRST_LOOKS: Duration = Duration::from_millis(500);
-/// A server on stdio says nothing until it is asked. One that lived this long without a word counts as there.
-const PROOF: Duration = Duration::from_millis(300);
-/// The same for one that went away before.
-const PROOF_AGAIN: Duration = Duration::from_secs(3);
-
 /// How much news of a stdio server may wait to be looked at. It is looked at at once.
 const NEWS: usize = 16;
 /// How long it may take to attach to a pod.
 const ATTACHING: Duration = Duration::from_secs(45);
 /// For how long the proxy before this one may still speak with the same server: as long as its pod may take to end.
 const TAKING_OVER: Duration = Duration::from_secs(30);
-
-/// Where the server runs.
-#[derive(Clone)]
-pub enum Place {
-    /// In a cluster, as a StatefulSet of a namespace.
-    Cluster {
-        /// How to reach it.
-        client: kube::Client,
-        /// The namespace.
-        namespace: String,
-        /// What kind of cluster it is, if somebody said it. Its API is asked otherwise.
-        platform: Option<Platform>,
-    },
-    /// On this machine, as a process, beside others that have ports of their own.
-    Machine(Ports),
-}
-
-impl std::fmt::Debug for Place {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Cluster { namespace, .. } => formatter.debug_tuple("Cluster").field(namespace).finish(),
-            Self::Machine(_) => formatter.write_str("Machine"),
-        }
-    }
-}
 
 /// Why a proxy does not start.
 #[derive(Debug, thiserror::Error)]
@@ -83,6 +60,15 @@ pub enum Error {
     /// Its middleware.
     #[error(transparent)]
     Chain(#[from] chain::Wrong),
+    /// Its server would be a process beside it, in its own container.
+    #[error(
+        "`{image}` is a program of the host, which is not run in a pod: it would have the account and the secrets of the proxy; \
+         use a container image, or `skep run` on one machine"
+    )]
+    HostProcess {
+        /// The image.
+        image: String,
+    },
     /// Its port.
     #[error("{error}: {}", cause(.error))]
     Bind {
@@ -95,6 +81,9 @@ pub enum Error {
     /// Its target.
     #[error(transparent)]
     Target(#[from] crate::transparent::NotATarget),
+    /// The names that it answers to.
+    #[error(transparent)]
+    Hosts(#[from] crate::hosts::AllowedHostError),
     /// The client for its target.
     #[error("cannot call the server: {0}")]
     Client(String),
@@ -132,14 +121,19 @@ pub async fn start(
     place: Place,
     grace: Grace,
 ) -> Result<Running, Error> {
+    if let (Place::Pod, Backend::Stdio(server, _) | Backend::Http(server)) = (&place, &settings.backend) {
+        return Err(Error::HostProcess { image: server.image.clone() });
+    }
     let secrets = resolve(&settings.config, environment)?;
     let drain = Drain::new(grace);
     let listener = match &place {
         Place::Machine(ports) => ports.bind(settings.listen).await,
-        Place::Cluster { .. } => Listener::bind(settings.listen).await,
+        Place::Cluster { .. } | Place::Pod => Listener::bind(settings.listen).await,
     };
     let listener = listener.map_err(|error| Error::Bind { error })?;
     let address = listener.address();
+    let hosts = Hosts::of(address, &settings.allowed_hosts)?;
+    let guards = Guards { hosts, budget: settings.capacity.new_budget() };
     let mut chain = Chain::new(&settings.config, address.port())?;
     chain.add_headers(&secrets.headers)?;
     let diagnostics = Diagnostics::of(&settings.config);
@@ -153,6 +147,10 @@ pub async fn start(
     };
     let health = Arc::new(Health::new(spoken, drain.clone()));
     let store = crate::sessions::store(settings, environment).await.map_err(Error::Sessions)?;
+    let limits = LimitCounters::new(guards.budget.clone());
+    if let Some(diagnostics) = &diagnostics {
+        diagnostics.metrics.add_limits(limits.clone());
+    }
     let mut tasks = Tasks::new();
     let config = &settings.config;
     let (front, idle) = match &settings.backend {
@@ -160,8 +158,7 @@ pub async fn start(
             let mut server = server.clone();
             server.env.extend(secrets.variables.clone());
             let (sender, news) = mpsc::channel(NEWS);
-            let is_process = matches!(place, Place::Machine(_));
-            let shared = (!is_process).then_some(TAKING_OVER);
+            let shared = matches!(place, Place::Cluster { .. }).then_some(TAKING_OVER);
             let keeper = Keeper { news: sender, ending: tasks.ending.subscribe(), shared };
             let connect = connect(server, place, &health, &mut tasks);
             let (bridge, talk) = Bridge::start_for(connect, Limits::default(), keeper);
@@ -171,19 +168,21 @@ pub async fn start(
                 stopping.await;
                 leaving.leave();
             });
-            tasks.spawn(watch_link(news, is_process, health.clone()));
+            tasks.spawn(watch_link(news, health.clone()));
             let front = match mode {
                 Mode::StreamableHttp => {
                     let sessions = Sessions::new(store, crate::sessions::Kind::Streamable);
                     let strict = config.strict_protocol_validation;
                     let timeout = settings.request_timeout;
                     let front = Streamable::new(bridge, sessions.clone(), timeout, strict, drain.clone());
+                    limits.watch(&sessions);
                     tasks.spawn(reap(sessions, Some((front.clone(), settings.session_ttl))));
                     Front::Streamable(front)
                 }
                 Mode::Sse => {
                     let sessions = Sessions::new(store, crate::sessions::Kind::Sse);
                     let trust = config.trust_proxy_headers;
+                    limits.watch(&sessions);
                     tasks.spawn(reap(sessions.clone(), None));
                     Front::Sse(Sse::new(bridge, sessions, settings.request_timeout, trust, drain.clone()))
                 }
@@ -194,38 +193,41 @@ pub async fn start(
             let mut server = server.clone();
             server.env.extend(secrets.variables.clone());
             let url = match &place {
-                Place::Cluster { .. } => server.url().unwrap_or_default(),
+                Place::Cluster { .. } | Place::Pod => server.url().unwrap_or_default(),
                 Place::Machine(ports) => machine::listen(&mut server, ports),
             };
             let target = Target::local(&url)?;
             let pods = match &place {
                 Place::Cluster { .. } => server.speaks.port().map(|port| Pods::behind(server.headless_name(), port)),
-                Place::Machine(_) => None,
+                Place::Machine(_) | Place::Pod => None,
             };
+            let addresses = place.addresses();
             let state = run_server(server, place, &health, &mut tasks);
-            let sse = config.transport == "sse";
-            (
-                transparent(settings, environment, (target, pods, state), store, sse, (&health, &drain), &mut tasks)?,
-                Duration::from_mins(2),
-            )
+            let backend = (target, addresses, pods, state);
+            let front = transparent(settings, environment, backend, store, (&health, &drain, &limits), &mut tasks)?;
+            (front, Duration::from_mins(2))
         }
         Backend::Remote(_) => {
             health.set(Known::Unwatched);
             let target = Target::remote(&config.remote_url)?;
-            let sse = config.transport == "sse";
-            (
-                transparent(settings, environment, (target, None, None), store, sse, (&health, &drain), &mut tasks)?,
-                Duration::from_mins(2),
-            )
+            let backend = (target, place.addresses_of_remote(config), None, None);
+            let front = transparent(settings, environment, backend, store, (&health, &drain, &limits), &mut tasks)?;
+            (front, Duration::from_mins(2))
         }
     };
     let shown = match &diagnostics {
-        Some(diagnostics) => diagnostics.serve(address.ip(), &drain, &mut tasks).await,
+        Some(diagnostics) => diagnostics.serve(address.ip(), &guards.hosts, &drain, &mut tasks).await,
         None => None,
     };
     let metrics = diagnostics.filter(|diagnostics| diagnostics.on_this_port).map(|diagnostics| diagnostics.metrics);
-    let proxy = Proxy::new(chain, front, health.clone(), metrics);
-    let options = skep_net::serve::Options { idle_timeout: idle, ..skep_net::serve::Options::default() };
+    let options = skep_net::serve::Options {
+        idle_timeout: idle,
+        connections: settings.capacity.connections,
+        budget: guards.budget.clone(),
+        refused: limits.refused_connections.clone(),
+        ..skep_net::serve::Options::default()
+    };
+    let proxy = Proxy::guarded(chain, front, health.clone(), metrics, guards);
     let handler = move |request, peer| proxy.clone().answer(request, peer);
     tasks.spawn(serve(listener, options, drain.clone(), handler));
     tracing::info!(%address, server = config.name, transport = config.transport, "listening");
@@ -300,15 +302,17 @@ impl Tasks {
 fn transparent(
     settings: &Settings,
     environment: &BTreeMap<String, String>,
-    (target, pods, state): (Target, Option<Pods>, Option<watch::Receiver<State>>),
+    (target, addresses, pods, state): (Target, Addresses, Option<Pods>, Option<watch::Receiver<State>>),
     store: crate::sessions::Store,
-    sse: bool,
-    (health, drain): (&Arc<Health>, &Drain),
+    (health, drain, limits): (&Arc<Health>, &Drain, &LimitCounters),
     tasks: &mut Tasks,
 ) -> Result<Front, Error> {
     let proxies =
         skep_net::proxies::Proxies::from_variables(environment).map_err(|error| Error::Client(error.to_string()))?;
-    let options = skep_net::client::Options { proxies, ..skep_net::client::Options::default() };
+    // A proxy resolves names itself, and it is for it to say which private addresses may be reached.
+    let behind_proxy = addresses == Addresses::PublicOnly && !proxies.is_empty();
+    let addresses = if behind_proxy { Addresses::Cluster } else { addresses };
+    let options = skep_net::client::Options { proxies, addresses, ..skep_net::client::Options::default() };
     let client = Client::new(options).map_err(|error| Error::Client(error.to_string()))?;
     if settings.health.enabled
         && let Some(base) = target.base()
@@ -316,15 +320,18 @@ fn transparent(
         tasks.spawn(ping(client.clone(), base, settings.health, settings.config.stateless, state, health.clone()));
     }
     let options = Options {
-        sse,
+        sse: settings.config.transport == "sse",
         stateless: settings.config.stateless,
         trust_proxy_headers: settings.config.trust_proxy_headers,
         endpoint_prefix: settings.config.endpoint_prefix.clone(),
+        health: Some(health.clone()),
     };
     let sessions = Sessions::new(store, crate::sessions::Kind::Mcp);
-    tasks.spawn(reap(sessions.clone(), None));
+    limits.watch(&sessions);
     let drain = drain.clone();
-    Ok(Front::Transparent(Transparent::new(target, pods, client, sessions, options, drain)))
+    let front = Transparent::new(target, pods, client, sessions.clone(), options, drain);
+    tasks.spawn(close_ended(sessions, front.clone()));
+    Ok(Front::Transparent(front))
 }
 
 /// How a stdio server is reached.
@@ -334,6 +341,8 @@ fn connect(server: Server, place: Place, health: &Arc<Health>, tasks: &mut Tasks
             let started = Process::start(&server).map_err(|error| error.to_string());
             Box::pin(async move { started?.pipe().ok_or_else(|| "its streams are gone".to_owned()) })
         }),
+        // INVARIANT: `start` refused it.
+        Place::Pod => Box::new(|| Box::pin(std::future::ready(Err("a pod runs no host processes".to_owned())))),
         Place::Cluster { client, namespace, platform } => {
             let cluster = Arc::new(Cluster::new(client, namespace, platform, server));
             let (sender, state) = watch::channel(State::Missing);
@@ -362,14 +371,6 @@ fn connect(server: Server, place: Place, health: &Arc<Health>, tasks: &mut Tasks
             })
         }
     }
-}
-
-/// Keeps a server in a cluster. One that cannot be changed, or cannot be run as it should be, serves as it was if it is there,
-/// and the health says why.
-async fn keep(cluster: Arc<Cluster>, state: watch::Sender<State>, health: Arc<Health>) {
-    let wrong = cluster.keep(&state, |failed| health.refuse(failed.map(ToString::to_string))).await;
-    tracing::error!(%wrong, "the server cannot be run as it is; correct its spec");
-    cluster.watch(&state).await;
 }
 
 /// How a server in a cluster is, as its health has it.
@@ -404,26 +405,21 @@ fn run_server(server: Server, place: Place, health: &Arc<Health>, tasks: &mut Ta
             tasks.keep(supervise(server, health.clone(), ending));
             None
         }
+        // INVARIANT: `start` refused it.
+        Place::Pod => None,
     }
 }
 
-/// Tells how a server on stdio is. A process that was just started has to speak, or to live for a while, to count as there.
-async fn watch_link(mut news: mpsc::Receiver<News>, is_process: bool, health: Arc<Health>) {
-    let mut proof = PROOF;
-    while let Some(mut now) = news.recv().await {
-        if is_process && now == News::Connected {
-            match tokio::time::timeout(proof, news.recv()).await {
-                Ok(Some(next)) => now = next,
-                Ok(None) => return,
-                Err(_in_peace) => {}
-            }
-        }
+/// Keeps the health of a server on stdio. It is available once it answered `initialize`, and nothing less: a process that runs may
+/// be a package that is still being fetched, or that does not exist.
+async fn watch_link(mut news: mpsc::Receiver<News>, health: Arc<Health>) {
+    while let Some(now) = news.recv().await {
         match now {
-            News::Connected | News::Spoke => health.set(Known::Available { milliseconds: None }),
-            News::Lost(why) => {
-                proof = PROOF_AGAIN;
-                health.set(Known::Unavailable(why));
-            }
+            // Why it failed before says more.
+            News::Connected if matches!(health.known(), Known::Unavailable(_)) => {}
+            News::Connected => health.set(Known::Starting("the server has not answered `initialize` yet".to_owned())),
+            News::Initialized => health.set(Known::Available { milliseconds: None }),
+            News::Lost(why) => health.set(Known::Unavailable(why)),
         }
     }
 }
@@ -476,19 +472,6 @@ async fn ping(
         let is_asked = state.as_ref().is_none_or(|state| state.borrow().serves());
         if is_asked && !(is_new && matches!(known, Known::Unavailable(_))) {
             health.set(known);
-        }
-    }
-}
-
-/// Lets go of what was kept for sessions that nobody used for too long.
-async fn reap(sessions: Sessions, front: Option<(Arc<Streamable>, Duration)>) {
-    loop {
-        let expired = sessions.expired().await;
-        if let Some((front, time_to_live)) = &front {
-            for session in expired {
-                front.forget(&session);
-            }
-            front.forget_unused(*time_to_live);
         }
     }
 }

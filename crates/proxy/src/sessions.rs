@@ -2,17 +2,19 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use skep_runconfig::run_config::SessionRedis;
 use skep_store::redis::{Options, Server};
-use skep_store::{Created, Memory, Prefix, Redis, Session};
+use skep_store::{Created, Ended, Memory, Owner, Prefix, Redis, Session};
+use tokio::time::{Interval, MissedTickBehavior, interval_at};
 
 pub use skep_store::session::Kind;
 pub use skep_store::{Sessions as Store, StoreError as Unavailable};
 
-use crate::exchange::Identity;
+use crate::exchange::{Exchange, Identity};
 use crate::settings::Settings;
 
 /// How often sessions that nobody used are looked for, at most.
@@ -24,10 +26,19 @@ pub(crate) const GREETING: &str = "init_body";
 pub(crate) const LONGEST_GREETING: usize = 64 * 1024;
 
 /// How long a session that must live goes without a touch, at most.
-const AGAIN: Duration = Duration::from_mins(1);
+const AGAIN: Duration = Duration::from_secs(30);
 
 /// The variable with the password of Redis.
 const PASSWORD: &str = "THV_SESSION_REDIS_PASSWORD";
+
+/// Whose a session is, and whom it counts against.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Client<'a> {
+    /// Who it is bound to.
+    pub identity: Option<&'a Identity>,
+    /// Where it was opened from.
+    pub address: Option<IpAddr>,
+}
 
 /// The sessions of one proxy.
 #[derive(Clone, Debug)]
@@ -40,7 +51,7 @@ pub struct Sessions {
 pub(crate) async fn store(settings: &Settings, environment: &BTreeMap<String, String>) -> Result<Store, String> {
     let redis = settings.config.scaling_config.as_ref().and_then(|scaling| scaling.session_redis.as_ref());
     let Some(redis) = redis.filter(|redis| !redis.address.is_empty()) else {
-        return Ok(Store::Memory(Memory::new(settings.session_ttl)));
+        return Ok(Store::Memory(Memory::within(settings.session_ttl, settings.capacity.sessions)));
     };
     let options = options(redis, environment)?;
     let prefix = match redis.key_prefix.as_str() {
@@ -48,7 +59,7 @@ pub(crate) async fn store(settings: &Settings, environment: &BTreeMap<String, St
         text => Prefix::new(text).map_err(|error| error.to_string())?,
     };
     let server = Server::connect(&options).await.map_err(|error| error.to_string())?;
-    Ok(Store::Redis(Redis::new(server, prefix, settings.session_ttl)))
+    Ok(Store::Redis(Redis::within(server, prefix, settings.session_ttl, settings.capacity.sessions)))
 }
 
 /// Who we are to Redis. What stands in a URL holds unless something else is said beside it.
@@ -63,6 +74,28 @@ fn options(redis: &SessionRedis, environment: &BTreeMap<String, String>) -> Resu
     Ok(options)
 }
 
+// === impl Client ===
+
+impl Client<'_> {
+    /// Whom a session of this client counts against. An identity that all clients share tells nobody apart.
+    fn owner(&self) -> Owner {
+        let identity = self.identity.filter(|identity| identity.is_authenticated());
+        Owner { identity: identity.map(|identity| identity.key().into()), peer: self.address }
+    }
+}
+
+impl<'a> From<Option<&'a Identity>> for Client<'a> {
+    fn from(identity: Option<&'a Identity>) -> Self {
+        Self { identity, address: None }
+    }
+}
+
+impl<'a> From<&'a Exchange> for Client<'a> {
+    fn from(exchange: &'a Exchange) -> Self {
+        Self { identity: exchange.identity.as_ref(), address: Some(exchange.client) }
+    }
+}
+
 // === impl Sessions ===
 
 impl Sessions {
@@ -72,51 +105,50 @@ impl Sessions {
     }
 
     /// Opens a session for a caller, under a name that nobody can guess.
-    pub async fn open(&self, identity: Option<&Identity>) -> Result<Arc<str>, Unavailable> {
-        self.open_with(identity, None).await
+    pub async fn open<'a>(&self, client: impl Into<Client<'a>>) -> Result<Arc<str>, Unavailable> {
+        self.open_with(client.into(), None).await
     }
 
     /// The same by a handshake, which is kept where other proxies may have to go on with the session.
-    pub async fn open_by(&self, greeting: &[u8], identity: Option<&Identity>) -> Result<Arc<str>, Unavailable> {
+    pub async fn open_by<'a>(&self, greeting: &[u8], client: impl Into<Client<'a>>) -> Result<Arc<str>, Unavailable> {
         let is_shared = matches!(*self.store, Store::Redis(_));
         let kept = Some(greeting).filter(|greeting| is_shared && greeting.len() <= LONGEST_GREETING);
-        self.open_with(identity, kept.map(String::from_utf8_lossy)).await
+        self.open_with(client.into(), kept.map(String::from_utf8_lossy)).await
     }
 
-    async fn open_with(
-        &self,
-        identity: Option<&Identity>,
-        greeting: Option<Cow<'_, str>>,
-    ) -> Result<Arc<str>, Unavailable> {
+    async fn open_with(&self, client: Client<'_>, greeting: Option<Cow<'_, str>>) -> Result<Arc<str>, Unavailable> {
+        let owner = client.owner();
         loop {
             let id = uuid::Uuid::new_v4().to_string();
-            let mut session = self.session(&id, identity);
+            let mut session = self.session(&id, client.identity);
             session.metadata.extend(greeting.iter().map(|greeting| (GREETING.to_owned(), greeting.to_string())));
-            if self.store.create(session).await? == Created::New {
+            if self.store.create_for(session, &owner).await? == Created::New {
                 return Ok(id.into());
             }
         }
     }
 
     /// Keeps a session that the server opened, under the server's name of it.
-    pub async fn adopt(
+    pub async fn adopt<'a>(
         &self,
         name: &str,
-        identity: Option<&Identity>,
+        client: impl Into<Client<'a>>,
         metadata: impl IntoIterator<Item = (String, String)>,
     ) -> Result<(), Unavailable> {
-        let mut session = self.session(name, identity);
+        let client = client.into();
+        let mut session = self.session(name, client.identity);
         session.metadata.extend(metadata);
-        if self.store.create(session.clone()).await? != Created::New {
+        if self.store.create_for(session.clone(), &client.owner()).await? != Created::New {
             self.store.update(session).await?;
         }
         Ok(())
     }
 
     /// Finds a session of this caller, and keeps it alive. Somebody else's is not found.
-    pub async fn find(&self, id: &str, identity: Option<&Identity>) -> Result<Option<Arc<Session>>, Unavailable> {
-        let found = self.store.touch(id).await?;
-        Ok(found.filter(|session| belongs(session, identity)))
+    pub async fn find<'a>(&self, id: &str, client: impl Into<Client<'a>>) -> Result<Option<Arc<Session>>, Unavailable> {
+        let client = client.into();
+        let found = self.store.touch_for(id, || client.owner()).await?;
+        Ok(found.filter(|session| belongs(session, client.identity)))
     }
 
     /// Whether a session is there and belongs to somebody else.
@@ -132,7 +164,8 @@ impl Sessions {
 
     /// How often a session that must live is touched: soon enough for any time to live.
     pub fn again(&self) -> Duration {
-        (self.store.time_to_live() / 2).clamp(Duration::from_millis(1), AGAIN)
+        let life = self.store.unused_time_to_live();
+        (life / 2).clamp(Duration::from_millis(1), AGAIN)
     }
 
     /// Keeps a session alive for as long as this is waited for, which is until the session is gone.
@@ -152,10 +185,20 @@ impl Sessions {
         &self.store
     }
 
-    /// Waits a while, and says which sessions nobody used for too long.
-    pub async fn expired(&self) -> Vec<String> {
-        tokio::time::sleep(LOOK).await;
-        self.store.reap().iter().map(|session| session.id.clone()).collect()
+    /// When to look for sessions whose time is over.
+    pub fn looks() -> Interval {
+        let mut looks = interval_at(tokio::time::Instant::now() + LOOK, LOOK);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        looks
+    }
+
+    /// Waits until sessions ended without being asked to: those that made room for others at once, those whose time is over when
+    /// it is time to look. Says whether it was.
+    pub async fn ended(&self, looks: &mut Interval) -> (Vec<Ended>, bool) {
+        tokio::select! {
+            () = self.store.evicted() => (self.store.take_evicted(), false),
+            _ = looks.tick() => (self.store.reap(), true),
+        }
     }
 
     fn session(&self, id: &str, identity: Option<&Identity>) -> Session {

@@ -10,12 +10,21 @@ use skep_runconfig::run_config::RunConfig;
 use skep_workload::gate::{GENERATION_VARIABLE, frozen};
 use skep_workload::server::{Server, Speaks};
 
+use crate::capacity::Capacity;
+use crate::hosts::Hosts;
+use crate::layer::origin::is_origin;
+
 /// Where a RunConfig is looked for, in this order.
 pub const PLACES: [&str; 3] = ["/etc/runconfig/runconfig.json", "/etc/toolhive/runconfig.json", "./runconfig.json"];
 /// How long an idle session lives when nothing else is said.
 const SESSION_TTL: Duration = Duration::from_hours(2);
 /// How long a call on stdio may go without a word when nothing else is said.
 const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// The variable with more origins that pages may call from.
+const ALLOWED_ORIGINS: &str = "SKEP_ALLOWED_ORIGINS";
+/// The variable with names that a listener on loopback answers to.
+const ALLOWED_HOSTS: &str = "SKEP_ALLOWED_HOSTS";
 
 /// What is wrong with what a proxy is told.
 #[derive(Debug, thiserror::Error)]
@@ -64,6 +73,10 @@ pub struct Settings {
     pub request_timeout: Duration,
     /// The watch over a server that speaks HTTP.
     pub health: Health,
+    /// The names that a listener on loopback answers to, beside those of loopback.
+    pub allowed_hosts: Vec<String>,
+    /// How much it may hold.
+    pub capacity: Capacity,
 }
 
 /// Who answers the calls.
@@ -151,7 +164,7 @@ impl Settings {
         }
         let is_remote = matches!(backend, Backend::Remote(_));
         let asked = variable("TOOLHIVE_REMOTE_HEALTHCHECKS").is_some_and(|text| matches!(text, "true" | "1"));
-        Ok(Self {
+        let mut settings = Self {
             listen: listen(&config)?,
             session_ttl: session_ttl(&config.session_ttl)?,
             request_timeout: duration_of(variables, "TOOLHIVE_PROXY_REQUEST_TIMEOUT", REQUEST_TIMEOUT),
@@ -160,10 +173,35 @@ impl Settings {
                 interval: duration_of(variables, "TOOLHIVE_HEALTH_CHECK_INTERVAL", Duration::from_secs(10)),
                 timeout: duration_of(variables, "TOOLHIVE_HEALTH_CHECK_PING_TIMEOUT", Duration::from_secs(5)),
             },
+            allowed_hosts: Vec::new(),
+            capacity: Capacity::of_process(variables),
             backend,
             config,
-        })
+        };
+        let given = |name| listed(variables, name).collect::<Vec<_>>();
+        settings.allow(&given(ALLOWED_ORIGINS), &given(ALLOWED_HOSTS))?;
+        Ok(settings)
     }
+
+    /// Lets pages of more origins call, and has a listener on loopback answer to more names.
+    pub fn allow(&mut self, origins: &[String], hosts: &[String]) -> Result<(), Wrong> {
+        if let Some(origin) = origins.iter().find(|origin| !is_origin(origin)) {
+            let problem =
+                format!("`{origin}` is not an origin; write a scheme and a host, such as http://localhost:6274");
+            return Err(Wrong::Field { field: "allowed_origins", problem });
+        }
+        Hosts::of(self.listen, hosts)
+            .map_err(|error| Wrong::Field { field: "allowed_hosts", problem: error.to_string() })?;
+        self.config.allowed_origins.extend_from_slice(origins);
+        self.allowed_hosts.extend_from_slice(hosts);
+        Ok(())
+    }
+}
+
+/// The parts of a variable that holds a list with commas.
+fn listed(variables: &BTreeMap<String, String>, name: &str) -> impl Iterator<Item = String> {
+    let parts = variables.get(name).map(String::as_str).unwrap_or_default().split(',');
+    parts.map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned)
 }
 
 fn backend(config: &RunConfig) -> Result<Backend, Wrong> {

@@ -10,18 +10,26 @@
 //! One server answers all callers. Each request gets an id of our own on its way in, and its own back on its way out, so callers
 //! with the same ids never see each other's answers. What the server says unasked goes to whom it concerns.
 //!
+//! The proxy initializes the server itself, before any client (`negotiation`), and nothing else reaches it before (`readiness`).
+//! Clients of another era than the server's are answered so that they continue in its own (`eras`).
+//!
 //! An answer that takes its time becomes a stream (`stream`), which a caller that lost it can come back to (`replay`). What the
 //! server would have to know of HTTP to judge a call is known here (`catalogue`).
 
+pub(crate) mod abilities;
 pub(crate) mod bridge;
 mod call;
 mod catalogue;
 mod concerned;
+mod eras;
 mod handshake;
 mod interests;
 mod levels;
 mod link;
+mod logging;
+mod negotiation;
 mod questions;
+mod readiness;
 mod replay;
 mod reply;
 pub(crate) mod sse;

@@ -12,6 +12,7 @@ mod session;
 mod stream;
 mod target;
 mod told;
+mod unreachable;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
-use skep_mcp::{Era, Kind, Malformed, Message, answer, era};
+use skep_mcp::{Kind, Malformed, Message, answer, era};
 use skep_net::headers::{Forwarded, inbound_host, remove_hop_by_hop, set_forwarded};
 use skep_net::{Body, Client, Drain, redirect};
 
@@ -27,7 +28,8 @@ pub use self::pods::{Answer, Pods};
 pub use self::target::{NotATarget, Target};
 use self::told::Way;
 use crate::exchange::{Content, Exchange, Watchers};
-use crate::http::{SESSION, VERSION, empty, is_of_type, json, text};
+use crate::health::Health;
+use crate::http::{SESSION, VERSION, is_of_type, json, text};
 use crate::sessions::{Sessions, Unavailable};
 use crate::stdio::streamable::store_is_away;
 
@@ -60,6 +62,8 @@ pub struct Options {
     pub trust_proxy_headers: bool,
     /// Put in front of the paths that callers are told.
     pub endpoint_prefix: String,
+    /// What is known of the server, which clients are told when it cannot be reached.
+    pub health: Option<Arc<Health>>,
 }
 
 /// One call, as it is sent: again, if need be.
@@ -142,20 +146,19 @@ impl Transparent {
         let request = exchange.message().filter(|message| message.kind() == Kind::Request);
         let id = request.and_then(Message::id);
         let is_greeting = request.is_some_and(|message| message.method() == Some("initialize"));
-        if let Some(message) = request {
+        if let Some(message) = exchange.message().filter(|message| message.method().is_some()) {
             let version = exchange.headers.get(VERSION).and_then(|version| version.to_str().ok());
-            let judged = era::classify(version, message).and_then(|era| match era {
-                Era::Modern => skep_mcp::headers::check(&exchange.headers, message),
-                Era::Legacy => Ok(()),
-            });
-            if let Err(refusal) = judged {
+            // Also of a legacy request: whoever routes or authorizes by these headers does not look at the era first.
+            let checked = request.map_or(Ok(()), |request| era::classify(version, request).map(drop));
+            let checked = checked.and_then(|()| skep_mcp::headers::check(&exchange.headers, message));
+            if let Err(refusal) = checked {
                 return json(StatusCode::BAD_REQUEST, refusal.answer(id.as_ref()));
             }
         }
         let named = exchange.headers.get(SESSION).and_then(|name| name.to_str().ok()).map(str::to_owned);
         let session = match named.filter(|name| !name.is_empty() && !is_greeting) {
             None => None,
-            Some(name) => match self.find(name, exchange.identity.as_ref()).await {
+            Some(name) => match self.find(name, exchange).await {
                 Ok(Some(session)) => Some(session),
                 Ok(None) => return json(StatusCode::NOT_FOUND, answer::session_not_found(id.as_ref())),
                 Err(unavailable) => return store_is_away(&unavailable),
@@ -213,13 +216,15 @@ impl Transparent {
             Err(Failed::Store(unavailable)) => return store_is_away(&unavailable),
             Err(Failed::Server(error)) => {
                 tracing::warn!(%error, cause = ?std::error::Error::source(&error), "the server cannot be reached");
-                return empty(StatusCode::BAD_GATEWAY);
+                let body = unreachable::body(id.as_ref(), &error, self.options.health.as_deref());
+                return json(StatusCode::BAD_GATEWAY, body);
             }
         };
         if let Err(unavailable) = self.follow(exchange, session.as_ref(), is_greeting, &outgoing, &mut response).await {
             return store_is_away(&unavailable);
         }
         remove_hop_by_hop(response.headers_mut());
+        exchange.is_passed_through = true;
         self.answer(exchange, session.as_ref(), response, watchers).await
     }
 
@@ -243,6 +248,7 @@ impl Transparent {
                 host: host.as_ref(),
                 tls: exchange.peer.tls,
                 remote: self.target.remote_scheme(),
+                trusted: self.options.trust_proxy_headers,
             },
         );
         match session {
@@ -377,7 +383,7 @@ impl Transparent {
             // Nothing was asked: answers come as events only.
             return response;
         }
-        Box::pin(self.whole(response, &watchers)).await
+        Box::pin(self.whole(exchange, response, &watchers)).await
     }
 }
 

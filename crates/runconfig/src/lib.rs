@@ -16,6 +16,7 @@
 pub mod auth_server;
 pub mod document;
 pub mod duration;
+pub mod feature;
 pub mod json;
 pub mod parameters;
 pub mod run_config;

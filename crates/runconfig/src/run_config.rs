@@ -152,6 +152,8 @@ document! {
         pub embedded_auth_server_config: Option<EmbeddedAuthServerConfig> = if_set "embedded_auth_server_config",
         /// Replicas, and where they share sessions.
         pub scaling_config: Option<ScalingConfig> = if_set "scaling_config",
+        /// Whether a remote server may be at a private address, as `spec.allowPrivateEndpoint` says. A member of Skep's own.
+        pub allow_private_endpoint: bool = if_set "allow_private_endpoint",
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Check manifests without a cluster: unknown fields, types, bounds and cross-field rules
+    /// Check manifests without a cluster: fields, types, bounds and rules, and what the operator would make of them
     Check(Check),
     /// Print the custom resource definitions, or put them into a cluster
     Crds(Crds),
@@ -36,19 +36,24 @@ pub(crate) enum Command {
     Proxy(Proxy),
     /// Run the servers of manifests on this machine, each behind a proxy of its own
     Run(Run),
+    /// Leave a cluster: stop the operator, remove its finalizers from every object, and delete its Lease
+    Uninstall(Uninstall),
     /// Print the version
     Version {
         /// How to print it
         #[arg(short, long, value_enum, default_value_t)]
         output: Output,
     },
+    /// End the server processes of a `skep` that was killed; `skep` starts this itself
+    #[command(hide = true)]
+    Watchdog,
 }
 
 /// Checks manifests.
 #[derive(Debug, Args)]
 pub(crate) struct Check {
     /// A manifest, a directory of them (*.yaml, *.yml, *.json), or - for standard input
-    #[arg(short, long = "file", value_name = "FILE|DIR|-", required = true)]
+    #[arg(short, long = "file", value_name = "FILE|DIR|-", required = true, num_args = 1..)]
     pub(crate) files: Vec<PathBuf>,
     /// How to print the result
     #[arg(short, long, value_enum, default_value_t)]
@@ -119,12 +124,41 @@ pub(crate) struct Run {
     /// The port of the demo [default: 8080, or any if that is taken]
     #[arg(long, value_name = "PORT", conflicts_with = "files", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) port: Option<u16>,
+    /// Let pages of this origin call from a browser, such as http://localhost:6274; may be given more than once
+    #[arg(long, value_name = "ORIGIN")]
+    pub(crate) allow_origin: Vec<String>,
+    /// Answer to this Host as well, beside localhost and addresses of loopback; may be given more than once
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub(crate) allow_host: Vec<String>,
     /// Show what the servers and their proxies log
     #[arg(short, long)]
     pub(crate) verbose: bool,
     /// How to print what happens
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: Output,
+}
+
+/// Leaves a cluster. What runs in it goes on running; the definitions and all objects stay.
+#[derive(Debug, Args)]
+pub(crate) struct Uninstall {
+    /// The namespace of the operator
+    #[arg(short, long, value_name = "NAME", default_value = "skep-system")]
+    pub(crate) namespace: String,
+    /// The name of its Deployment
+    #[arg(long, value_name = "NAME", default_value = "skep-operator")]
+    pub(crate) deployment: String,
+    /// The namespaces that it watches, with commas [default: all]
+    #[arg(long, value_name = "NAMES", env = "WATCH_NAMESPACE", value_delimiter = ',')]
+    pub(crate) watch_namespace: Vec<String>,
+    /// Say what would be done, and do nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// How to print what is done
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: Output,
+    /// The cluster
+    #[command(flatten)]
+    pub(crate) cluster: Cluster,
 }
 
 /// Which cluster to talk to.
@@ -157,3 +191,6 @@ pub(crate) enum Format {
     /// As one JSON list
     Json,
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,6 +7,7 @@ mod demo_server;
 mod operator;
 mod proxy;
 mod run;
+mod uninstall;
 mod version;
 
 use std::collections::BTreeMap;
@@ -26,11 +27,24 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Command::Operator(arguments) => operator::run_until_stopped(&arguments),
         Command::Proxy(arguments) => proxy::run_until_stopped(&arguments),
         Command::Run(arguments) => run::run_until_stopped(&arguments),
+        Command::Uninstall(arguments) => uninstall::run(&arguments),
         Command::Version { output } => version::run(output),
+        Command::Watchdog => {
+            skep_workload::watchdog::run(std::io::stdin().lock());
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }
 
-/// The variables that we were started with. What is not text means nothing to us; a process that we start has it all the same.
+/// Has the server processes that this process starts end with it, even if it is killed.
+fn enable_watchdog() {
+    // Without a path to this program there is none, as on a system without /proc: then only a graceful end takes them along.
+    if let Ok(program) = std::env::current_exe() {
+        skep_workload::watchdog::enable(program, "watchdog");
+    }
+}
+
+/// The variables that we were started with. What is not text means nothing to us.
 fn variables() -> BTreeMap<String, String> {
     let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
         Some((name.into_string().ok()?, value.into_string().ok()?))

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::Layer as _;
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{self, FmtContext, FormatEvent};
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -35,6 +35,13 @@ pub(crate) fn start_at(json: bool, default: &str) -> Result<()> {
         .unwrap_or_else(|_unset| default.to_owned());
     let filter: Targets =
         wanted.parse().map_err(|error| anyhow!("SKEP_LOG: `{wanted}` is not a log filter: {error}"))?;
+    // The Kubernetes client logs refusals in Rust's debug format. Whoever uses it logs them as well, in words.
+    let is_quiet = !wanted.contains("kube") && filter.default_level().is_none_or(|level| level <= LevelFilter::INFO);
+    let filter = if is_quiet {
+        filter.with_target("kube_client", LevelFilter::ERROR).with_target("kube_runtime", LevelFilter::ERROR)
+    } else {
+        filter
+    };
     let lines = fmt::layer().with_writer(io::stderr);
     // Spans say which server it is about, where one process runs several. In a pod there is one.
     let lines = if json { lines.event_format(Lines).boxed() } else { lines.with_target(false).boxed() };

@@ -8,7 +8,9 @@ mod commands;
 mod files;
 mod kubernetes;
 mod logs;
+mod manifests;
 mod terminal;
+mod termination;
 
 use std::process::ExitCode;
 

@@ -7,6 +7,8 @@ use anyhow::Result;
 use clap::error::ErrorKind;
 use serde::Serialize;
 
+use crate::termination;
+
 /// Colours, where somebody is looking.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Paint(bool);
@@ -37,6 +39,7 @@ pub(crate) fn print_json_line<T: Serialize>(value: &T) -> Result<()> {
 
 /// Says in one line what went wrong and why, and gives the exit code for it.
 pub(crate) fn fail(error: &anyhow::Error) -> ExitCode {
+    termination::report(&format!("{error:#}"));
     complain(&format!("error: {error:#}"));
     ExitCode::FAILURE
 }
@@ -52,7 +55,9 @@ pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
     } else {
         let (problem, _usage) = text.split_once("\n\nUsage:").unwrap_or((&text, ""));
         let (problem, _more) = problem.split_once("\n\nFor more information").unwrap_or((problem, ""));
-        complain(&format!("{}; see --help", problem.trim_end_matches('.')));
+        let problem = format!("{}; see --help", problem.trim_end_matches('.'));
+        termination::report(problem.trim_start_matches("error: "));
+        complain(&problem);
     }
     ExitCode::from(2)
 }

@@ -8,8 +8,8 @@ pub enum StoreError {
     /// The server is down, unreachable, too slow, or does not let us in. It may answer later.
     #[error("the store does not answer: {0}")]
     Unavailable(Cause),
-    /// There is no room for another session in this process.
-    #[error("there are too many sessions; those that nobody uses go after their time to live")]
+    /// A session is larger than the share of one client in the memory of this process.
+    #[error("the session is larger than all sessions of one client may be together")]
     Full,
     /// What is stored there was not written by us, or is damaged.
     #[error("session `{id}` is stored in a form that cannot be read")]

@@ -6,8 +6,8 @@
 //! - [`redis`]: the connection to a Redis server, which everything that is kept there shares.
 //!
 //! ```text
-//!   proxy ──▶ Sessions ──┬─▶ Memory: sharded maps in this process, reaped by whoever owns the streams
-//!                        └─▶ Redis ──▶ Server: one multiplexed connection that mends itself
+//!   proxy ──▶ Sessions ──┬─▶ Memory ────────────▶ Ledger: who owns how many, and which one is evicted
+//!                        └─▶ Redis ──▶ Server     (with Redis, of what this replica sees)
 //! ```
 //!
 //! Both keep the same promises, and one suite of tests says which. A store that does not answer is an error and never an
@@ -21,4 +21,7 @@ mod sessions;
 
 pub use error::StoreError;
 pub use session::Session;
-pub use sessions::{Created, Memory, Prefix, PrefixError, Redis, Sessions};
+pub use sessions::{
+    Created, Ended, Memory, Owner, Prefix, PrefixError, Redis, SESSION_BYTES, SessionLimits, Sessions,
+    UNUSED_TIME_TO_LIVE,
+};

@@ -3,6 +3,7 @@
 //! Two places and one set of operations. They are an enum and not a trait object: a look at a session in memory is then a
 //! hash and a lock, without an allocation for a future.
 
+mod ledger;
 mod memory;
 mod prefix;
 mod redis;
@@ -10,13 +11,17 @@ mod redis;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
+pub use self::ledger::{Owner, SESSION_BYTES, SessionLimits, UNUSED_TIME_TO_LIVE};
 pub use self::memory::Memory;
 pub use self::prefix::{Prefix, PrefixError};
 pub use self::redis::Redis;
 
 use crate::{Session, StoreError};
 
-/// The sessions of a proxy. A session that nobody touches for its time to live is gone.
+/// The sessions of a proxy. A session that nobody touches for its time to live is gone, and one that was not touched at all
+/// after a minute. Owners have limits: see [`SessionLimits`].
 ///
 /// Ids are taken as clients send them and [normalised](crate::session::normalised) here.
 #[derive(Debug)]
@@ -37,6 +42,17 @@ pub enum Created {
     Existed,
 }
 
+/// A session that ended without being asked to.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    /// Its id in the store.
+    pub id: Arc<str>,
+    /// The session, if it was kept in this process.
+    pub session: Option<Arc<Session>>,
+    /// Whether it made room for another one; otherwise its time to live is over.
+    pub is_evicted: bool,
+}
+
 // What waits for Redis is boxed: a call that looks into memory would carry the room for it.
 impl Sessions {
     /// How long a session lives after it was last touched.
@@ -47,19 +63,37 @@ impl Sessions {
         }
     }
 
-    /// Stores a new session. Of several at once with the same id, one wins.
-    pub async fn create(&self, session: Session) -> Result<Created, StoreError> {
+    /// How long a session lives that was never touched.
+    pub fn unused_time_to_live(&self) -> Duration {
         match self {
-            Self::Memory(memory) => memory.create(session).ok_or(StoreError::Full),
-            Self::Redis(redis) => Box::pin(redis.create(&session)).await,
+            Self::Memory(memory) => memory.unused_time_to_live(),
+            Self::Redis(redis) => redis.unused_time_to_live(),
+        }
+    }
+
+    /// Stores a new session that counts against no owner but the total. Of several at once with the same id, one wins.
+    pub async fn create(&self, session: Session) -> Result<Created, StoreError> {
+        self.create_for(session, &Owner::default()).await
+    }
+
+    /// Stores a new session of an owner. An owner that has too many loses another one for it.
+    pub async fn create_for(&self, session: Session, owner: &Owner) -> Result<Created, StoreError> {
+        match self {
+            Self::Memory(memory) => memory.create(session, owner).ok_or(StoreError::Full),
+            Self::Redis(redis) => Box::pin(redis.create(&session, owner)).await,
         }
     }
 
     /// A session, if there is one. Its time to live begins anew.
     pub async fn touch(&self, id: &str) -> Result<Option<Arc<Session>>, StoreError> {
+        self.touch_for(id, Owner::default).await
+    }
+
+    /// The same for an owner, whom the session counts against if this replica has not seen it before.
+    pub async fn touch_for(&self, id: &str, owner: impl FnOnce() -> Owner) -> Result<Option<Arc<Session>>, StoreError> {
         match self {
             Self::Memory(memory) => Ok(memory.touch(id)),
-            Self::Redis(redis) => Box::pin(redis.touch(id)).await,
+            Self::Redis(redis) => Box::pin(redis.touch(id, owner)).await,
         }
     }
 
@@ -87,12 +121,51 @@ impl Sessions {
         }
     }
 
-    /// Takes out the sessions whose time is up, so that their streams can be closed. Memory needs it called now and then,
-    /// half the time to live being often enough; Redis forgets by itself and tells nobody.
-    pub fn reap(&self) -> Vec<Arc<Session>> {
+    /// How many sessions made room for others so far, by this replica.
+    pub fn evictions(&self) -> u64 {
         match self {
-            Self::Memory(memory) => memory.reap(),
-            Self::Redis(_) => Vec::new(),
+            Self::Memory(memory) => memory.evictions(),
+            Self::Redis(redis) => redis.evictions(),
         }
     }
+
+    /// Waits until a session has made room for another one.
+    pub async fn evicted(&self) {
+        match self {
+            Self::Memory(memory) => memory.evicted().await,
+            Self::Redis(redis) => redis.evicted().await,
+        }
+    }
+
+    /// Tells which sessions were evicted, so that their streams can be closed.
+    pub fn take_evicted(&self) -> Vec<Ended> {
+        self.ended(None)
+    }
+
+    /// The same, and takes out those whose time is up, which looks at all of them: now and then is enough. With Redis, time is
+    /// up for what this replica has not seen used; another one may have.
+    pub fn reap(&self) -> Vec<Ended> {
+        self.ended(Some(Instant::now()))
+    }
+
+    fn ended(&self, now: Option<Instant>) -> Vec<Ended> {
+        match self {
+            Self::Memory(memory) => memory.reap(now).into_iter().map(|one| one.map(Some)).collect(),
+            Self::Redis(redis) => redis.reap(now).into_iter().map(|one| one.map(|()| None)).collect(),
+        }
+    }
+}
+
+// === impl ledger::Ended ===
+
+impl<T> ledger::Ended<T> {
+    fn map(self, session: impl FnOnce(T) -> Option<Arc<Session>>) -> Ended {
+        Ended { id: self.id, session: session(self.value), is_evicted: self.is_evicted }
+    }
+}
+
+/// How many bytes the texts of a session have.
+fn texts(session: &Session) -> usize {
+    let metadata = session.metadata.iter().map(|(name, value)| name.len() + value.len());
+    session.id.len() + metadata.sum::<usize>()
 }

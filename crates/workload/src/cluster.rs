@@ -1,5 +1,7 @@
-//! A server in a cluster: its objects are applied, and again when its StatefulSet goes, which is watched. Services are not: what
-//! goes of them comes back with the next apply.
+//! A server in a cluster: its objects are applied, and again when its StatefulSet or one of its Services is deleted. All of them
+//! are watched.
+
+mod services;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -234,7 +236,7 @@ impl Cluster {
         applied.map(Some).map_err(self.failed("apply", "StatefulSet", name))
     }
 
-    /// Applies the objects, tells how the server is whenever that changes, and applies them again when the StatefulSet goes. What
+    /// Applies the objects, tells how the server is whenever that changes, and applies them again when one of them goes. What
     /// is there is followed from the beginning: a server that cannot be changed still serves as it was. `tell` hears why an
     /// apply failed, and nothing once one did not. Never ends, but for a server that cannot be run as it is.
     pub async fn keep(&self, state: &signal::Sender<State>, tell: impl Fn(Option<&Failed>) + Send + Sync) -> Wrong {
@@ -251,6 +253,7 @@ impl Cluster {
             };
             tokio::select! {
                 wrong = applying => return wrong,
+                () = self.service_deleted(since.clone()) => {}
                 () = self.follow(since, state) => {}
             }
         }

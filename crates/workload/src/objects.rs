@@ -127,6 +127,8 @@ fn template(server: &Server, platform: Platform, live: Option<&Value>) -> Result
     }
     metadata.insert("labels".to_owned(), Value::Object(own));
     let mut annotations = take(&mut metadata, "annotations");
+    // Only a proxy may say which generation it applied: a patch that does would close the gate to all of them.
+    annotations.remove(GENERATION);
     if server.generation > 0 {
         annotations.insert(GENERATION.to_owned(), server.generation.to_string().into());
     }
@@ -165,6 +167,7 @@ fn base(patch: &str) -> Result<(Object, Object), Wrong> {
     if patch.is_empty() {
         return Ok((Map::new(), Map::new()));
     }
+    skep_bounds::json(patch).map_err(|error| Wrong::Patch(error.to_string()))?;
     // Read as what it must be, so that a wrong type is told; used as it was written, so that nothing is lost.
     serde_json::from_str::<k8s_openapi::api::core::v1::PodTemplateSpec>(patch)
         .map_err(|error| Wrong::Patch(error.to_string()))?;

@@ -1,7 +1,10 @@
 //! A server on this machine: a process of our own.
 //!
 //! An image may name a program instead: `exec://program`, or a package of a registry that is run by its own tool,
-//! `npx://package@version` and `uvx://package@version`.
+//! `npx://package@version` and `uvx://package@version`. It gets the variables of its spec and a few of the system's ([`environment`]), and
+//! ends with this process, even if that is killed ([`crate::watchdog`]).
+
+mod environment;
 
 use std::pin::Pin;
 use std::process::{ExitStatus, Stdio};
@@ -12,6 +15,7 @@ use tokio::process::{Child, Command};
 
 use crate::pipe::{Held, Pipe};
 use crate::server::{Server, Speaks};
+use crate::watchdog::{self, Registration};
 
 /// How much a server can write before we read it, in bytes. A long message fits into the pipe, so that it is written and read
 /// at once; the kernel's own 64 KiB would make the two take turns. This is the most that a user may ask for.
@@ -75,7 +79,7 @@ impl Program {
 pub struct Process {
     child: Child,
     /// The group that it leads, as long as somebody may be in it.
-    group: Option<Pid>,
+    group: Option<(Pid, Registration)>,
     /// How long it may take to end when its input does.
     patience: Duration,
 }
@@ -90,6 +94,9 @@ impl Process {
         command
             .args(&program.args)
             .args(&server.args)
+            // INVARIANT: nothing else of our environment, which holds the credentials of the proxy and of the user's shell.
+            .env_clear()
+            .envs(environment::inherited(std::env::vars_os()))
             .envs(server.variables())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -103,6 +110,7 @@ impl Process {
             error,
         })?;
         let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        let group = group.map(|group| (group, watchdog::register(group)));
         let patience = if server.speaks == Speaks::Stdio { AFTER_INPUT } else { Duration::ZERO };
         Ok(Self { child, group, patience })
     }
@@ -138,7 +146,7 @@ impl Process {
     async fn is_over_within(&mut self, limit: Duration) -> bool {
         let over = async {
             let _status = self.child.wait().await;
-            while self.group.is_some_and(|group| test_kill_process_group(group).is_ok()) {
+            while self.group.as_ref().is_some_and(|(group, _)| test_kill_process_group(*group).is_ok()) {
                 tokio::time::sleep(LOOK).await;
             }
         };
@@ -150,9 +158,9 @@ impl Process {
     }
 
     fn signal(&self, signal: Signal) {
-        if let Some(group) = self.group {
+        if let Some((group, _)) = &self.group {
             // It may have ended by itself.
-            let _gone = kill_process_group(group, signal);
+            let _gone = kill_process_group(*group, signal);
         }
     }
 }
@@ -225,6 +233,26 @@ mod tests {
         pipe.stdout.read_to_string(&mut out).await.unwrap();
         pipe.stderr.read_to_string(&mut aside).await.unwrap();
         assert_eq!((out.as_str(), aside.as_str()), ("hello stdio you\n", "aside\n"));
+    }
+
+    /// Item 17-10: a child process gets its own variables and a short list of the system's.
+    #[tokio::test]
+    async fn a_process_does_not_inherit_the_environment_of_its_parent() {
+        // Set by cargo for every test, and on no list.
+        assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some());
+        let mut pipe = Process::start(&server("exec://env", &[])).unwrap().pipe().unwrap();
+        let mut out = String::new();
+        pipe.stdout.read_to_string(&mut out).await.unwrap();
+        let names: BTreeMap<&str, &str> = out.lines().filter_map(|line| line.split_once('=')).collect();
+        assert_eq!(names.get("PATH").copied(), std::env::var("PATH").ok().as_deref());
+        assert_eq!(names.get("GREETING"), Some(&"hello"));
+        assert!(!names.keys().any(|name| name.starts_with("CARGO")), "{out}");
+        let ours = ["GREETING", "MCP_TRANSPORT"];
+        let inherited = environment::inherited(std::env::vars_os());
+        let inherited: Vec<String> = inherited.filter_map(|(name, _)| name.into_string().ok()).collect();
+        for name in names.keys() {
+            assert!(ours.contains(name) || inherited.iter().any(|one| one == name), "{name}");
+        }
     }
 
     #[tokio::test]

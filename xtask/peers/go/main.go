@@ -1,5 +1,5 @@
 // Command peer is an MCP server on the official Go SDK: `peer stdio`, `peer sse` or `peer streamable`, the latter two on
-// the port that PORT names.
+// the port that PORT names. It is a client as well: `peer client URL auto|legacy TOOL`.
 package main
 
 import (
@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 
+	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
@@ -19,12 +20,33 @@ func echo(_ context.Context, _ *mcp.CallToolRequest, in input) (*mcp.CallToolRes
 	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: in.Message}}}, nil, nil
 }
 
+func ask(ctx context.Context, request *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any, error) {
+	name := &jsonschema.Schema{Type: "string"}
+	schema := &jsonschema.Schema{Type: "object", Properties: map[string]*jsonschema.Schema{"name": name}}
+	answer, err := request.Session.Elicit(ctx, &mcp.ElicitParams{Message: "Who are you?", RequestedSchema: schema})
+	if err != nil {
+		return nil, nil, err
+	}
+	text := answer.Action
+	if given, ok := answer.Content["name"].(string); ok {
+		text = given
+	}
+	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text}}}, nil, nil
+}
+
 func main() {
+	if len(os.Args) == 5 && os.Args[1] == "client" {
+		if err := call(os.Args[2], os.Args[3], os.Args[4]); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
 	if len(os.Args) != 2 {
-		log.Fatal("use: peer stdio | sse | streamable")
+		log.Fatal("use: peer stdio | sse | streamable | client URL auto|legacy TOOL")
 	}
 	server := mcp.NewServer(&mcp.Implementation{Name: "peer", Version: "1"}, nil)
 	mcp.AddTool(server, &mcp.Tool{Name: "echo", Description: "Says what it is told"}, echo)
+	mcp.AddTool(server, &mcp.Tool{Name: "ask", Description: "Asks for a name"}, ask)
 	choose := func(*http.Request) *mcp.Server { return server }
 	address := "127.0.0.1:" + os.Getenv("PORT")
 	switch os.Args[1] {

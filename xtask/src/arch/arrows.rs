@@ -20,22 +20,26 @@ use Allowed::{All, OnTopOf, Shipped, These};
 
 /// The house: the same table as in the design, with what a crate's own types are made of.
 const HOUSE: &[Row] = &[
+    ("skep-address", These(&[])),
+    ("skep-bounds", These(&[])),
     ("skep-mcp", These(&[])),
     ("skep-demo", These(&["skep-mcp"])),
-    ("skep-api", These(&[])),
+    ("skep-api", These(&["skep-bounds"])),
     ("skep-runconfig", These(&[])),
-    ("skep-plan", These(&["skep-api", "skep-runconfig"])),
-    ("skep-operator", These(&["skep-api", "skep-runconfig", "skep-plan"])),
-    ("skep-net", These(&[])),
+    ("skep-plan", These(&["skep-address", "skep-bounds", "skep-api", "skep-runconfig"])),
+    ("skep-operator", These(&["skep-bounds", "skep-api", "skep-runconfig", "skep-plan"])),
+    ("skep-net", These(&["skep-address"])),
     ("skep-store", These(&[])),
     ("skep-auth", These(&["skep-net", "skep-store"])),
-    ("skep-authz", These(&["skep-mcp"])),
+    ("skep-authz", These(&["skep-bounds", "skep-mcp"])),
     ("skep-authserver", These(&["skep-net", "skep-store"])),
     ("skep-telemetry", These(&[])),
-    ("skep-workload", These(&["skep-api"])),
+    ("skep-workload", These(&["skep-bounds", "skep-api"])),
     (
         "skep-proxy",
         These(&[
+            "skep-address",
+            "skep-bounds",
             "skep-mcp",
             "skep-api",
             "skep-runconfig",
@@ -52,6 +56,7 @@ const HOUSE: &[Row] = &[
     ("skep", Shipped),
     ("skep-testkit", These(&[])),
     ("skep-e2e", All),
+    ("skep-fuzz", All),
     ("xtask", All),
 ];
 

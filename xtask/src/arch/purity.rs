@@ -4,7 +4,12 @@
 use super::code;
 
 /// The pure crates and where their sources are.
-const PURE: &[(&str, &str)] = &[("skep-mcp", "crates/mcp/src/"), ("skep-plan", "crates/plan/src/")];
+const PURE: &[(&str, &str)] = &[
+    ("skep-address", "crates/address/src/"),
+    ("skep-bounds", "crates/bounds/src/"),
+    ("skep-mcp", "crates/mcp/src/"),
+    ("skep-plan", "crates/plan/src/"),
+];
 
 /// Crates that bring what a pure crate must not have.
 const FORBIDDEN_CRATES: &[&str] = &[

@@ -4,7 +4,7 @@
 //! that stands in no row is a complaint, and so is a row whose right the table does not grant, or that no call needs any more.
 
 use skep_api::resource::KindName;
-use skep_operator::rbac::{Rule, leader_election_rules, migrator_rules, rules};
+use skep_operator::rbac::{Rule, leader_election_rules, migrator_rules, rules, uninstall_home_rules, uninstall_rules};
 use skep_plan::child::ChildKind;
 
 use super::code;
@@ -17,6 +17,7 @@ const METHODS: &[&str] = &[
     "patch",
     "patch_status",
     "patch_metadata",
+    "patch_scale",
     "get",
     "get_opt",
     "get_metadata_opt",
@@ -52,8 +53,7 @@ const USES: &[Use] = &[
     ("write.rs", "patch_metadata", &[(&["create", "patch"], Children)]),
     ("write.rs", "get_metadata_opt", &[(&["get"], Children)]),
     ("write.rs", "delete", &[(&["delete"], Children), (&["delete"], One("", "pods"))]),
-    ("reconcile.rs", "get_opt", &[(&["get"], One("", "secrets")), (&["get"], One("", "configmaps"))]),
-    ("session_key.rs", "get_opt", &[(&["get"], One("", "secrets"))]),
+    ("reconcile/read.rs", "get_opt", &[(&["get"], One("", "secrets")), (&["get"], One("", "configmaps"))]),
     ("session_key.rs", "create", &[(&["create"], One("", "secrets"))]),
     ("lease.rs", "get", &[(&["get"], One("coordination.k8s.io", "leases"))]),
     ("lease.rs", "get_opt", &[(&["get"], One("coordination.k8s.io", "leases"))]),
@@ -63,6 +63,16 @@ const USES: &[Use] = &[
     ("migrate.rs", "list_metadata", &[(&["list"], Resources)]),
     ("migrate.rs", "patch_metadata", &[(&["patch"], Resources)]),
     ("migrate.rs", "patch_status", &[(&["patch"], One("apiextensions.k8s.io", "customresourcedefinitions/status"))]),
+    (
+        "uninstall.rs",
+        "get_opt",
+        &[(&["get"], One("apps", "deployments")), (&["get"], One("coordination.k8s.io", "leases"))],
+    ),
+    ("uninstall.rs", "patch_scale", &[(&["patch"], One("apps", "deployments/scale"))]),
+    ("uninstall.rs", "list_metadata", &[(&["list"], Resources), (&["list"], One("", "pods"))]),
+    ("uninstall.rs", "patch_metadata", &[(&["patch"], Resources)]),
+    ("uninstall.rs", "get_metadata_opt", &[(&["get"], Resources)]),
+    ("uninstall.rs", "delete", &[(&["delete"], One("coordination.k8s.io", "leases"))]),
     ("events.rs", "publish", &[(&["create", "patch"], One("events.k8s.io", "events"))]),
     (
         "watch.rs",
@@ -87,7 +97,8 @@ pub(super) fn check<'a>(sources: impl Iterator<Item = (&'a str, &'a str)>) -> Ve
             ));
         }
     }
-    let granted: Vec<Rule> = [rules(), migrator_rules(), leader_election_rules()].concat();
+    let granted: Vec<Rule> =
+        [rules(), migrator_rules(), leader_election_rules(), uninstall_rules(), uninstall_home_rules()].concat();
     for (file, method, needs) in USES {
         if !calls.iter().any(|(known, name, _)| known == file && name == method) {
             complaints

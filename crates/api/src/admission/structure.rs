@@ -7,21 +7,59 @@ use serde_json::{Map, Value};
 
 use super::Problem;
 
-/// What is wrong with the object's own name.
-pub(super) fn name_problems(object: &Value) -> Vec<Problem> {
-    let metadata = object.get("metadata");
-    let text = |field: &str| metadata.and_then(|metadata| metadata.get(field)).and_then(Value::as_str);
-    match text("name") {
-        None if text("generateName").is_some() => Vec::new(),
-        None => vec![Problem::new("metadata.name", "is missing")],
-        Some(name) if !is_dns_name(name) => vec![Problem::new(
-            "metadata.name",
+/// What is wrong with the object's own metadata. Its schema says only that it is an object: the API server knows its fields
+/// by heart.
+pub(super) fn metadata_problems(object: &Value) -> Vec<Problem> {
+    let metadata = match object.get("metadata") {
+        Some(Value::Object(metadata)) => metadata,
+        // That it is of another type is for the schema to say.
+        Some(other) if !other.is_null() => return Vec::new(),
+        _ => return vec![Problem::new("metadata.name", "is missing")],
+    };
+    let mut problems = name_problems(metadata);
+    for field in ["namespace", "generateName"] {
+        let given = metadata.get(field).filter(|given| !given.is_string() && !given.is_null());
+        problems.extend(given.map(|given| not_a_string(&format!("metadata.{field}"), given)));
+    }
+    for field in ["labels", "annotations"] {
+        let path = format!("metadata.{field}");
+        match metadata.get(field) {
+            Some(Value::Object(members)) => {
+                let wrong = members.iter().filter(|(_, value)| !value.is_string());
+                problems.extend(wrong.map(|(name, value)| not_a_string(&format!("{path}.{name}"), value)));
+            }
+            None | Some(Value::Null) => {}
+            Some(other) => problems.push(Problem::new(&path, &format!("is {}, but must be an object", name_of(other)))),
+        }
+    }
+    problems
+}
+
+fn name_problems(metadata: &Map<String, Value>) -> Vec<Problem> {
+    let path = "metadata.name";
+    match metadata.get("name") {
+        None | Some(Value::Null) if metadata.contains_key("generateName") => Vec::new(),
+        None | Some(Value::Null) => vec![Problem::new(path, "is missing")],
+        Some(Value::String(name)) if is_dns_name(name) => Vec::new(),
+        Some(Value::String(name)) => vec![Problem::new(
+            path,
             &format!(
                 "`{name}` is not a name: use lower-case letters, digits, `-` and `.`, at most 253, with a letter or digit at both ends"
             ),
         )],
-        Some(_) => Vec::new(),
+        Some(other) => vec![not_a_string(path, other)],
     }
+}
+
+/// Says of a value that YAML did not read as a string how to write it as one.
+pub(super) fn not_a_string(path: &str, value: &Value) -> Problem {
+    let advice = match value {
+        // YAML reads `yes`, `no`, `on` and `off` as these, so what was written is not known.
+        Value::Bool(_) | Value::Null => "put quotes around it".to_owned(),
+        Value::Number(number) => format!("put quotes around it: \"{number}\""),
+        _ => return Problem::new(path, &format!("is {}, but must be a string", name_of(value))),
+    };
+    Problem::new(path, &format!("is {}, but must be a string; {advice}", name_of(value)))
 }
 
 /// Adds what is wrong with `value` and everything below it.

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
 use skep_testkit::{Seen, eventually};
@@ -58,6 +58,29 @@ async fn after_the_api_server_was_gone_everything_goes_on_and_a_new_proxy_starts
         })
         .await?;
     home.cluster.no_restarts("app.kubernetes.io/name=skep").await?;
+    home.cluster.no_restarts("app=mcpserver").await?;
+    home.cluster.remove().await
+}
+
+/// The proxy is the only one that applies the Services of its server.
+#[tokio::test]
+async fn backend_services_that_are_deleted_come_back_at_once_and_calls_go_on() -> Result<()> {
+    let home = Home::new("services").await?;
+    home.create("web", http(&fixture_image()?)).await?;
+    home.ready("web").await?;
+    let caller = home.caller(&home.address("web").await?).await?;
+    let services = home.api::<Service>();
+    for name in ["mcp-web", "mcp-web-headless"] {
+        let uid = services.get(name).await?.metadata.uid;
+        services.delete(name, &DeleteParams::default()).await?;
+        home.cluster
+            .until(&format!("{name} comes back"), || async {
+                Ok(services.get_opt(name).await?.is_some_and(|service| service.metadata.uid != uid))
+            })
+            .await?;
+    }
+    again(&caller).await?;
+    // Nothing was started again for it.
     home.cluster.no_restarts("app=mcpserver").await?;
     home.cluster.remove().await
 }

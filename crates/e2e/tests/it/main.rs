@@ -6,4 +6,6 @@ mod home;
 mod operator;
 mod proxy;
 mod smoke;
+mod status;
 mod tenants;
+mod uninstall;

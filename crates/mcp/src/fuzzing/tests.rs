@@ -3,27 +3,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// What the protocol looks like, and what is nearly so.
-const SEEDS: &[&[u8]] = &[
-    br#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"a":[1,{"b":null}]},"_meta":{"progressToken":"t"}}}"#,
-    br#" { "jsonrpc" : "2.0" , "id" : "a\u0062" , "method" : "tools\/call" , "params" : { "name" : "\u00e9" } } "#,
-    br#"{"jsonrpc":"2.0","id":12345678901234567890123,"result":{"tools":[{"name":"a"},{"name":"b","description":"c"}],"nextCursor":null}}"#,
-    br#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"x"}}"#,
-    br#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1e400}}"#,
-    br#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":0.5}}"#,
-    br#"{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":{"ref":{"type":"ref/prompt","name":"p"}}}"#,
-    br#"{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{"modelPreferences":{"hints":[{"name":"m"}]}}}"#,
-    br#"{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}"#,
-    br#"{"jsonrpc":"2.0","id":1,"method":"x","params":null}"#,
-    br#"{"jsonrpc":"2.0","id":1,"method":"x","params":[1,2]}"#,
-    br#"{"jsonrpc":"2.0","id":1,"method":"x","params":{"name":"a","n\u0061me":"b"}}"#,
-    b"[]",
-    b"",
-    b"\xef\xbb\xbfevent: message\r\ndata: {}\r\n\r\n: keep-alive\n\ndata: a\rdata: b\r\rid: 7\nretry: 10\n\n\n",
-    b"{\"a\":1}\n\nnoise {\"b\":2} noise\nunfinished",
-    b"=?base64?SGVsbG8sIOS4lueVjA==?=",
-    b"echo",
-];
+use super::SEEDS;
 
 fn everything(data: &[u8]) {
     super::message(data);

@@ -50,6 +50,12 @@ pub fn check(headers: &HeaderMap, message: &Message, parameters: &[Parameter]) -
     parameters.iter().try_for_each(|parameter| parameter.check(headers, arguments))
 }
 
+/// The same for a client that need not send such headers, one of the legacy era: those that it sends must agree.
+pub fn check_sent(headers: &HeaderMap, message: &Message, parameters: &[Parameter]) -> Result<(), Refusal> {
+    let sent = parameters.iter().filter(|parameter| headers.contains_key(&parameter.header));
+    check(headers, message, &sent.cloned().collect::<Vec<_>>())
+}
+
 /// Whether headers claim to repeat arguments.
 pub fn any(headers: &HeaderMap) -> bool {
     headers.keys().any(|name| name.as_str().starts_with(PARAMETER))

@@ -139,6 +139,11 @@ impl Reader {
         }
     }
 
+    /// How many bytes were fed and not handed out yet.
+    pub fn pending(&self) -> usize {
+        self.buffer.len()
+    }
+
     /// What belongs to no whole piece. When a stream has ended, readers ignore it; to pass it on is up to the caller.
     pub fn into_rest(self) -> Bytes {
         self.buffer.freeze()

@@ -11,6 +11,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::BodyError;
 use crate::BoxError;
+use crate::budget::{Budget, Purpose, Reservation, TINY};
 
 /// The most that is read of a body, and how long its sender may pause.
 #[derive(Clone, Copy, Debug)]
@@ -24,9 +25,55 @@ pub struct Limit {
     pub pace: usize,
 }
 
+/// What a body may take that others need as well.
+#[derive(Clone, Copy, Debug)]
+pub struct Intake<'a> {
+    /// Where its bytes are counted.
+    pub budget: &'a Budget,
+    /// How many bytes a second its sender must bring, over the whole body; `idle` is granted on top of that, and 0 is any. A
+    /// sender that does what [`Limit`] asks for can still take an hour for some megabytes.
+    pub rate: usize,
+    /// What they are held for.
+    pub purpose: Purpose,
+}
+
+impl<'a> Intake<'a> {
+    /// For a request whose sender must bring so many bytes a second.
+    pub fn of_request(budget: &'a Budget, rate: usize) -> Self {
+        Self { budget, rate, purpose: Purpose::Request }
+    }
+
+    /// For the response of a server, which may take its time.
+    pub fn of_response(budget: &'a Budget) -> Self {
+        Self { budget, rate: 0, purpose: Purpose::Response }
+    }
+}
+
 /// Reads a body to its end. One that announces to be too long is refused before anything is read, and one that comes in
 /// one part is not copied.
 pub async fn collect<B>(body: B, limit: Limit) -> Result<Bytes, BodyError>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    let (bytes, _uncounted) = read(body, limit, None).await?;
+    Ok(bytes)
+}
+
+/// The same within a budget. An announced length is set aside before anything is read, so that a body that was begun is not given
+/// up later; it counts until its last byte is dropped.
+pub async fn collect_within<B>(body: B, limit: Limit, intake: Intake<'_>) -> Result<Bytes, BodyError>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    let (bytes, counted) = read(body, limit, Some(intake)).await?;
+    let Some(mut counted) = counted.filter(|_| bytes.len() >= TINY) else { return Ok(bytes) };
+    counted.shrink_to(bytes.len());
+    Ok(counted.over(bytes))
+}
+
+async fn read<B>(body: B, limit: Limit, intake: Option<Intake<'_>>) -> Result<(Bytes, Option<Reservation>), BodyError>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<BoxError>,
@@ -36,30 +83,43 @@ where
     if announced > limit.bytes {
         return Err(too_large);
     }
+    let mut counted = match intake {
+        Some(intake) => Some(intake.budget.reserve(if announced < TINY { 0 } else { announced }, intake.purpose)?),
+        None => None,
+    };
     let mut body = pin!(body);
     let mut pause = pin!(None::<Sleep>);
+    let mut clock = Clock::new(limit, intake.map(|intake| intake.rate));
     let mut first = Bytes::new();
     let mut rest = BytesMut::new();
-    // What came since the clock was set.
-    let mut fresh = 0;
-    while let Some(frame) = next(body.as_mut(), pause.as_mut(), limit, &mut fresh).await? {
+    while let Some(frame) = next(body.as_mut(), pause.as_mut(), &mut clock).await? {
         // Trailers say nothing that we would use.
         let Ok(data) = frame.into_data() else { continue };
-        if data.len() > limit.bytes - first.len() - rest.len() {
+        let so_far = first.len() + rest.len();
+        if data.len() > limit.bytes - so_far {
             return Err(too_large);
         }
-        fresh += data.len();
-        if first.is_empty() && rest.is_empty() {
+        let length = so_far + data.len();
+        if let (Some(counted), Some(intake)) = (&mut counted, &intake)
+            && length >= TINY
+            && length > counted.bytes()
+        {
+            // Ahead of what came, as memory is allocated.
+            let ahead = (2 * counted.bytes()).clamp(length, limit.bytes);
+            counted.grow(ahead - counted.bytes(), intake.purpose)?;
+        }
+        clock.came(data.len());
+        if so_far == 0 {
             first = data;
             continue;
         }
         if rest.is_empty() {
-            rest.reserve(announced.max(first.len() + data.len()));
+            rest.reserve(announced.max(length));
             rest.extend_from_slice(&std::mem::take(&mut first));
         }
         rest.extend_from_slice(&data);
     }
-    Ok(if rest.is_empty() { first } else { rest.freeze() })
+    Ok((if rest.is_empty() { first } else { rest.freeze() }, counted))
 }
 
 /// Reads on and forgets what comes, within bounds. A connection that is closed while its peer still sends is reset, and the peer
@@ -82,35 +142,70 @@ where
     let _too_long = tokio::time::timeout(time, read).await;
 }
 
+/// When a sender has taken too long.
+#[derive(Debug)]
+struct Clock {
+    limit: Limit,
+    rate: Option<usize>,
+    /// When its bytes were first waited for, and until when the next `pace` bytes must be there.
+    times: Option<(Instant, Instant)>,
+    /// What came since that was set.
+    fresh: usize,
+    /// What came in all.
+    received: usize,
+}
+
+impl Clock {
+    fn new(limit: Limit, rate: Option<usize>) -> Self {
+        Self { limit, rate, times: None, fresh: 0, received: 0 }
+    }
+
+    fn came(&mut self, bytes: usize) {
+        self.fresh += bytes;
+        self.received += bytes;
+    }
+
+    /// Until when the next bytes are waited for, and what it means if they do not come.
+    fn deadline(&mut self) -> (Instant, BodyError) {
+        let (idle, now) = (self.limit.idle, Instant::now());
+        let (started, mut idle_until) = self.times.unwrap_or((now, now));
+        if self.times.is_none() || self.fresh >= self.limit.pace {
+            (idle_until, self.fresh) = (now + idle, 0);
+        }
+        self.times = Some((started, idle_until));
+        let stalled = (idle_until, BodyError::Stalled { idle });
+        let Some(rate) = self.rate.filter(|rate| *rate > 0) else { return stalled };
+        let granted = Duration::from_millis((self.received as u64).saturating_mul(1000) / rate as u64);
+        let until = started + idle + granted;
+        if until < idle_until { (until, BodyError::TooSlow { rate }) } else { stalled }
+    }
+}
+
 /// The next frame. The clock is only looked at when there is nothing to read yet.
 async fn next<B>(
     mut body: Pin<&mut B>,
     mut pause: Pin<&mut Option<Sleep>>,
-    limit: Limit,
-    fresh: &mut usize,
+    clock: &mut Clock,
 ) -> Result<Option<Frame<Bytes>>, BodyError>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
-    let mut waiting = false;
+    let mut late = None;
     poll_fn(|context: &mut Context<'_>| {
         if let Poll::Ready(frame) = body.as_mut().poll_frame(context) {
             return Poll::Ready(frame.transpose().map_err(|error| BodyError::Broken(error.into())));
         }
-        if !waiting {
-            waiting = true;
+        if late.is_none() {
+            let (until, error) = clock.deadline();
+            late = Some(error);
             match pause.as_mut().as_pin_mut() {
-                Some(_) if *fresh < limit.pace => {}
-                Some(pause) => pause.reset(Instant::now() + limit.idle),
-                None => pause.set(Some(tokio::time::sleep(limit.idle))),
-            }
-            if *fresh >= limit.pace {
-                *fresh = 0;
+                Some(pause) => pause.reset(until),
+                None => pause.set(Some(tokio::time::sleep_until(until))),
             }
         }
         match pause.as_mut().as_pin_mut().map(|pause| pause.poll(context)) {
-            Some(Poll::Ready(())) => Poll::Ready(Err(BodyError::Stalled { idle: limit.idle })),
+            Some(Poll::Ready(())) => Poll::Ready(late.take().map_or(Ok(None), Err)),
             _ => Poll::Pending,
         }
     })

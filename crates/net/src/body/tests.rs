@@ -199,3 +199,95 @@ async fn a_body_whose_writer_panics_breaks_off() {
         assert!(matches!(body.frame().await, Some(Err(BodyError::Broken(_)))), "after {written} parts");
     }
 }
+
+/// A sender that brings so many bytes every so often, until it has brought enough or is not read any more.
+fn trickle(bytes: usize, every: Duration, total: usize) -> Body {
+    let (sender, body) = Body::channel(1);
+    tokio::spawn(async move {
+        let mut left = total;
+        while left > 0 {
+            let part = bytes.min(left);
+            if sender.send(Bytes::from(vec![b'x'; part])).await.is_err() {
+                return;
+            }
+            left -= part;
+            tokio::time::sleep(every).await;
+        }
+    });
+    body
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_has_a_least_rate_over_the_whole_of_it() {
+    let budget = Budget::new(1 << 30);
+    let intake = Intake::of_request(&budget, 16 * 1024);
+    let limit = Limit { bytes: 8 << 20, idle: Duration::from_secs(30), pace: 64 * 1024 };
+    // As fast as each read must be, which would take more than an hour for all of it.
+    let started = tokio::time::Instant::now();
+    let error = collect_within(trickle(64 * 1024, Duration::from_secs(29), 8 << 20), limit, intake).await.unwrap_err();
+    assert!(matches!(error, BodyError::TooSlow { rate: 16_384 }), "{error:?}");
+    assert!(started.elapsed() < Duration::from_mins(1), "{:?}", started.elapsed());
+    // A burst is no credit for silence.
+    let started = tokio::time::Instant::now();
+    let error = collect_within(trickle(4 << 20, Duration::from_hours(1), 8 << 20), limit, intake).await.unwrap_err();
+    assert!(matches!(error, BodyError::Stalled { .. }), "{error:?}");
+    assert!(started.elapsed() < Duration::from_secs(61), "{:?}", started.elapsed());
+    assert_eq!(budget.held(), 0);
+    // Twice the least rate is fine, however long it takes.
+    let body = trickle(32 * 1024, Duration::from_secs(1), 8 << 20);
+    assert_eq!(collect_within(body, limit, intake).await.unwrap().len(), 8 << 20);
+}
+
+#[tokio::test]
+async fn an_announced_length_is_set_aside_before_anything_is_read() {
+    let budget = Budget::new(16 << 20);
+    let intake = Intake::of_request(&budget, 1);
+    let mib = |mib: usize| Bytes::from(vec![b'x'; mib << 20]);
+    let first = collect_within(Body::full(mib(6)), limit(8 << 20), intake).await.unwrap();
+    assert_eq!(budget.held(), 6 << 20);
+    let error = collect_within(Body::full(mib(3)), limit(8 << 20), intake).await.unwrap_err();
+    assert!(matches!(error, BodyError::OverBudget(_)), "{error:?}");
+    // What comes without a length is counted as it comes, and a small call always finds room.
+    let (sender, body) = Body::channel(8);
+    for _ in 0..3 {
+        sender.send(mib(1)).await.unwrap();
+    }
+    drop(sender);
+    let error = collect_within(body, limit(8 << 20), intake).await.unwrap_err();
+    assert!(matches!(error, BodyError::OverBudget(_)), "{error:?}");
+    assert_eq!(collect_within(Body::full("small"), limit(8 << 20), intake).await.unwrap(), "small");
+    assert_eq!(budget.held(), 6 << 20);
+    drop(first);
+    assert_eq!(budget.held(), 0);
+}
+
+#[tokio::test]
+async fn a_response_counts_until_it_is_sent() {
+    use http_body_util::BodyExt as _;
+    let budget = Budget::new(1 << 20);
+    let long = || Bytes::from(vec![b'x'; 500_000]);
+    for make in [|bytes| Body::full(bytes), |bytes| Body::parts([Bytes::from_static(b"data: "), bytes])] {
+        let body = make(long()).within(&budget).unwrap();
+        assert!(budget.held() >= 500_000);
+        assert!(make(long()).within(&budget).is_err());
+        let sent = body.collect().await.unwrap();
+        assert!(budget.held() >= 500_000, "the connection has it");
+        drop(sent);
+        assert_eq!(budget.held(), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_tiny_body_needs_no_room_in_the_budget() {
+    let budget = Budget::new(64 * 1024);
+    let intake = Intake::of_request(&budget, 1);
+    let _full = budget.reserve(64 * 1024, Purpose::Request).unwrap();
+    assert_eq!(collect_within(Body::full("tiny"), limit(1 << 20), intake).await.unwrap(), "tiny");
+    // Without a length, too.
+    let (sender, body) = Body::channel(8);
+    sender.send(Bytes::from_static(b"tiny")).await.unwrap();
+    drop(sender);
+    assert_eq!(collect_within(body, limit(1 << 20), intake).await.unwrap(), "tiny");
+    let error = collect_within(Body::full(vec![b'x'; 2000]), limit(1 << 20), intake).await.unwrap_err();
+    assert!(matches!(error, BodyError::OverBudget(_)), "{error:?}");
+}

@@ -78,23 +78,32 @@ impl Inner {
 
 /// A TCP connection that leads to the target, directly or through a tunnel of the proxy.
 async fn dial(target: &Target, proxy: Option<&HttpProxy>, rule: Addresses) -> Result<TcpStream, Error> {
+    let host = target.host().trim_start_matches('[').trim_end_matches(']');
+    rule.check_host(host).map_err(|scope| Error::RefusedHost { host: host.to_owned(), scope })?;
     let Some(proxy) = proxy else {
-        let host = target.host().trim_start_matches('[').trim_end_matches(']');
         return connect(host, target.port(), rule).await;
     };
-    let stream = connect(&proxy.host, proxy.port, rule).await?;
+    // Proxies are named by whoever runs this program, and are often beside it.
+    let stream = connect(&proxy.host, proxy.port, Addresses::Machine).await?;
     if target.https { tunnel(stream, target, proxy).await } else { Ok(stream) }
 }
 
 async fn connect(host: &str, port: u16, rule: Addresses) -> Result<TcpStream, Error> {
     let resolved = lookup_host((host, port)).await;
     let addresses = match resolved {
-        Ok(addresses) => addresses.collect::<Vec<_>>(),
+        Ok(addresses) => addresses.collect::<Vec<SocketAddr>>(),
         Err(source) => return Err(Error::Resolve { host: host.to_owned(), source }),
     };
-    let allowed: Vec<SocketAddr> = addresses.iter().copied().filter(|address| rule.allows(address.ip())).collect();
-    if let (true, Some(refused)) = (allowed.is_empty(), addresses.first()) {
-        return Err(Error::RefusedAddress { host: host.to_owned(), address: refused.ip() });
+    let mut refused = None;
+    let mut allowed = Vec::with_capacity(addresses.len());
+    for address in addresses {
+        match rule.check(address.ip()) {
+            Ok(()) => allowed.push(address),
+            Err(scope) => refused = refused.or(Some((address.ip(), scope))),
+        }
+    }
+    if let (true, Some((address, scope))) = (allowed.is_empty(), refused) {
+        return Err(Error::RefusedAddress { host: host.to_owned(), address, scope });
     }
     // INVARIANT: what is connected to is what was checked; the name is not resolved again.
     let stream = race(&allowed).await;

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::IpAddr;
 
+use crate::Scope;
 use crate::tls::TlsError;
 
 /// A client cannot be made of these options.
@@ -33,13 +34,23 @@ pub enum Error {
         /// What the resolver said.
         source: io::Error,
     },
-    /// The address may not be dialled.
-    #[error("`{host}` is at {address}, which is not a public address")]
+    /// The name resolved to addresses that may not be dialled.
+    #[error("`{host}` is at {address}, which is a {scope} address and not allowed here{}", advice(*.scope))]
     RefusedAddress {
         /// The name.
         host: String,
         /// Its first address.
         address: IpAddr,
+        /// What that address is.
+        scope: Scope,
+    },
+    /// The name itself is of a place that may not be dialled.
+    #[error("`{host}` is a {scope} host, which is not allowed here{}", advice(*.scope))]
+    RefusedHost {
+        /// The name.
+        host: String,
+        /// What it is.
+        scope: Scope,
     },
     /// Nobody answers at the address.
     #[error("cannot connect to `{target}`")]
@@ -84,6 +95,14 @@ pub enum Error {
     },
 }
 
+/// What to do about an address that is refused, where something can be done.
+const fn advice(scope: Scope) -> &'static str {
+    match scope {
+        Scope::Private | Scope::Reserved => "; set allowPrivateEndpoint to true if that is meant",
+        _ => "",
+    }
+}
+
 /// A step that has a time limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -106,7 +125,7 @@ impl Error {
         match self {
             Self::Target | Self::Scheme { .. } => "target",
             Self::Resolve { .. } => "resolve",
-            Self::RefusedAddress { .. } => "refused_address",
+            Self::RefusedAddress { .. } | Self::RefusedHost { .. } => "refused_address",
             Self::Connect { .. } => "connect",
             Self::Proxy { .. } => "proxy",
             Self::Settings(_) | Self::Tls { .. } => "tls",

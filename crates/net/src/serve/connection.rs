@@ -129,8 +129,10 @@ struct Watched {
 
 impl Watched {
     fn written(&self, outcome: Poll<Result<usize>>) -> Poll<Result<usize>> {
-        if matches!(outcome, Poll::Ready(Ok(_))) {
-            self.activity.has_written();
+        match outcome {
+            Poll::Ready(Ok(_)) => self.activity.has_written(),
+            Poll::Ready(Err(_)) => {}
+            Poll::Pending => self.activity.has_blocked(),
         }
         outcome
     }

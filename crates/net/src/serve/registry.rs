@@ -2,6 +2,7 @@
 //!
 //! A connection writes down, with two plain stores, that it waits or works. Once a second the accept loop walks over all
 //! of them and ends those that waited too long. So ten thousand connections need no timer, and no request pays for one.
+//! There may be so many connections, and so many of one peer; the next one is not registered.
 //!
 //! ```text
 //!   accepted ─▶ Head ──request──▶ working ──last answer ends──▶ Idle ──first byte──▶ Head ─▶ …
@@ -9,8 +10,9 @@
 //! ```
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
@@ -18,6 +20,9 @@ use std::time::Duration;
 use futures_util::task::AtomicWaker;
 use tokio::sync::Notify;
 use tokio::time::Interval;
+
+use super::{ConnectionLimits, Options, Peer, STALLED};
+use crate::Budget;
 
 /// How often connections are looked at: how precise their time limits are.
 pub(super) const TICK: Duration = Duration::from_secs(1);
@@ -46,7 +51,12 @@ enum Waiting {
 
 #[derive(Debug)]
 pub(super) struct Registry {
-    connections: Mutex<HashMap<u64, Arc<Activity>>>,
+    connections: Mutex<Connections>,
+    limits: ConnectionLimits,
+    refused: Arc<AtomicU64>,
+    /// How many were refused when that was last logged.
+    logged: AtomicU64,
+    budget: Budget,
     /// Ticks since the start. Only differences count, so it may wrap.
     clock: Arc<AtomicU32>,
     /// Ticks after which a head is late, and an idle connection not worth keeping.
@@ -54,6 +64,13 @@ pub(super) struct Registry {
     idle: u32,
     filled: Notify,
     emptied: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Connections {
+    all: HashMap<u64, Arc<Activity>>,
+    /// How many each peer has.
+    peers: HashMap<IpAddr, usize>,
 }
 
 /// What one connection is doing.
@@ -65,6 +82,9 @@ pub(super) struct Activity {
     since: AtomicU32,
     /// Many requests share the connection, so bytes do not tell that a head has begun.
     multiplexed: AtomicBool,
+    /// Whether its peer has not taken what was last written to it, and since when.
+    is_stalled: AtomicBool,
+    stalled_since: AtomicU32,
     order: AtomicU8,
     waker: AtomicWaker,
 }
@@ -74,6 +94,7 @@ pub(super) struct Activity {
 pub(super) struct Registered {
     registry: Arc<Registry>,
     id: u64,
+    peer: IpAddr,
     pub(super) activity: Arc<Activity>,
 }
 
@@ -86,19 +107,23 @@ pub(super) struct Call(Arc<Activity>);
 pub(super) struct Owner(Arc<Registry>);
 
 impl Registry {
-    pub(super) fn new(head: Duration, idle: Duration) -> Self {
+    pub(super) fn new(options: &Options) -> Self {
         Self {
             connections: Mutex::default(),
+            limits: options.connections,
+            refused: Arc::clone(&options.refused),
+            logged: AtomicU64::new(options.refused.load(Ordering::Relaxed)),
+            budget: options.budget.clone(),
             clock: Arc::default(),
-            head: in_ticks(head),
-            idle: in_ticks(idle),
+            head: in_ticks(options.header_timeout),
+            idle: in_ticks(options.idle_timeout),
             filled: Notify::new(),
             emptied: Notify::new(),
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.lock().is_empty()
+        self.lock().all.is_empty()
     }
 
     /// Waits until the last connection has left.
@@ -113,19 +138,35 @@ impl Registry {
         }
         interval.tick().await;
         let now = self.clock.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-        for activity in self.lock().values() {
+        let stalled = self.budget.take_pressure().then(|| in_ticks(STALLED));
+        for activity in self.lock().all.values() {
             activity.look(now, self.head, self.idle);
+            if stalled.is_some_and(|limit| activity.has_stalled(now, limit)) {
+                tracing::warn!("cutting a client that does not read its response while others are refused");
+                activity.tell(Order::Cut);
+            }
+        }
+        self.log_refused();
+    }
+
+    /// Says once a tick, and not once a connection, that there are too many.
+    fn log_refused(&self) {
+        let refused = self.refused.load(Ordering::Relaxed);
+        let new = refused.wrapping_sub(self.logged.swap(refused, Ordering::Relaxed));
+        if new > 0 {
+            let ConnectionLimits { total, per_peer } = self.limits;
+            tracing::warn!(connections = new, total, per_peer, "closed connections beyond the connection limit");
         }
     }
 
     /// Tells every connection; returns how many requests are under way.
     pub(super) fn order(&self, order: Order) -> usize {
         let connections = self.lock();
-        connections.values().map(|activity| activity.tell(order)).sum::<u32>() as usize
+        connections.all.values().map(|activity| activity.tell(order)).sum::<u32>() as usize
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Arc<Activity>>> {
-        // A panic while it is held cannot leave the map half changed.
+    fn lock(&self) -> std::sync::MutexGuard<'_, Connections> {
+        // A panic while it is held cannot leave the maps half changed.
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -135,19 +176,28 @@ impl Owner {
         Self(Arc::new(registry))
     }
 
-    pub(super) fn register(&self) -> Registered {
+    /// Takes a connection in, unless there are too many.
+    pub(super) fn register(&self, address: IpAddr) -> Option<Registered> {
+        let peer = Peer::network(address);
         let activity = Arc::new(Activity::new(Arc::clone(&self.0.clock)));
         let id = Arc::as_ptr(&activity).addr() as u64;
-        let first = {
+        let is_first = {
             let mut connections = self.0.lock();
+            let Connections { all, peers } = &mut *connections;
+            let of_peer = peers.get(&peer).copied().unwrap_or_default();
+            if all.len() >= self.0.limits.total || of_peer >= self.0.limits.per_peer {
+                self.0.refused.fetch_add(1, Ordering::Relaxed);
+                return None;
+            }
+            peers.insert(peer, of_peer + 1);
             // INVARIANT: unique while registered, since the registry keeps what is at this address alive.
-            connections.insert(id, Arc::clone(&activity));
-            connections.len() == 1
+            all.insert(id, Arc::clone(&activity));
+            all.len() == 1
         };
-        if first {
+        if is_first {
             self.0.filled.notify_one();
         }
-        Registered { registry: Arc::clone(&self.0), id, activity }
+        Some(Registered { registry: Arc::clone(&self.0), id, peer, activity })
     }
 }
 
@@ -169,8 +219,15 @@ impl Drop for Registered {
     fn drop(&mut self) {
         let last = {
             let mut connections = self.registry.lock();
-            connections.remove(&self.id);
-            connections.is_empty()
+            let Connections { all, peers } = &mut *connections;
+            all.remove(&self.id);
+            if let Some(of_peer) = peers.get_mut(&self.peer) {
+                *of_peer -= 1;
+                if *of_peer == 0 {
+                    peers.remove(&self.peer);
+                }
+            }
+            all.is_empty()
         };
         if last {
             self.registry.emptied.notify_one();
@@ -187,6 +244,8 @@ impl Activity {
             waiting: AtomicU8::new(Waiting::Head as u8),
             since,
             multiplexed: AtomicBool::new(false),
+            is_stalled: AtomicBool::new(false),
+            stalled_since: AtomicU32::new(0),
             order: AtomicU8::new(Order::Serve as u8),
             waker: AtomicWaker::new(),
         }
@@ -209,8 +268,19 @@ impl Activity {
         }
     }
 
+    /// The peer does not take what is written to it.
+    pub(super) fn has_blocked(&self) {
+        if !self.is_stalled.load(Ordering::Relaxed) {
+            self.stalled_since.store(self.clock.load(Ordering::Relaxed), Ordering::Relaxed);
+            self.is_stalled.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// Bytes were sent: an answer that hyper has taken over from us is still on its way to a slow reader.
     pub(super) fn has_written(&self) {
+        if self.is_stalled.load(Ordering::Relaxed) {
+            self.is_stalled.store(false, Ordering::Relaxed);
+        }
         if self.calls.load(Ordering::Relaxed) == 0 && self.waits_for(Waiting::Idle) {
             self.wait_for(Waiting::Idle);
         }
@@ -247,6 +317,12 @@ impl Activity {
         } else if waited >= head {
             self.tell(Order::Cut);
         }
+    }
+
+    /// Whether its peer has taken nothing for so many ticks, though there is something for it.
+    fn has_stalled(&self, now: u32, limit: u32) -> bool {
+        let since = self.stalled_since.load(Ordering::Relaxed);
+        self.is_stalled.load(Ordering::Relaxed) && now.wrapping_sub(since).saturating_sub(1) >= limit
     }
 
     fn waits_for(&self, what: Waiting) -> bool {

@@ -178,10 +178,58 @@ async fn private_addresses_are_refused_when_they_are_dialled() {
         let mut request = get("http://x/");
         *request.uri_mut() = uri;
         let error = careful.send(request).await.unwrap_err();
-        assert!(matches!(error, Error::RefusedAddress { .. }), "{host}: {error:?}");
+        assert!(matches!(error, Error::RefusedAddress { .. } | Error::RefusedHost { .. }), "{host}: {error:?}");
         assert!(error.never_reached());
     }
     assert_eq!(client().send(get(&format!("http://localhost:{port}/"))).await.unwrap().status(), 200);
+}
+
+/// Item 17-12: what a name resolves to is checked, not what it looks like.
+#[tokio::test]
+async fn a_name_that_resolves_to_a_refused_address_is_not_dialled() {
+    let server = start(serve::Options::default(), GRACE, hello).await;
+    let port = server.address.port();
+    let send = async |addresses, host: &str| {
+        let client = Client::new(Options { addresses, ..Options::default() }).unwrap();
+        client.send(get(&format!("http://{host}:{port}/"))).await
+    };
+    // Names that the table of names does not know, and the resolver does: numbers that it takes for addresses.
+    for (host, is_loopback) in [("127.1", true), ("0x7f000001", true), ("169.16689662", false), ("0", false)] {
+        for addresses in [Addresses::Machine, Addresses::Cluster, Addresses::PublicOnly] {
+            let result = send(addresses, host).await;
+            if is_loopback && addresses == Addresses::Machine {
+                assert_eq!(result.unwrap().status(), 200, "{host}");
+            } else {
+                let error = result.unwrap_err();
+                assert!(matches!(error, Error::RefusedAddress { .. }), "{host} {addresses:?}: {error:?}");
+                assert!(error.never_reached());
+            }
+        }
+    }
+}
+
+/// Item 17-12: a proxy resolves names itself, but what is known of a name is checked before it is asked.
+#[tokio::test]
+async fn a_proxy_is_not_asked_for_a_metadata_service() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let proxy = format!("http://{}", listener.local_addr().unwrap());
+    let variables = [("HTTP_PROXY".to_owned(), proxy.clone()), ("HTTPS_PROXY".to_owned(), proxy)].into();
+    let proxies = skep_net::proxies::Proxies::from_variables(&variables).unwrap();
+    let client = Client::new(Options { proxies, addresses: Addresses::Cluster, ..Options::default() }).unwrap();
+    for target in
+        ["http://169.254.169.254/", "https://metadata.google.internal/", "http://[fd00:ec2::254]/", "http://metadata/"]
+    {
+        // This proxy never answers whoever asks it.
+        let asked = tokio::time::timeout(Duration::from_secs(10), client.send(get(target))).await;
+        let error = asked.expect("the proxy is not asked").unwrap_err();
+        assert!(matches!(error, Error::RefusedHost { .. }), "{target}: {error:?}");
+    }
+    // A proxy that is itself at such an address is not asked either.
+    let variables = [("HTTP_PROXY".to_owned(), "http://169.254.169.254".to_owned())].into();
+    let proxies = skep_net::proxies::Proxies::from_variables(&variables).unwrap();
+    let client = Client::new(Options { proxies, ..Options::default() }).unwrap();
+    let error = client.send(get("http://mcp.test/")).await.unwrap_err();
+    assert!(matches!(error, Error::RefusedAddress { .. }), "{error:?}");
 }
 
 #[tokio::test]

@@ -5,8 +5,9 @@ use bytes::Bytes;
 use http::{Response, Version};
 use http_body_util::{BodyExt as _, Empty};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use skep_net::budget::Purpose;
 use skep_net::serve::Options;
-use skep_net::{Body, Listener};
+use skep_net::{Body, Budget, Listener, Peer};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
@@ -232,4 +233,43 @@ async fn starve() {
     stream.write_all(REQUEST.as_bytes()).await.unwrap();
     until(&mut stream, "hello").await;
     println!("starved and recovered");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_does_not_read_is_cut_only_while_others_are_refused() {
+    let budget = Budget::new(1 << 20);
+    let options = Options { budget: budget.clone(), ..Options::default() };
+    let (cut, mut is_cut) = tokio::sync::mpsc::channel(1);
+    let endless = move |_, _| {
+        let cut = cut.clone();
+        async move {
+            let (sender, body) = Body::channel(1);
+            tokio::spawn(async move {
+                while sender.send(Bytes::from(vec![b'x'; 1 << 20])).await.is_ok() {}
+                cut.send(()).await.unwrap();
+            });
+            Response::new(body)
+        }
+    };
+    let server = start(options, GRACE, endless).await;
+    let _stream = raw(server.address, REQUEST).await;
+    // It has taken what the kernel takes for it, and nothing for an hour.
+    assert!(tokio::time::timeout(Duration::from_hours(1), is_cut.recv()).await.is_err());
+    let started = Instant::now();
+    while is_cut.try_recv().is_err() {
+        // Somebody is refused, again and again.
+        assert!(budget.reserve(2 << 20, Purpose::Response).is_err());
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+    }
+}
+
+#[test]
+fn the_lower_half_of_an_ipv6_address_is_the_clients_to_choose() {
+    let network = |text: &str| Peer::network(text.parse().unwrap());
+    assert_eq!(network("2001:db8:1:2:3:4:5:6"), network("2001:db8:1:2::"));
+    assert_ne!(network("2001:db8:1:2::1"), network("2001:db8:1:3::1"));
+    assert_eq!(network("::ffff:10.0.0.1"), network("10.0.0.1"));
+    assert_ne!(network("10.0.0.1"), network("10.0.0.2"));
+    assert_eq!(network("::1").to_string(), "::1");
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Rule, Verb, leader_election_rules, migrator_rules, rules};
+use super::{Rule, Verb, leader_election_rules, migrator_rules, rules, uninstall_home_rules, uninstall_rules};
 
 /// The whole file `charts/skep/templates/_rbac.tpl`: one named template per list of rules.
 pub fn helm_template() -> String {
@@ -12,6 +12,8 @@ pub fn helm_template() -> String {
         ("skep.managerRules", "In every namespace that the operator watches.", rules()),
         ("skep.migratorRules", "Cluster-wide, for the storage version migrator.", migrator_rules()),
         ("skep.leaderElectionRules", "In the operator's own namespace.", leader_election_rules()),
+        ("skep.uninstallRules", "In every namespace that was watched, for `skep uninstall`.", uninstall_rules()),
+        ("skep.uninstallHomeRules", "In the operator's own namespace, for `skep uninstall`.", uninstall_home_rules()),
     ] {
         file.push_str("\n{{- /* ");
         file.push_str(comment);

@@ -1,12 +1,12 @@
 use super::{
     GROUP, KINDS, PERMISSIONS, Permission, Place, Rule, Verb,
     grants::{self, ROLES},
-    helm_rules, helm_template, leader_election_rules, migrator_rules, rules,
+    helm_rules, helm_template, leader_election_rules, migrator_rules, rules, uninstall_home_rules, uninstall_rules,
 };
 use std::collections::BTreeSet;
 
 fn all_rules() -> Vec<Rule> {
-    [rules(), migrator_rules(), leader_election_rules()].concat()
+    [rules(), migrator_rules(), leader_election_rules(), uninstall_rules(), uninstall_home_rules()].concat()
 }
 
 /// Group, resource and verb of everything in the rules, one by one.
@@ -127,11 +127,26 @@ fn owners_of_children_may_be_named_as_blocking_owners() {
 #[test]
 fn the_operator_elects_its_leader_at_home_only() {
     let rows: Vec<_> = PERMISSIONS.iter().filter(|row| row.resources.contains(&"leases")).collect();
-    assert!(rows.iter().all(|row| row.place == Place::Home));
+    assert!(rows.iter().all(|row| matches!(row.place, Place::Home | Place::LeavingHome)));
+    // Of all leases there, the one that it competes for.
+    let named = |row: &&&Permission| row.names == ["toolhive-operator-leader-election"];
+    assert!(rows.iter().filter(|row| row.verbs != [Verb::Create]).all(|row| named(&row)));
     // The one cluster-wide rule about leases exists to be handed on.
     let rules = rules();
     let leases = rules.iter().find(|rule| rule.resources == ["leases"]).unwrap();
     assert!(leases.reasons.iter().all(|reason| reason.starts_with("handed on to the API of an MCPRegistry")));
+}
+
+/// Leaving needs no right that would let it do harm to what stays.
+#[test]
+fn uninstalling_changes_nothing_but_our_own_resources_and_the_operators_scale() {
+    let held = flat(&[uninstall_rules(), uninstall_home_rules()].concat());
+    let changes: Vec<_> = held.iter().filter(|held| !matches!(held.2, Verb::Get | Verb::List)).collect();
+    let expected = KINDS.iter().map(|kind| (GROUP, *kind, Verb::Patch));
+    let expected: BTreeSet<_> = expected
+        .chain([("apps", "deployments/scale", Verb::Patch), ("coordination.k8s.io", "leases", Verb::Delete)])
+        .collect();
+    assert_eq!(changes.into_iter().copied().collect::<BTreeSet<_>>(), expected);
 }
 
 #[test]
@@ -145,10 +160,12 @@ fn only_definitions_of_our_group_can_be_changed() {
 
 #[test]
 fn a_resource_is_in_one_rule() {
-    for rules in [rules(), leader_election_rules()] {
+    for rules in [rules(), leader_election_rules(), uninstall_rules(), uninstall_home_rules()] {
         let count: usize = rules.iter().map(|rule| rule.resources.len()).sum();
+        // Those that are limited to some objects are rules of their own.
+        let one = |rule: &Rule| (rule.group, rule.names);
         let distinct: BTreeSet<_> =
-            rules.iter().flat_map(|rule| rule.resources.iter().map(|resource| (rule.group, *resource))).collect();
+            rules.iter().flat_map(|rule| rule.resources.iter().map(move |resource| (one(rule), *resource))).collect();
         assert_eq!(distinct.len(), count);
     }
 }

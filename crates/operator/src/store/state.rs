@@ -1,15 +1,21 @@
 //! The state behind the store: plain maps, and the rules of who wakes whom.
 
+mod concern;
+mod unknown;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use skep_api::kinds::DiscoveredBackend;
 use skep_api::resource::{KindName, Resource};
 use skep_plan::child::ChildKind;
 use skep_plan::key::{Key, ObjectKind};
-use skep_plan::world::{DefaultRedis, Found, Live, LivePod};
+use skep_plan::world::{DefaultRedis, Found, Live};
 
+use self::concern::{concerns_itself, concerns_others};
+pub use self::unknown::Unavailable;
+use self::unknown::{UnavailableKinds, names_in};
 use super::{ChildFacts, ChildId, PodFacts, Snapshot};
 use crate::graph::Graph;
 use crate::object::{DEEPEST, Object};
@@ -34,6 +40,8 @@ pub enum Entry {
         metadata: Box<ObjectMeta>,
         /// What is wrong with the rest.
         problem: String,
+        /// Every text in it that could be the name of what it refers to.
+        names: BTreeSet<String>,
     },
 }
 
@@ -41,6 +49,10 @@ pub enum Entry {
 pub(super) struct State {
     // Hashed, not sorted: a look-up must cost the same however many there are, and names that begin alike are slow to compare.
     resources: HashMap<Key, Entry>,
+    /// Those among them that cannot be read.
+    unreadable: BTreeSet<Key>,
+    /// Kinds whose objects are not known.
+    unavailable: UnavailableKinds,
     /// Resources whose metadata is being written, and what the watch said of them last.
     changing: HashMap<Key, Option<Object>>,
     graph: Graph,
@@ -74,11 +86,13 @@ enum Meanwhile {
 /// What a Secret or ConfigMap holds, if it exists, and at which version that was.
 pub(super) type Content = (Option<Found>, Option<String>);
 
-/// A Secret or ConfigMap that is being read: by how many, and how often the watch told of a change meanwhile.
+/// A Secret or ConfigMap that is being read: by how many, how often the watch told of a change meanwhile, and which version it told
+/// of last.
 #[derive(Debug, Default)]
 struct Reading {
     readers: usize,
     changes: u64,
+    told: Option<String>,
 }
 
 /// How many deletions are remembered: far more than there can be answers under way.
@@ -93,12 +107,18 @@ impl Entry {
         let problem = if is_too_deep {
             format!("it is nested deeper than {DEEPEST} levels")
         } else {
-            match Resource::from_value(kind, value) {
+            match read(kind, &value) {
                 Ok(resource) => return Self::Readable(Arc::new(resource)),
-                Err(problem) => problem.to_string(),
+                Err(problem) => problem,
             }
         };
-        Self::Unreadable { metadata: Box::new(metadata), problem }
+        // What is left out of an object that is too deep is deeper than any reference.
+        Self::Unreadable { metadata: Box::new(metadata), problem, names: names_in(&value) }
+    }
+
+    /// Whether it can be read.
+    const fn is_readable(&self) -> bool {
+        matches!(self, Self::Readable(_))
     }
 
     /// What every object has.
@@ -134,23 +154,26 @@ impl State {
         }
         let entry = Entry::of(kind, object);
         let mut wake = Wake::default();
+        let is_another = before.is_some_and(|before| before.metadata().uid != entry.metadata().uid);
         if before.is_none_or(|before| concerns_itself(before, &entry)) {
             wake.now.insert(key.clone());
         }
         let seen_by_others = before.is_none_or(|before| concerns_others(before, &entry));
         if seen_by_others {
-            let resource = match &entry {
-                Entry::Readable(resource) => Some(resource.as_ref()),
-                Entry::Unreadable { .. } => None,
-            };
             // Who saw it where it was, and who sees it where it is: a member that leaves a group concerns both groups.
             let saw_it = self.graph.dependants(&key);
-            wake.soon.extend(
-                self.graph.set(&key, resource).into_iter().filter(|target| matches!(target.kind, ObjectKind::Kind(_))),
-            );
+            let touched = match &entry {
+                Entry::Readable(resource) => self.graph.set(&key, Some(resource.as_ref())),
+                Entry::Unreadable { .. } if is_another => self.graph.set(&key, None),
+                // It still refers to what it referred to, as far as anybody knows.
+                Entry::Unreadable { .. } => self.graph.targets(&key),
+            };
+            wake.soon.extend(touched.into_iter().filter(|target| matches!(target.kind, ObjectKind::Kind(_))));
             wake.now.extend(saw_it.into_iter().chain(self.graph.dependants(&key)));
         }
-        self.resources.insert(key, entry);
+        let is_readable = entry.is_readable();
+        self.resources.insert(key.clone(), entry);
+        wake.now.extend(self.note_readability(&key, is_readable));
         self.known_only(wake)
     }
 
@@ -193,6 +216,7 @@ impl State {
             }
         }
         wake.now.extend(self.waiting_for_release(&wake.soon));
+        wake.now.extend(self.note_readability(key, true));
         let mut wake = self.known_only(wake);
         // Whoever looks at it finds that it is gone, and forgets it.
         wake.now.insert(key.clone());
@@ -277,7 +301,7 @@ impl State {
     pub(super) fn remove_child(&mut self, id: &ChildId) -> Wake {
         self.forget_owner(id);
         let owner = self.children.remove(id).and_then(|facts| owner_key(id, &facts));
-        self.known_only(Wake { now: owner.into_iter().collect(), soon: BTreeSet::new() })
+        self.known_only(Wake { now: owner.into_iter().collect(), ..Wake::default() })
     }
 
     pub(super) fn child(&self, id: &ChildId) -> Option<ChildFacts> {
@@ -309,6 +333,7 @@ impl State {
     pub(super) fn content_changed(&mut self, key: &Key, version: Option<&str>) -> Wake {
         if let Some(reading) = self.reading.get_mut(key) {
             reading.changes += 1;
+            reading.told = version.map(str::to_owned);
         }
         if !self.graph.is_used(key) {
             self.contents.remove(key);
@@ -334,13 +359,20 @@ impl State {
     pub(super) fn end_read(&mut self, key: &Key, began: u64, read: Option<Content>) {
         let Some(reading) = self.reading.get_mut(key) else { return };
         reading.readers -= 1;
-        let changed = reading.changes != began;
+        // What was read is no older than what the watch told of last: it may be the very change.
+        let is_current = |read: &str| reading.told.as_deref().is_some_and(|told| told == read || older(told, read));
+        let version = read.as_ref().and_then(|(_, version)| version.as_deref());
+        let changed = reading.changes != began && !version.is_some_and(is_current);
         if reading.readers == 0 {
             self.reading.remove(key);
         }
         if let Some(read) = read.filter(|_| !changed) {
             self.contents.insert(key.clone(), read);
         }
+    }
+
+    pub(super) fn content_version(&self, key: &Key) -> Option<String> {
+        self.contents.get(key).and_then(|(_, version)| version.clone())
     }
 
     pub(super) fn contents(&self, kind: ObjectKind) -> BTreeSet<Key> {
@@ -353,10 +385,11 @@ impl State {
         let mut unread = Vec::new();
         for near in self.graph.surroundings(key) {
             let object = match near.kind {
-                ObjectKind::Kind(_) => self.resources.get(&near).map(|entry| match entry {
-                    Entry::Readable(resource) => Found::Resource(resource.clone()),
-                    Entry::Unreadable { problem, .. } => Found::Unreadable(problem.clone()),
-                }),
+                ObjectKind::Kind(kind) => match self.resources.get(&near) {
+                    Some(Entry::Readable(resource)) => Some(Found::Resource(resource.clone())),
+                    Some(Entry::Unreadable { problem, .. }) => Some(Found::Unreadable(problem.clone())),
+                    None => self.unavailable(kind, &near.namespace).map(|why| Found::Unlisted(why.to_string())),
+                },
                 ObjectKind::Secret | ObjectKind::ConfigMap => {
                     let content = self.contents.get(&near);
                     if content.is_none() {
@@ -379,26 +412,32 @@ impl State {
             .filter(|id| key.kind != ObjectKind::Kind(KindName::MCPServer) || id.kind != ChildKind::StatefulSet)
             .filter_map(|id| self.children.get(id).map(|facts| (id.clone(), facts.clone())))
             .collect();
-        let live = self.live(key, &children);
-        Some(Snapshot { me: me.clone(), found, users: self.graph.users(key), live, unread, children })
+        let (live, settles) = self.live(key, &children);
+        Some(Snapshot { me: me.clone(), found, users: self.graph.users(key), live, unread, children, settles })
     }
 
-    fn live(&self, key: &Key, children: &BTreeMap<ChildId, ChildFacts>) -> Live {
-        let mine = |kind: ChildKind| {
-            children.iter().find(|(id, _)| id.kind == kind).and_then(|(_, facts)| facts.workload.clone())
-        };
-        let backend =
-            ChildId { kind: ChildKind::StatefulSet, namespace: key.namespace.clone(), name: key.name.clone() };
-        let pods = self.pods_of.get(key).into_iter().flatten().filter_map(|name| {
-            let facts = self.pods.get(&(key.namespace.clone(), name.clone()))?;
-            Some(LivePod { name: name.clone(), state: facts.state.clone()? })
-        });
-        Live {
+    /// What runs for a resource, and when that changes by itself.
+    fn live(&self, key: &Key, children: &BTreeMap<ChildId, ChildFacts>) -> (Live, Option<Timestamp>) {
+        let mine = |kind| children.iter().find(|(id, _)| id.kind == kind).and_then(|(_, facts)| facts.workload.clone());
+        let (namespace, name) = (key.namespace.clone(), key.name.clone());
+        let backend = ChildId { kind: ChildKind::StatefulSet, namespace, name };
+        let mut live = Live {
             workload: mine(ChildKind::Deployment).or_else(|| mine(ChildKind::StatefulSet)),
             backend: self.children.get(&backend).and_then(|facts| facts.workload.clone()),
-            pods: pods.collect(),
+            services: children.keys().filter(|id| id.kind == ChildKind::Service).map(|id| id.name.clone()).collect(),
+            possible_users: self.possible_users(key),
+            unlisted: self.unlisted(&key.namespace),
             ..Live::default()
+        };
+        let (now, mut settles) = (Timestamp::now(), None::<Timestamp>);
+        let names = self.pods_of.get(key).into_iter().flatten();
+        for facts in names.filter_map(|name| self.pods.get(&(key.namespace.clone(), name.clone()))) {
+            let Some((pod, until)) = facts.live(now) else { continue };
+            settles = settles.into_iter().chain(until).min();
+            let pods = if facts.is_backend { &mut live.backend_pods } else { &mut live.pods };
+            pods.push(pod);
         }
+        (live, settles)
     }
 
     /// Configurations that are being deleted and wait for their last user: the one that is gone may have been it.
@@ -426,52 +465,15 @@ impl State {
     }
 }
 
+/// Reads an object. A panic of the reader is a problem of this object alone.
+fn read(kind: KindName, value: &serde_json::Value) -> Result<Resource, String> {
+    let read = std::panic::catch_unwind(|| Resource::from_ref(kind, value).map_err(|problem| problem.to_string()));
+    read.unwrap_or_else(|_panic| Err("reading it failed; this is a bug".to_owned()))
+}
+
 fn key_of(kind: KindName, metadata: &ObjectMeta) -> Key {
     let namespace = metadata.namespace.as_deref().unwrap_or_default();
     Key::resource(kind, namespace, metadata.name.as_deref().unwrap_or_default())
-}
-
-/// Whether a resource itself must be looked at: everything but its own status counts.
-fn concerns_itself(before: &Entry, after: &Entry) -> bool {
-    let (old, new) = (before.metadata(), after.metadata());
-    old.uid != new.uid
-        || old.generation != new.generation
-        || old.annotations != new.annotations
-        || old.finalizers != new.finalizers
-        || old.deletion_timestamp != new.deletion_timestamp
-        || matches!(before, Entry::Unreadable { .. }) != matches!(after, Entry::Unreadable { .. })
-        || reported(before) != reported(after)
-}
-
-/// The part of a status that another program writes and a plan reads: how the servers behind a virtual one are.
-fn reported(entry: &Entry) -> Option<&[DiscoveredBackend]> {
-    match entry {
-        Entry::Readable(resource) => match resource.as_ref() {
-            Resource::VirtualMCPServer(object) => {
-                object.status.as_ref().map(|status| status.discovered_backends.as_slice())
-            }
-            _ => None,
-        },
-        Entry::Unreadable { .. } => None,
-    }
-}
-
-/// Whether those who refer to a resource must be looked at: its spec, its end, and the little of its status that others read.
-fn concerns_others(before: &Entry, after: &Entry) -> bool {
-    let (old, new) = (before.metadata(), after.metadata());
-    let shown = |entry: &Entry| match entry {
-        Entry::Readable(resource) => match resource.as_ref() {
-            Resource::EmbeddingServer(object) => {
-                object.status.as_ref().map(|status| (format!("{:?}", status.phase), status.url.clone()))
-            }
-            _ => None,
-        },
-        Entry::Unreadable { problem, .. } => Some((problem.clone(), None)),
-    };
-    old.uid != new.uid
-        || old.generation != new.generation
-        || old.deletion_timestamp.is_some() != new.deletion_timestamp.is_some()
-        || shown(before) != shown(after)
 }
 
 fn owner_key(id: &ChildId, facts: &ChildFacts) -> Option<Key> {

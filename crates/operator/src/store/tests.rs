@@ -126,6 +126,19 @@ fn content_that_changes_while_it_is_read_is_read_again() {
     // Who began to read after the change has what is so.
     store.end_read(&secret, second, Some((None, Some("1".into()))));
     assert!(unread().is_empty());
+    // What the watch told of meanwhile, or something newer, was read.
+    for (told, read) in [("2", "2"), ("3", "4")] {
+        store.content_changed(&secret, Some(&format!("{told}0")));
+        let reading = store.begin_read(&secret);
+        store.content_changed(&secret, Some(told));
+        store.end_read(&secret, reading, Some((None, Some(read.into()))));
+        assert!(unread().is_empty(), "{told} {read}");
+    }
+    let reading = store.begin_read(&secret);
+    store.content_changed(&secret, Some("5"));
+    store.content_changed(&secret, None);
+    store.end_read(&secret, reading, Some((None, Some("5".into()))));
+    assert_eq!(unread(), std::slice::from_ref(&secret), "it was deleted after it was read");
     // A watch that is behind what was read tells nothing new.
     store.end_read(&secret, store.begin_read(&secret), Some((None, Some("7".into()))));
     assert_eq!(store.content_changed(&secret, Some("6")), Wake::default());

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use skep_operator::rbac::{self, Rule};
 use skep_testkit::ControlPlane;
 
-use crate::helm::{HOME, Objects, RELEASE, chart, helm, objects, template, text, values_file, values_files};
+use crate::helm::{HOME, Objects, RELEASE, chart, helm, hooks, objects, template, text, values_file, values_files};
 
 #[test]
 fn every_values_file_passes_the_linter_and_renders() {
@@ -107,6 +107,8 @@ fn every_value_reaches_a_manifest() {
         "RoleBinding/elect-binding",
         "Service/hive-metrics",
         "ServiceAccount/beekeeper",
+        "ValidatingAdmissionPolicy/hive-pod-templates",
+        "ValidatingAdmissionPolicyBinding/hive-pod-templates",
     ];
     assert_eq!(objects.names(), expected);
 
@@ -151,6 +153,12 @@ fn every_value_reaches_a_manifest() {
     assert_eq!(service["metadata"]["annotations"]["prometheus.io/scrape"], "true");
     assert_eq!(service["metadata"]["labels"]["team"], "bees");
     assert_eq!(objects.only("PodDisruptionBudget")["spec"]["minAvailable"], 1);
+    let binding = &objects.only("ValidatingAdmissionPolicyBinding")["spec"];
+    assert_eq!(binding["validationActions"], json!(["Warn", "Audit"]));
+    assert_eq!(binding["matchResources"]["namespaceSelector"], json!({"matchLabels": {"team": "bees"}}));
+    let policy = objects.only("ValidatingAdmissionPolicy").to_string();
+    assert!(policy.contains(r#"name in [\"bees\"]"#), "{policy}");
+    assert_eq!(hooks(&values_file("every-value")).only("Job")["spec"]["activeDeadlineSeconds"], 60);
 }
 
 #[test]

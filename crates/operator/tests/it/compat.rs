@@ -36,6 +36,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("EmbeddingServer status.*observedGeneration", "observed-generation"),
     ("VirtualMCPServer status.conditions.*observedGeneration", "observed-generation"),
     ("* status.readyReplicas", "ready-replicas"),
+    ("* status.conditions.OverridesApplied.*", "reserved-names"),
 ];
 
 #[tokio::test]

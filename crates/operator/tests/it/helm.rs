@@ -57,9 +57,20 @@ pub(crate) fn template(chart: &Path, values: &str) -> Result<String, String> {
     helm(&["template", RELEASE, chart.to_str().unwrap(), "--namespace", HOME, "--values", "-"], values)
 }
 
-/// The objects of the chart `skep` with these values.
+/// The objects of the chart `skep` with these values, as long as it is installed.
 pub(crate) fn objects(values: &str) -> Objects {
-    Objects::parse(&template(&chart("skep"), values).unwrap())
+    rendered(values, false)
+}
+
+/// The objects that exist only while the chart is uninstalled.
+pub(crate) fn hooks(values: &str) -> Objects {
+    rendered(values, true)
+}
+
+fn rendered(values: &str, hooks: bool) -> Objects {
+    let mut objects = Objects::parse(&template(&chart("skep"), values).unwrap());
+    objects.0.retain(|object| object.pointer("/metadata/annotations/helm.sh~1hook").is_some() == hooks);
+    objects
 }
 
 /// What a chart rendered.

@@ -34,7 +34,7 @@ impl Release {
         // The authorizer learns of new Roles by watching, so a moment later.
         eventually("the authorizer to know the release", Duration::from_secs(30), async || {
             let ready = release.may("list", "/pods", &release.work).await
-                && release.may("get", "coordination.k8s.io/leases", &release.home).await;
+                && release.may("create", "coordination.k8s.io/leases", &release.home).await;
             Ok(if ready { Seen::Yes(()) } else { Seen::NotYet("refused so far".to_owned()) })
         })
         .await
@@ -253,11 +253,16 @@ async fn in_namespace_scope_the_operator_may_do_nothing_elsewhere() {
         assert!(!release.may(verb, what, "").await, "{verb} {what} everywhere");
     }
     assert!(!release.may("list", "apiextensions.k8s.io/customresourcedefinitions", "").await);
-    for verb in ["create", "get", "patch"] {
-        assert!(release.may(verb, "coordination.k8s.io/leases", &release.home).await, "{verb} leases at home");
+    let leases = "coordination.k8s.io/leases";
+    assert!(release.may("create", leases, &release.home).await);
+    for verb in ["get", "patch"] {
+        let own = release.may_with(verb, leases, &release.home, skep_operator::run::LEASE).await;
+        assert!(own, "{verb} its lease at home");
+        assert!(!release.may_with(verb, leases, &release.home, "another").await, "{verb} other leases at home");
     }
     for verb in ["update", "list", "delete"] {
-        assert!(!release.may(verb, "coordination.k8s.io/leases", &release.home).await, "{verb} leases at home");
+        let own = release.may_with(verb, leases, &release.home, skep_operator::run::LEASE).await;
+        assert!(!own, "{verb} leases at home");
     }
 }
 
@@ -299,6 +304,7 @@ async fn the_notes_say_what_needs_attention() {
     let plain = notes(&[]).await;
     assert!(plain.contains("installed as skep-operator in namespace nest"), "{plain}");
     assert!(plain.contains("watches every namespace"), "{plain}");
+    assert!(plain.contains("helm uninstall rel --namespace nest"), "{plain}");
     assert_eq!(plain.matches("NOTE: ").count(), 3, "one per image that no registry serves: {plain}");
 
     let values = chart("skep").join("ci/every-value.yaml");
@@ -313,6 +319,9 @@ async fn the_notes_say_what_needs_attention() {
         assert!(noisy.contains(part), "{noisy}");
     }
     assert_eq!(noisy.matches("NOTE: ").count(), expected.len(), "{noisy}");
+
+    let by_hand = notes(&["--set=operator.uninstallHook.enabled=false"]).await;
+    assert!(by_hand.contains("skep uninstall --namespace nest --deployment skep-operator"), "{by_hand}");
 
     let narrow = notes(&["--set=operator.rbac.scope=namespace", "--set=operator.rbac.allowedNamespaces={a,b}"]).await;
     assert!(narrow.contains("It watches: a, b."), "{narrow}");

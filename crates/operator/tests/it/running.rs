@@ -9,11 +9,12 @@ use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use skep_api::resource::KindName;
 use skep_operator::metrics::Metrics;
-use skep_operator::run::{Options, run};
+use skep_operator::readiness::Readiness;
+use skep_operator::run::{Options, RECHECK, run};
 use skep_operator::settings::Environment;
 use skep_operator::write::{api_resource, child_resource};
 use skep_plan::child::ChildKind;
-use skep_plan::world::Policies;
+use skep_plan::world::{Feature, Policies};
 use skep_testkit::{ControlPlane, Seen, eventually};
 use tokio::sync::{OnceCell, oneshot};
 use tokio::task::JoinHandle;
@@ -27,6 +28,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) struct Running {
     pub(crate) client: Client,
     pub(crate) namespace: String,
+    pub(crate) readiness: Readiness,
     metrics: Metrics,
     stop: Option<oneshot::Sender<()>>,
     task: JoinHandle<Result<()>>,
@@ -38,6 +40,7 @@ struct Engines;
 
 impl Policies for Engines {
     fn check(&self, engine: &str, config: &Value) -> Result<(), String> {
+        assert!(!config.to_string().contains("panic for the test"), "a bug in an engine");
         match engine {
             "cedarv1" if config.to_string().contains("permit(") => Ok(()),
             "httpv1" => Ok(()),
@@ -78,24 +81,57 @@ pub(crate) fn start_leading_as(operator: Client, plane: &ControlPlane, namespace
     start_with(operator, plane, namespace, true)
 }
 
+/// Starts an operator whose data plane, of our own image, lacks these features.
+pub(crate) fn start_lacking(plane: &ControlPlane, namespace: String, lacking: &[Feature]) -> Result<Running> {
+    let own = [("TOOLHIVE_RUNNER_IMAGE", "localhost/skep:1"), ("VMCP_IMAGE", "localhost/skep:1")];
+    let environment = environment(&namespace, &own)?.without(lacking);
+    start_in(plane.client()?, plane, namespace, Setup { leader_elect: false, recheck: RECHECK, environment })
+}
+
+/// Starts an operator that checks blocked deletions again at short intervals.
+pub(crate) fn start_rechecking(plane: &ControlPlane, namespace: String, recheck: Duration) -> Result<Running> {
+    let environment = environment(&namespace, &[])?;
+    start_in(plane.client()?, plane, namespace, Setup { leader_elect: false, recheck, environment })
+}
+
 fn start_with(operator: Client, plane: &ControlPlane, namespace: String, leader_elect: bool) -> Result<Running> {
+    let environment = environment(&namespace, &[])?;
+    start_in(operator, plane, namespace, Setup { leader_elect, recheck: RECHECK, environment })
+}
+
+/// How an operator of a test differs from others.
+struct Setup {
+    leader_elect: bool,
+    recheck: Duration,
+    environment: Environment,
+}
+
+/// The environment of an operator for a namespace, or for all of them.
+fn environment(namespace: &str, more: &[(&str, &str)]) -> Result<Environment> {
     let mut variables = BTreeMap::from([
         ("TOOLHIVE_RUNNER_IMAGE".to_owned(), "registry.example/proxyrunner:1".to_owned()),
         ("VMCP_IMAGE".to_owned(), "registry.example/vmcp:1".to_owned()),
         ("TOOLHIVE_REGISTRY_API_IMAGE".to_owned(), "registry.example/registry-api:1".to_owned()),
     ]);
     if !namespace.is_empty() {
-        variables.insert("WATCH_NAMESPACE".to_owned(), namespace.clone());
-        variables.insert("POD_NAMESPACE".to_owned(), namespace.clone());
+        variables.insert("WATCH_NAMESPACE".to_owned(), namespace.to_owned());
+        variables.insert("POD_NAMESPACE".to_owned(), namespace.to_owned());
     }
-    let environment = Environment::read(&variables)?;
-    let metrics = Metrics::new();
+    variables.extend(more.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+    Environment::read(&variables)
+}
+
+fn start_in(operator: Client, plane: &ControlPlane, namespace: String, setup: Setup) -> Result<Running> {
+    let Setup { leader_elect, recheck, environment } = setup;
+    let (metrics, readiness) = (Metrics::new(), Readiness::default());
     let options = Options {
         metrics_address: "0".into(),
         health_address: "0".into(),
         leader_elect,
         identity: "test".into(),
         metrics: metrics.clone(),
+        readiness: readiness.clone(),
+        recheck,
     };
     let (stop, stopped) = oneshot::channel::<()>();
     let client = plane.client()?;
@@ -103,7 +139,7 @@ fn start_with(operator: Client, plane: &ControlPlane, namespace: String, leader_
         let _sender_gone = stopped.await;
     };
     let task = tokio::spawn(run(operator, options, environment, Box::new(Engines), until));
-    Ok(Running { client, namespace, metrics, stop: Some(stop), task })
+    Ok(Running { client, namespace, readiness, metrics, stop: Some(stop), task })
 }
 
 /// The shared API server with the definitions in it.
@@ -202,6 +238,32 @@ impl Running {
         let lines = page.lines().filter(|line| line.starts_with(&format!("skep_operator_{name}_total{{")));
         let wanted = lines.filter(|line| labels.iter().all(|label| line.contains(label)));
         wanted.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+    }
+
+    /// What the operator shows to Prometheus.
+    pub(crate) fn metrics(&self) -> String {
+        self.metrics.page()
+    }
+
+    /// Waits until the report of `/readyz?verbose` has such a line.
+    pub(crate) async fn reported(&self, line: &str) -> Result<String> {
+        eventually(&format!("`{line}` is reported"), Duration::from_mins(1), || async {
+            let report = self.readiness.report();
+            Ok(if report.contains(line) { Seen::Yes(report) } else { Seen::NotYet(report) })
+        })
+        .await
+    }
+
+    /// Waits until an object of ours is gone.
+    pub(crate) async fn gone(&self, kind: KindName, name: &str) -> Result<()> {
+        let objects = self.resources(kind);
+        eventually(&format!("{kind} {name} is gone"), PATIENCE, || async {
+            Ok(match objects.get_opt(name).await? {
+                None => Seen::Yes(()),
+                Some(object) => Seen::NotYet(serde_json::to_string(&object)?),
+            })
+        })
+        .await
     }
 
     /// Ends the operator in the middle of whatever it does.

@@ -46,6 +46,9 @@ enum Step {
     Status(Object),
     /// The object is deleted.
     Delete(Object),
+    /// Does what the controller of a workload and a kubelet would: makes a pod from the template of a Deployment or StatefulSet, gives it a
+    /// status, and says in that of the workload that it is observed and how many of its pods are there and ready.
+    Run { workload: Object, pod: String, status: Value },
     /// Within a while the object is so.
     Expect(Object),
     /// Within a while the object is gone.
@@ -142,6 +145,15 @@ async fn every_scenario_comes_out_as_written() -> Result<()> {
     Ok(())
 }
 
+// === impl Object ===
+
+impl Object {
+    fn new(kind: &str, name: &str, rest: &Value) -> Self {
+        let rest = rest.as_object().cloned().unwrap_or_default();
+        Self { kind: kind.to_owned(), name: name.to_owned(), rest }
+    }
+}
+
 // === impl Stage ===
 
 impl<'a> Stage<'a> {
@@ -176,6 +188,7 @@ impl<'a> Stage<'a> {
             Step::Delete(object) => {
                 self.api(object)?.delete(&object.name, &DeleteParams::default()).await?;
             }
+            Step::Run { workload, pod, status } => self.run_pod(workload, pod, status).await?,
             Step::Expect(object) => {
                 let wanted = Value::Object(object.rest.clone());
                 self.until(object, |found| mismatch(&wanted, found, "").map_or(Ok(()), Err)).await?;
@@ -222,6 +235,43 @@ impl<'a> Stage<'a> {
             }
             Step::Event { about, reason } => self.event(about, reason).await?,
         }
+        Ok(())
+    }
+
+    /// See [`Step::Run`].
+    async fn run_pod(&self, workload: &Object, pod: &str, status: &Value) -> Result<()> {
+        let found = self.until(workload, |_| Ok(())).await?;
+        let (uid, generation) = (&found["metadata"]["uid"], &found["metadata"]["generation"]);
+        let (template, parent) =
+            (&found["spec"]["template"], if workload.kind == "Deployment" { "ReplicaSet" } else { "StatefulSet" });
+        let mut metadata = template["metadata"].clone();
+        metadata["ownerReferences"] = json!([{
+            "apiVersion": "apps/v1", "kind": parent, "name": workload.name, "uid": uid, "controller": true,
+        }]);
+        let containers: Vec<Value> = template["spec"]["containers"].as_array().into_iter().flatten().map(|container| {
+            json!({ "name": container["name"], "image": container["image"], "readinessProbe": container["readinessProbe"] })
+        }).collect();
+        let spec = json!({ "containers": containers, "automountServiceAccountToken": false });
+        for one in [
+            Object::new("ServiceAccount", "default", &json!({})),
+            Object::new("Pod", pod, &json!({ "metadata": metadata, "spec": spec })),
+        ] {
+            let patch = Patch::Apply(self.whole(&one)?);
+            self.api(&one)?.patch(&one.name, &PatchParams::apply(USER).force(), &patch).await?;
+        }
+        let patch = Patch::Merge(json!({ "status": status }));
+        self.api(&Object::new("Pod", pod, &json!({})))?.patch_status(pod, &PatchParams::default(), &patch).await?;
+        let is_ready = status["conditions"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .any(|one| one["type"] == "Ready" && one["status"] == "True");
+        let ready = i32::from(is_ready);
+        let counts = json!({
+            "observedGeneration": generation, "replicas": 1, "updatedReplicas": 1, "readyReplicas": ready, "availableReplicas": ready,
+        });
+        let patch = Patch::Merge(json!({ "status": counts }));
+        self.api(workload)?.patch_status(&workload.name, &PatchParams::default(), &patch).await?;
         Ok(())
     }
 

@@ -40,7 +40,7 @@ fn member(problems: &mut Problems, place: &str, property: &OutputProperty, depth
             problems.unless(fits, format_args!("{place}.type"), "only an object has properties; set type to `object`");
             members(problems, place, &inner.0, depth);
         }
-        (Some(_), None) => {}
+        (Some(value), None) => problems.check(format_args!("{place}.value"), skep_bounds::template(value)),
     }
 }
 

@@ -4,6 +4,7 @@ use serde_json::Value;
 use skep_api::kinds::{ErrorAction, OnError, Step, StepType};
 use skep_api::schema::Object;
 
+use super::template;
 use crate::validate::Problems;
 
 /// The longest time that a person may take to answer, in seconds.
@@ -24,6 +25,7 @@ pub(super) fn problems(step: &Step) -> Problems {
     if let Some(on_error) = &step.on_error {
         failure(&mut problems, on_error);
     }
+    template::all_in_step(&mut problems, step);
     if let Some(results) = &step.default_results {
         problems.unless(results.0.is_object(), ".defaultResults", "it is no object; write the members of the result");
     }

@@ -89,6 +89,29 @@ fn every_rule_says_what_is_wrong_and_where() {
 }
 
 #[test]
+fn templates_are_bounded_wherever_they_stand() {
+    let deep = format!("{{{{ {}.x }}}}", "(".repeat(10_000));
+    for place in [
+        "/steps/0/message",
+        "/steps/1/condition",
+        "/steps/1/arguments",
+        "/steps/2/collection",
+        "/steps/2/step/arguments/text",
+        "/output/properties/count/value",
+        "/output/properties/more/properties/text/value",
+    ] {
+        let value = if place.ends_with("arguments") { json!({ "a": [{ "b": deep }] }) } else { json!(deep) };
+        let found = problems(&tool(&changed(&good(), place, &value)));
+        let expected = "more than 32 brackets and choices stand inside each other";
+        assert!(found.len() == 1 && found[0].contains(expected), "{place}: {found:?}");
+    }
+    let large = problems(&tool(&changed(&good(), "/steps/1/condition", &json!("x".repeat(70_000)))));
+    assert_eq!(large, ["steps[1].condition: it has 70000 bytes, and 65536 are the most; write less, or split it"]);
+    let nested = problems(&tool(&changed(&good(), "/steps/1/arguments", &json!({ "a": [{ "b": deep }] }))));
+    assert!(nested[0].starts_with("steps[1].arguments.a[0].b: "), "{nested:?}");
+}
+
+#[test]
 fn an_output_is_not_endless() {
     let mut member = json!({ "type": "string", "description": "d", "value": "v" });
     for _ in 0..10 {
@@ -130,6 +153,6 @@ fn the_status_says_whether_it_is_good_and_who_uses_it() {
     assert_eq!(planned.status.field("validationStatus"), Some(&json!("Invalid")));
     assert_eq!(planned.status.field("validationErrors"), Some(&json!(["steps: there is no step; write at least one"])));
     let conditions: BTreeMap<&str, bool> =
-        planned.status.conditions().iter().map(|one| (one.kind.as_str(), one.holds)).collect();
+        planned.status.conditions().iter().map(|one| (one.kind.as_str(), one.is_true())).collect();
     assert_eq!(conditions, BTreeMap::from([("Ready", false), ("WorkflowValidated", false)]));
 }

@@ -9,6 +9,7 @@ use skep_api::workload::{EnvVar, MetadataOverrides};
 
 use crate::canonical;
 use crate::child::{Child, ChildKind};
+use crate::overrides::DroppedOverrides;
 use crate::pod::{CONSUMED, Env, Template, probe, pull_secrets, resources};
 use crate::refusal::Refusal;
 use crate::text::Quantity;
@@ -21,17 +22,23 @@ const CACHE: &str = "model-cache";
 /// Where that volume is mounted.
 const CACHE_PATH: &str = "/data";
 
+/// Where labels and annotations of the pods are overridden.
+const POD_METADATA: &str = "spec.resourceOverrides.statefulSet.podTemplateMetadataOverrides";
+/// Where those of the StatefulSet are.
+const SET_METADATA: &str = "spec.resourceOverrides.statefulSet";
+
 /// Builds everything; fails only with what is wrong in the spec.
 pub(super) fn build(
     me: &Resource,
     spec: &EmbeddingServerSpec,
     template: Option<&Value>,
     settings: &Settings,
+    dropped: &mut DroppedOverrides,
 ) -> Result<Vec<Child>, Refusal> {
     if let Some(cache) = cache(spec) {
         cache.size.parse::<Quantity>().map_err(|error| Refusal::spec(format!("spec.modelCache.size: {error}")))?;
     }
-    Ok(vec![service(me, spec), stateful_set(me, spec, template, settings)?])
+    Ok(vec![service(me, spec), stateful_set(me, spec, template, settings, dropped)?])
 }
 
 /// Digest of the claims for volumes: what a StatefulSet cannot change once it is there.
@@ -55,14 +62,15 @@ fn stateful_set(
     spec: &EmbeddingServerSpec,
     template: Option<&Value>,
     settings: &Settings,
+    dropped: &mut DroppedOverrides,
 ) -> Result<Child, Refusal> {
     let overrides = spec.resource_overrides.as_ref().and_then(|overrides| overrides.stateful_set.as_ref());
     let pod_metadata = overrides.and_then(|overrides| overrides.pod_template_metadata_overrides.as_ref());
     // A new token rolls no pod: it is read while the model is fetched, and a running server has no use for it.
     let pods = Template::new(&labels(me), pod(spec, settings).map_err(Refusal::spec)?)
-        .overridden(pod_metadata, template)
+        .overridden(POD_METADATA, pod_metadata, template)
         .map_err(Refusal::template)?
-        .stamp(&labels(me), &[]);
+        .stamp(&labels(me), &[], dropped);
     let mut body = json!({
         "serviceName": me.name(),
         "replicas": spec.replicas,
@@ -76,7 +84,9 @@ fn stateful_set(
     let (labels, mut annotations) = metadata(me, overrides.map(|overrides| &overrides.metadata));
     annotations.insert(CONSUMED.to_owned(), json!(digest_of_claims(me, spec)));
     let (labels, annotations) = (Value::Object(labels), Value::Object(annotations));
-    Ok(Child::new(me, ChildKind::StatefulSet, me.name(), labels, annotations, json!({ "spec": body })))
+    let child = Child::new(me, ChildKind::StatefulSet, me.name(), labels, annotations, json!({ "spec": body }));
+    dropped.compare(SET_METADATA, overrides.map(|overrides| &overrides.metadata), child.metadata());
+    Ok(child)
 }
 
 fn pod(spec: &EmbeddingServerSpec, settings: &Settings) -> Result<Value, String> {

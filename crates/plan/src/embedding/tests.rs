@@ -3,9 +3,8 @@ use skep_api::resource::KindName;
 
 use super::*;
 use crate::child::ChildKind;
-use crate::pod::CONSUMED;
-use crate::validate::testing::{Surroundings, assert_golden, changed, deleted, resource};
-use crate::world::{LivePod, LiveWorkload, PodState};
+use crate::validate::testing::{Surroundings, assert_golden, changed, crash, deleted, resource};
+use crate::world::PodState;
 
 fn spec() -> Value {
     json!({ "model": "BAAI/bge-small-en-v1.5", "image": "registry.example/tei:1", "port": 8080 })
@@ -49,19 +48,8 @@ fn child(plan: &Plan, kind: ChildKind) -> Value {
 }
 
 /// The surroundings after a plan was carried out: the StatefulSet is there, with what we noted on it.
-fn after(plan: &Plan, ready: i32, pods: &[PodState]) -> Surroundings {
-    let set = child(plan, ChildKind::StatefulSet);
-    let mut surroundings = Surroundings::default().with_secret("hf", "token");
-    surroundings.live.workload = Some(LiveWorkload {
-        replicas: 1,
-        ready,
-        consumed: Some(set["metadata"]["annotations"][CONSUMED].as_str().unwrap().to_owned()),
-        ours: true,
-        ..LiveWorkload::default()
-    });
-    let pod = |(index, state): (usize, &PodState)| LivePod { name: format!("embed-{index}"), state: state.clone() };
-    surroundings.live.pods = pods.iter().enumerate().map(pod).collect();
-    surroundings
+fn after(plan: &Plan, pods: &[PodState]) -> Surroundings {
+    Surroundings::default().with_secret("hf", "token").carried_out(plan, pods)
 }
 
 #[test]
@@ -75,7 +63,7 @@ fn the_children_are_those_of_the_original() {
     assert_eq!(status["message"], "Waiting for statefulset");
     assert_eq!(status["url"], "http://embed.ns.svc.cluster.local:8080");
     let template = plan.status.find("PodTemplateValid").unwrap();
-    assert_eq!((template.holds, template.reason.as_str()), (true, "ValidPodTemplateSpec"));
+    assert_eq!((template.is_true(), template.reason.as_str()), (true, "ValidPodTemplateSpec"));
     assert_eq!(template.message, "No PodTemplateSpec provided");
 }
 
@@ -184,8 +172,8 @@ fn what_cannot_be_is_refused_with_a_reason() {
         assert!(plan.children.is_empty());
         assert_eq!(plan.status.field("phase"), Some(&json!("Failed")));
         let ready = plan.status.find("Ready").unwrap();
-        assert_eq!((ready.holds, ready.reason.as_str(), &ready.message), (false, reason, why));
-        assert_eq!(plan.status.find("PodTemplateValid").unwrap().holds, reason != "InvalidPodTemplateSpec");
+        assert_eq!((ready.is_true(), ready.reason.as_str(), &ready.message), (false, reason, why));
+        assert_eq!(plan.status.find("PodTemplateValid").unwrap().is_true(), reason != "InvalidPodTemplateSpec");
     }
 }
 
@@ -211,22 +199,52 @@ fn a_taken_name_is_refused_and_its_owner_named() {
 #[test]
 fn the_phase_tells_a_download_from_a_crash() {
     let first = planned(&full(), &Surroundings::default());
-    let crash = PodState::Failed("CrashLoopBackOff".into());
-    let cases: &[(i32, &[PodState], &str, &str)] = &[
-        (0, &[], "Pending", "Waiting for statefulset"),
-        (0, &[PodState::Pending], "Downloading", "Downloading embedding model"),
-        (0, &[PodState::Pending, crash.clone()], "Failed", "pod `embed-1` cannot run: CrashLoopBackOff"),
-        (1, &[PodState::Ready, crash], "Ready", "Embedding server is running; 1 of 2 pods are ready"),
-        (2, &[PodState::Ready, PodState::Ready], "Ready", "Embedding server is running"),
+    let crash = crash("no memory");
+    let cases: &[(i32, &[PodState], &str, &str, &str)] = &[
+        (0, &[], "Pending", "NotReady", "Waiting for statefulset"),
+        (0, &[PodState::Pending], "Downloading", "RollingOut", "Downloading embedding model"),
+        (
+            0,
+            &[PodState::Pending, crash.clone()],
+            "Failed",
+            "RolloutStalled",
+            "Embedding server failed to start: pod `embed-1`: CrashLoopBackOff: no memory",
+        ),
+        (
+            1,
+            &[PodState::Ready, crash],
+            "Ready",
+            "RolloutStalled",
+            "the rollout is stalled: pod `embed-1`: CrashLoopBackOff: no memory",
+        ),
+        (
+            1,
+            &[PodState::Ready, PodState::Pending],
+            "Ready",
+            "RollingOut",
+            "Embedding server is rolling out: 1 of 2 pods are ready",
+        ),
+        (2, &[PodState::Ready, PodState::Ready], "Ready", "Ready", "Embedding server is running"),
     ];
-    for (ready, pods, phase, message) in cases {
-        let plan = planned(&full(), &after(&first, *ready, pods));
+    for (ready, pods, phase, reason, message) in cases {
+        let plan = planned(&full(), &after(&first, pods));
         assert_eq!(plan.verdict, Verdict::Apply);
         assert_eq!(plan.status.field("phase"), Some(&json!(phase)));
         assert_eq!(plan.status.field("message"), Some(&json!(message)));
         assert_eq!(plan.status.field("readyReplicas"), Some(&json!((*ready > 0).then_some(ready))));
-        assert_eq!(plan.status.find("Ready").unwrap().holds, *phase == "Ready");
+        let told = plan.status.find("Ready").unwrap();
+        assert_eq!((told.reason.as_str(), told.is_true()), (*reason, *reason == "Ready"), "{message}");
     }
+}
+
+#[test]
+fn a_refused_server_has_no_url_unless_its_service_is_there() {
+    let first = planned(&full(), &Surroundings::default());
+    assert!(first.status.field("url").is_some_and(Value::is_string));
+    let refused = changed(&full(), "/modelCache/size", &json!("big"));
+    assert_eq!(planned(&refused, &Surroundings::default()).status.field("url"), Some(&Value::Null));
+    // The Service is as it was made before, so its address stays in the status as it is.
+    assert_eq!(planned(&refused, &after(&first, &[PodState::Ready])).status.field("url"), None);
 }
 
 #[test]
@@ -247,7 +265,7 @@ fn a_new_token_rolls_no_pod() {
 #[test]
 fn a_change_of_the_volume_is_told_and_touches_nothing() {
     let first = planned(&full(), &Surroundings::default());
-    let running = after(&first, 2, &[PodState::Ready, PodState::Ready]);
+    let running = after(&first, &[PodState::Ready, PodState::Ready]);
     for (place, value) in [
         ("/modelCache/size", json!("30Gi")),
         ("/modelCache/accessMode", json!("ReadWriteOnce")),
@@ -260,13 +278,15 @@ fn a_change_of_the_volume_is_told_and_touches_nothing() {
             "{place}"
         );
         let volume = plan.status.find("VolumeReady").unwrap();
-        assert_eq!((volume.holds, volume.reason.as_str()), (false, "VolumeClaimImmutable"));
-        // What runs goes on running, and says so.
+        assert_eq!((volume.is_true(), volume.reason.as_str()), (false, "VolumeClaimImmutable"));
+        // What runs goes on running, and says so; but it is not what the spec says.
         assert_eq!(plan.status.field("phase"), Some(&json!("Ready")));
+        let ready = plan.status.find("Ready").unwrap();
+        assert_eq!((ready.is_false(), ready.reason.as_str()), (true, "VolumeClaimImmutable"));
     }
     assert!(planned(&full(), &running).status.find("VolumeReady").is_none());
     // Nothing is there any more, or it was made by somebody who noted nothing: it is made as the spec says.
-    let mut gone = after(&first, 0, &[]);
+    let mut gone = after(&first, &[]);
     gone.live.workload = None;
     assert_eq!(planned(&changed(&full(), "/modelCache/size", &json!("30Gi")), &gone).verdict, Verdict::Apply);
 }

@@ -52,7 +52,7 @@ fn an_entry_whose_references_are_there_is_valid() {
         ("Valid", "ConfigValid"),
     ]);
     assert_eq!(reasons, expected);
-    assert!(status.conditions().iter().all(|one| one.holds));
+    assert!(status.conditions().iter().all(Condition::is_true));
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn what_is_not_configured_is_not_wrong() {
     assert_eq!(status.find("ExternalAuthConfigValidated").unwrap().reason, "AuthConfigNotConfigured");
     assert_eq!(status.find("CABundleRefValidated").unwrap().reason, "CABundleRefNotConfigured");
     assert!(status.find("HeaderSecretRefsValidated").is_none());
-    assert!(status.find("Valid").unwrap().holds);
+    assert!(status.find("Valid").unwrap().is_true());
 }
 
 #[test]
@@ -92,11 +92,18 @@ fn every_check_has_its_condition() {
     for (place, value, kind, reason) in cases {
         let status = status(&changed(&spec(), place, &value), &surroundings());
         let condition = status.find(kind).unwrap();
-        assert_eq!((condition.holds, condition.reason.as_str()), (false, reason), "{place}");
+        assert_eq!((condition.is_true(), condition.reason.as_str()), (false, reason), "{place}");
         let valid = status.find("Valid").unwrap();
-        assert!(!valid.holds && (kind == "Valid" || valid.message == condition.message), "{place}: {}", valid.message);
+        assert!(
+            !valid.is_true() && (kind == "Valid" || valid.message == condition.message),
+            "{place}: {}",
+            valid.message
+        );
         assert_eq!(status.field("phase"), Some(&json!("Failed")));
-        assert_eq!(status.conditions().iter().filter(|one| !one.holds).count(), if kind == "Valid" { 1 } else { 2 });
+        assert_eq!(
+            status.conditions().iter().filter(|one| !one.is_true()).count(),
+            if kind == "Valid" { 1 } else { 2 }
+        );
     }
 }
 
@@ -104,7 +111,7 @@ fn every_check_has_its_condition() {
 fn a_private_address_is_let_through_where_it_is_meant() {
     let spec = changed(&spec(), "/remoteUrl", &json!("https://10.0.0.1/mcp"));
     let spec = changed(&spec, "/allowPrivateEndpoint", &json!(true));
-    assert!(status(&spec, &surroundings()).find("Valid").unwrap().holds);
+    assert!(status(&spec, &surroundings()).find("Valid").unwrap().is_true());
 }
 
 #[test]

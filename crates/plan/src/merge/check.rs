@@ -4,6 +4,7 @@
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use serde::Deserialize as _;
 use serde_json::Value;
+use skep_api::plain::plain;
 
 use crate::text::Quantity;
 
@@ -17,7 +18,7 @@ pub fn check_pod_template(template: &Value) -> Result<(), String> {
     let mut track = serde_path_to_error::Track::new();
     let reader = serde_path_to_error::Deserializer::new(template, &mut track);
     if let Err(error) = PodTemplateSpec::deserialize(reader) {
-        return Err(format!("{}: {error}", shown(&track.path().to_string())));
+        return Err(format!("{}: {}", shown(&track.path().to_string()), plain(&error.to_string())));
     }
     template.get("spec").map_or(Ok(()), |spec| check_quantities(spec, "spec"))
 }

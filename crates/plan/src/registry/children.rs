@@ -12,7 +12,8 @@ use crate::canonical;
 use crate::child::{Child, ChildKind, MANAGED_LABEL};
 use crate::grants::REGISTRY_API;
 use crate::inputs::digest_of_inputs;
-use crate::pod::{INPUTS, Template, probe, pull_secrets};
+use crate::overrides::DroppedOverrides;
+use crate::pod::{INPUTS, POD_TEMPLATE_METADATA, Template, probe, pull_secrets, texts};
 use crate::refusal::Refusal;
 use crate::validate::config_hash;
 use crate::world::World;
@@ -52,10 +53,11 @@ pub(super) fn build(
     spec: &MCPRegistrySpec,
     template: Option<&Value>,
     world: &World<'_>,
+    dropped: &mut DroppedOverrides,
 ) -> Result<Vec<Child>, Refusal> {
     let pull = pull_secrets(&spec.image_pull_secrets, world.settings);
     let mut children = account(me, &pull);
-    children.extend([config_map(me, spec), service(me), deployment(me, spec, template, &pull, world)?]);
+    children.extend([config_map(me, spec), service(me), deployment(me, spec, template, &pull, world, dropped)?]);
     Ok(children)
 }
 
@@ -101,6 +103,7 @@ fn deployment(
     template: Option<&Value>,
     pull: &[Value],
     world: &World<'_>,
+    dropped: &mut DroppedOverrides,
 ) -> Result<Child, Refusal> {
     let name = api_name(me.name());
     let ours = pod(me, spec, pull, world);
@@ -109,14 +112,17 @@ fn deployment(
         None => ours,
     };
     let mut pod_labels = labels(me, &name);
-    pod_labels.extend(texts(template, "labels"));
-    let annotations = MetadataOverrides { annotations: texts(template, "annotations"), ..MetadataOverrides::default() };
+    let user = template.map(|template| MetadataOverrides {
+        labels: texts(template, "labels"),
+        annotations: texts(template, "annotations"),
+    });
+    pod_labels.extend(user.iter().flat_map(|user| user.labels.clone()));
     let mut stamps = vec![(CONFIG_HASH, config_hash(me))];
     stamps.extend(digest_of_inputs(me, world).map(|digest| (INPUTS, digest)));
     let pods = Template::new(&pod_labels, pod)
-        .overridden(Some(&annotations), None)
+        .overridden(POD_TEMPLATE_METADATA, user.as_ref(), None)
         .map_err(Refusal::template)?
-        .stamp(&selector(me), &stamps);
+        .stamp(&selector(me), &stamps, dropped);
     let body = json!({ "spec": { "selector": { "matchLabels": selector(me) }, "template": pods.into_value() } });
     Ok(Child::new(me, ChildKind::Deployment, &name, json!(labels(me, &name)), json!({}), body))
 }
@@ -180,13 +186,6 @@ fn password_container() -> Value {
             { "name": PASSWORD_VOLUME, "mountPath": "/pgpass" },
         ],
     })
-}
-
-/// Labels or annotations in the metadata of the user's template.
-fn texts(template: Option<&Value>, part: &str) -> BTreeMap<String, String> {
-    let metadata = template.and_then(|template| template.get("metadata"));
-    let entries = metadata.and_then(|metadata| metadata.get(part)).and_then(Value::as_object);
-    entries.into_iter().flatten().filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect()
 }
 
 fn account_name(name: &str) -> String {

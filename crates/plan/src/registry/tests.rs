@@ -211,7 +211,7 @@ fn an_unreadable_template_is_refused() {
     assert!(
         matches!(&plan.verdict, Verdict::Refuse(why) if why.starts_with("Invalid PodTemplateSpec: spec.containers"))
     );
-    assert!(!plan.status.find("PodTemplateValid").unwrap().holds);
+    assert!(!plan.status.find("PodTemplateValid").unwrap().is_true());
     assert!(plan.children.is_empty());
 }
 

@@ -13,6 +13,7 @@ use super::{Inputs, base_url};
 use crate::account::account_with;
 use crate::child::{Child, ChildKind};
 use crate::inputs::{digest_of_inputs, redis_env, telemetry_env};
+use crate::overrides::{DroppedOverrides, PROXY_DEPLOYMENT, PROXY_PODS, PROXY_SERVICE};
 use crate::pod::{
     self, CHECKSUM, Env, INPUTS, TEMPLATE_HASH, Template, container_security, pod_security, probe, pull_secrets,
     workload_labels,
@@ -20,9 +21,13 @@ use crate::pod::{
 use crate::proxy::{
     Volumes, external_auth_env, inline_authz, oidc_env, override_env, run_config_map, service, with_overrides,
 };
+use crate::refusal::Refusal;
 use crate::text::sanitise;
 use crate::world::World;
-use crate::{canonical, grants, names, run_config};
+use crate::{canonical, grants, names, run_config, support};
+
+/// The container of the proxy; a user's pod template reaches it by this name.
+const CONTAINER: &str = "toolhive";
 
 /// Builds everything; fails only with what is wrong in the spec.
 pub(super) fn build(
@@ -30,7 +35,8 @@ pub(super) fn build(
     object: &MCPRemoteProxy,
     inputs: &Inputs<'_>,
     world: &World<'_>,
-) -> Result<Vec<Child>, String> {
+    dropped: &mut DroppedOverrides,
+) -> Result<Vec<Child>, Refusal> {
     let (name, spec) = (me.name(), &object.spec);
     let deployment = spec.resource_overrides.as_ref().and_then(|overrides| overrides.proxy_deployment.as_ref());
     let pull =
@@ -41,19 +47,18 @@ pub(super) fn build(
         children.extend(account_with(me, &names::remote_proxy_runner(name), &grants::REMOTE_PROXY, &pull));
     }
     children.extend(inline_authz(me, spec.authz_config.as_ref()));
-    let (map, checksum) = run_config_map(me, "mcp-remote-proxy", document(me, object, inputs, world)?);
+    let config = document(me, object, inputs, world)?;
+    support::check(&config, world.settings)?;
+    let (map, checksum) = run_config_map(me, "mcp-remote-proxy", config);
     children.push(map);
     let service_overrides = spec.resource_overrides.as_ref().and_then(|overrides| overrides.proxy_service.as_ref());
-    children.push(service(
-        me,
-        &names::remote_proxy_service(name),
-        spec.proxy_port,
-        spec.session_affinity,
-        service_overrides,
-    ));
+    let service_name = names::remote_proxy_service(name);
+    let service = service(me, &service_name, spec.proxy_port, spec.session_affinity, service_overrides);
+    dropped.compare(PROXY_SERVICE, service_overrides, service.metadata());
+    children.push(service);
 
     let account = account.unwrap_or_else(|| names::remote_proxy_runner(name));
-    let template = template(me, object, inputs, world, &account, &pull, &checksum)?;
+    let template = template(me, object, inputs, world, &account, &pull, &checksum, dropped)?;
     let labels = workload_labels(me);
     let mut body = json!({ "selector": { "matchLabels": labels }, "template": template.into_value() });
     if let (Some(replicas), Some(body)) = (spec.replicas, body.as_object_mut()) {
@@ -65,8 +70,10 @@ pub(super) fn build(
     if let Some(template) = &spec.pod_template_spec {
         annotations.insert(TEMPLATE_HASH.to_owned(), json!(canonical::value_hash(&Value::Object(template.0.clone()))));
     }
-    let body = json!({ "spec": body });
-    children.push(Child::new(me, ChildKind::Deployment, name, Value::Object(labels), Value::Object(annotations), body));
+    let (labels, annotations) = (Value::Object(labels), Value::Object(annotations));
+    let child = Child::new(me, ChildKind::Deployment, name, labels, annotations, json!({ "spec": body }));
+    dropped.compare(PROXY_DEPLOYMENT, metadata.as_ref(), child.metadata());
+    children.push(child);
     Ok(children)
 }
 
@@ -84,6 +91,7 @@ fn document(
     let mut config = run_config::base(me.name(), transport, transport, spec.proxy_port, world.settings);
     config.permission_profile = Some(run_config::open_profile());
     config.remote_url.clone_from(&spec.remote_url);
+    config.allow_private_endpoint = spec.allow_private_endpoint;
     config.trust_proxy_headers = spec.trust_proxy_headers;
     config.endpoint_prefix = spec.endpoint_prefix.clone().unwrap_or_default();
     if let (Some(reference), Some(oidc)) = (&spec.oidc_config_ref, inputs.oidc) {
@@ -131,6 +139,7 @@ fn document(
     Ok(config)
 }
 
+#[expect(clippy::too_many_arguments, reason = "everything that a pod is made of, in one place")]
 fn template(
     me: &Resource,
     object: &MCPRemoteProxy,
@@ -139,19 +148,22 @@ fn template(
     account: &str,
     pull: &[Value],
     checksum: &str,
+    dropped: &mut DroppedOverrides,
 ) -> Result<pod::Stamped, String> {
     let (spec, settings) = (&object.spec, world.settings);
     let mut volumes = Volumes::default();
     volumes.run_config(me).authz(me, spec.authz_config.as_ref());
     volumes.telemetry_ca(inputs.telemetry)?.oidc_ca(inputs.oidc)?.auth_server(inputs.auth_server);
+    let env = environment(me, object, inputs, world);
+    dropped.extend(env.dropped());
     let container = json!({
-        "name": "toolhive",
+        "name": CONTAINER,
         "image": settings.runner_image,
         "imagePullPolicy": "IfNotPresent",
         "command": ["skep", "proxy"],
         "args": ["run", "--foreground=true", "placeholder-for-remote-proxy"],
         "ports": [{ "name": "http", "containerPort": spec.proxy_port, "protocol": "TCP" }],
-        "env": environment(me, object, inputs, world).list(),
+        "env": env.list(),
         "resources": pod::resources(spec.resources.as_ref())?,
         "startupProbe": probe("/health", json!("http"), 0, 5, 3, 18),
         "livenessProbe": probe("/health", json!("http"), 30, 10, 5, 3),
@@ -173,11 +185,12 @@ fn template(
     let overrides = overrides.and_then(|deployment| deployment.pod_template_metadata_overrides.as_ref());
     let patch = spec.pod_template_spec.as_ref().map(|template| Value::Object(template.0.clone()));
     let overridden = Template::new(&labels, pod)
-        .overridden(overrides, patch.as_ref())
+        .reserving(CONTAINER, &env)
+        .overridden(PROXY_PODS, overrides, patch.as_ref())
         .map_err(|error| format!("spec.podTemplateSpec: {error}"))?;
     let mut stamps = vec![(CHECKSUM, checksum.to_owned())];
     stamps.extend(digest_of_inputs(me, world).map(|digest| (INPUTS, digest)));
-    Ok(overridden.stamp(&labels, &stamps))
+    Ok(overridden.stamp(&labels, &stamps, dropped))
 }
 
 fn environment(me: &Resource, object: &MCPRemoteProxy, inputs: &Inputs<'_>, world: &World<'_>) -> Env {

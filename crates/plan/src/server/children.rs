@@ -1,5 +1,7 @@
 //! The objects of a server, finished.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value, json};
 use skep_api::annotation::GENERATION_ENV;
 use skep_api::kinds::{MCPServer, PermissionProfileSource, Transport};
@@ -12,6 +14,7 @@ use crate::account::{account, account_with};
 use crate::canonical;
 use crate::child::{Child, ChildKind};
 use crate::inputs::digest_of_inputs;
+use crate::overrides::{DroppedOverrides, PROXY_DEPLOYMENT, PROXY_PODS, PROXY_SERVICE};
 use crate::pod::{
     self, CHECKSUM, CONSUMED, Env, GENERATION, INPUTS, Template, container_security, pod_security, probe, pull_secrets,
     workload_labels,
@@ -19,10 +22,11 @@ use crate::pod::{
 use crate::proxy::{
     Volumes, external_auth_env, inline_authz, oidc_env, override_env, run_config_map, service, with_overrides,
 };
+use crate::refusal::Refusal;
 use crate::text::{is_newer, is_timestamp};
 use crate::webhook::{Webhooks, webhooks};
 use crate::world::{LiveWorkload, World};
-use crate::{grants, names, run_config};
+use crate::{grants, names, run_config, support};
 
 /// Builds everything; fails only with what is wrong in the spec.
 pub(super) fn build(
@@ -30,13 +34,17 @@ pub(super) fn build(
     object: &MCPServer,
     inputs: &Inputs<'_>,
     world: &World<'_>,
-) -> Result<Vec<Child>, String> {
+    dropped: &mut DroppedOverrides,
+) -> Result<Vec<Child>, Refusal> {
     let (name, spec) = (me.name(), &object.spec);
     let deployment = spec.resource_overrides.as_ref().and_then(|overrides| overrides.proxy_deployment.as_ref());
     let pull =
         pull_secrets(deployment.map(|one| one.image_pull_secrets.as_slice()).unwrap_or_default(), world.settings);
     let hooks = inputs.webhooks.map(webhooks).unwrap_or_default();
     let config = document::build(me, object, inputs, &hooks, world)?;
+    dropped.compare_entries("spec.env", &wanted_env(object), serde_json::to_value(&config.env_vars).ok().as_ref());
+    report_backend_stamps(object, dropped);
+    support::check(&config, world.settings)?;
 
     let mut children = account_with(me, &names::server_runner(name), &grants::SERVER_PROXY, &pull);
     if spec.service_account.as_deref().unwrap_or_default().is_empty() {
@@ -44,11 +52,14 @@ pub(super) fn build(
     }
     children.extend(inline_authz(me, spec.authz_config.as_ref()));
     let service_overrides = spec.resource_overrides.as_ref().and_then(|overrides| overrides.proxy_service.as_ref());
-    children.push(service(me, &names::server_service(name), spec.proxy_port, spec.session_affinity, service_overrides));
+    let service = service(me, &names::server_service(name), spec.proxy_port, spec.session_affinity, service_overrides);
+    dropped.compare(PROXY_SERVICE, service_overrides, service.metadata());
+    children.push(service);
 
     // What the pods consume, but for the generation itself: as long as it is the same, so is the generation.
-    let template =
-        |generation: i64, checksum: &str| template(me, object, inputs, &hooks, &pull, world, generation, checksum);
+    let mut template = |generation: i64, checksum: &str| {
+        template(me, object, inputs, &hooks, &pull, world, generation, checksum, dropped)
+    };
     let consumed = consumed(&config, &template(0, "")?.into_value());
     let known = world.live.workload.as_ref();
     let generation = known
@@ -72,8 +83,10 @@ pub(super) fn build(
         deployment.map(|one| MetadataOverrides { labels: one.labels.clone(), annotations: one.annotations.clone() });
     let (labels, mut annotations) = with_overrides(&labels, metadata.as_ref());
     annotations.insert(CONSUMED.to_owned(), json!(consumed));
-    let body = json!({ "spec": body });
-    children.push(Child::new(me, ChildKind::Deployment, name, Value::Object(labels), Value::Object(annotations), body));
+    let (labels, annotations) = (Value::Object(labels), Value::Object(annotations));
+    let child = Child::new(me, ChildKind::Deployment, name, labels, annotations, json!({ "spec": body }));
+    dropped.compare(PROXY_DEPLOYMENT, metadata.as_ref(), child.metadata());
+    children.push(child);
     Ok(children)
 }
 
@@ -97,9 +110,12 @@ fn template(
     world: &World<'_>,
     generation: i64,
     checksum: &str,
+    dropped: &mut DroppedOverrides,
 ) -> Result<pod::Stamped, String> {
     let (name, spec, settings) = (me.name(), &object.spec, world.settings);
     let volumes = volumes(me, object, inputs, hooks)?;
+    let env = environment(me, object, inputs, world);
+    dropped.extend(env.dropped());
     let container = json!({
         "name": "toolhive",
         "image": settings.runner_image,
@@ -107,7 +123,7 @@ fn template(
         "command": ["skep", "proxy"],
         "args": arguments(me, object),
         "ports": [{ "name": "http", "containerPort": spec.proxy_port, "protocol": "TCP" }],
-        "env": environment(me, object, inputs, world).list(),
+        "env": env.list(),
         "resources": pod::resources(spec.resources.as_ref())?,
         "startupProbe": probe("/health", json!("http"), 0, 5, 3, 18),
         "livenessProbe": probe("/health", json!("http"), 30, 10, 5, 3),
@@ -130,11 +146,12 @@ fn template(
     let labels = workload_labels(me);
     let overrides = spec.resource_overrides.as_ref().and_then(|overrides| overrides.proxy_deployment.as_ref());
     let overrides = overrides.and_then(|deployment| deployment.pod_template_metadata_overrides.as_ref());
-    let overridden = Template::new(&labels, pod).overridden(overrides, None).map_err(|error| error.to_string())?;
+    let template = Template::new(&labels, pod).overridden(PROXY_PODS, overrides, None);
+    let overridden = template.map_err(|error| error.to_string())?;
     let mut stamps = vec![(CHECKSUM, checksum.to_owned()), (GENERATION, generation.to_string())];
     stamps.extend(digest_of_inputs(me, world).map(|digest| (INPUTS, digest)));
     stamps.extend(restart_stamp(object).map(|at| (advice::RESTARTED_AT, at)));
-    Ok(overridden.stamp(&labels, &stamps))
+    Ok(overridden.stamp(&labels, &stamps, dropped))
 }
 
 fn arguments(me: &Resource, object: &MCPServer) -> Vec<String> {
@@ -186,10 +203,32 @@ fn backend_patch(me: &Resource, object: &MCPServer) -> Value {
         }
     }
     let metadata = object_at(object_of(&mut patch), "metadata");
+    if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+        // The proxy stamps its own generation on the backend; a user's would close the gate to it.
+        annotations.remove(GENERATION);
+    }
     if let Some(at) = restart_stamp(object) {
         object_at(metadata, "annotations").insert(advice::RESTARTED_AT.to_owned(), json!(at));
     }
     patch
+}
+
+/// The variables that the user sets for the server; of several of one name the first.
+fn wanted_env(object: &MCPServer) -> BTreeMap<String, String> {
+    object.spec.env.iter().rev().map(|variable| (variable.name.clone(), variable.value.clone())).collect()
+}
+
+/// Reports annotations of the user's pod template that [`backend_patch`] leaves out or replaces.
+fn report_backend_stamps(object: &MCPServer, dropped: &mut DroppedOverrides) {
+    let template = object.spec.pod_template_spec.as_ref().map(|template| Value::Object(template.0.clone()));
+    let annotations = template.map(|template| pod::texts(&template, "annotations")).unwrap_or_default();
+    let restart = restart_stamp(object);
+    for (name, value) in &annotations {
+        let is_restart = name == advice::RESTARTED_AT && restart.as_ref().is_some_and(|stamp| stamp != value);
+        if name == GENERATION || is_restart {
+            dropped.add(&format!("{}.annotations", pod::POD_TEMPLATE_METADATA), name);
+        }
+    }
 }
 
 fn environment(me: &Resource, object: &MCPServer, inputs: &Inputs<'_>, world: &World<'_>) -> Env {

@@ -146,6 +146,7 @@ fn permissions(config: &mut RunConfig, object: &MCPServer, world: &World<'_>) ->
                 .ok_or_else(|| format!("{field}: ConfigMap `{name}` not found; create it"))?;
             let text = data.get(key).ok_or_else(|| format!("{field}: ConfigMap `{name}` has no key `{key}`"))?;
             config.permission_profile_name_or_path = format!("/etc/toolhive/profiles/{key}");
+            skep_bounds::json(text).map_err(|error| format!("{field}: key `{key}` of ConfigMap `{name}`: {error}"))?;
             let json = Json::from_slice(text.as_bytes())
                 .map_err(|error| format!("{field}: key `{key}` of ConfigMap `{name}`: {error}"))?;
             skep_runconfig::Field::read(json)

@@ -1,36 +1,87 @@
-//! Phase and readiness of a server: from what was wrong with its plan, and from its pods.
+//! Phase and readiness of a server: from what was wrong with its plan, from the pods of its proxy, and from its backend.
 
-use crate::plan::Verdict;
+use skep_api::kinds::MCPServer;
+
+use crate::pod::PodStamps;
+use crate::proxy::Outcome;
+use crate::readiness::{Readiness, Words, keep_hashes, was_ready};
+use crate::rollout::{Planned, Rollout, Serving, Stage, observe};
 use crate::status::Status;
-use crate::world::{PodState, World};
+use crate::world::{Live, LiveWorkload, World};
+
+const WORDS: Words = Words {
+    subject: "MCP server",
+    no_pods: "MCP server is being created",
+    failed: "MCP server pod failed",
+    stopped: "Stopped",
+    ready: "Ready",
+    not_ready: "NotReady",
+};
 
 /// Adds phase, message, readiness and the number of ready pods.
-pub(super) fn add(status: &mut Status, verdict: &Verdict, world: &World<'_>) {
+pub(super) fn add(status: &mut Status, object: &MCPServer, outcome: &Outcome, world: &World<'_>) {
     let live = world.live;
-    let ready = live.pods.iter().filter(|pod| pod.state == PodState::Ready).count();
-    let failed = live.pods.iter().find_map(|pod| match &pod.state {
-        PodState::Failed(reason) => Some(reason.as_str()),
-        _ => None,
-    });
-    let stopped = live.workload.as_ref().is_some_and(|workload| workload.replicas == 0);
-    let (phase, message, holds) = match verdict {
-        Verdict::Refuse(why) | Verdict::Wait(why) => ("Failed", why.clone(), false),
-        Verdict::Apply if stopped => ("Stopped", "MCP server is stopped (scaled to zero)".to_owned(), false),
-        Verdict::Apply if ready > 0 && live.backend.is_none() => {
-            ("Pending", "MCP server proxy is running; its workload StatefulSet is on its way".to_owned(), false)
-        }
-        Verdict::Apply if ready > 0 => ("Ready", "MCP server is running".to_owned(), true),
-        Verdict::Apply if failed.is_some() => {
-            ("Failed", format!("MCP server pod failed: {}", failed.unwrap_or_default()), false)
-        }
-        Verdict::Apply if live.pods.is_empty() => ("Pending", "MCP server is being created".to_owned(), false),
-        Verdict::Apply => ("Pending", "MCP server is starting".to_owned(), false),
-    };
+    let stamps = outcome.stamps();
+    let was_ready = was_ready(object.status.as_ref().map(|status| status.conditions.as_slice()));
+    let proxy = observe(live.workload.as_ref(), &live.pods, stamps.as_ref().into(), was_ready);
+    let generation = stamps.as_ref().and_then(PodStamps::generation);
+    let is_served = proxy.serving != Serving::Nothing && live.backend.as_ref().is_some_and(|backend| backend.ready > 0);
+    let reason = outcome.refusal_reason(WORDS.not_ready);
+    let refused = Readiness::refused(&outcome.verdict, reason, "Failed", is_served);
+    let readiness = refused.unwrap_or_else(|| of_both(&proxy, generation, was_ready, live));
+    readiness.write(status);
+    keep_hashes(status, &proxy);
     // A count of zero is left out, as long as there was never a pod to count.
-    let count = i64::try_from(ready).unwrap_or(i64::MAX);
-    status
-        .set("phase", phase)
-        .set("message", message.as_str())
-        .set("readyReplicas", if live.pods.is_empty() && !stopped { serde_json::Value::Null } else { count.into() })
-        .condition("Ready", holds, if holds { "Ready" } else { "NotReady" }, message);
+    let is_counted = !live.pods.is_empty() || proxy.stage == Stage::Stopped;
+    let count = i64::try_from(proxy.ready).unwrap_or(i64::MAX);
+    status.set("readyReplicas", if is_counted { count.into() } else { serde_json::Value::Null });
+}
+
+/// The proxy comes first: while it is not of this plan, its backend cannot be. Nothing serves without a backend, so the phase follows
+/// both.
+fn of_both(proxy: &Rollout, generation: Option<i64>, was_ready: bool, live: &Live) -> Readiness {
+    let of_proxy = Readiness::of(proxy, &WORDS);
+    if proxy.serving == Serving::Nothing {
+        return of_proxy;
+    }
+    let Some(backend) = &live.backend else {
+        let message = "MCP server proxy is running; its workload StatefulSet is on its way".to_owned();
+        return Readiness::waiting("Pending", WORDS.not_ready, message);
+    };
+    let of_backend = of_backend(backend, generation, was_ready, live);
+    if of_proxy.is_ready() {
+        return of_backend;
+    }
+    if backend.ready > 0 { of_proxy } else { of_proxy.in_phase(of_backend.phase()) }
+}
+
+/// The backend is ready when all pods of its current revision are, for the generation of this plan, and its proxy reaches it.
+fn of_backend(backend: &LiveWorkload, generation: Option<i64>, was_ready: bool, live: &Live) -> Readiness {
+    let is_serving = backend.ready > 0;
+    let phase = |otherwise: &'static str| if is_serving { "Ready" } else { otherwise };
+    let rollout = observe(Some(backend), &live.backend_pods, Planned::Revision, was_ready);
+    let is_outdated = backend.generation_stamp.zip(generation).is_some_and(|(live, planned)| live < planned);
+    let upstream = backend.upstream.as_ref().filter(|report| live.pods.iter().any(|pod| pod.name == report.pod));
+    match (&rollout.stage, upstream) {
+        (Stage::Stopped, _) => {
+            let message = format!("{} is stopped (its backend is scaled to zero)", WORDS.subject);
+            Readiness::waiting("Stopped", "BackendScaledToZero", message)
+        }
+        (Stage::Stalled(stall), _) if !is_outdated => {
+            let message = format!("backend {stall}");
+            Readiness::failed(phase("Failed"), &stall.failure.reason, message, stall.is_final())
+        }
+        (_, Some(report)) if is_serving => Readiness::failed(
+            "Ready",
+            "UpstreamDegraded",
+            format!("the backend is not usable: {}", report.message),
+            false,
+        ),
+        (Stage::Complete(count), None) if is_serving && !is_outdated => {
+            let partial = if count.is_partial() { format!("; {count}") } else { String::new() };
+            Readiness::ready(WORDS.ready, format!("{} is running{partial}", WORDS.subject))
+        }
+        _ if is_serving => Readiness::rolling_out("Ready", "the backend is rolling out".to_owned()),
+        _ => Readiness::rolling_out("Pending", "the backend is starting".to_owned()),
+    }
 }

@@ -2,10 +2,11 @@
 
 use std::fmt::Display;
 
-use url::{Host, Url};
+use skep_address::Scope;
+use url::Url;
 
 use super::Problems;
-use crate::text::{UrlError, provider_url};
+use crate::text::{UrlError, provider_url, scope};
 
 /// An endpoint, if there is one. Plain HTTP is let through where it stays on this machine, and where `plain` says so.
 pub(super) fn endpoint(problems: &mut Problems, place: impl Display, text: Option<&str>, plain: bool) -> Option<Url> {
@@ -37,10 +38,5 @@ pub(super) fn base(problems: &mut Problems, place: impl Display, text: Option<&s
 
 /// Whether a URL leads to this machine.
 pub(super) fn is_loopback(url: &Url) -> bool {
-    match url.host() {
-        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
-        None => false,
-    }
+    url.host().is_some_and(|host| scope(&host) == Scope::Loopback)
 }

@@ -18,8 +18,6 @@ use super::Problems;
 
 /// What a matcher speaks of.
 const CLAIMS: &str = "claims";
-/// Longer ones are refused where they are evaluated, too.
-const LONGEST: usize = 10_000;
 /// Names of types, which can be compared with what `type()` gives.
 const TYPES: &[&str] = &["bool", "bytes", "double", "int", "list", "map", "null_type", "string", "type", "uint"];
 /// The functions of the standard library, beside the operators. Macros that were called wrongly are left as calls, and
@@ -70,10 +68,8 @@ pub(super) fn condition(problems: &mut Problems, place: impl Display, text: Opti
 
 /// Whether a matcher can be evaluated; if not, what is wrong with it, and where.
 fn check(text: &str) -> Result<(), String> {
-    let length = text.len();
-    if length > LONGEST {
-        return Err(format!("it has {length} bytes, and {LONGEST} are the most; write a shorter condition"));
-    }
+    // Longer ones are refused where they are evaluated, too.
+    skep_bounds::size(text, skep_bounds::MATCHER_BYTES).map_err(|error| error.to_string())?;
     shape::check(text)?;
     let condition = Parser::new().parse(text).map_err(|errors| told(&errors))?;
     if !can_be_true(&condition.expr) {

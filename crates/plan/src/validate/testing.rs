@@ -6,8 +6,13 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use skep_api::resource::{KindName, Resource};
 
+use crate::child::ChildKind;
 use crate::key::{Key, ObjectKind};
-use crate::world::{Found, Live, Policies, Settings, World};
+use crate::plan::Plan;
+use crate::pod::{CONSUMED, PodStamps};
+use crate::world::{
+    Failure, Found, Live, LivePod, LiveWorkload, PodState, Policies, RolloutProgress, Settings, Site, World,
+};
 
 /// Everything that a world borrows.
 #[derive(Debug)]
@@ -38,6 +43,8 @@ impl Default for Surroundings {
             pull_secrets: Vec::new(),
             default_redis: None,
             openshift: false,
+            site: Site::Cluster,
+            unsupported: BTreeSet::new(),
         };
         Self { settings, found: BTreeMap::new(), users: BTreeSet::new(), live: Live::default() }
     }
@@ -46,6 +53,38 @@ impl Default for Surroundings {
 impl Surroundings {
     pub(crate) fn world(&self) -> World<'_> {
         World { settings: &self.settings, found: &self.found, users: &self.users, live: &self.live, policies: &Lenient }
+    }
+
+    /// The surroundings once a plan was carried out: its workload is observed, its Services are there, and it has these pods.
+    pub(crate) fn carried_out(mut self, plan: &Plan, states: &[PodState]) -> Self {
+        let workload = plan.children.iter().find(|child| child.kind().has_generation()).unwrap();
+        let annotation = |name: &str| workload.body()["metadata"]["annotations"][name].as_str().map(str::to_owned);
+        let stamps = PodStamps::planned(&plan.children).unwrap();
+        let count = i32::try_from(states.len()).unwrap();
+        let progress =
+            RolloutProgress { observed_generation: 1, total: count, updated: count, ..RolloutProgress::default() };
+        self.live.workload = Some(LiveWorkload {
+            replicas: count.max(1),
+            ready: i32::try_from(states.iter().filter(|state| **state == PodState::Ready).count()).unwrap(),
+            generation_stamp: stamps.generation(),
+            consumed: annotation(CONSUMED),
+            ours: true,
+            generation: 1,
+            progress,
+            upstream: None,
+        });
+        let pod = |(index, state): (usize, &PodState)| LivePod {
+            name: format!("{}-{index}", workload.name()),
+            uid: format!("uid-{index}"),
+            state: state.clone(),
+            stamps: stamps.clone(),
+            revision: None,
+            created: String::new(),
+        };
+        self.live.pods = states.iter().enumerate().map(pod).collect();
+        let services = plan.children.iter().filter(|child| child.kind() == ChildKind::Service);
+        self.live.services = services.map(|child| child.name().to_owned()).collect();
+        self
     }
 
     /// Adds an object of ours.
@@ -67,6 +106,11 @@ impl Surroundings {
         self.found.insert(key_of, Found::ConfigMap([(key.to_owned(), "text".to_owned())].into()));
         self
     }
+}
+
+/// A pod in a crash loop, and what its program said.
+pub(crate) fn crash(message: &str) -> PodState {
+    PodState::Failed(Failure { reason: "CrashLoopBackOff".to_owned(), message: message.to_owned() })
 }
 
 /// An object in namespace `ns`.

@@ -12,6 +12,7 @@ use super::{Inputs, PORT, document, incoming};
 use crate::account::account_with;
 use crate::child::{Child, ChildKind, MANAGED_LABEL};
 use crate::inputs::{digest_with, redis_env, telemetry_env};
+use crate::overrides::{DroppedOverrides, POD_TEMPLATE};
 use crate::plan::GeneratedSecret;
 use crate::pod::{
     CHECKSUM, Env, INPUTS, TEMPLATE_HASH, Template, container_security, pod_security, probe, pull_secrets,
@@ -22,6 +23,8 @@ use crate::refusal::Refusal;
 use crate::world::World;
 use crate::{auth_server, canonical, grants, names, run_config};
 
+/// The container of the virtual server; a user's pod template reaches it by this name.
+const CONTAINER: &str = "vmcp";
 /// Digest of the Secrets with which images are pulled, on the Deployment.
 const PULL_SECRETS_HASH: &str = "toolhive.stacklok.io/imagepullsecrets-hash";
 /// The key of the Secret that binds sessions.
@@ -37,6 +40,7 @@ pub(super) fn build(
     object: &VirtualMCPServer,
     inputs: &Inputs<'_>,
     world: &World<'_>,
+    dropped: &mut DroppedOverrides,
 ) -> Result<Vec<Child>, Refusal> {
     let spec = &object.spec;
     let pull = pull_secrets(&spec.image_pull_secrets, world.settings);
@@ -48,7 +52,7 @@ pub(super) fn build(
     let (map, checksum) = config_map(me, object, inputs, world).map_err(Refusal::spec)?;
     children.push(map);
     children.push(service(me, object));
-    children.push(deployment(me, object, inputs, &pull, &checksum, world)?);
+    children.push(deployment(me, object, inputs, &pull, &checksum, world, dropped)?);
     Ok(children)
 }
 
@@ -118,14 +122,17 @@ fn deployment(
     pull: &[Value],
     checksum: &str,
     world: &World<'_>,
+    dropped: &mut DroppedOverrides,
 ) -> Result<Child, Refusal> {
     let (spec, labels) = (&object.spec, workload_labels(me));
     let patch = spec.pod_template_spec.as_ref().map(|template| Value::Object(template.0.clone()));
-    let template = Template::new(&labels, pod(me, object, inputs, pull, world).map_err(Refusal::spec)?);
-    let overridden = template.overridden(None, patch.as_ref()).map_err(Refusal::template)?;
+    let env = environment(me, object, inputs, world);
+    let template = Template::new(&labels, pod(me, object, inputs, pull, &env, world).map_err(Refusal::spec)?);
+    let template = template.reserving(CONTAINER, &env);
+    let overridden = template.overridden(POD_TEMPLATE, None, patch.as_ref()).map_err(Refusal::template)?;
     let mut stamps = vec![(CHECKSUM, checksum.to_owned())];
     stamps.extend(digest_with(me, inputs.read.clone(), world).map(|digest| (INPUTS, digest)));
-    let template = overridden.stamp(&labels, &stamps);
+    let template = overridden.stamp(&labels, &stamps, dropped);
 
     let mut body = json!({ "selector": { "matchLabels": labels }, "template": template.into_value() });
     if let (Some(replicas), Some(body)) = (spec.replicas, body.as_object_mut()) {
@@ -147,18 +154,19 @@ fn pod(
     object: &VirtualMCPServer,
     inputs: &Inputs<'_>,
     pull: &[Value],
+    env: &Env,
     world: &World<'_>,
 ) -> Result<Value, String> {
     let settings = world.settings;
     let volumes = volumes(me, object, inputs)?;
     let container = json!({
-        "name": "vmcp",
+        "name": CONTAINER,
         "image": settings.vmcp_image,
         "imagePullPolicy": "IfNotPresent",
         "command": ["skep", "vmcp"],
         "args": arguments(object),
         "ports": [{ "name": "http", "containerPort": PORT, "protocol": "TCP" }],
-        "env": environment(me, object, inputs, world).list(),
+        "env": env.list(),
         "resources": {
             "limits": { "cpu": "500m", "memory": "512Mi" },
             "requests": { "cpu": "100m", "memory": "128Mi" },

@@ -7,9 +7,8 @@ use skep_api::kinds::{CompositeTool, MCPTelemetryConfigSpec, MCPToolConfigSpec, 
 use skep_api::reference::TelemetryConfigRef;
 use skep_api::resource::Resource;
 use skep_api::virtual_config::{
-    Aggregation, CircuitBreaker, ConflictResolution, ConflictResolutionConfig, EmbeddingProvider, FailureHandling,
-    LogLevel, Operational, Optimizer, PartialFailureMode, ResolvedSessionStorage, ResolvedTelemetry, StaticBackend,
-    Timeouts, VirtualConfig,
+    Aggregation, CircuitBreaker, ConflictResolutionConfig, EmbeddingProvider, FailureHandling, LogLevel, Operational,
+    Optimizer, PartialFailureMode, ResolvedSessionStorage, ResolvedTelemetry, StaticBackend, Timeouts, VirtualConfig,
 };
 use skep_api::workload::StorageProvider;
 use skep_runconfig::{RunConfig, VirtualDocument};
@@ -70,7 +69,7 @@ pub(super) fn build(
     config.backends = backends(config.backends, &inputs.backends);
     config.incoming_auth = Some(inputs.callers.clone());
     config.outgoing_auth = Some(inputs.outgoing.document.clone());
-    config.aggregation = Some(aggregation(config.aggregation.take(), &inputs.tools)?);
+    config.aggregation = Some(aggregation(config.aggregation.take(), &inputs.tools));
     config.composite_tools.extend(inputs.composite_tools.iter().map(|tool| (*tool).clone()));
     config.composite_tools.iter_mut().for_each(normalise);
     // They stand among the tools now.
@@ -115,10 +114,7 @@ fn backends(named: Vec<StaticBackend>, members: &[StaticBackend]) -> Vec<StaticB
     all.into_values().collect()
 }
 
-fn aggregation(
-    written: Option<Aggregation>,
-    configs: &BTreeMap<String, &MCPToolConfigSpec>,
-) -> Result<Aggregation, String> {
+fn aggregation(written: Option<Aggregation>, configs: &BTreeMap<String, &MCPToolConfigSpec>) -> Aggregation {
     let mut aggregation = written.unwrap_or_default();
     aggregation.conflict_resolution_config.get_or_insert_with(ConflictResolutionConfig::default);
     for tools in &mut aggregation.tools {
@@ -132,13 +128,7 @@ fn aggregation(
             tools.overrides.entry(tool.clone()).or_insert_with(|| seen.clone());
         }
     }
-    let manual = aggregation.conflict_resolution == ConflictResolution::Manual;
-    if manual && aggregation.tools.iter().all(|tools| tools.overrides.is_empty()) {
-        let problem = "spec.config.aggregation.tools: conflictResolution manual needs overrides that make all names \
-                       distinct; write them, or choose prefix";
-        return Err(problem.to_owned());
-    }
-    Ok(aggregation)
+    aggregation
 }
 
 /// Durations of a composite tool, as they are written on.

@@ -139,7 +139,7 @@ pub(super) fn authentication(
 ) -> Option<Json> {
     let failed = [resolve::OIDC.condition, AUTHZ.condition, AUTH_SERVER]
         .iter()
-        .find_map(|kind| resolver.status.find(kind).filter(|condition| !condition.holds));
+        .find_map(|kind| resolver.status.find(kind).filter(|condition| !condition.is_true()));
     if let Some(message) = failed.map(|condition| condition.message.clone()) {
         resolver.status.condition(SECRETS, false, "AuthInvalid", message);
         return None;

@@ -196,7 +196,7 @@ impl<'a> Member<'a> {
 
     /// What would be dangerous, or would keep the pod of all servers from starting.
     fn check_entry(&self, spec: &MCPServerEntrySpec, world: &World<'_>) -> Result<(), String> {
-        remote_url(&spec.remote_url, spec.allow_private_endpoint)
+        remote_url(&spec.remote_url, spec.allow_private_endpoint, world.settings.site)
             .map_err(|error| format!("spec.remoteUrl: {error}"))?;
         let Some(headers) = self.header_forward() else { return Ok(()) };
         let names = headers.add_plaintext_headers.keys();

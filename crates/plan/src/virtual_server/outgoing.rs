@@ -304,11 +304,8 @@ fn say(status: &mut Status, condition: &str, strategy: &Result<Strategy, Unusabl
             let message = format!("signs in by `{}`", strategy.document.method);
             status.condition(condition, true, SUCCEEDED, message);
         }
-        Err(Unusable::Missing(message)) => {
-            status.condition(condition, false, FAILED, message);
-        }
-        Err(Unusable::Invalid { reason, message }) => {
-            status.condition(condition, false, reason, message);
+        Err(unusable) => {
+            status.condition(condition, false, unusable.reason(FAILED, ""), unusable.message());
         }
     }
 }

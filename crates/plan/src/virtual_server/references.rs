@@ -7,7 +7,7 @@ use skep_api::resource::{KindName, Resource};
 use skep_api::virtual_config::VirtualConfig;
 
 use crate::plan::Verdict;
-use crate::resolve::{Resolver, TOOLS, Unusable, find};
+use crate::resolve::{Resolver, TOOLS, UNLISTED, find};
 use crate::validate::in_one_line;
 use crate::world::{Found, World};
 use crate::{composite, names};
@@ -17,7 +17,20 @@ const COMPOSITES: &str = "CompositeToolRefsValidated";
 const EMBEDDING: &str = "EmbeddingServerReady";
 
 /// Reasons for which a virtual server is on its way rather than wrong.
-pub(super) const PASSING: &[&str] = &["GroupRefNotReady", "EmbeddingServerNotReady", "NoBackends"];
+pub(super) const PASSING: &[&str] = &["GroupRefNotReady", "EmbeddingServerNotReady", "NoBackends", UNLISTED];
+
+/// The kinds of members, and of what says how they are called.
+const OF_MEMBERS: &[KindName] =
+    &[KindName::MCPServer, KindName::MCPRemoteProxy, KindName::MCPServerEntry, KindName::MCPExternalAuthConfig];
+
+/// Waits while members may be missing from what is known: a configuration without them would take them away from clients.
+pub(super) fn members_listed(resolver: &mut Resolver<'_>, world: &World<'_>) {
+    let unlisted = OF_MEMBERS.iter().find_map(|kind| Some((kind, world.live.unlisted.get(kind)?)));
+    if let Some((kind, why)) = unlisted {
+        let message = format!("not all members of the group are known, as {kind}s cannot be listed: {why}");
+        resolver.reject("MembersListed", UNLISTED, Verdict::Wait(message));
+    }
+}
 
 /// The group whose members are served. Unlike for a member, nothing can be done without it.
 pub(super) fn group(resolver: &mut Resolver<'_>, namespace: &str, name: &str, world: &World<'_>) {
@@ -55,8 +68,7 @@ pub(super) fn composite_tools<'a>(
             Ok(Resource::VirtualMCPCompositeToolDefinition(object)) => &object.spec,
             Ok(_) => continue,
             Err(unusable) => {
-                let missing = matches!(unusable, Unusable::Missing(_));
-                let reason = if missing { "CompositeToolRefNotFound" } else { "CompositeToolRefInvalid" };
+                let reason = unusable.reason("CompositeToolRefNotFound", "CompositeToolRefInvalid");
                 resolver.reject(COMPOSITES, reason, unusable.verdict());
                 return Vec::new();
             }
@@ -96,8 +108,7 @@ pub(super) fn tool_configs<'a>(
             }
             Ok(_) => {}
             Err(unusable) => {
-                let missing = matches!(unusable, Unusable::Missing(_));
-                let reason = if missing { TOOLS.missing } else { TOOLS.invalid };
+                let reason = unusable.reason(TOOLS.missing, TOOLS.invalid);
                 resolver.reject(TOOLS.condition, reason, unusable.verdict());
                 return tools;
             }
@@ -128,7 +139,8 @@ pub(super) fn embedding_server(
         }
         Ok(_) => None,
         Err(unusable) => {
-            resolver.reject(EMBEDDING, "EmbeddingServerNotFound", unusable.verdict());
+            let reason = unusable.reason("EmbeddingServerNotFound", "EmbeddingServerNotFound");
+            resolver.reject(EMBEDDING, reason, unusable.verdict());
             None
         }
     }

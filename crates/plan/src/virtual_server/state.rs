@@ -5,51 +5,52 @@ use skep_api::kinds::{DiscoveredBackend, VirtualMCPServer};
 
 use super::references::PASSING;
 use crate::plan::Verdict;
+use crate::proxy::Outcome;
+use crate::readiness::{Readiness, Words, keep_hashes, was_ready};
+use crate::rollout::{Serving, observe};
 use crate::status::Status;
-use crate::world::{PodState, World};
+use crate::world::World;
+
+const WORDS: Words = Words {
+    subject: "Virtual MCP server",
+    no_pods: "No pods found for Virtual MCP server",
+    failed: "Virtual MCP server failed to start",
+    stopped: "Pending",
+    ready: "DeploymentReady",
+    not_ready: "DeploymentNotReady",
+};
 
 /// Adds phase, message and readiness.
-pub(super) fn add(status: &mut Status, object: &VirtualMCPServer, failure: Option<&Verdict>, world: &World<'_>) {
-    let (phase, message, reason) = match failure {
-        Some(Verdict::Refuse(why) | Verdict::Wait(why)) => failed(status, why, world),
-        _ => running(object, world),
-    };
-    status.set("phase", phase).set("message", message.as_str()).condition("Ready", phase == "Ready", &reason, message);
+pub(super) fn add(status: &mut Status, object: &VirtualMCPServer, outcome: &Outcome, world: &World<'_>) {
+    let (live, stamps) = (world.live, outcome.stamps());
+    let known = object.status.as_ref();
+    let was_ready = was_ready(known.map(|status| status.conditions.as_slice()));
+    let rollout = observe(live.workload.as_ref(), &live.pods, stamps.as_ref().into(), was_ready);
+    let is_serving = rollout.serving != Serving::Nothing;
+    let reason = refusal_reason(status, outcome);
+    let phase = if PASSING.contains(&reason.as_str()) { "Pending" } else { "Failed" };
+    let readiness = Readiness::refused(&outcome.verdict, &reason, phase, is_serving)
+        .unwrap_or_else(|| Readiness::of(&rollout, &WORDS));
+    let backends = known.map(|status| status.discovered_backends.as_slice()).unwrap_or_default();
+    match degraded(backends).filter(|_| is_serving) {
+        Some((reason, message)) if readiness.is_ready() => Readiness::waiting("Degraded", reason, message),
+        Some(_) => readiness.in_phase("Degraded"),
+        None => readiness,
+    }
+    .write(status);
+    keep_hashes(status, &rollout);
 }
 
 /// The condition that says what failed also says, by its reason, whether that is only a matter of time.
-fn failed(status: &Status, why: &str, world: &World<'_>) -> (&'static str, String, String) {
-    let told = status.conditions().iter().find(|condition| !condition.holds && condition.message == why);
-    let reason = match told {
-        Some(condition) => condition.reason.as_str(),
-        None if world.live.taken.is_empty() => "Failed",
-        None => "NameTaken",
-    };
-    let phase = if PASSING.contains(&reason) { "Pending" } else { "Failed" };
-    (phase, why.to_owned(), reason.to_owned())
+fn refusal_reason(status: &Status, outcome: &Outcome) -> String {
+    let (Verdict::Wait(why) | Verdict::Refuse(why)) = &outcome.verdict else { return String::new() };
+    let told = status.conditions().iter().find(|condition| condition.is_false() && condition.message == *why);
+    told.map_or(outcome.reason.unwrap_or("Failed"), |condition| condition.reason.as_str()).to_owned()
 }
 
-fn running(object: &VirtualMCPServer, world: &World<'_>) -> (&'static str, String, String) {
-    let pods = &world.live.pods;
-    let ready = pods.iter().any(|pod| pod.state == PodState::Ready);
-    let failed = pods.iter().find_map(|pod| match &pod.state {
-        PodState::Failed(why) => Some(why.as_str()),
-        PodState::Ready | PodState::Pending => None,
-    });
-    let backends = object.status.as_ref().map(|status| status.discovered_backends.as_slice()).unwrap_or_default();
-    let (phase, message, reason) = match (ready, failed) {
-        (true, _) => of_backends(backends),
-        (false, Some(why)) => ("Failed", format!("Virtual MCP server failed to start: {why}"), "DeploymentFailed"),
-        (false, None) if pods.is_empty() => {
-            ("Pending", "No pods found for Virtual MCP server".to_owned(), "DeploymentNotReady")
-        }
-        (false, None) => ("Pending", "Virtual MCP server is starting".to_owned(), "DeploymentNotReady"),
-    };
-    (phase, message, reason.to_owned())
-}
-
-/// A server that does not know the virtual server answers all the same: its callers may sign in by themselves.
-fn of_backends(backends: &[DiscoveredBackend]) -> (&'static str, String, &'static str) {
+/// Why a virtual server is degraded, if it is. A server that does not know the virtual server answers all the same: its callers may
+/// sign in by themselves.
+fn degraded(backends: &[DiscoveredBackend]) -> Option<(&'static str, String)> {
     let is = |backend: &DiscoveredBackend, states: &[&str]| {
         backend.status.as_deref().is_some_and(|status| states.contains(&status))
     };
@@ -57,18 +58,18 @@ fn of_backends(backends: &[DiscoveredBackend]) -> (&'static str, String, &'stati
     let routable = backends.iter().filter(|backend| is(backend, &["ready", "unauthenticated"])).count();
     let unhealthy = backends.iter().filter(|backend| is(backend, &["degraded", "unavailable"])).count();
     match (routable, unhealthy) {
-        _ if routable == all => ("Ready", "Virtual MCP server is running".to_owned(), "DeploymentReady"),
+        _ if routable == all => None,
         (0, 0) => {
             let message = format!("Virtual MCP server is running; nothing is known yet of its {all} backends");
-            ("Degraded", message, "BackendsUnknown")
+            Some(("BackendsUnknown", message))
         }
         (0, _) => {
             let message = format!("Virtual MCP server is running but all {all} backends are unhealthy");
-            ("Degraded", message, "BackendsUnavailable")
+            Some(("BackendsUnavailable", message))
         }
         _ => {
             let message = format!("Virtual MCP server is running with {routable}/{all} backends available");
-            ("Degraded", message, "BackendsDegraded")
+            Some(("BackendsDegraded", message))
         }
     }
 }

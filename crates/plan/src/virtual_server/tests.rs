@@ -9,7 +9,7 @@ use super::*;
 use crate::child::{Child, ChildKind};
 use crate::pod::INPUTS;
 use crate::validate::testing::{Surroundings, bare, changed, deleted, resource};
-use crate::world::{DefaultRedis, LivePod, PodState};
+use crate::world::{DefaultRedis, PodState};
 
 fn spec() -> Value {
     json!({
@@ -77,7 +77,7 @@ fn variables(plan: &Plan) -> Vec<String> {
 /// Status, reason and message of a condition.
 fn told(plan: &Plan, kind: &str) -> (bool, String, String) {
     let condition = plan.status.find(kind).unwrap_or_else(|| panic!("nothing is said about {kind}"));
-    (condition.holds, condition.reason.clone(), condition.message.clone())
+    (condition.is_true(), condition.reason.clone(), condition.message.clone())
 }
 
 fn phase(plan: &Plan) -> &str {

@@ -11,10 +11,10 @@ use skep_plan::canonical;
 use skep_plan::key::{Key, ObjectKind};
 use skep_plan::plan::{Plan, Verdict, plan};
 use skep_plan::pod::{CHECKSUM, CONSUMED, GENERATION};
-use skep_plan::world::{DefaultRedis, Found, Live, LiveWorkload, Policies, Settings, World};
+use skep_plan::world::{DefaultRedis, Found, Live, LiveWorkload, Policies, Settings, Site, World};
 
 #[derive(Debug)]
-struct Engines;
+pub(crate) struct Engines;
 
 impl Policies for Engines {
     fn check(&self, _: &str, _: &Value) -> Result<(), String> {
@@ -22,7 +22,7 @@ impl Policies for Engines {
     }
 }
 
-fn settings() -> Settings {
+pub(crate) fn settings() -> Settings {
     Settings {
         runner_image: "registry.example/runner:1".into(),
         vmcp_image: "registry.example/vmcp:1".into(),
@@ -31,10 +31,12 @@ fn settings() -> Settings {
         pull_secrets: vec!["pull".into()],
         default_redis: Some(DefaultRedis { address: "redis:6379".into(), secret: None }),
         openshift: false,
+        site: Site::Cluster,
+        unsupported: BTreeSet::new(),
     }
 }
 
-fn resource(kind: KindName, name: &str, generation: i64, spec: &Value) -> Resource {
+pub(crate) fn resource(kind: KindName, name: &str, generation: i64, spec: &Value) -> Resource {
     let object = json!({
         "metadata": { "name": name, "namespace": "ns", "uid": format!("uid-{name}"), "generation": generation },
         "spec": spec,
@@ -42,7 +44,12 @@ fn resource(kind: KindName, name: &str, generation: i64, spec: &Value) -> Resour
     Resource::from_value(kind, object).unwrap()
 }
 
-fn world_objects() -> BTreeMap<Key, Found> {
+/// An object of ours as a world has it.
+pub(crate) fn found(kind: KindName, name: &str, spec: &Value) -> (Key, Found) {
+    (Key::resource(kind, "ns", name), Found::Resource(Arc::new(resource(kind, name, 1, spec))))
+}
+
+pub(crate) fn world_objects() -> BTreeMap<Key, Found> {
     let mut found = BTreeMap::new();
     let hooks = json!({
         "validating": [{ "name": "a", "url": "https://h/1", "hmacSecretRef": { "name": "s", "key": "k" } }],
@@ -64,14 +71,15 @@ fn world_objects() -> BTreeMap<Key, Found> {
         ),
         (KindName::MCPGroup, "g", json!({})),
     ] {
-        found.insert(Key::resource(kind, "ns", name), Found::Resource(Arc::new(resource(kind, name, 1, &spec))));
+        let (key, object) = self::found(kind, name, &spec);
+        found.insert(key, object);
     }
     let digests = BTreeMap::from([("k".to_owned(), "1".to_owned()), ("ca".to_owned(), "2".to_owned())]);
     found.insert(Key { kind: ObjectKind::Secret, namespace: "ns".into(), name: "s".into() }, Found::Secret(digests));
     found
 }
 
-fn planned(me: &Resource, found: &BTreeMap<Key, Found>, live: &Live) -> Plan {
+pub(crate) fn planned(me: &Resource, found: &BTreeMap<Key, Found>, live: &Live) -> Plan {
     let (settings, users) = (settings(), BTreeSet::new());
     plan(me, &World { settings: &settings, found, users: &users, live, policies: &Engines })
 }
@@ -92,17 +100,24 @@ fn deployment(plan: &Plan) -> Option<&Value> {
 }
 
 /// Specs of servers, good and bad.
-fn specs() -> impl Strategy<Value = Value> {
-    let word = "[a-z]{1,6}";
-    let map = prop::collection::btree_map("[a-z]{1,4}(/[a-z]{1,4})?", "[a-z]{0,5}", 0..4);
+pub(crate) fn specs() -> impl Strategy<Value = Value> {
+    let image = "((exec|npx|uvx|go|[a-z]{1,4})://)?[a-z]{0,6}";
+    let key = prop_oneof![
+        4 => "[a-z]{1,4}(/[a-z]{1,4})?",
+        1 => prop::sample::select(&[CHECKSUM, GENERATION, "app", "toolhive-name"][..]).prop_map(str::to_owned),
+    ];
+    let map = prop::collection::btree_map(key, "[a-z]{0,5}", 0..4);
     let metadata =
         (map.clone(), map).prop_map(|(labels, annotations)| json!({ "labels": labels, "annotations": annotations }));
-    let env = prop::collection::btree_map("[A-Z]{1,4}", "[ -~]{0,8}", 0..4).prop_map(|all| {
+    let stamped =
+        &["THV_MCPSERVER_GENERATION", "TOOLHIVE_RUNTIME", "HOME", "TOOLHIVE_OIDC_CLIENT_SECRET", "MCP_PORT"][..];
+    let variable = prop_oneof![4 => "[A-Z]{1,4}", 1 => prop::sample::select(stamped).prop_map(str::to_owned)];
+    let env = prop::collection::btree_map(variable, "[ -~]{0,8}", 0..4).prop_map(|all| {
         all.into_iter().map(|(name, value)| json!({ "name": name, "value": value })).collect::<Vec<_>>()
     });
     let optional = |value: Value| prop_oneof![Just(Value::Null), Just(value)];
     (
-        (word, prop_oneof![Just("stdio"), Just("sse"), Just("streamable-http")], 1..65535_i32, env.clone(), env),
+        (image, prop_oneof![Just("stdio"), Just("sse"), Just("streamable-http")], 1..65535_i32, env.clone(), env),
         (metadata.clone(), metadata, prop::option::of(0..4_i32), prop_oneof![Just("100m"), Just("lots"), Just("1Gi")]),
         (
             optional(json!({ "name": "hooks" })),
@@ -152,6 +167,9 @@ proptest! {
             let (own, pod) = (&deployment["metadata"], &deployment["spec"]["template"]["metadata"]);
             prop_assert_eq!(pod["annotations"][CHECKSUM].as_str().unwrap().len(), 64);
             prop_assert_eq!(&pod["annotations"][GENERATION], "3");
+            let variables = deployment["spec"]["template"]["spec"]["containers"][0]["env"].as_array().unwrap();
+            let generation: Vec<&Value> = variables.iter().filter(|one| one["name"] == "THV_MCPSERVER_GENERATION").collect();
+            prop_assert!(generation.len() == 1 && generation[0]["valueFrom"]["fieldRef"].is_object(), "{:?}", generation);
             prop_assert!(pod["annotations"].get(CONSUMED).is_none() && own["annotations"][CONSUMED].is_string());
             for (name, value) in deployment["spec"]["selector"]["matchLabels"].as_object().unwrap() {
                 prop_assert_eq!(&pod["labels"][name], value);
@@ -180,6 +198,16 @@ proptest! {
             prop_assert_eq!(text(&second), text(&third));
         } else {
             prop_assert!(first.verdict != Verdict::Apply);
+        }
+    }
+
+    /// Item 17-10: a proxy that was told to would run it in its own container.
+    #[test]
+    fn no_proxy_in_a_cluster_is_told_to_run_a_host_process(spec in specs()) {
+        let plan = planned(&resource(KindName::MCPServer, "s", 3, &spec), &world_objects(), &Live::default());
+        if let Some(deployment) = deployment(&plan) {
+            let arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"].as_array().unwrap();
+            prop_assert!(!arguments.iter().any(|one| one.as_str().is_some_and(|one| one.contains("://"))), "{:?}", arguments);
         }
     }
 

@@ -8,4 +8,7 @@
     reason = "a test may state what it expects and stop"
 )]
 
+mod addresses;
 mod laws;
+mod stamps;
+mod status;

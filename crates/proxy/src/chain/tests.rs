@@ -128,6 +128,18 @@ fn what_the_members_of_a_run_config_ask_for_and_is_not_there_stops_the_start() {
     }
 }
 
+#[test]
+fn the_table_of_what_is_not_supported_is_what_the_chain_refuses() {
+    let guards = ["auth", "authorization", "awssts", "obo", "ratelimit", "tokenexchange", "upstreamswap"];
+    for kind in guards.into_iter().chain(["mutating-webhook", "validating-webhook"]) {
+        let parameters = if kind == "auth" { r#"{"oidc_config":{"issuer":"https://a"}}"# } else { "{}" };
+        let listed = format!(r#"{{"middleware_configs":[{{"type":"{kind}","parameters":{parameters}}}]}}"#);
+        let is_refused = Chain::new(&config(&listed), 0).is_err();
+        let is_listed = UNSUPPORTED.contains(&Feature::of_middleware(kind).unwrap());
+        assert_eq!(is_refused, is_listed, "{kind}: the operator would plan otherwise than the proxy runs");
+    }
+}
+
 fn call(name: &str) -> Exchange {
     let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"{name}"}}}}"#);
     let mut headers = HeaderMap::new();

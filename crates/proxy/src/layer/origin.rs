@@ -1,7 +1,7 @@
 //! Which pages browsers may call from. Requests without an origin are none of a browser's.
 
 use http::header::ORIGIN;
-use http::{StatusCode, Uri};
+use http::{HeaderValue, StatusCode, Uri};
 use skep_runconfig::RunConfig;
 
 use crate::exchange::{Exchange, Flow};
@@ -45,16 +45,26 @@ impl Origins {
         Some(Self::new(&["localhost", "127.0.0.1", "[::1]"].map(|host| format!("http://{host}:{port}"))))
     }
 
+    /// Whether pages of an origin may call.
+    pub(crate) fn allows(&self, origin: &HeaderValue) -> bool {
+        origin.to_str().ok().and_then(Origin::parse).is_some_and(|origin| self.0.contains(&origin))
+    }
+
     pub(crate) fn request(&self, exchange: &mut Exchange) -> Flow {
         let mut given = exchange.headers.get_all(ORIGIN).into_iter();
         let Some(first) = given.next() else { return Flow::Next };
-        let known = first.to_str().ok().and_then(Origin::parse).is_some_and(|origin| self.0.contains(&origin));
-        if known && given.next().is_none() {
+        if self.allows(first) && given.next().is_none() {
             exchange.origin_allowed = true;
             return Flow::Next;
         }
         Flow::Answer(json(StatusCode::FORBIDDEN, skep_mcp::answer::origin_not_allowed()))
     }
+}
+
+/// Whether a text names an origin that pages can come from.
+pub(crate) fn is_origin(text: &str) -> bool {
+    let has_path = |uri: Uri| uri.path_and_query().is_some_and(|path| path.as_str() != "/");
+    Origin::parse(text).is_some() && !text.trim_end_matches('/').parse().is_ok_and(has_path)
 }
 
 // === impl Origin ===
@@ -91,6 +101,16 @@ mod tests {
             "",
         ] {
             assert!(!allowed(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_origin_is_a_scheme_and_a_host() {
+        for text in ["http://localhost:6274", "https://a.example", "https://a.example/", "app://b"] {
+            assert!(is_origin(text), "{text}");
+        }
+        for text in ["", "a.example", "*", "null", "https://", "https://a.example/page", "https://u@a.example"] {
+            assert!(!is_origin(text), "{text}");
         }
     }
 

@@ -9,6 +9,7 @@ use skep_runconfig::parameters::Telemetry;
 use skep_runconfig::{Field as _, RunConfig};
 
 use super::Tasks;
+use crate::hosts::Hosts;
 use crate::http::text;
 use crate::metrics::Metrics;
 use crate::proxy::metrics_page;
@@ -42,7 +43,13 @@ impl Diagnostics {
 
     /// Shows what was counted on a port of its own, and says where. A port that is taken is no reason not to serve: another one
     /// is used.
-    pub(super) async fn serve(&self, ip: IpAddr, drain: &Drain, tasks: &mut Tasks) -> Option<SocketAddr> {
+    pub(super) async fn serve(
+        &self,
+        ip: IpAddr,
+        hosts: &Hosts,
+        drain: &Drain,
+        tasks: &mut Tasks,
+    ) -> Option<SocketAddr> {
         let listener = match Listener::bind(SocketAddr::new(ip, self.port)).await {
             Ok(listener) => Ok(listener),
             Err(_taken) => Listener::bind(SocketAddr::new(ip, 0)).await,
@@ -56,11 +63,13 @@ impl Diagnostics {
         };
         let address = listener.address();
         tracing::info!(%address, "metrics are served");
-        let metrics = self.metrics.clone();
+        let (metrics, hosts) = (self.metrics.clone(), hosts.clone());
         let handler = move |request: http::Request<hyper::body::Incoming>, _peer| {
-            let page = match request.uri().path() {
-                "/metrics" => metrics_page(&metrics),
-                _ => text(StatusCode::NOT_FOUND, "404 page not found"),
+            let (parts, _body) = request.into_parts();
+            let page = match (hosts.check(&parts), parts.uri.path()) {
+                (Err(error), _) => error.response(),
+                (Ok(()), "/metrics") => metrics_page(&metrics),
+                (Ok(()), _) => text(StatusCode::NOT_FOUND, "404 page not found"),
             };
             std::future::ready(page)
         };

@@ -11,30 +11,26 @@ use crate::http::SESSION;
 use crate::sessions::{Kind, Store};
 
 #[tokio::test(start_paused = true)]
-async fn a_process_counts_as_there_when_it_spoke_or_lived_for_a_while() {
+async fn a_server_on_stdio_is_available_once_it_was_initialized_and_no_sooner() {
     let drain = Drain::new(Grace { linger: Duration::ZERO, finish: Duration::ZERO });
     let health = Arc::new(Health::new("stdio", drain));
     let (news, hears) = mpsc::channel(NEWS);
-    tokio::spawn(watch_link(hears, true, health.clone()));
-    let mut changes = health.changes();
-    let mut next = async |sent: News| {
-        changes.mark_unchanged();
-        let since = tokio::time::Instant::now();
-        news.send(sent).await.unwrap();
-        changes.changed().await.unwrap();
-        (health.known(), since.elapsed())
-    };
-    let there = Known::Available { milliseconds: None };
+    tokio::spawn(watch_link(hears, health.clone()));
     let lost = |why: &str| Known::Unavailable(why.to_owned());
-    assert_eq!(next(News::Connected).await, (there.clone(), PROOF));
-    assert_eq!(next(News::Lost("a".to_owned())).await, (lost("a"), Duration::ZERO));
-    assert_eq!(next(News::Connected).await, (there.clone(), PROOF_AGAIN));
-    news.send(News::Lost("b".to_owned())).await.unwrap();
-    news.send(News::Connected).await.unwrap();
-    // It fails again before it has said anything: it was never there.
-    assert_eq!(next(News::Lost("c".to_owned())).await, (lost("c"), Duration::ZERO));
-    news.send(News::Connected).await.unwrap();
-    assert_eq!(next(News::Spoke).await, (there, Duration::ZERO));
+    let starting = Known::Starting("the server has not answered `initialize` yet".to_owned());
+    for (sent, known) in [
+        // However long it lives.
+        (News::Connected, starting),
+        (News::Lost("a".to_owned()), lost("a")),
+        (News::Connected, lost("a")),
+        (News::Initialized, Known::Available { milliseconds: None }),
+        (News::Lost("b".to_owned()), lost("b")),
+        (News::Connected, lost("b")),
+    ] {
+        news.send(sent.clone()).await.unwrap();
+        tokio::time::sleep(Duration::from_hours(1)).await;
+        assert_eq!(health.known(), known, "{sent:?}");
+    }
 }
 
 /// A server that agrees to everything, and what it is told.
@@ -51,7 +47,10 @@ fn agreeable() -> (Connect, mpsc::UnboundedReceiver<String>) {
                     let message: serde_json::Value = serde_json::from_str(&line).unwrap();
                     let answer = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{}}}}"#, message["id"]);
                     output.write_all(format!("{answer}\n").as_bytes()).await.unwrap();
-                    told.send(message["method"].as_str().unwrap_or_default().to_owned()).unwrap();
+                    let method = message["method"].as_str().unwrap_or_default().to_owned();
+                    if !method.contains("initialize") {
+                        told.send(method).unwrap();
+                    }
                 }
             });
             Ok(Pipe {
@@ -129,6 +128,68 @@ async fn a_session_lives_while_it_is_listened_to_and_takes_its_subscriptions_alo
     let told = tokio::time::timeout(Duration::from_hours(1), heard.recv()).await;
     assert_eq!(told.unwrap().unwrap(), "resources/unsubscribe");
     assert_eq!(called(&front, &session, Method::GET, b"").await.status(), StatusCode::NOT_FOUND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn item_7_an_evicted_session_takes_its_subscriptions_along_at_once() {
+    let (connect, mut heard) = agreeable();
+    let (bridge, talk) = Bridge::start(connect, Limits::default());
+    let drain = Drain::new(Grace { linger: Duration::ZERO, finish: Duration::ZERO });
+    let limits = skep_store::SessionLimits::of_total(4 * (skep_store::SESSION_BYTES + 100));
+    let store = Store::Memory(skep_store::Memory::within(TIME_TO_LIVE, limits));
+    let sessions = Sessions::new(store, Kind::Streamable);
+    let front = Streamable::new(bridge, sessions.clone(), Duration::from_secs(5), false, drain);
+    let (_talk, _reaper) =
+        (tokio::spawn(talk), tokio::spawn(reap(sessions.clone(), Some((front.clone(), TIME_TO_LIVE)))));
+    let session = sessions.open(None).await.unwrap();
+    let subscribe = br#"{"jsonrpc":"2.0","id":1,"method":"resources/subscribe","params":{"uri":"a:b"}}"#;
+    assert_eq!(called(&front, &session, Method::POST, subscribe).await.status(), StatusCode::OK);
+    assert_eq!(heard.recv().await.unwrap(), "resources/subscribe");
+    let since = tokio::time::Instant::now();
+    // The session was used, and its owner has room for two.
+    let (first, second) = (sessions.open(None).await.unwrap(), sessions.open(None).await.unwrap());
+    assert_eq!(called(&front, &first, Method::GET, b"").await.status(), StatusCode::NOT_FOUND, "never used");
+    assert_eq!(called(&front, &second, Method::GET, b"").await.status(), StatusCode::OK);
+    let _third = sessions.open(None).await.unwrap();
+    assert_eq!(heard.recv().await.unwrap(), "resources/unsubscribe");
+    assert_eq!(called(&front, &session, Method::POST, subscribe).await.status(), StatusCode::NOT_FOUND);
+    assert!(since.elapsed() < Duration::from_secs(1), "not only when sessions are looked through");
+}
+
+#[tokio::test]
+async fn item_7_an_evicted_session_is_closed_at_a_server_that_speaks_http() {
+    let (told, mut heard) = mpsc::unbounded_channel();
+    let listener = Listener::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
+    let target = Target::local(&format!("http://{}", listener.address())).unwrap();
+    let drain = Drain::new(Grace { linger: Duration::ZERO, finish: Duration::ZERO });
+    let count = std::sync::atomic::AtomicUsize::new(0);
+    let handler = move |request: http::Request<hyper::body::Incoming>, _peer| {
+        let named = request.headers().get(SESSION).map(|name| name.to_str().unwrap().to_owned());
+        told.send((request.method().clone(), request.uri().path().to_owned(), named)).unwrap();
+        let mut response = Response::new(Body::full(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#));
+        let name = format!("session {}", count.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
+        response.headers_mut().insert(SESSION, name.parse().unwrap());
+        std::future::ready(response)
+    };
+    tokio::spawn(serve(listener, skep_net::serve::Options::default(), drain.clone(), handler));
+    let limits = skep_store::SessionLimits::of_total(4 * (skep_store::SESSION_BYTES + 400));
+    let store = Store::Memory(skep_store::Memory::within(TIME_TO_LIVE, limits));
+    let sessions = Sessions::new(store, Kind::Mcp);
+    let client = Client::new(skep_net::client::Options::default()).unwrap();
+    let front = Transparent::new(target, None, client, sessions.clone(), Options::default(), drain);
+    let _closer = tokio::spawn(close_ended(sessions, front.clone()));
+    let initialize = br#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18"}}"#;
+    for _ in 0..3 {
+        let mut request = http::Request::new(());
+        (*request.method_mut(), *request.uri_mut()) = (Method::POST, "/its/mcp".parse().unwrap());
+        let peer = skep_net::Peer { address: SocketAddr::from(([127, 0, 0, 1], 1)), tls: false };
+        let content = Content::Message(Message::parse(Bytes::from_static(initialize)).unwrap());
+        let mut exchange = Exchange::new(request.into_parts().0, peer, content);
+        assert_eq!(front.call(&mut exchange).await.status(), StatusCode::OK);
+        assert_eq!(heard.recv().await.unwrap(), (Method::POST, "/its/mcp".to_owned(), None));
+    }
+    let closed = heard.recv().await.unwrap();
+    assert_eq!(closed, (Method::DELETE, "/its/mcp".to_owned(), Some("session 0".to_owned())));
 }
 
 #[tokio::test(start_paused = true)]

@@ -113,3 +113,18 @@ fn files_of_variables_are_read_line_by_line() {
     assert_eq!(read, expected.into());
     assert!(files_of_variables(Path::new("/no/such/place")).is_empty());
 }
+
+#[test]
+fn origins_and_hosts_are_added_by_variables_and_must_be_some() {
+    let variables = [
+        ("SKEP_ALLOWED_ORIGINS", "http://localhost:6274, https://a.example"),
+        ("SKEP_ALLOWED_HOSTS", "tools.test,one.test:80,"),
+    ];
+    let read = settings(r#"{"transport":"stdio","allowed_origins":["http://b"]}"#, &variables).unwrap();
+    assert_eq!(read.config.allowed_origins, ["http://b", "http://localhost:6274", "https://a.example"]);
+    assert_eq!(read.allowed_hosts, ["tools.test", "one.test:80"]);
+    for wrong in [("SKEP_ALLOWED_ORIGINS", "a.example"), ("SKEP_ALLOWED_HOSTS", "http://a.example")] {
+        let error = settings(r#"{"transport":"stdio"}"#, &[wrong]).unwrap_err().to_string();
+        assert!(error.contains(wrong.1), "{error}");
+    }
+}

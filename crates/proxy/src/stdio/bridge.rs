@@ -5,15 +5,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use skep_mcp::{Edit, Id, Kind, Message, era, lines, splice};
-use tokio::sync::{mpsc, oneshot};
+use skep_mcp::{Edit, Id, Kind, Message, lines, splice};
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use super::call::{Call, Outcome, Waiter, Work};
+use super::abilities::Abilities;
+use super::call::{Outcome, Waiter};
 use super::catalogue::Catalogue;
 use super::concerned::Left;
 use super::handshake::Handshake;
 use super::interests::Turns;
+use super::readiness::Readiness;
 
 /// How many messages may wait to be written to the server. Callers wait beyond that.
 pub(crate) const QUEUE: usize = 100;
@@ -31,15 +33,19 @@ pub struct Bridge {
     pub(super) handshake: Handshake,
     pub(super) catalogue: Catalogue,
     pub(super) turns: Turns,
-    queue: mpsc::Sender<Line>,
+    /// Whether the server can take requests. Changed under the lock of the state.
+    pub(super) readiness: watch::Sender<Readiness>,
+    pub(super) queue: mpsc::Sender<Line>,
 }
 
 /// A line on its way to the server.
 #[derive(Debug)]
 pub(super) struct Line {
     /// The request in it, if it is one: nobody may wait for it any more when its turn comes.
-    request: Option<u64>,
+    pub(super) request: Option<u64>,
     pub(super) bytes: Bytes,
+    /// What it was made of: the memory budget counts both for as long as this is there.
+    pub(super) _source: Bytes,
 }
 
 /// The name of a caller's session. Callers without one have none.
@@ -76,22 +82,15 @@ pub(super) struct State {
 pub(super) struct Session {
     /// Where it listens.
     pub(super) listener: Option<mpsc::Sender<Bytes>>,
-    pub(super) abilities: Abilities,
+    /// What its client can be asked for. Nothing if the client has not said it here.
+    pub(super) abilities: Option<Abilities>,
     pub(super) level: Option<u8>,
     /// When it last answered a question of the server.
     pub(super) answered: Option<Instant>,
     /// How many resources it wants to hear of.
     pub(super) subscriptions: usize,
     /// When it was last heard of here.
-    used: Option<Instant>,
-}
-
-/// What a client can be asked for, as it said itself.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Abilities {
-    pub(super) sampling: bool,
-    pub(super) elicitation: bool,
-    pub(super) roots: bool,
+    pub(super) used: Option<Instant>,
 }
 
 /// A request that could not be handed over.
@@ -111,63 +110,10 @@ impl Bridge {
             handshake: Handshake::default(),
             catalogue: Catalogue::default(),
             turns: Turns::default(),
+            readiness: watch::Sender::new(Readiness::Starting),
             queue,
         };
         (Arc::new(bridge), queued)
-    }
-
-    /// Passes a caller's request on. The call ends with the answer, or when it is dropped, which tells the server to stop.
-    pub(crate) async fn call(
-        self: &Arc<Self>,
-        message: &Message,
-        session: Option<SessionId>,
-        interim: Option<mpsc::Sender<Bytes>>,
-    ) -> Result<Call, NotSent> {
-        self.send(message, session, interim, true).await
-    }
-
-    /// The same for a request of the proxy's own: nobody is at work meanwhile whom the server could ask something.
-    pub(super) async fn call_for_ourselves(self: &Arc<Self>, message: &Message) -> Result<Call, NotSent> {
-        self.send(message, None, None, false).await
-    }
-
-    async fn send(
-        self: &Arc<Self>,
-        message: &Message,
-        session: Option<SessionId>,
-        interim: Option<mpsc::Sender<Bytes>>,
-        is_callers: bool,
-    ) -> Result<Call, NotSent> {
-        let id = message.id().ok_or(NotSent)?;
-        let permit = self.queue.reserve().await.map_err(|_closed| NotSent)?;
-        let (outcome, answered) = oneshot::channel();
-        let token = message.progress_token();
-        let wire = self.with(|state| {
-            if let Some(one) = session.as_ref().and_then(|session| state.sessions.get_mut(session)) {
-                one.used = Some(Instant::now());
-            }
-            let wire = state.new_id();
-            let number = Id::number(wire);
-            let mut edits = vec![Edit::set(&["id"], &number)];
-            // Also where nobody hears of progress: the caller's own token could be somebody else's number.
-            if token.is_some() {
-                edits.push(Edit::set(&["params", "_meta", "progressToken"], &number));
-            }
-            let changed = splice::apply(message, &edits).map_err(|_| NotSent)?;
-            let method = message.method().unwrap_or_default().to_owned();
-            let is_modern = message.protocol_version().as_deref() == Some(era::MODERN);
-            let is_learnt_from = method == "tools/list" && is_modern;
-            let work = match (is_callers && method != "initialize", is_modern) {
-                (false, _) => Work::Nobodys,
-                (true, true) => Work::Told,
-                (true, false) => Work::Asked,
-            };
-            let waiter = Waiter { id, method, session, token, interim, is_learnt_from, is_taken: false, work, outcome };
-            state.waiting.insert(wire, waiter);
-            permit.send(Line { request: Some(wire), bytes: lines::frame(&changed) });
-            Ok(wire)
-        })?;
-        Ok(Call::new(self.clone(), wire, answered))
     }
 
     /// Takes something of a caller that wants no answer. A server that does not read is not waited for any longer than for a call.
@@ -181,10 +127,8 @@ impl Bridge {
             match (message.kind(), message.method()) {
                 (Kind::Response | Kind::Error, _) => self.answer(message, session).await,
                 (_, Some("notifications/cancelled")) => self.cancel(message, session),
-                (_, Some("notifications/initialized")) if self.handshake.is_told() => Ok(()),
-                (_, Some("notifications/initialized")) => {
-                    self.tell(|| self.handshake.must_tell_initialized().then(|| lines::frame(message))).await
-                }
+                // The server was initialized by the proxy, once for all.
+                (_, Some("notifications/initialized")) => Ok(()),
                 _ => self.tell(|| Some(lines::frame(message))).await,
             }
         };
@@ -194,11 +138,21 @@ impl Bridge {
     /// Passes on what wants no answer. What to say is asked when there is room for it: a caller may leave before, and then nothing
     /// is said and nothing has changed.
     pub(super) async fn tell(&self, line: impl FnOnce() -> Option<Bytes>) -> Result<(), NotSent> {
+        self.ready().await.map_err(|_unavailable| NotSent)?;
         let permit = self.queue.reserve().await.map_err(|_closed| NotSent)?;
-        if let Some(line) = line() {
+        let Some(line) = line() else { return Ok(()) };
+        self.with(|_locked| {
+            if !self.is_ready() {
+                return Err(NotSent);
+            }
             permit.send(Line::telling(line));
-        }
-        Ok(())
+            Ok(())
+        })
+    }
+
+    /// Passes on what belongs to the handshake.
+    pub(super) async fn tell_unprepared(&self, line: Bytes) {
+        let _closed = self.queue.send(Line::telling(line)).await;
     }
 
     /// Passes on a caller's word that it does not want the answer to a request any more, which ends the request: servers do not
@@ -231,7 +185,7 @@ impl Bridge {
     /// Remembers what the client of a session can do.
     pub(crate) fn introduce(&self, session: &SessionId, abilities: Abilities) {
         self.with(|state| {
-            state.known(session).abilities = abilities;
+            state.known(session).abilities = Some(abilities);
         });
     }
 
@@ -304,8 +258,12 @@ impl Bridge {
 
     /// Tells the server something that nobody can wait for.
     pub(super) fn tell_at_once(&self, line: Bytes) {
-        let Err(full) = self.queue.try_send(Line::telling(line)) else { return };
         self.with(|state| {
+            // What it is about went with the server.
+            if !self.is_ready() {
+                return;
+            }
+            let Err(full) = self.queue.try_send(Line::telling(line)) else { return };
             if state.overdue.len() < OVERDUE {
                 state.overdue.push(full.into_inner().bytes);
             } else {
@@ -314,15 +272,11 @@ impl Bridge {
         });
     }
 
-    /// A number that no request has.
-    pub(super) fn new_id(&self) -> u64 {
-        self.with(State::new_id)
-    }
-
     /// The server went away: nobody waits any longer for what it was asked, nor for what it asked.
     pub(super) fn disconnected(&self, queued: &mut mpsc::Receiver<Line>) {
         self.catalogue.forget();
         self.with(|state| {
+            self.readiness.send_replace(Readiness::Starting);
             while queued.try_recv().is_ok() {}
             state.servers += 1;
             state.asked.clear();
@@ -399,19 +353,7 @@ impl Bridge {
 impl Line {
     /// One that nobody waits for.
     fn telling(bytes: Bytes) -> Self {
-        Self { request: None, bytes }
-    }
-}
-
-// === impl Abilities ===
-
-impl Abilities {
-    /// What the handshake of a client says. No more is kept of it.
-    pub(crate) fn of(greeting: &Message) -> Self {
-        let params = greeting.params().and_then(|params| serde_json::from_slice::<serde_json::Value>(params).ok());
-        let said = params.as_ref().and_then(|params| params.get("capabilities"));
-        let can = |what: &str| said.and_then(|said| said.get(what)).is_some_and(|found| !found.is_null());
-        Self { sampling: can("sampling"), elicitation: can("elicitation"), roots: can("roots") }
+        Self { request: None, bytes, _source: Bytes::new() }
     }
 }
 

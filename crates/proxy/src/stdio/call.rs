@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use skep_mcp::{Id, Message, answer};
+use skep_mcp::{Edit, Id, Message, answer, era, lines, splice};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::bridge::{Bridge, SessionId};
+use super::bridge::{Bridge, Line, SessionId};
+use super::logging;
 
 /// What became of a request.
 #[derive(Debug)]
@@ -24,10 +25,12 @@ pub(crate) enum Outcome {
 }
 
 /// Why there is no answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failed {
     /// The request could not be handed over.
     NotSent,
+    /// The server cannot be used now, and why.
+    Unavailable(Arc<str>),
     /// What the server answered is no message.
     Malformed,
     /// The server went away before it answered.
@@ -55,13 +58,15 @@ pub(super) struct Waiter {
     /// Whether the server has the request, as far as is known.
     pub(super) is_taken: bool,
     pub(super) work: Work,
+    /// How much of the server's log it asked for, of 2026-07-28.
+    pub(super) logs: Option<u8>,
     pub(super) outcome: oneshot::Sender<Outcome>,
 }
 
 /// What the server may have to say to a caller because of a request, beside the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Work {
-    /// Nothing: it is the proxy's own, or the handshake, which has no session yet.
+    /// Nothing: it is the proxy's own, the handshake, which has no session yet, or a subscription.
     Nobodys,
     /// It may tell something. Today's protocol has no requests of servers.
     Told,
@@ -78,6 +83,102 @@ pub(crate) struct Call {
     settled: bool,
 }
 
+/// Whose a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    /// A client's.
+    Client,
+    /// The proxy's own.
+    Proxy,
+    /// The proxy's own, to open the conversation: before it is answered, nothing else is sent.
+    Handshake,
+}
+
+// === impl Bridge ===
+
+impl Bridge {
+    /// Passes a caller's request on. The call ends with the answer, or when it is dropped, which tells the server to stop.
+    pub(crate) async fn call(
+        self: &Arc<Self>,
+        message: &Message,
+        session: Option<SessionId>,
+        interim: Option<mpsc::Sender<Bytes>>,
+    ) -> Result<Call, Failed> {
+        self.send(message, session, interim, Origin::Client).await
+    }
+
+    /// The same for a request of the proxy's own: nobody is at work meanwhile whom the server could ask something.
+    pub(super) async fn call_for_ourselves(self: &Arc<Self>, message: &Message) -> Result<Call, Failed> {
+        self.send(message, None, None, Origin::Proxy).await
+    }
+
+    /// The same for a request that opens the conversation with a server.
+    pub(super) async fn call_to_open(self: &Arc<Self>, message: &Message) -> Result<Call, Failed> {
+        self.send(message, None, None, Origin::Handshake).await
+    }
+
+    async fn send(
+        self: &Arc<Self>,
+        message: &Message,
+        session: Option<SessionId>,
+        interim: Option<mpsc::Sender<Bytes>>,
+        origin: Origin,
+    ) -> Result<Call, Failed> {
+        loop {
+            if origin != Origin::Handshake {
+                self.ready().await?;
+            }
+            let permit = self.queue.reserve().await.map_err(|_closed| Failed::NotSent)?;
+            // The server may have gone meanwhile.
+            if let Some(call) = self.enqueue(message, session.clone(), interim.clone(), origin, permit)? {
+                return Ok(call);
+            }
+        }
+    }
+
+    /// Queues a request. Nothing if the server cannot take it now.
+    fn enqueue(
+        self: &Arc<Self>,
+        message: &Message,
+        session: Option<SessionId>,
+        interim: Option<mpsc::Sender<Bytes>>,
+        origin: Origin,
+        permit: mpsc::Permit<'_, Line>,
+    ) -> Result<Option<Call>, Failed> {
+        let id = message.id().ok_or(Failed::NotSent)?;
+        let (outcome, answered) = oneshot::channel();
+        let token = message.progress_token();
+        let wire = self.with(|state| {
+            if origin != Origin::Handshake && !self.is_ready() {
+                return Ok(None);
+            }
+            if let Some(one) = session.as_ref().and_then(|session| state.sessions.get_mut(session)) {
+                one.used = Some(Instant::now());
+            }
+            let wire = state.new_id();
+            let number = Id::number(wire);
+            let mut edits = vec![Edit::set(&["id"], &number)];
+            // Also where nobody hears of progress: the caller's own token could be somebody else's number.
+            if token.is_some() {
+                edits.push(Edit::set(&["params", "_meta", "progressToken"], &number));
+            }
+            let changed = splice::apply(message, &edits).map_err(|_| Failed::NotSent)?;
+            let method = message.method().unwrap_or_default().to_owned();
+            let is_modern = message.protocol_version().as_deref() == Some(era::MODERN);
+            let is_learnt_from = method == "tools/list" && is_modern;
+            let work = Work::of(&method, origin == Origin::Client, is_modern);
+            let logs = logging::asked_for(message).filter(|_| work != Work::Nobodys);
+            let waiter =
+                Waiter { id, method, session, token, interim, is_learnt_from, is_taken: false, work, logs, outcome };
+            state.waiting.insert(wire, waiter);
+            let source = message.body().clone();
+            permit.send(Line { request: Some(wire), bytes: lines::frame(&changed), _source: source });
+            Ok(Some(wire))
+        })?;
+        Ok(wire.map(|wire| Call::new(self.clone(), wire, answered)))
+    }
+}
+
 // === impl Failed ===
 
 impl Failed {
@@ -85,6 +186,9 @@ impl Failed {
     pub(crate) fn body(self, id: Option<&Id>) -> Bytes {
         match self {
             Self::NotSent => answer::internal(id),
+            Self::Unavailable(why) => {
+                answer::error(id, answer::INTERNAL_ERROR, &format!("the server is not available: {why}"), None)
+            }
             Self::Gone => {
                 let text = "the server went away before it answered; it is being started again, so try once more";
                 answer::error(id, answer::INTERNAL_ERROR, text, None)
@@ -95,6 +199,19 @@ impl Failed {
             }
             Self::Timeout => answer::timeout(id),
             Self::Cancelled => answer::error(id, answer::TIMEOUT, "the request was cancelled", None),
+        }
+    }
+}
+
+// === impl Work ===
+
+impl Work {
+    /// What may come of a request. A subscription of 2026-07-28 stays open while nothing is done for it: what it is about names it.
+    pub(super) fn of(method: &str, is_clients: bool, is_modern: bool) -> Self {
+        match (is_clients && !matches!(method, "initialize" | "subscriptions/listen"), is_modern) {
+            (false, _) => Self::Nobodys,
+            (true, true) => Self::Told,
+            (true, false) => Self::Asked,
         }
     }
 }

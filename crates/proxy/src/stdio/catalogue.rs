@@ -70,7 +70,7 @@ impl Bridge {
         let mut cursor = None;
         for _ in 0..PAGES {
             let request = Message::parse(list_tools(call, cursor.as_deref())).map_err(|_| Failed::NotSent)?;
-            let mut asked = self.call_for_ourselves(&request).await.map_err(|_| Failed::NotSent)?;
+            let mut asked = self.call_for_ourselves(&request).await?;
             let answer = asked.outcome().await.answer()?;
             let next = next_cursor(&answer);
             // One that goes in a circle has shown all it has.

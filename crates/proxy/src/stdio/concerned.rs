@@ -5,13 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
-use skep_mcp::{Edit, Message, splice};
+use skep_mcp::{Edit, Message, answer, splice};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use super::abilities::Refused;
 use super::bridge::{Bridge, Session, SessionId, State, parameter, short};
 use super::call::Waiter;
 use super::levels::level_of;
+use super::questions::NOBODYS;
 
 /// How long a call that was left counts like one under way: the server may hear late of it, or not care.
 const LATELY: Duration = Duration::from_mins(1);
@@ -30,9 +32,11 @@ pub(super) struct Left {
 }
 
 #[derive(Debug)]
-struct LeftCall {
+pub(super) struct LeftCall {
     session: Option<SessionId>,
     can_be_asked: bool,
+    /// How much of the server's log it asked for.
+    pub(super) logs: Option<u8>,
     since: Instant,
 }
 
@@ -52,7 +56,7 @@ impl Left {
             self.has_more = true;
         }
         let (session, can_be_asked) = (waiter.session.clone(), waiter.can_be_asked());
-        self.calls.insert(wire, LeftCall { session, can_be_asked, since: Instant::now() });
+        self.calls.insert(wire, LeftCall { session, can_be_asked, logs: waiter.logs, since: Instant::now() });
     }
 
     /// The server does not work on it any more, or never did.
@@ -61,7 +65,7 @@ impl Left {
     }
 
     /// Who left calls just now.
-    fn lately(&self) -> impl Iterator<Item = &LeftCall> {
+    pub(super) fn lately(&self) -> impl Iterator<Item = &LeftCall> {
         self.calls.values().filter(|one| one.since.elapsed() < LATELY)
     }
 
@@ -96,6 +100,9 @@ impl Bridge {
             "notifications/message" => {
                 let level = parameter(message, "level").map_or(7, |level| level_of(&level));
                 self.with(|state| {
+                    if state.pass_to_asker(message.body(), level) {
+                        return;
+                    }
                     // With nobody at work, here or elsewhere, it is for whoever asked for a log this detailed.
                     if !state.pass_about_work(message.body()) && !state.is_shared() {
                         state.pass_to(message.body(), |_, one| one.level.is_some_and(|wanted| level <= wanted));
@@ -157,8 +164,9 @@ impl State {
     }
 
     /// Passes a question of the server to whom it concerns, and says who that is.
-    pub(super) fn pass_question(&self, body: &Bytes, method: &str) -> Result<SessionId, &'static str> {
-        const DEAF: &str = "the caller that it concerns does not listen";
+    pub(super) fn pass_question(&self, body: &Bytes, request: &Message) -> Result<SessionId, Refused> {
+        const DEAF: Refused =
+            Refused { code: answer::METHOD_NOT_FOUND, why: "the caller that it concerns does not listen" };
         let waiting = self.waiting.values().filter(|one| one.can_be_asked()).map(|one| &one.session);
         let left = self.left.lately().filter(|one| one.can_be_asked).map(|one| &one.session);
         let mut owners: Owners = waiting.chain(left).cloned().collect();
@@ -166,9 +174,13 @@ impl State {
             owners = self.left.asked();
         }
         if let Some(session) = only(&owners) {
-            return self.pass_to_owner(body, session).then(|| session.clone()).ok_or(DEAF);
+            let abilities = self.sessions.get(session).and_then(|one| one.abilities);
+            return match abilities.and_then(|abilities| abilities.refuse(request)) {
+                Some(refused) => Err(refused),
+                None => self.pass_to_owner(body, session).then(|| session.clone()).ok_or(DEAF),
+            };
         }
-        let session = self.only_capable(method, &owners).ok_or("no caller can be told to be the one it concerns")?;
+        let session = self.only_capable(request, &owners).ok_or(NOBODYS)?;
         self.pass_to_session(body, &session).then_some(session).ok_or(DEAF)
     }
 
@@ -193,14 +205,8 @@ impl State {
     }
 
     /// The only session whose client can answer such a request, as far as is known. While callers are at work, it is one of theirs.
-    fn only_capable(&self, method: &str, owners: &Owners) -> Option<SessionId> {
-        let area = method.split('/').next()?;
-        let can = |one: &Session| match area {
-            "sampling" => one.abilities.sampling,
-            "elicitation" => one.abilities.elicitation,
-            "roots" => one.abilities.roots,
-            _ => false,
-        };
+    fn only_capable(&self, request: &Message, owners: &Owners) -> Option<SessionId> {
+        let can = |one: &Session| one.abilities.is_some_and(|abilities| abilities.covers(request));
         if owners.is_empty() {
             let listens = |one: &Session| one.listener.as_ref().is_some_and(|listener| !listener.is_closed());
             let mut able = self.sessions.iter().filter(|(_, one)| listens(one) && can(one));
@@ -208,7 +214,10 @@ impl State {
             return able.next().is_none().then(|| session.clone());
         }
         // Of whom nothing is known, it is not known either that they cannot.
-        let may = |one: &Option<SessionId>| one.as_ref().and_then(|name| self.sessions.get(name)).is_none_or(can);
+        let may = |one: &Option<SessionId>| match one.as_ref().and_then(|name| self.sessions.get(name)) {
+            Some(one) => one.abilities.is_none() || can(one),
+            None => true,
+        };
         only(&owners.iter().filter(|one| may(one)).cloned().collect()).cloned()
     }
 

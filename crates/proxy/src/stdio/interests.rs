@@ -8,7 +8,7 @@ use skep_mcp::{Kind, Message, Raw, answer};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
-use super::bridge::{Bridge, NotSent, SessionId, State, parameter};
+use super::bridge::{Bridge, SessionId, State, parameter};
 use super::call::Failed;
 use super::levels::{level_name, level_of};
 
@@ -110,7 +110,7 @@ impl Bridge {
             return all_is_well(message);
         }
         let mut tentative = Tentative { bridge: self, uri, session, is_agreed: !subscribes };
-        let mut call = self.call(message, Some(session.clone()), None).await.map_err(|NotSent| Failed::NotSent)?;
+        let mut call = self.call(message, Some(session.clone()), None).await?;
         let answer = call.outcome().await.answer()?;
         tentative.is_agreed |= answer.kind() == Kind::Response;
         Ok(answer)
@@ -119,12 +119,15 @@ impl Bridge {
     /// Forgets a session that ended. The server is told what nobody wants to hear of any more.
     pub(super) fn end(self: &Arc<Self>, session: &SessionId, timeout: Duration) {
         let (uris, level) = self.with(|state| {
-            state.sessions.remove(session);
+            let ended = state.sessions.remove(session);
             state.asked.retain(|_, (_, whom)| whom != session);
-            let wanted = state.subscriptions.iter().filter(|(_, who)| who.contains(session));
+            // Most sessions have neither: they end without a look at all others, of which there may be many.
+            let (has_subscriptions, has_level) =
+                ended.map_or((false, false), |one| (one.subscriptions > 0, one.level.is_some()));
+            let wanted = state.subscriptions.iter().filter(|(_, who)| has_subscriptions && who.contains(session));
             let uris: Vec<String> = wanted.map(|(uri, _)| uri.clone()).collect();
             // With nobody left who cares, the server may log as it did.
-            (uris, state.most().and_then(|_| state.new_level()))
+            (uris, if has_level { state.most().and_then(|_| state.new_level()) } else { None })
         });
         if let Some(level) = level {
             self.tell_level(level, timeout);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use skep_mcp::{Edit, Id, Kind, Message, Raw, lines, splice};
+use skep_mcp::{Era, Message, Raw, lines};
 use skep_workload::pauses::Pauses;
 use skep_workload::pipe::Pipe;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -16,6 +16,7 @@ use tracing::Instrument as _;
 
 use super::bridge::{Bridge, Line};
 use super::levels::level_name;
+use super::readiness::Readiness;
 
 /// How much is written at once, in bytes.
 const CHUNK: usize = 64 * 1024;
@@ -23,9 +24,7 @@ const CHUNK: usize = 64 * 1024;
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 /// How many answers of our own may wait to be written to the server. What comes beyond that is dropped, with a warning.
 const REPLIES: usize = 100;
-/// How long a server that was restarted may take for its handshake. It may have to start first.
-const HANDSHAKE: Duration = Duration::from_mins(2);
-/// How long it may take for what it is asked after that.
+/// How long a server that was restarted may take for what it is asked again.
 const AGAIN: Duration = Duration::from_secs(30);
 /// How much of a line of the server's log is passed on, in bytes.
 const LOG_LINE: usize = 2048;
@@ -37,6 +36,10 @@ const LAST_WORDS: usize = 2048;
 /// How long is waited for them: something may hold them open that is not the server.
 const LAST_WAIT: Duration = Duration::from_secs(1);
 
+/// How long clients wait for a server that is restarted although it failed to start meanwhile. After that, and if it never served,
+/// they are told at once why it does not.
+const RESTARTING: Duration = Duration::from_secs(10);
+
 /// How to reach the server: each call is a new connection.
 pub type Connect = Box<dyn Fn() -> Pin<Box<dyn Future<Output = Result<Pipe, String>> + Send>> + Send + Sync + 'static>;
 
@@ -45,8 +48,8 @@ pub type Connect = Box<dyn Fn() -> Pin<Box<dyn Future<Output = Result<Pipe, Stri
 pub enum News {
     /// It is there. The server need not have said anything.
     Connected,
-    /// The server has said something.
-    Spoke,
+    /// The server answered `initialize`, or `server/discover` where it has no `initialize`: it can take requests.
+    Initialized,
     /// It is not there, and why. The server's own last words to people, if it had any, begin on the second line.
     Lost(String),
 }
@@ -115,26 +118,43 @@ async fn keep(
 ) {
     let mut pauses = Pauses::new(FIRST_PAUSE);
     let mut known = None;
+    let mut served = None;
     loop {
+        bridge.set_readiness(Readiness::Starting);
         let connected = tokio::select! {
             connected = connect() => connected,
             () = ended(&mut keeper.ending) => return,
         };
         let since = Instant::now();
-        match connected {
+        let why = match connected {
             Ok(pipe) => {
-                let why = talk(&bridge, pipe, limits, &mut queued, &mut keeper, &mut known).await;
+                let Ended { why, was_ready } = talk(&bridge, pipe, limits, &mut queued, &mut keeper, &mut known).await;
                 if *keeper.ending.borrow() {
                     return;
                 }
+                served = was_ready.then(Instant::now).or(served);
+                if !was_ready && bridge.handshake.opening() == Era::Modern {
+                    tracing::info!(
+                        "the server refused `initialize` and ended; opening the next one with `server/discover`"
+                    );
+                    tokio::select! {
+                        () = tokio::time::sleep(pauses.after(since.elapsed())) => continue,
+                        () = ended(&mut keeper.ending) => return,
+                    }
+                }
                 tracing::warn!(why = why.lines().next(), "the server went away; it is connected to again");
-                keeper.tell(News::Lost(format!("the server went away: {why}"))).await;
+                why
             }
             Err(why) => {
                 tracing::info!(why, "the server is not there yet");
-                keeper.tell(News::Lost(why)).await;
+                why
             }
+        };
+        // Clients of a server that is only restarted wait for it.
+        if served.is_none_or(|served| served.elapsed() >= RESTARTING) {
+            bridge.set_readiness(Readiness::Failed(why.lines().next().unwrap_or_default().into()));
         }
+        keeper.tell(News::Lost(why)).await;
         tokio::select! {
             () = tokio::time::sleep(pauses.after(since.elapsed())) => {}
             () = ended(&mut keeper.ending) => return,
@@ -149,6 +169,14 @@ pub(crate) async fn ended(ending: &mut watch::Receiver<bool>) {
     }
 }
 
+/// How a connection to the server ended.
+struct Ended {
+    /// Why. The server's own last words to people begin on the second line.
+    why: String,
+    /// Whether the server could take requests.
+    was_ready: bool,
+}
+
 /// Talks to the server until the connection ends, and says why it did. What is behind the connection has ended then. `known` is
 /// the server that was talked to last, where it can be met again.
 async fn talk(
@@ -158,7 +186,7 @@ async fn talk(
     queued: &mut mpsc::Receiver<Line>,
     keeper: &mut Keeper,
     known: &mut Option<String>,
-) -> String {
+) -> Ended {
     let Pipe { mut stdin, mut stdout, stderr, mut held } = pipe;
     let identity = held.identity();
     bridge.handshake.meet(held.notes());
@@ -166,24 +194,28 @@ async fn talk(
     let mut log = tokio::spawn(pass_log_on(stderr, last.clone()).in_current_span());
     let mut reader = lines::Reader::new(limits.message);
     let Keeper { news, ending, shared } = keeper;
-    let mut is_met = false;
+    bridge.connected(*shared);
+    let is_known = identity.is_some() && identity == *known;
+    let (mut was_ready, mut unusable) = (false, None);
     let talking = async {
-        let is_new = bridge.handshake.request().is_none();
-        let is_known = identity.is_some() && identity == *known;
-        if let Err(why) = greet_again(bridge, &mut stdin, &mut stdout, &mut reader, is_known).await {
-            return why;
-        }
-        is_met = true;
-        bridge.connected(*shared);
-        if !is_new {
-            tokio::spawn(ask_again(bridge.clone()).in_current_span());
-        }
-        let _nobody_hears = news.send(if is_new { News::Connected } else { News::Spoke }).await;
+        let _nobody_hears = news.send(News::Connected).await;
         let (replies, mut to_send) = mpsc::channel(REPLIES);
-        tokio::select! {
-            why = read(bridge, &mut stdout, &mut reader, &replies, news) => why,
+        let mut opening = std::pin::pin!(open(bridge, is_known, news, &mut was_ready));
+        let why = tokio::select! {
+            why = read(bridge, &mut stdout, &mut reader, &replies) => why,
             why = write(bridge, &mut stdin, queued, &mut to_send) => why,
+            why = &mut opening => {
+                unusable = Some(why);
+                return "it cannot be used";
+            }
+        };
+        // Its last word may have been the answer to the handshake: some servers refuse it and end.
+        tokio::select! {
+            biased;
+            why = &mut opening => unusable = Some(why),
+            () = tokio::task::yield_now() => {}
         }
+        why
     };
     let why = {
         let mut talking = std::pin::pin!(talking);
@@ -195,7 +227,7 @@ async fn talk(
         }
     };
     // Only by now it may have turned out which one it was.
-    if is_met {
+    if was_ready {
         *known = held.identity();
     }
     bridge.handshake.meet(None);
@@ -207,54 +239,32 @@ async fn talk(
         log.abort();
     }
     let words = last.lock().unwrap_or_else(PoisonError::into_inner).text();
-    match ended {
-        // Why a connection broke says less than how the process behind it ended.
-        Some(ended) if words.is_empty() => ended,
-        Some(ended) => format!("{ended}\n{words}"),
-        None => why.to_owned(),
-    }
+    // Why a connection broke says less than how the process behind it ended, and that less than why it was ended.
+    let words = if words.is_empty() { words } else { format!("\n{words}") };
+    let why = match (unusable, ended) {
+        (Some(unusable), Some(_)) => format!("{unusable}{words}"),
+        (Some(unusable), None) => unusable,
+        (None, Some(ended)) => format!("the server went away: {ended}{words}"),
+        (None, None) => format!("the server went away: {why}"),
+    };
+    Ended { why, was_ready }
 }
 
-/// A server that was restarted hears the handshake again. Callers hear what it answers now. One that seems to be the same as before
-/// hears it, too: its node may not have told of the restart yet. If it refuses, it is the same, and what it said before holds.
-async fn greet_again(
-    bridge: &Bridge,
-    stdin: &mut (impl tokio::io::AsyncWrite + Unpin),
-    stdout: &mut (impl AsyncRead + Unpin),
-    reader: &mut lines::Reader,
-    is_known: bool,
-) -> Result<(), &'static str> {
-    let Some(request) = bridge.handshake.request() else { return Ok(()) };
-    let ours = Id::number(bridge.new_id());
-    let Ok(request) = splice::apply(&request, &[Edit::set(&["id"], &ours)]) else { return Ok(()) };
-    let talk = async {
-        send(stdin, &lines::frame(&request)).await?;
-        let answer = loop {
-            match next(stdout, reader).await? {
-                Heard::Message(message) if message.id().as_ref() == Some(&ours) && message.method().is_none() => {
-                    break message;
-                }
-                Heard::Malformed(id) if Id::number(id) == ours => {
-                    return Err("its answer to the handshake is no message");
-                }
-                _ => {}
+/// Initializes the server, and lets requests through. Returns only if the server cannot be used, and says why.
+async fn open(bridge: &Arc<Bridge>, is_known: bool, news: &mpsc::Sender<News>, is_ready: &mut bool) -> String {
+    let is_new = bridge.handshake.era().is_none();
+    match bridge.negotiate(is_known).await {
+        Err(why) => why,
+        Ok(era) => {
+            *is_ready = true;
+            bridge.set_readiness(Readiness::Ready(era));
+            if !is_new && era == Era::Legacy {
+                tokio::spawn(ask_again(bridge.clone()).in_current_span());
             }
-        };
-        match answer.kind() {
-            Kind::Response => {}
-            _ if is_known => return Ok(()),
-            // Another proxy may have been faster after a restart.
-            _ => {
-                let earlier = bridge.handshake.noted().await.ok_or("it refused the handshake that it took before")?;
-                bridge.handshake.renew(earlier);
-                return Ok(());
-            }
+            let _nobody_hears = news.send(News::Initialized).await;
+            std::future::pending().await
         }
-        bridge.handshake.note(&answer);
-        bridge.handshake.renew(answer);
-        send(stdin, b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n").await
-    };
-    tokio::time::timeout(HANDSHAKE, talk).await.unwrap_or(Err("it did not answer the handshake"))
+    }
 }
 
 /// A server that was restarted hears what callers had asked it to report. As calls among others: a server that answers while it is
@@ -273,17 +283,11 @@ async fn read(
     stdout: &mut (impl AsyncRead + Unpin),
     reader: &mut lines::Reader,
     replies: &mpsc::Sender<Bytes>,
-    news: &mpsc::Sender<News>,
 ) -> &'static str {
-    let mut has_spoken = false;
     loop {
         match next(stdout, reader).await {
             Ok(Heard::Malformed(id)) => bridge.settle_malformed(id),
             Ok(Heard::Message(message)) => {
-                if !has_spoken {
-                    has_spoken = true;
-                    let _nobody_hears = news.send(News::Spoke).await;
-                }
                 // The reader never waits for the writer: a server that writes and does not read would then wait for us, and we
                 // for it.
                 if let Some(reply) = bridge.dispatch(&message)

@@ -7,12 +7,20 @@ use bytes::Bytes;
 use skep_mcp::{Edit, Id, Message, answer, lines, splice};
 use tokio::time::Instant;
 
+use super::abilities::Refused;
 use super::bridge::{Bridge, NotSent, SessionId, State};
 
 /// How many requests of the server that concern nobody here may wait for somebody else's answer.
 const HELD_BACK: usize = 100;
 /// How many requests of the server may wait for a caller's answer. The oldest one is refused beyond that.
 pub(super) const ASKED: usize = 1000;
+
+const NOT_RELAYED: Refused = Refused { code: answer::METHOD_NOT_FOUND, why: "it cannot be passed on" };
+const UNANSWERED: Refused =
+    Refused { code: answer::METHOD_NOT_FOUND, why: "its caller has not answered, and too many wait like that" };
+/// No caller can be told to be the one that a request concerns.
+pub(super) const NOBODYS: Refused =
+    Refused { code: answer::METHOD_NOT_FOUND, why: "no caller can be told to be the one it concerns" };
 
 // === impl Bridge ===
 
@@ -26,16 +34,16 @@ impl Bridge {
             return Some(line(&answer::empty_result(&id)));
         }
         let (mut hold_back, mut forgotten) = (None, None);
-        let asked: Result<(), &'static str> = self.with(|state| {
+        let asked: Result<(), Refused> = self.with(|state| {
             let number = state.new_id();
             let ours = Id::number(number);
-            let mapped = splice::apply(message, &[Edit::set(&["id"], &ours)]).map_err(|_| "it cannot be passed on")?;
+            let mapped = splice::apply(message, &[Edit::set(&["id"], &ours)]).map_err(|_| NOT_RELAYED)?;
             if !state.is_at_work() && state.is_shared() && state.held_back < HELD_BACK {
                 state.held_back += 1;
                 hold_back = Some(state.shared_until.filter(|_| !state.is_leaving));
                 return Ok(());
             }
-            let session = state.pass_question(mapped.body(), &method)?;
+            let session = state.pass_question(mapped.body(), message)?;
             if state.asked.len() >= ASKED {
                 forgotten = state.asked.pop_first();
             }
@@ -49,13 +57,9 @@ impl Bridge {
             return None;
         }
         if let Some((_, (oldest, _))) = forgotten {
-            return Some(refusal(
-                &oldest,
-                "an earlier request",
-                "its caller has not answered, and too many wait like that",
-            ));
+            return Some(refusal(&oldest, "an earlier request", UNANSWERED));
         }
-        asked.err().map(|why| refusal(&id, &method, why))
+        asked.err().map(|refused| refusal(&id, &method, refused))
     }
 
     /// Refuses a request of the server once nobody else can answer it. Never, if somebody else speaks with the server for good.
@@ -65,7 +69,7 @@ impl Bridge {
         }
         let is_there = self.with(|state| state.servers == server);
         if is_there && until.is_some() {
-            let line = refusal(&id, &method, "no caller can be told to be the one it concerns");
+            let line = refusal(&id, &method, NOBODYS);
             // Who answered it before does not hear of this: servers pass over answers to what they do not wait for.
             self.tell_at_once(line);
         }
@@ -111,9 +115,9 @@ impl Bridge {
 }
 
 /// What the server is told whose request nobody can answer.
-fn refusal(id: &Id, method: &str, why: &str) -> Bytes {
+fn refusal(id: &Id, method: &str, Refused { code, why }: Refused) -> Bytes {
     tracing::warn!(method, why, "a request of the server is refused");
-    line(&answer::error(Some(id), answer::METHOD_NOT_FOUND, &format!("{method}: {why}"), None))
+    line(&answer::error(Some(id), code, &format!("{method}: {why}"), None))
 }
 
 fn line(message: &Bytes) -> Bytes {

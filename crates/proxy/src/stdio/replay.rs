@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use skep_mcp::sse;
-use skep_net::BodySender;
+use skep_net::budget::Purpose;
+use skep_net::{BodySender, Budget};
 use tokio::sync::mpsc;
 
 use super::bridge::SessionId;
@@ -83,6 +84,8 @@ pub(super) struct Outbox {
     /// The number of the answer.
     answer: Option<u64>,
     ticket: Option<Ticket>,
+    /// Where its events are counted, with all else that is buffered.
+    budget: Budget,
 }
 
 #[derive(Debug)]
@@ -203,12 +206,23 @@ impl State {
 impl Outbox {
     /// An empty one; with a ticket, one that tells the caller at once how to come back.
     pub(super) fn new(ticket: Option<Ticket>) -> Self {
-        let mut outbox = Self { events: VecDeque::new(), written: 0, number: 0, answer: None, ticket };
+        let budget = Budget::default();
+        let mut outbox = Self { events: VecDeque::new(), written: 0, number: 0, answer: None, ticket, budget };
         if let Some(id) = outbox.id() {
             let bytes = format!("id: {id}\nretry: {RETRY}\ndata: \n\n").into();
             outbox.put(bytes, false);
         }
         outbox
+    }
+
+    /// Counts events in this budget from now on.
+    pub(super) fn count_in(&mut self, budget: Budget) {
+        self.budget = budget;
+    }
+
+    /// Whether there is room for a message in the budget.
+    pub(super) fn has_room(&self, data: &[u8]) -> bool {
+        self.budget.has_room(data.len(), Purpose::Response)
     }
 
     /// What is to be written next.
@@ -223,6 +237,10 @@ impl Outbox {
 
     /// A message that comes before the answer. Whoever is away gets as much of them as is kept.
     pub(super) fn message(&mut self, data: &[u8], is_away: bool) {
+        if !self.has_room(data) {
+            tracing::warn!(bytes = data.len(), "dropping a message before an answer: over the memory budget");
+            return;
+        }
         let bytes = sse::event(Some("message"), self.id().as_deref(), data);
         if !self.put(bytes, is_away) {
             tracing::debug!("a message before an answer is dropped: its reader is away");
@@ -282,6 +300,8 @@ impl Outbox {
         if is_away && !is_counted {
             return false;
         }
+        // Whoever puts a long message in has looked whether there is room for it; an error in its place needs none.
+        let bytes = self.budget.hold(bytes.clone(), Purpose::Response).unwrap_or(bytes);
         self.events.push_back(Event { number: self.number, bytes, is_counted });
         self.number += 1;
         true

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use skep_mcp::{Era, Id, Message, answer, sse};
-use skep_net::Body;
+use skep_net::{Body, Budget};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior};
 
@@ -41,6 +41,8 @@ pub(super) struct Reply {
     /// Whether the caller knows how to come back to a stream that broke.
     pub(super) resumes: bool,
     pub(super) watchers: Watchers,
+    /// Where what is streamed is counted.
+    pub(super) budget: Budget,
 }
 
 // === impl Reply ===
@@ -109,7 +111,7 @@ impl Failed {
         }
         match self {
             Self::NotSent => text(StatusCode::INTERNAL_SERVER_ERROR, "Failed to process request"),
-            Self::Gone | Self::Malformed => json(StatusCode::BAD_GATEWAY, self.body(id)),
+            Self::Gone | Self::Malformed | Self::Unavailable(_) => json(StatusCode::BAD_GATEWAY, self.body(id)),
             Self::Cancelled => json(StatusCode::OK, self.body(id)),
             Self::Timeout => text(StatusCode::GATEWAY_TIMEOUT, "Timeout waiting for response from container"),
         }

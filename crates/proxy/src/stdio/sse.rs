@@ -9,17 +9,20 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response, StatusCode};
-use skep_mcp::{Kind, Message, answer, sse};
-use skep_net::{Body, BodySender, Drain};
+use skep_mcp::{Era, Kind, Message, answer, era, sse};
+use skep_net::budget::Purpose;
+use skep_net::{Body, BodySender, Budget, Drain};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::Instant;
 
-use super::bridge::{Abilities, Bridge, LISTENER, SessionId};
+use super::abilities::Abilities;
+use super::bridge::{Bridge, LISTENER, SessionId};
 use super::call::Failed;
+use super::readiness::NotAdmitted;
 use super::reply::{INTERIM, keep_alive, last_moment};
 use super::streamable::store_is_away;
 use crate::exchange::{Content, Exchange, Watchers};
-use crate::http::{events, json, method_not_allowed, text};
+use crate::http::{events, json, method_not_allowed, over_budget_message, text};
 use crate::sessions::Sessions;
 
 /// How many requests of one caller may be under way.
@@ -64,7 +67,7 @@ impl Sse {
         if exchange.method != Method::GET {
             return method_not_allowed("GET");
         }
-        let session = match self.sessions.open(exchange.identity.as_ref()).await {
+        let session = match self.sessions.open(exchange).await {
             Ok(session) => session,
             Err(unavailable) => return store_is_away(&unavailable),
         };
@@ -74,7 +77,8 @@ impl Sse {
         let room = Arc::new(Semaphore::new(REQUESTS as usize));
         let stream = Stream { answers, room: room.clone() };
         self.with_streams(|streams| streams.insert(session.clone(), stream));
-        tokio::spawn(self.clone().stream(session, endpoint, answered, room, sender));
+        let budget = exchange.budget.clone();
+        tokio::spawn(self.clone().stream(session, endpoint, answered, room, (sender, budget)));
         events(body)
     }
 
@@ -84,7 +88,7 @@ impl Sse {
         endpoint: String,
         mut answered: mpsc::Receiver<Bytes>,
         room: Arc<Semaphore>,
-        sender: BodySender,
+        (sender, budget): (BodySender, Budget),
     ) {
         let mut heard = self.bridge.listen(&session);
         let mut stopping = std::pin::pin!(self.drain.stopping());
@@ -94,7 +98,9 @@ impl Sse {
         let mut over = std::pin::pin!(self.sessions.keep_alive(&session));
         let mut alive = keep_alive();
         let mut next = sse::event(Some("endpoint"), None, endpoint.as_bytes());
-        'stream: while sender.send(next).await.is_ok() {
+        'stream: while let Ok(held) = budget.hold(next, Purpose::Response)
+            && sender.send(held).await.is_ok()
+        {
             next = loop {
                 tokio::select! {
                     // Answers that are there are written before the stream ends.
@@ -140,7 +146,7 @@ impl Sse {
         let Some(name) = name.filter(|name| !name.is_empty()) else {
             return text(StatusCode::BAD_REQUEST, "session_id is required");
         };
-        match self.sessions.find(&name, exchange.identity.as_ref()).await {
+        match self.sessions.find(&name, &*exchange).await {
             Ok(Some(_)) => {}
             Ok(None) => return json(StatusCode::NOT_FOUND, answer::session_not_found(None)),
             Err(unavailable) => return store_is_away(&unavailable),
@@ -156,12 +162,18 @@ impl Sse {
             }
             _ => return text(StatusCode::BAD_REQUEST, "Invalid JSON-RPC 2.0 message"),
         };
+        if message.method().is_some()
+            && let Err(refusal) = skep_mcp::headers::check(&exchange.headers, &message)
+        {
+            return json(StatusCode::BAD_REQUEST, refusal.answer(message.id().as_ref()));
+        }
         let passed = match message.kind() {
             Kind::Request => {
                 let Ok(permit) = room.try_acquire_owned() else {
                     return text(StatusCode::TOO_MANY_REQUESTS, "too many requests of this stream are under way");
                 };
-                let answered = self.clone().answer(message, session, answers, exchange.watchers());
+                let (watchers, budget) = (exchange.watchers(), exchange.budget.clone());
+                let answered = self.clone().answer(message, session, answers, watchers, budget);
                 tokio::spawn(async move {
                     answered.await;
                     drop(permit);
@@ -185,12 +197,31 @@ impl Sse {
         session: SessionId,
         answers: mpsc::Sender<Bytes>,
         watchers: Watchers,
+        budget: Budget,
     ) {
         let id = message.id();
+        // There is no header here; a claim in the body that contradicts itself is the server's to refuse.
+        let era = era::classify(None, &message).unwrap_or(Era::Legacy);
         let is_greeting = message.method() == Some("initialize");
-        let body = if is_greeting {
+        if is_greeting {
             self.bridge.introduce(&session, Abilities::of(&message));
-            self.bridge.greet(&message, self.timeout).await.map_or_else(|failed| failed, Message::into_body)
+        }
+        let admitted = tokio::select! {
+            admitted = tokio::time::timeout(self.timeout, self.bridge.admit(&message, era)) => admitted,
+            // Nobody listens any more.
+            () = answers.closed() => return,
+        };
+        let refusal = match admitted {
+            Ok(Ok(())) => None,
+            Ok(Err(NotAdmitted::Era(mismatch))) => Some(mismatch.body),
+            Ok(Err(NotAdmitted::Failed(failed))) => Some(failed.body(id.as_ref())),
+            Err(_elapsed) => Some(Failed::Timeout.body(id.as_ref())),
+        };
+        let body = if let Some(refusal) = refusal {
+            refusal
+        } else if is_greeting {
+            let answer = self.bridge.initialized(&message);
+            answer.map_or_else(|| Failed::NotSent.body(id.as_ref()), Message::into_body)
         } else {
             let (sender, mut interim) = mpsc::channel(INTERIM);
             let answered = async {
@@ -202,7 +233,7 @@ impl Sse {
                 let called = self.bridge.call(&message, Some(session.clone()), Some(sender));
                 let called = tokio::time::timeout_at(until, called).await.map_err(|_elapsed| Failed::Timeout)?;
                 // Once the server has it, it may take as long as its caller listens, as in the original.
-                let answered = called.map_err(|_| Failed::NotSent)?.outcome_once_taken(until).await;
+                let answered = called?.outcome_once_taken(until).await;
                 answered.map(|message| super::reply::seen(&watchers, message))
             };
             let mut answered = std::pin::pin!(answered);
@@ -225,6 +256,7 @@ impl Sse {
                 }
             }
         };
+        let body = budget.hold(body, Purpose::Response).unwrap_or_else(|_over| over_budget_message(id.as_ref()));
         let _gone = answers.send(body).await;
     }
 

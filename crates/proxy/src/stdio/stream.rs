@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use skep_mcp::{Id, Message, answer, sse};
-use skep_net::BodySender;
+use skep_net::{BodySender, Budget};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -18,6 +18,7 @@ use super::call::{Call, Failed};
 use super::replay::{AWAY, Outbox, Resume, Ticket};
 use super::reply::{INTERIM, KEEP_ALIVE, last_moment, seen};
 use crate::exchange::Watchers;
+use crate::http::over_budget_message;
 
 /// A call whose answer is streamed.
 #[derive(Debug)]
@@ -47,6 +48,12 @@ impl Stream {
     ) -> Self {
         let (ticket, resumed) = kept.unzip();
         Self { call: Some(call), interim, id, watchers, outbox: Outbox::new(ticket), reader: Some(reader), resumed }
+    }
+
+    /// The same, whose events are counted in a budget.
+    pub(super) fn within(mut self, budget: Budget) -> Self {
+        self.outbox.count_in(budget);
+        self
     }
 
     /// Writes whatever comes of the call until its answer was read. Without a timeout, it stays open for as long as it is read.
@@ -141,6 +148,7 @@ impl Stream {
             Ok(message) => seen(&self.watchers, message),
             Err(failed) => failed.body(self.id.as_ref()),
         };
+        let body = if self.outbox.has_room(&body) { body } else { over_budget_message(self.id.as_ref()) };
         self.outbox.answer(&body, self.reader.is_none());
     }
 

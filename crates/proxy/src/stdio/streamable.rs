@@ -7,13 +7,16 @@ use std::time::Duration;
 use http::{HeaderValue, Method, Response, StatusCode};
 use skep_mcp::headers::{self, LAST_EVENT_ID, parameters};
 use skep_mcp::{Era, Kind, Malformed, Message, answer, era, sse};
+use skep_net::budget::Purpose;
 use skep_net::{Body, Drain};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::bridge::{Abilities, Bridge, SessionId, short};
+use super::abilities::Abilities;
+use super::bridge::{Bridge, SessionId, short};
 use super::call::Failed;
 use super::interests::is_interest;
+use super::readiness::NotAdmitted;
 use super::replay::{Resume, Streams};
 use super::reply::{INTERIM, Reply, keep_alive, last_moment};
 use super::stream::Stream;
@@ -72,6 +75,11 @@ impl Streamable {
             _ => return text(StatusCode::BAD_REQUEST, "Invalid JSON-RPC 2.0 message"),
         };
         let named = header(exchange, &SESSION);
+        if message.kind() == Kind::Notification
+            && let Err(refusal) = headers::check(&exchange.headers, &message)
+        {
+            return json(StatusCode::BAD_REQUEST, refusal.answer(None));
+        }
         match message.kind() {
             Kind::Request => self.request(exchange, message, version, named).await,
             Kind::Notification | Kind::Response | Kind::Error => self.told(exchange, &message, named).await,
@@ -82,7 +90,7 @@ impl Streamable {
     async fn told(&self, exchange: &Exchange, message: &Message, named: Option<String>) -> Response<Body> {
         let session: Option<SessionId> = match named {
             None => None,
-            Some(name) => match self.sessions.find(&name, exchange.identity.as_ref()).await {
+            Some(name) => match self.sessions.find(&name, exchange).await {
                 Ok(Some(_)) => Some(name.into()),
                 Ok(None) => return not_found(None),
                 Err(unavailable) => return store_is_away(&unavailable),
@@ -108,28 +116,29 @@ impl Streamable {
             Err(refusal) => return json(StatusCode::BAD_REQUEST, refusal.answer(id.as_ref())),
         };
         let as_events = accepts(&exchange.headers, "text/event-stream");
-        let mut reply = Reply { as_events, era, session: None, resumes: false, watchers: exchange.watchers() };
+        let (watchers, budget) = (exchange.watchers(), exchange.budget.clone());
+        let mut reply = Reply { as_events, era, session: None, resumes: false, watchers, budget };
         if era == Era::Modern {
+            if let Some(refusal) = self.admit(&message, &reply).await {
+                return refusal;
+            }
             return match self.refused(exchange, &message, &reply).await {
                 Some(response) => response,
                 None => self.pass_on(message, reply).await,
             };
+        }
+        if let Some(response) = self.contradicted(exchange, &message, &reply).await {
+            return response;
         }
         if message.method() == Some("initialize") {
             return Box::pin(self.greet(exchange, &message, &reply)).await;
         }
         let session: Option<SessionId> = match named {
             None => None,
-            Some(name) => match self.sessions.find(&name, exchange.identity.as_ref()).await {
+            Some(name) => match self.sessions.find(&name, &*exchange).await {
                 Ok(Some(found)) => {
                     let session = name.into();
-                    if let Some(greeting) = self.bridge.foreign_greeting(&session, &found) {
-                        let mut greeted = Box::pin(self.bridge.greet_for(&greeting, self.timeout));
-                        let greeted = self.before_the_end(greeted.as_mut()).await;
-                        if let Err(failed) = greeted.unwrap_or(Err(Failed::Timeout)) {
-                            return failed.response(&reply, id.as_ref());
-                        }
-                    }
+                    self.bridge.recognize(&session, &found);
                     Some(session)
                 }
                 Ok(None) => return not_found(id.as_ref()),
@@ -139,6 +148,9 @@ impl Streamable {
         if session.is_none() && is_interest(&message) {
             let text = format!("{} needs a session: begin one with `initialize`", message.method().unwrap_or_default());
             return reply.whole(answer::error(id.as_ref(), answer::INVALID_REQUEST, &text, None));
+        }
+        if let Some(refusal) = self.admit(&message, &reply).await {
+            return refusal;
         }
         reply.resumes = as_events && session.is_some() && version.as_deref() == Some(RESUMES);
         reply.session.clone_from(&session);
@@ -187,15 +199,53 @@ impl Streamable {
         }
     }
 
-    /// The handshake. The server hears it once; everybody gets its answer, and a session of their own.
+    /// Why a legacy request goes no further, if it does not: it need not repeat its body in headers, but what it sends must agree.
+    async fn contradicted(
+        self: &Arc<Self>,
+        exchange: &Exchange,
+        message: &Message,
+        reply: &Reply,
+    ) -> Option<Response<Body>> {
+        let id = message.id();
+        let refuse = |refusal: &skep_mcp::Refusal| json(StatusCode::BAD_REQUEST, refusal.answer(id.as_ref()));
+        if let Err(refusal) = headers::check(&exchange.headers, message) {
+            return Some(refuse(&refusal));
+        }
+        if message.method() != Some("tools/call") || !parameters::any(&exchange.headers) {
+            return None;
+        }
+        // Boxed: hardly any legacy client sends such headers, and every call would carry the room for it.
+        let mut known = Box::pin(self.bridge.parameters(message, true, self.timeout));
+        match self.before_the_end(known.as_mut()).await.unwrap_or(Err(Failed::Timeout)) {
+            Ok(known) => parameters::check_sent(&exchange.headers, message, &known).err().as_ref().map(refuse),
+            Err(failed) => Some(failed.response(reply, id.as_ref())),
+        }
+    }
+
+    /// Waits until the server can take a request. The response, if it never will.
+    async fn admit(&self, message: &Message, reply: &Reply) -> Option<Response<Body>> {
+        if self.bridge.is_ready_for(reply.era) {
+            return None;
+        }
+        let mut admitted = Box::pin(tokio::time::timeout(self.timeout, self.bridge.admit(message, reply.era)));
+        let id = message.id();
+        match self.before_the_end(admitted.as_mut()).await {
+            Some(Ok(Ok(()))) => None,
+            Some(Ok(Err(NotAdmitted::Era(mismatch)))) => Some(json(mismatch.status, mismatch.body)),
+            Some(Ok(Err(NotAdmitted::Failed(failed)))) => Some(failed.response(reply, id.as_ref())),
+            Some(Err(_)) | None => Some(Failed::Timeout.response(reply, id.as_ref())),
+        }
+    }
+
+    /// The handshake. The server was initialized by the proxy; every client gets its answer, and a session of its own.
     async fn greet(self: &Arc<Self>, exchange: &Exchange, message: &Message, reply: &Reply) -> Response<Body> {
-        let greeting = std::pin::pin!(self.bridge.greet(message, self.timeout));
-        let greeting = match self.before_the_end(greeting).await {
-            Some(Ok(greeting)) => greeting,
-            Some(Err(failed)) => return reply.whole(failed),
-            None => return Failed::Timeout.response(reply, message.id().as_ref()),
+        if let Some(refusal) = self.admit(message, reply).await {
+            return refusal;
+        }
+        let Some(greeting) = self.bridge.initialized(message) else {
+            return Failed::NotSent.response(reply, message.id().as_ref());
         };
-        let session = match self.sessions.open_by(message.body(), exchange.identity.as_ref()).await {
+        let session = match self.sessions.open_by(message.body(), exchange).await {
             Ok(session) => session,
             Err(unavailable) => return store_is_away(&unavailable),
         };
@@ -213,7 +263,7 @@ impl Streamable {
         let answered = async {
             let called = self.bridge.call(message, reply.session.clone(), None);
             let called = tokio::time::timeout_at(until, called).await.map_err(|_elapsed| Failed::Timeout)?;
-            called.map_err(|_| Failed::NotSent)?.outcome_by(until, self.timeout).await
+            called?.outcome_by(until, self.timeout).await
         };
         let answered = std::pin::pin!(answered);
         self.before_the_end(answered).await.unwrap_or(Err(Failed::Timeout))
@@ -244,7 +294,7 @@ impl Streamable {
         let called = self.bridge.call(&message, reply.session.clone(), Some(sender));
         let mut call = match tokio::time::timeout(self.timeout, called).await {
             Ok(Ok(call)) => call,
-            Ok(Err(_)) => return Failed::NotSent.response(&reply, id.as_ref()),
+            Ok(Err(failed)) => return failed.response(&reply, id.as_ref()),
             Err(_) => return Failed::Timeout.response(&reply, id.as_ref()),
         };
         // Most answers come at once: they need no stream.
@@ -264,7 +314,7 @@ impl Streamable {
         let (reader, body) = Body::channel(INTERIM);
         let timeout = if stays_open { None } else { Some(self.timeout) };
         let kept = reply.session.as_ref().filter(|_| reply.resumes).and_then(|session| self.streams.open(session));
-        let stream = Stream::new(call, interim, id, reply.watchers, reader, kept);
+        let stream = Stream::new(call, interim, id, reply.watchers, reader, kept).within(reply.budget);
         tokio::spawn(stream.run(first, timeout, self.drain.stopping()));
         events(body)
     }
@@ -273,21 +323,20 @@ impl Streamable {
         let Some(name) = header(exchange, &SESSION) else {
             return text(StatusCode::BAD_REQUEST, "Mcp-Session-Id header required for standalone SSE");
         };
-        let found = match self.sessions.find(&name, exchange.identity.as_ref()).await {
+        let found = match self.sessions.find(&name, exchange).await {
             Ok(Some(found)) => found,
             Ok(None) => return not_found(None),
             Err(unavailable) => return store_is_away(&unavailable),
         };
         let session: SessionId = name.into();
-        // Its first call greets the server.
-        let _greeting = self.bridge.foreign_greeting(&session, &found);
+        self.bridge.recognize(&session, &found);
         if let Some(last) = header(exchange, &LAST_EVENT_ID) {
             return self.resume(&session, &last).await;
         }
         let mut heard = self.bridge.listen(&session);
         let (sender, body) = Body::channel(INTERIM);
         let stopping = self.drain.stopping();
-        let sessions = self.sessions.clone();
+        let (sessions, budget) = (self.sessions.clone(), exchange.budget.clone());
         tokio::spawn(async move {
             let mut stopping = std::pin::pin!(stopping);
             // A session that is listened to lives; one that ended elsewhere is not listened to any more.
@@ -307,6 +356,10 @@ impl Streamable {
                     _ = alive.tick() => sse::comment("keep-alive"),
                     () = sender.closed() => return,
                     _ = &mut stopping => return,
+                };
+                let Ok(bytes) = budget.hold(bytes, Purpose::Response) else {
+                    tracing::warn!(session = short(&session), "ending a listening stream: over the memory budget");
+                    return;
                 };
                 if sender.send(bytes).await.is_err() {
                     return;
@@ -332,7 +385,7 @@ impl Streamable {
         let Some(name) = header(exchange, &SESSION) else {
             return text(StatusCode::BAD_REQUEST, "Mcp-Session-Id header required for DELETE");
         };
-        match self.sessions.find(&name, exchange.identity.as_ref()).await {
+        match self.sessions.find(&name, exchange).await {
             Ok(Some(_)) => {}
             Ok(None) => return not_found(None),
             Err(unavailable) => return store_is_away(&unavailable),

@@ -10,9 +10,10 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use skep_net::Body;
 use skep_net::body::{Limit, collect};
 use skep_store::Session;
+use skep_store::session::normalised;
 
 use super::{Failed, Outgoing, Transparent};
-use crate::exchange::{Exchange, Identity};
+use crate::exchange::Exchange;
 use crate::http::SESSION;
 use crate::sessions::{GREETING, LONGEST_GREETING, Unavailable};
 
@@ -22,6 +23,10 @@ const AT_SERVER: &str = "backend_sid";
 const POD: &str = "backend_pod";
 /// Where a session was opened.
 const URL: &str = "backend_url";
+/// The path that a session was opened at.
+const PATH: &str = "skep_path";
+/// How long the server may take to end a session.
+const CLOSING: Duration = Duration::from_secs(5);
 /// How much of the answer to a handshake is read.
 const ANSWER: Limit = Limit { bytes: 1024 * 1024, idle: Duration::from_secs(30), pace: 1 };
 
@@ -105,8 +110,8 @@ impl Known {
 
 impl Transparent {
     /// Finds a session of this caller, in one look.
-    pub(super) async fn find(&self, name: String, who: Option<&Identity>) -> Result<Option<Known>, Unavailable> {
-        let session = self.sessions.find(&name, who).await?;
+    pub(super) async fn find(&self, name: String, exchange: &Exchange) -> Result<Option<Known>, Unavailable> {
+        let session = self.sessions.find(&name, exchange).await?;
         Ok(session.map(|session| Known { name, session }))
     }
 
@@ -136,10 +141,33 @@ impl Transparent {
         let base = self.target.base().map(|uri| uri.to_string()).unwrap_or_default();
         let mut metadata = vec![(URL.to_owned(), base.trim_end_matches('/').to_owned())];
         metadata.extend(outgoing.pod.map(|pod| (POD.to_owned(), pod.to_string())));
+        metadata.push((PATH.to_owned(), exchange.uri.path().to_owned()));
+        if normalised(name) != name {
+            // The store knows it by another name, and only this one ends it at the server.
+            metadata.push((AT_SERVER.to_owned(), name.to_owned()));
+        }
         if outgoing.body.len() <= LONGEST_GREETING {
             metadata.push((GREETING.to_owned(), String::from_utf8_lossy(&outgoing.body).into_owned()));
         }
-        self.sessions.adopt(name, exchange.identity.as_ref(), metadata).await
+        self.sessions.adopt(name, exchange, metadata).await
+    }
+
+    /// Ends a session at the server that ended here without its client's word: the server would keep it for longer. Whether the
+    /// server heeds it is its own affair, and credentials of clients are not kept for it.
+    pub(crate) async fn close_at_server(&self, session: &Session) {
+        let path = session.metadata.get(PATH).and_then(|path| path.parse().ok());
+        let name = session.metadata.get(AT_SERVER).unwrap_or(&session.id);
+        let (Some(path), Ok(name)) = (path, HeaderValue::from_str(name)) else { return };
+        let Some(uri) = self.target.uri(&path, None) else { return };
+        let (headers, body) = (HeaderMap::from_iter([(SESSION, name)]), bytes::Bytes::new());
+        let (method, pod) = (Method::DELETE, None);
+        let mut outgoing = Outgoing { method, uri, pod, headers, body, is_message: false, origin_allowed: false };
+        self.go_to(pod_of(session), &mut outgoing);
+        match tokio::time::timeout(CLOSING, self.send(&outgoing)).await {
+            Ok(Ok(response)) => tracing::debug!(status = %response.status(), "session closed at the server"),
+            Ok(Err(error)) => tracing::debug!(%error, "session not closed at the server"),
+            Err(_elapsed) => tracing::debug!("session not closed at the server: it does not answer"),
+        }
     }
 
     /// A server that does not know a session any more is greeted again in the caller's name, and then gets the call that it did

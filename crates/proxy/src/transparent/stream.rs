@@ -8,8 +8,9 @@ use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode, header};
 use http_body::Body as _;
 use skep_mcp::{Message, answer, message, sse};
-use skep_net::body::{Limit, collect};
-use skep_net::{Body, BodyError, BodySender};
+use skep_net::body::{Intake, Limit, collect_within};
+use skep_net::budget::{Purpose, Reservation};
+use skep_net::{Body, BodyError, BodySender, Budget};
 use tokio::time::Instant;
 
 use super::open::{Ending, passing};
@@ -18,7 +19,7 @@ use super::target::Endpoint;
 use super::told::{Opened, Told};
 use super::{ANSWER, Transparent};
 use crate::exchange::{Exchange, Watchers};
-use crate::http::json;
+use crate::http::{json, over_budget};
 
 /// How many events may wait for a caller. The server waits beyond that.
 const EVENTS: usize = 16;
@@ -38,17 +39,26 @@ struct Stream {
     opened: Option<Opened>,
     /// Where the server told its caller to send messages, if these would go to another place otherwise.
     told: Option<Told>,
+    budget: Budget,
 }
 
 // === impl Transparent ===
 
 impl Transparent {
     /// A whole answer, as its watchers want it.
-    pub(super) async fn whole(&self, response: Response<Body>, watchers: &Watchers) -> Response<Body> {
+    pub(super) async fn whole(
+        &self,
+        exchange: &Exchange,
+        response: Response<Body>,
+        watchers: &Watchers,
+    ) -> Response<Body> {
         let (mut parts, body) = response.into_parts();
         let limit = Limit { bytes: ANSWER, idle: Duration::from_mins(5), pace: 1 };
-        let body = match collect(body, limit).await {
+        let body = match collect_within(body, limit, Intake::of_response(&exchange.budget)).await {
             Ok(body) => body,
+            Err(BodyError::OverBudget(over)) => {
+                return over_budget(&over, exchange.message().and_then(Message::id).as_ref());
+            }
             Err(error) => {
                 tracing::warn!(%error, "an answer that had to be judged could not be read");
                 return json(StatusCode::BAD_GATEWAY, answer::internal(None));
@@ -98,7 +108,8 @@ impl Transparent {
         }
         let (sender, passed) = Body::channel(EVENTS);
         let opened = self.opened(exchange);
-        let stream = Stream { proxy: self, watchers, endpoint, opened, told: None };
+        let budget = exchange.budget.clone();
+        let stream = Stream { proxy: self, watchers, endpoint, opened, told: None, budget };
         tokio::spawn(stream.run(body, sender, ending));
         Response::from_parts(parts, passed)
     }
@@ -110,6 +121,8 @@ impl Stream {
     async fn run(mut self, body: Body, sender: BodySender, mut ending: Ending) {
         let mut body = std::pin::pin!(body);
         let mut reader = sse::Reader::new(LIMITS);
+        // What came of an event that has not ended.
+        let mut begun: Option<Reservation> = None;
         let every = self.proxy.sessions.again();
         let mut again = tokio::time::interval_at(Instant::now() + every, every);
         let ended = loop {
@@ -126,12 +139,17 @@ impl Stream {
             match frame {
                 None => break Ok(By::Server),
                 Some(Err(error)) => break Err(error),
-                Some(Ok(bytes)) => reader.feed(&bytes),
+                Some(Ok(bytes)) => {
+                    if let Err(over) = count_begun(&self.budget, &mut begun, reader.pending(), bytes.len()) {
+                        break Err(over);
+                    }
+                    reader.feed(&bytes);
+                }
             }
             match self.pass_on(&mut reader, &sender, &mut ending).await {
                 Ok(true) => {}
                 Ok(false) => break Ok(By::Us),
-                Err(too_long) => break Err(BodyError::Broken(too_long.into())),
+                Err(broken) => break Err(broken),
             }
         };
         if let Some(told) = &self.told {
@@ -150,8 +168,8 @@ impl Stream {
         reader: &mut sse::Reader,
         sender: &BodySender,
         ending: &mut Ending,
-    ) -> Result<bool, sse::TooLong> {
-        while let Some(item) = reader.next_item()? {
+    ) -> Result<bool, BodyError> {
+        while let Some(item) = reader.next_item().map_err(|too_long| BodyError::Broken(too_long.into()))? {
             let bytes = match item {
                 sse::Item::Quiet(bytes) => bytes,
                 sse::Item::Event(event) if event.name.as_deref() == Some(b"endpoint") => {
@@ -159,6 +177,7 @@ impl Stream {
                 }
                 sse::Item::Event(event) => self.event(event),
             };
+            let bytes = self.budget.hold(bytes, Purpose::Response)?;
             let goes_on = tokio::select! {
                 biased;
                 sent = sender.send(bytes) => sent.is_ok(),
@@ -182,8 +201,8 @@ impl Stream {
             return;
         }
         reader.feed(b"\n\n");
-        if let Err(too_long) = self.pass_on(&mut reader, sender, ending).await {
-            tracing::error!(%too_long, "the end of a stream could not be judged and is withheld");
+        if let Err(error) = self.pass_on(&mut reader, sender, ending).await {
+            tracing::error!(%error, "the end of a stream could not be judged and is withheld");
         }
     }
 
@@ -219,6 +238,21 @@ impl Stream {
             self.proxy.keep(told).await;
         }
     }
+}
+
+/// Counts what is kept of an event that has not ended, now that more of it came. Small ones are not worth it.
+fn count_begun(budget: &Budget, begun: &mut Option<Reservation>, pending: usize, more: usize) -> Result<(), BodyError> {
+    if pending == 0 {
+        *begun = None;
+        return Ok(());
+    }
+    let begun = match begun {
+        Some(begun) => begun,
+        None => begun.insert(budget.reserve(0, Purpose::Response)?),
+    };
+    begun.shrink_to(pending);
+    begun.grow((pending + more).saturating_sub(begun.bytes()), Purpose::Response)?;
+    Ok(())
 }
 
 /// Whether a body must be unpacked to be read.

@@ -78,7 +78,7 @@ async fn requests_that_contradict_themselves_are_refused_with_their_code_and_rea
         refused_with(stage.caller(), header, &body, &wanted).await?;
     }
     assert!(web.got().is_empty());
-    assert!(stage.seen.lock().unwrap().messages.is_empty());
+    assert!(stage.told("tools/call").is_empty());
     // One that is right is passed on, once.
     let right = web.caller().with("mcp-protocol-version", MODERN).with("mcp-method", "tools/call");
     let answer = right.with("mcp-name", "echo").post(modern(json!(1), "tools/call", MODERN).to_string()).await?;
@@ -113,7 +113,7 @@ async fn several_messages_in_one_body_are_refused_in_every_shape() -> Result<()>
         assert_eq!((answer.status, answer.text()), (StatusCode::BAD_REQUEST, expected.as_str()));
     }
     assert!(older.got().is_empty());
-    assert!(web.got().is_empty() && stage.seen.lock().unwrap().messages.is_empty());
+    assert!(web.got().is_empty() && stage.told("ping").is_empty());
     Ok(())
 }
 

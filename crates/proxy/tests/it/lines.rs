@@ -6,15 +6,16 @@ use std::time::Duration;
 
 use anyhow::Result;
 use serde_json::{Value, json};
+use skep_mcp::Era;
 use skep_net::drain::Grace;
 use skep_net::{Drain, Listener, serve};
 use skep_proxy::chain::Chain;
 use skep_proxy::health::Health;
 use skep_proxy::sessions::{Kind, Sessions, Store};
 use skep_proxy::stdio::{Bridge, Limits, Sse, Streamable};
-use skep_proxy::{Front, Proxy};
+use skep_proxy::{Front, Guards, Proxy};
 use skep_runconfig::RunConfig;
-use skep_store::Memory;
+use skep_store::{Memory, SessionLimits};
 use skep_workload::pipe::{Held, Notes, Pipe, Taken};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, WriteHalf};
 use tokio::sync::Mutex as AsyncMutex;
@@ -38,8 +39,26 @@ pub(crate) struct Seen {
     pub(crate) notes: Option<Arc<Paper>>,
     /// Whether it keeps silent when it is greeted.
     pub(crate) is_shy: bool,
+    /// Which eras it speaks.
+    pub(crate) speaks: Speaks,
+    /// The era that it was opened in since it was started, if it keeps to one.
+    opened: Option<Era>,
     /// What it says instead of anything else, byte for byte, with `ID` for the id.
     pub(crate) says: Option<String>,
+}
+
+/// Which eras a server speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Speaks {
+    /// Whatever it is asked, as servers do that know nothing of eras.
+    #[default]
+    Legacy,
+    /// Both, and keeps to the one that it is opened in, as servers on the SDKs do.
+    Both,
+    /// 2026-07-28 only.
+    Modern,
+    /// The same, and ends when it hears `initialize`.
+    ModernAndFragile,
 }
 
 /// The server and the proxy.
@@ -59,12 +78,25 @@ pub(crate) struct How {
     pub(crate) config: RunConfig,
     pub(crate) timeout: Duration,
     pub(crate) sse: bool,
+    /// How much sessions may take.
+    pub(crate) session_limits: SessionLimits,
+    /// What holds for every request.
+    pub(crate) guards: Guards,
+    /// The limits of the listener.
+    pub(crate) listener: skep_net::serve::Options,
 }
 
 impl Default for How {
     fn default() -> Self {
         let config = RunConfig { transport: "stdio".to_owned(), host: "0.0.0.0".to_owned(), ..RunConfig::default() };
-        Self { config, timeout: Duration::from_secs(30), sse: false }
+        Self {
+            config,
+            timeout: Duration::from_secs(30),
+            sse: false,
+            session_limits: SessionLimits::default(),
+            guards: Guards::default(),
+            listener: skep_net::serve::Options::default(),
+        }
     }
 }
 
@@ -80,6 +112,19 @@ impl Stage {
     /// With a server that does not start before it is told to.
     pub(crate) async fn absent(how: How) -> Result<Self> {
         Self::build(how, false).await
+    }
+
+    /// With a server that speaks these eras.
+    pub(crate) async fn speaking(speaks: Speaks, how: How) -> Result<Self> {
+        let stage = Box::pin(Self::absent(how)).await?;
+        stage.seen.lock().unwrap().speaks = speaks;
+        stage.appear();
+        Ok(stage)
+    }
+
+    /// With a server of 2026-07-28.
+    pub(crate) async fn modern() -> Result<Self> {
+        Box::pin(Self::speaking(Speaks::Modern, How::default())).await
     }
 
     /// Lets the server start.
@@ -104,7 +149,7 @@ impl Stage {
         let (bridge, talk) = Bridge::start(connect, Limits::default());
         tokio::spawn(talk);
         let drain = Drain::new(Grace { linger: Duration::ZERO, finish: Duration::from_secs(2) });
-        let store = Store::Memory(Memory::new(Duration::from_mins(10)));
+        let store = Store::Memory(Memory::within(Duration::from_mins(10), how.session_limits));
         let sessions = Sessions::new(store, if how.sse { Kind::Sse } else { Kind::Streamable });
         let front = if how.sse {
             let trust = how.config.trust_proxy_headers;
@@ -116,9 +161,10 @@ impl Stage {
         let listener = Listener::bind("127.0.0.1:0".parse()?).await?;
         let address = listener.address();
         let chain = Chain::new(&how.config, address.port())?;
-        let proxy = Proxy::new(chain, front, Arc::new(Health::new("stdio", drain.clone())), None);
+        let health = Arc::new(Health::new("stdio", drain.clone()));
+        let proxy = Proxy::guarded(chain, front, health, None, how.guards);
         let handler = move |request, peer| proxy.clone().answer(request, peer);
-        tokio::spawn(serve(listener, skep_net::serve::Options::default(), drain.clone(), handler));
+        tokio::spawn(serve(listener, how.listener, drain.clone(), handler));
         Ok(Self { address, seen, drain, sessions, there, output })
     }
 
@@ -180,7 +226,10 @@ async fn start(seen: Arc<Mutex<Seen>>, output: Arc<AsyncMutex<Option<WriteHalf<D
     let (server_output, from_server) = tokio::io::duplex(1 << 12);
     let (_unread, writer) = tokio::io::split(server_output);
     *output.lock().await = Some(writer);
-    seen.lock().unwrap().starts += 1;
+    {
+        let mut seen = seen.lock().unwrap();
+        (seen.starts, seen.opened) = (seen.starts + 1, None);
+    }
     let held = {
         let now = seen.lock().unwrap();
         Box::new(Behind { identity: now.identity.clone(), notes: now.notes.clone(), seen: seen.clone() })
@@ -189,16 +238,22 @@ async fn start(seen: Arc<Mutex<Seen>>, output: Arc<AsyncMutex<Option<WriteHalf<D
         let mut lines = BufReader::new(server_input).lines();
         while let Ok(Some(line)) = lines.next_line().await {
             let message: Value = serde_json::from_str(&line).expect("a message on each line");
-            let answers = {
+            let (answers, ends) = {
                 let mut seen = seen.lock().unwrap();
-                let answers = answer(&message, &seen);
+                let refused = refused_for_its_era(&message, &mut seen);
+                let ends = seen.speaks == Speaks::ModernAndFragile && message["method"] == "initialize";
+                let answers = refused.unwrap_or_else(|| answer(&message, &seen));
                 seen.messages.push(message);
-                answers
+                (answers, ends)
             };
-            let mut output = output.lock().await;
-            let Some(output) = output.as_mut() else { return };
+            let mut held = output.lock().await;
+            let Some(writer) = held.as_mut() else { return };
             for answer in answers {
-                let _gone = output.write_all(format!("{answer}\n").as_bytes()).await;
+                let _gone = writer.write_all(format!("{answer}\n").as_bytes()).await;
+            }
+            if ends {
+                *held = None;
+                return;
             }
         }
     });
@@ -241,6 +296,28 @@ impl Notes for Paper {
     }
 }
 
+/// How a request is refused that is not of the era that the server was opened in.
+fn refused_for_its_era(message: &Value, seen: &mut Seen) -> Option<Vec<String>> {
+    let id = message.get("id").filter(|_| message["method"].is_string())?;
+    let is_handshake = message["method"] == "initialize";
+    let is_modern = !is_handshake && !message["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"].is_null();
+    let era = if is_modern { Era::Modern } else { Era::Legacy };
+    let opened = match seen.speaks {
+        Speaks::Legacy => return None,
+        Speaks::Both => *seen.opened.get_or_insert(era),
+        Speaks::Modern | Speaks::ModernAndFragile => Era::Modern,
+    };
+    let error = match (opened, era) {
+        (Era::Legacy, Era::Modern) => json!({ "code": -32600, "message": "opened in the other era" }),
+        (Era::Modern, Era::Legacy) => {
+            let data = json!({ "supported": ["2026-07-28"], "requested": message["params"]["protocolVersion"] });
+            json!({ "code": -32022, "message": "no handshake here", "data": data })
+        }
+        _ => return None,
+    };
+    Some(vec![json!({ "jsonrpc": "2.0", "id": id, "error": error }).to_string()])
+}
+
 fn answer(message: &Value, seen: &Seen) -> Vec<String> {
     let (Some(id), Some(method)) = (message.get("id"), message["method"].as_str()) else {
         return answered(message, seen);
@@ -256,6 +333,9 @@ fn answer(message: &Value, seen: &Seen) -> Vec<String> {
         "initialize" => result(json!({
             "protocolVersion": "2025-06-18", "capabilities": { "tools": {} }, "serverInfo": { "name": "s", "version": seen.starts.to_string() },
         })),
+        "server/discover" if seen.speaks != Speaks::Legacy => {
+            result(json!({ "resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": {} }))
+        }
         "tools/list" if params["cursor"] == "more" => {
             let region = json!({ "type": "string", "x-mcp-header": "Region" });
             result(json!({ "tools": [{ "name": "place", "inputSchema": { "type": "object", "properties": { "region": region } } }] }))
@@ -280,8 +360,8 @@ fn answer(message: &Value, seen: &Seen) -> Vec<String> {
             "ask" => vec![json!({ "jsonrpc": "2.0", "id": "theirs", "method": "sampling/createMessage", "params": { "for": id } }).to_string()],
             _ => Vec::new(),
         },
-        "hold" => Vec::new(),
-        "no/such" => {
+        "hold" | "subscriptions/listen" => Vec::new(),
+        "no/such" | "server/discover" => {
             vec![json!({ "jsonrpc": "2.0", "id": id, "error": { "code": -32601, "message": "no" } }).to_string()]
         }
         _ => result(json!({})),

@@ -82,11 +82,13 @@ async fn a_process_that_ends_is_started_again_though_another_one_holds_its_strea
 /// What it said before it ended is on its way when its end is known.
 #[tokio::test]
 async fn the_last_words_of_a_process_are_heard() -> Result<()> {
-    let connect = shell(r#"echo '{"jsonrpc":"2.0","method":"notifications/message"}'"#);
+    let connect = shell(
+        r#"read -r line; id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p'); echo "{\"jsonrpc\":\"2.0\",\"id\":$id,\"result\":{}}""#,
+    );
     let ((news, mut told), (_never, ending)) = (mpsc::channel(16), watch::channel(false));
     let (_bridge, talk) = Bridge::start_for(connect, Limits::default(), Keeper { news, ending, shared: None });
     let talk = tokio::spawn(talk);
-    for wanted in [News::Connected, News::Spoke, News::Lost("the server went away: exit status: 0".to_owned())] {
+    for wanted in [News::Connected, News::Initialized, News::Lost("the server went away: exit status: 0".to_owned())] {
         assert_eq!(tokio::time::timeout(PATIENCE, told.recv()).await?, Some(wanted));
     }
     talk.abort();

@@ -3,13 +3,23 @@
 #![cfg_attr(test, expect(clippy::needless_pass_by_value, reason = "values are written in place"))]
 
 #[cfg(test)]
+mod claims;
+#[cfg(test)]
 mod client;
 #[cfg(test)]
 mod confined;
 #[cfg(test)]
+mod eras;
+#[cfg(test)]
 mod exact;
 #[cfg(test)]
+mod failures;
+#[cfg(test)]
 mod filtered;
+#[cfg(test)]
+mod hosts;
+#[cfg(test)]
+mod limits;
 #[cfg(test)]
 mod lines;
 mod link;
@@ -19,6 +29,8 @@ mod listening;
 mod open;
 #[cfg(test)]
 mod parameters;
+#[cfg(test)]
+mod raw;
 #[cfg(test)]
 mod renewed;
 #[cfg(test)]

@@ -4,8 +4,8 @@ use anyhow::Result;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use crate::client::{Caller, MODERN, modern};
-use crate::lines::{How, Stage};
+use crate::client::{BOTH, Caller, MODERN, modern};
+use crate::lines::{How, Speaks, Stage};
 
 /// A caller of a tool that says this of its region, if anything.
 fn caller(stage: &Stage, tool: &str, region: Option<&str>) -> Caller {
@@ -31,7 +31,7 @@ const FINE: (StatusCode, Value) = (StatusCode::OK, Value::Null);
 
 #[tokio::test]
 async fn arguments_and_headers_agree_or_the_server_hears_nothing() -> Result<()> {
-    let stage = Stage::new().await?;
+    let stage = Stage::modern().await?;
     let refused = (StatusCode::BAD_REQUEST, json!(-32020));
     // Nobody asked for the tools before, so we do: all pages, once.
     assert_eq!(called(&stage, "place", Some("us"), "eu").await?, refused);
@@ -57,7 +57,7 @@ async fn arguments_and_headers_agree_or_the_server_hears_nothing() -> Result<()>
 
 #[tokio::test]
 async fn what_callers_ask_for_is_learnt() -> Result<()> {
-    let stage = Stage::new().await?;
+    let stage = Stage::modern().await?;
     let lister = stage.caller().with("mcp-protocol-version", MODERN).with("mcp-method", "tools/list");
     let mut list = modern(json!(1), "tools/list", MODERN);
     list["params"]["cursor"] = json!("more");
@@ -69,15 +69,19 @@ async fn what_callers_ask_for_is_learnt() -> Result<()> {
 
 #[tokio::test]
 async fn tools_are_asked_for_again_when_they_may_have_changed() -> Result<()> {
-    let stage = Stage::new().await?;
+    let stage = Stage::modern().await?;
     let listed = |times| stage.until_told("tools/list", times);
     assert_eq!(called(&stage, "place", Some("eu"), "eu").await?, FINE);
     listed(2).await?;
     // The server says so. Whoever listens hears it behind us.
-    let listening = stage.caller().greeted().await?;
-    let mut heard = listening.events(http::Method::GET, "/mcp", "").await?;
-    stage.say(json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" })).await?;
-    heard.message().await?;
+    let subscriber = stage.caller().taking(BOTH).with("mcp-protocol-version", MODERN);
+    let subscriber = subscriber.with("mcp-method", "subscriptions/listen");
+    let request = modern(json!("mine"), "subscriptions/listen", MODERN).to_string();
+    let heard = tokio::spawn(async move { subscriber.events(http::Method::POST, "/mcp", request).await });
+    let wire = stage.until_told("subscriptions/listen", 1).await?[0]["id"].clone();
+    let meta = json!({ "_meta": { "io.modelcontextprotocol/subscriptionId": wire } });
+    stage.say(json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed", "params": meta })).await?;
+    heard.await??.message().await?;
     assert_eq!(called(&stage, "place", Some("eu"), "eu").await?, FINE);
     listed(4).await?;
     // The server is another one.
@@ -91,7 +95,7 @@ async fn tools_are_asked_for_again_when_they_may_have_changed() -> Result<()> {
 #[tokio::test]
 async fn a_tool_that_is_new_is_asked_for_if_a_header_claims_to_be_about_it() -> Result<()> {
     let how = How { timeout: std::time::Duration::from_millis(300), ..How::default() };
-    let stage = Stage::with(how).await?;
+    let stage = Stage::speaking(Speaks::Modern, how).await?;
     assert_eq!(called(&stage, "place", Some("eu"), "eu").await?, FINE);
     assert_eq!(stage.told("tools/list").len(), 2);
     // This server does not answer a call of what it does not have.

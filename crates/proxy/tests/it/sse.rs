@@ -11,7 +11,7 @@ use crate::client::{Caller, Events, greeting, request};
 use crate::lines::{How, Stage};
 
 /// Opens a stream; returns it with the path that its first event tells.
-async fn open(caller: &Caller) -> Result<(Events, String)> {
+pub(crate) async fn open(caller: &Caller) -> Result<(Events, String)> {
     let mut events = caller.events(Method::GET, "/sse", "").await?;
     assert_eq!(events.status, StatusCode::OK);
     let (name, url) = events.next().await?.unwrap();
@@ -275,7 +275,7 @@ async fn a_session_whose_stream_is_elsewhere_is_not_taken_for_an_unknown_one() -
     let (_events, path) = open(&stage.caller()).await?;
     let answer = stage.caller().whole(Method::POST, &path, vec![b' '; 8 * 1024 * 1024 + 1]).await?;
     assert_eq!((answer.status, answer.text()), (StatusCode::PAYLOAD_TOO_LARGE, "Request Entity Too Large"));
-    assert!(stage.seen.lock().unwrap().messages.is_empty());
+    assert!(stage.told("ping").is_empty());
     Ok(())
 }
 

@@ -15,7 +15,7 @@ use skep_proxy::chain::Chain;
 use skep_proxy::health::Health;
 use skep_proxy::sessions::{Kind, Sessions, Store};
 use skep_proxy::transparent::{Options, Pods, Target, Transparent};
-use skep_proxy::{Front, Proxy};
+use skep_proxy::{Front, Guards, Proxy};
 use skep_runconfig::RunConfig;
 use skep_store::Memory;
 
@@ -59,6 +59,8 @@ pub(crate) struct How {
     pub(crate) session_ttl: Duration,
     /// How long calls have to finish when the proxy ends.
     pub(crate) finish: Duration,
+    /// What holds for every request.
+    pub(crate) guards: Guards,
 }
 
 impl Default for How {
@@ -71,6 +73,7 @@ impl Default for How {
             lives: true,
             session_ttl: Duration::from_mins(10),
             finish: FINISH,
+            guards: Guards::default(),
         }
     }
 }
@@ -103,7 +106,8 @@ impl Web {
         let address = listener.address();
         let config = RunConfig { host: "0.0.0.0".to_owned(), ..how.config };
         let chain = Chain::new(&config, address.port())?;
-        let proxy = Proxy::new(chain, front, Arc::new(Health::new("streamable-http", drain.clone())), None);
+        let health = Arc::new(Health::new("streamable-http", drain.clone()));
+        let proxy = Proxy::guarded(chain, front, health, None, how.guards);
         let handler = move |request, peer| proxy.clone().answer(request, peer);
         tokio::spawn(serve(listener, skep_net::serve::Options::default(), drain.clone(), handler));
         Ok(Self { address, server, got, drain })

@@ -3,7 +3,7 @@ use crate::document::Field;
 use crate::json::{Json, Members};
 use crate::parameters;
 
-/// Every member, in the order of the specification.
+/// Every member, in the order of the specification, and then those of our own.
 const ORDER: &[&str] = &[
     "schema_version",
     "mcpserver_generation",
@@ -66,6 +66,7 @@ const ORDER: &[&str] = &[
     "header_forward",
     "embedded_auth_server_config",
     "scaling_config",
+    "allow_private_endpoint",
 ];
 
 /// A value for any member: it is tried until one has the right type.

@@ -5,9 +5,11 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 use skep_operator::metrics::Metrics;
-use skep_operator::run::{Options, run};
+use skep_operator::readiness::Readiness;
+use skep_operator::run::{Options, RECHECK, run};
 use skep_operator::settings::Environment;
 use skep_plan::world::Policies;
+use skep_proxy::unsupported::UNSUPPORTED;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli::Operator;
@@ -25,7 +27,7 @@ impl Policies for Engines {
 }
 
 pub(super) fn run_until_stopped(arguments: &Operator) -> Result<ExitCode> {
-    let environment = Environment::read(&variables())?;
+    let environment = Environment::read(&variables())?.without(UNSUPPORTED);
     logs::start(environment.json_logs)?;
     serve(arguments, environment)?;
     Ok(ExitCode::SUCCESS)
@@ -43,6 +45,8 @@ async fn serve(arguments: &Operator, environment: Environment) -> Result<()> {
         leader_elect: arguments.leader_elect,
         identity: identity(),
         metrics: Metrics::new(),
+        readiness: Readiness::default(),
+        recheck: RECHECK,
     };
     let stop = async move {
         tokio::select! {

@@ -1,7 +1,7 @@
 //! `skep proxy`: the process in front of one server, as the operator starts it.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -17,6 +17,8 @@ use crate::cli::{Cluster, Proxy};
 use crate::commands::variables;
 use crate::{kubernetes, logs};
 
+/// Where a pod finds the account that it runs as.
+const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// Where a pod finds the namespace that it is in.
 const NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 /// How long an ending takes at most. Together they stay below the 30 s that a pod has.
@@ -87,15 +89,19 @@ async fn serve(settings: &Settings, environment: &BTreeMap<String, String>) -> R
     Ok(())
 }
 
-/// Where the server runs: in the cluster that we are in, unless its image is a program of this machine. Nobody is asked for it:
-/// an API server that does not answer just now is no reason to keep the port closed.
+/// Where the server runs: in the cluster that we are in, unless its image is a program of this machine, which only a proxy outside a
+/// pod runs. Nobody is asked for it: an API server that does not answer just now is no reason to keep the port closed.
 async fn place(settings: &Settings, environment: &BTreeMap<String, String>) -> Result<Place> {
-    match &settings.backend {
-        Backend::Remote(_) => return Ok(Place::Machine(Ports::default())),
-        Backend::Stdio(server, _) | Backend::Http(server) if Program::of(&server.image).is_some() => {
-            return Ok(Place::Machine(Ports::default()));
+    let needs_cluster = match &settings.backend {
+        Backend::Remote(_) => false,
+        Backend::Stdio(server, _) | Backend::Http(server) => Program::of(&server.image).is_none(),
+    };
+    if !needs_cluster {
+        if is_in_pod(environment, Path::new(ACCOUNT)) {
+            return Ok(Place::Pod);
         }
-        Backend::Stdio(..) | Backend::Http(_) => {}
+        super::enable_watchdog();
+        return Ok(Place::Machine(Ports::default()));
     }
     let cluster = kubernetes::connect_as(
         &Cluster { kubeconfig: None, context: None },
@@ -111,6 +117,13 @@ async fn place(settings: &Settings, environment: &BTreeMap<String, String>) -> R
         .or_else(|| environment.get("POD_NAMESPACE").filter(|name| !name.is_empty()).cloned())
         .unwrap_or_else(|| cluster.client.default_namespace().to_owned());
     Ok(Place::Cluster { client: cluster.client, namespace, platform })
+}
+
+/// Whether this process is in a pod. Any sign will do: each can be missing (no account is mounted), and variables can be overridden.
+fn is_in_pod(environment: &BTreeMap<String, String>, account: &Path) -> bool {
+    environment.contains_key("KUBERNETES_SERVICE_HOST")
+        || environment.get("TOOLHIVE_RUNTIME").is_some_and(|runtime| runtime == "kubernetes")
+        || account.exists()
 }
 
 /// Reads the arguments of `run`. Flags that are not known are left out, with their value if one follows.
@@ -151,6 +164,18 @@ mod tests {
 
     fn wanted(line: &str) -> Wanted {
         read(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn any_sign_of_a_pod_counts() {
+        let none = Path::new("/nonexistent");
+        let with = |name: &str, value: &str| BTreeMap::from([(name.to_owned(), value.to_owned())]);
+        assert!(!is_in_pod(&BTreeMap::new(), none));
+        assert!(!is_in_pod(&with("TOOLHIVE_RUNTIME", "docker"), none));
+        assert!(is_in_pod(&with("TOOLHIVE_RUNTIME", "kubernetes"), none));
+        // Blanked by an override of the Deployment's environment.
+        assert!(is_in_pod(&with("KUBERNETES_SERVICE_HOST", ""), none));
+        assert!(is_in_pod(&BTreeMap::new(), Path::new("/")));
     }
 
     #[test]

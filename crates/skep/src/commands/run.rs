@@ -8,8 +8,10 @@
 //! Nothing is written anywhere: a plan's RunConfig goes straight to the proxy, and Secrets go into its memory only.
 
 mod demo;
-mod job;
-mod manifests;
+mod failures;
+mod holder;
+pub(crate) mod job;
+mod port;
 mod report;
 
 use std::process::ExitCode;
@@ -18,24 +20,25 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow};
 use skep_net::drain::Grace;
 use skep_proxy::health::Known;
-use skep_proxy::run::{Error, Place, Ports, Running, start};
+use skep_proxy::run::{Ports, Running};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
+use self::failures::Failures;
 use self::job::Job;
-use self::manifests::Manifests;
 use self::report::{Entry, Report, State};
 use crate::cli::Run;
 use crate::logs;
+use crate::manifests::Manifests;
 
 /// How long an ending takes at most. Nobody balances load between us and another, so ports close at once.
 const GRACE: Grace = Grace { linger: Duration::ZERO, finish: Duration::from_secs(10) };
 /// How long servers may take to start before the table is shown without them.
-const SETTLE: Duration = Duration::from_millis(400);
-/// How long a server must be there before that is news: one that fails at once should not be called ready in between.
+const SETTLE: Duration = Duration::from_secs(1);
+/// How long a server must be there before that is news: one that fails at once should not be reported as ready in between.
 const STEADY: Duration = Duration::from_millis(500);
 
 /// A proxy that runs, and what is said about it.
@@ -49,11 +52,20 @@ struct Signals([Signal; 4]);
 
 pub(super) fn run_until_stopped(arguments: &Run) -> Result<ExitCode> {
     logs::start_at(false, if arguments.verbose { "info" } else { "error" })?;
+    super::enable_watchdog();
     let report = Report::new(arguments.output);
     let manifests = if arguments.demo { demo::manifests(arguments.port)? } else { Manifests::load(&arguments.files)? };
-    let (jobs, told) = job::all(&manifests);
-    for entry in manifests.told.iter().chain(&told) {
-        report.tell(entry)?;
+    if manifests.objects.is_empty() && manifests.unreadable.is_empty() {
+        return Err(anyhow!("there is nothing to run: no file holds a manifest"));
+    }
+    manifests.unreadable.iter().try_for_each(|one| report.unreadable(one))?;
+    let (mut jobs, told) = job::all(&manifests);
+    for job in &mut jobs {
+        job.settings.allow(&arguments.allow_origin, &arguments.allow_host)?;
+    }
+    told.iter().try_for_each(|entry| report.tell(entry))?;
+    if manifests.objects.is_empty() {
+        return Ok(ExitCode::FAILURE);
     }
     serve(jobs, arguments, report)
 }
@@ -68,10 +80,11 @@ async fn serve(jobs: Vec<Job>, arguments: &Run, report: Report) -> Result<ExitCo
     for job in &jobs {
         ports.promise(job.settings.listen.port());
     }
+    let given = port::given(&jobs);
     for job in jobs {
         // The logs of several servers come on one stream.
         let span = tracing::info_span!("server", name = job.entry.label());
-        match open(&job, arguments.port.is_some(), &ports).instrument(span).await {
+        match port::open(&job, &ports, &given).instrument(span).await {
             Ok(running) => served.push(Served::new(&job, running)),
             Err(problem) => report.tell(&job.entry.in_state(State::Refused(problem)))?,
         }
@@ -94,8 +107,8 @@ async fn serve(jobs: Vec<Job>, arguments: &Run, report: Report) -> Result<ExitCo
             () = signals.next() => break,
             Some((index, state)) = changes.recv() => {
                 if let Some(one) = served.get_mut(index) {
-                    one.entry.state = state;
-                    report.changed(&one.entry)?;
+                    let before = std::mem::replace(&mut one.entry.state, state);
+                    report.changed(&one.entry, &before)?;
                 }
             }
         }
@@ -105,20 +118,6 @@ async fn serve(jobs: Vec<Job>, arguments: &Run, report: Report) -> Result<ExitCo
         () = end(served, report) => Ok(ExitCode::SUCCESS),
         () = signals.next() => Err(anyhow!("ended at once, as asked for: calls under way were cut")),
     }
-}
-
-/// Opens the port of a proxy: its own, or any if that is taken and nobody insists on it.
-async fn open(job: &Job, insists: bool, ports: &Ports) -> Result<Running, String> {
-    let mut settings = job.settings.clone();
-    let place = || Place::Machine(ports.clone());
-    let opened = match start(&settings, &job.environment, place(), GRACE).await {
-        Err(Error::Bind { .. }) if !insists => {
-            settings.listen.set_port(0);
-            start(&settings, &job.environment, place(), GRACE).await
-        }
-        other => other,
-    };
-    opened.map_err(|error| error.to_string())
 }
 
 /// Waits a moment for servers to start, so that the first word about them is not that they are starting.
@@ -140,6 +139,8 @@ fn watch(served: &[Served]) -> mpsc::Receiver<(usize, State)> {
         let (mut changes, mut told) = (one.running.changes(), one.entry.state.clone());
         let sender = sender.clone();
         tokio::spawn(async move {
+            let mut failures = Failures::default();
+            failures.is_news(&told);
             // What changed before this began was told already, or is seen here.
             changes.mark_changed();
             while changes.changed().await.is_ok() {
@@ -147,7 +148,7 @@ fn watch(served: &[Served]) -> mpsc::Receiver<(usize, State)> {
                     tokio::time::sleep(STEADY).await;
                 }
                 let now = State::of(&changes.borrow_and_update().0);
-                if now != told {
+                if now != told && failures.is_news(&now) {
                     told = now.clone();
                     if sender.send((index, now)).await.is_err() {
                         return;

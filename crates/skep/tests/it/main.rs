@@ -7,11 +7,16 @@
     reason = "a test may state what it expects and stop"
 )]
 
+mod bounds;
+mod browser;
 mod check;
+mod confined;
 mod crds;
+mod documents;
 mod native;
 mod proxy;
 mod run;
+mod uninstall;
 mod words;
 
 use std::io::Write as _;
@@ -45,6 +50,17 @@ fn skep_with_input(arguments: &[&str], input: &str) -> Run {
     let output = child.wait_with_output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     Run { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
+}
+
+/// The server processes that a process started: its children but the watchdog.
+fn server_processes(id: u32) -> Vec<u32> {
+    let text = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
+    let children = text.split_whitespace().map(|one| one.parse().unwrap());
+    children.filter(|child| !is_watchdog(*child)).collect()
+}
+
+fn is_watchdog(id: u32) -> bool {
+    std::fs::read(format!("/proc/{id}/cmdline")).is_ok_and(|line| line.ends_with(b"skep\0watchdog\0"))
 }
 
 fn repository() -> PathBuf {

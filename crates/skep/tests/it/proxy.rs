@@ -113,9 +113,8 @@ fn head(host: &str, length: usize) -> String {
 fn a_proxy_opens_its_port_answers_and_ends_well_when_it_is_told_to() {
     let mut proxy = Proxy::start();
     assert!(proxy.list()["result"]["tools"].as_array().is_some_and(|tools| !tools.is_empty()));
-    let id = proxy.child.id();
-    let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
-    assert_eq!(children.split_whitespace().count(), 1, "{children}");
+    let children = crate::server_processes(proxy.child.id());
+    assert_eq!(children.len(), 1, "{children:?}");
     // Somebody listens, and goes on listening.
     let greeting = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
         "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "c", "version": "1" } } });
@@ -134,7 +133,7 @@ fn a_proxy_opens_its_port_answers_and_ends_well_when_it_is_told_to() {
     listening.read_to_string(&mut heard).unwrap();
     assert!(heard.ends_with("0\r\n\r\n"), "the stream was cut: {heard:?}");
     assert!(TcpStream::connect(&proxy.address).is_err(), "the port is still open");
-    for child in children.split_whitespace() {
+    for child in children {
         let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
         assert!(stat.is_empty() || stat.contains(") Z "), "the server lives on: {stat}");
     }
@@ -223,6 +222,27 @@ fn the_log_says_as_much_as_it_is_told_to_and_never_what_was_said() {
         assert!(
             lines.iter().any(|line| line["level"] == "INFO" && line["msg"] == "listening" && line["server"] == "s")
         );
+    }
+}
+
+/// Item 17-10: in a pod, a program would run in the proxy's own container, with its account and its secrets.
+#[test]
+fn a_proxy_in_a_pod_runs_no_host_process() {
+    for (name, value) in [("KUBERNETES_SERVICE_HOST", "10.96.0.1"), ("TOOLHIVE_RUNTIME", "kubernetes")] {
+        for (transport, image) in
+            [("stdio", "exec://touch"), ("streamable-http", "npx://touch"), ("sse", "uvx://touch")]
+        {
+            let directory = tempfile::tempdir().unwrap();
+            let config = json!({
+                "name": "s", "transport": transport, "host": "127.0.0.1", "port": 0, "target_port": 1, "cmd_args": ["started"],
+            });
+            std::fs::write(directory.path().join("runconfig.json"), config.to_string()).unwrap();
+            let output = command(&["proxy", "run", image], directory.path()).env(name, value).output().unwrap();
+            let errors = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(1), "{errors}");
+            assert!(errors.contains(image) && errors.contains("use a container image"), "{errors}");
+            assert!(!directory.path().join("started").exists());
+        }
     }
 }
 

@@ -1,177 +1,93 @@
 //! Sessions in this process.
 //!
-//! A look at a session costs a hash, a short lock and a store of its new deadline. Nothing is kept of a session that is
-//! deleted, not even its place in the map once there are many such places. Those whose time is up go when they are reaped.
+//! One lock is enough: a proxy has one thread, and what is done under it is a few hash lookups. Nothing is kept of a session
+//! that is deleted, not even its place in the maps once there are many such places.
 
-use std::collections::HashMap;
-use std::collections::hash_map::{Entry as Slot, RandomState};
-use std::hash::BuildHasher as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::Created;
+use super::ledger::{Ended, Inserted, Ledger, Owner, SessionLimits};
+use super::{Created, texts};
 use crate::Session;
 use crate::session::normalised;
-
-/// How many maps there are. More than cores, so that two requests seldom want the same.
-const SHARDS: usize = 32;
-
-/// A map smaller than this is not worth shrinking.
-const SMALL: usize = 64;
-
-/// How many sessions a map holds: 131,072 in all. Who opens more than that is no user.
-const MOST: usize = 4096;
-
-/// How many bytes the texts of the sessions of a map may have: 128 MiB in all. Callers choose some of them.
-const MOST_BYTES: usize = 4 * 1024 * 1024;
 
 /// Sessions in memory.
 #[derive(Debug)]
 pub struct Memory {
-    time_to_live: Duration,
-    hasher: RandomState,
-    shards: Box<[Mutex<Shard>; SHARDS]>,
-}
-
-#[derive(Debug, Default)]
-struct Shard {
-    sessions: HashMap<Box<str>, Entry>,
-    /// How many bytes their texts have.
-    bytes: usize,
-    /// Expired, but replaced by a new session of the same id before they were reaped.
-    replaced: Vec<Arc<Session>>,
-}
-
-#[derive(Debug)]
-struct Entry {
-    session: Arc<Session>,
-    /// How many bytes its texts have.
-    bytes: usize,
-    expires: Instant,
+    ledger: Box<Mutex<Ledger<Arc<Session>>>>,
+    evicted: Notify,
 }
 
 impl Memory {
-    /// No sessions yet. Each lives this long after it was last touched.
+    /// No sessions yet. Each lives this long after it was last touched, and a minute at most before it is touched.
     pub fn new(time_to_live: Duration) -> Self {
-        Self { time_to_live, hasher: RandomState::new(), shards: Box::default() }
+        Self::within(time_to_live, SessionLimits::default())
+    }
+
+    /// The same, within other limits.
+    pub fn within(time_to_live: Duration, limits: SessionLimits) -> Self {
+        Self { ledger: Box::new(Mutex::new(Ledger::new(time_to_live, limits))), evicted: Notify::new() }
     }
 
     pub(super) fn time_to_live(&self) -> Duration {
-        self.time_to_live
+        self.lock().time_to_live()
     }
 
-    /// Stores a new session, or nothing if there is no room.
-    pub(super) fn create(&self, session: Session) -> Option<Created> {
-        let entry = self.entry(session);
-        let now = Instant::now();
-        let Shard { sessions, bytes, replaced } = &mut *self.shard(&entry.session.id);
-        let is_full = sessions.len() >= MOST || *bytes + entry.bytes > MOST_BYTES;
-        let more = entry.bytes;
-        match sessions.entry(entry.session.id.as_str().into()) {
-            Slot::Occupied(there) if there.get().lives(now) => return Some(Created::Existed),
-            Slot::Occupied(mut there) => {
-                let before = there.insert(entry);
-                *bytes -= before.bytes;
-                replaced.push(before.session);
-            }
-            Slot::Vacant(_) if is_full => return None,
-            Slot::Vacant(place) => {
-                place.insert(entry);
-            }
+    pub(super) fn unused_time_to_live(&self) -> Duration {
+        self.lock().unused_time_to_live()
+    }
+
+    /// Stores a new session, in place of others if need be. Nothing if there can be no room for it.
+    pub(super) fn create(&self, session: Session, owner: &Owner) -> Option<Created> {
+        let (texts, session) = (texts(&session), Arc::new(session));
+        let mut ledger = self.lock();
+        let inserted = ledger.insert(&session.id, texts, owner, Arc::clone(&session), Instant::now());
+        if ledger.has_ended() {
+            self.evicted.notify_one();
         }
-        *bytes += more;
-        Some(Created::New)
+        match inserted {
+            Inserted::New => Some(Created::New),
+            Inserted::Existed => Some(Created::Existed),
+            Inserted::TooLarge => None,
+        }
     }
 
     pub(super) fn touch(&self, id: &str) -> Option<Arc<Session>> {
-        let id = normalised(id);
-        let now = Instant::now();
-        let mut shard = self.shard(&id);
-        let entry = shard.sessions.get_mut(&*id).filter(|entry| entry.lives(now))?;
-        entry.expires = now + self.time_to_live;
-        Some(Arc::clone(&entry.session))
+        self.lock().touch(&normalised(id), Instant::now()).map(|session| Arc::clone(session))
     }
 
     pub(super) fn update(&self, session: Session) -> bool {
-        let entry = self.entry(session);
-        let now = Instant::now();
-        let Shard { sessions, bytes, .. } = &mut *self.shard(&entry.session.id);
-        let there = sessions.get_mut(entry.session.id.as_str()).filter(|there| there.lives(now));
-        let Some(there) = there else { return false };
-        *bytes = *bytes - there.bytes + entry.bytes;
-        *there = entry;
-        true
+        let (texts, session) = (texts(&session), Arc::new(session));
+        self.lock().update(&session.id, texts, Arc::clone(&session), Instant::now())
     }
 
     pub(super) fn delete(&self, id: &str) -> bool {
-        let id = normalised(id);
-        let mut shard = self.shard(&id);
-        let removed = shard.sessions.remove(&*id);
-        shard.bytes -= removed.as_ref().map_or(0, |entry| entry.bytes);
-        shard.shrink();
-        removed.is_some_and(|entry| entry.lives(Instant::now()))
+        self.lock().remove(&normalised(id), Instant::now())
     }
 
     pub(super) fn count(&self) -> usize {
-        let now = Instant::now();
-        let living = |shard: &Mutex<Shard>| lock(shard).sessions.values().filter(|entry| entry.lives(now)).count();
-        self.shards.iter().map(living).sum()
+        self.lock().count_living(Instant::now())
     }
 
-    pub(super) fn reap(&self) -> Vec<Arc<Session>> {
-        let now = Instant::now();
-        let mut expired = Vec::new();
-        for shard in self.shards.iter() {
-            let mut shard = lock(shard);
-            let Shard { sessions, bytes, replaced } = &mut *shard;
-            expired.append(replaced);
-            for (_, entry) in sessions.extract_if(|_, entry| !entry.lives(now)) {
-                *bytes -= entry.bytes;
-                expired.push(entry.session);
-            }
-            shard.shrink();
-        }
-        expired
+    pub(super) fn evictions(&self) -> u64 {
+        self.lock().evictions()
     }
 
-    fn entry(&self, session: Session) -> Entry {
-        let texts = session.metadata.iter().map(|(name, value)| name.len() + value.len());
-        let bytes = session.id.len() + texts.sum::<usize>();
-        Entry { session: Arc::new(session), bytes, expires: Instant::now() + self.time_to_live }
+    pub(super) async fn evicted(&self) {
+        self.evicted.notified().await;
     }
 
-    fn shard(&self, id: &str) -> MutexGuard<'_, Shard> {
-        #[expect(clippy::cast_possible_truncation, reason = "any bits of a hash are as good as others")]
-        let place = self.hasher.hash_one(id) as usize % SHARDS;
-        #[expect(clippy::indexing_slicing, reason = "a remainder is smaller than its divisor")]
-        lock(&self.shards[place])
+    pub(super) fn reap(&self, now: Option<Instant>) -> Vec<Ended<Arc<Session>>> {
+        self.lock().reap(now)
     }
-}
 
-impl Shard {
-    /// Gives memory back when most of it is unused. Halving at a quarter keeps the cost per removal constant.
-    fn shrink(&mut self) {
-        let (used, room) = (self.sessions.len(), self.sessions.capacity());
-        if room > SMALL && used < room / 4 {
-            self.sessions.shrink_to(used * 2);
-        }
-        if self.replaced.is_empty() {
-            self.replaced.shrink_to(0);
-        }
+    /// A panic while it is held cannot leave the ledger half changed.
+    fn lock(&self) -> MutexGuard<'_, Ledger<Arc<Session>>> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-impl Entry {
-    fn lives(&self, now: Instant) -> bool {
-        now < self.expires
-    }
-}
-
-/// A panic while it is held cannot leave a shard half changed.
-fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
-    shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -192,99 +108,93 @@ mod tests {
         Uuid::from_u128(number).to_string()
     }
 
-    fn room(memory: &Memory) -> usize {
-        memory.shards.iter().map(|shard| lock(shard).sessions.capacity()).sum()
+    /// A session that got a second message.
+    fn used(memory: &Memory, number: u128) {
+        assert_eq!(memory.create(session(number), &Owner::default()), Some(Created::New));
+        assert!(memory.touch(&id(number)).is_some());
+    }
+
+    fn reaped(memory: &Memory) -> Vec<String> {
+        let mut ids: Vec<String> =
+            memory.reap(Some(Instant::now())).iter().map(|ended| ended.value.id.clone()).collect();
+        ids.sort();
+        ids
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_session_lives_as_long_as_it_is_touched() {
         let memory = Memory::new(LIFE);
-        assert_eq!(memory.create(session(1)), Some(Created::New));
+        used(&memory, 1);
         for _ in 0..10 {
             tokio::time::advance(LIFE.checked_sub(Duration::from_millis(1)).unwrap()).await;
             assert!(memory.touch(&id(1)).is_some());
         }
-        assert!(memory.reap().is_empty());
+        assert!(reaped(&memory).is_empty());
         tokio::time::advance(LIFE).await;
         assert!(memory.touch(&id(1)).is_none());
         assert_eq!(memory.count(), 0);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_expired_is_told_once_even_if_it_was_replaced() {
+    async fn a_session_without_a_second_message_lives_one_minute() {
         let memory = Memory::new(LIFE);
-        assert_eq!((memory.create(session(1)), memory.create(session(2))), (Some(Created::New), Some(Created::New)));
+        for number in 0..3 {
+            assert_eq!(memory.create(session(number), &Owner::default()), Some(Created::New));
+        }
+        tokio::time::advance(Duration::from_secs(59)).await;
+        assert!(memory.touch(&id(1)).is_some());
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(memory.touch(&id(0)).is_none() && memory.touch(&id(1)).is_some());
+        assert_eq!(reaped(&memory), [id(0), id(2)]);
+        // A time to live that is shorter than that holds for both.
+        let memory = Memory::new(Duration::from_secs(5));
+        assert_eq!(memory.create(session(1), &Owner::default()), Some(Created::New));
+        tokio::time::advance(Duration::from_secs(5)).await;
+        assert!(memory.touch(&id(1)).is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_expired_is_told_once_unless_its_id_was_opened_again() {
+        let memory = Memory::new(LIFE);
+        used(&memory, 1);
+        used(&memory, 2);
         tokio::time::advance(LIFE).await;
         // Expired is as good as gone, whoever asks.
         assert!(!memory.update(session(1)));
-        assert_eq!(memory.create(session(1)), Some(Created::New));
-        let mut expired: Vec<String> = memory.reap().iter().map(|session| session.id.clone()).collect();
-        expired.sort();
-        assert_eq!(expired, [id(1), id(2)]);
-        assert!(memory.reap().is_empty());
+        assert_eq!(memory.create(session(1), &Owner::default()), Some(Created::New));
+        // Whoever hears of an end lets go of what belongs to the id, which is the new session's now.
+        assert_eq!(reaped(&memory), [id(2)]);
+        assert!(reaped(&memory).is_empty());
         assert!(memory.touch(&id(1)).is_some());
     }
 
     #[tokio::test(start_paused = true)]
     async fn deleting_what_expired_is_deleting_nothing() {
         let memory = Memory::new(LIFE);
-        assert_eq!(memory.create(session(1)), Some(Created::New));
+        used(&memory, 1);
         tokio::time::advance(LIFE).await;
         assert!(!memory.delete(&id(1)));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nothing_stays_of_sessions_that_are_gone() {
-        let memory = Memory::new(LIFE);
-        let empty = room(&memory);
-        for number in 0..60_000 {
-            assert_eq!(memory.create(session(number)), Some(Created::New));
+    async fn an_eviction_is_told_at_once() {
+        let memory = Memory::within(LIFE, SessionLimits::of_total(8 * 1500));
+        for number in 0..5 {
+            assert_eq!(memory.create(session(number), &Owner::default()), Some(Created::New));
         }
-        assert_eq!(memory.count(), 60_000);
-        for number in 0..30_000 {
-            assert!(memory.delete(&id(number)));
-        }
-        tokio::time::advance(LIFE).await;
-        assert_eq!(memory.reap().len(), 30_000);
-        assert_eq!(memory.count(), 0);
-        assert!(room(&memory) <= empty + SHARDS * SMALL, "{} places are kept", room(&memory));
+        memory.evicted().await;
+        let ended = memory.reap(None);
+        assert!(ended.iter().all(|one| one.is_evicted) && ended.first().is_some_and(|one| one.value.id == id(0)));
+        assert_eq!(memory.evictions(), ended.len() as u64);
+        assert!(memory.touch(&id(0)).is_none() && memory.touch(&id(4)).is_some());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn long_texts_take_the_room_of_many_sessions_until_they_are_gone() {
-        let bytes = |memory: &Memory| memory.shards.iter().map(|shard| lock(shard).bytes).sum::<usize>();
-        let long = |number| {
-            let mut session = session(number);
-            session.metadata.insert("text".to_owned(), "x".repeat(MOST_BYTES / 16));
-            session
-        };
-        let memory = Memory::new(LIFE);
-        let stored = (0..1024_u128).filter(|number| memory.create(long(*number)).is_some()).collect::<Vec<_>>();
-        assert!(stored.len() < 16 * SHARDS && bytes(&memory) <= MOST_BYTES * SHARDS, "{}", stored.len());
-        let refused = (0..1024).find(|number| !stored.contains(number)).unwrap();
-        // What is made smaller, deleted or expired gives its room back.
-        for number in &stored {
-            assert!(memory.update(session(*number)));
-        }
-        assert!(bytes(&memory) < 100 * stored.len());
-        assert!(memory.create(long(refused)).is_some());
-        assert!(memory.delete(&id(refused)) && memory.delete(&id(stored[0])));
-        tokio::time::advance(LIFE).await;
-        assert_eq!(memory.create(session(stored[1])), Some(Created::New));
-        memory.reap();
-        assert!(memory.delete(&id(stored[1])));
-        assert_eq!(bytes(&memory), 0);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn there_is_no_room_for_any_number_until_some_are_gone() {
-        let memory = Memory::new(LIFE);
-        let opened =
-            (0..2 * (MOST * SHARDS) as u128).filter(|number| memory.create(session(*number)).is_some()).count();
-        assert_eq!(opened, MOST * SHARDS);
-        assert_eq!(memory.create(session(u128::MAX)), None);
-        tokio::time::advance(LIFE).await;
-        memory.reap();
-        assert_eq!(memory.create(session(u128::MAX)), Some(Created::New));
+    async fn a_session_that_can_never_fit_is_refused() {
+        let memory = Memory::within(LIFE, SessionLimits::of_total(8 * 1024));
+        let mut long = session(1);
+        long.metadata.insert("text".to_owned(), "x".repeat(4 * 1024));
+        assert_eq!(memory.create(long, &Owner::default()), None);
+        assert_eq!(memory.create(session(2), &Owner::default()), Some(Created::New));
     }
 }

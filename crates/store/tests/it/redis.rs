@@ -4,7 +4,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use redis::aio::MultiplexedConnection;
 use skep_store::redis::{Cause, Server, Tls};
-use skep_store::{Created, Prefix, Redis, Sessions, StoreError};
+use skep_store::{Created, Owner, Prefix, Redis, SESSION_BYTES, SessionLimits, Sessions, StoreError};
 use skep_testkit::pki::Authority;
 use skep_testkit::{Seen, eventually};
 
@@ -63,6 +63,7 @@ async fn every_touch_and_change_renews_the_time_to_live() -> Result<()> {
     let sessions = sessions(&server, LIFE).await?;
     let key = format!("thv:proxy:session:{}", id(1));
     assert_eq!(sessions.create(session(&id(1))).await?, Created::New);
+    assert!(sessions.touch(&id(1)).await?.is_some());
     let is_renewed = || async {
         let left: u64 = server.ask(&["TTL", &key]).await?.parse()?;
         server.ask(&["EXPIRE", &key, "1000"]).await?;
@@ -306,5 +307,47 @@ async fn every_operation_on_a_session_is_one_command() -> Result<()> {
     assert!(sessions.update(session(&id(1))).await?);
     assert!(sessions.delete(&id(1)).await?);
     assert_eq!(commands(&mut admin).await?, [("del".to_owned(), 1), ("set".to_owned(), 1)].into());
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_session_without_a_second_message_lives_one_minute() -> Result<()> {
+    let server = RedisServer::start().await?;
+    let sessions = sessions(&server, LIFE).await?;
+    let key = format!("thv:proxy:session:{}", id(1));
+    let left = || async { Ok::<u64, anyhow::Error>(server.ask(&["TTL", &key]).await?.parse()?) };
+    assert_eq!(sessions.create(session(&id(1))).await?, Created::New);
+    assert!((1..=60).contains(&left().await?));
+    assert!(sessions.touch(&id(1)).await?.is_some());
+    assert!(left().await? > 7000);
+    Ok(())
+}
+
+#[tokio::test]
+async fn each_replica_bounds_the_sessions_of_a_peer_and_spares_those_that_another_one_uses() -> Result<()> {
+    let server = RedisServer::start().await?;
+    let limits = SessionLimits::of_total(8 * (SESSION_BYTES + 100));
+    let replica = || async {
+        let redis = Redis::within(server.connect().await?, Prefix::default(), LIFE, limits);
+        Ok::<_, anyhow::Error>(Sessions::Redis(redis))
+    };
+    let (first, second) = (replica().await?, replica().await?);
+    let peer = |number: u8| Owner { identity: None, peer: Some([10, 0, 0, number].into()) };
+    assert_eq!(first.create_for(session(&id(0)), &peer(2)).await?, Created::New);
+    assert_eq!(first.create_for(session(&id(1)), &peer(1)).await?, Created::New);
+    // To the first replica it seems unused.
+    assert!(second.touch_for(&id(1), || peer(1)).await?.is_some());
+    for number in 2..20 {
+        assert_eq!(first.create_for(session(&id(number)), &peer(1)).await?, Created::New);
+    }
+    let mut there = Vec::new();
+    for number in 0..20 {
+        if first.touch(&id(number)).await?.is_some() {
+            there.push(number);
+        }
+    }
+    assert_eq!(there, [0, 1, 16, 17, 18, 19]);
+    assert_eq!((first.evictions(), second.evictions()), (15, 0));
+    assert_eq!(first.take_evicted().len(), 15);
     Ok(())
 }

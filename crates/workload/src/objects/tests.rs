@@ -29,6 +29,16 @@ fn variables_have_an_order_and_each_name_stands_once() {
 }
 
 #[test]
+fn a_patch_cannot_say_which_generation_was_applied() {
+    let patch = json!({ "metadata": { "annotations": { GENERATION: "9999", "note": "theirs" } } }).to_string();
+    for (generation, expected) in [(0, json!({ "note": "theirs" })), (3, json!({ "note": "theirs", GENERATION: "3" }))]
+    {
+        let server = Server { patch: patch.clone(), generation, ..server() };
+        assert_eq!(pod(&server, Platform::Kubernetes)["metadata"]["annotations"], expected);
+    }
+}
+
+#[test]
 fn of_variables_that_a_patch_has_twice_the_last_one_counts() {
     let twice = json!([{ "name": "C", "value": "1" }, { "name": "D", "value": "2" }, { "name": "C", "value": "3" }]);
     let patch = json!({ "spec": { "containers": [{ "name": "mcp", "env": twice }] } });

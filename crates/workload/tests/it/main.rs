@@ -5,6 +5,8 @@ mod cluster;
 #[cfg(test)]
 mod race;
 #[cfg(test)]
+mod report;
+#[cfg(test)]
 mod support;
 #[cfg(test)]
 mod watch;

@@ -15,7 +15,7 @@ use skep_workload::objects::Platform;
 use skep_workload::server::{Server, Speaks};
 use tokio::sync::watch;
 
-use crate::support::{PATIENCE, Place, keep, server};
+use crate::support::{Gatekeeper, PATIENCE, Place, keep, server};
 
 fn is_watch(uri: &Uri) -> bool {
     uri.path().ends_with("/statefulsets") && uri.query().is_some_and(|query| query.contains("watch=true"))
@@ -170,5 +170,63 @@ async fn a_server_that_an_older_proxy_made_anew_while_nobody_watched_is_not_take
     place.status("s", status).await?;
     tokio::time::timeout(PATIENCE, state.wait_for(|now| *now == State::Ready)).await??;
     keeper.abort();
+    Ok(())
+}
+
+/// The proxy is the only one that applies the Services of its server, so it must notice that one was deleted.
+#[tokio::test]
+async fn a_service_that_was_deleted_is_applied_again_at_once() -> Result<()> {
+    let place = Place::new("services").await?;
+    let (keeper, mut state, mut applied) = keep(place.cluster(Server { replicas: Some(1), ..server("s", 1) }));
+    tokio::time::timeout(PATIENCE, applied.wait_for(|applied| *applied)).await??;
+    tokio::time::timeout(PATIENCE, state.wait_for(|now| *now != State::Missing)).await??;
+    let set = place.sets().get("s").await?;
+    for name in ["mcp-s", "mcp-s-headless", "mcp-s"] {
+        let services = &place.services();
+        let uid = &services.get(name).await?.metadata.uid;
+        services.delete(name, &DeleteParams::default()).await?;
+        let back = eventually("the Service comes back", PATIENCE, || async move {
+            Ok(match services.get_opt(name).await? {
+                Some(service) if service.metadata.uid != *uid => Seen::Yes(service),
+                _ => Seen::NotYet("not yet".to_owned()),
+            })
+        })
+        .await?;
+        let owner = back.metadata.owner_references.unwrap_or_default();
+        assert_eq!(owner.first().map(|owner| &owner.uid), set.metadata.uid.as_ref());
+        assert_eq!(back.spec.and_then(|spec| spec.selector).unwrap_or_default()["app"], "s");
+    }
+    assert!(*state.borrow() != State::Missing, "the server was there all the time");
+    assert_eq!(place.sets().get("s").await?.metadata.generation, set.metadata.generation, "nothing rolls");
+    keeper.abort();
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_older_proxy_leaves_a_deleted_service_to_the_newer_one() -> Result<()> {
+    let place = Place::new("services").await?;
+    place.cluster(server("s", 2)).apply().await?;
+    let writes = Gatekeeper::new();
+    let client = writes.between(&place.client, Method::PATCH, "/services/");
+    let older = Cluster::new(client, &place.namespace, Platform::Kubernetes, server("s", 1));
+    let (keeper, mut state, mut applied) = keep(older);
+    tokio::time::timeout(PATIENCE, applied.wait_for(|applied| *applied)).await??;
+    tokio::time::timeout(PATIENCE, state.wait_for(|now| *now != State::Missing)).await??;
+    place.services().delete("mcp-s", &DeleteParams::default()).await?;
+    // The newer one brings it back; the older one has written nothing.
+    let (newer, _state, _applied) = keep(place.cluster(server("s", 2)));
+    let services = &place.services();
+    eventually("the Service comes back", PATIENCE, || async move {
+        Ok(match services.get_opt("mcp-s").await? {
+            Some(_) => Seen::Yes(()),
+            None => Seen::NotYet("not yet".to_owned()),
+        })
+    })
+    .await?;
+    let set = serde_json::to_value(place.sets().get("s").await?)?;
+    assert_eq!(set["spec"]["template"]["metadata"]["annotations"][crate::support::GENERATION], "2");
+    assert_eq!(writes.come(), 0, "the older proxy wrote a Service");
+    keeper.abort();
+    newer.abort();
     Ok(())
 }

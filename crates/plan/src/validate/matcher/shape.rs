@@ -8,81 +8,18 @@
 //! INVARIANT: what is a text here is one for the parser, too, because brackets in texts do not count. The parser drops
 //! what it cannot make a token of, quotes included, and goes on behind it. So such things are refused here.
 
-/// How many brackets and choices (`? :`) may stand inside each other.
-const DEEPEST: usize = 32;
-/// How many operators and selections may hang on each other, as in `a.b.c + d`.
-const LONGEST_CHAIN: usize = 256;
-
-/// A piece of a matcher, as far as its depth depends on it.
-#[derive(Clone, Copy, Debug)]
-enum Token {
-    /// Opens a bracket that the given character closes.
-    Open(char),
-    Close(char),
-    /// The condition of a choice has ended.
-    Choice,
-    /// Begins another argument or element.
-    Comma,
-    /// Joins conditions. Of many the parser makes a tree that is not deep.
-    Join,
-    /// Hangs on what stands before it.
-    Link,
-    /// A name, a number, a text, or nothing at all.
-    Plain,
-}
-
-/// What is open at a place: the inside of one bracket, or the whole matcher.
-#[derive(Clone, Copy, Debug, Default)]
-struct Level {
-    /// What closes it; nothing closes the whole.
-    end: Option<char>,
-    /// How many choices are open in it.
-    choices: usize,
-    /// How many operators hang on each other in it.
-    links: usize,
-}
+use skep_bounds::{EXPRESSION_DEPTH, MATCHER_CHAIN, Nesting, NestingLimits, Token};
 
 /// Refuses what is too deep, brackets without their other half, and what is made of no tokens.
 pub(super) fn check(text: &str) -> Result<(), String> {
-    let mut levels = vec![Level::default()];
+    let mut nesting = Nesting::new(NestingLimits { depth: EXPRESSION_DEPTH, chain: MATCHER_CHAIN });
     let mut rest = text;
     while !rest.is_empty() {
         let (token, behind) = token(rest)?;
         rest = behind;
-        step(&mut levels, token)?;
-        let depth: usize = levels.iter().map(|level| level.choices + 1).sum();
-        if depth > DEEPEST + 1 {
-            return Err(format!("more than {DEEPEST} brackets and choices stand inside each other; write it flatter"));
-        }
-        let links: usize = levels.iter().map(|level| level.links).sum();
-        if links > LONGEST_CHAIN {
-            return Err(format!("more than {LONGEST_CHAIN} operators hang on each other; write it shorter"));
-        }
+        nesting.push(token).map_err(|error| error.to_string())?;
     }
-    match levels.last().and_then(|level| level.end) {
-        Some(end) => Err(format!("a bracket is not closed; `{end}` is missing")),
-        None => Ok(()),
-    }
-}
-
-fn step(levels: &mut Vec<Level>, token: Token) -> Result<(), String> {
-    let Some(level) = levels.last_mut() else { return Ok(()) };
-    match token {
-        Token::Open(end) => {
-            level.links += 1;
-            levels.push(Level { end: Some(end), ..Level::default() });
-        }
-        Token::Close(end) if level.end == Some(end) => drop(levels.pop()),
-        Token::Close(end) => {
-            return Err(format!("`{end}` closes nothing that is open; remove it, or open its bracket"));
-        }
-        Token::Choice => level.choices += 1,
-        Token::Comma => (level.choices, level.links) = (0, 0),
-        Token::Join => level.links = 0,
-        Token::Link => level.links += 1,
-        Token::Plain => {}
-    }
-    Ok(())
+    nesting.finish().map_err(|error| error.to_string())
 }
 
 /// The first token, and what stands behind it.

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::key::Key;
+use crate::validate::testing::crash;
 use crate::world::Found;
 
 fn oidc() -> Value {
@@ -266,7 +267,6 @@ fn an_authorization_server_and_its_callers_must_fit() {
 
 #[test]
 fn the_phase_comes_from_pods_and_backends() {
-    let pod = |state: PodState| LivePod { name: "virtual-1".into(), state };
     let seen = |pods: &[PodState], backends: &[&str]| {
         let backends: Vec<Value> = backends
             .iter()
@@ -278,8 +278,7 @@ fn the_phase_comes_from_pods_and_backends() {
             "spec": spec(),
             "status": { "phase": "Pending", "discoveredBackends": backends },
         });
-        let mut surroundings = team();
-        surroundings.live.pods = pods.iter().cloned().map(pod).collect();
+        let surroundings = team().carried_out(&planned(&spec(), &team()), pods);
         crate::plan::plan(&Resource::from_value(KindName::VirtualMCPServer, object).unwrap(), &surroundings.world())
     };
     let check = |pods: &[PodState], backends: &[&str], expected: &str, reason: &str, message: &str| {
@@ -291,10 +290,10 @@ fn the_phase_comes_from_pods_and_backends() {
     let all_away = "Virtual MCP server is running but all 2 backends are unhealthy";
     let half = "Virtual MCP server is running with 1/2 backends available";
     let unknown = "Virtual MCP server is running; nothing is known yet of its 1 backends";
-    let crashed = [PodState::Failed("crash".into())];
+    let failed = "Virtual MCP server failed to start: pod `virtual-0`: CrashLoopBackOff: no config";
     check(&[], &[], "Pending", "DeploymentNotReady", "No pods found for Virtual MCP server");
-    check(&[PodState::Pending], &["ready"], "Pending", "DeploymentNotReady", "Virtual MCP server is starting");
-    check(&crashed, &[], "Failed", "DeploymentFailed", "Virtual MCP server failed to start: crash");
+    check(&[PodState::Pending], &["ready"], "Pending", "RollingOut", "Virtual MCP server is starting");
+    check(&[crash("no config")], &[], "Failed", "RolloutStalled", failed);
     check(&[PodState::Ready], &[], "Ready", "DeploymentReady", running);
     check(&[PodState::Ready], &["ready", "unauthenticated"], "Ready", "DeploymentReady", running);
     check(&[PodState::Ready], &["ready", "unavailable"], "Degraded", "BackendsDegraded", half);

@@ -1,4 +1,5 @@
 use serde_json::{Value, json};
+use skep_mcp::era;
 use tokio::sync::mpsc::error::TryRecvError;
 
 use super::super::questions::ASKED;
@@ -33,8 +34,12 @@ pub(in super::super) fn sent(queued: &mut mpsc::Receiver<Line>) -> u64 {
 pub(in super::super) fn capable(bridge: &Bridge, name: &str) -> (SessionId, mpsc::Receiver<Bytes>) {
     let session: SessionId = name.into();
     let heard = bridge.listen(&session);
-    bridge.introduce(&session, Abilities { sampling: true, elicitation: true, roots: true });
+    bridge.introduce(&session, all_abilities());
     (session, heard)
+}
+
+fn all_abilities() -> Abilities {
+    Abilities { roots: true, sampling: true, sampling_tools: true, elicitation: true, elicitation_url: true }
 }
 
 /// Whether the server is told that its request is refused.
@@ -44,8 +49,8 @@ fn is_refused(reply: Option<&Bytes>) -> bool {
 
 #[tokio::test]
 async fn two_proxies_of_one_server_do_not_take_each_others_answers() {
-    let (one, mut to_one) = Bridge::new();
-    let (two, mut to_two) = Bridge::new();
+    let (one, mut to_one) = Bridge::with_server();
+    let (two, mut to_two) = Bridge::with_server();
     let slow = request(&json!(1), "tools/call", &json!({ "name": "slow" }));
     let mut first = one.call(&slow, None, None).await.unwrap();
     let mut second = two.call(&slow, None, None).await.unwrap();
@@ -63,7 +68,7 @@ async fn two_proxies_of_one_server_do_not_take_each_others_answers() {
 
 #[tokio::test]
 async fn a_token_of_a_caller_that_hears_of_no_progress_is_nobody_elses_number() {
-    let (bridge, mut queued) = Bridge::new();
+    let (bridge, mut queued) = Bridge::with_server();
     let (sender, mut interim) = mpsc::channel(1);
     let call = |token: &Value| request(&json!(1), "tools/call", &json!({ "_meta": { "progressToken": token } }));
     let _watched = bridge.call(&call(&json!("mine")), None, Some(sender)).await.unwrap();
@@ -84,7 +89,7 @@ async fn a_token_of_a_caller_that_hears_of_no_progress_is_nobody_elses_number() 
 
 #[tokio::test]
 async fn who_has_no_session_cancels_nobodys_request() {
-    let (bridge, mut queued) = Bridge::new();
+    let (bridge, mut queued) = Bridge::with_server();
     let _call = bridge.call(&request(&json!(1), "tools/call", &json!({})), None, None).await.unwrap();
     heard(&mut queued).await;
     let cancel = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 1 } });
@@ -94,7 +99,7 @@ async fn who_has_no_session_cancels_nobodys_request() {
 
 #[tokio::test]
 async fn a_question_about_one_callers_work_is_never_put_to_another() {
-    let (bridge, _queued) = Bridge::new();
+    let (bridge, _queued) = Bridge::with_server();
     let (_other, mut other_hears) = capable(&bridge, "other");
     let call = request(&json!(1), "tools/call", &json!({}));
     // One that takes JSON only, and does not listen.
@@ -113,7 +118,7 @@ async fn a_question_about_one_callers_work_is_never_put_to_another() {
 /// What the server works on although its caller left is still about that caller.
 #[tokio::test(start_paused = true)]
 async fn a_question_about_work_that_was_left_is_never_put_to_another() {
-    let (bridge, mut queued) = Bridge::new();
+    let (bridge, mut queued) = Bridge::with_server();
     let (one, mut one_hears) = capable(&bridge, "one");
     let (two, mut two_hears) = capable(&bridge, "two");
     let call = request(&json!(1), "tools/call", &json!({}));
@@ -141,7 +146,7 @@ async fn a_question_about_work_that_was_left_is_never_put_to_another() {
 
 #[tokio::test(start_paused = true)]
 async fn work_that_was_left_stands_in_nobodys_way_for_long() {
-    let (bridge, _queued) = Bridge::new();
+    let (bridge, _queued) = Bridge::with_server();
     let (two, mut two_hears) = capable(&bridge, "two");
     let call = request(&json!(1), "tools/call", &json!({}));
     drop(bridge.call(&call, Some("one".into()), None).await.unwrap());
@@ -154,7 +159,7 @@ async fn work_that_was_left_stands_in_nobodys_way_for_long() {
 
 #[tokio::test]
 async fn a_server_that_heard_of_no_call_does_not_ask_about_it() {
-    let (bridge, mut queued) = Bridge::new();
+    let (bridge, mut queued) = Bridge::with_server();
     let (_two, mut two_hears) = capable(&bridge, "two");
     let call = request(&json!(1), "tools/call", &json!({}));
     drop(bridge.call(&call, Some("one".into()), None).await.unwrap());
@@ -171,7 +176,7 @@ async fn a_server_that_heard_of_no_call_does_not_ask_about_it() {
 
 #[tokio::test]
 async fn more_work_was_left_than_is_remembered_and_still_nobody_else_is_asked() {
-    let (bridge, mut queued) = Bridge::new();
+    let (bridge, mut queued) = Bridge::with_server();
     let (_two, mut two_hears) = capable(&bridge, "two");
     let call = request(&json!(1), "tools/call", &json!({}));
     let mut last = 0;
@@ -190,7 +195,7 @@ async fn more_work_was_left_than_is_remembered_and_still_nobody_else_is_asked() 
 
 #[tokio::test]
 async fn requests_of_our_own_and_of_todays_protocol_have_no_questions() {
-    let (bridge, _queued) = Bridge::new();
+    let (bridge, _queued) = Bridge::with_server();
     let (_other, mut other_hears) = capable(&bridge, "other");
     let _ours = bridge.call_for_ourselves(&request(&json!(0), "tools/list", &json!({}))).await.unwrap();
     let meta = json!({ "_meta": { "io.modelcontextprotocol/protocolVersion": era::MODERN } });
@@ -205,7 +210,7 @@ fn notification(method: &str) -> Message {
 
 #[tokio::test(start_paused = true)]
 async fn what_may_be_about_somebodys_work_is_told_to_nobody_else() {
-    let (bridge, mut queued) = Bridge::new();
+    let (bridge, mut queued) = Bridge::with_server();
     let (one, mut one_hears) = capable(&bridge, "one");
     let (two, mut two_hears) = capable(&bridge, "two");
     for name in ["one", "two"] {
@@ -254,7 +259,7 @@ async fn what_may_be_about_somebodys_work_is_told_to_nobody_else() {
 
 #[tokio::test]
 async fn lists_that_changed_are_everybodys_and_a_task_is_nobodys() {
-    let (bridge, _queued) = Bridge::new();
+    let (bridge, _queued) = Bridge::with_server();
     let ((one, mut one_hears), (_two, mut two_hears)) = (capable(&bridge, "one"), capable(&bridge, "two"));
     let _call = bridge.call(&request(&json!(1), "tools/call", &json!({})), Some(one), None).await.unwrap();
     for list in ["tools", "prompts", "resources"] {
@@ -267,7 +272,7 @@ async fn lists_that_changed_are_everybodys_and_a_task_is_nobodys() {
 
 #[tokio::test]
 async fn of_several_at_work_only_one_of_them_can_be_asked() {
-    let (bridge, _queued) = Bridge::new();
+    let (bridge, _queued) = Bridge::with_server();
     let (_idle, mut idle_hears) = capable(&bridge, "idle");
     let (able, mut able_hears) = capable(&bridge, "able");
     let call = request(&json!(1), "tools/call", &json!({}));
@@ -284,7 +289,7 @@ async fn of_several_at_work_only_one_of_them_can_be_asked() {
 
 #[tokio::test]
 async fn questions_that_nobody_answers_are_refused_in_the_end() {
-    let (bridge, mut queued) = Bridge::new();
+    let (bridge, mut queued) = Bridge::with_server();
     let (session, mut hears) = capable(&bridge, "s");
     let question = |id: usize| request(&json!(id), "elicitation/create", &json!({}));
     let mut last = Bytes::new();
@@ -305,7 +310,7 @@ async fn questions_that_nobody_answers_are_refused_in_the_end() {
 
 #[tokio::test]
 async fn who_left_without_a_word_is_not_counted_among_those_who_can_answer() {
-    let (bridge, _queued) = Bridge::new();
+    let (bridge, _queued) = Bridge::with_server();
     let (_left, left_hears) = capable(&bridge, "left");
     let (_here, mut here_hears) = capable(&bridge, "here");
     assert!(is_refused(bridge.dispatch(&elicitation()).as_ref()), "either may be meant");
@@ -316,7 +321,7 @@ async fn who_left_without_a_word_is_not_counted_among_those_who_can_answer() {
 
 #[tokio::test(start_paused = true)]
 async fn a_question_that_concerns_nobody_is_left_to_the_proxy_before_for_a_while() {
-    let (bridge, mut queued) = Bridge::new();
+    let (bridge, mut queued) = Bridge::with_server();
     let (session, mut hears) = capable(&bridge, "s");
     bridge.connected(Some(WAIT));
     assert_eq!(bridge.dispatch(&elicitation()), None);
@@ -337,7 +342,7 @@ async fn a_question_that_concerns_nobody_is_left_to_the_proxy_before_for_a_while
 
 #[tokio::test(start_paused = true)]
 async fn a_proxy_that_leaves_refuses_nothing_in_the_name_of_the_next() {
-    let (bridge, mut queued) = Bridge::new();
+    let (bridge, mut queued) = Bridge::with_server();
     bridge.connected(Some(WAIT));
     tokio::time::sleep(2 * WAIT).await;
     assert!(is_refused(bridge.dispatch(&elicitation()).as_ref()), "it is alone by now");
@@ -349,61 +354,38 @@ async fn a_proxy_that_leaves_refuses_nothing_in_the_name_of_the_next() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_on_this_machine_has_one_proxy_and_is_told_at_once() {
-    let (bridge, _queued) = Bridge::new();
+    let (bridge, _queued) = Bridge::with_server();
     bridge.connected(None);
     assert!(is_refused(bridge.dispatch(&elicitation()).as_ref()));
     bridge.leave();
     assert!(is_refused(bridge.dispatch(&elicitation()).as_ref()));
 }
 
-#[tokio::test(start_paused = true)]
-async fn nobody_waits_longer_for_a_handshake_because_others_wait_as_well() {
-    let (bridge, _queued) = Bridge::new();
-    let greeting = request(&json!(1), "initialize", &json!({}));
-    let before = Instant::now();
-    let greetings: Vec<_> = (0..5)
-        .map(|_| {
-            let (bridge, greeting) = (bridge.clone(), greeting.clone());
-            tokio::spawn(async move { bridge.greet(&greeting, WAIT).await.is_err() })
-        })
-        .collect();
-    for refused in greetings {
-        assert!(refused.await.unwrap());
-    }
-    assert_eq!(before.elapsed(), WAIT);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_server_that_is_slow_to_start_hears_one_handshake_and_its_answer_is_kept() {
-    let (bridge, mut queued) = Bridge::new();
-    let greeting = |id: u32| request(&json!(id), "initialize", &json!({}));
-    assert!(bridge.greet(&greeting(1), WAIT).await.is_err());
-    let wire = sent(&mut queued);
-    let (waiting, second) = (bridge.clone(), greeting(2));
-    let waiting = tokio::spawn(async move { waiting.greet(&second, WAIT).await });
-    tokio::time::sleep(WAIT / 2).await;
-    bridge.dispatch(&message(&json!({ "jsonrpc": "2.0", "id": wire, "result": { "of": "late" } })));
-    assert_eq!(waiting.await.unwrap().unwrap().id(), greeting(2).id());
-    assert_eq!(bridge.greet(&greeting(3), WAIT).await.unwrap().result(), Some(&br#"{"of":"late"}"#[..]));
-    assert!(queued.try_recv().is_err(), "it heard one");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_server_that_never_answered_a_handshake_hears_another_one_in_the_end() {
-    let (bridge, mut queued) = Bridge::new();
-    let greeting = request(&json!(1), "initialize", &json!({}));
-    let since = Instant::now();
-    assert!(bridge.greet(&greeting, WAIT).await.is_err());
-    sent(&mut queued);
-    while queued.is_empty() {
-        assert!(bridge.greet(&greeting, WAIT).await.is_err());
-    }
-    assert_eq!(since.elapsed().as_secs() / 60, 10);
+#[tokio::test]
+async fn a_request_of_the_server_is_refused_for_a_client_that_did_not_declare_the_capability() {
+    let (bridge, _queued) = Bridge::with_server();
+    let (able, mut able_hears) = capable(&bridge, "able");
+    let call = request(&json!(1), "tools/call", &json!({}));
+    let unable: SessionId = "unable".into();
+    let mut unable_hears = bridge.listen(&unable);
+    bridge.introduce(&unable, Abilities::default());
+    let working = bridge.call(&call, Some(unable), None).await.unwrap();
+    let refused = bridge.dispatch(&elicitation()).unwrap();
+    let refused: Value = serde_json::from_slice(&refused).unwrap();
+    let message = "elicitation/create: the client does not support elicitation";
+    assert_eq!(refused["error"], json!({ "code": -32601, "message": message }));
+    assert_eq!(unable_hears.try_recv(), Err(TryRecvError::Empty));
+    assert_eq!(able_hears.try_recv(), Err(TryRecvError::Empty));
+    drop(working);
+    bridge.with(|state| state.left = Left::default());
+    let _working = bridge.call(&call, Some(able), None).await.unwrap();
+    assert_eq!(bridge.dispatch(&elicitation()), None);
+    assert!(able_hears.try_recv().is_ok());
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_listens_is_not_forgotten_at_the_moment_when_its_stream_breaks() {
-    let (bridge, _queued) = Bridge::new();
+    let (bridge, _queued) = Bridge::with_server();
     let session: SessionId = "ann".into();
     let listening = bridge.listen(&session);
     for _ in 0..3 {

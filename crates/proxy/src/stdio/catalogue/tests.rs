@@ -41,7 +41,7 @@ async fn answer(bridge: &Arc<Bridge>, queued: &mut mpsc::Receiver<Line>, mut ans
 
 #[tokio::test]
 async fn many_calls_at_once_ask_once() {
-    let (bridge, mut queued) = Bridge::new();
+    let (bridge, mut queued) = Bridge::with_server();
     let asked: Vec<_> = (0..10).map(|_| ask(&bridge, "a", true)).collect();
     answer(&bridge, &mut queued, json!({ "result": { "tools": [tool("a")] } })).await;
     for one in asked {
@@ -53,7 +53,7 @@ async fn many_calls_at_once_ask_once() {
 
 #[tokio::test]
 async fn a_list_that_goes_in_a_circle_ends() {
-    let (bridge, mut queued) = Bridge::new();
+    let (bridge, mut queued) = Bridge::with_server();
     let asked = ask(&bridge, "a", false);
     for cursor in [json!(null), json!("again")] {
         let page = json!({ "result": { "tools": [], "nextCursor": "again" } });
@@ -64,7 +64,7 @@ async fn a_list_that_goes_in_a_circle_ends() {
 
 #[tokio::test]
 async fn a_server_that_refuses_has_no_tools_and_is_not_asked_again() {
-    let (bridge, mut queued) = Bridge::new();
+    let (bridge, mut queued) = Bridge::with_server();
     let asked = ask(&bridge, "a", false);
     answer(&bridge, &mut queued, json!({ "error": { "code": -32601, "message": "no" } })).await;
     assert_eq!(asked.await.unwrap(), Ok(0));
@@ -74,7 +74,7 @@ async fn a_server_that_refuses_has_no_tools_and_is_not_asked_again() {
 
 #[tokio::test]
 async fn a_change_while_the_list_is_read_is_not_forgotten() {
-    let (bridge, mut queued) = Bridge::new();
+    let (bridge, mut queued) = Bridge::with_server();
     let asked = ask(&bridge, "a", false);
     answer(&bridge, &mut queued, json!({ "result": { "tools": [], "nextCursor": "more" } })).await;
     bridge.dispatch(&message(&json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" })));
@@ -87,7 +87,7 @@ async fn a_change_while_the_list_is_read_is_not_forgotten() {
 
 #[tokio::test]
 async fn a_server_that_goes_fails_the_call() {
-    let (bridge, mut queued) = Bridge::new();
+    let (bridge, mut queued) = Bridge::with_server();
     let asked = ask(&bridge, "a", false);
     queued.recv().await.unwrap();
     bridge.disconnected(&mut queued);

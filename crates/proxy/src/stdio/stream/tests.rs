@@ -9,7 +9,7 @@ use super::*;
 
 /// A call of a session that can come back to it, where the server reports on it, who reads it, and the queue of the server.
 async fn reported(streams: &Arc<Streams>) -> (Stream, mpsc::Sender<Bytes>, Body, mpsc::Receiver<Line>) {
-    let (bridge, queued) = Bridge::new();
+    let (bridge, queued) = Bridge::with_server();
     let request = br#"{"jsonrpc":"2.0","id":"mine","method":"tools/call","params":{"name":"slow"}}"#;
     let request = Message::parse(Bytes::from_static(request)).unwrap();
     let session: SessionId = "a".into();
@@ -87,4 +87,26 @@ async fn reports_are_taken_while_nobody_reads_and_extend_the_time() {
     });
     assert!(queued.recv().await.is_some(), "it is taken back");
     assert_eq!(since.elapsed().as_secs(), AWAY.as_secs());
+}
+
+#[tokio::test(start_paused = true)]
+async fn item_8_an_answer_that_finds_no_room_is_an_error_in_its_place() {
+    let (stream, _body, _queued) = call(&Arc::default()).await;
+    let budget = Budget::new(1024 * 1024);
+    let mut stream = stream.within(budget.clone());
+    let long = |bytes| Bytes::from(format!(r#"{{"jsonrpc":"2.0","id":"mine","result":"{}"}}"#, "x".repeat(bytes)));
+    let answer = |bytes| Ok(Message::parse(long(bytes)).unwrap());
+    stream.outbox.message(&long(2 * 1024 * 1024), false);
+    assert_eq!(stream.outbox.waiting(), 1, "only that it can be come back to");
+    stream.settle(answer(2 * 1024 * 1024));
+    stream.outbox.wrote();
+    let said = std::str::from_utf8(stream.outbox.next().unwrap()).unwrap();
+    assert!(said.contains(r#""id":"mine""#) && said.contains("try again"), "{said}");
+    // One that finds room is counted for as long as it is kept.
+    let (stream, _body, _queued) = call(&Arc::default()).await;
+    let mut stream = stream.within(budget.clone());
+    stream.settle(answer(500_000));
+    assert!(budget.held() > 500_000);
+    drop(stream);
+    assert_eq!(budget.held(), 0);
 }

@@ -3,7 +3,10 @@
 use anyhow::{Context as _, Result, anyhow};
 use serde_json::json;
 
-use super::manifests::Manifests;
+use crate::manifests::Manifests;
+
+/// Where the manifest of the demo is said to be.
+pub(super) const ORIGIN: &str = "--demo";
 
 /// The manifest of the demo.
 pub(super) fn manifests(port: Option<u16>) -> Result<Manifests> {
@@ -18,7 +21,7 @@ pub(super) fn manifests(port: Option<u16>) -> Result<Manifests> {
     if let (Some(port), Some(spec)) = (port, object.get_mut("spec").and_then(|spec| spec.as_object_mut())) {
         spec.insert("proxyPort".to_owned(), json!(port));
     }
-    Manifests::of("--demo", &[object])
+    Manifests::of(ORIGIN, &object.to_string())
 }
 
 /// A call that answers, for a shell.

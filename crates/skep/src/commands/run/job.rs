@@ -3,20 +3,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
+use skep_api::plain::plain;
 use skep_api::resource::{KindName, Resource};
 use skep_plan::child::ChildKind;
-use skep_plan::key::ObjectKind;
+use skep_plan::key::{Key, ObjectKind};
 use skep_plan::names;
 use skep_plan::plan::{Plan, Verdict, plan};
-use skep_plan::world::{Live, Settings as Platform, World};
+use skep_plan::world::{Found, Live, Settings as Platform, Site, World};
 use skep_proxy::settings::{Backend, Overrides, Settings};
 use skep_runconfig::RunConfig;
 use skep_workload::process::{NotStarted, Program};
 
-use super::manifests::Manifests;
 use super::report::{Entry, State};
 use crate::commands;
 use crate::commands::operator::Engines;
+use crate::manifests::{Content, Manifests, Object, Place};
 
 /// What a variable that holds a secret begins with.
 const SECRET: &str = "TOOLHIVE_SECRET_";
@@ -32,6 +33,8 @@ const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/";
 /// A proxy to start. It cannot be shown: there are secrets in it.
 pub(super) struct Job {
     pub(super) entry: Entry,
+    /// Where the manifest says at which port it listens. A port that it does not say may be any other.
+    pub(super) port_given_at: Option<Place>,
     pub(super) settings: Settings,
     pub(super) environment: Environment,
 }
@@ -42,20 +45,32 @@ type Environment = BTreeMap<String, String>;
 /// The proxies to start, and what is not run and why.
 pub(super) fn all(manifests: &Manifests) -> (Vec<Job>, Vec<Entry>) {
     let (mut jobs, mut told) = (Vec::new(), Vec::new());
-    for resource in &manifests.resources {
-        match job(resource, manifests) {
+    for object in &manifests.objects {
+        match &object.content {
+            Content::Resource(_) | Content::Data => {}
+            Content::Foreign => told.push(entry(object, State::Skipped("it is no kind of Skep's".to_owned()))),
+            Content::Invalid(problems) => {
+                let problem = format!("{} (in {})", problems.join("; "), object.place.file());
+                told.push(entry(object, State::Refused(problem)));
+            }
+        }
+    }
+    for (object, resource) in manifests.resources() {
+        match job(resource, object, manifests) {
             Ok(Some(job)) => jobs.push(job),
             Ok(None) => {}
-            Err(state) => told.push(entry(resource, state)),
+            Err(state) => told.push(entry(object, state)),
         }
     }
     (jobs, told)
 }
 
 /// What to start for a resource. Nothing for one that only says how others are run.
-fn job(me: &Resource, manifests: &Manifests) -> Result<Option<Job>, State> {
+fn job(me: &Resource, object: &Object, manifests: &Manifests) -> Result<Option<Job>, State> {
     match me.kind() {
-        KindName::MCPServer | KindName::MCPRemoteProxy => proxy(me, manifests).map(Some).map_err(State::Refused),
+        KindName::MCPServer | KindName::MCPRemoteProxy => {
+            proxy(me, object, manifests).map(Some).map_err(|problem| State::Refused(plain(&problem)))
+        }
         KindName::EmbeddingServer | KindName::MCPRegistry | KindName::VirtualMCPServer => {
             Err(State::Skipped("this kind runs in a cluster only, so far".to_owned()))
         }
@@ -72,8 +87,8 @@ fn job(me: &Resource, manifests: &Manifests) -> Result<Option<Job>, State> {
     }
 }
 
-fn proxy(me: &Resource, manifests: &Manifests) -> Result<Job, String> {
-    let plan = planned(me, manifests);
+fn proxy(me: &Resource, object: &Object, manifests: &Manifests) -> Result<Job, String> {
+    let plan = planned(me, &manifests.found);
     if let Verdict::Wait(why) | Verdict::Refuse(why) = &plan.verdict {
         return Err(why.clone());
     }
@@ -93,13 +108,14 @@ fn proxy(me: &Resource, manifests: &Manifests) -> Result<Job, String> {
     }
     let overrides = Overrides { image: config.image.clone(), patch: None };
     let settings = Settings::new(config, &overrides, &environment).map_err(|error| error.to_string())?;
-    let mut entry = entry(me, State::Starting);
+    let mut entry = entry(object, State::Starting);
     entry.transport = Some(transport(&settings));
-    Ok(Job { entry, settings, environment })
+    let port_given_at = object.has_port.then(|| object.place.clone());
+    Ok(Job { entry, port_given_at, settings, environment })
 }
 
-/// The plan that the operator would make, but for where the proxy listens.
-fn planned(me: &Resource, manifests: &Manifests) -> Plan {
+/// The plan that the operator would make, but for where the proxy and its server run.
+pub(crate) fn planned(me: &Resource, found: &BTreeMap<Key, Found>) -> Plan {
     let platform = Platform {
         runner_image: String::new(),
         vmcp_image: String::new(),
@@ -108,9 +124,11 @@ fn planned(me: &Resource, manifests: &Manifests) -> Plan {
         pull_secrets: Vec::new(),
         default_redis: None,
         openshift: false,
+        site: Site::Machine,
+        unsupported: BTreeSet::new(),
     };
     let (users, live) = (BTreeSet::new(), Live::default());
-    plan(me, &World { settings: &platform, found: &manifests.found, users: &users, live: &live, policies: &Engines })
+    plan(me, &World { settings: &platform, found, users: &users, live: &live, policies: &Engines })
 }
 
 fn run_config(me: &Resource, plan: &Plan) -> Result<RunConfig, String> {
@@ -212,15 +230,9 @@ fn transport(settings: &Settings) -> &'static str {
     }
 }
 
-fn entry(me: &Resource, state: State) -> Entry {
-    Entry {
-        kind: me.kind().as_str().to_owned(),
-        namespace: me.namespace().to_owned(),
-        name: me.name().to_owned(),
-        transport: None,
-        url: None,
-        state,
-    }
+fn entry(object: &Object, state: State) -> Entry {
+    let Object { kind, namespace, name, .. } = object.clone();
+    Entry { kind, namespace, name, transport: None, url: None, state }
 }
 
 fn names_in(list: Option<&Value>) -> Vec<&str> {

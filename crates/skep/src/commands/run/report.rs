@@ -1,17 +1,19 @@
 //! What `skep run` says: a table for people, a line per URL in a pipe, a line of JSON per change for programs.
 //!
-//! What runs goes to standard output. What cannot be run is told on standard error, and so is in a pipe what fails; but for
-//! programs, which get all in one place.
+//! What runs goes to standard output. What cannot be run is told on standard error, and so is in a pipe what fails and recovers;
+//! but for programs, which get all in one place.
 
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
 
 use anyhow::Result;
 use serde::Serialize;
+use serde_json::json;
 use skep_proxy::health::Known;
 
 use super::demo;
 use crate::cli::Output;
+use crate::manifests::{NAMESPACE, Unreadable};
 use crate::terminal::{self, Paint};
 
 /// How things are said.
@@ -91,6 +93,16 @@ impl Report {
         Ok(())
     }
 
+    /// A file that cannot be read.
+    pub(super) fn unreadable(self, source: &Unreadable) -> Result<()> {
+        let Unreadable { file, problem } = source;
+        if let Self::Json = self {
+            return terminal::print_json_line(&json!({ "file": file, "state": "refused", "reason": problem }));
+        }
+        terminal::complain(&format!("cannot read `{file}`: {problem}"));
+        Ok(())
+    }
+
     /// Everything listens.
     pub(super) fn listening(self, entries: &[&Entry]) -> Result<()> {
         match self {
@@ -98,7 +110,7 @@ impl Report {
             Self::Lines => {
                 let lines = entries.iter().map(|one| format!("{} {}\n", one.label(), one.url()));
                 terminal::print(&lines.collect::<String>())?;
-                entries.iter().try_for_each(|one| self.changed(one))
+                entries.iter().try_for_each(|one| self.changed(one, &State::Starting))
             }
             Self::Json => entries.iter().try_for_each(|one| terminal::print_json_line(&one.line())),
         }
@@ -116,11 +128,15 @@ impl Report {
         }
     }
 
-    /// A state changed.
-    pub(super) fn changed(self, entry: &Entry) -> Result<()> {
+    /// A state changed. In a pipe, failures and the recovery from them are reported beside the URLs.
+    pub(super) fn changed(self, entry: &Entry, before: &State) -> Result<()> {
         match self {
             Self::Table(paint) => terminal::print(&format!("{}  {}\n", entry.label(), entry.state.painted(paint))),
             Self::Lines if matches!(entry.state, State::Failing(_)) => self.tell(entry),
+            Self::Lines if matches!(before, State::Failing(_)) => {
+                terminal::complain(&format!("{}/{}: {}", entry.kind, entry.label(), entry.state.word()));
+                Ok(())
+            }
             Self::Lines => Ok(()),
             Self::Json => terminal::print_json_line(&entry.line()),
         }
@@ -155,11 +171,7 @@ impl Entry {
 
     /// The name that people use: the usual namespace is left out.
     pub(super) fn label(&self) -> String {
-        if self.namespace == super::manifests::NAMESPACE {
-            self.name.clone()
-        } else {
-            format!("{}/{}", self.namespace, self.name)
-        }
+        if self.namespace == NAMESPACE { self.name.clone() } else { format!("{}/{}", self.namespace, self.name) }
     }
 
     fn url(&self) -> &str {

@@ -1,0 +1,229 @@
+//! Texts that exhausted the stack or the memory of the parsers, or took them hours. A failure of these tests may be the end of
+//! their process.
+
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use serde_json::{Value, json};
+use skep_authz::{check, entities, policies};
+
+/// The stack of a worker thread of tokio.
+const WORKER_STACK: usize = 2 * 1024 * 1024;
+
+/// What can stand around an expression: before it and behind it.
+const AROUND: &[(&str, &str)] = &[
+    ("(", ")"),
+    ("[", "]"),
+    ("{a: ", "}"),
+    ("{\"a b\": 1, b: ", "}"),
+    ("!(", ")"),
+    ("!!!!(", ")"),
+    ("-(", ")"),
+    ("----(", ")"),
+    ("principal[", "]"),
+    ("principal.contains(", ")"),
+    ("ip(", ")"),
+    ("1 + [1, ", "] == 1"),
+    ("if true then ", " else false"),
+    ("if ", " then true else false"),
+    ("if true then true else ", ""),
+    ("true && (", ") || false"),
+    ("(", " has a.b.c)"),
+    ("(", " is A in B::\"b\")"),
+    ("(", " is 1)"),
+    ("(", " like \"*\")"),
+    ("(", " like 1)"),
+    ("(", ").a[\"b\"].contains(1)"),
+];
+const LINKS: &[&str] = &[" || true", " && true", " + 1", " - 1", " * 1", ".a", "[\"a\"]", ".contains(1)", " + -1"];
+/// What makes an error of all that stands before it, or of none of it.
+const ENDS: &[&str] =
+    &["", " is 1", " is A in B::\"b\"", " has 1", " has a.b", " like 1", " == 1", "(1)", " = 1", " 1"];
+
+fn on_worker_stack(test: impl FnOnce() + Send + 'static) {
+    let thread = std::thread::Builder::new().stack_size(WORKER_STACK).spawn(test).unwrap();
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+}
+
+fn policy(condition: &str) -> String {
+    format!("permit(principal, action, resource) when {{ {condition} }};")
+}
+
+fn refusal(config: &Value) -> String {
+    check("cedarv1", config).unwrap_err()
+}
+
+#[test]
+fn ten_thousand_brackets_are_refused() {
+    on_worker_stack(|| {
+        for (open, close) in AROUND {
+            let text =
+                policy(&format!("{}true{}", open.repeat(10_000 / open.len()), close.repeat(10_000 / open.len())));
+            let problem = refusal(&json!({ "policies": ["permit(principal, action, resource);", text] }));
+            assert!(problem.starts_with("policies[1]: "), "{open}: {problem}");
+        }
+        for open in ["[", r#"{"a":"#] {
+            let text = open.repeat(10_000);
+            let problem =
+                refusal(&json!({ "policies": ["permit(principal, action, resource);"], "entities_json": text }));
+            assert!(problem.starts_with("entities_json: more than 64 "), "{problem}");
+        }
+    });
+}
+
+/// The deepest and the longest that are allowed, in every shape and with every end.
+#[test]
+fn what_is_just_allowed_fits_into_the_stack_of_a_worker() {
+    on_worker_stack(|| {
+        let around = AROUND.iter().map(|around| (around, &LINKS[5]));
+        let shapes = around.chain(LINKS.iter().map(|link| (&AROUND[0], link)));
+        for ((open, close), link) in shapes {
+            for end in ENDS {
+                // As many links as are left: brackets are links, too.
+                let mut fits = (1..=skep_bounds::POLICY_CHAIN).rev().step_by(8).map(|links| {
+                    let inside = format!("principal{}{end}", link.repeat(links));
+                    policy(&format!("{}{inside}{}", open.repeat(31), close.repeat(31)))
+                });
+                if let Some(text) = fits.find(|text| skep_bounds::cedar(text).is_ok()) {
+                    drop(policies::parse(&text));
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn whatever_passes_the_scan_is_parsed_within_the_stack_of_a_worker() {
+    on_worker_stack(|| {
+        let around = prop::collection::vec(prop::sample::select(AROUND), 0..=31);
+        let links = prop::collection::vec((prop::sample::select(LINKS), 1_usize..200), 0..4);
+        let shapes = (around, links, prop::sample::select(ENDS), any::<bool>());
+        let mut runner = TestRunner::new(Config { cases: 400, ..Config::default() });
+        let mut parsed = 0;
+        let judged = runner.run(&shapes, |(around, links, end, is_first)| {
+            let before: String = around.iter().map(|(open, _)| *open).collect();
+            let behind: String = around.iter().rev().map(|(_, close)| *close).collect();
+            let chain: String = links.iter().map(|(link, times)| link.repeat(*times)).collect();
+            let text = if is_first { format!("principal{chain}{end}") } else { "principal".to_owned() };
+            let tail = if is_first { String::new() } else { format!("{chain}{end}") };
+            drop(policies::parse(&policy(&format!("{before}{text}{behind}{tail}"))));
+            Ok(())
+        });
+        judged.unwrap();
+        // The generator is of use only if much of it reaches the parser.
+        let sample = |levels: usize| policy(&format!("{}true{}", "(".repeat(levels), ")".repeat(levels)));
+        parsed += (0..=31).filter(|levels| policies::parse(&sample(*levels)).is_ok()).count();
+        assert_eq!(parsed, 32);
+    });
+}
+
+#[test]
+fn signs_in_any_order_are_judged_within_the_stack_of_a_worker() {
+    on_worker_stack(|| {
+        let signs = prop::sample::select(vec![
+            "(",
+            ")",
+            "[",
+            "]",
+            "{",
+            "}",
+            "((((",
+            "[[[[",
+            "))))",
+            "\"",
+            "\\",
+            "\\\"",
+            "//",
+            "\n",
+            "if ",
+            " then ",
+            " else ",
+            "!",
+            "-",
+            "--",
+            ".a",
+            " has ",
+            " like ",
+            " is ",
+            " in ",
+            "&&",
+            "||",
+            "==",
+            "=",
+            "<",
+            ",",
+            ";",
+            ":",
+            "::",
+            "a",
+            "1",
+            "principal",
+            "permit(principal,action,resource)",
+            " when {",
+            "@a(\"x\")",
+            "?principal",
+            "?",
+            "é",
+            "#",
+            "\u{0}",
+        ]);
+        let mut runner = TestRunner::new(Config { cases: 600, ..Config::default() });
+        let judged = runner.run(&prop::collection::vec(signs, 0..150), |signs| {
+            drop(policies::parse(&signs.concat()));
+            drop(entities::parse(&signs.concat()));
+            Ok(())
+        });
+        judged.unwrap();
+    });
+}
+
+#[test]
+fn sizes_are_bounded_for_each_policy_and_for_the_set() {
+    let sized = |bytes: usize| {
+        let frame = policy("\"\" == \"\"").len();
+        policy(&format!("\"{}\" == \"\"", "x".repeat(bytes - frame)))
+    };
+    let config = |policies: Vec<String>| json!({ "policies": policies });
+    assert_eq!(check("cedarv1", &config(vec![sized(65_536); 4])), Ok(()));
+    assert_eq!(
+        refusal(&config(vec![sized(65_536), sized(65_537)])),
+        "policies[1]: it has 65537 bytes, and 65536 are the most; write less, or split it"
+    );
+    assert!(
+        refusal(&config(vec![sized(65_536); 5]))
+            .starts_with("policies have 327680 bytes together, and 262144 are the most;")
+    );
+    assert!(refusal(&config(vec![sized(2_000_000)])).starts_with("policies have 2000000 bytes together"));
+    let many: Vec<String> =
+        (0..2_000).map(|n| format!("permit(principal, action, resource == Tool::\"tool-{n}\");")).collect();
+    assert_eq!(check("cedarv1", &config(many)), Ok(()));
+    let long = format!(r#"["{}"]"#, "x".repeat(262_144));
+    assert!(
+        entities::parse(&long).unwrap_err().to_string().starts_with("it has 262148 bytes, and 262144 are the most")
+    );
+}
+
+fn entity(id: usize, parents: impl IntoIterator<Item = usize>) -> Value {
+    let uid = |id: usize| json!({ "type": "A", "id": id.to_string() });
+    json!({ "uid": uid(id), "parents": parents.into_iter().map(uid).collect::<Vec<_>>() })
+}
+
+/// Cedar finds ancestors by recursion and keeps all of them: 3,000 entities in a row took 32 seconds and 960 MB.
+#[test]
+fn hierarchies_are_bounded() {
+    on_worker_stack(|| {
+        let row = |length: usize| (0..length).map(|id| entity(id, [id + 1])).collect::<Value>().to_string();
+        let problem = |text: &str| entities::parse(text).unwrap_err().to_string();
+        assert!(entities::parse(&row(32)).is_ok());
+        assert!(problem(&row(33)).contains("more than 32 levels of parents"));
+        assert!(problem(&row(3_000)).contains("more than 32 levels of parents"));
+        // Many below one that has many above it.
+        let mut wide: Vec<Value> = (1..1_200).map(|id| entity(id, [0])).collect();
+        wide.push(entity(0, 2_000..4_000));
+        assert!(problem(&json!(wide).to_string()).contains("more than 65536 ancestors together"));
+        let circle: Vec<Value> =
+            (0..3_000).map(|id| entity(id, [(id + 1) % 3_000])).chain([entity(9_000, [7])]).collect();
+        assert!(problem(&json!(circle).to_string()).contains("is an ancestor of itself"));
+        let below: Vec<Value> = vec![entity(1, [2]), entity(2, [3]), entity(3, [2])];
+        assert!(!problem(&json!(below).to_string()).contains("A::\"1\""));
+    });
+}

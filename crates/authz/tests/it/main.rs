@@ -1,0 +1,6 @@
+//! The engines from outside: what people write, and what attackers write.
+
+#[cfg(test)]
+mod corpus;
+#[cfg(test)]
+mod hostile;

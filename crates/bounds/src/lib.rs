@@ -1,0 +1,118 @@
+//! How large and how deep a text of a user may be, checked before a parser sees it.
+//!
+//! Parsers of nested languages recurse, and a stack that overflows ends the process: one object in one namespace would
+//! stop the operator for all of them, at every restart. Others take two hundred bytes of memory for each byte of input.
+//! So every text of a user that is parsed recursively goes through a linear scan first:
+//!
+//! ```text
+//!   text ─▶ size ─▶ tokens (strings and comments skipped) ─▶ Nesting (depth, chains) ─▶ the parser
+//! ```
+//!
+//! This crate owns all limits and the scans of [`cedar`], [`json`] and [`template`]; the scan of CEL stands beside its
+//! parser and uses the same [`Nesting`]. It never parses, and it has no dependency that does.
+
+mod cedar;
+mod json;
+mod nesting;
+mod template;
+
+pub use cedar::cedar;
+pub use json::json;
+pub use nesting::{Nesting, NestingLimits, Token};
+pub use template::template;
+
+/// The largest Cedar policy, in bytes.
+pub const POLICY_BYTES: usize = 64 * 1024;
+/// The largest set of Cedar policies, in bytes: all texts of one configuration together.
+pub const POLICY_SET_BYTES: usize = 256 * 1024;
+/// How many tokens a Cedar policy may have. The parser takes up to two kilobytes for each.
+pub const POLICY_TOKENS: usize = 32 * 1024;
+/// How many operators of a Cedar policy may follow each other. Each is a level of the tree that the parser makes.
+pub const POLICY_CHAIN: usize = 512;
+/// The largest Cedar entities, in bytes.
+pub const ENTITIES_BYTES: usize = 256 * 1024;
+/// How many levels of parents Cedar entities may have.
+pub const ENTITY_LEVELS: usize = 32;
+/// How many pairs of an entity and one of its ancestors there may be. All of them are kept in memory.
+pub const ENTITY_ANCESTORS: usize = 64 * 1024;
+/// How deep brackets, blocks and conditionals may be nested in Cedar, CEL and templates.
+pub const EXPRESSION_DEPTH: usize = 32;
+/// The largest matcher in CEL, in bytes.
+pub const MATCHER_BYTES: usize = 10_000;
+/// How many operators of a matcher may follow each other.
+pub const MATCHER_CHAIN: usize = 256;
+/// The largest template of a composite tool, in bytes.
+pub const TEMPLATE_BYTES: usize = 64 * 1024;
+/// The largest JSON text inside a string, in bytes. No object of the API server is larger.
+pub const JSON_BYTES: usize = 1024 * 1024;
+/// How deep lists and objects may be nested in JSON inside a string.
+pub const JSON_DEPTH: usize = 64;
+/// How deep lists and objects may be nested in an object of the API server. `serde_json` itself gives up at 128.
+pub const OBJECT_DEPTH: usize = 100;
+/// The largest file of manifests, in bytes.
+pub const MANIFEST_BYTES: usize = 16 * 1024 * 1024;
+/// How deep lists and objects may be nested in a manifest. The parser of YAML takes more stack than that of JSON.
+pub const MANIFEST_DEPTH: usize = 64;
+/// How many aliases (`*name`) a file of manifests may have.
+pub const MANIFEST_ALIASES: usize = 1_000;
+
+/// A text exceeds a limit, or its tokens cannot be told apart.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BoundsError {
+    /// It is too large.
+    #[error("it has {found} bytes, and {most} are the most; write less, or split it")]
+    Bytes {
+        /// Its size.
+        found: usize,
+        /// The limit.
+        most: usize,
+    },
+    /// It has too many tokens.
+    #[error("it has more than {most} words and signs; split it")]
+    Tokens {
+        /// The limit.
+        most: usize,
+    },
+    /// It is nested too deep.
+    #[error("more than {most} brackets and choices stand inside each other; write it flatter")]
+    Depth {
+        /// The limit.
+        most: usize,
+    },
+    /// Too many operators follow each other.
+    #[error("more than {most} operators hang on each other; write it shorter")]
+    Chain {
+        /// The limit.
+        most: usize,
+    },
+    /// Tests that the parser writes out twice are nested.
+    #[error("more than {most} `is … in …` tests are nested in each other; test each entity on its own")]
+    Doubled {
+        /// The limit.
+        most: usize,
+    },
+    /// A bracket is closed that was not opened.
+    #[error("`{0}` closes nothing that is open; remove it, or open its bracket")]
+    NotOpen(char),
+    /// A bracket is not closed.
+    #[error("a bracket is not closed; `{0}` is missing")]
+    NotClosed(char),
+    /// A string is not closed on its line, or at all.
+    #[error("a string is not closed; `{0}` is missing")]
+    OpenString(char),
+    /// A character that begins no token.
+    #[error("`{0}` does not belong here; remove it, or put it in quotes")]
+    Character(char),
+    /// A semicolon without a policy.
+    #[error("a `;` has no policy before it; remove it")]
+    EmptyPolicy,
+}
+
+/// Checks the size of a text.
+pub fn size(text: &str, most: usize) -> Result<(), BoundsError> {
+    let found = text.len();
+    if found > most { Err(BoundsError::Bytes { found, most }) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,133 @@
+//! Statuses on real pods: ready means that the current pods serve and their backend does, and what fails says why.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+use skep_testkit::{Seen, eventually};
+
+use crate::cluster::{PATIENCE, fixture_image};
+use crate::home::{Home, http, with};
+
+/// A variable of the proxy with which it does not start: it refuses an HTTP proxy that it cannot use.
+const BROKEN: &str = "ftp://nowhere.example";
+
+#[tokio::test]
+async fn a_proxy_that_cannot_start_is_not_ready_while_the_old_one_serves() -> Result<()> {
+    let home = Home::new("stalled").await?;
+    home.create("web", http(&fixture_image()?)).await?;
+    home.condition("MCPServer", "web", "Ready", "True", "Ready").await?;
+    let caller = home.caller(&home.address("web").await?).await?;
+
+    let env = json!([{ "name": "HTTPS_PROXY", "value": BROKEN }]);
+    let broken = json!({ "spec": { "resourceOverrides": { "proxyDeployment": { "env": env } } } });
+    home.servers().patch("web", &PatchParams::default(), &Patch::Merge(broken)).await?;
+    let ready = home.condition("MCPServer", "web", "Ready", "False", "RolloutStalled").await?;
+    // It says what the program itself said, and that is what the kubelet got from it.
+    let message = ready["message"].as_str().unwrap_or_default();
+    ensure!(message.contains("CrashLoopBackOff") && message.contains("`HTTPS_PROXY` is not the address"), "{message}");
+    home.condition("MCPServer", "web", "Stalled", "True", "RolloutStalled").await?;
+    home.phase("MCPServer", "web", "Ready").await?;
+    ensure!(caller.call("who", "{}")?.starts_with("web-0"), "the old proxy does not serve");
+
+    // However often it is started again, the status is written once.
+    let written = home.versions_until_restarted("web", "app=mcpserver,app.kubernetes.io/instance=web", 3).await?;
+    ensure!(written.len() == 1, "{} versions of a status that says one thing", written.len());
+
+    let mended = json!({ "spec": { "resourceOverrides": null } });
+    home.servers().patch("web", &PatchParams::default(), &Patch::Merge(mended)).await?;
+    home.condition("MCPServer", "web", "Ready", "True", "Ready").await?;
+    home.cluster.remove().await
+}
+
+#[tokio::test]
+async fn a_server_is_not_ready_without_its_backend_and_says_why() -> Result<()> {
+    let home = Home::new("backend").await?;
+    let fixture = fixture_image()?;
+    home.create("crashes", with(http(&fixture), "args", json!(["nonsense"]))).await?;
+    home.create("nowhere", http("localhost/no-such-image:1")).await?;
+    let huge = json!({ "spec": { "containers": [{ "name": "mcp", "resources": { "requests": { "cpu": "4000" } } }] } });
+    home.create("huge", with(http(&fixture), "podTemplateSpec", huge)).await?;
+    home.create("web", http(&fixture)).await?;
+
+    for (name, reason, words) in [
+        ("crashes", "CrashLoopBackOff", "container `mcp` ended with exit code 1"),
+        ("nowhere", "ImagePullBackOff", "no-such-image"),
+        ("huge", "Unschedulable", "Insufficient cpu"),
+    ] {
+        let ready = home.condition("MCPServer", name, "Ready", "False", reason).await?;
+        let message = ready["message"].as_str().unwrap_or_default();
+        ensure!(message.contains(words) && message.contains(&format!("`{name}-0`")), "{name}: {message}");
+        home.phase("MCPServer", name, "Failed").await?;
+    }
+    home.condition("MCPServer", "web", "Ready", "True", "Ready").await?;
+    // A container that ends again and again runs in between, and is never taken for one that serves.
+    let written = home.versions_until_restarted("crashes", "app=crashes", 3).await?;
+    ensure!(written.len() == 1, "{} versions of a status that says one thing", written.len());
+
+    let scale = json!({ "spec": { "replicas": 0 } });
+    let sets = home.api::<k8s_openapi::api::apps::v1::StatefulSet>();
+    sets.patch("web", &PatchParams::default(), &Patch::Merge(scale)).await?;
+    home.condition("MCPServer", "web", "Ready", "False", "BackendScaledToZero").await?;
+    home.cluster.remove().await
+}
+
+#[tokio::test]
+async fn what_this_build_cannot_run_is_refused_and_what_runs_goes_on() -> Result<()> {
+    let home = Home::new("support").await?;
+    home.create("web", http(&fixture_image()?)).await?;
+    home.condition("MCPServer", "web", "Ready", "True", "Ready").await?;
+    let group = json!({ "groupRef": { "name": "g" }, "incomingAuth": { "type": "anonymous" } });
+    home.create_kind("MCPGroup", "g", json!({})).await?;
+    home.create_kind("VirtualMCPServer", "v", group).await?;
+    home.condition("VirtualMCPServer", "v", "Ready", "False", "NotSupported").await?;
+    ensure!(home.pods("app=virtualmcpserver").await?.is_empty(), "it was started all the same");
+
+    let idp = json!({ "type": "inline", "inline": { "issuer": "https://idp.example" } });
+    home.create_kind("MCPOIDCConfig", "idp", idp).await?;
+    let guarded = json!({ "spec": { "oidcConfigRef": { "name": "idp", "audience": "a" } } });
+    home.servers().patch("web", &PatchParams::default(), &Patch::Merge(guarded)).await?;
+    home.condition("MCPServer", "web", "Ready", "False", "NotSupported").await?;
+    let status = home.servers().get("web").await?.data;
+    ensure!(status.pointer("/status/oidcConfigHash").is_none(), "a guard is shown that no pod has: {status}");
+    home.phase("MCPServer", "web", "Ready").await?;
+    home.cluster.no_restarts("app=mcpserver").await?;
+    home.cluster.remove().await
+}
+
+impl Home {
+    /// Waits until a condition is as wanted, and returns it.
+    async fn condition(&self, kind: &str, name: &str, condition: &str, status: &str, reason: &str) -> Result<Value> {
+        let objects = self.kind(kind);
+        eventually(&format!("{kind} {name} has {condition}={status} ({reason})"), PATIENCE, || async {
+            let object = objects.get(name).await?.data;
+            let all = object.pointer("/status/conditions").and_then(Value::as_array);
+            let found = all.into_iter().flatten().find(|one| one["type"] == condition);
+            Ok(match found.filter(|one| one["status"] == status && one["reason"] == reason) {
+                Some(found) => Seen::Yes(found.clone()),
+                None => Seen::NotYet(format!("the status is {}", object.get("status").unwrap_or(&Value::Null))),
+            })
+        })
+        .await
+    }
+
+    /// The versions that an MCPServer has until a container of the pods with these labels was started again so often.
+    async fn versions_until_restarted(&self, name: &str, labels: &str, restarts: i32) -> Result<BTreeSet<String>> {
+        let servers = self.servers();
+        let versions = std::sync::Mutex::new(BTreeSet::new());
+        self.cluster
+            .until(&format!("{name} was started again {restarts} times"), || async {
+                let version = servers.get(name).await?.metadata.resource_version.unwrap_or_default();
+                versions.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(version);
+                let count = |pod: &Pod| {
+                    let containers = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+                    containers.into_iter().map(|container| container.restart_count).max().unwrap_or_default()
+                };
+                Ok(self.pods(labels).await?.iter().map(count).max().is_some_and(|count| count >= restarts))
+            })
+            .await?;
+        Ok(versions.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+}

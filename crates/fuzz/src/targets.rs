@@ -1,0 +1,78 @@
+//! The targets: what must hold for any bytes whatever.
+
+use skep_mcp::fuzzing::{self, SEEDS};
+
+/// A function that must neither panic nor exhaust its stack, and what its inputs look like.
+#[derive(Debug)]
+pub(crate) struct Target {
+    pub(crate) name: &'static str,
+    pub(crate) seeds: &'static [&'static [u8]],
+    pub(crate) run: fn(&[u8]),
+}
+
+pub(crate) const TARGETS: &[Target] = &[
+    Target { name: "message", seeds: SEEDS, run: fuzzing::message },
+    Target { name: "splice", seeds: SEEDS, run: fuzzing::splice },
+    Target { name: "sse", seeds: SEEDS, run: fuzzing::sse },
+    Target { name: "lines", seeds: SEEDS, run: fuzzing::lines },
+    Target { name: "headers", seeds: SEEDS, run: fuzzing::headers },
+    Target { name: "policies", seeds: POLICIES, run: policies },
+    Target { name: "entities", seeds: ENTITIES, run: entities },
+    Target { name: "templates", seeds: TEMPLATES, run: templates },
+    Target { name: "manifests", seeds: MANIFESTS, run: manifests },
+];
+
+const POLICIES: &[&[u8]] = &[
+    br#"permit(principal, action == Action::"call_tool", resource == Tool::"weather");"#,
+    br#"forbid(principal is Client in G::"g", action in [Action::"a"], resource) unless { principal.claim_email like "*@a" };"#,
+    br#"@id("a") permit(principal, action, resource) when { if context has a.b then !(context.a.b == -1) else {a: [1, "x"]}.a.contains(1) };"#,
+    br#"permit(principal, action, resource) when { ((principal is A in B::"b") || true) && 1 + 2 * 3 < 4 }; // comment "("#,
+];
+const ENTITIES: &[&[u8]] = &[
+    br#"[{"uid":{"type":"User","id":"a"},"attrs":{"n":1,"r":{"s":[true,"x"]}},"parents":[{"type":"G","id":"g"}]}]"#,
+    br#"[{"uid":{"__entity":{"type":"G","id":"g"}}},{"uid":{"type":"G","id":"h"},"parents":[{"type":"G","id":"g"}],"x":{}}]"#,
+    br#"[{"uid":{"type":"A","id":""},"attrs":{"ip":{"__extn":{"fn":"ip","arg":"10.0.0.1"}},"e":{"__entity":{"type":"G","id":"g"}}}}]"#,
+];
+const TEMPLATES: &[&[u8]] = &[
+    br#"{{if eq .steps.a.status "completed"}}{{(fromJson .steps.x.output.text).field}}{{else if .b}}`x`{{else}}'{{end}}"#,
+    br"{{range $i, $e := .a}}{{/* comment */}}{{- json $e -}}{{end}} text }} {{",
+];
+const MANIFESTS: &[&[u8]] = &[
+    b"apiVersion: toolhive.stacklok.dev/v1beta1\nkind: MCPServer\nmetadata: {name: a}\nspec:\n  image: i\n  args: [a, \"b\"]\n---\n{\"kind\": \"B\"}\n",
+    b"a: &x [1, 2]\nb: *x\nc: |\n  text\n  ---\nd: >-\n  folded\n...\n%YAML 1.2\n---\n- !tag x\n",
+];
+
+/// Policies are judged, whatever they are.
+fn policies(data: &[u8]) {
+    if let Ok(text) = std::str::from_utf8(data) {
+        drop(skep_authz::policies::parse(text));
+    }
+}
+
+/// Entities are judged, and what is accepted in its forgiving form is accepted in its strict one.
+fn entities(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    if skep_authz::entities::parse(text).is_ok() {
+        let strict = skep_authz::entities::normalise(text).map(|strict| strict.to_string());
+        // The strict form names what may be left out, so only its size may be too much.
+        let again = strict.map(|strict| (strict.len(), skep_authz::entities::parse(&strict).is_ok()));
+        assert!(again.is_ok_and(|(size, is_accepted)| is_accepted || size > skep_bounds::ENTITIES_BYTES));
+    }
+}
+
+/// Templates, and JSON in strings, are scanned.
+fn templates(data: &[u8]) {
+    if let Ok(text) = std::str::from_utf8(data) {
+        let _judged = (skep_bounds::template(text), skep_bounds::json(text));
+    }
+}
+
+/// Manifests are read, and what is read can be written.
+fn manifests(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    for document in skep_api::manifest::documents(text) {
+        for object in document.objects.iter().flatten() {
+            assert!(skep_api::manifest::document(object).is_ok(), "what was read cannot be written");
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! What is worth remembering of a pod: whose it is, which template it was made from, and how it is.
+//!
+//! How it is must not flap: a container in a crash loop runs, ends and waits in turn, and is the same failure all the while. One without
+//! a readiness probe even counts as ready from the moment it runs, so it is believed only once it has run for a while.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use skep_api::resource::KindName;
+use skep_plan::key::Key;
+use skep_plan::pod::PodStamps;
+use skep_plan::world::{Failure, LivePod, PodState};
+
+/// The reason of a container that ends again and again, whatever it is doing at the moment.
+const CRASH_LOOP: &str = "CrashLoopBackOff";
+/// The reason of a container whose image cannot be pulled. The kubelet alternates between two words for it.
+const IMAGE_PULL: &str = "ImagePullBackOff";
+/// Reasons of a waiting container from which it does not come back by itself.
+const HOPELESS: &[&str] = &[
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "ErrImageNeverPull",
+    "ImageInspectError",
+    "InvalidImageName",
+    "RunContainerError",
+];
+/// How long a container without a readiness probe must have run to count as ready.
+const SETTLES_AFTER: jiff::SignedDuration = jiff::SignedDuration::from_secs(2);
+/// The same for one that ended before. The shortest back-off of a kubelet is 10 s.
+const SETTLES_AGAIN_AFTER: jiff::SignedDuration = jiff::SignedDuration::from_secs(10);
+/// How much of what a container said at its end is told, in characters.
+const LONGEST_MESSAGE: usize = 1024;
+
+/// What is remembered of a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodFacts {
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+    /// The resource that it runs for.
+    pub owner: Key,
+    /// Whether it is a pod of the StatefulSet that the proxy of an MCPServer made.
+    pub is_backend: bool,
+    /// How it is; nothing for one that is being deleted or has ended: its controller replaces it, and counts it no more.
+    pub state: Option<PodState>,
+    /// Until when it does not count as ready though its container says so, and how it counts meanwhile.
+    pub settling: Option<(Timestamp, PodState)>,
+    /// What its template was stamped with.
+    pub stamps: PodStamps,
+    /// The revision of its template, as its controller calls it.
+    pub revision: Option<String>,
+    /// When it was made.
+    pub created: String,
+}
+
+// === impl PodFacts ===
+
+impl PodFacts {
+    /// What a plan sees of it now, and when that changes by itself. Nothing for a pod that is on its way out.
+    pub fn live(&self, now: Timestamp) -> Option<(LivePod, Option<Timestamp>)> {
+        let settling = self.settling.as_ref().filter(|(until, _)| now < *until);
+        let state = settling.map_or(self.state.clone()?, |(_, state)| state.clone());
+        let pod = LivePod {
+            name: self.name.clone(),
+            uid: self.uid.clone(),
+            state,
+            stamps: self.stamps.clone(),
+            revision: self.revision.clone(),
+            created: self.created.clone(),
+        };
+        Some((pod, settling.map(|(until, _)| *until)))
+    }
+}
+
+/// What is worth remembering of a pod; nothing if it runs for none of our resources.
+pub fn pod_facts(pod: &Pod) -> Option<PodFacts> {
+    let metadata = &pod.metadata;
+    let label = |name: &str| metadata.labels.as_ref().and_then(|labels| labels.get(name));
+    let (owner, is_backend) = owner(pod)?;
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    let has_ended = metadata.deletion_timestamp.is_some() || matches!(phase, Some("Failed" | "Succeeded"));
+    let state = (!has_ended).then(|| pod_state(pod));
+    let settling = settling(pod).filter(|_| state == Some(PodState::Ready));
+    let annotations = metadata.annotations.as_ref();
+    Some(PodFacts {
+        name: metadata.name.clone()?,
+        uid: metadata.uid.clone().unwrap_or_default(),
+        owner,
+        is_backend,
+        state,
+        settling,
+        stamps: PodStamps::of(|name| annotations.and_then(|all| all.get(name)).map(String::as_str)),
+        revision: label("pod-template-hash").or_else(|| label("controller-revision-hash")).cloned(),
+        created: metadata.creation_timestamp.as_ref().map(|at| at.0.to_string()).unwrap_or_default(),
+    })
+}
+
+/// The resource that a pod runs for, and whether as its backend.
+fn owner(pod: &Pod) -> Option<(Key, bool)> {
+    let metadata = &pod.metadata;
+    let label = |name: &str| metadata.labels.as_ref().and_then(|labels| labels.get(name));
+    let namespace = metadata.namespace.as_deref()?;
+    let kind = |label: &String| match label.as_str() {
+        "mcpserver" => Some(KindName::MCPServer),
+        "mcpremoteproxy" => Some(KindName::MCPRemoteProxy),
+        "virtualmcpserver" => Some(KindName::VirtualMCPServer),
+        "embeddingserver" => Some(KindName::EmbeddingServer),
+        _ => None,
+    };
+    // Both labels may be a user's own where we do not set them: on the pods of a backend, and the first one on those of an
+    // EmbeddingServer. Who made the pod is not.
+    let controller = metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
+    let set = controller.filter(|owner| owner.kind == "StatefulSet").map(|owner| owner.name.as_str());
+    if let Some(server) = label("toolhive-name").filter(|server| set == Some(server.as_str())) {
+        return Some((Key::resource(KindName::MCPServer, namespace, server), true));
+    }
+    let kind = ["app", "app.kubernetes.io/name"].iter().find_map(|name| label(name).and_then(kind))?;
+    Some((Key::resource(kind, namespace, label("app.kubernetes.io/instance")?), false))
+}
+
+fn pod_state(pod: &Pod) -> PodState {
+    let Some(status) = &pod.status else { return PodState::Pending };
+    let condition = |name: &str| status.conditions.iter().flatten().find(|one| one.type_ == name);
+    if condition("Ready").is_some_and(|one| one.status == "True") {
+        return PodState::Ready;
+    }
+    let unready_since = condition("Ready").and_then(|one| one.last_transition_time.as_ref());
+    if let Some(failure) = containers(status).find_map(|one| container_failure(one, unready_since)) {
+        return PodState::Failed(failure);
+    }
+    match condition("PodScheduled").filter(|one| one.status == "False") {
+        Some(one) if one.reason.as_deref() == Some(Failure::UNSCHEDULABLE) => {
+            PodState::Failed(failure(Failure::UNSCHEDULABLE, one.message.as_deref()))
+        }
+        _ => PodState::Pending,
+    }
+}
+
+fn containers(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
+    status.init_container_statuses.iter().flatten().chain(status.container_statuses.iter().flatten())
+}
+
+/// Why a container that is not ready does not become so by itself. `unready_since` says since when its pod is not ready.
+fn container_failure(container: &ContainerStatus, unready_since: Option<&Time>) -> Option<Failure> {
+    let state = container.state.as_ref();
+    let ended = |state: Option<&ContainerState>| state.and_then(|state| state.terminated.clone());
+    let waiting = state.and_then(|state| state.waiting.as_ref());
+    let reason = waiting.and_then(|waiting| waiting.reason.as_deref()).unwrap_or_default();
+    let message = waiting.and_then(|waiting| waiting.message.as_deref());
+    match reason {
+        "ErrImagePull" | IMAGE_PULL => return Some(failure(IMAGE_PULL, message.map(pull_problem))),
+        reason if HOPELESS.contains(&reason) => return Some(failure(reason, message)),
+        _ => {}
+    }
+    let running = state.and_then(|state| state.running.as_ref()).and_then(|running| running.started_at.as_ref());
+    // One that became ready in its present run and is not ready now has got over its last end, however it ended.
+    let was_ready_since = running.zip(unready_since).is_some_and(|(started, since)| started.0 < since.0);
+    let last = ended(state).or_else(|| ended(container.last_state.as_ref()).filter(|_| !was_ready_since));
+    match last {
+        Some(end) if end.exit_code != 0 || reason == CRASH_LOOP => Some(crash(&container.name, &end)),
+        None if reason == CRASH_LOOP => Some(failure(CRASH_LOOP, None)),
+        _ => None,
+    }
+}
+
+/// A container that ended: what it said itself, else how it ended.
+fn crash(container: &str, end: &ContainerStateTerminated) -> Failure {
+    let said = end.message.as_deref().map(str::trim).filter(|said| !said.is_empty());
+    let how = match end.reason.as_deref().filter(|reason| !matches!(*reason, "Error" | "Completed" | "")) {
+        Some(reason) => format!("container `{container}` ended: {reason} (exit code {})", end.exit_code),
+        None => format!("container `{container}` ended with exit code {}", end.exit_code),
+    };
+    failure(CRASH_LOOP, Some(&said.map_or(how.clone(), |said| format!("{how}: {said}"))))
+}
+
+/// The part of a kubelet's message that says what is wrong. While it backs off, it repeats what it said when it tried.
+fn pull_problem(message: &str) -> &str {
+    message.split_once("ErrImagePull: ").map_or(message, |(_, problem)| problem)
+}
+
+/// A failure in words that a condition takes: one line, not too long, and a reason that is a word.
+fn failure(reason: &str, message: Option<&str>) -> Failure {
+    let is_word = reason.starts_with(|first: char| first.is_ascii_alphabetic())
+        && reason.chars().all(|one| one.is_ascii_alphanumeric());
+    let reason = if is_word { reason } else { "PodFailed" }.to_owned();
+    let message: Vec<&str> = message.unwrap_or_default().split_whitespace().collect();
+    Failure { reason, message: message.join(" ").chars().take(LONGEST_MESSAGE).collect() }
+}
+
+/// Until when a pod that says it is ready is not believed, and how it counts meanwhile: one of its containers has no readiness probe
+/// and was started only just now.
+fn settling(pod: &Pod) -> Option<(Timestamp, PodState)> {
+    let spec = pod.spec.as_ref()?;
+    let is_probed = |name: &str| {
+        spec.containers.iter().any(|container| container.name == name && container.readiness_probe.is_some())
+    };
+    let containers = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+    let settle = |container: &ContainerStatus| {
+        let started = container.state.as_ref()?.running.as_ref()?.started_at.as_ref()?.0;
+        let last = container.last_state.as_ref().and_then(|last| last.terminated.as_ref());
+        let (after, meanwhile) = match last {
+            Some(end) => (SETTLES_AGAIN_AFTER, PodState::Failed(crash(&container.name, end))),
+            None => (SETTLES_AFTER, PodState::Pending),
+        };
+        Some((started.checked_add(after).ok()?, meanwhile))
+    };
+    containers.filter(|container| !is_probed(&container.name)).filter_map(settle).max()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,49 @@
+//! Whom a change of a resource concerns: the resource itself, and those who refer to it.
+
+use skep_api::kinds::DiscoveredBackend;
+use skep_api::resource::Resource;
+
+use super::Entry;
+
+/// Whether a resource itself must be looked at: everything but its own status counts.
+pub(super) fn concerns_itself(before: &Entry, after: &Entry) -> bool {
+    let (old, new) = (before.metadata(), after.metadata());
+    old.uid != new.uid
+        || old.generation != new.generation
+        || old.annotations != new.annotations
+        || old.finalizers != new.finalizers
+        || old.deletion_timestamp != new.deletion_timestamp
+        || matches!(before, Entry::Unreadable { .. }) != matches!(after, Entry::Unreadable { .. })
+        || reported(before) != reported(after)
+}
+
+/// The part of a status that another program writes and a plan reads: how the servers behind a virtual one are.
+fn reported(entry: &Entry) -> Option<&[DiscoveredBackend]> {
+    match entry {
+        Entry::Readable(resource) => match resource.as_ref() {
+            Resource::VirtualMCPServer(object) => {
+                object.status.as_ref().map(|status| status.discovered_backends.as_slice())
+            }
+            _ => None,
+        },
+        Entry::Unreadable { .. } => None,
+    }
+}
+
+/// Whether those who refer to a resource must be looked at: its spec, its end, and the little of its status that others read.
+pub(super) fn concerns_others(before: &Entry, after: &Entry) -> bool {
+    let (old, new) = (before.metadata(), after.metadata());
+    let shown = |entry: &Entry| match entry {
+        Entry::Readable(resource) => match resource.as_ref() {
+            Resource::EmbeddingServer(object) => {
+                object.status.as_ref().map(|status| (format!("{:?}", status.phase), status.url.clone()))
+            }
+            _ => None,
+        },
+        Entry::Unreadable { problem, .. } => Some((problem.clone(), None)),
+    };
+    old.uid != new.uid
+        || old.generation != new.generation
+        || old.deletion_timestamp.is_some() != new.deletion_timestamp.is_some()
+        || shown(before) != shown(after)
+}

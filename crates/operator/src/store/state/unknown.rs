@@ -1,0 +1,140 @@
+//! What the operator does not know, so that it is not taken for what does not exist: kinds that it cannot list, and objects that it
+//! cannot read.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use serde_json::Value;
+use skep_api::resource::KindName;
+use skep_plan::key::{Key, ObjectKind};
+
+use super::{Entry, State, Wake};
+
+/// The longest name of an object.
+const LONGEST_NAME: usize = 253;
+
+/// Why the objects of a kind are not known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unavailable {
+    /// The API server has no such kind, so there are no objects of it.
+    NotServed,
+    /// The API server refuses to list or watch it; what it said. There may be objects.
+    Forbidden(String),
+}
+
+/// The kinds that cannot be listed, by namespace; no namespace stands for all of them.
+pub(in crate::store) type UnavailableKinds = BTreeMap<(KindName, Option<String>), Unavailable>;
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotServed => formatter.write_str("the API server does not serve it; install its definition"),
+            Self::Forbidden(why) => write!(formatter, "{why}; grant the operator the right to list and watch it"),
+        }
+    }
+}
+
+impl State {
+    /// Sets whether the objects of a kind can be known, in a namespace or in all. Returns whom that wakes: everybody who may
+    /// refer to them or be referred to by them.
+    pub(in crate::store) fn set_unavailable(
+        &mut self,
+        kind: KindName,
+        namespace: Option<&str>,
+        why: Option<Unavailable>,
+    ) -> Wake {
+        let id = (kind, namespace.map(str::to_owned));
+        let is_same = match why {
+            Some(why) => self.unavailable.insert(id, why.clone()).as_ref() == Some(&why),
+            None => self.unavailable.remove(&id).is_none(),
+        };
+        if is_same {
+            return Wake::default();
+        }
+        let concerned =
+            self.resources.keys().filter(|key| namespace.is_none_or(|namespace| key.namespace == namespace));
+        Wake { now: concerned.cloned().collect(), soon: BTreeSet::new() }
+    }
+
+    /// Why the objects of a kind are not known in a namespace, if they are not.
+    pub(super) fn unavailable(&self, kind: KindName, namespace: &str) -> Option<&Unavailable> {
+        let here = self.unavailable.get(&(kind, Some(namespace.to_owned())));
+        here.or_else(|| self.unavailable.get(&(kind, None)))
+    }
+
+    /// The kinds of which there may be objects in a namespace that are not known, and why not.
+    pub(super) fn unlisted(&self, namespace: &str) -> BTreeMap<KindName, String> {
+        let known = |kind: &KindName| match self.unavailable(*kind, namespace) {
+            Some(why @ Unavailable::Forbidden(_)) => Some((*kind, why.to_string())),
+            Some(Unavailable::NotServed) | None => None,
+        };
+        if self.unavailable.is_empty() {
+            return BTreeMap::new();
+        }
+        KindName::ALL.iter().filter_map(known).collect()
+    }
+
+    /// What may refer to a configuration though it is not known to: objects that cannot be read and have its name somewhere in
+    /// them, and objects of kinds that cannot be listed. A reference is a name in the same namespace, so nothing else can.
+    pub(in crate::store) fn possible_users(&self, of: &Key) -> BTreeSet<String> {
+        let ObjectKind::Kind(kind) = of.kind else { return BTreeSet::new() };
+        if !kind.is_config() {
+            return BTreeSet::new();
+        }
+        let unlisted = self.unlisted(&of.namespace).into_iter().filter(|(kind, _)| kind.may_use_configs());
+        let unlisted = unlisted.map(|(kind, why)| format!("{kind}s cannot be listed: {why}"));
+        let unreadable = self.unreadable.iter().filter(|key| key.namespace == of.namespace && *key != of);
+        let unreadable = unreadable.filter_map(|key| match (self.resources.get(key), key.kind) {
+            (Some(Entry::Unreadable { names, .. }), ObjectKind::Kind(user))
+                if user.may_use_configs() && names.contains(&of.name) =>
+            {
+                Some(format!("{user} `{}` cannot be read and may refer to it; correct or delete it", key.name))
+            }
+            _ => None,
+        });
+        unlisted.chain(unreadable).collect()
+    }
+
+    /// Notes whether an object can be read, and returns the configurations whose deletion may have waited for that.
+    pub(super) fn note_readability(&mut self, key: &Key, is_readable: bool) -> BTreeSet<Key> {
+        let was_readable = !self.unreadable.contains(key);
+        if is_readable {
+            self.unreadable.remove(key);
+        } else {
+            self.unreadable.insert(key.clone());
+        }
+        if is_readable && was_readable {
+            return BTreeSet::new();
+        }
+        let is_waiting = |other: &Key, entry: &Entry| {
+            other.namespace == key.namespace && entry.metadata().deletion_timestamp.is_some()
+        };
+        self.resources
+            .iter()
+            .filter(|(other, entry)| is_waiting(other, entry))
+            .map(|(other, _)| other.clone())
+            .collect()
+    }
+}
+
+/// Every text in the spec of an object that could be the name of another one.
+pub(super) fn names_in(object: &Value) -> BTreeSet<String> {
+    fn collect(value: &Value, names: &mut BTreeSet<String>) {
+        match value {
+            Value::String(text) if is_name(text) => {
+                names.insert(text.clone());
+            }
+            Value::Array(values) => values.iter().for_each(|value| collect(value, names)),
+            Value::Object(members) => members.values().for_each(|value| collect(value, names)),
+            _ => {}
+        }
+    }
+    let mut names = BTreeSet::new();
+    collect(object.get("spec").unwrap_or(&Value::Null), &mut names);
+    names
+}
+
+fn is_name(text: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
+    !text.is_empty() && text.len() <= LONGEST_NAME && text.bytes().all(is_allowed)
+}

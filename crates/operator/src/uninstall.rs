@@ -1,0 +1,331 @@
+//! Leaving a cluster: what the operator holds on to is let go, so that objects, namespaces and definitions can be deleted when it
+//! is not there any more.
+//!
+//! ```text
+//!   scale the Deployment to zero ─▶ wait until its pods are gone ─▶ wait until the Lease is not renewed
+//!        ─▶ remove our finalizers from every object ─▶ delete the Lease
+//! ```
+//!
+//! The order matters: an operator that still runs adds its finalizers again. Finalizers are removed by merge patches that carry the
+//! resource version, so those of other controllers stay; nothing else of an object changes, and what runs goes on running. Every
+//! step may be repeated: what is done already is passed over.
+
+use std::time::Duration;
+
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Client;
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions};
+use kube::core::{ApiResource, GroupVersionKind, PartialObjectMeta};
+use serde::Serialize;
+use serde_json::json;
+use skep_api::crd::{GROUP, OLDER_VERSION, STORED_VERSION};
+use skep_api::resource::KindName;
+
+use crate::run::LEASE;
+
+/// How long the operator's pods may take to end, and the Lease of one that was killed to expire.
+const PATIENCE: Duration = Duration::from_mins(2);
+/// How often the API server is asked meanwhile.
+const INTERVAL: Duration = Duration::from_millis(500);
+/// How many objects are patched at the same time.
+const CONCURRENCY: usize = 8;
+/// How many objects are listed by one request.
+const PAGE: u32 = 500;
+/// How often an object is patched that others change at the same time.
+const ATTEMPTS: usize = 8;
+/// How long a Lease lasts that does not say it.
+const LEASE_SECONDS: i32 = 15;
+
+/// What is to be left.
+#[derive(Clone, Debug)]
+pub struct Uninstall {
+    /// The namespace of the operator, with its Deployment and its Lease.
+    pub home: String,
+    /// The name of its Deployment.
+    pub deployment: String,
+    /// The namespaces that it watches; empty for all.
+    pub namespaces: Vec<String>,
+    /// Whether to say only what would be done.
+    pub dry_run: bool,
+}
+
+/// One step that was done, or would be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase", tag = "step")]
+pub enum Step {
+    /// The operator's Deployment runs no pods any more.
+    Scaled {
+        /// Its name.
+        deployment: String,
+        /// The replicas that it had.
+        from: i32,
+    },
+    /// A finalizer was removed.
+    Released {
+        /// The kind of the object.
+        kind: &'static str,
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
+    /// A kind is not defined in this cluster.
+    NotDefined {
+        /// The kind.
+        kind: &'static str,
+    },
+    /// The Lease was deleted.
+    LeaseDeleted {
+        /// Its name.
+        lease: &'static str,
+    },
+}
+
+/// Why the cluster cannot be left.
+#[derive(Debug, thiserror::Error)]
+pub enum UninstallError {
+    /// The operator's pods do not end.
+    #[error("pods of Deployment `{deployment}` still run after {seconds} s: {pods}; delete them and try again")]
+    PodsRemain {
+        /// The Deployment.
+        deployment: String,
+        /// How long they were waited for.
+        seconds: u64,
+        /// Their names.
+        pods: String,
+    },
+    /// Another operator runs.
+    #[error("Lease `{lease}` is held by `{holder}`, which still renews it; stop that operator first")]
+    StillLed {
+        /// The Lease.
+        lease: &'static str,
+        /// Who holds it.
+        holder: String,
+    },
+    /// Others change an object again and again.
+    #[error("{kind} `{object}` is changed by others all the time; stop them and try again")]
+    Contended {
+        /// Its kind.
+        kind: &'static str,
+        /// Its namespace and name.
+        object: String,
+    },
+    /// The API server refused, or could not be reached.
+    #[error("cannot {action}")]
+    Api {
+        /// What was tried.
+        action: String,
+        /// What came back.
+        source: Box<kube::Error>,
+    },
+}
+
+/// A kind, and how it is addressed in this cluster.
+type Served = (KindName, ApiResource);
+
+// === impl Uninstall ===
+
+impl Uninstall {
+    /// Does everything in order, and tells of each step as it is done.
+    pub async fn run(&self, client: &Client, tell: impl Fn(&Step)) -> Result<(), UninstallError> {
+        self.stop(client, &tell).await?;
+        self.wait_for_lease(client).await?;
+        for kind in KindName::ALL.iter().copied().filter(|kind| kind.finalizer().is_some()) {
+            match self.served(client, kind).await? {
+                Some(served) => self.release(client, &served, &tell).await?,
+                None => tell(&Step::NotDefined { kind: kind.as_str() }),
+            }
+        }
+        self.delete_lease(client, &tell).await
+    }
+
+    /// Stops the operator, and waits until none of its pods can write any more.
+    async fn stop(&self, client: &Client, tell: &impl Fn(&Step)) -> Result<(), UninstallError> {
+        let deployments: Api<Deployment> = Api::namespaced(client.clone(), &self.home);
+        let name = &self.deployment;
+        let found = deployments.get_opt(name).await.map_err(failed(|| format!("read Deployment `{name}`")))?;
+        let Some(spec) = found.and_then(|deployment| deployment.spec) else { return Ok(()) };
+        let from = spec.replicas.unwrap_or(1);
+        if from > 0 {
+            if !self.dry_run {
+                let scale = Patch::Merge(json!({ "spec": { "replicas": 0 } }));
+                let scaled = deployments.patch_scale(name, &PatchParams::default(), &scale).await;
+                scaled.map_err(failed(|| format!("scale Deployment `{name}` to zero")))?;
+            }
+            tell(&Step::Scaled { deployment: name.clone(), from });
+        }
+        if self.dry_run {
+            return Ok(());
+        }
+        let labels = spec.selector.match_labels.unwrap_or_default();
+        let selector: Vec<String> = labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        self.wait_for_pods(&Api::namespaced(client.clone(), &self.home), &selector.join(",")).await
+    }
+
+    async fn wait_for_pods(&self, pods: &Api<Pod>, selector: &str) -> Result<(), UninstallError> {
+        // Evicted pods stay when a Deployment is scaled to zero, and run nothing.
+        let selected = ListParams::default().labels(selector).fields("status.phase!=Failed,status.phase!=Succeeded");
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let left = pods.list_metadata(&selected).await.map_err(failed(|| "list the operator's pods".to_owned()))?;
+            if left.items.is_empty() {
+                return Ok(());
+            }
+            if tokio::time::Instant::now() >= deadline {
+                let names: Vec<_> = left.items.into_iter().filter_map(|pod| pod.metadata.name).collect();
+                let (deployment, seconds) = (self.deployment.clone(), PATIENCE.as_secs());
+                return Err(UninstallError::PodsRemain { deployment, seconds, pods: names.join(", ") });
+            }
+            tokio::time::sleep(INTERVAL).await;
+        }
+    }
+
+    /// Waits until nobody renews the Lease. An operator that ended well has given it back; of one that was killed it expires, which
+    /// is judged by our own clock.
+    async fn wait_for_lease(&self, client: &Client) -> Result<(), UninstallError> {
+        let leases: Api<Lease> = Api::namespaced(client.clone(), &self.home);
+        let read = async || {
+            let lease = leases.get_opt(LEASE).await.map_err(failed(|| format!("read Lease `{LEASE}`")))?;
+            let held = |spec: &LeaseSpec| spec.holder_identity.as_ref().is_some_and(|holder| !holder.is_empty());
+            Ok(lease.and_then(|lease| lease.spec).filter(held))
+        };
+        let Some(first) = read().await? else { return Ok(()) };
+        let seconds = u64::try_from(first.lease_duration_seconds.unwrap_or(LEASE_SECONDS)).unwrap_or_default();
+        let expires = tokio::time::Instant::now() + Duration::from_secs(seconds);
+        while !self.dry_run && tokio::time::Instant::now() < expires {
+            tokio::time::sleep(INTERVAL).await;
+            let Some(now) = read().await? else { return Ok(()) };
+            if now.renew_time != first.renew_time || now.holder_identity != first.holder_identity {
+                let holder = now.holder_identity.unwrap_or_default();
+                return Err(UninstallError::StillLed { lease: LEASE, holder });
+            }
+        }
+        Ok(())
+    }
+
+    /// How a kind is addressed; nothing if this cluster does not have it.
+    async fn served(&self, client: &Client, kind: KindName) -> Result<Option<Served>, UninstallError> {
+        for version in [STORED_VERSION, OLDER_VERSION] {
+            let gvk = GroupVersionKind::gvk(GROUP, version, kind.as_str());
+            let resource = ApiResource::from_gvk_with_plural(&gvk, kind.plural());
+            let objects = self.objects(client, &resource).into_iter().next();
+            let Some(objects) = objects else { return Ok(None) };
+            match objects.list_metadata(&ListParams::default().limit(1)).await {
+                Ok(_) => return Ok(Some((kind, resource))),
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                Err(error) => return Err(failed(|| format!("list objects of kind {kind}"))(error)),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Removes the finalizer of a kind from all its objects.
+    async fn release(
+        &self,
+        client: &Client,
+        (kind, resource): &Served,
+        tell: &impl Fn(&Step),
+    ) -> Result<(), UninstallError> {
+        for objects in self.objects(client, resource) {
+            let mut page = ListParams::default().limit(PAGE);
+            loop {
+                let listed = objects.list_metadata(&page).await;
+                let listed = listed.map_err(failed(|| format!("list objects of kind {kind}")))?;
+                let held = listed.items.into_iter().filter(|object| is_held(*kind, &object.metadata));
+                stream::iter(held.map(|object| self.release_one(client, *kind, resource, object.metadata)))
+                    .buffer_unordered(CONCURRENCY)
+                    .try_for_each(|step| {
+                        step.iter().for_each(tell);
+                        std::future::ready(Ok(()))
+                    })
+                    .await?;
+                match listed.metadata.continue_.filter(|token| !token.is_empty()) {
+                    Some(token) => page = page.continue_token(&token),
+                    None => break,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the finalizer from one object. Nothing if it is gone, or was released by others.
+    async fn release_one(
+        &self,
+        client: &Client,
+        kind: KindName,
+        resource: &ApiResource,
+        mut metadata: ObjectMeta,
+    ) -> Result<Option<Step>, UninstallError> {
+        let namespace = metadata.namespace.clone().unwrap_or_default();
+        let name = metadata.name.clone().unwrap_or_default();
+        let objects: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, resource);
+        let action = || format!("release {kind} `{namespace}/{name}`");
+        for _ in 0..ATTEMPTS {
+            if !is_held(kind, &metadata) {
+                return Ok(None);
+            }
+            let done = Step::Released { kind: kind.as_str(), namespace: namespace.clone(), name: name.clone() };
+            if self.dry_run {
+                return Ok(Some(done));
+            }
+            let patch = Patch::Merge(without_finalizer(kind, &metadata));
+            match objects.patch_metadata(&name, &PatchParams::default(), &patch).await {
+                Ok(_) => return Ok(Some(done)),
+                Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(None),
+                Err(kube::Error::Api(status)) if status.is_conflict() => {}
+                Err(error) => return Err(failed(action)(error)),
+            }
+            let again: Option<PartialObjectMeta<DynamicObject>> =
+                objects.get_metadata_opt(&name).await.map_err(failed(action))?;
+            let Some(again) = again else { return Ok(None) };
+            metadata = again.metadata;
+        }
+        Err(UninstallError::Contended { kind: kind.as_str(), object: format!("{namespace}/{name}") })
+    }
+
+    /// Deletes the Lease.
+    async fn delete_lease(&self, client: &Client, tell: &impl Fn(&Step)) -> Result<(), UninstallError> {
+        let leases: Api<Lease> = Api::namespaced(client.clone(), &self.home);
+        let action = |verb: &str| format!("{verb} Lease `{LEASE}`");
+        let Some(lease) = leases.get_opt(LEASE).await.map_err(failed(|| action("read")))? else { return Ok(()) };
+        if !self.dry_run {
+            let ObjectMeta { uid, resource_version, .. } = lease.metadata;
+            let parameters = DeleteParams::default().preconditions(Preconditions { uid, resource_version });
+            match leases.delete(LEASE, &parameters).await {
+                Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                deleted => drop(deleted.map_err(failed(|| action("delete")))?),
+            }
+        }
+        tell(&Step::LeaseDeleted { lease: LEASE });
+        Ok(())
+    }
+
+    /// The objects of a kind, in each namespace that was watched.
+    fn objects(&self, client: &Client, resource: &ApiResource) -> Vec<Api<DynamicObject>> {
+        if self.namespaces.is_empty() {
+            return vec![Api::all_with(client.clone(), resource)];
+        }
+        let one = |namespace: &String| Api::namespaced_with(client.clone(), namespace, resource);
+        self.namespaces.iter().map(one).collect()
+    }
+}
+
+/// Whether an object has the finalizer of its kind.
+fn is_held(kind: KindName, metadata: &ObjectMeta) -> bool {
+    metadata.finalizers.iter().flatten().any(|finalizer| Some(finalizer.as_str()) == kind.finalizer())
+}
+
+/// The patch that removes the finalizer of a kind and leaves those of others, if the object is still as it was read.
+fn without_finalizer(kind: KindName, metadata: &ObjectMeta) -> serde_json::Value {
+    let others: Vec<&String> =
+        metadata.finalizers.iter().flatten().filter(|finalizer| Some(finalizer.as_str()) != kind.finalizer()).collect();
+    json!({ "metadata": { "resourceVersion": metadata.resource_version, "finalizers": others } })
+}
+
+fn failed(action: impl FnOnce() -> String) -> impl FnOnce(kube::Error) -> UninstallError {
+    |error| UninstallError::Api { action: action(), source: Box::new(error) }
+}

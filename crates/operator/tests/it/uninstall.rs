@@ -1,0 +1,164 @@
+//! Leaving a cluster: what the chart's hook is made of, and that its rights are enough.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::Result;
+use http::{Method, Request};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::client::Body;
+use serde_json::{Value, json};
+use skep_api::resource::KindName;
+use skep_operator::rbac;
+use skep_operator::run::LEASE;
+use skep_operator::uninstall::{Step, Uninstall};
+use skep_operator::write::api_resource;
+use skep_testkit::{Seen, eventually};
+
+use crate::between::{Verdict, between};
+use crate::charts::as_json;
+use crate::helm::{HOME, hooks, objects, template, text, values_file, values_files};
+use crate::running::{PATIENCE, plane, start_leading};
+
+#[test]
+fn the_hook_runs_before_anything_is_deleted_and_leaves_nothing_behind() {
+    let hooks = hooks("");
+    let expected = [
+        "ClusterRole/skep-operator-uninstall-resources",
+        "ClusterRoleBinding/skep-operator-uninstall-resources",
+        "Job/skep-operator-uninstall",
+        "Role/skep-operator-uninstall",
+        "RoleBinding/skep-operator-uninstall",
+        "ServiceAccount/skep-operator-uninstall",
+    ];
+    assert_eq!(hooks.names(), expected);
+    for object in &hooks.0 {
+        let annotations = &object["metadata"]["annotations"];
+        assert_eq!(annotations["helm.sh/hook"], "pre-delete", "{object}");
+        assert_eq!(annotations["helm.sh/hook-delete-policy"], "before-hook-creation,hook-succeeded", "{object}");
+    }
+    let pod = &hooks.only("Job")["spec"]["template"]["spec"];
+    assert_eq!(pod["serviceAccountName"], "skep-operator-uninstall");
+    let arguments = json!(["uninstall", format!("--namespace={HOME}"), "--deployment=skep-operator"]);
+    assert_eq!(pod["containers"][0]["args"], arguments);
+    assert_eq!(pod["containers"][0]["image"], objects("").container()["image"]);
+    assert_eq!(pod["securityContext"], objects("").pod()["securityContext"]);
+}
+
+#[test]
+fn the_rules_of_the_hook_are_those_of_the_table() {
+    let named = |rules: Value| {
+        let text = rules.to_string().replace("{{ include `skep.fullname` . }}", "skep-operator");
+        serde_json::from_str::<Value>(&text).unwrap()
+    };
+    let cluster = hooks("");
+    assert_eq!(cluster.only("ClusterRole")["rules"], as_json(&rbac::uninstall_rules()));
+    assert_eq!(cluster.only("Role")["rules"], named(as_json(&rbac::uninstall_home_rules())));
+
+    let narrow = hooks(&values_file("namespace-scope"));
+    assert_eq!(narrow.of_kind("ClusterRole").count() + narrow.of_kind("ClusterRoleBinding").count(), 0);
+    let mut namespaces: Vec<_> = narrow
+        .of_kind("Role")
+        .filter(|role| role["rules"] == as_json(&rbac::uninstall_rules()))
+        .map(|role| text(role, "/metadata/namespace"))
+        .collect();
+    namespaces.sort_unstable();
+    assert_eq!(namespaces, ["123", "team-a", "team-b"]);
+    let arguments = &narrow.only("Job")["spec"]["template"]["spec"]["containers"][0]["args"];
+    assert_eq!(arguments[3], "--watch-namespace=team-a,team-b,123");
+}
+
+#[test]
+fn the_hook_can_be_switched_off() {
+    assert_eq!(hooks("{operator: {uninstallHook: {enabled: false}}}").names(), [""; 0]);
+    for (name, values) in values_files() {
+        assert_eq!(hooks(&values).of_kind("Job").count(), 1, "{name}");
+    }
+}
+
+/// What an operator has held on to can be deleted after it has gone, with the rights of the hook and no others.
+#[tokio::test]
+async fn the_hook_does_its_work_with_its_own_rights_and_no_others() -> Result<()> {
+    let plane = plane().await?;
+    let home = plane.namespace("leave").await?;
+    let operator = start_leading(plane, home.clone())?;
+    operator.create(KindName::MCPToolConfig, "tools", json!({ "toolsFilter": ["a"] })).await?;
+    operator.create(KindName::MCPServer, "s", json!({ "image": "i", "toolConfigRef": { "name": "tools" } })).await?;
+    for (kind, name) in [(KindName::MCPToolConfig, "tools"), (KindName::MCPServer, "s")] {
+        let held = |one: &Value| one["metadata"]["finalizers"].as_array().is_some_and(|list| !list.is_empty());
+        operator.until(kind, name, "has a finalizer", held).await?;
+    }
+    let (tools, servers) = (operator.resources(KindName::MCPToolConfig), operator.resources(KindName::MCPServer));
+    let leases: Api<Lease> = Api::namespaced(operator.client.clone(), &home);
+    // It stops as one does that is told to, and what is deleted now waits for it.
+    operator.stop().await?;
+    tools.delete("tools", &DeleteParams::default()).await?;
+    servers.delete("s", &DeleteParams::default()).await?;
+    assert!(servers.get_opt("s").await?.is_some());
+
+    let values =
+        format!("{{fullnameOverride: {home}, operator: {{rbac: {{scope: namespace, allowedNamespaces: [{home}]}}}}}}");
+    let manifests = template(&crate::helm::chart("skep"), &values).unwrap().replace(HOME, &home);
+    let all = crate::helm::Objects::parse(&manifests);
+    for object in all.0.iter().filter(|object| object.pointer("/metadata/annotations/helm.sh~1hook").is_some()) {
+        if object["kind"] != "Job" {
+            plane.kubectl_with_input(&["create", "-f", "-"], &object.to_string()).await?.success()?;
+        }
+    }
+    let config = plane.as_service_account(&home, &format!("{home}-uninstall")).await?;
+    let client = kube::Client::try_from(config)?;
+    let leaving =
+        Uninstall { home: home.clone(), deployment: home.clone(), namespaces: vec![home.clone()], dry_run: false };
+    let steps = std::cell::RefCell::new(Vec::new());
+    // The authorizer learns of new Roles by watching, so a moment later: the Job is tried again for that.
+    eventually("the hook to be done", PATIENCE, || async {
+        let done = leaving.run(&client, |step| steps.borrow_mut().push(step.clone())).await;
+        Ok(match done {
+            Ok(()) => Seen::Yes(()),
+            Err(error) => Seen::NotYet(format!("{error:?}")),
+        })
+    })
+    .await?;
+    for (objects, name) in [(&tools, "tools"), (&servers, "s")] {
+        assert!(objects.get_opt(name).await?.is_none(), "{name} is still there");
+    }
+    assert!(leases.get_opt(LEASE).await?.is_none());
+    let steps = steps.into_inner();
+    assert!(steps.contains(&Step::LeaseDeleted { lease: LEASE }), "{steps:?}");
+    Ok(())
+}
+
+/// A merge patch replaces the list of finalizers whole: one that another controller adds at the same moment must not get lost.
+#[tokio::test]
+async fn a_finalizer_that_another_controller_adds_meanwhile_stays() -> Result<()> {
+    const OURS: &str = "mcpserver.toolhive.stacklok.dev/finalizer";
+    const THEIRS: &str = "other.example/finalizer";
+    let plane = plane().await?;
+    let home = plane.namespace("leave").await?;
+    let servers: Api<DynamicObject> = Api::namespaced_with(plane.client()?, &home, &api_resource(KindName::MCPServer));
+    let object = json!({
+        "apiVersion": "toolhive.stacklok.dev/v1beta1", "kind": "MCPServer",
+        "metadata": { "name": "s", "finalizers": [OURS] }, "spec": { "image": "i" },
+    });
+    servers.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+    let patches = Arc::new(AtomicUsize::new(0));
+    let (counted, other) = (patches.clone(), servers.clone());
+    let client = between(plane.client()?, move |request: Request<Body>| {
+        let (counted, other) = (counted.clone(), other.clone());
+        async move {
+            let is_patch = request.method() == Method::PATCH;
+            if is_patch && counted.fetch_add(1, Ordering::SeqCst) == 0 {
+                let added = Patch::Merge(json!({ "metadata": { "finalizers": [OURS, THEIRS] } }));
+                other.patch("s", &PatchParams::default(), &added).await.unwrap();
+            }
+            Verdict::Pass(request)
+        }
+    });
+    let leaving =
+        Uninstall { home: home.clone(), deployment: home.clone(), namespaces: vec![home.clone()], dry_run: false };
+    leaving.run(&client, |_| {}).await?;
+    assert_eq!(servers.get("s").await?.metadata.finalizers.unwrap_or_default(), [THEIRS]);
+    assert_eq!(patches.load(Ordering::SeqCst), 2, "it is tried again from a fresh read");
+    Ok(())
+}

@@ -1,0 +1,201 @@
+//! How the pods of a workload stand to the current plan: one classification for every kind that has pods.
+//!
+//! A pod is *current* if it carries the stamps of this very plan and is of the newest revision of its workload's template;
+//! every other pod is *older*. Only current pods can complete a rollout, however healthy the older ones are.
+
+use crate::pod::PodStamps;
+use crate::world::{Failure, LivePod, LiveWorkload, PodState};
+
+/// What is observed of a workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Rollout {
+    /// How far the rollout of the current plan is.
+    pub(crate) stage: Stage,
+    /// Which pods serve.
+    pub(crate) serving: Serving,
+    /// How many pods are ready, current and older.
+    pub(crate) ready: usize,
+}
+
+/// How far a rollout is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Nothing is applied for this plan, or its controller has made no pod yet.
+    NotApplied,
+    /// The workload is scaled to zero.
+    Stopped,
+    /// The pods of this plan come up.
+    RollingOut(Count),
+    /// The pods of this plan cannot come up.
+    Stalled(Stall),
+    /// The pods of this plan serve. Of several replicas some may be missing, once all of them were ready.
+    Complete(Count),
+    /// The rollout completed, and no pod is ready any more.
+    Unavailable,
+}
+
+/// How many current pods are ready, and how many there should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Count {
+    pub(crate) ready: usize,
+    pub(crate) wanted: i32,
+}
+
+/// Why a rollout does not come to its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stall {
+    /// The pod that fails; none if no pod can be made.
+    pub(crate) pod: Option<String>,
+    /// What is wrong with it.
+    pub(crate) failure: Failure,
+}
+
+/// Which pods serve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Serving {
+    /// None.
+    Nothing,
+    /// Pods of an earlier plan alone.
+    Older,
+    /// Pods of this plan, perhaps beside older ones.
+    Current,
+}
+
+/// By what the pods of a plan are known.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Planned<'a> {
+    /// By the stamps on their template, and by their revision.
+    Stamped(&'a PodStamps),
+    /// By their revision alone: their template carries no stamps of ours.
+    Revision,
+    /// The plan is not applied, so no pod is of it.
+    Nothing,
+}
+
+/// Classifies the pods of a workload. `was_ready` says that the resource was ready before, and so had all its replicas once.
+pub(crate) fn observe(
+    workload: Option<&LiveWorkload>,
+    pods: &[LivePod],
+    planned: Planned<'_>,
+    was_ready: bool,
+) -> Rollout {
+    let (current, older): (Vec<&LivePod>, Vec<&LivePod>) = split(workload, pods, planned);
+    let ready = |pods: &[&LivePod]| pods.iter().filter(|pod| pod.state == PodState::Ready).count();
+    let (mut ready_current, ready_older) = (ready(&current), ready(&older));
+    if let (Some(workload), Planned::Revision, true) = (workload, planned, pods.is_empty()) {
+        // Its pods are not seen, as those of an older proxy that labels them otherwise: its own count says what there is to know.
+        ready_current = usize::try_from(workload.ready).unwrap_or_default();
+    }
+    let serving = match (ready_current, ready_older) {
+        (0, 0) => Serving::Nothing,
+        (0, _) => Serving::Older,
+        _ => Serving::Current,
+    };
+    let stage = match (workload, planned) {
+        (None, _) | (_, Planned::Nothing) => Stage::NotApplied,
+        (Some(workload), _) if workload.replicas == 0 => Stage::Stopped,
+        (Some(workload), _) => stage(workload, &current, &older, ready_current, was_ready),
+    };
+    Rollout { stage, serving, ready: ready_current + ready_older }
+}
+
+/// The stage of a workload that should have pods.
+fn stage(workload: &LiveWorkload, current: &[&LivePod], older: &[&LivePod], ready: usize, was_ready: bool) -> Stage {
+    let progress = &workload.progress;
+    let is_observed = workload.generation > 0 && progress.observed_generation >= workload.generation;
+    let is_all_current = is_observed && older.is_empty() && progress.updated >= progress.total;
+    let count = Count { ready, wanted: workload.replicas };
+    let has_all = usize::try_from(workload.replicas).is_ok_and(|wanted| ready >= wanted);
+    if is_all_current && (has_all || (ready > 0 && (was_ready || progress.completed))) {
+        return Stage::Complete(count);
+    }
+    // An update of a StatefulSet waits for a pod of the old revision that fails, so older pods can be the cause as well. Those of a
+    // Deployment cannot, and before its controller has seen a change, nothing is known of it: the change may be what helps.
+    let waits_for_older = current.is_empty() && is_observed && progress.revision.is_some();
+    if let Some(stall) = first_failure(current).or_else(|| first_failure(older).filter(|_| waits_for_older)) {
+        return Stage::Stalled(stall);
+    }
+    if let Some(failure) = progress.failure.clone().filter(|_| is_observed) {
+        return Stage::Stalled(Stall { pod: None, failure });
+    }
+    match (current.is_empty() && older.is_empty(), is_all_current && progress.completed) {
+        (_, true) => Stage::Unavailable,
+        (true, false) => Stage::NotApplied,
+        (false, false) => Stage::RollingOut(count),
+    }
+}
+
+/// Tells the current pods from older ones.
+fn split<'a>(
+    workload: Option<&LiveWorkload>,
+    pods: &'a [LivePod],
+    planned: Planned<'_>,
+) -> (Vec<&'a LivePod>, Vec<&'a LivePod>) {
+    let is_stamped = |pod: &&LivePod| match planned {
+        Planned::Stamped(stamps) => pod.stamps == *stamps,
+        Planned::Revision => true,
+        Planned::Nothing => false,
+    };
+    let progress = workload.map(|workload| &workload.progress);
+    let named = progress.and_then(|progress| progress.revision.as_deref());
+    // A Deployment does not name its newest revision. While it has pods of several, the youngest pod is of the newest one.
+    let is_mixed = progress.is_some_and(|progress| progress.updated < progress.total);
+    let youngest = pods.iter().filter(is_stamped).max_by_key(|pod| pod.created.as_str()).filter(|_| is_mixed);
+    let revision = named.or_else(|| youngest.and_then(|pod| pod.revision.as_deref()));
+    let is_newest = |pod: &LivePod| match (revision, pod.revision.as_deref()) {
+        (Some(newest), Some(own)) => newest == own,
+        _ => true,
+    };
+    pods.iter().partition(|pod| is_stamped(pod) && is_newest(pod))
+}
+
+fn first_failure(pods: &[&LivePod]) -> Option<Stall> {
+    pods.iter().find_map(|pod| match &pod.state {
+        PodState::Failed(failure) => Some(Stall { pod: Some(pod.name.clone()), failure: failure.clone() }),
+        PodState::Ready | PodState::Pending => None,
+    })
+}
+
+// === impl Planned ===
+
+impl<'a> From<Option<&'a PodStamps>> for Planned<'a> {
+    fn from(stamps: Option<&'a PodStamps>) -> Self {
+        stamps.map_or(Self::Nothing, Self::Stamped)
+    }
+}
+
+// === impl Stall ===
+
+impl Stall {
+    /// Whether only people can help. A node that is added may take a pod that no node has room for now.
+    pub(crate) fn is_final(&self) -> bool {
+        self.failure.reason != Failure::UNSCHEDULABLE
+    }
+}
+
+impl std::fmt::Display for Stall {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.pod {
+            Some(pod) => write!(formatter, "pod `{pod}`: {}", self.failure),
+            None => self.failure.fmt(formatter),
+        }
+    }
+}
+
+// === impl Count ===
+
+impl Count {
+    /// Whether some replicas are missing.
+    pub(crate) fn is_partial(self) -> bool {
+        usize::try_from(self.wanted).is_ok_and(|wanted| self.ready < wanted)
+    }
+}
+
+impl std::fmt::Display for Count {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{} of {} pods are ready", self.ready, self.wanted)
+    }
+}
+
+#[cfg(test)]
+mod tests;

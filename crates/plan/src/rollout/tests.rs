@@ -1,0 +1,178 @@
+use super::*;
+use crate::world::RolloutProgress;
+
+/// What is the case, the workload, its pods, and what is expected.
+type Case<'a> = (&'a str, LiveWorkload, Vec<LivePod>, (Stage, Serving));
+
+const SECOND: &str = "2026-01-01T00:00:02Z";
+
+fn stamps(checksum: &str) -> PodStamps {
+    let checksum = checksum.to_owned();
+    PodStamps::of(|name| (name == crate::pod::CHECKSUM).then_some(checksum.as_str()))
+}
+
+/// A pod of a revision, whose checksum is the part before the dash.
+fn pod(name: &str, revision: &str, state: PodState) -> LivePod {
+    let checksum = revision.split('-').next().unwrap();
+    let created = if revision.ends_with("new") { SECOND } else { "2026-01-01T00:00:01Z" };
+    let revision = Some(revision.to_owned());
+    LivePod {
+        name: name.to_owned(),
+        uid: name.to_owned(),
+        state,
+        stamps: stamps(checksum),
+        revision,
+        created: created.to_owned(),
+    }
+}
+
+fn crash() -> PodState {
+    PodState::Failed(Failure { reason: "CrashLoopBackOff".to_owned(), message: "it fell".to_owned() })
+}
+
+/// A Deployment whose controller has observed its second generation: wanted, total, updated.
+fn deployment(replicas: i32, total: i32, updated: i32) -> LiveWorkload {
+    let progress = RolloutProgress { observed_generation: 2, total, updated, ..RolloutProgress::default() };
+    LiveWorkload { replicas, generation: 2, progress, ..LiveWorkload::default() }
+}
+
+fn stage_of(workload: &LiveWorkload, pods: &[LivePod], was_ready: bool) -> (Stage, Serving) {
+    let planned = stamps("b");
+    let rollout = observe(Some(workload), pods, Planned::Stamped(&planned), was_ready);
+    (rollout.stage, rollout.serving)
+}
+
+fn stalled(pod: &str) -> Stage {
+    let PodState::Failed(failure) = crash() else { unreachable!("it was made one") };
+    Stage::Stalled(Stall { pod: Some(pod.to_owned()), failure })
+}
+
+const fn rolling(ready: usize, wanted: i32) -> Stage {
+    Stage::RollingOut(Count { ready, wanted })
+}
+
+const fn complete(ready: usize, wanted: i32) -> Stage {
+    Stage::Complete(Count { ready, wanted })
+}
+
+#[test]
+fn only_the_pods_of_the_current_plan_complete_a_rollout() {
+    let (ready, pending) = (PodState::Ready, PodState::Pending);
+    let old = || pod("old", "a", ready.clone());
+    let cases: Vec<Case<'_>> = vec![
+        ("nothing is there yet", deployment(1, 0, 0), vec![], (Stage::NotApplied, Serving::Nothing)),
+        (
+            "the first pod comes up",
+            deployment(1, 1, 1),
+            vec![pod("new", "b", pending.clone())],
+            (rolling(0, 1), Serving::Nothing),
+        ),
+        (
+            "the first pod serves",
+            deployment(1, 1, 1),
+            vec![pod("new", "b", ready.clone())],
+            (complete(1, 1), Serving::Current),
+        ),
+        ("the old pod alone", deployment(1, 1, 0), vec![old()], (rolling(0, 1), Serving::Older)),
+        (
+            "the new pod comes up beside the old one",
+            deployment(1, 2, 1),
+            vec![pod("new", "b", pending.clone()), old()],
+            (rolling(0, 1), Serving::Older),
+        ),
+        (
+            "the new pod crashes beside a healthy old one",
+            deployment(1, 2, 1),
+            vec![pod("new", "b", crash()), old()],
+            (stalled("new"), Serving::Older),
+        ),
+        (
+            "the new pod serves and the old one has not gone",
+            deployment(1, 2, 1),
+            vec![pod("new", "b", ready.clone()), old()],
+            (rolling(1, 1), Serving::Current),
+        ),
+        (
+            "the old pod crashes and the new one comes up",
+            deployment(1, 2, 1),
+            vec![pod("new", "b", pending.clone()), pod("old", "a", crash())],
+            (rolling(0, 1), Serving::Nothing),
+        ),
+        (
+            "the old pod crashes and the change that may help was applied just now",
+            deployment(1, 1, 0),
+            vec![pod("old", "a", crash())],
+            (rolling(0, 1), Serving::Nothing),
+        ),
+        (
+            "the same stamps on another template",
+            deployment(1, 2, 1),
+            vec![pod("new", "b-new", crash()), pod("old", "b-old", ready.clone())],
+            (stalled("new"), Serving::Older),
+        ),
+        ("scaled to zero", deployment(0, 0, 0), vec![], (Stage::Stopped, Serving::Nothing)),
+    ];
+    for (what, workload, pods, expected) in cases {
+        assert_eq!(stage_of(&workload, &pods, false), expected, "{what}");
+        // That it was ready before decides only about lost replicas.
+        assert_eq!(stage_of(&workload, &pods, true), expected, "{what}, and was ready");
+    }
+}
+
+#[test]
+fn what_the_controller_has_not_observed_is_not_complete() {
+    let mut workload = deployment(1, 1, 1);
+    let pods = [pod("new", "b", PodState::Ready)];
+    workload.progress.observed_generation = 1;
+    assert_eq!(stage_of(&workload, &pods, true), (rolling(1, 1), Serving::Current));
+}
+
+#[test]
+fn a_lost_replica_of_several_is_tolerated_once_all_were_there() {
+    let pods = [pod("one", "b", PodState::Ready), pod("two", "b", PodState::Pending), pod("three", "b", crash())];
+    let mut workload = deployment(3, 3, 3);
+    assert_eq!(stage_of(&workload, &pods[..2], false).0, rolling(1, 3));
+    assert_eq!(stage_of(&workload, &pods[..2], true).0, complete(1, 3));
+    assert_eq!(stage_of(&workload, &pods, false).0, stalled("three"));
+    workload.progress.completed = true;
+    assert_eq!(stage_of(&workload, &pods, false).0, complete(1, 3));
+    assert_eq!(stage_of(&workload, &[pod("two", "b", PodState::Pending)], true).0, Stage::Unavailable);
+    assert_eq!(stage_of(&workload, &pods[2..], true).0, stalled("three"));
+}
+
+#[test]
+fn pods_that_cannot_be_made_stall_a_rollout_with_the_words_of_the_controller() {
+    let mut workload = deployment(1, 1, 0);
+    let failure = Failure { reason: "FailedCreate".to_owned(), message: "exceeded quota".to_owned() };
+    workload.progress.failure = Some(failure.clone());
+    let pods = [pod("old", "a", PodState::Ready)];
+    let (stage, serving) = stage_of(&workload, &pods, true);
+    assert_eq!((stage, serving), (Stage::Stalled(Stall { pod: None, failure }), Serving::Older));
+}
+
+#[test]
+fn a_stateful_set_names_its_revision_and_an_old_pod_that_fails_blocks_its_update() {
+    let mut set = deployment(1, 1, 0);
+    set.progress.revision = Some("b-2".to_owned());
+    let of = |pods: &[LivePod]| observe(Some(&set), pods, Planned::Revision, false).stage;
+    assert_eq!(of(&[pod("s-0", "b-1", PodState::Ready)]), rolling(0, 1));
+    assert_eq!(of(&[pod("s-0", "b-1", crash())]), stalled("s-0"));
+    assert_eq!(of(&[pod("s-0", "b-2", PodState::Ready)]), rolling(1, 1));
+}
+
+#[test]
+fn a_stateful_set_whose_pods_are_not_seen_counts_them_itself() {
+    let mut set = deployment(2, 2, 2);
+    set.ready = 1;
+    assert_eq!(observe(Some(&set), &[], Planned::Revision, false).serving, Serving::Current);
+    set.ready = 2;
+    assert_eq!(observe(Some(&set), &[], Planned::Revision, false).stage, complete(2, 2));
+    assert_eq!(observe(Some(&set), &[], Planned::Stamped(&stamps("b")), false).stage, Stage::NotApplied);
+}
+
+#[test]
+fn of_a_plan_that_is_not_applied_no_pod_is_current() {
+    let pods = [pod("old", "b", PodState::Ready)];
+    let rollout = observe(Some(&deployment(1, 1, 1)), &pods, Planned::Nothing, true);
+    assert_eq!((rollout.stage, rollout.serving, rollout.ready), (Stage::NotApplied, Serving::Older, 1));
+}

@@ -1,0 +1,60 @@
+//! What is let go of when sessions end without their clients' word: because nobody used them, or because they made room for
+//! newer ones of the same client.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use skep_store::Ended;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use crate::sessions::Sessions;
+use crate::stdio::streamable::Streamable;
+use crate::transparent::Transparent;
+
+/// How many sessions wait to be closed at a server when many end at once, and how many are closed at the same time.
+const CLOSED_AT_ONCE: usize = 256;
+const CLOSING: usize = 8;
+
+/// Lets go of what was kept for the sessions of a stdio server.
+pub(super) async fn reap(sessions: Sessions, front: Option<(Arc<Streamable>, Duration)>) {
+    let mut looks = Sessions::looks();
+    loop {
+        let (ended, is_look) = sessions.ended(&mut looks).await;
+        log_evicted(&ended);
+        let Some((front, time_to_live)) = &front else { continue };
+        for session in ended {
+            front.forget(&session.id);
+        }
+        if is_look {
+            front.forget_unused(*time_to_live);
+        }
+    }
+}
+
+/// Ends at a server that speaks HTTP the sessions that ended here. What is too much at once is left to the server's own limits.
+pub(super) async fn close_ended(sessions: Sessions, front: Arc<Transparent>) {
+    let mut looks = Sessions::looks();
+    let (permits, mut closing) = (Arc::new(Semaphore::new(CLOSING)), JoinSet::new());
+    loop {
+        let (ended, _) = sessions.ended(&mut looks).await;
+        log_evicted(&ended);
+        while closing.try_join_next().is_some() {}
+        // A slow server must not make sessions that ended pile up here: they are taken from the store at once, whatever it does.
+        let room = CLOSED_AT_ONCE.saturating_sub(closing.len());
+        for session in ended.into_iter().filter_map(|ended| ended.session).take(room) {
+            let (front, permits) = (front.clone(), permits.clone());
+            closing.spawn(async move {
+                let _permit = permits.acquire().await;
+                front.close_at_server(&session).await;
+            });
+        }
+    }
+}
+
+fn log_evicted(ended: &[Ended]) {
+    let evicted = ended.iter().filter(|ended| ended.is_evicted).count();
+    if evicted > 0 {
+        tracing::debug!(sessions = evicted, "sessions evicted for newer ones of the same client");
+    }
+}

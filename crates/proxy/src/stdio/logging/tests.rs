@@ -1,0 +1,71 @@
+use serde_json::{Value, json};
+use skep_mcp::era;
+use tokio::sync::mpsc;
+
+use super::super::bridge::Bridge;
+use super::super::bridge::tests::{message, request};
+use super::*;
+
+/// A call of 2026-07-28 that asks for this much of the log, and where its client reads.
+async fn call(
+    bridge: &std::sync::Arc<Bridge>,
+    level: Option<&str>,
+) -> (super::super::call::Call, mpsc::Receiver<Bytes>) {
+    let mut meta = json!({ "io.modelcontextprotocol/protocolVersion": era::MODERN });
+    if let Some(level) = level {
+        meta[LEVEL] = json!(level);
+    }
+    let (sender, reader) = mpsc::channel(8);
+    let call = request(&json!(1), "tools/call", &json!({ "name": "a", "_meta": meta }));
+    (bridge.call(&call, None, Some(sender)).await.unwrap(), reader)
+}
+
+fn log(level: &str) -> Message {
+    message(&json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": { "level": level, "data": "x" } }))
+}
+
+fn levels(reader: &mut mpsc::Receiver<Bytes>) -> Vec<Value> {
+    let lines = std::iter::from_fn(|| reader.try_recv().ok());
+    lines.map(|line| serde_json::from_slice::<Value>(&line).unwrap()["params"]["level"].clone()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_log_is_that_of_the_only_call_in_flight_that_asked_for_it() {
+    let (bridge, _queued) = Bridge::with_server();
+    let (_silent, mut silent_reads) = call(&bridge, None).await;
+    let (asking, mut asking_reads) = call(&bridge, Some("info")).await;
+    for level in ["debug", "info", "error"] {
+        bridge.dispatch(&log(level));
+    }
+    assert_eq!(levels(&mut asking_reads), ["info", "error"], "no more than it asked for");
+    // One that asked for less does not want what is more detailed.
+    let (_brief, mut brief_reads) = call(&bridge, Some("error")).await;
+    bridge.dispatch(&log("info"));
+    bridge.dispatch(&log("error"));
+    assert_eq!(levels(&mut asking_reads), ["info"], "either may be meant by the other one");
+    assert!(levels(&mut brief_reads).is_empty() && levels(&mut silent_reads).is_empty());
+    // The server may not heed that a client left, for a while.
+    drop(asking);
+    bridge.dispatch(&log("error"));
+    assert!(levels(&mut brief_reads).is_empty());
+    tokio::time::sleep(std::time::Duration::from_secs(61)).await;
+    bridge.dispatch(&log("error"));
+    assert_eq!(levels(&mut brief_reads), ["error"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_open_subscription_is_no_call_that_a_log_could_be_about() {
+    let (bridge, _queued) = Bridge::with_server();
+    let meta = json!({ "io.modelcontextprotocol/protocolVersion": era::MODERN });
+    let listen = request(&json!(1), "subscriptions/listen", &json!({ "_meta": meta }));
+    let (_session, mut session_reads) = super::super::bridge::tests::capable(&bridge, "ann");
+    let subscription = bridge.call(&listen, None, None).await.unwrap();
+    let work = request(&json!(1), "tools/call", &json!({}));
+    let _call = bridge.call(&work, Some("ann".into()), None).await.unwrap();
+    bridge.dispatch(&log("info"));
+    assert_eq!(levels(&mut session_reads), ["info"]);
+    // Nor is it one when it was closed.
+    drop(subscription);
+    bridge.dispatch(&log("info"));
+    assert_eq!(levels(&mut session_reads), ["info"]);
+}

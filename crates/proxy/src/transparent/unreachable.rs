@@ -1,0 +1,87 @@
+//! What clients are told when a server that speaks HTTP cannot be reached: why, as far as it is known, and nothing of addresses that
+//! only the proxy knows.
+
+use bytes::Bytes;
+use skep_mcp::{Id, answer};
+use skep_net::client::Error;
+
+use crate::health::{Health, Known};
+
+/// The JSON-RPC error for a request that the server did not get or did not answer.
+pub(super) fn body(id: Option<&Id>, error: &Error, health: Option<&Health>) -> Bytes {
+    let text = match health.map(Health::known) {
+        // How its process ended says more than that nobody listens. What it said itself comes after the first line.
+        Some(Known::Unavailable(why)) if error.category() == "connect" => {
+            format!("the server is not available: {}", why.lines().next().unwrap_or_default())
+        }
+        _ => format!("the server cannot be reached: {}", reason(error)),
+    };
+    answer::error(id, answer::INTERNAL_ERROR, &text, None)
+}
+
+/// What went wrong, in words for people. Those of the error itself name hosts and ports, which may be those of pods.
+fn reason(error: &Error) -> String {
+    let words = match error.category() {
+        "target" => "its URL cannot be used",
+        "resolve" => "its name cannot be resolved",
+        "refused_address" => "its address is not allowed",
+        "proxy" => "the HTTP proxy on the way does not connect to it",
+        "tls" => "the TLS handshake failed",
+        "send" => "the connection broke before it answered",
+        "timeout" => return error.to_string(),
+        "connect" => return connect_reason(error),
+        _ => "the request failed",
+    };
+    words.to_owned()
+}
+
+/// Why no connection was made: the kind of the error only, since its text may name an address.
+fn connect_reason(error: &Error) -> String {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
+    source.map_or_else(|| "no connection".to_owned(), |source| source.kind().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use skep_net::Drain;
+    use skep_net::drain::Grace;
+
+    use super::*;
+
+    fn told(error: &Error, known: Option<Known>) -> String {
+        let drain = Drain::new(Grace { linger: std::time::Duration::ZERO, finish: std::time::Duration::ZERO });
+        let health = known.map(|known| {
+            let health = Health::new("sse", drain);
+            health.set(known);
+            health
+        });
+        let body: serde_json::Value = serde_json::from_slice(&body(None, error, health.as_ref())).unwrap();
+        body["error"]["message"].as_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn a_client_is_told_why_and_no_address() {
+        let refused = || io::Error::new(io::ErrorKind::ConnectionRefused, "10.1.2.3:80 said no");
+        let connect = Error::Connect { target: "10.1.2.3:80".to_owned(), source: refused() };
+        let ended = Known::Unavailable("the server ended: exit status: 1\npassword".to_owned());
+        for (error, known, wanted) in [
+            (&connect, None, "the server cannot be reached: connection refused"),
+            (&connect, Some(Known::Unwatched), "the server cannot be reached: connection refused"),
+            (&connect, Some(ended.clone()), "the server is not available: the server ended: exit status: 1"),
+            (
+                &Error::Resolve { host: "a".to_owned(), source: refused() },
+                Some(ended),
+                "the server cannot be reached: its name cannot be resolved",
+            ),
+            (
+                &Error::Timeout { step: skep_net::client::Step::Answer },
+                None,
+                "the server cannot be reached: the answer took too long",
+            ),
+        ] {
+            assert_eq!(told(error, known), wanted);
+        }
+    }
+}

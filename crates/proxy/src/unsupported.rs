@@ -1,0 +1,21 @@
+//! What this build of the data plane cannot do yet: the one table. The operator refuses plans that need it, or reports that it is not in
+//! force; a proxy that is asked for it all the same refuses to start rather than leave a guard out.
+
+use skep_runconfig::feature::Feature;
+
+/// The features that are not implemented.
+pub const UNSUPPORTED: &[Feature] = &[
+    Feature::Audit,
+    Feature::Authentication,
+    Feature::Authorization,
+    Feature::AwsSts,
+    Feature::EmbeddedAuthServer,
+    Feature::MetricsExport,
+    Feature::OnBehalfOf,
+    Feature::RateLimiting,
+    Feature::TokenExchange,
+    Feature::Tracing,
+    Feature::UpstreamSwap,
+    Feature::VirtualServer,
+    Feature::Webhooks,
+];

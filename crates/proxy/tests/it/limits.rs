@@ -1,0 +1,234 @@
+//! One client cannot take from others what they need: sessions, memory, connections.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+use skep_net::Budget;
+use skep_net::serve::{ConnectionLimits, Options};
+use skep_proxy::Guards;
+use skep_store::{SESSION_BYTES, SessionLimits};
+use skep_testkit::{Seen, eventually};
+
+use crate::client::PATIENCE;
+use crate::lines::{How, Stage};
+use crate::raw::{Raw, client};
+
+const MIB: usize = 1024 * 1024;
+
+fn within(budget: &Budget) -> How {
+    How { guards: Guards { budget: budget.clone(), ..Guards::default() }, ..How::default() }
+}
+
+/// Waits until a budget holds as much as it should.
+async fn until_held(budget: &Budget, is_enough: impl Fn(usize) -> bool) -> Result<()> {
+    eventually("the budget", PATIENCE, || async {
+        let held = budget.held();
+        Ok(if is_enough(held) { Seen::Yes(()) } else { Seen::NotYet(held.to_string()) })
+    })
+    .await
+}
+
+/// The same with 200,000 calls is `cargo xtask bench limits`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn item_7_one_client_that_opens_sessions_without_end_locks_nobody_out() -> Result<()> {
+    let limits = SessionLimits::of_total(100 * (SESSION_BYTES + 128));
+    let stage = Stage::with(How { session_limits: limits, ..How::default() }).await?;
+    let address = stage.address;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let calls = Arc::new(AtomicU64::new(0));
+    let mut others = Vec::new();
+    for number in 2..12 {
+        let (is_over, calls) = (is_over.clone(), calls.clone());
+        others.push(tokio::spawn(async move {
+            let mut raw = Raw::connect(client(number), address).await?;
+            let (old, idle, mut id) = (raw.initialize().await?, raw.initialize().await?, 0);
+            ensure!(raw.echo(&idle, 0).await?.status == 200, "client {number}: its session is gone");
+            while !is_over.load(Ordering::Relaxed) {
+                // One session is used all the time, others are opened, used once and closed.
+                let new = raw.initialize().await?;
+                for session in [&old, &new] {
+                    id += 1;
+                    let response = raw.echo(session, id).await?;
+                    ensure!(response.status == 200, "client {number}, call {id}: {response:?}");
+                    calls.fetch_add(1, Ordering::Relaxed);
+                }
+                let delete = format!("DELETE /mcp HTTP/1.1\r\nHost: localhost\r\nMcp-Session-Id: {new}\r\n\r\n");
+                raw.write(delete.as_bytes()).await?;
+                ensure!(raw.response().await?.status == 204, "client {number}: its session is gone");
+            }
+            // One that was used once and then left alone is there as well.
+            ensure!(raw.echo(&idle, 0).await?.status == 200, "client {number}: its idle session is gone");
+            raw.echo(&old, 0).await.map(|response| response.status)
+        }));
+    }
+    let mut flood = Raw::connect(client(1), address).await?;
+    let mut opened = Vec::new();
+    for number in 0..600 {
+        let session = flood.initialize().await?;
+        if number % 2 == 0 {
+            // Not even sessions that are used displace those of others.
+            assert_eq!(flood.echo(&session, number).await?.status, 200);
+        }
+        opened.push(session);
+    }
+    is_over.store(true, Ordering::Relaxed);
+    for other in others {
+        assert_eq!(other.await??, 200);
+    }
+    assert!(calls.load(Ordering::Relaxed) > 20);
+    // What the client lost were its own sessions, and they are as expired ones; the newest are there.
+    assert_eq!(flood.echo(&opened[0], 1).await?.status, 404);
+    assert_eq!(flood.echo(opened.last().unwrap(), 1).await?.status, 200);
+    Ok(())
+}
+
+#[tokio::test]
+async fn item_8_bodies_that_are_not_sent_to_their_end_hold_no_more_than_the_budget() -> Result<()> {
+    let budget = Budget::new(32 * MIB);
+    let stage = Stage::with(within(&budget)).await?;
+    let mut half_sent = Vec::new();
+    for number in 0..4 {
+        let mut raw = Raw::connect(client(1), stage.address).await?;
+        let head = format!("POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n", 8 * MIB);
+        raw.write(head.as_bytes()).await?;
+        if number < 2 {
+            raw.write(&vec![b' '; MIB]).await?;
+            until_held(&budget, |held| held >= (number + 1) * 8 * MIB).await?;
+            half_sent.push(raw);
+            continue;
+        }
+        // The newcomer is told to come back, before it has sent anything.
+        let response = raw.response().await?;
+        assert_eq!((response.status, response.header("retry-after").as_deref()), (503, Some("2")), "{response:?}");
+        assert_eq!(response.header("connection").as_deref(), Some("close"));
+    }
+    assert_eq!(budget.held(), 16 * MIB);
+    // Small calls find room.
+    let mut other = Raw::connect(client(2), stage.address).await?;
+    let session = other.initialize().await?;
+    assert_eq!(other.echo(&session, 1).await?.status, 200);
+    // What had been let in is served, and gives its room back.
+    let mut first = half_sent.remove(0);
+    let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "ping" }).to_string();
+    first.write(&vec![b' '; 7 * MIB - call.len()]).await?;
+    first.write(call.as_bytes()).await?;
+    assert_eq!(first.response().await?.status, 200);
+    until_held(&budget, |held| held == 8 * MIB).await?;
+    drop(half_sent);
+    until_held(&budget, |held| held == 0).await
+}
+
+#[tokio::test]
+async fn item_8_a_body_without_a_length_counts_as_it_comes() -> Result<()> {
+    let budget = Budget::new(8 * MIB);
+    let stage = Stage::with(within(&budget)).await?;
+    let mut raw = Raw::connect(client(1), stage.address).await?;
+    raw.write(b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n").await?;
+    let chunk = [format!("{MIB:x}\r\n").into_bytes(), vec![b' '; MIB], b"\r\n".to_vec()].concat();
+    for _ in 0..3 {
+        raw.write(&chunk).await?;
+    }
+    until_held(&budget, |held| (3 * MIB..=4 * MIB).contains(&held)).await?;
+    let mut second = Raw::connect(client(1), stage.address).await?;
+    second.write(format!("POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: {MIB}\r\n\r\n").as_bytes()).await?;
+    assert_eq!(second.response().await?.status, 503);
+    drop(raw);
+    until_held(&budget, |held| held == 0).await
+}
+
+fn raw_call(id: u64, headers: &str) -> String {
+    let body = json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": { "name": "raw" } }).to_string();
+    let length = body.len();
+    format!(
+        "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n{headers}\r\n{body}"
+    )
+}
+
+fn long_result(bytes: usize) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":ID,"result":{{"text":"{}"}}}}"#, "x".repeat(bytes))
+}
+
+#[tokio::test]
+async fn item_8_responses_that_nobody_reads_hold_no_more_than_the_budget() -> Result<()> {
+    let budget = Budget::new(40 * MIB);
+    let stage = Stage::with(within(&budget)).await?;
+    // More than the kernel takes for a client that does not read.
+    stage.seen.lock().unwrap().says = Some(long_result(16 * MIB));
+    let headers = "Accept: application/json\r\n";
+    let mut unread = Vec::new();
+    for number in 1..3 {
+        let mut raw = Raw::connect(client(1), stage.address).await?;
+        raw.write(raw_call(number, headers).as_bytes()).await?;
+        until_held(&budget, |held| held >= usize::try_from(number).unwrap() * 16 * MIB).await?;
+        unread.push(raw);
+    }
+    // The third finds no room: it is told so, with its id, and the others lose nothing.
+    let mut third = Raw::connect(client(2), stage.address).await?;
+    third.write(raw_call(7, headers).as_bytes()).await?;
+    let response = third.response().await?;
+    let said: Value = serde_json::from_slice(&response.body)?;
+    assert_eq!((response.status, &said["id"]), (503, &json!(7)), "{response:?}");
+    assert_eq!(response.header("retry-after").as_deref(), Some("2"));
+    let response = unread.remove(0).response().await?;
+    assert!(response.status == 200 && response.body.len() > 16 * MIB, "{}", response.status);
+    drop(unread);
+    until_held(&budget, |held| held == 0).await?;
+    third.write(raw_call(8, headers).as_bytes()).await?;
+    assert_eq!(third.response().await?.status, 200);
+    Ok(())
+}
+
+#[tokio::test]
+async fn item_8_what_waits_on_a_stream_counts_as_well() -> Result<()> {
+    let budget = Budget::new(16 * MIB);
+    let stage = Stage::with(How { sse: true, ..within(&budget) }).await?;
+    let caller = stage.caller();
+    let mut events = caller.events(http::Method::GET, "/sse", "").await?;
+    let (_, endpoint) = events.next().await?.unwrap();
+    let path = endpoint.split_once("/messages").unwrap().1.to_owned();
+    stage.seen.lock().unwrap().says = Some(long_result(6 * MIB));
+    for id in 1..4 {
+        let body = json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": { "name": "raw" } });
+        let answer = caller.whole(http::Method::POST, &format!("/messages{path}"), body.to_string()).await?;
+        assert_eq!(answer.status.as_u16(), 202);
+    }
+    until_held(&budget, |held| (6 * MIB..16 * MIB).contains(&held)).await?;
+    assert!(budget.held() <= 16 * MIB);
+    drop(events);
+    until_held(&budget, |held| held == 0).await
+}
+
+#[tokio::test]
+async fn item_8_connections_have_a_total_and_a_share_for_each_peer() -> Result<()> {
+    let connections = ConnectionLimits { total: 6, per_peer: 4 };
+    let refused: Arc<AtomicU64> = Arc::default();
+    let listener = Options { connections, refused: refused.clone(), ..Options::default() };
+    let stage = Stage::with(How { listener, ..How::default() }).await?;
+    let mut one = Vec::new();
+    for _ in 0..4 {
+        let mut raw = Raw::connect(client(1), stage.address).await?;
+        raw.initialize().await?;
+        one.push(raw);
+    }
+    assert!(Raw::connect(client(1), stage.address).await?.is_refused().await?);
+    let mut other = Raw::connect(client(2), stage.address).await?;
+    let session = other.initialize().await?;
+    let mut third = Raw::connect(client(3), stage.address).await?;
+    third.initialize().await?;
+    assert!(Raw::connect(client(4), stage.address).await?.is_refused().await?);
+    assert_eq!(refused.load(Ordering::Relaxed), 2);
+    // Nobody who is there loses anything, and a place that is given up is free again.
+    assert_eq!(other.echo(&session, 1).await?.status, 200);
+    assert_eq!(one[0].echo(&session, 1).await?.status, 200);
+    drop(third);
+    eventually("a free place", PATIENCE, || async {
+        let mut raw = Raw::connect(client(4), stage.address).await?;
+        Ok(match raw.initialize().await {
+            Ok(_) => Seen::Yes(()),
+            Err(error) => Seen::NotYet(error.to_string()),
+        })
+    })
+    .await
+}

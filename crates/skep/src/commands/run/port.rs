@@ -1,0 +1,85 @@
+//! The port of a proxy: the one that its manifest says, or else any that is free.
+//!
+//! Clients are configured with a port that a manifest says. If another process has it, a proxy on another port would be found by
+//! nobody, and whoever has that port would be taken for the server: that is an error which names the process.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use skep_proxy::run::{Error, Place, Ports, Running, start};
+
+use super::job::Job;
+use super::{GRACE, demo, holder};
+
+/// Which proxy has a port by its manifest: the first that says it.
+pub(super) type Given = BTreeMap<u16, Claim>;
+
+/// A proxy and where its manifest is.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Claim {
+    label: String,
+    place: String,
+}
+
+/// The ports that manifests say.
+pub(super) fn given(jobs: &[Job]) -> Given {
+    let mut given = Given::new();
+    for job in jobs {
+        if let Some(claim) = Claim::of(job) {
+            given.entry(job.settings.listen.port()).or_insert(claim);
+        }
+    }
+    given
+}
+
+/// Opens the port of a proxy and starts it.
+pub(super) async fn open(job: &Job, ports: &Ports, given: &Given) -> Result<Running, String> {
+    let mut settings = job.settings.clone();
+    let first = given.get(&settings.listen.port());
+    match (Claim::of(job), first) {
+        (Some(own), Some(first)) if own != *first => return Err(own.conflict(first, settings.listen)),
+        // A port that another manifest says is that one's, whoever is started first.
+        (None, Some(_)) => settings.listen.set_port(0),
+        _ => {}
+    }
+    let place = || Place::Machine(ports.clone());
+    let opened = match start(&settings, &job.environment, place(), GRACE).await {
+        Err(Error::Bind { error }) if job.port_given_at.is_some() => {
+            return Err(match holder::of(settings.listen) {
+                Some(holder) => taken(job, &holder.to_string()),
+                None => Error::Bind { error }.to_string(),
+            });
+        }
+        Err(Error::Bind { .. }) => {
+            settings.listen.set_port(0);
+            start(&settings, &job.environment, place(), GRACE).await
+        }
+        other => other,
+    };
+    opened.map_err(|error| error.to_string())
+}
+
+fn taken(job: &Job, by: &str) -> String {
+    let is_demo = job.port_given_at.as_ref().is_some_and(|place| place.file() == demo::ORIGIN);
+    let field = if is_demo { "with --port" } else { "in spec.proxyPort" };
+    format!("port {} is in use by {by}; stop it, or choose another port {field}", job.settings.listen.port())
+}
+
+// === impl Claim ===
+
+impl Claim {
+    fn of(job: &Job) -> Option<Self> {
+        let place = job.port_given_at.as_ref()?;
+        Some(Self { label: format!("{} `{}`", job.entry.kind, job.entry.label()), place: place.to_string() })
+    }
+
+    /// Why a proxy cannot have the port of the first.
+    fn conflict(&self, first: &Self, address: SocketAddr) -> String {
+        let Self { label, place } = first;
+        let port = address.port();
+        format!(
+            "port {port} is given twice: here ({}) and to {label} ({place}); give each its own spec.proxyPort",
+            self.place
+        )
+    }
+}

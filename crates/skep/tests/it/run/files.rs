@@ -1,0 +1,89 @@
+//! What files say about ports, files that are broken, and the file that the README runs.
+
+use super::*;
+use crate::repository;
+
+/// Clients look for a server at the port that its manifest says, and must not find somebody else there.
+#[test]
+fn a_port_that_a_manifest_says_is_kept_or_refused_with_who_has_it() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (taken_port, free) = (taken.local_addr().unwrap().port(), free_port());
+    let directory = tempfile::tempdir().unwrap();
+    let text = demo_server("first", &format!(", proxyPort: {taken_port}"))
+        + &demo_server("second", &format!(", proxyPort: {free}, proxyMode: sse"))
+        + &demo_server("third", &format!(", proxyPort: {free}"));
+    let file = write(directory.path(), "three.yaml", &text);
+    let run = Running::start(&["-f", &file]);
+    assert_eq!(run.line(), format!("second http://127.0.0.1:{free}/sse"));
+    let errors = run.stop();
+    let [first, third] = errors.lines().collect::<Vec<_>>()[..] else { panic!("{errors}") };
+    let holder = format!("port {taken_port} is in use by `");
+    assert!(first.starts_with("MCPServer/first: refused: ") && first.contains(&holder), "{first}");
+    assert!(first.contains(&format!("(process {})", std::process::id())), "{first}");
+    let both = format!("port {free} is given twice: here ({file}:12) and to MCPServer `second` ({file}:7)");
+    assert!(third.starts_with("MCPServer/third: refused: ") && third.contains(&both), "{third}");
+}
+
+/// A port that no manifest says is nobody's: any will do, but not one that a manifest says.
+#[test]
+fn servers_without_a_port_get_one_each_and_leave_the_given_ones_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = demo_server("any", "") + &demo_server("more", "") + &demo_server("given", ", proxyPort: 8080");
+    let run = Running::start(&["-f", &write(directory.path(), "three.yaml", &text), "-o", "json"]);
+    let mut urls = std::collections::BTreeMap::new();
+    while urls.len() < 3 {
+        let line: Value = serde_json::from_str(&run.line()).unwrap();
+        let name = line["name"].as_str().unwrap().to_owned();
+        if line["state"] == "refused" {
+            // Another test, or somebody else, has the usual port.
+            assert_eq!(name, "given", "{line}");
+            urls.insert(name, String::new());
+        } else if let Some(url) = line["url"].as_str() {
+            urls.insert(name, url.to_owned());
+        }
+    }
+    for name in ["any", "more"] {
+        assert!(!urls[name].contains(":8080/"), "{urls:?}");
+        assert_eq!(call(&urls[name]), 1024);
+    }
+    run.stop();
+}
+
+/// What the README shows, with `skep` on the PATH as it says. The packages need a network, so that server runs which needs none.
+#[test]
+fn the_example_for_this_machine_runs_once_skep_is_installed() {
+    let text = std::fs::read_to_string(repository().join("examples/07-on-this-machine.yaml")).unwrap();
+    let documents: Vec<&str> =
+        text.split("---\n").filter(|one| !one.contains("npx://") && !one.contains("uvx://")).collect();
+    assert_eq!(documents.len(), 2, "{text}");
+    let text = documents.join("---\n").replace("proxyPort: 8083", &format!("proxyPort: {}", free_port()));
+    let directory = tempfile::tempdir().unwrap();
+    let binary = Path::new(env!("CARGO_BIN_EXE_skep"));
+    assert_eq!(binary.file_name().unwrap(), "skep");
+    let path = format!("{}:{}", binary.parent().unwrap().display(), std::env::var("PATH").unwrap());
+    let file = write(directory.path(), "example.yaml", &text);
+    let run = Running::start_with(&["-f", &file, "-o", "json"], &[("PATH", &path)]);
+    let line = run.about("tools");
+    assert_eq!(call(line["url"].as_str().unwrap()), 1024);
+    let tools = post(line["url"].as_str().unwrap(), &request("tools/list"))["result"]["tools"].clone();
+    let names: Vec<_> = tools.as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["calculate", "time"]);
+    run.stop();
+}
+
+#[test]
+fn a_broken_file_is_told_and_the_rest_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), "a.yaml", "a: [\n");
+    write(directory.path(), "b.yaml", &format!("{}---\nb: {{\n", demo_server("demo", "")));
+    let path = directory.path().to_str().unwrap();
+    let run = Running::start(&["-f", path, "-o", "json"]);
+    for name in ["a.yaml", "b.yaml"] {
+        let line: Value = serde_json::from_str(&run.line()).unwrap();
+        assert!(line["file"].as_str().unwrap().ends_with(name), "{line}");
+        assert_eq!(line["state"], "refused");
+        assert!(line["reason"].as_str().unwrap().contains("not valid YAML"), "{line}");
+    }
+    assert_eq!(call(run.about("demo")["url"].as_str().unwrap()), 1024);
+    run.stop();
+}
