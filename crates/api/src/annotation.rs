@@ -1,10 +1,33 @@
 //! Annotations and variables that several parts of Skep must spell alike.
 
+use serde::{Deserialize, Serialize};
+
 /// The generation of the resource whose consumed content a pod runs with: on the pod template of a proxy, and on the StatefulSet
 /// that it applies.
 pub const GENERATION: &str = "toolhive.stacklok.dev/mcpserver-generation";
 /// The variable through which a pod knows that generation. Frozen when the pod starts.
 pub const GENERATION_ENV: &str = "THV_MCPSERVER_GENERATION";
-/// What the proxy in front of a backend reports of it, on the backend's StatefulSet: JSON with `pod`, the proxy's own, and `message`.
-/// It is there only while the proxy cannot use the backend.
-pub const UPSTREAM: &str = "toolhive.stacklok.dev/upstream-degraded";
+/// What the proxy in front of a backend reports of it, on the backend's StatefulSet: an [`UpstreamReport`] as JSON. It is there only
+/// while the proxy cannot use the backend.
+pub const UPSTREAM: &str = "toolhive.stacklok.dev/upstream-state";
+
+/// What a proxy reports of the MCP server behind it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UpstreamReport {
+    /// The pod of the proxy. A report of a pod that is gone says nothing.
+    pub pod: String,
+    /// How the server is.
+    pub state: UpstreamState,
+    /// Why, for people.
+    pub message: String,
+}
+
+/// How the MCP server behind a proxy is, while the proxy cannot use it: the words of the proxy's `/health`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum UpstreamState {
+    /// It has not answered so far.
+    Starting,
+    /// It does not answer, or cannot be run as it should be.
+    Degraded,
+}

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::Value;
+pub use skep_api::annotation::{UpstreamReport, UpstreamState};
 use skep_api::resource::{KindName, Resource};
 pub use skep_runconfig::feature::Feature;
 
@@ -144,15 +145,6 @@ pub struct RolloutProgress {
     pub completed: bool,
     /// Why pods cannot be made, or do not become ready in time.
     pub failure: Option<Failure>,
-}
-
-/// What a proxy reports of its connection to the MCP server behind it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UpstreamReport {
-    /// The pod of the proxy. A report of a pod that is gone says nothing.
-    pub pod: String,
-    /// What is wrong.
-    pub message: String,
 }
 
 /// What is known of a pod.

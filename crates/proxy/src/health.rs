@@ -3,6 +3,7 @@
 use http::{Method, Response, StatusCode};
 use serde_json::json as object;
 use skep_net::{Body, Drain};
+use skep_workload::report::UpstreamState;
 use tokio::sync::watch;
 
 use crate::http::{json, method_not_allowed};
@@ -63,19 +64,17 @@ impl Health {
         self.known.subscribe()
     }
 
-    /// What is wrong with the server though its pods may be ready: it cannot be changed as it should be, or does not answer. Only what
-    /// anybody may read.
-    pub fn problem(&self) -> Option<String> {
-        let refusal = self.refusal.borrow().clone();
-        refusal.or_else(|| match &self.known.borrow().0 {
-            Known::Unavailable(why) => Some(ours(why).to_owned()),
-            Known::Starting(_) | Known::Available { .. } | Known::Unwatched => None,
-        })
-    }
-
-    /// Whether it is known yet if something is wrong with the server.
-    pub fn is_decided(&self) -> bool {
-        self.problem().is_some() || !matches!(self.known.borrow().0, Known::Starting(_))
+    /// Why the server cannot be used though its pods may be ready, in the words of the page: it has not answered so far, does not
+    /// answer any more, or cannot be changed as it should be. Only what anybody may read.
+    pub fn problem(&self) -> Option<(UpstreamState, String)> {
+        if let Some(refusal) = self.refusal.borrow().clone() {
+            return Some((UpstreamState::Degraded, refusal));
+        }
+        match &self.known.borrow().0 {
+            Known::Starting(why) => Some((UpstreamState::Starting, ours(why).to_owned())),
+            Known::Unavailable(why) => Some((UpstreamState::Degraded, ours(why).to_owned())),
+            Known::Available { .. } | Known::Unwatched => None,
+        }
     }
 
     /// Ends once something else may be known than when this was called.
@@ -197,6 +196,15 @@ mod tests {
             );
             health.refuse(None);
             assert_ne!(page(&health, &Method::GET).await.1["status"], "degraded");
+        }
+        for (known, problem) in [
+            (Known::Starting("soon".to_owned()), Some((UpstreamState::Starting, "soon"))),
+            (Known::Unavailable("it fell\nsecret".to_owned()), Some((UpstreamState::Degraded, "it fell"))),
+            (Known::Available { milliseconds: None }, None),
+            (Known::Unwatched, None),
+        ] {
+            health.set(known.clone());
+            assert_eq!(health.problem(), problem.map(|(state, why)| (state, why.to_owned())), "{known:?}");
         }
         assert_eq!(page(&health, &Method::HEAD).await.0, 200);
         assert_eq!(page(&health, &Method::POST).await.0, 405);

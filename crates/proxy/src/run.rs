@@ -159,8 +159,8 @@ pub async fn start(
             server.env.extend(secrets.variables.clone());
             let (sender, news) = mpsc::channel(NEWS);
             let shared = matches!(place, Place::Cluster { .. }).then_some(TAKING_OVER);
-            let keeper = Keeper { news: sender, ending: tasks.ending.subscribe(), shared };
-            let connect = connect(server, place, &health, &mut tasks);
+            let (connect, outage) = connect(server, place, &health, &mut tasks);
+            let keeper = Keeper { news: sender, ending: tasks.ending.subscribe(), shared, outage };
             let (bridge, talk) = Bridge::start_for(connect, Limits::default(), keeper);
             tasks.keep(talk);
             let (stopping, leaving) = (drain.stopping(), bridge.clone());
@@ -202,7 +202,8 @@ pub async fn start(
                 Place::Machine(_) | Place::Pod => None,
             };
             let addresses = place.addresses();
-            let state = run_server(server, place, &health, &mut tasks);
+            let is_checked = settings.health.enabled && target.base().is_some();
+            let state = run_server(server, place, is_checked, &health, &mut tasks);
             let backend = (target, addresses, pods, state);
             let front = transparent(settings, environment, backend, store, (&health, &drain, &limits), &mut tasks)?;
             (front, Duration::from_mins(2))
@@ -334,9 +335,15 @@ fn transparent(
     Ok(Front::Transparent(front))
 }
 
-/// How a stdio server is reached.
-fn connect(server: Server, place: Place, health: &Arc<Health>, tasks: &mut Tasks) -> Connect {
-    match place {
+/// How a stdio server is connected to, and why it cannot be at present.
+fn connect(
+    server: Server,
+    place: Place,
+    health: &Arc<Health>,
+    tasks: &mut Tasks,
+) -> (Connect, watch::Receiver<Option<String>>) {
+    let (unavailable, outage) = watch::channel(None);
+    let connect: Connect = match place {
         Place::Machine(_) => Box::new(move || {
             let started = Process::start(&server).map_err(|error| error.to_string());
             Box::pin(async move { started?.pipe().ok_or_else(|| "its streams are gone".to_owned()) })
@@ -347,6 +354,7 @@ fn connect(server: Server, place: Place, health: &Arc<Health>, tasks: &mut Tasks
             let cluster = Arc::new(Cluster::new(client, namespace, platform, server));
             let (sender, state) = watch::channel(State::Missing);
             tasks.spawn(keep(cluster.clone(), sender, health.clone()));
+            tasks.spawn(report_outage(state.clone(), unavailable));
             let health = health.clone();
             Box::new(move || {
                 let (cluster, mut state, health) = (cluster.clone(), state.clone(), health.clone());
@@ -370,6 +378,21 @@ fn connect(server: Server, place: Place, health: &Arc<Health>, tasks: &mut Tasks
                 })
             })
         }
+    };
+    (connect, outage)
+}
+
+/// Tells clients' calls why a server in a cluster cannot be connected to, as long as that is known.
+async fn report_outage(mut state: watch::Receiver<State>, outage: watch::Sender<Option<String>>) {
+    loop {
+        let why = match known(&state.borrow_and_update()) {
+            Known::Unavailable(why) => Some(why),
+            _ => None,
+        };
+        outage.send_replace(why);
+        if state.changed().await.is_err() {
+            return;
+        }
     }
 }
 
@@ -378,6 +401,7 @@ fn known(state: &State) -> Known {
     match state {
         State::Missing => Known::Starting("the server is being made".to_owned()),
         State::Stopped => Known::Unavailable("the server is scaled to zero".to_owned()),
+        State::Failing(why) => Known::Unavailable(why.clone()),
         State::Starting { ready: 0, wanted } => {
             Known::Starting(format!("none of {wanted} pods of the server is ready"))
         }
@@ -385,20 +409,21 @@ fn known(state: &State) -> Known {
     }
 }
 
-/// Runs a server that speaks HTTP. Returns how it is, where somebody else knows.
-fn run_server(server: Server, place: Place, health: &Arc<Health>, tasks: &mut Tasks) -> Option<watch::Receiver<State>> {
+/// Runs a server that speaks HTTP. Returns how it is, where its cluster knows. `is_checked` says that health checks follow.
+fn run_server(
+    server: Server,
+    place: Place,
+    is_checked: bool,
+    health: &Arc<Health>,
+    tasks: &mut Tasks,
+) -> Option<watch::Receiver<State>> {
     match place {
         Place::Cluster { client, namespace, platform } => {
             let cluster = Arc::new(Cluster::new(client, namespace, platform, server));
-            let (sender, mut state) = watch::channel(State::Missing);
+            let (sender, state) = watch::channel(State::Missing);
             tasks.spawn(keep(cluster, sender, health.clone()));
-            let (health, known) = (health.clone(), state.clone());
-            tasks.spawn(async move {
-                while state.changed().await.is_ok() {
-                    health.set(self::known(&state.borrow_and_update()));
-                }
-            });
-            Some(known)
+            tasks.spawn(watch_pods(state.clone(), is_checked, health.clone()));
+            Some(state)
         }
         Place::Machine(_) => {
             let ending = tasks.ending.subscribe();
@@ -407,6 +432,22 @@ fn run_server(server: Server, place: Place, health: &Arc<Health>, tasks: &mut Ta
         }
         // INVARIANT: `start` refused it.
         Place::Pod => None,
+    }
+}
+
+/// Keeps the health of a server that speaks HTTP, as far as its pods say. Pods that are ready say nothing about an answer: where
+/// health checks are made, the server is starting until it passed one.
+async fn watch_pods(mut state: watch::Receiver<State>, is_checked: bool, health: Arc<Health>) {
+    let mut was_serving = false;
+    while state.changed().await.is_ok() {
+        let now = state.borrow_and_update().clone();
+        let is_serving = now.serves();
+        if !is_serving || !is_checked {
+            health.set(known(&now));
+        } else if !was_serving {
+            health.set(Known::Starting("the server has not answered a health check yet".to_owned()));
+        }
+        was_serving = is_serving;
     }
 }
 

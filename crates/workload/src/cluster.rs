@@ -1,6 +1,7 @@
 //! A server in a cluster: its objects are applied, and again when its StatefulSet or one of its Services is deleted. All of them
 //! are watched.
 
+mod pods;
 mod services;
 
 use std::collections::BTreeMap;
@@ -110,6 +111,8 @@ pub enum State {
         /// How many there should be.
         wanted: i32,
     },
+    /// None of its pods can run, and why.
+    Failing(String),
     /// All its pods are ready.
     Ready,
 }
@@ -157,7 +160,7 @@ impl State {
         match self {
             Self::Ready => true,
             Self::Starting { ready, .. } => *ready > 0,
-            Self::Missing | Self::Stopped => false,
+            Self::Missing | Self::Stopped | Self::Failing(_) => false,
         }
     }
 }

@@ -13,6 +13,6 @@ pub mod objects;
 pub mod pauses;
 pub mod pipe;
 pub mod process;
-mod report;
+pub mod report;
 pub mod server;
 pub mod watchdog;

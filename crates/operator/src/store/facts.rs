@@ -100,7 +100,5 @@ fn progress(kind: ChildKind, object: &Value) -> RolloutProgress {
 
 /// What the proxy in front of a backend reports of it.
 fn upstream(metadata: &ObjectMeta) -> Option<UpstreamReport> {
-    let report: Value = serde_json::from_str(metadata.annotations.as_ref()?.get(UPSTREAM)?).ok()?;
-    let text = |name: &str| Some(report.get(name)?.as_str()?.to_owned());
-    Some(UpstreamReport { pod: text("pod")?, message: text("message")? })
+    serde_json::from_str(metadata.annotations.as_ref()?.get(UPSTREAM)?).ok()
 }

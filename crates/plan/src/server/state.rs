@@ -7,7 +7,7 @@ use crate::proxy::Outcome;
 use crate::readiness::{Readiness, Words, keep_hashes, was_ready};
 use crate::rollout::{Planned, Rollout, Serving, Stage, observe};
 use crate::status::Status;
-use crate::world::{Live, LiveWorkload, World};
+use crate::world::{Live, LiveWorkload, PodState, UpstreamReport, UpstreamState, World};
 
 const WORDS: Words = Words {
     subject: "MCP server",
@@ -71,17 +71,28 @@ fn of_backend(backend: &LiveWorkload, generation: Option<i64>, was_ready: bool, 
             let message = format!("backend {stall}");
             Readiness::failed(phase("Failed"), &stall.failure.reason, message, stall.is_final())
         }
-        (_, Some(report)) if is_serving => Readiness::failed(
-            "Ready",
-            "UpstreamDegraded",
-            format!("the backend is not usable: {}", report.message),
-            false,
-        ),
+        (_, Some(report)) if is_serving => of_report(report, live),
         (Stage::Complete(count), None) if is_serving && !is_outdated => {
             let partial = if count.is_partial() { format!("; {count}") } else { String::new() };
             Readiness::ready(WORDS.ready, format!("{} is running{partial}", WORDS.subject))
         }
         _ if is_serving => Readiness::rolling_out("Ready", "the backend is rolling out".to_owned()),
         _ => Readiness::rolling_out("Pending", "the backend is starting".to_owned()),
+    }
+}
+
+/// The pods of the backend are ready, and its proxy cannot use it. A server that has not answered so far does not serve, unless
+/// another proxy reaches it.
+fn of_report(report: &UpstreamReport, live: &Live) -> Readiness {
+    let message = &report.message;
+    match report.state {
+        UpstreamState::Degraded => {
+            Readiness::failed("Ready", "UpstreamDegraded", format!("the backend is not usable: {message}"), false)
+        }
+        UpstreamState::Starting => {
+            let is_reached = live.pods.iter().any(|pod| pod.name != report.pod && pod.state == PodState::Ready);
+            let phase = if is_reached { "Ready" } else { "Pending" };
+            Readiness::rolling_out(phase, format!("the backend is starting: {message}"))
+        }
     }
 }

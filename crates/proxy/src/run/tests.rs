@@ -33,6 +33,87 @@ async fn a_server_on_stdio_is_available_once_it_was_initialized_and_no_sooner() 
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_server_behind_http_is_available_once_it_passed_a_health_check_and_no_sooner() {
+    let starting = |why: &str| Known::Starting(why.to_owned());
+    let unchecked = starting("the server has not answered a health check yet");
+    let available = Known::Available { milliseconds: None };
+    for is_checked in [true, false] {
+        let drain = Drain::new(Grace { linger: Duration::ZERO, finish: Duration::ZERO });
+        let health = Arc::new(Health::new("streamable-http", drain));
+        let state = watch::Sender::new(State::Missing);
+        tokio::spawn(watch_pods(state.subscribe(), is_checked, health.clone()));
+        let one_ready = State::Starting { ready: 1, wanted: 2 };
+        for (now, checked, otherwise) in [
+            (State::Starting { ready: 0, wanted: 2 }, &starting("none of 2 pods of the server is ready"), None),
+            (one_ready, &unchecked, Some(&available)),
+            // More pods change nothing about its answers.
+            (State::Ready, &unchecked, Some(&available)),
+            (State::Stopped, &Known::Unavailable("the server is scaled to zero".to_owned()), None),
+            (State::Failing("no image".to_owned()), &Known::Unavailable("no image".to_owned()), None),
+            (State::Ready, &unchecked, Some(&available)),
+        ] {
+            state.send_replace(now.clone());
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert_eq!(&health.known(), otherwise.filter(|_| !is_checked).unwrap_or(checked), "{now:?} {is_checked}");
+        }
+        // What a health check found stays until the pods say otherwise.
+        health.set(available.clone());
+        state.send_replace(State::Starting { ready: 1, wanted: 2 });
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(health.known(), available);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_fail_at_once_while_the_pods_of_a_stdio_server_cannot_run_and_wait_while_they_start() {
+    let (connect, _heard) = agreeable();
+    let (state, outage) = (watch::Sender::new(State::Stopped), watch::Sender::new(None));
+    let outage_seen = outage.subscribe();
+    tokio::spawn(report_outage(state.subscribe(), outage));
+    let may = state.subscribe();
+    let connect: Connect = Box::new(move || {
+        let (mut may, connecting) = (may.clone(), connect());
+        Box::pin(async move {
+            may.wait_for(State::serves).await.map_err(|error| error.to_string())?;
+            connecting.await
+        })
+    });
+    let (_never, ending) = watch::channel(false);
+    let keeper = Keeper { news: mpsc::channel(1).0, ending, shared: None, outage: outage_seen };
+    let (bridge, talk) = Bridge::start_for(connect, Limits::default(), keeper);
+    tokio::spawn(talk);
+    let drain = Drain::new(Grace { linger: Duration::ZERO, finish: Duration::ZERO });
+    let sessions = Sessions::new(Store::Memory(skep_store::Memory::new(Duration::from_hours(1))), Kind::Streamable);
+    let front = Streamable::new(bridge, sessions.clone(), Duration::from_mins(1), false, drain);
+    let session = sessions.open(None).await.unwrap();
+    let call = || async {
+        let started = tokio::time::Instant::now();
+        let message = br#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
+        let answer = called(&front, &session, Method::POST, message).await;
+        let body = http_body_util::BodyExt::collect(answer.into_body()).await.unwrap().to_bytes();
+        (String::from_utf8(body.to_vec()).unwrap(), started.elapsed())
+    };
+    for (now, why) in [
+        (State::Stopped, "the server is scaled to zero"),
+        (State::Failing("pod `s-0` of the server cannot run: ImagePullBackOff".to_owned()), "ImagePullBackOff"),
+    ] {
+        state.send_replace(now);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        let (body, waited) = call().await;
+        assert!(body.contains(why) && waited < Duration::from_secs(1), "{body} after {waited:?}");
+    }
+    // It comes up while a call waits for it.
+    state.send_replace(State::Starting { ready: 0, wanted: 1 });
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    let comes_up = async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        state.send_replace(State::Ready);
+    };
+    let ((body, waited), ()) = tokio::join!(call(), comes_up);
+    assert!(body.contains("result") && waited >= Duration::from_secs(5), "{body} after {waited:?}");
+}
+
 /// A server that agrees to everything, and what it is told.
 fn agreeable() -> (Connect, mpsc::UnboundedReceiver<String>) {
     let (told, heard) = mpsc::unbounded_channel();

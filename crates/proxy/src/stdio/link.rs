@@ -63,6 +63,8 @@ pub struct Keeper {
     pub ending: watch::Receiver<bool>,
     /// For how long after it is connected to the server may speak with another proxy as well, which this one takes over from.
     pub shared: Option<Duration>,
+    /// Why the server cannot be connected to, while that is known.
+    pub outage: watch::Receiver<Option<String>>,
 }
 
 impl Keeper {
@@ -88,7 +90,7 @@ impl Bridge {
     /// A bridge to a server, which is connected to for as long as the returned task runs.
     pub fn start(connect: Connect, limits: Limits) -> (Arc<Self>, impl Future<Output = ()> + Send + use<>) {
         let (never, ending) = watch::channel(false);
-        let keeper = Keeper { news: mpsc::channel(1).0, ending, shared: None };
+        let keeper = Keeper { news: mpsc::channel(1).0, ending, shared: None, outage: watch::channel(None).1 };
         let (bridge, task) = Self::start_for(connect, limits, keeper);
         (bridge, async move {
             task.await;
@@ -120,11 +122,12 @@ async fn keep(
     let mut known = None;
     let mut served = None;
     loop {
-        bridge.set_readiness(Readiness::Starting);
         let connected = tokio::select! {
             connected = connect() => connected,
+            () = follow_outage(&bridge, &mut keeper.outage) => return,
             () = ended(&mut keeper.ending) => return,
         };
+        bridge.set_readiness(Readiness::Starting);
         let since = Instant::now();
         let why = match connected {
             Ok(pipe) => {
@@ -162,6 +165,17 @@ async fn keep(
     }
 }
 
+/// Lets requests wait for a server that is being connected to, and fail while it is known that it cannot be. Never ends.
+async fn follow_outage(bridge: &Bridge, outage: &mut watch::Receiver<Option<String>>) {
+    loop {
+        let why = outage.borrow_and_update().clone();
+        bridge.set_readiness(why.map_or(Readiness::Starting, |why| Readiness::Failed(why.into())));
+        if outage.changed().await.is_err() {
+            return std::future::pending().await;
+        }
+    }
+}
+
 /// Waits until the server is not needed any more.
 pub(crate) async fn ended(ending: &mut watch::Receiver<bool>) {
     if ending.wait_for(|is_ending| *is_ending).await.is_err() {
@@ -193,7 +207,7 @@ async fn talk(
     let last = Arc::new(Mutex::new(Last::default()));
     let mut log = tokio::spawn(pass_log_on(stderr, last.clone()).in_current_span());
     let mut reader = lines::Reader::new(limits.message);
-    let Keeper { news, ending, shared } = keeper;
+    let Keeper { news, ending, shared, .. } = keeper;
     bridge.connected(*shared);
     let is_known = identity.is_some() && identity == *known;
     let (mut was_ready, mut unusable) = (false, None);

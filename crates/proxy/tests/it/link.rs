@@ -61,7 +61,11 @@ async fn a_process_that_ends_is_started_again_though_another_one_holds_its_strea
     // The one that stays behind tells its number on the log, which is told among the last words.
     let connect = shell("sleep 1000 & echo $! >&2; exit 3");
     let ((news, mut told), (_never, ending)) = (mpsc::channel(16), watch::channel(false));
-    let (_bridge, talk) = Bridge::start_for(connect, Limits::default(), Keeper { news, ending, shared: None });
+    let (_bridge, talk) = Bridge::start_for(
+        connect,
+        Limits::default(),
+        Keeper { news, ending, shared: None, outage: watch::channel(None).1 },
+    );
     let talk = tokio::spawn(talk);
     let mut next = async || tokio::time::timeout(PATIENCE, told.recv()).await?.context("nobody looks after it");
     assert_eq!(next().await?, News::Connected);
@@ -86,7 +90,11 @@ async fn the_last_words_of_a_process_are_heard() -> Result<()> {
         r#"read -r line; id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p'); echo "{\"jsonrpc\":\"2.0\",\"id\":$id,\"result\":{}}""#,
     );
     let ((news, mut told), (_never, ending)) = (mpsc::channel(16), watch::channel(false));
-    let (_bridge, talk) = Bridge::start_for(connect, Limits::default(), Keeper { news, ending, shared: None });
+    let (_bridge, talk) = Bridge::start_for(
+        connect,
+        Limits::default(),
+        Keeper { news, ending, shared: None, outage: watch::channel(None).1 },
+    );
     let talk = tokio::spawn(talk);
     for wanted in [News::Connected, News::Initialized, News::Lost("the server went away: exit status: 0".to_owned())] {
         assert_eq!(tokio::time::timeout(PATIENCE, told.recv()).await?, Some(wanted));

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use hyper::{Method, Request, Response, Uri};
-use kube::api::DeleteParams;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::client::Body;
 use serde_json::json;
 use skep_testkit::{ControlPlane, Seen, eventually};
@@ -53,6 +54,49 @@ async fn a_list_that_takes_long_is_waited_for_and_nothing_is_written_meanwhile()
     tokio::time::timeout(Duration::from_mins(10), state.wait_for(|now| *now != State::Missing)).await??;
     assert_eq!(*writes.borrow(), 1);
     keeper.abort();
+    Ok(())
+}
+
+#[tokio::test]
+async fn pods_that_cannot_run_say_why_while_none_is_ready_and_are_not_watched_otherwise() -> Result<()> {
+    let place = Place::new("explain").await?;
+    let (counted, counts) = watch::channel(State::Missing);
+    let (state, mut seen) = watch::channel(State::Missing);
+    let cluster = place.cluster(server("s", 1));
+    let explaining = tokio::spawn(async move { cluster.explain(counts, &state).await });
+    let pods: Api<Pod> = Api::namespaced(place.client.clone(), &place.namespace);
+    let pod = json!({
+        "metadata": { "name": "s-0", "labels": { "app": "s" } },
+        "spec": { "containers": [{ "name": "mcp", "image": "a" }] },
+    });
+    pods.create(&PostParams::default(), &serde_json::from_value(pod)?).await?;
+    let starting = State::Starting { ready: 0, wanted: 1 };
+    counted.send_replace(starting.clone());
+    tokio::time::timeout(PATIENCE, seen.wait_for(|now| *now == starting)).await??;
+    let waiting = |reason: &str| {
+        let state = json!({ "waiting": { "reason": reason, "message": "not found" } });
+        let container =
+            json!({ "name": "mcp", "image": "a", "imageID": "", "ready": false, "restartCount": 0, "state": state });
+        Patch::Merge(json!({ "status": { "containerStatuses": [container] } }))
+    };
+    pods.patch_status("s-0", &PatchParams::default(), &waiting("ImagePullBackOff")).await?;
+    let failing = State::Failing("pod `s-0` of the server cannot run: ImagePullBackOff: not found".to_owned());
+    tokio::time::timeout(PATIENCE, seen.wait_for(|now| *now == failing)).await??;
+    // Its image is there now.
+    pods.patch_status("s-0", &PatchParams::default(), &waiting("ContainerCreating")).await?;
+    tokio::time::timeout(PATIENCE, seen.wait_for(|now| *now == starting)).await??;
+    pods.patch_status("s-0", &PatchParams::default(), &waiting("ImagePullBackOff")).await?;
+    tokio::time::timeout(PATIENCE, seen.wait_for(|now| *now == failing)).await??;
+    // The counts have the last word.
+    for now in [State::Ready, State::Stopped, State::Starting { ready: 1, wanted: 2 }] {
+        counted.send_replace(now.clone());
+        tokio::time::timeout(PATIENCE, seen.wait_for(|seen| *seen == now)).await??;
+    }
+    counted.send_replace(starting);
+    tokio::time::timeout(PATIENCE, seen.wait_for(|now| *now == failing)).await??;
+    pods.delete("s-0", &DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() }).await?;
+    tokio::time::timeout(PATIENCE, seen.wait_for(|now| matches!(now, State::Starting { .. }))).await??;
+    explaining.abort();
     Ok(())
 }
 
