@@ -44,17 +44,21 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     ensure!(!mutations.is_empty(), "no mutation has that point");
     let copy = root().join("target/mutate");
     copy_workspace(&copy)?;
-    let mut unnoticed = Vec::new();
+    let mut failures = Vec::new();
     for mutation in &mutations {
         let title = format!("{} {}", mutation.point, mutation.what);
         ui::progress(&title);
-        match try_one(&copy, mutation).with_context(|| title.clone())? {
-            Noticed::Yes => {}
-            Noticed::No => unnoticed.push(title),
-        }
+        // One entry that is out of date must not hide what the others would find.
+        let failure = match try_one(&copy, mutation) {
+            Ok(Noticed::Yes) => continue,
+            Ok(Noticed::No) => format!("{title}: no test noticed that this was taken out"),
+            Err(error) => format!("{title}: {error:#}"),
+        };
+        ui::progress(&failure);
+        failures.push(failure);
     }
-    if !unnoticed.is_empty() {
-        bail!("no test noticed that this was taken out:\n  {}", unnoticed.join("\n  "));
+    if !failures.is_empty() {
+        bail!("{} of {} mutations failed:\n  {}", failures.len(), mutations.len(), failures.join("\n  "));
     }
     ui::result(&format!("{} mechanisms taken out one at a time: every one was missed by its test", mutations.len()));
     Ok(())

@@ -11,7 +11,7 @@ use skep_plan::plan::{Plan, Verdict, plan};
 use skep_plan::pod::PodStamps;
 use skep_plan::status::ConditionStatus;
 use skep_plan::world::{
-    Failure, Feature, Live, LivePod, LiveWorkload, PodState, RolloutProgress, UpstreamReport, World,
+    Failure, Feature, Live, LivePod, LiveWorkload, PodState, RolloutProgress, UpstreamReport, UpstreamState, World,
 };
 
 use crate::laws::{Engines, settings, specs, world_objects};
@@ -34,7 +34,7 @@ struct Drawn {
     completed: bool,
     pods: Vec<PodDraw>,
     backend: Option<(i32, i32, Option<i64>)>,
-    is_degraded: bool,
+    upstream: Option<UpstreamState>,
     is_taken: bool,
     is_refused: bool,
     has_services: bool,
@@ -46,14 +46,15 @@ fn drawn() -> impl Strategy<Value = Drawn> {
     let features = prop::sample::subsequence(Feature::ALL.to_vec(), 0..=Feature::ALL.len());
     // Most worlds support everything, or hardly any plan would be applied.
     let features = prop_oneof![3 => Just(Vec::new()), 1 => features];
+    let upstream = prop::option::of(prop_oneof![Just(UpstreamState::Starting), Just(UpstreamState::Degraded)]);
     let backend = prop::option::of((0..3_i32, 0..3_i32, prop::option::of(0..5_i64)));
     (
         (0..4_i32, 0..3_i64, 0..4_i32, any::<bool>(), prop::collection::vec((any::<bool>(), 0..4_u8), 0..4), backend),
-        (any::<bool>(), prop::bool::weighted(0.1), prop::bool::weighted(0.1), any::<bool>(), any::<bool>(), features),
+        (upstream, prop::bool::weighted(0.1), prop::bool::weighted(0.1), any::<bool>(), any::<bool>(), features),
     )
         .prop_map(|(running, flags)| {
             let (replicas, observed, updated, completed, pods, backend) = running;
-            let (is_degraded, is_taken, is_refused, has_services, was_ready, unsupported) = flags;
+            let (upstream, is_taken, is_refused, has_services, was_ready, unsupported) = flags;
             let unsupported = unsupported.into_iter().collect();
             Drawn {
                 replicas,
@@ -62,7 +63,7 @@ fn drawn() -> impl Strategy<Value = Drawn> {
                 completed,
                 pods,
                 backend,
-                is_degraded,
+                upstream,
                 is_taken,
                 is_refused,
                 has_services,
@@ -211,7 +212,11 @@ fn live(drawn: &Drawn, children: &[Child], planned: Option<&PodStamps>) -> Live 
             updated: replicas,
             ..RolloutProgress::default()
         },
-        upstream: drawn.is_degraded.then(|| UpstreamReport { pod: "s-0".to_owned(), message: "refused".to_owned() }),
+        upstream: drawn.upstream.map(|state| UpstreamReport {
+            pod: "s-0".to_owned(),
+            state,
+            message: "refused".to_owned(),
+        }),
         ..LiveWorkload::default()
     });
     let services = children.iter().filter(|child| child.kind() == ChildKind::Service && drawn.has_services);
@@ -329,7 +334,7 @@ proptest! {
             prop_assert!(case.live.workload.as_ref().unwrap().progress.observed_generation >= 1);
             if kind == KindName::MCPServer {
                 let backend = case.live.backend.as_ref().unwrap();
-                prop_assert!(backend.ready > 0 && !drawn.is_degraded && backend.generation_stamp.is_none_or(|stamp| stamp >= 3));
+                prop_assert!(backend.ready > 0 && drawn.upstream.is_none() && backend.generation_stamp.is_none_or(|stamp| stamp >= 3));
             }
         }
         if !ready.is_empty() && !ready.iter().any(is_current) {
