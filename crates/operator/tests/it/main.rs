@@ -21,6 +21,8 @@ mod faults;
 #[cfg(test)]
 mod fleet;
 #[cfg(test)]
+mod gitops;
+#[cfg(test)]
 mod helm;
 #[cfg(test)]
 mod kinds;

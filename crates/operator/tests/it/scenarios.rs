@@ -140,6 +140,9 @@ async fn every_scenario_comes_out_as_written() -> Result<()> {
     let before = looks();
     tokio::time::sleep(Duration::from_secs(3)).await;
     ensure!(looks() == before, "{} looks at objects that nobody touched", looks() - before);
+    // What all of them left behind, in every state, is what GitOps tools are told.
+    let health = crate::gitops::check_all(&operator.client).await?;
+    ensure!(only.is_some() || health.len() == 3, "too few states among the scenarios: {health:?}");
     operator.stop().await?;
     plane.stop();
     Ok(())
