@@ -13,6 +13,10 @@ mod configs;
 #[cfg(test)]
 mod confined;
 #[cfg(test)]
+mod converged;
+#[cfg(test)]
+mod crash;
+#[cfg(test)]
 mod definitions;
 #[cfg(test)]
 mod documents;
@@ -24,6 +28,8 @@ mod fleet;
 mod gitops;
 #[cfg(test)]
 mod helm;
+#[cfg(test)]
+mod injector;
 #[cfg(test)]
 mod kinds;
 #[cfg(test)]
@@ -42,6 +48,8 @@ mod running;
 mod scenarios;
 #[cfg(test)]
 mod servers;
+#[cfg(test)]
+mod stage;
 #[cfg(test)]
 mod support;
 #[cfg(test)]

@@ -1,0 +1,214 @@
+//! Faults at every write: each scenario is run again and again, and at one write of the operator something goes wrong. However it
+//! does, the operator must bring about the same objects as without the fault, delete nothing more, and then be silent.
+//!
+//! ```text
+//!   scenario ──▶ fault-free run: the objects, the writes 1…n, the deletions
+//!            └─▶ for each write k and each fault: run, converge, compare, watch for silence
+//! ```
+//!
+//! `cargo xtask crash` makes all runs, CI a share of them. A run is named by its scenario, its fault, its write and its seed, which
+//! also delays requests, and can be repeated by that name.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use futures_util::{StreamExt as _, stream};
+use skep_testkit::{ControlPlane, Seen, eventually};
+
+use crate::converged::{Objects, difference, recreate};
+use crate::injector::{Fault, Injector};
+use crate::running::{Running, define, start_as};
+use crate::scenarios::scenarios;
+use crate::stage::{Scenario, Stage};
+
+/// How many runs go on beside each other.
+const AT_ONCE: usize = 6;
+/// How long an operator must send nothing to count as silent. Longer than the pauses before a retry and between wake-ups.
+const SILENCE: Duration = Duration::from_millis(1200);
+/// How long it may take to fall silent.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Of how many runs one is made where not all are asked for.
+const SHARE: usize = 60;
+
+/// One run.
+struct Run<'a> {
+    title: &'a str,
+    scenario: &'a Scenario,
+    fault: Fault,
+    /// At which write.
+    write: usize,
+    seed: u64,
+}
+
+/// What came of a run.
+struct Outcome {
+    objects: Objects,
+    writes: usize,
+    deletions: std::collections::BTreeSet<String>,
+}
+
+/// What is asked for.
+struct Selection {
+    /// One run of so many.
+    share: usize,
+    seed: u64,
+    /// Only the run of this name.
+    name: Option<String>,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_operator_converges_whatever_goes_wrong_at_whichever_write() -> Result<()> {
+    let selection = Selection::from_environment()?;
+    let plane = ControlPlane::start().await?;
+    define(&plane).await?;
+    let scenarios = scenarios()?;
+    let wanted = |title: &str, scenario: &Scenario| {
+        selection.name.as_ref().is_none_or(|name| name.starts_with(&format!("{title}/{}/", scenario.name)))
+    };
+    let scenarios: Vec<_> = scenarios.into_iter().filter(|(title, one)| wanted(title, one)).collect();
+    ensure!(!scenarios.is_empty(), "no run is called that");
+    let references: Vec<Outcome> = stream::iter(&scenarios)
+        .map(|(title, scenario)| {
+            let run = Run { title, scenario, fault: Fault::None, write: 0, seed: selection.seed };
+            let plane = &plane;
+            async move { run.make(plane).await.with_context(|| format!("{title}: {}, without a fault", scenario.name)) }
+        })
+        .buffered(AT_ONCE)
+        .collect::<Vec<Result<Outcome>>>()
+        .await
+        .into_iter()
+        .collect::<Result<_>>()?;
+    let runs = scenarios.iter().zip(&references).flat_map(|((title, scenario), reference)| {
+        let runs = Fault::ALL.iter().flat_map(move |fault| {
+            let writes = if fault.is_at_a_write() { reference.writes } else { usize::from(reference.writes > 0) };
+            (1..=writes).map(move |write| (*fault, write))
+        });
+        let seed = selection.seed;
+        runs.map(move |(fault, write)| (Run { title, scenario, fault, write, seed }, reference))
+    });
+    let selected: Vec<_> = runs.enumerate().filter(|(index, (run, _))| selection.has(*index, run)).collect();
+    ensure!(!selected.is_empty(), "no run is called that");
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for (_, (run, _)) in &selected {
+        *counts.entry(run.fault.name()).or_default() += 1;
+    }
+    let count = selected.len();
+    let failures: Vec<String> = stream::iter(selected)
+        .map(|(_, (run, reference))| {
+            let plane = &plane;
+            async move { run.check(plane, reference).await.err().map(|error| format!("{}: {error:#}", run.name())) }
+        })
+        .buffer_unordered(AT_ONCE)
+        .filter_map(|failure| async { failure.inspect(|failure| println!("FAILED {failure}")) })
+        .collect()
+        .await;
+    println!("{count} runs of {} scenarios: {counts:?}", scenarios.len());
+    ensure!(failures.is_empty(), "{} of {count} runs failed:\n{}", failures.len(), failures.join("\n"));
+    plane.stop();
+    Ok(())
+}
+
+// === impl Selection ===
+
+impl Selection {
+    fn from_environment() -> Result<Self> {
+        let variable = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
+        let name = variable("CRASH_RUN");
+        let seed = match (&name, variable("CRASH_SEED")) {
+            (Some(name), _) => name.rsplit('/').next().unwrap_or_default().parse().context("a run ends in its seed")?,
+            (None, Some(seed)) => seed.parse().context("CRASH_SEED is not a number")?,
+            (None, None) => 1,
+        };
+        let share = match variable("CRASH_SHARE") {
+            Some(share) => share.parse().context("CRASH_SHARE is not a number")?,
+            None => SHARE,
+        };
+        ensure!(share > 0, "CRASH_SHARE is at least 1, which means all runs");
+        Ok(Self { share, seed, name })
+    }
+
+    fn has(&self, index: usize, run: &Run<'_>) -> bool {
+        match &self.name {
+            Some(name) => *name == run.name(),
+            None => index % self.share == usize::try_from(self.seed).unwrap_or_default() % self.share,
+        }
+    }
+}
+
+// === impl Run ===
+
+impl Run<'_> {
+    fn name(&self) -> String {
+        format!("{}/{}/{}/{}/{}", self.title, self.scenario.name, self.fault.name(), self.write, self.seed)
+    }
+
+    /// Makes the run and compares what came of it with the run without a fault.
+    async fn check(&self, plane: &ControlPlane, reference: &Outcome) -> Result<()> {
+        let outcome = self.make(plane).await?;
+        let is_recreated = self.fault == Fault::HiddenRecreation;
+        if let Some(difference) = difference(&reference.objects, &outcome.objects, is_recreated) {
+            bail!("it did not converge: {difference}");
+        }
+        let deleted: Vec<_> = outcome.deletions.difference(&reference.deletions).collect();
+        ensure!(deleted.is_empty(), "it deleted what it should keep: {deleted:?}");
+        Ok(())
+    }
+
+    async fn make(&self, plane: &ControlPlane) -> Result<Outcome> {
+        let namespace = plane.namespace("crash").await?;
+        let injector = Injector::new(plane.client()?, self.fault, self.write, self.seed);
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let operated = operate(plane, &namespace, &injector, stopped);
+        let client = plane.client()?;
+        let staged = async {
+            let staged = Stage::new(&client, namespace.clone()).without_events().run(self.scenario).await;
+            let staged = match staged {
+                Ok(()) => silent(&injector).await,
+                Err(error) => Err(error),
+            };
+            if staged.is_ok() && self.fault == Fault::HiddenRecreation {
+                injector.hide();
+                recreate(&client, &namespace, self.seed).await?;
+                injector.show();
+                silent(&injector).await?;
+            }
+            let objects = Objects::of(&client, &namespace).await?;
+            let _ended = stop.send(());
+            staged.map(|()| objects)
+        };
+        let (staged, operated) = tokio::join!(staged, operated);
+        operated?;
+        Ok(Outcome { objects: staged?, writes: injector.writes(), deletions: injector.deletions() })
+    }
+}
+
+/// Runs an operator, and another one whenever the fault kills it, until it is stopped.
+async fn operate(
+    plane: &ControlPlane,
+    namespace: &str,
+    injector: &Injector,
+    mut stopped: tokio::sync::oneshot::Receiver<()>,
+) -> Result<()> {
+    loop {
+        let operator: Running = start_as(injector.client(), plane, namespace.to_owned())?;
+        tokio::select! {
+            () = injector.killed() => operator.abort().await,
+            _ = &mut stopped => return operator.stop().await,
+        }
+    }
+}
+
+/// Waits until the operator sends no write for a while.
+async fn silent(injector: &Injector) -> Result<()> {
+    let mut known = (injector.writes(), tokio::time::Instant::now());
+    eventually("the operator is silent", PATIENCE, || {
+        let writes = injector.writes();
+        if writes != known.0 {
+            known = (writes, tokio::time::Instant::now());
+        }
+        let is_silent = known.1.elapsed() >= SILENCE;
+        async move { Ok(if is_silent { Seen::Yes(()) } else { Seen::NotYet(format!("{writes} writes")) }) }
+    })
+    .await
+}
