@@ -313,3 +313,21 @@ fn what_is_gone_is_looked_at_once_more_so_that_it_is_forgotten() {
     let wake = store.remove_resource(&key(KindName::MCPServer, "s"));
     assert_eq!(wake.now, BTreeSet::from([key(KindName::MCPServer, "s")]));
 }
+
+#[test]
+fn the_objects_of_a_kind_go_with_its_definition_and_wake_those_they_refer_to() {
+    let store = Store::default();
+    let mut config = object(KindName::MCPToolConfig, "c", 1, 1, &json!({}));
+    config["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    put(&store, KindName::MCPToolConfig, config);
+    put(&store, KindName::MCPServer, server("s", 2, "c"));
+    let (config, server) = (key(KindName::MCPToolConfig, "c"), key(KindName::MCPServer, "s"));
+    assert_eq!(store.user_count(&config), 1);
+    assert_eq!(store.remove_kind(KindName::MCPServer, Some("another")), Wake::default());
+    assert!(store.has_kind(KindName::MCPServer, Some("ns")) && !store.has_kind(KindName::MCPServer, Some("another")));
+    let wake = store.remove_kind(KindName::MCPServer, None);
+    assert_eq!(wake.now, BTreeSet::from([config.clone(), server.clone()]));
+    assert!(store.entry(&server).is_none() && !store.has_kind(KindName::MCPServer, None));
+    assert_eq!(store.user_count(&config), 0);
+    assert!(store.entry(&config).is_some());
+}
