@@ -28,6 +28,8 @@ const HOPELESS: &[&str] = &[
 const SETTLES_AFTER: jiff::SignedDuration = jiff::SignedDuration::from_secs(2);
 /// The same for one that ended before. The shortest back-off of a kubelet is 10 s.
 const SETTLES_AGAIN_AFTER: jiff::SignedDuration = jiff::SignedDuration::from_secs(10);
+/// A run of this length ends a crash loop: the kubelet resets its back-off after it.
+const BACKOFF_RESETS_AFTER: jiff::SignedDuration = jiff::SignedDuration::from_mins(10);
 /// How much of what a container said at its end is told, in characters.
 const LONGEST_MESSAGE: usize = 1024;
 
@@ -200,12 +202,24 @@ fn settling(pod: &Pod) -> Option<(Timestamp, PodState)> {
         let started = container.state.as_ref()?.running.as_ref()?.started_at.as_ref()?.0;
         let last = container.last_state.as_ref().and_then(|last| last.terminated.as_ref());
         let (after, meanwhile) = match last {
-            Some(end) => (SETTLES_AGAIN_AFTER, PodState::Failed(crash(&container.name, end))),
+            Some(end) => (settles_again_after(container, end), PodState::Failed(crash(&container.name, end))),
             None => (SETTLES_AFTER, PodState::Pending),
         };
         Some((started.checked_add(after).ok()?, meanwhile))
     };
     containers.filter(|container| !is_probed(&container.name)).filter_map(settle).max()
+}
+
+/// How long a container that ended before must have run to count as ready. One in a crash loop must outlive its previous run, or it
+/// would count as ready in every run until it ends again. One end is no loop, and neither is one after a run that reset the kubelet's
+/// back-off, by which a loop is over.
+fn settles_again_after(container: &ContainerStatus, end: &ContainerStateTerminated) -> jiff::SignedDuration {
+    let previous = end.started_at.as_ref().zip(end.finished_at.as_ref());
+    let previous = previous.map(|(started, finished)| finished.0.duration_since(started.0)).unwrap_or_default();
+    if container.restart_count <= 1 || previous >= BACKOFF_RESETS_AFTER {
+        return SETTLES_AGAIN_AFTER;
+    }
+    previous.saturating_add(SETTLES_AGAIN_AFTER).clamp(SETTLES_AGAIN_AFTER, BACKOFF_RESETS_AFTER)
 }
 
 #[cfg(test)]
