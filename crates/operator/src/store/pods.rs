@@ -5,7 +5,7 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodStatus};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use skep_api::resource::KindName;
 use skep_plan::key::Key;
 use skep_plan::pod::PodStamps;
@@ -44,8 +44,12 @@ pub struct PodFacts {
     pub owner: Key,
     /// Whether it is a pod of the StatefulSet that the proxy of an MCPServer made.
     pub is_backend: bool,
+    /// Whether its controller gives the pod that replaces it the same name.
+    pub keeps_name: bool,
     /// How it is; nothing for one that is being deleted or has ended: its controller replaces it, and counts it no more.
     pub state: Option<PodState>,
+    /// Why the kubelet rejected or evicted it, if it did.
+    pub end: Option<Failure>,
     /// Until when it does not count as ready though its container says so, and how it counts meanwhile.
     pub settling: Option<(Timestamp, PodState)>,
     /// What its template was stamped with.
@@ -63,15 +67,33 @@ impl PodFacts {
     pub fn live(&self, now: Timestamp) -> Option<(LivePod, Option<Timestamp>)> {
         let settling = self.settling.as_ref().filter(|(until, _)| now < *until);
         let state = settling.map_or(self.state.clone()?, |(_, state)| state.clone());
-        let pod = LivePod {
+        Some((self.in_state(state), settling.map(|(until, _)| *until)))
+    }
+
+    /// What a plan sees of a pod that the kubelet rejected or evicted.
+    pub fn ended(&self) -> Option<LivePod> {
+        self.end.clone().map(|end| self.in_state(PodState::Failed(end)))
+    }
+
+    /// Whether it counts as ready now.
+    pub fn is_ready(&self, now: Timestamp) -> bool {
+        self.live(now).is_some_and(|(pod, _)| pod.state == PodState::Ready)
+    }
+
+    /// Whether it was made from the same template of the same workload.
+    pub fn is_sibling(&self, other: &Self) -> bool {
+        self.is_backend == other.is_backend && self.stamps == other.stamps && self.revision == other.revision
+    }
+
+    fn in_state(&self, state: PodState) -> LivePod {
+        LivePod {
             name: self.name.clone(),
             uid: self.uid.clone(),
             state,
             stamps: self.stamps.clone(),
             revision: self.revision.clone(),
             created: self.created.clone(),
-        };
-        Some((pod, settling.map(|(until, _)| *until)))
+        }
     }
 }
 
@@ -84,13 +106,18 @@ pub fn pod_facts(pod: &Pod) -> Option<PodFacts> {
     let has_ended = metadata.deletion_timestamp.is_some() || matches!(phase, Some("Failed" | "Succeeded"));
     let state = (!has_ended).then(|| pod_state(pod));
     let settling = settling(pod).filter(|_| state == Some(PodState::Ready));
+    // A kubelet that rejects or evicts a pod says why. One that ends a pod because it is deleted does not.
+    let said = |status: &PodStatus| Some(failure(status.reason.as_deref()?, status.message.as_deref()));
+    let end = pod.status.as_ref().filter(|_| phase == Some("Failed")).and_then(said);
     let annotations = metadata.annotations.as_ref();
     Some(PodFacts {
         name: metadata.name.clone()?,
         uid: metadata.uid.clone().unwrap_or_default(),
         owner,
         is_backend,
+        keeps_name: controller(pod).is_some_and(|owner| owner.kind == "StatefulSet"),
         state,
+        end,
         settling,
         stamps: PodStamps::of(|name| annotations.and_then(|all| all.get(name)).map(String::as_str)),
         revision: label("pod-template-hash").or_else(|| label("controller-revision-hash")).cloned(),
@@ -112,13 +139,17 @@ fn owner(pod: &Pod) -> Option<(Key, bool)> {
     };
     // Both labels may be a user's own where we do not set them: on the pods of a backend, and the first one on those of an
     // EmbeddingServer. Who made the pod is not.
-    let controller = metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
-    let set = controller.filter(|owner| owner.kind == "StatefulSet").map(|owner| owner.name.as_str());
+    let set = controller(pod).filter(|owner| owner.kind == "StatefulSet").map(|owner| owner.name.as_str());
     if let Some(server) = label("toolhive-name").filter(|server| set == Some(server.as_str())) {
         return Some((Key::resource(KindName::MCPServer, namespace, server), true));
     }
     let kind = ["app", "app.kubernetes.io/name"].iter().find_map(|name| label(name).and_then(kind))?;
     Some((Key::resource(kind, namespace, label("app.kubernetes.io/instance")?), false))
+}
+
+/// The controller that made a pod.
+fn controller(pod: &Pod) -> Option<&OwnerReference> {
+    pod.metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
 }
 
 fn pod_state(pod: &Pod) -> PodState {

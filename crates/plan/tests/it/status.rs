@@ -39,6 +39,7 @@ struct Drawn {
     is_refused: bool,
     has_services: bool,
     was_ready: bool,
+    has_evicted: bool,
     unsupported: BTreeSet<Feature>,
 }
 
@@ -50,8 +51,9 @@ fn drawn() -> impl Strategy<Value = Drawn> {
     (
         (0..4_i32, 0..3_i64, 0..4_i32, any::<bool>(), prop::collection::vec((any::<bool>(), 0..4_u8), 0..4), backend),
         (any::<bool>(), prop::bool::weighted(0.1), prop::bool::weighted(0.1), any::<bool>(), any::<bool>(), features),
+        prop::bool::weighted(0.3),
     )
-        .prop_map(|(running, flags)| {
+        .prop_map(|(running, flags, has_evicted)| {
             let (replicas, observed, updated, completed, pods, backend) = running;
             let (is_degraded, is_taken, is_refused, has_services, was_ready, unsupported) = flags;
             let unsupported = unsupported.into_iter().collect();
@@ -67,6 +69,7 @@ fn drawn() -> impl Strategy<Value = Drawn> {
                 is_refused,
                 has_services,
                 was_ready,
+                has_evicted,
                 unsupported,
             }
         })
@@ -192,7 +195,9 @@ fn live(drawn: &Drawn, children: &[Child], planned: Option<&PodStamps>) -> Live 
         ..RolloutProgress::default()
     };
     let ready = pods.iter().filter(|pod| pod.state == PodState::Ready).count();
+    let evicted = LivePod { state: PodState::Failed(failure("Evicted")), ..pod((7, &(true, 0))) };
     let workload = LiveWorkload {
+        ended: drawn.has_evicted.then_some(evicted).into_iter().collect(),
         replicas: drawn.replicas,
         ready: i32::try_from(ready).unwrap(),
         generation: 1,

@@ -183,6 +183,23 @@ fn a_pod_that_has_ended_is_no_pod_of_its_workload() {
 }
 
 #[test]
+fn a_pod_that_the_kubelet_rejected_or_evicted_says_why() {
+    let end = |status: &Value| pod_facts(&pod(status)).unwrap().ended().map(|pod| pod.state);
+    let rejected = json!({ "phase": "Failed", "reason": "OutOfcpu", "message": "Pod was rejected: not enough\ncpu" });
+    assert_eq!(end(&rejected), Some(failed("OutOfcpu", "Pod was rejected: not enough cpu")));
+    let odd = json!({ "phase": "Failed", "reason": "not a word" });
+    assert_eq!(end(&odd), Some(failed("PodFailed", "")));
+    // The containers of a pod that is deleted end as they like, and a pod that runs may have been told of a node's trouble.
+    for status in [
+        json!({ "phase": "Failed" }),
+        json!({ "phase": "Succeeded", "reason": "Done" }),
+        json!({ "phase": "Running", "reason": "NodeLost" }),
+    ] {
+        assert_eq!(end(&status), None, "{status}");
+    }
+}
+
+#[test]
 fn an_end_of_long_ago_is_not_why_a_pod_is_not_ready_now() {
     let running = json!({ "running": { "startedAt": "2026-01-01T00:00:00Z" } });
     let end = json!({ "terminated": { "exitCode": 137, "reason": "OOMKilled" } });
