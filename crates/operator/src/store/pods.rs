@@ -8,7 +8,8 @@ use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, Conta
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use skep_api::resource::KindName;
 use skep_plan::key::Key;
-use skep_plan::pod::PodStamps;
+use skep_plan::names::registry_of;
+use skep_plan::pod::{PodStamps, REGISTRY_COMPONENT};
 use skep_plan::world::{Failure, LivePod, PodState};
 
 /// The reason of a container that ends again and again, whatever it is doing at the moment.
@@ -138,10 +139,16 @@ fn owner(pod: &Pod) -> Option<(Key, bool)> {
         _ => None,
     };
     // Both labels may be a user's own where we do not set them: on the pods of a backend, and the first one on those of an
-    // EmbeddingServer. Who made the pod is not.
+    // EmbeddingServer or MCPRegistry. Who made the pod is not.
     let set = controller(pod).filter(|owner| owner.kind == "StatefulSet").map(|owner| owner.name.as_str());
     if let Some(server) = label("toolhive-name").filter(|server| set == Some(server.as_str())) {
         return Some((Key::resource(KindName::MCPServer, namespace, server), true));
+    }
+    // By the two labels by which its Deployment selects them; no pod of another kind has both.
+    let component = label("app.kubernetes.io/component").filter(|component| *component == REGISTRY_COMPONENT);
+    let registry = label("app.kubernetes.io/name").and_then(|name| registry_of(name)).filter(|_| component.is_some());
+    if let Some(registry) = registry {
+        return Some((Key::resource(KindName::MCPRegistry, namespace, registry), false));
     }
     let kind = ["app", "app.kubernetes.io/name"].iter().find_map(|name| label(name).and_then(kind))?;
     Some((Key::resource(kind, namespace, label("app.kubernetes.io/instance")?), false))

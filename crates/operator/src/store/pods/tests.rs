@@ -200,6 +200,31 @@ fn a_pod_that_the_kubelet_rejected_or_evicted_says_why() {
 }
 
 #[test]
+fn a_pod_of_a_registry_is_known_by_the_labels_that_select_it() {
+    let owner = |labels: &Value| {
+        let pod: Pod = serde_json::from_value(json!({ "metadata": {
+            "name": "p", "namespace": "ns", "labels": labels,
+            "annotations": { "toolhive.stacklok.dev/config-hash": "h" },
+        }}))
+        .unwrap();
+        pod_facts(&pod).map(|facts| (facts.owner, facts.keeps_name))
+    };
+    let registry = Key::resource(KindName::MCPRegistry, "ns", "r");
+    let ours = json!({ "app.kubernetes.io/name": "r-api", "app.kubernetes.io/component": "registry-api" });
+    assert_eq!(owner(&ours), Some((registry.clone(), false)));
+    let mut with_users_own = ours.clone();
+    with_users_own["app"] = json!("mcpserver");
+    with_users_own["app.kubernetes.io/instance"] = json!("s");
+    assert_eq!(owner(&with_users_own), Some((registry, false)));
+    let proxy = json!({
+        "app": "mcpserver", "app.kubernetes.io/name": "mcpserver", "app.kubernetes.io/instance": "s",
+        "app.kubernetes.io/component": "registry-api",
+    });
+    assert_eq!(owner(&proxy), Some((Key::resource(KindName::MCPServer, "ns", "s"), false)));
+    assert_eq!(owner(&json!({ "app.kubernetes.io/name": "r-api" })), None);
+}
+
+#[test]
 fn an_end_of_long_ago_is_not_why_a_pod_is_not_ready_now() {
     let running = json!({ "running": { "startedAt": "2026-01-01T00:00:00Z" } });
     let end = json!({ "terminated": { "exitCode": 137, "reason": "OOMKilled" } });
