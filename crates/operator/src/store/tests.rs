@@ -322,6 +322,7 @@ fn backend_pod(name: &str, uid: &str, revision: &str, status: &Value) -> PodFact
             "labels": { "toolhive": "true", "toolhive-name": "s", "controller-revision-hash": revision },
             "ownerReferences": [{ "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "s", "uid": "u", "controller": true }],
         },
+        "spec": { "containers": [{ "name": "mcp" }] },
         "status": status,
     });
     pod_facts(&serde_json::from_value(pod).unwrap()).unwrap()
@@ -378,6 +379,29 @@ fn why_the_pod_of_a_stateful_set_ended_is_remembered_until_one_of_its_template_w
     store.miss_child(&id);
     store.see_child(id, set);
     assert!(ends().is_empty());
+}
+
+#[test]
+fn a_pod_that_does_not_count_as_ready_yet_is_not_among_the_ready_ones_of_its_workload() {
+    let store = Store::default();
+    put(&store, KindName::MCPServer, server("s", 1, "c"));
+    let (id, mut set) = stateful_set();
+    set.workload.as_mut().unwrap().ready = 1;
+    store.see_child(id, set);
+    let ready = || store.snapshot(&key(KindName::MCPServer, "s")).unwrap().live.backend.unwrap().ready;
+    assert_eq!(ready(), 1, "no pod of it is seen");
+    let pod = |started: Timestamp| {
+        let container = json!({
+            "name": "mcp", "image": "i", "imageID": "i", "ready": true, "restartCount": 3,
+            "state": { "running": { "startedAt": started } }, "lastState": { "terminated": { "exitCode": 1 } },
+        });
+        let status = json!({ "conditions": [{ "type": "Ready", "status": "True" }], "containerStatuses": [container] });
+        backend_pod("s-0", "1", "a", &status)
+    };
+    store.put_pod("ns", pod(Timestamp::now()));
+    assert_eq!(ready(), 0, "it was started just now");
+    store.put_pod("ns", pod(Timestamp::now() - jiff::SignedDuration::from_mins(1)));
+    assert_eq!(ready(), 1);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use skep_api::resource::KindName;
 use skep_plan::child::ChildKind;
 use skep_plan::key::Key;
-use skep_plan::world::Live;
+use skep_plan::world::{Live, LivePod, LiveWorkload, PodState};
 
 use super::{ChildFacts, ChildId, PodFacts, State, Wake, owner_key};
 
@@ -66,6 +66,8 @@ impl State {
             let pods = if facts.is_backend { &mut live.backend_pods } else { &mut live.pods };
             pods.push(pod);
         }
+        count_settled(live.workload.as_mut(), &live.pods);
+        count_settled(live.backend.as_mut(), &live.backend_pods);
         for facts in self.ends.get(key).into_iter().flat_map(BTreeMap::values) {
             let workload = if facts.is_backend { &mut live.backend } else { &mut live.workload };
             if let Some(workload) = workload {
@@ -113,4 +115,13 @@ impl State {
             self.ends.remove(owner);
         }
     }
+}
+
+/// Takes those pods out of a workload's count of ready ones that do not count as ready yet. Its controller counts a container without a
+/// readiness probe from its start, in a crash loop again and again.
+fn count_settled(workload: Option<&mut LiveWorkload>, pods: &[LivePod]) {
+    // Where no pod is seen, the count says what there is to know.
+    let Some(workload) = workload.filter(|_| !pods.is_empty()) else { return };
+    let ready = pods.iter().filter(|pod| pod.state == PodState::Ready).count();
+    workload.ready = workload.ready.min(i32::try_from(ready).unwrap_or(i32::MAX));
 }
