@@ -36,10 +36,14 @@ struct Mutation {
     test: String,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+fn mutations() -> Result<Vec<Mutation>> {
     let path = root().join("xtask/mutations.yaml");
     let text = fs::read_to_string(&path)?;
-    let mut mutations: Vec<Mutation> = serde_saphyr::from_str(&text).with_context(|| path.display().to_string())?;
+    serde_saphyr::from_str(&text).with_context(|| path.display().to_string())
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let mut mutations = mutations()?;
     mutations.retain(|one| arguments.points.is_empty() || arguments.points.contains(&one.point));
     ensure!(!mutations.is_empty(), "no mutation has that point");
     let copy = root().join("target/mutate");
@@ -71,18 +75,20 @@ enum Noticed {
 
 fn try_one(copy: &Path, mutation: &Mutation) -> Result<Noticed> {
     let path = copy.join(&mutation.file);
-    let text = fs::read_to_string(&path).with_context(|| mutation.file.clone())?;
-    let places = text.matches(&mutation.replace).count();
-    ensure!(
-        places == 1,
-        "`{}` stands {places} times in {}: write it so that it stands once",
-        mutation.replace,
-        mutation.file
-    );
+    let text = find(copy, mutation)?;
     fs::write(&path, text.replace(&mutation.replace, &mutation.with))?;
     let tested = test(copy, &mutation.test);
     fs::write(&path, &text)?;
     tested
+}
+
+/// The file of a mutation, in which what it replaces stands once.
+fn find(workspace: &Path, mutation: &Mutation) -> Result<String> {
+    let Mutation { file, replace, .. } = mutation;
+    let text = fs::read_to_string(workspace.join(file)).with_context(|| file.clone())?;
+    let places = text.matches(replace.as_str()).count();
+    ensure!(places == 1, "`{replace}` stands {places} times in {file}: write it so that it stands once");
+    Ok(text)
 }
 
 fn test(copy: &Path, test: &str) -> Result<Noticed> {
@@ -118,4 +124,17 @@ fn copy_workspace(copy: &Path) -> Result<()> {
         fs::write(&to, content)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_mutation_finds_the_line_that_it_takes_out() {
+        let stale =
+            |one: &Mutation| find(&root(), one).err().map(|error| format!("{} {}: {error:#}", one.point, one.what));
+        let stale: Vec<String> = mutations().unwrap().iter().filter_map(stale).collect();
+        assert!(stale.is_empty(), "{}", stale.join("\n"));
+    }
 }

@@ -15,7 +15,7 @@ use tokio::sync::{Notify, watch as signal};
 use crate::failure::describe;
 
 /// The versions that the operator understands, the best first.
-const VERSIONS: [&str; 2] = [STORED_VERSION, OLDER_VERSION];
+pub const VERSIONS: [&str; 2] = [STORED_VERSION, OLDER_VERSION];
 /// The shortest time between two discoveries.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// How often discovery is repeated while a kind is not served in the stored version.

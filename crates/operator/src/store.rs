@@ -117,6 +117,16 @@ impl Store {
         self.with(|state| state.set_unavailable(kind, namespace, why))
     }
 
+    /// Whether objects of a kind are known, in a namespace or in any.
+    pub fn has_kind(&self, kind: KindName, namespace: Option<&str>) -> bool {
+        self.with(|state| state.has_kind(kind, namespace))
+    }
+
+    /// Forgets all objects of a kind, in a namespace or in all: they are gone with its definition.
+    pub fn remove_kind(&self, kind: KindName, namespace: Option<&str>) -> Wake {
+        self.with(|state| state.remove_kind(kind, namespace))
+    }
+
     /// A watch shows a child. While it is being written, that waits: it may be what we write, which the watch can bring back
     /// before the answer comes, and would be taken for somebody else's change.
     pub fn see_child(&self, id: ChildId, facts: ChildFacts) -> Wake {

@@ -22,6 +22,7 @@ use kube::{Client, ResourceExt as _};
 use skep_api::resource::KindName;
 use skep_plan::child::{ChildKind, MANAGED_LABEL};
 use skep_plan::key::{Key, ObjectKind};
+use skep_plan::pod::REGISTRY_COMPONENT;
 use tokio::sync::watch as signal;
 use tokio::task::JoinSet;
 
@@ -137,6 +138,13 @@ impl Watches {
                 pods.clone(),
                 watcher::Config::default().labels("app.kubernetes.io/name=embeddingserver"),
                 Pods("of embedding servers"),
+            );
+            watches.run(
+                feed.clone(),
+                scope,
+                pods.clone(),
+                watcher::Config::default().labels(&format!("app.kubernetes.io/component={REGISTRY_COMPONENT}")),
+                Pods("of registries"),
             );
             // The pods of backends: proxies label them with the name of their server.
             let backends = "toolhive=true,toolhive-name,app notin (mcpserver,mcpremoteproxy,virtualmcpserver)";

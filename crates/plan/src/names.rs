@@ -1,5 +1,7 @@
 //! The names of children, each a function of the resource's own. Nobody else spells them.
 
+const REGISTRY_API_SUFFIX: &str = "-api";
+
 /// The proxy's Service of an MCPServer.
 pub fn server_service(name: &str) -> String {
     format!("mcp-{name}-proxy")
@@ -53,6 +55,16 @@ pub fn virtual_config(name: &str) -> String {
 /// The Secret with the key that binds a virtual server's sessions.
 pub fn virtual_session_key(name: &str) -> String {
     format!("{name}-hmac-secret")
+}
+
+/// Deployment and Service of a registry, and the `app.kubernetes.io/name` of its pods.
+pub fn registry_api(name: &str) -> String {
+    format!("{name}{REGISTRY_API_SUFFIX}")
+}
+
+/// The registry to which [`registry_api`] gives this name.
+pub fn registry_of(api: &str) -> Option<&str> {
+    api.strip_suffix(REGISTRY_API_SUFFIX)
 }
 
 /// Where a Service is reached inside the cluster.

@@ -41,6 +41,12 @@ pub(crate) const POD_TEMPLATE_METADATA: &str = "spec.podTemplateSpec.metadata";
 /// On the workload itself: digest of the user's pod template.
 pub const TEMPLATE_HASH: &str = "toolhive.stacklok.io/podtemplatespec-hash";
 
+/// The hash of a registry's spec. A change of it rolls the pods: the registry server reads its configuration when it starts.
+pub const CONFIG_HASH: &str = "toolhive.stacklok.dev/config-hash";
+
+/// The `app.kubernetes.io/component` of the pods of every registry, by which they are selected.
+pub const REGISTRY_COMPONENT: &str = "registry-api";
+
 /// What tells the pods of one plan from those of another: the stamps on their template.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PodStamps {
@@ -75,7 +81,9 @@ impl PodStamps {
     /// The stamps among annotations, given by name.
     pub fn of<'a>(annotation: impl Fn(&str) -> Option<&'a str>) -> Self {
         let stamp = |name: &str| annotation(name).map(str::to_owned);
-        Self { checksum: stamp(CHECKSUM), generation: stamp(GENERATION), inputs: stamp(INPUTS) }
+        // A registry has no RunConfig: its pods carry the hash of its spec instead.
+        let checksum = stamp(CHECKSUM).or_else(|| stamp(CONFIG_HASH));
+        Self { checksum, generation: stamp(GENERATION), inputs: stamp(INPUTS) }
     }
 
     /// The stamps that the workload among these children puts on its pods.

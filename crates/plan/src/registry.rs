@@ -3,6 +3,7 @@
 mod check;
 mod children;
 mod fill;
+mod state;
 
 use serde_json::Value;
 use skep_api::kinds::{MCPRegistry, MCPRegistrySpec};
@@ -10,10 +11,9 @@ use skep_api::resource::Resource;
 
 use crate::child::Child;
 use crate::merge::check_pod_template;
-use crate::names;
 use crate::overrides::DroppedOverrides;
 use crate::plan::{Finalizer, Plan, Verdict};
-use crate::refusal::{Refusal, check_name, check_untaken, missing_secret};
+use crate::refusal::{Refusal, check_name, check_untaken};
 use crate::status::Status;
 use crate::world::World;
 
@@ -30,7 +30,7 @@ pub(crate) fn plan(me: &Resource, object: &MCPRegistry, world: &World<'_>) -> Pl
     let built = build(me, &object.spec, world, &mut dropped);
     dropped.report(&mut status);
     judge_template(&mut status, &object.spec, built.as_ref().err());
-    add_state(&mut status, me, &object.spec, built.as_ref().err(), world);
+    state::add(&mut status, me, object, &built, world);
     let mut plan = Plan::without_children(me, status);
     match built {
         Ok(children) => plan.children = children,
@@ -74,35 +74,6 @@ fn judge_template(status: &mut Status, spec: &MCPRegistrySpec, refusal: Option<&
     } else if spec.pod_template_spec.is_some() {
         status.condition(CONDITION, true, "ValidPodTemplateSpec", "PodTemplateSpec is valid");
     }
-}
-
-fn add_state(status: &mut Status, me: &Resource, spec: &MCPRegistrySpec, refusal: Option<&Refusal>, world: &World<'_>) {
-    let (wanted, ready) = world.live.workload.as_ref().map_or((1, 0), |workload| (workload.replicas, workload.ready));
-    // The pod waits for the password by itself; only the waiting is told.
-    let secret = spec.pgpass_secret_ref.as_ref();
-    let secret =
-        secret.and_then(|one| missing_secret("spec.pgpassSecretRef", &one.name, &one.key, me.namespace(), world));
-    let (phase, reason, message) = match (refusal, secret) {
-        (Some(refusal), _) => ("Failed", refusal.reason, refusal.message.clone()),
-        _ if ready > 0 && ready < wanted => (
-            "Ready",
-            "Ready",
-            format!("Registry API is ready and serving requests; {ready} of {wanted} pods are ready"),
-        ),
-        _ if ready > 0 => ("Ready", "Ready", "Registry API is ready and serving requests".to_owned()),
-        _ if wanted == 0 => {
-            ("Pending", "NotReady", "Registry API is scaled to zero; scale its Deployment up".to_owned())
-        }
-        (None, Some(message)) => ("Pending", "SecretNotFound", message),
-        (None, None) => ("Pending", "NotReady", "Registry API deployment is not ready yet".to_owned()),
-    };
-    let url = format!("http://{}:{}", names::host(&children::api_name(me.name()), me.namespace()), children::PORT);
-    status
-        .set("phase", phase)
-        .set("message", message.as_str())
-        .set("url", (phase == "Ready").then_some(url))
-        .set("readyReplicas", (ready > 0).then_some(ready))
-        .condition("Ready", phase == "Ready", reason, message);
 }
 
 #[cfg(test)]

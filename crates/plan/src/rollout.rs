@@ -2,6 +2,8 @@
 //!
 //! A pod is *current* if it carries the stamps of this very plan and is of the newest revision of its workload's template;
 //! every other pod is *older*. Only current pods can complete a rollout, however healthy the older ones are.
+//!
+//! Pods that the kubelet rejected or evicted are no pods of the workload any more, and explain why it has none that is ready.
 
 use crate::pod::PodStamps;
 use crate::world::{Failure, LivePod, LiveWorkload, PodState};
@@ -48,6 +50,15 @@ pub(crate) struct Stall {
     pub(crate) pod: Option<String>,
     /// What is wrong with it.
     pub(crate) failure: Failure,
+    /// Whether the controller replaces the pod, which may be enough.
+    pub(crate) is_replaced: bool,
+}
+
+/// The current or the older pods of a workload: those that it has, and those that the kubelet rejected or evicted.
+#[derive(Debug)]
+struct Pods<'a> {
+    live: Vec<&'a LivePod>,
+    ended: Vec<&'a LivePod>,
 }
 
 /// Which pods serve.
@@ -79,9 +90,8 @@ pub(crate) fn observe(
     planned: Planned<'_>,
     was_ready: bool,
 ) -> Rollout {
-    let (current, older): (Vec<&LivePod>, Vec<&LivePod>) = split(workload, pods, planned);
-    let ready = |pods: &[&LivePod]| pods.iter().filter(|pod| pod.state == PodState::Ready).count();
-    let (mut ready_current, ready_older) = (ready(&current), ready(&older));
+    let (current, older) = split(workload, pods, planned);
+    let (mut ready_current, ready_older) = (current.ready(), older.ready());
     if let (Some(workload), Planned::Revision, true) = (workload, planned, pods.is_empty()) {
         // Its pods are not seen, as those of an older proxy that labels them otherwise: its own count says what there is to know.
         ready_current = usize::try_from(workload.ready).unwrap_or_default();
@@ -100,10 +110,10 @@ pub(crate) fn observe(
 }
 
 /// The stage of a workload that should have pods.
-fn stage(workload: &LiveWorkload, current: &[&LivePod], older: &[&LivePod], ready: usize, was_ready: bool) -> Stage {
+fn stage(workload: &LiveWorkload, current: &Pods<'_>, older: &Pods<'_>, ready: usize, was_ready: bool) -> Stage {
     let progress = &workload.progress;
     let is_observed = workload.generation > 0 && progress.observed_generation >= workload.generation;
-    let is_all_current = is_observed && older.is_empty() && progress.updated >= progress.total;
+    let is_all_current = is_observed && older.live.is_empty() && progress.updated >= progress.total;
     let count = Count { ready, wanted: workload.replicas };
     let has_all = usize::try_from(workload.replicas).is_ok_and(|wanted| ready >= wanted);
     if is_all_current && (has_all || (ready > 0 && (was_ready || progress.completed))) {
@@ -111,14 +121,19 @@ fn stage(workload: &LiveWorkload, current: &[&LivePod], older: &[&LivePod], read
     }
     // An update of a StatefulSet waits for a pod of the old revision that fails, so older pods can be the cause as well. Those of a
     // Deployment cannot, and before its controller has seen a change, nothing is known of it: the change may be what helps.
-    let waits_for_older = current.is_empty() && is_observed && progress.revision.is_some();
-    if let Some(stall) = first_failure(current).or_else(|| first_failure(older).filter(|_| waits_for_older)) {
+    let waits_for_older = current.live.is_empty() && is_observed && progress.revision.is_some();
+    if let Some(stall) = current.first_failure().or_else(|| older.first_failure().filter(|_| waits_for_older)) {
+        return Stage::Stalled(stall);
+    }
+    // A Deployment leaves pods that were evicted behind: once another one is ready, they say nothing.
+    let ended = current.first_end().or_else(|| older.first_end().filter(|_| waits_for_older));
+    if let Some(stall) = ended.filter(|_| ready == 0) {
         return Stage::Stalled(stall);
     }
     if let Some(failure) = progress.failure.clone().filter(|_| is_observed) {
-        return Stage::Stalled(Stall { pod: None, failure });
+        return Stage::Stalled(Stall { pod: None, failure, is_replaced: false });
     }
-    match (current.is_empty() && older.is_empty(), is_all_current && progress.completed) {
+    match (current.live.is_empty() && older.live.is_empty(), is_all_current && progress.completed) {
         (_, true) => Stage::Unavailable,
         (true, false) => Stage::NotApplied,
         (false, false) => Stage::RollingOut(count),
@@ -126,11 +141,8 @@ fn stage(workload: &LiveWorkload, current: &[&LivePod], older: &[&LivePod], read
 }
 
 /// Tells the current pods from older ones.
-fn split<'a>(
-    workload: Option<&LiveWorkload>,
-    pods: &'a [LivePod],
-    planned: Planned<'_>,
-) -> (Vec<&'a LivePod>, Vec<&'a LivePod>) {
+fn split<'a>(workload: Option<&'a LiveWorkload>, pods: &'a [LivePod], planned: Planned<'_>) -> (Pods<'a>, Pods<'a>) {
+    let ended = workload.map(|workload| workload.ended.as_slice()).unwrap_or_default();
     let is_stamped = |pod: &&LivePod| match planned {
         Planned::Stamped(stamps) => pod.stamps == *stamps,
         Planned::Revision => true,
@@ -140,20 +152,37 @@ fn split<'a>(
     let named = progress.and_then(|progress| progress.revision.as_deref());
     // A Deployment does not name its newest revision. While it has pods of several, the youngest pod is of the newest one.
     let is_mixed = progress.is_some_and(|progress| progress.updated < progress.total);
-    let youngest = pods.iter().filter(is_stamped).max_by_key(|pod| pod.created.as_str()).filter(|_| is_mixed);
-    let revision = named.or_else(|| youngest.and_then(|pod| pod.revision.as_deref()));
-    let is_newest = |pod: &LivePod| match (revision, pod.revision.as_deref()) {
+    let stamped = ended.iter().chain(pods).filter(is_stamped);
+    let youngest = stamped.max_by_key(|pod| pod.created.as_str()).and_then(|pod| pod.revision.as_deref());
+    let is_of = |revision: Option<&str>, pod: &LivePod| match (revision, pod.revision.as_deref()) {
         (Some(newest), Some(own)) => newest == own,
         _ => true,
     };
-    pods.iter().partition(|pod| is_stamped(pod) && is_newest(pod))
+    let is_current = |pod: &&LivePod| is_stamped(pod) && is_of(named.or(youngest.filter(|_| is_mixed)), pod);
+    let (current, older) = pods.iter().partition(is_current);
+    // The counts do not include pods that ended: those of an earlier template may be left behind by a rollout that is complete.
+    let is_current = |pod: &&LivePod| is_stamped(pod) && is_of(named.or(youngest), pod);
+    let (current_ended, older_ended) = ended.iter().partition(is_current);
+    (Pods { live: current, ended: current_ended }, Pods { live: older, ended: older_ended })
 }
 
-fn first_failure(pods: &[&LivePod]) -> Option<Stall> {
-    pods.iter().find_map(|pod| match &pod.state {
-        PodState::Failed(failure) => Some(Stall { pod: Some(pod.name.clone()), failure: failure.clone() }),
-        PodState::Ready | PodState::Pending => None,
-    })
+// === impl Pods ===
+
+impl Pods<'_> {
+    fn ready(&self) -> usize {
+        self.live.iter().filter(|pod| pod.state == PodState::Ready).count()
+    }
+
+    fn first_failure(&self) -> Option<Stall> {
+        self.live.iter().find_map(|pod| Stall::of(pod, false))
+    }
+
+    /// Why the oldest of those ended that the kubelet rejected or evicted. The controller makes new ones as long as it goes on: the
+    /// oldest stays the same.
+    fn first_end(&self) -> Option<Stall> {
+        let oldest = self.ended.iter().min_by_key(|pod| (pod.created.as_str(), pod.name.as_str()))?;
+        Stall::of(oldest, true)
+    }
 }
 
 // === impl Planned ===
@@ -167,9 +196,19 @@ impl<'a> From<Option<&'a PodStamps>> for Planned<'a> {
 // === impl Stall ===
 
 impl Stall {
-    /// Whether only people can help. A node that is added may take a pod that no node has room for now.
+    fn of(pod: &LivePod, is_replaced: bool) -> Option<Self> {
+        match &pod.state {
+            PodState::Failed(failure) => {
+                Some(Self { pod: Some(pod.name.clone()), failure: failure.clone(), is_replaced })
+            }
+            PodState::Ready | PodState::Pending => None,
+        }
+    }
+
+    /// Whether only people can help. A node that is added may take a pod that no node has room for now, and a node with more room
+    /// the next pod instead of one that was evicted.
     pub(crate) fn is_final(&self) -> bool {
-        self.failure.reason != Failure::UNSCHEDULABLE
+        !self.is_replaced && self.failure.reason != Failure::UNSCHEDULABLE
     }
 }
 

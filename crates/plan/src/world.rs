@@ -128,6 +128,9 @@ pub struct LiveWorkload {
     pub progress: RolloutProgress,
     /// What its proxy reports of the connection to the MCP server, for a backend.
     pub upstream: Option<UpstreamReport>,
+    /// Pods that the kubelet rejected or evicted, each with the reason, as far as no pod of the same template was ready since. They
+    /// are not counted by the controller, which replaces them.
+    pub ended: Vec<LivePod>,
 }
 
 /// How far the controller of a Deployment or StatefulSet has brought its pods, as its status says.

@@ -65,6 +65,7 @@ pub fn child_facts(kind: ChildKind, metadata: &ObjectMeta, object: Option<&Value
             generation: metadata.generation.unwrap_or_default(),
             progress: progress(kind, object),
             upstream: upstream(metadata),
+            ended: Vec::new(),
         }
     });
     let label = metadata.labels.as_ref().and_then(|labels| labels.get("toolhive-name"));

@@ -5,10 +5,11 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodStatus};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use skep_api::resource::KindName;
 use skep_plan::key::Key;
-use skep_plan::pod::PodStamps;
+use skep_plan::names::registry_of;
+use skep_plan::pod::{PodStamps, REGISTRY_COMPONENT};
 use skep_plan::world::{Failure, LivePod, PodState};
 
 /// The reason of a container that ends again and again, whatever it is doing at the moment.
@@ -28,6 +29,8 @@ const HOPELESS: &[&str] = &[
 const SETTLES_AFTER: jiff::SignedDuration = jiff::SignedDuration::from_secs(2);
 /// The same for one that ended before. The shortest back-off of a kubelet is 10 s.
 const SETTLES_AGAIN_AFTER: jiff::SignedDuration = jiff::SignedDuration::from_secs(10);
+/// A run of this length ends a crash loop: the kubelet resets its back-off after it.
+const BACKOFF_RESETS_AFTER: jiff::SignedDuration = jiff::SignedDuration::from_mins(10);
 /// How much of what a container said at its end is told, in characters.
 const LONGEST_MESSAGE: usize = 1024;
 
@@ -42,8 +45,12 @@ pub struct PodFacts {
     pub owner: Key,
     /// Whether it is a pod of the StatefulSet that the proxy of an MCPServer made.
     pub is_backend: bool,
+    /// Whether its controller gives the pod that replaces it the same name.
+    pub keeps_name: bool,
     /// How it is; nothing for one that is being deleted or has ended: its controller replaces it, and counts it no more.
     pub state: Option<PodState>,
+    /// Why the kubelet rejected or evicted it, if it did.
+    pub end: Option<Failure>,
     /// Until when it does not count as ready though its container says so, and how it counts meanwhile.
     pub settling: Option<(Timestamp, PodState)>,
     /// What its template was stamped with.
@@ -61,15 +68,33 @@ impl PodFacts {
     pub fn live(&self, now: Timestamp) -> Option<(LivePod, Option<Timestamp>)> {
         let settling = self.settling.as_ref().filter(|(until, _)| now < *until);
         let state = settling.map_or(self.state.clone()?, |(_, state)| state.clone());
-        let pod = LivePod {
+        Some((self.in_state(state), settling.map(|(until, _)| *until)))
+    }
+
+    /// What a plan sees of a pod that the kubelet rejected or evicted.
+    pub fn ended(&self) -> Option<LivePod> {
+        self.end.clone().map(|end| self.in_state(PodState::Failed(end)))
+    }
+
+    /// Whether it counts as ready now.
+    pub fn is_ready(&self, now: Timestamp) -> bool {
+        self.live(now).is_some_and(|(pod, _)| pod.state == PodState::Ready)
+    }
+
+    /// Whether it was made from the same template of the same workload.
+    pub fn is_sibling(&self, other: &Self) -> bool {
+        self.is_backend == other.is_backend && self.stamps == other.stamps && self.revision == other.revision
+    }
+
+    fn in_state(&self, state: PodState) -> LivePod {
+        LivePod {
             name: self.name.clone(),
             uid: self.uid.clone(),
             state,
             stamps: self.stamps.clone(),
             revision: self.revision.clone(),
             created: self.created.clone(),
-        };
-        Some((pod, settling.map(|(until, _)| *until)))
+        }
     }
 }
 
@@ -82,13 +107,18 @@ pub fn pod_facts(pod: &Pod) -> Option<PodFacts> {
     let has_ended = metadata.deletion_timestamp.is_some() || matches!(phase, Some("Failed" | "Succeeded"));
     let state = (!has_ended).then(|| pod_state(pod));
     let settling = settling(pod).filter(|_| state == Some(PodState::Ready));
+    // A kubelet that rejects or evicts a pod says why. One that ends a pod because it is deleted does not.
+    let said = |status: &PodStatus| Some(failure(status.reason.as_deref()?, status.message.as_deref()));
+    let end = pod.status.as_ref().filter(|_| phase == Some("Failed")).and_then(said);
     let annotations = metadata.annotations.as_ref();
     Some(PodFacts {
         name: metadata.name.clone()?,
         uid: metadata.uid.clone().unwrap_or_default(),
         owner,
         is_backend,
+        keeps_name: controller(pod).is_some_and(|owner| owner.kind == "StatefulSet"),
         state,
+        end,
         settling,
         stamps: PodStamps::of(|name| annotations.and_then(|all| all.get(name)).map(String::as_str)),
         revision: label("pod-template-hash").or_else(|| label("controller-revision-hash")).cloned(),
@@ -109,14 +139,24 @@ fn owner(pod: &Pod) -> Option<(Key, bool)> {
         _ => None,
     };
     // Both labels may be a user's own where we do not set them: on the pods of a backend, and the first one on those of an
-    // EmbeddingServer. Who made the pod is not.
-    let controller = metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
-    let set = controller.filter(|owner| owner.kind == "StatefulSet").map(|owner| owner.name.as_str());
+    // EmbeddingServer or MCPRegistry. Who made the pod is not.
+    let set = controller(pod).filter(|owner| owner.kind == "StatefulSet").map(|owner| owner.name.as_str());
     if let Some(server) = label("toolhive-name").filter(|server| set == Some(server.as_str())) {
         return Some((Key::resource(KindName::MCPServer, namespace, server), true));
     }
+    // By the two labels by which its Deployment selects them; no pod of another kind has both.
+    let component = label("app.kubernetes.io/component").filter(|component| *component == REGISTRY_COMPONENT);
+    let registry = label("app.kubernetes.io/name").and_then(|name| registry_of(name)).filter(|_| component.is_some());
+    if let Some(registry) = registry {
+        return Some((Key::resource(KindName::MCPRegistry, namespace, registry), false));
+    }
     let kind = ["app", "app.kubernetes.io/name"].iter().find_map(|name| label(name).and_then(kind))?;
     Some((Key::resource(kind, namespace, label("app.kubernetes.io/instance")?), false))
+}
+
+/// The controller that made a pod.
+fn controller(pod: &Pod) -> Option<&OwnerReference> {
+    pod.metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
 }
 
 fn pod_state(pod: &Pod) -> PodState {
@@ -200,12 +240,24 @@ fn settling(pod: &Pod) -> Option<(Timestamp, PodState)> {
         let started = container.state.as_ref()?.running.as_ref()?.started_at.as_ref()?.0;
         let last = container.last_state.as_ref().and_then(|last| last.terminated.as_ref());
         let (after, meanwhile) = match last {
-            Some(end) => (SETTLES_AGAIN_AFTER, PodState::Failed(crash(&container.name, end))),
+            Some(end) => (settles_again_after(container, end), PodState::Failed(crash(&container.name, end))),
             None => (SETTLES_AFTER, PodState::Pending),
         };
         Some((started.checked_add(after).ok()?, meanwhile))
     };
     containers.filter(|container| !is_probed(&container.name)).filter_map(settle).max()
+}
+
+/// How long a container that ended before must have run to count as ready. One in a crash loop must outlive its previous run, or it
+/// would count as ready in every run until it ends again. One end is no loop, and neither is one after a run that reset the kubelet's
+/// back-off, by which a loop is over.
+fn settles_again_after(container: &ContainerStatus, end: &ContainerStateTerminated) -> jiff::SignedDuration {
+    let previous = end.started_at.as_ref().zip(end.finished_at.as_ref());
+    let previous = previous.map(|(started, finished)| finished.0.duration_since(started.0)).unwrap_or_default();
+    if container.restart_count <= 1 || previous >= BACKOFF_RESETS_AFTER {
+        return SETTLES_AGAIN_AFTER;
+    }
+    previous.saturating_add(SETTLES_AGAIN_AFTER).clamp(SETTLES_AGAIN_AFTER, BACKOFF_RESETS_AFTER)
 }
 
 #[cfg(test)]

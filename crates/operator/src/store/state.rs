@@ -1,17 +1,17 @@
 //! The state behind the store: plain maps, and the rules of who wakes whom.
 
 mod concern;
+mod pods;
 mod unknown;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use skep_api::resource::{KindName, Resource};
 use skep_plan::child::ChildKind;
 use skep_plan::key::{Key, ObjectKind};
-use skep_plan::world::{DefaultRedis, Found, Live};
+use skep_plan::world::{DefaultRedis, Found};
 
 use self::concern::{concerns_itself, concerns_others};
 pub use self::unknown::Unavailable;
@@ -62,6 +62,8 @@ pub(super) struct State {
     writing: HashMap<ChildId, Writing>,
     pods: HashMap<(String, String), PodFacts>,
     pods_of: HashMap<Key, BTreeSet<String>>,
+    /// Pods that the kubelet rejected or evicted, by the resource that they ran for and by name.
+    ends: HashMap<Key, BTreeMap<String, PodFacts>>,
     contents: HashMap<Key, Content>,
     /// Secrets and ConfigMaps that are being read.
     reading: HashMap<Key, Reading>,
@@ -209,6 +211,7 @@ impl State {
             *meanwhile = None;
         }
         let mut wake = Wake { now: self.graph.dependants(key), soon: self.graph.set(key, None) };
+        self.ends.remove(key);
         if let Some(uid) = self.resources.remove(key).and_then(|entry| entry.metadata().uid.clone()) {
             self.gone.push_back(uid);
             if self.gone.len() > REMEMBERED_DELETIONS {
@@ -300,34 +303,13 @@ impl State {
 
     pub(super) fn remove_child(&mut self, id: &ChildId) -> Wake {
         self.forget_owner(id);
-        let owner = self.children.remove(id).and_then(|facts| owner_key(id, &facts));
-        self.known_only(Wake { now: owner.into_iter().collect(), ..Wake::default() })
+        let Some(facts) = self.children.remove(id) else { return Wake::default() };
+        self.forget_ends_of_workload(id, &facts);
+        self.known_only(Wake { now: owner_key(id, &facts).into_iter().collect(), ..Wake::default() })
     }
 
     pub(super) fn child(&self, id: &ChildId) -> Option<ChildFacts> {
         self.children.get(id).cloned()
-    }
-
-    pub(super) fn put_pod(&mut self, namespace: &str, facts: PodFacts) -> Wake {
-        let id = (namespace.to_owned(), facts.name.clone());
-        if self.pods.get(&id) == Some(&facts) {
-            return Wake::default();
-        }
-        let owner = facts.owner.clone();
-        self.pods_of.entry(owner.clone()).or_default().insert(facts.name.clone());
-        self.pods.insert(id, facts);
-        self.known_only(Wake { now: BTreeSet::from([owner]), soon: BTreeSet::new() })
-    }
-
-    pub(super) fn remove_pod(&mut self, namespace: &str, name: &str) -> Wake {
-        let Some(facts) = self.pods.remove(&(namespace.to_owned(), name.to_owned())) else { return Wake::default() };
-        if let Some(names) = self.pods_of.get_mut(&facts.owner) {
-            names.remove(name);
-            if names.is_empty() {
-                self.pods_of.remove(&facts.owner);
-            }
-        }
-        self.known_only(Wake { now: BTreeSet::from([facts.owner]), soon: BTreeSet::new() })
     }
 
     pub(super) fn content_changed(&mut self, key: &Key, version: Option<&str>) -> Wake {
@@ -414,30 +396,6 @@ impl State {
             .collect();
         let (live, settles) = self.live(key, &children);
         Some(Snapshot { me: me.clone(), found, users: self.graph.users(key), live, unread, children, settles })
-    }
-
-    /// What runs for a resource, and when that changes by itself.
-    fn live(&self, key: &Key, children: &BTreeMap<ChildId, ChildFacts>) -> (Live, Option<Timestamp>) {
-        let mine = |kind| children.iter().find(|(id, _)| id.kind == kind).and_then(|(_, facts)| facts.workload.clone());
-        let (namespace, name) = (key.namespace.clone(), key.name.clone());
-        let backend = ChildId { kind: ChildKind::StatefulSet, namespace, name };
-        let mut live = Live {
-            workload: mine(ChildKind::Deployment).or_else(|| mine(ChildKind::StatefulSet)),
-            backend: self.children.get(&backend).and_then(|facts| facts.workload.clone()),
-            services: children.keys().filter(|id| id.kind == ChildKind::Service).map(|id| id.name.clone()).collect(),
-            possible_users: self.possible_users(key),
-            unlisted: self.unlisted(&key.namespace),
-            ..Live::default()
-        };
-        let (now, mut settles) = (Timestamp::now(), None::<Timestamp>);
-        let names = self.pods_of.get(key).into_iter().flatten();
-        for facts in names.filter_map(|name| self.pods.get(&(key.namespace.clone(), name.clone()))) {
-            let Some((pod, until)) = facts.live(now) else { continue };
-            settles = settles.into_iter().chain(until).min();
-            let pods = if facts.is_backend { &mut live.backend_pods } else { &mut live.pods };
-            pods.push(pod);
-        }
-        (live, settles)
     }
 
     /// Configurations that are being deleted and wait for their last user: the one that is gone may have been it.

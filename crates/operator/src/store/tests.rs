@@ -313,3 +313,148 @@ fn what_is_gone_is_looked_at_once_more_so_that_it_is_forgotten() {
     let wake = store.remove_resource(&key(KindName::MCPServer, "s"));
     assert_eq!(wake.now, BTreeSet::from([key(KindName::MCPServer, "s")]));
 }
+
+/// A pod of the backend of server `s`, with this status.
+fn backend_pod(name: &str, uid: &str, revision: &str, status: &Value) -> PodFacts {
+    let pod = json!({
+        "metadata": {
+            "name": name, "namespace": "ns", "uid": uid, "creationTimestamp": "2026-01-01T00:00:00Z",
+            "labels": { "toolhive": "true", "toolhive-name": "s", "controller-revision-hash": revision },
+            "ownerReferences": [{ "apiVersion": "apps/v1", "kind": "StatefulSet", "name": "s", "uid": "u", "controller": true }],
+        },
+        "spec": { "containers": [{ "name": "mcp" }] },
+        "status": status,
+    });
+    pod_facts(&serde_json::from_value(pod).unwrap()).unwrap()
+}
+
+fn stateful_set() -> (ChildId, ChildFacts) {
+    let id = ChildId { kind: ChildKind::StatefulSet, namespace: "ns".into(), name: "s".into() };
+    let set = json!({
+        "metadata": { "name": "s", "namespace": "ns", "uid": "u", "labels": { "toolhive": "true", "toolhive-name": "s" } },
+        "spec": { "replicas": 1 },
+    });
+    let metadata = serde_json::from_value(set["metadata"].clone()).unwrap();
+    (id, child_facts(ChildKind::StatefulSet, &metadata, Some(&set)))
+}
+
+#[test]
+fn why_the_pod_of_a_stateful_set_ended_is_remembered_until_one_of_its_template_was_ready() {
+    let store = Store::default();
+    put(&store, KindName::MCPServer, server("s", 1, "c"));
+    let (id, set) = stateful_set();
+    store.see_child(id.clone(), set.clone());
+    let ends = || {
+        let ended = store.snapshot(&key(KindName::MCPServer, "s")).unwrap().live.backend.unwrap().ended;
+        ended.into_iter().map(|pod| pod.state).collect::<Vec<_>>()
+    };
+    let failed = |reason: &str, message: &str| {
+        let failure = skep_plan::world::Failure { reason: reason.into(), message: message.into() };
+        vec![skep_plan::world::PodState::Failed(failure)]
+    };
+    let rejected = |used: &str| json!({ "phase": "Failed", "reason": "OutOfcpu", "message": format!("used: {used}") });
+    let pending = json!({ "phase": "Pending" });
+    let ready = json!({ "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }] });
+    store.put_pod("ns", backend_pod("s-0", "1", "a", &rejected("1")));
+    assert_eq!(ends(), failed("OutOfcpu", "used: 1"));
+    // The controller deletes it and makes another one, which is rejected as well.
+    store.remove_pod("ns", "s-0");
+    assert_eq!(ends(), failed("OutOfcpu", "used: 1"));
+    store.put_pod("ns", backend_pod("s-0", "2", "a", &pending));
+    assert_eq!(ends(), failed("OutOfcpu", "used: 1"));
+    store.put_pod("ns", backend_pod("s-0", "2", "a", &rejected("2")));
+    assert_eq!(ends(), failed("OutOfcpu", "used: 1"), "the same reason is the same end");
+    let evicted = json!({ "phase": "Failed", "reason": "Evicted" });
+    store.put_pod("ns", backend_pod("s-0", "3", "a", &evicted));
+    assert_eq!(ends(), failed("Evicted", ""));
+    store.put_pod("ns", backend_pod("s-0", "4", "b", &ready));
+    store.put_pod("ns", backend_pod("s-0", "4", "b", &pending));
+    assert_eq!(ends(), failed("Evicted", ""), "one of another template says nothing of this one");
+    store.put_pod("ns", backend_pod("s-0", "5", "a", &ready));
+    store.put_pod("ns", backend_pod("s-0", "5", "a", &pending));
+    assert!(ends().is_empty(), "it was ready since");
+    // With its workload it is forgotten.
+    store.put_pod("ns", backend_pod("s-0", "6", "a", &evicted));
+    store.remove_pod("ns", "s-0");
+    store.miss_child(&id);
+    store.see_child(id, set);
+    assert!(ends().is_empty());
+}
+
+#[test]
+fn a_pod_that_does_not_count_as_ready_yet_is_not_among_the_ready_ones_of_its_workload() {
+    let store = Store::default();
+    put(&store, KindName::MCPServer, server("s", 1, "c"));
+    let (id, mut set) = stateful_set();
+    set.workload.as_mut().unwrap().ready = 1;
+    store.see_child(id, set);
+    let ready = || store.snapshot(&key(KindName::MCPServer, "s")).unwrap().live.backend.unwrap().ready;
+    assert_eq!(ready(), 1, "no pod of it is seen");
+    let pod = |started: Timestamp| {
+        let container = json!({
+            "name": "mcp", "image": "i", "imageID": "i", "ready": true, "restartCount": 3,
+            "state": { "running": { "startedAt": started } }, "lastState": { "terminated": { "exitCode": 1 } },
+        });
+        let status = json!({ "conditions": [{ "type": "Ready", "status": "True" }], "containerStatuses": [container] });
+        backend_pod("s-0", "1", "a", &status)
+    };
+    store.put_pod("ns", pod(Timestamp::now()));
+    assert_eq!(ready(), 0, "it was started just now");
+    store.put_pod("ns", pod(Timestamp::now() - jiff::SignedDuration::from_mins(1)));
+    assert_eq!(ready(), 1);
+}
+
+#[test]
+fn the_pod_of_a_deployment_says_why_it_ended_for_as_long_as_it_is_there() {
+    let store = Store::default();
+    let spec = json!({ "remoteUrl": "https://mcp.example" });
+    put(&store, KindName::MCPRemoteProxy, object(KindName::MCPRemoteProxy, "r", 1, 1, &spec));
+    let id = ChildId { kind: ChildKind::Deployment, namespace: "ns".into(), name: "r".into() };
+    let deployment = json!({
+        "metadata": {
+            "name": "r", "namespace": "ns", "uid": "d",
+            "ownerReferences": [{ "apiVersion": "v1", "kind": "MCPRemoteProxy", "name": "r", "uid": "r", "controller": true }],
+        },
+    });
+    let metadata = serde_json::from_value(deployment["metadata"].clone()).unwrap();
+    store.see_child(id, child_facts(ChildKind::Deployment, &metadata, Some(&deployment)));
+    let pod = |name: &str, status: &Value| {
+        let labels = json!({ "app": "mcpremoteproxy", "app.kubernetes.io/instance": "r", "pod-template-hash": "a" });
+        let pod =
+            json!({ "metadata": { "name": name, "namespace": "ns", "uid": name, "labels": labels }, "status": status });
+        store.put_pod("ns", pod_facts(&serde_json::from_value(pod).unwrap()).unwrap())
+    };
+    let ends = || {
+        let ended = store.snapshot(&key(KindName::MCPRemoteProxy, "r")).unwrap().live.workload.unwrap().ended;
+        ended.into_iter().map(|pod| pod.name).collect::<Vec<_>>()
+    };
+    let evicted = json!({ "phase": "Failed", "reason": "Evicted" });
+    pod("one", &evicted);
+    pod("two", &evicted);
+    assert_eq!(ends(), ["one", "two"]);
+    store.remove_pod("ns", "one");
+    assert_eq!(ends(), ["two"]);
+    // Another one serves for a while. What ended before has nothing to do with what comes after.
+    pod("three", &json!({ "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }] }));
+    pod("three", &json!({ "phase": "Running", "conditions": [{ "type": "Ready", "status": "False" }] }));
+    assert_eq!(pod("two", &evicted), Wake::default(), "a list that brings it again says nothing new");
+    assert!(ends().is_empty());
+}
+
+#[test]
+fn the_objects_of_a_kind_go_with_its_definition_and_wake_those_they_refer_to() {
+    let store = Store::default();
+    let mut config = object(KindName::MCPToolConfig, "c", 1, 1, &json!({}));
+    config["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    put(&store, KindName::MCPToolConfig, config);
+    put(&store, KindName::MCPServer, server("s", 2, "c"));
+    let (config, server) = (key(KindName::MCPToolConfig, "c"), key(KindName::MCPServer, "s"));
+    assert_eq!(store.user_count(&config), 1);
+    assert_eq!(store.remove_kind(KindName::MCPServer, Some("another")), Wake::default());
+    assert!(store.has_kind(KindName::MCPServer, Some("ns")) && !store.has_kind(KindName::MCPServer, Some("another")));
+    let wake = store.remove_kind(KindName::MCPServer, None);
+    assert_eq!(wake.now, BTreeSet::from([config.clone(), server.clone()]));
+    assert!(store.entry(&server).is_none() && !store.has_kind(KindName::MCPServer, None));
+    assert_eq!(store.user_count(&config), 0);
+    assert!(store.entry(&config).is_some());
+}

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use kube::Client;
+use kube::api::ListParams;
 use kube::runtime::watcher;
 use skep_api::crd::{GROUP, STORED_VERSION};
 use skep_api::resource::KindName;
@@ -16,7 +17,7 @@ use super::{Feed, NOT_SYNCED, Resources, Signal, check_name, dynamic, pump};
 use crate::failure::{describe, refusal};
 use crate::object::Object;
 use crate::readiness::Check;
-use crate::served::{Served, resource_in};
+use crate::served::{Found, Served, VERSIONS, resource_in};
 use crate::store::Unavailable;
 
 /// A watch that was not refused for so long is open: it is tried again more often than that.
@@ -67,7 +68,12 @@ impl KindWatch {
             let Ok(now) = found.wait_for(|found| found.rounds > 0).await.map(|found| found.clone()) else { return };
             let Some(version) = now.versions.get(&self.kind).copied() else {
                 self.unavailable(Unavailable::NotServed);
-                drop(found.wait_for(|found| found.versions.contains_key(&self.kind)).await);
+                let is_left = self.feed.store.has_kind(self.kind, self.scope.as_deref()) && !self.is_gone().await;
+                if !is_left {
+                    self.forget(&mut brought);
+                }
+                let is_due = |found: &Found| is_left && found.rounds > now.rounds;
+                drop(found.wait_for(|found| found.versions.contains_key(&self.kind) || is_due(found)).await);
                 continue;
             };
             match self.follow(version, &mut brought).await {
@@ -78,6 +84,24 @@ impl KindWatch {
                 }
             }
         }
+    }
+
+    /// Whether the kind is gone, and its objects with it: lists of it find nothing to list either. Discovery alone may be behind, and
+    /// to take objects for gone that are there would let go of the configurations that they use.
+    async fn is_gone(&self) -> bool {
+        for version in VERSIONS {
+            let api = dynamic::<Object>(&self.client, self.scope.as_deref(), &resource_in(self.kind, version));
+            match api.list_metadata(&ListParams::default().limit(1)).await {
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    fn forget(&self, brought: &mut BTreeSet<Key>) {
+        brought.clear();
+        self.feed.wake(self.feed.store.remove_kind(self.kind, self.scope.as_deref()));
     }
 
     /// Follows the objects in a version for as long as that is the one to follow.

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::Client;
-use kube::api::{Api, DeleteParams, DynamicObject, PostParams};
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use skep_api::crd::{OLDER_VERSION, STORED_VERSION};
 use skep_api::resource::KindName;
@@ -12,8 +12,8 @@ use skep_operator::served::resource_in;
 use skep_plan::child::ChildKind;
 use skep_testkit::ControlPlane;
 
-use crate::between::{Verdict, between};
-use crate::running::{Running, condition, define, plane, start, start_leading, start_leading_as};
+use crate::between::{Verdict, between, refusal};
+use crate::running::{Running, condition, define, plane, start, start_as, start_leading, start_leading_as};
 
 fn webhooks() -> Value {
     json!({ "validating": [{ "name": "check", "url": "https://hooks.example/1" }] })
@@ -152,6 +152,89 @@ async fn a_kind_without_a_definition_is_done_without_until_it_comes() -> Result<
     operator.edit(KindName::MCPServer, "s", json!({ "toolConfigRef": null })).await?;
     undefine(&plane, KindName::MCPToolConfig).await?;
     operator.reported("mcptoolconfigs degraded: the API server does not serve it").await?;
+    operator.stop().await?;
+    plane.stop();
+    Ok(())
+}
+
+/// A client to which two faults can be added: watches of MCPServers that are refused, and a discovery that knows no kind of ours while
+/// MCPServers cannot be listed.
+fn faulty(real: Client, faults: tokio::sync::watch::Receiver<Faults>) -> Client {
+    between(real, move |request: http::Request<kube::client::Body>| {
+        let (faults, path) = (*faults.borrow(), request.uri().path().to_owned());
+        let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+        let is_of_servers = path.ends_with("/mcpservers");
+        let is_discovery = path.starts_with("/apis/toolhive.stacklok.dev/") && path.split('/').count() == 4;
+        std::future::ready(if faults.no_discovery && is_discovery {
+            Verdict::Answer(refusal(404, "NotFound"))
+        } else if is_of_servers && (faults.no_servers || (faults.no_watch && is_watch)) {
+            Verdict::Answer(refusal(500, "InternalError"))
+        } else {
+            Verdict::Pass(request)
+        })
+    })
+}
+
+#[derive(Clone, Copy, Default)]
+struct Faults {
+    no_watch: bool,
+    no_servers: bool,
+    no_discovery: bool,
+}
+
+/// A config that is used by server `s`, and that somebody deletes meanwhile: it stays.
+async fn deleted_while_used(operator: &Running) -> Result<()> {
+    let users = json!([{ "kind": "MCPServer", "name": "s" }]);
+    let used = |one: &Value| one["status"]["referencingWorkloads"] == users;
+    operator.until(KindName::MCPToolConfig, "tools", "is used", used).await?;
+    operator.resources(KindName::MCPToolConfig).delete("tools", &DeleteParams::default()).await?;
+    let blocked = |one: &Value| condition(one, "DeletionBlocked") == Some(("True", "ReferencedByWorkloads"));
+    operator.until(KindName::MCPToolConfig, "tools", "is blocked", blocked).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn objects_whose_definition_goes_while_their_watch_is_broken_count_no_more() -> Result<()> {
+    let plane = ControlPlane::start().await?;
+    define(&plane).await?;
+    let namespace = plane.namespace("gone").await?;
+    let (faults, receiver) = tokio::sync::watch::channel(Faults { no_watch: true, ..Faults::default() });
+    let before = start(&plane, namespace.clone())?;
+    before.create(KindName::MCPToolConfig, "tools", json!({ "toolsFilter": ["a"] })).await?;
+    before.create(KindName::MCPServer, "s", server("toolConfigRef", "tools")).await?;
+    before.child(ChildKind::Deployment, "s", "exists", |_| true).await?;
+    before.stop().await?;
+    // This one lists the server, and hears of no change of it.
+    let operator = start_as(faulty(plane.client()?, receiver), &plane, namespace)?;
+    deleted_while_used(&operator).await?;
+    let released = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+    operator.resources(KindName::MCPServer).patch("s", &PatchParams::default(), &released).await?;
+    undefine(&plane, KindName::MCPServer).await?;
+    faults.send_replace(Faults::default());
+    operator.reported("mcpservers degraded: the API server does not serve it").await?;
+    operator.gone(KindName::MCPToolConfig, "tools").await?;
+    operator.stop().await?;
+    plane.stop();
+    Ok(())
+}
+
+#[tokio::test]
+async fn objects_of_a_kind_that_discovery_alone_does_not_find_still_count() -> Result<()> {
+    let plane = ControlPlane::start().await?;
+    define(&plane).await?;
+    // While a kind is missing, discovery is repeated.
+    undefine(&plane, KindName::MCPServerEntry).await?;
+    let (faults, receiver) = tokio::sync::watch::channel(Faults::default());
+    let operator = start_as(faulty(plane.client()?, receiver), &plane, plane.namespace("behind").await?)?;
+    operator.create(KindName::MCPToolConfig, "tools", json!({ "toolsFilter": ["a"] })).await?;
+    operator.create(KindName::MCPServer, "s", server("toolConfigRef", "tools")).await?;
+    operator.child(ChildKind::Deployment, "s", "exists", |_| true).await?;
+    faults.send_replace(Faults { no_discovery: true, no_servers: true, ..Faults::default() });
+    operator.reported("mcpservers degraded: the API server does not serve it").await?;
+    operator.reported("mcptoolconfigs degraded: the API server does not serve it").await?;
+    faults.send_replace(Faults { no_servers: true, ..Faults::default() });
+    operator.reported("mcptoolconfigs ok: v1beta1").await?;
+    deleted_while_used(&operator).await?;
     operator.stop().await?;
     plane.stop();
     Ok(())

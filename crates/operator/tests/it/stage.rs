@@ -34,7 +34,7 @@ pub(crate) enum Step {
     Apply(Object),
     /// The object is changed by a merge patch.
     Merge(Object),
-    /// The status is changed by a merge patch, as whoever runs the pods would.
+    /// The status is changed by a merge patch, as whoever runs the pods would. The text `$now` stands for the time of the step.
     Status(Object),
     /// The object is deleted.
     Delete(Object),
@@ -127,7 +127,7 @@ impl<'a> Stage<'a> {
                 self.api(object)?.patch(&object.name, &PatchParams::default(), &patch).await?;
             }
             Step::Status(object) => {
-                let patch = Patch::Merge(json!({ "status": object.rest }));
+                let patch = Patch::Merge(json!({ "status": with_now(&Value::Object(object.rest.clone())) }));
                 self.api(object)?.patch_status(&object.name, &PatchParams::default(), &patch).await?;
             }
             Step::Delete(object) => {
@@ -300,6 +300,18 @@ impl<'a> Stage<'a> {
         metadata["name"] = object.name.clone().into();
         metadata["namespace"] = self.namespace.clone().into();
         Ok(Value::Object(whole))
+    }
+}
+
+/// The same with the current time for every text `$now`.
+fn with_now(value: &Value) -> Value {
+    match value {
+        Value::String(text) if text == "$now" => {
+            jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into()
+        }
+        Value::Array(values) => values.iter().map(with_now).collect(),
+        Value::Object(members) => members.iter().map(|(name, value)| (name.clone(), with_now(value))).collect(),
+        other => other.clone(),
     }
 }
 

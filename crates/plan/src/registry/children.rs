@@ -12,8 +12,11 @@ use crate::canonical;
 use crate::child::{Child, ChildKind, MANAGED_LABEL};
 use crate::grants::REGISTRY_API;
 use crate::inputs::digest_of_inputs;
+use crate::names;
 use crate::overrides::DroppedOverrides;
-use crate::pod::{INPUTS, POD_TEMPLATE_METADATA, Template, probe, pull_secrets, texts};
+use crate::pod::{
+    CONFIG_HASH, INPUTS, POD_TEMPLATE_METADATA, REGISTRY_COMPONENT, Template, probe, pull_secrets, texts,
+};
 use crate::refusal::Refusal;
 use crate::validate::config_hash;
 use crate::world::World;
@@ -21,7 +24,7 @@ use crate::world::World;
 /// Where the API is served.
 pub(super) const PORT: i32 = 8080;
 /// The container that serves it; a user's pod template reaches it by this name.
-pub(super) const CONTAINER: &str = "registry-api";
+pub(super) const CONTAINER: &str = REGISTRY_COMPONENT;
 /// The volume with the server's configuration.
 pub(super) const CONFIG_VOLUME: &str = "registry-server-config";
 /// Where that volume is mounted.
@@ -37,15 +40,8 @@ pub(super) const PASSWORD_PATH: &str = "/home/appuser/.pgpass";
 
 /// Where health is asked.
 const HEALTH_PORT: i32 = 8081;
-/// A change of it rolls the pods: the server reads its configuration when it starts.
-const CONFIG_HASH: &str = "toolhive.stacklok.dev/config-hash";
 /// An image with a shell, for the init container.
 const SHELL_IMAGE: &str = "cgr.dev/chainguard/busybox:latest";
-
-/// Deployment and Service.
-pub(super) fn api_name(name: &str) -> String {
-    format!("{name}-api")
-}
 
 /// Builds everything; fails only with what is wrong in the spec.
 pub(super) fn build(
@@ -87,7 +83,7 @@ fn config_map(me: &Resource, spec: &MCPRegistrySpec) -> Child {
 }
 
 fn service(me: &Resource) -> Child {
-    let name = api_name(me.name());
+    let name = names::registry_api(me.name());
     let body = json!({ "spec": {
         "type": "ClusterIP",
         "selector": selector(me),
@@ -105,7 +101,7 @@ fn deployment(
     world: &World<'_>,
     dropped: &mut DroppedOverrides,
 ) -> Result<Child, Refusal> {
-    let name = api_name(me.name());
+    let name = names::registry_api(me.name());
     let ours = pod(me, spec, pull, world);
     let pod = match template.and_then(|template| template.get("spec")) {
         Some(user) => fill::pod(user, &ours),
@@ -200,7 +196,7 @@ fn config_name(name: &str) -> String {
 fn labels(me: &Resource, name: &str) -> BTreeMap<String, String> {
     [
         ("app.kubernetes.io/name", name),
-        ("app.kubernetes.io/component", CONTAINER),
+        ("app.kubernetes.io/component", REGISTRY_COMPONENT),
         ("app.kubernetes.io/managed-by", "toolhive-operator"),
         ("toolhive.stacklok.io/registry-name", me.name()),
     ]
@@ -210,8 +206,8 @@ fn labels(me: &Resource, name: &str) -> BTreeMap<String, String> {
 
 /// The labels by which the pods are selected.
 fn selector(me: &Resource) -> BTreeMap<String, String> {
-    let name = api_name(me.name());
-    [("app.kubernetes.io/name", name.as_str()), ("app.kubernetes.io/component", CONTAINER)]
+    let name = names::registry_api(me.name());
+    [("app.kubernetes.io/name", name.as_str()), ("app.kubernetes.io/component", REGISTRY_COMPONENT)]
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .into()
 }

@@ -3,11 +3,10 @@ use skep_api::resource::KindName;
 
 use super::*;
 use crate::child::ChildKind;
-use crate::pod::INPUTS;
-use crate::validate::testing::{Surroundings, assert_golden, changed, deleted, resource};
-use crate::world::LiveWorkload;
-
-const CONFIG_HASH: &str = "toolhive.stacklok.dev/config-hash";
+use crate::pod::{CONFIG_HASH, INPUTS};
+use crate::status::ConditionStatus;
+use crate::validate::testing::{Surroundings, assert_golden, changed, crash, deleted, resource};
+use crate::world::{Failure, LiveWorkload, PodState};
 
 fn spec() -> Value {
     json!({ "configYAML": "sources: []\n" })
@@ -235,23 +234,76 @@ fn names_that_no_service_can_have_are_refused() {
     }
 }
 
+/// The status once a plan for `spec` was carried out and has these pods.
+fn status_of(spec: &Value, pods: &[PodState]) -> Status {
+    let surroundings = Surroundings::default().with_secret("pg", "file");
+    let first = planned(spec, &surroundings);
+    planned(spec, &surroundings.carried_out(&first, pods)).status
+}
+
+/// Phase, message, status and reason of `Ready`, and whether it is stalled.
+type Told = (String, String, ConditionStatus, String, bool);
+
+fn told(status: &Status) -> Told {
+    let text = |name: &str| status.field(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let ready = status.find("Ready").unwrap();
+    (text("phase"), text("message"), ready.status, ready.reason.clone(), status.find("Stalled").is_some())
+}
+
 #[test]
-fn the_phase_follows_the_pods() {
-    let cases = [
-        (running(1, 1), "Ready", "Registry API is ready and serving requests"),
-        (running(3, 1), "Ready", "Registry API is ready and serving requests; 1 of 3 pods are ready"),
-        (running(1, 0), "Pending", "Registry API deployment is not ready yet"),
-        (running(0, 0), "Pending", "Registry API is scaled to zero; scale its Deployment up"),
+fn readiness_follows_the_pods() {
+    use ConditionStatus::{False, True, Unknown};
+    let (ready, pending) = (PodState::Ready, PodState::Pending);
+    let no_node = Failure { reason: Failure::UNSCHEDULABLE.to_owned(), message: "no node".to_owned() };
+    let expected = |phase: &str, message: &str, is_ready, reason: &str, is_stalled| -> Told {
+        (phase.to_owned(), message.to_owned(), is_ready, reason.to_owned(), is_stalled)
+    };
+    let fails = |why: &str, is_stalled| {
+        let message = format!("Registry API failed to start: pod `registry-api-0`: {why}");
+        expected("Failed", &message, False, "RolloutStalled", is_stalled)
+    };
+    let serves = expected("Ready", "Registry API is ready and serving requests", True, "Ready", false);
+    let rolls = "Registry API is rolling out: 1 of 2 pods are ready";
+    let cases: Vec<(Vec<PodState>, Told)> = vec![
+        (vec![], expected("Pending", "Registry API deployment is not ready yet", False, "NotReady", false)),
+        (vec![pending.clone()], expected("Pending", "Registry API is starting", Unknown, "RollingOut", false)),
+        (vec![ready.clone()], serves),
+        (vec![ready.clone(), pending], expected("Ready", rolls, Unknown, "RollingOut", false)),
+        (vec![crash("no database")], fails("CrashLoopBackOff: no database", true)),
+        (vec![PodState::Failed(no_node)], fails("Unschedulable: no node", false)),
     ];
-    for (surroundings, phase, message) in cases {
-        let plan = planned(&spec(), &surroundings);
-        assert_eq!(plan.status.field("phase"), Some(&json!(phase)));
-        assert_eq!(plan.status.field("message"), Some(&json!(message)));
-        let url = (phase == "Ready").then_some("http://registry-api.ns.svc.cluster.local:8080");
-        assert_eq!(plan.status.field("url"), Some(&json!(url)));
+    for (pods, expected) in cases {
+        let status = status_of(&spec(), &pods);
+        assert_eq!(told(&status), expected);
+        let url = pods.contains(&ready).then_some("http://registry-api.ns.svc.cluster.local:8080");
+        assert_eq!(status.field("url"), Some(&json!(url)), "{pods:?}");
     }
-    let waiting = planned(&full(), &running(1, 0));
-    assert_eq!(waiting.status.find("Ready").unwrap().reason, "SecretNotFound");
+}
+
+#[test]
+fn only_pods_of_the_current_spec_make_a_registry_ready() {
+    let surroundings = Surroundings::default();
+    let first = planned(&spec(), &surroundings);
+    let surroundings = surroundings.carried_out(&first, &[PodState::Ready]);
+    let other = changed(&spec(), "/configYAML", &json!("sources: [1]\n"));
+    let (phase, message, is_ready, ..) = told(&planned(&other, &surroundings).status);
+    assert_eq!((phase.as_str(), is_ready), ("Ready", ConditionStatus::Unknown), "{message}");
+    assert!(message.starts_with("an earlier configuration is still serving"), "{message}");
+    // A spec that is refused leaves what serves as it is, with its address.
+    let refused = planned(&changed(&spec(), "/volumes", &json!([7])), &surroundings).status;
+    let (phase, message, is_ready, reason, is_stalled) = told(&refused);
+    assert_eq!((phase.as_str(), is_ready, is_stalled), ("Ready", ConditionStatus::False, true), "{message}");
+    assert_eq!((reason.as_str(), refused.field("url")), ("ValidationFailed", None));
+}
+
+#[test]
+fn a_registry_without_pods_says_what_it_waits_for() {
+    let stopped = told(&planned(&spec(), &running(0, 0)).status);
+    assert_eq!(stopped.1, "Registry API is scaled to zero; scale its Deployment up");
+    assert_eq!((stopped.0.as_str(), stopped.2, stopped.4), ("Pending", ConditionStatus::False, false));
+    let waiting = planned(&full(), &running(1, 0)).status;
+    assert_eq!(waiting.find("Ready").unwrap().reason, "SecretNotFound");
+    assert_eq!(told(&status_of(&full(), &[PodState::Ready])).0, "Ready", "its Secret is there");
 }
 
 #[test]

@@ -44,7 +44,7 @@ fn stage_of(workload: &LiveWorkload, pods: &[LivePod], was_ready: bool) -> (Stag
 
 fn stalled(pod: &str) -> Stage {
     let PodState::Failed(failure) = crash() else { unreachable!("it was made one") };
-    Stage::Stalled(Stall { pod: Some(pod.to_owned()), failure })
+    Stage::Stalled(Stall { pod: Some(pod.to_owned()), failure, is_replaced: false })
 }
 
 const fn rolling(ready: usize, wanted: i32) -> Stage {
@@ -147,7 +147,7 @@ fn pods_that_cannot_be_made_stall_a_rollout_with_the_words_of_the_controller() {
     workload.progress.failure = Some(failure.clone());
     let pods = [pod("old", "a", PodState::Ready)];
     let (stage, serving) = stage_of(&workload, &pods, true);
-    assert_eq!((stage, serving), (Stage::Stalled(Stall { pod: None, failure }), Serving::Older));
+    assert_eq!((stage, serving), (Stage::Stalled(Stall { pod: None, failure, is_replaced: false }), Serving::Older));
 }
 
 #[test]
@@ -168,6 +168,66 @@ fn a_stateful_set_whose_pods_are_not_seen_counts_them_itself() {
     set.ready = 2;
     assert_eq!(observe(Some(&set), &[], Planned::Revision, false).stage, complete(2, 2));
     assert_eq!(observe(Some(&set), &[], Planned::Stamped(&stamps("b")), false).stage, Stage::NotApplied);
+}
+
+/// A pod that the kubelet evicted.
+fn evicted(name: &str, revision: &str, created: &str) -> LivePod {
+    let failure = Failure { reason: "Evicted".to_owned(), message: format!("{name} used too much memory") };
+    LivePod { created: created.to_owned(), ..pod(name, revision, PodState::Failed(failure)) }
+}
+
+fn end_of(pod: &LivePod) -> Stage {
+    let PodState::Failed(failure) = pod.state.clone() else { unreachable!("it was made one") };
+    Stage::Stalled(Stall { pod: Some(pod.name.clone()), failure, is_replaced: true })
+}
+
+#[test]
+fn pods_that_the_kubelet_ended_say_why_none_is_ready_and_nothing_once_one_is() {
+    let first = evicted("first", "b", "2026-01-01T00:00:01Z");
+    let mut workload = deployment(2, 2, 2);
+    workload.ended = vec![evicted("a-later-one", "b", SECOND), first.clone()];
+    let pending = || pod("new", "b", PodState::Pending);
+    let ready = || pod("ready", "b", PodState::Ready);
+    assert_eq!(stage_of(&workload, &[pending()], false), (end_of(&first), Serving::Nothing));
+    assert_eq!(stage_of(&workload, &[], true), (end_of(&first), Serving::Nothing), "between two attempts");
+    assert_eq!(stage_of(&workload, &[pod("new", "b", crash())], false).0, stalled("new"), "what fails now comes first");
+    assert_eq!(stage_of(&workload, &[pending(), ready()], false).0, rolling(1, 2));
+    assert_eq!(stage_of(&workload, &[pending(), ready()], true).0, complete(1, 2));
+    let Stage::Stalled(stall) = end_of(&first) else { unreachable!("it was made one") };
+    assert!(!stall.is_final(), "the pod that replaces it may find another node");
+}
+
+#[test]
+fn a_pod_of_an_earlier_plan_that_was_evicted_says_nothing_of_this_one() {
+    let mut workload = deployment(1, 1, 1);
+    workload.ended = vec![evicted("old", "a", SECOND)];
+    assert_eq!(stage_of(&workload, &[pod("new", "b", PodState::Pending)], false).0, rolling(0, 1));
+}
+
+#[test]
+fn between_two_attempts_the_template_of_the_pods_that_ended_is_the_newest() {
+    let mut workload = deployment(1, 1, 0);
+    let new = evicted("new", "b-new", SECOND);
+    workload.ended = vec![new.clone()];
+    let old = pod("old", "b-old", PodState::Ready);
+    assert_eq!(stage_of(&workload, &[old], true), (end_of(&new), Serving::Older));
+    // And one that an earlier template left behind says nothing, though it carries the same stamps.
+    let mut workload = deployment(1, 1, 1);
+    workload.ended = vec![evicted("old", "b-old", "2026-01-01T00:00:01Z")];
+    assert_eq!(stage_of(&workload, &[pod("new", "b-new", PodState::Pending)], false).0, rolling(0, 1));
+}
+
+#[test]
+fn a_stateful_set_whose_pods_are_rejected_says_so_also_for_those_that_block_its_update() {
+    let mut set = deployment(1, 1, 0);
+    set.progress.revision = Some("b-2".to_owned());
+    for revision in ["b-2", "b-1"] {
+        let end = evicted("s-0", revision, SECOND);
+        set.ended = vec![end.clone()];
+        assert_eq!(observe(Some(&set), &[], Planned::Revision, false).stage, end_of(&end));
+    }
+    let pods = [pod("s-0", "b-2", PodState::Pending)];
+    assert_eq!(observe(Some(&set), &pods, Planned::Revision, false).stage, rolling(0, 1), "it is of a newer revision");
 }
 
 #[test]

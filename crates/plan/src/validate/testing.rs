@@ -72,6 +72,7 @@ impl Surroundings {
             generation: 1,
             progress,
             upstream: None,
+            ended: Vec::new(),
         });
         let pod = |(index, state): (usize, &PodState)| LivePod {
             name: format!("{}-{index}", workload.name()),

@@ -39,6 +39,7 @@ struct Drawn {
     is_refused: bool,
     has_services: bool,
     was_ready: bool,
+    has_evicted: bool,
     unsupported: BTreeSet<Feature>,
 }
 
@@ -51,8 +52,9 @@ fn drawn() -> impl Strategy<Value = Drawn> {
     (
         (0..4_i32, 0..3_i64, 0..4_i32, any::<bool>(), prop::collection::vec((any::<bool>(), 0..4_u8), 0..4), backend),
         (upstream, prop::bool::weighted(0.1), prop::bool::weighted(0.1), any::<bool>(), any::<bool>(), features),
+        prop::bool::weighted(0.3),
     )
-        .prop_map(|(running, flags)| {
+        .prop_map(|(running, flags, has_evicted)| {
             let (replicas, observed, updated, completed, pods, backend) = running;
             let (upstream, is_taken, is_refused, has_services, was_ready, unsupported) = flags;
             let unsupported = unsupported.into_iter().collect();
@@ -68,6 +70,7 @@ fn drawn() -> impl Strategy<Value = Drawn> {
                 is_refused,
                 has_services,
                 was_ready,
+                has_evicted,
                 unsupported,
             }
         })
@@ -109,6 +112,14 @@ fn resources() -> impl Strategy<Value = (KindName, Value)> {
     let embedding = (optional(template), optional(json!({ "size": "big" })), optional(size("lots"))).prop_map(|(template, cache, size)| {
         (KindName::EmbeddingServer, json!({ "model": "m", "image": "i", "port": 80, "podTemplateSpec": template, "modelCache": cache, "resources": size }))
     });
+    let registry = (or(&[json!([]), json!([7])]), optional(json!({ "name": "missing", "key": "k" }))).prop_map(
+        |(volumes, secret)| {
+            (
+                KindName::MCPRegistry,
+                json!({ "configYAML": "sources: []", "volumes": volumes, "pgpassSecretRef": secret }),
+            )
+        },
+    );
     let entry = or(&[json!("https://mcp.example"), json!("nonsense")]).prop_map(|url| {
         (KindName::MCPServerEntry, json!({ "remoteUrl": url, "transport": "sse", "groupRef": { "name": "g" } }))
     });
@@ -117,7 +128,7 @@ fn resources() -> impl Strategy<Value = (KindName, Value)> {
         spec["audit"] = audit;
         (KindName::MCPServer, spec)
     });
-    prop_oneof![3 => servers, 3 => remote, 2 => virtual_server, 2 => embedding, 1 => entry].prop_map(
+    prop_oneof![3 => servers, 3 => remote, 2 => virtual_server, 2 => embedding, 2 => registry, 1 => entry].prop_map(
         |(kind, mut spec)| {
             spec.as_object_mut().unwrap().retain(|_, value| !value.is_null());
             (kind, spec)
@@ -193,7 +204,9 @@ fn live(drawn: &Drawn, children: &[Child], planned: Option<&PodStamps>) -> Live 
         ..RolloutProgress::default()
     };
     let ready = pods.iter().filter(|pod| pod.state == PodState::Ready).count();
+    let evicted = LivePod { state: PodState::Failed(failure("Evicted")), ..pod((7, &(true, 0))) };
     let workload = LiveWorkload {
+        ended: drawn.has_evicted.then_some(evicted).into_iter().collect(),
         replicas: drawn.replicas,
         ready: i32::try_from(ready).unwrap(),
         generation: 1,
@@ -317,7 +330,11 @@ proptest! {
             Some(Value::String(_)) => prop_assert!(is_applied),
             // What is not said stays as it is.
             None => prop_assert!(!case.live.services.is_empty() || kind == KindName::MCPServerEntry),
-            Some(other) => prop_assert!(other.is_null() && !is_applied),
+            Some(other) => {
+                // The address of a registry is there only while it answers.
+                let is_silent = kind == KindName::MCPRegistry && case.live.pods.iter().all(|pod| pod.state != PodState::Ready);
+                prop_assert!(other.is_null() && (!is_applied || is_silent));
+            }
         }
     }
 

@@ -73,6 +73,74 @@ fn a_container_without_a_readiness_probe_is_ready_once_it_has_run_for_a_moment()
     assert_eq!(pod_facts(&probed).unwrap().settling, None, "its probe was asked");
 }
 
+/// The status of the pod of a container that runs for `run` seconds and ends, again and again, so many seconds after it was made. The
+/// kubelet waits 10 s after the first end, and twice as long after each further one.
+fn crash_loop(run: i64, seconds: i64) -> Value {
+    let epoch: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+    let at = |second: i64| (epoch + jiff::SignedDuration::from_secs(second)).to_string();
+    let ended = |start: i64| json!({ "terminated": { "exitCode": 1, "reason": "Error", "message": "out of memory", "startedAt": at(start), "finishedAt": at(start + run) } });
+    let (mut start, mut restarts, mut last) = (0, 0, json!({}));
+    loop {
+        let pause = (10_i64 << restarts.min(5)).min(300);
+        let waiting = json!({ "waiting": { "reason": "CrashLoopBackOff" } });
+        let mut status = match seconds - start {
+            since if since < run => container(true, &json!({ "running": { "startedAt": at(start) } }), &last),
+            since if since == run => container(false, &ended(start), &last),
+            since if since < run + pause => container(false, &waiting, &ended(start)),
+            _ => {
+                (start, restarts, last) = (start + run + pause, restarts + 1, ended(start));
+                continue;
+            }
+        };
+        status["containerStatuses"][0]["restartCount"] = json!(restarts);
+        return status;
+    }
+}
+
+/// How often the state of a pod in a crash loop changes, and when it did so last, within this many seconds.
+fn changes_in_crash_loop(run: i64, within: i64) -> (usize, i64) {
+    let epoch: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+    let state = |second: i64| {
+        let now = epoch + jiff::SignedDuration::from_secs(second);
+        state_at(&crash_loop(run, second), &now.to_string()).0
+    };
+    let (mut before, mut changes, mut last) = (state(0), 0, 0);
+    for second in 1..within {
+        let now = state(second);
+        if now != before {
+            (before, changes, last) = (now, changes + 1, second);
+        }
+    }
+    assert!(matches!(before, PodState::Failed(_)), "a loop with runs of {run} s ends as {before:?}");
+    (changes, last)
+}
+
+#[test]
+fn a_crash_loop_without_a_readiness_probe_stops_flapping_after_its_second_end() {
+    // Pending, ready, failed, ready, failed: one end is no loop.
+    assert_eq!(changes_in_crash_loop(25, 600), (4, 25 + 10 + 25));
+    assert_eq!(changes_in_crash_loop(5, 600), (2, 5), "it never runs for long enough to count again");
+    assert_eq!(changes_in_crash_loop(300, 7200).0, 4);
+    assert_eq!(changes_in_crash_loop(590, 7200).0, 4);
+}
+
+#[test]
+fn a_container_that_outlives_its_previous_run_has_got_over_its_crash_loop() {
+    let running = json!({ "running": { "startedAt": "2026-01-01T00:00:00Z" } });
+    let settles = |restarts: i32, started: &str| {
+        let end =
+            json!({ "terminated": { "exitCode": 1, "startedAt": started, "finishedAt": "2025-12-31T23:59:00Z" } });
+        let mut status = container(true, &running, &end);
+        status["containerStatuses"][0]["restartCount"] = json!(restarts);
+        state_at(&status, "2026-01-01T00:00:01Z").1.map(|until| until.to_string()).unwrap()
+    };
+    assert_eq!(settles(1, "2025-12-31T23:58:30Z"), "2026-01-01T00:00:10Z", "it ended once");
+    assert_eq!(settles(7, "2025-12-31T23:58:30Z"), "2026-01-01T00:00:40Z", "its previous run took 30 s");
+    assert_eq!(settles(7, "2025-12-31T23:49:01Z"), "2026-01-01T00:10:00Z");
+    assert_eq!(settles(7, "2025-12-31T23:49:00Z"), "2026-01-01T00:00:10Z", "the kubelet has reset its back-off");
+    assert_eq!(settles(7, "2025-12-31T23:59:30Z"), "2026-01-01T00:00:10Z", "a clock that was set back");
+}
+
 #[test]
 fn what_keeps_a_pod_from_running_is_told_in_the_words_of_whoever_found_out() {
     let waiting = |reason: &str, message: &str| {
@@ -112,6 +180,48 @@ fn a_pod_that_has_ended_is_no_pod_of_its_workload() {
         assert_eq!(facts.state, None, "{status}");
         assert!(facts.live(NOW.parse().unwrap()).is_none());
     }
+}
+
+#[test]
+fn a_pod_that_the_kubelet_rejected_or_evicted_says_why() {
+    let end = |status: &Value| pod_facts(&pod(status)).unwrap().ended().map(|pod| pod.state);
+    let rejected = json!({ "phase": "Failed", "reason": "OutOfcpu", "message": "Pod was rejected: not enough\ncpu" });
+    assert_eq!(end(&rejected), Some(failed("OutOfcpu", "Pod was rejected: not enough cpu")));
+    let odd = json!({ "phase": "Failed", "reason": "not a word" });
+    assert_eq!(end(&odd), Some(failed("PodFailed", "")));
+    // The containers of a pod that is deleted end as they like, and a pod that runs may have been told of a node's trouble.
+    for status in [
+        json!({ "phase": "Failed" }),
+        json!({ "phase": "Succeeded", "reason": "Done" }),
+        json!({ "phase": "Running", "reason": "NodeLost" }),
+    ] {
+        assert_eq!(end(&status), None, "{status}");
+    }
+}
+
+#[test]
+fn a_pod_of_a_registry_is_known_by_the_labels_that_select_it() {
+    let owner = |labels: &Value| {
+        let pod: Pod = serde_json::from_value(json!({ "metadata": {
+            "name": "p", "namespace": "ns", "labels": labels,
+            "annotations": { "toolhive.stacklok.dev/config-hash": "h" },
+        }}))
+        .unwrap();
+        pod_facts(&pod).map(|facts| (facts.owner, facts.keeps_name))
+    };
+    let registry = Key::resource(KindName::MCPRegistry, "ns", "r");
+    let ours = json!({ "app.kubernetes.io/name": "r-api", "app.kubernetes.io/component": "registry-api" });
+    assert_eq!(owner(&ours), Some((registry.clone(), false)));
+    let mut with_users_own = ours.clone();
+    with_users_own["app"] = json!("mcpserver");
+    with_users_own["app.kubernetes.io/instance"] = json!("s");
+    assert_eq!(owner(&with_users_own), Some((registry, false)));
+    let proxy = json!({
+        "app": "mcpserver", "app.kubernetes.io/name": "mcpserver", "app.kubernetes.io/instance": "s",
+        "app.kubernetes.io/component": "registry-api",
+    });
+    assert_eq!(owner(&proxy), Some((Key::resource(KindName::MCPServer, "ns", "s"), false)));
+    assert_eq!(owner(&json!({ "app.kubernetes.io/name": "r-api" })), None);
 }
 
 #[test]

@@ -56,6 +56,28 @@ impl State {
         Wake { now: concerned.cloned().collect(), soon: BTreeSet::new() }
     }
 
+    /// Whether objects of a kind are known, in a namespace or in any.
+    pub(in crate::store) fn has_kind(&self, kind: KindName, namespace: Option<&str>) -> bool {
+        self.keys_of(kind, namespace).next().is_some()
+    }
+
+    /// Forgets all objects of a kind, in a namespace or in all: they are gone with its definition. Returns whom that wakes.
+    pub(in crate::store) fn remove_kind(&mut self, kind: KindName, namespace: Option<&str>) -> Wake {
+        let gone: Vec<Key> = self.keys_of(kind, namespace).cloned().collect();
+        let mut wake = Wake::default();
+        for key in gone {
+            let more = self.remove_resource(&key);
+            wake.now.extend(more.now);
+            wake.soon.extend(more.soon);
+        }
+        wake
+    }
+
+    fn keys_of(&self, kind: KindName, namespace: Option<&str>) -> impl Iterator<Item = &Key> {
+        let is_here = move |key: &&Key| namespace.is_none_or(|namespace| key.namespace == namespace);
+        self.resources.keys().filter(move |key| key.kind == ObjectKind::Kind(kind)).filter(is_here)
+    }
+
     /// Why the objects of a kind are not known in a namespace, if they are not.
     pub(super) fn unavailable(&self, kind: KindName, namespace: &str) -> Option<&Unavailable> {
         let here = self.unavailable.get(&(kind, Some(namespace.to_owned())));
