@@ -18,6 +18,9 @@ pub struct UpstreamReport {
     pub pod: String,
     /// How the server is.
     pub state: UpstreamState,
+    /// Whether the server ever answered this proxy.
+    #[serde(default)]
+    pub answered: bool,
     /// Why, for people.
     pub message: String,
 }

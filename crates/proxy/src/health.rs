@@ -1,9 +1,11 @@
 //! `/health`: how the proxy and the server behind it are, as far as is known. Nobody is asked: a probe must not wait.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use http::{Method, Response, StatusCode};
 use serde_json::json as object;
 use skep_net::{Body, Drain};
-use skep_workload::report::UpstreamState;
+use skep_workload::report::{Problem, UpstreamState};
 use tokio::sync::watch;
 
 use crate::http::{json, method_not_allowed};
@@ -32,6 +34,8 @@ pub struct Health {
     known: watch::Sender<(Known, jiff::Timestamp)>,
     /// Why the server cannot be made as it should be, if it cannot. One of an older make may run all the same.
     refusal: watch::Sender<Option<String>>,
+    /// Whether the server ever answered.
+    answered: AtomicBool,
 }
 
 // === impl Health ===
@@ -41,11 +45,15 @@ impl Health {
     pub fn new(transport: &str, drain: Drain) -> Self {
         let known = Known::Starting("the server is being started".to_owned());
         let known = watch::Sender::new((known, jiff::Timestamp::now()));
-        Self { transport: transport.to_owned(), drain, known, refusal: watch::Sender::new(None) }
+        let (refusal, answered) = (watch::Sender::new(None), AtomicBool::new(false));
+        Self { transport: transport.to_owned(), drain, known, refusal, answered }
     }
 
     /// Remembers what was seen.
     pub fn set(&self, known: Known) {
+        if matches!(known, Known::Available { .. }) {
+            self.answered.store(true, Ordering::Relaxed);
+        }
         self.known.send_replace((known, jiff::Timestamp::now()));
     }
 
@@ -66,13 +74,15 @@ impl Health {
 
     /// Why the server cannot be used though its pods may be ready, in the words of the page: it has not answered so far, does not
     /// answer any more, or cannot be changed as it should be. Only what anybody may read.
-    pub fn problem(&self) -> Option<(UpstreamState, String)> {
-        if let Some(refusal) = self.refusal.borrow().clone() {
-            return Some((UpstreamState::Degraded, refusal));
+    pub fn problem(&self) -> Option<Problem> {
+        let answered = self.answered.load(Ordering::Relaxed);
+        let problem = |state, why: &str| Some(Problem { state, answered, message: ours(why).to_owned() });
+        if let Some(refusal) = self.refusal.borrow().as_deref() {
+            return problem(UpstreamState::Degraded, refusal);
         }
         match &self.known.borrow().0 {
-            Known::Starting(why) => Some((UpstreamState::Starting, ours(why).to_owned())),
-            Known::Unavailable(why) => Some((UpstreamState::Degraded, ours(why).to_owned())),
+            Known::Starting(why) => problem(UpstreamState::Starting, why),
+            Known::Unavailable(why) => problem(UpstreamState::Degraded, why),
             Known::Available { .. } | Known::Unwatched => None,
         }
     }
@@ -204,8 +214,13 @@ mod tests {
             (Known::Unwatched, None),
         ] {
             health.set(known.clone());
-            assert_eq!(health.problem(), problem.map(|(state, why)| (state, why.to_owned())), "{known:?}");
+            let found = health.problem().map(|found| (found.state, found.message));
+            assert_eq!(found, problem.map(|(state, why)| (state, why.to_owned())), "{known:?}");
+            assert!(health.problem().is_none_or(|found| found.answered), "it answered before");
         }
+        let silent = Health::new("sse", drain.clone());
+        silent.set(Known::Unavailable("it fell".to_owned()));
+        assert!(!silent.problem().unwrap().answered, "it never answered");
         assert_eq!(page(&health, &Method::HEAD).await.0, 200);
         assert_eq!(page(&health, &Method::POST).await.0, 405);
         drain.start();

@@ -1,8 +1,13 @@
 //! What a proxy reports of its connection to the server behind it: an annotation of the server's StatefulSet, outside the template of its
 //! pods, so that nothing restarts because of it. The operator watches the StatefulSet and shows it in the status.
 //!
-//! The annotation is there only while the server cannot be used, so a healthy server costs no write at all.
+//! The annotation is there only while the server cannot be used, so a healthy server costs no write at all. It holds one report: several
+//! proxies that see the same trouble do not overwrite each other's, and the next one reports when the first has recovered or is gone.
 
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
 pub use skep_api::annotation::UpstreamState;
@@ -12,44 +17,115 @@ use crate::cluster::Cluster;
 
 /// The field manager of the annotation.
 const MANAGER: &str = "skep-proxy";
+/// Where a pod finds its own name, if nothing better says it.
+const HOST_NAME: &str = "/proc/sys/kernel/hostname";
+
+/// Why a proxy cannot use its server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// How the server is.
+    pub state: UpstreamState,
+    /// Whether it ever answered this proxy.
+    pub answered: bool,
+    /// Why, for people.
+    pub message: String,
+}
 
 /// What became of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reported {
-    /// The annotation says it.
+    /// The annotation says it, or says nothing where there is nothing to say.
     Written,
+    /// The annotation holds the report of another proxy that runs.
+    ByAnother,
     /// There is no StatefulSet to annotate yet.
     NoStatefulSet,
 }
 
 impl Cluster {
     /// Reports why the proxy in `pod` cannot use the server, or that it can. Sends nothing that is there already.
-    pub async fn report(&self, pod: &str, problem: Option<(UpstreamState, &str)>) -> Result<Reported, kube::Error> {
+    pub async fn report(&self, pod: &str, problem: Option<&Problem>) -> Result<Reported, kube::Error> {
         let sets: Api<DynamicObject> = self.objects("apps", "StatefulSet");
         let name = &self.server().name;
         let Some(set) = sets.get_metadata_opt(name).await? else { return Ok(Reported::NoStatefulSet) };
         let noted = set.metadata.annotations.as_ref().and_then(|all| all.get(UPSTREAM));
-        let report = |(state, message): (UpstreamState, &str)| UpstreamReport {
-            pod: pod.to_owned(),
-            state,
-            message: message.to_owned(),
-        };
-        let wanted = problem.map(|problem| json!(report(problem)).to_string());
-        // What another proxy reported is that one's to take back; the operator ignores reports of pods that are gone.
-        let is_of_another = problem.is_none() && noted.is_some_and(|noted| reporter(noted).is_none_or(|of| of != pod));
-        if noted == wanted.as_ref() || is_of_another {
+        let other = noted.and_then(|noted| reporter(noted)).filter(|other| other != pod);
+        if let Some(other) = &other
+            && (problem.is_none() || self.has_pod(other).await?)
+        {
+            return Ok(if problem.is_none() { Reported::Written } else { Reported::ByAnother });
+        }
+        let wanted = problem.map(|problem| json!(problem.by(pod)).to_string());
+        if noted == wanted.as_ref() {
             return Ok(Reported::Written);
         }
-        let change = json!({ "metadata": { "annotations": { UPSTREAM: wanted.map_or(Value::Null, Value::String) } } });
+        let annotations = json!({ UPSTREAM: wanted.map_or(Value::Null, Value::String) });
+        // Two proxies that report at once: the second one sees what the first one wrote.
+        let change =
+            json!({ "metadata": { "annotations": annotations, "resourceVersion": set.metadata.resource_version } });
         let parameters = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
         match sets.patch_metadata(name, &parameters, &Patch::Merge(change)).await {
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Reported::NoStatefulSet),
             patched => patched.map(|_| Reported::Written),
         }
     }
+
+    async fn has_pod(&self, name: &str) -> Result<bool, kube::Error> {
+        let pods: Api<DynamicObject> = self.objects("", "Pod");
+        Ok(pods.get_metadata_opt(name).await?.is_some_and(|pod| pod.metadata.deletion_timestamp.is_none()))
+    }
+}
+
+// === impl Problem ===
+
+impl Problem {
+    fn by(&self, pod: &str) -> UpstreamReport {
+        let Self { state, answered, message } = self.clone();
+        UpstreamReport { pod: pod.to_owned(), state, answered, message }
+    }
 }
 
 /// The pod whose proxy made a report.
 fn reporter(report: &str) -> Option<String> {
     serde_json::from_str::<UpstreamReport>(report).ok().map(|report| report.pod)
+}
+
+/// The name of the pod that this process runs in, as the API server knows it: its token is bound to the pod. A variable may have been set
+/// by anybody, and the name of the host by the pod's template.
+pub fn pod_name(account: &Path) -> Option<String> {
+    let token = std::fs::read_to_string(account.join("token")).unwrap_or_default();
+    let host = || std::fs::read_to_string(HOST_NAME).ok().map(|name| name.trim().to_owned());
+    pod_of_token(&token).or_else(host).filter(|name| !name.is_empty())
+}
+
+fn pod_of_token(token: &str) -> Option<String> {
+    let claims = URL_SAFE_NO_PAD.decode(token.trim().split('.').nth(1)?).ok()?;
+    let claims: Value = serde_json::from_slice(&claims).ok()?;
+    claims.pointer("/kubernetes.io/pod/name")?.as_str().map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_is_known_by_the_token_that_is_bound_to_it() {
+        let account = tempfile::tempdir().unwrap();
+        let written = |claims: &Value| {
+            let token = format!("head.{}.signature\n", URL_SAFE_NO_PAD.encode(claims.to_string()));
+            std::fs::write(account.path().join("token"), token).unwrap();
+            pod_name(account.path())
+        };
+        let bound =
+            json!({ "sub": "a", "kubernetes.io": { "namespace": "n", "pod": { "name": "s-abc", "uid": "u" } } });
+        assert_eq!(written(&bound).as_deref(), Some("s-abc"));
+        let host = std::fs::read_to_string(HOST_NAME).unwrap().trim().to_owned();
+        for without in [json!({ "sub": "a" }), json!({ "kubernetes.io": { "pod": { "name": 7 } } })] {
+            assert_eq!(written(&without).as_deref(), Some(host.as_str()));
+        }
+        for broken in ["", "a.b", "a.!.c", "a.bm90IGpzb24.c"] {
+            std::fs::write(account.path().join("token"), broken).unwrap();
+            assert_eq!(pod_name(account.path()).as_deref(), Some(host.as_str()), "{broken}");
+        }
+    }
 }

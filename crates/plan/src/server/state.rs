@@ -81,18 +81,19 @@ fn of_backend(backend: &LiveWorkload, generation: Option<i64>, was_ready: bool, 
     }
 }
 
-/// The pods of the backend are ready, and its proxy cannot use it. A server that has not answered so far does not serve, unless
-/// another proxy reaches it.
+/// The pods of the backend are ready, and its proxy cannot use it. A server that never answered does not serve, unless another proxy
+/// reaches it; one that did is expected back.
 fn of_report(report: &UpstreamReport, live: &Live) -> Readiness {
-    let message = &report.message;
-    match report.state {
-        UpstreamState::Degraded => {
-            Readiness::failed("Ready", "UpstreamDegraded", format!("the backend is not usable: {message}"), false)
-        }
+    let UpstreamReport { state, answered, message, .. } = report;
+    let is_reached = live.pods.iter().any(|pod| pod.name != report.pod && pod.state == PodState::Ready);
+    let phase = |otherwise: &'static str| if *answered || is_reached { "Ready" } else { otherwise };
+    match state {
         UpstreamState::Starting => {
-            let is_reached = live.pods.iter().any(|pod| pod.name != report.pod && pod.state == PodState::Ready);
-            let phase = if is_reached { "Ready" } else { "Pending" };
-            Readiness::rolling_out(phase, format!("the backend is starting: {message}"))
+            Readiness::rolling_out(phase("Pending"), format!("the backend is starting: {message}"))
+        }
+        UpstreamState::Degraded => {
+            let message = format!("the backend is not usable: {message}");
+            Readiness::failed(phase("Failed"), "UpstreamDegraded", message, false)
         }
     }
 }

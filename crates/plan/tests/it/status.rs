@@ -228,6 +228,7 @@ fn live(drawn: &Drawn, children: &[Child], planned: Option<&PodStamps>) -> Live 
         upstream: drawn.upstream.map(|state| UpstreamReport {
             pod: "s-0".to_owned(),
             state,
+            answered: drawn.was_ready,
             message: "refused".to_owned(),
         }),
         ..LiveWorkload::default()

@@ -14,6 +14,8 @@ use super::{Cluster, State};
 
 /// Reasons of a waiting container that are part of every start.
 const ORDINARY: &[&str] = &["", "ContainerCreating", "PodInitializing"];
+/// Reasons of a container whose image cannot be pulled.
+const IMAGE_PULL: &[&str] = &["ErrImagePull", "ImagePullBackOff"];
 /// How much of what the kubelet or the scheduler says is shown, in characters.
 const LONGEST_MESSAGE: usize = 500;
 
@@ -103,12 +105,10 @@ impl Cluster {
                     continue;
                 }
                 Ok(Event::InitApply(pod)) => {
-                    failures.insert(pod.metadata.name.clone(), failure(&pod));
+                    see(&mut failures, &pod);
                     continue;
                 }
-                Ok(Event::Apply(pod)) => {
-                    failures.insert(pod.metadata.name.clone(), failure(&pod));
-                }
+                Ok(Event::Apply(pod)) => see(&mut failures, &pod),
                 Ok(Event::Delete(pod)) => {
                     failures.remove(&pod.metadata.name);
                 }
@@ -118,9 +118,24 @@ impl Cluster {
                     continue;
                 }
             }
-            report(failures.values().flatten().next().cloned());
+            report(common_failure(&failures));
         }
     }
+}
+
+/// Notes how a pod is. One that is being deleted says nothing about the server.
+fn see(failures: &mut BTreeMap<Option<String>, Option<String>>, pod: &Pod) {
+    if pod.metadata.deletion_timestamp.is_some() {
+        failures.remove(&pod.metadata.name);
+    } else {
+        failures.insert(pod.metadata.name.clone(), failure(pod));
+    }
+}
+
+/// Why none of the pods can run: one that merely starts may serve in a moment.
+fn common_failure(failures: &BTreeMap<Option<String>, Option<String>>) -> Option<String> {
+    let all: Option<Vec<&String>> = failures.values().map(Option::as_ref).collect();
+    all?.first().map(|failure| (*failure).clone())
 }
 
 fn publish(state: &signal::Sender<State>, now: State) {
@@ -133,9 +148,9 @@ fn publish(state: &signal::Sender<State>, now: State) {
     });
 }
 
-/// Why a pod cannot run; nothing for one that starts, runs, or is being deleted.
+/// Why a pod cannot run; nothing for one that starts or runs.
 fn failure(pod: &Pod) -> Option<String> {
-    let status = pod.status.as_ref().filter(|_| pod.metadata.deletion_timestamp.is_none())?;
+    let status = pod.status.as_ref()?;
     let containers = || status.init_container_statuses.iter().chain(&status.container_statuses);
     let (reason, message) = containers().find_map(waiting).or_else(|| unschedulable(status))?;
     let name = pod.metadata.name.as_deref().unwrap_or_default();
@@ -148,6 +163,11 @@ fn failure(pod: &Pod) -> Option<String> {
 /// The reason for which a container waits. One that crashed waits with a message that counts the attempts; how it ended says more.
 fn waiting(container: &ContainerStatus) -> Option<(&str, String)> {
     let waiting = container.state.waiting.as_ref().filter(|one| !ORDINARY.contains(&one.reason.as_str()))?;
+    // The kubelet alternates between two reasons for the same image, and repeats the message of the first within that of the second.
+    if IMAGE_PULL.contains(&waiting.reason.as_str()) {
+        let (_, message) = waiting.message.split_once("ErrImagePull: ").unwrap_or(("", &waiting.message));
+        return Some(("ImagePullBackOff", message.to_owned()));
+    }
     let message = match &container.last_state.terminated {
         Some(end) if end.reason.is_empty() || end.reason == "Error" => {
             format!("it ended with exit code {}", end.exit_code)
@@ -203,7 +223,7 @@ mod tests {
             (
                 "init container",
                 json!({ "initContainerStatuses": [{ "state": waiting("ErrImagePull", "denied") }] }),
-                Some("ErrImagePull: denied"),
+                Some("ImagePullBackOff: denied"),
             ),
             (
                 "no node",
@@ -219,8 +239,33 @@ mod tests {
             let expected = expected.map(|reason| format!("pod `s-0` of the server cannot run: {reason}"));
             assert_eq!(failure(&pod(&status)), expected, "{what}");
         }
-        let mut deleted = pod(&container(waiting("ImagePullBackOff", ""), json!({})));
-        deleted.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
-        assert_eq!(failure(&deleted), None);
+        let repeated = r#"Back-off pulling image "a": ErrImagePull: denied"#;
+        let backoff = pod(&container(waiting("ImagePullBackOff", repeated), json!({})));
+        assert_eq!(failure(&backoff), failure(&pod(&container(waiting("ErrImagePull", "denied"), json!({})))));
+    }
+
+    #[test]
+    fn pods_cannot_run_only_if_none_of_them_can() {
+        let named = |name: &str, is_failing: bool, is_deleted: bool| {
+            let reason = if is_failing { "InvalidImageName" } else { "ContainerCreating" };
+            let state = json!({ "waiting": { "reason": reason } });
+            let deletion = is_deleted.then_some("2026-01-01T00:00:00Z");
+            let metadata = json!({ "name": name, "deletionTimestamp": deletion });
+            let pod = json!({ "metadata": metadata, "status": { "containerStatuses": [{ "state": state }] } });
+            serde_json::from_value::<Pod>(pod).unwrap()
+        };
+        let common = |pods: &[Pod]| {
+            let mut failures = BTreeMap::new();
+            for pod in pods {
+                see(&mut failures, pod);
+            }
+            common_failure(&failures)
+        };
+        assert_eq!(common(&[]), None);
+        assert!(common(&[named("s-0", true, false), named("s-1", true, false)]).is_some_and(|why| why.contains("s-0")));
+        assert_eq!(common(&[named("s-0", true, false), named("s-1", false, false)]), None);
+        assert!(common(&[named("s-0", true, false), named("s-1", false, true)]).is_some());
+        // One that failed and is being replaced.
+        assert_eq!(common(&[named("s-0", true, false), named("s-0", true, true)]), None);
     }
 }

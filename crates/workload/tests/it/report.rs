@@ -1,10 +1,12 @@
 //! What a proxy reports of its server, on a real API server.
 
 use anyhow::Result;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, DeleteParams, PostParams};
 use serde_json::{Value, json};
 
-use skep_workload::report::Reported;
 use skep_workload::report::UpstreamState::{Degraded, Starting};
+use skep_workload::report::{Problem, Reported};
 
 use crate::support::{Place, server};
 
@@ -15,8 +17,9 @@ async fn a_server_that_cannot_be_used_is_reported_on_its_stateful_set_and_the_re
 -> Result<()> {
     let place = Place::new("report").await?;
     let cluster = place.cluster(server("s", 1));
+    let problem = |state, message: &str| Problem { state, answered: false, message: message.to_owned() };
     // There is nothing to report on yet, and the caller learns that it has to repeat it.
-    let early = cluster.report("proxy-1", Some((Starting, "nothing is there"))).await?;
+    let early = cluster.report("proxy-1", Some(&problem(Starting, "nothing is there"))).await?;
     assert_eq!(early, Reported::NoStatefulSet);
     cluster.apply().await?;
     let seen = || async {
@@ -27,16 +30,18 @@ async fn a_server_that_cannot_be_used_is_reported_on_its_stateful_set_and_the_re
     let (report, first, generation) = seen().await?;
     assert_eq!(report, None);
     cluster.report("proxy-1", None).await?;
-    assert_eq!(seen().await?, (None, first, generation), "a server that is well costs no write");
+    assert_eq!(seen().await?, (None, first, generation), "a server that can be used costs no write");
 
     for (state, word) in [(Starting, "starting"), (Degraded, "degraded")] {
-        assert_eq!(cluster.report("proxy-1", Some((state, "connection refused"))).await?, Reported::Written);
+        assert_eq!(cluster.report("proxy-1", Some(&problem(state, "connection refused"))).await?, Reported::Written);
         let report: Value = serde_json::from_str(&seen().await?.0.unwrap_or_default())?;
-        assert_eq!(report, json!({ "message": "connection refused", "pod": "proxy-1", "state": word }));
+        let expected = json!({ "message": "connection refused", "pod": "proxy-1", "state": word, "answered": false });
+        assert_eq!(report, expected);
     }
+    let refused = problem(Degraded, "connection refused");
     let (report, version, unchanged) = seen().await?;
     assert_eq!(unchanged, generation, "a report rolls no pod");
-    cluster.report("proxy-1", Some((Degraded, "connection refused"))).await?;
+    cluster.report("proxy-1", Some(&refused)).await?;
     assert_eq!(seen().await?.1, version, "the same report is not written again");
     // Only the proxy that reported it takes it back: another one may reach the server all the while. Applying leaves it alone.
     cluster.apply().await?;
@@ -45,5 +50,38 @@ async fn a_server_that_cannot_be_used_is_reported_on_its_stateful_set_and_the_re
     assert_eq!(seen().await?.0, report);
     cluster.report("proxy-1", None).await?;
     assert_eq!(seen().await?.0, None);
+    Ok(())
+}
+
+#[tokio::test]
+async fn proxies_that_see_the_same_trouble_do_not_overwrite_each_other_and_none_is_forgotten() -> Result<()> {
+    let place = Place::new("reports").await?;
+    let cluster = place.cluster(server("s", 1));
+    cluster.apply().await?;
+    let pods: Api<Pod> = Api::namespaced(place.client.clone(), &place.namespace);
+    for name in ["proxy-1", "proxy-2"] {
+        let pod = json!({
+            "metadata": { "name": name },
+            "spec": { "automountServiceAccountToken": false, "containers": [{ "name": "toolhive", "image": "a" }] },
+        });
+        pods.create(&PostParams::default(), &serde_json::from_value(pod)?).await?;
+    }
+    let refused = Problem { state: Degraded, answered: true, message: "connection refused".to_owned() };
+    let reporter = || async {
+        let annotations = place.sets().get("s").await?.metadata.annotations.unwrap_or_default();
+        let report: Value = serde_json::from_str(annotations.get(ANNOTATION).map_or("null", String::as_str))?;
+        anyhow::Ok(report["pod"].as_str().map(str::to_owned))
+    };
+    assert_eq!(cluster.report("proxy-1", Some(&refused)).await?, Reported::Written);
+    assert_eq!(cluster.report("proxy-2", Some(&refused)).await?, Reported::ByAnother);
+    assert_eq!(reporter().await?.as_deref(), Some("proxy-1"));
+    // The first one recovers, the second one does not.
+    cluster.report("proxy-1", None).await?;
+    assert_eq!(cluster.report("proxy-2", Some(&refused)).await?, Reported::Written);
+    assert_eq!(reporter().await?.as_deref(), Some("proxy-2"));
+    // The second one is gone, and the first one has the same trouble again.
+    pods.delete("proxy-2", &DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() }).await?;
+    assert_eq!(cluster.report("proxy-1", Some(&refused)).await?, Reported::Written);
+    assert_eq!(reporter().await?.as_deref(), Some("proxy-1"));
     Ok(())
 }
