@@ -92,7 +92,8 @@ impl Proxy {
         if let Some(response) = self.answer_head(&mut parts, origin.is_some()) {
             return readable(response, origin);
         }
-        let bytes = match self.collect(&mut body).await {
+        let budget = self.guards.budget.of_client(client);
+        let bytes = match self.collect(&mut body, &budget).await {
             Ok(bytes) => bytes,
             Err(error) => {
                 let refusal = unread(&error);
@@ -107,9 +108,9 @@ impl Proxy {
         let content = self.read(&parts.method, &parts.uri, &parts.headers, bytes);
         let mut exchange = Exchange::new(parts, peer, content);
         exchange.client = client;
-        exchange.budget = self.guards.budget.clone();
+        exchange.budget = budget;
         let response = self.pass(&mut exchange).await;
-        let response = self.count(&exchange, response);
+        let response = count(&exchange, response).await;
         let origin = origin.filter(|_| !exchange.is_passed_through);
         readable(exchange.observed(response), origin)
     }
@@ -136,20 +137,10 @@ impl Proxy {
     }
 
     /// Reads a body, if it may be as long as it is and there is room for it.
-    async fn collect(&self, body: &mut Incoming) -> Result<Bytes, BodyError> {
-        let budget = &self.guards.budget;
+    async fn collect(&self, body: &mut Incoming, budget: &Budget) -> Result<Bytes, BodyError> {
         // What can never fit is too large, and not too large for now.
         let bytes = self.chain.body_limit().min(budget.largest(Purpose::Request));
         collect_within(body, Limit { bytes, idle: PAUSE, pace: PACE }, Intake::of_request(budget, RATE)).await
-    }
-
-    /// Counts a response that is in memory until it is sent, or refuses the call if there is no room for it.
-    fn count(&self, exchange: &Exchange, response: Response<Body>) -> Response<Body> {
-        let (parts, body) = response.into_parts();
-        match body.within(&self.guards.budget) {
-            Ok(body) => Response::from_parts(parts, body),
-            Err(over) => over_budget(&over, exchange.message().and_then(Message::id).as_ref()),
-        }
     }
 
     fn is_transparent(&self) -> bool {
@@ -196,6 +187,16 @@ impl Proxy {
             Ok(message) => Content::Message(message),
             Err(why) => Content::Malformed(bytes, why),
         }
+    }
+}
+
+/// Counts a response that is in memory until it is sent. It waits for room: the request was let in, and what others hold is given back
+/// in time. If it is not, the call is refused.
+async fn count(exchange: &Exchange, response: Response<Body>) -> Response<Body> {
+    let (parts, body) = response.into_parts();
+    match body.within(&exchange.budget).await {
+        Ok(body) => Response::from_parts(parts, body),
+        Err(over) => over_budget(&over, exchange.message().and_then(Message::id).as_ref()),
     }
 }
 

@@ -26,6 +26,7 @@ mod handshake;
 mod interests;
 mod levels;
 mod link;
+mod listener;
 mod logging;
 mod negotiation;
 mod questions;
