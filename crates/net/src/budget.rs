@@ -137,6 +137,11 @@ impl Budget {
         self.inner.total.waiting()
     }
 
+    /// How many responses and events wait for room, whether they are in memory or their sender waits as well.
+    pub fn waiters(&self) -> usize {
+        self.inner.waiters.load(Ordering::Relaxed)
+    }
+
     /// How often there was no room so far.
     pub fn refused(&self) -> u64 {
         self.inner.refused.load(Ordering::Relaxed)

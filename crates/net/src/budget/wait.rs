@@ -15,7 +15,7 @@ use super::usage::Usage;
 use super::{Budget, Inner, OverBudgetError, Purpose, Reservation, TINY};
 
 /// How long something may wait for room. It is twice of what a client may take to read before it is cut for others.
-pub const ROOM_TIMEOUT: Duration = Duration::from_secs(60);
+pub const ROOM_TIMEOUT: Duration = Duration::from_mins(1);
 /// How often those who wait say so, to whom looks for clients that do not read.
 const REMINDER: Duration = Duration::from_secs(1);
 

@@ -32,26 +32,23 @@ impl Listener {
     /// The next event, as soon as there is room for it. Nothing if no more will come. Can be given up and called again: nothing is lost.
     pub(super) async fn next(&mut self) -> Option<Bytes> {
         loop {
-            let held = match &mut self.waiting {
-                Some(waiting) => waiting.await,
-                None => {
-                    let message = self.heard.recv().await?;
-                    let event = sse::event(Some("message"), None, &message);
-                    if let Some(room) = self.budget.try_reserve(event.len(), Purpose::Response) {
-                        return Some(room.over(event));
+            if let Some(waiting) = &mut self.waiting {
+                let held = waiting.await;
+                self.waiting = None;
+                match held {
+                    Ok(event) => return Some(event),
+                    Err(error) => {
+                        tracing::warn!(%error, "dropping a message for a listening session: over the memory budget");
                     }
-                    let budget = self.budget.clone();
-                    self.waiting = Some(Box::pin(async move { budget.hold_or_wait(event, Purpose::Response).await }));
-                    continue;
-                }
-            };
-            self.waiting = None;
-            match held {
-                Ok(event) => return Some(event),
-                Err(error) => {
-                    tracing::warn!(%error, "dropping a message for a listening session: over the memory budget")
                 }
             }
+            let message = self.heard.recv().await?;
+            let event = sse::event(Some("message"), None, &message);
+            if let Some(room) = self.budget.try_reserve(event.len(), Purpose::Response) {
+                return Some(room.over(event));
+            }
+            let budget = self.budget.clone();
+            self.waiting = Some(Box::pin(async move { budget.hold_or_wait(event, Purpose::Response).await }));
         }
     }
 }

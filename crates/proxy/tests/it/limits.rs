@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use anyhow::{Result, ensure};
+use http::Response;
 use serde_json::{Value, json};
-use skep_net::Budget;
 use skep_net::budget::Purpose;
 use skep_net::serve::{ConnectionLimits, Options};
+use skep_net::{Body, Budget};
 use skep_proxy::Guards;
 use skep_store::{SESSION_BYTES, SessionLimits};
 use skep_testkit::{Seen, eventually};
@@ -15,6 +16,7 @@ use skep_testkit::{Seen, eventually};
 use crate::client::PATIENCE;
 use crate::lines::{How, Stage};
 use crate::raw::{Raw, client};
+use crate::web::{Got, Web};
 
 const MIB: usize = 1024 * 1024;
 
@@ -28,6 +30,15 @@ async fn until_held(budget: &Budget, is_enough: impl Fn(usize) -> bool) -> Resul
     eventually("the budget", PATIENCE, || async {
         let held = budget.held();
         Ok(if is_enough(held) { Seen::Yes(()) } else { Seen::NotYet(held.to_string()) })
+    })
+    .await
+}
+
+/// Waits until something waits for room in a budget.
+async fn until_one_waits(budget: &Budget) -> Result<()> {
+    eventually("something that waits", PATIENCE, || async {
+        let waiters = budget.waiters();
+        Ok(if waiters > 0 { Seen::Yes(()) } else { Seen::NotYet(waiters.to_string()) })
     })
     .await
 }
@@ -280,6 +291,47 @@ async fn item_8_what_waits_on_a_stream_counts_as_well() -> Result<()> {
     until_held(&budget, |held| (6 * MIB..8 * MIB).contains(&held)).await?;
     drop(events);
     until_held(&budget, |held| held == 0).await
+}
+
+#[tokio::test]
+async fn item_8_a_response_that_must_be_filtered_is_counted_once_and_waits_for_room() -> Result<()> {
+    let budget = Budget::new(16 * MIB);
+    // Most of what one client may have.
+    let list = |tools: Value| json!({ "jsonrpc": "2.0", "id": 1, "result": { "tools": tools } }).to_string();
+    let seen = json!({ "name": "seen", "description": "x".repeat(6 * MIB) });
+    let (same, filtered) = (list(json!([seen])), list(json!([seen, { "name": "hidden" }])));
+    let as_event = |body: &str| ("text/event-stream", format!("event: message\ndata: {body}\n\n"));
+    for (kind, body) in [
+        ("application/json", same.clone()),
+        ("application/json", filtered.clone()),
+        as_event(&same),
+        as_event(&filtered),
+    ] {
+        let guards = Guards { budget: budget.clone(), ..Guards::default() };
+        let mut how = crate::web::How { guards, ..crate::web::How::default() };
+        how.config.tools_filter = vec!["seen".to_owned()];
+        let answer =
+            move |_: &Got| Response::builder().header("content-type", kind).body(Body::full(body.clone())).unwrap();
+        let web = Web::with(how, answer).await?;
+        let others = [1, 2].map(|number| {
+            let share = budget.of_client(client(number + 100).into());
+            share.reserve(7 * MIB, Purpose::Response).unwrap()
+        });
+        let refused = budget.refused();
+        let asked = tokio::spawn({
+            let caller = web.caller();
+            async move { caller.ask(json!(1), "tools/list", json!({})).await }
+        });
+        until_one_waits(&budget).await?;
+        assert!(!asked.is_finished(), "{kind}");
+        drop(others);
+        let answer = asked.await??;
+        assert!(answer.status.is_success() && answer.text().len() > 6 * MIB, "{kind}: {}", answer.status);
+        assert!(!answer.text().contains("hidden"), "{kind}");
+        assert_eq!(budget.refused(), refused);
+        until_held(&budget, |held| held == 0).await?;
+    }
+    Ok(())
 }
 
 #[tokio::test]
