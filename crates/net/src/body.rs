@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 pub use collect::{Intake, Limit, collect, collect_within, discard};
 
 use crate::BoxError;
-use crate::budget::{Budget, OverBudgetError, Purpose};
+use crate::budget::{Budget, OverBudgetError, Purpose, Reservation};
 use crate::client::Leased;
 
 /// A body to send.
@@ -156,19 +156,39 @@ impl Body {
     /// The same, counted in a budget until it is sent, if all of it is in memory; it waits until there is room. What is made while it
     /// is sent is counted where it is made.
     pub async fn within(self, budget: &Budget) -> Result<Self, OverBudgetError> {
-        let mut parts = match self.0 {
-            Kind::Full(bytes) => return Ok(Self(Kind::Full(budget.hold_or_wait(bytes, Purpose::Response).await?))),
-            Kind::Parts(parts) => parts,
-            kind => return Ok(Self(kind)),
-        };
-        let total = parts.iter().map(Bytes::len).sum();
-        let mut reservation = budget.reservation(Purpose::Response);
-        reservation.grow_or_wait(total, total).await?;
-        // The longest one is sent last of all, as far as it matters: the others only frame it.
-        if let Some(longest) = parts.iter_mut().max_by_key(|part| part.len()) {
-            *longest = reservation.over(std::mem::take(longest));
+        let room = budget.reserve_or_wait(self.buffered(), Purpose::Response).await?;
+        Ok(self.over(room))
+    }
+
+    /// The same, if there is room now; otherwise as it was.
+    pub fn try_within(self, budget: &Budget) -> Result<Self, Self> {
+        match budget.try_reserve(self.buffered(), Purpose::Response) {
+            Some(room) => Ok(self.over(room)),
+            None => Err(self),
         }
-        Ok(Self(Kind::Parts(parts)))
+    }
+
+    /// How much of it is in memory and not counted yet.
+    fn buffered(&self) -> usize {
+        match &self.0 {
+            Kind::Full(bytes) => bytes.len(),
+            Kind::Parts(parts) => parts.iter().map(Bytes::len).sum(),
+            _ => 0,
+        }
+    }
+
+    fn over(self, room: Reservation) -> Self {
+        Self(match self.0 {
+            Kind::Full(bytes) => Kind::Counted(room.over(bytes)),
+            Kind::Parts(mut parts) => {
+                // The longest one is sent last of all, as far as it matters: the others only frame it.
+                if let Some(longest) = parts.iter_mut().max_by_key(|part| part.len()) {
+                    *longest = room.over(std::mem::take(longest));
+                }
+                Kind::Parts(parts)
+            }
+            kind => kind,
+        })
     }
 
     pub(crate) fn leased(body: Leased) -> Self {

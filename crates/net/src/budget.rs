@@ -86,6 +86,15 @@ pub struct Reservation {
     share: Option<Arc<Usage>>,
 }
 
+/// What has no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Full {
+    /// The share of the client.
+    Share,
+    /// The whole.
+    Total,
+}
+
 /// Bytes with their part of a budget.
 struct Held {
     bytes: Bytes,
@@ -227,8 +236,22 @@ impl Reservation {
 
     /// The same without counting it as refused, see [`Budget::try_reserve`].
     pub(crate) fn try_grow(&mut self, more: usize) -> bool {
+        let full = match self.grow_ahead(more) {
+            Ok(()) => return true,
+            Err(full) => full,
+        };
+        let inner = &self.budget.inner;
+        match (full, &self.share) {
+            (Full::Share, Some(share)) => inner.shares.press(share),
+            (Full::Share, None) | (Full::Total, _) => inner.total.press(),
+        }
+        false
+    }
+
+    /// The same for more than is needed now: if there is no room, no client need be cut for it.
+    pub(crate) fn grow_ahead(&mut self, more: usize) -> Result<(), Full> {
         if more == 0 {
-            return true;
+            return Ok(());
         }
         let inner = Arc::clone(&self.budget.inner);
         let after = self.bytes.saturating_add(more);
@@ -237,19 +260,17 @@ impl Reservation {
         if let Some(client) = self.budget.client {
             let share = self.share.get_or_insert_with(|| inner.shares.enter(client));
             if !share.add(added, ceiling.half()) {
-                inner.shares.press(share);
-                return false;
+                return Err(Full::Share);
             }
         }
         if !inner.total.add(added, ceiling) {
             if let Some(share) = &self.share {
                 share.subtract(added);
             }
-            inner.total.press();
-            return false;
+            return Err(Full::Total);
         }
         self.bytes = after;
-        true
+        Ok(())
     }
 
     /// Gives back what is beyond so many bytes.

@@ -32,7 +32,7 @@ mod negotiation;
 mod questions;
 mod readiness;
 mod replay;
-mod reply;
+pub(crate) mod reply;
 pub(crate) mod sse;
 mod stream;
 pub(crate) mod streamable;

@@ -120,7 +120,7 @@ where
         {
             // Ahead of what came, as memory is allocated.
             let ahead = (2 * counted.bytes()).clamp(length, limit.bytes);
-            if !counted.try_grow(ahead - counted.bytes()) {
+            if counted.grow_ahead(ahead - counted.bytes()).is_err() {
                 intake.grow(counted, length - counted.bytes()).await?;
             }
         }

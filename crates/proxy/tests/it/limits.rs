@@ -294,6 +294,22 @@ async fn item_8_what_waits_on_a_stream_counts_as_well() -> Result<()> {
 }
 
 #[tokio::test]
+async fn item_8_a_response_that_waits_for_room_is_refused_before_the_proxy_ends() -> Result<()> {
+    let budget = Budget::new(16 * MIB);
+    let stage = Stage::with(within(&budget)).await?;
+    stage.seen.lock().unwrap().says = Some(long_result(6 * MIB));
+    let _others = budget.reserve(14 * MIB, Purpose::Response)?;
+    let mut raw = Raw::connect(client(1), stage.address).await?;
+    raw.write(raw_call(7, "Accept: application/json\r\n").as_bytes()).await?;
+    until_waiting(&budget, 6 * MIB).await?;
+    stage.drain.start();
+    let response = raw.response().await?;
+    let said: Value = serde_json::from_slice(&response.body)?;
+    assert_eq!((response.status, &said["id"]), (503, &json!(7)), "{response:?}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn item_8_a_response_that_must_be_filtered_is_counted_once_and_waits_for_room() -> Result<()> {
     let budget = Budget::new(16 * MIB);
     // Most of what one client may have.
