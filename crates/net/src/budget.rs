@@ -189,7 +189,7 @@ impl Budget {
         Ok(self.reserve(bytes.len(), purpose)?.over(bytes))
     }
 
-    /// For whom there was no room since this was last asked.
+    /// Where there was no room since this was last asked.
     pub(crate) fn take_pressure(&self) -> Pressure {
         Pressure { total: self.inner.total.take_pressure(), clients: self.inner.shares.take_pressure() }
     }

@@ -54,7 +54,7 @@ impl<'a> Intake<'a> {
         Ok(reservation)
     }
 
-    /// Refuses a request that finds no room, and waits for that of a response: whoever sends it waits as well.
+    /// Refuses a request that finds no room. A response waits for it, which is backpressure on its sender.
     async fn grow(&self, reservation: &mut Reservation, more: usize) -> Result<(), OverBudgetError> {
         match self.purpose {
             Purpose::Request => reservation.grow(more),

@@ -82,7 +82,7 @@ fn whatever_one_client_holds_there_is_room_for_another() {
 }
 
 #[test]
-fn a_client_whose_share_is_used_up_presses_nobody_else() {
+fn a_client_whose_share_is_used_up_gets_no_other_client_cut() {
     let budget = Budget::new(16 * MIB);
     let one = budget.of_client(network(1));
     let held = one.reserve(7 * MIB, Purpose::Response).unwrap();

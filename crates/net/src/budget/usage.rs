@@ -31,7 +31,7 @@ pub(super) struct Shares {
     is_any_pressed: AtomicBool,
 }
 
-/// For whom there was no room: for anybody, or for these clients, whose share is used up.
+/// Where there was no room: in the whole budget, or in the shares of these clients.
 #[derive(Debug, Default)]
 pub(crate) struct Pressure {
     pub(super) total: bool,
@@ -109,7 +109,7 @@ impl Usage {
 // === impl Shares ===
 
 impl Shares {
-    /// The share of a client, who must [`Self::leave`] it.
+    /// The share of a client. A reservation that enters it must [`Self::leave`] it.
     pub(super) fn enter(&self, client: IpAddr) -> Arc<Usage> {
         Arc::clone(self.lock().entry(client).or_default())
     }

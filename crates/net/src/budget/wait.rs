@@ -2,7 +2,7 @@
 //!
 //! What waits is mostly in memory already: a response that a server on stdio wrote cannot be left there, since all clients share its
 //! output. So what waits is limited as well, in all and for each client; beyond that it is refused at once. Nothing waits
-//! for ever, even if all that is held is held by those who wait.
+//! for ever, even if waiting responses hold the whole budget.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,10 +16,10 @@ use super::{Budget, Inner, OverBudgetError, Purpose, Reservation, TINY};
 
 /// How long something may wait for room. It is twice of what a client may take to read before it is cut for others.
 pub const ROOM_TIMEOUT: Duration = Duration::from_mins(1);
-/// How often those who wait say so, to whom looks for clients that do not read.
+/// How often a waiting response marks the budget as pressed, so that clients that do not read are cut.
 const REMINDER: Duration = Duration::from_secs(1);
 
-/// A place among those who wait.
+/// A place in the limit of what may wait.
 struct Place {
     inner: Arc<Inner>,
     share: Option<Arc<Usage>>,

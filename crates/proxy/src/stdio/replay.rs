@@ -222,7 +222,7 @@ impl Outbox {
         self.events.len() - self.written
     }
 
-    /// A message that comes before the answer, with its room in the memory budget. Whoever is away gets as much of them as is kept.
+    /// A message that comes before the answer, with its room in the memory budget. A reader that is away gets as much of them as is kept.
     pub(super) fn message(&mut self, data: &[u8], mut room: Option<Reservation>, is_away: bool) {
         let bytes = sse::event(Some("message"), self.id().as_deref(), data);
         if !self.put(bytes, &mut room, is_away) {

@@ -297,7 +297,7 @@ impl Sse {
     }
 }
 
-/// A message as an event, once there is room for it. Nothing if nobody listens any more.
+/// A message as an event, once there is room for it. Nothing if the client closed its stream.
 async fn counted(
     budget: &Budget,
     message: Bytes,

@@ -75,7 +75,7 @@ impl Transparent {
         match if is_none { Ok(body) } else { judged(watchers, body) } {
             Ok(body) => {
                 parts.headers.remove(header::CONTENT_LENGTH);
-                // What nobody changed is counted since it was read.
+                // A body that passes unchanged is counted since it was read.
                 let is_counted = body.as_ptr_range() == read;
                 Response::from_parts(parts, if is_counted { Body::counted(body) } else { Body::full(body) })
             }
@@ -268,7 +268,7 @@ impl Stream {
     }
 }
 
-/// Waits for room, unless nobody reads any more or the stream should end.
+/// Waits for room, unless the client closes the stream or it should end.
 async fn unless_over<T>(room: impl Future<Output = T>, sender: &BodySender, ending: &mut Ending) -> Option<T> {
     tokio::select! {
         biased;

@@ -177,7 +177,7 @@ fn long_result(bytes: usize) -> String {
 }
 
 #[tokio::test]
-async fn item_8_responses_that_nobody_reads_hold_no_more_than_the_budget_and_others_wait_for_theirs() -> Result<()> {
+async fn item_8_responses_that_are_not_read_hold_no_more_than_the_budget_and_others_wait_for_theirs() -> Result<()> {
     let budget = Budget::new(40 * MIB);
     let stage = Stage::with(within(&budget)).await?;
     // More than the kernel takes for a client that does not read.
@@ -201,7 +201,7 @@ async fn item_8_responses_that_nobody_reads_hold_no_more_than_the_budget_and_oth
     let said: Value = serde_json::from_slice(&response.body)?;
     assert_eq!((response.status, &said["id"]), (503, &json!(8)), "{response:?}");
     assert_eq!(response.header("retry-after").as_deref(), Some("2"));
-    // Nobody lost anything.
+    // The others lost nothing.
     unread.push(third);
     for raw in &mut unread {
         let response = raw.response().await?;
@@ -248,7 +248,7 @@ async fn item_8_a_stream_that_was_opened_waits_for_room_and_loses_nothing() -> R
     let (_, endpoint) = events.next().await?.unwrap();
     let path = endpoint.split_once("/messages").unwrap().1.to_owned();
     stage.seen.lock().unwrap().says = Some(long_result(6 * MIB));
-    // All of it is somebody else's.
+    // Other clients hold all of it.
     let others = [1, 2].map(|number| {
         let share = budget.of_client(client(number + 100).into());
         share.reserve(7 * MIB, Purpose::Response).unwrap()
