@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 pub use collect::{Intake, Limit, collect, collect_within, discard};
 
 use crate::BoxError;
-use crate::budget::{Budget, OverBudgetError, Purpose};
+use crate::budget::{Budget, OverBudgetError, Purpose, Reservation};
 use crate::client::Leased;
 
 /// A body to send.
@@ -29,6 +29,8 @@ pub struct Body(Kind);
 enum Kind {
     Empty,
     Full(Bytes),
+    /// The same, which a budget counts already.
+    Counted(Bytes),
     /// The last one first. None is empty.
     Parts(Vec<Bytes>),
     Incoming(Incoming),
@@ -108,6 +110,11 @@ impl Body {
         Self(if bytes.is_empty() { Kind::Empty } else { Kind::Full(bytes) })
     }
 
+    /// These bytes and nothing more, which a budget counts already: see [`Self::within`].
+    pub fn counted(bytes: Bytes) -> Self {
+        Self(if bytes.is_empty() { Kind::Empty } else { Kind::Counted(bytes) })
+    }
+
     /// These bytes one after the other and nothing more. They are sent together without being copied together.
     pub fn parts(parts: impl IntoIterator<Item = Bytes>) -> Self {
         let mut parts: Vec<Bytes> = parts.into_iter().filter(|part| !part.is_empty()).collect();
@@ -139,27 +146,48 @@ impl Body {
     pub fn holding(self, held: impl Send + 'static) -> Self {
         match self.0 {
             // All of it is there: its end is now.
-            Kind::Empty | Kind::Full(_) | Kind::Parts(_) => self,
+            Kind::Empty | Kind::Full(_) | Kind::Counted(_) | Kind::Parts(_) => self,
             Kind::Incoming(_) | Kind::Leased(_) | Kind::Channel(_) | Kind::Boxed(_) => {
                 Self(Kind::Boxed(Box::pin(Holding { body: self, held: Some(held) })))
             }
         }
     }
 
-    /// The same, counted in a budget until it is sent, if all of it is in memory. What is made while it is sent is counted where
-    /// it is made.
-    pub fn within(self, budget: &Budget) -> Result<Self, OverBudgetError> {
-        Ok(match self.0 {
-            Kind::Full(bytes) => Self(Kind::Full(budget.hold(bytes, Purpose::Response)?)),
+    /// The same, counted in a budget until it is sent, if all of it is in memory; it waits until there is room. What is made while it
+    /// is sent is counted where it is made.
+    pub async fn within(self, budget: &Budget) -> Result<Self, OverBudgetError> {
+        let room = budget.reserve_or_wait(self.buffered(), Purpose::Response).await?;
+        Ok(self.over(room))
+    }
+
+    /// The same, if there is room now; otherwise as it was.
+    pub fn try_within(self, budget: &Budget) -> Result<Self, Self> {
+        match budget.try_reserve(self.buffered(), Purpose::Response) {
+            Some(room) => Ok(self.over(room)),
+            None => Err(self),
+        }
+    }
+
+    /// How much of it is in memory and not counted yet.
+    fn buffered(&self) -> usize {
+        match &self.0 {
+            Kind::Full(bytes) => bytes.len(),
+            Kind::Parts(parts) => parts.iter().map(Bytes::len).sum(),
+            _ => 0,
+        }
+    }
+
+    fn over(self, room: Reservation) -> Self {
+        Self(match self.0 {
+            Kind::Full(bytes) => Kind::Counted(room.over(bytes)),
             Kind::Parts(mut parts) => {
-                let total = parts.iter().map(Bytes::len).sum();
                 // The longest one is sent last of all, as far as it matters: the others only frame it.
                 if let Some(longest) = parts.iter_mut().max_by_key(|part| part.len()) {
-                    *longest = budget.reserve(total, Purpose::Response)?.over(std::mem::take(longest));
+                    *longest = room.over(std::mem::take(longest));
                 }
-                Self(Kind::Parts(parts))
+                Kind::Parts(parts)
             }
-            kind => Self(kind),
+            kind => kind,
         })
     }
 
@@ -189,7 +217,7 @@ impl HttpBody for Body {
         let kind = &mut self.get_mut().0;
         match kind {
             Kind::Empty => Poll::Ready(None),
-            Kind::Full(bytes) => {
+            Kind::Full(bytes) | Kind::Counted(bytes) => {
                 let bytes = std::mem::take(bytes);
                 *kind = Kind::Empty;
                 Poll::Ready(Some(Ok(Frame::data(bytes))))
@@ -211,7 +239,7 @@ impl HttpBody for Body {
     fn is_end_stream(&self) -> bool {
         match &self.0 {
             Kind::Empty => true,
-            Kind::Full(_) => false,
+            Kind::Full(_) | Kind::Counted(_) => false,
             Kind::Parts(parts) => parts.is_empty(),
             Kind::Incoming(incoming) => incoming.is_end_stream(),
             Kind::Leased(leased) => leased.incoming().is_end_stream(),
@@ -223,7 +251,7 @@ impl HttpBody for Body {
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
             Kind::Empty => SizeHint::with_exact(0),
-            Kind::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Kind::Full(bytes) | Kind::Counted(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Kind::Parts(parts) => SizeHint::with_exact(parts.iter().map(|part| part.len() as u64).sum()),
             Kind::Incoming(incoming) => incoming.size_hint(),
             Kind::Leased(leased) => leased.incoming().size_hint(),
@@ -264,7 +292,7 @@ impl fmt::Debug for Body {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match &self.0 {
             Kind::Empty => "empty",
-            Kind::Full(_) => "full",
+            Kind::Full(_) | Kind::Counted(_) => "full",
             Kind::Parts(_) => "parts",
             Kind::Incoming(_) => "incoming",
             Kind::Leased(_) => "leased",

@@ -5,16 +5,33 @@
 //! wherever that is: [`Budget::hold`] ties the two together.
 //!
 //! ```text
-//!   0 ───────────── request bodies ────────────▶ 1/2 ───── responses, kept events ─────▶ 7/8 ── up to 64 KiB each ──▶ limit
+//!   0 ── request bodies ──▶ 1/2                                    of them, while all else is below 3/4
+//!   0 ── responses, kept events ────────────────▶ 7/8
+//!   0 ── up to 64 KiB each ─────────────────────────────▶ limit
 //! ```
 //!
-//! A request that was let in should not fail for want of room for its response, so requests leave some; and whoever sends large
-//! bodies does not keep others from small calls, so the last part is theirs.
+//! A request that was let in should not fail for want of room for its response, so requests leave some; and a client that sends large
+//! bodies does not keep others from small calls, so the last part is theirs. Of each of these, one client may have half
+//! ([`Budget::of_client`]), so that there is room for others.
+//!
+//! A new request that finds no room is refused ([`Budget::reserve`]). A response to a request that was let in, and an event of a
+//! stream that was opened, wait for it ([`Budget::hold_or_wait`]).
 
+#[cfg(test)]
+mod tests;
+mod usage;
+mod wait;
+
+use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
+use tokio::sync::Notify;
+
+pub(crate) use self::usage::Pressure;
+use self::usage::{Amount, Shares, Usage};
+pub use self::wait::ROOM_TIMEOUT;
 
 /// What is so small that it may use the whole budget.
 const SMALL: usize = 64 * 1024;
@@ -30,22 +47,28 @@ pub enum Purpose {
     Response,
 }
 
-/// A limit on the bytes that are held at once. Clones are the same budget.
+/// A limit on the bytes that are held at once, by all clients or by one of them. Clones are the same budget.
 #[derive(Clone, Debug)]
-pub struct Budget(Arc<Inner>);
+pub struct Budget {
+    inner: Arc<Inner>,
+    /// The network of the client whose share it is.
+    client: Option<IpAddr>,
+}
 
 #[derive(Debug)]
 struct Inner {
     limit: usize,
-    held: AtomicUsize,
+    total: Usage,
+    shares: Shares,
     refused: AtomicU64,
-    /// Whether something was refused since somebody asked.
-    is_pressed: AtomicBool,
+    /// How many wait for room, and what wakes them.
+    waiters: AtomicUsize,
+    released: Notify,
 }
 
 /// There is no room for more bytes now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the memory budget of {limit} bytes has no room for {bytes} more")]
+#[error("the memory budget of {limit} bytes, or the client's share of it, has no room for {bytes} more")]
 pub struct OverBudgetError {
     /// How many were asked for.
     pub bytes: usize,
@@ -57,7 +80,19 @@ pub struct OverBudgetError {
 #[derive(Debug)]
 pub struct Reservation {
     budget: Budget,
+    purpose: Purpose,
     bytes: usize,
+    /// What its client holds. Nothing before the first byte, or if it is of no client.
+    share: Option<Arc<Usage>>,
+}
+
+/// What has no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Full {
+    /// The share of the client.
+    Share,
+    /// The whole.
+    Total,
 }
 
 /// Bytes with their part of a budget.
@@ -77,40 +112,73 @@ impl AsRef<[u8]> for Held {
 impl Budget {
     /// A budget of so many bytes.
     pub fn new(limit: usize) -> Self {
-        let (held, refused, is_pressed) = Default::default();
-        Self(Arc::new(Inner { limit, held, refused, is_pressed }))
+        let inner = Inner {
+            limit,
+            total: Usage::default(),
+            shares: Shares::default(),
+            refused: AtomicU64::new(0),
+            waiters: AtomicUsize::new(0),
+            released: Notify::new(),
+        };
+        Self { inner: Arc::new(inner), client: None }
+    }
+
+    /// The share of one client: what is counted here counts in the whole, and half of that at the most. Clients are told apart by
+    /// their network, see [`crate::Peer::network`].
+    #[must_use]
+    pub fn of_client(&self, network: IpAddr) -> Self {
+        // Nothing is looked up before something is counted: most calls are tiny.
+        Self { inner: Arc::clone(&self.inner), client: Some(network) }
     }
 
     /// The limit.
     pub fn limit(&self) -> usize {
-        self.0.limit
+        self.inner.limit
     }
 
-    /// How many bytes are held now.
+    /// How many bytes are held now, by all clients.
     pub fn held(&self) -> usize {
-        self.0.held.load(Ordering::Relaxed)
+        self.inner.total.held()
+    }
+
+    /// How many bytes are in memory beside those, and wait for room.
+    pub fn waiting(&self) -> usize {
+        self.inner.total.waiting()
+    }
+
+    /// How many responses and events wait for room, whether they are in memory or their sender waits as well.
+    pub fn waiters(&self) -> usize {
+        self.inner.waiters.load(Ordering::Relaxed)
     }
 
     /// How often there was no room so far.
     pub fn refused(&self) -> u64 {
-        self.0.refused.load(Ordering::Relaxed)
+        self.inner.refused.load(Ordering::Relaxed)
     }
 
     /// The most that can ever be reserved at once for a purpose.
     pub fn largest(&self, purpose: Purpose) -> usize {
-        self.ceiling(usize::MAX, purpose)
+        let ceiling = self.inner.ceiling(usize::MAX, purpose);
+        let ceiling = if self.client.is_some() { ceiling.half() } else { ceiling };
+        ceiling.bytes.min(ceiling.requests)
     }
 
-    /// Whether there would be room. Nothing is reserved.
-    pub fn has_room(&self, bytes: usize, purpose: Purpose) -> bool {
-        bytes < TINY || self.held().saturating_add(bytes) <= self.ceiling(bytes, purpose)
-    }
-
-    /// Sets bytes aside.
+    /// Sets bytes aside, or refuses them.
     pub fn reserve(&self, bytes: usize, purpose: Purpose) -> Result<Reservation, OverBudgetError> {
-        let mut reservation = Reservation { budget: self.clone(), bytes: 0 };
-        reservation.grow(bytes, purpose)?;
+        let mut reservation = self.reservation(purpose);
+        reservation.grow(bytes)?;
         Ok(reservation)
+    }
+
+    /// Sets bytes aside, for a caller that can wait otherwise: this is not counted as refused, but clients that do not read are noticed.
+    pub fn try_reserve(&self, bytes: usize, purpose: Purpose) -> Option<Reservation> {
+        let mut reservation = self.reservation(purpose);
+        reservation.try_grow(if bytes < TINY { 0 } else { bytes }).then_some(reservation)
+    }
+
+    /// A reservation of nothing yet.
+    pub fn reservation(&self, purpose: Purpose) -> Reservation {
+        Reservation { budget: self.clone(), purpose, bytes: 0, share: None }
     }
 
     /// The same bytes, which count until the last clone of them is dropped.
@@ -121,24 +189,9 @@ impl Budget {
         Ok(self.reserve(bytes.len(), purpose)?.over(bytes))
     }
 
-    /// Whether something was refused since this was last asked.
-    pub(crate) fn take_pressure(&self) -> bool {
-        self.0.is_pressed.load(Ordering::Relaxed) && self.0.is_pressed.swap(false, Ordering::Relaxed)
-    }
-
-    fn ceiling(&self, bytes: usize, purpose: Purpose) -> usize {
-        let limit = self.0.limit;
-        match purpose {
-            _ if bytes <= SMALL => limit,
-            Purpose::Request => limit / 2,
-            Purpose::Response => limit / 8 * 7,
-        }
-    }
-
-    fn refuse(&self, bytes: usize) -> OverBudgetError {
-        self.0.refused.fetch_add(1, Ordering::Relaxed);
-        self.0.is_pressed.store(true, Ordering::Relaxed);
-        OverBudgetError { bytes, limit: self.0.limit }
+    /// Where there was no room since this was last asked.
+    pub(crate) fn take_pressure(&self) -> Pressure {
+        Pressure { total: self.inner.total.take_pressure(), clients: self.inner.shares.take_pressure() }
     }
 }
 
@@ -146,6 +199,25 @@ impl Default for Budget {
     /// No limit, for whoever counts elsewhere.
     fn default() -> Self {
         Self::new(usize::MAX)
+    }
+}
+
+// === impl Inner ===
+
+impl Inner {
+    /// Up to where something may be held that has so many bytes in all.
+    fn ceiling(&self, bytes: usize, purpose: Purpose) -> Amount {
+        let limit = self.limit;
+        match purpose {
+            _ if bytes <= SMALL => Amount { bytes: limit, requests: usize::MAX },
+            Purpose::Request => Amount { bytes: limit / 4 * 3, requests: limit / 2 },
+            Purpose::Response => Amount { bytes: limit / 8 * 7, requests: usize::MAX },
+        }
+    }
+
+    fn refuse(&self, bytes: usize) -> OverBudgetError {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        OverBudgetError { bytes, limit: self.limit }
     }
 }
 
@@ -158,87 +230,86 @@ impl Reservation {
     }
 
     /// Sets more bytes aside. If there is no room, nothing changes.
-    pub fn grow(&mut self, more: usize, purpose: Purpose) -> Result<(), OverBudgetError> {
+    pub fn grow(&mut self, more: usize) -> Result<(), OverBudgetError> {
+        if self.try_grow(more) { Ok(()) } else { Err(self.budget.inner.refuse(more)) }
+    }
+
+    /// The same without counting it as refused, see [`Budget::try_reserve`].
+    pub(crate) fn try_grow(&mut self, more: usize) -> bool {
+        let full = match self.grow_ahead(more) {
+            Ok(()) => return true,
+            Err(full) => full,
+        };
+        let inner = &self.budget.inner;
+        match (full, &self.share) {
+            (Full::Share, Some(share)) => inner.shares.press(share),
+            (Full::Share, None) | (Full::Total, _) => inner.total.press(),
+        }
+        false
+    }
+
+    /// The same for more than is needed now: if there is no room, no client need be cut for it.
+    pub(crate) fn grow_ahead(&mut self, more: usize) -> Result<(), Full> {
         if more == 0 {
             return Ok(());
         }
-        let ceiling = self.budget.ceiling(self.bytes.saturating_add(more), purpose);
-        let held = &self.budget.0.held;
-        let before = held.fetch_add(more, Ordering::Relaxed);
-        if before.checked_add(more).is_none_or(|sum| sum > ceiling) {
-            held.fetch_sub(more, Ordering::Relaxed);
-            return Err(self.budget.refuse(more));
+        let inner = Arc::clone(&self.budget.inner);
+        let after = self.bytes.saturating_add(more);
+        let added = self.amount(after) - self.amount(self.bytes);
+        let ceiling = inner.ceiling(after, self.purpose);
+        if let Some(client) = self.budget.client {
+            let share = self.share.get_or_insert_with(|| inner.shares.enter(client));
+            if !share.add(added, ceiling.half()) {
+                return Err(Full::Share);
+            }
         }
-        self.bytes += more;
+        if !inner.total.add(added, ceiling) {
+            if let Some(share) = &self.share {
+                share.subtract(added);
+            }
+            return Err(Full::Total);
+        }
+        self.bytes = after;
         Ok(())
     }
 
     /// Gives back what is beyond so many bytes.
     pub fn shrink_to(&mut self, bytes: usize) {
-        let less = self.bytes.saturating_sub(bytes);
-        self.budget.0.held.fetch_sub(less, Ordering::Relaxed);
-        self.bytes -= less;
+        if bytes >= self.bytes {
+            return;
+        }
+        let removed = self.amount(self.bytes) - self.amount(bytes);
+        self.bytes = bytes;
+        let inner = &self.budget.inner;
+        inner.total.subtract(removed);
+        if let Some(share) = &self.share {
+            share.subtract(removed);
+        }
+        if inner.waiters.load(Ordering::Relaxed) > 0 {
+            inner.released.notify_waiters();
+        }
     }
 
     /// Ties this to bytes: it is given back when the last clone of them is dropped.
     pub fn over(self, bytes: Bytes) -> Bytes {
-        if bytes.is_empty() {
+        if bytes.is_empty() || self.bytes == 0 {
             return bytes;
         }
         Bytes::from_owner(Held { bytes, _reservation: self })
+    }
+
+    /// What so many bytes count for.
+    fn amount(&self, bytes: usize) -> Amount {
+        let is_large_request = self.purpose == Purpose::Request && bytes > SMALL;
+        Amount { bytes, requests: if is_large_request { bytes } else { 0 } }
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
         self.shrink_to(0);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MIB: usize = 1024 * 1024;
-
-    #[test]
-    fn bytes_count_until_their_last_clone_is_dropped() {
-        let budget = Budget::new(MIB);
-        let bytes = budget.hold(Bytes::from(vec![1; 10_000]), Purpose::Response).unwrap();
-        let part = bytes.slice(5_000..5_001);
-        assert_eq!((bytes.len(), budget.held()), (10_000, 10_000));
-        drop(bytes);
-        assert_eq!(budget.held(), 10_000);
-        assert_eq!(&*part, [1]);
-        drop(part);
-        assert_eq!(budget.held(), 0);
-    }
-
-    #[test]
-    fn requests_leave_room_for_responses_and_both_for_small_calls() {
-        let budget = Budget::new(16 * MIB);
-        let body = budget.reserve(8 * MIB, Purpose::Request).unwrap();
-        assert!(budget.reserve(SMALL + 1, Purpose::Request).is_err());
-        assert!(budget.has_room(6 * MIB, Purpose::Response) && !budget.has_room(6 * MIB + 1, Purpose::Response));
-        let response = budget.reserve(6 * MIB, Purpose::Response).unwrap();
-        assert!(budget.reserve(SMALL + 1, Purpose::Response).is_err());
-        let small: Vec<_> = (0..32).map(|_| budget.reserve(SMALL, Purpose::Request).unwrap()).collect();
-        assert!(budget.reserve(1, Purpose::Response).is_err());
-        assert_eq!(budget.refused(), 3);
-        drop((body, response, small));
-        assert_eq!(budget.held(), 0);
-        assert!(budget.take_pressure() && !budget.take_pressure());
-    }
-
-    #[test]
-    fn a_reservation_that_cannot_grow_keeps_what_it_has() {
-        let budget = Budget::new(16 * MIB);
-        let mut body = budget.reserve(4 * MIB, Purpose::Request).unwrap();
-        assert!(body.grow(usize::MAX, Purpose::Request).is_err());
-        assert!(body.grow(4 * MIB + 1, Purpose::Request).is_err());
-        assert_eq!((body.bytes(), budget.held()), (4 * MIB, 4 * MIB));
-        body.grow(4 * MIB, Purpose::Request).unwrap();
-        body.shrink_to(MIB);
-        assert_eq!(budget.held(), MIB);
+        if let (Some(client), Some(share)) = (self.budget.client, self.share.take()) {
+            self.budget.inner.shares.leave(client, share);
+        }
     }
 }

@@ -6,6 +6,7 @@
 
 mod connection;
 mod registry;
+mod stream;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -15,7 +16,7 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use hyper::body::Incoming;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::rt::TokioTimer;
 use hyper_util::server::conn::auto;
 use rustls::ServerConfig;
 use socket2::{SockRef, TcpKeepalive};
@@ -24,6 +25,7 @@ use tokio::time::{Interval, MissedTickBehavior};
 use tokio_rustls::TlsAcceptor;
 
 use self::registry::{Order, Registry, TICK};
+use self::stream::StreamExecutor;
 use crate::{Body, Budget, Drain};
 
 /// What a client is told for whose connection there is no room.
@@ -49,8 +51,9 @@ pub struct Options {
     pub header_bytes: u32,
     /// How many connections there may be.
     pub connections: ConnectionLimits,
-    /// The budget that its responses are counted in. While something is refused for want of room in it, clients that have not
-    /// taken a byte of their response for [`STALLED`] are cut.
+    /// The budget that its responses are counted in. While something finds no room in it, clients that have not taken a byte of their
+    /// response for [`STALLED`] are cut: on HTTP/1 the connection, on HTTP/2 the stream. If only the share of one client
+    /// has no room, only that client is.
     pub budget: Budget,
     /// How many connections were closed at once for being too many. Clones of it can be read elsewhere.
     pub refused: Arc<AtomicU64>,
@@ -254,9 +257,9 @@ fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
-fn http(options: &Options) -> auto::Builder<TokioExecutor> {
+fn http(options: &Options) -> auto::Builder<StreamExecutor> {
     let header_bytes = options.header_bytes.max(8 * 1024);
-    let mut builder = auto::Builder::new(TokioExecutor::new());
+    let mut builder = auto::Builder::new(StreamExecutor);
     // Hyper's own header timeout allocates a timer per request and runs while a connection is idle: ours does neither.
     builder.http1().header_read_timeout(None).max_buf_size(header_bytes as usize);
     builder.http2().timer(TokioTimer::new()).max_header_list_size(header_bytes);

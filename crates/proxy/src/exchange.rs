@@ -26,7 +26,7 @@ pub struct Exchange {
     pub peer: Peer,
     /// The network of the client, which is that of the peer unless a trusted proxy named another one.
     pub client: IpAddr,
-    /// Where what is buffered for it is counted.
+    /// Where what is buffered for it is counted: the client's share.
     pub budget: Budget,
     /// The message in the body, if it is one.
     pub content: Content,

@@ -9,6 +9,7 @@ use skep_workload::report::{Problem, UpstreamState};
 use tokio::sync::watch;
 
 use crate::http::{json, method_not_allowed};
+use crate::stdio::reply::last_moment;
 
 /// What is known of the server behind a proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +61,11 @@ impl Health {
     /// Remembers why the server cannot be made as it should be, or that it can.
     pub fn refuse(&self, refusal: Option<String>) {
         self.refusal.send_replace(refusal);
+    }
+
+    /// Waits until a call that is still in flight must be answered, because the proxy is about to end.
+    pub(crate) async fn last_moment(&self) {
+        tokio::time::sleep_until(last_moment(self.drain.stopping().await)).await;
     }
 
     /// What was seen last.

@@ -7,10 +7,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http_body::Body as _;
 use hyper::body::Incoming;
 use skep_mcp::Message;
 use skep_net::body::{Intake, Limit, collect_within, discard};
-use skep_net::budget::Purpose;
+use skep_net::budget::{OverBudgetError, Purpose};
 use skep_net::headers::remove_hop_by_hop;
 use skep_net::{Body, BodyError, Budget, Peer};
 
@@ -92,7 +93,8 @@ impl Proxy {
         if let Some(response) = self.answer_head(&mut parts, origin.is_some()) {
             return readable(response, origin);
         }
-        let bytes = match self.collect(&mut body).await {
+        let budget = self.guards.budget.of_client(client);
+        let bytes = match self.collect(&mut body, &budget).await {
             Ok(bytes) => bytes,
             Err(error) => {
                 let refusal = unread(&error);
@@ -107,9 +109,9 @@ impl Proxy {
         let content = self.read(&parts.method, &parts.uri, &parts.headers, bytes);
         let mut exchange = Exchange::new(parts, peer, content);
         exchange.client = client;
-        exchange.budget = self.guards.budget.clone();
+        exchange.budget = budget;
         let response = self.pass(&mut exchange).await;
-        let response = self.count(&exchange, response);
+        let response = self.count(&exchange, response).await;
         let origin = origin.filter(|_| !exchange.is_passed_through);
         readable(exchange.observed(response), origin)
     }
@@ -136,19 +138,34 @@ impl Proxy {
     }
 
     /// Reads a body, if it may be as long as it is and there is room for it.
-    async fn collect(&self, body: &mut Incoming) -> Result<Bytes, BodyError> {
-        let budget = &self.guards.budget;
+    async fn collect(&self, body: &mut Incoming, budget: &Budget) -> Result<Bytes, BodyError> {
         // What can never fit is too large, and not too large for now.
         let bytes = self.chain.body_limit().min(budget.largest(Purpose::Request));
         collect_within(body, Limit { bytes, idle: PAUSE, pace: PACE }, Intake::of_request(budget, RATE)).await
     }
 
-    /// Counts a response that is in memory until it is sent, or refuses the call if there is no room for it.
-    fn count(&self, exchange: &Exchange, response: Response<Body>) -> Response<Body> {
+    /// Counts a response that is in memory until it is sent. It waits for room: the request was let in, and what others hold is given
+    /// back in time. If it is not, the call is refused.
+    async fn count(&self, exchange: &Exchange, response: Response<Body>) -> Response<Body> {
         let (parts, body) = response.into_parts();
-        match body.within(&self.guards.budget) {
+        let counted = match body.try_within(&exchange.budget) {
+            Ok(body) => Ok(body),
+            // Boxed: hardly any call waits, and every one would carry the room for it.
+            Err(body) => Box::pin(self.wait_for_room(body, &exchange.budget)).await,
+        };
+        match counted {
             Ok(body) => Response::from_parts(parts, body),
             Err(over) => over_budget(&over, exchange.message().and_then(Message::id).as_ref()),
+        }
+    }
+
+    /// Waits for room, but not so long that the client would be cut without an answer when the proxy ends.
+    async fn wait_for_room(&self, body: Body, budget: &Budget) -> Result<Body, OverBudgetError> {
+        let bytes = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+        tokio::select! {
+            biased;
+            body = body.within(budget) => body,
+            () = self.health.last_moment() => Err(OverBudgetError { bytes, limit: budget.limit() }),
         }
     }
 

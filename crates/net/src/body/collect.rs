@@ -11,7 +11,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::BodyError;
 use crate::BoxError;
-use crate::budget::{Budget, Purpose, Reservation, TINY};
+use crate::budget::{Budget, OverBudgetError, Purpose, Reservation, TINY};
 
 /// The most that is read of a body, and how long its sender may pause.
 #[derive(Clone, Copy, Debug)]
@@ -43,9 +43,23 @@ impl<'a> Intake<'a> {
         Self { budget, rate, purpose: Purpose::Request }
     }
 
-    /// For the response of a server, which may take its time.
+    /// For the response of a server, which may take its time. It is read on when there is room for it.
     pub fn of_response(budget: &'a Budget) -> Self {
         Self { budget, rate: 0, purpose: Purpose::Response }
+    }
+
+    async fn reserve(&self, bytes: usize) -> Result<Reservation, OverBudgetError> {
+        let mut reservation = self.budget.reservation(self.purpose);
+        self.grow(&mut reservation, bytes).await?;
+        Ok(reservation)
+    }
+
+    /// Refuses a request that finds no room. A response waits for it, which is backpressure on its sender.
+    async fn grow(&self, reservation: &mut Reservation, more: usize) -> Result<(), OverBudgetError> {
+        match self.purpose {
+            Purpose::Request => reservation.grow(more),
+            Purpose::Response => reservation.grow_or_wait(more, 0).await,
+        }
     }
 }
 
@@ -84,7 +98,7 @@ where
         return Err(too_large);
     }
     let mut counted = match intake {
-        Some(intake) => Some(intake.budget.reserve(if announced < TINY { 0 } else { announced }, intake.purpose)?),
+        Some(intake) => Some(intake.reserve(if announced < TINY { 0 } else { announced }).await?),
         None => None,
     };
     let mut body = pin!(body);
@@ -106,7 +120,9 @@ where
         {
             // Ahead of what came, as memory is allocated.
             let ahead = (2 * counted.bytes()).clamp(length, limit.bytes);
-            counted.grow(ahead - counted.bytes(), intake.purpose)?;
+            if counted.grow_ahead(ahead - counted.bytes()).is_err() {
+                intake.grow(counted, length - counted.bytes()).await?;
+            }
         }
         clock.came(data.len());
         if so_far == 0 {

@@ -261,15 +261,38 @@ async fn an_announced_length_is_set_aside_before_anything_is_read() {
     assert_eq!(budget.held(), 0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
+async fn a_response_of_a_server_is_read_on_when_there_is_room() {
+    let budget = Budget::new(16 << 20);
+    let intake = Intake::of_response(&budget);
+    let mib = |mib: usize| Bytes::from(vec![b'x'; mib << 20]);
+    let held = budget.reserve(12 << 20, Purpose::Response).unwrap();
+    let (sender, body) = Body::channel(1);
+    let written = tokio::spawn(async move {
+        for _ in 0..5 {
+            sender.send(mib(1)).await.unwrap();
+        }
+    });
+    let mut whole = std::pin::pin!(collect_within(Body::full(mib(5)), limit(8 << 20), intake));
+    let mut in_parts = std::pin::pin!(collect_within(body, limit(8 << 20), intake));
+    let patience = Duration::from_secs(20);
+    assert!(tokio::time::timeout(patience, &mut whole).await.is_err());
+    assert!(tokio::time::timeout(patience, &mut in_parts).await.is_err());
+    assert!(!written.is_finished(), "its server waits as well");
+    drop(held);
+    assert_eq!(in_parts.await.unwrap().len(), 5 << 20);
+    assert_eq!(whole.await.unwrap().len(), 5 << 20);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_response_counts_until_it_is_sent() {
     use http_body_util::BodyExt as _;
     let budget = Budget::new(1 << 20);
     let long = || Bytes::from(vec![b'x'; 500_000]);
     for make in [|bytes| Body::full(bytes), |bytes| Body::parts([Bytes::from_static(b"data: "), bytes])] {
-        let body = make(long()).within(&budget).unwrap();
+        let body = make(long()).within(&budget).await.unwrap();
         assert!(budget.held() >= 500_000);
-        assert!(make(long()).within(&budget).is_err());
+        assert!(make(long()).within(&budget).await.is_err());
         let sent = body.collect().await.unwrap();
         assert!(budget.held() >= 500_000, "the connection has it");
         drop(sent);

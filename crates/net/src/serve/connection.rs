@@ -14,7 +14,7 @@ use http::{HeaderValue, Request, Response, StatusCode, Version, header};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::TokioIo;
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -22,6 +22,7 @@ use tokio_rustls::{TlsAcceptor, TlsStream};
 
 use super::Peer;
 use super::registry::{Activity, Call, Order, Registered};
+use super::stream::{Pieces, Stream, StreamExecutor};
 use crate::io::Io;
 use crate::{Body, BodyError};
 
@@ -30,7 +31,7 @@ pub(super) async fn run<H, F>(
     stream: TcpStream,
     peer: Peer,
     registered: Registered,
-    http: Arc<auto::Builder<TokioExecutor>>,
+    http: Arc<auto::Builder<StreamExecutor>>,
     acceptor: Option<TlsAcceptor>,
     handler: Arc<H>,
 ) where
@@ -61,7 +62,7 @@ pub(super) async fn run<H, F>(
                 response.headers_mut().insert(header::CONTENT_TYPE, plain);
                 response
             });
-            Ok::<_, Infallible>(response.map(|body| Answer { body, call }))
+            Ok::<_, Infallible>(response.map(|body| Answer::new(body, call)))
         }
     });
     let mut connection = pin!(http.serve_connection_with_upgrades(io, service));
@@ -95,10 +96,27 @@ async fn unless_told<T: Future>(activity: &Activity, future: T) -> Option<T::Out
 }
 
 /// The body of an answer. Its request is under way until it is sent, or dropped with the connection.
-struct Answer {
-    body: Body,
-    #[expect(dead_code, reason = "it is kept for what its end means")]
-    call: Call,
+enum Answer {
+    /// The only one of its connection at the moment.
+    Alone {
+        body: Body,
+        #[expect(dead_code, reason = "it is kept for what its end means")]
+        call: Call,
+    },
+    /// One of many.
+    Multiplexed { body: Pieces, call: Call, stream: Arc<Stream> },
+}
+
+impl Answer {
+    fn new(body: Body, mut call: Call) -> Self {
+        match Stream::current() {
+            Some(stream) => {
+                call.watch(&stream);
+                Self::Multiplexed { body: Pieces::new(body), call, stream }
+            }
+            None => Self::Alone { body, call },
+        }
+    }
 }
 
 impl HttpBody for Answer {
@@ -109,15 +127,31 @@ impl HttpBody for Answer {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<std::result::Result<Frame<Bytes>, BodyError>>> {
-        Pin::new(&mut self.get_mut().body).poll_frame(context)
+        match self.get_mut() {
+            Self::Alone { body, .. } => Pin::new(body).poll_frame(context),
+            Self::Multiplexed { body, call, stream } => {
+                let polled = Pin::new(body).poll_frame(context);
+                match &polled {
+                    Poll::Ready(Some(Ok(_))) => stream.has_sent(call.now()),
+                    _ => stream.has_drained(),
+                }
+                polled
+            }
+        }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        match self {
+            Self::Alone { body, .. } => body.is_end_stream(),
+            Self::Multiplexed { body, .. } => body.is_end_stream(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        match self {
+            Self::Alone { body, .. } => body.size_hint(),
+            Self::Multiplexed { body, .. } => body.size_hint(),
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use futures_util::task::AtomicWaker;
 use tokio::sync::Notify;
 use tokio::time::Interval;
 
+use super::stream::Stream;
 use super::{ConnectionLimits, Options, Peer, STALLED};
 use crate::Budget;
 
@@ -76,6 +77,8 @@ struct Connections {
 /// What one connection is doing.
 #[derive(Debug)]
 pub(super) struct Activity {
+    /// The network of its peer.
+    peer: IpAddr,
     clock: Arc<AtomicU32>,
     calls: AtomicU32,
     waiting: AtomicU8,
@@ -85,6 +88,8 @@ pub(super) struct Activity {
     /// Whether its peer has not taken what was last written to it, and since when.
     is_stalled: AtomicBool,
     stalled_since: AtomicU32,
+    /// The streams with a response, if requests share the connection.
+    streams: Mutex<Vec<Arc<Stream>>>,
     order: AtomicU8,
     waker: AtomicWaker,
 }
@@ -94,13 +99,16 @@ pub(super) struct Activity {
 pub(super) struct Registered {
     registry: Arc<Registry>,
     id: u64,
-    peer: IpAddr,
     pub(super) activity: Arc<Activity>,
 }
 
 /// A request under way: from its head to the end of its answer.
 #[derive(Debug)]
-pub(super) struct Call(Arc<Activity>);
+pub(super) struct Call {
+    activity: Arc<Activity>,
+    /// The stream that its response is sent on, if others share the connection.
+    stream: Option<Arc<Stream>>,
+}
 
 /// The registry as its server holds it: when the server goes, so do the connections.
 #[derive(Debug)]
@@ -138,13 +146,17 @@ impl Registry {
         }
         interval.tick().await;
         let now = self.clock.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-        let stalled = self.budget.take_pressure().then(|| in_ticks(STALLED));
+        let (pressure, stalled) = (self.budget.take_pressure(), in_ticks(STALLED));
         for activity in self.lock().all.values() {
             activity.look(now, self.head, self.idle);
-            if stalled.is_some_and(|limit| activity.has_stalled(now, limit)) {
+            if !pressure.concerns(activity.peer) {
+                continue;
+            }
+            if activity.has_stalled(now, stalled) {
                 tracing::warn!("cutting a client that does not read its response while others are refused");
                 activity.tell(Order::Cut);
             }
+            activity.reset_stalled(now, stalled);
         }
         self.log_refused();
     }
@@ -165,7 +177,7 @@ impl Registry {
         connections.all.values().map(|activity| activity.tell(order)).sum::<u32>() as usize
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Connections> {
+    fn lock(&self) -> MutexGuard<'_, Connections> {
         // A panic while it is held cannot leave the maps half changed.
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -179,7 +191,7 @@ impl Owner {
     /// Takes a connection in, unless there are too many.
     pub(super) fn register(&self, address: IpAddr) -> Option<Registered> {
         let peer = Peer::network(address);
-        let activity = Arc::new(Activity::new(Arc::clone(&self.0.clock)));
+        let activity = Arc::new(Activity::new(peer, Arc::clone(&self.0.clock)));
         let id = Arc::as_ptr(&activity).addr() as u64;
         let is_first = {
             let mut connections = self.0.lock();
@@ -197,7 +209,7 @@ impl Owner {
         if is_first {
             self.0.filled.notify_one();
         }
-        Some(Registered { registry: Arc::clone(&self.0), id, peer, activity })
+        Some(Registered { registry: Arc::clone(&self.0), id, activity })
     }
 }
 
@@ -221,10 +233,11 @@ impl Drop for Registered {
             let mut connections = self.registry.lock();
             let Connections { all, peers } = &mut *connections;
             all.remove(&self.id);
-            if let Some(of_peer) = peers.get_mut(&self.peer) {
+            let peer = self.activity.peer;
+            if let Some(of_peer) = peers.get_mut(&peer) {
                 *of_peer -= 1;
                 if *of_peer == 0 {
-                    peers.remove(&self.peer);
+                    peers.remove(&peer);
                 }
             }
             all.is_empty()
@@ -236,9 +249,10 @@ impl Drop for Registered {
 }
 
 impl Activity {
-    fn new(clock: Arc<AtomicU32>) -> Self {
+    fn new(peer: IpAddr, clock: Arc<AtomicU32>) -> Self {
         let since = AtomicU32::new(clock.load(Ordering::Relaxed));
         Self {
+            peer,
             clock,
             calls: AtomicU32::new(0),
             waiting: AtomicU8::new(Waiting::Head as u8),
@@ -246,6 +260,7 @@ impl Activity {
             multiplexed: AtomicBool::new(false),
             is_stalled: AtomicBool::new(false),
             stalled_since: AtomicU32::new(0),
+            streams: Mutex::default(),
             order: AtomicU8::new(Order::Serve as u8),
             waker: AtomicWaker::new(),
         }
@@ -257,7 +272,7 @@ impl Activity {
         if multiplexed {
             self.multiplexed.store(true, Ordering::Relaxed);
         }
-        Call(Arc::clone(self))
+        Call { activity: Arc::clone(self), stream: None }
     }
 
     /// Bytes have arrived.
@@ -325,6 +340,19 @@ impl Activity {
         self.is_stalled.load(Ordering::Relaxed) && now.wrapping_sub(since).saturating_sub(1) >= limit
     }
 
+    /// Resets the streams whose client has taken nothing for so many ticks, though there is something for it.
+    fn reset_stalled(&self, now: u32, limit: u32) {
+        for stream in self.streams().iter().filter(|stream| stream.has_stalled(now, limit)) {
+            tracing::warn!("resetting a stream whose client does not read its response while others are refused");
+            stream.reset();
+        }
+    }
+
+    fn streams(&self) -> MutexGuard<'_, Vec<Arc<Stream>>> {
+        // A panic while it is held cannot leave the list half changed.
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn waits_for(&self, what: Waiting) -> bool {
         self.waiting.load(Ordering::Relaxed) == what as u8
     }
@@ -335,11 +363,27 @@ impl Activity {
     }
 }
 
+impl Call {
+    /// Looks from now on whether the client reads the response on this stream.
+    pub(super) fn watch(&mut self, stream: &Arc<Stream>) {
+        self.activity.streams().push(Arc::clone(stream));
+        self.stream = Some(Arc::clone(stream));
+    }
+
+    /// The time, in ticks.
+    pub(super) fn now(&self) -> u32 {
+        self.activity.clock.load(Ordering::Relaxed)
+    }
+}
+
 impl Drop for Call {
     fn drop(&mut self) {
+        if let Some(ended) = self.stream.take() {
+            self.activity.streams().retain(|stream| !Arc::ptr_eq(stream, &ended));
+        }
         // Before the count, so that nobody sees the connection wait since long ago.
-        self.0.wait_for(Waiting::Idle);
-        self.0.calls.fetch_sub(1, Ordering::Release);
+        self.activity.wait_for(Waiting::Idle);
+        self.activity.calls.fetch_sub(1, Ordering::Release);
     }
 }
 

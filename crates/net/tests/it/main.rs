@@ -11,6 +11,8 @@ mod proxy;
 #[cfg(test)]
 mod serve;
 #[cfg(test)]
+mod stalled;
+#[cfg(test)]
 mod streams;
 #[cfg(test)]
 mod support;

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use skep_mcp::sse;
-use skep_net::budget::Purpose;
-use skep_net::{BodySender, Budget};
+use skep_net::BodySender;
+use skep_net::budget::Reservation;
 use tokio::sync::mpsc;
 
 use super::bridge::SessionId;
@@ -84,8 +84,6 @@ pub(super) struct Outbox {
     /// The number of the answer.
     answer: Option<u64>,
     ticket: Option<Ticket>,
-    /// Where its events are counted, with all else that is buffered.
-    budget: Budget,
 }
 
 #[derive(Debug)]
@@ -206,23 +204,12 @@ impl State {
 impl Outbox {
     /// An empty one; with a ticket, one that tells the caller at once how to come back.
     pub(super) fn new(ticket: Option<Ticket>) -> Self {
-        let budget = Budget::default();
-        let mut outbox = Self { events: VecDeque::new(), written: 0, number: 0, answer: None, ticket, budget };
+        let mut outbox = Self { events: VecDeque::new(), written: 0, number: 0, answer: None, ticket };
         if let Some(id) = outbox.id() {
             let bytes = format!("id: {id}\nretry: {RETRY}\ndata: \n\n").into();
-            outbox.put(bytes, false);
+            outbox.put(bytes, &mut None, false);
         }
         outbox
-    }
-
-    /// Counts events in this budget from now on.
-    pub(super) fn count_in(&mut self, budget: Budget) {
-        self.budget = budget;
-    }
-
-    /// Whether there is room for a message in the budget.
-    pub(super) fn has_room(&self, data: &[u8]) -> bool {
-        self.budget.has_room(data.len(), Purpose::Response)
     }
 
     /// What is to be written next.
@@ -235,26 +222,22 @@ impl Outbox {
         self.events.len() - self.written
     }
 
-    /// A message that comes before the answer. Whoever is away gets as much of them as is kept.
-    pub(super) fn message(&mut self, data: &[u8], is_away: bool) {
-        if !self.has_room(data) {
-            tracing::warn!(bytes = data.len(), "dropping a message before an answer: over the memory budget");
-            return;
-        }
+    /// A message that comes before the answer, with its room in the memory budget. A reader that is away gets as much of them as is kept.
+    pub(super) fn message(&mut self, data: &[u8], mut room: Option<Reservation>, is_away: bool) {
         let bytes = sse::event(Some("message"), self.id().as_deref(), data);
-        if !self.put(bytes, is_away) {
+        if !self.put(bytes, &mut room, is_away) {
             tracing::debug!("a message before an answer is dropped: its reader is away");
         }
     }
 
     /// The answer, which is the last message. It may take the place of others that nobody has read.
-    pub(super) fn answer(&mut self, data: &[u8], is_away: bool) {
+    pub(super) fn answer(&mut self, data: &[u8], mut room: Option<Reservation>, is_away: bool) {
         let bytes = sse::event(Some("message"), self.id().as_deref(), data);
         self.answer = Some(self.number);
         if let Some(ticket) = &self.ticket {
             ticket.answered();
         }
-        while !self.put(bytes.clone(), is_away) {
+        while !self.put(bytes.clone(), &mut room, is_away) {
             if self.events.is_empty() {
                 self.number += 1;
                 tracing::warn!(bytes = bytes.len(), "an answer is too long to be kept for its reader, who is away");
@@ -285,7 +268,7 @@ impl Outbox {
         self.written = self.events.iter().take_while(|event| event.number <= after).count();
         let is_lost = |answer: u64| answer > after && self.events.back().is_none_or(|last| last.number < answer);
         if self.answer.is_some_and(is_lost) {
-            self.answer(&lost(), false);
+            self.answer(&lost(), None, false);
         }
     }
 
@@ -295,13 +278,15 @@ impl Outbox {
     }
 
     /// Takes an event in, and says whether it did. One that cannot be kept is taken for a reader who is there.
-    fn put(&mut self, bytes: Bytes, is_away: bool) -> bool {
+    fn put(&mut self, bytes: Bytes, room: &mut Option<Reservation>, is_away: bool) -> bool {
         let is_counted = self.make_room(bytes.len());
         if is_away && !is_counted {
             return false;
         }
-        // Whoever puts a long message in has looked whether there is room for it; an error in its place needs none.
-        let bytes = self.budget.hold(bytes.clone(), Purpose::Response).unwrap_or(bytes);
+        let bytes = match room.take() {
+            Some(room) => room.over(bytes),
+            None => bytes,
+        };
         self.events.push_back(Event { number: self.number, bytes, is_counted });
         self.number += 1;
         true

@@ -20,7 +20,7 @@ pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(30);
 pub(super) const INTERIM: usize = 16;
 
 /// When whoever still waits is told that there will be no answer, before everything that is left is cut.
-pub(super) fn last_moment(cut: Instant) -> Instant {
+pub(crate) fn last_moment(cut: Instant) -> Instant {
     cut.checked_sub(Duration::from_secs(1)).unwrap_or(cut)
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response, StatusCode};
 use skep_mcp::{Era, Kind, Message, answer, era, sse};
-use skep_net::budget::Purpose;
+use skep_net::budget::{OverBudgetError, Purpose};
 use skep_net::{Body, BodySender, Budget, Drain};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::Instant;
@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use super::abilities::Abilities;
 use super::bridge::{Bridge, LISTENER, SessionId};
 use super::call::Failed;
+use super::listener::Listener;
 use super::readiness::NotAdmitted;
 use super::reply::{INTERIM, keep_alive, last_moment};
 use super::streamable::store_is_away;
@@ -42,7 +43,7 @@ pub struct Sse {
 /// A caller's stream, as far as its requests need it.
 #[derive(Clone, Debug)]
 struct Stream {
-    /// Where answers go.
+    /// Where answers go, as events that are counted.
     answers: mpsc::Sender<Bytes>,
     /// Room for requests.
     room: Arc<Semaphore>,
@@ -90,7 +91,7 @@ impl Sse {
         room: Arc<Semaphore>,
         (sender, budget): (BodySender, Budget),
     ) {
-        let mut heard = self.bridge.listen(&session);
+        let mut listener = Listener::new(self.bridge.listen(&session), budget);
         let mut stopping = std::pin::pin!(self.drain.stopping());
         let mut idle = std::pin::pin!(room.clone().acquire_many_owned(REQUESTS));
         let mut last = std::pin::pin!(tokio::time::sleep(Duration::MAX));
@@ -98,15 +99,13 @@ impl Sse {
         let mut over = std::pin::pin!(self.sessions.keep_alive(&session));
         let mut alive = keep_alive();
         let mut next = sse::event(Some("endpoint"), None, endpoint.as_bytes());
-        'stream: while let Ok(held) = budget.hold(next, Purpose::Response)
-            && sender.send(held).await.is_ok()
-        {
+        'stream: while sender.send(next).await.is_ok() {
             next = loop {
                 tokio::select! {
                     // Answers that are there are written before the stream ends.
                     biased;
-                    Some(message) = answered.recv() => break sse::event(Some("message"), None, &message),
-                    Some(message) = heard.recv() => break sse::event(Some("message"), None, &message),
+                    Some(event) = answered.recv() => break event,
+                    Some(event) = listener.next() => break event,
                     () = sender.closed() => break 'stream,
                     until = &mut stopping, if !is_stopping => {
                         is_stopping = true;
@@ -124,7 +123,7 @@ impl Sse {
         }
         self.with_streams(|streams| streams.remove(&session));
         self.bridge.end(&session, self.timeout);
-        drop((answered, heard));
+        drop((answered, listener));
         if let Err(unavailable) = self.sessions.close(&session).await {
             tracing::debug!(%unavailable, "a session that ended stays in the store until it expires");
         }
@@ -241,7 +240,15 @@ impl Sse {
                 tokio::select! {
                     biased;
                     Some(before) = interim.recv() => {
-                        if answers.send(before).await.is_err() {
+                        let is_read = match counted(&budget, before, &answers).await {
+                            Some(Ok(event)) => answers.send(event).await.is_ok(),
+                            Some(Err(error)) => {
+                                tracing::warn!(%error, "dropping a message before an answer: over the memory budget");
+                                true
+                            }
+                            None => false,
+                        };
+                        if !is_read {
                             return;
                         }
                     }
@@ -256,8 +263,14 @@ impl Sse {
                 }
             }
         };
-        let body = budget.hold(body, Purpose::Response).unwrap_or_else(|_over| over_budget_message(id.as_ref()));
-        let _gone = answers.send(body).await;
+        // Its request is counted as well, for as long as it is there.
+        drop(message);
+        let event = match counted(&budget, body, &answers).await {
+            Some(Ok(event)) => event,
+            Some(Err(_over)) => sse::event(Some("message"), None, &over_budget_message(id.as_ref())),
+            None => return,
+        };
+        let _gone = answers.send(event).await;
     }
 
     /// How the caller reached us: what the first event tells it to use.
@@ -281,6 +294,20 @@ impl Sse {
 
     fn with_streams<T>(&self, act: impl FnOnce(&mut HashMap<SessionId, Stream>) -> T) -> T {
         act(&mut self.streams.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// A message as an event, once there is room for it. Nothing if the client closed its stream.
+async fn counted(
+    budget: &Budget,
+    message: Bytes,
+    answers: &mpsc::Sender<Bytes>,
+) -> Option<Result<Bytes, OverBudgetError>> {
+    let event = sse::event(Some("message"), None, &message);
+    drop(message);
+    tokio::select! {
+        held = budget.hold_or_wait(event, Purpose::Response) => Some(held),
+        () = answers.closed() => None,
     }
 }
 

@@ -1,15 +1,22 @@
 //! An answer that takes its time, as a stream of events.
 //!
 //! ```text
-//!   interim, answer ─▶ Outbox ─▶ reader: the body of the POST, and later that of each GET that comes back to it
+//!   interim, answer ─▶ room in the memory budget ─▶ Outbox ─▶ reader: the body of the POST, and later that of each GET that comes
+//!                                                             back to it
 //! ```
+//!
+//! What finds no room in the budget waits for it, in order, and only this stream waits with it.
 //!
 //! A reader that leaves ends the call, unless it can come back: then the call goes on for a while.
 
+use std::collections::VecDeque;
+use std::fmt;
+use std::pin::Pin;
 use std::time::Duration;
 
 use bytes::Bytes;
 use skep_mcp::{Id, Message, answer, sse};
+use skep_net::budget::{OverBudgetError, Purpose, Reservation};
 use skep_net::{BodySender, Budget};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -33,7 +40,22 @@ pub(super) struct Stream {
     reader: Option<BodySender>,
     /// Readers that come back. Nothing if they cannot.
     resumed: Option<mpsc::Receiver<Resume>>,
+    /// Where its events are counted, with all else that is buffered.
+    budget: Budget,
+    /// What waits for room there, and for what the first one of them waits.
+    queue: VecDeque<Queued>,
+    room: Option<Room>,
 }
+
+/// A message on its way into the outbox.
+#[derive(Debug)]
+struct Queued {
+    data: Bytes,
+    is_answer: bool,
+}
+
+/// The wait for room in the budget.
+struct Room(Pin<Box<dyn Future<Output = Result<Reservation, OverBudgetError>> + Send>>);
 
 // === impl Stream ===
 
@@ -47,12 +69,14 @@ impl Stream {
         kept: Option<(Ticket, mpsc::Receiver<Resume>)>,
     ) -> Self {
         let (ticket, resumed) = kept.unzip();
-        Self { call: Some(call), interim, id, watchers, outbox: Outbox::new(ticket), reader: Some(reader), resumed }
+        let (outbox, reader) = (Outbox::new(ticket), Some(reader));
+        let (budget, queue) = (Budget::default(), VecDeque::new());
+        Self { call: Some(call), interim, id, watchers, outbox, reader, resumed, budget, queue, room: None }
     }
 
     /// The same, whose events are counted in a budget.
     pub(super) fn within(mut self, budget: Budget) -> Self {
-        self.outbox.count_in(budget);
+        self.budget = budget;
         self
     }
 
@@ -64,7 +88,7 @@ impl Stream {
         stopping: impl Future<Output = Instant>,
     ) {
         if let Some(first) = first {
-            self.outbox.message(&first, false);
+            self.enqueue(first, false);
         }
         let mut stopping = std::pin::pin!(stopping);
         let mut is_stopping = false;
@@ -72,7 +96,8 @@ impl Stream {
         let mut last = std::pin::pin!(tokio::time::sleep(Duration::MAX));
         let mut given_up = std::pin::pin!(tokio::time::sleep(Duration::MAX));
         loop {
-            if self.call.is_none() && self.outbox.next().is_none() && self.reader.take().is_some() {
+            let is_written = self.queue.is_empty() && self.outbox.next().is_none();
+            if self.call.is_none() && is_written && self.reader.take().is_some() {
                 // All is written, which does not mean that all is read.
                 given_up.as_mut().reset(Instant::now() + AWAY);
             }
@@ -83,7 +108,7 @@ impl Stream {
             tokio::select! {
                 outcome = outcome(&mut self.call) => {
                     while let Ok(message) = self.interim.try_recv() {
-                        self.outbox.message(&message, self.reader.is_none());
+                        self.enqueue(message, false);
                     }
                     self.settle(outcome);
                 }
@@ -92,8 +117,9 @@ impl Stream {
                     if let Some(timeout) = timeout {
                         deadline.as_mut().reset(Instant::now() + timeout);
                     }
-                    self.outbox.message(&message, self.reader.is_none());
+                    self.enqueue(message, false);
                 }
+                room = found_room(&mut self.room) => self.place_next(room),
                 is_written = write(self.reader.as_ref(), self.outbox.next()) => {
                     if is_written {
                         self.outbox.wrote();
@@ -111,7 +137,15 @@ impl Stream {
                     Some(until) => deadline.as_mut().reset(until),
                     None => self.settle(Err(Failed::Timeout)),
                 },
-                () = &mut last, if self.call.is_some() => self.settle(Err(Failed::Timeout)),
+                () = &mut last, if self.call.is_some() || self.room.is_some() => {
+                    if self.call.is_some() {
+                        self.settle(Err(Failed::Timeout));
+                    }
+                    // Nor is there time to wait for room.
+                    if self.room.is_some() {
+                        self.place_next(None);
+                    }
+                }
                 () = &mut given_up, if self.reader.is_none() => return,
                 () = tokio::time::sleep(KEEP_ALIVE), if self.reader.is_some() => {
                     // One that is behind has enough to read.
@@ -137,7 +171,7 @@ impl Stream {
     /// Whether what comes before the answer is taken now. A reader that is behind gets no more; for one that is away, it is
     /// kept as long as there is room.
     fn takes_more(&self) -> bool {
-        self.call.is_some() && (self.reader.is_none() || self.outbox.waiting() < INTERIM)
+        self.call.is_some() && self.queue.is_empty() && (self.reader.is_none() || self.outbox.waiting() < INTERIM)
     }
 
     /// The call has an answer, or will never have one.
@@ -148,8 +182,47 @@ impl Stream {
             Ok(message) => seen(&self.watchers, message),
             Err(failed) => failed.body(self.id.as_ref()),
         };
-        let body = if self.outbox.has_room(&body) { body } else { over_budget_message(self.id.as_ref()) };
-        self.outbox.answer(&body, self.reader.is_none());
+        self.enqueue(body, true);
+    }
+
+    /// Takes a message in, behind those that wait for room.
+    fn enqueue(&mut self, data: Bytes, is_answer: bool) {
+        self.queue.push_back(Queued { data, is_answer });
+        self.place();
+    }
+
+    /// Puts into the outbox what there is room for, and waits for that of the next one.
+    fn place(&mut self) {
+        while self.room.is_none()
+            && let Some(next) = self.queue.front()
+        {
+            let bytes = next.data.len();
+            match self.budget.try_reserve(bytes, Purpose::Response) {
+                Some(room) => self.put_next(Some(room)),
+                None => self.room = Some(Room::wait(self.budget.clone(), bytes)),
+            }
+        }
+    }
+
+    /// Puts the next message into the outbox, now that there is room for it or never will be.
+    fn place_next(&mut self, room: Option<Reservation>) {
+        self.room = None;
+        self.put_next(room);
+        self.place();
+    }
+
+    /// Without room, a message before the answer is dropped, and an error takes the place of the answer.
+    fn put_next(&mut self, room: Option<Reservation>) {
+        let Some(Queued { data, is_answer }) = self.queue.pop_front() else { return };
+        let is_away = self.reader.is_none();
+        match (is_answer, room.is_some()) {
+            (true, true) => self.outbox.answer(&data, room, is_away),
+            (true, false) => self.outbox.answer(&over_budget_message(self.id.as_ref()), None, is_away),
+            (false, true) => self.outbox.message(&data, room, is_away),
+            (false, false) => {
+                tracing::warn!(bytes = data.len(), "dropping a message before an answer: over the memory budget");
+            }
+        }
     }
 
     /// The reader left.
@@ -166,6 +239,20 @@ impl Stream {
             answer::error(id, answer::INTERNAL_ERROR, text, None)
         });
         self.reader = Some(resume.reader);
+    }
+}
+
+// === impl Room ===
+
+impl Room {
+    fn wait(budget: Budget, bytes: usize) -> Self {
+        Self(Box::pin(async move { budget.reserve_or_wait(bytes, Purpose::Response).await }))
+    }
+}
+
+impl fmt::Debug for Room {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Room")
     }
 }
 
@@ -186,6 +273,14 @@ async fn write(reader: Option<&BodySender>, next: Option<&Bytes>) -> bool {
             false
         }
         (None, _) => std::future::pending().await,
+    }
+}
+
+/// Waits for room, if something needs it. Nothing if there will be none in time.
+async fn found_room(room: &mut Option<Room>) -> Option<Reservation> {
+    match room {
+        Some(Room(wait)) => wait.await.ok(),
+        None => std::future::pending().await,
     }
 }
 

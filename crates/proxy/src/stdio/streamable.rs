@@ -7,7 +7,6 @@ use std::time::Duration;
 use http::{HeaderValue, Method, Response, StatusCode};
 use skep_mcp::headers::{self, LAST_EVENT_ID, parameters};
 use skep_mcp::{Era, Kind, Malformed, Message, answer, era, sse};
-use skep_net::budget::Purpose;
 use skep_net::{Body, Drain};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -16,6 +15,7 @@ use super::abilities::Abilities;
 use super::bridge::{Bridge, SessionId, short};
 use super::call::Failed;
 use super::interests::is_interest;
+use super::listener::Listener;
 use super::readiness::NotAdmitted;
 use super::replay::{Resume, Streams};
 use super::reply::{INTERIM, Reply, keep_alive, last_moment};
@@ -333,10 +333,10 @@ impl Streamable {
         if let Some(last) = header(exchange, &LAST_EVENT_ID) {
             return self.resume(&session, &last).await;
         }
-        let mut heard = self.bridge.listen(&session);
+        let mut listener = Listener::new(self.bridge.listen(&session), exchange.budget.clone());
         let (sender, body) = Body::channel(INTERIM);
         let stopping = self.drain.stopping();
-        let (sessions, budget) = (self.sessions.clone(), exchange.budget.clone());
+        let sessions = self.sessions.clone();
         tokio::spawn(async move {
             let mut stopping = std::pin::pin!(stopping);
             // A session that is listened to lives; one that ended elsewhere is not listened to any more.
@@ -344,8 +344,8 @@ impl Streamable {
             let mut alive = keep_alive();
             loop {
                 let bytes = tokio::select! {
-                    message = heard.recv() => match message {
-                        Some(message) => sse::event(Some("message"), None, &message),
+                    event = listener.next() => match event {
+                        Some(event) => event,
                         // Somebody else listens for this session now, or it ended.
                         None => return,
                     },
@@ -356,10 +356,6 @@ impl Streamable {
                     _ = alive.tick() => sse::comment("keep-alive"),
                     () = sender.closed() => return,
                     _ = &mut stopping => return,
-                };
-                let Ok(bytes) = budget.hold(bytes, Purpose::Response) else {
-                    tracing::warn!(session = short(&session), "ending a listening stream: over the memory budget");
-                    return;
                 };
                 if sender.send(bytes).await.is_err() {
                     return;

@@ -9,7 +9,7 @@ use http::{HeaderMap, Response, StatusCode, header};
 use http_body::Body as _;
 use skep_mcp::{Message, answer, message, sse};
 use skep_net::body::{Intake, Limit, collect_within};
-use skep_net::budget::{Purpose, Reservation};
+use skep_net::budget::{OverBudgetError, Purpose, Reservation};
 use skep_net::{Body, BodyError, BodySender, Budget};
 use tokio::time::Instant;
 
@@ -40,6 +40,8 @@ struct Stream {
     /// Where the server told its caller to send messages, if these would go to another place otherwise.
     told: Option<Told>,
     budget: Budget,
+    /// What came of an event that has not ended.
+    begun: Reservation,
 }
 
 // === impl Transparent ===
@@ -66,13 +68,16 @@ impl Transparent {
         };
         // A list is one whatever its status. What is none may be passed on, but not as a success.
         let body = message::without_byte_order_mark(body);
+        let read = body.as_ptr_range();
         let is_none = body.is_empty()
             || self.options.sse && is_prose(&body)
             || !parts.status.is_success() && Message::parse(body.clone()).is_err();
         match if is_none { Ok(body) } else { judged(watchers, body) } {
             Ok(body) => {
                 parts.headers.remove(header::CONTENT_LENGTH);
-                Response::from_parts(parts, Body::full(body))
+                // A body that passes unchanged is counted since it was read.
+                let is_counted = body.as_ptr_range() == read;
+                Response::from_parts(parts, if is_counted { Body::counted(body) } else { Body::full(body) })
             }
             Err(refusal) => json(StatusCode::OK, refusal),
         }
@@ -109,7 +114,8 @@ impl Transparent {
         let (sender, passed) = Body::channel(EVENTS);
         let opened = self.opened(exchange);
         let budget = exchange.budget.clone();
-        let stream = Stream { proxy: self, watchers, endpoint, opened, told: None, budget };
+        let begun = budget.reservation(Purpose::Response);
+        let stream = Stream { proxy: self, watchers, endpoint, opened, told: None, budget, begun };
         tokio::spawn(stream.run(body, sender, ending));
         Response::from_parts(parts, passed)
     }
@@ -121,8 +127,6 @@ impl Stream {
     async fn run(mut self, body: Body, sender: BodySender, mut ending: Ending) {
         let mut body = std::pin::pin!(body);
         let mut reader = sse::Reader::new(LIMITS);
-        // What came of an event that has not ended.
-        let mut begun: Option<Reservation> = None;
         let every = self.proxy.sessions.again();
         let mut again = tokio::time::interval_at(Instant::now() + every, every);
         let ended = loop {
@@ -140,10 +144,11 @@ impl Stream {
                 None => break Ok(By::Server),
                 Some(Err(error)) => break Err(error),
                 Some(Ok(bytes)) => {
-                    if let Err(over) = count_begun(&self.budget, &mut begun, reader.pending(), bytes.len()) {
-                        break Err(over);
+                    match unless_over(self.count_begun(reader.pending(), bytes.len()), &sender, &mut ending).await {
+                        Some(Ok(())) => reader.feed(&bytes),
+                        Some(Err(over)) => break Err(over.into()),
+                        None => break Ok(By::Us),
                     }
-                    reader.feed(&bytes);
                 }
             }
             match self.pass_on(&mut reader, &sender, &mut ending).await {
@@ -177,7 +182,8 @@ impl Stream {
                 }
                 sse::Item::Event(event) => self.event(event),
             };
-            let bytes = self.budget.hold(bytes, Purpose::Response)?;
+            let Some(held) = unless_over(self.hold(bytes), sender, ending).await else { return Ok(false) };
+            let bytes = held?;
             let goes_on = tokio::select! {
                 biased;
                 sent = sender.send(bytes) => sent.is_ok(),
@@ -189,6 +195,28 @@ impl Stream {
             }
         }
         Ok(true)
+    }
+
+    /// Counts what is kept of an event that has not ended, now that more of it came. The server waits for as long as there is no room.
+    async fn count_begun(&mut self, pending: usize, more: usize) -> Result<(), OverBudgetError> {
+        self.begun.shrink_to(pending);
+        if pending == 0 {
+            // Small ones are not worth it.
+            return Ok(());
+        }
+        self.begun.grow_or_wait((pending + more).saturating_sub(self.begun.bytes()), 0).await
+    }
+
+    /// Counts an event until it is sent, in place of what was counted while it came.
+    async fn hold(&mut self, event: Bytes) -> Result<Bytes, OverBudgetError> {
+        self.begun.shrink_to(event.len());
+        let rest = event.len() - self.begun.bytes();
+        if rest == event.len() {
+            return self.budget.hold_or_wait(event, Purpose::Response).await;
+        }
+        self.begun.grow_or_wait(rest, rest).await?;
+        let begun = std::mem::replace(&mut self.begun, self.budget.reservation(Purpose::Response));
+        Ok(begun.over(event))
     }
 
     /// What is left when a stream ends is half an event, which some callers take for a whole one.
@@ -240,19 +268,14 @@ impl Stream {
     }
 }
 
-/// Counts what is kept of an event that has not ended, now that more of it came. Small ones are not worth it.
-fn count_begun(budget: &Budget, begun: &mut Option<Reservation>, pending: usize, more: usize) -> Result<(), BodyError> {
-    if pending == 0 {
-        *begun = None;
-        return Ok(());
+/// Waits for room, unless the client closes the stream or it should end.
+async fn unless_over<T>(room: impl Future<Output = T>, sender: &BodySender, ending: &mut Ending) -> Option<T> {
+    tokio::select! {
+        biased;
+        room = room => Some(room),
+        () = sender.closed() => None,
+        () = ending => None,
     }
-    let begun = match begun {
-        Some(begun) => begun,
-        None => begun.insert(budget.reserve(0, Purpose::Response)?),
-    };
-    begun.shrink_to(pending);
-    begun.grow((pending + more).saturating_sub(begun.bytes()), Purpose::Response)?;
-    Ok(())
 }
 
 /// Whether a body must be unpacked to be read.

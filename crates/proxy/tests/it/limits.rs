@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use anyhow::{Result, ensure};
+use http::Response;
 use serde_json::{Value, json};
-use skep_net::Budget;
+use skep_net::budget::Purpose;
 use skep_net::serve::{ConnectionLimits, Options};
+use skep_net::{Body, Budget};
 use skep_proxy::Guards;
 use skep_store::{SESSION_BYTES, SessionLimits};
 use skep_testkit::{Seen, eventually};
@@ -14,11 +16,13 @@ use skep_testkit::{Seen, eventually};
 use crate::client::PATIENCE;
 use crate::lines::{How, Stage};
 use crate::raw::{Raw, client};
+use crate::web::{Got, Web};
 
 const MIB: usize = 1024 * 1024;
 
 fn within(budget: &Budget) -> How {
-    How { guards: Guards { budget: budget.clone(), ..Guards::default() }, ..How::default() }
+    let listener = Options { budget: budget.clone(), ..Options::default() };
+    How { guards: Guards { budget: budget.clone(), ..Guards::default() }, listener, ..How::default() }
 }
 
 /// Waits until a budget holds as much as it should.
@@ -26,6 +30,24 @@ async fn until_held(budget: &Budget, is_enough: impl Fn(usize) -> bool) -> Resul
     eventually("the budget", PATIENCE, || async {
         let held = budget.held();
         Ok(if is_enough(held) { Seen::Yes(()) } else { Seen::NotYet(held.to_string()) })
+    })
+    .await
+}
+
+/// Waits until something waits for room in a budget.
+async fn until_one_waits(budget: &Budget) -> Result<()> {
+    eventually("something that waits", PATIENCE, || async {
+        let waiters = budget.waiters();
+        Ok(if waiters > 0 { Seen::Yes(()) } else { Seen::NotYet(waiters.to_string()) })
+    })
+    .await
+}
+
+/// Waits until so many bytes wait for room in a budget.
+async fn until_waiting(budget: &Budget, bytes: usize) -> Result<()> {
+    eventually("what waits", PATIENCE, || async {
+        let waiting = budget.waiting();
+        Ok(if waiting >= bytes { Seen::Yes(()) } else { Seen::NotYet(waiting.to_string()) })
     })
     .await
 }
@@ -89,8 +111,9 @@ async fn item_8_bodies_that_are_not_sent_to_their_end_hold_no_more_than_the_budg
     let budget = Budget::new(32 * MIB);
     let stage = Stage::with(within(&budget)).await?;
     let mut half_sent = Vec::new();
-    for number in 0..4 {
-        let mut raw = Raw::connect(client(1), stage.address).await?;
+    // One client may have a quarter in bodies, all of them a half.
+    for (number, address) in [(0, 1), (3, 1), (1, 2), (3, 2), (3, 3)] {
+        let mut raw = Raw::connect(client(address), stage.address).await?;
         let head = format!("POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n", 8 * MIB);
         raw.write(head.as_bytes()).await?;
         if number < 2 {
@@ -106,9 +129,11 @@ async fn item_8_bodies_that_are_not_sent_to_their_end_hold_no_more_than_the_budg
     }
     assert_eq!(budget.held(), 16 * MIB);
     // Small calls find room.
-    let mut other = Raw::connect(client(2), stage.address).await?;
-    let session = other.initialize().await?;
-    assert_eq!(other.echo(&session, 1).await?.status, 200);
+    for address in [1, 3] {
+        let mut other = Raw::connect(client(address), stage.address).await?;
+        let session = other.initialize().await?;
+        assert_eq!(other.echo(&session, 1).await?.status, 200);
+    }
     // What had been let in is served, and gives its room back.
     let mut first = half_sent.remove(0);
     let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "ping" }).to_string();
@@ -122,7 +147,7 @@ async fn item_8_bodies_that_are_not_sent_to_their_end_hold_no_more_than_the_budg
 
 #[tokio::test]
 async fn item_8_a_body_without_a_length_counts_as_it_comes() -> Result<()> {
-    let budget = Budget::new(8 * MIB);
+    let budget = Budget::new(16 * MIB);
     let stage = Stage::with(within(&budget)).await?;
     let mut raw = Raw::connect(client(1), stage.address).await?;
     raw.write(b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n").await?;
@@ -132,7 +157,8 @@ async fn item_8_a_body_without_a_length_counts_as_it_comes() -> Result<()> {
     }
     until_held(&budget, |held| (3 * MIB..=4 * MIB).contains(&held)).await?;
     let mut second = Raw::connect(client(1), stage.address).await?;
-    second.write(format!("POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: {MIB}\r\n\r\n").as_bytes()).await?;
+    let two = 2 * MIB;
+    second.write(format!("POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: {two}\r\n\r\n").as_bytes()).await?;
     assert_eq!(second.response().await?.status, 503);
     drop(raw);
     until_held(&budget, |held| held == 0).await
@@ -151,7 +177,7 @@ fn long_result(bytes: usize) -> String {
 }
 
 #[tokio::test]
-async fn item_8_responses_that_nobody_reads_hold_no_more_than_the_budget() -> Result<()> {
+async fn item_8_responses_that_are_not_read_hold_no_more_than_the_budget_and_others_wait_for_theirs() -> Result<()> {
     let budget = Budget::new(40 * MIB);
     let stage = Stage::with(within(&budget)).await?;
     // More than the kernel takes for a client that does not read.
@@ -159,25 +185,93 @@ async fn item_8_responses_that_nobody_reads_hold_no_more_than_the_budget() -> Re
     let headers = "Accept: application/json\r\n";
     let mut unread = Vec::new();
     for number in 1..3 {
-        let mut raw = Raw::connect(client(1), stage.address).await?;
-        raw.write(raw_call(number, headers).as_bytes()).await?;
-        until_held(&budget, |held| held >= usize::try_from(number).unwrap() * 16 * MIB).await?;
+        let mut raw = Raw::connect(client(number), stage.address).await?;
+        raw.write(raw_call(number.into(), headers).as_bytes()).await?;
+        until_held(&budget, |held| held >= usize::from(number) * 16 * MIB).await?;
         unread.push(raw);
     }
-    // The third finds no room: it is told so, with its id, and the others lose nothing.
-    let mut third = Raw::connect(client(2), stage.address).await?;
+    // A third one finds no room. Its request was let in, so it waits.
+    let mut third = Raw::connect(client(3), stage.address).await?;
     third.write(raw_call(7, headers).as_bytes()).await?;
-    let response = third.response().await?;
+    until_waiting(&budget, 16 * MIB).await?;
+    // What waits is in memory as well, so not everything may: a fourth one is told so, with its id.
+    let mut fourth = Raw::connect(client(4), stage.address).await?;
+    fourth.write(raw_call(8, headers).as_bytes()).await?;
+    let response = fourth.response().await?;
     let said: Value = serde_json::from_slice(&response.body)?;
-    assert_eq!((response.status, &said["id"]), (503, &json!(7)), "{response:?}");
+    assert_eq!((response.status, &said["id"]), (503, &json!(8)), "{response:?}");
     assert_eq!(response.header("retry-after").as_deref(), Some("2"));
-    let response = unread.remove(0).response().await?;
-    assert!(response.status == 200 && response.body.len() > 16 * MIB, "{}", response.status);
-    drop(unread);
+    // The others lost nothing.
+    unread.push(third);
+    for raw in &mut unread {
+        let response = raw.response().await?;
+        assert!(response.status == 200 && response.body.len() > 16 * MIB, "{}", response.status);
+    }
     until_held(&budget, |held| held == 0).await?;
-    third.write(raw_call(8, headers).as_bytes()).await?;
-    assert_eq!(third.response().await?.status, 200);
+    fourth.write(raw_call(9, headers).as_bytes()).await?;
+    assert_eq!(fourth.response().await?.status, 200);
     Ok(())
+}
+
+#[tokio::test]
+async fn item_8_one_client_that_does_not_read_leaves_room_for_others() -> Result<()> {
+    let budget = Budget::new(16 * MIB);
+    let stage = Stage::with(within(&budget)).await?;
+    let headers = "Accept: application/json\r\n";
+    let mut unread = Vec::new();
+    // The kernel takes some of each, so they are more than would fit.
+    stage.seen.lock().unwrap().says = Some(long_result(6 * MIB));
+    for number in 1..5 {
+        let mut raw = Raw::connect(client(1), stage.address).await?;
+        raw.write(raw_call(number, headers).as_bytes()).await?;
+        unread.push(raw);
+    }
+    until_held(&budget, |held| held >= 6 * MIB).await?;
+    until_waiting(&budget, MIB).await?;
+    for address in 2..5 {
+        let mut other = Raw::connect(client(address), stage.address).await?;
+        other.write(raw_call(7, headers).as_bytes()).await?;
+        let response = other.response().await?;
+        assert!(response.status == 200 && response.body.len() > 6 * MIB, "{}", response.status);
+    }
+    assert!(budget.held() <= 8 * MIB, "{}", budget.held());
+    drop(unread);
+    until_held(&budget, |held| held == 0).await
+}
+
+#[tokio::test]
+async fn item_8_a_stream_that_was_opened_waits_for_room_and_loses_nothing() -> Result<()> {
+    let budget = Budget::new(16 * MIB);
+    let stage = Stage::with(How { sse: true, ..within(&budget) }).await?;
+    let caller = stage.caller();
+    let mut events = caller.events(http::Method::GET, "/sse", "").await?;
+    let (_, endpoint) = events.next().await?.unwrap();
+    let path = endpoint.split_once("/messages").unwrap().1.to_owned();
+    stage.seen.lock().unwrap().says = Some(long_result(6 * MIB));
+    // Other clients hold all of it.
+    let others = [1, 2].map(|number| {
+        let share = budget.of_client(client(number + 100).into());
+        share.reserve(7 * MIB, Purpose::Response).unwrap()
+    });
+    for id in 1..4 {
+        let body = json!({ "jsonrpc": "2.0", "id": id, "method": "ping" }).to_string();
+        let answer = caller.whole(http::Method::POST, &format!("/messages{path}"), body).await?;
+        assert_eq!(answer.status.as_u16(), 202, "small calls find room");
+        let (_, said) = events.next().await?.unwrap();
+        assert_eq!(serde_json::from_str::<Value>(&said)?["id"], id);
+    }
+    let body = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": { "name": "raw" } });
+    let answer = caller.whole(http::Method::POST, &format!("/messages{path}"), body.to_string()).await?;
+    assert_eq!(answer.status.as_u16(), 202);
+    until_waiting(&budget, 6 * MIB).await?;
+    assert!(budget.held() <= 16 * MIB);
+    drop(others);
+    let (_, said) = events.next().await?.unwrap();
+    let said: Value = serde_json::from_str(&said)?;
+    assert_eq!((&said["id"], said["result"]["text"].as_str().map(str::len)), (&json!(7), Some(6 * MIB)));
+    assert_eq!(budget.refused(), 0);
+    drop(events);
+    until_held(&budget, |held| held == 0).await
 }
 
 #[tokio::test]
@@ -194,10 +288,66 @@ async fn item_8_what_waits_on_a_stream_counts_as_well() -> Result<()> {
         let answer = caller.whole(http::Method::POST, &format!("/messages{path}"), body.to_string()).await?;
         assert_eq!(answer.status.as_u16(), 202);
     }
-    until_held(&budget, |held| (6 * MIB..16 * MIB).contains(&held)).await?;
-    assert!(budget.held() <= 16 * MIB);
+    until_held(&budget, |held| (6 * MIB..8 * MIB).contains(&held)).await?;
     drop(events);
     until_held(&budget, |held| held == 0).await
+}
+
+#[tokio::test]
+async fn item_8_a_response_that_waits_for_room_is_refused_before_the_proxy_ends() -> Result<()> {
+    let budget = Budget::new(16 * MIB);
+    let stage = Stage::with(within(&budget)).await?;
+    stage.seen.lock().unwrap().says = Some(long_result(6 * MIB));
+    let _others = budget.reserve(14 * MIB, Purpose::Response)?;
+    let mut raw = Raw::connect(client(1), stage.address).await?;
+    raw.write(raw_call(7, "Accept: application/json\r\n").as_bytes()).await?;
+    until_waiting(&budget, 6 * MIB).await?;
+    stage.drain.start();
+    let response = raw.response().await?;
+    let said: Value = serde_json::from_slice(&response.body)?;
+    assert_eq!((response.status, &said["id"]), (503, &json!(7)), "{response:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn item_8_a_response_that_must_be_filtered_is_counted_once_and_waits_for_room() -> Result<()> {
+    let budget = Budget::new(16 * MIB);
+    // Most of what one client may have.
+    let list = |tools: Value| json!({ "jsonrpc": "2.0", "id": 1, "result": { "tools": tools } }).to_string();
+    let seen = json!({ "name": "seen", "description": "x".repeat(6 * MIB) });
+    let (same, filtered) = (list(json!([seen])), list(json!([seen, { "name": "hidden" }])));
+    let as_event = |body: &str| ("text/event-stream", format!("event: message\ndata: {body}\n\n"));
+    for (kind, body) in [
+        ("application/json", same.clone()),
+        ("application/json", filtered.clone()),
+        as_event(&same),
+        as_event(&filtered),
+    ] {
+        let guards = Guards { budget: budget.clone(), ..Guards::default() };
+        let mut how = crate::web::How { guards, ..crate::web::How::default() };
+        how.config.tools_filter = vec!["seen".to_owned()];
+        let answer =
+            move |_: &Got| Response::builder().header("content-type", kind).body(Body::full(body.clone())).unwrap();
+        let web = Web::with(how, answer).await?;
+        let others = [1, 2].map(|number| {
+            let share = budget.of_client(client(number + 100).into());
+            share.reserve(7 * MIB, Purpose::Response).unwrap()
+        });
+        let refused = budget.refused();
+        let asked = tokio::spawn({
+            let caller = web.caller();
+            async move { caller.ask(json!(1), "tools/list", json!({})).await }
+        });
+        until_one_waits(&budget).await?;
+        assert!(!asked.is_finished(), "{kind}");
+        drop(others);
+        let answer = asked.await??;
+        assert!(answer.status.is_success() && answer.text().len() > 6 * MIB, "{kind}: {}", answer.status);
+        assert!(!answer.text().contains("hidden"), "{kind}");
+        assert_eq!(budget.refused(), refused);
+        until_held(&budget, |held| held == 0).await?;
+    }
+    Ok(())
 }
 
 #[tokio::test]

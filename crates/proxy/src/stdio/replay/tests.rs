@@ -32,8 +32,8 @@ fn lost() -> Bytes {
 #[test]
 fn a_stream_without_a_ticket_keeps_nothing_and_has_no_ids() {
     let mut outbox = Outbox::new(None);
-    outbox.message(b"1", false);
-    outbox.answer(b"2", false);
+    outbox.message(b"1", None, false);
+    outbox.answer(b"2", None, false);
     assert_eq!(drain(&mut outbox), "event: message\ndata: 1\n\nevent: message\ndata: 2\n\n");
     assert!(outbox.events.is_empty());
 }
@@ -42,7 +42,7 @@ fn a_stream_without_a_ticket_keeps_nothing_and_has_no_ids() {
 fn what_is_kept_is_counted_and_given_back() {
     let streams = streams();
     let (mut outbox, _resumed) = outbox(&streams, "a");
-    outbox.message(b"1", false);
+    outbox.message(b"1", None, false);
     let text = drain(&mut outbox);
     assert_eq!(held(&streams), STREAM + text.len());
     outbox.rewind(0, lost);
@@ -59,7 +59,7 @@ fn a_stream_keeps_a_number_of_events_and_the_answer_before_all() {
     drain(&mut outbox);
     // Read ones make room for newer ones.
     for _ in 0..3 * EVENTS {
-        outbox.message(b"x", false);
+        outbox.message(b"x", None, false);
         drain(&mut outbox);
     }
     assert_eq!(outbox.events.len(), EVENTS);
@@ -67,10 +67,10 @@ fn a_stream_keeps_a_number_of_events_and_the_answer_before_all() {
     let newest = outbox.number - 1;
     outbox.rewind(newest, lost);
     for _ in 0..3 * EVENTS {
-        outbox.message(b"y", true);
+        outbox.message(b"y", None, true);
     }
     assert_eq!(outbox.waiting(), EVENTS);
-    outbox.answer(b"z", true);
+    outbox.answer(b"z", None, true);
     assert_eq!(outbox.events.len(), EVENTS);
     outbox.rewind(newest, lost);
     assert!(drain(&mut outbox).ends_with("data: z\n\n"));
@@ -80,7 +80,7 @@ fn a_stream_keeps_a_number_of_events_and_the_answer_before_all() {
 fn an_answer_that_is_too_long_is_written_once_and_not_kept() {
     let streams = streams();
     let (mut outbox, _resumed) = outbox(&streams, "a");
-    outbox.answer(&vec![b'x'; SESSION + 1], false);
+    outbox.answer(&vec![b'x'; SESSION + 1], None, false);
     assert!(drain(&mut outbox).len() > SESSION);
     assert_eq!((outbox.events.len(), held(&streams)), (0, STREAM));
     // Whoever comes back for it hears why it is not there. Whoever has it needs nothing.
@@ -97,7 +97,7 @@ fn a_reader_that_leaves_takes_what_is_too_long_along() {
     let streams = streams();
     let (mut outbox, _resumed) = outbox(&streams, "a");
     drain(&mut outbox);
-    outbox.answer(&vec![b'x'; SESSION + 1], false);
+    outbox.answer(&vec![b'x'; SESSION + 1], None, false);
     outbox.left();
     assert!(outbox.next().is_none());
     outbox.rewind(0, lost);
@@ -106,7 +106,7 @@ fn a_reader_that_leaves_takes_what_is_too_long_along() {
     let (ticket, _resumed) = streams.open(&"b".into()).unwrap();
     let mut away = Outbox::new(Some(ticket));
     drain(&mut away);
-    away.answer(&vec![b'x'; SESSION + 1], true);
+    away.answer(&vec![b'x'; SESSION + 1], None, true);
     away.rewind(0, lost);
     assert!(drain(&mut away).ends_with("data: lost\n\n"));
 }
@@ -120,7 +120,7 @@ fn sessions_do_not_share_what_they_may_keep_but_all_have_one_bound() {
     for session in 0.. {
         let Some((ticket, resumed)) = streams.open(&session.to_string().into()) else { break };
         let mut outbox = Outbox::new(Some(ticket));
-        outbox.answer(&big, true);
+        outbox.answer(&big, None, true);
         all.push((outbox, resumed));
     }
     assert!(all.len() > TOTAL / SESSION);
@@ -134,7 +134,7 @@ fn a_session_has_so_many_streams_and_answered_ones_go_first() {
     let streams = streams();
     let mut all: Vec<_> = (0..STREAMS).map(|_| outbox(&streams, "a")).collect();
     assert!(streams.open(&"a".into()).is_none());
-    all[3].0.answer(b"x", false);
+    all[3].0.answer(b"x", None, false);
     let newest = streams.open(&"a".into());
     assert!(newest.is_some());
     assert!(all[3].1.try_recv().is_err_and(|error| error == mpsc::error::TryRecvError::Disconnected));
@@ -160,7 +160,7 @@ fn a_stream_is_found_by_its_events_in_its_own_session() {
 fn a_stream_that_is_older_than_what_is_kept_of_its_session_gives_back_no_more_than_there_is() {
     let streams = streams();
     let (mut before, _resumed) = outbox(&streams, "a");
-    before.message(&[b'x'; 1000], true);
+    before.message(&[b'x'; 1000], None, true);
     streams.forget("a");
     let after = streams.open(&"a".into()).unwrap();
     drop(before);

@@ -89,24 +89,78 @@ async fn reports_are_taken_while_nobody_reads_and_extend_the_time() {
     assert_eq!(since.elapsed().as_secs(), AWAY.as_secs());
 }
 
+fn long(bytes: usize) -> Message {
+    let text = format!(r#"{{"jsonrpc":"2.0","id":"mine","result":"{}"}}"#, "x".repeat(bytes));
+    Message::parse(Bytes::from(text)).unwrap()
+}
+
+/// The next event of a body.
+async fn event(body: &mut Body) -> String {
+    use http_body_util::BodyExt as _;
+    let bytes = body.frame().await.unwrap().unwrap().into_data().unwrap();
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
 #[tokio::test(start_paused = true)]
-async fn item_8_an_answer_that_finds_no_room_is_an_error_in_its_place() {
-    let (stream, _body, _queued) = call(&Arc::default()).await;
+async fn item_8_an_answer_that_finds_no_room_waits_for_it_behind_what_came_before() {
+    let (stream, reports, mut body, _queued) = reported(&Arc::default()).await;
     let budget = Budget::new(1024 * 1024);
     let mut stream = stream.within(budget.clone());
-    let long = |bytes| Bytes::from(format!(r#"{{"jsonrpc":"2.0","id":"mine","result":"{}"}}"#, "x".repeat(bytes)));
-    let answer = |bytes| Ok(Message::parse(long(bytes)).unwrap());
-    stream.outbox.message(&long(2 * 1024 * 1024), false);
-    assert_eq!(stream.outbox.waiting(), 1, "only that it can be come back to");
-    stream.settle(answer(2 * 1024 * 1024));
-    stream.outbox.wrote();
-    let said = std::str::from_utf8(stream.outbox.next().unwrap()).unwrap();
-    assert!(said.contains(r#""id":"mine""#) && said.contains("try again"), "{said}");
-    // One that finds room is counted for as long as it is kept.
-    let (stream, _body, _queued) = call(&Arc::default()).await;
-    let mut stream = stream.within(budget.clone());
-    stream.settle(answer(500_000));
-    assert!(budget.held() > 500_000);
-    drop(stream);
+    let held = budget.reserve(900_000, Purpose::Response).unwrap();
+    stream.enqueue(Bytes::from("r".repeat(200_000)), false);
+    stream.settle(Ok(long(300_000)));
+    // It takes no more meanwhile.
+    drop(reports);
+    assert!(!stream.takes_more());
+    let running = tokio::spawn(stream.run(None, None, std::future::pending()));
+    assert!(event(&mut body).await.contains("retry"));
+    // Others hold it for longer than a stream is silent.
+    let patience = KEEP_ALIVE + KEEP_ALIVE / 2;
+    assert_eq!(tokio::time::timeout(patience, event(&mut body)).await.unwrap(), ": keep-alive\n\n");
+    assert!(tokio::time::timeout(KEEP_ALIVE / 2, event(&mut body)).await.is_err());
+    drop(held);
+    assert!(event(&mut body).await.contains("rrr"));
+    assert!(event(&mut body).await.contains("xxx"));
+    assert_eq!(budget.refused(), 0);
+    drop(body);
+    running.abort();
+    assert!(running.await.unwrap_err().is_cancelled());
     assert_eq!(budget.held(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn item_8_an_answer_that_finds_no_room_in_time_is_an_error_in_its_place() {
+    let (stream, mut body, _queued) = call(&Arc::default()).await;
+    let budget = Budget::new(1024 * 1024);
+    let mut stream = stream.within(budget.clone());
+    let _held = budget.reserve(900_000, Purpose::Response).unwrap();
+    stream.enqueue(Bytes::from("r".repeat(200_000)), false);
+    stream.settle(Ok(long(300_000)));
+    tokio::spawn(stream.run(None, None, std::future::pending()));
+    assert!(event(&mut body).await.contains("retry"));
+    let started = Instant::now();
+    let said = loop {
+        let said = event(&mut body).await;
+        if !said.starts_with(": keep-alive") {
+            break said;
+        }
+    };
+    assert!(said.contains(r#""id":"mine""#) && said.contains("try again"), "{said}");
+    assert_eq!(started.elapsed(), 2 * skep_net::budget::ROOM_TIMEOUT, "one after the other");
+    assert!(budget.held() < 901_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn item_8_a_proxy_that_ends_does_not_wait_for_room() {
+    let (stream, mut body, _queued) = call(&Arc::default()).await;
+    let budget = Budget::new(1024 * 1024);
+    let mut stream = stream.within(budget.clone());
+    let _held = budget.reserve(900_000, Purpose::Response).unwrap();
+    stream.settle(Ok(long(300_000)));
+    let stopping = async { Instant::now() + Duration::from_secs(20) };
+    let started = Instant::now();
+    tokio::spawn(stream.run(None, Some(AWAY), stopping));
+    assert!(event(&mut body).await.contains("retry"));
+    assert!(event(&mut body).await.contains("try again"));
+    assert_eq!(started.elapsed().as_secs(), 19);
 }

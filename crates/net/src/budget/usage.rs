@@ -1,0 +1,159 @@
+//! What is held of a budget: by all clients, and by each of them.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::ops::Sub;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Bytes, and how many of them are large request bodies.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Amount {
+    pub(super) bytes: usize,
+    pub(super) requests: usize,
+}
+
+/// What is held at the moment.
+#[derive(Debug, Default)]
+pub(super) struct Usage {
+    held: AtomicUsize,
+    requests: AtomicUsize,
+    /// What is in memory already and waits to be counted.
+    waiting: AtomicUsize,
+    /// Whether something found no room since that was last asked.
+    is_pressed: AtomicBool,
+}
+
+/// What each client holds that holds something.
+#[derive(Debug, Default)]
+pub(super) struct Shares {
+    clients: Mutex<HashMap<IpAddr, Arc<Usage>>>,
+    is_any_pressed: AtomicBool,
+}
+
+/// Where there was no room: in the whole budget, or in the shares of these clients.
+#[derive(Debug, Default)]
+pub(crate) struct Pressure {
+    pub(super) total: bool,
+    pub(super) clients: Vec<IpAddr>,
+}
+
+// === impl Amount ===
+
+impl Amount {
+    pub(super) fn half(self) -> Self {
+        Self { bytes: self.bytes / 2, requests: self.requests / 2 }
+    }
+}
+
+impl Sub for Amount {
+    type Output = Self;
+
+    fn sub(self, less: Self) -> Self {
+        Self { bytes: self.bytes - less.bytes, requests: self.requests - less.requests }
+    }
+}
+
+// === impl Usage ===
+
+impl Usage {
+    pub(super) fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Adds what is beneath a ceiling. If it would be above, nothing changes.
+    pub(super) fn add(&self, more: Amount, ceiling: Amount) -> bool {
+        let held = self.held.fetch_add(more.bytes, Ordering::Relaxed);
+        let requests = self.requests.fetch_add(more.requests, Ordering::Relaxed);
+        let fits = |before: usize, more: usize, most: usize| before.checked_add(more).is_some_and(|sum| sum <= most);
+        let is_room = fits(held, more.bytes, ceiling.bytes)
+            && (more.requests == 0 || fits(requests, more.requests, ceiling.requests));
+        if !is_room {
+            self.subtract(more);
+        }
+        is_room
+    }
+
+    pub(super) fn subtract(&self, less: Amount) {
+        self.held.fetch_sub(less.bytes, Ordering::Relaxed);
+        self.requests.fetch_sub(less.requests, Ordering::Relaxed);
+    }
+
+    /// Takes in bytes that wait, up to a limit; those that wait alone have any length.
+    pub(super) fn enqueue(&self, bytes: usize, most: usize) -> bool {
+        let before = self.waiting.fetch_add(bytes, Ordering::Relaxed);
+        let is_room = bytes == 0 || before == 0 || before.saturating_add(bytes) <= most;
+        if !is_room {
+            self.dequeue(bytes);
+        }
+        is_room
+    }
+
+    pub(super) fn dequeue(&self, bytes: usize) {
+        self.waiting.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn press(&self) {
+        self.is_pressed.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn take_pressure(&self) -> bool {
+        self.is_pressed.load(Ordering::Relaxed) && self.is_pressed.swap(false, Ordering::Relaxed)
+    }
+}
+
+// === impl Shares ===
+
+impl Shares {
+    /// The share of a client. A reservation that enters it must [`Self::leave`] it.
+    pub(super) fn enter(&self, client: IpAddr) -> Arc<Usage> {
+        Arc::clone(self.lock().entry(client).or_default())
+    }
+
+    /// Gives a share back. Of a client that holds nothing, nothing is kept.
+    pub(super) fn leave(&self, client: IpAddr, share: Arc<Usage>) {
+        let mut clients = self.lock();
+        drop(share);
+        // INVARIANT: clones are made under the lock, or go before the reservation that they were made from; so if only the map has it,
+        // this client holds nothing.
+        if clients.get(&client).is_some_and(|share| Arc::strong_count(share) == 1) {
+            clients.remove(&client);
+        }
+    }
+
+    pub(super) fn press(&self, share: &Usage) {
+        share.press();
+        self.is_any_pressed.store(true, Ordering::Release);
+    }
+
+    pub(super) fn take_pressure(&self) -> Vec<IpAddr> {
+        if !self.is_any_pressed.swap(false, Ordering::Acquire) {
+            return Vec::new();
+        }
+        let clients = self.lock();
+        clients.iter().filter(|(_, share)| share.take_pressure()).map(|(client, _)| *client).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, Arc<Usage>>> {
+        // A panic while it is held cannot leave the map half changed.
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.lock().len()
+    }
+}
+
+// === impl Pressure ===
+
+impl Pressure {
+    /// Whether a client of this network is in the way of others, or of itself, if it does not read.
+    pub(crate) fn concerns(&self, network: IpAddr) -> bool {
+        self.total || self.clients.contains(&network)
+    }
+}

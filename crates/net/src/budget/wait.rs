@@ -1,0 +1,106 @@
+//! Waiting for room in a budget.
+//!
+//! What waits is mostly in memory already: a response that a server on stdio wrote cannot be left there, since all clients share its
+//! output. So what waits is limited as well, in all and for each client; beyond that it is refused at once. Nothing waits
+//! for ever, even if waiting responses hold the whole budget.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use super::usage::Usage;
+use super::{Budget, Inner, OverBudgetError, Purpose, Reservation, TINY};
+
+/// How long something may wait for room. It is twice of what a client may take to read before it is cut for others.
+pub const ROOM_TIMEOUT: Duration = Duration::from_mins(1);
+/// How often a waiting response marks the budget as pressed, so that clients that do not read are cut.
+const REMINDER: Duration = Duration::from_secs(1);
+
+/// A place in the limit of what may wait.
+struct Place {
+    inner: Arc<Inner>,
+    share: Option<Arc<Usage>>,
+    buffered: usize,
+}
+
+// === impl Budget ===
+
+impl Budget {
+    /// The same bytes, which count as soon as there is room for them and until the last clone of them is dropped.
+    pub async fn hold_or_wait(&self, bytes: Bytes, purpose: Purpose) -> Result<Bytes, OverBudgetError> {
+        Ok(self.reserve_or_wait(bytes.len(), purpose).await?.over(bytes))
+    }
+
+    /// Sets bytes aside as soon as there is room. They are in memory already.
+    pub async fn reserve_or_wait(&self, bytes: usize, purpose: Purpose) -> Result<Reservation, OverBudgetError> {
+        let mut reservation = self.reservation(purpose);
+        if bytes >= TINY {
+            reservation.grow_or_wait(bytes, bytes).await?;
+        }
+        Ok(reservation)
+    }
+}
+
+// === impl Reservation ===
+
+impl Reservation {
+    /// Sets more bytes aside as soon as there is room. So many of them are in memory meanwhile; with 0, their sender waits as well.
+    pub async fn grow_or_wait(&mut self, more: usize, buffered: usize) -> Result<(), OverBudgetError> {
+        if self.try_grow(more) {
+            return Ok(());
+        }
+        // Boxed: hardly any call waits, and every one would carry the room for it.
+        Box::pin(self.wait(more, buffered)).await
+    }
+
+    async fn wait(&mut self, more: usize, buffered: usize) -> Result<(), OverBudgetError> {
+        let inner = Arc::clone(&self.budget.inner);
+        let is_possible = more <= self.budget.largest(self.purpose).saturating_sub(self.bytes);
+        let place = if is_possible { Place::take(&inner, self.share.as_ref(), buffered) } else { None };
+        let Some(_place) = place else { return Err(inner.refuse(more)) };
+        let until = Instant::now() + ROOM_TIMEOUT;
+        loop {
+            let mut released = std::pin::pin!(inner.released.notified());
+            // What is given back from here on is not missed.
+            released.as_mut().enable();
+            if self.try_grow(more) {
+                return Ok(());
+            }
+            let now = Instant::now();
+            if now >= until {
+                return Err(inner.refuse(more));
+            }
+            let _reminder = tokio::time::timeout_at(until.min(now + REMINDER), released).await;
+        }
+    }
+}
+
+// === impl Place ===
+
+impl Place {
+    /// A place, if that many bytes may wait: a quarter of the budget in all, half of that for one client.
+    fn take(inner: &Arc<Inner>, share: Option<&Arc<Usage>>, buffered: usize) -> Option<Self> {
+        if share.is_some_and(|share| !share.enqueue(buffered, inner.limit / 8)) {
+            return None;
+        }
+        if !inner.total.enqueue(buffered, inner.limit / 4) {
+            share.inspect(|share| share.dequeue(buffered));
+            return None;
+        }
+        inner.waiters.fetch_add(1, Ordering::Relaxed);
+        Some(Self { inner: Arc::clone(inner), share: share.cloned(), buffered })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.inner.waiters.fetch_sub(1, Ordering::Relaxed);
+        self.inner.total.dequeue(self.buffered);
+        if let Some(share) = &self.share {
+            share.dequeue(self.buffered);
+        }
+    }
+}

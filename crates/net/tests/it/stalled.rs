@@ -1,0 +1,103 @@
+//! Clients that do not read their responses.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt as _, Empty};
+use hyper::body::Incoming;
+use hyper::client::conn::http2::{self, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use skep_net::budget::Purpose;
+use skep_net::serve::{Options, STALLED};
+use skep_net::{Body, Budget, Peer};
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+use crate::support::{GRACE, Server, start};
+
+const LONG: usize = 400_000;
+
+/// A client that lets each stream have so many bytes before it reads.
+async fn client(server: &Server, window: u32) -> SendRequest<Empty<Bytes>> {
+    let stream = TcpStream::connect(server.address).await.unwrap();
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    let made = builder.initial_stream_window_size(window).handshake(TokioIo::new(stream)).await;
+    let (sender, connection) = made.unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+async fn get(sender: &mut SendRequest<Empty<Bytes>>, path: &str) -> Response<Incoming> {
+    let request = Request::get(format!("http://x{path}")).body(Empty::new()).unwrap();
+    sender.send_request(request).await.unwrap()
+}
+
+/// A server with one long response, whole and as a stream, and short ones.
+async fn serve(budget: &Budget) -> Server {
+    let (options, budget) = (Options { budget: budget.clone(), ..Options::default() }, budget.clone());
+    start(options, GRACE, move |request: Request<Incoming>, peer: Peer| {
+        let budget = budget.of_client(Peer::network(peer.address.ip()));
+        async move {
+            let long = Bytes::from(vec![b'x'; LONG]);
+            Response::new(match request.uri().path() {
+                "/long" => Body::full(long).within(&budget).await.unwrap(),
+                "/stream" => {
+                    let (sender, body) = Body::channel(1);
+                    sender.send(budget.hold(long, Purpose::Response).unwrap()).await.unwrap();
+                    body
+                }
+                _ => Body::full("short"),
+            })
+        }
+    })
+    .await
+}
+
+/// Has others refused, again and again, until it is true.
+async fn refuse_until(budget: &Budget, mut is_true: impl FnMut() -> bool) -> Duration {
+    let started = Instant::now();
+    while !is_true() {
+        assert!(budget.reserve(2 << 20, Purpose::Response).is_err());
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(started.elapsed() < 3 * STALLED, "nothing is given back");
+    }
+    started.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_is_not_read_is_reset_while_others_are_refused_and_its_connection_goes_on() {
+    for (path, window) in [("/long", 0), ("/long", 1), ("/long", 65_535), ("/stream", 0), ("/stream", 65_535)] {
+        let budget = Budget::new(1 << 20);
+        let server = serve(&budget).await;
+        let mut client = client(&server, window).await;
+        let unread = get(&mut client, path).await;
+        // It is not in the way of others, so it may take its time.
+        tokio::time::sleep(Duration::from_hours(1)).await;
+        assert_eq!(budget.held(), LONG, "{path} {window}");
+        let mut other = client.clone();
+        let time = refuse_until(&budget, || budget.held() == 0).await;
+        assert!(time < Duration::from_secs(5), "{path} {window}: {time:?}");
+        assert!(unread.into_body().collect().await.is_err(), "{path} {window}: it must not look complete");
+        // The other streams of the connection have lost nothing.
+        assert_eq!(get(&mut other, "/short").await.status(), 200);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_is_read_slowly_is_not_reset() {
+    let budget = Budget::new(1 << 20);
+    let server = serve(&budget).await;
+    let mut client = client(&server, 65_535).await;
+    let mut body = get(&mut client, "/long").await.into_body();
+    let (mut read, started) = (0, Instant::now());
+    while let Some(frame) = body.frame().await {
+        read += frame.unwrap().into_data().unwrap().len();
+        // It reads 2 KiB a second, and opens the window again after half of it: every 16 s.
+        while started.elapsed().as_secs() < (read / 2048) as u64 {
+            assert!(budget.reserve(2 << 20, Purpose::Response).is_err());
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+    assert_eq!(read, LONG);
+}
