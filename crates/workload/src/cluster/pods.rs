@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     fn pod(status: &Value) -> Pod {
-        serde_json::from_value(json!({ "metadata": { "name": "s-0" }, "status": status })).unwrap()
+        serde_json::from_value(json!({ "metadata": { "name": "s-0" }, "spec": {}, "status": status })).unwrap()
     }
 
     #[test]
@@ -251,7 +251,8 @@ mod tests {
             let state = json!({ "waiting": { "reason": reason } });
             let deletion = is_deleted.then_some("2026-01-01T00:00:00Z");
             let metadata = json!({ "name": name, "deletionTimestamp": deletion });
-            let pod = json!({ "metadata": metadata, "status": { "containerStatuses": [{ "state": state }] } });
+            let pod =
+                json!({ "metadata": metadata, "spec": {}, "status": { "containerStatuses": [{ "state": state }] } });
             serde_json::from_value::<Pod>(pod).unwrap()
         };
         let common = |pods: &[Pod]| {
