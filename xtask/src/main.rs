@@ -9,6 +9,7 @@ mod bench;
 mod ci;
 mod cluster;
 mod conformance;
+mod crash;
 mod e2e;
 mod r#gen;
 mod host;
@@ -65,6 +66,8 @@ enum Command {
     Bench(bench::Command),
     /// Run the official conformance suite straight at a server and through `skep proxy`, and compare.
     Conformance(conformance::Arguments),
+    /// Let something go wrong at each write of the operator, in each scenario of its tests, and see that it converges all the same.
+    Crash(crash::Arguments),
     /// Check which crate uses which, that pure crates are pure, and that nobody writes with PUT.
     Arch,
     /// Run everything that must pass before a change goes in.
@@ -93,6 +96,7 @@ fn main() -> ExitCode {
         Command::Bench(command) => bench::run(&command),
         Command::Ci => ci::run(),
         Command::Conformance(arguments) => conformance::run(&arguments),
+        Command::Crash(arguments) => crash::run(&arguments),
         Command::Mutate(arguments) => mutate::run(&arguments),
         Command::Peers => peers::run(),
         Command::Gen { check } => r#gen::run(check),

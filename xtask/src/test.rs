@@ -1,5 +1,7 @@
 //! `cargo xtask test`: plain `cargo test`, with the programs of a control plane at hand.
 
+use std::process::Command;
+
 use anyhow::Result;
 use skep_testkit::assets::{Assets, FOR_TESTS};
 
@@ -8,6 +10,11 @@ use crate::program::{self, cargo};
 
 /// Runs the tests of the workspace, or of the packages that the arguments name.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    program::run(&mut command(arguments)?)
+}
+
+/// The `cargo test` of those, once all that the tests need is installed.
+pub(crate) fn command(arguments: &[String]) -> Result<Command> {
     let assets = Assets::from_env()?;
     assets.ensure(FOR_TESTS)?;
     if !program::is_installed("redis-server") {
@@ -22,7 +29,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     if std::env::var_os("KUBEBUILDER_ASSETS").is_none_or(|given| given.is_empty()) {
         command.env("KUBEBUILDER_ASSETS", assets.cache());
     }
-    program::run(&mut command)
+    Ok(command)
 }
 
 /// Whether the user chose packages. Behind `--` are the arguments of the test binaries.
