@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use skep_testkit::{Seen, eventually};
 
 use crate::cluster::{PATIENCE, fixture_image};
-use crate::home::{Home, http, with};
+use crate::home::{Home, http, stdio, with};
 
 /// A variable of the proxy with which it does not start: it refuses an HTTP proxy that it cannot use.
 const BROKEN: &str = "ftp://nowhere.example";
@@ -71,6 +71,37 @@ async fn a_server_is_not_ready_without_its_backend_and_says_why() -> Result<()> 
     let sets = home.api::<k8s_openapi::api::apps::v1::StatefulSet>();
     sets.patch("web", &PatchParams::default(), &Patch::Merge(scale)).await?;
     home.condition("MCPServer", "web", "Ready", "False", "BackendScaledToZero").await?;
+    home.cluster.remove().await
+}
+
+#[tokio::test]
+async fn a_server_that_never_answers_is_not_ready_though_its_pod_is() -> Result<()> {
+    let home = Home::new("mute").await?;
+    let fixture = fixture_image()?;
+    // Without arguments it idles.
+    home.create("lines", with(stdio(&fixture), "args", json!([]))).await?;
+    home.create("web", with(http(&fixture), "args", json!([]))).await?;
+    home.create("answers", stdio(&fixture)).await?;
+    home.condition("MCPServer", "answers", "Ready", "True", "Ready").await?;
+    for name in ["lines", "web"] {
+        let ready = |pod: &Pod| {
+            let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+            conditions.into_iter().any(|one| one.type_ == "Ready" && one.status == "True")
+        };
+        let objects = home.servers();
+        eventually(&format!("{name} is told of"), PATIENCE, || async {
+            let is_running = home.pods(&format!("app={name}")).await?.iter().any(ready);
+            let server = objects.get(name).await?.data;
+            let conditions = server.pointer("/status/conditions").and_then(Value::as_array);
+            let condition = conditions.into_iter().flatten().find(|one| one["type"] == "Ready").cloned();
+            let condition = condition.unwrap_or_default();
+            ensure!(condition["status"] != "True", "{name} is ready: {condition}");
+            let message = condition["message"].as_str().unwrap_or_default();
+            let is_told = message.contains("has not answered") || condition["reason"] == "UpstreamDegraded";
+            Ok(if is_running && is_told { Seen::Yes(()) } else { Seen::NotYet(server["status"].to_string()) })
+        })
+        .await?;
+    }
     home.cluster.remove().await
 }
 
