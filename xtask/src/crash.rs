@@ -17,6 +17,9 @@ pub(crate) struct Arguments {
     /// Only scenarios whose file and name contain this.
     #[arg(long, value_name = "PART")]
     scenario: Option<String>,
+    /// Only one fault, such as kill-after.
+    #[arg(long, value_name = "FAULT")]
+    fault: Option<String>,
     /// Delays requests in another way, and with --share chooses other runs.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -30,6 +33,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut command = test::command(&words.map(str::to_owned))?;
     command.env("CRASH_SEED", arguments.seed.to_string()).env("CRASH_SHARE", arguments.share.to_string());
     command.env("CRASH_RUN", arguments.run.as_deref().unwrap_or_default()).env("RUST_BACKTRACE", "0");
+    command.env("CRASH_FAULT", arguments.fault.as_deref().unwrap_or_default());
     match &arguments.scenario {
         Some(part) => command.env("SCENARIO", part),
         None => command.env_remove("SCENARIO"),

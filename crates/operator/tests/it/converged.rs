@@ -1,8 +1,8 @@
 //! What is left in a namespace once the operator is silent, in a form in which two runs can be compared.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use kube::Client;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
@@ -10,6 +10,9 @@ use serde_json::{Value, json};
 use skep_api::resource::KindName;
 use skep_operator::write::{api_resource, child_resource};
 use skep_plan::child::ChildKind;
+use skep_testkit::{Seen, eventually};
+
+use crate::running::PATIENCE;
 
 /// Objects by kind and name.
 #[derive(Debug)]
@@ -25,9 +28,8 @@ const VOLATILE: &[&str] = &[
     "lastTransitionTime",
     "clusterIP",
     "clusterIPs",
+    "nodePort",
 ];
-/// Members that count how often a resource was changed.
-const COUNTING: &[&str] = &["observedGeneration", "toolhive.stacklok.dev/mcpserver-generation"];
 /// How long a text of hexadecimal digits must be to be a digest. Some are keyed by the uid of a Secret, so none is compared: what
 /// they are made of is.
 const DIGEST: usize = 12;
@@ -92,52 +94,21 @@ fn without_digests(text: &str) -> String {
     result
 }
 
-/// The first difference between two runs. A resource that was made again has another generation, and nothing that runs for it.
-pub(crate) fn difference(expected: &Objects, found: &Objects, is_recreated: bool) -> Option<String> {
-    let names = expected.0.keys().chain(found.0.keys());
+/// The first difference between two runs.
+pub(crate) fn difference(expected: &Objects, found: &Objects) -> Option<String> {
+    let names: BTreeSet<&String> = expected.0.keys().chain(found.0.keys()).collect();
     names.into_iter().find_map(|name| match (expected.0.get(name), found.0.get(name)) {
         (Some(_), None) => Some(format!("{name} is missing")),
         (None, Some(_)) => Some(format!("{name} should not be there")),
-        (Some(expected), Some(found)) => {
-            let (mut expected, mut found) = (expected.clone(), found.clone());
-            if is_recreated {
-                for object in [&mut expected, &mut found] {
-                    without_counts(object);
-                    if let Some(object) = object.as_object_mut() {
-                        object.remove("status");
-                    }
-                }
-            }
-            unlike(&expected, &found, name)
-        }
+        (Some(expected), Some(found)) => unlike(expected, found, name),
         (None, None) => None,
     })
-}
-
-fn without_counts(value: &mut Value) {
-    match value {
-        Value::Object(members) => {
-            members.retain(|name, _| !COUNTING.contains(&name.as_str()));
-            members.values_mut().for_each(without_counts);
-        }
-        Value::Array(members) => members.iter_mut().for_each(without_counts),
-        Value::String(text) if text.starts_with('{') => {
-            // A document in a ConfigMap, which names the generation as well.
-            if let Ok(mut document) = serde_json::from_str::<Value>(text) {
-                if let Some(members) = document.as_object_mut() {
-                    members.remove("mcpserver_generation");
-                }
-                *text = document.to_string();
-            }
-        }
-        _ => {}
-    }
 }
 
 fn unlike(expected: &Value, found: &Value, path: &str) -> Option<String> {
     match (expected, found) {
         (Value::Object(one), Value::Object(other)) => {
-            let names: std::collections::BTreeSet<&String> = one.keys().chain(other.keys()).collect();
+            let names: BTreeSet<&String> = one.keys().chain(other.keys()).collect();
             names.into_iter().find_map(|name| {
                 let (one, other) = (one.get(name).unwrap_or(&Value::Null), other.get(name).unwrap_or(&Value::Null));
                 unlike(one, other, &format!("{path}.{name}"))
@@ -151,7 +122,7 @@ fn unlike(expected: &Value, found: &Value, path: &str) -> Option<String> {
     }
 }
 
-/// Deletes one of our resources with all that it owns, and makes it again as it was: what a user and the garbage collector do.
+/// Deletes one of our resources and what it owns, and makes it again as it was, as a user would.
 pub(crate) async fn recreate(client: &Client, namespace: &str, seed: u64) -> Result<()> {
     let mut ours = Vec::new();
     for kind in KindName::ALL {
@@ -164,17 +135,9 @@ pub(crate) async fn recreate(client: &Client, namespace: &str, seed: u64) -> Res
     }
     let Some(chosen) = usize::try_from(seed).ok().and_then(|seed| seed.checked_rem(ours.len())) else { return Ok(()) };
     let (kind, old) = ours.swap_remove(chosen);
-    let uid = old.metadata.uid.clone().context("no uid")?;
     let objects: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &api_resource(kind));
     delete(&objects, &old).await?;
-    for (_, resource) in kinds() {
-        let children: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
-        for child in children.list(&ListParams::default()).await? {
-            if child.metadata.owner_references.iter().flatten().any(|owner| owner.uid == uid) {
-                delete(&children, &child).await?;
-            }
-        }
-    }
+    collect_garbage(client, namespace).await?;
     let mut new = DynamicObject::new(&old.metadata.name.clone().unwrap_or_default(), &api_resource(kind));
     new.metadata.labels = old.metadata.labels;
     new.metadata.annotations = old.metadata.annotations;
@@ -183,15 +146,40 @@ pub(crate) async fn recreate(client: &Client, namespace: &str, seed: u64) -> Res
     Ok(())
 }
 
-/// Deletes an object whatever holds it.
+/// Does what the garbage collector of a cluster does: deletes objects whose owner is gone. Returns whether there were any.
+pub(crate) async fn collect_garbage(client: &Client, namespace: &str) -> Result<bool> {
+    let mut all = Vec::new();
+    for (_, resource) in kinds() {
+        let objects: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
+        for object in objects.list(&ListParams::default()).await? {
+            all.push((objects.clone(), object));
+        }
+    }
+    let uids: BTreeSet<String> = all.iter().filter_map(|(_, object)| object.metadata.uid.clone()).collect();
+    let mut was_any = false;
+    for (objects, object) in &all {
+        let owners = object.metadata.owner_references.as_deref().unwrap_or_default();
+        if !owners.is_empty() && owners.iter().all(|owner| !uids.contains(&owner.uid)) {
+            delete(objects, object).await?;
+            was_any = true;
+        }
+    }
+    Ok(was_any)
+}
+
+/// Deletes an object whatever holds it. The operator may hold it again in between.
 async fn delete(objects: &Api<DynamicObject>, object: &DynamicObject) -> Result<()> {
     let name = object.metadata.name.as_deref().unwrap_or_default();
     let release = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
-    if object.metadata.finalizers.as_ref().is_some_and(|all| !all.is_empty()) {
-        objects.patch(name, &PatchParams::default(), &release).await?;
-    }
-    match objects.delete(name, &DeleteParams::background()).await {
+    let gone = |result: Result<(), kube::Error>| match result {
         Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-        deleted => deleted.map(drop).map_err(Into::into),
-    }
+        other => other,
+    };
+    eventually(&format!("{name} is deleted"), PATIENCE, || async {
+        gone(objects.delete(name, &DeleteParams::background()).await.map(drop))?;
+        gone(objects.patch_metadata(name, &PatchParams::default(), &release).await.map(drop))?;
+        let left = objects.get_opt(name).await?.filter(|left| left.metadata.uid == object.metadata.uid);
+        Ok(if left.is_none() { Seen::Yes(()) } else { Seen::NotYet("it is held".to_owned()) })
+    })
+    .await
 }

@@ -16,7 +16,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use futures_util::{StreamExt as _, stream};
 use skep_testkit::{ControlPlane, Seen, eventually};
 
-use crate::converged::{Objects, difference, recreate};
+use crate::converged::{Objects, collect_garbage, difference, recreate};
 use crate::injector::{Fault, Injector};
 use crate::running::{Running, define, start_as};
 use crate::scenarios::scenarios;
@@ -46,6 +46,7 @@ struct Outcome {
     objects: Objects,
     writes: usize,
     deletions: std::collections::BTreeSet<String>,
+    log: String,
 }
 
 /// What is asked for.
@@ -53,6 +54,8 @@ struct Selection {
     /// One run of so many.
     share: usize,
     seed: u64,
+    /// Only runs with this fault.
+    fault: Option<String>,
     /// Only the run of this name.
     name: Option<String>,
 }
@@ -125,11 +128,12 @@ impl Selection {
             None => SHARE,
         };
         ensure!(share > 0, "CRASH_SHARE is at least 1, which means all runs");
-        Ok(Self { share, seed, name })
+        Ok(Self { share, seed, fault: variable("CRASH_FAULT"), name })
     }
 
     fn has(&self, index: usize, run: &Run<'_>) -> bool {
         match &self.name {
+            _ if self.fault.as_ref().is_some_and(|fault| fault != run.fault.name()) => false,
             Some(name) => *name == run.name(),
             None => index % self.share == usize::try_from(self.seed).unwrap_or_default() % self.share,
         }
@@ -146,9 +150,13 @@ impl Run<'_> {
     /// Makes the run and compares what came of it with the run without a fault.
     async fn check(&self, plane: &ControlPlane, reference: &Outcome) -> Result<()> {
         let outcome = self.make(plane).await?;
-        let is_recreated = self.fault == Fault::HiddenRecreation;
-        if let Some(difference) = difference(&reference.objects, &outcome.objects, is_recreated) {
-            bail!("it did not converge: {difference}");
+        let seen = match self.fault {
+            Fault::HiddenRecreation => Some(Self { fault: Fault::Recreation, ..*self }.make(plane).await?),
+            _ => None,
+        };
+        let reference = seen.as_ref().unwrap_or(reference);
+        if let Some(difference) = difference(&reference.objects, &outcome.objects) {
+            bail!("it did not converge: {difference}\n{}", outcome.log);
         }
         let deleted: Vec<_> = outcome.deletions.difference(&reference.deletions).collect();
         ensure!(deleted.is_empty(), "it deleted what it should keep: {deleted:?}");
@@ -167,11 +175,19 @@ impl Run<'_> {
                 Ok(()) => silent(&injector).await,
                 Err(error) => Err(error),
             };
-            if staged.is_ok() && self.fault == Fault::HiddenRecreation {
-                injector.hide();
+            if staged.is_ok() && matches!(self.fault, Fault::Recreation | Fault::HiddenRecreation) {
+                if self.fault == Fault::HiddenRecreation {
+                    injector.hide();
+                }
                 recreate(&client, &namespace, self.seed).await?;
-                injector.show();
+                if self.fault == Fault::HiddenRecreation {
+                    injector.show();
+                }
                 silent(&injector).await?;
+                // Before it knew that the resource is another one, the operator may have made children of the old one.
+                while collect_garbage(&client, &namespace).await? {
+                    silent(&injector).await?;
+                }
             }
             let objects = Objects::of(&client, &namespace).await?;
             let _ended = stop.send(());
@@ -179,7 +195,8 @@ impl Run<'_> {
         };
         let (staged, operated) = tokio::join!(staged, operated);
         operated?;
-        Ok(Outcome { objects: staged?, writes: injector.writes(), deletions: injector.deletions() })
+        let (writes, deletions, log) = (injector.writes(), injector.deletions(), injector.log());
+        Ok(Outcome { objects: staged?, writes, deletions, log })
     }
 }
 
@@ -199,12 +216,12 @@ async fn operate(
     }
 }
 
-/// Waits until the operator sends no write for a while.
+/// Waits until the operator knows all that there is, and sends no write for a while.
 async fn silent(injector: &Injector) -> Result<()> {
     let mut known = (injector.writes(), tokio::time::Instant::now());
     eventually("the operator is silent", PATIENCE, || {
         let writes = injector.writes();
-        if writes != known.0 {
+        if writes != known.0 || !injector.is_synced() {
             known = (writes, tokio::time::Instant::now());
         }
         let is_silent = known.1.elapsed() >= SILENCE;

@@ -38,7 +38,9 @@ pub(crate) enum Fault {
     BreakAfter,
     /// The operator is killed after the write, and the next one lists what was there when the first began.
     StaleRestart,
-    /// A resource is deleted and made again while no watch brings anything, between two lists.
+    /// A resource is deleted and made again, as the watches tell: what the next one is compared with.
+    Recreation,
+    /// The same while no watch brings anything, between two lists.
     HiddenRecreation,
 }
 
@@ -62,6 +64,10 @@ struct State {
     is_stale: AtomicBool,
     /// Paths that were listed since the last restart or since something was hidden.
     listed: Mutex<HashSet<String>>,
+    /// What was sent and listed, in order, to explain a failure.
+    log: Mutex<Vec<String>>,
+    /// All that was ever watched.
+    watched: Mutex<HashSet<String>>,
     /// How often watches were interrupted, and whether they bring nothing now.
     hidden: watch::Sender<(u64, bool)>,
 }
@@ -90,13 +96,14 @@ impl Fault {
             Self::BreakBefore => "break-before",
             Self::BreakAfter => "break-after",
             Self::StaleRestart => "stale-restart",
+            Self::Recreation => "recreation",
             Self::HiddenRecreation => "hidden-recreation",
         }
     }
 
     /// Whether it happens at a write, and not once at the end.
     pub(crate) fn is_at_a_write(self) -> bool {
-        !matches!(self, Self::None | Self::HiddenRecreation)
+        !matches!(self, Self::None | Self::Recreation | Self::HiddenRecreation)
     }
 }
 
@@ -116,6 +123,8 @@ impl Injector {
             first_version: Mutex::default(),
             is_stale: AtomicBool::new(false),
             listed: Mutex::default(),
+            log: Mutex::default(),
+            watched: Mutex::default(),
             hidden: watch::Sender::new((0, false)),
         }))
     }
@@ -137,18 +146,31 @@ impl Injector {
         self.0.writes.load(Ordering::SeqCst)
     }
 
+    /// Whether the operator has listed all that it watches: before that, it does not know what there is to do.
+    pub(crate) fn is_synced(&self) -> bool {
+        let watched = lock(&self.0.watched);
+        !watched.is_empty() && watched.is_subset(&lock(&self.0.listed))
+    }
+
     /// What was deleted, by the end of its path.
     pub(crate) fn deletions(&self) -> BTreeSet<String> {
         lock(&self.0.deletions).clone()
     }
 
+    /// What was sent and listed, in order.
+    pub(crate) fn log(&self) -> String {
+        lock(&self.0.log).join("\n")
+    }
+
     /// From now on no watch brings anything.
     pub(crate) fn hide(&self) {
+        self.0.note("-- hidden".to_owned());
         self.0.hidden.send_modify(|hidden| *hidden = (hidden.0 + 1, true));
     }
 
     /// Watches break, and only a list says what they missed.
     pub(crate) fn show(&self) {
+        self.0.note("-- shown".to_owned());
         lock(&self.0.listed).clear();
         self.0.hidden.send_modify(|hidden| hidden.1 = false);
     }
@@ -180,13 +202,15 @@ impl State {
     async fn write(&self, request: Request<Body>) -> Result<Response<Answered>, kube::Error> {
         let number = self.writes.fetch_add(1, Ordering::SeqCst) + 1;
         if request.method() == Method::DELETE {
-            let path = request.uri().path();
-            let end: Vec<&str> = path.rsplit('/').take(2).collect();
-            lock(&self.deletions).insert(end.into_iter().rev().collect::<Vec<_>>().join("/"));
+            lock(&self.deletions).insert(end_of(request.uri().path()));
         }
+        let sent = format!("{number}: {} {}", request.method(), end_of(request.uri().path()));
         if number != self.write || !self.fault.is_at_a_write() {
-            return Ok(self.real.send(request).await?.map(Answered::new));
+            let answer = self.real.send(request).await?;
+            self.note(format!("{sent}: {}", answer.status()));
+            return Ok(answer.map(Answered::new));
         }
+        self.note(format!("{sent}: {}", self.fault.name()));
         let broken = || kube::Error::Service("the connection broke, for the test".into());
         match self.fault {
             Fault::Conflict => Ok(refusal(409, "Conflict").map(Answered::new)),
@@ -208,6 +232,10 @@ impl State {
         }
     }
 
+    fn note(&self, line: String) {
+        lock(&self.log).push(line);
+    }
+
     /// Has the operator killed; nothing is answered any more.
     async fn die<T>(&self) -> T {
         self.kill.notify_one();
@@ -216,13 +244,16 @@ impl State {
 
     /// A list; after a stale restart, the first one of each kind is as old as the first operator's.
     async fn list(&self, mut request: Request<Body>) -> Result<Response<Answered>, kube::Error> {
-        let is_first = lock(&self.listed).insert(key(request.uri()));
+        let listed = key(request.uri());
+        let is_first = !lock(&self.listed).contains(&listed);
         let known = lock(&self.first_version).clone();
         if let (true, true, Some(version)) = (is_first, self.is_stale.load(Ordering::SeqCst), &known) {
             *request.uri_mut() = at_version(request.uri(), version);
         }
         let (head, body) = self.real.send(request).await?.into_parts();
         let bytes = body.collect().await?.to_bytes();
+        self.note(format!("listed {}", listed.rsplit('/').next().unwrap_or_default()));
+        lock(&self.listed).insert(listed);
         if known.is_none()
             && let Ok(list) = serde_json::from_slice::<serde_json::Value>(&bytes)
             && let Some(version) = list.pointer("/metadata/resourceVersion").and_then(serde_json::Value::as_str)
@@ -236,6 +267,7 @@ impl State {
     async fn watch(&self, request: Request<Body>) -> Result<Response<Answered>, kube::Error> {
         let mut hidden = self.hidden.subscribe();
         let (opened, _) = *hidden.borrow();
+        lock(&self.watched).insert(key(request.uri()));
         let is_listed = lock(&self.listed).contains(&key(request.uri()));
         if opened > 0 && !is_listed {
             hidden.wait_for(|(_, is_hidden)| !is_hidden).await.map_err(|error| kube::Error::Service(error.into()))?;
@@ -264,6 +296,11 @@ fn expired() -> Response<Body> {
     });
     let event = json!({ "type": "ERROR", "object": status });
     Response::new(Body::from(format!("{event}\n").into_bytes()))
+}
+
+/// The kind and name at the end of a path, or more where it ends in a subresource.
+fn end_of(path: &str) -> String {
+    path.split_once("/namespaces/").and_then(|(_, rest)| rest.split_once('/')).map_or(path, |(_, end)| end).to_owned()
 }
 
 enum Class {
