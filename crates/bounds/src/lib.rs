@@ -103,6 +103,15 @@ pub enum BoundsError {
     /// A character that begins no token.
     #[error("`{0}` does not belong here; remove it, or put it in quotes")]
     Character(char),
+    /// An escape that the language does not know.
+    #[error("`\\{0}` in a string is not an escape; for a backslash write `\\\\`")]
+    Escape(char),
+    /// A carriage return in a string.
+    #[error("a string has a carriage return; write `\\r`, or save the text with line feeds only")]
+    CarriageReturn,
+    /// A separator without an operand before it.
+    #[error("nothing is before a `,` or `:`; remove it, or write what belongs there")]
+    NoOperand,
     /// A semicolon without a policy.
     #[error("a `;` has no policy before it; remove it")]
     EmptyPolicy,
