@@ -119,7 +119,7 @@ fn depth_is_refused_before_it_is_parsed() {
         (format!("claims.x{}", " in claims".repeat(256)), long),
         (format!("1{}", " in 1".repeat(1_990)), long),
         // What hangs on a bracket hangs on all that the bracket holds.
-        (format!("{}claims{}", "(".repeat(31), format!(")").repeat(31)), ""),
+        (format!("{}claims{}", "(".repeat(31), ")".repeat(31)), ""),
         (format!("{}claims{}", "(".repeat(31), format!("){}", ".x".repeat(7)).repeat(31)), ""),
         (format!("{}claims{}", "(".repeat(31), format!("){}", ".x".repeat(150)).repeat(31)), long),
         (format!("[{}]{}", "claims".to_owned() + &".x".repeat(200), "[0]".repeat(100)), long),

@@ -58,7 +58,7 @@ pub(super) fn assumed(found: &Objects) -> Objects {
                 }
                 Target::Kind(kind) => {
                     let metadata = json!({ "name": target.name, "namespace": target.namespace });
-                    if let Some(other) = stand_in(kind).and_then(|spec| of_parts(kind, &metadata, spec)) {
+                    if let Some(other) = stand_in(kind).and_then(|spec| of_parts(kind, &metadata, &spec)) {
                         assumed.insert(target, Found::Resource(Arc::new(other)));
                     }
                 }
@@ -120,7 +120,7 @@ impl Missing {
         // From the last to the first, so that the places in a list stay what they are.
         let count = self.0.iter().rev().filter(|gap| !gap.is_assumed() && gap.remove_from(&mut object)).count();
         let metadata = serde_json::to_value(me.metadata()).ok().filter(|_| count > 0)?;
-        of_parts(me.kind(), &metadata, object.get_mut("spec")?.take())
+        of_parts(me.kind(), &metadata, object.get("spec")?)
     }
 
     /// Whether a message is about a field that [`Missing::without`] leaves out.
@@ -206,7 +206,7 @@ impl Gap {
 }
 
 /// A resource of its parts.
-fn of_parts(kind: KindName, metadata: &Value, spec: Value) -> Option<Resource> {
+fn of_parts(kind: KindName, metadata: &Value, spec: &Value) -> Option<Resource> {
     let version = format!("{GROUP}/{STORED_VERSION}");
     let object = json!({ "apiVersion": version, "kind": kind.as_str(), "metadata": metadata, "spec": spec });
     Resource::from_value(kind, object).ok()
