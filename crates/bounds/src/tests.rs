@@ -163,6 +163,7 @@ fn tests_that_the_parser_doubles_are_not_nested() {
         "if principal is A then principal in G::\"a\" else if resource is B then resource in G::\"a\" else context.a is C",
         "[principal is A, principal is B, principal is C, principal is D] == []",
         "((((principal is A) is B) is C) is D)",
+        "((((principal in G::\"a\") in G::\"b\") in G::\"c\") in G::\"d\")",
     ] {
         assert_eq!(cedar(&policy(alone)), Ok(()), "{alone}");
     }
