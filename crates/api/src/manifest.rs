@@ -3,11 +3,18 @@
 //! Kubernetes parses YAML with the habits of YAML 1.1 (`0644` is octal, `yes` is true) and so does this; duplicate keys are
 //! refused. Nothing here knows a kind.
 
+mod budget;
+#[cfg(test)]
+mod tests;
 mod wording;
+
+use std::collections::VecDeque;
 
 use serde::Serialize;
 use serde_json::Value;
-use skep_bounds::{BoundsError, MANIFEST_ALIASES, MANIFEST_BYTES, MANIFEST_DEPTH};
+use skep_bounds::{BoundsError, CONFIG_MAP_BYTES, MANIFEST_BYTES};
+
+use self::budget::Budget;
 
 /// A manifest cannot be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +40,9 @@ pub enum ManifestError {
         /// The line that it begins on.
         line: usize,
     },
+    /// There is another number of documents than one.
+    #[error("it must hold one document, and holds {0}; write exactly one")]
+    NotOne(&'static str),
     /// A value cannot be written as YAML.
     #[error("cannot be written as YAML: {0}")]
     Unwritable(String),
@@ -64,34 +74,38 @@ pub fn parse(text: &str) -> Result<Vec<Value>, ManifestError> {
     Ok(objects)
 }
 
-/// The documents of a text, each read by itself, so that one that is broken hides none of the others. Empty ones are passed over.
-///
-/// What is nested too deep is refused, and so is a text whose aliases would make far more of it than stands there.
-pub fn documents(text: &str) -> Vec<Document> {
-    if let Err(error) = skep_bounds::size(text, MANIFEST_BYTES) {
-        return vec![Document { line: 1, objects: Err(error.into()) }];
-    }
-    let mut documents = Vec::new();
-    // Counted as people do: a document that is empty has a marker all the same, but nobody would count it.
-    let mut number = 1;
-    for part in parts(text.strip_prefix('\u{feff}').unwrap_or(text)) {
-        let line = part.first_line();
-        match part.read() {
-            Err(error) => documents.push(Document { line, objects: Err(error) }),
-            Ok(values) => {
-                for value in values.into_iter().filter(|value| !value.is_null()) {
-                    let objects = objects(value).ok_or(ManifestError::NotAnObject { number, line });
-                    number += 1;
-                    if objects.as_ref().map_or(true, |objects| !objects.is_empty()) {
-                        documents.push(Document { line, objects });
-                    }
-                }
-                continue;
+/// The only object in a text that a ConfigMap holds. What follows a second one is not read.
+pub fn parse_one(text: &str) -> Result<Value, ManifestError> {
+    skep_bounds::size(text, CONFIG_MAP_BYTES)?;
+    let mut found = None;
+    for document in Documents::of(text) {
+        for object in document.objects? {
+            if found.replace(object).is_some() {
+                return Err(ManifestError::NotOne("more"));
             }
         }
-        number += 1;
     }
-    documents
+    found.ok_or(ManifestError::NotOne("none"))
+}
+
+/// The documents of a text, each read by itself, so that one that is broken hides none of the others. Empty ones are passed over.
+///
+/// What is nested too deep is refused, and so is a text whose aliases would make far more of it than is written there.
+pub fn documents(text: &str) -> Vec<Document> {
+    match skep_bounds::size(text, MANIFEST_BYTES) {
+        Ok(()) => Documents::of(text).collect(),
+        Err(error) => vec![Document { line: 1, objects: Err(error.into()) }],
+    }
+}
+
+/// Reads the documents of a text one after the other, out of one budget.
+struct Documents<'a> {
+    parts: std::vec::IntoIter<Part<'a>>,
+    budget: Budget,
+    /// Which document is next. Counted as people do: an empty one has a marker all the same, but is not counted.
+    number: usize,
+    /// Documents of one part that are not told yet.
+    read: VecDeque<Document>,
 }
 
 /// Cuts a text at its document markers. A `---` at the start of a line is one wherever it stands, also for `kubectl`.
@@ -140,6 +154,46 @@ fn objects(document: Value) -> Option<Vec<Value>> {
     }
 }
 
+// === impl Documents ===
+
+impl<'a> Documents<'a> {
+    fn of(text: &'a str) -> Self {
+        let parts = parts(text.strip_prefix('\u{feff}').unwrap_or(text)).into_iter();
+        Self { parts, budget: Budget::of(text), number: 1, read: VecDeque::new() }
+    }
+
+    fn read(&mut self, part: &Part<'_>) {
+        let line = part.first_line();
+        match self.budget.read(part.text, part.offset) {
+            Err(error) => {
+                self.number += 1;
+                self.read.push_back(Document { line, objects: Err(error) });
+            }
+            Ok(values) => {
+                for value in values.into_iter().filter(|value| !value.is_null()) {
+                    let objects = objects(value).ok_or(ManifestError::NotAnObject { number: self.number, line });
+                    self.number += 1;
+                    if objects.as_ref().map_or(true, |objects| !objects.is_empty()) {
+                        self.read.push_back(Document { line, objects });
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Iterator for Documents<'_> {
+    type Item = Document;
+
+    fn next(&mut self) -> Option<Document> {
+        while self.read.is_empty() {
+            let part = self.parts.next()?;
+            self.read(&part);
+        }
+        self.read.pop_front()
+    }
+}
+
 // === impl Part ===
 
 impl Part<'_> {
@@ -147,19 +201,6 @@ impl Part<'_> {
     fn first_line(&self) -> usize {
         let begins = |line: &str| is_content(line) && !(is_marker(line, "---") && line.trim() == "---");
         self.offset + 1 + self.text.lines().position(begins).unwrap_or_default()
-    }
-
-    fn read(&self) -> Result<Vec<Value>, ManifestError> {
-        let options = serde_saphyr::options! {
-            budget: serde_saphyr::budget! {
-                max_depth: MANIFEST_DEPTH,
-                max_aliases: MANIFEST_ALIASES,
-            },
-            legacy_octal_numbers: true,
-            with_snippet: false,
-        };
-        serde_saphyr::from_multiple_with_options(self.text, options)
-            .map_err(|error| wording::syntax_error(&error, self.offset))
     }
 }
 
@@ -178,92 +219,4 @@ pub fn document<T: Serialize>(object: &T) -> Result<String, ManifestError> {
 fn is_list(object: &serde_json::Map<String, Value>) -> bool {
     object.get("apiVersion").is_some_and(|version| version == "v1")
         && object.get("kind").is_some_and(|kind| kind == "List")
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn yaml_is_read_with_the_habits_of_kubernetes() {
-        let text = "---\n# nothing\n---\nkind: A\nmode: 0644\non: yes\ntext: '0644'\nquoted: \"yes\"\nbig: 12345678901\n---\n{\"kind\": \"B\"}\n";
-        let expected = vec![
-            json!({ "kind": "A", "mode": 420, "on": true, "text": "0644", "quoted": "yes", "big": 12_345_678_901_i64 }),
-            json!({ "kind": "B" }),
-        ];
-        assert_eq!(parse(text).unwrap(), expected);
-    }
-
-    #[test]
-    fn the_items_of_a_list_are_objects_of_their_own() {
-        let text = "apiVersion: v1\nkind: List\nitems:\n- kind: A\n- kind: B\n";
-        assert_eq!(parse(text).unwrap(), vec![json!({ "kind": "A" }), json!({ "kind": "B" })]);
-    }
-
-    #[test]
-    fn what_is_no_manifest_is_refused_in_one_line() {
-        for (text, expected) in [("a: 1\na: 2\n", "duplicate"), ("a: [", "not valid YAML"), ("- a\n", "document 1")] {
-            let error = parse(text).unwrap_err().to_string();
-            assert!(error.contains(expected), "{error}");
-            assert_eq!(error.lines().count(), 1, "{error}");
-        }
-    }
-
-    #[test]
-    fn a_broken_document_hides_none_of_the_others_and_each_says_where_it_is() {
-        let text =
-            "# the first\n\nkind: A\n---\nkind: [\n---\n- a\n--- {kind: D}\n...\n%YAML 1.2\n---\n# more\nkind: E\n";
-        let all = documents(text);
-        let places: Vec<_> = all.iter().map(|one| (one.line, one.objects.is_ok())).collect();
-        assert_eq!(places, [(3, true), (5, false), (7, false), (8, true), (13, true)]);
-        let problem = |index: usize| all[index].objects.as_ref().unwrap_err().to_string();
-        assert!(problem(1).contains("at line 5"), "{}", problem(1));
-        assert!(problem(2).starts_with("document 3 (line 7) is not an object"), "{}", problem(2));
-        assert!(parse(text).is_err());
-    }
-
-    #[test]
-    fn a_marker_in_a_block_of_text_is_no_marker() {
-        let text = "kind: A\ntext: |\n  ---\n  more\n---\nkind: B\n";
-        assert_eq!(parse(text).unwrap(), [json!({ "kind": "A", "text": "---\nmore\n" }), json!({ "kind": "B" })]);
-        assert_eq!(parse("\u{feff}kind: A\r\n---\r\nkind: B\r\n").unwrap().len(), 2);
-    }
-
-    /// On the stack of a worker thread, which is what a test has, too.
-    #[test]
-    fn depth_and_aliases_are_bounded() {
-        let flow = |levels: usize| format!("a: {}1{}", "[".repeat(levels), "]".repeat(levels));
-        let block = |levels: usize| (0..levels).map(|level| " ".repeat(level) + "a:\n").collect::<Vec<_>>().concat();
-        for text in [flow(MANIFEST_DEPTH - 1), block(MANIFEST_DEPTH - 1)] {
-            assert!(parse(&text).is_ok(), "{:?}", parse(&text));
-        }
-        for text in [flow(MANIFEST_DEPTH), flow(10_000), block(MANIFEST_DEPTH + 1), block(5_000), "[".repeat(10_000)] {
-            let error = parse(&text).unwrap_err().to_string();
-            assert!(error.contains("more than 64 lists and objects are nested; flatten it"), "{error}");
-        }
-        let laughs = (1..20).fold("a0: &a0 [x, x]\n".to_owned(), |text, level| {
-            let before = level - 1;
-            format!("{text}a{level}: &a{level} [*a{before}, *a{before}, *a{before}, *a{before}]\n")
-        });
-        assert!(parse(&laughs).is_err());
-        let error = parse(&flow(MANIFEST_DEPTH)).unwrap_err().to_string();
-        assert!(error.contains("line 1"), "{error}");
-        let aliases = format!("a: &a 1\nb: [{}]\n", "*a, ".repeat(MANIFEST_ALIASES + 1));
-        assert!(parse(&aliases).is_err());
-        let large = format!("a: {}", "x".repeat(MANIFEST_BYTES));
-        assert!(parse(&large).unwrap_err().to_string().starts_with("it has 16777219 bytes, and 16777216 are the most"));
-    }
-
-    #[test]
-    fn a_written_document_reads_back_as_it_was() {
-        let object = json!({
-            "text": "two\nlines", "colon": "a: b", "yes": "yes", "number": "0644", "empty": "", "list": [1, { "a": null }],
-            "expression": "self.x == '' || self.matches('^\\\\d$')", "on": true, "map": {}, "none": [], "float": 0.5, "tilde": "~",
-        });
-        let text = document(&object).unwrap();
-        assert!(text.starts_with("---\n") && text.ends_with('\n'));
-        assert_eq!(parse(&text).unwrap(), vec![object]);
-    }
 }

@@ -28,6 +28,9 @@ const TYPES: &[(&str, &str)] = &[
     ("unit", "null"),
     ("null", "null"),
     ("boolean", "true or false"),
+    ("IntOrString", "a whole number or a string"),
+    ("a 32-bit integer", "a whole number of 32 bits"),
+    ("a 64-bit integer", "a whole number of 64 bits"),
 ];
 
 static RULES: LazyLock<Vec<(Regex, Rewording)>> = LazyLock::new(|| {
@@ -97,6 +100,7 @@ fn wanted(what: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
     use serde_json::{Value, json};
 
     use super::*;
@@ -147,6 +151,13 @@ mod tests {
             for jargon in ["variant", "invalid type", "invalid value", "struct", "enum", "Shape", "Either", "u16"] {
                 assert!(!said.contains(jargon), "{message} => {said}");
             }
+        }
+        for (port, words) in [
+            (json!(true), "is `true`, but must be a whole number or a string"),
+            (json!(4_294_967_296_i64), "is `4294967296`, but must be a whole number of 32 bits"),
+        ] {
+            let message = serde_json::from_value::<IntOrString>(port).unwrap_err().to_string();
+            assert_eq!(plain(&message), words);
         }
         for text in ["", "{", "[1", "\"a", "[1,]", "{a: 1}", "nope", "1 2"] {
             let message = serde_json::from_str::<Value>(text).unwrap_err().to_string();

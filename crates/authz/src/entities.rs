@@ -2,7 +2,7 @@
 //!
 //! The original reads them with Go's Cedar, which is more forgiving than Rust's: `parents`, `attrs` and `tags` may be missing
 //! or null, unknown members are ignored, names of members may be written in any case, the last of two entities with the
-//! same uid counts, and an entity may name itself as a parent. [`normalise`] gives the strict form of what it accepts.
+//! same uid counts, an entity may name itself as a parent, and an attribute may refer to one without `__entity`. [`normalise`] gives the strict form of what it accepts.
 //!
 //! Cedar keeps every ancestor of every entity, and finds them by recursion. So a hierarchy has limits of its own, which
 //! are checked by [`hierarchy::check`] before Cedar sees it.
@@ -144,8 +144,18 @@ impl Uid {
         if let Some(Value::Object(inner)) = member(uid, "__entity") {
             return Self::of(inner).ok_or_else(wrong);
         }
-        let is_whole = member(uid, "type").is_some() && member(uid, "id").is_some();
-        Self::of(uid).filter(|_| is_whole).ok_or_else(wrong)
+        Self::implicit(uid).ok_or_else(wrong)
+    }
+
+    /// The entity of `{"__entity": {"type": …, "id": …}}`.
+    fn explicit(value: &Map<String, Value>) -> Option<Self> {
+        member(value, "__entity").and_then(Value::as_object).and_then(Self::of)
+    }
+
+    /// The entity of `{"type": …, "id": …}`. Other members do not count.
+    fn implicit(value: &Map<String, Value>) -> Option<Self> {
+        let is_whole = member(value, "type").is_some() && member(value, "id").is_some();
+        Self::of(value).filter(|_| is_whole)
     }
 
     /// Type and id, each a text. A missing one is empty.
@@ -168,19 +178,20 @@ impl std::fmt::Display for Uid {
     }
 }
 
-/// A value of an attribute, in which entities and extension values have no unknown members.
+/// A value of an attribute, in which entities and extension values have no unknown members. An object with a `type` and an `id`
+/// that are texts is an entity to Go's Cedar, and a record to Rust's.
 ///
 /// INVARIANT: it is not deeper than `JSON_DEPTH`, so recursion ends.
 fn strict(value: &Value) -> Value {
     match value {
         Value::Array(items) => items.iter().map(strict).collect(),
         Value::Object(members) => {
+            if let Some(uid) = Uid::explicit(members).or_else(|| Uid::implicit(members)) {
+                return json!({ "__entity": uid.into_json() });
+            }
             if let Some(Value::Object(call)) = member(members, "__extn") {
                 let part = |name: &str| member(call, name).cloned().unwrap_or_default();
                 return json!({ "__extn": { "fn": part("fn"), "arg": part("arg") } });
-            }
-            if let Some(uid) = member(members, "__entity").and_then(Value::as_object).and_then(Uid::of) {
-                return json!({ "__entity": uid.into_json() });
             }
             Value::Object(members.iter().map(|(name, value)| (name.clone(), strict(value))).collect())
         }

@@ -8,6 +8,9 @@ use skep_bounds::{BoundsError, POLICY_SET_BYTES};
 
 use crate::entities;
 
+/// The most that is told of a parser's error, in characters. It can repeat the whole text that it is about.
+const TOLD: usize = 300;
+
 /// A policy cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
@@ -54,7 +57,7 @@ pub(crate) fn check(config: &Value) -> Result<(), String> {
     entities::parse(text).map(drop).map_err(|error| format!("entities_json: {error}"))
 }
 
-/// An error and its causes on one line.
+/// An error and its causes on one line, clipped.
 pub(crate) fn one_line(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -62,5 +65,9 @@ pub(crate) fn one_line(error: &dyn std::error::Error) -> String {
         let _infallible = write!(text, ": {next}");
         cause = next.source();
     }
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(TOLD) {
+        Some((end, _)) => format!("{}…", line.get(..end).unwrap_or_default()),
+        None => line,
+    }
 }

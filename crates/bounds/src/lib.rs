@@ -53,8 +53,14 @@ pub const OBJECT_DEPTH: usize = 100;
 pub const MANIFEST_BYTES: usize = 16 * 1024 * 1024;
 /// How deep lists and objects may be nested in a manifest. The parser of YAML takes more stack than that of JSON.
 pub const MANIFEST_DEPTH: usize = 64;
-/// How many aliases (`*name`) a file of manifests may have.
+/// How many aliases (`*name`) a file of manifests may have, in all of its documents together.
 pub const MANIFEST_ALIASES: usize = 1_000;
+/// How many times its own size a file of manifests may have when its aliases are written out.
+pub const MANIFEST_EXPANSION: usize = 4;
+/// How many values (scalars, lists and objects) a document of a file of manifests may have.
+pub const MANIFEST_NODES: usize = 250_000;
+/// The largest YAML text in a ConfigMap, in bytes. No object of the API server is larger.
+pub const CONFIG_MAP_BYTES: usize = 1024 * 1024;
 
 /// A text exceeds a limit, or its tokens cannot be told apart.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -103,6 +109,15 @@ pub enum BoundsError {
     /// A character that begins no token.
     #[error("`{0}` does not belong here; remove it, or put it in quotes")]
     Character(char),
+    /// An escape that the language does not know.
+    #[error("`\\{0}` in a string is not an escape; for a backslash write `\\\\`")]
+    Escape(char),
+    /// A carriage return in a string.
+    #[error("a string has a carriage return; write `\\r`, or save the text with line feeds only")]
+    CarriageReturn,
+    /// A separator without an operand before it.
+    #[error("nothing is before a `,` or `:`; remove it, or write what belongs there")]
+    NoOperand,
     /// A semicolon without a policy.
     #[error("a `;` has no policy before it; remove it")]
     EmptyPolicy,

@@ -1,4 +1,8 @@
 //! How deep the tree will be that a parser makes of a sequence of tokens, without making it.
+//!
+//! A path from the root to a leaf passes the operators of one operand and enters at most one of its brackets. So the height
+//! of an operand is at most the number of its operators plus the height of its highest bracket, and what a bracket holds
+//! counts for all that hangs on it from outside: `((a.b.c).d.e).f`.
 
 use crate::BoundsError;
 
@@ -22,8 +26,10 @@ pub enum Token {
     DeepJoin,
     /// Hangs on what stands before it, as `.name`, `+ 1` and `!` do.
     Link,
-    /// The operand before it is written out twice by the parser.
-    Double,
+    /// Tests a type; the operand before it is written out twice by the parser if [`Token::Within`] follows.
+    TypeTest,
+    /// Tests membership.
+    Within,
     /// Anything else.
     Plain,
 }
@@ -50,14 +56,33 @@ struct Level {
     /// What closes it; nothing closes the whole.
     end: Option<char>,
     choices: usize,
-    /// Operands that are joined one below the other.
+    /// Operands of the current element that are joined one below the other.
     joins: usize,
-    /// Operators that hang on each other in the current operand.
+    operand: Operand,
+    /// Whether the current operand is a test of a type.
+    tests_type: bool,
+    /// The most of what the operands before it in the current element are.
+    operands: Height,
+    /// The most of what the elements before the current one are.
+    elements: Height,
+}
+
+/// An operand that is not at its end.
+#[derive(Clone, Copy, Debug, Default)]
+struct Operand {
+    /// What its own operators make of it.
+    own: Height,
+    /// The most of what its closed brackets hold.
+    inside: Height,
+}
+
+/// The height of a tree.
+#[derive(Clone, Copy, Debug, Default)]
+struct Height {
+    /// Operators that hang on each other.
     links: usize,
-    /// How often the current operand doubles something that it holds.
+    /// Operators that double what hangs on them.
     doubled: usize,
-    /// The most of what any operand before it doubled.
-    most_doubled: usize,
 }
 
 // === impl Nesting ===
@@ -76,9 +101,12 @@ impl Nesting {
         if depth > deepest + 1 {
             return Err(BoundsError::Depth { most: deepest });
         }
-        let chain: usize = self.levels.iter().map(|level| level.joins + level.links).sum();
-        if chain > longest {
+        let height = self.levels.iter().rev().fold(Height::default(), |inside, level| level.height(inside));
+        if height.links > longest {
             return Err(BoundsError::Chain { most: longest });
+        }
+        if height.doubled > MOST_DOUBLED {
+            return Err(BoundsError::Doubled { most: MOST_DOUBLED });
         }
         Ok(())
     }
@@ -100,33 +128,32 @@ impl Nesting {
         let Some(level) = self.levels.last_mut() else { return Ok(()) };
         match token {
             Token::Open(end) => {
-                level.links += 1;
+                level.operand.own.links += 1;
                 self.levels.push(Level { end: Some(end), ..Level::default() });
             }
             Token::Close(end) if level.end == Some(end) => {
-                let doubled = level.doubled.max(level.most_doubled);
+                let inside = level.height(Height::default());
                 self.levels.pop();
                 if let Some(outer) = self.levels.last_mut() {
-                    outer.doubled = outer.doubled.max(doubled);
+                    outer.operand.inside = outer.operand.inside.max(inside);
                 }
             }
             Token::Close(end) => return Err(BoundsError::NotOpen(end)),
             Token::Choice => level.choices += 1,
-            Token::Comma => {
-                (level.choices, level.joins) = (0, 0);
-                level.next_operand();
-            }
+            Token::Comma => level.next_element(),
             Token::Join => level.next_operand(),
             Token::DeepJoin => {
                 level.joins += 1;
                 level.next_operand();
             }
-            Token::Link => level.links += 1,
-            Token::Double => {
-                level.doubled += 1;
-                if level.doubled > MOST_DOUBLED {
-                    return Err(BoundsError::Doubled { most: MOST_DOUBLED });
-                }
+            Token::Link => level.operand.own.links += 1,
+            Token::TypeTest => {
+                level.operand.own.links += 1;
+                level.tests_type = true;
+            }
+            Token::Within => {
+                level.operand.own.links += 1;
+                level.operand.own.doubled += usize::from(level.tests_type);
             }
             Token::Plain => {}
         }
@@ -137,9 +164,37 @@ impl Nesting {
 // === impl Level ===
 
 impl Level {
+    /// The height of all that it holds, when a bracket of that height stands at its end.
+    fn height(&self, inside: Height) -> Height {
+        self.elements.max(self.element(inside))
+    }
+
+    fn element(&self, inside: Height) -> Height {
+        let Operand { own, inside: closed } = self.operand;
+        let operands = self.operands.max(own.plus(closed.max(inside)));
+        Height { links: self.joins + operands.links, ..operands }
+    }
+
     fn next_operand(&mut self) {
-        self.links = 0;
-        self.most_doubled = self.most_doubled.max(self.doubled);
-        self.doubled = 0;
+        let Operand { own, inside } = self.operand;
+        self.operands = self.operands.max(own.plus(inside));
+        (self.operand, self.tests_type) = (Operand::default(), false);
+    }
+
+    fn next_element(&mut self) {
+        let elements = self.height(Height::default());
+        *self = Self { end: self.end, elements, ..Self::default() };
+    }
+}
+
+// === impl Height ===
+
+impl Height {
+    fn max(self, other: Self) -> Self {
+        Self { links: self.links.max(other.links), doubled: self.doubled.max(other.doubled) }
+    }
+
+    const fn plus(self, other: Self) -> Self {
+        Self { links: self.links + other.links, doubled: self.doubled + other.doubled }
     }
 }

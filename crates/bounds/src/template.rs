@@ -3,6 +3,9 @@
 
 use crate::{BoundsError, EXPRESSION_DEPTH, TEMPLATE_BYTES};
 
+/// What separates words in an action.
+const BLANKS: [char; 4] = [' ', '\t', '\r', '\n'];
+
 /// Checks the size and depth of a template. What is not a template is left to the parser to tell.
 pub fn template(text: &str) -> Result<(), BoundsError> {
     crate::size(text, TEMPLATE_BYTES)?;
@@ -39,18 +42,21 @@ struct Action<'text> {
 impl<'text> Action<'text> {
     /// Reads from behind `{{`. An action that does not end takes the whole rest.
     fn read(text: &'text str) -> Result<Self, BoundsError> {
-        let inside = text.strip_prefix("- ").unwrap_or(text).trim_start();
+        let inside = trimmed(text).trim_start_matches(BLANKS);
         if let Some(comment) = inside.strip_prefix("/*") {
             let behind = comment.split_once("*/").map_or("", |(_, behind)| behind);
             return Ok(Self { first: "", second: "", depth: 0, behind });
         }
-        let mut words = inside.split(|next: char| !next.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
-        let is_keyword = inside.starts_with(|next: char| next.is_ascii_alphabetic());
+        // INVARIANT: each character is looked at a fixed number of times. What reaches behind the action would make the
+        // time grow with the square of the text.
+        let (depth, behind) = Self::skip(inside)?;
+        let own = inside.get(..inside.len() - behind.len()).unwrap_or_default();
+        let mut words = own.split(|next: char| !next.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+        let is_keyword = own.starts_with(|next: char| next.is_ascii_alphabetic());
         let (first, second) = match (words.next(), words.next()) {
             (Some(first), second) if is_keyword => (first, second.unwrap_or_default()),
             _ => ("", ""),
         };
-        let (depth, behind) = Self::skip(inside)?;
         Ok(Self { first, second, depth, behind })
     }
 
@@ -78,6 +84,11 @@ impl<'text> Action<'text> {
         }
         Ok((deepest, ""))
     }
+}
+
+/// What stands behind a trim marker, which is a `-` and a blank; all of the text if it has none.
+fn trimmed(text: &str) -> &str {
+    text.strip_prefix('-').filter(|rest| rest.starts_with(BLANKS)).unwrap_or(text)
 }
 
 /// What stands behind the string with which a text begins. Only `"` and `'` know escapes.

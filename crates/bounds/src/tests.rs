@@ -49,6 +49,89 @@ fn chains_of_cedar_are_bounded_in_every_shape() {
     assert_eq!(cedar(&conditions), LONG);
 }
 
+/// What hangs on a bracket hangs on all that the bracket holds.
+#[test]
+fn chains_are_bounded_across_brackets() {
+    let tail = ".a".repeat(490);
+    for (open, close) in [("(", ")"), ("[", "]"), ("{a: ", "}"), ("!(", ")"), ("ip(1, ", ")"), ("true || (", ")")] {
+        let nest = |levels: usize| {
+            let behind = format!("{close}{tail}");
+            policy(&format!("{}principal{tail}{}", open.repeat(levels), behind.repeat(levels)))
+        };
+        assert_eq!(cedar(&nest(0)), Ok(()), "{open}");
+        assert_eq!(cedar(&nest(1)), LONG, "{open}");
+        assert_eq!(cedar(&nest(31)), LONG, "{open}");
+    }
+    // The first of many operands is as deep as there are operators behind it.
+    let joins = " || true".repeat(490);
+    assert_eq!(cedar(&policy(&format!("principal{tail}{joins}"))), LONG);
+    assert_eq!(cedar(&policy(&format!("(principal{tail}){joins}"))), LONG);
+    assert_eq!(cedar(&policy(&format!("[[1, principal{tail}, 1]]{tail}"))), LONG);
+    // Names of types that look like keywords hide nothing.
+    for word in ["then", "else", "is", "in", "has", "like"] {
+        assert_eq!(cedar(&policy(&format!("1{}", format!(" + {word}::\"a\"").repeat(600)))), LONG, "{word}");
+    }
+    // Brackets beside each other do not add up.
+    let beside = format!("(principal{tail}) == (resource{tail})");
+    assert_eq!(cedar(&policy(&beside)), Ok(()));
+    assert_eq!(cedar(&policy(&beside).replace("when", "when { true } unless")), Ok(()));
+    let conditions = format!("permit(principal, action, resource) when {{ {beside} }} unless {{ {beside} }};");
+    assert_eq!(cedar(&conditions), Ok(()));
+}
+
+/// Each made an error with a copy of its string: 64 KiB of them took 4 GB.
+#[test]
+fn escapes_that_cedar_does_not_know_are_refused() {
+    for known in
+        [r"\n", r"\r", r"\t", r"\\", r"\0", r"\'", r#"\""#, r"\x7f", r"\u{0}", r"\u{1F_600}", r"\u{10ffff}", "\n"]
+    {
+        let long = known.repeat(3_000);
+        assert_eq!(cedar(&policy(&format!("principal.a == \"{long}\""))), Ok(()), "{known}");
+        assert_eq!(cedar(&policy(&format!("principal.a like \"{long}\\*\""))), Ok(()), "{known}");
+    }
+    for (unknown, escape) in [
+        (r"\q", 'q'),
+        (r"\*", '*'),
+        (r"\é", 'é'),
+        ("\\\r", '\r'),
+        (r"\x8g", 'x'),
+        (r"\x80", 'x'),
+        (r"\x4", 'x'),
+        (r"\u41", 'u'),
+        (r"\u{}", 'u'),
+        (r"\u{_1}", 'u'),
+        (r"\u{+1}", 'u'),
+        (r"\u{1111111}", 'u'),
+        (r"\u{110000}", 'u'),
+        (r"\u{d800}", 'u'),
+    ] {
+        let refused = Err(BoundsError::Escape(escape));
+        let string = format!("\"{}\"", unknown.repeat(2_000));
+        assert_eq!(cedar(&policy(&format!("principal.a == {string}"))), refused, "{unknown}");
+        assert_eq!(cedar(&format!("@id({string})\n{}", policy("true"))), refused, "{unknown}");
+        assert_eq!(cedar(&policy(&format!("principal == User::{string}"))), refused, "{unknown}");
+        // A string behind `like` is no pattern if an operator follows it.
+        for more in ["", ".a", " + 1", "[1]", "(1)", " * 1"] {
+            let expected = if unknown == r"\*" && more.is_empty() { Ok(()) } else { refused.clone() };
+            assert_eq!(cedar(&policy(&format!("principal.a like {string}{more}"))), expected, "{unknown}{more}");
+        }
+    }
+    let returns = "\r".repeat(1_000);
+    assert_eq!(cedar(&policy(&format!("principal.a == \"{returns}\""))), Err(BoundsError::CarriageReturn));
+    assert_eq!(cedar(&policy("true").replace(' ', "\r\n")), Ok(()));
+}
+
+/// Each made an error of two kilobytes.
+#[test]
+fn operands_that_are_missing_are_refused() {
+    for missing in ["[,]", "[1,,]", "[,1]", "a(,)", "{:1}", "{a:1,:1}", "{a:,}", "{a::1}", "[::]", "(:)"] {
+        let expected = if missing.contains("::") { Ok(()) } else { Err(BoundsError::NoOperand) };
+        assert_eq!(cedar(&policy(missing)), expected, "{missing}");
+    }
+    assert_eq!(cedar(&policy(&format!("[{}]", ",".repeat(30_000)))), Err(BoundsError::NoOperand));
+    assert_eq!(cedar(&policy("[1, 2,].contains(1,) && {a: 1, \"b\": [],} == {}")), Ok(()));
+}
+
 #[test]
 fn elements_and_policies_do_not_add_up() {
     assert_eq!(cedar(&policy(&format!("[{}] == []", "principal.a + 1, ".repeat(1_000)))), Ok(()));
@@ -63,6 +146,27 @@ fn tests_that_the_parser_doubles_are_not_nested() {
         |levels: usize| policy(&format!("{}principal{}", "(".repeat(levels), " is A in B::\"b\")".repeat(levels)));
     assert_eq!(cedar(&nest(2)), Ok(()));
     assert_eq!(cedar(&nest(3)), Err(BoundsError::Doubled { most: 2 }));
+    let around = |levels: usize| {
+        policy(&format!("{}principal is A in B::\"b\"{}", "(".repeat(levels), ").a is A in B::\"b\"".repeat(levels)))
+    };
+    assert_eq!(cedar(&around(1)), Ok(()));
+    assert_eq!(cedar(&around(2)), Err(BoundsError::Doubled { most: 2 }));
+    let type_named = |name: &str| {
+        policy(&format!("(((principal is {name} in B::\"b\") is {name} in B::\"b\") is {name} in B::\"b\")"))
+    };
+    for name in ["A", "then", "else", "a::then", "is"] {
+        assert_eq!(cedar(&type_named(name)), Err(BoundsError::Doubled { most: 2 }), "{name}");
+    }
+    for alone in [
+        "if principal is User then resource is Doc else principal is Admin",
+        "if principal is User in G::\"a\" then resource is Doc in G::\"a\" else principal is Admin in G::\"a\"",
+        "if principal is A then principal in G::\"a\" else if resource is B then resource in G::\"a\" else context.a is C",
+        "[principal is A, principal is B, principal is C, principal is D] == []",
+        "((((principal is A) is B) is C) is D)",
+        "((((principal in G::\"a\") in G::\"b\") in G::\"c\") in G::\"d\")",
+    ] {
+        assert_eq!(cedar(&policy(alone)), Ok(()), "{alone}");
+    }
     let listed = "principal is A in B::\"b\" || (resource is C in D::\"d\") && ";
     assert_eq!(cedar(&policy(&format!("{} true", listed.repeat(40)))), Ok(()));
     assert_eq!(cedar(&policy("principal.is.is.is.if.if")), Ok(()));
@@ -116,6 +220,11 @@ fn depth_of_templates_is_bounded() {
         (blocks(EXPRESSION_DEPTH + 1), DEEP),
         ("{{range .a}}{{.}}{{end}}".repeat(1_000), Ok(())),
         (format!("{{{{if .a}}}}{}{{{{end}}}}", "{{else if .b}}x".repeat(40)), DEEP),
+        (format!("{{{{-\t(\n{}}}}}", "(".repeat(40)), DEEP),
+        ("{{-\nif .a }}".repeat(40), DEEP),
+        ("{{-\r\nif .a }}".repeat(40), DEEP),
+        ("{{-\tif .a }}".repeat(40), DEEP),
+        ("{{-if .a }}".repeat(40), Ok(())),
         (format!("{{{{- with .a -}}}}{}{{{{- end -}}}}", "{{ range .b }}".repeat(40)), DEEP),
         (format!("{{{{ print \"{0}\" `{0}` '(' }}}}", "(".repeat(100)), Ok(())),
         (format!("{{{{/* {} */}}}}", "(".repeat(100)), Ok(())),
@@ -126,6 +235,26 @@ fn depth_of_templates_is_bounded() {
     }
     let long = "x".repeat(TEMPLATE_BYTES + 1);
     assert_eq!(template(&long), Err(BoundsError::Bytes { found: TEMPLATE_BYTES + 1, most: TEMPLATE_BYTES }));
+}
+
+/// Twice the text is twice the work: four thousand actions took as long as four million.
+#[test]
+fn templates_are_scanned_in_linear_time() {
+    for action in ["{{}}", "{{ }}", "{{.a}}", "{{/**/}}", "{{\"\"}}", "{{- if -}}{{end}}"] {
+        let fastest = |times: usize| {
+            let text = action.repeat(times);
+            let run = || {
+                let start = std::time::Instant::now();
+                assert_eq!(template(&text), Ok(()), "{action}");
+                start.elapsed()
+            };
+            (0..5).map(|_| run()).min().unwrap_or_default()
+        };
+        let most = TEMPLATE_BYTES / action.len();
+        // 32 times as much text takes about 32 times as long; with the square of it, it would be a thousand times.
+        let (short, long) = (fastest(most / 32), fastest(most));
+        assert!(long < short * 200, "{action}: {short:?} and {long:?}");
+    }
 }
 
 /// A message is one line that says what to do.
@@ -142,6 +271,9 @@ fn every_error_says_what_to_do() {
         BoundsError::OpenString('"'),
         BoundsError::Character('#'),
         BoundsError::EmptyPolicy,
+        BoundsError::Escape('q'),
+        BoundsError::CarriageReturn,
+        BoundsError::NoOperand,
     ] {
         let text = error.to_string();
         assert!(text.contains("; ") && !text.ends_with('.') && text.lines().count() == 1, "{text}");
@@ -157,7 +289,7 @@ proptest! {
     #[test]
     fn any_signs_are_scanned_without_a_panic(
         signs in prop::collection::vec(prop::sample::select(vec![
-            "{{", "}}", "(", ")", "[", "]", "{", "}", "\"", "\\", "'", "`", "/*", "*/", "//", "\n", "if ", "else if", "end", "range", ".", ";", ",", "is", "é",
+            "{{", "}}", "(", ")", "[", "]", "{", "}", "\"", "\\", "'", "`", "/*", "*/", "//", "\n", "if ", "else if", "end", "range", ".", ";", ",", "is", "é", "{{-\n", "\r", "\\x4", "\\u{1", " like ", "then", "else", "in", ":", "::",
         ]), 0..200)
     ) {
         let text = signs.concat();

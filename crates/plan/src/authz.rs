@@ -22,10 +22,9 @@ pub(crate) fn in_place(authz: &AuthzConfig, namespace: &str, world: &World<'_>) 
     let data = world.config_map(namespace, &map.name);
     let data = data.ok_or_else(|| format!("spec.authzConfig: ConfigMap `{}` not found; create it", map.name))?;
     let text = data.get(&map.key).ok_or_else(|| format!("{place} is missing"))?;
-    let documents = manifest::parse(text).map_err(|error| format!("{place}: {error}"))?;
-    let [document] = documents.as_slice() else { return Err(format!("{place} must hold one document")) };
+    let document = manifest::parse_one(text).map_err(|error| format!("{place}: {error}"))?;
     let engine = document.get("type").and_then(Value::as_str).unwrap_or_default();
-    let config = document.get(authz_key(engine)).cloned().unwrap_or_default();
-    world.policies.check(engine, &config).map_err(|problem| format!("{place}: {problem}"))?;
-    Ok(config_map_authz(authz, document))
+    let config = document.get(authz_key(engine)).unwrap_or(&Value::Null);
+    world.policies.check(engine, config).map_err(|problem| format!("{place}: {problem}"))?;
+    Ok(config_map_authz(authz, &document))
 }

@@ -20,9 +20,9 @@ pub(crate) fn plan(me: &Resource, object: &MCPServerEntry, world: &World<'_>) ->
         ca_bundle(spec, namespace, world),
     ];
     conditions.extend(header_secrets(spec, namespace, world));
+    conditions.extend(header_names(spec));
 
-    let mut failures: Vec<String> = header_names(spec).list();
-    failures.extend(conditions.iter().filter(|one| !one.is_true()).map(|one| one.message.clone()));
+    let failures: Vec<String> = conditions.iter().filter(|one| !one.is_true()).map(|one| one.message.clone()).collect();
     let valid = failures.is_empty();
     conditions.push(if valid {
         said("Valid", true, "ConfigValid", "The entry can be used".to_owned())
@@ -145,10 +145,10 @@ fn header_secrets(spec: &MCPServerEntrySpec, namespace: &str, world: &World<'_>)
     })
 }
 
-/// Headers that cannot be put on a request.
-fn header_names(spec: &MCPServerEntrySpec) -> Problems {
+/// Headers that cannot be put on a request; nothing where all of them can.
+fn header_names(spec: &MCPServerEntrySpec) -> Option<Condition> {
+    let headers = spec.header_forward.as_ref()?;
     let mut problems = Problems::default();
-    let Some(headers) = &spec.header_forward else { return problems };
     for name in headers.add_plaintext_headers.keys() {
         problems.check("spec.headerForward.addPlaintextHeaders", check_forwarded_header(name));
     }
@@ -156,7 +156,8 @@ fn header_names(spec: &MCPServerEntrySpec) -> Problems {
         let place = format!("spec.headerForward.addHeadersFromSecret[{index}].headerName");
         problems.check(place, check_forwarded_header(&header.header_name));
     }
-    problems
+    let message = problems.result().err()?;
+    Some(said("HeaderForwardValidated", false, "HeaderForwardInvalid", message))
 }
 
 fn said(kind: &str, holds: bool, reason: &str, message: String) -> Condition {

@@ -3,7 +3,15 @@
 //! A plan says what holds, not since when. [`Status::onto`] keeps the time of a condition as long as the condition keeps its
 //! value, so writing the same plan twice changes nothing.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value, json};
+
+/// The longest message of a status, in characters. The API server refuses a status with a condition whose message has more than
+/// 32,768, and then nothing of it would be written, however often it is retried.
+const LONGEST_MESSAGE: usize = 8 * 1024;
+/// The field of a status that says in a sentence what is the case.
+const MESSAGE: &str = "message";
 
 /// What a plan says about a resource.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -130,6 +138,8 @@ impl Status {
         for (field, value) in &self.fields {
             if value.is_null() {
                 next.remove(*field);
+            } else if let (MESSAGE, Value::String(message)) = (*field, value) {
+                next.insert(MESSAGE.to_owned(), clipped(message).into());
             } else {
                 next.insert((*field).to_owned(), value.clone());
             }
@@ -146,7 +156,7 @@ impl Status {
                 "type": condition.kind,
                 "status": status,
                 "reason": condition.reason,
-                "message": condition.message,
+                "message": clipped(&condition.message),
                 "observedGeneration": generation,
                 "lastTransitionTime": since,
             }));
@@ -164,9 +174,34 @@ impl Status {
     }
 }
 
+/// A message as a status holds it: clipped if it is too long.
+pub fn clipped(message: &str) -> Cow<'_, str> {
+    match message.char_indices().nth(LONGEST_MESSAGE) {
+        Some((end, _)) => Cow::Owned(format!("{}…", message.get(..end).unwrap_or_default())),
+        None => Cow::Borrowed(message),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A policy can make a message of its own size: the API server refused the status, for ever.
+    #[test]
+    fn messages_are_clipped_to_what_the_api_server_accepts() {
+        let long = "é".repeat(100_000);
+        let mut status = Status::default();
+        status.set("message", long.as_str()).set("url", long.as_str()).condition("Ready", false, "Failed", &long);
+        let written = status.onto(&json!({}), 1, "now");
+        for message in [&written["message"], &written["conditions"][0]["message"]] {
+            let message = message.as_str().unwrap();
+            assert_eq!(message.chars().count(), LONGEST_MESSAGE + 1);
+            assert!(message.ends_with('…'));
+        }
+        assert_eq!(written["url"], *long);
+        assert_eq!(clipped("as it is"), "as it is");
+        assert_eq!(status.onto(&written, 1, "later"), written);
+    }
 
     #[test]
     fn writing_the_same_twice_changes_nothing() {

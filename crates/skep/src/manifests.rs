@@ -373,14 +373,25 @@ mod tests {
     fn what_is_not_a_string_says_to_quote_it() {
         for (text, words) in [
             ("apiVersion: v1\nkind: Secret\nmetadata: {name: 123}\n", "metadata.name"),
-            ("apiVersion: toolhive.stacklok.dev/v1beta1\nkind: MCPGroup\nmetadata: {name: 123}\n", "\"123\""),
+            (
+                "apiVersion: toolhive.stacklok.dev/v1beta1\nkind: MCPGroup\nmetadata: {name: 123}\n",
+                "put quotes around it",
+            ),
             (
                 "apiVersion: toolhive.stacklok.dev/v1beta1\nkind: MCPGroup\nmetadata: {name: on}\n",
                 "put quotes around it",
             ),
             (
                 "apiVersion: toolhive.stacklok.dev/v1beta1\nkind: MCPGroup\nmetadata: {name: a, namespace: 7}\n",
-                "metadata.namespace: is a number, but must be a string; put quotes around it: \"7\"",
+                "metadata.namespace: is a number, but must be a string; put quotes around it",
+            ),
+            (
+                "apiVersion: toolhive.stacklok.dev/v1beta1\nkind: MCPGroup\nmetadata: {name: 0644}\n",
+                "put quotes around it",
+            ),
+            (
+                "apiVersion: toolhive.stacklok.dev/v1beta1\nkind: MCPGroup\nmetadata: {name: a, labels: {v: 1.10}}\n",
+                "put quotes around it",
             ),
             (
                 "apiVersion: toolhive.stacklok.dev/v1beta1\nkind: MCPGroup\nmetadata: {name: a, labels: {v: 1.5}}\n",
@@ -393,6 +404,9 @@ mod tests {
                 panic!("{:?}", all.objects)
             };
             assert!(problems.join("; ").contains(words), "{problems:?}");
+            // Another value than was written would be bad advice.
+            let values = ["123", "420", "1.1", "1.5", "true"];
+            assert!(values.iter().all(|value| !problems.join("; ").contains(value)), "{problems:?}");
         }
     }
 }

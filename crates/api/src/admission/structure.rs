@@ -51,15 +51,14 @@ fn name_problems(metadata: &Map<String, Value>) -> Vec<Problem> {
     }
 }
 
-/// Says of a value that YAML did not read as a string how to write it as one.
+/// Says of a value that YAML did not read as a string how to write it as one. What was written is not known: `1.10` is read as 1.1,
+/// `0644` as 420, and `on` as true.
 pub(super) fn not_a_string(path: &str, value: &Value) -> Problem {
     let advice = match value {
-        // YAML reads `yes`, `no`, `on` and `off` as these, so what was written is not known.
-        Value::Bool(_) | Value::Null => "put quotes around it".to_owned(),
-        Value::Number(number) => format!("put quotes around it: \"{number}\""),
-        _ => return Problem::new(path, &format!("is {}, but must be a string", name_of(value))),
+        Value::Bool(_) | Value::Null | Value::Number(_) => "; put quotes around it",
+        _ => "",
     };
-    Problem::new(path, &format!("is {}, but must be a string; {advice}", name_of(value)))
+    Problem::new(path, &format!("is {}, but must be a string{advice}", name_of(value)))
 }
 
 /// Adds what is wrong with `value` and everything below it.

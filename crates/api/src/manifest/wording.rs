@@ -54,11 +54,20 @@ fn problem(error: &Error) -> String {
         Error::Budget { breach: BudgetBreach::Aliases { .. }, .. } => {
             format!("there are more than {MANIFEST_ALIASES} aliases; write the values out")
         }
+        Error::Budget {
+            breach:
+                BudgetBreach::ScalarBytes { .. }
+                | BudgetBreach::RecordedAnchorEvents { .. }
+                | BudgetBreach::RecordedAnchorBytes { .. },
+            ..
+        } => "its aliases stand for far more than the text has; write the values out".to_owned(),
         Error::Budget { .. }
         | Error::AliasReplayCounterOverflow { .. }
         | Error::AliasReplayLimitExceeded { .. }
         | Error::AliasExpansionLimitExceeded { .. }
-        | Error::AliasReplayStackDepthExceeded { .. } => "the text is too large to be read; split it".to_owned(),
+        | Error::AliasReplayStackDepthExceeded { .. } => {
+            "the text, with all that its aliases stand for, is too large; split it".to_owned()
+        }
         other => {
             let theirs = other.render();
             // The scanner's own limit for brackets, which it may reach before the parser counts them.

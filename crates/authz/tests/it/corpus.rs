@@ -1,7 +1,7 @@
 //! Policies and entities as people write them: in documentation, examples and issues of Cedar and of ToolHive. All of them must
 //! be accepted, and entities must mean what they mean to Go's Cedar.
 
-use cedar_policy::{Authorizer, Context, Decision, EntityUid, PolicySet, Request};
+use cedar_policy::{Authorizer, Context, Decision, Entities, EntityUid, PolicySet, Request};
 use serde_json::{Value, json};
 use skep_authz::{check, entities};
 
@@ -87,10 +87,15 @@ fn entities_as_written() -> Vec<(Value, bool)> {
 fn is_member(text: &str) -> bool {
     let entities = entities::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
     let policy: PolicySet = "permit(principal in Group::\"admins\", action, resource);".parse().unwrap();
+    is_allowed(&policy, &entities)
+}
+
+/// Whether a policy permits what `User::"alice"` does.
+fn is_allowed(policy: &PolicySet, entities: &Entities) -> bool {
     let uid = |text: &str| text.parse::<EntityUid>().unwrap();
     let request =
         Request::new(uid("User::\"alice\""), uid("Action::\"a\""), uid("Tool::\"t\""), Context::empty(), None).unwrap();
-    Authorizer::new().is_authorized(&request, &policy, &entities).decision() == Decision::Allow
+    Authorizer::new().is_authorized(&request, policy, entities).decision() == Decision::Allow
 }
 
 #[test]
@@ -113,6 +118,31 @@ fn entities_as_people_write_them_mean_what_the_original_makes_of_them() {
     }
     for blank in ["", " \n"] {
         assert!(!is_member(blank));
+    }
+}
+
+/// References to entities in attributes, as people write them, and the condition that must be true of them.
+#[test]
+fn attributes_refer_to_entities_in_both_forms() {
+    let admins = json!({ "type": "Group", "id": "admins" });
+    for (attribute, condition) in [
+        (json!({ "__entity": admins }), "principal.a == Group::\"admins\""),
+        (admins.clone(), "principal.a == Group::\"admins\""),
+        (admins.clone(), "principal.a in Group::\"all\""),
+        (json!({ "Type": "Group", "ID": "admins" }), "principal.a == Group::\"admins\""),
+        (json!({ "type": "Group", "id": "admins", "note": [1] }), "principal.a == Group::\"admins\""),
+        (json!([admins, { "type": "Group", "id": "users" }]), "principal.a.contains(Group::\"users\")"),
+        (json!({ "deep": { "in": [admins] } }), "principal.a.deep[\"in\"].contains(Group::\"admins\")"),
+        // These are records.
+        (json!({ "type": "Group" }), "principal.a.type == \"Group\""),
+        (json!({ "type": "Group", "id": 1 }), "principal.a.id == 1"),
+        (json!({ "type": { "type": "Group", "id": "admins" }, "id": "x" }), "principal.a.type == Group::\"admins\""),
+    ] {
+        let alice = json!({ "uid": { "type": "User", "id": "alice" }, "attrs": { "a": attribute }, "tags": { "a": attribute } });
+        let group = json!({ "uid": admins, "parents": [{ "type": "Group", "id": "all" }] });
+        let entities = entities::parse(&json!([alice, group]).to_string()).unwrap();
+        let policy: PolicySet = format!("permit(principal, action, resource) when {{ {condition} }};").parse().unwrap();
+        assert!(is_allowed(&policy, &entities), "{attribute}: {condition}");
     }
 }
 

@@ -86,8 +86,18 @@ fn every_check_has_its_condition() {
             "HeaderSecretRefsValidated",
             "HeaderSecretNotFound",
         ),
-        ("/headerForward/addPlaintextHeaders", json!({ "Host": "x" }), "Valid", "ConfigInvalid"),
-        ("/headerForward/addHeadersFromSecret/0/headerName", json!("X Y"), "Valid", "ConfigInvalid"),
+        (
+            "/headerForward/addPlaintextHeaders",
+            json!({ "Host": "x" }),
+            "HeaderForwardValidated",
+            "HeaderForwardInvalid",
+        ),
+        (
+            "/headerForward/addHeadersFromSecret/0/headerName",
+            json!("X Y"),
+            "HeaderForwardValidated",
+            "HeaderForwardInvalid",
+        ),
     ];
     for (place, value, kind, reason) in cases {
         let status = status(&changed(&spec(), place, &value), &surroundings());

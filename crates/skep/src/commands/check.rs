@@ -4,9 +4,10 @@
 //!   files ─▶ manifests: schema and rules, as by the API server ─▶ plan, as by the operator ─▶ findings
 //! ```
 //!
-//! There is no second validator here: what is found are the refusals and conditions of the operator's own plans, in a world that
-//! is made of the files. What the files refer to and do not hold may be in the cluster; see [`references`].
+//! There is no second validator here: what is found are the refusals and conditions of the operator's own plans ([`planning`]), in a
+//! world that is made of the files. What the files refer to and do not hold may be in the cluster; see [`references`].
 
+mod planning;
 mod references;
 
 use std::fmt::Write as _;
@@ -14,14 +15,12 @@ use std::process::ExitCode;
 
 use anyhow::{Result, anyhow};
 use serde::Serialize;
-use serde_json::{Value, json};
 use skep_api::plain::plain;
 use skep_api::resource::Resource;
-use skep_plan::plan::{Plan, Verdict};
 
+use self::planning::{Planner, is_new};
 use self::references::{Missing, Objects};
 use crate::cli::{Check, Output};
-use crate::commands::run::job::planned;
 use crate::manifests::{Content, Manifests, Object, Unreadable};
 use crate::terminal;
 
@@ -50,16 +49,21 @@ enum Judgement {
     Skipped,
 }
 
-/// Conditions with which the operator says that a spec is wrong. Others speak of what runs.
-const JUDGEMENTS: [&str; 2] = ["Valid", "Validated"];
-/// How the reason of a condition ends that is false for want of an object. References are judged by themselves.
-const MISSING: &str = "NotFound";
+/// What every object of the files is judged by.
+struct Judge {
+    planner: Planner,
+    /// What the files hold.
+    found: Objects,
+    /// The same, and what the cluster is assumed to hold.
+    assumed: Objects,
+}
 
 pub(super) fn run(arguments: &Check) -> Result<ExitCode> {
     let manifests = Manifests::load(&arguments.files)?;
     let mut findings: Vec<Finding> = manifests.unreadable.iter().map(Finding::of_file).collect();
     let assumed = references::assumed(&manifests.found);
-    findings.extend(manifests.objects.iter().map(|object| Finding::of_object(object, &manifests.found, &assumed)));
+    let judge = Judge { planner: Planner::new()?, found: manifests.found, assumed };
+    findings.extend(manifests.objects.iter().map(|object| Finding::of_object(object, &judge)));
     if findings.is_empty() {
         return Err(anyhow!("there is nothing to check: no file holds a manifest"));
     }
@@ -99,40 +103,33 @@ fn report(findings: &[Finding]) -> Result<()> {
     terminal::print(&text)
 }
 
-/// What the operator would say about a resource: what is wrong with it, and what it would wait for.
-fn judge(me: &Resource, found: &Objects, assumed: &Objects) -> (Vec<String>, Vec<String>) {
-    let missing = Missing::of(me, found);
-    let plan = planned(me, assumed);
-    let (mut problems, mut warnings) = (missing.problems(), missing.warnings());
-    let mut said = conditions(&plan);
-    match &plan.verdict {
-        Verdict::Refuse(why) => said.insert(0, why.clone()),
-        Verdict::Wait(why) if missing.is_empty() => warnings.push(why.clone()),
-        Verdict::Wait(_) | Verdict::Apply => {}
-    }
-    for problem in said.into_iter().filter(|problem| !missing.explains(problem)) {
-        let is_known = |known: &String| known.contains(&problem) || problem.contains(known.as_str());
-        if !problems.iter().chain(&warnings).any(is_known) {
-            problems.push(problem);
-        }
-    }
-    let reworded = |list: Vec<String>| list.iter().map(|one| plain(one)).collect();
-    (reworded(problems), reworded(warnings))
-}
+// === impl Judge ===
 
-/// What the conditions of a plan say against a spec.
-fn conditions(plan: &Plan) -> Vec<String> {
-    let status = plan.status.onto(&json!({}), 0, "");
-    let conditions = status.get("conditions").and_then(Value::as_array).cloned().unwrap_or_default();
-    let text =
-        |condition: &Value, field: &str| condition.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let is_against = |condition: &&Value| {
-        let (kind, reason) = (text(condition, "type"), text(condition, "reason"));
-        text(condition, "status") == "False"
-            && JUDGEMENTS.iter().any(|ending| kind.ends_with(ending))
-            && !reason.ends_with(MISSING)
-    };
-    conditions.iter().filter(is_against).map(|condition| text(condition, "message")).collect()
+impl Judge {
+    /// What the operator would say about a resource: what is wrong with it, and what it would wait for.
+    fn judge(&self, me: &Resource) -> (Vec<String>, Vec<String>) {
+        let missing = Missing::of(me, &self.found);
+        let (mut problems, mut warnings) = (missing.problems(), missing.warnings());
+        let whole = self.planner.judge(me, &self.assumed);
+        // The operator judges nothing else as long as a reference leads nowhere. The rest of the spec is judged without it.
+        let without = missing.without(me).map(|rest| self.planner.judge(&rest, &self.assumed)).unwrap_or_default();
+        let in_rest = |message: &String| !missing.is_about(message);
+        let errors = whole.errors.into_iter().filter(|message| !missing.explains(message));
+        for problem in errors.chain(without.errors.into_iter().filter(in_rest)) {
+            if is_new(&problem, problems.iter().chain(&warnings)) {
+                problems.push(problem);
+            }
+        }
+        let refused = whole.warnings.into_iter().filter(|message| !missing.explains(message));
+        let waits = whole.wait.filter(|_| missing.is_empty());
+        for warning in refused.chain(without.warnings.into_iter().filter(in_rest)).chain(waits) {
+            if is_new(&warning, problems.iter().chain(&warnings)) {
+                warnings.push(warning);
+            }
+        }
+        let reworded = |list: Vec<String>| list.iter().map(|one| plain(one)).collect();
+        (reworded(problems), reworded(warnings))
+    }
 }
 
 // === impl Finding ===
@@ -149,12 +146,12 @@ impl Finding {
         }
     }
 
-    fn of_object(object: &Object, found: &Objects, assumed: &Objects) -> Self {
+    fn of_object(object: &Object, judge: &Judge) -> Self {
         let (verdict, problems, warnings) = match &object.content {
             Content::Data | Content::Foreign => (Judgement::Skipped, Vec::new(), Vec::new()),
             Content::Invalid(problems) => (Judgement::Invalid, problems.clone(), Vec::new()),
             Content::Resource(resource) => {
-                let (problems, warnings) = judge(resource, found, assumed);
+                let (problems, warnings) = judge.judge(resource);
                 let verdict = if problems.is_empty() { Judgement::Valid } else { Judgement::Invalid };
                 (verdict, problems, warnings)
             }

@@ -4,13 +4,19 @@ use serde_json::Value;
 
 use crate::{repository, skep, skep_with_input};
 
+/// What the warnings say of what only `skep run` does, and of what this version does not do.
+const SKEP_RUN: &str = "a cluster refuses this, only `skep run` accepts it: ";
+const NOT_SUPPORTED: &str = "is not supported by the configured image of Skep";
+
 #[test]
 fn the_examples_are_valid() {
     let examples = repository().join("examples");
     let run = skep(&["check", "-f", examples.to_str().unwrap()]);
-    // What the examples refer to and do not hold are Secrets.
-    let is_fine =
-        |line: &str| line.contains(" valid ") || line.starts_with("  warning: ") && line.contains(": Secret `");
+    // What the examples refer to and do not hold are Secrets; some are for `skep run`, and some for a later version.
+    let expected = [": Secret `", SKEP_RUN, NOT_SUPPORTED];
+    let is_fine = |line: &str| {
+        line.contains(" valid ") || line.starts_with("  warning: ") && expected.iter().any(|words| line.contains(words))
+    };
     assert!(run.succeeded().lines().all(is_fine), "{}", run.out);
 }
 
@@ -181,6 +187,132 @@ fn a_reference_out_of_the_files_is_a_warning() {
     assert_eq!(warnings.len(), 2, "{warnings:?}");
     assert!(warnings.iter().any(|one| one.starts_with("spec.toolConfigRef: MCPToolConfig `t` is not in these files")));
     assert!(warnings.iter().any(|one| one.starts_with("spec.secrets[0]: Secret `k` is not in these files")));
+}
+
+/// The warnings of the last object of a text, which is valid.
+fn warnings(text: &str) -> Vec<String> {
+    let (code, findings) = findings(text);
+    let last = findings.last().unwrap();
+    assert_eq!((code, last["verdict"].as_str()), (0, Some("valid")), "{last}");
+    let warnings = last["warnings"].as_array().cloned().unwrap_or_default();
+    warnings.iter().map(|one| one.as_str().unwrap().to_owned()).collect()
+}
+
+/// What is made for `skep run`, or for a later version, is not wrong, but the operator refuses it.
+#[test]
+fn what_the_operator_refuses_for_now_is_a_warning() {
+    let oidc = ours("MCPOIDCConfig", "o", "{type: inline, inline: {issuer: 'https://a.example.com'}}");
+    let authz = "authzConfig: {type: inline, inline: {policies: ['permit(principal, action, resource);']}}";
+    for (text, words) in [
+        (ours("MCPServer", "s", "{image: 'exec://sh'}"), [SKEP_RUN, "spec.image: `exec://sh`"]),
+        (ours("MCPRemoteProxy", "r", "{remoteUrl: 'http://127.0.0.1:9'}"), [SKEP_RUN, "host `127.0.0.1`"]),
+        (
+            GROUP.to_owned()
+                + &ours("MCPServerEntry", "e", "{remoteUrl: 'http://localhost', transport: sse, groupRef: {name: g}}"),
+            [SKEP_RUN, "host `localhost`"],
+        ),
+        (
+            oidc + &ours("MCPServer", "s", "{image: a, oidcConfigRef: {name: o, audience: b}}"),
+            ["spec.oidcConfigRef: ", NOT_SUPPORTED],
+        ),
+        (ours("MCPServer", "s", &format!("{{image: a, {authz}}}")), ["spec.authzConfig", NOT_SUPPORTED]),
+        (ours("MCPServer", "s", "{image: a, audit: {enabled: true}}"), ["spec.audit: ", NOT_SUPPORTED]),
+        (
+            GROUP.to_owned() + &ours("VirtualMCPServer", "v", "{groupRef: {name: g}, incomingAuth: {type: anonymous}}"),
+            ["kind VirtualMCPServer: ", NOT_SUPPORTED],
+        ),
+    ] {
+        let warnings = warnings(&text);
+        let is_said = |warning: &String| words.iter().all(|words| warning.contains(words));
+        assert_eq!(warnings.iter().filter(|warning| is_said(warning)).count(), 1, "{text}: {warnings:?}");
+    }
+    // One does not hide the other, nor what is wrong.
+    let both = ours("MCPServer", "s", &format!("{{image: 'exec://sh', {authz}}}"));
+    assert_eq!(warnings(&both).len(), 2, "{:?}", warnings(&both));
+    let said = problems(&both.replace("resource);", "resource"));
+    assert!(said.contains("policies[0]: a bracket is not closed"), "{said}");
+}
+
+/// A reference out of the files is no reason to believe the rest.
+#[test]
+fn the_rest_of_an_object_with_a_reference_out_of_the_files_is_checked() {
+    let policies = "authzConfig: {type: inline, inline: {policies: ['permit(']}}";
+    let header = "headerForward: {addPlaintextHeaders: {Host: x}}";
+    for (text, words) in [
+        (ours("MCPServer", "s", &format!("{{image: a, toolConfigRef: {{name: t}}, {policies}}}")), "policies[0]"),
+        (
+            ours("MCPServer", "s", &format!("{{image: a, oidcConfigRef: {{name: o, audience: b}}, {policies}}}")),
+            "policies[0]",
+        ),
+        (
+            ours(
+                "MCPServer",
+                "s",
+                "{image: a, authzConfigRef: {name: t}, telemetryConfigRef: {name: u}, resources: {limits: {memory: much}}}",
+            ),
+            "`much` is not a quantity",
+        ),
+        (
+            ours(
+                "MCPServer",
+                "s",
+                "{image: a, authzConfig: {type: configMap, configMap: {name: t}}, resources: {limits: {memory: much}}}",
+            ),
+            "`much` is not a quantity",
+        ),
+        (
+            ours(
+                "MCPRemoteProxy",
+                "r",
+                &format!("{{remoteUrl: 'https://a.example.com', toolConfigRef: {{name: t}}, {header}}}"),
+            ),
+            "header `Host`",
+        ),
+        (
+            ours(
+                "MCPServerEntry",
+                "e",
+                &format!("{{remoteUrl: 'https://a.example.com', transport: sse, groupRef: {{name: g}}, {header}}}"),
+            ),
+            "header `Host`",
+        ),
+        (
+            ours(
+                "MCPServerEntry",
+                "e",
+                &format!("{{remoteUrl: 'http://169.254.169.254', transport: sse, groupRef: {{name: g}}, {header}}}"),
+            ),
+            "header `Host`",
+        ),
+        (
+            GROUP.to_owned()
+                + &ours(
+                    "MCPServerEntry",
+                    "e",
+                    &format!("{{remoteUrl: 'https://a.example.com', transport: sse, groupRef: {{name: h}}, {header}}}"),
+                ),
+            "header `Host`",
+        ),
+    ] {
+        let said = problems(&text);
+        assert!(said.contains(words), "{text}: {said}");
+        assert!(!said.contains("not found"), "{text}: {said}");
+    }
+    // What is left out is not asked for.
+    for spec in [
+        "{groupRef: {name: g}, incomingAuth: {type: oidc, oidcConfigRef: {name: o, audience: a}}}",
+        "{groupRef: {name: g}, incomingAuth: {type: anonymous}, config: {compositeToolRefs: [{name: a}, {name: b}]}}",
+        "{groupRef: {name: g}, incomingAuth: {type: anonymous}, embeddingServerRef: {name: e}, telemetryConfigRef: {name: t}}",
+        "{groupRef: {name: g}, incomingAuth: {type: anonymous, authzConfig: {type: configMap, configMap: {name: c}}}}",
+    ] {
+        assert!(!warnings(&ours("VirtualMCPServer", "v", spec)).is_empty());
+    }
+    for spec in [
+        "{image: a, externalAuthConfigRef: {name: a}, webhookConfigRef: {name: b}, authServerRef: {kind: MCPExternalAuthConfig, name: c}}",
+        "{image: a, permissionProfile: {type: configmap, name: c, key: k}}",
+    ] {
+        assert!(!warnings(&ours("MCPServer", "s", spec)).is_empty());
+    }
 }
 
 /// Nobody who writes a manifest knows what a unit variant is.

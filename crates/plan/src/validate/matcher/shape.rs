@@ -10,14 +10,28 @@
 
 use skep_bounds::{EXPRESSION_DEPTH, MATCHER_CHAIN, Nesting, NestingLimits, Token};
 
-/// Refuses what is too deep, brackets without their other half, and what is made of no tokens.
+/// What the tokens before a place tell of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Before {
+    /// An operand: a `-` here subtracts.
+    Operand,
+    /// This prefix operator.
+    Prefix(char),
+    /// Anything else: an operand must follow.
+    Other,
+}
+
+/// Refuses what is too deep, brackets without their other half, what is made of no tokens, and repeated prefix operators.
 pub(super) fn check(text: &str) -> Result<(), String> {
     let mut nesting = Nesting::new(NestingLimits { depth: EXPRESSION_DEPTH, chain: MATCHER_CHAIN });
+    let mut before = Before::Other;
     let mut rest = text;
     while !rest.is_empty() {
         let (token, behind) = token(rest)?;
+        let read = rest.get(..rest.len() - behind.len()).unwrap_or_default();
         rest = behind;
         nesting.push(token).map_err(|error| error.to_string())?;
+        before = before.next(read)?;
     }
     nesting.finish().map_err(|error| error.to_string())
 }
@@ -33,7 +47,7 @@ fn token(text: &str) -> Result<(Token, &str), String> {
         return Ok((Token::Plain, inside.skip()?));
     }
     if !word.is_empty() {
-        return Ok((Token::Plain, behind_word));
+        return Ok((if word == "in" { Token::Within } else { Token::Plain }, behind_word));
     }
     if let Some(inside) = text.strip_prefix('`') {
         let (name, behind) = inside.split_once('`').unwrap_or_default();
@@ -70,6 +84,32 @@ fn token(text: &str) -> Result<(Token, &str), String> {
 
 fn in_word(next: char) -> bool {
     next.is_ascii_alphanumeric() || next == '_'
+}
+
+// === impl Before ===
+
+impl Before {
+    /// What a token tells of the place behind it.
+    ///
+    /// The parser visits what stands behind an even number of equal prefix operators twice, so that 31 of them around each
+    /// other take it hours; and it takes `!!a` for `!a`.
+    fn next(self, read: &str) -> Result<Self, String> {
+        let Some(first) = read.chars().next().filter(|first| !first.is_whitespace() && !read.starts_with("//")) else {
+            return Ok(self);
+        };
+        match first {
+            '-' if self == Self::Operand => Ok(Self::Other),
+            '!' | '-' if read.len() == 1 => {
+                if self == Self::Prefix(first) {
+                    return Err(format!("`{first}{first}` changes nothing; remove both"));
+                }
+                Ok(Self::Prefix(first))
+            }
+            ')' | ']' | '}' | '"' | '\'' | '`' => Ok(Self::Operand),
+            _ if in_word(first) && read != "in" => Ok(Self::Operand),
+            _ => Ok(Self::Other),
+        }
+    }
 }
 
 /// A text between quotes, from behind its opening ones.

@@ -62,6 +62,37 @@ fn what_could_not_be_evaluated_is_refused_with_its_place() {
     }
 }
 
+/// The parser visits the operand of an even number of them twice: 31 such brackets took it hours.
+#[test]
+fn repeated_prefix_operators_are_refused() {
+    for matcher in [
+        "!!claims.x",
+        "! ! claims.x",
+        "!//a\n!claims.x",
+        "--claims.x < 1",
+        "1 - --1 < claims.x",
+        "!!!claims.x",
+        "-(--1) < 1",
+    ] {
+        let told = check(matcher).unwrap_err();
+        assert!(told.ends_with("changes nothing; remove both"), "{matcher}: {told}");
+    }
+    for prefix in ["!!(", "--(", "! !(", "- -("] {
+        assert!(check(&format!("{}true{}", prefix.repeat(31), ")".repeat(31))).is_err(), "{prefix}");
+    }
+    for matcher in [
+        "!claims.x",
+        "!(!claims.x)",
+        "1 - -1 < claims.x",
+        "claims['a']--1 < 2",
+        "!claims.a && !claims.b",
+        "-claims.x != -1",
+        "claims.x -1 in[-1]",
+    ] {
+        assert_told(matcher, "");
+    }
+}
+
 /// Each of these ended the process, by the end of the stack or by a panic of the parser.
 #[test]
 fn depth_is_refused_before_it_is_parsed() {
@@ -82,11 +113,16 @@ fn depth_is_refused_before_it_is_parsed() {
         (format!("claims.x{}", "+1".repeat(300)), long),
         (format!("{}true", "claims.x?1:".repeat(32)), ""),
         (format!("{}true", "claims.x?1:".repeat(33)), deep),
-        (format!("{}claims.x", "!".repeat(255)), ""),
-        (format!("{}claims.x", "!".repeat(300)), long),
-        (format!("{}1 < claims.x", "-".repeat(200)), ""),
-        (format!("{}1 < claims.x", "-".repeat(300)), long),
-        (format!("{}1 < claims.x", "- ".repeat(4_000)), long),
+        (format!("{}claims.x", "!".repeat(300)), "`!!` changes nothing; remove both"),
+        (format!("{}1 < claims.x", "- ".repeat(4_000)), "`--` changes nothing; remove both"),
+        (format!("claims.x{}", " in claims".repeat(255)), ""),
+        (format!("claims.x{}", " in claims".repeat(256)), long),
+        (format!("1{}", " in 1".repeat(1_990)), long),
+        // What hangs on a bracket hangs on all that the bracket holds.
+        (format!("{}claims{}", "(".repeat(31), ")".repeat(31)), ""),
+        (format!("{}claims{}", "(".repeat(31), format!("){}", ".x".repeat(7)).repeat(31)), ""),
+        (format!("{}claims{}", "(".repeat(31), format!("){}", ".x".repeat(150)).repeat(31)), long),
+        (format!("[{}]{}", "claims".to_owned() + &".x".repeat(200), "[0]".repeat(100)), long),
         (format!("{}1", "claims.x ? claims.x ? ".repeat(400)), deep),
         ("(".repeat(10_000), deep),
         (format!("claims.x{}", " || claims.x == 1".repeat(500)), ""),
@@ -109,7 +145,7 @@ proptest! {
             prop::sample::select(vec![
                 "(", ")", "[", "]", "{", "}", "((((", "))))", "[[[[", "{1:{1:", "'", "\"", "'''", "\"\"\"", "r'", "b\"", "\\", "\\n", "\\'", "`", "=",
                 "==", "&", "&&", "|", "||", "?", ":", "?1:", ",", ".", ".x", "claims", "x", "1", "0x", "1e", "in", " ", "\n", "//", "!", "-", "+",
-                "size(", ".exists(g,", "has(", "é", "#", "\u{0}",
+                "size(", ".exists(g,", "has(", "!!(", "--(", " in ", "é", "#", "\u{0}",
             ]),
             0..120,
         )
@@ -121,10 +157,10 @@ proptest! {
     #[test]
     fn the_deepest_are_judged(
         around in prop::collection::vec(
-            prop::sample::select(vec![
-                ("(", ")"), ("[", "]"), ("{1:", "}"), ("{", ":1}"), ("size(", ")"), ("!(-", ")"), ("1+[1,", "][0]"), ("claims.x?1:", ""),
+            prop_oneof![60 => prop::sample::select(vec![
+                ("(", ")"), ("[", "]"), ("{1:", "}"), ("{", ":1}"), ("size(", ")"), ("!(-", ")"), ("(", ").x.x.x.x.x"), ("1 in [", "]"), ("1+[1,", "][0]"), ("claims.x?1:", ""),
                 ("claims.x?", ":1"), ("claims.g.exists(g,", ")"), ("claims.g.map(g,true,", ")"), ("has(claims.x)&&(", ")"),
-            ]),
+            ]), 1 => prop::sample::select(vec![("!!(", ")"), ("--(", ")"), ("! - !(", ")")])],
             24..=32,
         )
     ) {

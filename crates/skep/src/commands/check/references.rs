@@ -5,9 +5,12 @@
 //! object is there and lacks the key. Otherwise it is a warning.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use serde_json::{Value, json};
+use skep_api::crd::{GROUP, STORED_VERSION};
 use skep_api::reference::{Reference, Target};
-use skep_api::resource::Resource;
+use skep_api::resource::{KindName, Resource};
 use skep_plan::key::{Key, ObjectKind};
 use skep_plan::world::Found;
 
@@ -25,13 +28,15 @@ pub(super) struct Missing(Vec<Gap>);
 #[derive(Debug, PartialEq, Eq)]
 struct Gap {
     target: Key,
+    /// The field that refers to it.
+    field: String,
     /// Whether the files should have it. Otherwise it may be in the cluster.
     is_certain: bool,
     message: String,
 }
 
-/// What the files say, and Secrets that they refer to and do not hold: the cluster is assumed to have those, with every key that is
-/// named. A plan sees no more of a Secret than its keys. What a ConfigMap holds cannot be assumed.
+/// What the files say, and what they refer to and do not hold, as far as the cluster can be assumed to have it: Secrets, of which a plan
+/// sees no more than the keys, and objects with a [`stand_in`].
 pub(super) fn assumed(found: &Objects) -> Objects {
     let mut assumed = found.clone();
     let resources = found.iter().filter_map(|(key, object)| match object {
@@ -41,27 +46,48 @@ pub(super) fn assumed(found: &Objects) -> Objects {
     for (key, resource) in resources {
         for reference in resource.references() {
             let target = Key::target(&reference, &key.namespace);
-            if let Target::Secret { key } = reference.to
-                && !found.contains_key(&target)
-            {
-                let secret = assumed.entry(target).or_insert_with(|| Found::Secret(BTreeMap::new()));
-                if let Found::Secret(keys) = secret {
-                    keys.insert(key, String::new());
+            if found.contains_key(&target) {
+                continue;
+            }
+            match reference.to {
+                Target::Secret { key } => {
+                    let secret = assumed.entry(target).or_insert_with(|| Found::Secret(BTreeMap::new()));
+                    if let Found::Secret(keys) = secret {
+                        keys.insert(key, String::new());
+                    }
                 }
+                Target::Kind(kind) => {
+                    let metadata = json!({ "name": target.name, "namespace": target.namespace });
+                    if let Some(other) = stand_in(kind).and_then(|spec| of_parts(kind, &metadata, &spec)) {
+                        assumed.insert(target, Found::Resource(Arc::new(other)));
+                    }
+                }
+                Target::ConfigMap { .. } => {}
             }
         }
     }
     assumed
 }
 
+/// The spec that is assumed of an object that the files do not hold, of a kind that must be there. Those of other kinds may as well be
+/// left out, and what they hold counts.
+fn stand_in(kind: KindName) -> Option<Value> {
+    match kind {
+        KindName::MCPGroup => Some(json!({})),
+        KindName::MCPOIDCConfig => {
+            Some(json!({ "type": "inline", "inline": { "issuer": "https://issuer.example.com" } }))
+        }
+        _ => None,
+    }
+}
+
 // === impl Missing ===
 
 impl Missing {
-    /// What a resource refers to and is not in `found`, each object once.
+    /// What a resource refers to and is not in `found`.
     pub(super) fn of(me: &Resource, found: &Objects) -> Self {
-        let mut seen = BTreeSet::new();
-        let gaps = me.references().into_iter().filter_map(|reference| Gap::of(&reference, me.namespace(), found));
-        Self(gaps.filter(|gap| gap.is_certain || seen.insert(gap.target.clone())).collect())
+        let references = me.references();
+        Self(references.iter().filter_map(|reference| Gap::of(reference, me.namespace(), found)).collect())
     }
 
     /// Whether nothing is missing.
@@ -88,14 +114,73 @@ impl Missing {
         message.contains("not found") && self.0.iter().any(names)
     }
 
+    /// The resource without the references that lead nowhere; nothing if none of them can be left out.
+    pub(super) fn without(&self, me: &Resource) -> Option<Resource> {
+        let mut object = json!({ "spec": me.spec_value() });
+        // From the last to the first, so that the places in a list stay what they are.
+        let count = self.0.iter().rev().filter(|gap| !gap.is_assumed() && gap.remove_from(&mut object)).count();
+        let metadata = serde_json::to_value(me.metadata()).ok().filter(|_| count > 0)?;
+        of_parts(me.kind(), &metadata, object.get("spec")?)
+    }
+
+    /// Whether a message is about a field that [`Missing::without`] leaves out.
+    pub(super) fn is_about(&self, message: &str) -> bool {
+        let is_name = |step: &&str| !step.starts_with(|first: char| first.is_ascii_digit());
+        let left_out = self.0.iter().filter(|gap| !gap.is_assumed());
+        left_out.filter_map(|gap| gap.steps().into_iter().rfind(is_name)).any(|name| message.contains(name))
+    }
+
+    /// What is said of what the files should have, or of what may be in the cluster: that once for each object.
     fn messages(&self, is_certain: bool) -> Vec<String> {
-        self.0.iter().filter(|gap| gap.is_certain == is_certain).map(|gap| gap.message.clone()).collect()
+        let mut seen = BTreeSet::new();
+        let gaps = self.0.iter().filter(|gap| gap.is_certain == is_certain);
+        gaps.filter(|gap| is_certain || seen.insert(&gap.target)).map(|gap| gap.message.clone()).collect()
     }
 }
 
 // === impl Gap ===
 
 impl Gap {
+    /// Whether [`assumed`] fills it, so that a plan does not end at it.
+    fn is_assumed(&self) -> bool {
+        match self.target.kind {
+            ObjectKind::Secret => true,
+            ObjectKind::Kind(kind) => stand_in(kind).is_some(),
+            ObjectKind::ConfigMap => false,
+        }
+    }
+
+    /// The way to the value that is of no use without what is missing.
+    fn steps(&self) -> Vec<&str> {
+        let mut steps: Vec<&str> = self.field.split(['.', '[', ']']).filter(|step| !step.is_empty()).collect();
+        // `authzConfig.configMap` and `caBundleRef.configMapRef` are all that their objects say.
+        if matches!(steps.as_slice(), [_, .., "configMap" | "configMapRef"]) {
+            steps.pop();
+        }
+        steps
+    }
+
+    /// Takes the reference out of a spec, if it is there.
+    fn remove_from(&self, spec: &mut Value) -> bool {
+        let steps = self.steps();
+        let Some((last, way)) = steps.split_last() else { return false };
+        let place = way.iter().try_fold(spec, |value, step| match value {
+            Value::Array(items) => items.get_mut(step.parse::<usize>().ok()?),
+            other => other.get_mut(*step),
+        });
+        match place {
+            Some(Value::Object(members)) => members.remove(*last).is_some(),
+            Some(Value::Array(items)) => match last.parse::<usize>() {
+                Ok(index) if index < items.len() => {
+                    items.remove(index);
+                    true
+                }
+                _ => false,
+            },
+            _ => false,
+        }
+    }
+
     /// What is missing where a reference leads, if anything is.
     fn of(reference: &Reference, namespace: &str, found: &Objects) -> Option<Self> {
         let target = Key::target(reference, namespace);
@@ -116,8 +201,15 @@ impl Gap {
                 }
             },
         };
-        Some(Self { target, is_certain, message })
+        Some(Self { field: field.clone(), target, is_certain, message })
     }
+}
+
+/// A resource of its parts.
+fn of_parts(kind: KindName, metadata: &Value, spec: &Value) -> Option<Resource> {
+    let version = format!("{GROUP}/{STORED_VERSION}");
+    let object = json!({ "apiVersion": version, "kind": kind.as_str(), "metadata": metadata, "spec": spec });
+    Resource::from_value(kind, object).ok()
 }
 
 /// The key that a Secret or ConfigMap should have and does not.

@@ -1,7 +1,7 @@
 //! Which process listens on a port of this machine, as far as the kernel tells us.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 /// The tables of TCP sockets, one per version of the protocol.
@@ -28,7 +28,7 @@ pub(super) fn of(address: SocketAddr) -> Option<Holder> {
     let inodes: Vec<String> = TABLES
         .iter()
         .filter_map(|table| std::fs::read_to_string(table).ok())
-        .flat_map(|table| listeners(&table, address.port()))
+        .flat_map(|table| listeners(&table, address))
         .collect();
     if inodes.is_empty() {
         return None;
@@ -36,15 +36,37 @@ pub(super) fn of(address: SocketAddr) -> Option<Holder> {
     Some(process_with(&inodes).unwrap_or(Holder::Hidden(address)))
 }
 
-/// The inodes of the sockets in a table that listen on a port.
-fn listeners(table: &str, port: u16) -> Vec<String> {
+/// The inodes of the sockets in a table that listen where we would.
+fn listeners(table: &str, wanted: SocketAddr) -> Vec<String> {
     let listener = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
-        let (_, local_port) = fields.get(1)?.rsplit_once(':')?;
-        let is_it = u16::from_str_radix(local_port, 16).ok()? == port && *fields.get(3)? == LISTEN;
+        let is_it = collides(local_address(fields.get(1)?)?, wanted) && *fields.get(3)? == LISTEN;
         is_it.then(|| fields.get(9).map(ToString::to_string)).flatten()
     };
     table.lines().skip(1).filter_map(listener).collect()
+}
+
+/// Whether a socket at one address keeps another from being opened: the same address, or one of them is every address.
+fn collides(held: SocketAddr, wanted: SocketAddr) -> bool {
+    let every = |all: IpAddr, one: IpAddr| all.is_unspecified() && (all.is_ipv6() || one.is_ipv4());
+    let (held_ip, wanted_ip) = (held.ip().to_canonical(), wanted.ip().to_canonical());
+    held.port() == wanted.port() && (held_ip == wanted_ip || every(held_ip, wanted_ip) || every(wanted_ip, held_ip))
+}
+
+/// An address as the kernel writes it: words of 32 bits in the order of this machine, and a port.
+fn local_address(text: &str) -> Option<SocketAddr> {
+    let (address, port) = text.rsplit_once(':')?;
+    let word =
+        |index: usize| u32::from_str_radix(address.get(index * 8..index * 8 + 8)?, 16).ok().map(u32::to_ne_bytes);
+    let address: IpAddr = match address.len() {
+        8 => IpAddr::from(word(0)?),
+        32 => {
+            let words = [word(0)?, word(1)?, word(2)?, word(3)?];
+            IpAddr::from(<[u8; 16]>::try_from(words.as_flattened()).ok()?)
+        }
+        _ => return None,
+    };
+    Some(SocketAddr::new(address, u16::from_str_radix(port, 16).ok()?))
 }
 
 /// The first process that has one of these sockets open.
@@ -95,7 +117,35 @@ mod tests {
                      0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4711 1\n   \
                      1: 0100007F:1F90 0100007F:9000 01 00000000:00000000 00:00000000 00000000     0        0 4712 1\n   \
                      2: 0100007F:1F91 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4713 1\n";
-        assert_eq!(listeners(table, 8080), ["4711"]);
-        assert_eq!(listeners(table, 8082), [""; 0]);
+        let at = |address: &str| listeners(table, address.parse().unwrap());
+        assert_eq!(at("127.0.0.1:8080"), ["4711"]);
+        assert_eq!(at("127.0.0.1:8082"), [""; 0]);
+    }
+
+    #[test]
+    fn only_sockets_that_collide_with_the_address_count() {
+        for (held, wanted, expected) in [
+            ("127.0.0.1:80", "127.0.0.1:80", true),
+            ("127.0.0.1:80", "127.0.0.1:81", false),
+            ("127.0.0.2:80", "127.0.0.1:80", false),
+            ("10.0.0.1:80", "127.0.0.1:80", false),
+            ("0.0.0.0:80", "127.0.0.1:80", true),
+            ("127.0.0.1:80", "0.0.0.0:80", true),
+            ("[::]:80", "127.0.0.1:80", true),
+            ("[::1]:80", "127.0.0.1:80", false),
+            ("[::1]:80", "[::1]:80", true),
+            ("0.0.0.0:80", "[::1]:80", false),
+            ("[::ffff:127.0.0.1]:80", "127.0.0.1:80", true),
+        ] {
+            assert_eq!(collides(held.parse().unwrap(), wanted.parse().unwrap()), expected, "{held} {wanted}");
+        }
+        if cfg!(target_endian = "little") {
+            let read = |text: &str| local_address(text).map(|address| address.to_string());
+            assert_eq!(read("0100007F:1F90").unwrap(), "127.0.0.1:8080");
+            assert_eq!(read("00000000000000000000000001000000:1F90").unwrap(), "[::1]:8080");
+            assert_eq!(read("0000000000000000FFFF00000100007F:0050").unwrap(), "[::ffff:127.0.0.1]:80");
+            assert_eq!(read("0100007F"), None);
+            assert_eq!(read("01:0050"), None);
+        }
     }
 }

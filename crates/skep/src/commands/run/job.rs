@@ -115,7 +115,7 @@ fn proxy(me: &Resource, object: &Object, manifests: &Manifests) -> Result<Job, S
 }
 
 /// The plan that the operator would make, but for where the proxy and its server run.
-pub(crate) fn planned(me: &Resource, found: &BTreeMap<Key, Found>) -> Plan {
+fn planned(me: &Resource, found: &BTreeMap<Key, Found>) -> Plan {
     let platform = Platform {
         runner_image: String::new(),
         vmcp_image: String::new(),

@@ -4,6 +4,8 @@
 //! nobody, and whoever has that port would be taken for the server: that is an error which names the process.
 
 use std::collections::BTreeMap;
+use std::error::Error as _;
+use std::io;
 use std::net::SocketAddr;
 
 use skep_proxy::run::{Error, Place, Ports, Running, start};
@@ -44,19 +46,27 @@ pub(super) async fn open(job: &Job, ports: &Ports, given: &Given) -> Result<Runn
     }
     let place = || Place::Machine(ports.clone());
     let opened = match start(&settings, &job.environment, place(), GRACE).await {
-        Err(Error::Bind { error }) if job.port_given_at.is_some() => {
+        Err(error) if is_in_use(&error) && job.port_given_at.is_some() => {
             return Err(match holder::of(settings.listen) {
                 Some(holder) => taken(job, &holder.to_string()),
-                None => Error::Bind { error }.to_string(),
+                None => error.to_string(),
             });
         }
-        Err(Error::Bind { .. }) => {
+        Err(error) if is_in_use(&error) => {
             settings.listen.set_port(0);
             start(&settings, &job.environment, place(), GRACE).await
         }
         other => other,
     };
     opened.map_err(|error| error.to_string())
+}
+
+/// Whether a port cannot be opened because another process has it. A port that may not be opened, or an address that this machine does
+/// not have, is another matter.
+fn is_in_use(error: &Error) -> bool {
+    let Error::Bind { error } = error else { return false };
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());
+    cause.is_some_and(|cause| cause.kind() == io::ErrorKind::AddrInUse)
 }
 
 fn taken(job: &Job, by: &str) -> String {
@@ -81,5 +91,23 @@ impl Claim {
             "port {port} is given twice: here ({}) and to {label} ({place}); give each its own spec.proxyPort",
             self.place
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use skep_net::serve::Listener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn only_a_port_that_another_process_has_is_in_use() {
+        let first = Listener::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let taken = Listener::bind(first.address()).await.unwrap_err();
+        assert!(is_in_use(&Error::Bind { error: taken }));
+        // An address for documentation, which no machine has.
+        let foreign = Listener::bind("192.0.2.1:0".parse().unwrap()).await.unwrap_err();
+        assert!(!is_in_use(&Error::Bind { error: foreign }));
+        assert!(!is_in_use(&Error::Sessions("none".to_owned())));
     }
 }
