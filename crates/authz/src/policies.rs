@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use cedar_policy::PolicySet;
 use serde_json::Value;
-use skep_bounds::{BoundsError, POLICY_SET_BYTES};
+use skep_bounds::{BoundsError, POLICY_COUNT, POLICY_SET_BYTES};
 
 use crate::entities;
 
@@ -33,6 +33,12 @@ pub(crate) fn check(config: &Value) -> Result<(), String> {
     let policies = config.get("policies").and_then(Value::as_array).filter(|policies| !policies.is_empty());
     let policies = policies
         .ok_or("policies is missing or empty: what no policy permits is refused, so this would refuse everything")?;
+    if policies.len() > POLICY_COUNT {
+        return Err(format!(
+            "there are {} policies, and {POLICY_COUNT} are the most; join some, or give servers policies of their own",
+            policies.len()
+        ));
+    }
     let total: usize = policies.iter().filter_map(Value::as_str).map(str::len).sum();
     if total > POLICY_SET_BYTES {
         return Err(format!(

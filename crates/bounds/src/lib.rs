@@ -25,6 +25,8 @@ pub use template::template;
 pub const POLICY_BYTES: usize = 64 * 1024;
 /// The largest set of Cedar policies, in bytes: all texts of one configuration together.
 pub const POLICY_SET_BYTES: usize = 256 * 1024;
+/// How many texts of Cedar policies a configuration may have. Each costs a run of the parser, however short it is.
+pub const POLICY_COUNT: usize = 1_000;
 /// How many tokens a Cedar policy may have. The parser takes up to two kilobytes for each.
 pub const POLICY_TOKENS: usize = 32 * 1024;
 /// How many operators of a Cedar policy may follow each other. Each is a level of the tree that the parser makes.

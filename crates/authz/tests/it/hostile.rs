@@ -262,7 +262,8 @@ fn sizes_are_bounded_for_each_policy_and_for_the_set() {
     assert!(refusal(&config(vec![sized(2_000_000)])).starts_with("policies have 2000000 bytes together"));
     let many: Vec<String> =
         (0..2_000).map(|n| format!("permit(principal, action, resource == Tool::\"tool-{n}\");")).collect();
-    assert_eq!(check("cedarv1", &config(many)), Ok(()));
+    assert!(refusal(&config(many.clone())).starts_with("there are 2000 policies, and 1000 are the most;"));
+    assert_eq!(check("cedarv1", &config(many.into_iter().take(1_000).collect())), Ok(()));
     let long = format!(r#"["{}"]"#, "x".repeat(262_144));
     assert!(
         entities::parse(&long).unwrap_err().to_string().starts_with("it has 262148 bytes, and 262144 are the most")
