@@ -4,6 +4,7 @@
 mod admission;
 #[cfg(test)]
 mod between;
+mod caches;
 #[cfg(test)]
 mod charts;
 #[cfg(test)]

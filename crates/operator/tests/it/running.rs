@@ -71,6 +71,13 @@ pub(crate) fn start_as(operator: Client, plane: &ControlPlane, namespace: String
     start_with(operator, plane, namespace, false)
 }
 
+/// Starts an operator for several namespaces, of which the first is its own.
+pub(crate) fn start_watching(operator: Client, plane: &ControlPlane, namespaces: &[&str]) -> Result<Running> {
+    let home = namespaces[0];
+    let environment = environment(home, &[("WATCH_NAMESPACE", &namespaces.join(","))])?;
+    start_in(operator, plane, home.to_owned(), Setup { leader_elect: false, recheck: RECHECK, environment })
+}
+
 /// Starts an operator that competes for a lease in its namespace.
 pub(crate) fn start_leading(plane: &ControlPlane, namespace: String) -> Result<Running> {
     start_leading_as(plane.client()?, plane, namespace)
