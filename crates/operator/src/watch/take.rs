@@ -121,7 +121,11 @@ impl Take<Pod> for Pods {
 
     fn put(&self, store: &Store, object: Pod) -> Wake {
         let Some(namespace) = object.namespace() else { return Wake::default() };
-        pod_facts(&object).map(|facts| store.put_pod(&namespace, facts)).unwrap_or_default()
+        match pod_facts(&object) {
+            Some(facts) => store.put_pod(&namespace, facts),
+            // Its labels may have been others before.
+            None => store.remove_pod(&namespace, &object.name_any()),
+        }
     }
 
     fn remove(&self, store: &Store, key: &Key) -> Wake {
@@ -152,4 +156,28 @@ impl<K: KubeResource> Take<PartialObjectMeta<K>> for Contents {
     }
 
     const KEEPS_LIST: bool = false;
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_pod_that_runs_for_no_resource_any_more_is_forgotten() {
+        let store = Store::default();
+        let server = json!({
+            "kind": "MCPServer", "metadata": { "name": "s", "namespace": "ns", "uid": "s" }, "spec": { "image": "i" },
+        });
+        store.see_resource(KindName::MCPServer, serde_json::from_value(server).unwrap());
+        let key = Key::resource(KindName::MCPServer, "ns", "s");
+        let put = |instance: &str| {
+            let labels = json!({ "app": "mcpserver", instance: "s" });
+            let pod = json!({ "metadata": { "name": "p", "namespace": "ns", "labels": labels } });
+            Pods("of proxies").put(&store, serde_json::from_value(pod).unwrap());
+            store.snapshot(&key).unwrap().live.pods.len()
+        };
+        assert_eq!((put("app.kubernetes.io/instance"), put("another-label")), (1, 0));
+    }
 }
