@@ -4,6 +4,7 @@
 mod admission;
 #[cfg(test)]
 mod between;
+#[cfg(test)]
 mod caches;
 #[cfg(test)]
 mod charts;
