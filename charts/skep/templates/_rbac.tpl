@@ -213,14 +213,10 @@
   - "mcpgroups"
   - "mcpoidcconfigs"
   - "mcpregistries"
-  - "mcpremoteproxies"
-  - "mcpserverentries"
   - "mcpservers"
   - "mcptelemetryconfigs"
   - "mcptoolconfigs"
   - "mcpwebhookconfigs"
-  - "virtualmcpcompositetooldefinitions"
-  - "virtualmcpservers"
   verbs: ["get", "list", "patch"]
 {{- end -}}
 

@@ -32,6 +32,7 @@ struct Inner {
     leading: Gauge,
     panics: Family<Kind, Counter>,
     kinds: Family<ServedKind, Gauge>,
+    caches: Family<Cache, Gauge>,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -50,6 +51,12 @@ struct ServedKind {
     kind: String,
     namespace: String,
     version: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Cache {
+    watch: String,
+    namespace: String,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -84,7 +91,11 @@ impl Metrics {
         registry.register("reconcile_panics", "Reconciles that panicked, by kind", panics.clone());
         let help = "Whether a kind is watched, and in which version; 0 for one that cannot be listed";
         registry.register("kind_watched", help, kinds.clone());
-        let inner = Inner { registry, reconciles, duration, age, depth, requests, skipped, leading, panics, kinds };
+        let caches = Family::<Cache, Gauge>::default();
+        let help = "Whether what a watch caches is up to date; 0 for one that is refused or keeps failing";
+        registry.register("cache_synced", help, caches.clone());
+        let inner =
+            Inner { registry, reconciles, duration, age, depth, requests, skipped, leading, panics, kinds, caches };
         Self(Arc::new(inner))
     }
 
@@ -133,6 +144,12 @@ impl Metrics {
             }
         }
         self.0.kinds.get_or_create(&labels(version.unwrap_or_default())).set(i64::from(version.is_some()));
+    }
+
+    /// Whether what a watch caches of a namespace, or of all, is up to date.
+    pub fn cache_synced(&self, watch: &str, namespace: Option<&str>, is_synced: bool) {
+        let labels = Cache { watch: watch.into(), namespace: namespace.unwrap_or_default().into() };
+        self.0.caches.get_or_create(&labels).set(i64::from(is_synced));
     }
 
     /// The page that Prometheus fetches.

@@ -64,6 +64,20 @@ const OWNERS_FINALIZERS: &[&str] = &[
     "virtualmcpservers/finalizers",
 ];
 
+/// The kinds whose objects the operator holds by a finalizer.
+const HELD: &[&str] = &[
+    "embeddingservers",
+    "mcpauthzconfigs",
+    "mcpexternalauthconfigs",
+    "mcpgroups",
+    "mcpoidcconfigs",
+    "mcpregistries",
+    "mcpservers",
+    "mcptelemetryconfigs",
+    "mcptoolconfigs",
+    "mcpwebhookconfigs",
+];
+
 /// The one Lease that operators compete for.
 const LEASES: &[&str] = &[crate::run::LEASE];
 /// The operator's Deployment, whose name only the chart knows.
@@ -219,11 +233,11 @@ pub const PERMISSIONS: &[Permission] = &[
         verbs: &[Verb::Get, Verb::Patch],
         reason: "it takes over and renews the lease",
     },
-    // `skep uninstall`, by an account of its own that exists no longer than it runs.
+    // `skep uninstall`, by an account of its own that exists until it has succeeded.
     Permission {
         place: Place::LeavingWatched,
         group: GROUP,
-        resources: KINDS,
+        resources: HELD,
         names: &[],
         verbs: &[Verb::Get, Verb::List, Verb::Patch],
         reason: "finalizers of the operator, which nobody would remove any more",

@@ -148,6 +148,11 @@ impl Reconciler {
                 self.session_keys.forget(key);
                 return Ok(Done::Settled);
             }
+            // It is queued again when the last watch has listed what there is.
+            Some(_) if self.store.is_unseen(&key.namespace) => {
+                tracing::debug!(%key, "namespace is not watched");
+                return Ok(Done::Settled);
+            }
             Some(Entry::Unreadable { metadata, problem, .. }) => {
                 tracing::warn!(%key, %problem, "cannot be read");
                 return self.look_at_unreadable(key, &metadata, &problem).await;

@@ -3,7 +3,7 @@
 //! A cluster may have definitions of another release: with an older version only, or without a kind at all. Discovery is asked at the
 //! start, whenever a watch finds its kind gone, and every now and then while a kind is not served in the stored version.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use kube::Client;
@@ -33,8 +33,19 @@ pub struct Served {
 pub struct Found {
     /// How often discovery has succeeded.
     pub rounds: u64,
-    /// The best served version of each kind that is served.
+    /// The best served version of each kind that is served in a version that the operator understands.
     pub versions: BTreeMap<KindName, &'static str>,
+    /// A served version of each kind that is served in others only.
+    pub unknown: BTreeMap<KindName, String>,
+}
+
+// === impl Found ===
+
+impl Found {
+    /// Whether a kind is served, in whatever version.
+    pub fn has(&self, kind: KindName) -> bool {
+        self.versions.contains_key(&kind) || self.unknown.contains_key(&kind)
+    }
 }
 
 // === impl Served ===
@@ -65,11 +76,14 @@ impl Served {
         let mut pause = FIRST_PAUSE;
         loop {
             let is_complete = match discover(&client).await {
-                Ok(versions) => {
-                    let is_complete = KindName::ALL.iter().all(|kind| versions.get(kind) == Some(&STORED_VERSION));
-                    let is_same = self.found.borrow().versions == versions;
+                Ok(now) => {
+                    let is_complete = KindName::ALL.iter().all(|kind| now.versions.get(kind) == Some(&STORED_VERSION));
+                    let (is_same, rounds) = {
+                        let before = self.found.borrow();
+                        (before.versions == now.versions && before.unknown == now.unknown, before.rounds + 1)
+                    };
                     pause = if is_same { (pause * 2).min(LONGEST_PAUSE) } else { FIRST_PAUSE };
-                    self.found.send_modify(|found| *found = Found { rounds: found.rounds + 1, versions });
+                    self.found.send_replace(Found { rounds, ..now });
                     is_complete
                 }
                 Err(error) => {
@@ -104,21 +118,42 @@ pub fn resource_in(kind: KindName, version: &str) -> ApiResource {
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(GROUP, version, kind.as_str()), kind.plural())
 }
 
-/// The best version in which each kind is served.
-async fn discover(client: &Client) -> Result<BTreeMap<KindName, &'static str>, kube::Error> {
-    let mut versions = BTreeMap::new();
+/// In which versions each kind is served now.
+pub(crate) async fn discover(client: &Client) -> Result<Found, kube::Error> {
+    let mut found = Found::default();
     for version in VERSIONS {
-        let listed = match client.list_api_group_resources(&format!("{GROUP}/{version}")).await {
-            Ok(listed) => listed.resources,
-            // The API server answers in plain text here, so there is a code and no reason.
-            Err(kube::Error::Api(status)) if status.code == 404 => continue,
-            Err(error) => return Err(error),
-        };
-        for kind in KindName::ALL {
-            if listed.iter().any(|resource| resource.name == kind.plural()) {
-                versions.entry(*kind).or_insert(version);
+        let plurals = plurals(client, version).await?;
+        for kind in KindName::ALL.iter().filter(|kind| plurals.contains(kind.plural())) {
+            found.versions.entry(*kind).or_insert(version);
+        }
+    }
+    // A release to come may serve a kind in versions that are not known here. Its objects are there all the same.
+    if KindName::ALL.iter().any(|kind| !found.has(*kind)) {
+        for version in versions(client).await? {
+            let plurals = plurals(client, &version).await?;
+            for kind in KindName::ALL.iter().filter(|kind| plurals.contains(kind.plural())) {
+                if !found.has(*kind) {
+                    found.unknown.insert(*kind, version.clone());
+                }
             }
         }
     }
-    Ok(versions)
+    Ok(found)
+}
+
+/// What is served in a version of our group.
+async fn plurals(client: &Client, version: &str) -> Result<BTreeSet<String>, kube::Error> {
+    match client.list_api_group_resources(&format!("{GROUP}/{version}")).await {
+        Ok(listed) => Ok(listed.resources.into_iter().map(|resource| resource.name).collect()),
+        // The API server answers in plain text here, so there is a code and no reason.
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(BTreeSet::new()),
+        Err(error) => Err(error),
+    }
+}
+
+/// The versions of our group that are not known here.
+async fn versions(client: &Client) -> Result<Vec<String>, kube::Error> {
+    let groups = client.list_api_groups().await?.groups;
+    let served = groups.into_iter().filter(|group| group.name == GROUP).flat_map(|group| group.versions);
+    Ok(served.map(|served| served.version).filter(|version| !VERSIONS.contains(&version.as_str())).collect())
 }

@@ -117,6 +117,17 @@ impl Store {
         self.with(|state| state.set_unavailable(kind, namespace, why))
     }
 
+    /// Sets whether a watch has never listed what there is in a namespace. Until every watch has, nothing in it is reconciled: what is
+    /// not seen must not pass for what is not there.
+    pub fn set_unseen(&self, namespace: &str, watch: &str, is_unseen: bool) -> Wake {
+        self.with(|state| state.set_unseen(namespace, watch, is_unseen))
+    }
+
+    /// Whether a watch has never listed what there is in a namespace.
+    pub fn is_unseen(&self, namespace: &str) -> bool {
+        self.with(|state| state.is_unseen(namespace))
+    }
+
     /// Whether objects of a kind are known, in a namespace or in any.
     pub fn has_kind(&self, kind: KindName, namespace: Option<&str>) -> bool {
         self.with(|state| state.has_kind(kind, namespace))

@@ -6,26 +6,29 @@
 //!        ─▶ remove our finalizers from every object ─▶ delete the Lease
 //! ```
 //!
-//! The order matters: an operator that still runs adds its finalizers again. Finalizers are removed by merge patches that carry the
+//! The order matters: an operator that still runs adds its finalizers again. Once it is stopped, one object that cannot be released
+//! stops none of the others: all failures are reported together, and the Lease stays for the next attempt. Finalizers are removed by merge patches that carry the
 //! resource version, so those of other controllers stay; nothing else of an object changes, and what runs goes on running. Every
 //! step may be repeated: what is done already is passed over.
 
 use std::time::Duration;
 
-use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use futures_util::{StreamExt as _, stream};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions};
-use kube::core::{ApiResource, GroupVersionKind, PartialObjectMeta};
+use kube::core::{ApiResource, PartialObjectMeta};
 use serde::Serialize;
 use serde_json::json;
-use skep_api::crd::{GROUP, OLDER_VERSION, STORED_VERSION};
+use skep_api::crd::GROUP;
 use skep_api::resource::KindName;
 
+use crate::failure::describe;
 use crate::run::LEASE;
+use crate::served::{discover, resource_in};
 
 /// How long the operator's pods may take to end, and the Lease of one that was killed to expire.
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -36,7 +39,9 @@ const CONCURRENCY: usize = 8;
 /// How many objects are listed by one request.
 const PAGE: u32 = 500;
 /// How often an object is patched that others change at the same time.
-const ATTEMPTS: usize = 8;
+const ATTEMPTS: u32 = 8;
+/// How long to wait before an object is patched again; twice as long before each further attempt.
+const FIRST_BACKOFF: Duration = Duration::from_millis(20);
 /// How long a Lease lasts that does not say it.
 const LEASE_SECONDS: i32 = 15;
 
@@ -51,6 +56,9 @@ pub struct Uninstall {
     pub namespaces: Vec<String>,
     /// Whether to say only what would be done.
     pub dry_run: bool,
+    /// Whether the operator is known to be gone, with its Deployment and its Lease. Else one of the two must be found: they are the only
+    /// evidence that the right operator is stopped.
+    pub is_gone: bool,
 }
 
 /// One step that was done, or would be.
@@ -98,6 +106,23 @@ pub enum UninstallError {
         /// Their names.
         pods: String,
     },
+    /// There is no sign of an operator in its namespace.
+    #[error(
+        "neither Deployment `{deployment}` nor Lease `{LEASE}` found in namespace `{home}`; name the namespace and the Deployment of the \
+         operator, or pass --operator-gone if it was removed before"
+    )]
+    NoOperator {
+        /// The Deployment that was looked for.
+        deployment: String,
+        /// The namespace in which it was looked for.
+        home: String,
+    },
+    /// Some objects were not released.
+    #[error("{} of the steps failed: {}", failures.len(), listed(failures))]
+    Incomplete {
+        /// Why, each.
+        failures: Vec<UninstallError>,
+    },
     /// Another operator runs.
     #[error("Lease `{lease}` is held by `{holder}`, which still renews it; stop that operator first")]
     StillLed {
@@ -124,23 +149,44 @@ pub enum UninstallError {
     },
 }
 
-/// A kind, and how it is addressed in this cluster.
-type Served = (KindName, ApiResource);
-
 // === impl Uninstall ===
 
 impl Uninstall {
     /// Does everything in order, and tells of each step as it is done.
     pub async fn run(&self, client: &Client, tell: impl Fn(&Step)) -> Result<(), UninstallError> {
+        self.find_operator(client).await?;
         self.stop(client, &tell).await?;
         self.wait_for_lease(client).await?;
+        let found = discover(client).await.map_err(failed(|| format!("discover the kinds of {GROUP}")))?;
+        let mut failures = Vec::new();
         for kind in KindName::ALL.iter().copied().filter(|kind| kind.finalizer().is_some()) {
-            match self.served(client, kind).await? {
-                Some(served) => self.release(client, &served, &tell).await?,
+            // Metadata is the same in every version, also in one that this release does not know.
+            let known = found.versions.get(&kind).copied();
+            match known.or_else(|| found.unknown.get(&kind).map(String::as_str)) {
+                Some(version) => failures.extend(self.release(client, kind, version, &tell).await),
                 None => tell(&Step::NotDefined { kind: kind.as_str() }),
             }
         }
+        if !failures.is_empty() {
+            return Err(UninstallError::Incomplete { failures });
+        }
         self.delete_lease(client, &tell).await
+    }
+
+    /// Refuses to release the objects of an operator of which there is no sign: in another namespace it may well be running.
+    async fn find_operator(&self, client: &Client) -> Result<(), UninstallError> {
+        if self.is_gone {
+            return Ok(());
+        }
+        let name = &self.deployment;
+        let deployments: Api<Deployment> = Api::namespaced(client.clone(), &self.home);
+        let leases: Api<Lease> = Api::namespaced(client.clone(), &self.home);
+        let deployment = deployments.get_opt(name).await.map_err(failed(|| format!("read Deployment `{name}`")))?;
+        let lease = leases.get_opt(LEASE).await.map_err(failed(|| format!("read Lease `{LEASE}`")))?;
+        if deployment.is_none() && lease.is_none() {
+            return Err(UninstallError::NoOperator { deployment: name.clone(), home: self.home.clone() });
+        }
+        Ok(())
     }
 
     /// Stops the operator, and waits until none of its pods can write any more.
@@ -207,49 +253,43 @@ impl Uninstall {
         Ok(())
     }
 
-    /// How a kind is addressed; nothing if this cluster does not have it.
-    async fn served(&self, client: &Client, kind: KindName) -> Result<Option<Served>, UninstallError> {
-        for version in [STORED_VERSION, OLDER_VERSION] {
-            let gvk = GroupVersionKind::gvk(GROUP, version, kind.as_str());
-            let resource = ApiResource::from_gvk_with_plural(&gvk, kind.plural());
-            let objects = self.objects(client, &resource).into_iter().next();
-            let Some(objects) = objects else { return Ok(None) };
-            match objects.list_metadata(&ListParams::default().limit(1)).await {
-                Ok(_) => return Ok(Some((kind, resource))),
-                Err(kube::Error::Api(status)) if status.code == 404 => {}
-                Err(error) => return Err(failed(|| format!("list objects of kind {kind}"))(error)),
-            }
-        }
-        Ok(None)
-    }
-
-    /// Removes the finalizer of a kind from all its objects.
+    /// Removes the finalizer of a kind from all its objects. Returns what failed.
     async fn release(
         &self,
         client: &Client,
-        (kind, resource): &Served,
+        kind: KindName,
+        version: &str,
         tell: &impl Fn(&Step),
-    ) -> Result<(), UninstallError> {
+    ) -> Vec<UninstallError> {
+        let resource = &resource_in(kind, version);
+        let mut failures = Vec::new();
         for objects in self.objects(client, resource) {
             let mut page = ListParams::default().limit(PAGE);
             loop {
-                let listed = objects.list_metadata(&page).await;
-                let listed = listed.map_err(failed(|| format!("list objects of kind {kind}")))?;
-                let held = listed.items.into_iter().filter(|object| is_held(*kind, &object.metadata));
-                stream::iter(held.map(|object| self.release_one(client, *kind, resource, object.metadata)))
-                    .buffer_unordered(CONCURRENCY)
-                    .try_for_each(|step| {
-                        step.iter().for_each(tell);
-                        std::future::ready(Ok(()))
-                    })
-                    .await?;
+                let listed = match objects.list_metadata(&page).await {
+                    Ok(listed) => listed,
+                    Err(error) => {
+                        failures.push(failed(|| format!("list objects of kind {kind}"))(error));
+                        break;
+                    }
+                };
+                let held = listed.items.into_iter().filter(|object| is_held(kind, &object.metadata));
+                let mut released =
+                    stream::iter(held.map(|object| self.release_one(client, kind, resource, object.metadata)))
+                        .buffer_unordered(CONCURRENCY);
+                while let Some(released) = released.next().await {
+                    match released {
+                        Ok(step) => step.iter().for_each(tell),
+                        Err(failure) => failures.push(failure),
+                    }
+                }
                 match listed.metadata.continue_.filter(|token| !token.is_empty()) {
                     Some(token) => page = page.continue_token(&token),
                     None => break,
                 }
             }
         }
-        Ok(())
+        failures
     }
 
     /// Removes the finalizer from one object. Nothing if it is gone, or was released by others.
@@ -264,7 +304,9 @@ impl Uninstall {
         let name = metadata.name.clone().unwrap_or_default();
         let objects: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, resource);
         let action = || format!("release {kind} `{namespace}/{name}`");
-        for _ in 0..ATTEMPTS {
+        for attempt in 0..ATTEMPTS {
+            // Whoever changes it at the same time may need a moment to come to rest.
+            tokio::time::sleep(FIRST_BACKOFF * ((1 << attempt) - 1)).await;
             if !is_held(kind, &metadata) {
                 return Ok(None);
             }
@@ -312,6 +354,12 @@ impl Uninstall {
         let one = |namespace: &String| Api::namespaced_with(client.clone(), namespace, resource);
         self.namespaces.iter().map(one).collect()
     }
+}
+
+/// Failures in one line.
+fn listed(failures: &[UninstallError]) -> String {
+    let line = |failure: &UninstallError| describe(failure);
+    failures.iter().map(line).collect::<Vec<_>>().join("; ")
 }
 
 /// Whether an object has the finalizer of its kind.

@@ -2,9 +2,11 @@
 //!
 //! Each watch is a task that feeds the store and queues whom a change wakes. A broken watch comes back by itself, with a pause
 //! that grows; an object that cannot be read is remembered as such and stops nothing. A kind of ours that cannot be listed at all
-//! concerns that kind alone ([`kind`]).
+//! concerns that kind alone ([`kind`]), and a namespace of several in which the operator has no rights that namespace ([`cache`]).
 
+mod cache;
 mod kind;
+mod take;
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -13,12 +15,11 @@ use std::time::Duration;
 
 use futures_util::TryStreamExt as _;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Client;
 use kube::api::{Api, DynamicObject};
 use kube::core::{ApiResource, PartialObjectMeta, Resource as KubeResource};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt as _, watcher as watch};
-use kube::{Client, ResourceExt as _};
 use skep_api::resource::KindName;
 use skep_plan::child::{ChildKind, MANAGED_LABEL};
 use skep_plan::key::{Key, ObjectKind};
@@ -26,18 +27,24 @@ use skep_plan::pod::REGISTRY_COMPONENT;
 use tokio::sync::watch as signal;
 use tokio::task::JoinSet;
 
+use self::cache::CacheWatch;
 use self::kind::KindWatch;
-use crate::failure::describe;
+use self::take::{Children, Contents, Pods, Resources, Take};
+use crate::failure::{describe, refusal};
 use crate::metrics::Metrics;
-use crate::object::{Object, Tracked};
+use crate::object::Tracked;
 use crate::queue::Queue;
-use crate::readiness::{Check, Readiness};
+use crate::readiness::Readiness;
 use crate::served::Served;
-use crate::store::{ChildId, Store, Wake, child_facts, pod_facts};
+use crate::store::{Store, Wake};
 use crate::write::child_resource;
 
 /// What a check says of a cache before its first list.
 const NOT_SYNCED: &str = "not synced yet";
+/// A watch that did not fail for so long is open: it is retried more often than that.
+const PROBATION: Duration = Duration::from_mins(1);
+/// So many failures of a watch in a row are no interruption any more: what is cached may be long out of date.
+const MANY_FAILURES: u32 = 3;
 /// Several changes of who uses a configuration within this time become one look at it.
 const SOON: Duration = Duration::from_millis(250);
 /// The same for each that uses it, where that is longer. A look lists all of them: were the pauses equal, users that come one
@@ -66,6 +73,8 @@ pub struct Context {
 pub struct Watches {
     tasks: JoinSet<()>,
     settled: Vec<signal::Receiver<bool>>,
+    /// Whether several namespaces are watched, so that the rest can do without one of them.
+    is_one_of_several: bool,
 }
 
 /// What a watch needs to do its work.
@@ -94,7 +103,7 @@ impl Watches {
     pub fn start(client: &Client, namespaces: &[String], context: &Context) -> Self {
         let Context { store, queue, readiness, metrics, served } = context.clone();
         let feed = Feed { store, queue, readiness, metrics };
-        let mut watches = Self { tasks: JoinSet::new(), settled: Vec::new() };
+        let mut watches = Self { tasks: JoinSet::new(), settled: Vec::new(), is_one_of_several: namespaces.len() > 1 };
         let (discovery, discovered) = (client.clone(), served.clone());
         watches.tasks.spawn(async move { discovered.keep(discovery).await });
         let scopes: Vec<Option<&str>> = if namespaces.is_empty() {
@@ -157,7 +166,8 @@ impl Watches {
         watches
     }
 
-    /// Waits until every watch has seen all objects that there were at the start, but for kinds that the operator does without.
+    /// Waits until every watch has seen all objects that there were at the start, but for kinds and namespaces that the operator does
+    /// without.
     pub async fn ready(&mut self) {
         for settled in &mut self.settled {
             // The sender lives as long as its watch, which lives as long as we do.
@@ -176,30 +186,10 @@ impl Watches {
         K::DynamicType: Send + Sync,
         T: Take<K> + Send + Sync + 'static,
     {
-        let (sender, receiver) = signal::channel(false);
+        let (settled, receiver) = signal::channel(false);
         self.settled.push(receiver);
-        let check = check_name(&taker.name(), scope);
-        feed.readiness.set(&check, Check::Failed(NOT_SYNCED.to_owned()));
-        self.tasks.spawn(async move {
-            let mut brought = BTreeSet::new();
-            let tell = |signal: Signal<'_>| match signal {
-                Signal::Synced => {
-                    feed.readiness.set(&check, Check::Passed(String::new()));
-                    sender.send_replace(true);
-                    ControlFlow::Continue(())
-                }
-                Signal::Changed => ControlFlow::Continue(()),
-                Signal::Interrupted(error) => {
-                    let why = describe(error);
-                    if !*sender.borrow() {
-                        feed.readiness.set(&check, Check::Failed(why.clone()));
-                    }
-                    tracing::warn!(watch = taker.name(), error = why, "watch interrupted");
-                    ControlFlow::Continue(())
-                }
-            };
-            pump(&feed, api, config, &taker, &mut brought, tell).await;
-        });
+        let watch = CacheWatch::new(taker.name(), scope, self.is_one_of_several, feed, settled);
+        self.tasks.spawn(async move { watch.keep(api, config, taker).await });
     }
 }
 
@@ -263,6 +253,25 @@ async fn pump<K, T>(
     }
 }
 
+/// What the API server answered to a watch; 0 for what is no answer.
+fn code(error: &watcher::Error) -> u16 {
+    match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+        | watcher::Error::WatchFailed(kube::Error::Api(status))
+        | watcher::Error::WatchError(status) => status.code,
+        _ => 0,
+    }
+}
+
+fn refused(error: &watcher::Error) -> String {
+    match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => refusal(status),
+        other => describe(other),
+    }
+}
+
 /// What a check of a cache is called.
 fn check_name(watch: &str, scope: Option<&str>) -> String {
     match scope {
@@ -288,144 +297,6 @@ impl Feed {
 /// How long to wait before a look at a configuration whose users changed.
 fn pause_for(users: usize) -> Duration {
     SOON_FOR_EACH.saturating_mul(u32::try_from(users).unwrap_or(u32::MAX)).clamp(SOON, SOON_AT_MOST)
-}
-
-/// How the objects of a watch go into the store.
-trait Take<K> {
-    /// What it watches, for logs.
-    fn name(&self) -> String;
-    /// What the store calls an object.
-    fn key(&self, object: &K) -> Option<Key>;
-    /// Takes an object in.
-    fn put(&self, store: &Store, object: K) -> Wake;
-    /// Forgets an object.
-    fn remove(&self, store: &Store, key: &Key) -> Wake;
-    /// What the store remembers of this watch, where that is less than all objects there are and the watch keeps no list of
-    /// its own ([`Self::KEEPS_LIST`]).
-    fn remembered(&self, _: &Store) -> BTreeSet<Key> {
-        BTreeSet::new()
-    }
-    /// Whether the watch itself keeps a list of what it has brought.
-    const KEEPS_LIST: bool = true;
-}
-
-struct Resources(KindName);
-/// Children of a kind, and what to call the watch of them.
-struct Children(ChildKind, &'static str);
-/// Pods, and of what.
-struct Pods(&'static str);
-struct Contents(ObjectKind);
-
-impl Take<Object> for Resources {
-    fn name(&self) -> String {
-        self.0.plural().to_owned()
-    }
-
-    fn key(&self, object: &Object) -> Option<Key> {
-        Some(Key::resource(self.0, &object.namespace()?, &object.name_any()))
-    }
-
-    fn put(&self, store: &Store, object: Object) -> Wake {
-        store.see_resource(self.0, object)
-    }
-
-    fn remove(&self, store: &Store, key: &Key) -> Wake {
-        store.remove_resource(key)
-    }
-}
-
-impl Children {
-    /// Children share the shape of a key; their kind is known by the watch.
-    fn key_of(metadata: &ObjectMeta) -> Option<Key> {
-        Some(Key { kind: ObjectKind::ConfigMap, namespace: metadata.namespace.clone()?, name: metadata.name.clone()? })
-    }
-
-    fn id(&self, key: &Key) -> ChildId {
-        ChildId { kind: self.0, namespace: key.namespace.clone(), name: key.name.clone() }
-    }
-}
-
-impl Take<Tracked> for Children {
-    fn name(&self) -> String {
-        format!("{} ({})", self.0.api().2, self.1)
-    }
-
-    fn key(&self, object: &Tracked) -> Option<Key> {
-        Self::key_of(object.object().metadata())
-    }
-
-    fn put(&self, store: &Store, object: Tracked) -> Wake {
-        let Some(key) = self.key(&object) else { return Wake::default() };
-        let object = object.object();
-        store.see_child(self.id(&key), child_facts(self.0, object.metadata(), Some(object.value())))
-    }
-
-    fn remove(&self, store: &Store, key: &Key) -> Wake {
-        store.miss_child(&self.id(key))
-    }
-}
-
-impl Take<PartialObjectMeta<DynamicObject>> for Children {
-    fn name(&self) -> String {
-        format!("{} ({})", self.0.api().2, self.1)
-    }
-
-    fn key(&self, object: &PartialObjectMeta<DynamicObject>) -> Option<Key> {
-        Self::key_of(&object.metadata)
-    }
-
-    fn put(&self, store: &Store, object: PartialObjectMeta<DynamicObject>) -> Wake {
-        let Some(key) = self.key(&object) else { return Wake::default() };
-        store.see_child(self.id(&key), child_facts(self.0, &object.metadata, None))
-    }
-
-    fn remove(&self, store: &Store, key: &Key) -> Wake {
-        store.miss_child(&self.id(key))
-    }
-}
-
-impl Take<Pod> for Pods {
-    fn name(&self) -> String {
-        format!("pods ({})", self.0)
-    }
-
-    fn key(&self, object: &Pod) -> Option<Key> {
-        Some(Key { kind: ObjectKind::ConfigMap, namespace: object.namespace()?, name: object.name_any() })
-    }
-
-    fn put(&self, store: &Store, object: Pod) -> Wake {
-        let Some(namespace) = object.namespace() else { return Wake::default() };
-        pod_facts(&object).map(|facts| store.put_pod(&namespace, facts)).unwrap_or_default()
-    }
-
-    fn remove(&self, store: &Store, key: &Key) -> Wake {
-        store.remove_pod(&key.namespace, &key.name)
-    }
-}
-
-impl<K: KubeResource> Take<PartialObjectMeta<K>> for Contents {
-    fn name(&self) -> String {
-        self.0.to_string()
-    }
-
-    fn key(&self, object: &PartialObjectMeta<K>) -> Option<Key> {
-        Some(Key { kind: self.0, namespace: object.metadata.namespace.clone()?, name: object.metadata.name.clone()? })
-    }
-
-    fn put(&self, store: &Store, object: PartialObjectMeta<K>) -> Wake {
-        let Some(key) = self.key(&object) else { return Wake::default() };
-        store.content_changed(&key, object.metadata.resource_version.as_deref())
-    }
-
-    fn remove(&self, store: &Store, key: &Key) -> Wake {
-        store.content_changed(key, None)
-    }
-
-    fn remembered(&self, store: &Store) -> BTreeSet<Key> {
-        store.contents(self.0)
-    }
-
-    const KEEPS_LIST: bool = false;
 }
 
 fn dynamic<K>(client: &Client, namespace: Option<&str>, resource: &ApiResource) -> Api<K>

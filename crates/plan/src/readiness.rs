@@ -5,7 +5,7 @@
 //! unknown while it rolls out, and `Stalled` is present only while nothing but a change by people can help. The phase says whether
 //! anything serves, as groups and virtual servers route by it.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 
 use crate::plan::Verdict;
 use crate::resolve::HASHES;
@@ -45,8 +45,12 @@ pub(crate) struct Readiness {
     is_stalled: bool,
 }
 
-/// What a workload is called before the part of a message that tells of its rollout.
+/// What a message says while only pods of an earlier plan serve.
 const OLDER_SERVES: &str = "an earlier configuration is still serving";
+/// What a message says while pods of an earlier plan serve as well.
+const OLDER_BESIDE: &str = "pods of an earlier configuration are still serving beside the current ones";
+/// What a message says of the pods of a plan that is refused. They may run exactly what the spec says.
+const PODS_SERVE: &str = "the running pods go on serving";
 
 // === impl Readiness ===
 
@@ -65,6 +69,7 @@ impl Readiness {
             Stage::RollingOut(count) if is_serving => {
                 let message = match rollout.serving {
                     Serving::Older => format!("{OLDER_SERVES}; the current one is rolling out: {count}"),
+                    _ if rollout.ready_older > 0 => format!("{subject} is rolling out: {count}; {OLDER_BESIDE}"),
                     _ => format!("{subject} is rolling out: {count}"),
                 };
                 Self::rolling_out("Ready", message)
@@ -74,9 +79,12 @@ impl Readiness {
                 let message = match rollout.serving {
                     Serving::Nothing => format!("{failed}: {stall}"),
                     Serving::Older => format!("{OLDER_SERVES}; the rollout of the current one is stalled: {stall}"),
+                    Serving::Current if rollout.ready_older > 0 => {
+                        format!("{OLDER_BESIDE}; the rollout is stalled: {stall}")
+                    }
                     Serving::Current => format!("the rollout is stalled: {stall}"),
                 };
-                Self::failed(phase("Failed"), ROLLOUT_STALLED, message, stall.is_final())
+                Self::failed(phase("Failed"), ROLLOUT_STALLED, message, stall.is_final)
             }
             Stage::Complete(count) if count.is_partial() => {
                 Self::ready(ready, format!("{subject} is running; {count}"))
@@ -93,7 +101,7 @@ impl Readiness {
             Verdict::Refuse(why) => (why, true),
         };
         Some(if is_serving {
-            Self::failed("Ready", reason, format!("{OLDER_SERVES}; {why}"), is_final)
+            Self::failed("Ready", reason, format!("{why}; {PODS_SERVE}"), is_final)
         } else {
             Self::failed(phase, reason, why.clone(), is_final)
         })
@@ -145,14 +153,17 @@ impl Readiness {
     }
 }
 
-/// Whether a resource was ready when its status was written last.
-pub(crate) fn was_ready(conditions: Option<&[Condition]>) -> bool {
-    conditions.into_iter().flatten().any(|known| known.type_ == "Ready" && known.status == "True")
+/// Whether a resource was ready when its status was written last, in the generation that it has now. An edit in between may have asked
+/// for more replicas.
+pub(crate) fn was_ready(metadata: &ObjectMeta, conditions: Option<&[Condition]>) -> bool {
+    let is_ready = |known: &Condition| known.type_ == "Ready" && known.status == "True";
+    let is_present = |known: &Condition| known.observed_generation == metadata.generation;
+    conditions.into_iter().flatten().any(|known| is_ready(known) && is_present(known))
 }
 
-/// Leaves the hashes of configurations as they are while only pods of an earlier plan serve: those are what runs.
+/// Leaves the hashes of configurations as they are until no pod of an earlier plan can serve: those are what runs.
 pub(crate) fn keep_hashes(status: &mut Status, rollout: &Rollout) {
-    if rollout.serving == Serving::Older {
+    if !rollout.is_taken_over {
         for hash in HASHES {
             status.keep_field(hash);
         }

@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 
+use skep_api::authz::AuthzConfig;
 use skep_api::resource::Resource;
 
 use crate::text::is_dns_label;
@@ -83,4 +84,27 @@ pub(crate) fn missing_secret(field: &str, name: &str, key: &str, namespace: &str
         Some(keys) if !keys.contains_key(key) => Some(format!("{field}: Secret `{name}` has no key `{key}`; add it")),
         Some(_) => None,
     }
+}
+
+/// What to say about a key of a ConfigMap that is not there.
+pub(crate) fn missing_config_map(
+    field: &str,
+    name: &str,
+    key: &str,
+    namespace: &str,
+    world: &World<'_>,
+) -> Option<String> {
+    match world.config_map(namespace, name) {
+        None => Some(format!("{field}: ConfigMap `{name}` not found; create it with the key `{key}`")),
+        Some(data) if !data.contains_key(key) => {
+            Some(format!("{field}: ConfigMap `{name}` has no key `{key}`; add it"))
+        }
+        Some(_) => None,
+    }
+}
+
+/// What to say about the policies of an `authzConfig` that are to be read from a ConfigMap that is not there.
+pub(crate) fn missing_policies(authz: &AuthzConfig, namespace: &str, world: &World<'_>) -> Option<String> {
+    let map = authz.config_map.as_ref().filter(|_| authz.inline.is_none())?;
+    missing_config_map("spec.authzConfig", &map.name, &map.key, namespace, world)
 }

@@ -16,6 +16,7 @@ use crate::overrides::DroppedOverrides;
 use crate::plan::{Plan, Verdict};
 use crate::proxy::{Outcome, check_template, children_unless, observed_by};
 use crate::readiness::{Readiness, Words, keep_hashes, set_url, was_ready};
+use crate::refusal::{missing_policies, missing_secret};
 use crate::resolve::{self, Resolver};
 use crate::rollout::{Serving, observe};
 use crate::status::Status;
@@ -47,6 +48,23 @@ pub(crate) struct Inputs<'a> {
 struct Wrong {
     reason: &'static str,
     message: String,
+    /// Whether a Secret or ConfigMap is missing, which may come later.
+    is_missing: bool,
+}
+
+impl Wrong {
+    fn invalid(reason: &'static str, message: String) -> Self {
+        Self { reason, message, is_missing: false }
+    }
+
+    fn missing(reason: &'static str, message: String) -> Self {
+        Self { reason, message, is_missing: true }
+    }
+
+    fn verdict(&self) -> Verdict {
+        let message = self.message.clone();
+        if self.is_missing { Verdict::Wait(message) } else { Verdict::Refuse(message) }
+    }
 }
 
 /// Plans a remote proxy. It has no finalizer: its children go by their owner references.
@@ -66,7 +84,7 @@ pub(crate) fn plan(me: &Resource, object: &MCPRemoteProxy, world: &World<'_>) ->
     let (mut status, mut failure) = (resolver.status, resolver.failure);
     let wrong = check(me, object, world).err();
     if let Some(wrong) = &wrong {
-        failure.get_or_insert_with(|| Verdict::Refuse(wrong.message.clone()));
+        failure.get_or_insert_with(|| wrong.verdict());
     }
     let failure = failure.or(check_template(&mut status, spec.pod_template_spec.as_ref()));
     let external = status.find("ExternalAuthConfigValidated").filter(|condition| condition.is_false());
@@ -93,7 +111,7 @@ pub(crate) fn plan(me: &Resource, object: &MCPRemoteProxy, world: &World<'_>) ->
 fn configuration(status: &mut Status, wrong: Option<Wrong>, outcome: &Outcome) {
     const CONDITION: &str = "ConfigurationValid";
     match (wrong, &outcome.verdict) {
-        (Some(Wrong { reason, message }), _) => status.condition(CONDITION, false, reason, message),
+        (Some(Wrong { reason, message, .. }), _) => status.condition(CONDITION, false, reason, message),
         (None, Verdict::Wait(why) | Verdict::Refuse(why)) if outcome.is_misconfigured() => {
             let told = status.conditions().iter().find(|known| known.is_false() && known.message == *why);
             let reason = told.map_or(outcome.reason, |known| Some(known.reason.as_str())).unwrap_or("ValidationFailed");
@@ -130,7 +148,7 @@ fn resolve<'a>(resolver: &mut Resolver<'a>, object: &MCPRemoteProxy) -> Inputs<'
     let telemetry = spec.telemetry_config_ref.as_ref().map(|reference| reference.name.as_str());
     let telemetry = resolver.telemetry(telemetry, resolve::TELEMETRY);
     let external_name = name(spec.external_auth_config_ref.as_ref());
-    let external_auth = resolver.external_auth(external_name, resolve::EXTERNAL_AUTH);
+    let external_auth = resolver.proxy_external_auth(external_name);
     let mut auth_server = resolver.auth_server(spec.auth_server_ref.as_ref());
     if let Some(config) = external_auth.filter(|config| config.method == ExternalAuthMethod::EmbeddedAuthServer) {
         let embedded = resolver.embedded(external_name.unwrap_or_default(), config);
@@ -147,34 +165,21 @@ fn resolve<'a>(resolver: &mut Resolver<'a>, object: &MCPRemoteProxy) -> Inputs<'
 fn check(me: &Resource, object: &MCPRemoteProxy, world: &World<'_>) -> Result<(), Wrong> {
     let spec = &object.spec;
     remote_url(&spec.remote_url, spec.allow_private_endpoint, world.settings.site)
-        .map_err(|error| Wrong { reason: "RemoteURLInvalid", message: format!("spec.remoteUrl: {error}") })?;
+        .map_err(|error| Wrong::invalid("RemoteURLInvalid", format!("spec.remoteUrl: {error}")))?;
     if let Some(authz) = &spec.authz_config {
-        crate::authz::in_place(authz, me.namespace(), world).map_err(|message| {
-            let missing =
-                authz.config_map.as_ref().is_some_and(|map| world.config_map(me.namespace(), &map.name).is_none());
-            let reason = match (&authz.config_map, missing) {
-                (None, _) => "AuthzPolicySyntaxInvalid",
-                (Some(_), true) => "AuthzConfigMapNotFound",
-                (Some(_), false) => "AuthzConfigMapInvalid",
-            };
-            Wrong { reason, message }
-        })?;
+        if let Some(message) = missing_policies(authz, me.namespace(), world) {
+            return Err(Wrong::missing("AuthzConfigMapNotFound", message));
+        }
+        let reason = if authz.config_map.is_some() { "AuthzConfigMapInvalid" } else { "AuthzPolicySyntaxInvalid" };
+        crate::authz::in_place(authz, me.namespace(), world).map_err(|message| Wrong::invalid(reason, message))?;
     }
     check_headers(object)?;
     for header in spec.header_forward.iter().flat_map(|headers| &headers.add_headers_from_secret) {
         let secret = &header.value_secret_ref;
-        let keys = world.secret(me.namespace(), &secret.name);
-        let message = match keys {
-            None => format!(
-                "header `{}`: Secret `{}` not found; create it with the key `{}`",
-                header.header_name, secret.name, secret.key
-            ),
-            Some(keys) if !keys.contains_key(&secret.key) => {
-                format!("header `{}`: Secret `{}` has no key `{}`; add it", header.header_name, secret.name, secret.key)
-            }
-            Some(_) => continue,
-        };
-        return Err(Wrong { reason: "HeaderSecretNotFound", message });
+        let field = format!("header `{}`", header.header_name);
+        if let Some(message) = missing_secret(&field, &secret.name, &secret.key, me.namespace(), world) {
+            return Err(Wrong::missing("HeaderSecretNotFound", message));
+        }
     }
     Ok(())
 }
@@ -184,8 +189,7 @@ fn check_headers(object: &MCPRemoteProxy) -> Result<(), Wrong> {
     let Some(headers) = &object.spec.header_forward else { return Ok(()) };
     let plain = headers.add_plaintext_headers.keys();
     let named = plain.chain(headers.add_headers_from_secret.iter().map(|header| &header.header_name));
-    let wrong =
-        |problem: String| Wrong { reason: "HeaderForwardInvalid", message: format!("spec.headerForward: {problem}") };
+    let wrong = |problem: String| Wrong::invalid("HeaderForwardInvalid", format!("spec.headerForward: {problem}"));
     for name in named {
         check_forwarded_header(name).map_err(|error| wrong(error.to_string()))?;
     }
@@ -211,7 +215,7 @@ fn sessions(status: &mut Status, object: &MCPRemoteProxy) {
 /// Adds phase, message and readiness: a pod counts when it is ready, not when it runs.
 fn readiness(status: &mut Status, object: &MCPRemoteProxy, outcome: &Outcome, world: &World<'_>) {
     let (live, stamps) = (world.live, outcome.stamps());
-    let was_ready = was_ready(object.status.as_ref().map(|status| status.conditions.as_slice()));
+    let was_ready = was_ready(&object.metadata, object.status.as_ref().map(|status| status.conditions.as_slice()));
     let rollout = observe(live.workload.as_ref(), &live.pods, stamps.as_ref().into(), was_ready);
     let verdict = match &outcome.verdict {
         Verdict::Refuse(why) if outcome.is_misconfigured() => Verdict::Refuse(format!("Validation failed: {why}")),

@@ -14,6 +14,7 @@ use skep_api::reference::{AuthServerRef, CaBundleRef, RequiredNameRef};
 use skep_api::resource::{KindName, Resource};
 
 use crate::plan::Verdict;
+use crate::run_config;
 use crate::status::Status;
 use crate::validate::{config_hash, validate};
 use crate::world::{Found, World};
@@ -229,6 +230,24 @@ impl<'a> Resolver<'a> {
             self.status.condition(condition, false, reason, message);
         }
         self.fail(verdict);
+    }
+
+    /// How a proxy signs in to its MCP server. Of what only a virtual server puts on its calls, the proxy enforces nothing, as in the
+    /// original; its status says so, and shows no hash of it.
+    pub(crate) fn proxy_external_auth(&mut self, name: Option<&str>) -> Option<&'a MCPExternalAuthConfigSpec> {
+        let config = self.external_auth(name, EXTERNAL_AUTH)?;
+        if !run_config::is_used_by_proxies(config.method) {
+            let method = serde_json::to_value(config.method).unwrap_or_default();
+            let message = format!(
+                "MCPExternalAuthConfig `{}` has type {}, which only a VirtualMCPServer in front uses: the proxy sends no credentials \
+                 of it; use another type, or remove externalAuthConfigRef",
+                name.unwrap_or_default(),
+                method.as_str().unwrap_or_default()
+            );
+            self.status.condition("ExternalAuthInForce", false, "UsedByVirtualServersOnly", message);
+            self.set_hash(EXTERNAL_AUTH, None);
+        }
+        Some(config)
     }
 
     /// The embedded authorization server that an `authServerRef` names.

@@ -6,7 +6,7 @@
 //! Pods that the kubelet rejected or evicted are no pods of the workload any more, and explain why it has none that is ready.
 
 use crate::pod::PodStamps;
-use crate::world::{Failure, LivePod, LiveWorkload, PodState};
+use crate::world::{Failure, LivePod, LiveWorkload, PodState, RolloutProgress};
 
 /// What is observed of a workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +17,11 @@ pub(crate) struct Rollout {
     pub(crate) serving: Serving,
     /// How many pods are ready, current and older.
     pub(crate) ready: usize,
+    /// How many of them are older ones.
+    pub(crate) ready_older: usize,
+    /// Whether no pod of an earlier plan serves, or can serve again: an older pod that is not ready at the moment may be so at the
+    /// next probe.
+    pub(crate) is_taken_over: bool,
 }
 
 /// How far a rollout is.
@@ -50,8 +55,8 @@ pub(crate) struct Stall {
     pub(crate) pod: Option<String>,
     /// What is wrong with it.
     pub(crate) failure: Failure,
-    /// Whether the controller replaces the pod, which may be enough.
-    pub(crate) is_replaced: bool,
+    /// Whether only people can help.
+    pub(crate) is_final: bool,
 }
 
 /// The current or the older pods of a workload: those that it has, and those that the kubelet rejected or evicted.
@@ -83,7 +88,8 @@ pub(crate) enum Planned<'a> {
     Nothing,
 }
 
-/// Classifies the pods of a workload. `was_ready` says that the resource was ready before, and so had all its replicas once.
+/// Classifies the pods of a workload. `was_ready` says that the resource was ready in its present generation, and so had all its replicas
+/// once.
 pub(crate) fn observe(
     workload: Option<&LiveWorkload>,
     pods: &[LivePod],
@@ -106,32 +112,62 @@ pub(crate) fn observe(
         (Some(workload), _) if workload.replicas == 0 => Stage::Stopped,
         (Some(workload), _) => stage(workload, &current, &older, ready_current, was_ready),
     };
-    Rollout { stage, serving, ready: ready_current + ready_older }
+    let is_taken_over = older.live.is_empty()
+        && match (workload, planned) {
+            (None, _) => true,
+            // The workload makes pods of an earlier plan.
+            (Some(_), Planned::Nothing) => false,
+            (Some(workload), _) => is_taken_over(workload, ready_current),
+        };
+    Rollout { stage, serving, ready: ready_current + ready_older, ready_older, is_taken_over }
+}
+
+/// Whether the controller of a workload makes pods of the current plan only. A workload without any pod is not enough: that of an
+/// earlier plan may have been evicted, and its ReplicaSet makes another until the rollout has come to its end.
+fn is_taken_over(workload: &LiveWorkload, ready: usize) -> bool {
+    let progress = &workload.progress;
+    let is_new = progress.observed_generation == 0;
+    let is_stopped = workload.replicas == 0 && progress.total == 0;
+    is_new || (is_all_updated(workload) && (ready > 0 || is_stopped))
+}
+
+/// Whether the controller has seen the current template, and counts no pod of another one.
+fn is_all_updated(workload: &LiveWorkload) -> bool {
+    let progress = &workload.progress;
+    is_observed(workload) && progress.updated >= progress.total
+}
+
+/// Whether the controller has seen the current spec of its workload.
+fn is_observed(workload: &LiveWorkload) -> bool {
+    workload.generation > 0 && workload.progress.observed_generation >= workload.generation
 }
 
 /// The stage of a workload that should have pods.
 fn stage(workload: &LiveWorkload, current: &Pods<'_>, older: &Pods<'_>, ready: usize, was_ready: bool) -> Stage {
     let progress = &workload.progress;
-    let is_observed = workload.generation > 0 && progress.observed_generation >= workload.generation;
-    let is_all_current = is_observed && older.live.is_empty() && progress.updated >= progress.total;
+    let is_observed = is_observed(workload);
+    let is_all_current = older.live.is_empty() && is_all_updated(workload);
     let count = Count { ready, wanted: workload.replicas };
     let has_all = usize::try_from(workload.replicas).is_ok_and(|wanted| ready >= wanted);
-    if is_all_current && (has_all || (ready > 0 && (was_ready || progress.completed))) {
+    // That the rollout completed once does not say that it did with as many replicas as there should be now.
+    if is_all_current && (has_all || (ready > 0 && was_ready)) {
         return Stage::Complete(count);
     }
     // An update of a StatefulSet waits for a pod of the old revision that fails, so older pods can be the cause as well. Those of a
     // Deployment cannot, and before its controller has seen a change, nothing is known of it: the change may be what helps.
     let waits_for_older = current.live.is_empty() && is_observed && progress.revision.is_some();
-    if let Some(stall) = current.first_failure().or_else(|| older.first_failure().filter(|_| waits_for_older)) {
-        return Stage::Stalled(stall);
+    let stalled = current.first_failure().or_else(|| older.first_failure().filter(|_| waits_for_older));
+    if let Some((pod, failure)) = stalled {
+        return Stage::Stalled(Stall::of(Some(pod), failure, progress));
     }
     // A Deployment leaves pods that were evicted behind: once another one is ready, they say nothing.
     let ended = current.first_end().or_else(|| older.first_end().filter(|_| waits_for_older));
-    if let Some(stall) = ended.filter(|_| ready == 0) {
-        return Stage::Stalled(stall);
+    if let Some((pod, failure)) = ended.filter(|_| ready == 0) {
+        // The controller replaces the pod, and a node with more room may take the next one.
+        return Stage::Stalled(Stall { is_final: false, ..Stall::of(Some(pod), failure, progress) });
     }
-    if let Some(failure) = progress.failure.clone().filter(|_| is_observed) {
-        return Stage::Stalled(Stall { pod: None, failure, is_replaced: false });
+    if let Some(failure) = progress.failure.as_ref().filter(|_| is_observed) {
+        return Stage::Stalled(Stall::of(None, failure, progress));
     }
     match (current.live.is_empty() && older.live.is_empty(), is_all_current && progress.completed) {
         (_, true) => Stage::Unavailable,
@@ -173,15 +209,23 @@ impl Pods<'_> {
         self.live.iter().filter(|pod| pod.state == PodState::Ready).count()
     }
 
-    fn first_failure(&self) -> Option<Stall> {
-        self.live.iter().find_map(|pod| Stall::of(pod, false))
+    fn first_failure(&self) -> Option<(&str, &Failure)> {
+        self.live.iter().find_map(|pod| failure_of(pod))
     }
 
     /// Why the oldest of those ended that the kubelet rejected or evicted. The controller makes new ones as long as it goes on: the
     /// oldest stays the same.
-    fn first_end(&self) -> Option<Stall> {
+    fn first_end(&self) -> Option<(&str, &Failure)> {
         let oldest = self.ended.iter().min_by_key(|pod| (pod.created.as_str(), pod.name.as_str()))?;
-        Stall::of(oldest, true)
+        failure_of(oldest)
+    }
+}
+
+/// The name of a pod that fails, and why it does.
+fn failure_of(pod: &LivePod) -> Option<(&str, &Failure)> {
+    match &pod.state {
+        PodState::Failed(failure) => Some((&pod.name, failure)),
+        PodState::Ready | PodState::Pending => None,
     }
 }
 
@@ -196,19 +240,13 @@ impl<'a> From<Option<&'a PodStamps>> for Planned<'a> {
 // === impl Stall ===
 
 impl Stall {
-    fn of(pod: &LivePod, is_replaced: bool) -> Option<Self> {
-        match &pod.state {
-            PodState::Failed(failure) => {
-                Some(Self { pod: Some(pod.name.clone()), failure: failure.clone(), is_replaced })
-            }
-            PodState::Ready | PodState::Pending => None,
-        }
-    }
-
-    /// Whether only people can help. A node that is added may take a pod that no node has room for now, and a node with more room
-    /// the next pod instead of one that was evicted.
-    pub(crate) fn is_final(&self) -> bool {
-        !self.is_replaced && self.failure.reason != Failure::UNSCHEDULABLE
+    /// A node that is added may take a pod that no node has room for now. Whatever else may heal by itself, as a Secret or an image that
+    /// comes a moment after the pod that needs it, has the time that the workload itself gives its rollout: a Deployment has a deadline
+    /// for its progress, a StatefulSet waits for ever.
+    fn of(pod: Option<&str>, failure: &Failure, progress: &RolloutProgress) -> Self {
+        let is_in_time = !progress.is_overdue && !failure.is_final();
+        let is_final = !is_in_time && failure.reason != Failure::UNSCHEDULABLE;
+        Self { pod: pod.map(str::to_owned), failure: failure.clone(), is_final }
     }
 }
 

@@ -210,6 +210,22 @@ pub(crate) fn authz_key(engine: &str) -> &'static str {
     }
 }
 
+/// Whether the proxy of an MCPServer or MCPRemoteProxy does what a type of external authentication says. The other types are the
+/// business of a virtual server, or of nobody.
+pub(crate) const fn is_used_by_proxies(method: ExternalAuthMethod) -> bool {
+    match method {
+        ExternalAuthMethod::TokenExchange
+        | ExternalAuthMethod::BearerToken
+        | ExternalAuthMethod::AwsSts
+        | ExternalAuthMethod::EmbeddedAuthServer
+        | ExternalAuthMethod::Unauthenticated => true,
+        ExternalAuthMethod::HeaderInjection
+        | ExternalAuthMethod::UpstreamInject
+        | ExternalAuthMethod::Obo
+        | ExternalAuthMethod::Xaa => false,
+    }
+}
+
 /// As whom the proxy signs in to its server.
 pub(crate) fn external_auth(config: &mut RunConfig, spec: &MCPExternalAuthConfigSpec) {
     match spec.method {
@@ -245,7 +261,13 @@ pub(crate) fn external_auth(config: &mut RunConfig, spec: &MCPExternalAuthConfig
                 ..AwsStsConfig::default()
             });
         }
-        _ => {}
+        // The embedded authorization server has a part of the document to itself.
+        ExternalAuthMethod::EmbeddedAuthServer
+        | ExternalAuthMethod::Unauthenticated
+        | ExternalAuthMethod::HeaderInjection
+        | ExternalAuthMethod::UpstreamInject
+        | ExternalAuthMethod::Obo
+        | ExternalAuthMethod::Xaa => {}
     }
 }
 

@@ -7,16 +7,17 @@ mod image;
 mod state;
 
 use serde_json::json;
-use skep_api::kinds::{ExternalAuthMethod, MCPServer, MCPServerSpec, ProxyMode, Transport};
+use skep_api::kinds::{ExternalAuthMethod, MCPServer, MCPServerSpec, PermissionProfileSource, ProxyMode, Transport};
 use skep_api::resource::Resource;
 
 pub(crate) use advice::session_warning;
 
 use crate::names;
 use crate::overrides::DroppedOverrides;
-use crate::plan::{Finalizer, Plan};
+use crate::plan::{Finalizer, Plan, Verdict};
 use crate::proxy::{check_template, children_unless, observed_by};
 use crate::readiness::set_url;
+use crate::refusal::{missing_config_map, missing_policies};
 use crate::resolve::{self, Resolver};
 use crate::status::Status;
 use crate::support;
@@ -52,6 +53,7 @@ pub(crate) fn plan(me: &Resource, object: &MCPServer, world: &World<'_>) -> Plan
     let (mut status, failure) = (resolver.status, resolver.failure);
     let failure = failure.or(check_template(&mut status, spec.pod_template_spec.as_ref()));
     let failure = failure.or(image::check(&mut status, &spec.image, world.settings.site));
+    let failure = failure.or_else(|| missing(me, spec, world));
     let audit = spec.audit.as_ref().is_some_and(|audit| audit.enabled);
     support::report(&mut status, &observed_by(inputs.telemetry, audit), world.settings);
     let mut dropped = DroppedOverrides::default();
@@ -91,7 +93,7 @@ fn resolve<'a>(resolver: &mut Resolver<'a>, spec: &MCPServerSpec) -> Inputs<'a> 
     let telemetry = spec.telemetry_config_ref.as_ref().map(|reference| reference.name.as_str());
     let telemetry = resolver.telemetry(telemetry, resolve::TELEMETRY);
     let external_name = name(spec.external_auth_config_ref.as_ref());
-    let external_auth = resolver.external_auth(external_name, resolve::EXTERNAL_AUTH);
+    let external_auth = resolver.proxy_external_auth(external_name);
     let webhooks = resolver.webhooks(name(spec.webhook_config_ref.as_ref()), resolve::WEBHOOKS);
     let mut auth_server = resolver.auth_server(spec.auth_server_ref.as_ref());
     if let Some(config) = external_auth.filter(|config| config.method == ExternalAuthMethod::EmbeddedAuthServer) {
@@ -103,6 +105,17 @@ fn resolve<'a>(resolver: &mut Resolver<'a>, spec: &MCPServerSpec) -> Inputs<'a> 
     let authz = spec.authz_config_ref.as_ref().map(|reference| reference.name.as_str());
     let authz = resolver.authz(authz, resolve::AUTHZ);
     Inputs { oidc, tools, telemetry, external_auth, webhooks, authz, auth_server }
+}
+
+/// Waits for the ConfigMaps that the spec names: they may come after the server.
+fn missing(me: &Resource, spec: &MCPServerSpec, world: &World<'_>) -> Option<Verdict> {
+    let profile = spec.permission_profile.as_ref().filter(|one| one.source == PermissionProfileSource::ConfigMap);
+    let profile = profile.and_then(|one| Some((one.name.as_str(), one.key.as_deref().filter(|key| !key.is_empty())?)));
+    let profile =
+        profile.and_then(|(name, key)| missing_config_map("spec.permissionProfile", name, key, me.namespace(), world));
+    let policies = spec.authz_config.as_ref().filter(|_| spec.authz_config_ref.is_none());
+    let policies = policies.and_then(|authz| missing_policies(authz, me.namespace(), world));
+    profile.or(policies).map(Verdict::Wait)
 }
 
 /// Where clients inside the cluster reach the server. It follows the spec.

@@ -148,6 +148,8 @@ pub struct RolloutProgress {
     pub completed: bool,
     /// Why pods cannot be made, or do not become ready in time.
     pub failure: Option<Failure>,
+    /// Whether the rollout has not progressed within the deadline that its workload sets, where it sets one.
+    pub is_overdue: bool,
 }
 
 /// What is known of a pod.
@@ -198,6 +200,17 @@ pub trait Policies: std::fmt::Debug + Send + Sync {
 impl Failure {
     /// A pod that no node has room for. A cluster that grows by itself may help, so this alone ends no rollout.
     pub const UNSCHEDULABLE: &'static str = "Unschedulable";
+    /// Pods that do not become ready within the deadline of their Deployment.
+    pub const OVERDUE: &'static str = "ProgressDeadlineExceeded";
+    /// What only a change of the configuration, of the image or of the program in it can heal.
+    const FINAL: &'static [&'static str] =
+        &["CrashLoopBackOff", "ErrImageNeverPull", "InvalidImageName", Self::OVERDUE];
+
+    /// Whether waiting does not help. Kubelets and controllers retry everything else, and may succeed: a registry comes back, a Secret
+    /// is created, a quota is freed.
+    pub fn is_final(&self) -> bool {
+        Self::FINAL.contains(&self.reason.as_str())
+    }
 }
 
 impl std::fmt::Display for Failure {

@@ -150,6 +150,9 @@ pub(crate) struct Uninstall {
     /// The namespaces that it watches, with commas [default: all]
     #[arg(long, value_name = "NAMES", env = "WATCH_NAMESPACE", value_delimiter = ',')]
     pub(crate) watch_namespace: Vec<String>,
+    /// The operator is gone already, with its Deployment and its Lease
+    #[arg(long)]
+    pub(crate) operator_gone: bool,
     /// Say what would be done, and do nothing
     #[arg(long)]
     pub(crate) dry_run: bool,

@@ -3,6 +3,7 @@ use super::{
     grants::{self, ROLES},
     helm_rules, helm_template, leader_election_rules, migrator_rules, rules, uninstall_home_rules, uninstall_rules,
 };
+use skep_api::resource::KindName;
 use std::collections::BTreeSet;
 
 fn all_rules() -> Vec<Rule> {
@@ -139,10 +140,11 @@ fn the_operator_elects_its_leader_at_home_only() {
 
 /// Leaving needs no right that would let it do harm to what stays.
 #[test]
-fn uninstalling_changes_nothing_but_our_own_resources_and_the_operators_scale() {
+fn uninstalling_changes_nothing_but_resources_with_a_finalizer_and_the_operators_scale() {
     let held = flat(&[uninstall_rules(), uninstall_home_rules()].concat());
     let changes: Vec<_> = held.iter().filter(|held| !matches!(held.2, Verb::Get | Verb::List)).collect();
-    let expected = KINDS.iter().map(|kind| (GROUP, *kind, Verb::Patch));
+    let finalized = KindName::ALL.iter().filter(|kind| kind.finalizer().is_some());
+    let expected = finalized.map(|kind| (GROUP, kind.plural(), Verb::Patch));
     let expected: BTreeSet<_> = expected
         .chain([("apps", "deployments/scale", Verb::Patch), ("coordination.k8s.io", "leases", Verb::Delete)])
         .collect();

@@ -86,7 +86,9 @@ fn progress(kind: ChildKind, object: &Value) -> RolloutProgress {
     };
     let text =
         |condition: &Value, name: &str| condition.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let failed = condition("ReplicaFailure", "True").or_else(|| condition("Progressing", "False"));
+    let unprogressed = condition("Progressing", "False");
+    let is_overdue = unprogressed.is_some_and(|one| text(one, "reason") == Failure::OVERDUE);
+    let failed = condition("ReplicaFailure", "True").or(unprogressed);
     let completed = condition("Progressing", "True").is_some_and(|one| text(one, "reason") == "NewReplicaSetAvailable");
     let revision = field("updateRevision").and_then(Value::as_str).map(str::to_owned);
     RolloutProgress {
@@ -96,6 +98,7 @@ fn progress(kind: ChildKind, object: &Value) -> RolloutProgress {
         revision: revision.filter(|_| kind == ChildKind::StatefulSet),
         completed,
         failure: failed.map(|one| Failure { reason: text(one, "reason"), message: text(one, "message") }),
+        is_overdue,
     }
 }
 

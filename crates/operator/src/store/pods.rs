@@ -138,20 +138,36 @@ fn owner(pod: &Pod) -> Option<(Key, bool)> {
         "embeddingserver" => Some(KindName::EmbeddingServer),
         _ => None,
     };
-    // Both labels may be a user's own where we do not set them: on the pods of a backend, and the first one on those of an
-    // EmbeddingServer or MCPRegistry. Who made the pod is not.
-    let set = controller(pod).filter(|owner| owner.kind == "StatefulSet").map(|owner| owner.name.as_str());
+    // All labels may be a user's own where we do not set them: on the pods of a backend, and some on those of an EmbeddingServer or
+    // MCPRegistry. Who made the pod is not.
+    let controller = controller(pod);
+    let set = controller.filter(|owner| owner.kind == "StatefulSet").map(|owner| owner.name.as_str());
     if let Some(server) = label("toolhive-name").filter(|server| set == Some(server.as_str())) {
         return Some((Key::resource(KindName::MCPServer, namespace, server), true));
     }
     // By the two labels by which its Deployment selects them; no pod of another kind has both.
     let component = label("app.kubernetes.io/component").filter(|component| *component == REGISTRY_COMPONENT);
-    let registry = label("app.kubernetes.io/name").and_then(|name| registry_of(name)).filter(|_| component.is_some());
-    if let Some(registry) = registry {
+    let api = label("app.kubernetes.io/name").filter(|name| component.is_some() && is_made_by(controller, None, name));
+    if let Some(registry) = api.and_then(|name| registry_of(name)) {
         return Some((Key::resource(KindName::MCPRegistry, namespace, registry), false));
     }
-    let kind = ["app", "app.kubernetes.io/name"].iter().find_map(|name| label(name).and_then(kind))?;
-    Some((Key::resource(kind, namespace, label("app.kubernetes.io/instance")?), false))
+    let instance = label("app.kubernetes.io/instance")?;
+    let kinds = ["app", "app.kubernetes.io/name"].iter().filter_map(|name| label(name).and_then(kind));
+    let kind = kinds.into_iter().find(|kind| is_made_by(controller, Some(*kind), instance))?;
+    Some((Key::resource(kind, namespace, instance), false))
+}
+
+/// Whether a pod was made by the workload of this name: the StatefulSet of an EmbeddingServer, or a ReplicaSet of a Deployment. Of a pod
+/// that no controller made, its labels are all there is to know.
+fn is_made_by(controller: Option<&OwnerReference>, kind: Option<KindName>, workload: &str) -> bool {
+    let Some(OwnerReference { kind: made_by, name, .. }) = controller else { return true };
+    match kind {
+        Some(KindName::EmbeddingServer) => made_by == "StatefulSet" && name == workload,
+        // A ReplicaSet is called after its Deployment and the hash of its template.
+        _ => {
+            made_by == "ReplicaSet" && (name == workload || name.rsplit_once('-').is_some_and(|(of, _)| of == workload))
+        }
+    }
 }
 
 /// The controller that made a pod.

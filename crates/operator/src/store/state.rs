@@ -53,6 +53,8 @@ pub(super) struct State {
     unreadable: BTreeSet<Key>,
     /// Kinds whose objects are not known.
     unavailable: UnavailableKinds,
+    /// Watches that never listed what there is, by namespace.
+    unseen: BTreeMap<String, BTreeSet<String>>,
     /// Resources whose metadata is being written, and what the watch said of them last.
     changing: HashMap<Key, Option<Object>>,
     graph: Graph,

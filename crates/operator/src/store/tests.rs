@@ -442,6 +442,24 @@ fn the_pod_of_a_deployment_says_why_it_ended_for_as_long_as_it_is_there() {
 }
 
 #[test]
+fn a_pod_that_runs_for_another_resource_now_is_no_pod_of_the_first_one() {
+    let store = Store::default();
+    for name in ["one", "two"] {
+        put(&store, KindName::MCPServer, server(name, 1, "c"));
+    }
+    let pod = |instance: &str| {
+        let labels = json!({ "app": "mcpserver", "app.kubernetes.io/instance": instance });
+        let pod = json!({ "metadata": { "name": "p", "namespace": "ns", "uid": "p", "labels": labels } });
+        store.put_pod("ns", pod_facts(&serde_json::from_value(pod).unwrap()).unwrap())
+    };
+    let pods = |name: &str| store.snapshot(&key(KindName::MCPServer, name)).unwrap().live.pods.len();
+    pod("one");
+    let both = ["one", "two"].map(|name| key(KindName::MCPServer, name));
+    assert_eq!(pod("two").now, BTreeSet::from(both));
+    assert_eq!((pods("one"), pods("two")), (0, 1));
+}
+
+#[test]
 fn the_objects_of_a_kind_go_with_its_definition_and_wake_those_they_refer_to() {
     let store = Store::default();
     let mut config = object(KindName::MCPToolConfig, "c", 1, 1, &json!({}));

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use kube::Client;
 use kube::api::ListParams;
@@ -13,15 +14,12 @@ use skep_api::resource::KindName;
 use skep_plan::key::Key;
 use tokio::sync::watch as signal;
 
-use super::{Feed, NOT_SYNCED, Resources, Signal, check_name, dynamic, pump};
-use crate::failure::{describe, refusal};
+use super::{Feed, MANY_FAILURES, NOT_SYNCED, PROBATION, Resources, Signal, check_name, code, dynamic, pump, refused};
+use crate::failure::describe;
 use crate::object::Object;
 use crate::readiness::Check;
 use crate::served::{Found, Served, VERSIONS, resource_in};
 use crate::store::Unavailable;
-
-/// A watch that was not refused for so long is open: it is tried again more often than that.
-const PROBATION: Duration = Duration::from_mins(1);
 
 /// The watch of one kind, in one namespace or in all.
 pub(super) struct KindWatch {
@@ -33,6 +31,8 @@ pub(super) struct KindWatch {
     served: Arc<Served>,
     /// Whether the operator knows all objects of this kind, or that it cannot.
     settled: signal::Sender<bool>,
+    /// How often the watch failed since it was open last, other than by being refused.
+    failures: AtomicU32,
 }
 
 /// Why the watch of a version ended.
@@ -56,7 +56,16 @@ impl KindWatch {
     ) -> Self {
         let check = check_name(kind.plural(), scope);
         feed.readiness.set(&check, Check::Failed(NOT_SYNCED.to_owned()));
-        Self { kind, client: client.clone(), scope: scope.map(str::to_owned), check, feed, served, settled }
+        Self {
+            kind,
+            client: client.clone(),
+            scope: scope.map(str::to_owned),
+            check,
+            feed,
+            served,
+            settled,
+            failures: AtomicU32::new(0),
+        }
     }
 
     /// Follows the objects of the kind. Never ends.
@@ -67,13 +76,19 @@ impl KindWatch {
             // The sender lives as long as we do.
             let Ok(now) = found.wait_for(|found| found.rounds > 0).await.map(|found| found.clone()) else { return };
             let Some(version) = now.versions.get(&self.kind).copied() else {
+                if let Some(version) = now.unknown.get(&self.kind) {
+                    // Its objects are there, and nobody knows what they say now.
+                    self.unavailable(Unavailable::UnknownVersion(format!("{GROUP}/{version}")));
+                    drop(found.wait_for(|found| found.unknown.get(&self.kind) != Some(version)).await);
+                    continue;
+                }
                 self.unavailable(Unavailable::NotServed);
                 let is_left = self.feed.store.has_kind(self.kind, self.scope.as_deref()) && !self.is_gone().await;
                 if !is_left {
                     self.forget(&mut brought);
                 }
                 let is_due = |found: &Found| is_left && found.rounds > now.rounds;
-                drop(found.wait_for(|found| found.versions.contains_key(&self.kind) || is_due(found)).await);
+                drop(found.wait_for(|found| found.has(self.kind) || is_due(found)).await);
                 continue;
             };
             match self.follow(version, &mut brought).await {
@@ -113,7 +128,9 @@ impl KindWatch {
         let note = |at: Option<Instant>| std::mem::replace(&mut *lock(&refused_at), at);
         let tell = |signal: Signal<'_>| {
             match signal {
-                Signal::Changed if lock(&refused_at).is_none() => {}
+                Signal::Changed if lock(&refused_at).is_none() && !self.has_failed() => {
+                    self.failures.store(0, Ordering::Relaxed);
+                }
                 Signal::Synced if lock(&refused_at).is_some() => {}
                 Signal::Synced | Signal::Changed => {
                     note(None);
@@ -125,7 +142,13 @@ impl KindWatch {
                         self.unavailable(Unavailable::Forbidden(refused(error)));
                     }
                     404 => return ControlFlow::Break(()),
-                    _ => self.interrupted(error),
+                    _ => {
+                        self.interrupted(error);
+                        let is_listed = !matches!(error, watcher::Error::InitialListFailed(_));
+                        if self.has_failed() {
+                            note(is_listed.then(Instant::now));
+                        }
+                    }
                 },
             }
             ControlFlow::Continue(())
@@ -148,7 +171,13 @@ impl KindWatch {
         }
     }
 
+    /// Whether it failed so often in a row that it does not count as ready.
+    fn has_failed(&self) -> bool {
+        self.failures.load(Ordering::Relaxed) >= MANY_FAILURES
+    }
+
     fn available(&self, version: &'static str) {
+        self.failures.store(0, Ordering::Relaxed);
         let is_best = version == STORED_VERSION;
         let check = if is_best {
             Check::Passed(version.to_owned())
@@ -177,7 +206,8 @@ impl KindWatch {
 
     fn interrupted(&self, error: &watcher::Error) {
         let why = describe(error);
-        if !*self.settled.borrow() {
+        let failures = self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        if !*self.settled.borrow() || failures >= MANY_FAILURES {
             self.feed.readiness.set(&self.check, Check::Failed(why.clone()));
         }
         tracing::warn!(watch = self.kind.plural(), error = why, "watch interrupted");
@@ -186,23 +216,4 @@ impl KindWatch {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// What the API server answered to a watch; 0 for what is no answer.
-fn code(error: &watcher::Error) -> u16 {
-    match error {
-        watcher::Error::InitialListFailed(kube::Error::Api(status))
-        | watcher::Error::WatchStartFailed(kube::Error::Api(status))
-        | watcher::Error::WatchFailed(kube::Error::Api(status))
-        | watcher::Error::WatchError(status) => status.code,
-        _ => 0,
-    }
-}
-
-fn refused(error: &watcher::Error) -> String {
-    match error {
-        watcher::Error::InitialListFailed(kube::Error::Api(status))
-        | watcher::Error::WatchStartFailed(kube::Error::Api(status)) => refusal(status),
-        other => describe(other),
-    }
 }

@@ -112,6 +112,8 @@ async fn what_reaches_the_node_or_other_accounts_is_refused_for_every_kind() -> 
         (context(json!({ "windowsOptions": { "hostProcess": true } })), PRIVILEGED),
         (json!({ "securityContext": { "windowsOptions": { "hostProcess": true } } }), PRIVILEGED),
         (json!({ "initContainers": [{ "name": "i", "securityContext": { "privileged": true } }] }), PRIVILEGED),
+        (json!({ "ephemeralContainers": [{ "name": "e", "securityContext": { "privileged": true } }] }), PRIVILEGED),
+        (json!({ "ephemeralContainers": { "name": "e" } }), SHAPE),
         (json!({ "serviceAccountName": "cluster-admin" }), ACCOUNT),
         (json!({ "serviceAccount": "cluster-admin" }), ACCOUNT),
         (json!("text"), SHAPE),
@@ -199,5 +201,37 @@ async fn an_object_that_is_older_than_the_policy_can_still_be_handled() -> Resul
     let error = patch(r#"{"spec":{"image":"j"}}"#).await.unwrap_err().to_string();
     assert!(error.contains(NAMESPACES), "{error}");
     patch(r#"{"spec":{"podTemplateSpec":null}}"#).await?;
+    Ok(())
+}
+
+/// A finalizer that cannot be removed would keep the object, and its namespace, for ever.
+#[tokio::test]
+async fn an_object_without_a_spec_passes_and_can_be_handled() -> Result<()> {
+    let plane = plane().await?;
+    let guarded = Guarded { plane, namespace: plane.namespace("guarded").await? };
+    let mut object = resource(KindName::EmbeddingServer, &json!({}));
+    object.as_object_mut().unwrap().remove("spec");
+    let arguments = ["create", "-n", &guarded.namespace, "-f", "-"];
+    plane.kubectl_with_input(&arguments, &object.to_string()).await?.success()?;
+    guarded.install().await?;
+    assert_eq!(guarded.apply(&object).await?, None);
+    object["metadata"]["name"] = json!("later");
+    plane.kubectl_with_input(&arguments, &object.to_string()).await?.success()?;
+    for name in ["s", "later"] {
+        for patch in [
+            r#"{"metadata":{"finalizers":["embeddingserver.toolhive.stacklok.dev/finalizer"]}}"#,
+            r#"{"metadata":{"finalizers":[]}}"#,
+            r#"{"spec":{"port":81}}"#,
+        ] {
+            let namespace = guarded.namespace.as_str();
+            let arguments = ["patch", "embeddingserver", name, "-n", namespace, "--type=merge", "-p", patch];
+            plane.kubectl(&arguments).await?.success()?;
+        }
+    }
+    // A spec that comes later is judged.
+    let arguments = ["patch", "embeddingserver", "s", "-n", &guarded.namespace, "--type=merge", "-p"];
+    let patch = r#"{"spec":{"podTemplateSpec":{"spec":{"hostPID":true}}}}"#;
+    let error = plane.kubectl(&[&arguments[..], &[patch]].concat()).await?.success().unwrap_err().to_string();
+    assert!(error.contains(NAMESPACES), "{error}");
     Ok(())
 }

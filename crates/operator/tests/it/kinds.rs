@@ -157,6 +157,39 @@ async fn a_kind_without_a_definition_is_done_without_until_it_comes() -> Result<
     Ok(())
 }
 
+/// A release to come may serve a kind in a new version only. Its objects are there, and may refer to what is being deleted.
+#[tokio::test]
+async fn a_kind_that_is_served_in_an_unknown_version_only_may_have_objects() -> Result<()> {
+    let plane = ControlPlane::start().await?;
+    define(&plane).await?;
+    undefine(&plane, KindName::MCPServer).await?;
+    let mut definition = serde_json::to_value(KindName::MCPServer.definition()?)?;
+    let versions = definition["spec"]["versions"].as_array_mut().unwrap();
+    versions.truncate(1);
+    (versions[0]["name"], versions[0]["storage"]) = (json!("v1"), json!(true));
+    plane.kubectl_with_input(&["apply", "--server-side", "-f", "-"], &definition.to_string()).await?.success()?;
+    let name = "crd/mcpservers.toolhive.stacklok.dev";
+    plane.kubectl(&["wait", "--for=condition=Established", name, "--timeout=60s"]).await?.success()?;
+    let operator = start(&plane, plane.namespace("newer").await?)?;
+    let report = operator.reported("mcpservers degraded: served as toolhive.stacklok.dev/v1 only").await?;
+    assert!(report.contains("update Skep"), "{report}");
+    operator.reported("readyz check passed").await?;
+    operator.create(KindName::MCPToolConfig, "tools", json!({ "toolsFilter": ["a"] })).await?;
+    let held = |one: &Value| one["metadata"]["finalizers"].as_array().is_some_and(|all| !all.is_empty());
+    operator.until(KindName::MCPToolConfig, "tools", "is held", held).await?;
+    operator.resources(KindName::MCPToolConfig).delete("tools", &DeleteParams::default()).await?;
+    let blocked = |one: &Value| condition(one, "DeletionBlocked") == Some(("True", "UsersUnknown"));
+    let config = operator.until(KindName::MCPToolConfig, "tools", "is blocked", blocked).await?;
+    assert!(config["status"].to_string().contains("update Skep"), "{config}");
+    // Once it is served in a version that is known, there are no objects of it.
+    undefine(&plane, KindName::MCPServer).await?;
+    redefine(&plane, KindName::MCPServer, &[STORED_VERSION, OLDER_VERSION]).await?;
+    operator.gone(KindName::MCPToolConfig, "tools").await?;
+    operator.stop().await?;
+    plane.stop();
+    Ok(())
+}
+
 /// A client to which two faults can be added: watches of MCPServers that are refused, and a discovery that knows no kind of ours while
 /// MCPServers cannot be listed.
 fn faulty(real: Client, faults: tokio::sync::watch::Receiver<Faults>) -> Client {
@@ -241,13 +274,13 @@ async fn objects_of_a_kind_that_discovery_alone_does_not_find_still_count() -> R
 }
 
 /// A service account that may do what the operator may, but for kinds that are left out, in its own namespace.
-struct Account<'a> {
+pub(crate) struct Account<'a> {
     plane: &'a ControlPlane,
-    namespace: String,
+    pub(crate) namespace: String,
 }
 
 impl<'a> Account<'a> {
-    async fn new(plane: &'a ControlPlane, prefix: &str) -> Result<Self> {
+    pub(crate) async fn new(plane: &'a ControlPlane, prefix: &str) -> Result<Self> {
         let namespace = plane.namespace(prefix).await?;
         let accounts: Api<ServiceAccount> = Api::namespaced(plane.client()?, &namespace);
         let account = serde_json::from_value(json!({ "metadata": { "name": "operator" } }))?;
@@ -256,20 +289,29 @@ impl<'a> Account<'a> {
     }
 
     async fn grant(&self, without: &[KindName]) -> Result<()> {
+        let without: Vec<&str> = without.iter().map(|kind| kind.plural()).collect();
+        self.grant_in(&self.namespace, &without).await
+    }
+
+    /// Grants what the operator may do in a namespace, but for these resources.
+    pub(crate) async fn grant_in(&self, namespace: &str, without: &[&str]) -> Result<()> {
         let mut rules: Vec<Value> = Vec::new();
         for rule in rbac::rules().iter().chain(&rbac::leader_election_rules()) {
-            let is_kept = |resource: &&str| without.iter().all(|kind| kind.plural() != *resource);
+            let is_kept = |resource: &&str| !without.contains(resource);
             let resources: Vec<&str> = rule.resources.iter().copied().filter(is_kept).collect();
+            if resources.is_empty() {
+                continue;
+            }
             let verbs: Vec<&str> = rule.verbs.iter().map(|verb| verb.as_str()).collect();
             rules.push(json!({ "apiGroups": [rule.group], "resources": resources, "verbs": verbs }));
         }
         let role = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
-            "metadata": { "name": "operator", "namespace": self.namespace }, "rules": rules,
+            "metadata": { "name": "operator", "namespace": namespace }, "rules": rules,
         });
         let binding = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
-            "metadata": { "name": "operator", "namespace": self.namespace },
+            "metadata": { "name": "operator", "namespace": namespace },
             "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "operator" },
             "subjects": [{ "kind": "ServiceAccount", "name": "operator", "namespace": self.namespace }],
         });
@@ -279,9 +321,14 @@ impl<'a> Account<'a> {
         Ok(())
     }
 
-    async fn start(&self) -> Result<Running> {
+    /// A client with its rights.
+    pub(crate) async fn client(&self) -> Result<Client> {
         let config = self.plane.as_service_account(&self.namespace, "operator").await?;
-        start_leading_as(Client::try_from(config)?, self.plane, self.namespace.clone())
+        Ok(Client::try_from(config)?)
+    }
+
+    async fn start(&self) -> Result<Running> {
+        start_leading_as(self.client().await?, self.plane, self.namespace.clone())
     }
 }
 

@@ -5,6 +5,8 @@ mod admission;
 #[cfg(test)]
 mod between;
 #[cfg(test)]
+mod caches;
+#[cfg(test)]
 mod charts;
 #[cfg(test)]
 mod compat;

@@ -71,6 +71,13 @@ pub(crate) fn start_as(operator: Client, plane: &ControlPlane, namespace: String
     start_with(operator, plane, namespace, false)
 }
 
+/// Starts an operator for several namespaces, of which the first is its own.
+pub(crate) fn start_watching(operator: Client, plane: &ControlPlane, namespaces: &[&str]) -> Result<Running> {
+    let home = namespaces[0];
+    let environment = environment(home, &[("WATCH_NAMESPACE", &namespaces.join(","))])?;
+    start_in(operator, plane, home.to_owned(), Setup { leader_elect: false, recheck: RECHECK, environment })
+}
+
 /// Starts an operator that competes for a lease in its namespace.
 pub(crate) fn start_leading(plane: &ControlPlane, namespace: String) -> Result<Running> {
     start_leading_as(plane.client()?, plane, namespace)
@@ -234,10 +241,12 @@ impl Running {
 
     /// What the operator has counted under a name that starts so: looks (`reconciles`), requests (`api_requests`).
     pub(crate) fn counted(&self, name: &str, labels: &[&str]) -> u64 {
-        let page = self.metrics.page();
-        let lines = page.lines().filter(|line| line.starts_with(&format!("skep_operator_{name}_total{{")));
-        let wanted = lines.filter(|line| labels.iter().all(|label| line.contains(label)));
-        wanted.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+        counted_in(&self.metrics.page(), name, labels)
+    }
+
+    /// What the operator counts, also while it runs elsewhere.
+    pub(crate) fn counters(&self) -> Metrics {
+        self.metrics.clone()
     }
 
     /// What the operator shows to Prometheus.
@@ -279,6 +288,13 @@ impl Running {
         }
         self.task.await.context("the operator panicked")?
     }
+}
+
+/// What a page for Prometheus counts under a name that starts so.
+pub(crate) fn counted_in(page: &str, name: &str, labels: &[&str]) -> u64 {
+    let lines = page.lines().filter(|line| line.starts_with(&format!("skep_operator_{name}_total{{")));
+    let wanted = lines.filter(|line| labels.iter().all(|label| line.contains(label)));
+    wanted.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
 }
 
 /// The status of a condition, or nothing.

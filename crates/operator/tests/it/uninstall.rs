@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 use skep_api::resource::KindName;
 use skep_operator::rbac;
 use skep_operator::run::LEASE;
-use skep_operator::uninstall::{Step, Uninstall};
+use skep_operator::uninstall::{Step, Uninstall, UninstallError};
 use skep_operator::write::api_resource;
-use skep_testkit::{Seen, eventually};
+use skep_testkit::{ControlPlane, Seen, eventually};
 
 use crate::between::{Verdict, between};
 use crate::charts::as_json;
@@ -77,6 +77,12 @@ fn the_hook_can_be_switched_off() {
     }
 }
 
+/// An operator whose Deployment is called as its namespace, and that watches nothing else.
+fn leaving(home: &str) -> Uninstall {
+    let name = home.to_owned();
+    Uninstall { home: name.clone(), deployment: name.clone(), namespaces: vec![name], dry_run: false, is_gone: false }
+}
+
 /// What an operator has held on to can be deleted after it has gone, with the rights of the hook and no others.
 #[tokio::test]
 async fn the_hook_does_its_work_with_its_own_rights_and_no_others() -> Result<()> {
@@ -108,8 +114,7 @@ async fn the_hook_does_its_work_with_its_own_rights_and_no_others() -> Result<()
     }
     let config = plane.as_service_account(&home, &format!("{home}-uninstall")).await?;
     let client = kube::Client::try_from(config)?;
-    let leaving =
-        Uninstall { home: home.clone(), deployment: home.clone(), namespaces: vec![home.clone()], dry_run: false };
+    let leaving = leaving(&home);
     let steps = std::cell::RefCell::new(Vec::new());
     // The authorizer learns of new Roles by watching, so a moment later: the Job is tried again for that.
     eventually("the hook to be done", PATIENCE, || async {
@@ -155,10 +160,77 @@ async fn a_finalizer_that_another_controller_adds_meanwhile_stays() -> Result<()
             Verdict::Pass(request)
         }
     });
-    let leaving =
-        Uninstall { home: home.clone(), deployment: home.clone(), namespaces: vec![home.clone()], dry_run: false };
-    leaving.run(&client, |_| {}).await?;
+    Uninstall { is_gone: true, ..leaving(&home) }.run(&client, |_| {}).await?;
     assert_eq!(servers.get("s").await?.metadata.finalizers.unwrap_or_default(), [THEIRS]);
     assert_eq!(patches.load(Ordering::SeqCst), 2, "it is tried again from a fresh read");
+    Ok(())
+}
+
+/// A server in a namespace, held by our finalizer.
+async fn held(plane: &ControlPlane, namespace: &str, name: &str) -> Result<Api<DynamicObject>> {
+    let servers: Api<DynamicObject> =
+        Api::namespaced_with(plane.client()?, namespace, &api_resource(KindName::MCPServer));
+    let object = json!({
+        "apiVersion": "toolhive.stacklok.dev/v1beta1", "kind": "MCPServer",
+        "metadata": { "name": name, "finalizers": ["mcpserver.toolhive.stacklok.dev/finalizer"] }, "spec": { "image": "i" },
+    });
+    servers.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+    Ok(servers)
+}
+
+async fn is_released(servers: &Api<DynamicObject>, name: &str) -> Result<bool> {
+    Ok(servers.get(name).await?.metadata.finalizers.unwrap_or_default().is_empty())
+}
+
+/// The operator is stopped by then: whatever is left would wait for it for ever.
+#[tokio::test]
+async fn an_object_that_cannot_be_released_stops_none_of_the_others() -> Result<()> {
+    let plane = plane().await?;
+    let home = plane.namespace("leave").await?;
+    let servers = held(plane, &home, "a-refused").await?;
+    for name in ["b", "c"] {
+        held(plane, &home, name).await?;
+    }
+    let tools: Api<DynamicObject> =
+        Api::namespaced_with(plane.client()?, &home, &api_resource(KindName::MCPToolConfig));
+    let object = json!({
+        "apiVersion": "toolhive.stacklok.dev/v1beta1", "kind": "MCPToolConfig",
+        "metadata": { "name": "tools", "finalizers": [KindName::MCPToolConfig.finalizer()] }, "spec": { "toolsFilter": ["a"] },
+    });
+    tools.create(&PostParams::default(), &serde_json::from_value(object)?).await?;
+    let leases: Api<Lease> = Api::namespaced(plane.client()?, &home);
+    let lease = json!({ "metadata": { "name": LEASE }, "spec": {} });
+    leases.create(&PostParams::default(), &serde_json::from_value(lease)?).await?;
+    let client = between(plane.client()?, |request: Request<Body>| {
+        let is_refused = request.method() == Method::PATCH && request.uri().path().ends_with("/a-refused")
+            || request.uri().path().ends_with("/mcpoidcconfigs");
+        std::future::ready(if is_refused {
+            Verdict::Answer(crate::between::refusal(403, "Forbidden"))
+        } else {
+            Verdict::Pass(request)
+        })
+    });
+    let error = leaving(&home).run(&client, |_| {}).await.unwrap_err().to_string();
+    for words in ["2 of the steps failed", "release MCPServer", "a-refused", "list objects of kind MCPOIDCConfig"] {
+        assert!(error.contains(words), "{words}: {error}");
+    }
+    assert!(is_released(&servers, "b").await? && is_released(&servers, "c").await?);
+    assert!(is_released(&tools, "tools").await?, "a kind after those that failed");
+    assert!(leases.get_opt(LEASE).await?.is_some(), "it is the evidence for the next attempt");
+    leaving(&home).run(&plane.client()?, |_| {}).await?;
+    assert!(is_released(&servers, "a-refused").await? && leases.get_opt(LEASE).await?.is_none());
+    Ok(())
+}
+
+#[tokio::test]
+async fn nothing_is_released_for_an_operator_of_which_there_is_no_sign() -> Result<()> {
+    let plane = plane().await?;
+    let home = plane.namespace("leave").await?;
+    let servers = held(plane, &home, "s").await?;
+    let error = leaving(&home).run(&plane.client()?, |_| {}).await.unwrap_err();
+    assert!(matches!(error, UninstallError::NoOperator { .. }), "{error}");
+    assert!(!is_released(&servers, "s").await?);
+    Uninstall { is_gone: true, ..leaving(&home) }.run(&plane.client()?, |_| {}).await?;
+    assert!(is_released(&servers, "s").await?);
     Ok(())
 }

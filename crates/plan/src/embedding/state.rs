@@ -28,7 +28,7 @@ pub(super) fn add(
     world: &World<'_>,
 ) {
     let live = world.live;
-    let was_ready = was_ready(object.status.as_ref().map(|status| status.conditions.as_slice()));
+    let was_ready = was_ready(&object.metadata, object.status.as_ref().map(|status| status.conditions.as_slice()));
     let planned = if refusal.is_none() { Planned::Revision } else { Planned::Nothing };
     let rollout = observe(live.workload.as_ref(), &live.pods, planned, was_ready);
     // The pods wait for the token by themselves; only the waiting is told.

@@ -33,7 +33,7 @@ pub(super) fn add(
     world: &World<'_>,
 ) {
     let live = world.live;
-    let was_ready = was_ready(object.status.as_ref().map(|status| status.conditions.as_slice()));
+    let was_ready = was_ready(&object.metadata, object.status.as_ref().map(|status| status.conditions.as_slice()));
     let stamps = built.as_ref().ok().and_then(|children| PodStamps::planned(children));
     let rollout = observe(live.workload.as_ref(), &live.pods, stamps.as_ref().into(), was_ready);
     let is_serving = rollout.serving != Serving::Nothing;

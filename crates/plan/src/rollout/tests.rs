@@ -44,7 +44,7 @@ fn stage_of(workload: &LiveWorkload, pods: &[LivePod], was_ready: bool) -> (Stag
 
 fn stalled(pod: &str) -> Stage {
     let PodState::Failed(failure) = crash() else { unreachable!("it was made one") };
-    Stage::Stalled(Stall { pod: Some(pod.to_owned()), failure, is_replaced: false })
+    Stage::Stalled(Stall { pod: Some(pod.to_owned()), failure, is_final: true })
 }
 
 const fn rolling(ready: usize, wanted: i32) -> Stage {
@@ -135,7 +135,8 @@ fn a_lost_replica_of_several_is_tolerated_once_all_were_there() {
     assert_eq!(stage_of(&workload, &pods[..2], true).0, complete(1, 3));
     assert_eq!(stage_of(&workload, &pods, false).0, stalled("three"));
     workload.progress.completed = true;
-    assert_eq!(stage_of(&workload, &pods, false).0, complete(1, 3));
+    assert_eq!(stage_of(&workload, &pods, false).0, stalled("three"), "it completed with fewer replicas");
+    assert_eq!(stage_of(&workload, &pods, true).0, complete(1, 3));
     assert_eq!(stage_of(&workload, &[pod("two", "b", PodState::Pending)], true).0, Stage::Unavailable);
     assert_eq!(stage_of(&workload, &pods[2..], true).0, stalled("three"));
 }
@@ -147,7 +148,7 @@ fn pods_that_cannot_be_made_stall_a_rollout_with_the_words_of_the_controller() {
     workload.progress.failure = Some(failure.clone());
     let pods = [pod("old", "a", PodState::Ready)];
     let (stage, serving) = stage_of(&workload, &pods, true);
-    assert_eq!((stage, serving), (Stage::Stalled(Stall { pod: None, failure, is_replaced: false }), Serving::Older));
+    assert_eq!((stage, serving), (Stage::Stalled(Stall { pod: None, failure, is_final: false }), Serving::Older));
 }
 
 #[test]
@@ -178,7 +179,7 @@ fn evicted(name: &str, revision: &str, created: &str) -> LivePod {
 
 fn end_of(pod: &LivePod) -> Stage {
     let PodState::Failed(failure) = pod.state.clone() else { unreachable!("it was made one") };
-    Stage::Stalled(Stall { pod: Some(pod.name.clone()), failure, is_replaced: true })
+    Stage::Stalled(Stall { pod: Some(pod.name.clone()), failure, is_final: false })
 }
 
 #[test]
@@ -193,8 +194,8 @@ fn pods_that_the_kubelet_ended_say_why_none_is_ready_and_nothing_once_one_is() {
     assert_eq!(stage_of(&workload, &[pod("new", "b", crash())], false).0, stalled("new"), "what fails now comes first");
     assert_eq!(stage_of(&workload, &[pending(), ready()], false).0, rolling(1, 2));
     assert_eq!(stage_of(&workload, &[pending(), ready()], true).0, complete(1, 2));
-    let Stage::Stalled(stall) = end_of(&first) else { unreachable!("it was made one") };
-    assert!(!stall.is_final(), "the pod that replaces it may find another node");
+    workload.progress.is_overdue = true;
+    assert_eq!(stage_of(&workload, &[pending()], false).0, end_of(&first), "the pod that replaces it may find a node");
 }
 
 #[test]
@@ -235,4 +236,52 @@ fn of_a_plan_that_is_not_applied_no_pod_is_current() {
     let pods = [pod("old", "b", PodState::Ready)];
     let rollout = observe(Some(&deployment(1, 1, 1)), &pods, Planned::Nothing, true);
     assert_eq!((rollout.stage, rollout.serving, rollout.ready), (Stage::NotApplied, Serving::Older, 1));
+}
+
+#[test]
+fn what_may_heal_by_itself_is_final_only_after_the_deadline_of_the_workload() {
+    let is_final = |reason: &str, is_overdue: bool| {
+        let failure = Failure { reason: reason.to_owned(), message: String::new() };
+        let mut workload = deployment(1, 1, 1);
+        workload.progress.is_overdue = is_overdue;
+        match stage_of(&workload, &[pod("new", "b", PodState::Failed(failure))], true).0 {
+            Stage::Stalled(stall) => stall.is_final,
+            other => unreachable!("{other:?}"),
+        }
+    };
+    for reason in
+        ["ImagePullBackOff", "ErrImagePull", "CreateContainerConfigError", "CreateContainerError", "FailedCreate"]
+    {
+        assert_eq!((is_final(reason, false), is_final(reason, true)), (false, true), "{reason}");
+    }
+    for reason in ["CrashLoopBackOff", "InvalidImageName", "ErrImageNeverPull", Failure::OVERDUE] {
+        assert!(is_final(reason, false), "{reason}");
+    }
+    assert!(!is_final(Failure::UNSCHEDULABLE, true), "a node may be added at any time");
+}
+
+/// Whether hashes of the current plan are what runs.
+fn is_taken_over(workload: Option<&LiveWorkload>, pods: &[LivePod]) -> bool {
+    observe(workload, pods, Planned::Stamped(&stamps("b")), true).is_taken_over
+}
+
+#[test]
+fn a_plan_has_taken_over_when_no_pod_of_an_earlier_one_can_serve_again() {
+    let (ready, pending) = (PodState::Ready, PodState::Pending);
+    let new = |state: &PodState| pod("new", "b", state.clone());
+    let old = |state: &PodState| pod("old", "a", state.clone());
+    let both = deployment(1, 2, 1);
+    for state in [ready.clone(), pending.clone(), crash()] {
+        assert!(!is_taken_over(Some(&both), &[new(&crash()), old(&state)]), "the old pod is {state:?}");
+        assert!(!is_taken_over(Some(&both), &[new(&ready), old(&state)]), "the old pod is {state:?}");
+    }
+    assert!(!is_taken_over(Some(&deployment(1, 1, 0)), &[]), "the old pod was evicted, and comes back");
+    assert!(!is_taken_over(Some(&deployment(1, 0, 0)), &[]), "between the two");
+    assert!(!is_taken_over(Some(&deployment(1, 1, 1)), &[new(&pending)]));
+    assert!(is_taken_over(Some(&deployment(1, 1, 1)), &[new(&ready)]));
+    assert!(is_taken_over(Some(&deployment(0, 0, 0)), &[]), "no pod is made");
+    assert!(is_taken_over(Some(&LiveWorkload { replicas: 1, generation: 1, ..LiveWorkload::default() }), &[]));
+    assert!(is_taken_over(None, &[]));
+    let refused = observe(Some(&deployment(1, 0, 0)), &[], Planned::Nothing, true);
+    assert!(!refused.is_taken_over, "the Deployment makes pods of the plan before");
 }

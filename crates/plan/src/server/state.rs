@@ -22,7 +22,7 @@ const WORDS: Words = Words {
 pub(super) fn add(status: &mut Status, object: &MCPServer, outcome: &Outcome, world: &World<'_>) {
     let live = world.live;
     let stamps = outcome.stamps();
-    let was_ready = was_ready(object.status.as_ref().map(|status| status.conditions.as_slice()));
+    let was_ready = was_ready(&object.metadata, object.status.as_ref().map(|status| status.conditions.as_slice()));
     let proxy = observe(live.workload.as_ref(), &live.pods, stamps.as_ref().into(), was_ready);
     let generation = stamps.as_ref().and_then(PodStamps::generation);
     let is_served = proxy.serving != Serving::Nothing && live.backend.as_ref().is_some_and(|backend| backend.ready > 0);
@@ -69,7 +69,7 @@ fn of_backend(backend: &LiveWorkload, generation: Option<i64>, was_ready: bool, 
         }
         (Stage::Stalled(stall), _) if !is_outdated => {
             let message = format!("backend {stall}");
-            Readiness::failed(phase("Failed"), &stall.failure.reason, message, stall.is_final())
+            Readiness::failed(phase("Failed"), &stall.failure.reason, message, stall.is_final)
         }
         (_, Some(report)) if is_serving => of_report(report, live),
         (Stage::Complete(count), None) if is_serving && !is_outdated => {

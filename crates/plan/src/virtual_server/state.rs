@@ -24,7 +24,7 @@ const WORDS: Words = Words {
 pub(super) fn add(status: &mut Status, object: &VirtualMCPServer, outcome: &Outcome, world: &World<'_>) {
     let (live, stamps) = (world.live, outcome.stamps());
     let known = object.status.as_ref();
-    let was_ready = was_ready(known.map(|status| status.conditions.as_slice()));
+    let was_ready = was_ready(&object.metadata, known.map(|status| status.conditions.as_slice()));
     let rollout = observe(live.workload.as_ref(), &live.pods, stamps.as_ref().into(), was_ready);
     let is_serving = rollout.serving != Serving::Nothing;
     let reason = refusal_reason(status, outcome);

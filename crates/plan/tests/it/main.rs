@@ -12,3 +12,4 @@ mod addresses;
 mod laws;
 mod stamps;
 mod status;
+mod takeover;

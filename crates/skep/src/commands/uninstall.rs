@@ -33,6 +33,7 @@ async fn leave(arguments: &Uninstall) -> Result<()> {
         deployment: arguments.deployment.clone(),
         namespaces: namespaces.filter(|name| !name.is_empty()).collect(),
         dry_run: arguments.dry_run,
+        is_gone: arguments.operator_gone,
     };
     let steps = RefCell::new(Vec::new());
     let is_text = arguments.output == Output::Text;

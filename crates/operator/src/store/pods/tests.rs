@@ -251,3 +251,31 @@ fn a_pod_of_a_backend_is_known_by_its_stateful_set_whatever_labels_a_user_gave_i
     pod.metadata.owner_references = None;
     assert_eq!(pod_facts(&pod).map(|facts| (facts.owner.name, facts.is_backend)), Some(("another".to_owned(), false)));
 }
+
+#[test]
+fn a_pod_belongs_to_the_resource_whose_workload_made_it_whatever_its_labels_say() {
+    let owner = |labels: &Value, made_by: &str, name: &str| {
+        let pod: Pod = serde_json::from_value(json!({ "metadata": {
+            "name": "p", "namespace": "ns", "labels": labels,
+            "ownerReferences": [{ "apiVersion": "apps/v1", "kind": made_by, "name": name, "uid": "u", "controller": true }],
+        }}))
+        .unwrap();
+        pod_facts(&pod).map(|facts| facts.owner)
+    };
+    let proxy = json!({ "app": "mcpserver", "app.kubernetes.io/name": "mcpserver", "app.kubernetes.io/instance": "s" });
+    let server = Some(Key::resource(KindName::MCPServer, "ns", "s"));
+    assert_eq!(owner(&proxy, "ReplicaSet", "s-5d8f9"), server);
+    assert_eq!(owner(&proxy, "ReplicaSet", "s"), server);
+    for (made_by, name) in
+        [("ReplicaSet", "other-5d8f9"), ("ReplicaSet", "s-other-5d8f9"), ("StatefulSet", "s"), ("Job", "s-1")]
+    {
+        assert_eq!(owner(&proxy, made_by, name), None, "{made_by} {name}");
+    }
+    // A user gives the pods of an EmbeddingServer a label that says otherwise.
+    let embedding =
+        json!({ "app": "mcpserver", "app.kubernetes.io/name": "embeddingserver", "app.kubernetes.io/instance": "s" });
+    assert_eq!(owner(&embedding, "StatefulSet", "s"), Some(Key::resource(KindName::EmbeddingServer, "ns", "s")));
+    let registry = json!({ "app.kubernetes.io/name": "r-api", "app.kubernetes.io/component": "registry-api" });
+    assert_eq!(owner(&registry, "ReplicaSet", "r-api-5d8f9"), Some(Key::resource(KindName::MCPRegistry, "ns", "r")));
+    assert_eq!(owner(&registry, "ReplicaSet", "r-5d8f9"), None);
+}

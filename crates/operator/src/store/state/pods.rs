@@ -20,14 +20,21 @@ impl State {
         if before == Some(&facts) {
             return Wake::default();
         }
+        let mut wake = Wake::default();
         if let Some(before) = before.cloned() {
             self.forget_ends_before(&before);
+            if before.owner != facts.owner {
+                // Its labels were changed: it runs for another resource now, and its ends are none of the first one's.
+                wake = self.remove_pod(namespace, &facts.name);
+                self.retain_ends(&before.owner, |end| end.name != before.name);
+            }
         }
         self.note_end(&facts);
         let owner = facts.owner.clone();
         self.pods_of.entry(owner.clone()).or_default().insert(facts.name.clone());
         self.pods.insert(id, facts);
-        self.known_only(Wake { now: BTreeSet::from([owner]), soon: BTreeSet::new() })
+        wake.now.insert(owner);
+        self.known_only(wake)
     }
 
     pub(in crate::store) fn remove_pod(&mut self, namespace: &str, name: &str) -> Wake {

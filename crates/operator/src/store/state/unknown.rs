@@ -20,6 +20,8 @@ pub enum Unavailable {
     NotServed,
     /// The API server refuses to list or watch it; what it said. There may be objects.
     Forbidden(String),
+    /// The API server serves it only in a version that this operator does not know; which one. There may be objects.
+    UnknownVersion(String),
 }
 
 /// The kinds that cannot be listed, by namespace; no namespace stands for all of them.
@@ -30,6 +32,9 @@ impl fmt::Display for Unavailable {
         match self {
             Self::NotServed => formatter.write_str("the API server does not serve it; install its definition"),
             Self::Forbidden(why) => write!(formatter, "{why}; grant the operator the right to list and watch it"),
+            Self::UnknownVersion(version) => {
+                write!(formatter, "served as {version} only, which this version of Skep does not know; update Skep")
+            }
         }
     }
 }
@@ -54,6 +59,27 @@ impl State {
         let concerned =
             self.resources.keys().filter(|key| namespace.is_none_or(|namespace| key.namespace == namespace));
         Wake { now: concerned.cloned().collect(), soon: BTreeSet::new() }
+    }
+
+    /// Sets whether a watch has never listed what there is in a namespace. Returns whom that wakes: everything in it, once all have.
+    pub(in crate::store) fn set_unseen(&mut self, namespace: &str, watch: &str, is_unseen: bool) -> Wake {
+        if is_unseen {
+            self.unseen.entry(namespace.to_owned()).or_default().insert(watch.to_owned());
+            return Wake::default();
+        }
+        let Some(watches) = self.unseen.get_mut(namespace) else { return Wake::default() };
+        watches.remove(watch);
+        if !watches.is_empty() {
+            return Wake::default();
+        }
+        self.unseen.remove(namespace);
+        let held_back = self.resources.keys().filter(|key| key.namespace == namespace);
+        Wake { now: held_back.cloned().collect(), soon: BTreeSet::new() }
+    }
+
+    /// Whether a watch has never listed what there is in a namespace.
+    pub(in crate::store) fn is_unseen(&self, namespace: &str) -> bool {
+        self.unseen.contains_key(namespace)
     }
 
     /// Whether objects of a kind are known, in a namespace or in any.
@@ -87,7 +113,7 @@ impl State {
     /// The kinds of which there may be objects in a namespace that are not known, and why not.
     pub(super) fn unlisted(&self, namespace: &str) -> BTreeMap<KindName, String> {
         let known = |kind: &KindName| match self.unavailable(*kind, namespace) {
-            Some(why @ Unavailable::Forbidden(_)) => Some((*kind, why.to_string())),
+            Some(why @ (Unavailable::Forbidden(_) | Unavailable::UnknownVersion(_))) => Some((*kind, why.to_string())),
             Some(Unavailable::NotServed) | None => None,
         };
         if self.unavailable.is_empty() {
