@@ -52,7 +52,7 @@ mod tests {
 
     use super::*;
 
-    fn initialize(capabilities: Value, client: Value) -> String {
+    fn initialize(capabilities: &Value, client: &Value) -> String {
         let params = json!({ "capabilities": capabilities, "clientInfo": client, "protocolVersion": "2025-11-25" });
         json!({ "jsonrpc": "2.0", "id": "mine", "method": "initialize", "params": params }).to_string()
     }
@@ -76,7 +76,7 @@ mod tests {
             (json!({ "experimental": { "x": long } }), client("short"), None),
             (json!({}), json!({ "name": long, "version": "1" }), None),
         ] {
-            let mut sent: Value = serde_json::from_str(&initialize(capabilities.clone(), client)).unwrap();
+            let mut sent: Value = serde_json::from_str(&initialize(&capabilities, &client)).unwrap();
             sent["params"]["_meta"] = json!({ "x": long });
             let kept = kept(sent.to_string().as_bytes());
             assert!(kept.as_ref().is_none_or(|kept| kept.len() <= LONGEST));

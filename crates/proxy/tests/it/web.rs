@@ -99,7 +99,7 @@ impl Web {
             Some(path) => Target::remote(&format!("http://{server}{path}"))?,
         };
         let drain = Drain::new(Grace { linger: Duration::ZERO, finish: how.finish });
-        let client = Client::new(skep_net::client::Options::default())?;
+        let client = Client::new(skep_net::client::Options::default());
         let sessions = Sessions::new(Store::Memory(Memory::new(how.session_ttl)), Kind::Mcp);
         let front = Front::Transparent(Transparent::new(
             target,

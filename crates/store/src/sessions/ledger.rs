@@ -191,9 +191,9 @@ impl<T> Ledger<T> {
         if is_too_large {
             return Inserted::TooLarge;
         }
-        self.make_room(Some(Name::Peer(owner.peer)), Side::Peer, bytes, now);
+        self.make_room(Some(&Name::Peer(owner.peer)), Side::Peer, bytes, now);
         if let Some(identity) = &owner.identity {
-            self.make_room(Some(Name::Identity(identity.clone())), Side::Identity, bytes, now);
+            self.make_room(Some(&Name::Identity(identity.clone())), Side::Identity, bytes, now);
         }
         self.make_room(None, Side::All, bytes, now);
         let key = self.new_key();
@@ -291,10 +291,10 @@ impl<T> Ledger<T> {
     }
 
     /// Evicts sessions of an owner, or of all, until there is room for one more of this size.
-    fn make_room(&mut self, name: Option<Name>, side: Side, bytes: usize, now: Instant) {
+    fn make_room(&mut self, name: Option<&Name>, side: Side, bytes: usize, now: Instant) {
         let limit = self.limits.share(side);
         loop {
-            let sum = match &name {
+            let sum = match name {
                 None => Some(&self.all),
                 Some(name) => self.names.get(name).and_then(|group| self.groups.get(group)).map(|group| &group.sum),
             };
