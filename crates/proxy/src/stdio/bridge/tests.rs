@@ -273,7 +273,6 @@ async fn lists_that_changed_are_everybodys_and_a_task_is_nobodys() {
 #[tokio::test]
 async fn a_question_is_refused_while_several_clients_have_calls_in_flight() {
     let (bridge, mut queued) = Bridge::with_server();
-    let (_idle, mut idle_hears) = capable(&bridge, "idle");
     let (able, mut able_hears) = capable(&bridge, "able");
     let unable: SessionId = "unable".into();
     bridge.introduce(&unable, Abilities::default());
@@ -290,6 +289,7 @@ async fn a_question_is_refused_while_several_clients_have_calls_in_flight() {
         bridge.dispatch(&answer(wire));
     }
     // The only one that is left is asked.
+    let (_idle, mut idle_hears) = capable(&bridge, "idle");
     assert_eq!(bridge.dispatch(&elicitation()), None);
     assert!(able_hears.try_recv().is_ok());
     assert_eq!(idle_hears.try_recv(), Err(TryRecvError::Empty));
