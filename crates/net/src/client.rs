@@ -29,7 +29,7 @@ use rustls::ClientConfig;
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
-pub use self::error::{BuildError, Error, Step};
+pub use self::error::{Error, Step};
 pub(crate) use self::pool::Leased;
 use self::pool::{Host, Lease, Pool, Sender};
 use crate::proxies::{HttpProxy, Proxies};
@@ -41,7 +41,8 @@ use crate::{Addresses, Body, headers};
 pub struct Options {
     /// What it may connect to. Checked after a name is resolved and before each connection is made, to the very address that is then
     /// dialled, so a name that resolves to something else the second time (DNS rebinding) gains nothing. An HTTP proxy resolves names
-    /// itself: then only what the name itself says is checked.
+    /// itself: for a target that is reached through one, only what the name itself says is checked, and which private addresses
+    /// may be reached is for the proxy to say.
     pub addresses: Addresses,
     /// Whether it may speak plain HTTP.
     pub schemes: Schemes,
@@ -115,12 +116,9 @@ struct Target {
 
 impl Client {
     /// A client with these options.
-    pub fn new(options: Options) -> Result<Self, BuildError> {
-        if options.addresses == Addresses::PublicOnly && !options.proxies.is_empty() {
-            return Err(BuildError::ProxyHidesAddresses);
-        }
+    pub fn new(options: Options) -> Self {
         let pool = Pool::new(options.idle_timeout, options.idle_per_host);
-        Ok(Self(Arc::new(Inner { options, tls: OnceCell::new(), pool })))
+        Self(Arc::new(Inner { options, tls: OnceCell::new(), pool }))
     }
 
     /// Sends a request to the target that its URI names in full, and waits for the head of the answer.

@@ -37,6 +37,8 @@ pub struct Health {
     refusal: watch::Sender<Option<String>>,
     /// Whether the server ever answered.
     answered: AtomicBool,
+    /// Whether it is unavailable for a reason that a health check cannot see, such as how its process ended.
+    has_cause: AtomicBool,
 }
 
 // === impl Health ===
@@ -46,16 +48,36 @@ impl Health {
     pub fn new(transport: &str, drain: Drain) -> Self {
         let known = Known::Starting("the server is being started".to_owned());
         let known = watch::Sender::new((known, jiff::Timestamp::now()));
-        let (refusal, answered) = (watch::Sender::new(None), AtomicBool::new(false));
-        Self { transport: transport.to_owned(), drain, known, refusal, answered }
+        let refusal = watch::Sender::new(None);
+        let (answered, has_cause) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { transport: transport.to_owned(), drain, known, refusal, answered, has_cause }
     }
 
-    /// Remembers what was seen.
+    /// Remembers what was seen by whoever runs the server.
     pub fn set(&self, known: Known) {
+        let has_cause = matches!(known, Known::Unavailable(_));
+        self.replace(known, |_before| Some(has_cause));
+    }
+
+    /// Remembers what a health check found. Where it is known why the server cannot answer, that it does not is no news.
+    pub fn set_checked(&self, known: Known) {
+        let has_failed = matches!(known, Known::Unavailable(_));
+        self.replace(known, |has_cause| (!has_failed || !has_cause).then_some(false));
+    }
+
+    /// Replaces what is known. `change` gets whether there was such a cause and returns whether there is one now; nothing leaves all as it
+    /// was.
+    fn replace(&self, known: Known, change: impl FnOnce(bool) -> Option<bool>) {
         if matches!(known, Known::Available { .. }) {
             self.answered.store(true, Ordering::Relaxed);
         }
-        self.known.send_replace((known, jiff::Timestamp::now()));
+        // Both change under the lock of the channel.
+        self.known.send_if_modified(|current| {
+            let Some(has_cause) = change(self.has_cause.load(Ordering::Relaxed)) else { return false };
+            self.has_cause.store(has_cause, Ordering::Relaxed);
+            *current = (known, jiff::Timestamp::now());
+            true
+        });
     }
 
     /// Remembers why the server cannot be made as it should be, or that it can.

@@ -2,6 +2,7 @@
 //! failed once, and an end that is asked for breaks no call.
 
 mod diagnostics;
+mod health_check;
 mod machine;
 mod place;
 mod reaper;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use skep_net::drain::{Drained, Grace};
-use skep_net::{Addresses, Body, Client, Drain, Listener, serve};
+use skep_net::{Addresses, Client, Drain, Listener, serve};
 use skep_workload::cluster::{Cluster, State};
 use skep_workload::process::Process;
 use skep_workload::server::Server;
@@ -22,6 +23,7 @@ use tokio::task::JoinSet;
 use tracing::{Instrument as _, Span};
 
 use self::diagnostics::Diagnostics;
+use self::health_check::check_health;
 pub use self::machine::Ports;
 use self::machine::supervise;
 pub use self::place::Place;
@@ -42,8 +44,6 @@ use crate::transparent::{Options, Pods, Target, Transparent};
 
 /// How long an unused connection of a caller of a stdio server is kept.
 const IDLE_STDIO: Duration = Duration::from_secs(30);
-/// How often is looked whether a server answers that has not answered so far, at most.
-const FIRST_LOOKS: Duration = Duration::from_millis(500);
 /// How much news of a stdio server may wait to be looked at. It is looked at at once.
 const NEWS: usize = 16;
 /// How long it may take to attach to a pod.
@@ -310,15 +310,13 @@ fn transparent(
 ) -> Result<Front, Error> {
     let proxies =
         skep_net::proxies::Proxies::from_variables(environment).map_err(|error| Error::Client(error.to_string()))?;
-    // A proxy resolves names itself, and it is for it to say which private addresses may be reached.
-    let behind_proxy = addresses == Addresses::PublicOnly && !proxies.is_empty();
-    let addresses = if behind_proxy { Addresses::Cluster } else { addresses };
     let options = skep_net::client::Options { proxies, addresses, ..skep_net::client::Options::default() };
-    let client = Client::new(options).map_err(|error| Error::Client(error.to_string()))?;
+    let client = Client::new(options);
     if settings.health.enabled
         && let Some(base) = target.base()
     {
-        tasks.spawn(ping(client.clone(), base, settings.health, settings.config.stateless, state, health.clone()));
+        let (how, stateless) = (settings.health, settings.config.stateless);
+        tasks.spawn(check_health(client.clone(), base, how, stateless, state, health.clone()));
     }
     let options = Options {
         sse: settings.config.transport == "sse",
@@ -461,58 +459,6 @@ async fn watch_link(mut news: mpsc::Receiver<News>, health: Arc<Health>) {
             News::Connected => health.set(Known::Starting("the server has not answered `initialize` yet".to_owned())),
             News::Initialized => health.set(Known::Available { milliseconds: None }),
             News::Lost(why) => health.set(Known::Unavailable(why)),
-        }
-    }
-}
-
-/// Looks from time to time whether a server answers, and often until it first does. Nobody waits for it. A server that has no pods
-/// yet, or none any more, is not asked: what is known of its pods says more than that nobody answers.
-async fn ping(
-    client: Client,
-    base: http::Uri,
-    how: settings::Health,
-    stateless: bool,
-    mut state: Option<watch::Receiver<State>>,
-    health: Arc<Health>,
-) {
-    let mut patience = tokio::time::Instant::now() + how.interval;
-    loop {
-        if let Some(state) = &mut state
-            && !state.borrow_and_update().serves()
-        {
-            if state.wait_for(State::serves).await.is_err() {
-                return;
-            }
-            patience = tokio::time::Instant::now() + how.interval;
-        }
-        let is_new = matches!(health.known(), Known::Starting(_)) && tokio::time::Instant::now() < patience;
-        tokio::time::sleep(if is_new { how.interval.min(FIRST_LOOKS) } else { how.interval }).await;
-        let started = tokio::time::Instant::now();
-        let body = if stateless {
-            Body::full(&br#"{"jsonrpc":"2.0","id":0,"method":"ping","params":{}}"#[..])
-        } else {
-            Body::empty()
-        };
-        let mut request = http::Request::new(body);
-        *request.uri_mut() = base.clone();
-        if stateless {
-            *request.method_mut() = http::Method::POST;
-            request.headers_mut().insert(http::header::CONTENT_TYPE, crate::http::JSON);
-        }
-        let known = match tokio::time::timeout(how.timeout, client.send(request)).await {
-            Err(_) => Known::Unavailable(format!("no answer within {:?}", how.timeout)),
-            Ok(Err(error)) => Known::Unavailable(error.to_string()),
-            Ok(Ok(response)) if response.status().is_server_error() => {
-                Known::Unavailable(format!("it answers {}", response.status()))
-            }
-            Ok(Ok(_)) => {
-                let milliseconds = u64::try_from(started.elapsed().as_millis()).ok();
-                Known::Available { milliseconds }
-            }
-        };
-        let is_asked = state.as_ref().is_none_or(|state| state.borrow().serves());
-        if is_asked && !(is_new && matches!(known, Known::Unavailable(_))) {
-            health.set(known);
         }
     }
 }

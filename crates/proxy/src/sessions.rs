@@ -1,6 +1,7 @@
 //! The sessions of callers: where they are kept, and whose they are.
 
-use std::borrow::Cow;
+pub(crate) mod greeting;
+
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,16 +15,12 @@ use tokio::time::{Interval, MissedTickBehavior, interval_at};
 pub use skep_store::session::Kind;
 pub use skep_store::{Sessions as Store, StoreError as Unavailable};
 
+use self::greeting::GREETING;
 use crate::exchange::{Exchange, Identity};
 use crate::settings::Settings;
 
 /// How often sessions that nobody used are looked for, at most.
 const LOOK: Duration = Duration::from_mins(1);
-
-/// Where the handshake of a session is kept.
-pub(crate) const GREETING: &str = "init_body";
-/// The longest handshake that is kept, in bytes. Who sends more than that to say hello fills nobody's memory.
-pub(crate) const LONGEST_GREETING: usize = 64 * 1024;
 
 /// How long a session that must live goes without a touch, at most.
 const AGAIN: Duration = Duration::from_secs(30);
@@ -112,16 +109,16 @@ impl Sessions {
     /// The same by a handshake, which is kept where other proxies may have to go on with the session.
     pub async fn open_by<'a>(&self, greeting: &[u8], client: impl Into<Client<'a>>) -> Result<Arc<str>, Unavailable> {
         let is_shared = matches!(*self.store, Store::Redis(_));
-        let kept = Some(greeting).filter(|greeting| is_shared && greeting.len() <= LONGEST_GREETING);
-        self.open_with(client.into(), kept.map(String::from_utf8_lossy)).await
+        let kept = if is_shared { greeting::kept(greeting) } else { None };
+        self.open_with(client.into(), kept).await
     }
 
-    async fn open_with(&self, client: Client<'_>, greeting: Option<Cow<'_, str>>) -> Result<Arc<str>, Unavailable> {
+    async fn open_with(&self, client: Client<'_>, greeting: Option<String>) -> Result<Arc<str>, Unavailable> {
         let owner = client.owner();
         loop {
             let id = uuid::Uuid::new_v4().to_string();
             let mut session = self.session(&id, client.identity);
-            session.metadata.extend(greeting.iter().map(|greeting| (GREETING.to_owned(), greeting.to_string())));
+            session.metadata.extend(greeting.iter().map(|greeting| (GREETING.to_owned(), greeting.clone())));
             if self.store.create_for(session, &owner).await? == Created::New {
                 return Ok(id.into());
             }

@@ -27,6 +27,7 @@ use skep_net::{Body, Client, Drain, redirect};
 pub use self::pods::{Answer, Pods};
 pub use self::target::{NotATarget, Target};
 use self::told::Way;
+pub(crate) use self::unreachable::reason as unreachable_reason;
 use crate::exchange::{Content, Exchange, Watchers};
 use crate::health::Health;
 use crate::http::{SESSION, VERSION, is_of_type, json, text};

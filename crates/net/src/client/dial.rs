@@ -79,7 +79,12 @@ impl Inner {
 /// A TCP connection that leads to the target, directly or through a tunnel of the proxy.
 async fn dial(target: &Target, proxy: Option<&HttpProxy>, rule: Addresses) -> Result<TcpStream, Error> {
     let host = target.host().trim_start_matches('[').trim_end_matches(']');
-    rule.check_host(host).map_err(|scope| Error::RefusedHost { host: host.to_owned(), scope })?;
+    // INVARIANT: the rule is relaxed for this dial only. Another target of the same client may be reached without the proxy.
+    let of_name = match (proxy, rule) {
+        (Some(_), Addresses::PublicOnly) => Addresses::Cluster,
+        _ => rule,
+    };
+    of_name.check_host(host).map_err(|scope| Error::RefusedHost { host: host.to_owned(), scope })?;
     let Some(proxy) = proxy else {
         return connect(host, target.port(), rule).await;
     };

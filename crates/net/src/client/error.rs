@@ -6,14 +6,6 @@ use std::net::IpAddr;
 use crate::Scope;
 use crate::tls::TlsError;
 
-/// A client cannot be made of these options.
-#[derive(Debug, thiserror::Error)]
-pub enum BuildError {
-    /// A proxy resolves names by itself, so nothing could keep the promise about addresses.
-    #[error("a client that may reach public addresses only cannot go through an HTTP proxy")]
-    ProxyHidesAddresses,
-}
-
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

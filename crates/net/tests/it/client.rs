@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::join_all;
 use http::{Request, Response, StatusCode};
-use skep_net::client::{BuildError, Error, Options, Schemes, Step};
+use skep_net::client::{Error, Options, Schemes, Step};
 use skep_net::serve;
 use skep_net::{Addresses, Body, Client};
 use tokio::io::AsyncWriteExt as _;
@@ -15,7 +15,7 @@ use tokio::sync::{Barrier, Notify};
 use crate::support::{GRACE, Server, get, hello, start, text, until};
 
 fn client() -> Client {
-    Client::new(Options::default()).unwrap()
+    Client::new(Options::default())
 }
 
 /// The ports that requests came from: one for each connection.
@@ -72,7 +72,7 @@ async fn one_connection_serves_request_after_request() {
 async fn connections_are_kept_up_to_the_limit() {
     let ports = Ports::default();
     let server = counting(ports.clone(), 10).await;
-    let client = Client::new(Options { idle_per_host: 4, ..Options::default() }).unwrap();
+    let client = Client::new(Options { idle_per_host: 4, ..Options::default() });
     let round = || async {
         join_all((0..10).map(|_| async { text(client.send(get(&server.url("/"))).await.unwrap()).await })).await
     };
@@ -86,7 +86,7 @@ async fn connections_are_kept_up_to_the_limit() {
 async fn unused_connections_are_closed() {
     let ports = Ports::default();
     let server = counting(ports.clone(), 1).await;
-    let client = Client::new(Options { idle_timeout: Duration::from_secs(20), ..Options::default() }).unwrap();
+    let client = Client::new(Options { idle_timeout: Duration::from_secs(20), ..Options::default() });
     text(client.send(get(&server.url("/"))).await.unwrap()).await;
     tokio::time::sleep(Duration::from_mins(1)).await;
     text(client.send(get(&server.url("/"))).await.unwrap()).await;
@@ -162,7 +162,7 @@ async fn a_backend_that_breaks_off_was_reached() {
 async fn an_answer_may_be_waited_for_only_so_long() {
     let server = start(serve::Options::default(), GRACE, |_, _| std::future::pending()).await;
     let limited = Options { response_timeout: Some(Duration::from_secs(10)), ..Options::default() };
-    let error = Client::new(limited).unwrap().send(get(&server.url("/"))).await.unwrap_err();
+    let error = Client::new(limited).send(get(&server.url("/"))).await.unwrap_err();
     assert!(matches!(error, Error::Timeout { step: Step::Answer }), "{error:?}");
     assert!(!error.never_reached());
 }
@@ -170,7 +170,7 @@ async fn an_answer_may_be_waited_for_only_so_long() {
 #[tokio::test]
 async fn private_addresses_are_refused_when_they_are_dialled() {
     let server = start(serve::Options::default(), GRACE, hello).await;
-    let careful = Client::new(Options { addresses: Addresses::PublicOnly, ..Options::default() }).unwrap();
+    let careful = Client::new(Options { addresses: Addresses::PublicOnly, ..Options::default() });
     let port = server.address.port();
     // By address, by a name that resolves to one, and in clothes.
     for host in ["127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0", "127.1", "0x7f000001"] {
@@ -190,7 +190,7 @@ async fn a_name_that_resolves_to_a_refused_address_is_not_dialled() {
     let server = start(serve::Options::default(), GRACE, hello).await;
     let port = server.address.port();
     let send = async |addresses, host: &str| {
-        let client = Client::new(Options { addresses, ..Options::default() }).unwrap();
+        let client = Client::new(Options { addresses, ..Options::default() });
         client.send(get(&format!("http://{host}:{port}/"))).await
     };
     // Names that the table of names does not know, and the resolver does: numbers that it takes for addresses.
@@ -215,7 +215,7 @@ async fn a_proxy_is_not_asked_for_a_metadata_service() {
     let proxy = format!("http://{}", listener.local_addr().unwrap());
     let variables = [("HTTP_PROXY".to_owned(), proxy.clone()), ("HTTPS_PROXY".to_owned(), proxy)].into();
     let proxies = skep_net::proxies::Proxies::from_variables(&variables).unwrap();
-    let client = Client::new(Options { proxies, addresses: Addresses::Cluster, ..Options::default() }).unwrap();
+    let client = Client::new(Options { proxies, addresses: Addresses::Cluster, ..Options::default() });
     for target in
         ["http://169.254.169.254/", "https://metadata.google.internal/", "http://[fd00:ec2::254]/", "http://metadata/"]
     {
@@ -227,14 +227,14 @@ async fn a_proxy_is_not_asked_for_a_metadata_service() {
     // A proxy that is itself at such an address is not asked either.
     let variables = [("HTTP_PROXY".to_owned(), "http://169.254.169.254".to_owned())].into();
     let proxies = skep_net::proxies::Proxies::from_variables(&variables).unwrap();
-    let client = Client::new(Options { proxies, ..Options::default() }).unwrap();
+    let client = Client::new(Options { proxies, ..Options::default() });
     let error = client.send(get("http://mcp.test/")).await.unwrap_err();
     assert!(matches!(error, Error::RefusedAddress { .. }), "{error:?}");
 }
 
 #[tokio::test]
 async fn only_whole_targets_of_an_allowed_scheme_are_asked() {
-    let strict = Client::new(Options { schemes: Schemes::HttpsOnly, ..Options::default() }).unwrap();
+    let strict = Client::new(Options { schemes: Schemes::HttpsOnly, ..Options::default() });
     let error = strict.send(get("http://mcp.test/")).await.unwrap_err();
     assert_eq!(error.to_string(), "scheme `http` is not allowed here");
     let error = client().send(get("ftp://mcp.test/")).await.unwrap_err();
@@ -246,12 +246,35 @@ async fn only_whole_targets_of_an_allowed_scheme_are_asked() {
     }
 }
 
-#[test]
-fn a_proxy_and_the_rule_about_addresses_exclude_each_other() {
-    let variables = [("HTTP_PROXY".to_owned(), "http://proxy.test:3128".to_owned())].into();
-    let proxies = skep_net::proxies::Proxies::from_variables(&variables).unwrap();
-    let made = Client::new(Options { proxies, addresses: Addresses::PublicOnly, ..Options::default() });
-    assert!(matches!(made, Err(BuildError::ProxyHidesAddresses)));
+/// Item 17-12: a proxy on the way to one target says nothing about those that are reached without it.
+#[tokio::test]
+async fn with_a_proxy_the_rule_about_addresses_holds_for_every_target_that_is_reached_without_it() {
+    let server = start(serve::Options::default(), GRACE, hello).await;
+    // It answers whatever it is asked for.
+    let proxy = format!("http://{}", server.address);
+    for (variable, refused) in [
+        // Another scheme.
+        ("HTTPS_PROXY", "http://10.255.255.1:9/"),
+        // Excepted, by address and by a name that the resolver takes for an address.
+        ("HTTP_PROXY", "http://10.1.2.3:9/"),
+        ("HTTP_PROXY", "http://0xa010203:9/"),
+    ] {
+        let except = ("NO_PROXY".to_owned(), "10.1.2.3,0xa010203".to_owned());
+        let variables = [(variable.to_owned(), proxy.clone()), except].into();
+        let proxies = skep_net::proxies::Proxies::from_variables(&variables).unwrap();
+        let client = Client::new(Options { proxies, addresses: Addresses::PublicOnly, ..Options::default() });
+        let asked = tokio::time::timeout(Duration::from_secs(10), client.send(get(refused))).await;
+        let error = asked.expect("it is not dialled").unwrap_err();
+        assert!(matches!(error, Error::RefusedHost { .. } | Error::RefusedAddress { .. }), "{refused}: {error:?}");
+        if variable == "HTTP_PROXY" {
+            // Which private addresses may be reached through it is for the proxy to say.
+            for target in ["http://10.9.9.9/", "http://intranet.test/"] {
+                assert_eq!(client.send(get(target)).await.unwrap().status(), 200, "{target}");
+            }
+            let error = client.send(get("http://169.254.169.254/")).await.unwrap_err();
+            assert!(matches!(error, Error::RefusedHost { .. }), "{error:?}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -46,7 +46,7 @@ fn client(proxy: &Proxy, trust: Trust) -> Client {
     let address = format!("http://user:secret@{}", proxy.address);
     let variables = [("HTTP_PROXY".to_owned(), address.clone()), ("HTTPS_PROXY".to_owned(), address)].into();
     let proxies = Proxies::from_variables(&variables).unwrap();
-    Client::new(Options { proxies, trust, ..Options::default() }).unwrap()
+    Client::new(Options { proxies, trust, ..Options::default() })
 }
 
 #[tokio::test]

@@ -72,7 +72,7 @@ impl Backend {
     fn client(&self) -> Client {
         let trust = Trust::Roots(roots(&self.authority));
         let options = Options { trust, idle_timeout: Duration::from_secs(20), ..Options::default() };
-        Client::new(options).unwrap()
+        Client::new(options)
     }
 
     fn connections(&self) -> usize {

@@ -39,7 +39,7 @@ pub(crate) async fn secure(authority: &Authority, clients: Option<Roots>) -> Ser
 }
 
 fn client(trust: Trust, identity: Option<Identity>, http2: bool) -> Client {
-    Client::new(client::Options { trust, identity, http2, ..client::Options::default() }).unwrap()
+    Client::new(client::Options { trust, identity, http2, ..client::Options::default() })
 }
 
 fn url(server: &Server, host: &str) -> String {

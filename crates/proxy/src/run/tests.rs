@@ -1,6 +1,7 @@
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use skep_mcp::Message;
+use skep_net::Body;
 use skep_workload::pipe::Pipe;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::sync::mpsc;
@@ -256,7 +257,7 @@ async fn item_7_an_evicted_session_is_closed_at_a_server_that_speaks_http() {
     let limits = skep_store::SessionLimits::of_total(4 * (skep_store::SESSION_BYTES + 400));
     let store = Store::Memory(skep_store::Memory::within(TIME_TO_LIVE, limits));
     let sessions = Sessions::new(store, Kind::Mcp);
-    let client = Client::new(skep_net::client::Options::default()).unwrap();
+    let client = Client::new(skep_net::client::Options::default());
     let front = Transparent::new(target, None, client, sessions.clone(), Options::default(), drain);
     let _closer = tokio::spawn(close_ended(sessions, front.clone()));
     let initialize = br#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18"}}"#;
@@ -281,9 +282,9 @@ async fn a_server_without_pods_is_not_asked_so_that_what_is_known_of_it_stays() 
     let base: http::Uri = format!("http://{nobody}/").parse().unwrap();
     let interval = Duration::from_secs(10);
     let how = settings::Health { enabled: true, interval, timeout: interval };
-    let client = Client::new(skep_net::client::Options::default()).unwrap();
+    let client = Client::new(skep_net::client::Options::default());
     let (sender, state) = watch::channel(State::Missing);
-    tokio::spawn(ping(client, base, how, false, Some(state), health.clone()));
+    tokio::spawn(check_health(client, base, how, false, Some(state), health.clone()));
     let mut changes = health.changes();
     for away in [State::Missing, State::Stopped, State::Starting { ready: 0, wanted: 1 }] {
         health.set(known(&away));
@@ -291,8 +292,9 @@ async fn a_server_without_pods_is_not_asked_so_that_what_is_known_of_it_stays() 
         changes.mark_unchanged();
         assert!(tokio::time::timeout(interval * 60, changes.changed()).await.is_err(), "{:?}", health.known());
         assert_eq!(health.known(), known(&away));
+        // As `watch_pods` does for pods that are ready.
+        health.set(Known::Starting("the server has not answered a health check yet".to_owned()));
         sender.send_replace(State::Ready);
-        changes.changed().await.unwrap();
-        assert!(matches!(health.known(), Known::Unavailable(_)), "{:?}", health.known());
+        changes.wait_for(|(known, _)| matches!(known, Known::Unavailable(_))).await.unwrap();
     }
 }

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use skep_mcp::{Edit, Id, Message, answer, era, lines, splice};
+use skep_mcp::{Edit, Era, Id, Message, answer, lines, splice};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::bridge::{Bridge, Line, SessionId};
 use super::logging;
+use super::readiness::Readiness;
 
 /// What became of a request.
 #[derive(Debug)]
@@ -66,7 +67,7 @@ pub(super) struct Waiter {
 /// What the server may have to say to a caller because of a request, beside the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Work {
-    /// Nothing: it is the proxy's own, the handshake, which has no session yet, or a subscription.
+    /// Nothing: it is the proxy's own, the handshake, which has no session yet, or a subscription of 2026-07-28.
     Nobodys,
     /// It may tell something. Today's protocol has no requests of servers.
     Told,
@@ -86,8 +87,8 @@ pub(crate) struct Call {
 /// Whose a request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
-    /// A client's.
-    Client,
+    /// A client's, admitted in this era. What the body says of its version counts no more from here on.
+    Client(Era),
     /// The proxy's own.
     Proxy,
     /// The proxy's own, to open the conversation: before it is answered, nothing else is sent.
@@ -97,14 +98,16 @@ enum Origin {
 // === impl Bridge ===
 
 impl Bridge {
-    /// Passes a caller's request on. The call ends with the answer, or when it is dropped, which tells the server to stop.
+    /// Forwards a client's request that was admitted in this era. The call ends with the answer, or when it is dropped, which tells
+    /// the server to stop.
     pub(crate) async fn call(
         self: &Arc<Self>,
         message: &Message,
+        era: Era,
         session: Option<SessionId>,
         interim: Option<mpsc::Sender<Bytes>>,
     ) -> Result<Call, Failed> {
-        self.send(message, session, interim, Origin::Client).await
+        self.send(message, session, interim, Origin::Client(era)).await
     }
 
     /// The same for a request of the proxy's own: nobody is at work meanwhile whom the server could ask something.
@@ -149,8 +152,11 @@ impl Bridge {
         let (outcome, answered) = oneshot::channel();
         let token = message.progress_token();
         let wire = self.with(|state| {
-            if origin != Origin::Handshake && !self.is_ready() {
-                return Ok(None);
+            match (origin, &*self.readiness.borrow()) {
+                // The server that it was admitted for is gone, and its successor is of the other era.
+                (Origin::Client(Era::Modern), Readiness::Ready(Era::Legacy)) => return Err(Failed::Gone),
+                (Origin::Handshake, _) | (_, Readiness::Ready(_)) => {}
+                _ => return Ok(None),
             }
             if let Some(one) = session.as_ref().and_then(|session| state.sessions.get_mut(session)) {
                 one.used = Some(Instant::now());
@@ -164,10 +170,11 @@ impl Bridge {
             }
             let changed = splice::apply(message, &edits).map_err(|_| Failed::NotSent)?;
             let method = message.method().unwrap_or_default().to_owned();
-            let is_modern = message.protocol_version().as_deref() == Some(era::MODERN);
-            let is_learnt_from = method == "tools/list" && is_modern;
-            let work = Work::of(&method, origin == Origin::Client, is_modern);
-            let logs = logging::asked_for(message).filter(|_| work != Work::Nobodys);
+            // The proxy's own lists are of the server's era. Clients of the legacy era repeat nothing in headers.
+            let is_learnt_from = method == "tools/list" && origin != Origin::Client(Era::Legacy);
+            let work = Work::of(&method, origin);
+            // Only 2026-07-28 has requests that ask for a log.
+            let logs = if work == Work::Told { logging::asked_for(message) } else { None };
             let waiter =
                 Waiter { id, method, session, token, interim, is_learnt_from, is_taken: false, work, logs, outcome };
             state.waiting.insert(wire, waiter);
@@ -207,11 +214,13 @@ impl Failed {
 
 impl Work {
     /// What may come of a request. A subscription of 2026-07-28 stays open while nothing is done for it: what it is about names it.
-    pub(super) fn of(method: &str, is_clients: bool, is_modern: bool) -> Self {
-        match (is_clients && !matches!(method, "initialize" | "subscriptions/listen"), is_modern) {
-            (false, _) => Self::Nobodys,
-            (true, true) => Self::Told,
-            (true, false) => Self::Asked,
+    fn of(method: &str, origin: Origin) -> Self {
+        match (origin, method) {
+            (Origin::Proxy | Origin::Handshake, _)
+            | (Origin::Client(_), "initialize")
+            | (Origin::Client(Era::Modern), "subscriptions/listen") => Self::Nobodys,
+            (Origin::Client(Era::Modern), _) => Self::Told,
+            (Origin::Client(Era::Legacy), _) => Self::Asked,
         }
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use skep_mcp::headers::parameters::{self, Parameter};
 use skep_mcp::list::{self, List, Verdict};
-use skep_mcp::{Kind, Message, Raw, era, method};
+use skep_mcp::{Era, Kind, Message, Raw, era, method};
 
 use super::bridge::Bridge;
 use super::call::Failed;
@@ -64,12 +64,14 @@ impl Bridge {
         tokio::time::timeout(timeout, asked).await.unwrap_or(Err(Failed::Timeout))
     }
 
-    /// Asks for all tools, as the client of a call. The answers are learnt from on their way.
+    /// Asks for all tools, in the era of the server: one of 2026-07-28 is told what the client of the call can do, a legacy one was
+    /// initialized and knows no such `_meta`. The answers are learnt from on their way.
     async fn ask_for_tools(self: &Arc<Self>, call: &Message) -> Result<(), Failed> {
+        let era = self.ready().await?;
         let before = self.catalogue.with(|known| known.forgotten);
         let mut cursor = None;
         for _ in 0..PAGES {
-            let request = Message::parse(list_tools(call, cursor.as_deref())).map_err(|_| Failed::NotSent)?;
+            let request = Message::parse(list_tools(era, call, cursor.as_deref())).map_err(|_| Failed::NotSent)?;
             let mut asked = self.call_for_ourselves(&request).await?;
             let answer = asked.outcome().await.answer()?;
             let next = next_cursor(&answer);
@@ -129,19 +131,27 @@ impl Catalogue {
     }
 }
 
-/// A request for a page of the tools, that says of the client what a call of it says.
-fn list_tools(call: &Message, cursor: Option<&str>) -> Bytes {
+/// A request for a page of the tools.
+fn list_tools(era: Era, call: &Message, cursor: Option<&str>) -> Bytes {
+    let meta = match era {
+        Era::Legacy => None,
+        Era::Modern => Some(format!(r#""_meta":{}"#, meta_of(call))),
+    };
+    let cursor = cursor.map(|cursor| format!(r#""cursor":{}"#, Raw::string(cursor).as_str()));
+    let params: Vec<String> = meta.into_iter().chain(cursor).collect();
+    format!(r#"{{"jsonrpc":"2.0","id":0,"method":"tools/list","params":{{{}}}}}"#, params.join(",")).into()
+}
+
+/// The `_meta` of 2026-07-28 that says of the client what a call of it says.
+fn meta_of(call: &Message) -> String {
     let text = |bytes: Option<&[u8]>| bytes.and_then(|bytes| std::str::from_utf8(bytes).ok()).map(str::to_owned);
     let capabilities = text(call.client_capabilities()).unwrap_or_else(|| "{}".to_owned());
     let info = text(call.client_info()).map(|info| format!(r#""io.modelcontextprotocol/clientInfo":{info},"#));
-    let cursor = cursor.map(|cursor| format!(r#","cursor":{}"#, Raw::string(cursor).as_str()));
     format!(
-        r#"{{"jsonrpc":"2.0","id":0,"method":"tools/list","params":{{"_meta":{{{}"io.modelcontextprotocol/protocolVersion":"{}","io.modelcontextprotocol/clientCapabilities":{capabilities}}}{}}}}}"#,
+        r#"{{{}"io.modelcontextprotocol/protocolVersion":"{}","io.modelcontextprotocol/clientCapabilities":{capabilities}}}"#,
         info.unwrap_or_default(),
         era::MODERN,
-        cursor.unwrap_or_default(),
     )
-    .into()
 }
 
 /// Where the next page begins.

@@ -180,7 +180,11 @@ impl State {
                 None => self.pass_to_owner(body, session).then(|| session.clone()).ok_or(DEAF),
             };
         }
-        let session = self.only_capable(request, &owners).ok_or(NOBODYS)?;
+        // With several at work, what their clients can do does not say whose call it is about: the one that cannot answer may be meant.
+        if !owners.is_empty() {
+            return Err(NOBODYS);
+        }
+        let session = self.only_capable(request).ok_or(NOBODYS)?;
         self.pass_to_session(body, &session).then_some(session).ok_or(DEAF)
     }
 
@@ -204,21 +208,13 @@ impl State {
         passed || self.pass_to_session(body, session)
     }
 
-    /// The only session whose client can answer such a request, as far as is known. While callers are at work, it is one of theirs.
-    fn only_capable(&self, request: &Message, owners: &Owners) -> Option<SessionId> {
+    /// The only listening session whose client can answer such a request: for requests that are about no call.
+    fn only_capable(&self, request: &Message) -> Option<SessionId> {
         let can = |one: &Session| one.abilities.is_some_and(|abilities| abilities.covers(request));
-        if owners.is_empty() {
-            let listens = |one: &Session| one.listener.as_ref().is_some_and(|listener| !listener.is_closed());
-            let mut able = self.sessions.iter().filter(|(_, one)| listens(one) && can(one));
-            let (session, _) = able.next()?;
-            return able.next().is_none().then(|| session.clone());
-        }
-        // Of whom nothing is known, it is not known either that they cannot.
-        let may = |one: &Option<SessionId>| match one.as_ref().and_then(|name| self.sessions.get(name)) {
-            Some(one) => one.abilities.is_none() || can(one),
-            None => true,
-        };
-        only(&owners.iter().filter(|one| may(one)).cloned().collect()).cloned()
+        let listens = |one: &Session| one.listener.as_ref().is_some_and(|listener| !listener.is_closed());
+        let mut able = self.sessions.iter().filter(|(_, one)| listens(one) && can(one));
+        let (session, _) = able.next()?;
+        able.next().is_none().then(|| session.clone())
     }
 
     pub(super) fn pass_to_session(&self, body: &Bytes, session: &SessionId) -> bool {

@@ -13,7 +13,7 @@ use skep_workload::pipe::Notes;
 use super::abilities::Abilities;
 use super::bridge::{Bridge, SessionId};
 use super::eras;
-use crate::sessions::GREETING;
+use crate::sessions::greeting::GREETING;
 
 /// How often is looked for what a server said to another proxy, and the pause between: that one may be about to write it down.
 const LOOKS: u32 = 3;

@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
 
-use skep_mcp::{Kind, Message, Raw, answer};
+use skep_mcp::{Era, Kind, Message, Raw, answer};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
@@ -67,7 +67,7 @@ impl Drop for Tentative<'_> {
 // === impl Bridge ===
 
 impl Bridge {
-    /// The answer to a request about what a caller wants to hear of; nothing if it is about anything else.
+    /// The answer to a legacy request about what a caller wants to hear of; nothing if it is about anything else.
     pub(super) async fn interest(
         self: &Arc<Self>,
         message: &Message,
@@ -110,7 +110,7 @@ impl Bridge {
             return all_is_well(message);
         }
         let mut tentative = Tentative { bridge: self, uri, session, is_agreed: !subscribes };
-        let mut call = self.call(message, Some(session.clone()), None).await?;
+        let mut call = self.call(message, Era::Legacy, Some(session.clone()), None).await?;
         let answer = call.outcome().await.answer()?;
         tentative.is_agreed |= answer.kind() == Kind::Response;
         Ok(answer)

@@ -71,8 +71,14 @@ impl Bridge {
     /// A bridge to a server that was initialized, and the queue of what it would be sent.
     #[cfg(test)]
     pub(super) fn with_server() -> (Arc<Self>, tokio::sync::mpsc::Receiver<super::bridge::Line>) {
+        Self::with_server_of(Era::Legacy)
+    }
+
+    /// The same with a server of this era.
+    #[cfg(test)]
+    pub(super) fn with_server_of(era: Era) -> (Arc<Self>, tokio::sync::mpsc::Receiver<super::bridge::Line>) {
         let (bridge, queued) = Self::new();
-        bridge.set_readiness(Readiness::Ready(Era::Legacy));
+        bridge.set_readiness(Readiness::Ready(era));
         (bridge, queued)
     }
 

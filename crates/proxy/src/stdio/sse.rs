@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response, StatusCode};
-use skep_mcp::{Era, Kind, Message, answer, era, sse};
+use skep_mcp::{Era, Kind, Message, Refusal, answer, era, sse};
 use skep_net::budget::{OverBudgetError, Purpose};
 use skep_net::{Body, BodySender, Budget, Drain};
 use tokio::sync::{Semaphore, mpsc};
@@ -23,7 +23,7 @@ use super::readiness::NotAdmitted;
 use super::reply::{INTERIM, keep_alive, last_moment};
 use super::streamable::store_is_away;
 use crate::exchange::{Content, Exchange, Watchers};
-use crate::http::{events, json, method_not_allowed, over_budget_message, text};
+use crate::http::{VERSION, events, json, method_not_allowed, over_budget_message, text};
 use crate::sessions::Sessions;
 
 /// How many requests of one caller may be under way.
@@ -172,7 +172,8 @@ impl Sse {
                     return text(StatusCode::TOO_MANY_REQUESTS, "too many requests of this stream are under way");
                 };
                 let (watchers, budget) = (exchange.watchers(), exchange.budget.clone());
-                let answered = self.clone().answer(message, session, answers, watchers, budget);
+                let claimed = era::classify(first(&exchange.headers, VERSION.as_str()).as_deref(), &message);
+                let answered = self.clone().answer(message, claimed, session, answers, watchers, budget);
                 tokio::spawn(async move {
                     answered.await;
                     drop(permit);
@@ -189,78 +190,37 @@ impl Sse {
         }
     }
 
-    /// Gets the answer to a request, and whatever comes before it, onto the caller's stream.
+    /// Gets the answer to a request, and whatever comes before it, onto the client's stream.
     async fn answer(
         self: Arc<Self>,
         message: Message,
+        claimed: Result<Era, Refusal>,
         session: SessionId,
         answers: mpsc::Sender<Bytes>,
         watchers: Watchers,
         budget: Budget,
     ) {
         let id = message.id();
-        // There is no header here; a claim in the body that contradicts itself is the server's to refuse.
-        let era = era::classify(None, &message).unwrap_or(Era::Legacy);
         let is_greeting = message.method() == Some("initialize");
-        if is_greeting {
-            self.bridge.introduce(&session, Abilities::of(&message));
-        }
         let admitted = tokio::select! {
-            admitted = tokio::time::timeout(self.timeout, self.bridge.admit(&message, era)) => admitted,
-            // Nobody listens any more.
+            admitted = self.admit(&message, claimed, &session) => admitted,
+            // The client closed its stream.
             () = answers.closed() => return,
         };
-        let refusal = match admitted {
-            Ok(Ok(())) => None,
-            Ok(Err(NotAdmitted::Era(mismatch))) => Some(mismatch.body),
-            Ok(Err(NotAdmitted::Failed(failed))) => Some(failed.body(id.as_ref())),
-            Err(_elapsed) => Some(Failed::Timeout.body(id.as_ref())),
-        };
-        let body = if let Some(refusal) = refusal {
-            refusal
-        } else if is_greeting {
-            let answer = self.bridge.initialized(&message);
-            answer.map_or_else(|| Failed::NotSent.body(id.as_ref()), Message::into_body)
-        } else {
-            let (sender, mut interim) = mpsc::channel(INTERIM);
-            let answered = async {
-                if let Some(answered) = self.bridge.interest(&message, &session, self.timeout).await {
-                    return answered.map(Message::into_body);
-                }
-                let until = Instant::now() + self.timeout;
-                // This waits as well, when many others wait for a server that is away.
-                let called = self.bridge.call(&message, Some(session.clone()), Some(sender));
-                let called = tokio::time::timeout_at(until, called).await.map_err(|_elapsed| Failed::Timeout)?;
-                // Once the server has it, it may take as long as its caller listens, as in the original.
-                let answered = called?.outcome_once_taken(until).await;
-                answered.map(|message| super::reply::seen(&watchers, message))
-            };
-            let mut answered = std::pin::pin!(answered);
-            loop {
-                tokio::select! {
-                    biased;
-                    Some(before) = interim.recv() => {
-                        let is_read = match counted(&budget, before, &answers).await {
-                            Some(Ok(event)) => answers.send(event).await.is_ok(),
-                            Some(Err(error)) => {
-                                tracing::warn!(%error, "dropping a message before an answer: over the memory budget");
-                                true
-                            }
-                            None => false,
-                        };
-                        if !is_read {
-                            return;
-                        }
-                    }
-                    answered = &mut answered => match answered {
-                        Ok(body) => break body,
-                        // Who took it back wants no answer.
-                        Err(Failed::Cancelled) => return,
-                        Err(failed) => break failed.body(id.as_ref()),
-                    },
-                    // Nobody listens any more: the call ends with this.
-                    () = answers.closed() => return,
-                }
+        let body = match admitted {
+            Err(refusal) => refusal,
+            Ok(Era::Legacy) if is_greeting => {
+                let answer = self.bridge.initialized(&message);
+                answer.map_or_else(|| Failed::NotSent.body(id.as_ref()), Message::into_body)
+            }
+            // 2026-07-28 has no handshake. A server of both eras would take it for one.
+            Ok(Era::Modern) if is_greeting => {
+                answer::error(id.as_ref(), answer::METHOD_NOT_FOUND, "Method not found", None)
+            }
+            Ok(era) => {
+                let answered = self.forward(&message, era, &session, &answers, &watchers, &budget).await;
+                let Some(body) = answered else { return };
+                body
             }
         };
         // Its request is counted as well, for as long as it is there.
@@ -271,6 +231,69 @@ impl Sse {
             None => return,
         };
         let _gone = answers.send(event).await;
+    }
+
+    /// The era that a request is admitted in, or the answer to one that goes no further. `claimed` is what it says itself: a request
+    /// that contradicts itself is refused, since the server could take it for one of another era than the proxy does.
+    async fn admit(&self, message: &Message, claimed: Result<Era, Refusal>, session: &SessionId) -> Result<Era, Bytes> {
+        let id = message.id();
+        let era = claimed.map_err(|refusal| refusal.answer(id.as_ref()))?;
+        if era == Era::Legacy && message.method() == Some("initialize") {
+            self.bridge.introduce(session, Abilities::of(message));
+        }
+        match tokio::time::timeout(self.timeout, self.bridge.admit(message, era)).await {
+            Ok(Ok(())) => Ok(era),
+            Ok(Err(NotAdmitted::Era(mismatch))) => Err(mismatch.body),
+            Ok(Err(NotAdmitted::Failed(failed))) => Err(failed.body(id.as_ref())),
+            Err(_elapsed) => Err(Failed::Timeout.body(id.as_ref())),
+        }
+    }
+
+    /// Forwards a request and returns its answer. Nothing if the client cancelled it or closed its stream.
+    async fn forward(
+        &self,
+        message: &Message,
+        era: Era,
+        session: &SessionId,
+        answers: &mpsc::Sender<Bytes>,
+        watchers: &Watchers,
+        budget: &Budget,
+    ) -> Option<Bytes> {
+        let (sender, mut interim) = mpsc::channel(INTERIM);
+        let answered = async {
+            if era == Era::Legacy
+                && let Some(answered) = self.bridge.interest(message, session, self.timeout).await
+            {
+                return answered.map(Message::into_body);
+            }
+            let until = Instant::now() + self.timeout;
+            // This waits as well, when many others wait for a server that is away.
+            let called = self.bridge.call(message, era, Some(session.clone()), Some(sender));
+            let called = tokio::time::timeout_at(until, called).await.map_err(|_elapsed| Failed::Timeout)?;
+            // Once the server has it, it may take as long as its client listens, as in the original.
+            let answered = called?.outcome_once_taken(until).await;
+            answered.map(|message| super::reply::seen(watchers, message))
+        };
+        let mut answered = std::pin::pin!(answered);
+        loop {
+            tokio::select! {
+                biased;
+                Some(before) = interim.recv() => match counted(budget, before, answers).await? {
+                    Ok(event) => answers.send(event).await.ok()?,
+                    Err(error) => {
+                        tracing::warn!(%error, "dropping a message before an answer: over the memory budget");
+                    }
+                },
+                answered = &mut answered => return match answered {
+                    Ok(body) => Some(body),
+                    // A client that cancelled it wants no answer.
+                    Err(Failed::Cancelled) => None,
+                    Err(failed) => Some(failed.body(message.id().as_ref())),
+                },
+                // The client closed its stream: the call ends with this.
+                () = answers.closed() => return None,
+            }
+        }
     }
 
     /// How the caller reached us: what the first event tells it to use.

@@ -261,7 +261,7 @@ impl Streamable {
     async fn pass_on_whole(self: &Arc<Self>, message: &Message, reply: &Reply) -> Result<Message, Failed> {
         let until = Instant::now() + self.timeout;
         let answered = async {
-            let called = self.bridge.call(message, reply.session.clone(), None);
+            let called = self.bridge.call(message, reply.era, reply.session.clone(), None);
             let called = tokio::time::timeout_at(until, called).await.map_err(|_elapsed| Failed::Timeout)?;
             called?.outcome_by(until, self.timeout).await
         };
@@ -291,7 +291,7 @@ impl Streamable {
         // A subscription of today's protocol is answered when it ends.
         let stays_open = message.method() == Some("subscriptions/listen");
         let (sender, mut interim) = mpsc::channel(INTERIM);
-        let called = self.bridge.call(&message, reply.session.clone(), Some(sender));
+        let called = self.bridge.call(&message, reply.era, reply.session.clone(), Some(sender));
         let mut call = match tokio::time::timeout(self.timeout, called).await {
             Ok(Ok(call)) => call,
             Ok(Err(failed)) => return failed.response(&reply, id.as_ref()),

@@ -15,7 +15,8 @@ use skep_store::session::normalised;
 use super::{Failed, Outgoing, Transparent};
 use crate::exchange::Exchange;
 use crate::http::SESSION;
-use crate::sessions::{GREETING, LONGEST_GREETING, Unavailable};
+use crate::sessions::Unavailable;
+use crate::sessions::greeting::{self, GREETING};
 
 /// The name under which the server knows a session, if it is another one than the caller's.
 const AT_SERVER: &str = "backend_sid";
@@ -25,6 +26,8 @@ const POD: &str = "backend_pod";
 const URL: &str = "backend_url";
 /// The path that a session was opened at.
 const PATH: &str = "skep_path";
+/// The longest such path that is kept, in bytes. It counts against the client's share of sessions.
+const LONGEST_PATH: usize = 1024;
 /// How long the server may take to end a session.
 const CLOSING: Duration = Duration::from_secs(5);
 /// How much of the answer to a handshake is read.
@@ -141,14 +144,13 @@ impl Transparent {
         let base = self.target.base().map(|uri| uri.to_string()).unwrap_or_default();
         let mut metadata = vec![(URL.to_owned(), base.trim_end_matches('/').to_owned())];
         metadata.extend(outgoing.pod.map(|pod| (POD.to_owned(), pod.to_string())));
-        metadata.push((PATH.to_owned(), exchange.uri.path().to_owned()));
+        let path = Some(exchange.uri.path()).filter(|path| path.len() <= LONGEST_PATH);
+        metadata.extend(path.map(|path| (PATH.to_owned(), path.to_owned())));
         if normalised(name) != name {
             // The store knows it by another name, and only this one ends it at the server.
             metadata.push((AT_SERVER.to_owned(), name.to_owned()));
         }
-        if outgoing.body.len() <= LONGEST_GREETING {
-            metadata.push((GREETING.to_owned(), String::from_utf8_lossy(&outgoing.body).into_owned()));
-        }
+        metadata.extend(greeting::kept(&outgoing.body).map(|kept| (GREETING.to_owned(), kept)));
         self.sessions.adopt(name, exchange, metadata).await
     }
 

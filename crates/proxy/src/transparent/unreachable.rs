@@ -20,7 +20,7 @@ pub(super) fn body(id: Option<&Id>, error: &Error, health: Option<&Health>) -> B
 }
 
 /// What went wrong, in words for people. Those of the error itself name hosts and ports, which may be those of pods.
-fn reason(error: &Error) -> String {
+pub(crate) fn reason(error: &Error) -> String {
     let words = match error.category() {
         "target" => "its URL cannot be used",
         "resolve" => "its name cannot be resolved",
@@ -70,6 +70,12 @@ mod tests {
             (&connect, None, "the server cannot be reached: connection refused"),
             (&connect, Some(Known::Unwatched), "the server cannot be reached: connection refused"),
             (&connect, Some(ended.clone()), "the server is not available: the server ended: exit status: 1"),
+            (
+                &connect,
+                // As a health check writes it.
+                Some(Known::Unavailable(format!("it cannot be reached: {}", reason(&connect)))),
+                "the server is not available: it cannot be reached: connection refused",
+            ),
             (
                 &Error::Resolve { host: "a".to_owned(), source: refused() },
                 Some(ended),

@@ -47,7 +47,7 @@ pub(crate) struct Events {
 
 impl Caller {
     pub(crate) fn new(address: SocketAddr) -> Self {
-        let client = Client::new(skep_net::client::Options::default()).unwrap();
+        let client = Client::new(skep_net::client::Options::default());
         let base = format!("http://{address}");
         Self { client, base, session: None, accept: "application/json", headers: HeaderMap::new() }
     }

@@ -192,7 +192,7 @@ async fn messages_for_the_stream_of_another_caller_go_nowhere() -> Result<()> {
     let server = backend("127.0.0.1:0".parse()?, Arc::new(answer), got.clone()).await?;
     let sessions = Sessions::new(Store::Memory(Memory::new(Duration::from_mins(10))), Kind::Mcp);
     let options = Options { sse: true, ..Options::default() };
-    let client = Client::new(skep_net::client::Options::default())?;
+    let client = Client::new(skep_net::client::Options::default());
     let front = Transparent::new(Target::local(&format!("http://{server}"))?, None, client, sessions, options, drain());
     let ask = async |who: &str, method: Method, uri: &str| {
         let body: &[u8] = if method == Method::GET { b"" } else { br#"{"jsonrpc":"2.0","id":7,"method":"ping"}"# };

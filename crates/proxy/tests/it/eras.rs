@@ -230,3 +230,73 @@ async fn the_log_of_a_call_arrives_on_its_stream_while_others_subscribe() -> Res
     subscription.abort();
     Ok(())
 }
+
+/// In the legacy era the log is a session's. The key of 2026-07-28 in a legacy call takes it from no other client.
+#[tokio::test]
+async fn a_legacy_call_with_a_log_level_takes_the_log_from_nobody() -> Result<()> {
+    for accept in ["application/json", BOTH] {
+        let stage = Stage::new().await?;
+        let working = stage.caller().taking(BOTH).greeted().await?;
+        let mut listening = working.events(Method::GET, "/mcp", "").await?;
+        working.ask(json!(2), "logging/setLevel", json!({ "level": "info" })).await?;
+        let greedy = stage.caller().taking(accept).greeted().await?;
+        let meta = json!({ "io.modelcontextprotocol/logLevel": "debug" });
+        let call = request(json!(3), "tools/call", json!({ "name": "wait", "arguments": {}, "_meta": meta }));
+        let held = tokio::spawn(async move { greedy.post(call.to_string()).await });
+        let own = stage.until_told("tools/call", 1).await?.remove(0);
+        stage.say(log("about its own call")).await?;
+        stage.say(json!({ "jsonrpc": "2.0", "id": own["id"], "result": {} })).await?;
+        let answer = held.await??;
+        let expected = usize::from(accept == BOTH);
+        assert_eq!(answer.text().matches("notifications/message").count(), expected, "{accept}: {}", answer.text());
+        // With such a call in flight beside another one, it is nobody's; alone, everybody's who asked for it.
+        stage.say(log("about no call")).await?;
+        assert_eq!(listening.message().await?["params"]["data"], "about no call", "{accept}");
+    }
+    Ok(())
+}
+
+/// What contradicts itself could be read as one era by the proxy and as another one by the server.
+#[tokio::test]
+async fn over_sse_a_request_that_contradicts_itself_is_answered_and_never_reaches_the_server() -> Result<()> {
+    for speaks in [Speaks::Legacy, Speaks::Both, Speaks::Modern] {
+        let stage = Stage::speaking(speaks, How { sse: true, ..How::default() }).await?;
+        let caller = stage.caller();
+        let (mut events, path) = crate::sse::open(&caller).await?;
+        let meta = |name: &str, value: Value| json!({ format!("io.modelcontextprotocol/{name}"): value });
+        for (method, meta, code) in [
+            ("tools/call", meta("protocolVersion", json!(MODERN)), -32602),
+            ("initialize", meta("protocolVersion", json!(MODERN)), -32602),
+            ("tools/call", meta("protocolVersion", json!("2031-01-01")), -32022),
+            ("tools/call", meta("clientCapabilities", json!({})), -32602),
+        ] {
+            let message = request(json!("mine"), method, json!({ "name": "ask", "_meta": meta }));
+            let accepted = caller.whole(Method::POST, &path, message.to_string()).await?;
+            assert_eq!(accepted.status, StatusCode::ACCEPTED);
+            let answer = events.message().await?;
+            assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!("mine"), &json!(code)), "{message} {answer}");
+        }
+        assert!(stage.told("tools/call").is_empty(), "{speaks:?}");
+    }
+    Ok(())
+}
+
+/// The server's question is about a call that its client wrote so that it looks like one of 2026-07-28.
+#[tokio::test]
+async fn over_sse_a_question_about_one_clients_call_is_never_put_to_another_client() -> Result<()> {
+    let stage = Stage::with(How { sse: true, ..How::default() }).await?;
+    let caller = stage.caller();
+    let (mut other, other_path) = crate::sse::open(&caller).await?;
+    let greet = request(json!(1), "initialize", initialize("2025-06-18", json!({ "sampling": {} })));
+    caller.whole(Method::POST, &other_path, greet.to_string()).await?;
+    assert!(other.message().await?["result"].is_object());
+    let (mut one, path) = crate::sse::open(&caller).await?;
+    let meta = json!({ "io.modelcontextprotocol/protocolVersion": MODERN });
+    let call = request(json!(2), "tools/call", json!({ "name": "ask", "arguments": {}, "_meta": meta }));
+    caller.whole(Method::POST, &path, call.to_string()).await?;
+    assert!(one.message().await?["error"].is_object());
+    let changed = json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" });
+    stage.say(changed.clone()).await?;
+    assert_eq!(other.message().await?, changed, "it was asked nothing before");
+    Ok(())
+}

@@ -104,3 +104,21 @@ async fn a_tool_that_is_new_is_asked_for_if_a_header_claims_to_be_about_it() -> 
     assert_eq!(stage.told("tools/list").len(), 4);
     Ok(())
 }
+
+/// A legacy client need not send such headers; if it does, they are held against the tools as the server lists them in its own era.
+#[tokio::test]
+async fn a_legacy_server_is_asked_for_its_tools_in_its_own_era() -> Result<()> {
+    for speaks in [Speaks::Legacy, Speaks::Both] {
+        let stage = Stage::speaking(speaks, How::default()).await?;
+        let caller = stage.caller().greeted().await?.with("mcp-param-region", "us");
+        let call = |region: &str| json!({ "name": "place", "arguments": { "region": region } });
+        let refused = caller.ask(json!(1), "tools/call", call("eu")).await?;
+        assert_eq!((refused.status, &refused.message()?["error"]["code"]), (StatusCode::BAD_REQUEST, &json!(-32020)));
+        assert!(stage.told("tools/call").is_empty());
+        assert!(caller.ask(json!(1), "tools/call", call("us")).await?.message()?["result"].is_object());
+        let asked = stage.told("tools/list");
+        assert_eq!(asked.len(), 2, "all pages, once");
+        assert!(asked.iter().all(|one| one["params"].get("_meta").is_none()), "{asked:?}");
+    }
+    Ok(())
+}

@@ -12,8 +12,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
-use crate::client::{PATIENCE, request};
-use crate::web::{How, Web};
+use crate::client::{PATIENCE, greeting, request};
+use crate::transparent::{answer, result};
+use crate::web::{Got, How, Web};
 
 /// A server that is written by hand, because it does what no server should.
 #[derive(Default)]
@@ -126,7 +127,7 @@ async fn a_server_that_does_not_answer_a_new_handshake_is_not_waited_for_for_eve
     let caller = web.caller().greeted().await?;
     server.least.store(1, Ordering::SeqCst);
     // Without the patience of a caller, which ends as well when time passes.
-    let client = skep_net::Client::new(skep_net::client::Options::default())?;
+    let client = skep_net::Client::new(skep_net::client::Options::default());
     let ping = request(json!(1), "ping", json!({})).to_string();
     let ping = http::Request::post(format!("http://{}/mcp", web.address))
         .header("content-type", "application/json")
@@ -139,5 +140,40 @@ async fn a_server_that_does_not_answer_a_new_handshake_is_not_waited_for_for_eve
     tokio::time::resume();
     let answer = tokio::time::timeout(PATIENCE, asked).await???;
     assert_eq!(answer.status(), StatusCode::NOT_FOUND, "what the server said first");
+    Ok(())
+}
+
+/// What is kept counts against the client's share, and that is shared by all clients behind one ingress.
+#[tokio::test]
+async fn little_is_kept_of_a_session_however_long_its_handshake_is_and_it_can_be_renewed() -> Result<()> {
+    let made = AtomicUsize::new(0);
+    let web = Web::new(move |got: &Got| {
+        let message: serde_json::Value = serde_json::from_slice(&got.body).unwrap_or_default();
+        let named = got.headers.get("mcp-session-id").and_then(|name| name.to_str().ok());
+        if message["method"] == "initialize" {
+            let name = format!("s-{}", made.fetch_add(1, Ordering::SeqCst));
+            return answer(200, &[("mcp-session-id", &name)], result(got, json!({ "protocolVersion": "2025-06-18" })));
+        }
+        // It knows the second session only.
+        match named {
+            Some("s-0") => answer(404, &[], ""),
+            _ => answer(200, &[], result(got, json!({}))),
+        }
+    })
+    .await?;
+    let mut params = greeting();
+    params["_meta"] = json!({ "long": "x".repeat(50 * 1024) });
+    let path = format!("/mcp/{}", "p".repeat(20 * 1024));
+    let mut caller = web.caller();
+    let opened = caller.whole(http::Method::POST, &path, request(json!(1), "initialize", params).to_string()).await?;
+    assert_eq!(opened.status, StatusCode::OK);
+    let kept = web.sessions.store().touch("s-0").await?.context("it is kept")?;
+    let length: usize = kept.metadata.values().map(String::len).sum();
+    assert!(length < 5 * 1024, "{length} bytes");
+    caller.session = Some("s-0".to_owned());
+    assert!(caller.ask(json!(2), "ping", json!({})).await?.message()?["result"].is_object());
+    let greeted = web.got().into_iter().filter(|got| got.body.windows(12).any(|part| part == b"\"initialize\""));
+    let again: serde_json::Value = serde_json::from_slice(&greeted.last().context("it was initialized")?.body)?;
+    assert_eq!(again["params"], greeting(), "all that a server needs");
     Ok(())
 }

@@ -43,6 +43,7 @@ pub(crate) struct Web {
     pub(crate) got: Arc<Mutex<Vec<Got>>>,
     /// The end of the proxy.
     pub(crate) drain: Drain,
+    pub(crate) sessions: Sessions,
 }
 
 /// How the proxy is set up.
@@ -98,10 +99,16 @@ impl Web {
             Some(path) => Target::remote(&format!("http://{server}{path}"))?,
         };
         let drain = Drain::new(Grace { linger: Duration::ZERO, finish: how.finish });
-        let client = Client::new(skep_net::client::Options::default())?;
+        let client = Client::new(skep_net::client::Options::default());
         let sessions = Sessions::new(Store::Memory(Memory::new(how.session_ttl)), Kind::Mcp);
-        let front =
-            Front::Transparent(Transparent::new(target, how.pods, client, sessions, how.options, drain.clone()));
+        let front = Front::Transparent(Transparent::new(
+            target,
+            how.pods,
+            client,
+            sessions.clone(),
+            how.options,
+            drain.clone(),
+        ));
         let listener = Listener::bind("127.0.0.1:0".parse()?).await?;
         let address = listener.address();
         let config = RunConfig { host: "0.0.0.0".to_owned(), ..how.config };
@@ -110,7 +117,7 @@ impl Web {
         let proxy = Proxy::guarded(chain, front, health, None, how.guards);
         let handler = move |request, peer| proxy.clone().answer(request, peer);
         tokio::spawn(serve(listener, skep_net::serve::Options::default(), drain.clone(), handler));
-        Ok(Self { address, server, got, drain })
+        Ok(Self { address, server, got, drain, sessions })
     }
 
     pub(crate) fn caller(&self) -> Caller {

@@ -1,17 +1,23 @@
 //! Who owns which session, and which one goes when an owner has too many.
 //!
 //! Every session counts against the peer address that opened it and, if the client is authenticated, against its identity.
-//! An owner that reaches its share loses sessions of its own, never those of another one: first those that got no second
-//! message, the oldest first, then the one that is idle for longest. If all owners together reach the total, the peer with
-//! the most loses one.
+//! An owner that reaches its share loses sessions of its own, never those of another one. If all owners together reach the
+//! total, it is the sessions of all that one is chosen from.
 //!
 //! ```text
 //!   index: id ─▶ key ─▶ entry ─┬─ place in the queues of its peer       unused ─▶ oldest … newest
-//!                              └─ place in the queues of its identity   used   ─▶ longest idle … last used
+//!                              ├─ place in the queues of its identity   used   ─▶ longest idle … last used
+//!                              └─ place in the queues of all
 //! ```
 //!
-//! Every operation is a constant number of hash lookups; creation adds one ordered lookup for the largest peer.
+//! The oldest session without a second message goes first, then the one that is idle for longest; of all owners, that of the
+//! peer with the most. A new session is spared for [`SPARED`], or clients that use their sessions could keep others
+//! from ever sending a second message. But only while the unused ones take no more than a quarter: a flood of them
+//! displaces itself.
+//!
+//! Every operation is a constant number of hash lookups; creation and the first use add one ordered lookup for the largest peer.
 
+mod limits;
 mod queue;
 #[cfg(test)]
 mod tests;
@@ -23,6 +29,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+pub use self::limits::SessionLimits;
+use self::limits::Side;
 use self::queue::{Links, Queue};
 
 /// What a session takes beside its texts, here and in the proxy, in bytes. Measured, and rounded up.
@@ -30,6 +38,15 @@ pub const SESSION_BYTES: usize = 1280;
 
 /// How long a session lives before its second message.
 pub const UNUSED_TIME_TO_LIVE: Duration = Duration::from_mins(1);
+
+/// How long a session without a second message is spared while others can go.
+pub(super) const SPARED: Duration = Duration::from_secs(5);
+
+/// The part of a limit within which sessions without a second message are spared: one in so many.
+const SPARED_PART: usize = 4;
+
+/// The part of the total from which on a peer is large: one in so many. Where no peer is, the session goes that is idle for longest.
+const LARGE_PART: usize = 16;
 
 /// A map smaller than this is not worth shrinking.
 const SMALL: usize = 64;
@@ -41,17 +58,6 @@ pub struct Owner {
     pub identity: Option<Arc<str>>,
     /// The address of the client, or the network that it has for itself.
     pub peer: Option<IpAddr>,
-}
-
-/// How much the sessions of a proxy may take, in bytes: each counts [`SESSION_BYTES`] and its texts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SessionLimits {
-    /// All of them.
-    pub total: usize,
-    /// Those of one identity.
-    pub per_identity: usize,
-    /// Those of one peer address. All clients behind an ingress share one.
-    pub per_peer: usize,
 }
 
 /// A session that ended without being asked to.
@@ -76,9 +82,10 @@ pub(super) struct Ledger<T> {
     entries: HashMap<u64, Entry<T>>,
     names: HashMap<Name, u64>,
     groups: HashMap<u64, Group>,
-    /// The peers by what their sessions take.
+    /// All sessions.
+    all: Sum,
+    /// The peers by what their used sessions take.
     largest: BTreeSet<(usize, u64)>,
-    bytes: usize,
     last_key: u64,
     /// Ended, and not told yet.
     ended: Vec<Ended<T>>,
@@ -96,16 +103,17 @@ enum Name {
 #[derive(Debug)]
 struct Group {
     name: Name,
-    bytes: usize,
-    unused: Queue,
-    used: Queue,
+    sum: Sum,
 }
 
-/// Which of the owners of a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Side {
-    Peer,
-    Identity,
+/// Sessions in the order in which they go, and what they take.
+#[derive(Debug, Default)]
+struct Sum {
+    bytes: usize,
+    /// Of it those that were used.
+    used_bytes: usize,
+    unused: Queue,
+    used: Queue,
 }
 
 #[derive(Debug)]
@@ -117,6 +125,8 @@ struct Entry<T> {
     is_used: bool,
     peer: Place,
     identity: Option<Place>,
+    /// Its neighbours among all.
+    links: Links,
 }
 
 /// The place of a session among those of an owner.
@@ -135,29 +145,6 @@ pub(super) enum Inserted {
     TooLarge,
 }
 
-// === impl SessionLimits ===
-
-impl SessionLimits {
-    /// A total, of which one owner may have half.
-    pub const fn of_total(total: usize) -> Self {
-        Self { total, per_identity: total / 2, per_peer: total / 2 }
-    }
-
-    fn share(&self, side: Side) -> usize {
-        match side {
-            Side::Peer => self.per_peer,
-            Side::Identity => self.per_identity,
-        }
-    }
-}
-
-impl Default for SessionLimits {
-    /// 128 MiB, which is about 100,000 sessions.
-    fn default() -> Self {
-        Self::of_total(128 * 1024 * 1024)
-    }
-}
-
 // === impl Ledger ===
 
 impl<T> Ledger<T> {
@@ -169,8 +156,8 @@ impl<T> Ledger<T> {
             entries: HashMap::new(),
             names: HashMap::new(),
             groups: HashMap::new(),
+            all: Sum::default(),
             largest: BTreeSet::new(),
-            bytes: 0,
             last_key: 0,
             ended: Vec::new(),
             evictions: 0,
@@ -204,22 +191,19 @@ impl<T> Ledger<T> {
         if is_too_large {
             return Inserted::TooLarge;
         }
-        let peer = self.make_room(Name::Peer(owner.peer), Side::Peer, bytes);
-        let identity = owner.identity.as_ref();
-        let identity = identity.map(|name| self.make_room(Name::Identity(name.clone()), Side::Identity, bytes));
-        while self.bytes + bytes > limits.total {
-            let Some((_, largest)) = self.largest.last().copied() else { break };
-            self.evict(largest, Side::Peer);
+        self.make_room(Some(&Name::Peer(owner.peer)), Side::Peer, bytes, now);
+        if let Some(identity) = &owner.identity {
+            self.make_room(Some(&Name::Identity(identity.clone())), Side::Identity, bytes, now);
         }
+        self.make_room(None, Side::All, bytes, now);
         let key = self.new_key();
         let id: Arc<str> = id.into();
         let place = |group| Place { group, links: Links::default() };
-        // What made room may have been the last of its group.
-        let peer = self.group(Name::Peer(owner.peer), peer);
-        let identity =
-            identity.zip(owner.identity.clone()).map(|(group, name)| place(self.group(Name::Identity(name), group)));
+        let peer = place(self.group(Name::Peer(owner.peer)));
+        let identity = owner.identity.clone().map(|name| place(self.group(Name::Identity(name))));
         let expires = now + self.unused_time_to_live();
-        let entry = Entry { id: id.clone(), value, bytes, expires, is_used: false, peer: place(peer), identity };
+        let links = Links::default();
+        let entry = Entry { id: id.clone(), value, bytes, expires, is_used: false, peer, identity, links };
         self.entries.insert(key, entry);
         self.index.insert(id, key);
         self.count(key, bytes);
@@ -233,10 +217,15 @@ impl<T> Ledger<T> {
         let time_to_live = self.time_to_live;
         let entry = self.entries.get_mut(&key).filter(|entry| now < entry.expires)?;
         entry.expires = now + time_to_live;
+        let (bytes, is_first) = (entry.bytes, !entry.is_used);
         if !entry.is_last_used() {
             self.dequeue(key);
-            if let Some(entry) = self.entries.get_mut(&key) {
-                entry.is_used = true;
+            if is_first {
+                self.uncount(key, bytes);
+                if let Some(entry) = self.entries.get_mut(&key) {
+                    entry.is_used = true;
+                }
+                self.count(key, bytes);
             }
             self.enqueue(key);
         }
@@ -301,27 +290,36 @@ impl<T> Ledger<T> {
         std::mem::take(&mut self.ended)
     }
 
-    /// Evicts sessions of an owner until there is room for one more of this size. Returns the owner's group.
-    fn make_room(&mut self, name: Name, side: Side, bytes: usize) -> u64 {
-        let group = self.group(name, 0);
-        let share = self.limits.share(side);
-        while self.groups.get(&group).is_some_and(|group| group.bytes + bytes > share) {
-            if !self.evict(group, side) {
-                break;
-            }
+    /// Evicts sessions of an owner, or of all, until there is room for one more of this size.
+    fn make_room(&mut self, name: Option<&Name>, side: Side, bytes: usize, now: Instant) {
+        let limit = self.limits.share(side);
+        loop {
+            let sum = match name {
+                None => Some(&self.all),
+                Some(name) => self.names.get(name).and_then(|group| self.groups.get(group)).map(|group| &group.sum),
+            };
+            let Some(sum) = sum.filter(|sum| sum.bytes + bytes > limit) else { return };
+            let idle = if side == Side::All { self.longest_idle() } else { sum.used.first() };
+            let unused = sum.unused.first();
+            let is_spared = sum.bytes - sum.used_bytes + bytes <= limit / SPARED_PART
+                && unused.and_then(|key| self.entries.get(&key)).is_some_and(|entry| self.is_new(entry, now));
+            let Some(key) = (if is_spared { idle.or(unused) } else { unused.or(idle) }) else { return };
+            self.evictions += 1;
+            self.end(key, true);
         }
-        group
     }
 
-    /// Evicts the session of an owner that is missed least. Says whether there was one.
-    fn evict(&mut self, group: u64, side: Side) -> bool {
-        let Some(key) = self.groups.get(&group).and_then(|group| group.unused.first().or(group.used.first())) else {
-            return false;
-        };
-        debug_assert!(self.entries.get(&key).and_then(|entry| entry.place(side)).is_some_and(|at| at.group == group));
-        self.evictions += 1;
-        self.end(key, true);
-        true
+    /// The used session that goes first of all: that of the peer with the most, if that is much, and else the one that is idle for
+    /// longest. Who has most among many that have little says nothing.
+    fn longest_idle(&self) -> Option<u64> {
+        let largest = self.largest.last().filter(|(bytes, _)| *bytes > self.limits.total / LARGE_PART);
+        let group = largest.and_then(|(_, group)| self.groups.get(group));
+        group.map_or(&self.all, |group| &group.sum).used.first()
+    }
+
+    /// Whether an unused session was opened just now.
+    fn is_new(&self, entry: &Entry<T>, now: Instant) -> bool {
+        entry.expires > now + self.unused_time_to_live().saturating_sub(SPARED)
     }
 
     fn end(&mut self, key: u64, is_evicted: bool) {
@@ -338,7 +336,7 @@ impl<T> Ledger<T> {
         let entry = self.entries.remove(&key)?;
         self.index.remove(&entry.id);
         for group in [Some(entry.peer.group), entry.identity.map(|place| place.group)].into_iter().flatten() {
-            if self.groups.get(&group).is_some_and(Group::is_empty)
+            if self.groups.get(&group).is_some_and(|group| group.sum.bytes == 0)
                 && let Some(group) = self.groups.remove(&group)
             {
                 self.names.remove(&group.name);
@@ -347,62 +345,56 @@ impl<T> Ledger<T> {
         Some(entry)
     }
 
-    /// The group of an owner: the known one, if that is still there.
-    fn group(&mut self, name: Name, known: u64) -> u64 {
-        if self.groups.contains_key(&known) {
-            return known;
-        }
+    /// The group of an owner.
+    fn group(&mut self, name: Name) -> u64 {
         if let Some(group) = self.names.get(&name) {
             return *group;
         }
         let key = self.new_key();
         self.names.insert(name.clone(), key);
-        self.groups.insert(key, Group { name, bytes: 0, unused: Queue::default(), used: Queue::default() });
+        self.groups.insert(key, Group { name, sum: Sum::default() });
         key
     }
 
     fn count(&mut self, key: u64, bytes: usize) {
-        self.bytes += bytes;
         self.weigh(key, |sum| sum + bytes);
     }
 
     fn uncount(&mut self, key: u64, bytes: usize) {
-        self.bytes -= bytes;
         self.weigh(key, |sum| sum - bytes);
     }
 
     /// Changes what the owners of a session are counted for.
     fn weigh(&mut self, key: u64, change: impl Fn(usize) -> usize) {
         let Some(entry) = self.entries.get(&key) else { return };
-        if let Some(group) = self.groups.get_mut(&entry.peer.group) {
-            self.largest.remove(&(group.bytes, entry.peer.group));
-            group.bytes = change(group.bytes);
-            if group.bytes > 0 {
-                self.largest.insert((group.bytes, entry.peer.group));
+        self.all.weigh(entry.is_used, &change);
+        if let Some(Group { sum, .. }) = self.groups.get_mut(&entry.peer.group) {
+            self.largest.remove(&(sum.used_bytes, entry.peer.group));
+            sum.weigh(entry.is_used, &change);
+            if sum.used_bytes > 0 {
+                self.largest.insert((sum.used_bytes, entry.peer.group));
             }
         }
         if let Some(group) = entry.identity.and_then(|place| self.groups.get_mut(&place.group)) {
-            group.bytes = change(group.bytes);
+            group.sum.weigh(entry.is_used, &change);
         }
     }
 
     /// Puts a session at the end of the queues that it belongs to.
     fn enqueue(&mut self, key: u64) {
-        for side in [Side::Peer, Side::Identity] {
-            let Self { entries, groups, .. } = self;
-            let Some(queue) = queue_of(entries, groups, key, side) else { continue };
+        for side in Side::EACH {
+            let Self { entries, groups, all, .. } = self;
+            let Some(queue) = queue_of(entries, groups, all, key, side) else { continue };
             queue.push(key, |key, change| change_links(entries, key, side, change));
         }
     }
 
     /// Takes a session out of the queues that it is in.
     fn dequeue(&mut self, key: u64) {
-        for side in [Side::Peer, Side::Identity] {
-            let Self { entries, groups, .. } = self;
-            let Some(links) = entries.get(&key).and_then(|entry| entry.place(side)).map(|place| place.links) else {
-                continue;
-            };
-            let Some(queue) = queue_of(entries, groups, key, side) else { continue };
+        for side in Side::EACH {
+            let Self { entries, groups, all, .. } = self;
+            let Some(links) = entries.get(&key).and_then(|entry| entry.links(side)) else { continue };
+            let Some(queue) = queue_of(entries, groups, all, key, side) else { continue };
             queue.remove(links, |key, change| change_links(entries, key, side, change));
         }
     }
@@ -424,33 +416,40 @@ impl<T> Ledger<T> {
     }
 }
 
-/// The queue that a session belongs to, for one of its owners.
+/// The queue that a session belongs to, of one of its owners or of all.
 fn queue_of<'a, T>(
     entries: &HashMap<u64, Entry<T>>,
     groups: &'a mut HashMap<u64, Group>,
+    all: &'a mut Sum,
     key: u64,
     side: Side,
 ) -> Option<&'a mut Queue> {
     let entry = entries.get(&key)?;
-    let group = groups.get_mut(&entry.place(side)?.group)?;
-    Some(if entry.is_used { &mut group.used } else { &mut group.unused })
+    let sum = match side {
+        Side::Peer => &mut groups.get_mut(&entry.peer.group)?.sum,
+        Side::Identity => &mut groups.get_mut(&entry.identity?.group)?.sum,
+        Side::All => all,
+    };
+    Some(if entry.is_used { &mut sum.used } else { &mut sum.unused })
 }
 
 fn change_links<T>(entries: &mut HashMap<u64, Entry<T>>, key: u64, side: Side, change: &mut dyn FnMut(&mut Links)) {
-    let place = entries.get_mut(&key).and_then(|entry| match side {
-        Side::Peer => Some(&mut entry.peer),
-        Side::Identity => entry.identity.as_mut(),
-    });
-    if let Some(place) = place {
-        change(&mut place.links);
+    let Some(entry) = entries.get_mut(&key) else { return };
+    match side {
+        Side::Peer => change(&mut entry.peer.links),
+        Side::Identity => entry.identity.iter_mut().for_each(|place| change(&mut place.links)),
+        Side::All => change(&mut entry.links),
     }
 }
 
-// === impl Group ===
+// === impl Sum ===
 
-impl Group {
-    fn is_empty(&self) -> bool {
-        self.unused.first().is_none() && self.used.first().is_none()
+impl Sum {
+    fn weigh(&mut self, is_used: bool, change: impl Fn(usize) -> usize) {
+        self.bytes = change(self.bytes);
+        if is_used {
+            self.used_bytes = change(self.used_bytes);
+        }
     }
 }
 
@@ -459,13 +458,14 @@ impl Group {
 impl<T> Entry<T> {
     /// Whether a use would not change its places, as when one client does all the work.
     fn is_last_used(&self) -> bool {
-        self.is_used && self.peer.links.is_last() && self.identity.is_none_or(|place| place.links.is_last())
+        self.is_used && Side::EACH.into_iter().filter_map(|side| self.links(side)).all(Links::is_last)
     }
 
-    fn place(&self, side: Side) -> Option<Place> {
+    fn links(&self, side: Side) -> Option<Links> {
         match side {
-            Side::Peer => Some(self.peer),
-            Side::Identity => self.identity,
+            Side::Peer => Some(self.peer.links),
+            Side::Identity => self.identity.map(|place| place.links),
+            Side::All => Some(self.links),
         }
     }
 }

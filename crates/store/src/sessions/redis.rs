@@ -19,6 +19,17 @@ use crate::{Session, StoreError};
 /// How many keys Redis looks at before it answers others, when it is asked to count.
 const AT_ONCE: usize = 1000;
 
+/// Deletes those keys that live no longer than so many milliseconds each, in one step: a replica that uses one meanwhile comes before
+/// or after all of it.
+const EVICT: &str = "local deleted = 0
+for at, key in ipairs(KEYS) do
+  if redis.call('PTTL', key) <= tonumber(ARGV[at]) then deleted = deleted + redis.call('DEL', key) end
+end
+return deleted";
+
+/// How many sessions are evicted by one command. A newcomer displaces a few at the most, so there is hardly ever a second one.
+const BATCH: usize = 100;
+
 /// How much longer than expected a session may live in Redis, before another replica must have used it.
 const SLACK: Duration = Duration::from_secs(1);
 
@@ -150,25 +161,24 @@ impl Redis {
             return Ok(());
         }
         self.seen.evicted.notify_one();
-        for one in evicted {
-            self.evict(&one, now).await?;
+        for batch in evicted.chunks(BATCH) {
+            self.evict(batch, now).await?;
         }
         Ok(())
     }
 
-    /// Deletes a session, unless it lives longer than it would if this replica had been the last one to use it.
-    async fn evict(&self, evicted: &Ended<()>, now: Instant) -> Result<(), StoreError> {
-        let key = self.prefix.key(&evicted.id);
-        let mut ask = cmd("PTTL");
-        ask.arg(&key);
-        let left: i64 = self.server.run(&ask, Again::Yes).await?;
-        let expected = evicted.expires.saturating_duration_since(now) + SLACK;
-        if u128::try_from(left).is_ok_and(|left| left > expected.as_millis()) {
-            return Ok(());
+    /// Deletes sessions, but for those that live longer than they would if this replica had been the last one to use them.
+    async fn evict(&self, evicted: &[Ended<()>], now: Instant) -> Result<(), StoreError> {
+        let mut evict = cmd("EVAL");
+        evict.arg(EVICT).arg(evicted.len());
+        for one in evicted {
+            evict.arg(self.prefix.key(&one.id));
         }
-        let mut delete = cmd("DEL");
-        delete.arg(&key);
-        self.server.run::<bool>(&delete, Again::Yes).await?;
+        for one in evicted {
+            let expected = one.expires.saturating_duration_since(now) + SLACK;
+            evict.arg(u64::try_from(expected.as_millis()).unwrap_or(u64::MAX));
+        }
+        self.server.run::<u64>(&evict, Again::Yes).await?;
         Ok(())
     }
 

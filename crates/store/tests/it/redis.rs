@@ -351,3 +351,25 @@ async fn each_replica_bounds_the_sessions_of_a_peer_and_spares_those_that_anothe
     assert_eq!(first.take_evicted().len(), 15);
     Ok(())
 }
+
+#[tokio::test]
+async fn sessions_that_make_room_are_judged_and_deleted_by_one_command() -> Result<()> {
+    let server = RedisServer::start().await?;
+    let limits = SessionLimits::of_total(8 * (SESSION_BYTES + 100));
+    let redis = Redis::within(server.connect().await?, Prefix::default(), LIFE, limits);
+    let sessions = Sessions::Redis(redis);
+    let peer = Owner { identity: None, peer: Some([10, 0, 0, 1].into()) };
+    for number in 0..4 {
+        assert_eq!(sessions.create_for(session(&id(number)), &peer).await?, Created::New);
+    }
+    let mut admin = server.admin().await?;
+    say(&mut admin, &["CONFIG", "RESETSTAT"]).await?;
+    let mut large = session(&id(9));
+    large.metadata.insert("text".to_owned(), "x".repeat(2 * SESSION_BYTES));
+    assert_eq!(sessions.create_for(large, &peer).await?, Created::New);
+    assert_eq!(sessions.evictions(), 3);
+    // What the script does is counted as well; what matters is that there is one script, and nothing beside it.
+    let expected = [("del", 3), ("eval", 1), ("pttl", 3), ("set", 1)].map(|(name, calls)| (name.to_owned(), calls));
+    assert_eq!(commands(&mut admin).await?, expected.into());
+    Ok(())
+}

@@ -1,5 +1,5 @@
 use serde_json::{Value, json};
-use skep_mcp::era;
+use skep_mcp::Era;
 use tokio::sync::mpsc::error::TryRecvError;
 
 use super::super::questions::ASKED;
@@ -52,8 +52,8 @@ async fn two_proxies_of_one_server_do_not_take_each_others_answers() {
     let (one, mut to_one) = Bridge::with_server();
     let (two, mut to_two) = Bridge::with_server();
     let slow = request(&json!(1), "tools/call", &json!({ "name": "slow" }));
-    let mut first = one.call(&slow, None, None).await.unwrap();
-    let mut second = two.call(&slow, None, None).await.unwrap();
+    let mut first = one.call(&slow, Era::Legacy, None, None).await.unwrap();
+    let mut second = two.call(&slow, Era::Legacy, None, None).await.unwrap();
     let (asked, other) = (heard(&mut to_one).await["id"].clone(), heard(&mut to_two).await["id"].clone());
     assert_ne!(asked, other);
     assert!(asked.as_u64().unwrap() < 1 << 31, "{asked}");
@@ -71,9 +71,9 @@ async fn a_token_of_a_caller_that_hears_of_no_progress_is_nobody_elses_number() 
     let (bridge, mut queued) = Bridge::with_server();
     let (sender, mut interim) = mpsc::channel(1);
     let call = |token: &Value| request(&json!(1), "tools/call", &json!({ "_meta": { "progressToken": token } }));
-    let _watched = bridge.call(&call(&json!("mine")), None, Some(sender)).await.unwrap();
+    let _watched = bridge.call(&call(&json!("mine")), Era::Legacy, None, Some(sender)).await.unwrap();
     let number = heard(&mut queued).await["id"].clone();
-    let _plain = bridge.call(&call(&number), None, None).await.unwrap();
+    let _plain = bridge.call(&call(&number), Era::Legacy, None, None).await.unwrap();
     let plain = heard(&mut queued).await;
     assert_eq!(plain["params"]["_meta"]["progressToken"], plain["id"]);
     let report = |token: &Value| {
@@ -90,7 +90,7 @@ async fn a_token_of_a_caller_that_hears_of_no_progress_is_nobody_elses_number() 
 #[tokio::test]
 async fn who_has_no_session_cancels_nobodys_request() {
     let (bridge, mut queued) = Bridge::with_server();
-    let _call = bridge.call(&request(&json!(1), "tools/call", &json!({})), None, None).await.unwrap();
+    let _call = bridge.call(&request(&json!(1), "tools/call", &json!({})), Era::Legacy, None, None).await.unwrap();
     heard(&mut queued).await;
     let cancel = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 1 } });
     bridge.cancel(&message(&cancel), None).unwrap();
@@ -103,14 +103,14 @@ async fn a_question_about_one_callers_work_is_never_put_to_another() {
     let (_other, mut other_hears) = capable(&bridge, "other");
     let call = request(&json!(1), "tools/call", &json!({}));
     // One that takes JSON only, and does not listen.
-    let deaf = bridge.call(&call, Some("deaf".into()), None).await.unwrap();
+    let deaf = bridge.call(&call, Era::Legacy, Some("deaf".into()), None).await.unwrap();
     assert!(is_refused(bridge.dispatch(&elicitation()).as_ref()));
     let log = json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": { "level": "emergency" } });
     bridge.with(|state| state.sessions.get_mut("other").unwrap().level = Some(7));
     bridge.dispatch(&message(&log));
     drop(deaf);
     // One without a session.
-    let _nameless = bridge.call(&call, None, None).await.unwrap();
+    let _nameless = bridge.call(&call, Era::Legacy, None, None).await.unwrap();
     assert!(is_refused(bridge.dispatch(&elicitation()).as_ref()));
     assert_eq!(other_hears.try_recv(), Err(TryRecvError::Empty));
 }
@@ -122,12 +122,12 @@ async fn a_question_about_work_that_was_left_is_never_put_to_another() {
     let (one, mut one_hears) = capable(&bridge, "one");
     let (two, mut two_hears) = capable(&bridge, "two");
     let call = request(&json!(1), "tools/call", &json!({}));
-    drop(bridge.call(&call, Some(one.clone()), None).await.unwrap());
+    drop(bridge.call(&call, Era::Legacy, Some(one.clone()), None).await.unwrap());
     let wire = sent(&mut queued);
     assert_eq!(bridge.dispatch(&elicitation()), None);
     assert!(one_hears.try_recv().is_ok(), "it listens");
     // Somebody else is at work: either can be meant.
-    let _other = bridge.call(&call, Some(two), None).await.unwrap();
+    let _other = bridge.call(&call, Era::Legacy, Some(two), None).await.unwrap();
     let answer = |wire: u64| message(&json!({ "jsonrpc": "2.0", "id": wire, "result": {} }));
     assert!(is_refused(bridge.dispatch(&elicitation()).as_ref()));
     bridge.dispatch(&answer(sent(&mut queued)));
@@ -149,8 +149,8 @@ async fn work_that_was_left_stands_in_nobodys_way_for_long() {
     let (bridge, _queued) = Bridge::with_server();
     let (two, mut two_hears) = capable(&bridge, "two");
     let call = request(&json!(1), "tools/call", &json!({}));
-    drop(bridge.call(&call, Some("one".into()), None).await.unwrap());
-    let _call = bridge.call(&call, Some(two), None).await.unwrap();
+    drop(bridge.call(&call, Era::Legacy, Some("one".into()), None).await.unwrap());
+    let _call = bridge.call(&call, Era::Legacy, Some(two), None).await.unwrap();
     assert!(is_refused(bridge.dispatch(&elicitation()).as_ref()));
     tokio::time::sleep(2 * WAIT).await;
     assert_eq!(bridge.dispatch(&elicitation()), None);
@@ -162,12 +162,12 @@ async fn a_server_that_heard_of_no_call_does_not_ask_about_it() {
     let (bridge, mut queued) = Bridge::with_server();
     let (_two, mut two_hears) = capable(&bridge, "two");
     let call = request(&json!(1), "tools/call", &json!({}));
-    drop(bridge.call(&call, Some("one".into()), None).await.unwrap());
+    drop(bridge.call(&call, Era::Legacy, Some("one".into()), None).await.unwrap());
     assert!(!bridge.wants(&queued.try_recv().unwrap()), "it is not sent");
     assert_eq!(bridge.dispatch(&elicitation()), None);
     assert!(two_hears.try_recv().is_ok());
     // One that went away has forgotten all.
-    drop(bridge.call(&call, Some("one".into()), None).await.unwrap());
+    drop(bridge.call(&call, Era::Legacy, Some("one".into()), None).await.unwrap());
     assert!(is_refused(bridge.dispatch(&elicitation()).as_ref()));
     bridge.disconnected(&mut queued);
     assert_eq!(bridge.dispatch(&elicitation()), None);
@@ -181,7 +181,7 @@ async fn more_work_was_left_than_is_remembered_and_still_nobody_else_is_asked() 
     let call = request(&json!(1), "tools/call", &json!({}));
     let mut last = 0;
     for _ in 0..2000 {
-        drop(bridge.call(&call, Some("one".into()), None).await.unwrap());
+        drop(bridge.call(&call, Era::Legacy, Some("one".into()), None).await.unwrap());
         while let Ok(line) = queued.try_recv() {
             last = line.request.unwrap_or(last);
         }
@@ -195,11 +195,11 @@ async fn more_work_was_left_than_is_remembered_and_still_nobody_else_is_asked() 
 
 #[tokio::test]
 async fn requests_of_our_own_and_of_todays_protocol_have_no_questions() {
-    let (bridge, _queued) = Bridge::with_server();
+    let (bridge, _queued) = Bridge::with_server_of(Era::Modern);
     let (_other, mut other_hears) = capable(&bridge, "other");
     let _ours = bridge.call_for_ourselves(&request(&json!(0), "tools/list", &json!({}))).await.unwrap();
-    let meta = json!({ "_meta": { "io.modelcontextprotocol/protocolVersion": era::MODERN } });
-    let _modern = bridge.call(&request(&json!(1), "tools/call", &meta), None, None).await.unwrap();
+    let call = request(&json!(1), "tools/call", &json!({}));
+    let _modern = bridge.call(&call, Era::Modern, None, None).await.unwrap();
     assert_eq!(bridge.dispatch(&elicitation()), None);
     assert!(other_hears.try_recv().is_ok());
 }
@@ -210,7 +210,7 @@ fn notification(method: &str) -> Message {
 
 #[tokio::test(start_paused = true)]
 async fn what_may_be_about_somebodys_work_is_told_to_nobody_else() {
-    let (bridge, mut queued) = Bridge::with_server();
+    let (bridge, mut queued) = Bridge::with_server_of(Era::Modern);
     let (one, mut one_hears) = capable(&bridge, "one");
     let (two, mut two_hears) = capable(&bridge, "two");
     for name in ["one", "two"] {
@@ -227,11 +227,11 @@ async fn what_may_be_about_somebodys_work_is_told_to_nobody_else() {
     // Nobody is at work: a log is everybody's who asked for it.
     say();
     assert_eq!(heard(), (1, 1));
-    let first = bridge.call(&call, Some(one), None).await.unwrap();
+    let first = bridge.call(&call, Era::Legacy, Some(one), None).await.unwrap();
     let first_wire = sent(&mut queued);
     say();
     assert_eq!(heard(), (2, 0));
-    let _second = bridge.call(&call, Some(two), None).await.unwrap();
+    let _second = bridge.call(&call, Era::Legacy, Some(two), None).await.unwrap();
     let second_wire = sent(&mut queued);
     say();
     assert_eq!(heard(), (0, 0), "either may be meant");
@@ -241,8 +241,7 @@ async fn what_may_be_about_somebodys_work_is_told_to_nobody_else() {
     answer(first_wire);
     say();
     assert_eq!(heard(), (0, 2));
-    let meta = json!({ "_meta": { "io.modelcontextprotocol/protocolVersion": era::MODERN } });
-    let modern = bridge.call(&request(&json!(1), "tools/call", &meta), None, None).await.unwrap();
+    let modern = bridge.call(&call, Era::Modern, None, None).await.unwrap();
     say();
     assert_eq!(heard(), (0, 0), "one of today's protocol is at work, too");
     answer(second_wire);
@@ -261,7 +260,7 @@ async fn what_may_be_about_somebodys_work_is_told_to_nobody_else() {
 async fn lists_that_changed_are_everybodys_and_a_task_is_nobodys() {
     let (bridge, _queued) = Bridge::with_server();
     let ((one, mut one_hears), (_two, mut two_hears)) = (capable(&bridge, "one"), capable(&bridge, "two"));
-    let _call = bridge.call(&request(&json!(1), "tools/call", &json!({})), Some(one), None).await.unwrap();
+    let _call = bridge.call(&request(&json!(1), "tools/call", &json!({})), Era::Legacy, Some(one), None).await.unwrap();
     for list in ["tools", "prompts", "resources"] {
         bridge.dispatch(&notification(&format!("notifications/{list}/list_changed")));
         assert!(one_hears.try_recv().is_ok() && two_hears.try_recv().is_ok(), "{list}");
@@ -270,21 +269,45 @@ async fn lists_that_changed_are_everybodys_and_a_task_is_nobodys() {
     assert!(one_hears.try_recv().is_err() && two_hears.try_recv().is_err());
 }
 
+/// What their clients declared does not say whose call it is about: it may be about the one that cannot answer.
 #[tokio::test]
-async fn of_several_at_work_only_one_of_them_can_be_asked() {
-    let (bridge, _queued) = Bridge::with_server();
-    let (_idle, mut idle_hears) = capable(&bridge, "idle");
+async fn a_question_is_refused_while_several_clients_have_calls_in_flight() {
+    let (bridge, mut queued) = Bridge::with_server();
     let (able, mut able_hears) = capable(&bridge, "able");
+    let unable: SessionId = "unable".into();
+    bridge.introduce(&unable, Abilities::default());
     let call = request(&json!(1), "tools/call", &json!({}));
-    let _first = bridge.call(&call, Some(able), None).await.unwrap();
-    bridge.introduce(&"unable".into(), Abilities::default());
-    let _second = bridge.call(&call, Some("unable".into()), None).await.unwrap();
+    let answer = |wire: u64| message(&json!({ "jsonrpc": "2.0", "id": wire, "result": {} }));
+    let _first = bridge.call(&call, Era::Legacy, Some(able), None).await.unwrap();
+    sent(&mut queued);
+    // One that cannot answer, one of which nothing is known, one without a session.
+    for beside in [Some(unable), Some("stranger".into()), None] {
+        let _second = bridge.call(&call, Era::Legacy, beside, None).await.unwrap();
+        let wire = sent(&mut queued);
+        assert!(is_refused(bridge.dispatch(&elicitation()).as_ref()));
+        assert_eq!(able_hears.try_recv(), Err(TryRecvError::Empty));
+        bridge.dispatch(&answer(wire));
+    }
+    // The only one that is left is asked.
+    let (_idle, mut idle_hears) = capable(&bridge, "idle");
     assert_eq!(bridge.dispatch(&elicitation()), None);
     assert!(able_hears.try_recv().is_ok());
     assert_eq!(idle_hears.try_recv(), Err(TryRecvError::Empty));
-    // Nothing is known of this one.
-    let _third = bridge.call(&call, Some("stranger".into()), None).await.unwrap();
-    assert!(is_refused(bridge.dispatch(&elicitation()).as_ref()));
+}
+
+/// The body may say anything: the proxy and the server need not read the same in it.
+#[tokio::test]
+async fn the_era_that_a_call_was_admitted_in_says_whom_a_question_concerns() {
+    let (bridge, _queued) = Bridge::with_server();
+    let (_other, mut other_hears) = capable(&bridge, "other");
+    let meta = json!({ "_meta": { "io.modelcontextprotocol/protocolVersion": skep_mcp::era::MODERN } });
+    for method in ["tools/call", "subscriptions/listen"] {
+        let call = bridge.call(&request(&json!(1), method, &meta), Era::Legacy, Some("deaf".into()), None).await;
+        assert!(is_refused(bridge.dispatch(&elicitation()).as_ref()), "{method}");
+        assert_eq!(other_hears.try_recv(), Err(TryRecvError::Empty), "{method}");
+        drop(call);
+        bridge.with(|state| state.left = Left::default());
+    }
 }
 
 #[tokio::test]
@@ -328,7 +351,8 @@ async fn a_question_that_concerns_nobody_is_left_to_the_proxy_before_for_a_while
     assert_eq!(hears.try_recv(), Err(TryRecvError::Empty), "nobody here is at work");
     assert!(queued.try_recv().is_err());
     // What concerns a caller of ours is asked at once.
-    let call = bridge.call(&request(&json!(1), "tools/call", &json!({})), Some(session), None).await.unwrap();
+    let call =
+        bridge.call(&request(&json!(1), "tools/call", &json!({})), Era::Legacy, Some(session), None).await.unwrap();
     assert_eq!(heard(&mut queued).await["method"], "tools/call");
     assert_eq!(bridge.dispatch(&elicitation()), None);
     assert!(hears.try_recv().is_ok());
@@ -369,7 +393,7 @@ async fn a_request_of_the_server_is_refused_for_a_client_that_did_not_declare_th
     let unable: SessionId = "unable".into();
     let mut unable_hears = bridge.listen(&unable);
     bridge.introduce(&unable, Abilities::default());
-    let working = bridge.call(&call, Some(unable), None).await.unwrap();
+    let working = bridge.call(&call, Era::Legacy, Some(unable), None).await.unwrap();
     let refused = bridge.dispatch(&elicitation()).unwrap();
     let refused: Value = serde_json::from_slice(&refused).unwrap();
     let message = "elicitation/create: the client does not support elicitation";
@@ -378,7 +402,7 @@ async fn a_request_of_the_server_is_refused_for_a_client_that_did_not_declare_th
     assert_eq!(able_hears.try_recv(), Err(TryRecvError::Empty));
     drop(working);
     bridge.with(|state| state.left = Left::default());
-    let _working = bridge.call(&call, Some(able), None).await.unwrap();
+    let _working = bridge.call(&call, Era::Legacy, Some(able), None).await.unwrap();
     assert_eq!(bridge.dispatch(&elicitation()), None);
     assert!(able_hears.try_recv().is_ok());
 }

@@ -28,7 +28,7 @@ fn ask(bridge: &Arc<Bridge>, tool: &str, is_claimed: bool) -> JoinHandle<Result<
     tokio::spawn(async move { bridge.parameters(&call, is_claimed, PATIENCE).await.map(|found| found.len()) })
 }
 
-/// The server's next request, answered.
+/// The parameters of the server's next request, which is answered.
 async fn answer(bridge: &Arc<Bridge>, queued: &mut mpsc::Receiver<Line>, mut answer: Value) -> Value {
     let line = tokio::time::timeout(PATIENCE, queued.recv()).await.expect("the server is asked").unwrap();
     let asked: Value = serde_json::from_slice(&line.bytes).unwrap();
@@ -36,7 +36,7 @@ async fn answer(bridge: &Arc<Bridge>, queued: &mut mpsc::Receiver<Line>, mut ans
     answer["jsonrpc"] = json!("2.0");
     answer["id"] = asked["id"].clone();
     bridge.dispatch(&message(&answer));
-    asked["params"]["cursor"].clone()
+    asked["params"].clone()
 }
 
 #[tokio::test]
@@ -52,12 +52,31 @@ async fn many_calls_at_once_ask_once() {
 }
 
 #[tokio::test]
+async fn the_server_is_asked_in_its_own_era_and_its_answers_are_learnt_from() {
+    for (era, version) in [(Era::Legacy, json!(null)), (Era::Modern, json!(era::MODERN))] {
+        let (bridge, mut queued) = Bridge::with_server_of(era);
+        let asked = ask(&bridge, "b", true);
+        for (cursor, page) in [
+            (json!(null), json!({ "tools": [tool("a")], "nextCursor": "more" })),
+            (json!("more"), json!({ "tools": [tool("b")] })),
+        ] {
+            let params = answer(&bridge, &mut queued, json!({ "result": page })).await;
+            assert_eq!(params["_meta"]["io.modelcontextprotocol/protocolVersion"], version, "{params}");
+            assert_eq!((params.get("_meta").is_some(), &params["cursor"]), (era == Era::Modern, &cursor));
+        }
+        assert_eq!(asked.await.unwrap(), Ok(1));
+        assert_eq!(ask(&bridge, "a", true).await.unwrap(), Ok(1));
+        assert!(queued.try_recv().is_err());
+    }
+}
+
+#[tokio::test]
 async fn a_list_that_goes_in_a_circle_ends() {
     let (bridge, mut queued) = Bridge::with_server();
     let asked = ask(&bridge, "a", false);
     for cursor in [json!(null), json!("again")] {
         let page = json!({ "result": { "tools": [], "nextCursor": "again" } });
-        assert_eq!(answer(&bridge, &mut queued, page).await, cursor);
+        assert_eq!(answer(&bridge, &mut queued, page).await["cursor"], cursor);
     }
     assert_eq!(asked.await.unwrap(), Ok(0));
 }

@@ -35,9 +35,11 @@ async fn a_server_that_is_slow_to_start_again_is_waited_for() {
     let (bridge, talk) = Bridge::start(slow_to_start_again(Duration::from_secs(70), starts.clone()), Limits::default());
     tokio::spawn(talk);
     let message = |text: &'static [u8]| Message::parse(Bytes::from_static(text)).unwrap();
-    let mut last = bridge.call(&message(br#"{"jsonrpc":"2.0","id":2,"method":"end"}"#), None, None).await.unwrap();
+    let mut last =
+        bridge.call(&message(br#"{"jsonrpc":"2.0","id":2,"method":"end"}"#), Era::Legacy, None, None).await.unwrap();
     last.outcome().await;
-    let mut ping = bridge.call(&message(br#"{"jsonrpc":"2.0","id":3,"method":"ping"}"#), None, None).await.unwrap();
+    let mut ping =
+        bridge.call(&message(br#"{"jsonrpc":"2.0","id":3,"method":"ping"}"#), Era::Legacy, None, None).await.unwrap();
     assert!(matches!(ping.outcome().await, Outcome::Answer(_)));
     assert_eq!(starts.load(Ordering::SeqCst), 2);
 }
@@ -46,11 +48,11 @@ async fn a_server_that_is_slow_to_start_again_is_waited_for() {
 async fn a_server_that_is_behind_still_hears_of_every_call_that_was_taken_back() {
     let (bridge, mut queued) = Bridge::with_server();
     let call = Message::parse(Bytes::from_static(br#"{"jsonrpc":"2.0","id":1,"method":"tools/call"}"#)).unwrap();
-    let with_server = bridge.call(&call, None, None).await.unwrap();
+    let with_server = bridge.call(&call, Era::Legacy, None, None).await.unwrap();
     let sent: serde_json::Value = serde_json::from_slice(&queued.try_recv().unwrap().bytes).unwrap();
     let mut waiting = Vec::new();
     for _ in 0..QUEUE {
-        waiting.push(bridge.call(&call, None, None).await.unwrap());
+        waiting.push(bridge.call(&call, Era::Legacy, None, None).await.unwrap());
     }
     drop((with_server, waiting));
     let (mut stdin, server) = tokio::io::duplex(1 << 16);

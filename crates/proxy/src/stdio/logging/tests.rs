@@ -1,5 +1,5 @@
 use serde_json::{Value, json};
-use skep_mcp::era;
+use skep_mcp::Era;
 use tokio::sync::mpsc;
 
 use super::super::bridge::Bridge;
@@ -11,13 +11,13 @@ async fn call(
     bridge: &std::sync::Arc<Bridge>,
     level: Option<&str>,
 ) -> (super::super::call::Call, mpsc::Receiver<Bytes>) {
-    let mut meta = json!({ "io.modelcontextprotocol/protocolVersion": era::MODERN });
-    if let Some(level) = level {
-        meta[LEVEL] = json!(level);
-    }
     let (sender, reader) = mpsc::channel(8);
-    let call = request(&json!(1), "tools/call", &json!({ "name": "a", "_meta": meta }));
-    (bridge.call(&call, None, Some(sender)).await.unwrap(), reader)
+    (bridge.call(&tool_call(level), Era::Modern, None, Some(sender)).await.unwrap(), reader)
+}
+
+fn tool_call(level: Option<&str>) -> Message {
+    let meta = level.map_or(json!({}), |level| json!({ LEVEL: level }));
+    request(&json!(1), "tools/call", &json!({ "name": "a", "_meta": meta }))
 }
 
 fn log(level: &str) -> Message {
@@ -31,7 +31,7 @@ fn levels(reader: &mut mpsc::Receiver<Bytes>) -> Vec<Value> {
 
 #[tokio::test(start_paused = true)]
 async fn the_log_is_that_of_the_only_call_in_flight_that_asked_for_it() {
-    let (bridge, _queued) = Bridge::with_server();
+    let (bridge, _queued) = Bridge::with_server_of(Era::Modern);
     let (_silent, mut silent_reads) = call(&bridge, None).await;
     let (asking, mut asking_reads) = call(&bridge, Some("info")).await;
     for level in ["debug", "info", "error"] {
@@ -55,17 +55,37 @@ async fn the_log_is_that_of_the_only_call_in_flight_that_asked_for_it() {
 
 #[tokio::test(start_paused = true)]
 async fn an_open_subscription_is_no_call_that_a_log_could_be_about() {
-    let (bridge, _queued) = Bridge::with_server();
-    let meta = json!({ "io.modelcontextprotocol/protocolVersion": era::MODERN });
-    let listen = request(&json!(1), "subscriptions/listen", &json!({ "_meta": meta }));
+    let (bridge, _queued) = Bridge::with_server_of(Era::Modern);
+    let listen = request(&json!(1), "subscriptions/listen", &json!({}));
     let (_session, mut session_reads) = super::super::bridge::tests::capable(&bridge, "ann");
-    let subscription = bridge.call(&listen, None, None).await.unwrap();
+    let subscription = bridge.call(&listen, Era::Modern, None, None).await.unwrap();
     let work = request(&json!(1), "tools/call", &json!({}));
-    let _call = bridge.call(&work, Some("ann".into()), None).await.unwrap();
+    let _call = bridge.call(&work, Era::Legacy, Some("ann".into()), None).await.unwrap();
     bridge.dispatch(&log("info"));
     assert_eq!(levels(&mut session_reads), ["info"]);
     // Nor is it one when it was closed.
     drop(subscription);
     bridge.dispatch(&log("info"));
     assert_eq!(levels(&mut session_reads), ["info"]);
+}
+
+/// In the legacy era a session asks for the log, by `logging/setLevel`. A key in `_meta` asks for nothing, and takes it from nobody.
+#[tokio::test]
+async fn a_legacy_call_cannot_ask_for_the_log_of_others() {
+    for takes_events in [true, false] {
+        let (bridge, mut queued) = Bridge::with_server();
+        let (ann, mut ann_reads) = super::super::bridge::tests::capable(&bridge, "ann");
+        let (sender, mut reader) = mpsc::channel(8);
+        let greedy = tool_call(Some("debug"));
+        let _greedy = bridge.call(&greedy, Era::Legacy, None, takes_events.then_some(sender)).await.unwrap();
+        bridge.dispatch(&log("info"));
+        assert!(levels(&mut reader).is_empty(), "it has no session, so it may be anybody's");
+        let wire = super::super::bridge::tests::sent(&mut queued);
+        bridge.dispatch(&message(&json!({ "jsonrpc": "2.0", "id": wire, "result": {} })));
+        // Its own log reaches a session all the same.
+        let own = bridge.call(&greedy, Era::Legacy, Some(ann.clone()), None).await.unwrap();
+        bridge.dispatch(&log("info"));
+        assert_eq!(levels(&mut ann_reads), ["info"], "{takes_events}");
+        drop(own);
+    }
 }

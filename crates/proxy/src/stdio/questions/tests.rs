@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use skep_mcp::Era;
 
 use super::super::bridge::tests::{capable, elicitation, heard, message, request, sent};
 use super::super::bridge::{QUEUE, SessionId};
@@ -22,7 +23,7 @@ async fn the_time_of_the_server_does_not_run_while_it_waits_for_its_caller() {
     let (bridge, mut queued) = Bridge::with_server();
     let (ann, mut hears) = capable(&bridge, "ann");
     let slow = request(&json!(1), "tools/call", &json!({ "name": "slow" }));
-    let mut call = bridge.call(&slow, Some(ann.clone()), None).await.unwrap();
+    let mut call = bridge.call(&slow, Era::Legacy, Some(ann.clone()), None).await.unwrap();
     sent(&mut queued);
     assert_eq!(bridge.dispatch(&elicitation()), None);
     let number = read(&hears.recv().await.unwrap())["id"].clone();
@@ -47,7 +48,7 @@ async fn a_question_is_withdrawn_where_it_was_put() {
     let ann: SessionId = "ann".into();
     let (sender, mut interim) = tokio::sync::mpsc::channel(4);
     let slow = request(&json!(1), "tools/call", &json!({ "name": "slow" }));
-    let _call = bridge.call(&slow, Some(ann.clone()), Some(sender)).await.unwrap();
+    let _call = bridge.call(&slow, Era::Legacy, Some(ann.clone()), Some(sender)).await.unwrap();
     sent(&mut queued);
     assert_eq!(bridge.dispatch(&elicitation()), None);
     let number = read(&interim.recv().await.unwrap())["id"].clone();
@@ -61,7 +62,7 @@ async fn who_leaves_before_there_was_room_for_an_answer_can_give_it_again() {
     let (bridge, mut queued) = Bridge::with_server();
     let (ann, mut hears) = capable(&bridge, "ann");
     let slow = request(&json!(1), "tools/call", &json!({ "name": "slow" }));
-    let _call = bridge.call(&slow, Some(ann.clone()), None).await.unwrap();
+    let _call = bridge.call(&slow, Era::Legacy, Some(ann.clone()), None).await.unwrap();
     sent(&mut queued);
     assert_eq!(bridge.dispatch(&elicitation()), None);
     let number = read(&hears.recv().await.unwrap())["id"].clone();

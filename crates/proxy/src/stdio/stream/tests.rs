@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use skep_mcp::Message;
+use skep_mcp::{Era, Message};
 use skep_net::Body;
 
 use super::super::bridge::{Bridge, Line, SessionId};
@@ -14,7 +14,7 @@ async fn reported(streams: &Arc<Streams>) -> (Stream, mpsc::Sender<Bytes>, Body,
     let request = Message::parse(Bytes::from_static(request)).unwrap();
     let session: SessionId = "a".into();
     let (sender, interim) = mpsc::channel(INTERIM);
-    let call = bridge.call(&request, Some(session.clone()), Some(sender.clone())).await.unwrap();
+    let call = bridge.call(&request, Era::Legacy, Some(session.clone()), Some(sender.clone())).await.unwrap();
     let (reader, body) = Body::channel(INTERIM);
     let kept = streams.open(&session);
     (Stream::new(call, interim, request.id(), Watchers::default(), reader, kept), sender, body, queued)

@@ -1,0 +1,94 @@
+//! What is kept of a client's `initialize`: what a server needs that is initialized again in the client's name.
+//!
+//! It counts against the client's share of sessions, and a client that sends long ones must not use up the share of all that come
+//! from the same address.
+
+use std::collections::HashMap;
+
+use serde_json::value::RawValue;
+
+/// Where it is kept in a session.
+pub(crate) const GREETING: &str = "init_body";
+
+/// The most that is kept, in bytes. Those of SDKs have a few hundred.
+pub(crate) const LONGEST: usize = 4 * 1024;
+
+/// What is kept of an `initialize`: all of it, if it is short enough. Of a longer one the protocol version, the capabilities and who the
+/// client is, the latter without icons if need be. Nothing if that is too long as well: the session then ends with the
+/// server's.
+pub(crate) fn kept(initialize: &[u8]) -> Option<String> {
+    if initialize.len() <= LONGEST {
+        return Some(String::from_utf8_lossy(initialize).into_owned());
+    }
+    let message = members(initialize)?;
+    let params = members(message.get("params")?.get().as_bytes())?;
+    let part = |name: &str| params.get(name).map(|value| (name.to_owned(), value.get().to_owned()));
+    let client = params.get("clientInfo").and_then(|client| members(client.get().as_bytes()));
+    let named = client.map(|client| {
+        let parts = ["name", "version"].into_iter().filter_map(|name| Some((name, client.get(name)?.get().to_owned())));
+        ("clientInfo".to_owned(), object(parts))
+    });
+    let rest = || ["protocolVersion", "capabilities"].into_iter().filter_map(part);
+    [part("clientInfo"), named].into_iter().find_map(|client| {
+        let params = object(rest().chain(client));
+        let short = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"initialize","params":{params}}}"#);
+        (short.len() <= LONGEST).then_some(short)
+    })
+}
+
+fn members(object: &[u8]) -> Option<HashMap<String, &RawValue>> {
+    serde_json::from_slice(object).ok()
+}
+
+/// A JSON object of members that are JSON. Their names have no letters that need escapes.
+fn object(members: impl Iterator<Item = (impl std::fmt::Display, String)>) -> String {
+    let members: Vec<String> = members.map(|(name, value)| format!(r#""{name}":{value}"#)).collect();
+    format!("{{{}}}", members.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn initialize(capabilities: &Value, client: &Value) -> String {
+        let params = json!({ "capabilities": capabilities, "clientInfo": client, "protocolVersion": "2025-11-25" });
+        json!({ "jsonrpc": "2.0", "id": "mine", "method": "initialize", "params": params }).to_string()
+    }
+
+    #[test]
+    fn a_short_handshake_is_kept_as_it_is() {
+        let exact = r#"{"id":1e0, "jsonrpc":"2.0","method":"initialize","params":{"x":1.50}}"#;
+        assert_eq!(kept(exact.as_bytes()).as_deref(), Some(exact));
+        let longest = format!("{exact}{}", " ".repeat(LONGEST - exact.len()));
+        assert_eq!(kept(longest.as_bytes()), Some(longest));
+    }
+
+    #[test]
+    fn of_a_long_handshake_is_kept_what_a_server_needs_within_the_limit() {
+        let long = "x".repeat(60 * 1024);
+        let client = |extra: &str| json!({ "name": "c", "version": "1", "icons": extra });
+        for (capabilities, client, expected) in [
+            // What is beside the parts that are needed goes.
+            (json!({ "roots": {} }), client("short"), Some(client("short"))),
+            (json!({ "roots": {} }), client(&long), Some(json!({ "name": "c", "version": "1" }))),
+            (json!({ "experimental": { "x": long } }), client("short"), None),
+            (json!({}), json!({ "name": long, "version": "1" }), None),
+        ] {
+            let mut sent: Value = serde_json::from_str(&initialize(&capabilities, &client)).unwrap();
+            sent["params"]["_meta"] = json!({ "x": long });
+            let kept = kept(sent.to_string().as_bytes());
+            assert!(kept.as_ref().is_none_or(|kept| kept.len() <= LONGEST));
+            let kept = kept.map(|kept| serde_json::from_str::<Value>(&kept).unwrap());
+            let params = expected.map(
+                |client| json!({ "protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": client }),
+            );
+            assert_eq!(
+                kept.map(|kept| (kept["method"].clone(), kept["params"].clone())),
+                params.map(|params| (json!("initialize"), params))
+            );
+        }
+        assert_eq!(kept("x".repeat(LONGEST + 1).as_bytes()), None);
+    }
+}

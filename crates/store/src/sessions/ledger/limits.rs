@@ -1,0 +1,52 @@
+//! How much the sessions of a proxy may take.
+
+/// How much the sessions of a proxy may take, in bytes: each counts [`SESSION_BYTES`](super::SESSION_BYTES) and its texts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionLimits {
+    /// All of them.
+    pub total: usize,
+    /// Those of one identity.
+    pub per_identity: usize,
+    /// Those of one peer address. All clients behind an ingress share one.
+    pub per_peer: usize,
+}
+
+/// Whom a session counts against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Peer,
+    Identity,
+    All,
+}
+
+// === impl SessionLimits ===
+
+impl SessionLimits {
+    /// A total, of which one peer address may have half. An identity may have a quarter of that: of the clients behind one ingress,
+    /// one that is authenticated leaves the others most of it.
+    pub const fn of_total(total: usize) -> Self {
+        let per_peer = total / 2;
+        Self { total, per_identity: per_peer / 4, per_peer }
+    }
+
+    pub(super) fn share(&self, side: Side) -> usize {
+        match side {
+            Side::Peer => self.per_peer,
+            Side::Identity => self.per_identity,
+            Side::All => self.total,
+        }
+    }
+}
+
+impl Default for SessionLimits {
+    /// 128 MiB, which is about 75,000 sessions with a handshake of usual length.
+    fn default() -> Self {
+        Self::of_total(128 * 1024 * 1024)
+    }
+}
+
+// === impl Side ===
+
+impl Side {
+    pub(super) const EACH: [Self; 3] = [Self::Peer, Self::Identity, Self::All];
+}
