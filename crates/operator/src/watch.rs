@@ -207,8 +207,9 @@ async fn pump<K, T>(
     K::DynamicType: Send + Sync,
     T: Take<K>,
 {
-    // Objects as old as the API server's cache are good enough: the watch brings the rest.
-    let mut stream = std::pin::pin!(watch(api, config.any_semantic()).default_backoff());
+    // The most recent objects, not those of a cache that may be behind: an operator that starts with what was there a while ago would
+    // apply the plan of that time, and roll pods back and forth.
+    let mut stream = std::pin::pin!(watch(api, config).default_backoff());
     let mut listed = BTreeSet::new();
     loop {
         let signal = match stream.try_next().await {

@@ -70,9 +70,13 @@ impl Cluster {
         }
     }
 
+    /// Whether a pod of that name runs, or will.
     async fn has_pod(&self, name: &str) -> Result<bool, kube::Error> {
         let pods: Api<DynamicObject> = self.objects("", "Pod");
-        Ok(pods.get_metadata_opt(name).await?.is_some_and(|pod| pod.metadata.deletion_timestamp.is_none()))
+        let Some(pod) = pods.get_opt(name).await? else { return Ok(false) };
+        // One that was evicted stays as an object, and the operator does not count it either.
+        let phase = pod.data.pointer("/status/phase").and_then(Value::as_str);
+        Ok(pod.metadata.deletion_timestamp.is_none() && !matches!(phase, Some("Failed" | "Succeeded")))
     }
 }
 

@@ -29,6 +29,8 @@ const HOPELESS: &[&str] = &[
 const SETTLES_AFTER: jiff::SignedDuration = jiff::SignedDuration::from_secs(2);
 /// The same for one that ended before. The shortest back-off of a kubelet is 10 s.
 const SETTLES_AGAIN_AFTER: jiff::SignedDuration = jiff::SignedDuration::from_secs(10);
+/// The longest time of that kind: a container that runs for longer serves, however it ends.
+const SETTLES_AT_LAST_AFTER: jiff::SignedDuration = jiff::SignedDuration::from_mins(1);
 /// A run of this length ends a crash loop: the kubelet resets its back-off after it.
 const BACKOFF_RESETS_AFTER: jiff::SignedDuration = jiff::SignedDuration::from_mins(10);
 /// How much of what a container said at its end is told, in characters.
@@ -182,7 +184,8 @@ fn pod_state(pod: &Pod) -> PodState {
         return PodState::Ready;
     }
     let unready_since = condition("Ready").and_then(|one| one.last_transition_time.as_ref());
-    if let Some(failure) = containers(status).find_map(|one| container_failure(one, unready_since)) {
+    if let Some(failure) = containers(status).find_map(|(one, is_init)| container_failure(one, is_init, unready_since))
+    {
         return PodState::Failed(failure);
     }
     match condition("PodScheduled").filter(|one| one.status == "False") {
@@ -193,12 +196,15 @@ fn pod_state(pod: &Pod) -> PodState {
     }
 }
 
-fn containers(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
-    status.init_container_statuses.iter().flatten().chain(status.container_statuses.iter().flatten())
+/// The containers of a pod, and which of them are init containers.
+fn containers(status: &PodStatus) -> impl Iterator<Item = (&ContainerStatus, bool)> {
+    let init = status.init_container_statuses.iter().flatten().map(|container| (container, true));
+    init.chain(status.container_statuses.iter().flatten().map(|container| (container, false)))
 }
 
-/// Why a container that is not ready does not become so by itself. `unready_since` says since when its pod is not ready.
-fn container_failure(container: &ContainerStatus, unready_since: Option<&Time>) -> Option<Failure> {
+/// Why a container that is not ready does not become so by itself. `unready_since` says since when its pod is not ready. An init
+/// container may end; any other one should not, whatever its exit code is.
+fn container_failure(container: &ContainerStatus, is_init: bool, unready_since: Option<&Time>) -> Option<Failure> {
     let state = container.state.as_ref();
     let ended = |state: Option<&ContainerState>| state.and_then(|state| state.terminated.clone());
     let waiting = state.and_then(|state| state.waiting.as_ref());
@@ -214,7 +220,7 @@ fn container_failure(container: &ContainerStatus, unready_since: Option<&Time>) 
     let was_ready_since = running.zip(unready_since).is_some_and(|(started, since)| started.0 < since.0);
     let last = ended(state).or_else(|| ended(container.last_state.as_ref()).filter(|_| !was_ready_since));
     match last {
-        Some(end) if end.exit_code != 0 || reason == CRASH_LOOP => Some(crash(&container.name, &end)),
+        Some(end) if !is_init || end.exit_code != 0 || reason == CRASH_LOOP => Some(crash(&container.name, &end)),
         None if reason == CRASH_LOOP => Some(failure(CRASH_LOOP, None)),
         _ => None,
     }
@@ -273,7 +279,7 @@ fn settles_again_after(container: &ContainerStatus, end: &ContainerStateTerminat
     if container.restart_count <= 1 || previous >= BACKOFF_RESETS_AFTER {
         return SETTLES_AGAIN_AFTER;
     }
-    previous.saturating_add(SETTLES_AGAIN_AFTER).clamp(SETTLES_AGAIN_AFTER, BACKOFF_RESETS_AFTER)
+    previous.saturating_add(SETTLES_AGAIN_AFTER).clamp(SETTLES_AGAIN_AFTER, SETTLES_AT_LAST_AFTER)
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ pub(crate) enum Fault {
     BreakBefore,
     /// The write takes effect, and its connection breaks before the answer.
     BreakAfter,
-    /// The operator is killed after the write, and the next one lists what was there when the first began.
+    /// The operator is killed after the write, and the watch cache that serves the next one is as old as the first list.
     StaleRestart,
     /// A resource is deleted and made again, as the watches tell: what the next one is compared with.
     Recreation,
@@ -59,6 +59,8 @@ struct State {
     writes: AtomicUsize,
     deletions: Mutex<BTreeSet<String>>,
     kill: Notify,
+    /// Whether the fault has happened.
+    has_happened: AtomicBool,
     /// The version of the first list, which a stale restart lists again.
     first_version: Mutex<Option<String>>,
     is_stale: AtomicBool,
@@ -120,6 +122,7 @@ impl Injector {
             writes: AtomicUsize::new(0),
             deletions: Mutex::default(),
             kill: Notify::new(),
+            has_happened: AtomicBool::new(false),
             first_version: Mutex::default(),
             is_stale: AtomicBool::new(false),
             listed: Mutex::default(),
@@ -139,6 +142,11 @@ impl Injector {
     /// Ends when the operator is to be killed.
     pub(crate) async fn killed(&self) {
         self.0.kill.notified().await;
+    }
+
+    /// Whether the fault has happened. A run may send fewer writes than the one without a fault.
+    pub(crate) fn has_happened(&self) -> bool {
+        !self.0.fault.is_at_a_write() || self.0.has_happened.load(Ordering::SeqCst)
     }
 
     /// How many writes were tried.
@@ -211,6 +219,7 @@ impl State {
             return Ok(answer.map(Answered::new));
         }
         self.note(format!("{sent}: {}", self.fault.name()));
+        self.has_happened.store(true, Ordering::SeqCst);
         let broken = || kube::Error::Service("the connection broke, for the test".into());
         match self.fault {
             Fault::Conflict => Ok(refusal(409, "Conflict").map(Answered::new)),
@@ -242,12 +251,15 @@ impl State {
         std::future::pending().await
     }
 
-    /// A list; after a stale restart, the first one of each kind is as old as the first operator's.
+    /// A list. One that takes what a cache has gets something old after a stale restart; one that wants the most recent objects is
+    /// answered with those, as an API server does.
     async fn list(&self, mut request: Request<Body>) -> Result<Response<Answered>, kube::Error> {
         let listed = key(request.uri());
         let is_first = !lock(&self.listed).contains(&listed);
         let known = lock(&self.first_version).clone();
-        if let (true, true, Some(version)) = (is_first, self.is_stale.load(Ordering::SeqCst), &known) {
+        let is_cached =
+            request.uri().query().is_some_and(|query| query.split('&').any(|part| part == "resourceVersion=0"));
+        if let (true, true, Some(version)) = (is_first && is_cached, self.is_stale.load(Ordering::SeqCst), &known) {
             *request.uri_mut() = at_version(request.uri(), version);
         }
         let (head, body) = self.real.send(request).await?.into_parts();

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, DeleteParams, PostParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use skep_workload::report::UpstreamState::{Degraded, Starting};
@@ -79,7 +79,16 @@ async fn proxies_that_see_the_same_trouble_do_not_overwrite_each_other_and_none_
     cluster.report("proxy-1", None).await?;
     assert_eq!(cluster.report("proxy-2", Some(&refused)).await?, Reported::Written);
     assert_eq!(reporter().await?.as_deref(), Some("proxy-2"));
-    // The second one is gone, and the first one has the same trouble again.
+    // The second one is evicted, and the first one has the same trouble again.
+    assert_eq!(cluster.report("proxy-1", Some(&refused)).await?, Reported::ByAnother);
+    let evicted = Patch::Merge(json!({ "status": { "phase": "Failed", "reason": "Evicted" } }));
+    pods.patch_status("proxy-2", &PatchParams::default(), &evicted).await?;
+    assert_eq!(cluster.report("proxy-1", Some(&refused)).await?, Reported::Written);
+    // It is gone as well.
+    cluster.report("proxy-1", None).await?;
+    let running = Patch::Merge(json!({ "status": { "phase": "Running" } }));
+    pods.patch_status("proxy-2", &PatchParams::default(), &running).await?;
+    assert_eq!(cluster.report("proxy-2", Some(&refused)).await?, Reported::Written);
     pods.delete("proxy-2", &DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() }).await?;
     assert_eq!(cluster.report("proxy-1", Some(&refused)).await?, Reported::Written);
     assert_eq!(reporter().await?.as_deref(), Some("proxy-1"));

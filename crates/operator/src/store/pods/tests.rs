@@ -75,10 +75,10 @@ fn a_container_without_a_readiness_probe_is_ready_once_it_has_run_for_a_moment()
 
 /// The status of the pod of a container that runs for `run` seconds and ends, again and again, so many seconds after it was made. The
 /// kubelet waits 10 s after the first end, and twice as long after each further one.
-fn crash_loop(run: i64, seconds: i64) -> Value {
+fn crash_loop(run: i64, exit_code: i32, seconds: i64) -> Value {
     let epoch: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
     let at = |second: i64| (epoch + jiff::SignedDuration::from_secs(second)).to_string();
-    let ended = |start: i64| json!({ "terminated": { "exitCode": 1, "reason": "Error", "message": "out of memory", "startedAt": at(start), "finishedAt": at(start + run) } });
+    let ended = |start: i64| json!({ "terminated": { "exitCode": exit_code, "reason": "Error", "message": "out of memory", "startedAt": at(start), "finishedAt": at(start + run) } });
     let (mut start, mut restarts, mut last) = (0, 0, json!({}));
     loop {
         let pause = (10_i64 << restarts.min(5)).min(300);
@@ -98,11 +98,11 @@ fn crash_loop(run: i64, seconds: i64) -> Value {
 }
 
 /// How often the state of a pod in a crash loop changes, and when it did so last, within this many seconds.
-fn changes_in_crash_loop(run: i64, within: i64) -> (usize, i64) {
+fn changes_in_crash_loop(run: i64, exit_code: i32, within: i64) -> (usize, i64) {
     let epoch: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
     let state = |second: i64| {
         let now = epoch + jiff::SignedDuration::from_secs(second);
-        state_at(&crash_loop(run, second), &now.to_string()).0
+        state_at(&crash_loop(run, exit_code, second), &now.to_string()).0
     };
     let (mut before, mut changes, mut last) = (state(0), 0, 0);
     for second in 1..within {
@@ -118,10 +118,13 @@ fn changes_in_crash_loop(run: i64, within: i64) -> (usize, i64) {
 #[test]
 fn a_crash_loop_without_a_readiness_probe_stops_flapping_after_its_second_end() {
     // Pending, ready, failed, ready, failed: one end is no loop.
-    assert_eq!(changes_in_crash_loop(25, 600), (4, 25 + 10 + 25));
-    assert_eq!(changes_in_crash_loop(5, 600), (2, 5), "it never runs for long enough to count again");
-    assert_eq!(changes_in_crash_loop(300, 7200).0, 4);
-    assert_eq!(changes_in_crash_loop(590, 7200).0, 4);
+    for exit_code in [1, 0] {
+        assert_eq!(changes_in_crash_loop(25, exit_code, 600), (4, 25 + 10 + 25));
+        assert_eq!(changes_in_crash_loop(5, exit_code, 600), (2, 5), "it never runs for long enough to count again");
+    }
+    // One that runs for minutes serves meanwhile, and is believed after one of them: two changes for each run.
+    let (first_runs, pauses) = (3 * 300, 10 + 20);
+    assert_eq!(changes_in_crash_loop(300, 1, first_runs + pauses + 1).0, 6);
 }
 
 #[test]
