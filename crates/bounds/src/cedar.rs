@@ -1,7 +1,7 @@
 //! The scan of Cedar policies.
 //!
-//! INVARIANT: what is a string or a comment here is one for Cedar's lexer, because brackets in them do not count. Where
-//! the lexer would give up, so does this.
+//! INVARIANT: what is a string or a comment here is one for Cedar's lexer, because brackets in them do not count, and a
+//! keyword there is one here, though a number runs into it. Where the lexer would give up, so does this.
 //!
 //! INVARIANT: no text makes Cedar collect errors without end. It goes on behind many of them: an unknown escape is an error
 //! with a copy of its whole string, and a missing operand one of two kilobytes. What can stand there thousands of times is
@@ -127,6 +127,8 @@ fn word(text: &str, before: Before) -> Result<Option<(&str, &str)>, BoundsError>
     let two = text.get(..2).unwrap_or_default();
     let length = match first {
         '"' => string_length(text, before == Before::Like)?,
+        // `1is` is a number and a keyword.
+        _ if first.is_ascii_digit() => text.find(|next: char| !next.is_ascii_digit()).unwrap_or(text.len()),
         _ if in_name(first) => text.find(|next| !in_name(next)).unwrap_or(text.len()),
         _ if matches!(two, "||" | "&&" | "==" | "!=" | "<=" | ">=" | "::") => 2,
         _ if SIGNS.contains(first) => 1,

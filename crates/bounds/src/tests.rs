@@ -71,6 +71,11 @@ fn chains_are_bounded_across_brackets() {
     for word in ["then", "else", "is", "in", "has", "like"] {
         assert_eq!(cedar(&policy(&format!("1{}", format!(" + {word}::\"a\"").repeat(600)))), LONG, "{word}");
     }
+    // Nor do numbers that run into a keyword.
+    for link in [" 1in", " 1has", " 1like", " 1is"] {
+        assert_eq!(cedar(&policy(&format!("1{}", link.repeat(600)))), LONG, "{link}");
+    }
+    assert_eq!(cedar(&policy(&nested("1if true then ", 40, " else false"))), DEEP);
     // Brackets beside each other do not add up.
     let beside = format!("(principal{tail}) == (resource{tail})");
     assert_eq!(cedar(&policy(&beside)), Ok(()));
@@ -167,6 +172,9 @@ fn tests_that_the_parser_doubles_are_not_nested() {
     ] {
         assert_eq!(cedar(&policy(alone)), Ok(()), "{alone}");
     }
+    // A number ends at its last digit, so a keyword may follow at once.
+    let behind_number = format!("{}principal{}", "(".repeat(31), "+1is A in B::\"b\")".repeat(31));
+    assert_eq!(cedar(&policy(&behind_number)), Err(BoundsError::Doubled { most: 2 }));
     let listed = "principal is A in B::\"b\" || (resource is C in D::\"d\") && ";
     assert_eq!(cedar(&policy(&format!("{} true", listed.repeat(40)))), Ok(()));
     assert_eq!(cedar(&policy("principal.is.is.is.if.if")), Ok(()));

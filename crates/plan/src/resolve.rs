@@ -239,8 +239,8 @@ impl<'a> Resolver<'a> {
         if !run_config::is_used_by_proxies(config.method) {
             let method = serde_json::to_value(config.method).unwrap_or_default();
             let message = format!(
-                "MCPExternalAuthConfig `{}` has type {}, which only a VirtualMCPServer in front uses: the proxy sends no credentials \
-                 of it; use another type, or remove externalAuthConfigRef",
+                "MCPExternalAuthConfig `{}` has type {}, of which the proxy sends no credentials, only a VirtualMCPServer in \
+                 front does; use another type, or remove externalAuthConfigRef, unless a VirtualMCPServer uses it",
                 name.unwrap_or_default(),
                 method.as_str().unwrap_or_default()
             );

@@ -32,11 +32,31 @@ const AROUND: &[(&str, &str)] = &[
     ("(", " has a.b.c)"),
     ("(", " is A in B::\"b\")"),
     ("(", " is 1)"),
+    ("(", "+1is A in B::\"b\")"),
+    ("(", "+1is 1)"),
+    ("(", "+1in B::\"b\")"),
+    ("(", "+1has a.b.c)"),
+    ("(", "+1like \"*\")"),
+    ("1if true then ", " else false"),
+    ("(1if ", " 1then true 1else false)"),
     ("(", " like \"*\")"),
     ("(", " like 1)"),
     ("(", ").a[\"b\"].contains(1)"),
 ];
-const LINKS: &[&str] = &[" || true", " && true", " + 1", " - 1", " * 1", ".a", "[\"a\"]", ".contains(1)", " + -1"];
+const LINKS: &[&str] = &[
+    " || true",
+    " && true",
+    " + 1",
+    " - 1",
+    " * 1",
+    ".a",
+    "[\"a\"]",
+    ".contains(1)",
+    " + -1",
+    "+1in 1",
+    "+1is A",
+    " 1is",
+];
 /// What makes an error of all that stands before it, or of none of it.
 const ENDS: &[&str] =
     &["", " is 1", " is A in B::\"b\"", " has 1", " has a.b", " like 1", " == 1", "(1)", " = 1", " 1"];
@@ -211,6 +231,11 @@ fn signs_in_any_order_are_judged_within_the_stack_of_a_worker() {
             " has ",
             " like ",
             " is ",
+            "1is ",
+            "1in ",
+            "1if ",
+            "1has ",
+            "1like ",
             " in ",
             "&&",
             "||",

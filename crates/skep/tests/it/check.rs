@@ -198,6 +198,21 @@ fn warnings(text: &str) -> Vec<String> {
     warnings.iter().map(|one| one.as_str().unwrap().to_owned()).collect()
 }
 
+/// The operator sets a condition and runs the server: a virtual server may use the configuration.
+#[test]
+fn external_auth_that_is_not_in_force_is_a_warning() {
+    let header = "{type: headerInjection, headerInjection: {headerName: X-Key, valueSecretRef: {name: key, key: k}}}";
+    let text = "apiVersion: v1\nkind: Secret\nmetadata: {name: key}\nstringData: {k: v}\n---\n".to_owned()
+        + GROUP
+        + &ours("MCPExternalAuthConfig", "header", header)
+        + &ours("MCPServer", "s", "{image: a, groupRef: {name: g}, externalAuthConfigRef: {name: header}}");
+    let warnings = warnings(&text);
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    let words = ["MCPExternalAuthConfig `header` has type headerInjection", "unless a VirtualMCPServer uses it"];
+    assert!(words.iter().all(|words| warnings[0].contains(words)), "{warnings:?}");
+    assert!(!warnings[0].contains(SKEP_RUN), "{warnings:?}");
+}
+
 /// What is made for `skep run`, or for a later version, is not wrong, but the operator refuses it.
 #[test]
 fn what_the_operator_refuses_for_now_is_a_warning() {

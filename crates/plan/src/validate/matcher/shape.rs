@@ -5,8 +5,9 @@
 //! long as an object, so whoever may write a configuration would stop the operator for all. What is deep is refused before
 //! it is parsed.
 //!
-//! INVARIANT: what is a text here is one for the parser, too, because brackets in texts do not count. The parser drops
-//! what it cannot make a token of, quotes included, and goes on behind it. So such things are refused here.
+//! INVARIANT: what is a text or a comment here is one for the parser, too, because brackets in them do not count. The parser
+//! drops what it cannot make a token of, quotes included, and goes on behind it. So such things are refused here, and so are
+//! numbers that run into a word: `1in` is two tokens for the parser.
 
 use skep_bounds::{EXPRESSION_DEPTH, MATCHER_CHAIN, Nesting, NestingLimits, Token};
 
@@ -39,12 +40,15 @@ pub(super) fn check(text: &str) -> Result<(), String> {
 /// The first token, and what stands behind it.
 fn token(text: &str) -> Result<(Token, &str), String> {
     if let Some(comment) = text.strip_prefix("//") {
-        return Ok((Token::Plain, comment.trim_start_matches(|next| !matches!(next, '\n' | '\r'))));
+        return Ok((Token::Plain, comment.trim_start_matches(|next| next != '\n')));
     }
     let behind_word = text.trim_start_matches(in_word);
     let word = text.strip_suffix(behind_word).unwrap_or_default();
     if let Some(inside) = Inside::open(word, behind_word)? {
         return Ok((Token::Plain, inside.skip()?));
+    }
+    if word.starts_with(|first: char| first.is_ascii_digit()) && !is_number(word, behind_word) {
+        return Err(format!("`{word}` is a number and a word side by side; put an operator or a space between"));
     }
     if !word.is_empty() {
         return Ok((if word == "in" { Token::Within } else { Token::Plain }, behind_word));
@@ -84,6 +88,21 @@ fn token(text: &str) -> Result<(Token, &str), String> {
 
 fn in_word(next: char) -> bool {
     next.is_ascii_alphanumeric() || next == '_'
+}
+
+/// Whether a word that begins with a digit is one number, or the part of one that stands before the sign of its exponent.
+fn is_number(word: &str, behind: &str) -> bool {
+    let is_digit = |next: char| next.is_ascii_digit();
+    if let Some(digits) = word.strip_prefix("0x") {
+        let digits = digits.strip_suffix(['u', 'U']).unwrap_or(digits);
+        return !digits.is_empty() && digits.chars().all(|next| next.is_ascii_hexdigit());
+    }
+    let suffix = word.trim_start_matches(is_digit);
+    match suffix.strip_prefix(['e', 'E']) {
+        None => matches!(suffix, "" | "u" | "U"),
+        Some("") => behind.strip_prefix(['+', '-']).is_some_and(|exponent| exponent.starts_with(is_digit)),
+        Some(exponent) => exponent.chars().all(is_digit),
+    }
 }
 
 // === impl Before ===

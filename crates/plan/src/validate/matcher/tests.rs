@@ -25,6 +25,7 @@ fn conditions_over_claims_are_taken() {
         "claims.name == \"\"\"two\nlines\"\"\" || claims.name == '\\u00e4\\n\\x41\\101\\'' || claims.b == b'\\xff'",
         "{'a': claims.x}['a'] == claims.`x-y`",
         "!(claims.sub in ['a', 'b'])",
+        "claims.n in [1, 2u, 3U, 0x1F, 0xau, 1.5, .5, 1e3, 1E-3, 1.5e+3] && claims.n-1 > 0",
     ] {
         assert_told(matcher, "");
     }
@@ -77,8 +78,10 @@ fn repeated_prefix_operators_are_refused() {
         let told = check(matcher).unwrap_err();
         assert!(told.ends_with("changes nothing; remove both"), "{matcher}: {told}");
     }
-    for prefix in ["!!(", "--(", "! !(", "- -("] {
-        assert!(check(&format!("{}true{}", prefix.repeat(31), ")".repeat(31))).is_err(), "{prefix}");
+    for prefix in ["!!(", "--(", "! !(", "- -(", "1in--(", "0x1in--(", "1uin--(", "1e3in--(", ".5in--("] {
+        for levels in [1, 31] {
+            assert!(check(&format!("{}true{}", prefix.repeat(levels), ")".repeat(levels))).is_err(), "{prefix}");
+        }
     }
     for matcher in [
         "!claims.x",
@@ -118,6 +121,11 @@ fn depth_is_refused_before_it_is_parsed() {
         (format!("claims.x{}", " in claims".repeat(255)), ""),
         (format!("claims.x{}", " in claims".repeat(256)), long),
         (format!("1{}", " in 1".repeat(1_990)), long),
+        // A number that runs into `in` is two tokens for the parser.
+        (format!("{}1", "1in ".repeat(2_400)), "`1in` is a number and a word side by side;"),
+        (format!("{}1", "0xfin ".repeat(1_600)), "`0xfin` is a number and a word side by side;"),
+        (format!("{}1", "1uin ".repeat(1_900)), "`1uin` is a number and a word side by side;"),
+        (format!("{}1", ".1e-1in ".repeat(1_200)), "`1in` is a number and a word side by side;"),
         // What hangs on a bracket hangs on all that the bracket holds.
         (format!("{}claims{}", "(".repeat(31), ")".repeat(31)), ""),
         (format!("{}claims{}", "(".repeat(31), format!("){}", ".x".repeat(7)).repeat(31)), ""),
@@ -131,6 +139,7 @@ fn depth_is_refused_before_it_is_parsed() {
         (format!("0x1br\"\\\"{}\"", "(".repeat(200)), "`0x1br` and a text stand side by side;"),
         (format!("=\"{}\"", "(".repeat(200)), "`=` alone means nothing;"),
         (format!("`\"{}\"`", "(".repeat(200)), "a name in backticks is broken;"),
+        (format!("//\r\"\"\"\n{}\"\"\"", "(".repeat(200)), deep),
         (format!("'\\q{}'", "(".repeat(200)), "`\\q` in a text stands for nothing;"),
     ] {
         assert_told(&matcher, expected);
@@ -145,7 +154,7 @@ proptest! {
             prop::sample::select(vec![
                 "(", ")", "[", "]", "{", "}", "((((", "))))", "[[[[", "{1:{1:", "'", "\"", "'''", "\"\"\"", "r'", "b\"", "\\", "\\n", "\\'", "`", "=",
                 "==", "&", "&&", "|", "||", "?", ":", "?1:", ",", ".", ".x", "claims", "x", "1", "0x", "1e", "in", " ", "\n", "//", "!", "-", "+",
-                "size(", ".exists(g,", "has(", "!!(", "--(", " in ", "é", "#", "\u{0}",
+                "size(", ".exists(g,", "has(", "!!(", "--(", " in ", "1in ", "1in--(", "0x1", "1u", "\r", "é", "#", "\u{0}",
             ]),
             0..120,
         )
@@ -158,9 +167,9 @@ proptest! {
     fn the_deepest_are_judged(
         around in prop::collection::vec(
             prop_oneof![60 => prop::sample::select(vec![
-                ("(", ")"), ("[", "]"), ("{1:", "}"), ("{", ":1}"), ("size(", ")"), ("!(-", ")"), ("(", ").x.x.x.x.x"), ("1 in [", "]"), ("1+[1,", "][0]"), ("claims.x?1:", ""),
+                ("(", ")"), ("[", "]"), ("{1:", "}"), ("{", ":1}"), ("size(", ")"), ("!(-", ")"), ("(", ").x.x.x.x.x"), ("1 in [", "]"), ("1in[", "]"), ("1+[1,", "][0]"), ("claims.x?1:", ""),
                 ("claims.x?", ":1"), ("claims.g.exists(g,", ")"), ("claims.g.map(g,true,", ")"), ("has(claims.x)&&(", ")"),
-            ]), 1 => prop::sample::select(vec![("!!(", ")"), ("--(", ")"), ("! - !(", ")")])],
+            ]), 1 => prop::sample::select(vec![("!!(", ")"), ("--(", ")"), ("1in--(", ")"), ("! - !(", ")")])],
             24..=32,
         )
     ) {

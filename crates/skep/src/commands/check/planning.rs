@@ -8,6 +8,8 @@
 //!   a cluster, everything supported   ─▶ what is new: warnings, only `skep run` does it
 //!   one machine, this version         ─▶ what is new: warnings, not supported yet
 //! ```
+//!
+//! What is configured and not in force is always a warning: the operator sets a condition and runs the workload.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,9 +26,9 @@ use super::references::Objects;
 use crate::commands::operator::Engines;
 
 /// How the conditions end with which the operator says that a spec is wrong. Others are about what runs.
-const JUDGEMENTS: [&str; 2] = ["Valid", "Validated"];
-/// How the conditions end that say whether what is configured happens.
-const IN_FORCE: &str = "InForce";
+const JUDGEMENTS: &[&str] = &["Valid", "Validated"];
+/// How the conditions end that say whether what is configured happens. The operator refuses nothing because of them.
+const IN_FORCE: &[&str] = &["InForce"];
 /// How the reason of a condition ends that is false for want of an object. References are judged by themselves.
 const MISSING: &str = "NotFound";
 
@@ -46,7 +48,7 @@ pub(super) struct Planner {
 pub(super) struct Objections {
     /// What no version of Skep accepts anywhere.
     pub(super) errors: Vec<String>,
-    /// What the operator refuses, and `skep run` or another version may not.
+    /// What the operator refuses, and `skep run` or another version may not; and what is configured and not in force.
     pub(super) warnings: Vec<String>,
     /// What it waits for.
     pub(super) wait: Option<String>,
@@ -79,7 +81,9 @@ impl Planner {
         for message in &mut warnings {
             *message = format!("a cluster refuses this, only `skep run` accepts it: {message}");
         }
-        for message in objections(&planned(&self.version)) {
+        let version = planned(&self.version);
+        let not_in_force = conditions(&lenient, IN_FORCE).into_iter().chain(conditions(&version, IN_FORCE));
+        for message in objections(&version).into_iter().chain(not_in_force) {
             if is_new(&message, errors.iter().chain(&warnings)) {
                 warnings.push(message);
             }
@@ -97,11 +101,11 @@ pub(super) fn is_new<'a>(message: &str, known: impl IntoIterator<Item = &'a Stri
 /// What a plan says against a spec.
 fn objections(plan: &Plan) -> Vec<String> {
     let refused = if let Verdict::Refuse(why) = &plan.verdict { Some(clipped(why).into_owned()) } else { None };
-    refused.into_iter().chain(conditions(plan)).collect()
+    refused.into_iter().chain(conditions(plan, JUDGEMENTS)).collect()
 }
 
-/// What the conditions of a plan say against a spec.
-fn conditions(plan: &Plan) -> Vec<String> {
+/// The messages of the conditions of a plan that are false and end in one of these ways.
+fn conditions(plan: &Plan, endings: &[&str]) -> Vec<String> {
     let status = plan.status.onto(&json!({}), 0, "");
     let conditions = status.get("conditions").and_then(Value::as_array).cloned().unwrap_or_default();
     let text =
@@ -109,7 +113,7 @@ fn conditions(plan: &Plan) -> Vec<String> {
     let is_against = |condition: &&Value| {
         let (kind, reason) = (text(condition, "type"), text(condition, "reason"));
         text(condition, "status") == "False"
-            && JUDGEMENTS.iter().chain([&IN_FORCE]).any(|ending| kind.ends_with(ending))
+            && endings.iter().any(|ending| kind.ends_with(ending))
             && !reason.ends_with(MISSING)
     };
     conditions.iter().filter(is_against).map(|condition| text(condition, "message")).collect()
