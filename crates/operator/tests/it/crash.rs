@@ -27,9 +27,9 @@ const AT_ONCE: usize = 6;
 /// How long an operator must send nothing to count as silent. Longer than the pauses before a retry and between wake-ups.
 const SILENCE: Duration = Duration::from_millis(1200);
 /// How long it may take to fall silent.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_mins(1);
 /// Of how many runs one is made where not all are asked for.
-const SHARE: usize = 60;
+const SHARE: usize = 120;
 
 /// One run.
 struct Run<'a> {

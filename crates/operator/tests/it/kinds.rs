@@ -36,13 +36,13 @@ async fn redefine(plane: &ControlPlane, kind: KindName, versions: &[&str]) -> Re
     let arguments = ["apply", "--server-side", "--force-conflicts", "-f", "-"];
     plane.kubectl_with_input(&arguments, &definition.to_string()).await?.success()?;
     let name = format!("crd/{}.toolhive.stacklok.dev", kind.plural());
-    plane.kubectl(&["wait", "--for=condition=Established", &name, "--timeout=60s"]).await?.success()?;
+    plane.kubectl(&["wait", "--for=condition=Established", &name, "--timeout=180s"]).await?.success()?;
     Ok(())
 }
 
 async fn undefine(plane: &ControlPlane, kind: KindName) -> Result<()> {
     let name = format!("{}.toolhive.stacklok.dev", kind.plural());
-    plane.kubectl(&["delete", "crd", &name, "--wait", "--timeout=60s"]).await?.success()?;
+    plane.kubectl(&["delete", "crd", &name, "--wait", "--timeout=180s"]).await?.success()?;
     Ok(())
 }
 
@@ -169,7 +169,7 @@ async fn a_kind_that_is_served_in_an_unknown_version_only_may_have_objects() -> 
     (versions[0]["name"], versions[0]["storage"]) = (json!("v1"), json!(true));
     plane.kubectl_with_input(&["apply", "--server-side", "-f", "-"], &definition.to_string()).await?.success()?;
     let name = "crd/mcpservers.toolhive.stacklok.dev";
-    plane.kubectl(&["wait", "--for=condition=Established", name, "--timeout=60s"]).await?.success()?;
+    plane.kubectl(&["wait", "--for=condition=Established", name, "--timeout=180s"]).await?.success()?;
     let operator = start(&plane, plane.namespace("newer").await?)?;
     let report = operator.reported("mcpservers degraded: served as toolhive.stacklok.dev/v1 only").await?;
     assert!(report.contains("update Skep"), "{report}");

@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 static DEFINED: OnceCell<()> = OnceCell::const_new();
 
 /// How long anything may take to come about.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 /// An operator and the namespace that it looks after.
 pub(crate) struct Running {
@@ -160,7 +160,7 @@ pub(crate) async fn plane() -> Result<&'static ControlPlane> {
 pub(crate) async fn define(plane: &ControlPlane) -> Result<()> {
     let documents = skep_api::crd::all()?.iter().map(skep_api::manifest::document).collect::<Result<Vec<_>, _>>()?;
     plane.kubectl_with_input(&["apply", "--server-side", "-f", "-"], &documents.concat()).await?.success()?;
-    plane.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"]).await?.success()?;
+    plane.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=180s"]).await?.success()?;
     Ok(())
 }
 
