@@ -179,3 +179,22 @@ pub(crate) fn set_url(status: &mut Status, url: String, verdict: &Verdict, servi
         _ => status.set("url", serde_json::Value::Null),
     };
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn that_a_resource_was_ready_before_an_edit_says_nothing_of_it_now() {
+        let ready: Condition = serde_json::from_value(json!({
+            "type": "Ready", "status": "True", "reason": "Ready", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+            "observedGeneration": 2,
+        }))
+        .unwrap();
+        let at = |generation: i64| ObjectMeta { generation: Some(generation), ..ObjectMeta::default() };
+        assert!(was_ready(&at(2), Some(std::slice::from_ref(&ready))));
+        assert!(!was_ready(&at(3), Some(&[ready])));
+    }
+}

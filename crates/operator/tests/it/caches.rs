@@ -50,7 +50,9 @@ async fn a_namespace_without_rights_stops_no_other_one() -> Result<()> {
     operator.child(ChildKind::Deployment, "later", "exists", |_| true).await?;
     let elsewhere: Api<DynamicObject> =
         Api::namespaced_with(plane.client()?, &other, &child_resource(ChildKind::Deployment));
-    assert!(elsewhere.get_opt("t").await?.is_none());
+    let servers: Api<DynamicObject> = Api::namespaced_with(plane.client()?, &other, &api_resource(KindName::MCPServer));
+    let untouched = servers.get("t").await?;
+    assert!(untouched.metadata.finalizers.is_none() && untouched.data.get("status").is_none(), "{untouched:?}");
 
     account.grant_in(&other, &[]).await?;
     operator.reported(&format!("[+]cache/{other}/pods (of proxies) ok")).await?;
