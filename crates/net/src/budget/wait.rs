@@ -58,8 +58,12 @@ impl Reservation {
 
     async fn wait(&mut self, more: usize, buffered: usize) -> Result<(), OverBudgetError> {
         let inner = Arc::clone(&self.budget.inner);
-        let is_possible = more <= self.budget.largest(self.purpose).saturating_sub(self.bytes);
-        let place = if is_possible { Place::take(&inner, self.share.as_ref(), buffered) } else { None };
+        if !self.can_grow(more) {
+            inner.refused.fetch_add(1, Ordering::Relaxed);
+            let bytes = self.bytes.saturating_add(more);
+            return Err(OverBudgetError::TooLong { bytes, most: self.budget.largest(self.purpose) });
+        }
+        let place = Place::take(&inner, self.share.as_ref(), buffered);
         let Some(_place) = place else { return Err(inner.refuse(more)) };
         let until = Instant::now() + ROOM_TIMEOUT;
         loop {
