@@ -184,7 +184,9 @@ impl Budget {
     /// Sets bytes aside, for a caller that can wait otherwise: this is not counted as refused, but clients that do not read are noticed.
     pub fn try_reserve(&self, bytes: usize, purpose: Purpose) -> Option<Reservation> {
         let mut reservation = self.reservation(purpose);
-        reservation.try_grow(if bytes < TINY { 0 } else { bytes }).then_some(reservation)
+        // No client is cut for what can never fit.
+        let has_room = reservation.can_grow(bytes) && reservation.try_grow(if bytes < TINY { 0 } else { bytes });
+        has_room.then_some(reservation)
     }
 
     /// A reservation of nothing yet.
@@ -251,10 +253,6 @@ impl Reservation {
             Ok(()) => return true,
             Err(full) => full,
         };
-        // No client is cut for what can never fit.
-        if !self.can_grow(more) {
-            return false;
-        }
         let inner = &self.budget.inner;
         match (full, &self.share) {
             (Full::Share, Some(share)) => inner.shares.press(share),

@@ -146,7 +146,7 @@ fn what_does_not_fit_is_not_in_the_way_of_others_for_a_moment() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
-                assert!(budget.try_reserve(10 * MIB, Purpose::Response).is_none());
+                assert!(budget.reserve(10 * MIB, Purpose::Response).is_err());
             }
         });
         let refused = (0..200_000).filter(|_| budget.try_reserve(SMALL, Purpose::Response).is_none()).count();
