@@ -111,17 +111,13 @@ enum Answer {
 
 impl Answer {
     fn new(body: Body, mut call: Call, client: Option<IpAddr>) -> Self {
-        match Stream::current() {
-            Some(stream) => {
-                stream.is_for(client);
-                call.watch(&stream);
-                Self::Multiplexed { body: Pieces::new(body), call, stream }
-            }
-            None => {
-                call.is_for(client);
-                Self::Alone { body, call }
-            }
-        }
+        let Some(stream) = Stream::current() else {
+            call.is_for(client);
+            return Self::Alone { body, call };
+        };
+        stream.is_for(client);
+        call.watch(&stream);
+        Self::Multiplexed { body: Pieces::new(body), call, stream }
     }
 }
 
