@@ -66,14 +66,25 @@ struct Inner {
     released: Notify,
 }
 
-/// There is no room for more bytes now.
+/// There is no room for more bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the memory budget of {limit} bytes, or the client's share of it, has no room for {bytes} more")]
-pub struct OverBudgetError {
-    /// How many were asked for.
-    pub bytes: usize,
-    /// The budget.
-    pub limit: usize,
+pub enum OverBudgetError {
+    /// Not now: a later attempt may succeed.
+    #[error("the memory budget of {limit} bytes, or the client's share of it, has no room for {bytes} more")]
+    NoRoom {
+        /// How many were asked for.
+        bytes: usize,
+        /// The budget.
+        limit: usize,
+    },
+    /// Not ever, whatever others give back.
+    #[error("{bytes} bytes or more are longer than {most}, the most that the memory budget holds for one client")]
+    TooLong {
+        /// How many would be held at once.
+        bytes: usize,
+        /// The most that can be, see [`Budget::largest`].
+        most: usize,
+    },
 }
 
 /// A part of a budget; given back when it is dropped.
@@ -173,7 +184,9 @@ impl Budget {
     /// Sets bytes aside, for a caller that can wait otherwise: this is not counted as refused, but clients that do not read are noticed.
     pub fn try_reserve(&self, bytes: usize, purpose: Purpose) -> Option<Reservation> {
         let mut reservation = self.reservation(purpose);
-        reservation.try_grow(if bytes < TINY { 0 } else { bytes }).then_some(reservation)
+        // No client is cut for what can never fit.
+        let has_room = reservation.can_grow(bytes) && reservation.try_grow(if bytes < TINY { 0 } else { bytes });
+        has_room.then_some(reservation)
     }
 
     /// A reservation of nothing yet.
@@ -217,7 +230,7 @@ impl Inner {
 
     fn refuse(&self, bytes: usize) -> OverBudgetError {
         self.refused.fetch_add(1, Ordering::Relaxed);
-        OverBudgetError { bytes, limit: self.limit }
+        OverBudgetError::NoRoom { bytes, limit: self.limit }
     }
 }
 
@@ -271,6 +284,12 @@ impl Reservation {
         }
         self.bytes = after;
         Ok(())
+    }
+
+    /// Whether there can ever be room for more bytes.
+    fn can_grow(&self, more: usize) -> bool {
+        let after = self.bytes.saturating_add(more);
+        after <= SMALL || after <= self.budget.largest(self.purpose)
     }
 
     /// Gives back what is beyond so many bytes.

@@ -51,9 +51,10 @@ pub struct Options {
     pub header_bytes: u32,
     /// How many connections there may be.
     pub connections: ConnectionLimits,
-    /// The budget that its responses are counted in. While something finds no room in it, clients that have not taken a byte of their
-    /// response for [`STALLED`] are cut: on HTTP/1 the connection, on HTTP/2 the stream. If only the share of one client
-    /// has no room, only that client is.
+    /// The budget that its responses are counted in. While something finds no room in it, clients that do not read their
+    /// response are cut: on HTTP/1 the connection of one that has not taken a byte for [`STALLED`], on HTTP/2 the stream that has
+    /// not taken 16 KiB in that time. If only the share of one client has no room, only that client is; a handler that counts
+    /// by another client than the peer says so with [`ForwardedFor`].
     pub budget: Budget,
     /// How many connections were closed at once for being too many. Clones of it can be read elsewhere.
     pub refused: Arc<AtomicU64>,
@@ -70,7 +71,7 @@ pub struct ConnectionLimits {
     pub per_peer: usize,
 }
 
-/// How long a client may take no byte of a response while others are refused for want of memory.
+/// How long a client may take no byte of a response (on HTTP/2, less than 16 KiB of it) while others are refused for want of memory.
 pub const STALLED: Duration = Duration::from_secs(30);
 
 impl ConnectionLimits {
@@ -123,6 +124,11 @@ pub struct Peer {
     /// Whether the connection is TLS.
     pub tls: bool,
 }
+
+/// The network of the client that a response is for, as an extension of the response: it is not the peer's if the peer is a proxy that
+/// forwards for many clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ForwardedFor(pub IpAddr);
 
 impl Peer {
     /// What tells one peer from another: an IPv4 address, or the /64 of an IPv6 address, whose other half a client can choose

@@ -1,12 +1,13 @@
 //! One call on its way: what came in, what is known about it, and who wants to see what goes back.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Method, Response, Uri, Version};
-use skep_mcp::{Malformed, Message};
+use skep_mcp::{Id, Malformed, Message};
 use skep_net::{Body, Budget, Peer};
 
 use crate::observe::{Observation, Observer};
@@ -28,8 +29,10 @@ pub struct Exchange {
     pub client: IpAddr,
     /// Where what is buffered for it is counted: the client's share.
     pub budget: Budget,
-    /// The message in the body, if it is one.
+    /// The message in the body, if it is one. Nothing once the body was released.
     pub content: Content,
+    /// What is kept of a body that was released.
+    released: Option<Box<Released>>,
     /// Who calls.
     pub identity: Option<Identity>,
     /// Whether the page that calls, if one does, was found to be one that may.
@@ -56,6 +59,17 @@ pub enum Content {
     /// It should be a message, and is none.
     Malformed(Bytes, Malformed),
 }
+
+/// What is still needed of a request when its bytes were given back.
+#[derive(Debug)]
+struct Released {
+    id: Option<Id>,
+    method: Option<String>,
+    resource: Option<String>,
+}
+
+/// How much is kept of a name that a client chose, in bytes.
+const NAME: usize = 1024;
 
 /// Who vouches for clients that do not authenticate. Every other issuer is a URL.
 pub(crate) const LOCAL_ISSUER: &str = "toolhive-local";
@@ -145,6 +159,7 @@ impl Exchange {
             client: Peer::network(peer.address.ip()),
             budget: Budget::default(),
             content,
+            released: None,
             identity: None,
             origin_allowed: false,
             is_passed_through: false,
@@ -158,6 +173,42 @@ impl Exchange {
     /// The message, if the call carries one.
     pub fn message(&self) -> Option<&Message> {
         self.content.message()
+    }
+
+    /// Gives the bytes of the request back, once it was sent and only its response is waited for: both count in the share of one client,
+    /// and a call must not wait for itself. What errors and observers need of it is kept.
+    pub(crate) fn release_body(&mut self) {
+        if self.released.is_some() {
+            return;
+        }
+        let kept = |text: &str| text.get(..text.floor_char_boundary(NAME)).unwrap_or_default().to_owned();
+        let (method, resource) = (self.mcp_method().map(kept), self.resource().as_deref().map(kept));
+        self.released = Some(Box::new(Released { id: self.id(), method, resource }));
+        self.content = Content::Opaque(Bytes::new());
+    }
+
+    /// The id of the message.
+    pub fn id(&self) -> Option<Id> {
+        match &self.released {
+            Some(released) => released.id.clone(),
+            None => self.message().and_then(Message::id),
+        }
+    }
+
+    /// The method of the message.
+    pub fn mcp_method(&self) -> Option<&str> {
+        match &self.released {
+            Some(released) => released.method.as_deref(),
+            None => self.message().and_then(Message::method),
+        }
+    }
+
+    /// What the message is about, see [`skep_mcp::method::resource`].
+    pub fn resource(&self) -> Option<Cow<'_, str>> {
+        match &self.released {
+            Some(released) => released.resource.as_deref().map(Cow::Borrowed),
+            None => self.message().and_then(skep_mcp::method::resource),
+        }
     }
 
     /// Puts another message in the place of the one that came.

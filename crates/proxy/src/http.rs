@@ -36,18 +36,36 @@ pub(crate) fn empty(status: StatusCode) -> Response<Body> {
 /// When a client that found no room should try again, in seconds.
 const LATER: HeaderValue = HeaderValue::from_static("2");
 
-/// The response to a request that found no room in the memory budget.
+/// The response to a request that found no room in the memory budget. One whose response can never fit is not asked to retry: the server
+/// would run it again for nothing.
 pub(crate) fn over_budget(error: &OverBudgetError, id: Option<&Id>) -> Response<Body> {
-    tracing::debug!(%error, "request refused");
-    let mut response = json(StatusCode::SERVICE_UNAVAILABLE, over_budget_message(id));
-    response.headers_mut().insert(RETRY_AFTER, LATER);
-    response
+    let message = over_budget_message(error, id);
+    match error {
+        OverBudgetError::NoRoom { .. } => {
+            tracing::debug!(%error, "request refused");
+            let mut response = json(StatusCode::SERVICE_UNAVAILABLE, message);
+            response.headers_mut().insert(RETRY_AFTER, LATER);
+            response
+        }
+        OverBudgetError::TooLong { .. } => json(StatusCode::BAD_GATEWAY, message),
+    }
 }
 
 /// The same as a message.
-pub(crate) fn over_budget_message(id: Option<&Id>) -> Bytes {
-    let text = "the proxy holds as many bytes for its clients as it may; try again in a moment";
-    answer::error(id, answer::INTERNAL_ERROR, text, None)
+pub(crate) fn over_budget_message(error: &OverBudgetError, id: Option<&Id>) -> Bytes {
+    let text = match error {
+        OverBudgetError::NoRoom { .. } => {
+            "the proxy holds as many bytes for its clients as it may; try again in a moment".to_owned()
+        }
+        OverBudgetError::TooLong { most, .. } => {
+            tracing::warn!(%error, "dropping a response that never fits into the memory budget");
+            format!(
+                "the response is longer than {most} bytes, the most that this proxy buffers for one client; raise \
+                 SKEP_MEMORY_BUDGET or the memory limit"
+            )
+        }
+    };
+    answer::error(id, answer::INTERNAL_ERROR, &text, None)
 }
 
 /// A stream of events, or as much of one as there is.

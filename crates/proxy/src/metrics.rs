@@ -13,7 +13,6 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use skep_mcp::Message;
 use skep_net::Body;
 
 pub use self::limits::LimitCounters;
@@ -249,12 +248,11 @@ impl Observer for Metrics {
 
 impl Observation for Counted {
     fn answered(&mut self, exchange: &Exchange, answer: &http::Response<Body>) {
-        let message = exchange.message();
-        let resource = message.and_then(skep_mcp::method::resource);
+        let resource = exchange.resource();
         let record = Record {
             method: exchange.method.as_str(),
             status: answer.status().as_u16(),
-            mcp_method: message.and_then(Message::method),
+            mcp_method: exchange.mcp_method(),
             resource: resource.as_deref(),
             version: exchange.version,
         };

@@ -25,6 +25,7 @@ pub trait Observer: Debug + Send + Sync {
 
 /// Sees one call. It is dropped when nothing more is to come of the answer, or when the caller left before there was one.
 pub trait Observation: Debug + Send + Sync {
-    /// The answer begins. The call is as it went to the server, with all that became known about it on the way.
+    /// The answer begins. The call is as it went to the server, with all that became known about it on the way;
+    /// its body may be released by now, see [`Exchange::mcp_method`] and [`Exchange::resource`].
     fn answered(&mut self, exchange: &Exchange, answer: &Response<Body>);
 }

@@ -13,6 +13,7 @@ use skep_mcp::Message;
 use skep_net::body::{Intake, Limit, collect_within, discard};
 use skep_net::budget::{OverBudgetError, Purpose};
 use skep_net::headers::remove_hop_by_hop;
+use skep_net::serve::ForwardedFor;
 use skep_net::{Body, BodyError, Budget, Peer};
 
 use crate::chain::{Chain, too_large};
@@ -111,7 +112,10 @@ impl Proxy {
         exchange.client = client;
         exchange.budget = budget;
         let response = self.pass(&mut exchange).await;
-        let response = self.count(&exchange, response).await;
+        let mut response = self.count(&mut exchange, response).await;
+        if client != Peer::network(peer.address.ip()) {
+            response.extensions_mut().insert(ForwardedFor(client));
+        }
         let origin = origin.filter(|_| !exchange.is_passed_through);
         readable(exchange.observed(response), origin)
     }
@@ -146,16 +150,19 @@ impl Proxy {
 
     /// Counts a response that is in memory until it is sent. It waits for room: the request was let in, and what others hold is given
     /// back in time. If it is not, the call is refused.
-    async fn count(&self, exchange: &Exchange, response: Response<Body>) -> Response<Body> {
+    async fn count(&self, exchange: &mut Exchange, response: Response<Body>) -> Response<Body> {
         let (parts, body) = response.into_parts();
         let counted = match body.try_within(&exchange.budget) {
             Ok(body) => Ok(body),
-            // Boxed: hardly any call waits, and every one would carry the room for it.
-            Err(body) => Box::pin(self.wait_for_room(body, &exchange.budget)).await,
+            Err(body) => {
+                exchange.release_body();
+                // Boxed: hardly any call waits, and every one would carry the room for it.
+                Box::pin(self.wait_for_room(body, &exchange.budget)).await
+            }
         };
         match counted {
             Ok(body) => Response::from_parts(parts, body),
-            Err(over) => over_budget(&over, exchange.message().and_then(Message::id).as_ref()),
+            Err(over) => over_budget(&over, exchange.id().as_ref()),
         }
     }
 
@@ -165,7 +172,7 @@ impl Proxy {
         tokio::select! {
             biased;
             body = body.within(budget) => body,
-            () = self.health.last_moment() => Err(OverBudgetError { bytes, limit: budget.limit() }),
+            () = self.health.last_moment() => Err(OverBudgetError::NoRoom { bytes, limit: budget.limit() }),
         }
     }
 

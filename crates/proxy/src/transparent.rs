@@ -226,6 +226,8 @@ impl Transparent {
         }
         remove_hop_by_hop(response.headers_mut());
         exchange.is_passed_through = true;
+        // It has the body of the request, which is counted for as long as it is there.
+        drop(outgoing);
         self.answer(exchange, session.as_ref(), response, watchers).await
     }
 
@@ -367,7 +369,7 @@ impl Transparent {
     /// The answer as the caller gets it. What nobody must see is passed on as it comes.
     async fn answer(
         self: &Arc<Self>,
-        exchange: &Exchange,
+        exchange: &mut Exchange,
         session: Option<&session::Known>,
         response: Response<Body>,
         watchers: Watchers,

@@ -122,10 +122,37 @@ async fn what_finds_no_room_for_long_enough_is_refused() {
     let _held = budget.reserve(14 * MIB, Purpose::Response).unwrap();
     let started = Instant::now();
     let over = budget.hold_or_wait(mib(1), Purpose::Response).await.unwrap_err();
-    assert_eq!((started.elapsed(), over.bytes, budget.refused()), (ROOM_TIMEOUT, MIB, 1));
-    // What can never fit is not waited for.
-    assert!(budget.of_client(network(1)).hold_or_wait(mib(8), Purpose::Response).await.is_err());
-    assert_eq!(started.elapsed(), ROOM_TIMEOUT);
+    assert_eq!(over, OverBudgetError::NoRoom { bytes: MIB, limit: 16 * MIB });
+    assert_eq!((started.elapsed(), budget.refused()), (ROOM_TIMEOUT, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_can_never_fit_is_refused_at_once_and_gets_no_client_cut() {
+    let budget = Budget::new(16 * MIB);
+    let (started, one) = (Instant::now(), budget.of_client(network(1)));
+    let over = one.hold_or_wait(mib(8), Purpose::Response).await.unwrap_err();
+    assert_eq!(over, OverBudgetError::TooLong { bytes: 8 * MIB, most: 7 * MIB });
+    let mut begun = one.reserve(6 * MIB, Purpose::Response).unwrap();
+    let over = begun.grow_or_wait(2 * MIB, 0).await.unwrap_err();
+    assert_eq!(over, OverBudgetError::TooLong { bytes: 8 * MIB, most: 7 * MIB });
+    assert_eq!((started.elapsed(), budget.refused()), (Duration::ZERO, 2));
+    assert!(!budget.take_pressure().concerns(network(1)));
+}
+
+#[test]
+fn what_does_not_fit_is_not_in_the_way_of_others_for_a_moment() {
+    let budget = Budget::new(MIB);
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                assert!(budget.reserve(10 * MIB, Purpose::Response).is_err());
+            }
+        });
+        let refused = (0..200_000).filter(|_| budget.try_reserve(SMALL, Purpose::Response).is_none()).count();
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(refused, 0);
+    });
 }
 
 #[tokio::test(start_paused = true)]

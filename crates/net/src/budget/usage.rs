@@ -65,15 +65,20 @@ impl Usage {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Adds what is beneath a ceiling. If it would be above, nothing changes.
+    /// Adds what is beneath a ceiling. What would be above it is never added, not even for a moment: it would be in the way of
+    /// others.
     pub(super) fn add(&self, more: Amount, ceiling: Amount) -> bool {
-        let held = self.held.fetch_add(more.bytes, Ordering::Relaxed);
-        let requests = self.requests.fetch_add(more.requests, Ordering::Relaxed);
-        let fits = |before: usize, more: usize, most: usize| before.checked_add(more).is_some_and(|sum| sum <= most);
-        let is_room = fits(held, more.bytes, ceiling.bytes)
-            && (more.requests == 0 || fits(requests, more.requests, ceiling.requests));
+        let add = |count: &AtomicUsize, more: usize, most: usize| {
+            let sum = |before: usize| before.checked_add(more).filter(|sum| *sum <= most);
+            count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum).is_ok()
+        };
+        // First the one that only large requests are compared with.
+        if more.requests > 0 && !add(&self.requests, more.requests, ceiling.requests) {
+            return false;
+        }
+        let is_room = add(&self.held, more.bytes, ceiling.bytes);
         if !is_room {
-            self.subtract(more);
+            self.requests.fetch_sub(more.requests, Ordering::Relaxed);
         }
         is_room
     }
@@ -85,12 +90,11 @@ impl Usage {
 
     /// Takes in bytes that wait, up to a limit; those that wait alone have any length.
     pub(super) fn enqueue(&self, bytes: usize, most: usize) -> bool {
-        let before = self.waiting.fetch_add(bytes, Ordering::Relaxed);
-        let is_room = bytes == 0 || before == 0 || before.saturating_add(bytes) <= most;
-        if !is_room {
-            self.dequeue(bytes);
-        }
-        is_room
+        let sum = |before: usize| {
+            let after = before.saturating_add(bytes);
+            (bytes == 0 || before == 0 || after <= most).then_some(after)
+        };
+        self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum).is_ok()
     }
 
     pub(super) fn dequeue(&self, bytes: usize) {
@@ -152,6 +156,11 @@ impl Shares {
 // === impl Pressure ===
 
 impl Pressure {
+    /// Whether there was room everywhere.
+    pub(crate) fn is_none(&self) -> bool {
+        !self.total && self.clients.is_empty()
+    }
+
     /// Whether a client of this network is in the way of others, or of itself, if it does not read.
     pub(crate) fn concerns(&self, network: IpAddr) -> bool {
         self.total || self.clients.contains(&network)

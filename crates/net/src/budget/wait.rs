@@ -49,6 +49,10 @@ impl Budget {
 impl Reservation {
     /// Sets more bytes aside as soon as there is room. So many of them are in memory meanwhile; with 0, their sender waits as well.
     pub async fn grow_or_wait(&mut self, more: usize, buffered: usize) -> Result<(), OverBudgetError> {
+        // No client is cut for what can never fit.
+        if !self.can_grow(more) {
+            return Err(self.too_long(more));
+        }
         if self.try_grow(more) {
             return Ok(());
         }
@@ -56,10 +60,14 @@ impl Reservation {
         Box::pin(self.wait(more, buffered)).await
     }
 
+    fn too_long(&self, more: usize) -> OverBudgetError {
+        self.budget.inner.refused.fetch_add(1, Ordering::Relaxed);
+        OverBudgetError::TooLong { bytes: self.bytes.saturating_add(more), most: self.budget.largest(self.purpose) }
+    }
+
     async fn wait(&mut self, more: usize, buffered: usize) -> Result<(), OverBudgetError> {
         let inner = Arc::clone(&self.budget.inner);
-        let is_possible = more <= self.budget.largest(self.purpose).saturating_sub(self.bytes);
-        let place = if is_possible { Place::take(&inner, self.share.as_ref(), buffered) } else { None };
+        let place = Place::take(&inner, self.share.as_ref(), buffered);
         let Some(_place) = place else { return Err(inner.refuse(more)) };
         let until = Instant::now() + ROOM_TIMEOUT;
         loop {

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io::{IoSlice, Result};
+use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -20,9 +21,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsStream};
 
-use super::Peer;
 use super::registry::{Activity, Call, Order, Registered};
 use super::stream::{Pieces, Stream, StreamExecutor};
+use super::{ForwardedFor, Peer};
 use crate::io::Io;
 use crate::{Body, BodyError};
 
@@ -62,7 +63,8 @@ pub(super) async fn run<H, F>(
                 response.headers_mut().insert(header::CONTENT_TYPE, plain);
                 response
             });
-            Ok::<_, Infallible>(response.map(|body| Answer::new(body, call)))
+            let client = response.extensions().get::<ForwardedFor>().map(|client| client.0);
+            Ok::<_, Infallible>(response.map(|body| Answer::new(body, call, client)))
         }
     });
     let mut connection = pin!(http.serve_connection_with_upgrades(io, service));
@@ -108,14 +110,14 @@ enum Answer {
 }
 
 impl Answer {
-    fn new(body: Body, mut call: Call) -> Self {
-        match Stream::current() {
-            Some(stream) => {
-                call.watch(&stream);
-                Self::Multiplexed { body: Pieces::new(body), call, stream }
-            }
-            None => Self::Alone { body, call },
-        }
+    fn new(body: Body, mut call: Call, client: Option<IpAddr>) -> Self {
+        let Some(stream) = Stream::current() else {
+            call.is_for(client);
+            return Self::Alone { body, call };
+        };
+        stream.is_for(client);
+        call.watch(&stream);
+        Self::Multiplexed { body: Pieces::new(body), call, stream }
     }
 }
 

@@ -24,6 +24,7 @@ use tokio::time::Interval;
 use super::stream::Stream;
 use super::{ConnectionLimits, Options, Peer, STALLED};
 use crate::Budget;
+use crate::budget::Pressure;
 
 /// How often connections are looked at: how precise their time limits are.
 pub(super) const TICK: Duration = Duration::from_secs(1);
@@ -79,6 +80,8 @@ struct Connections {
 pub(super) struct Activity {
     /// The network of its peer.
     peer: IpAddr,
+    /// The network of the client of the last response, if a proxy in front forwards for it and requests do not share the connection.
+    client: Mutex<Option<IpAddr>>,
     clock: Arc<AtomicU32>,
     calls: AtomicU32,
     waiting: AtomicU8,
@@ -149,14 +152,7 @@ impl Registry {
         let (pressure, stalled) = (self.budget.take_pressure(), in_ticks(STALLED));
         for activity in self.lock().all.values() {
             activity.look(now, self.head, self.idle);
-            if !pressure.concerns(activity.peer) {
-                continue;
-            }
-            if activity.has_stalled(now, stalled) {
-                tracing::warn!("cutting a client that does not read its response while others are refused");
-                activity.tell(Order::Cut);
-            }
-            activity.reset_stalled(now, stalled);
+            activity.cut_stalled(now, stalled, &pressure);
         }
         self.log_refused();
     }
@@ -253,6 +249,7 @@ impl Activity {
         let since = AtomicU32::new(clock.load(Ordering::Relaxed));
         Self {
             peer,
+            client: Mutex::default(),
             clock,
             calls: AtomicU32::new(0),
             waiting: AtomicU8::new(Waiting::Head as u8),
@@ -340,12 +337,31 @@ impl Activity {
         self.is_stalled.load(Ordering::Relaxed) && now.wrapping_sub(since).saturating_sub(1) >= limit
     }
 
-    /// Resets the streams whose client has taken nothing for so many ticks, though there is something for it.
-    fn reset_stalled(&self, now: u32, limit: u32) {
-        for stream in self.streams().iter().filter(|stream| stream.has_stalled(now, limit)) {
+    /// Cuts what has taken nothing for so many ticks, though there is something for it, and is in the way of others: the connection, or
+    /// those of its streams.
+    fn cut_stalled(&self, now: u32, limit: u32, pressure: &Pressure) {
+        if pressure.is_none() {
+            return;
+        }
+        let streams = self.streams();
+        let client_of = |stream: &Stream| stream.client().unwrap_or(self.peer);
+        let concerns_any = || match streams.as_slice() {
+            [] => pressure.concerns(self.client().unwrap_or(self.peer)),
+            streams => streams.iter().any(|stream| pressure.concerns(client_of(stream))),
+        };
+        if self.has_stalled(now, limit) && concerns_any() {
+            tracing::warn!("cutting a client that does not read its response while others are refused");
+            self.tell(Order::Cut);
+        }
+        let is_stalled = |stream: &&Arc<Stream>| stream.has_stalled(now, limit) && pressure.concerns(client_of(stream));
+        for stream in streams.iter().filter(is_stalled) {
             tracing::warn!("resetting a stream whose client does not read its response while others are refused");
             stream.reset();
         }
+    }
+
+    fn client(&self) -> Option<IpAddr> {
+        *self.client.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn streams(&self) -> MutexGuard<'_, Vec<Arc<Stream>>> {
@@ -368,6 +384,11 @@ impl Call {
     pub(super) fn watch(&mut self, stream: &Arc<Stream>) {
         self.activity.streams().push(Arc::clone(stream));
         self.stream = Some(Arc::clone(stream));
+    }
+
+    /// Notes whose response the connection sends now, unless it is its peer's.
+    pub(super) fn is_for(&self, client: Option<IpAddr>) {
+        *self.activity.client.lock().unwrap_or_else(PoisonError::into_inner) = client;
     }
 
     /// The time, in ticks.

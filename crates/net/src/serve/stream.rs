@@ -9,9 +9,10 @@
 //!             └─ notes when each piece was handed over ─▶ Stream ◀─ Registry: reset
 //! ```
 
+use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -32,6 +33,8 @@ tokio::task_local! {
 /// One stream.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
+    /// The network of its client, if a proxy in front forwards for it.
+    client: OnceLock<IpAddr>,
     /// Whether a part of its response waits for the client, and since when, in ticks.
     is_blocked: AtomicBool,
     blocked_since: AtomicU32,
@@ -57,6 +60,19 @@ impl Stream {
     /// The stream that this task serves. Nothing on HTTP/1.
     pub(super) fn current() -> Option<Arc<Self>> {
         CURRENT.try_with(Arc::clone).ok()
+    }
+
+    /// Notes whose response it is, unless it is that of the connection's peer.
+    pub(super) fn is_for(&self, client: Option<IpAddr>) {
+        if let Some(client) = client {
+            // A stream has one response.
+            let _first = self.client.set(client);
+        }
+    }
+
+    /// The network of its client, if it is not the connection's peer.
+    pub(super) fn client(&self) -> Option<IpAddr> {
+        self.client.get().copied()
     }
 
     /// A part of the response was handed over, and waits for its client from now on.

@@ -1,5 +1,6 @@
 //! Clients that do not read their responses.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,9 +10,11 @@ use hyper::body::Incoming;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use skep_net::budget::Purpose;
-use skep_net::serve::{Options, STALLED};
+use skep_net::serve::{ForwardedFor, Options, STALLED};
 use skep_net::{Body, Budget, Peer};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::support::{GRACE, Server, start};
@@ -82,6 +85,78 @@ async fn a_stream_that_is_not_read_is_reset_while_others_are_refused_and_its_con
         // The other streams of the connection have lost nothing.
         assert_eq!(get(&mut other, "/short").await.status(), 200);
     }
+}
+
+fn network(number: u8) -> IpAddr {
+    IpAddr::from([192, 0, 2, number])
+}
+
+/// A server whose clients come by one proxy in front of it: the path is the last part of their address. Responses on HTTP/1 have no end, so
+/// that the kernel cannot take all of one; it says which of them were cut.
+async fn serve_behind_proxy(budget: &Budget) -> (Server, mpsc::Receiver<u8>) {
+    let (options, budget) = (Options { budget: budget.clone(), ..Options::default() }, budget.clone());
+    let (cut, cuts) = mpsc::channel(2);
+    let handler = move |request: Request<Incoming>, _: Peer| {
+        let number: u8 = request.uri().path().trim_start_matches('/').parse().unwrap();
+        let (budget, cut) = (budget.of_client(network(number)), cut.clone());
+        async move {
+            let (long, (sender, body)) = (Bytes::from(vec![b'x'; LONG]), Body::channel(1));
+            let held = budget.hold(long.clone(), Purpose::Response).unwrap();
+            if request.version() == http::Version::HTTP_2 {
+                sender.send(held).await.unwrap();
+            } else {
+                tokio::spawn(async move {
+                    while sender.send(long.clone()).await.is_ok() {}
+                    drop(held);
+                    cut.send(number).await.unwrap();
+                });
+            }
+            let mut response = Response::new(body);
+            response.extensions_mut().insert(ForwardedFor(network(number)));
+            response
+        }
+    };
+    (start(options, GRACE, handler).await, cuts)
+}
+
+/// Uses up the share of one client, until only the response of another one is held.
+async fn press_share(budget: &Budget, number: u8) {
+    let (share, started) = (budget.of_client(network(number)), Instant::now());
+    while budget.held() > LONG {
+        assert!(share.reserve(100_000, Purpose::Response).is_err());
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(started.elapsed() < 3 * STALLED, "nothing is given back");
+    }
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(budget.held(), LONG, "nobody else is cut");
+    assert!(share.reserve(100_000, Purpose::Response).is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_behind_a_proxy_is_cut_for_its_own_share_and_others_of_that_proxy_are_not() {
+    let budget = Budget::new(1 << 20);
+    let (server, mut cuts) = serve_behind_proxy(&budget).await;
+    let mut proxy = client(&server, 0).await;
+    let (one, other) = (get(&mut proxy, "/1").await, get(&mut proxy, "/2").await);
+    tokio::time::sleep(Duration::from_hours(1)).await;
+    press_share(&budget, 1).await;
+    assert!(one.into_body().collect().await.is_err());
+    drop((proxy, other));
+    while budget.held() > 0 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+
+    let mut connections = Vec::new();
+    for number in [1, 2] {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        stream.write_all(format!("GET /{number} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).await.unwrap();
+        connections.push(stream);
+    }
+    tokio::time::sleep(Duration::from_hours(1)).await;
+    assert_eq!(budget.held(), 2 * LONG);
+    press_share(&budget, 2).await;
+    assert_eq!(cuts.recv().await, Some(2));
+    assert!(cuts.try_recv().is_err());
 }
 
 #[tokio::test(start_paused = true)]

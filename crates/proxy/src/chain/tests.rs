@@ -198,7 +198,7 @@ impl Observer for Diary {
 
 impl Observation for Page {
     fn answered(&mut self, exchange: &Exchange, answer: &Response<Body>) {
-        let resource = exchange.message().and_then(skep_mcp::method::resource).unwrap_or_default().into_owned();
+        let resource = exchange.resource().unwrap_or_default().into_owned();
         self.0.note(format!("{resource} {}", answer.status()));
     }
 }

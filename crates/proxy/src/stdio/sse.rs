@@ -227,7 +227,7 @@ impl Sse {
         drop(message);
         let event = match counted(&budget, body, &answers).await {
             Some(Ok(event)) => event,
-            Some(Err(_over)) => sse::event(Some("message"), None, &over_budget_message(id.as_ref())),
+            Some(Err(over)) => sse::event(Some("message"), None, &over_budget_message(&over, id.as_ref())),
             None => return,
         };
         let _gone = answers.send(event).await;

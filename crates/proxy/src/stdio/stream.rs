@@ -143,7 +143,8 @@ impl Stream {
                     }
                     // Nor is there time to wait for room.
                     if self.room.is_some() {
-                        self.place_next(None);
+                        let bytes = self.queue.front().map_or(0, |next| next.data.len());
+                        self.place_next(Err(OverBudgetError::NoRoom { bytes, limit: self.budget.limit() }));
                     }
                 }
                 () = &mut given_up, if self.reader.is_none() => return,
@@ -198,29 +199,31 @@ impl Stream {
         {
             let bytes = next.data.len();
             match self.budget.try_reserve(bytes, Purpose::Response) {
-                Some(room) => self.put_next(Some(room)),
+                Some(room) => self.put_next(Ok(room)),
                 None => self.room = Some(Room::wait(self.budget.clone(), bytes)),
             }
         }
     }
 
-    /// Puts the next message into the outbox, now that there is room for it or never will be.
-    fn place_next(&mut self, room: Option<Reservation>) {
+    /// Puts the next message into the outbox, now that there is room for it or will be none in time.
+    fn place_next(&mut self, room: Result<Reservation, OverBudgetError>) {
         self.room = None;
         self.put_next(room);
         self.place();
     }
 
     /// Without room, a message before the answer is dropped, and an error takes the place of the answer.
-    fn put_next(&mut self, room: Option<Reservation>) {
+    fn put_next(&mut self, room: Result<Reservation, OverBudgetError>) {
         let Some(Queued { data, is_answer }) = self.queue.pop_front() else { return };
         let is_away = self.reader.is_none();
-        match (is_answer, room.is_some()) {
-            (true, true) => self.outbox.answer(&data, room, is_away),
-            (true, false) => self.outbox.answer(&over_budget_message(self.id.as_ref()), None, is_away),
-            (false, true) => self.outbox.message(&data, room, is_away),
-            (false, false) => {
-                tracing::warn!(bytes = data.len(), "dropping a message before an answer: over the memory budget");
+        match (is_answer, room) {
+            (true, Ok(room)) => self.outbox.answer(&data, Some(room), is_away),
+            (true, Err(over)) => {
+                self.outbox.answer(&over_budget_message(&over, self.id.as_ref()), None, is_away);
+            }
+            (false, Ok(room)) => self.outbox.message(&data, Some(room), is_away),
+            (false, Err(error)) => {
+                tracing::warn!(%error, "dropping a message before an answer: over the memory budget");
             }
         }
     }
@@ -276,10 +279,10 @@ async fn write(reader: Option<&BodySender>, next: Option<&Bytes>) -> bool {
     }
 }
 
-/// Waits for room, if something needs it. Nothing if there will be none in time.
-async fn found_room(room: &mut Option<Room>) -> Option<Reservation> {
+/// Waits for room, if something needs it.
+async fn found_room(room: &mut Option<Room>) -> Result<Reservation, OverBudgetError> {
     match room {
-        Some(Room(wait)) => wait.await.ok(),
+        Some(Room(wait)) => wait.await,
         None => std::future::pending().await,
     }
 }

@@ -47,19 +47,20 @@ struct Stream {
 // === impl Transparent ===
 
 impl Transparent {
-    /// A whole answer, as its watchers want it.
+    /// A whole answer, as its watchers want it. It is read when there is room for it, in the same share as its request: that is sent.
     pub(super) async fn whole(
         &self,
-        exchange: &Exchange,
+        exchange: &mut Exchange,
         response: Response<Body>,
         watchers: &Watchers,
     ) -> Response<Body> {
+        exchange.release_body();
         let (mut parts, body) = response.into_parts();
         let limit = Limit { bytes: ANSWER, idle: Duration::from_mins(5), pace: 1 };
         let body = match collect_within(body, limit, Intake::of_response(&exchange.budget)).await {
             Ok(body) => body,
             Err(BodyError::OverBudget(over)) => {
-                return over_budget(&over, exchange.message().and_then(Message::id).as_ref());
+                return over_budget(&over, exchange.id().as_ref());
             }
             Err(error) => {
                 tracing::warn!(%error, "an answer that had to be judged could not be read");

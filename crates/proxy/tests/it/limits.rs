@@ -351,6 +351,79 @@ async fn item_8_a_response_that_must_be_filtered_is_counted_once_and_waits_for_r
 }
 
 #[tokio::test]
+async fn item_8_a_response_that_can_never_fit_is_not_to_be_tried_again() -> Result<()> {
+    let budget = Budget::new(16 * MIB);
+    let expected = format!("the response is longer than {} bytes", 7 * MIB);
+    let stage = Stage::with(within(&budget)).await?;
+    stage.seen.lock().unwrap().says = Some(long_result(8 * MIB));
+    let mut raw = Raw::connect(client(1), stage.address).await?;
+    raw.write(raw_call(7, "Accept: application/json\r\n").as_bytes()).await?;
+    let response = raw.response().await?;
+    let said: Value = serde_json::from_slice(&response.body)?;
+    assert_eq!((response.status, &said["id"], response.header("retry-after")), (502, &json!(7), None), "{response:?}");
+    assert!(said["error"]["message"].as_str().unwrap().starts_with(&expected), "{said}");
+
+    let stage = Stage::with(How { sse: true, ..within(&budget) }).await?;
+    stage.seen.lock().unwrap().says = Some(long_result(8 * MIB));
+    let caller = stage.caller();
+    let mut events = caller.events(http::Method::GET, "/sse", "").await?;
+    let (_, endpoint) = events.next().await?.unwrap();
+    let path = endpoint.split_once("/messages").unwrap().1.to_owned();
+    let body = json!({ "jsonrpc": "2.0", "id": 8, "method": "tools/call", "params": { "name": "raw" } });
+    caller.whole(http::Method::POST, &format!("/messages{path}"), body.to_string()).await?;
+    let (_, said) = events.next().await?.unwrap();
+    let said: Value = serde_json::from_str(&said)?;
+    assert_eq!(said["id"], 8);
+    assert!(said["error"]["message"].as_str().unwrap().starts_with(&expected), "{said}");
+
+    let answer = format!(r#"{{"jsonrpc":"2.0","id":9,"result":{{"tools":[],"x":"{}"}}}}"#, "x".repeat(8 * MIB));
+    let web = filtering(&budget, answer).await?;
+    let answer = web.caller().ask(json!(9), "tools/list", json!({})).await?;
+    assert_eq!((answer.status.as_u16(), answer.headers.get("retry-after")), (502, None));
+    assert!(answer.text().contains(&expected), "{}", answer.text());
+    Ok(())
+}
+
+/// A server that speaks HTTP and gives one answer, behind a proxy that filters tools.
+async fn filtering(budget: &Budget, answer: String) -> Result<Web> {
+    let guards = Guards { budget: budget.clone(), ..Guards::default() };
+    let mut how = crate::web::How { guards, ..crate::web::How::default() };
+    how.config.tools_filter = vec!["seen".to_owned()];
+    Web::with(how, move |_: &Got| {
+        Response::builder().header("content-type", "application/json").body(Body::full(answer.clone())).unwrap()
+    })
+    .await
+}
+
+#[tokio::test]
+async fn item_8_a_call_does_not_wait_for_the_room_of_its_own_request() -> Result<()> {
+    // Together they are more than one client may have.
+    let (budget, long) = (Budget::new(16 * MIB), "x".repeat(3 * MIB));
+    let stage = Stage::with(within(&budget)).await?;
+    stage.seen.lock().unwrap().says = Some(long_result(5 * MIB));
+    let params = json!({ "name": "raw", "arguments": { "long": long } });
+    let body = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params }).to_string();
+    let mut raw = Raw::connect(client(1), stage.address).await?;
+    let length = body.len();
+    let head = format!(
+        "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nAccept: application/json\r\n\
+         Content-Length: {length}\r\n\r\n"
+    );
+    raw.write(head.as_bytes()).await?;
+    raw.write(body.as_bytes()).await?;
+    let response = tokio::time::timeout(PATIENCE, raw.response()).await??;
+    assert!(response.status == 200 && response.body.len() > 5 * MIB, "{}", response.status);
+
+    let answer = format!(r#"{{"jsonrpc":"2.0","id":9,"result":{{"tools":[],"x":"{}"}}}}"#, "x".repeat(5 * MIB));
+    let web = filtering(&budget, answer).await?;
+    let caller = web.caller();
+    let asked = caller.ask(json!(9), "tools/list", json!({ "cursor": long }));
+    let answer = tokio::time::timeout(PATIENCE, asked).await??;
+    assert!(answer.status.is_success() && answer.text().len() > 5 * MIB, "{}", answer.status);
+    Ok(())
+}
+
+#[tokio::test]
 async fn item_8_connections_have_a_total_and_a_share_for_each_peer() -> Result<()> {
     let connections = ConnectionLimits { total: 6, per_peer: 4 };
     let refused: Arc<AtomicU64> = Arc::default();

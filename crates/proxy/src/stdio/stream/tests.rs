@@ -151,6 +151,20 @@ async fn item_8_an_answer_that_finds_no_room_in_time_is_an_error_in_its_place() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn item_8_an_answer_that_can_never_fit_is_an_error_that_says_so() {
+    let (stream, mut body, _queued) = call(&Arc::default()).await;
+    let budget = Budget::new(1024 * 1024);
+    let mut stream = stream.within(budget.clone());
+    stream.settle(Ok(long(2 * 1024 * 1024)));
+    let started = Instant::now();
+    tokio::spawn(stream.run(None, None, std::future::pending()));
+    assert!(event(&mut body).await.contains("retry"));
+    let said = event(&mut body).await;
+    assert!(said.contains(r#""id":"mine""#) && said.contains("longer than 917504 bytes"), "{said}");
+    assert!(!said.contains("try again") && started.elapsed().is_zero(), "{said}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn item_8_a_proxy_that_ends_does_not_wait_for_room() {
     let (stream, mut body, _queued) = call(&Arc::default()).await;
     let budget = Budget::new(1024 * 1024);
