@@ -73,6 +73,7 @@ const USES: &[Use] = &[
     ("uninstall.rs", "patch_metadata", &[(&["patch"], Resources)]),
     ("uninstall.rs", "get_metadata_opt", &[(&["get"], Resources)]),
     ("uninstall.rs", "delete", &[(&["delete"], One("coordination.k8s.io", "leases"))]),
+    ("watch/kind.rs", "list_metadata", &[(&["list"], Resources)]),
     ("events.rs", "publish", &[(&["create", "patch"], One("events.k8s.io", "events"))]),
     (
         "watch.rs",

@@ -79,7 +79,8 @@ impl KindWatch {
                 if let Some(version) = now.unknown.get(&self.kind) {
                     // Its objects are there, and nobody knows what they say now.
                     self.unavailable(Unavailable::UnknownVersion(format!("{GROUP}/{version}")));
-                    drop(found.wait_for(|found| found.unknown.get(&self.kind) != Some(version)).await);
+                    let is_another = |found: &Found| found.unknown.get(&self.kind) != Some(version);
+                    drop(found.wait_for(is_another).await);
                     continue;
                 }
                 self.unavailable(Unavailable::NotServed);
