@@ -110,8 +110,8 @@ mod tests {
     fn what_changes_from_try_to_try_makes_no_new_failure() {
         for (first, second) in [
             (
-                "exit status: 1 | npm error 404 | npm error A complete log of this run can be found in: /home/me/.npm/_logs/2026-11-17T22_26_49_123Z-debug-0.log",
-                "exit status: 1 | npm error 404 | npm error A complete log of this run can be found in: /home/me/.npm/_logs/2026-11-17T22_27_01_007Z-debug-0.log",
+                "exit status: 1 | npm error 404 | npm error A complete log of this run can be found in: /var/cache/npm/_logs/2026-11-17T22_26_49_123Z-debug-0.log",
+                "exit status: 1 | npm error 404 | npm error A complete log of this run can be found in: /var/cache/npm/_logs/2026-11-17T22_27_01_007Z-debug-0.log",
             ),
             ("2026-11-17T22:26:49.123Z ERROR no token", "2026-11-17T22:26:50Z ERROR no token"),
             ("22:26:49 no token", "22:27:01 no token"),
