@@ -15,6 +15,9 @@ use crate::raw::Raw;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id(Box<str>);
 
+/// The longest id, in bytes. Ids outlive the messages that they came in, so their length is bounded and not only that of the message.
+const LONGEST: usize = 4096;
+
 // === impl Id ===
 
 impl Id {
@@ -56,9 +59,9 @@ impl Display for Id {
     }
 }
 
-/// Whether a JSON value is a string or a number, by its first byte.
+/// Whether a JSON value is a string or a number, by its first byte, and not too long for an id.
 pub(crate) fn is_id(value: &[u8]) -> bool {
-    matches!(value.first(), Some(b'"' | b'-' | b'0'..=b'9'))
+    value.len() <= LONGEST && matches!(value.first(), Some(b'"' | b'-' | b'0'..=b'9'))
 }
 
 #[cfg(test)]
@@ -84,6 +87,15 @@ mod tests {
         for raw in ["null", "true", "[]", "{}", "", "1 2", "+1", "01", "\"a"] {
             assert_eq!(Id::parse(raw), Err(Malformed::BadId), "{raw}");
         }
+    }
+
+    #[test]
+    fn an_id_has_a_longest_length() {
+        let of_length = |length: usize| format!("\"{}\"", "a".repeat(length - 2));
+        assert!(Id::parse(&of_length(LONGEST)).is_ok());
+        assert_eq!(Id::parse(&of_length(LONGEST + 1)), Err(Malformed::BadId));
+        let body = format!(r#"{{"jsonrpc":"2.0","id":{},"method":"ping"}}"#, of_length(LONGEST + 1));
+        assert_eq!(crate::Message::parse(body.into()).unwrap_err(), Malformed::BadId);
     }
 
     #[test]

@@ -22,7 +22,7 @@ pub enum Malformed {
     #[error("`jsonrpc` must be \"2.0\"")]
     Version,
     /// The id is a value that no id can be.
-    #[error("`id` must be a string or a number")]
+    #[error("`id` must be a string or a number of at most 4096 bytes")]
     BadId,
     /// The method is not a text.
     #[error("`method` must be a string")]

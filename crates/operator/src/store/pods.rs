@@ -4,7 +4,9 @@
 //! a readiness probe even counts as ready from the moment it runs, so it is believed only once it has run for a while.
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodStatus};
+use k8s_openapi::api::core::v1::{
+    Container, ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodStatus,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use skep_api::resource::KindName;
 use skep_plan::key::Key;
@@ -184,8 +186,8 @@ fn pod_state(pod: &Pod) -> PodState {
         return PodState::Ready;
     }
     let unready_since = condition("Ready").and_then(|one| one.last_transition_time.as_ref());
-    if let Some(failure) = containers(status).find_map(|(one, is_init)| container_failure(one, is_init, unready_since))
-    {
+    let failed = |(one, may_exit): (&ContainerStatus, bool)| container_failure(one, may_exit, unready_since);
+    if let Some(failure) = containers(pod, status).find_map(failed) {
         return PodState::Failed(failure);
     }
     match condition("PodScheduled").filter(|one| one.status == "False") {
@@ -196,15 +198,19 @@ fn pod_state(pod: &Pod) -> PodState {
     }
 }
 
-/// The containers of a pod, and which of them are init containers.
-fn containers(status: &PodStatus) -> impl Iterator<Item = (&ContainerStatus, bool)> {
-    let init = status.init_container_statuses.iter().flatten().map(|container| (container, true));
-    init.chain(status.container_statuses.iter().flatten().map(|container| (container, false)))
+/// The containers of a pod, and which of them may exit: init containers that are no sidecars.
+fn containers<'a>(pod: &'a Pod, status: &'a PodStatus) -> impl Iterator<Item = (&'a ContainerStatus, bool)> {
+    let declared = pod.spec.iter().flat_map(|spec| spec.init_containers.iter().flatten());
+    let is_sidecar = |one: &Container| one.restart_policy.as_deref() == Some("Always");
+    let sidecars: Vec<&str> = declared.filter(|one| is_sidecar(one)).map(|one| one.name.as_str()).collect();
+    let init = status.init_container_statuses.iter().flatten();
+    init.map(move |one| (one, !sidecars.contains(&one.name.as_str())))
+        .chain(status.container_statuses.iter().flatten().map(|one| (one, false)))
 }
 
-/// Why a container that is not ready does not become so by itself. `unready_since` says since when its pod is not ready. An init
-/// container may end; any other one should not, whatever its exit code is.
-fn container_failure(container: &ContainerStatus, is_init: bool, unready_since: Option<&Time>) -> Option<Failure> {
+/// Why a container that is not ready does not become so by itself. `unready_since` says since when its pod is not ready. One that
+/// may not exit has failed when it did, whatever its exit code is.
+fn container_failure(container: &ContainerStatus, may_exit: bool, unready_since: Option<&Time>) -> Option<Failure> {
     let state = container.state.as_ref();
     let ended = |state: Option<&ContainerState>| state.and_then(|state| state.terminated.clone());
     let waiting = state.and_then(|state| state.waiting.as_ref());
@@ -220,7 +226,7 @@ fn container_failure(container: &ContainerStatus, is_init: bool, unready_since: 
     let was_ready_since = running.zip(unready_since).is_some_and(|(started, since)| started.0 < since.0);
     let last = ended(state).or_else(|| ended(container.last_state.as_ref()).filter(|_| !was_ready_since));
     match last {
-        Some(end) if !is_init || end.exit_code != 0 || reason == CRASH_LOOP => Some(crash(&container.name, &end)),
+        Some(end) if !may_exit || end.exit_code != 0 || reason == CRASH_LOOP => Some(crash(&container.name, &end)),
         None if reason == CRASH_LOOP => Some(failure(CRASH_LOOP, None)),
         _ => None,
     }

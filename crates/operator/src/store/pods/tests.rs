@@ -282,3 +282,21 @@ fn a_pod_belongs_to_the_resource_whose_workload_made_it_whatever_its_labels_say(
     assert_eq!(owner(&registry, "ReplicaSet", "r-api-5d8f9"), Some(Key::resource(KindName::MCPRegistry, "ns", "r")));
     assert_eq!(owner(&registry, "ReplicaSet", "r-5d8f9"), None);
 }
+
+#[test]
+fn an_init_container_may_exit_but_a_sidecar_may_not() {
+    let end = json!({ "terminated": { "exitCode": 0, "reason": "Completed" } });
+    let running = json!({ "running": { "startedAt": "2026-01-01T00:00:55Z" } });
+    let state_of = |policy: &Value| {
+        let mut status = container(false, &json!({ "waiting": { "reason": "PodInitializing" } }), &json!({}));
+        status["initContainerStatuses"] = json!([{
+            "name": "first", "image": "i", "imageID": "i", "ready": false, "restartCount": 1, "state": running, "lastState": end,
+        }]);
+        let mut pod = pod(&status);
+        pod.spec.as_mut().unwrap().init_containers =
+            Some(vec![serde_json::from_value(json!({ "name": "first", "restartPolicy": policy })).unwrap()]);
+        pod_facts(&pod).unwrap().live(NOW.parse().unwrap()).unwrap().0.state
+    };
+    assert_eq!(state_of(&Value::Null), PodState::Pending);
+    assert_eq!(state_of(&json!("Always")), failed("CrashLoopBackOff", "container `first` ended with exit code 0"));
+}
