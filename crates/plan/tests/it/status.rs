@@ -61,11 +61,32 @@ fn drawn() -> impl Strategy<Value = Drawn> {
         (0..4_i32, 0..3_i64, 0..4_i32, any::<bool>(), prop::collection::vec((any::<bool>(), 0..4_u8), 0..4), backend),
         (upstream, prop::bool::weighted(0.1), prop::bool::weighted(0.1), any::<bool>(), any::<bool>(), features),
         prop::bool::weighted(0.3),
+        any::<bool>(),
     )
-        .prop_map(|(running, flags, has_evicted)| {
+        .prop_map(|(running, flags, has_evicted, serves)| {
             let (replicas, observed, updated, completed, pods, backend) = running;
             let (upstream, is_taken, is_refused, has_services, was_ready, unsupported) = flags;
             let unsupported = unsupported.into_iter().collect();
+            if serves {
+                // By chance hardly ever all of a proxy is well, and then nothing is seen of what its backend adds.
+                let pods = vec![(true, 0)];
+                let (replicas, observed, updated, completed) = (1, 1, 1, true);
+                return Drawn {
+                    replicas,
+                    observed,
+                    updated,
+                    completed,
+                    pods,
+                    backend,
+                    upstream: upstream.filter(|_| was_ready),
+                    is_taken: false,
+                    is_refused: false,
+                    has_services: true,
+                    was_ready,
+                    has_evicted: false,
+                    unsupported: BTreeSet::new(),
+                };
+            }
             Drawn {
                 replicas,
                 observed,
