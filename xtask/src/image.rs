@@ -31,6 +31,9 @@ pub(crate) struct Arguments {
     /// The cargo profile to build with; `release` is quicker to build, `dist` is what ships.
     #[arg(long, default_value = "dist")]
     profile: String,
+    /// A list of functions to link in this order, as `cargo xtask order` records it [default: the order of the linker].
+    #[arg(long, value_name = "FILE")]
+    order: Option<PathBuf>,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
@@ -38,7 +41,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         Some(output) => output.clone(),
         None => default_output("skep")?,
     };
-    ui::result(&build(&Binary::skep(&arguments.profile), &arguments.name, &output)?);
+    let mut binary = Binary::skep(&arguments.profile);
+    binary.order = arguments.order.as_deref().map(order::file).transpose()?;
+    ui::result(&build(&binary, &arguments.name, &output)?);
     Ok(())
 }
 
