@@ -16,9 +16,8 @@ mod text;
 use std::fs;
 
 use anyhow::{Context as _, Result, bail};
-use serde_json::Value;
 
-use crate::program::{capture, cargo};
+use crate::program::{capture, cargo, metadata};
 use crate::{root, ui};
 
 /// A file of the repository.
@@ -67,11 +66,6 @@ fn sources() -> Result<Vec<Source>> {
         sources.extend(text.map(|text| Source { path: path.to_owned(), text }));
     }
     Ok(sources)
-}
-
-fn metadata() -> Result<Value> {
-    let text = capture(cargo().args(["metadata", "--format-version=1", "--no-deps"]))?;
-    serde_json::from_str(&text).context("cannot read the output of `cargo metadata`")
 }
 
 /// The names of everything that a crate is built from, when it is built alone.

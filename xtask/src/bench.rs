@@ -8,7 +8,7 @@ use anyhow::Result;
 use clap::Subcommand;
 
 use crate::program::{self, cargo};
-use crate::{root, ui};
+use crate::{target_dir, ui};
 
 /// What to measure.
 #[derive(Subcommand)]
@@ -42,6 +42,6 @@ pub(crate) fn run(command: &Command) -> Result<()> {
 fn run_optimized() -> Result<()> {
     ui::progress("building the bench (release)…");
     program::run(cargo().args(["build", "--release", "--quiet", "--package", "xtask"]))?;
-    let mut command = std::process::Command::new(root().join("target/release/xtask"));
+    let mut command = std::process::Command::new(target_dir()?.join("release/xtask"));
     program::run(command.args(std::env::args_os().skip(1)))
 }

@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result};
 use archive::Image;
 use binary::Binary;
 
-use crate::{host, ui};
+use crate::{host, target_dir, ui};
 
 /// The version of everything in this workspace.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -49,7 +49,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 
 /// Where the archive of a binary goes when nobody says otherwise.
 pub(crate) fn default_output(binary: &str) -> Result<PathBuf> {
-    Ok(binary::target_directory()?.join("image").join(format!("{binary}.tar")))
+    Ok(target_dir()?.join("image").join(format!("{binary}.tar")))
 }
 
 /// Builds a binary, writes its image, and returns a line about it.

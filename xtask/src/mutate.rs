@@ -1,7 +1,7 @@
 //! Whether the tests would notice: each mechanism that must always hold is taken out, one at a time, and the test that stands for
 //! it must fail.
 //!
-//! The workspace is copied below `target/mutate` and changed there; the working tree stays as it is.
+//! The workspace is copied to `mutate` in the target directory and changed there; the working tree stays as it is.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use clap::Args;
 use serde::Deserialize;
 
 use crate::program::{self, cargo};
-use crate::{root, ui};
+use crate::{root, target_dir, ui};
 
 /// What to take out.
 #[derive(Args)]
@@ -46,7 +46,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut mutations = mutations()?;
     mutations.retain(|one| arguments.points.is_empty() || arguments.points.contains(&one.point));
     ensure!(!mutations.is_empty(), "no mutation has that point");
-    let copy = root().join("target/mutate");
+    let copy = target_dir()?.join("mutate");
     copy_workspace(&copy)?;
     let mut failures = Vec::new();
     for mutation in &mutations {

@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 
 use crate::program::{self, cargo, wait_until};
-use crate::{root, ui};
+use crate::{root, target_dir, ui};
 
 /// How long a server may take to answer at first: packages may have to be unpacked.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -98,7 +98,7 @@ impl Drop for Running {
 
 pub(crate) fn run() -> Result<()> {
     program::run(cargo().args(["build", "--quiet", "--package", "skep"]))?;
-    let home = root().join("target/peers");
+    let home = target_dir()?.join("peers");
     fs::create_dir_all(&home)?;
     install(&home)?;
     let servers = servers(&home);
@@ -147,6 +147,11 @@ pub(crate) fn run() -> Result<()> {
         bail!("{}", failures.join("\n"));
     }
     Ok(())
+}
+
+/// The `skep` that was built for this run.
+fn skep() -> Result<PathBuf> {
+    Ok(target_dir()?.join("debug/skep"))
 }
 
 /// Fetches packages, once.
@@ -284,7 +289,7 @@ impl Stage {
         fs::write(directory.join("runconfig.json"), config.to_string())?;
         let image = format!("exec://{}", program.first().context("no program")?);
         let proxy = spawn(
-            Command::new(root().join("target/debug/skep")).args(["proxy", "run", &image]).current_dir(&directory),
+            Command::new(skep()?).args(["proxy", "run", &image]).current_dir(&directory),
             &directory.join("proxy.log"),
         )?;
         // A server that speaks HTTP is there when its own port answers.
@@ -319,7 +324,7 @@ impl Packages {
         let log = home.join("packages.log");
         let path = std::env::var_os("PATH").unwrap_or_default();
         let path = std::env::join_paths([home.join("python1/bin")].into_iter().chain(std::env::split_paths(&path)))?;
-        let mut command = Command::new(root().join("target/debug/skep"));
+        let mut command = Command::new(skep()?);
         command.args(["run", "-o", "json", "-f"]).arg(&manifests).env("PATH", path);
         let run = spawn(&mut command, &log)?;
         let mut urls = Vec::new();

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
 
 /// How long to rest between two looks at a condition.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -15,6 +16,12 @@ pub(crate) fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(crate::root());
     command
+}
+
+/// What cargo knows of the workspace and its packages.
+pub(crate) fn metadata() -> Result<Value> {
+    let text = capture(cargo().args(["metadata", "--format-version=1", "--no-deps"]))?;
+    serde_json::from_str(&text).context("cannot read the output of `cargo metadata`")
 }
 
 /// Runs a program that speaks to the user itself.

@@ -4,12 +4,11 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result, bail};
-use serde_json::Value;
+use anyhow::{Result, bail};
 
 use super::order;
 use crate::program::{self, capture, cargo, is_installed};
-use crate::{host, root, ui};
+use crate::{host, root, target_dir, ui};
 
 /// Every start reads the table of relocations, and so keeps it in memory: packed, it is 50 times smaller. musl reads such a
 /// table since 1.2.4, and Rust brings a newer one; a linker that does not know the option says so and goes on.
@@ -77,7 +76,7 @@ impl<'a> Binary<'a> {
         program::run(&mut command)?;
         // Cargo names the directory of one profile differently, for the sake of its oldest users.
         let directory = if *profile == "dev" { "debug" } else { profile };
-        let path = target_directory()?.join(&linkage.target).join(directory).join(name);
+        let path = target_dir()?.join(&linkage.target).join(directory).join(name);
         if !path.is_file() {
             bail!("cargo built `{name}`, but not where it was expected: `{}`", path.display());
         }
@@ -131,15 +130,6 @@ fn have_musl_compiler() -> Result<()> {
         return Ok(());
     }
     host::install(&["musl-tools"])
-}
-
-/// Where cargo puts what it builds.
-pub(super) fn target_directory() -> Result<PathBuf> {
-    let metadata = capture(cargo().args(["metadata", "--format-version=1", "--no-deps"]))?;
-    let metadata: Value = serde_json::from_str(&metadata).context("cannot read the output of `cargo metadata`")?;
-    let directory = metadata.get("target_directory").and_then(Value::as_str);
-    let directory = directory.context("`cargo metadata` names no target directory")?;
-    Ok(PathBuf::from(directory))
 }
 
 fn cargo_home() -> Option<PathBuf> {

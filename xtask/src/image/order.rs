@@ -20,9 +20,9 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::binary::{Binary, target_directory};
+use super::binary::Binary;
 use crate::program::{self, capture, is_installed};
-use crate::{host, root, ui};
+use crate::{host, root, target_dir, ui};
 
 /// The linker, and what tells rustc of it: by its name, so that no path goes into what is built.
 const LINKER: &str = "skep-cc";
@@ -70,7 +70,7 @@ pub(super) fn file(named: &Path) -> Result<PathBuf> {
 pub(super) fn link_with(cargo: &mut Command, file: &Path) -> Result<()> {
     // Before the build: a linker that is missing should not cost minutes.
     lld()?;
-    let directory = target_directory()?.join("link");
+    let directory = target_dir()?.join("link");
     fs::create_dir_all(&directory).with_context(|| format!("cannot make `{}`", directory.display()))?;
     let this = std::env::current_exe()?;
     write_program(&directory.join(LINKER), &format!("exec '{}' link -- \"$@\"", this.display()))?;
@@ -158,7 +158,7 @@ pub(crate) fn record(arguments: &Arguments) -> Result<()> {
         Some(named) => named.canonicalize().with_context(|| format!("there is no `{}`", named.display()))?,
         None => Binary::skep("dist").with_symbols().build()?,
     };
-    let place = target_directory()?.join("order");
+    let place = target_dir()?.join("order");
     let mut known = BTreeSet::new();
     let mut file = HEAD.to_owned();
     for Part { name, bench } in PARTS {
@@ -195,7 +195,7 @@ pub(crate) fn record(arguments: &Arguments) -> Result<()> {
         file.extend(new.into_iter().flat_map(|name| [name, "\n"]));
         known.extend(seen);
     }
-    let path = target_directory()?.join("order.txt");
+    let path = target_dir()?.join("order.txt");
     fs::write(&path, file).with_context(|| format!("cannot write `{}`", path.display()))?;
     ui::result(&format!("{}: {} functions; link with it by `cargo xtask image --order`", path.display(), known.len()));
     Ok(())

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result};
 
 use crate::process::{Process, wait_for_port};
 use crate::program::capture;
-use crate::{root, ui};
+use crate::{target_dir, ui};
 
 const SOURCE: &str = include_str!("server.go");
 const MODULE: &str = "module bench\n\ngo 1.25\n\nrequire github.com/modelcontextprotocol/go-sdk v1.8.0\n";
@@ -17,7 +17,7 @@ const MODULE: &str = "module bench\n\ngo 1.25\n\nrequire github.com/modelcontext
 /// Builds the server and returns the program.
 pub(super) fn build() -> Result<PathBuf> {
     ui::progress("building the server behind the proxies…");
-    let directory = root().join("target/bench/server");
+    let directory = target_dir()?.join("bench/server");
     fs::create_dir_all(&directory)?;
     fs::write(directory.join("go.mod"), MODULE)?;
     fs::write(directory.join("main.go"), SOURCE)?;
