@@ -97,7 +97,7 @@ impl Drop for Running {
 }
 
 pub(crate) fn run() -> Result<()> {
-    program::run(cargo().args(["build", "--quiet", "--package", "skep"]))?;
+    program::build("building skep", cargo().args(["build", "--package", "skep"]))?;
     let home = target_dir()?.join("peers");
     fs::create_dir_all(&home)?;
     install(&home)?;
@@ -173,15 +173,13 @@ fn install(home: &Path) -> Result<()> {
             program::capture(Command::new(place.join("bin/pip")).args(["install", "--quiet"]).args(packages))?;
         }
     }
-    ui::progress("client and server on rmcp…");
     let manifest = root().join("xtask/peers/rust/Cargo.toml");
     let mut build = cargo();
-    build.args(["build", "--quiet", "--manifest-path"]).arg(manifest).arg("--target-dir").arg(home.join("rust"));
-    program::run(&mut build)?;
-    ui::progress("client and server on the Go SDK…");
+    build.args(["build", "--manifest-path"]).arg(manifest).arg("--target-dir").arg(home.join("rust"));
+    program::build("building client and server on rmcp", &mut build)?;
     let mut build = Command::new("go");
     build.args(["build", "-o"]).arg(home.join("go-peer")).arg(".").current_dir(root().join("xtask/peers/go"));
-    program::run(&mut build)?;
+    program::build("building client and server on the Go SDK", &mut build)?;
     for (script, copy) in [
         ("sdk.mjs", "sdk.mjs"),
         ("client.mjs", "client.mjs"),

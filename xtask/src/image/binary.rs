@@ -56,7 +56,6 @@ impl<'a> Binary<'a> {
     pub(crate) fn build(&self) -> Result<PathBuf> {
         let linkage = Linkage::choose()?;
         let Self { package, name, profile, keeps_symbols, order } = self;
-        ui::progress(&format!("building {name} for {} with profile {profile}…", linkage.target));
         let arguments = ["build", "--package", package, "--bin", name, "--profile", profile, "--target"];
         let mut command = cargo();
         command.args(arguments).arg(&linkage.target);
@@ -73,7 +72,7 @@ impl<'a> Binary<'a> {
             order::link_with(&mut command, file)?;
         }
         command.env("CARGO_ENCODED_RUSTFLAGS", encoded(&flags));
-        program::run(&mut command)?;
+        program::build(&format!("building {name} for {} with profile {profile}", linkage.target), &mut command)?;
         // Cargo names the directory of one profile differently, for the sake of its oldest users.
         let directory = if *profile == "dev" { "debug" } else { profile };
         let path = target_dir()?.join(&linkage.target).join(directory).join(name);
