@@ -71,7 +71,7 @@ enum Command {
     Conformance(conformance::Arguments),
     /// Let something go wrong at each write of the operator, in each scenario of its tests, and see that it converges all the same.
     Crash(crash::Arguments),
-    /// Check which crate uses which, that pure crates are pure, and that nobody writes with PUT.
+    /// Check which crate uses which, what pure crates are built from, and what no source may contain.
     Arch,
     /// Run everything that must pass before a change goes in.
     Ci,
