@@ -50,7 +50,7 @@ pub(crate) fn build(what: &str, command: &mut Command) -> Result<()> {
         for said in [&output.stdout, &output.stderr].into_iter().filter(|said| !said.is_empty()) {
             ui::progress(String::from_utf8_lossy(said).trim_end());
         }
-        bail!("{what}: `{}` ended with {} after {elapsed:.1} s", shown(command), output.status);
+        bail!("`{}` ended with {} after {elapsed:.1} s", shown(command), output.status);
     }
     ui::progress(&format!("{what}: {elapsed:.1} s"));
     Ok(())
