@@ -63,7 +63,7 @@ pub async fn taken(
     store: &Store,
     writer: &Writer,
 ) -> Result<Vec<Taken>, WriteError> {
-    let is_new = || me.status_value().as_object().is_none_or(Map::is_empty);
+    let is_new = || me.stored_status().as_object().is_some_and(Map::is_empty);
     let looked_up = children.iter().map(|child| async {
         let id = id(me, child);
         let facts = match store.child(&id) {

@@ -298,7 +298,8 @@ impl Reconciler {
         let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let old = me.status_value();
         let new = status.onto(&old, me.generation(), &now);
-        if let Some(written) = self.writer.status(me, &old, &new).await? {
+        // The difference to what is stored: a status of another release that cannot be read is replaced.
+        if let Some(written) = self.writer.status(me, &me.stored_status(), &new).await? {
             self.events.transitions(me, &old, status).await;
             if me.kind() == KindName::MCPRegistry && old.get("observedGeneration") != Some(&me.generation().into()) {
                 self.events.deprecated(me).await;

@@ -74,6 +74,40 @@ async fn children_of_the_operator_before_us_are_taken_over_and_what_we_do_not_se
     operator.stop().await
 }
 
+/// Releases of ToolHive that wrote v1alpha1 had a phase `Running`. Nothing validates a status that is stored already.
+#[tokio::test]
+async fn a_status_of_an_older_release_that_cannot_be_read_is_replaced() -> Result<()> {
+    let plane = ControlPlane::start().await?;
+    let mut before = serde_json::to_value(KindName::MCPServer.definition()?)?;
+    for version in before["spec"]["versions"].as_array_mut().unwrap() {
+        let open = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+        version["schema"]["openAPIV3Schema"]["properties"]["status"] = open;
+    }
+    plane.kubectl_with_input(&["apply", "--server-side", "-f", "-"], &before.to_string()).await?.success()?;
+    plane.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=180s"]).await?.success()?;
+    let namespace = plane.namespace("status").await?;
+    let servers: Api<DynamicObject> =
+        Api::namespaced_with(plane.client()?, &namespace, &api_resource(KindName::MCPServer));
+    let server = json!({
+        "apiVersion": "toolhive.stacklok.dev/v1beta1", "kind": "MCPServer",
+        "metadata": { "name": "s", "finalizers": [KindName::MCPServer.finalizer()] }, "spec": { "image": "i" },
+    });
+    servers.create(&PostParams::default(), &serde_json::from_value(server)?).await?;
+    // The count is of another type, and no plan of a server without pods sets it.
+    let status = json!({ "phase": "Running", "message": "MCP server is running", "readyReplicas": "one" });
+    servers.patch_status("s", &PatchParams::default(), &Patch::Merge(json!({ "status": status }))).await?;
+    define(&plane).await?;
+
+    let operator = start(&plane, namespace)?;
+    operator.child(ChildKind::Deployment, "s", "exists", |_| true).await?;
+    let is_ours = |one: &Value| one["status"]["phase"] == "Pending" && one["status"]["readyReplicas"].is_null();
+    operator.until(KindName::MCPServer, "s", "has a status of ours", is_ours).await?;
+    operator.settled().await?;
+    operator.stop().await?;
+    plane.stop();
+    Ok(())
+}
+
 /// An API server that holds objects in the older version, and the namespace that they are in.
 struct Older {
     plane: ControlPlane,
