@@ -185,6 +185,39 @@ async fn objects_in_an_older_stored_version_are_written_anew_and_the_list_is_tri
     Ok(())
 }
 
+/// Who wrote which field nests as deep as the object does: it must not cost the page that the object is in.
+#[tokio::test]
+async fn an_object_that_is_nested_too_deep_is_written_anew_with_the_others() -> Result<()> {
+    let plane = ControlPlane::start().await?;
+    define(&plane).await?;
+    let namespace = plane.namespace("deep").await?;
+    let servers: Api<DynamicObject> =
+        Api::namespaced_with(plane.client()?, &namespace, &api_resource(KindName::MCPServer));
+    plane.kubectl_with_input(&["create", "-f", "-"], &deep_server(&namespace, "deep", &[])).await?.success()?;
+    let good = json!({
+        "apiVersion": "toolhive.stacklok.dev/v1beta1", "kind": "MCPServer", "metadata": { "name": "good" }, "spec": { "image": "i" },
+    });
+    servers.create(&PostParams::default(), &serde_json::from_value(good)?).await?;
+    let listed = json!({ "status": { "storedVersions": ["v1alpha1", "v1beta1"] } }).to_string();
+    let definition = "mcpservers.toolhive.stacklok.dev";
+    let patch = ["patch", "crd", definition, "--subresource=status", "--type=merge", "-p", listed.as_str()];
+    plane.kubectl(&patch).await?.success()?;
+    assert_eq!(migrate(&plane.client()?, KindName::MCPServer).await?, Migration::Done(2));
+    plane.stop();
+    Ok(())
+}
+
+/// A server that is nested deeper than our reader of JSON goes, wherever it is in an answer.
+pub(crate) fn deep_server(namespace: &str, name: &str, finalizers: &[&str]) -> String {
+    let deep = (0..140).fold(json!(1), |inner, _| json!({ "x": inner }));
+    let object = json!({
+        "apiVersion": "toolhive.stacklok.dev/v1beta1", "kind": "MCPServer",
+        "metadata": { "name": name, "namespace": namespace, "finalizers": finalizers },
+        "spec": { "image": "i", "podTemplateSpec": deep },
+    });
+    object.to_string()
+}
+
 #[tokio::test]
 async fn a_migration_that_does_not_come_to_its_end_leaves_the_list_alone() -> Result<()> {
     let older = Older::with(3).await?;
