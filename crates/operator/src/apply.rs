@@ -96,12 +96,8 @@ fn sends_replicas(child: &Child) -> bool {
 
 /// Whose an object is, if it is not this resource's.
 fn taken_by(me: &Resource, id: &ChildId, facts: &ChildFacts) -> Option<Taken> {
-    let whose = match &facts.owner {
-        Some(owner) if Some(&owner.uid) == me.metadata().uid.as_ref() => return None,
-        Some(owner) => format!("{} `{}`", owner.kind, owner.name),
-        None => "nobody that Skep knows".to_owned(),
-    };
-    Some((id.kind, id.name.clone(), whose))
+    let is_mine = facts.owner.as_ref().is_some_and(|owner| Some(&owner.uid) == me.metadata().uid.as_ref());
+    (!is_mine).then(|| (id.kind, id.name.clone(), facts.owner_in_words()))
 }
 
 // === impl Applier ===
@@ -186,7 +182,9 @@ impl Applier {
     ) -> Result<(), WriteError> {
         writer.delete(id, uid).await?;
         self.with(me, |sent| sent.remove(id));
-        store.remove_child(id);
+        // Another resource may wait for its name.
+        let waiting = store.remove_child(id).now.into_iter().filter(|key| *key != Key::of(me));
+        waiting.for_each(|key| self.queue.add(key));
         Ok(())
     }
 

@@ -335,12 +335,14 @@ impl Reconciler {
         self.write_status(me, &self.plan(me, &refused).status).await
     }
 
-    /// Owns the StatefulSet that a proxy made for this server, so that it is collected with the server whatever happens.
+    /// Owns the StatefulSet that a proxy made for this server, in the version that is served, so that it is collected with the server
+    /// whatever happens.
     async fn own_backend(&self, me: &Resource) -> Result<(), Error> {
         let id = backend_of(me);
+        let api_version = self.writer.api_version(me.kind());
         if let Some(facts) = self.store.child(&id)
-            && facts.owner.is_none()
-            && facts.serves.as_deref() == Some(me.name())
+            && facts.is_backend_of(me.name(), me.metadata().uid.as_deref())
+            && facts.owner.as_ref().is_none_or(|owner| owner.api_version != api_version)
         {
             self.writer.own(me, &id, &facts.uid).await?;
         }
@@ -350,11 +352,10 @@ impl Reconciler {
     /// Deletes the StatefulSet that a proxy made for this resource; what it owns goes with it.
     async fn remove_backend(&self, me: &Resource) -> Result<(), Error> {
         let id = backend_of(me);
-        if let Some(facts) = self.store.child(&id) {
-            let theirs = facts.owner.as_ref().is_some_and(|owner| Some(&owner.uid) != me.metadata().uid.as_ref());
-            if !theirs {
-                self.writer.delete(&id, &facts.uid).await?;
-            }
+        if let Some(facts) = self.store.child(&id)
+            && facts.is_backend_of(me.name(), me.metadata().uid.as_deref())
+        {
+            self.writer.delete(&id, &facts.uid).await?;
         }
         Ok(())
     }

@@ -21,7 +21,7 @@ use skep_testkit::{Seen, eventually};
 use tokio::sync::Notify;
 
 use crate::between::{Verdict, between, refusal};
-use crate::running::{PATIENCE, condition, operator, plane, start_as};
+use crate::running::{PATIENCE, condition, operator, plane, start_as, start_rechecking};
 
 fn template(deployment: &Value) -> &Value {
     &deployment["spec"]["template"]
@@ -326,6 +326,33 @@ async fn a_name_that_is_taken_is_refused_and_the_other_object_is_left_alone() ->
     operator.children(ChildKind::ConfigMap).delete("s-runconfig", &DeleteParams::default()).await?;
     operator.edit(KindName::MCPServer, "s", json!({ "image": "registry.example/a:2" })).await?;
     operator.until(KindName::MCPServer, "s", "goes on", |one| one["status"]["phase"] == "Pending").await?;
+    operator.stop().await
+}
+
+#[tokio::test]
+async fn a_server_with_the_name_of_an_embedding_server_is_refused_until_the_name_is_free() -> Result<()> {
+    let plane = plane().await?;
+    // Nothing is found by checking again.
+    let operator = start_rechecking(plane, plane.namespace("backend-taken").await?, 10 * PATIENCE)?;
+    operator.create(KindName::EmbeddingServer, "x", json!({})).await?;
+    operator.child(ChildKind::StatefulSet, "x", "exists", |_| true).await?;
+    operator.create(KindName::MCPServer, "x", json!({ "image": "registry.example/a:1" })).await?;
+    let refused = |one: &Value| condition(one, "Ready") == Some(("False", "NameTaken"));
+    let server = operator.until(KindName::MCPServer, "x", "is refused", refused).await?;
+    assert!(server["status"]["message"].as_str().unwrap().contains("EmbeddingServer `x`"), "{server}");
+    // A deletion of the server concerns nothing of the other one.
+    operator.resources(KindName::MCPServer).delete("x", &DeleteParams::default()).await?;
+    operator.gone(KindName::MCPServer, "x").await?;
+    operator
+        .child(ChildKind::StatefulSet, "x", "is still there", |set| set["metadata"]["deletionTimestamp"].is_null())
+        .await?;
+
+    operator.create(KindName::MCPServer, "x", json!({ "image": "registry.example/a:1" })).await?;
+    operator.until(KindName::MCPServer, "x", "is refused", refused).await?;
+    operator.resources(KindName::EmbeddingServer).delete("x", &DeleteParams::default()).await?;
+    operator.gone(KindName::EmbeddingServer, "x").await?;
+    operator.until(KindName::MCPServer, "x", "goes on", |one| one["status"]["phase"] == "Pending").await?;
+    operator.child(ChildKind::Deployment, "x", "exists", |_| true).await?;
     operator.stop().await
 }
 
