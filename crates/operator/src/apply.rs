@@ -218,7 +218,9 @@ impl Applier {
         metrics: &Metrics,
     ) -> Result<One, WriteError> {
         let id = id(me, child);
-        let body = canonical::sha256_hex(canonical::to_string(child.body()).as_bytes());
+        // As it is sent: an owner that is served in another version now is another body.
+        let body = writer.with_served_owners(child.body());
+        let body = canonical::sha256_hex(canonical::to_string(&body).as_bytes());
         let has_replicas = sends_replicas(child);
         let mut writing = Writing::begin(&id, store, &self.queue);
         // Not before: what the watch shows between the two would be lost.
