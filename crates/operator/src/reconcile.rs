@@ -22,6 +22,7 @@ use skep_plan::child::ChildKind;
 use skep_plan::key::{Key, ObjectKind};
 use skep_plan::plan::{Finalizer, GeneratedSecret, Plan, Verdict, has_children, plan};
 use skep_plan::status::Status;
+use skep_plan::validate::in_one_line;
 use skep_plan::world::{Policies, Settings, World};
 
 use crate::apply::{Applier, Taken, taken};
@@ -400,7 +401,7 @@ impl Reconciler {
             self.set_finalizers(kind, metadata, false).await?;
             return Ok(Done::Settled);
         }
-        let problem = format!("{problem}; its deletion is blocked: {}", why.join("; "));
+        let problem = format!("{problem}; its deletion is blocked: {}", in_one_line(&why));
         self.writer.unreadable(kind, metadata, &problem).await?;
         Ok(Done::Again(self.recheck))
     }
