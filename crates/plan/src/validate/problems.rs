@@ -93,7 +93,7 @@ impl Problems {
 }
 
 /// Problems in one line. A condition has no room for all of very many, and nobody reads them all.
-pub(crate) fn in_one_line(problems: &[String]) -> String {
+pub fn in_one_line(problems: &[String]) -> String {
     const SHOWN: usize = 10;
     let rest = problems.len().saturating_sub(SHOWN);
     let rest = (rest > 0).then(|| format!("and {rest} more"));
