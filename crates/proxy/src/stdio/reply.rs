@@ -11,7 +11,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use super::bridge::SessionId;
 use super::call::Failed;
-use crate::exchange::Watchers;
+use crate::chain::reply::ReplyChain;
 use crate::http::{events, json, text};
 
 /// How often a silent stream says that it is alive.
@@ -40,7 +40,7 @@ pub(super) struct Reply {
     pub(super) session: Option<SessionId>,
     /// Whether the caller knows how to come back to a stream that broke.
     pub(super) resumes: bool,
-    pub(super) watchers: Watchers,
+    pub(super) replies: ReplyChain,
     /// Where what is streamed is counted.
     pub(super) budget: Budget,
 }
@@ -57,25 +57,30 @@ impl Reply {
     }
 
     /// An answer of the server.
-    pub(super) fn message(&self, message: Message) -> Response<Body> {
+    pub(super) async fn message(&self, message: Message) -> Response<Body> {
         // Today's protocol says in the status what kind of refusal it is.
         let status = match (self.era, error_code(&message)) {
             (Era::Modern, Some(answer::METHOD_NOT_FOUND)) => StatusCode::NOT_FOUND,
             (Era::Modern, Some(answer::HEADER_MISMATCH | answer::MISSING_CAPABILITY | answer::UNSUPPORTED_VERSION)) => {
                 StatusCode::BAD_REQUEST
             }
-            _ => return self.whole(seen(&self.watchers, message)),
+            _ => return self.whole(self.replies.reply_or_error(message).await),
         };
-        json(status, seen(&self.watchers, message))
+        json(status, self.replies.reply_or_error(message).await)
     }
 
     /// The answer, with what came before it.
-    pub(super) fn after(&self, first: &Bytes, interim: &mut mpsc::Receiver<Bytes>, message: Message) -> Response<Body> {
+    pub(super) async fn after(
+        &self,
+        first: &Bytes,
+        interim: &mut mpsc::Receiver<Bytes>,
+        message: Message,
+    ) -> Response<Body> {
         let mut body = bytes::BytesMut::from(sse::event(Some("message"), None, first).as_ref());
         while let Ok(next) = interim.try_recv() {
             body.extend_from_slice(&sse::event(Some("message"), None, &next));
         }
-        body.extend_from_slice(&sse::event(Some("message"), None, &seen(&self.watchers, message)));
+        body.extend_from_slice(&sse::event(Some("message"), None, &self.replies.reply_or_error(message).await));
         events(Body::full(body.freeze()))
     }
 }
@@ -84,21 +89,6 @@ impl Reply {
 fn error_code(message: &Message) -> Option<i64> {
     let error: serde_json::Value = serde_json::from_slice(message.error()?).ok()?;
     error.get("code")?.as_i64()
-}
-
-/// An answer as the caller should see it; an error instead of one that could not be judged.
-pub(super) fn seen(watchers: &Watchers, message: Message) -> Bytes {
-    if watchers.is_empty() {
-        return message.into_body();
-    }
-    let id = message.id();
-    match watchers.answer(message) {
-        Ok(message) => message.into_body(),
-        Err(withheld) => {
-            tracing::error!(%withheld, "an answer is withheld");
-            answer::internal(id.as_ref())
-        }
-    }
 }
 
 // === impl Failed ===
