@@ -130,14 +130,6 @@ pub enum ChainError {
 impl Step<'_> {
     /// The request goes on.
     pub const NEXT: Self = Self::Ready(Flow::Next);
-
-    /// Waits for what becomes of the request.
-    pub async fn flow(self) -> Flow {
-        match self {
-            Self::Ready(flow) => flow,
-            Self::Pending(flow) => flow.await,
-        }
-    }
 }
 
 impl From<Response<Body>> for Step<'_> {

@@ -68,6 +68,13 @@ pub struct Guards {
     pub budget: Budget,
 }
 
+/// The response to a request whose body was not read.
+struct Denial {
+    response: Response<Body>,
+    /// Whether the client may be sending the body all the same.
+    is_body_sent: bool,
+}
+
 // === impl Proxy ===
 
 impl Proxy {
@@ -89,15 +96,24 @@ impl Proxy {
 
     /// Answers a request.
     pub async fn answer(self: Arc<Self>, request: Request<Incoming>, peer: Peer) -> Response<Body> {
-        let (mut parts, body) = request.into_parts();
+        let (mut parts, mut body) = request.into_parts();
         let origin = self.chain.allowed_origin(&parts.headers);
         if let Some(response) = self.route(&mut parts, origin.is_some()) {
             return readable(response, origin);
         }
-        let mut head = Head::new(parts, peer);
-        head.client = client_of(peer, &head.headers, self.chain.trusts_proxies());
-        head.budget = self.guards.budget.of_client(head.client);
-        let (mut exchange, response) = self.pass(head, body).await;
+        let mut exchange = Exchange::new(Head::new(parts, peer), Content::Opaque(Bytes::new()));
+        exchange.head.client = client_of(peer, &exchange.head.headers, self.chain.trusts_proxies());
+        exchange.head.budget = self.guards.budget.of_client(exchange.head.client);
+        let response = match self.receive(&mut exchange, &mut body).await {
+            Ok(()) => self.forward(&mut exchange).await,
+            Err(denial) => {
+                // A client that waits for `100 Continue` does not send its body now.
+                if denial.is_body_sent && !exchange.head.headers.contains_key(http::header::EXPECT) {
+                    tokio::spawn(discard(body, DISCARDED, DISCARDING));
+                }
+                denial.response
+            }
+        };
         let mut response = self.count(&mut exchange, response).await;
         if exchange.head.client != Peer::network(peer.address.ip()) {
             response.extensions_mut().insert(ForwardedFor(exchange.head.client));
@@ -122,30 +138,21 @@ impl Proxy {
         self.refuse(&parts.method, &parts.uri, &parts.headers)
     }
 
-    /// Puts a request through the phases of the chain and to the server.
-    async fn pass(&self, mut head: Head, mut body: Incoming) -> (Exchange, Response<Body>) {
-        let expects = head.headers.contains_key(http::header::EXPECT);
-        let (read, is_on_its_way) = match self.chain.head(&mut head).await {
-            Flow::Answer(denial) => (Err(denial), !body.is_end_stream()),
-            Flow::Next => match self.collect(&mut body, &head.budget).await {
-                Ok(bytes) => (Ok(bytes), false),
-                Err(error) => {
-                    (Err(unread(&error)), matches!(error, BodyError::TooLarge { .. } | BodyError::OverBudget(_)))
-                }
-            },
-        };
-        // A client that waits for `100 Continue` does not send its body now.
-        if is_on_its_way && !expects {
-            tokio::spawn(discard(body, DISCARDED, DISCARDING));
+    /// Puts the head of a request through the chain, and reads its body if it is not denied.
+    async fn receive(&self, exchange: &mut Exchange, body: &mut Incoming) -> Result<(), Box<Denial>> {
+        if let Flow::Answer(response) = self.chain.head(&mut exchange.head).await {
+            return Err(Box::new(Denial { response, is_body_sent: !body.is_end_stream() }));
         }
-        let bytes = match read {
-            Ok(bytes) => bytes,
-            Err(denial) => return (Exchange::new(head, Content::Opaque(Bytes::new())), denial),
-        };
-        let content = self.read(&head.method, &head.uri, &head.headers, bytes);
-        let mut exchange = Exchange::new(head, content);
-        let response = self.forward(&mut exchange).await;
-        (exchange, response)
+        match self.collect(body, &exchange.head.budget).await {
+            Ok(bytes) => {
+                exchange.content = self.read(&exchange.head, bytes);
+                Ok(())
+            }
+            Err(error) => {
+                let is_body_sent = matches!(error, BodyError::TooLarge { .. } | BodyError::OverBudget(_));
+                Err(Box::new(Denial { response: unread(&error), is_body_sent }))
+            }
+        }
     }
 
     /// Reads a body, if it may be as long as it is and there is room for it.
@@ -213,8 +220,9 @@ impl Proxy {
         (!is_known).then(|| text(StatusCode::NOT_FOUND, "404 page not found"))
     }
 
-    /// Reads a body, once.
-    fn read(&self, method: &Method, uri: &Uri, headers: &http::HeaderMap, bytes: Bytes) -> Content {
+    /// Parses a body, once.
+    fn read(&self, head: &Head, bytes: Bytes) -> Content {
+        let Head { method, uri, headers, .. } = head;
         let is_message = match &self.front {
             Front::Streamable(_) | Front::Sse(_) => method == Method::POST,
             Front::Transparent(front) => front.expects_message(method, uri, headers),

@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, HeaderValue};
 
-use super::{Chain, Flow};
+use super::{Chain, Flow, Step};
 use crate::exchange::Head;
 
 /// The longest body of a request, unless a middleware says otherwise.
@@ -14,7 +14,11 @@ impl Chain {
     /// Puts the head of a request through the chain.
     pub async fn head(&self, head: &mut Head) -> Flow {
         for one in &self.middleware {
-            if let Flow::Answer(response) = one.head(head).flow().await {
+            let flow = match one.head(head) {
+                Step::Ready(flow) => flow,
+                Step::Pending(flow) => flow.await,
+            };
+            if let Flow::Answer(response) = flow {
                 return Flow::Answer(response);
             }
         }

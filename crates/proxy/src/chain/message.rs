@@ -1,6 +1,6 @@
 //! The second phase: one parsed message.
 
-use super::{Chain, Flow, Pass};
+use super::{Chain, Flow, Pass, Step};
 use crate::exchange::Exchange;
 
 // === impl Chain ===
@@ -14,17 +14,18 @@ impl Chain {
     /// Puts a message through the chain. If a middleware replaced it, every enforcing middleware runs again, on the message that will
     /// be sent.
     pub async fn message(&self, exchange: &mut Exchange) -> Flow {
-        for one in &self.middleware {
-            if let Flow::Answer(response) = one.message(exchange, Pass::Incoming).flow().await {
-                return Flow::Answer(response);
+        for pass in [Pass::Incoming, Pass::Outgoing] {
+            if pass == Pass::Outgoing && !exchange.take_mutated() {
+                break;
             }
-        }
-        if !exchange.take_mutated() {
-            return Flow::Next;
-        }
-        for one in self.middleware.iter().filter(|one| one.enforces()) {
-            if let Flow::Answer(response) = one.message(exchange, Pass::Outgoing).flow().await {
-                return Flow::Answer(response);
+            for one in self.middleware.iter().filter(|one| pass == Pass::Incoming || one.enforces()) {
+                let flow = match one.message(exchange, pass) {
+                    Step::Ready(flow) => flow,
+                    Step::Pending(flow) => flow.await,
+                };
+                if let Flow::Answer(response) = flow {
+                    return Flow::Answer(response);
+                }
             }
         }
         Flow::Next

@@ -4,6 +4,7 @@
 use std::fmt::Debug;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use skep_mcp::{Malformed, Message, answer};
@@ -34,6 +35,14 @@ pub struct ReplyChain {
     middleware: Vec<Arc<dyn ReplyMiddleware>>,
 }
 
+/// A reply on its way through the chain. It is small: most replies pass unseen, and every request would carry the room for more.
+pub(crate) enum Evaluation {
+    /// It passes as it came.
+    Done(Bytes),
+    /// Middleware sees it.
+    Pending(Pin<Box<dyn Future<Output = Bytes> + Send>>),
+}
+
 // === impl ReplyChain ===
 
 impl ReplyChain {
@@ -58,18 +67,40 @@ impl ReplyChain {
     }
 
     /// The same as bytes, with an error in the place of a reply that is withheld.
-    pub(crate) async fn reply_or_error(&self, reply: Message) -> Bytes {
+    pub(crate) fn evaluate(&self, reply: Message) -> Evaluation {
         if self.is_empty() {
-            return reply.into_body();
+            return Evaluation::Done(reply.into_body());
         }
-        let id = reply.id();
-        match self.reply(reply).await {
-            Ok(reply) => reply.into_body(),
-            Err(withheld) => {
-                tracing::error!(%withheld, "reply withheld");
-                answer::internal(id.as_ref())
+        let chain = self.clone();
+        Evaluation::Pending(Box::pin(async move {
+            let id = reply.id();
+            match chain.reply(reply).await {
+                Ok(reply) => reply.into_body(),
+                Err(withheld) => {
+                    tracing::error!(%withheld, "reply withheld");
+                    answer::internal(id.as_ref())
+                }
             }
+        }))
+    }
+}
+
+// === impl Evaluation ===
+
+impl Future for Evaluation {
+    type Output = Bytes;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Bytes> {
+        match self.get_mut() {
+            Self::Done(reply) => Poll::Ready(std::mem::take(reply)),
+            Self::Pending(reply) => reply.as_mut().poll(context),
         }
+    }
+}
+
+impl Debug for Evaluation {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Evaluation")
     }
 }
 

@@ -70,6 +70,7 @@ impl Middleware for HeaderForward {
 /// Without the values, which may be secrets.
 impl std::fmt::Debug for HeaderForward {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("HeaderForward")?;
         formatter.debug_set().entries(self.0.keys()).finish()
     }
 }

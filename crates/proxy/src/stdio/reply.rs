@@ -1,5 +1,7 @@
 //! How an answer is written for whoever asked.
 
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,7 +13,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use super::bridge::SessionId;
 use super::call::Failed;
-use crate::chain::reply::ReplyChain;
+use crate::chain::reply::{Evaluation, ReplyChain};
 use crate::http::{events, json, text};
 
 /// How often a silent stream says that it is alive.
@@ -45,6 +47,29 @@ pub(super) struct Reply {
     pub(super) budget: Budget,
 }
 
+/// A response that is written once middleware let it through.
+#[derive(Debug)]
+pub(super) struct Written<'a> {
+    reply: &'a Reply,
+    /// The status, if it is not that of a success.
+    status: Option<StatusCode>,
+    body: Evaluation,
+}
+
+// === impl Written ===
+
+impl Future for Written<'_> {
+    type Output = Response<Body>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Response<Body>> {
+        let body = ready!(Pin::new(&mut self.body).poll(context));
+        Poll::Ready(match self.status {
+            Some(status) => json(status, body),
+            None => self.reply.whole(body),
+        })
+    }
+}
+
 // === impl Reply ===
 
 impl Reply {
@@ -56,17 +81,17 @@ impl Reply {
         json(StatusCode::OK, body)
     }
 
-    /// An answer of the server.
-    pub(super) async fn message(&self, message: Message) -> Response<Body> {
-        // Today's protocol says in the status what kind of refusal it is.
+    /// A response of the server.
+    pub(super) fn message(&self, message: Message) -> Written<'_> {
+        // 2026-07-28 says in the status what kind of refusal it is.
         let status = match (self.era, error_code(&message)) {
-            (Era::Modern, Some(answer::METHOD_NOT_FOUND)) => StatusCode::NOT_FOUND,
+            (Era::Modern, Some(answer::METHOD_NOT_FOUND)) => Some(StatusCode::NOT_FOUND),
             (Era::Modern, Some(answer::HEADER_MISMATCH | answer::MISSING_CAPABILITY | answer::UNSUPPORTED_VERSION)) => {
-                StatusCode::BAD_REQUEST
+                Some(StatusCode::BAD_REQUEST)
             }
-            _ => return self.whole(self.replies.reply_or_error(message).await),
+            _ => None,
         };
-        json(status, self.replies.reply_or_error(message).await)
+        Written { reply: self, status, body: self.replies.evaluate(message) }
     }
 
     /// The answer, with what came before it.
@@ -80,7 +105,7 @@ impl Reply {
         while let Ok(next) = interim.try_recv() {
             body.extend_from_slice(&sse::event(Some("message"), None, &next));
         }
-        body.extend_from_slice(&sse::event(Some("message"), None, &self.replies.reply_or_error(message).await));
+        body.extend_from_slice(&sse::event(Some("message"), None, &self.replies.evaluate(message).await));
         events(Body::full(body.freeze()))
     }
 }

@@ -273,7 +273,7 @@ impl Sse {
             let called = tokio::time::timeout_at(until, called).await.map_err(|_elapsed| Failed::Timeout)?;
             // Once the server has it, it may take as long as its client listens, as in the original.
             let answered = called?.outcome_once_taken(until).await;
-            Ok(replies.reply_or_error(answered?).await)
+            Ok(replies.evaluate(answered?).await)
         };
         let mut answered = std::pin::pin!(answered);
         loop {

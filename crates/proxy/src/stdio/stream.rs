@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use super::call::{Call, Failed};
 use super::replay::{AWAY, Outbox, Resume, Ticket};
 use super::reply::{INTERIM, KEEP_ALIVE, last_moment};
-use crate::chain::reply::ReplyChain;
+use crate::chain::reply::{Evaluation, ReplyChain};
 use crate::http::over_budget_message;
 
 /// A call whose answer is streamed.
@@ -36,7 +36,7 @@ pub(super) struct Stream {
     id: Option<Id>,
     replies: ReplyChain,
     /// The reply that middleware evaluates. Nothing before and after.
-    evaluated: Option<Evaluated>,
+    evaluated: Option<Evaluation>,
     outbox: Outbox,
     /// Who reads. Nothing while nobody does.
     reader: Option<BodySender>,
@@ -55,9 +55,6 @@ struct Queued {
     data: Bytes,
     is_answer: bool,
 }
-
-/// A reply on its way through the middleware.
-struct Evaluated(Pin<Box<dyn Future<Output = Bytes> + Send>>);
 
 /// The wait for room in the budget.
 struct Room(Pin<Box<dyn Future<Output = Result<Reservation, OverBudgetError>> + Send>>);
@@ -195,8 +192,10 @@ impl Stream {
         // A call without a response is cancelled by this.
         (self.call, self.evaluated) = (None, None);
         match outcome {
-            Ok(message) if self.replies.is_empty() => self.enqueue(message.into_body(), true),
-            Ok(message) => self.evaluated = Some(Evaluated::new(self.replies.clone(), message)),
+            Ok(message) => match self.replies.evaluate(message) {
+                Evaluation::Done(reply) => self.enqueue(reply, true),
+                pending @ Evaluation::Pending(_) => self.evaluated = Some(pending),
+            },
             Err(failed) => self.enqueue(failed.body(self.id.as_ref()), true),
         }
     }
@@ -260,20 +259,6 @@ impl Stream {
     }
 }
 
-// === impl Evaluated ===
-
-impl Evaluated {
-    fn new(replies: ReplyChain, reply: Message) -> Self {
-        Self(Box::pin(async move { replies.reply_or_error(reply).await }))
-    }
-}
-
-impl fmt::Debug for Evaluated {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Evaluated")
-    }
-}
-
 // === impl Room ===
 
 impl Room {
@@ -297,9 +282,9 @@ async fn outcome(call: &mut Option<Call>) -> Result<Message, Failed> {
 }
 
 /// Waits for a reply that is on its way through the middleware.
-async fn evaluated(reply: &mut Option<Evaluated>) -> Bytes {
+async fn evaluated(reply: &mut Option<Evaluation>) -> Bytes {
     match reply {
-        Some(Evaluated(reply)) => reply.await,
+        Some(reply) => reply.await,
         None => std::future::pending().await,
     }
 }

@@ -124,7 +124,7 @@ impl Streamable {
             }
             return match self.refused(exchange, &message, &reply).await {
                 Some(response) => response,
-                None => self.pass_on(message, reply).await,
+                None => self.pass_on(&message, reply).await,
             };
         }
         if let Some(response) = self.contradicted(exchange, &message, &reply).await {
@@ -159,12 +159,12 @@ impl Streamable {
         {
             let mut interest = Box::pin(self.bridge.interest(&message, session, self.timeout));
             match self.before_the_end(interest.as_mut()).await.unwrap_or(Some(Err(Failed::Timeout))) {
-                Some(Ok(answer)) => return Box::pin(reply.message(answer)).await,
+                Some(Ok(answer)) => return reply.message(answer).await,
                 Some(Err(failed)) => return failed.response(&reply, id.as_ref()),
                 None => {}
             }
         }
-        self.pass_on(message, reply).await
+        self.pass_on(&message, reply).await
     }
 
     /// Why a modern request goes no further, if it does not: the server would not see its headers.
@@ -280,18 +280,20 @@ impl Streamable {
     }
 
     /// Passes a request on. A caller that takes events gets whatever comes before the answer as well.
-    async fn pass_on(self: &Arc<Self>, message: Message, reply: Reply) -> Response<Body> {
+    async fn pass_on(self: &Arc<Self>, message: &Message, reply: Reply) -> Response<Body> {
         let id = message.id();
         if !reply.as_events {
-            return match self.pass_on_whole(&message, &reply).await {
-                Ok(answer) => reply.message(answer).await,
-                Err(failed) => failed.response(&reply, id.as_ref()),
+            // Nothing of the response is held while it is evaluated.
+            let written = match self.pass_on_whole(message, &reply).await {
+                Ok(answer) => reply.message(answer),
+                Err(failed) => return failed.response(&reply, id.as_ref()),
             };
+            return written.await;
         }
         // A subscription of today's protocol is answered when it ends.
         let stays_open = message.method() == Some("subscriptions/listen");
         let (sender, mut interim) = mpsc::channel(INTERIM);
-        let called = self.bridge.call(&message, reply.era, reply.session.clone(), Some(sender));
+        let called = self.bridge.call(message, reply.era, reply.session.clone(), Some(sender));
         let mut call = match tokio::time::timeout(self.timeout, called).await {
             Ok(Ok(call)) => call,
             Ok(Err(failed)) => return failed.response(&reply, id.as_ref()),
@@ -302,11 +304,12 @@ impl Streamable {
         let first = tokio::select! {
             biased;
             outcome = call.outcome() => {
-                return match (outcome.answer(), interim.try_recv()) {
-                    (Ok(answer), Err(_)) => reply.message(answer).await,
-                    (Ok(answer), Ok(first)) => reply.after(&first, &mut interim, answer).await,
-                    (Err(failed), _) => failed.response(&reply, id.as_ref()),
+                let written = match (outcome.answer(), interim.try_recv()) {
+                    (Ok(answer), Err(_)) => reply.message(answer),
+                    (Ok(answer), Ok(first)) => return Box::pin(reply.after(&first, &mut interim, answer)).await,
+                    (Err(failed), _) => return failed.response(&reply, id.as_ref()),
                 };
+                return written.await;
             }
             Some(first) = interim.recv() => Some(first),
             () = tokio::time::sleep(head_after.min(self.timeout)) => None,
