@@ -46,11 +46,13 @@ pub(crate) fn build(config: &MiddlewareConfig) -> Result<Option<Arc<dyn Middlewa
     row.map_or_else(|| Err(unsupported(&config.kind)), |(_, build)| build(config))
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "rows of the table have one type")]
 fn nothing(_: &MiddlewareConfig) -> Result<Option<Arc<dyn Middleware>>, ChainError> {
     Ok(None)
 }
 
 /// A middleware as [`Build`] returns it.
+#[expect(clippy::unnecessary_wraps, reason = "rows of the table have one type")]
 fn some(middleware: impl Middleware + 'static) -> Result<Option<Arc<dyn Middleware>>, ChainError> {
     Ok(Some(Arc::new(middleware)))
 }

@@ -16,6 +16,7 @@ pub trait ReplyMiddleware: Debug + Send + Sync {
 }
 
 /// What becomes of a reply, at once or later.
+#[expect(clippy::large_enum_variant, reason = "it is moved once, and a box would cost an allocation per reply")]
 pub enum ReplyStep<'a> {
     /// It is known.
     Ready(Result<Message, Withheld>),

@@ -273,6 +273,7 @@ struct Stamp;
 #[derive(Debug)]
 struct Stamped;
 
+#[expect(clippy::unnecessary_wraps, reason = "rows of the table have one type")]
 pub(crate) fn build_stamp(_: &MiddlewareConfig) -> Result<Option<Arc<dyn Middleware>>, ChainError> {
     Ok(Some(Arc::new(Stamp)))
 }
