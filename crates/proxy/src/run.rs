@@ -33,6 +33,7 @@ use crate::chain::{self, Chain};
 use crate::health::{Health, Known};
 use crate::hosts::Hosts;
 use crate::metrics::LimitCounters;
+use crate::observe::Observer;
 use crate::proxy::{Front, Guards, Proxy};
 use crate::secrets::resolve;
 use crate::sessions::Sessions;
@@ -59,7 +60,7 @@ pub enum Error {
     Settings(#[from] settings::Wrong),
     /// Its middleware.
     #[error(transparent)]
-    Chain(#[from] chain::Wrong),
+    Chain(#[from] chain::ChainError),
     /// Its server would be a process beside it, in its own container.
     #[error(
         "`{image}` is a program of the host, which is not run in a pod: it would have the account and the secrets of the proxy; \
@@ -134,12 +135,10 @@ pub async fn start(
     let address = listener.address();
     let hosts = Hosts::of(address, &settings.allowed_hosts)?;
     let guards = Guards { hosts, budget: settings.capacity.new_budget() };
-    let mut chain = Chain::new(&settings.config, address.port())?;
-    chain.add_headers(&secrets.headers)?;
     let diagnostics = Diagnostics::of(&settings.config);
-    if let Some(diagnostics) = &diagnostics {
-        chain.add_telemetry(diagnostics.metrics.clone());
-    }
+    let telemetry = diagnostics.as_ref().map(|diagnostics| diagnostics.metrics.clone() as Arc<dyn Observer>);
+    let context = chain::Context { port: address.port(), headers: secrets.headers.clone(), telemetry };
+    let chain = Chain::new(&settings.config, &context)?;
     // What callers speak with; but behind SSE, the original names what the server speaks.
     let spoken = match &settings.backend {
         Backend::Stdio(_, Mode::StreamableHttp) => "streamable-http",

@@ -12,7 +12,7 @@ use super::Tasks;
 use crate::hosts::Hosts;
 use crate::http::text;
 use crate::metrics::Metrics;
-use crate::proxy::metrics_page;
+use crate::router::metrics_page;
 
 /// Where metrics are served when nothing else is said.
 const DIAGNOSTICS: u16 = 9464;

@@ -7,7 +7,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::sync::mpsc;
 
 use super::*;
-use crate::exchange::{Content, Exchange};
+use crate::exchange::{Content, Exchange, Head};
 use crate::http::SESSION;
 use crate::sessions::{Kind, Store};
 
@@ -155,7 +155,7 @@ async fn called(front: &Arc<Streamable>, session: &str, method: Method, body: &'
     };
     let mut request = http::Request::new(());
     (*request.method_mut(), *request.headers_mut()) = (method, headers);
-    let mut exchange = Exchange::new(request.into_parts().0, peer, content);
+    let mut exchange = Exchange::new(Head::new(request.into_parts().0, peer), content);
     front.call(&mut exchange).await
 }
 
@@ -266,7 +266,7 @@ async fn item_7_an_evicted_session_is_closed_at_a_server_that_speaks_http() {
         (*request.method_mut(), *request.uri_mut()) = (Method::POST, "/its/mcp".parse().unwrap());
         let peer = skep_net::Peer { address: SocketAddr::from(([127, 0, 0, 1], 1)), tls: false };
         let content = Content::Message(Message::parse(Bytes::from_static(initialize)).unwrap());
-        let mut exchange = Exchange::new(request.into_parts().0, peer, content);
+        let mut exchange = Exchange::new(Head::new(request.into_parts().0, peer), content);
         assert_eq!(front.call(&mut exchange).await.status(), StatusCode::OK);
         assert_eq!(heard.recv().await.unwrap(), (Method::POST, "/its/mcp".to_owned(), None));
     }

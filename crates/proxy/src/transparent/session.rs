@@ -144,7 +144,7 @@ impl Transparent {
         let base = self.target.base().map(|uri| uri.to_string()).unwrap_or_default();
         let mut metadata = vec![(URL.to_owned(), base.trim_end_matches('/').to_owned())];
         metadata.extend(outgoing.pod.map(|pod| (POD.to_owned(), pod.to_string())));
-        let path = Some(exchange.uri.path()).filter(|path| path.len() <= LONGEST_PATH);
+        let path = Some(exchange.head.uri.path()).filter(|path| path.len() <= LONGEST_PATH);
         metadata.extend(path.map(|path| (PATH.to_owned(), path.to_owned())));
         if normalised(name) != name {
             // The store knows it by another name, and only this one ends it at the server.

@@ -10,7 +10,8 @@ use http::{Method, Uri};
 use url::Url;
 
 use super::Transparent;
-use crate::exchange::{Exchange, Identity};
+use crate::caller::Identity;
+use crate::exchange::Exchange;
 use crate::sessions::Unavailable;
 
 /// Where messages go at the server: a path and a query.
@@ -78,26 +79,26 @@ impl Transparent {
             return None;
         }
         let is_kept = self.target.keeps_to_a_path();
-        let sent = if is_kept { Some(self.target.uri(&exchange.uri, None)?) } else { None };
-        Some(Opened { asked: exchange.uri.clone(), sent, identity: exchange.identity.clone() })
+        let sent = if is_kept { Some(self.target.uri(&exchange.head.uri, None)?) } else { None };
+        Some(Opened { asked: exchange.head.uri.clone(), sent, identity: exchange.head.identity().cloned() })
     }
 
     /// Whether a stream may have said where a message goes: only then is anything looked up.
     pub(super) fn may_be_told(&self, exchange: &Exchange) -> bool {
-        self.options.sse && exchange.method == Method::POST
+        self.options.sse && exchange.head.method == Method::POST
     }
 
     /// Where a message goes. What no stream here said is the server's to judge.
     pub(super) async fn told(&self, exchange: &Exchange) -> Result<Way, Unavailable> {
-        let Some(asked) = here(&exchange.uri) else { return Ok(Way::Any) };
+        let Some(asked) = here(&exchange.head.uri) else { return Ok(Way::Any) };
         if self.target.keeps_to_a_path() {
-            let found = self.sessions.find(&name(&asked), exchange.identity.as_ref()).await?;
+            let found = self.sessions.find(&name(&asked), exchange.head.identity()).await?;
             let endpoint = found.and_then(|session| session.metadata.get(ENDPOINT).cloned());
             return Ok(endpoint.map_or(Way::Any, Way::To));
         }
         // Who names several wants one of us to read another one than the server.
         for session in sessions(&asked) {
-            if self.sessions.is_another_callers(&session, exchange.identity.as_ref()).await? {
+            if self.sessions.is_another_callers(&session, exchange.head.identity()).await? {
                 return Ok(Way::None);
             }
         }

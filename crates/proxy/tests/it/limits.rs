@@ -455,3 +455,18 @@ async fn item_8_connections_have_a_total_and_a_share_for_each_peer() -> Result<(
     })
     .await
 }
+
+#[tokio::test]
+async fn a_request_that_is_denied_by_its_head_costs_no_body() -> Result<()> {
+    let budget = Budget::new(16 * MIB);
+    let config = skep_runconfig::RunConfig::from_slice(br#"{"allowed_origins":["http://a.example"]}"#)?;
+    let stage = Stage::with(How { config, ..within(&budget) }).await?;
+    let mut raw = Raw::connect(client(1), stage.address).await?;
+    // Nothing of the body is ever sent.
+    let head = "POST /mcp HTTP/1.1\r\nHost: localhost\r\nOrigin: http://b.example\r\nContent-Type: application/json\r\n\
+                Content-Length: 4194304\r\n\r\n";
+    raw.write(head.as_bytes()).await?;
+    assert_eq!(raw.response().await?.status, 403);
+    assert_eq!(budget.held(), 0);
+    Ok(())
+}

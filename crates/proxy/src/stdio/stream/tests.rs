@@ -17,7 +17,7 @@ async fn reported(streams: &Arc<Streams>) -> (Stream, mpsc::Sender<Bytes>, Body,
     let call = bridge.call(&request, Era::Legacy, Some(session.clone()), Some(sender.clone())).await.unwrap();
     let (reader, body) = Body::channel(INTERIM);
     let kept = streams.open(&session);
-    (Stream::new(call, interim, request.id(), Watchers::default(), reader, kept), sender, body, queued)
+    (Stream::new(call, interim, request.id(), ReplyChain::default(), reader, kept), sender, body, queued)
 }
 
 async fn call(streams: &Arc<Streams>) -> (Stream, Body, mpsc::Receiver<Line>) {
