@@ -339,24 +339,24 @@ where
 
 #[cfg(test)]
 mod tests {
-    use futures_util::stream;
+    use futures_util::{StreamExt as _, stream};
     use serde_json::json;
 
     use super::*;
     use crate::object::Object;
 
-    fn listed_server(name: &str) -> watcher::Result<Event<Object>> {
+    fn listed_server(name: &str) -> Event<Object> {
         let object = json!({
             "kind": "MCPServer", "metadata": { "name": name, "namespace": "ns", "uid": name }, "spec": { "image": "i" },
         });
-        Ok(Event::InitApply(serde_json::from_value(object).unwrap()))
+        Event::InitApply(serde_json::from_value(object).unwrap())
     }
 
     /// A list is interrupted after its first page, and an object of that page is deleted before the next list.
     #[tokio::test]
     async fn an_object_of_an_interrupted_list_that_the_next_list_lacks_is_removed() {
-        let first = || vec![Ok(Event::Init), listed_server("a")];
-        let second = || vec![Ok(Event::Init), listed_server("b"), Ok(Event::InitDone)];
+        let first = || vec![Event::Init, listed_server("a")];
+        let second = || vec![Event::Init, listed_server("b"), Event::InitDone];
         let in_one_watch = vec![first().into_iter().chain(second()).collect()];
         // The watch of another version begins, say.
         let in_two_watches = vec![first(), second()];
@@ -369,7 +369,7 @@ mod tests {
             for events in watches {
                 let taker = Resources(KindName::MCPServer);
                 let tell = |_: Signal<'_>| ControlFlow::Continue(());
-                pump_events(&feed, stream::iter::<Vec<_>>(events), &taker, &mut brought, tell).await;
+                pump_events(&feed, stream::iter::<Vec<_>>(events).map(Ok), &taker, &mut brought, tell).await;
             }
             assert_eq!((is_known("a"), is_known("b")), (false, true));
             assert_eq!(brought.len(), 1);
