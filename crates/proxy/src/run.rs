@@ -122,14 +122,14 @@ pub async fn start(
     place: Place,
     grace: Grace,
 ) -> Result<Running, Error> {
-    if let (Place::Pod, Backend::Stdio(server, _) | Backend::Http(server)) = (&place, &settings.backend) {
+    if let (Place::Pod { .. }, Backend::Stdio(server, _) | Backend::Http(server)) = (&place, &settings.backend) {
         return Err(Error::HostProcess { image: server.image.clone() });
     }
     let secrets = resolve(&settings.config, environment)?;
     let drain = Drain::new(grace);
     let listener = match &place {
         Place::Machine(ports) => ports.bind(settings.listen).await,
-        Place::Cluster { .. } | Place::Pod => Listener::bind(settings.listen).await,
+        Place::Cluster { .. } | Place::Pod { .. } => Listener::bind(settings.listen).await,
     };
     let listener = listener.map_err(|error| Error::Bind { error })?;
     let address = listener.address();
@@ -192,13 +192,13 @@ pub async fn start(
             let mut server = server.clone();
             server.env.extend(secrets.variables.clone());
             let url = match &place {
-                Place::Cluster { .. } | Place::Pod => server.url().unwrap_or_default(),
+                Place::Cluster { .. } | Place::Pod { .. } => server.url().unwrap_or_default(),
                 Place::Machine(ports) => machine::listen(&mut server, ports),
             };
             let target = Target::local(&url)?;
             let pods = match &place {
                 Place::Cluster { .. } => server.speaks.port().map(|port| Pods::behind(server.headless_name(), port)),
-                Place::Machine(_) | Place::Pod => None,
+                Place::Machine(_) | Place::Pod { .. } => None,
             };
             let addresses = place.addresses();
             let is_checked = settings.health.enabled && target.base().is_some();
@@ -209,8 +209,8 @@ pub async fn start(
         }
         Backend::Remote(_) => {
             health.set(Known::Unwatched);
-            let target = Target::remote(&config.remote_url)?;
-            let backend = (target, place.addresses_of_remote(config), None, None);
+            let (url, addresses) = place.remote(config);
+            let backend = (Target::remote(&url)?, addresses, None, None);
             let front = transparent(settings, environment, backend, store, (&health, &drain, &limits), &mut tasks)?;
             (front, Duration::from_mins(2))
         }
@@ -346,7 +346,7 @@ fn connect(
             Box::pin(async move { started?.pipe().ok_or_else(|| "its streams are gone".to_owned()) })
         }),
         // INVARIANT: `start` refused it.
-        Place::Pod => Box::new(|| Box::pin(std::future::ready(Err("a pod runs no host processes".to_owned())))),
+        Place::Pod { .. } => Box::new(|| Box::pin(std::future::ready(Err("a pod runs no host processes".to_owned())))),
         Place::Cluster { client, namespace, platform } => {
             let cluster = Arc::new(Cluster::new(client, namespace, platform, server));
             let (sender, state) = watch::channel(State::Missing);
@@ -428,7 +428,7 @@ fn run_server(
             None
         }
         // INVARIANT: `start` refused it.
-        Place::Pod => None,
+        Place::Pod { .. } => None,
     }
 }
 

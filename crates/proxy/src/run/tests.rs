@@ -274,6 +274,35 @@ async fn item_7_an_evicted_session_is_closed_at_a_server_that_speaks_http() {
     assert_eq!(closed, (Method::DELETE, "/its/mcp".to_owned(), Some("session 0".to_owned())));
 }
 
+/// Item 17-7: another workload may have the address of a pod that is gone.
+#[tokio::test]
+async fn a_session_is_not_closed_at_a_pod_that_is_no_longer_one_of_the_server() {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    let listener = Listener::bind(([0, 0, 0, 0], 0).into()).await.unwrap();
+    let at = |last| SocketAddr::from(([127, 0, 0, last], listener.address().port()));
+    let (here, elsewhere) = (at(1), at(2));
+    let target = Target::local(&format!("http://{here}")).unwrap();
+    let drain = Drain::new(Grace { linger: Duration::ZERO, finish: Duration::ZERO });
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = count.clone();
+    let handler = move |_: http::Request<hyper::body::Incoming>, _peer| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        std::future::ready(Response::new(Body::empty()))
+    };
+    tokio::spawn(serve(listener, skep_net::serve::Options::default(), drain.clone(), handler));
+    let pods = Pods::new(move || Box::pin(std::future::ready(Ok(vec![here]))));
+    let sessions = Sessions::new(Store::Memory(skep_store::Memory::new(TIME_TO_LIVE)), Kind::Mcp);
+    let client = Client::new(skep_net::client::Options::default());
+    let front = Transparent::new(target, Some(pods), client, sessions, Options::default(), drain);
+    for (pod, closed) in [(here, 1), (elsewhere, 1), (here, 2)] {
+        let mut session = skep_store::Session::new("s", Kind::Mcp, jiff::Timestamp::now(), None);
+        session.metadata.insert("skep_path".to_owned(), "/mcp".to_owned());
+        session.metadata.insert("backend_pod".to_owned(), pod.to_string());
+        front.close_at_server(&session).await;
+        assert_eq!(count.load(Ordering::SeqCst), closed, "{pod}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_server_without_pods_is_not_asked_so_that_what_is_known_of_it_stays() {
     let drain = Drain::new(Grace { linger: Duration::ZERO, finish: Duration::ZERO });

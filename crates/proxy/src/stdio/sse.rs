@@ -263,7 +263,7 @@ impl Sse {
         let (sender, mut interim) = mpsc::channel(INTERIM);
         let answered = async {
             if era == Era::Legacy
-                && let Some(answered) = self.bridge.interest(message, session, self.timeout).await
+                && let Some(answered) = self.bridge.interest(message, session, budget, self.timeout).await
             {
                 return answered.map(Message::into_body);
             }
@@ -276,24 +276,28 @@ impl Sse {
             Ok(replies.evaluate(answered?).await)
         };
         let mut answered = std::pin::pin!(answered);
-        loop {
+        let answered = loop {
             tokio::select! {
                 biased;
-                Some(before) = interim.recv() => match counted(budget, before, answers).await? {
-                    Ok(event) => answers.send(event).await.ok()?,
-                    Err(error) => {
-                        tracing::warn!(%error, "dropping a message before an answer: over the memory budget");
+                Some(before) = interim.recv() => tokio::select! {
+                    biased;
+                    sent = send_before(budget, before, answers) => sent?,
+                    // Behind a message that waits, the answer would be in memory and counted nowhere.
+                    answered = &mut answered => {
+                        tracing::warn!("dropping a message before an answer: it waits for room or for its client");
+                        break answered;
                     }
                 },
-                answered = &mut answered => return match answered {
-                    Ok(body) => Some(body),
-                    // A client that cancelled it wants no answer.
-                    Err(Failed::Cancelled) => None,
-                    Err(failed) => Some(failed.body(message.id().as_ref())),
-                },
+                answered = &mut answered => break answered,
                 // The client closed its stream: the call ends with this.
                 () = answers.closed() => return None,
             }
+        };
+        match answered {
+            Ok(body) => Some(body),
+            // A client that cancelled it wants no answer.
+            Err(Failed::Cancelled) => None,
+            Err(failed) => Some(failed.body(message.id().as_ref())),
         }
     }
 
@@ -321,6 +325,17 @@ impl Sse {
     }
 }
 
+/// Sends a message that comes before an answer, if there is room for it in time. Nothing if the client closed its stream.
+async fn send_before(budget: &Budget, message: Bytes, answers: &mpsc::Sender<Bytes>) -> Option<()> {
+    match counted(budget, message, answers).await? {
+        Ok(event) => answers.send(event).await.ok(),
+        Err(error) => {
+            tracing::warn!(%error, "dropping a message before an answer: over the memory budget");
+            Some(())
+        }
+    }
+}
+
 /// A message as an event, once there is room for it. Nothing if the client closed its stream.
 async fn counted(
     budget: &Budget,
@@ -340,3 +355,6 @@ fn first(headers: &HeaderMap, name: &str) -> Option<String> {
     let value = value.split(',').next()?.trim();
     (!value.is_empty()).then(|| value.to_owned())
 }
+
+#[cfg(test)]
+mod tests;

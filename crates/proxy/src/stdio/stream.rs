@@ -5,7 +5,8 @@
 //!                                                             back to it
 //! ```
 //!
-//! What finds no room in the budget waits for it, in order, and only this stream waits with it.
+//! What finds no room in the budget waits for it, and only this stream waits with it. An answer waits for nothing else: what came before it
+//! and still waits is dropped.
 //!
 //! A reader that leaves ends the call, unless it can come back: then the call goes on for a while.
 
@@ -191,12 +192,21 @@ impl Stream {
     fn settle(&mut self, outcome: Result<Message, Failed>) {
         // A call without a response is cancelled by this.
         (self.call, self.evaluated) = (None, None);
+        self.drop_waiting();
         match outcome {
             Ok(message) => match self.replies.evaluate(message) {
                 Evaluation::Done(reply) => self.enqueue(reply, true),
                 pending @ Evaluation::Pending(_) => self.evaluated = Some(pending),
             },
             Err(failed) => self.enqueue(failed.body(self.id.as_ref()), true),
+        }
+    }
+
+    /// Drops what came before the answer and still waits for room: behind it, the answer would be in memory and counted nowhere.
+    fn drop_waiting(&mut self) {
+        if self.room.take().is_some() {
+            tracing::warn!(messages = self.queue.len(), "dropping messages before an answer: over the memory budget");
+            self.queue.clear();
         }
     }
 

@@ -157,7 +157,7 @@ impl Streamable {
         if let Some(session) = &session
             && is_interest(&message)
         {
-            let mut interest = Box::pin(self.bridge.interest(&message, session, self.timeout));
+            let mut interest = Box::pin(self.bridge.interest(&message, session, &reply.budget, self.timeout));
             match self.before_the_end(interest.as_mut()).await.unwrap_or(Some(Err(Failed::Timeout))) {
                 Some(Ok(answer)) => return reply.message(answer).await,
                 Some(Err(failed)) => return failed.response(&reply, id.as_ref()),

@@ -57,6 +57,11 @@ impl Transparent {
     ) -> Response<Body> {
         exchange.release_body();
         let (mut parts, body) = response.into_parts();
+        // What is buffered of it before it is read.
+        let body = match body.within(&exchange.head.budget).await {
+            Ok(body) => body,
+            Err(over) => return over_budget(&over, exchange.id().as_ref()),
+        };
         let limit = Limit { bytes: ANSWER, idle: Duration::from_mins(5), pace: 1 };
         let body = match collect_within(body, limit, Intake::of_response(&exchange.head.budget)).await {
             Ok(body) => body,
@@ -111,7 +116,7 @@ impl Transparent {
         };
         let endpoint = (self.options.sse && !is_packed).then(|| Endpoint::of(&self.options, exchange));
         if replies.is_empty() && endpoint.is_none() {
-            return Response::from_parts(parts, passing(body, ending));
+            return Response::from_parts(parts, passing(body, ending).passing());
         }
         let (sender, passed) = Body::channel(EVENTS);
         let opened = self.opened(exchange);
@@ -119,7 +124,7 @@ impl Transparent {
         let begun = budget.reservation(Purpose::Response);
         let stream = Stream { proxy: self, replies, endpoint, opened, told: None, budget, begun };
         tokio::spawn(stream.run(body, sender, ending));
-        Response::from_parts(parts, passed)
+        Response::from_parts(parts, passed.passing())
     }
 }
 

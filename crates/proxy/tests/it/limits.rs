@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use anyhow::{Result, ensure};
 use http::Response;
 use serde_json::{Value, json};
+use skep_net::body::PASSING;
 use skep_net::budget::Purpose;
 use skep_net::serve::{ConnectionLimits, Options};
 use skep_net::{Body, Budget};
@@ -421,6 +422,71 @@ async fn item_8_a_call_does_not_wait_for_the_room_of_its_own_request() -> Result
     let answer = tokio::time::timeout(PATIENCE, asked).await??;
     assert!(answer.status.is_success() && answer.text().len() > 5 * MIB, "{}", answer.status);
     Ok(())
+}
+
+/// A stream of events that stays open.
+fn open_stream() -> Response<Body> {
+    let (sender, body) = Body::channel(1);
+    tokio::spawn(async move {
+        let _gone = sender.send(bytes::Bytes::from_static(b"event: message\ndata: {}\n\n")).await;
+        sender.closed().await;
+    });
+    Response::builder().header("content-type", "text/event-stream").body(body).unwrap()
+}
+
+#[tokio::test]
+async fn item_8_responses_that_pass_through_count_while_they_are_open() -> Result<()> {
+    // The least budget that a proxy has.
+    let budget = Budget::new(16 * MIB);
+    for (filter, sse) in [(None, false), (Some("seen"), false), (None, true)] {
+        let guards = Guards { budget: budget.clone(), ..Guards::default() };
+        let mut how = crate::web::How { guards, ..crate::web::How::default() };
+        how.config.tools_filter = filter.into_iter().map(str::to_owned).collect();
+        how.options.sse = sse;
+        let web = Web::with(how, |got: &Got| match got.method {
+            http::Method::GET => open_stream(),
+            _ => Response::new(Body::full("x".repeat(10_000))),
+        })
+        .await?;
+        let mut streams = Vec::new();
+        // As many as a client may listen on, and more.
+        for number in 1..=100 {
+            let mut events = web.caller().events(http::Method::GET, "/mcp", "").await?;
+            assert!(events.next().await?.is_some());
+            streams.push(events);
+            until_held(&budget, |held| held == number * PASSING).await?;
+        }
+        // Short responses need no room.
+        let answer = web.caller().ask(json!(1), "ping", json!({})).await?;
+        assert_eq!((answer.text().len(), budget.held()), (10_000, 100 * PASSING));
+        drop(streams);
+        until_held(&budget, |held| held == 0).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn item_8_a_call_does_not_wait_for_the_room_of_its_own_request_when_its_response_passes_through() -> Result<()> {
+    let budget = Budget::new(16 * MIB);
+    let share = budget.of_client(client(1).into());
+    let others: Arc<std::sync::Mutex<Vec<_>>> = Arc::default();
+    let guards = Guards { budget: budget.clone(), ..Guards::default() };
+    let (filled, all) = (share.clone(), others.clone());
+    let web = Web::with(crate::web::How { guards, ..crate::web::How::default() }, move |_: &Got| {
+        // The client's other calls take all that is left while this one is at the server.
+        all.lock().unwrap().extend(std::iter::from_fn(|| filled.try_reserve(32 * 1024, Purpose::Response)));
+        let (sender, body) = Body::channel(1);
+        tokio::spawn(async move { sender.send(bytes::Bytes::from_static(b"{}")).await });
+        Response::new(body)
+    })
+    .await?;
+    let params = json!({ "long": "x".repeat(3 * MIB) });
+    let (caller, id) = (web.caller(), json!(1));
+    let answer = tokio::time::timeout(PATIENCE, caller.ask(id, "ping", params)).await??;
+    assert_eq!((answer.status.as_u16(), answer.text()), (200, "{}"));
+    assert_eq!(budget.refused(), 0);
+    others.lock().unwrap().clear();
+    until_held(&budget, |held| held == 0).await
 }
 
 #[tokio::test]
