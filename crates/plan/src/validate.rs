@@ -24,6 +24,7 @@ use skep_api::kinds::ExternalAuthMethod;
 use skep_api::resource::Resource;
 
 pub use auth_server::{embedded_auth_server, synthesizes_identity};
+pub(crate) use external_auth::matcher_tokens;
 pub(crate) use problems::{Place, Problems, clipped_to, in_one_line};
 
 use crate::canonical;
