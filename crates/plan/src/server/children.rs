@@ -1,6 +1,6 @@
 //! The objects of a server, finished.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 use skep_api::annotation::GENERATION_ENV;
@@ -198,7 +198,9 @@ fn backend_patch(me: &Resource, object: &MCPServer) -> Value {
             let server = object_of(server);
             if let Some(Value::Array(theirs)) = server.get_mut("env") {
                 // An apply with the same name twice would be refused; what comes later counts.
-                theirs.retain(|one| !env.iter().any(|ours| ours.get("name") == one.get("name")));
+                let name = |one: &Value| one.get("name").and_then(Value::as_str).map(str::to_owned);
+                let ours: BTreeSet<String> = env.iter().filter_map(name).collect();
+                theirs.retain(|one| name(one).is_none_or(|name| !ours.contains(&name)));
             }
             append(server, "env", env);
             append(server, "volumeMounts", mounts);

@@ -33,6 +33,8 @@ const FAILED: &str = "ConversionFailed";
 const AMBIGUOUS: &str = "AmbiguousSubjectProvider";
 /// The longest message of a condition about one server, in bytes. There is one for each, and a status has no more room than an object.
 const LONGEST_MESSAGE: usize = 512;
+/// How many upstream providers a message names.
+const LISTED_PROVIDERS: usize = 10;
 
 /// As whom to sign in, for the document and for the pod.
 #[derive(Clone, Debug, Default)]
@@ -354,10 +356,11 @@ impl<'a> Converter<'a> {
         let named = named.filter(|named| !named.is_empty());
         let Some(server) = self.auth_server else { return Ok(named.map(str::to_owned)) };
         let known: Vec<&str> = server.upstream_providers.iter().map(|provider| provider.name.as_str()).collect();
+        let listed = || known.iter().take(LISTED_PROVIDERS).copied().collect::<Vec<_>>().join("`, `");
         match (named, known.as_slice()) {
             (Some(named), _) if known.contains(&named) => Ok(Some(named.to_owned())),
             (Some(named), _) => {
-                let known = known.join("`, `");
+                let known = listed();
                 Err(failed(
                     name,
                     &format!("spec.authServerConfig has no upstream provider `{named}`; name one of `{known}`"),
@@ -366,7 +369,7 @@ impl<'a> Converter<'a> {
             (None, []) => Ok(None),
             (None, [only]) => Ok(Some((*only).to_owned())),
             (None, _) => {
-                let known = known.join("`, `");
+                let known = listed();
                 let message = format!(
                     "MCPExternalAuthConfig `{name}`: there are several upstream providers; set subjectProviderName to \
                      one of `{known}`"
