@@ -305,3 +305,25 @@ proptest! {
         let _judged = (cedar(&text), json(&text), template(&text));
     }
 }
+
+#[test]
+fn values_of_json_are_counted_without_names() {
+    for (text, values) in [
+        ("", 0),
+        ("null", 1),
+        ("-1.5e+3", 1),
+        (r#""a, [b]: \"{c}""#, 1),
+        ("[]", 1),
+        ("[1, 2, true]", 4),
+        (r#"{"a": 1, "b:c": [{}, "x"]}"#, 5),
+        (r#"[[[]],{"a":{"b":null}}]"#, 6),
+    ] {
+        assert_eq!(json_values(text, values), Ok(()), "{text}");
+        if let Some(fewer) = values.checked_sub(1) {
+            assert_eq!(json_values(text, fewer), Err(BoundsError::Values { most: fewer }), "{text}");
+        }
+    }
+    // What is not JSON is counted all the same.
+    assert!(json_values(&"[".repeat(1_000), 999).is_err());
+    assert!(json_values(&"1,".repeat(1_000), 999).is_err());
+}

@@ -18,7 +18,7 @@ pub use self::unknown::Unavailable;
 use self::unknown::{UnavailableKinds, names_in};
 use super::{ChildFacts, ChildId, PodFacts, Snapshot};
 use crate::graph::Graph;
-use crate::object::{DEEPEST, Object};
+use crate::object::Object;
 
 /// Whom a change wakes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -106,15 +106,14 @@ const REMEMBERED_DELETIONS: usize = 1024;
 
 impl Entry {
     fn of(kind: KindName, object: Object) -> Self {
-        let is_too_deep = object.is_too_deep();
+        let excess = object.excess();
         let (metadata, value) = object.into_parts();
-        let problem = if is_too_deep {
-            format!("it is nested deeper than {DEEPEST} levels")
-        } else {
-            match read(kind, &value) {
+        let problem = match excess {
+            Some(excess) => excess.to_string(),
+            None => match read(kind, &value) {
                 Ok(resource) => return Self::Readable(Arc::new(resource)),
                 Err(problem) => problem,
-            }
+            },
         };
         // What is left out of an object that is too deep is deeper than any reference.
         Self::Unreadable { metadata: Box::new(metadata), problem, names: names_in(&value) }
