@@ -26,9 +26,9 @@ pub fn json(text: &str) -> Result<(), BoundsError> {
 /// Checks how many values a JSON text has: scalars, lists and objects; names of members are none. What is not JSON is left to the
 /// parser to tell.
 pub fn json_values(text: &str, most: usize) -> Result<(), BoundsError> {
-    let (mut values, mut in_string, mut escaped, mut in_word) = (0_usize, false, false, false);
+    let (mut values, mut in_string, mut escaped, mut in_scalar) = (0_usize, false, false, false);
     for byte in text.bytes() {
-        let is_word = !in_string && matches!(byte, b'-' | b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'.' | b'+');
+        let is_plain = !in_string && matches!(byte, b'-' | b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'.' | b'+');
         match byte {
             _ if escaped => escaped = false,
             b'\\' if in_string => escaped = true,
@@ -40,10 +40,10 @@ pub fn json_values(text: &str, most: usize) -> Result<(), BoundsError> {
             b'[' | b'{' => values += 1,
             // What stands before it was a name, and is counted already.
             b':' => values = values.saturating_sub(1),
-            _ if is_word && !in_word => values += 1,
+            _ if is_plain && !in_scalar => values += 1,
             _ => {}
         }
-        in_word = is_word;
+        in_scalar = is_plain;
         if values > most {
             return Err(BoundsError::Values { most });
         }
