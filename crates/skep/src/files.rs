@@ -77,10 +77,23 @@ fn read(from: impl Read) -> io::Result<Vec<u8>> {
 mod tests {
     use super::*;
 
+    /// Has no end, and counts what is read of it.
+    struct Endless(usize);
+
+    impl Read for Endless {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            buffer.fill(b'a');
+            self.0 += buffer.len();
+            Ok(buffer.len())
+        }
+    }
+
     #[test]
     fn what_has_no_end_is_read_up_to_the_limit() {
-        let source = Source::new(Path::new("endless"), Ok(io::repeat(b'a')));
+        let mut endless = Endless(0);
+        let source = Source::new(Path::new("endless"), Ok(&mut endless));
         assert_eq!(source.text.unwrap_err(), "it has more than 16777216 bytes; write less, or split it");
+        assert_eq!(endless.0, MANIFEST_BYTES + 1);
         let source = Source::new(Path::new("largest"), Ok(io::repeat(b'a').take(MANIFEST_BYTES as u64)));
         assert_eq!(source.text.unwrap().len(), MANIFEST_BYTES);
         assert_eq!(

@@ -105,14 +105,11 @@ fn merge_keyed(
     let mut wanted = Vec::new();
     for change in &changes {
         let name = identity(change, key)?;
-        match places.place(&name).and_then(|place| elements.get_mut(place)) {
-            Some(element) => {
-                *element = merge_objects(element, change, schema).map_err(|error| error.under(&step(&name)))?;
-            }
-            None => {
-                places.push(&name, elements.len());
-                elements.push(merge_new(change, schema).map_err(|error| error.under(&step(&name)))?);
-            }
+        if let Some(element) = places.place(&name).and_then(|place| elements.get_mut(place)) {
+            *element = merge_objects(element, change, schema).map_err(|error| error.under(&step(&name)))?;
+        } else {
+            places.push(&name, elements.len());
+            elements.push(merge_new(change, schema).map_err(|error| error.under(&step(&name)))?);
         }
         wanted.push(name);
     }

@@ -123,7 +123,11 @@ pub(crate) fn check_count(field: &str, count: usize) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use skep_api::resource::KindName;
+
     use super::*;
+    use crate::plan::{Verdict, plan};
+    use crate::validate::testing::{Surroundings, resource};
 
     const FIELD: &str = "spec.env";
 
@@ -173,5 +177,21 @@ mod tests {
         assert_eq!(check_count(FIELD, 1_000), Ok(()));
         let refused = check_count(FIELD, 1_001).unwrap_err();
         assert!(refused.starts_with("spec.env: there are 1001 variables; write at most 1000"), "{refused}");
+    }
+
+    #[test]
+    fn every_kind_that_takes_variables_counts_them() {
+        let env: Vec<Value> = (0..1_001).map(|number| json!({ "name": format!("E{number}"), "value": "" })).collect();
+        let overrides = json!({ "proxyDeployment": { "env": env } });
+        for (kind, spec) in [
+            (KindName::MCPServer, json!({ "image": "registry.example/a:1", "resourceOverrides": overrides })),
+            (KindName::MCPRemoteProxy, json!({ "remoteUrl": "https://a.example", "resourceOverrides": overrides })),
+            (KindName::EmbeddingServer, json!({ "model": "m", "env": env })),
+        ] {
+            let plan = plan(&resource(kind, "a", &spec), &Surroundings::default().world());
+            let Verdict::Refuse(why) = &plan.verdict else { panic!("{kind}: {:?}", plan.verdict) };
+            assert!(why.contains("there are 1001 variables; write at most 1000"), "{kind}: {why}");
+            assert!(plan.children.is_empty(), "{kind}");
+        }
     }
 }

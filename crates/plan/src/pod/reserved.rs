@@ -71,7 +71,9 @@ fn restore_all(list: &mut Vec<Value>, key: &str, ours: &[Value], field: &str, dr
     if changed.is_empty() {
         return;
     }
-    changed.keys().for_each(|name| dropped.add(field, name));
+    for name in changed.keys() {
+        dropped.add(field, name);
+    }
     let names: BTreeSet<&str> = changed.keys().copied().collect();
     let mut restored = Vec::new();
     for one in std::mem::take(list) {

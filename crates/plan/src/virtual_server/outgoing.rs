@@ -253,7 +253,7 @@ impl<'a> Converter<'a> {
         let Resource::MCPExternalAuthConfig(object) = resource else {
             return Err(failed(name, "it is of another kind"));
         };
-        let bytes = serde_json::to_vec(&object.spec).map_or(0, |text| text.len());
+        let bytes = crate::canonical::encoded_len(&object.spec);
         Ok(Configuration { resource, spec: &object.spec, bytes })
     }
 

@@ -116,7 +116,7 @@ pub(super) fn tool_configs<'a>(
             match find(world, KindName::MCPToolConfig, namespace, &reference.name).map(AsRef::as_ref) {
                 Ok(Resource::MCPToolConfig(object)) => {
                     tools.insert(reference.name.clone(), &object.spec);
-                    sizes.insert(&reference.name, serde_json::to_vec(&object.spec).map_or(0, |text| text.len()));
+                    sizes.insert(&reference.name, crate::canonical::encoded_len(&object.spec));
                 }
                 Ok(_) => continue,
                 Err(unusable) => {
