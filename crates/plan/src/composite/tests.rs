@@ -154,6 +154,12 @@ fn steps_are_ordered_however_they_depend_on_each_other() {
     assert!(with_steps(&|index| vec![name(index.saturating_sub(1)); if index == 0 { 0 } else { 5_000 }]).is_empty());
     let circle = with_steps(&|index| vec![name((index + 1) % 100)]);
     assert!(circle.len() == 1 && circle[0].starts_with("steps: `s0` → `s1` → `s2` → "), "{circle:?}");
+    // What comes to an end is not followed, though it is named before the circle.
+    let branches: [&[usize]; 5] = [&[1, 2], &[3], &[4], &[], &[2]];
+    let beside = with_steps(&|index| {
+        branches.get(index).map(|before| before.iter().copied().map(name).collect()).unwrap_or_default()
+    });
+    assert_eq!(beside, ["steps: `s2` → `s4` → `s2` wait for each other; remove one of these dependencies"]);
     // What waits for a circle is not in it.
     let behind = with_steps(&|index| if index < 98 { vec![name(index + 1)] } else { vec![name(197 - index)] });
     assert_eq!(behind, ["steps: `s98` → `s99` → `s98` wait for each other; remove one of these dependencies"]);
