@@ -56,7 +56,7 @@ fn drawn() -> impl Strategy<Value = Drawn> {
     // Most worlds support everything, or hardly any plan would be applied.
     let features = prop_oneof![3 => Just(Vec::new()), 1 => features];
     let upstream = prop::option::of(prop_oneof![Just(UpstreamState::Starting), Just(UpstreamState::Degraded)]);
-    let backend = prop::option::of((0..3_i32, 0..3_i32, prop::option::of(0..5_i64)));
+    let backend = prop::option::weighted(0.8, (0..3_i32, 0..3_i32, prop::option::weighted(0.8, 0..5_i64)));
     (
         (0..4_i32, 0..3_i64, 0..4_i32, any::<bool>(), prop::collection::vec((any::<bool>(), 0..4_u8), 0..4), backend),
         (upstream, prop::bool::weighted(0.1), prop::bool::weighted(0.1), any::<bool>(), any::<bool>(), features),
@@ -69,6 +69,8 @@ fn drawn() -> impl Strategy<Value = Drawn> {
             let unsupported = unsupported.into_iter().collect();
             if serves {
                 // By chance hardly ever all of a proxy is well, and then nothing is seen of what its backend adds.
+                let backend = backend
+                    .map(|(replicas, ready, stamp)| if ready > 0 { (1, 1, stamp) } else { (replicas, ready, stamp) });
                 let pods = vec![(true, 0)];
                 let (replicas, observed, updated, completed) = (1, 1, 1, true);
                 return Drawn {
