@@ -144,6 +144,13 @@ fn what_the_members_of_a_run_config_ask_for_and_is_not_there_stops_the_start() {
 }
 
 #[test]
+fn a_proxy_without_what_only_observes_serves() {
+    for listed in [r#""audit_config":{}"#, r#""middleware_configs":[{"type":"audit","parameters":{}}]"#] {
+        assert!(chain(&config(&format!(r#"{{"host":"0.0.0.0",{listed}}}"#))).is_ok(), "{listed}");
+    }
+}
+
+#[test]
 fn the_table_of_what_is_not_supported_is_what_the_chain_refuses() {
     let guards = ["auth", "authorization", "awssts", "obo", "ratelimit", "tokenexchange", "upstreamswap"];
     for kind in guards.into_iter().chain(["mutating-webhook", "validating-webhook"]) {
