@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 /// The issuer of identities of clients that do not authenticate. Every other issuer is a URL.
 pub(crate) const LOCAL_ISSUER: &str = "toolhive-local";
 
-/// An authenticated client: who it is, what its issuer claims about it, and the token that it sent. Cheap to clone.
+/// The client of a request: who it is, what its issuer claims about it, and the token that it sent. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Caller {
     /// Who it is.
@@ -86,7 +86,7 @@ impl Secret {
         Self(text.into())
     }
 
-    /// The text, for whoever must send it.
+    /// The text, to be sent to its recipient.
     pub fn expose(&self) -> &str {
         &self.0
     }

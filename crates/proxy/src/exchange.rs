@@ -31,7 +31,7 @@ pub struct Head {
     pub client: IpAddr,
     /// The client's share of the memory budget.
     pub budget: Budget,
-    /// Who sends it, once that is authenticated.
+    /// Who sends it, once a middleware has established that.
     pub caller: Option<Caller>,
     /// Whether it has an `Origin` that was found to be allowed.
     pub origin_allowed: bool,

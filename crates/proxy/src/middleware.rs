@@ -37,7 +37,7 @@ const TABLE: &[(&str, Build)] = &[
     ("recovery", nothing),
     #[cfg(test)]
     ("test-stamp", crate::chain::tests::build_stamp),
-    // Usage is never reported to anybody.
+    // Skep reports no usage.
     ("usagemetrics", nothing),
 ];
 

@@ -6,8 +6,10 @@
 //! ```
 //!
 //! An observer has its place in the chain, as every middleware. It sees the requests that come that far, also if a later middleware
-//! denies them, and none that an earlier one denied. What it wants of the headers it takes when the request begins: they go to the
-//! server. If it wants to see the replies too, it asks for them by [`Head::watch_replies`].
+//! denies them, and none that an earlier one denied. A denial by the head comes before every observer that begins with the message.
+//!
+//! What it wants of the headers it takes when the request begins: they go to the server. If it wants to see the replies too, it asks
+//! for them by [`Head::watch_replies`].
 
 use std::fmt::Debug;
 use std::sync::Arc;

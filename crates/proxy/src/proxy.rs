@@ -98,12 +98,14 @@ impl Proxy {
     pub async fn answer(self: Arc<Self>, request: Request<Incoming>, peer: Peer) -> Response<Body> {
         let (mut parts, mut body) = request.into_parts();
         let origin = self.chain.allowed_origin(&parts.headers);
+        // From the headers as they arrived: a client may name `X-Forwarded-For` in `Connection`, and it would be gone.
+        let client = client_of(peer, &parts.headers, self.chain.trusts_proxies());
         if let Some(response) = self.route(&mut parts, origin.is_some()) {
             return readable(response, origin);
         }
         let mut exchange = Exchange::new(Head::new(parts, peer), Content::Opaque(Bytes::new()));
-        exchange.head.client = client_of(peer, &exchange.head.headers, self.chain.trusts_proxies());
-        exchange.head.budget = self.guards.budget.of_client(exchange.head.client);
+        exchange.head.client = client;
+        exchange.head.budget = self.guards.budget.of_client(client);
         let response = match self.receive(&mut exchange, &mut body).await {
             Ok(()) => self.forward(&mut exchange).await,
             Err(denial) => {
@@ -115,8 +117,8 @@ impl Proxy {
             }
         };
         let mut response = self.count(&mut exchange, response).await;
-        if exchange.head.client != Peer::network(peer.address.ip()) {
-            response.extensions_mut().insert(ForwardedFor(exchange.head.client));
+        if client != Peer::network(peer.address.ip()) {
+            response.extensions_mut().insert(ForwardedFor(client));
         }
         let origin = origin.filter(|_| !exchange.is_passed_through);
         readable(exchange.observed(response), origin)

@@ -137,9 +137,7 @@ impl Transparent {
     /// Answers a call.
     pub async fn call(self: &Arc<Self>, exchange: &mut Exchange) -> Response<Body> {
         let wrong = match &exchange.content {
-            Content::Malformed(_, why) if *why == Malformed::Batch || crate::middleware::parser::is_ambiguous(*why) => {
-                Some(*why)
-            }
+            Content::Malformed(_, why) if crate::middleware::parser::is_ambiguous(*why) => Some(*why),
             // Whatever it is called: servers may look at the body only.
             Content::Opaque(bytes) if is_list(bytes) => Some(Malformed::Batch),
             _ => None,

@@ -50,8 +50,8 @@ const READ_BUFFER: usize = PASSING / 2;
 /// How much of an answer comes on HTTP/2 before it is read.
 const STREAM_WINDOW: u32 = 64 * 1024;
 const _: () = assert!(STREAM_WINDOW as usize == PASSING);
-/// How much of all answers together a shared connection takes before they are read: as much as its streams, since those that nobody reads must
-/// not stop the others.
+/// How much of all answers together a shared connection takes before they are read: as much as its streams, since streams that are not
+/// read must not block the others.
 const CONNECTION_WINDOW: u32 = STREAM_WINDOW * 64;
 const _: () = assert!(CONNECTION_WINDOW as usize == PASSING * STREAMS);
 

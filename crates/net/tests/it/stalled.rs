@@ -128,7 +128,7 @@ async fn press_share(budget: &Budget, number: u8) {
         assert!(started.elapsed() < 3 * STALLED, "nothing is given back");
     }
     tokio::time::sleep(Duration::from_secs(5)).await;
-    assert_eq!(budget.held(), LONG, "nobody else is cut");
+    assert_eq!(budget.held(), LONG, "no other stream is cut");
     assert!(share.reserve(100_000, Purpose::Response).is_ok());
 }
 
@@ -207,7 +207,7 @@ async fn item_8_a_response_that_passes_through_is_cut_if_it_is_not_read_while_ot
     let unread = get(&mut http2, "/").await;
     let mut http1 = TcpStream::connect(server.address).await.unwrap();
     http1.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
-    // Nobody is in the way of others, so both may take their time.
+    // There is room for all others, so both may take their time.
     tokio::time::sleep(Duration::from_hours(1)).await;
     assert_eq!(budget.held(), 2 * skep_net::body::PASSING);
     refuse_until(&budget, || budget.held() == 0).await;

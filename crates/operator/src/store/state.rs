@@ -444,7 +444,7 @@ fn owner_key(id: &ChildId, facts: &ChildFacts) -> Option<Key> {
     Some(Key::resource(KindName::parse(&owner.kind)?, &id.namespace, &owner.name))
 }
 
-/// The MCPServer that a StatefulSet concerns, whoever owns it: it runs that server, or has the name that its proxy needs.
+/// The MCPServer that a StatefulSet concerns, whichever its owner is: it runs that server, or has the name that its proxy needs.
 fn server_of(id: &ChildId) -> Option<Key> {
     (id.kind == ChildKind::StatefulSet).then(|| Key::resource(KindName::MCPServer, &id.namespace, &id.name))
 }

@@ -51,6 +51,28 @@ struct Drawn {
     unsupported: BTreeSet<Feature>,
 }
 
+impl Drawn {
+    /// The same with a proxy of which all is well: by chance it hardly ever is, and then nothing is seen of what its backend adds.
+    fn serving(self) -> Self {
+        let backend = self.backend.map(|drawn| if drawn.1 > 0 { (1, 1, drawn.2) } else { drawn });
+        Self {
+            replicas: 1,
+            observed: 1,
+            updated: 1,
+            completed: true,
+            pods: vec![(true, 0)],
+            backend,
+            upstream: self.upstream.filter(|_| self.was_ready),
+            is_taken: false,
+            is_refused: false,
+            has_services: true,
+            has_evicted: false,
+            unsupported: BTreeSet::new(),
+            ..self
+        }
+    }
+}
+
 fn drawn() -> impl Strategy<Value = Drawn> {
     let features = prop::sample::subsequence(Feature::ALL.to_vec(), 0..=Feature::ALL.len());
     // Most worlds support everything, or hardly any plan would be applied.
@@ -67,29 +89,7 @@ fn drawn() -> impl Strategy<Value = Drawn> {
             let (replicas, observed, updated, completed, pods, backend) = running;
             let (upstream, is_taken, is_refused, has_services, was_ready, unsupported) = flags;
             let unsupported = unsupported.into_iter().collect();
-            if serves {
-                // By chance hardly ever all of a proxy is well, and then nothing is seen of what its backend adds.
-                let backend = backend
-                    .map(|(replicas, ready, stamp)| if ready > 0 { (1, 1, stamp) } else { (replicas, ready, stamp) });
-                let pods = vec![(true, 0)];
-                let (replicas, observed, updated, completed) = (1, 1, 1, true);
-                return Drawn {
-                    replicas,
-                    observed,
-                    updated,
-                    completed,
-                    pods,
-                    backend,
-                    upstream: upstream.filter(|_| was_ready),
-                    is_taken: false,
-                    is_refused: false,
-                    has_services: true,
-                    was_ready,
-                    has_evicted: false,
-                    unsupported: BTreeSet::new(),
-                };
-            }
-            Drawn {
+            let drawn = Drawn {
                 replicas,
                 observed,
                 updated,
@@ -103,7 +103,8 @@ fn drawn() -> impl Strategy<Value = Drawn> {
                 was_ready,
                 has_evicted,
                 unsupported,
-            }
+            };
+            if serves { drawn.serving() } else { drawn }
         })
 }
 

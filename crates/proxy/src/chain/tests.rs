@@ -121,7 +121,11 @@ fn pages_are_judged_first_and_headers_for_the_server_are_added_last() {
     );
     let own = r#""middleware_configs":[{"type":"header-forward","parameters":{"add_headers":{"x-a":"1"}}}]"#;
     assert_eq!(names(&format!("{{{all},{remote},{own}}}")), ["Origins", "HeaderForward"]);
-    assert_eq!(names(r#"{"host":"0.0.0.0"}"#), ["LocalUser", "Parser"], "nobody knows from where pages may call");
+    assert_eq!(
+        names(r#"{"host":"0.0.0.0"}"#),
+        ["LocalUser", "Parser"],
+        "without a loopback address or a list, any origin may call"
+    );
 }
 
 #[test]
@@ -192,7 +196,7 @@ async fn a_call_is_judged_by_what_goes_to_the_server_and_its_headers_say_the_sam
     assert!(matches!(request(&chain(renames), &mut passed).await, Flow::Next));
     assert!(passed.content.bytes().windows(8).any(|part| part == b"\"secret\""));
     assert_eq!(passed.head.headers["mcp-name"], "secret", "a server of today compares them");
-    // The filter saw a name that it lets pass, before a later layer made another one of it.
+    // The filter saw a name that it lets pass, before a later middleware made another one of it.
     let both = chain(&format!("{hides},{renames}"));
     let Flow::Answer(answer) = request(&both, &mut call("harmless")).await else {
         panic!("what the filter hides was called");
@@ -220,7 +224,7 @@ impl Diary {
 
 impl Observer for Diary {
     fn begin(self: Arc<Self>, head: &mut Head) -> Box<dyn Observation> {
-        self.note(format!("began, called by {}", head.identity().map_or("nobody", |_| "somebody")));
+        self.note(format!("began, called by {}", head.identity().map_or("no identity", |_| "an identity")));
         Box::new(Page(self))
     }
 }
@@ -259,11 +263,15 @@ async fn who_observes_sees_the_calls_that_come_to_its_place_until_their_answers_
         (answer, diary.take())
     };
     let (answer, seen) = run("a").await;
-    assert_eq!(seen, ["began, called by somebody", "x 200 OK"], "as it went to the server, and not yet ended");
+    assert_eq!(seen, ["began, called by an identity", "x 200 OK"], "as it went to the server, and not yet ended");
     drop(answer);
     assert_eq!(diary.take(), ["ended"]);
-    assert_eq!(run("b").await.1, ["began, called by somebody", "b 200 OK", "ended"], "refused by a layer behind");
-    assert_eq!(run("c").await.1, [""; 0], "refused by a layer before");
+    assert_eq!(
+        run("b").await.1,
+        ["began, called by an identity", "b 200 OK", "ended"],
+        "refused by a later middleware"
+    );
+    assert_eq!(run("c").await.1, [""; 0], "refused by an earlier middleware");
     // A caller that leaves before there is an answer.
     let mut left = call("a");
     assert!(matches!(request(&chain, &mut left).await, Flow::Next));

@@ -38,8 +38,4 @@ impl Middleware for Observe {
         }
         Step::NEXT
     }
-
-    fn is_head_only(&self) -> bool {
-        self.from_head
-    }
 }

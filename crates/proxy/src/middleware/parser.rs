@@ -23,7 +23,7 @@ impl Middleware for Parser {
     /// Refuses what is ambiguous. Invalid JSON is the server's to refuse.
     fn message<'a>(&'a self, exchange: &'a mut Exchange, _pass: Pass) -> Step<'a> {
         match &exchange.content {
-            Content::Malformed(_, why) if *why == Malformed::Batch || is_ambiguous(*why) => {
+            Content::Malformed(_, why) if is_ambiguous(*why) => {
                 json(StatusCode::BAD_REQUEST, skep_mcp::answer::malformed(*why)).into()
             }
             _ => Step::NEXT,
@@ -60,7 +60,8 @@ fn is_plain(headers: &HeaderMap) -> bool {
 pub(crate) fn is_ambiguous(why: Malformed) -> bool {
     matches!(
         why,
-        Malformed::Duplicate { .. }
+        Malformed::Batch
+            | Malformed::Duplicate { .. }
             | Malformed::OtherCase { .. }
             | Malformed::TooManyMembers { .. }
             | Malformed::NoKind

@@ -122,8 +122,8 @@ impl Bridge {
         Some(tokio::time::timeout(timeout, answered).await.unwrap_or(Err(Failed::Timeout)))
     }
 
-    /// The server hears of the first who wants to hear of a resource, and of the last who does not any more. The budget is where one who does
-    /// is counted.
+    /// The server hears of the first session that subscribes to a resource, and of the last one that unsubscribes. `subscribes` is the
+    /// budget that a new subscription counts in; `None` unsubscribes.
     async fn subscription(
         self: &Arc<Self>,
         message: &Message,

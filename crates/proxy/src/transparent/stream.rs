@@ -90,8 +90,8 @@ impl Transparent {
         }
     }
 
-    /// A stream of events, as its middleware lets them through, with the URLs in it that its caller can use. What nobody has to see passes as it
-    /// comes.
+    /// A stream of events, as its middleware lets them through, with the URLs in it that its client can use. One that no middleware sees is
+    /// passed through.
     pub(super) fn stream(
         self: Arc<Self>,
         exchange: &Exchange,

@@ -536,3 +536,22 @@ async fn a_request_that_is_denied_by_its_head_costs_no_body() -> Result<()> {
     assert_eq!(budget.held(), 0);
     Ok(())
 }
+
+#[tokio::test]
+async fn a_client_behind_a_trusted_proxy_keeps_its_share_whatever_it_names_in_connection() -> Result<()> {
+    let budget = Budget::new(16 * MIB);
+    let config = skep_runconfig::RunConfig::from_slice(br#"{"trust_proxy_headers":true}"#)?;
+    let stage = Stage::with(How { config, ..within(&budget) }).await?;
+    let share = budget.of_client("10.0.0.9".parse()?);
+    let mut full = Vec::new();
+    while let Ok(reservation) = share.reserve(64 * 1024, Purpose::Request) {
+        full.push(reservation);
+    }
+    let mut raw = Raw::connect(client(1), stage.address).await?;
+    let head = "POST /mcp HTTP/1.1\r\nHost: localhost\r\nConnection: x-forwarded-for\r\nX-Forwarded-For: 10.0.0.9\r\n\
+                Content-Type: application/json\r\nContent-Length: 200000\r\n\r\n";
+    raw.write(head.as_bytes()).await?;
+    assert_eq!(raw.response().await?.status, 503, "counted in the share of another client");
+    drop(full);
+    Ok(())
+}

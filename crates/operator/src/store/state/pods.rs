@@ -89,7 +89,7 @@ impl State {
         (live, settles)
     }
 
-    /// The StatefulSet with the name under which the proxy of an MCPServer makes one, whoever owns it.
+    /// The StatefulSet with the name under which the proxy of an MCPServer makes one, whichever its owner is.
     fn stateful_set_of(&self, key: &Key) -> Option<&ChildFacts> {
         let (namespace, name) = (key.namespace.clone(), key.name.clone());
         let id = ChildId { kind: ChildKind::StatefulSet, namespace, name };

@@ -422,7 +422,7 @@ async fn who_listens_is_not_forgotten_at_the_moment_when_its_stream_breaks() {
     assert_eq!(bridge.unused(WAIT), [session]);
 }
 
-/// Item 17-8: what waits for a server that does not read is counted, whoever waits for an answer to it.
+/// Item 17-8: what waits for a server that does not read is counted, also if it wants no response.
 #[tokio::test]
 async fn item_8_notifications_and_answers_of_clients_count_until_they_are_written() {
     let (bridge, mut queued) = Bridge::with_server();
