@@ -15,6 +15,8 @@ use std::time::Duration;
 
 use skep_net::drain::{Drained, Grace};
 use skep_net::{Addresses, Client, Drain, Listener, serve};
+use skep_upstream::Upstream as _;
+use skep_upstream::stdio::{Connect, ConnectionEvent, Limits, StdioUpstream, Supervision};
 use skep_workload::cluster::{Cluster, State};
 use skep_workload::process::Process;
 use skep_workload::server::Server;
@@ -30,6 +32,7 @@ pub use self::place::Place;
 use self::reaper::{close_ended, reap};
 use self::report::keep;
 use crate::chain::{self, Chain};
+use crate::downstream::{Sse, Streamable};
 use crate::health::{Health, Known};
 use crate::hosts::Hosts;
 use crate::metrics::LimitCounters;
@@ -38,9 +41,6 @@ use crate::proxy::{Front, Guards, Proxy};
 use crate::secrets::resolve;
 use crate::sessions::Sessions;
 use crate::settings::{self, Backend, Mode, Settings};
-use crate::stdio::sse::Sse;
-use crate::stdio::streamable::Streamable;
-use crate::stdio::{Bridge, Connect, Keeper, Limits, News};
 use crate::transparent::{Options, Pods, Target, Transparent};
 
 /// How long an unused connection of a caller of a stdio server is kept.
@@ -159,13 +159,13 @@ pub async fn start(
             let (sender, news) = mpsc::channel(NEWS);
             let shared = matches!(place, Place::Cluster { .. }).then_some(TAKING_OVER);
             let (connect, outage) = connect(server, place, &health, &mut tasks);
-            let keeper = Keeper { news: sender, ending: tasks.ending.subscribe(), shared, outage };
-            let (bridge, talk) = Bridge::start_for(connect, Limits::default(), keeper);
+            let supervision = Supervision { news: sender, ending: tasks.ending.subscribe(), shared, outage };
+            let (upstream, talk) = StdioUpstream::start_for(connect, Limits::default(), supervision);
             tasks.keep(talk);
-            let (stopping, leaving) = (drain.stopping(), bridge.clone());
+            let (stopping, leaving) = (drain.stopping(), upstream.clone());
             tasks.spawn(async move {
                 stopping.await;
-                leaving.leave();
+                leaving.drain();
             });
             tasks.spawn(watch_link(news, health.clone()));
             let front = match mode {
@@ -173,7 +173,7 @@ pub async fn start(
                     let sessions = Sessions::new(store, crate::sessions::Kind::Streamable);
                     let strict = config.strict_protocol_validation;
                     let timeout = settings.request_timeout;
-                    let front = Streamable::new(bridge, sessions.clone(), timeout, strict, drain.clone());
+                    let front = Streamable::new(upstream, sessions.clone(), timeout, strict, drain.clone());
                     limits.watch(&sessions);
                     tasks.spawn(reap(sessions, Some((front.clone(), settings.session_ttl))));
                     Front::Streamable(front)
@@ -183,7 +183,7 @@ pub async fn start(
                     let trust = config.trust_proxy_headers;
                     limits.watch(&sessions);
                     tasks.spawn(reap(sessions.clone(), None));
-                    Front::Sse(Sse::new(bridge, sessions, settings.request_timeout, trust, drain.clone()))
+                    Front::Sse(Sse::new(upstream, sessions, settings.request_timeout, trust, drain.clone()))
                 }
             };
             (front, IDLE_STDIO)
@@ -450,17 +450,19 @@ async fn watch_pods(mut state: watch::Receiver<State>, is_checked: bool, health:
 
 /// Keeps the health of a server on stdio. It is available once it answered `initialize`, and nothing less: a process that runs may
 /// be a package that is still being fetched, or that does not exist.
-async fn watch_link(mut news: mpsc::Receiver<News>, health: Arc<Health>) {
+async fn watch_link(mut news: mpsc::Receiver<ConnectionEvent>, health: Arc<Health>) {
     while let Some(now) = news.recv().await {
         match now {
             // Why it failed before says more.
-            News::Connected if matches!(health.known(), Known::Unavailable(_)) => {}
-            News::Connected => health.set(Known::Starting("the server has not answered `initialize` yet".to_owned())),
-            News::Initialized => health.set(Known::Available { milliseconds: None }),
-            News::Lost(why) => health.set(Known::Unavailable(why)),
+            ConnectionEvent::Connected if matches!(health.known(), Known::Unavailable(_)) => {}
+            ConnectionEvent::Connected => {
+                health.set(Known::Starting("the server has not answered `initialize` yet".to_owned()));
+            }
+            ConnectionEvent::Initialized => health.set(Known::Available { milliseconds: None }),
+            ConnectionEvent::Lost(why) => health.set(Known::Unavailable(why)),
         }
     }
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
