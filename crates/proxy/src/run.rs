@@ -13,8 +13,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use skep_net::budget::Purpose;
 use skep_net::drain::{Drained, Grace};
-use skep_net::{Addresses, Client, Drain, Listener, serve};
+use skep_net::{Addresses, Budget, Client, Drain, Listener, serve};
 use skep_upstream::Upstream as _;
 use skep_upstream::stdio::{Connect, ConnectionEvent, Limits, StdioUpstream, Supervision};
 use skep_workload::cluster::{Cluster, State};
@@ -38,6 +39,7 @@ use crate::hosts::Hosts;
 use crate::metrics::LimitCounters;
 use crate::observe::Observer;
 use crate::proxy::{Front, Guards, Proxy};
+use crate::router::HEALTH;
 use crate::secrets::resolve;
 use crate::sessions::Sessions;
 use crate::settings::{self, Backend, Mode, Settings};
@@ -160,7 +162,7 @@ pub async fn start(
             let shared = matches!(place, Place::Cluster { .. }).then_some(TAKING_OVER);
             let (connect, outage) = connect(server, place, &health, &mut tasks);
             let supervision = Supervision { news: sender, ending: tasks.ending.subscribe(), shared, outage };
-            let (upstream, talk) = StdioUpstream::start_for(connect, Limits::default(), supervision);
+            let (upstream, talk) = StdioUpstream::start_for(connect, line_limit(&guards.budget), supervision);
             tasks.keep(talk);
             let (stopping, leaving) = (drain.stopping(), upstream.clone());
             tasks.spawn(async move {
@@ -225,6 +227,7 @@ pub async fn start(
         connections: settings.capacity.connections,
         budget: guards.budget.clone(),
         refused: limits.refused_connections.clone(),
+        probe_path: Some(HEALTH),
         ..skep_net::serve::Options::default()
     };
     let proxy = Proxy::guarded(chain, front, health.clone(), metrics, guards);
@@ -330,6 +333,12 @@ fn transparent(
     let front = Transparent::new(target, pods, client, sessions.clone(), options, drain);
     tasks.spawn(close_ended(sessions, front.clone()));
     Ok(Front::Transparent(front))
+}
+
+/// The longest message of a stdio server: one that no client could be sent is not read into memory as a whole.
+fn line_limit(budget: &Budget) -> Limits {
+    let client = budget.of_client(std::net::Ipv4Addr::LOCALHOST.into());
+    Limits { message: Limits::default().message.min(client.largest(Purpose::Response)) }
 }
 
 /// How a stdio server is connected to, and why it cannot be at present.

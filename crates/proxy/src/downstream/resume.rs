@@ -4,13 +4,13 @@
 //! session, so nobody comes by another one's. All that is kept is counted, for each session and for all of them.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use skep_mcp::sse;
-use skep_net::BodySender;
-use skep_net::budget::Reservation;
+use skep_net::budget::{Purpose, Reservation};
+use skep_net::{BodySender, Budget};
 use skep_upstream::SessionId;
 use tokio::sync::mpsc;
 
@@ -23,15 +23,22 @@ const STREAMS: usize = 32;
 /// How many events of a stream are kept.
 const EVENTS: usize = 64;
 /// What a stream itself counts for, in bytes: more than it takes.
-const STREAM: usize = 4 * 1024;
+const STREAM: usize = 8 * 1024;
 /// How much is kept of the streams of a session, in bytes.
 const SESSION: usize = 1024 * 1024;
 /// How much is kept of all streams, in bytes.
 const TOTAL: usize = 64 * 1024 * 1024;
+/// Which part of the memory budget all that is kept may have. One client may have half of that. It stays for as long as clients may be
+/// away, so it must leave room for responses.
+const PART: usize = 8;
 
-/// The streams that callers can come back to.
+/// The streams that clients can resume.
 #[derive(Debug, Default)]
-pub(super) struct Streams(Mutex<State>);
+pub(super) struct Streams {
+    state: Mutex<State>,
+    /// The part of the memory budget for what is kept.
+    part: OnceLock<Budget>,
+}
 
 #[derive(Debug, Default)]
 struct State {
@@ -70,6 +77,10 @@ pub(super) struct Ticket {
     session: SessionId,
     name: u64,
     held: usize,
+    /// What is kept, in the part of the budget for that.
+    part: Reservation,
+    /// The stream itself, in the client's share.
+    _share: Reservation,
 }
 
 /// What was written to a caller and is kept, and what is yet to be written.
@@ -96,8 +107,16 @@ struct Event {
 // === impl Streams ===
 
 impl Streams {
-    /// Begins a stream that can be come back to, with those who do. Nothing if there are too many of them.
-    pub(super) fn open(self: &Arc<Self>, session: &SessionId) -> Option<(Ticket, mpsc::Receiver<Resume>)> {
+    /// Begins a stream that can be resumed by the client whose share this is. Nothing if there are too many of them.
+    pub(super) fn open(
+        self: &Arc<Self>,
+        session: &SessionId,
+        share: &Budget,
+    ) -> Option<(Ticket, mpsc::Receiver<Resume>)> {
+        let part = self.part.get_or_init(|| Budget::new(share.limit() / PART));
+        let part = share.client().map_or_else(|| part.clone(), |client| part.of_client(client));
+        let part = part.reserve(STREAM, Purpose::Response).ok()?;
+        let of_share = share.reserve(STREAM, Purpose::Response).ok()?;
         let (resume, resumed) = mpsc::channel(1);
         let (name, _) = uuid::Uuid::new_v4().as_u64_pair();
         self.with(|state| {
@@ -114,7 +133,8 @@ impl Streams {
             state.held += STREAM;
             Some(())
         })?;
-        Some((Ticket { streams: self.clone(), session: session.clone(), name, held: STREAM }, resumed))
+        let (streams, session) = (self.clone(), session.clone());
+        Some((Ticket { streams, session, name, held: STREAM, part, _share: of_share }, resumed))
     }
 
     /// The stream that an event is of, and the number of the event.
@@ -134,7 +154,7 @@ impl Streams {
 
     fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
         // What is counted is counted before it is kept, and after it is gone.
-        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -143,6 +163,9 @@ impl Streams {
 impl Ticket {
     /// Counts bytes, if they may be kept.
     fn hold(&mut self, bytes: usize) -> bool {
+        if self.part.grow(bytes).is_err() {
+            return false;
+        }
         let held = self.streams.with(|state| {
             let Some(kept) = state.sessions.get_mut(&self.session) else { return false };
             let fits = kept.held + bytes <= SESSION && state.held + bytes <= TOTAL;
@@ -154,12 +177,15 @@ impl Ticket {
         });
         if held {
             self.held += bytes;
+        } else {
+            self.part.shrink_to(self.held);
         }
         held
     }
 
     fn release(&mut self, bytes: usize) {
         self.held -= bytes;
+        self.part.shrink_to(self.held);
         self.streams.with(|state| state.release(&self.session, bytes));
     }
 

@@ -21,7 +21,7 @@ use super::reply::{keep_alive, last_moment};
 use super::request::{Refusal as Refused, find_session, message_of, store_unavailable};
 use crate::chain::reply::ReplyChain;
 use crate::exchange::Exchange;
-use crate::http::{VERSION, events, json, method_not_allowed, over_budget_message, text};
+use crate::http::{VERSION, events, json, method_not_allowed, over_budget, over_budget_message, text};
 use crate::sessions::Sessions;
 
 /// How many messages may wait to be written to a client.
@@ -29,7 +29,10 @@ const QUEUE: usize = 100;
 /// How many requests of one client may be in flight.
 const REQUESTS: u32 = 100;
 
-/// The proxy.
+/// What a request in flight counts for, in bytes: its connection is free for others, and its body may be too short to be counted.
+const IN_FLIGHT: usize = 8 * 1024;
+
+/// The endpoint.
 #[derive(Debug)]
 pub struct Sse {
     upstream: Arc<dyn Upstream>,
@@ -186,11 +189,15 @@ impl Sse {
             return text(StatusCode::TOO_MANY_REQUESTS, "too many requests of this stream are in flight");
         };
         let (replies, budget) = (exchange.reply_chain(), exchange.head.budget.clone());
+        let counted = match budget.reserve(IN_FLIGHT, Purpose::Request) {
+            Ok(counted) => counted,
+            Err(over) => return over_budget(&over, message.id().as_ref()),
+        };
         let claimed = era::classify(first(&exchange.head.headers, VERSION.as_str()).as_deref(), &message);
         let answered = self.clone().answer(message, claimed, session, answers, replies, budget);
         tokio::spawn(async move {
             answered.await;
-            drop(permit);
+            drop((permit, counted));
         });
         text(StatusCode::ACCEPTED, "Accepted")
     }

@@ -281,7 +281,11 @@ impl Streamable {
         };
         let (reader, body) = Body::channel(INTERIM);
         let timeout = if stays_open { None } else { Some(self.timeout) };
-        let kept = reply.session.as_ref().filter(|_| reply.resumes).and_then(|session| self.streams.open(session));
+        let kept = reply
+            .session
+            .as_ref()
+            .filter(|_| reply.resumes)
+            .and_then(|session| self.streams.open(session, &reply.budget));
         let stream = Stream::new(response, interim, id, reply.replies, reader, kept).within(reply.budget);
         tokio::spawn(stream.run(first, timeout, self.drain.stopping()));
         events(body)

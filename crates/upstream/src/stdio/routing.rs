@@ -43,8 +43,16 @@ pub(super) struct AbandonedCall {
     since: Instant,
 }
 
-/// Whose work something may be about. Nothing stands for callers without a session, who may be many or one.
-type Owners = BTreeSet<Option<SessionId>>;
+/// The session that something concerns, as far as the calls in flight tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner<'a> {
+    /// No call is in flight that it could be about.
+    None,
+    /// It can only be about calls of this session.
+    Session(&'a SessionId),
+    /// It may be about calls of several sessions, or of clients without one, who may be many or one.
+    Unclear,
+}
 
 // === impl AbandonedCalls ===
 
@@ -73,9 +81,9 @@ impl AbandonedCalls {
     }
 
     /// Who left calls that the server may have a question about.
-    fn asked(&self) -> Owners {
-        let askers = self.calls.values().filter(|one| one.can_be_asked).map(|one| one.session.clone());
-        askers.chain(self.has_more.then_some(None)).collect()
+    fn asked(&self) -> impl Iterator<Item = Option<&SessionId>> {
+        let askers = self.calls.values().filter(|one| one.can_be_asked).map(|one| one.session.as_ref());
+        askers.chain(self.has_more.then_some(None))
     }
 }
 
@@ -171,37 +179,39 @@ impl State {
     pub(super) fn pass_question(&self, body: &Bytes, request: &Message) -> Result<SessionId, Refused> {
         const DEAF: Refused =
             Refused { code: answer::METHOD_NOT_FOUND, why: "the caller that it concerns does not listen" };
-        let waiting = self.waiting.values().filter(|one| one.can_be_asked()).map(|one| &one.session);
-        let left = self.left.lately().filter(|one| one.can_be_asked).map(|one| &one.session);
-        let mut owners: Owners = waiting.chain(left).cloned().collect();
-        if owners.is_empty() {
-            owners = self.left.asked();
+        let waiting = self.waiting.values().filter(|one| one.can_be_asked()).map(|one| one.session.as_ref());
+        let left = self.left.lately().filter(|one| one.can_be_asked).map(|one| one.session.as_ref());
+        let owner = match Owner::of(waiting.chain(left)) {
+            Owner::None => Owner::of(self.left.asked()),
+            owner => owner,
+        };
+        match owner {
+            Owner::Session(session) => {
+                let capabilities = self.sessions.get(session).and_then(|one| one.capabilities);
+                match capabilities.and_then(|capabilities| capabilities.refuse(request)) {
+                    Some(refused) => Err(refused),
+                    None => self.pass_to_owner(body, session).then(|| session.clone()).ok_or(DEAF),
+                }
+            }
+            // What their clients can do does not say whose call it is about: the one that cannot answer may be meant.
+            Owner::Unclear => Err(NO_OWNER),
+            Owner::None => {
+                let session = self.only_capable(request).ok_or(NO_OWNER)?;
+                self.pass_to_session(body, &session).then_some(session).ok_or(DEAF)
+            }
         }
-        if let Some(session) = only(&owners) {
-            let capabilities = self.sessions.get(session).and_then(|one| one.capabilities);
-            return match capabilities.and_then(|capabilities| capabilities.refuse(request)) {
-                Some(refused) => Err(refused),
-                None => self.pass_to_owner(body, session).then(|| session.clone()).ok_or(DEAF),
-            };
-        }
-        // With several at work, what their clients can do does not say whose call it is about: the one that cannot answer may be meant.
-        if !owners.is_empty() {
-            return Err(NO_OWNER);
-        }
-        let session = self.only_capable(request).ok_or(NO_OWNER)?;
-        self.pass_to_session(body, &session).then_some(session).ok_or(DEAF)
     }
 
     /// Passes on what may be about work to the one caller whose work it can only be about, and to nobody else. Says whether
     /// anybody is at work at all.
     pub(super) fn pass_about_work(&self, body: &Bytes) -> bool {
-        let waiting = self.waiting.values().filter(|one| one.is_work()).map(|one| &one.session);
-        let left = self.left.lately().map(|one| &one.session);
-        let owners: Owners = waiting.chain(left).cloned().collect();
-        if !only(&owners).is_some_and(|session| self.pass_to_owner(body, session)) {
-            tracing::debug!("something that the server says unasked is about nobody in particular");
+        let waiting = self.waiting.values().filter(|one| one.is_work()).map(|one| one.session.as_ref());
+        let left = self.left.lately().map(|one| one.session.as_ref());
+        let owner = Owner::of(waiting.chain(left));
+        if !matches!(owner, Owner::Session(session) if self.pass_to_owner(body, session)) {
+            tracing::debug!("dropping a notification of the server that belongs to no session");
         }
-        !owners.is_empty()
+        owner != Owner::None
     }
 
     /// Passes a message to the open answer to the last call of a session, or to where it listens.
@@ -236,9 +246,21 @@ impl State {
     }
 }
 
-/// The one session that it can only be about.
-fn only(owners: &Owners) -> Option<&SessionId> {
-    owners.first().filter(|_| owners.len() == 1)?.as_ref()
+// === impl Owner ===
+
+impl<'a> Owner<'a> {
+    /// The one owner of calls. Ends at the first call of another one: there may be thousands, and a server may log with each.
+    fn of(calls: impl Iterator<Item = Option<&'a SessionId>>) -> Self {
+        let mut owner = Self::None;
+        for session in calls {
+            owner = match (owner, session) {
+                (Self::None, Some(session)) => Self::Session(session),
+                (Self::Session(one), Some(session)) if one == session => owner,
+                _ => return Self::Unclear,
+            };
+        }
+        owner
+    }
 }
 
 /// The request that a message says to belong to, by the id that we gave it.

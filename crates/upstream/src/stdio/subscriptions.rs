@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use super::log_level::{level_name, level_of};
 use super::upstream::{State, StdioUpstream, parameter};
 use crate::error::CallError;
+use crate::replies::PendingResponse;
 use crate::upstream::SessionId;
 
 /// How many resources can be subscribed to at once. Two that share a turn wait for each other.
@@ -112,8 +113,8 @@ impl StdioUpstream {
             "resources/unsubscribe" => false,
             "logging/setLevel" => {
                 let level = parameter(message, "level").map_or(7, |level| level_of(&level));
-                if let Some(most) = self.set_level(session, level) {
-                    self.tell_level(most);
+                if self.set_level(session, level).is_some() {
+                    self.send_level();
                 }
                 return Some(all_is_well(message));
             }
@@ -174,8 +175,8 @@ impl StdioUpstream {
             // With nobody left who cares, the server may log as it did.
             (uris, if has_level { state.most().and_then(|_| state.new_level()) } else { None })
         });
-        if let Some(level) = level {
-            self.tell_level(level);
+        if level.is_some() {
+            self.send_level();
         }
         for uri in uris {
             let (upstream, session) = (self.clone(), session.clone());
@@ -248,26 +249,52 @@ impl StdioUpstream {
         self.with(|state| state.level)
     }
 
-    fn tell_level(self: &Arc<Self>, level: u8) {
+    /// Sends the log level to the server: one request at a time, and always the latest level. However often clients change it, no more
+    /// than one request waits for the server.
+    fn send_level(self: &Arc<Self>) {
+        if self.with(|state| std::mem::replace(&mut state.is_sending_level, true)) {
+            return;
+        }
         let upstream = self.clone();
         tokio::spawn(async move {
-            let params = format!(r#"{{"level":"{}"}}"#, level_name(level));
-            upstream.request_internally("logging/setLevel", &params, TIMEOUT).await;
+            loop {
+                let level = upstream.level();
+                if let Some(level) = level {
+                    let params = format!(r#"{{"level":"{}"}}"#, level_name(level));
+                    let until = Instant::now() + TIMEOUT;
+                    if let Some(mut call) = upstream.send_internally("logging/setLevel", &params, until).await {
+                        let _whatever = tokio::time::timeout_at(until, call.response()).await;
+                    }
+                }
+                let is_latest = |state: &mut State| {
+                    state.is_sending_level = state.level != level;
+                    !state.is_sending_level
+                };
+                if upstream.with(is_latest) {
+                    return;
+                }
+            }
         });
     }
 
-    /// Sends a request of our own whose answer does not matter. It is on its way when this returns, unless that takes too long.
+    /// Sends a request of our own whose response does not matter. It is on its way when this returns, unless that takes too long.
     pub(super) async fn request_internally(self: &Arc<Self>, method: &str, params: &str, timeout: Duration) {
-        let request = format!(r#"{{"jsonrpc":"2.0","id":0,"method":"{method}","params":{params}}}"#);
-        let Ok(message) = Message::parse(request.into()) else { return };
         let until = Instant::now() + timeout;
-        let Ok(Ok(mut call)) = tokio::time::timeout_at(until, self.call_internally(&message)).await else {
-            tracing::warn!(method, "the server is not told: it does not read");
-            return;
-        };
+        let Some(mut call) = self.send_internally(method, params, until).await else { return };
         tokio::spawn(async move {
             let _whatever = tokio::time::timeout_at(until, call.response()).await;
         });
+    }
+
+    /// The same, for a caller that waits for the response. Nothing if the request could not be sent in time.
+    async fn send_internally(self: &Arc<Self>, method: &str, params: &str, until: Instant) -> Option<PendingResponse> {
+        let request = format!(r#"{{"jsonrpc":"2.0","id":0,"method":"{method}","params":{params}}}"#);
+        let message = Message::parse(request.into()).ok()?;
+        let call = tokio::time::timeout_at(until, self.call_internally(&message)).await.ok().and_then(Result::ok);
+        if call.is_none() {
+            tracing::warn!(method, "dropping a request of the proxy's own: the server does not read");
+        }
+        call
     }
 }
 

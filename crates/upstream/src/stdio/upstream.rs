@@ -59,6 +59,8 @@ pub(super) struct State {
     pub(super) subscriptions: BTreeMap<String, BTreeMap<SessionId, Counted>>,
     /// The log level that the server was told.
     pub(super) level: Option<u8>,
+    /// Whether it is being told, by the one task that does.
+    pub(super) is_sending_level: bool,
     /// Until when another proxy may speak with the same server, as far as is known.
     pub(super) shared_until: Option<Instant>,
     /// Whether this proxy is on its way out, so that another one has taken over.

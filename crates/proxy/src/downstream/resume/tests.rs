@@ -7,7 +7,7 @@ fn streams() -> Arc<Streams> {
 }
 
 fn outbox(streams: &Arc<Streams>, session: &str) -> (Outbox, mpsc::Receiver<Resume>) {
-    let (ticket, resumed) = streams.open(&session.into()).unwrap();
+    let (ticket, resumed) = streams.open(&session.into(), &Budget::default()).unwrap();
     (Outbox::new(Some(ticket)), resumed)
 }
 
@@ -103,7 +103,7 @@ fn a_reader_that_leaves_takes_what_is_too_long_along() {
     outbox.rewind(0, lost);
     assert!(drain(&mut outbox).ends_with("data: lost\n\n"));
     // The same when it was away already.
-    let (ticket, _resumed) = streams.open(&"b".into()).unwrap();
+    let (ticket, _resumed) = streams.open(&"b".into(), &Budget::default()).unwrap();
     let mut away = Outbox::new(Some(ticket));
     drain(&mut away);
     away.answer(&vec![b'x'; SESSION + 1], None, true);
@@ -118,7 +118,7 @@ fn sessions_do_not_share_what_they_may_keep_but_all_have_one_bound() {
     let mut all = Vec::new();
     // Streams count too, until there is no room for one.
     for session in 0.. {
-        let Some((ticket, resumed)) = streams.open(&session.to_string().into()) else { break };
+        let Some((ticket, resumed)) = streams.open(&session.to_string().into(), &Budget::default()) else { break };
         let mut outbox = Outbox::new(Some(ticket));
         outbox.answer(&big, None, true);
         all.push((outbox, resumed));
@@ -133,9 +133,9 @@ fn sessions_do_not_share_what_they_may_keep_but_all_have_one_bound() {
 fn a_session_has_so_many_streams_and_answered_ones_go_first() {
     let streams = streams();
     let mut all: Vec<_> = (0..STREAMS).map(|_| outbox(&streams, "a")).collect();
-    assert!(streams.open(&"a".into()).is_none());
+    assert!(streams.open(&"a".into(), &Budget::default()).is_none());
     all[3].0.answer(b"x", None, false);
-    let newest = streams.open(&"a".into());
+    let newest = streams.open(&"a".into(), &Budget::default());
     assert!(newest.is_some());
     assert!(all[3].1.try_recv().is_err_and(|error| error == mpsc::error::TryRecvError::Disconnected));
     assert!(all[2].1.try_recv().is_err_and(|error| error == mpsc::error::TryRecvError::Empty));
@@ -162,9 +162,30 @@ fn a_stream_that_is_older_than_what_is_kept_of_its_session_gives_back_no_more_th
     let (mut before, _resumed) = outbox(&streams, "a");
     before.message(&[b'x'; 1000], None, true);
     streams.forget("a");
-    let after = streams.open(&"a".into()).unwrap();
+    let after = streams.open(&"a".into(), &Budget::default()).unwrap();
     drop(before);
     assert_eq!(held(&streams), STREAM);
     drop(after);
     assert!(streams.with(|state| state.held == 0 && state.sessions.is_empty()));
+}
+
+#[test]
+fn what_is_kept_leaves_room_for_responses() {
+    let streams = streams();
+    let budget = Budget::new(48 << 20);
+    let share = budget.of_client([192, 0, 2, 1].into());
+    let mut kept = Vec::new();
+    for number in 0..60 {
+        let Some((ticket, resumed)) = streams.open(&format!("s{number}").into(), &share) else { break };
+        let mut outbox = Outbox::new(Some(ticket));
+        let room = share.try_reserve(470_000, Purpose::Response);
+        outbox.answer(&vec![b'x'; 470_000], Some(room.expect("room for the response")), false);
+        drain(&mut outbox);
+        kept.push((outbox, resumed));
+    }
+    assert!(kept.len() > 5 && budget.held() <= budget.limit() / PART / 2, "{} of {}", budget.held(), kept.len());
+    let other = budget.of_client([192, 0, 2, 2].into());
+    assert!(streams.open(&"other".into(), &other).is_some(), "another client has its own half");
+    drop(kept);
+    assert_eq!((budget.held(), held(&streams)), (0, 0));
 }

@@ -24,7 +24,7 @@ async fn reported(streams: &Arc<Streams>) -> (Stream, mpsc::Sender<Bytes>, Body,
     // The server never responds.
     std::mem::forget(call);
     let (reader, body) = Body::channel(INTERIM);
-    let kept = streams.open(&session);
+    let kept = streams.open(&session, &Budget::default());
     (Stream::new(response, interim.unwrap(), id, ReplyChain::default(), reader, kept), reports, body, received)
 }
 

@@ -82,3 +82,23 @@ async fn a_subscription_whose_client_leaves_is_cancelled_at_the_server() {
     assert_eq!(heard(&mut queued).await["method"], "notifications/cancelled");
     assert_eq!(upstream.subscribed(), Vec::<String>::new());
 }
+
+#[tokio::test(start_paused = true)]
+async fn however_often_clients_change_the_log_level_one_request_waits_for_the_server() {
+    let (upstream, mut queued) = StdioUpstream::with_server();
+    let budget = Budget::new(1 << 20);
+    let set = |level: &str| request(&json!(1), "logging/setLevel", &json!({ "level": level }));
+    for level in ["debug", "info"].into_iter().cycle().take(1000).chain(["error"]) {
+        let answered = upstream.change_session(&set(level), &"s".into(), &budget).await;
+        assert!(answered.unwrap().is_ok());
+    }
+    tokio::task::yield_now().await;
+    let mut levels = Vec::new();
+    while let Ok(line) = tokio::time::timeout(TIMEOUT, heard(&mut queued)).await {
+        levels.push(line["params"]["level"].clone());
+        let answer = json!({ "jsonrpc": "2.0", "id": line["id"], "result": {} }).to_string();
+        upstream.dispatch(&Message::parse(answer.into()).unwrap());
+    }
+    assert!(levels.len() <= 2, "{} requests", levels.len());
+    assert_eq!(levels.last().unwrap(), "error", "the latest one");
+}
