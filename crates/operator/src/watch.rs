@@ -6,7 +6,7 @@
 
 mod cache;
 mod kind;
-mod take;
+mod sink;
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -22,14 +22,14 @@ use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt as _, watcher as watch};
 use skep_api::resource::KindName;
 use skep_plan::child::{ChildKind, MANAGED_LABEL};
-use skep_plan::key::{Key, ObjectKind};
+use skep_plan::key::ObjectKind;
 use skep_plan::pod::REGISTRY_COMPONENT;
 use tokio::sync::watch as signal;
 use tokio::task::JoinSet;
 
 use self::cache::CacheWatch;
 use self::kind::KindWatch;
-use self::take::{Children, Contents, Pods, Resources, Take};
+use self::sink::{Children, Contents, Pods, Resources, Sink};
 use crate::failure::{describe, refusal};
 use crate::metrics::Metrics;
 use crate::object::Tracked;
@@ -180,32 +180,32 @@ impl Watches {
         let _ended = self.tasks.join_next().await;
     }
 
-    fn run<K, T>(&mut self, feed: Feed, scope: Option<&str>, api: Api<K>, config: watcher::Config, taker: T)
+    fn run<K, T>(&mut self, feed: Feed, scope: Option<&str>, api: Api<K>, config: watcher::Config, sink: T)
     where
         K: KubeResource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
         K::DynamicType: Send + Sync,
-        T: Take<K> + Send + Sync + 'static,
+        T: Sink<K> + Send + Sync + 'static,
     {
         let (settled, receiver) = signal::channel(false);
         self.settled.push(receiver);
-        let watch = CacheWatch::new(taker.name(), scope, self.is_one_of_several, feed, settled);
-        self.tasks.spawn(async move { watch.keep(api, config, taker).await });
+        let watch = CacheWatch::new(sink.name(), scope, self.is_one_of_several, feed, settled);
+        self.tasks.spawn(async move { watch.keep(api, config, sink).await });
     }
 }
 
-/// Feeds the store from a watch, until `tell` breaks off. `brought` is what the watch has brought so far: after an interruption all
-/// objects are listed anew, and whatever is not among them was deleted meanwhile.
+/// Feeds the store from a watch, until `tell` breaks off. `delivered` holds the ids of what the watch has delivered so far: after an
+/// interruption all objects are listed anew, and whatever is not among them was deleted meanwhile.
 async fn pump<K, T>(
     feed: &Feed,
     api: Api<K>,
     config: watcher::Config,
-    taker: &T,
-    brought: &mut BTreeSet<Key>,
+    sink: &T,
+    delivered: &mut BTreeSet<T::Id>,
     mut tell: impl FnMut(Signal<'_>) -> ControlFlow<()>,
 ) where
     K: KubeResource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
     K::DynamicType: Send + Sync,
-    T: Take<K>,
+    T: Sink<K>,
 {
     // The most recent objects, not those of a cache that may be behind: an operator that starts with what was there a while ago would
     // apply the plan of that time, and roll pods back and forth.
@@ -218,30 +218,30 @@ async fn pump<K, T>(
                 continue;
             }
             Ok(Some(Event::InitApply(object))) => {
-                listed.extend(taker.key(&object));
-                feed.wake(taker.put(&feed.store, object));
+                listed.extend(sink.id(&object));
+                feed.wake(sink.put(&feed.store, object));
                 continue;
             }
             Ok(Some(Event::InitDone)) => {
                 let listed = std::mem::take(&mut listed);
-                let known = if T::KEEPS_LIST { std::mem::take(brought) } else { taker.remembered(&feed.store) };
-                for key in known.difference(&listed) {
-                    feed.wake(taker.remove(&feed.store, key));
+                let known = if T::TRACKS_IDS { std::mem::take(delivered) } else { sink.stored(&feed.store) };
+                for id in known.difference(&listed) {
+                    feed.wake(sink.remove(&feed.store, id));
                 }
-                *brought = if T::KEEPS_LIST { listed } else { BTreeSet::new() };
+                *delivered = if T::TRACKS_IDS { listed } else { BTreeSet::new() };
                 tell(Signal::Synced)
             }
             Ok(Some(Event::Apply(object))) => {
-                if T::KEEPS_LIST {
-                    brought.extend(taker.key(&object));
+                if T::TRACKS_IDS {
+                    delivered.extend(sink.id(&object));
                 }
-                feed.wake(taker.put(&feed.store, object));
+                feed.wake(sink.put(&feed.store, object));
                 tell(Signal::Changed)
             }
             Ok(Some(Event::Delete(object))) => {
-                if let Some(key) = taker.key(&object) {
-                    brought.remove(&key);
-                    feed.wake(taker.remove(&feed.store, &key));
+                if let Some(id) = sink.id(&object) {
+                    delivered.remove(&id);
+                    feed.wake(sink.remove(&feed.store, &id));
                 }
                 tell(Signal::Changed)
             }

@@ -14,6 +14,8 @@ use skep_plan::names::registry_of;
 use skep_plan::pod::{PodStamps, REGISTRY_COMPONENT};
 use skep_plan::world::{Failure, LivePod, PodState};
 
+use super::PodId;
+
 /// The reason of a container that ends again and again, whatever it is doing at the moment.
 const CRASH_LOOP: &str = "CrashLoopBackOff";
 /// The reason of a container whose image cannot be pulled. The kubelet alternates between two words for it.
@@ -41,8 +43,8 @@ const LONGEST_MESSAGE: usize = 1024;
 /// What is remembered of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodFacts {
-    /// Its name.
-    pub name: String,
+    /// Its namespace and name.
+    pub id: PodId,
     /// Its uid.
     pub uid: String,
     /// The resource that it runs for.
@@ -92,7 +94,7 @@ impl PodFacts {
 
     fn in_state(&self, state: PodState) -> LivePod {
         LivePod {
-            name: self.name.clone(),
+            name: self.id.name.clone(),
             uid: self.uid.clone(),
             state,
             stamps: self.stamps.clone(),
@@ -116,7 +118,7 @@ pub fn pod_facts(pod: &Pod) -> Option<PodFacts> {
     let end = pod.status.as_ref().filter(|_| phase == Some("Failed")).and_then(said);
     let annotations = metadata.annotations.as_ref();
     Some(PodFacts {
-        name: metadata.name.clone()?,
+        id: PodId { namespace: metadata.namespace.clone()?, name: metadata.name.clone()? },
         uid: metadata.uid.clone().unwrap_or_default(),
         owner,
         is_backend,

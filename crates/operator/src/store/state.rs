@@ -16,7 +16,7 @@ use skep_plan::world::{DefaultRedis, Found};
 use self::concern::{concerns_itself, concerns_others};
 pub use self::unknown::Unavailable;
 use self::unknown::{UnavailableKinds, names_in};
-use super::{ChildFacts, ChildId, PodFacts, Snapshot};
+use super::{ChildFacts, ChildId, PodFacts, PodId, Snapshot};
 use crate::graph::Graph;
 use crate::object::{DEEPEST, Object};
 
@@ -62,10 +62,10 @@ pub(super) struct State {
     by_owner: HashMap<String, BTreeSet<ChildId>>,
     /// Children that are being written.
     writing: HashMap<ChildId, Writing>,
-    pods: HashMap<(String, String), PodFacts>,
-    pods_of: HashMap<Key, BTreeSet<String>>,
-    /// Pods that the kubelet rejected or evicted, by the resource that they ran for and by name.
-    ends: HashMap<Key, BTreeMap<String, PodFacts>>,
+    pods: HashMap<PodId, PodFacts>,
+    pods_of: HashMap<Key, BTreeSet<PodId>>,
+    /// Pods that the kubelet rejected or evicted, by the resource that they ran for.
+    ends: HashMap<Key, BTreeMap<PodId, PodFacts>>,
     contents: HashMap<Key, Content>,
     /// Secrets and ConfigMaps that are being read.
     reading: HashMap<Key, Reading>,

@@ -11,11 +11,11 @@ use skep_plan::child::ChildKind;
 use skep_plan::key::Key;
 use skep_plan::world::{Live, LivePod, LiveWorkload, PodState};
 
-use super::{ChildFacts, ChildId, PodFacts, State, Wake, owner_key};
+use super::{ChildFacts, ChildId, PodFacts, PodId, State, Wake, owner_key};
 
 impl State {
-    pub(in crate::store) fn put_pod(&mut self, namespace: &str, facts: PodFacts) -> Wake {
-        let id = (namespace.to_owned(), facts.name.clone());
+    pub(in crate::store) fn put_pod(&mut self, facts: PodFacts) -> Wake {
+        let id = facts.id.clone();
         let before = self.pods.get(&id);
         if before == Some(&facts) {
             return Wake::default();
@@ -25,29 +25,29 @@ impl State {
             self.forget_ends_before(&before);
             if before.owner != facts.owner {
                 // Its labels were changed: it runs for another resource now, and its ends are none of the first one's.
-                wake = self.remove_pod(namespace, &facts.name);
-                self.retain_ends(&before.owner, |end| end.name != before.name);
+                wake = self.remove_pod(&id);
+                self.retain_ends(&before.owner, |end| end.id != before.id);
             }
         }
         self.note_end(&facts);
         let owner = facts.owner.clone();
-        self.pods_of.entry(owner.clone()).or_default().insert(facts.name.clone());
+        self.pods_of.entry(owner.clone()).or_default().insert(id.clone());
         self.pods.insert(id, facts);
         wake.now.insert(owner);
         self.known_only(wake)
     }
 
-    pub(in crate::store) fn remove_pod(&mut self, namespace: &str, name: &str) -> Wake {
-        let Some(facts) = self.pods.remove(&(namespace.to_owned(), name.to_owned())) else { return Wake::default() };
-        if let Some(names) = self.pods_of.get_mut(&facts.owner) {
-            names.remove(name);
-            if names.is_empty() {
+    pub(in crate::store) fn remove_pod(&mut self, id: &PodId) -> Wake {
+        let Some(facts) = self.pods.remove(id) else { return Wake::default() };
+        if let Some(ids) = self.pods_of.get_mut(&facts.owner) {
+            ids.remove(id);
+            if ids.is_empty() {
                 self.pods_of.remove(&facts.owner);
             }
         }
         self.forget_ends_before(&facts);
         if !facts.keeps_name || !self.resources.contains_key(&facts.owner) {
-            self.retain_ends(&facts.owner, |end| end.name != facts.name);
+            self.retain_ends(&facts.owner, |end| end.id != facts.id);
         }
         self.known_only(Wake { now: BTreeSet::from([facts.owner]), soon: BTreeSet::new() })
     }
@@ -66,8 +66,7 @@ impl State {
             ..Live::default()
         };
         let (now, mut settles) = (Timestamp::now(), None::<Timestamp>);
-        let names = self.pods_of.get(key).into_iter().flatten();
-        for facts in names.filter_map(|name| self.pods.get(&(key.namespace.clone(), name.clone()))) {
+        for facts in self.pods_of.get(key).into_iter().flatten().filter_map(|id| self.pods.get(id)) {
             let Some((pod, until)) = facts.live(now) else { continue };
             settles = settles.into_iter().chain(until).min();
             let pods = if facts.is_backend { &mut live.backend_pods } else { &mut live.pods };
@@ -89,11 +88,11 @@ impl State {
     fn note_end(&mut self, facts: &PodFacts) {
         let Some(end) = &facts.end else { return };
         let ends = self.ends.entry(facts.owner.clone()).or_default();
-        let is_known = ends.get(&facts.name).is_some_and(|known| {
+        let is_known = ends.get(&facts.id).is_some_and(|known| {
             known.is_sibling(facts) && known.end.as_ref().is_some_and(|known| known.reason == end.reason)
         });
         if !is_known {
-            ends.insert(facts.name.clone(), facts.clone());
+            ends.insert(facts.id.clone(), facts.clone());
         }
     }
 
