@@ -6,6 +6,7 @@ use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use serde_json::Value;
 use skep_api::crd::{GROUP, STORED_VERSION};
 use skep_api::resource::{KindName, Resource};
+use skep_plan::plan::Notice;
 use skep_plan::status::{ConditionStatus, Status};
 
 use crate::migrate::{Failed, definition_of};
@@ -56,12 +57,12 @@ impl Events {
         }
     }
 
-    /// Says that a kind of resource will go.
-    pub async fn deprecated(&self, me: &Resource) {
+    /// Publishes a warning that no condition carries.
+    pub async fn notice(&self, me: &Resource, notice: &Notice) {
         let event = Event {
             type_: EventType::Warning,
-            reason: format!("{}Deprecated", me.kind()),
-            note: Some(format!("{} is deprecated: run the registry server with its own chart", me.kind())),
+            reason: notice.reason.clone(),
+            note: Some(notice.message.clone()),
             action: "Reconcile".to_owned(),
             secondary: None,
         };

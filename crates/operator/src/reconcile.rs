@@ -18,10 +18,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use serde_json::{Map, Value, json};
 use skep_api::resource::{KindName, Resource};
-use skep_plan::child::ChildKind;
 use skep_plan::key::{Key, ObjectKind};
-use skep_plan::plan::{Finalizer, GeneratedSecret, Plan, Verdict, has_children, plan};
-use skep_plan::status::Status;
+use skep_plan::kinds::Backend;
+use skep_plan::plan::{BackendAction, Finalizer, GeneratedSecret, Plan, Verdict, plan};
 use skep_plan::world::{Policies, Settings, World};
 
 use crate::apply::{Applier, Taken, taken};
@@ -213,7 +212,7 @@ impl Reconciler {
             self.set_finalizers(me.kind(), me.metadata(), true).await?;
         }
         let mut observed = None;
-        if plan.verdict == Verdict::Apply && has_children(me.kind()) {
+        if plan.verdict == Verdict::Apply {
             let applied = self.applier.apply(me, &plan.children, &self.store, &self.writer, &self.metrics).await;
             match applied {
                 Ok(taken) if taken.is_empty() => {}
@@ -227,11 +226,10 @@ impl Reconciler {
             observed = self.observe_applied(me, snapshot);
             self.applier.prune(me, &plan.children, &snapshot.children, &self.store, &self.writer).await?;
         }
-        if plan.verdict == Verdict::Apply && me.kind() == KindName::MCPServer {
-            self.own_backend(me).await?;
-        }
-        if plan.remove_backend {
-            self.remove_backend(me).await?;
+        match plan.backend {
+            BackendAction::Leave => {}
+            BackendAction::Adopt => self.own_backend(me).await?,
+            BackendAction::Delete => self.remove_backend(me).await?,
         }
         if plan.restart_pods {
             self.writer.delete_pods(me.namespace(), &snapshot.live.pods).await?;
@@ -240,7 +238,7 @@ impl Reconciler {
             tracing::debug!(kind = %me.kind(), namespace = me.namespace(), name = me.name(), why, "children left as they are");
         }
         let plan = observed.as_ref().unwrap_or(plan);
-        self.write_status(me, &plan.status).await?;
+        self.write_status(me, plan).await?;
         let changed: Map<String, Value> = plan
             .annotations
             .iter()
@@ -294,14 +292,16 @@ impl Reconciler {
     }
 
     /// Writes a status, if it differs, and tells people what turned.
-    async fn write_status(&self, me: &Resource, status: &Status) -> Result<(), Error> {
+    async fn write_status(&self, me: &Resource, plan: &Plan) -> Result<(), Error> {
+        let status = &plan.status;
         let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let old = me.status_value();
         let new = status.onto(&old, me.generation(), &now);
         if let Some(written) = self.writer.status(me, &old, &new).await? {
             self.events.transitions(me, &old, status).await;
-            if me.kind() == KindName::MCPRegistry && old.get("observedGeneration") != Some(&me.generation().into()) {
-                self.events.deprecated(me).await;
+            let is_new = old.get("observedGeneration") != Some(&me.generation().into());
+            if let Some(notice) = plan.notice.as_ref().filter(|_| is_new) {
+                self.events.notice(me, notice).await;
             }
             // What is not of the status is somebody else's doing, of which the watch may tell us later, and then tells nothing new.
             self.wake(self.store.put_answer(me.kind(), written));
@@ -331,7 +331,7 @@ impl Reconciler {
             refused.live.services = now.live.services;
         }
         refused.live.refused = Some(message);
-        self.write_status(me, &self.plan(me, &refused).status).await
+        self.write_status(me, &self.plan(me, &refused)).await
     }
 
     /// Owns the StatefulSet that a proxy made for this server, so that it is collected with the server whatever happens.
@@ -406,7 +406,7 @@ impl Reconciler {
 
 /// The StatefulSet that a proxy makes for its server.
 fn backend_of(me: &Resource) -> ChildId {
-    ChildId { kind: ChildKind::StatefulSet, namespace: me.namespace().to_owned(), name: me.name().to_owned() }
+    ChildId { kind: Backend::KIND, namespace: me.namespace().to_owned(), name: me.name().to_owned() }
 }
 
 /// A resource whose metadata is being written, from the request to the end of whatever becomes of it.

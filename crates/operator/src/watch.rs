@@ -23,7 +23,7 @@ use kube::runtime::{WatchStreamExt as _, watcher as watch};
 use skep_api::resource::KindName;
 use skep_plan::child::{ChildKind, MANAGED_LABEL};
 use skep_plan::key::ObjectKind;
-use skep_plan::pod::REGISTRY_COMPONENT;
+use skep_plan::kinds::{self, Backend};
 use tokio::sync::watch as signal;
 use tokio::task::JoinSet;
 
@@ -118,52 +118,40 @@ impl Watches {
                 let watch = KindWatch::new(*kind, client, scope, feed.clone(), served.clone(), settled);
                 watches.tasks.spawn(watch.keep());
             }
-            for kind in ChildKind::ALL {
-                let selector = watcher::Config::default().labels(&format!("{}={}", MANAGED_LABEL.0, MANAGED_LABEL.1));
-                // Of most children only the metadata is of interest; of workloads, how many pods are ready as well.
-                if kind.has_generation() {
-                    let api = dynamic::<Tracked>(client, scope, &child_resource(*kind));
-                    watches.run(feed.clone(), scope, api, selector, Children(*kind, "children"));
-                } else {
-                    let api = dynamic::<PartialObjectMeta<DynamicObject>>(client, scope, &child_resource(*kind));
-                    watches.run(feed.clone(), scope, api, selector, Children(*kind, "children"));
-                }
-            }
-            // The StatefulSets of servers are made by their proxies, which know nothing of our label.
-            let api = dynamic::<Tracked>(client, scope, &child_resource(ChildKind::StatefulSet));
-            watches.run(
-                feed.clone(),
-                scope,
-                api,
-                watcher::Config::default().labels("toolhive=true"),
-                Children(ChildKind::StatefulSet, "backends"),
-            );
-            let pods: Api<Pod> = scoped(client, scope);
-            let ours = "app in (mcpserver,mcpremoteproxy,virtualmcpserver)";
-            watches.run(feed.clone(), scope, pods.clone(), watcher::Config::default().labels(ours), Pods("of proxies"));
-            watches.run(
-                feed.clone(),
-                scope,
-                pods.clone(),
-                watcher::Config::default().labels("app.kubernetes.io/name=embeddingserver"),
-                Pods("of embedding servers"),
-            );
-            watches.run(
-                feed.clone(),
-                scope,
-                pods.clone(),
-                watcher::Config::default().labels(&format!("app.kubernetes.io/component={REGISTRY_COMPONENT}")),
-                Pods("of registries"),
-            );
-            // The pods of backends: proxies label them with the name of their server.
-            let backends = "toolhive=true,toolhive-name,app notin (mcpserver,mcpremoteproxy,virtualmcpserver)";
-            watches.run(feed.clone(), scope, pods, watcher::Config::default().labels(backends), Pods("of backends"));
+            watches.start_children(client, scope, &feed);
+            watches.start_pods(client, scope, &feed);
             let secrets: Api<PartialObjectMeta<Secret>> = scoped(client, scope);
             watches.run(feed.clone(), scope, secrets, watcher::Config::default(), Contents(ObjectKind::Secret));
             let maps: Api<PartialObjectMeta<ConfigMap>> = scoped(client, scope);
             watches.run(feed.clone(), scope, maps, watcher::Config::default(), Contents(ObjectKind::ConfigMap));
         }
         watches
+    }
+
+    fn start_children(&mut self, client: &Client, scope: Option<&str>, feed: &Feed) {
+        for kind in ChildKind::ALL {
+            let selector = watcher::Config::default().labels(&format!("{}={}", MANAGED_LABEL.0, MANAGED_LABEL.1));
+            // Of most children only the metadata is of interest; of workloads, how many pods are ready as well.
+            if kind.has_generation() {
+                let api = dynamic::<Tracked>(client, scope, &child_resource(*kind));
+                self.run(feed.clone(), scope, api, selector, Children(*kind, "children"));
+            } else {
+                let api = dynamic::<PartialObjectMeta<DynamicObject>>(client, scope, &child_resource(*kind));
+                self.run(feed.clone(), scope, api, selector, Children(*kind, "children"));
+            }
+        }
+        // Backends are made by proxies, which know nothing of our label.
+        let api = dynamic::<Tracked>(client, scope, &child_resource(Backend::KIND));
+        let selector = watcher::Config::default().labels(Backend::SELECTOR);
+        self.run(feed.clone(), scope, api, selector, Children(Backend::KIND, "backends"));
+    }
+
+    fn start_pods(&mut self, client: &Client, scope: Option<&str>, feed: &Feed) {
+        let selectors = kinds::pod_selectors().into_iter().chain([("of backends", Backend::pod_selector())]);
+        for (name, selector) in selectors {
+            let pods: Api<Pod> = scoped(client, scope);
+            self.run(feed.clone(), scope, pods, watcher::Config::default().labels(&selector), Pods(name));
+        }
     }
 
     /// Waits until every watch has seen all objects that there were at the start, but for kinds and namespaces that the operator does

@@ -24,6 +24,7 @@ pub mod grants;
 mod group;
 pub mod inputs;
 pub mod key;
+pub mod kinds;
 pub mod merge;
 pub mod names;
 mod overrides;

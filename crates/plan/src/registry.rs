@@ -12,7 +12,7 @@ use skep_api::resource::Resource;
 use crate::child::Child;
 use crate::merge::check_pod_template;
 use crate::overrides::DroppedOverrides;
-use crate::plan::{Finalizer, Plan, Verdict};
+use crate::plan::{Finalizer, Notice, Plan, Verdict};
 use crate::refusal::{Refusal, check_name, check_untaken};
 use crate::status::Status;
 use crate::world::World;
@@ -36,7 +36,15 @@ pub(crate) fn plan(me: &Resource, object: &MCPRegistry, world: &World<'_>) -> Pl
         Ok(children) => plan.children = children,
         Err(refusal) => plan.verdict = Verdict::Refuse(refusal.message),
     }
+    plan.notice = Some(deprecation(me));
     plan
+}
+
+/// Says that this kind will go.
+fn deprecation(me: &Resource) -> Notice {
+    let kind = me.kind();
+    let message = format!("{kind} is deprecated: run the registry server with its own chart");
+    Notice { reason: format!("{kind}Deprecated"), message }
 }
 
 fn farewell(me: &Resource) -> Plan {
@@ -45,6 +53,7 @@ fn farewell(me: &Resource) -> Plan {
     status.set("phase", "Terminating").set("message", MESSAGE).condition("Ready", false, "NotReady", MESSAGE);
     let mut plan = Plan::without_children(me, status);
     plan.finalizer = Finalizer::Release;
+    plan.notice = Some(deprecation(me));
     plan
 }
 

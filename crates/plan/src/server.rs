@@ -14,7 +14,7 @@ pub(crate) use advice::session_warning;
 
 use crate::names;
 use crate::overrides::DroppedOverrides;
-use crate::plan::{Finalizer, Plan, Verdict};
+use crate::plan::{BackendAction, Finalizer, Plan, Verdict};
 use crate::proxy::{check_template, children_unless, observed_by};
 use crate::readiness::set_url;
 use crate::refusal::{missing_config_map, missing_policies};
@@ -66,6 +66,9 @@ pub(crate) fn plan(me: &Resource, object: &MCPServer, world: &World<'_>) -> Plan
     let mut plan = Plan::without_children(me, status);
     plan.verdict = outcome.verdict;
     plan.children = outcome.children;
+    if plan.verdict == Verdict::Apply {
+        plan.backend = BackendAction::Adopt;
+    }
     restart(&mut plan, object);
     plan
 }
@@ -81,7 +84,7 @@ fn farewell(me: &Resource) -> Plan {
     );
     let mut plan = Plan::without_children(me, status);
     plan.finalizer = Finalizer::Release;
-    plan.remove_backend = true;
+    plan.backend = BackendAction::Delete;
     plan
 }
 

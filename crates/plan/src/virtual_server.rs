@@ -27,7 +27,7 @@ use skep_api::virtual_config::{ResolvedIncomingAuth, StaticBackend};
 use skep_runconfig::EmbeddedAuthServerConfig;
 use skep_runconfig::feature::Feature;
 
-pub(crate) use self::children::SESSION_KEY;
+pub(crate) use self::children::session_key;
 use self::members::{Member, Variable};
 use self::outgoing::Outgoing;
 use crate::merge::check_pod_template;
@@ -121,7 +121,7 @@ pub(crate) fn plan(me: &Resource, object: &VirtualMCPServer, world: &World<'_>) 
     let mut plan = Plan::without_children(me, status);
     if outcome.verdict == Verdict::Apply {
         plan.children = outcome.children;
-        plan.generated_secret = Some(children::session_key(me));
+        plan.generated_secret = Some(session_key(me));
     }
     plan.verdict = outcome.verdict;
     plan

@@ -8,7 +8,7 @@ use skep_plan::world::Found;
 
 use super::{Error, Reconciler};
 use crate::secret_digest;
-use crate::session_key::{self, Judged};
+use crate::session_key::{self, CheckedKey};
 use crate::store::{Snapshot, Store};
 
 impl Reconciler {
@@ -29,17 +29,17 @@ impl Reconciler {
 
     /// How the key is with which a virtual server binds its sessions; nothing if it does not exist. Its content was read before, so
     /// a request is only sent where somebody else read it.
-    async fn session_key(&self, snapshot: &Snapshot) -> Result<Option<Judged>, Error> {
+    async fn session_key(&self, snapshot: &Snapshot) -> Result<Option<CheckedKey>, Error> {
         let me = snapshot.me.as_ref();
         let Some(key) = session_key::secret_of(me).filter(|key| snapshot.found.contains_key(key)) else {
             return Ok(None);
         };
         let version = self.store.content_version(&key).unwrap_or_default();
-        if let Some(judged) = self.session_keys.known(&key, &version, me) {
-            return Ok(Some(judged));
+        if let Some(checked) = self.session_keys.checked(&version, me) {
+            return Ok(Some(checked));
         }
         let found = self.get_secret(&key).await?;
-        Ok(found.map(|secret| self.session_keys.judge(&key, &secret, me)))
+        Ok(found.and_then(|secret| self.session_keys.check(&secret, me)))
     }
 
     async fn get_secret(&self, key: &Key) -> Result<Option<Secret>, Error> {
@@ -59,7 +59,7 @@ impl Reconciler {
                 let found = self.get_secret(key).await?;
                 let version = found.as_ref().and_then(|secret| secret.metadata.resource_version.clone());
                 if let Some(secret) = found.as_ref().filter(|_| session_key::secret_of(me).as_ref() == Some(key)) {
-                    let _told_by_the_plan = self.session_keys.judge(key, secret, me);
+                    let _kept_until_planning = self.session_keys.check(secret, me);
                 }
                 // Only digests are kept: a plan needs to know that a value changed, never what it is.
                 let digests = found.map(|secret| {

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use skep_api::resource::{KindName, Resource};
-use skep_plan::child::ChildKind;
 use skep_plan::key::{Key, ObjectKind};
+use skep_plan::kinds::{self, Backend};
 use skep_plan::world::{DefaultRedis, Found};
 
 use self::concern::{concerns_itself, concerns_others};
@@ -290,9 +290,9 @@ impl State {
             wake.now.extend(before.and_then(|before| owner_key(&id, before)));
             wake.now.extend(owner_key(&id, &facts));
             if facts.owner.is_none()
-                && let Some(server) = &facts.serves
+                && let Some(name) = &facts.serves
             {
-                wake.now.insert(Key::resource(KindName::MCPServer, &id.namespace, server));
+                wake.now.extend(Backend::owner(&id.namespace, name));
             }
         }
         self.forget_owner(&id);
@@ -387,13 +387,13 @@ impl State {
             }
         }
         let uid = me.metadata().uid.clone().unwrap_or_default();
+        let entry = kinds::entry(me.kind());
         let children: BTreeMap<ChildId, ChildFacts> = self
             .by_owner
             .get(&uid)
             .into_iter()
             .flatten()
-            // The StatefulSet of a server is made and kept by its proxy, whoever owns it.
-            .filter(|id| key.kind != ObjectKind::Kind(KindName::MCPServer) || id.kind != ChildKind::StatefulSet)
+            .filter(|id| entry.prunes(id.kind))
             .filter_map(|id| self.children.get(id).map(|facts| (id.clone(), facts.clone())))
             .collect();
         let (live, settles) = self.live(key, &children);

@@ -28,7 +28,7 @@ const CONTAINER: &str = "vmcp";
 /// Digest of the Secrets with which images are pulled, on the Deployment.
 const PULL_SECRETS_HASH: &str = "toolhive.stacklok.io/imagepullsecrets-hash";
 /// The key of the Secret that binds sessions.
-pub(crate) const SESSION_KEY: &str = "hmac-secret";
+const SESSION_KEY: &str = "hmac-secret";
 /// How many bytes it has.
 const SESSION_KEY_BYTES: usize = 32;
 /// Where the configuration is mounted.
@@ -57,7 +57,7 @@ pub(super) fn build(
 }
 
 /// The Secret with the key that binds sessions to whoever opened them.
-pub(super) fn session_key(me: &Resource) -> GeneratedSecret {
+pub(crate) fn session_key(me: &Resource) -> GeneratedSecret {
     let text = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
     };

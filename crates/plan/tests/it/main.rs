@@ -9,6 +9,7 @@
 )]
 
 mod addresses;
+mod kinds;
 mod laws;
 mod stamps;
 mod status;

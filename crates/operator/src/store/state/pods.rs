@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use skep_api::resource::KindName;
 use skep_plan::child::ChildKind;
 use skep_plan::key::Key;
+use skep_plan::kinds::Backend;
 use skep_plan::world::{Live, LivePod, LiveWorkload, PodState};
 
 use super::{ChildFacts, ChildId, PodFacts, PodId, State, Wake, owner_key};
@@ -56,7 +56,7 @@ impl State {
     pub(super) fn live(&self, key: &Key, children: &BTreeMap<ChildId, ChildFacts>) -> (Live, Option<Timestamp>) {
         let mine = |kind| children.iter().find(|(id, _)| id.kind == kind).and_then(|(_, facts)| facts.workload.clone());
         let (namespace, name) = (key.namespace.clone(), key.name.clone());
-        let backend = ChildId { kind: ChildKind::StatefulSet, namespace, name };
+        let backend = ChildId { kind: Backend::KIND, namespace, name };
         let mut live = Live {
             workload: mine(ChildKind::Deployment).or_else(|| mine(ChildKind::StatefulSet)),
             backend: self.children.get(&backend).and_then(|facts| facts.workload.clone()),
@@ -108,8 +108,8 @@ impl State {
         if id.kind != ChildKind::StatefulSet {
             return;
         }
-        let server = facts.serves.as_ref().map(|name| Key::resource(KindName::MCPServer, &id.namespace, name));
-        for owner in owner_key(id, facts).into_iter().chain(server) {
+        let served = facts.serves.as_ref().and_then(|name| Backend::owner(&id.namespace, name));
+        for owner in owner_key(id, facts).into_iter().chain(served) {
             self.retain_ends(&owner, |end| !end.keeps_name);
         }
     }
