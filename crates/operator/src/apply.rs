@@ -235,7 +235,7 @@ impl Applier {
             return Ok(One::There);
         }
         // What we do not know of is not there, or somebody else's: it is made, but never changed before it was looked at.
-        let made = if live.is_none() { writer.make(me.namespace(), child).await? } else { None };
+        let made = if live.is_none() { writer.create_child(me.namespace(), child).await? } else { None };
         let is_made = made.is_some();
         let answer = if let Some(answer) = made {
             answer

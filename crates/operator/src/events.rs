@@ -9,7 +9,8 @@ use skep_api::resource::{KindName, Resource};
 use skep_plan::plan::Notice;
 use skep_plan::status::{ConditionStatus, Status};
 
-use crate::migrate::{Failed, definition_of};
+use crate::migrate::{MigrationError, definition_of};
+use crate::write::cluster;
 
 /// How long a note of an event may be, in bytes.
 const LONGEST_NOTE: usize = 1024;
@@ -82,8 +83,9 @@ impl Events {
     }
 
     /// Says on a definition why its objects are not.
-    pub async fn not_migrated(&self, kind: KindName, failed: &Failed) {
-        let action = if matches!(failed, Failed::Definition { .. }) { "PatchStoredVersions" } else { "RestoreCRs" };
+    pub async fn not_migrated(&self, kind: KindName, failed: &MigrationError) {
+        let action =
+            if matches!(failed, MigrationError::Definition { .. }) { "PatchStoredVersions" } else { "RestoreCRs" };
         let event = Event {
             type_: EventType::Warning,
             reason: "StorageVersionMigrationFailed".to_owned(),
@@ -96,7 +98,7 @@ impl Events {
 
     async fn publish(&self, mut event: Event, about: &ObjectReference) {
         event.note = event.note.as_deref().map(cut);
-        if let Err(error) = self.recorder.publish(&event, about).await {
+        if let Err(error) = cluster::publish(&self.recorder, &event, about).await {
             tracing::debug!(error = crate::failure::describe(&error), "event not published");
         }
     }

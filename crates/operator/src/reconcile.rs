@@ -29,7 +29,7 @@ use crate::failure::describe;
 use crate::metrics::Metrics;
 use crate::object::Object;
 use crate::queue::{Done, Queue};
-use crate::session_key::{self, SessionKeys};
+use crate::session_key::SessionKeys;
 use crate::store::{ChildId, Entry, Snapshot, Store, Wake};
 use crate::write::{WriteError, Writer, is_terminating};
 
@@ -275,14 +275,7 @@ impl Reconciler {
 
     /// Makes a Secret that nobody but chance can fill. Returns whether it was made; else somebody was quicker.
     async fn make_secret(&self, me: &Resource, wanted: &GeneratedSecret) -> Result<bool, Error> {
-        self.metrics.request("create", "secrets");
-        let api_version = self.writer.api_version(me.kind());
-        let made = session_key::create(&self.client, me, api_version, wanted).await.map_err(|source| Error::Read {
-            kind: ObjectKind::Secret,
-            name: wanted.name.clone(),
-            source: Box::new(source),
-        })?;
-        let Some(version) = made else { return Ok(false) };
+        let Some(version) = self.writer.create_secret(me, wanted).await? else { return Ok(false) };
         let namespace = me.namespace().to_owned();
         let key = Key { kind: ObjectKind::Secret, namespace, name: wanted.name.clone() };
         let mut wake = self.store.content_changed(&key, Some(&version));
@@ -341,7 +334,7 @@ impl Reconciler {
             && facts.owner.is_none()
             && facts.serves.as_deref() == Some(me.name())
         {
-            self.writer.own(me, &id, &facts.uid).await?;
+            self.writer.adopt(me, &id, &facts.uid).await?;
         }
         Ok(())
     }

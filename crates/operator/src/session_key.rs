@@ -1,15 +1,11 @@
 //! The Secret with which a virtual server binds its sessions: created once with random content, checked, and never changed.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kube::Client;
-use kube::api::{Api, PostParams};
 use skep_api::resource::Resource;
 use skep_plan::key::{Key, ObjectKind};
 use skep_plan::kinds;
@@ -68,43 +64,6 @@ impl SessionKeys {
     }
 }
 
-/// Makes the Secret, and returns its version. Somebody who was quicker is fine: then theirs is checked at the next reconcile.
-pub async fn create(
-    client: &Client,
-    me: &Resource,
-    api_version: String,
-    wanted: &GeneratedSecret,
-) -> Result<Option<String>, kube::Error> {
-    let mut bytes = vec![0; wanted.bytes];
-    aws_lc_rs::rand::fill(&mut bytes).map_err(|_unspecified| kube::Error::Service("no randomness to be had".into()))?;
-    let owner = OwnerReference {
-        api_version,
-        kind: me.kind().as_str().to_owned(),
-        name: me.name().to_owned(),
-        uid: me.metadata().uid.clone().unwrap_or_default(),
-        controller: Some(true),
-        block_owner_deletion: Some(true),
-    };
-    let secret = Secret {
-        metadata: ObjectMeta {
-            name: Some(wanted.name.clone()),
-            labels: Some(wanted.labels.clone()),
-            annotations: Some(wanted.annotations.clone()),
-            owner_references: Some(vec![owner]),
-            ..ObjectMeta::default()
-        },
-        type_: Some("Opaque".into()),
-        data: Some(BTreeMap::from([(wanted.key.clone(), ByteString(STANDARD.encode(bytes).into_bytes()))])),
-        ..Secret::default()
-    };
-    let secrets: Api<Secret> = Api::namespaced(client.clone(), me.namespace());
-    match secrets.create(&PostParams::default(), &secret).await {
-        Ok(made) => Ok(made.metadata.resource_version),
-        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
 fn check(secret: &Secret, me: &Resource, wanted: &GeneratedSecret) -> CheckedKey {
     let GeneratedSecret { key, bytes: length, .. } = wanted;
     let owners = secret.metadata.owner_references.as_deref().unwrap_or_default();
@@ -124,9 +83,14 @@ fn check(secret: &Secret, me: &Resource, wanted: &GeneratedSecret) -> CheckedKey
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::collections::BTreeMap;
+
+    use k8s_openapi::ByteString;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
     use serde_json::json;
     use skep_api::resource::KindName;
+
+    use super::*;
 
     const KEY: &str = "hmac-secret";
     const BYTES: usize = 32;
