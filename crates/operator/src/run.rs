@@ -7,14 +7,13 @@ use kube::Client;
 use skep_plan::world::Policies;
 use tokio::task::JoinSet;
 
-use crate::apply::Applier;
 use crate::events::Events;
 use crate::failure::describe;
 use crate::lease::{Election, Leadership};
 use crate::metrics::Metrics;
 use crate::queue::Queue;
 use crate::readiness::Readiness;
-use crate::reconcile::Reconciler;
+use crate::reconcile::{Applier, Reconciler};
 use crate::serve;
 use crate::served::Served;
 use crate::session_key::SessionKeys;
@@ -132,15 +131,16 @@ async fn lead(
     }
     tracing::info!("caches synced");
 
+    let writer = Writer::serving(client.clone(), metrics.clone(), served);
     let reconciler = Arc::new(Reconciler {
         settings: environment.settings,
         policies,
+        applier: Applier::new(queue.clone(), store.clone(), writer.clone(), metrics.clone()),
         store,
-        applier: Applier::new(queue.clone()),
         queue,
-        metrics: metrics.clone(),
+        metrics,
         client: client.clone(),
-        writer: Writer::serving(client.clone(), metrics, served),
+        writer,
         session_keys: SessionKeys::default(),
         events: Events::new(client.clone(), "skep-operator", Some(options.identity)),
         recheck: options.recheck,

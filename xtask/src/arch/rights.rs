@@ -65,7 +65,7 @@ const USES: &[Use] = &[
     ),
     ("write/cluster.rs", "patch_scale", &[(&["patch"], One("apps", "deployments/scale"))]),
     ("write/cluster.rs", "publish", &[(&["create", "patch"], One("events.k8s.io", "events"))]),
-    ("reconcile/read.rs", "get_opt", &[(&["get"], One("", "secrets")), (&["get"], One("", "configmaps"))]),
+    ("reconcile/gather.rs", "get_opt", &[(&["get"], One("", "secrets")), (&["get"], One("", "configmaps"))]),
     ("lease.rs", "get", &[(&["get"], One("coordination.k8s.io", "leases"))]),
     ("lease.rs", "get_opt", &[(&["get"], One("coordination.k8s.io", "leases"))]),
     ("migrate.rs", "get_opt", &[(&["get"], One("apiextensions.k8s.io", "customresourcedefinitions"))]),
