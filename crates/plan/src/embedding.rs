@@ -12,6 +12,7 @@ use crate::merge::check_pod_template;
 use crate::names;
 use crate::overrides::DroppedOverrides;
 use crate::plan::{Finalizer, Plan, Verdict};
+use crate::pod::check_env_count;
 use crate::readiness::set_url;
 use crate::refusal::{Refusal, check_name, check_untaken};
 use crate::status::Status;
@@ -73,6 +74,7 @@ fn build(
     dropped: &mut DroppedOverrides,
 ) -> Result<Vec<Child>, Refusal> {
     check_name(me, LONGEST_NAME)?;
+    check_env_count("spec.env", spec.env.len())?;
     let template = spec.pod_template_spec.as_ref().map(|template| Value::Object(template.0.clone()));
     if let Some(template) = &template {
         check_pod_template(template).map_err(Refusal::template)?;

@@ -19,6 +19,7 @@ use skep_api::resource::Resource;
 use skep_api::workload::{MetadataOverrides, ResourceAmounts, Resources};
 
 pub use self::env::Env;
+pub(crate) use self::env::check_count as check_env_count;
 use self::reserved::Reserved;
 use crate::child::Child;
 use crate::merge::{MergeError, strategic};

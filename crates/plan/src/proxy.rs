@@ -16,7 +16,7 @@ use crate::child::{Child, ChildKind};
 use crate::merge::check_pod_template;
 use crate::overrides::PROXY_ENV;
 use crate::plan::Verdict;
-use crate::pod::{Env, PodStamps, workload_labels};
+use crate::pod::{Env, PodStamps, check_env_count, workload_labels};
 use crate::refusal::{Refusal, check_untaken};
 use crate::status::Status;
 use crate::support::NOT_SUPPORTED;
@@ -180,6 +180,12 @@ pub(crate) fn external_auth_env(env: &mut Env, auth: Option<&MCPExternalAuthConf
     if let Some(secret) = auth.bearer_token.as_ref().map(|bearer| &bearer.token_secret_ref) {
         env.secret(&format!("TOOLHIVE_SECRET_{}", secret_identifier(&secret.name)), &secret.name, &secret.key);
     }
+}
+
+/// Refuses more variables of a user than a proxy's container gets.
+pub(crate) fn check_override_env(overrides: Option<&ProxyOverrides>) -> Result<(), Refusal> {
+    let deployment = overrides.and_then(|overrides| overrides.proxy_deployment.as_ref());
+    Ok(check_env_count(PROXY_ENV, deployment.map_or(0, |deployment| deployment.env.len()))?)
 }
 
 /// The user's own variables.

@@ -71,12 +71,14 @@ impl Reconciler {
         Ok(plan_again(names.clone(), None))
     }
 
-    /// Makes a resource the controller of the StatefulSet that its proxy made, so that it is garbage collected with the resource.
+    /// Makes a resource the controller of the StatefulSet that its proxy made, in the version that is served, so that it is garbage
+    /// collected with the resource.
     async fn adopt_backend(&self, me: &Resource) -> Result<(), ReconcileError> {
         let id = child_id(me, Backend::KIND, me.name());
+        let api_version = self.writer.api_version(me.kind());
         if let Some(facts) = self.store.child(&id)
-            && facts.owner.is_none()
-            && facts.serves.as_deref() == Some(me.name())
+            && facts.is_backend_of(me.name(), me.metadata().uid.as_deref())
+            && facts.owner.as_ref().is_none_or(|owner| owner.api_version != api_version)
         {
             self.writer.adopt(me, &id, &facts.uid).await?;
         }

@@ -70,12 +70,8 @@ enum One {
 
 /// The conflict about the name of a child, if the object of that name is not this resource's.
 pub(super) fn name_conflict(me: &Resource, id: &ChildId, facts: &ChildFacts) -> Option<NameConflict> {
-    let whose = match &facts.owner {
-        Some(owner) if Some(&owner.uid) == me.metadata().uid.as_ref() => return None,
-        Some(owner) => format!("{} `{}`", owner.kind, owner.name),
-        None => "nobody that Skep knows".to_owned(),
-    };
-    Some((id.kind, id.name.clone(), whose))
+    let is_mine = facts.owner.as_ref().is_some_and(|owner| Some(&owner.uid) == me.metadata().uid.as_ref());
+    (!is_mine).then(|| (id.kind, id.name.clone(), facts.owner_in_words()))
 }
 
 /// The id of a child of a resource.
@@ -166,7 +162,9 @@ impl Applier {
     async fn remove(&self, me: &Resource, id: &ChildId, uid: &str) -> Result<(), WriteError> {
         self.writer.delete(id, uid).await?;
         self.with(me, |sent| sent.remove(id));
-        self.store.remove_child(id);
+        // Another resource may wait for its name.
+        let waiting = self.store.remove_child(id).now.into_iter().filter(|key| *key != Key::of(me));
+        waiting.for_each(|key| self.queue.add(key));
         Ok(())
     }
 
@@ -209,7 +207,9 @@ impl Applier {
 
     async fn apply_one(&self, me: &Resource, child: &Child) -> Result<One, WriteError> {
         let id = child_id(me, child.kind(), child.name());
-        let body = canonical::sha256_hex(canonical::to_string(child.body()).as_bytes());
+        // As it is sent: an owner that is served in another version now is another body.
+        let body = self.writer.with_served_owners(child.body());
+        let body = canonical::sha256_hex(canonical::to_string(&body).as_bytes());
         let has_replicas = sends_replicas(child);
         let mut writing = Writing::begin(&id, &self.store, &self.queue);
         // Not before: what the watch shows between the two would be lost.

@@ -26,10 +26,11 @@ impl Reconciler {
     pub(super) async fn gather(&self, key: &Key, findings: &Findings) -> Result<Option<Snapshot>, ReconcileError> {
         let Some(mut gathered) = self.read_contents(key).await? else { return Ok(None) };
         gathered.live.session_key = self.session_key(&gathered).await?;
-        gathered.live.taken = match &findings.conflicts {
+        // Beside the name of the backend, which the store knows to be in use.
+        gathered.live.taken.extend(match &findings.conflicts {
             Some(conflicts) => conflicts.clone(),
             None => self.name_conflicts(&gathered.me).await?,
-        };
+        });
         gathered.live.refused = findings.rejection.as_ref().and_then(rejection_message);
         Ok(Some(gathered))
     }
@@ -59,7 +60,7 @@ impl Reconciler {
         if me.is_deleting() || self.applier.is_terminating(me.namespace()) {
             return Ok(BTreeSet::new());
         }
-        let is_new = me.status_value().as_object().is_none_or(Map::is_empty);
+        let is_new = me.stored_status().as_object().is_some_and(Map::is_empty);
         let looks_up = !is_new && !self.applier.has_free_names(me);
         let conflicts = kinds::children_of(me).map(|(kind, name)| async move {
             let id = child_id(me, kind, &name);

@@ -23,11 +23,12 @@ impl Reconciler {
         Ok(())
     }
 
-    /// Deletes the StatefulSet that a proxy made for this resource, unless it has another owner; what it owns goes with it.
+    /// Deletes the StatefulSet that a proxy made for this resource, and none that only has its name; what it owns goes with it.
     async fn delete_backend(&self, me: &Resource) -> Result<(), ReconcileError> {
         let id = child_id(me, Backend::KIND, me.name());
-        let Some(facts) = self.store.child(&id) else { return Ok(()) };
-        if facts.owner.as_ref().is_none_or(|owner| Some(&owner.uid) == me.metadata().uid.as_ref()) {
+        if let Some(facts) = self.store.child(&id)
+            && facts.is_backend_of(me.name(), me.metadata().uid.as_deref())
+        {
             self.writer.delete(&id, &facts.uid).await?;
         }
         Ok(())

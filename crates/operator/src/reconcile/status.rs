@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 use skep_api::resource::Resource;
 use skep_plan::key::{Key, ObjectKind};
 use skep_plan::plan::{Finalizer, Plan};
+use skep_plan::validate::in_one_line;
 
 use super::{ReconcileError, Reconciler};
 use crate::queue::Done;
@@ -36,7 +37,8 @@ impl Reconciler {
         let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let old = me.status_value();
         let new = plan.status.onto(&old, me.generation(), &now);
-        if let Some(written) = self.writer.status(me, &old, &new).await? {
+        // The difference to what is stored: a status of another release that cannot be read is replaced.
+        if let Some(written) = self.writer.status(me, &me.stored_status(), &new).await? {
             self.events.transitions(me, &old, &plan.status).await;
             let is_new = old.get("observedGeneration") != Some(&me.generation().into());
             if let Some(notice) = plan.notice.as_ref().filter(|_| is_new) {
@@ -70,7 +72,7 @@ impl Reconciler {
             self.set_finalizer(kind, metadata, false).await?;
             return Ok(Done::Settled);
         }
-        let problem = format!("{problem}; its deletion is blocked: {}", why.join("; "));
+        let problem = format!("{problem}; its deletion is blocked: {}", in_one_line(&why));
         self.writer.unreadable(kind, metadata, &problem).await?;
         Ok(Done::Again(self.recheck))
     }

@@ -140,7 +140,7 @@ impl Writer {
     }
 
     /// An object whose owners are named in the version that is served: the garbage collector finds them in no other.
-    fn with_served_owners<'a>(&self, body: &'a Value) -> Cow<'a, Value> {
+    pub fn with_served_owners<'a>(&self, body: &'a Value) -> Cow<'a, Value> {
         let owners = body.pointer("/metadata/ownerReferences").and_then(Value::as_array).into_iter().flatten();
         let kinds = owners.filter_map(|owner| KindName::parse(owner.get("kind")?.as_str()?));
         if kinds.into_iter().all(|kind| self.served.version(kind) == STORED_VERSION) {

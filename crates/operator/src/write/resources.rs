@@ -1,10 +1,11 @@
 //! Writes to resources of ours: metadata, status, finalizers, and their stored version.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{Api, DynamicObject, Patch, PatchParams};
+use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Map, Value, json};
 use skep_api::resource::{KindName, Resource};
 use skep_plan::merge::merge_diff;
+use skep_plan::status::clipped;
 
 use super::{WriteError, Writer, place};
 use crate::object::Object;
@@ -49,9 +50,10 @@ impl Writer {
         let objects = self.resources(kind, namespace);
         let object = format!("the status of {kind} {namespace}/{name}");
         let message = format!("this object cannot be read: {problem}; correct its spec");
+        let message = clipped(&message);
         self.metrics.request("get", kind.plural());
         let known = objects.get(name).await.map_err(|error| WriteError::from(error, "read", object.clone()))?;
-        let said = known.value().pointer("/status/conditions/0/message").and_then(Value::as_str) == Some(&message);
+        let said = known.value().pointer("/status/conditions/0/message").and_then(Value::as_str) == Some(&*message);
         if said {
             self.metrics.skipped(kind.plural());
             return Ok(());
@@ -72,8 +74,10 @@ impl Writer {
 }
 
 /// Removes the finalizer of a kind and leaves those of others, if the object is still as it was read.
+///
+/// The answer is the whole object: the reader of [`Object`] skips `managedFields`, which nest as deep as the object does.
 pub(crate) async fn release_finalizer(
-    objects: &Api<DynamicObject>,
+    objects: &Api<Object>,
     kind: KindName,
     metadata: &ObjectMeta,
 ) -> Result<(), kube::Error> {
@@ -82,10 +86,10 @@ pub(crate) async fn release_finalizer(
     let patch =
         Patch::Merge(json!({ "metadata": { "resourceVersion": metadata.resource_version, "finalizers": others } }));
     let name = metadata.name.as_deref().unwrap_or_default();
-    objects.patch_metadata(name, &PatchParams::default(), &patch).await.map(drop)
+    objects.patch(name, &PatchParams::default(), &patch).await.map(drop)
 }
 
-/// A patch that changes nothing makes the API server store the object in today's version.
-pub(crate) async fn store_anew(objects: &Api<DynamicObject>, name: &str) -> Result<(), kube::Error> {
-    objects.patch_metadata(name, &PatchParams::default(), &Patch::Merge(json!({}))).await.map(drop)
+/// A patch that changes nothing makes the API server store the object in today's version. The answer is the whole object, as above.
+pub(crate) async fn store_anew(objects: &Api<Object>, name: &str) -> Result<(), kube::Error> {
+    objects.patch(name, &PatchParams::default(), &Patch::Merge(json!({}))).await.map(drop)
 }

@@ -19,7 +19,8 @@ use crate::pod::{
     workload_labels,
 };
 use crate::proxy::{
-    Volumes, external_auth_env, inline_authz, oidc_env, override_env, run_config_map, service, with_overrides,
+    Volumes, check_override_env, external_auth_env, inline_authz, oidc_env, override_env, run_config_map, service,
+    with_overrides,
 };
 use crate::refusal::Refusal;
 use crate::text::sanitise;
@@ -38,6 +39,7 @@ pub(super) fn build(
     dropped: &mut DroppedOverrides,
 ) -> Result<Vec<Child>, Refusal> {
     let (name, spec) = (me.name(), &object.spec);
+    check_override_env(spec.resource_overrides.as_ref())?;
     let deployment = spec.resource_overrides.as_ref().and_then(|overrides| overrides.proxy_deployment.as_ref());
     let pull =
         pull_secrets(deployment.map(|one| one.image_pull_secrets.as_slice()).unwrap_or_default(), world.settings);

@@ -1,6 +1,6 @@
 //! The objects of a server, finished.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 use skep_api::annotation::GENERATION_ENV;
@@ -20,7 +20,8 @@ use crate::pod::{
     workload_labels,
 };
 use crate::proxy::{
-    Volumes, external_auth_env, inline_authz, oidc_env, override_env, run_config_map, service, with_overrides,
+    Volumes, check_override_env, external_auth_env, inline_authz, oidc_env, override_env, run_config_map, service,
+    with_overrides,
 };
 use crate::refusal::Refusal;
 use crate::text::{is_newer, is_timestamp};
@@ -37,6 +38,7 @@ pub(super) fn build(
     dropped: &mut DroppedOverrides,
 ) -> Result<Vec<Child>, Refusal> {
     let (name, spec) = (me.name(), &object.spec);
+    check_override_env(spec.resource_overrides.as_ref())?;
     let deployment = spec.resource_overrides.as_ref().and_then(|overrides| overrides.proxy_deployment.as_ref());
     let pull =
         pull_secrets(deployment.map(|one| one.image_pull_secrets.as_slice()).unwrap_or_default(), world.settings);
@@ -196,7 +198,9 @@ fn backend_patch(me: &Resource, object: &MCPServer) -> Value {
             let server = object_of(server);
             if let Some(Value::Array(theirs)) = server.get_mut("env") {
                 // An apply with the same name twice would be refused; what comes later counts.
-                theirs.retain(|one| !env.iter().any(|ours| ours.get("name") == one.get("name")));
+                let name = |one: &Value| one.get("name").and_then(Value::as_str).map(str::to_owned);
+                let ours: BTreeSet<String> = env.iter().filter_map(name).collect();
+                theirs.retain(|one| name(one).is_none_or(|name| !ours.contains(&name)));
             }
             append(server, "env", env);
             append(server, "volumeMounts", mounts);

@@ -11,7 +11,7 @@ use skep_plan::key::Key;
 use skep_plan::kinds::Backend;
 use skep_plan::world::{Live, LivePod, LiveWorkload, PodState};
 
-use super::{ChildFacts, ChildId, PodFacts, PodId, State, Wake, owner_key};
+use super::{ChildFacts, ChildId, PodFacts, PodId, State, Wake, backend_owner, owner_key};
 
 impl State {
     pub(in crate::store) fn put_pod(&mut self, facts: PodFacts) -> Wake {
@@ -55,11 +55,16 @@ impl State {
     /// What runs for a resource, and when that changes by itself.
     pub(super) fn live(&self, key: &Key, children: &BTreeMap<ChildId, ChildFacts>) -> (Live, Option<Timestamp>) {
         let mine = |kind| children.iter().find(|(id, _)| id.kind == kind).and_then(|(_, facts)| facts.workload.clone());
-        let (namespace, name) = (key.namespace.clone(), key.name.clone());
-        let backend = ChildId { kind: Backend::KIND, namespace, name };
+        let uid = self.resources.get(key).and_then(|entry| entry.metadata().uid.as_deref());
+        let (backend, theirs) = match self.stateful_set_of(key) {
+            Some(facts) if !facts.is_backend_of(&key.name, uid) => (None, Some(facts)),
+            backend => (backend, None),
+        };
+        let taken = theirs.map(|facts| (Backend::KIND, key.name.clone(), facts.owner_in_words()));
         let mut live = Live {
             workload: mine(ChildKind::Deployment).or_else(|| mine(ChildKind::StatefulSet)),
-            backend: self.children.get(&backend).and_then(|facts| facts.workload.clone()),
+            backend: backend.and_then(|facts| facts.workload.clone()),
+            taken: taken.into_iter().collect(),
             services: children.keys().filter(|id| id.kind == ChildKind::Service).map(|id| id.name.clone()).collect(),
             possible_users: self.possible_users(key),
             unlisted: self.unlisted(&key.namespace),
@@ -81,6 +86,13 @@ impl State {
             }
         }
         (live, settles)
+    }
+
+    /// The StatefulSet with the name under which the proxy of a resource makes one, whichever its owner is; nothing for a kind whose
+    /// proxies make none.
+    fn stateful_set_of(&self, key: &Key) -> Option<&ChildFacts> {
+        let id = ChildId { kind: Backend::KIND, namespace: key.namespace.clone(), name: key.name.clone() };
+        self.children.get(&id).filter(|_| backend_owner(&id).as_ref() == Some(key))
     }
 
     /// Remembers why the kubelet rejected or evicted a pod. The first of several ends of one name that have the same reason stands for
