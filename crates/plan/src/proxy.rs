@@ -9,8 +9,8 @@ use skep_api::kinds::{MCPExternalAuthConfigSpec, MCPOIDCConfigSpec, MCPTelemetry
 use skep_api::resource::Resource;
 use skep_api::schema::Object;
 use skep_api::workload::{MetadataOverrides, ProxyOverrides, SessionAffinity};
-use skep_runconfig::RunConfig;
 use skep_runconfig::feature::Feature;
+use skep_runconfig::{RunConfig, middleware};
 
 use crate::child::{Child, ChildKind};
 use crate::merge::check_pod_template;
@@ -214,7 +214,7 @@ pub(crate) fn service(
 
 /// The ConfigMap with the RunConfig, and its checksum. `kind_label` is the last part of the label with the resource's name.
 pub(crate) fn run_config_map(me: &Resource, kind_label: &str, mut config: RunConfig) -> (Child, String) {
-    config.middleware_configs = run_config::middleware(&config);
+    config.middleware_configs = middleware::list(&config);
     let data = BTreeMap::from([("runconfig.json".to_owned(), config.to_json_pretty())]);
     let labels: BTreeMap<String, String> = [
         ("toolhive.stacklok.io/component".to_owned(), "run-config".to_owned()),

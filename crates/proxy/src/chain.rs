@@ -12,8 +12,8 @@ use skep_mcp::Malformed;
 use skep_net::Body;
 use skep_runconfig::Field;
 use skep_runconfig::feature::Feature;
-use skep_runconfig::parameters;
 use skep_runconfig::run_config::{MiddlewareConfig, RunConfig};
+use skep_runconfig::{middleware, parameters};
 
 use crate::exchange::{Content, Exchange, Flow, Identity, LOCAL_ISSUER};
 use crate::http::{json, text};
@@ -88,8 +88,12 @@ pub enum Wrong {
 impl Chain {
     /// Builds the chain of a RunConfig. `port` is where the proxy listens, once that is known.
     pub fn new(config: &RunConfig, port: u16) -> Result<Self, Wrong> {
-        let listed =
-            if config.middleware_configs.is_empty() { built(config) } else { config.middleware_configs.clone() };
+        let listed = if config.middleware_configs.is_empty() {
+            check_auth_server(config)?;
+            built(config)
+        } else {
+            config.middleware_configs.clone()
+        };
         let trusts_proxies = config.trust_proxy_headers;
         let mut chain = Self { layers: Vec::new(), telemetry: 0, body_limit: None, trusts_proxies };
         if let Some(origins) = Origins::of(config, port) {
@@ -312,39 +316,17 @@ pub(crate) fn is_ambiguous(why: Malformed) -> bool {
 
 /// The chain that the members of a RunConfig ask for, when it lists none.
 fn built(config: &RunConfig) -> Vec<MiddlewareConfig> {
-    let plain = |kind: &str| MiddlewareConfig { kind: kind.to_owned(), ..MiddlewareConfig::default() };
-    let asked = |kind: &str, is_asked: bool| is_asked.then(|| plain(kind));
-    let auth = parameters::Auth { oidc_config: config.oidc_config.clone(), ..parameters::Auth::default() };
-    let has_tools = !config.tools_filter.is_empty() || !config.tools_override.is_empty();
-    let tools = parameters::ToolFilter {
-        filter_tools: Some(config.tools_filter.clone()).filter(|tools| !tools.is_empty()),
-        tools_override: config.tools_override.iter().map(|(name, one)| (name.clone(), seen(one))).collect(),
-        ..parameters::ToolFilter::default()
-    };
-    let has_policy = !config.authz_config.is_empty() || !config.authz_config_path.is_empty();
-    let chain = [
-        asked("audit", config.audit_config.is_some()),
-        Some(MiddlewareConfig::new("auth", &auth)),
-        asked("upstreamswap", config.embedded_auth_server_config.is_some()),
-        asked("tokenexchange", config.token_exchange_config.is_some()),
-        has_tools.then(|| MiddlewareConfig::new("tool-filter", &tools)),
-        has_tools.then(|| MiddlewareConfig::new("tool-call-filter", &tools)),
-        Some(plain("mcp-parser")),
-        asked("telemetry", config.telemetry_config.is_some()),
-        asked("ratelimit", config.rate_limit_config.is_some()),
-        asked("mutating-webhook", !config.mutating_webhooks.is_empty()),
-        asked("validating-webhook", !config.validating_webhooks.is_empty()),
-        asked("authorization", has_policy),
-        asked("awssts", config.aws_sts_config.is_some()),
-    ];
-    chain.into_iter().flatten().chain(config.additional_middleware_configs.iter().cloned()).collect()
+    middleware::list_requested(config)
 }
 
-fn seen(one: &skep_runconfig::run_config::ToolOverride) -> parameters::ToolFilterOverride {
-    parameters::ToolFilterOverride {
-        name: one.name.clone(),
-        description: one.description.clone(),
-        ..parameters::ToolFilterOverride::default()
+/// Refuses an embedded authorization server: no row of a chain stands for it, so that without this a proxy would start without it.
+fn check_auth_server(config: &RunConfig) -> Result<(), Wrong> {
+    let feature = Feature::EmbeddedAuthServer;
+    match &config.embedded_auth_server_config {
+        Some(server) if server.disable_upstream_token_injection && UNSUPPORTED.contains(&feature) => {
+            Err(Wrong::NotYet { kind: "strip-auth".to_owned(), feature })
+        }
+        _ => Ok(()),
     }
 }
 

@@ -40,6 +40,24 @@ fn a_chain_is_built_in_the_one_order_when_none_is_listed() {
 }
 
 #[test]
+fn a_list_of_the_planner_is_in_the_order_of_a_chain_that_is_built_here() {
+    let all = config(
+        r#"{"audit_config":{},"embedded_auth_server_config":{},"token_exchange_config":{},"tools_override":{"a":{"name":"b"}},
+            "telemetry_config":{},"rate_limit_config":{},"mutating_webhooks":[{"name":"a"}],"validating_webhooks":[{"name":"b"}],
+            "authz_config":{"type":"cedarv1"},"aws_sts_config":{},"remote_url":"http://a",
+            "header_forward":{"add_plaintext_headers":{"x-a":"1"}},
+            "additional_middleware_configs":[{"type":"strip-auth","parameters":{}}]}"#,
+    );
+    let planned = middleware::list(&all);
+    let built = built(&all);
+    let in_both: Vec<_> = planned.iter().filter(|one| built.contains(one)).collect();
+    assert_eq!(in_both, built.iter().collect::<Vec<_>>());
+    // What the planner lists beyond that, this proxy has in any case.
+    let rest: Vec<_> = planned.iter().filter(|one| !built.contains(one)).map(|one| one.kind.as_str()).collect();
+    assert_eq!(rest, ["bodylimit", "header-forward", "recovery"]);
+}
+
+#[test]
 fn guards_that_are_not_there_stop_the_start_and_unknown_ones_are_named() {
     for (kind, parameters, words) in [
         ("auth", r#"{"oidc_config":{"Issuer":"https://a"}}"#, "`auth` is not in this version"),
@@ -114,6 +132,7 @@ fn what_the_members_of_a_run_config_ask_for_and_is_not_there_stops_the_start() {
     for member in [
         r#""oidc_config":{"Issuer":"https://a"}"#,
         r#""embedded_auth_server_config":{"upstreams":[{"type":"oidc"},{"type":"oidc"}]}"#,
+        r#""embedded_auth_server_config":{"disable_upstream_token_injection":true}"#,
         r#""token_exchange_config":{"token_url":"https://a"}"#,
         r#""rate_limit_config":{"shared":{"maxTokens":1,"refillPeriod":"1m0s"}}"#,
         r#""validating_webhooks":[{"name":"a","url":"https://a"}]"#,
