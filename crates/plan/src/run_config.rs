@@ -11,9 +11,9 @@ use skep_api::kinds::{
 use skep_api::reference::{OidcConfigRef, TelemetryConfigRef};
 use skep_api::workload::{RateLimitBucket as Bucket, RateLimiting, SessionStorage, StorageProvider};
 use skep_runconfig::run_config::{
-    AuditConfig, AwsRoleMapping, AwsStsConfig, InboundPermissions, NetworkPermissions, OidcConfig,
-    OutboundPermissions, PermissionProfile, RateLimitBucket, RateLimitConfig, RemoteAuthConfig, SCHEMA_VERSION,
-    SessionRedis, TelemetryConfig, TokenExchangeConfig, ToolOverride, ToolRateLimit,
+    AuditConfig, AwsRoleMapping, AwsStsConfig, InboundPermissions, NetworkPermissions, OidcConfig, OutboundPermissions,
+    PermissionProfile, RateLimitBucket, RateLimitConfig, RemoteAuthConfig, SCHEMA_VERSION, SessionRedis,
+    TelemetryConfig, TokenExchangeConfig, ToolOverride, ToolRateLimit,
 };
 use skep_runconfig::{GoDuration, Json, RunConfig};
 

@@ -5,6 +5,8 @@ use std::fmt::Display;
 use skep_api::reference::{CaBundleRef, SecretKeyRef};
 use skep_runconfig::GoDuration;
 
+use crate::error::PlanError;
+
 /// Problems of one spec, in the order of its fields.
 #[derive(Debug, Default)]
 pub(crate) struct Problems(Vec<String>);
@@ -87,8 +89,8 @@ impl Problems {
     }
 
     /// All problems in one line, or none.
-    pub(crate) fn result(self) -> Result<(), String> {
-        if self.0.is_empty() { Ok(()) } else { Err(in_one_line(&self.0)) }
+    pub(crate) fn result(self) -> Result<(), PlanError> {
+        if self.0.is_empty() { Ok(()) } else { Err(PlanError::InvalidSpec(in_one_line(&self.0))) }
     }
 }
 

@@ -19,8 +19,8 @@ use skep_api::virtual_config::{
 };
 
 use super::members::Member;
-use crate::refusal::missing_secret;
-use crate::resolve::{Unusable, find};
+use crate::error::{MissingKey, PlanError};
+use crate::resolve::find;
 use crate::run_config::token_type;
 use crate::status::Status;
 use crate::text::{Name, sanitise};
@@ -38,7 +38,7 @@ pub(super) struct Outgoing {
     /// The variables that carry secrets, in the order of the contract.
     pub(super) secrets: Vec<(String, SecretKeyRef)>,
     /// Members that cannot be signed in to as they must, and why.
-    pub(super) failed: BTreeMap<String, String>,
+    pub(super) failed: BTreeMap<String, PlanError>,
     /// What the variables are read from.
     pub(super) inputs: Vec<Reference>,
 }
@@ -110,9 +110,9 @@ pub(super) fn resolve<'a>(
                 all.inputs.extend(strategy.inputs);
                 all.document.default = Some(strategy.document);
             }
-            Err(unusable) if inline => {
+            Err(error) if inline => {
                 let without = members.iter().map(Member::name).filter(|name| !entries.contains_key(*name));
-                all.failed.extend(without.map(|name| (name.to_owned(), unusable.message().to_owned())));
+                all.failed.extend(without.map(|name| (name.to_owned(), error.clone())));
             }
             Err(_) => {}
         }
@@ -125,28 +125,28 @@ pub(super) fn resolve<'a>(
 impl Outgoing {
     /// Refuses a strategy whose secret would arrive in a variable that carries another one: `a.b` and `a-b` are both
     /// `A_B` there.
-    fn distinct(&self, strategy: Result<Strategy, Unusable>) -> Result<Strategy, Unusable> {
+    fn distinct(&self, strategy: Result<Strategy, PlanError>) -> Result<Strategy, PlanError> {
         let strategy = strategy?;
         for (variable, secret) in &strategy.secrets {
             if self.secrets.iter().any(|(known, other)| known == variable && other != secret) {
                 let message = format!(
                     "variable `{variable}` carries the secret of another MCPExternalAuthConfig; rename one of them"
                 );
-                return Err(Unusable::Invalid { reason: FAILED, message });
+                return Err(PlanError::InvalidConfig { reason: FAILED, message });
             }
         }
         Ok(strategy)
     }
 
-    fn backend(&mut self, name: &str, strategy: Result<Strategy, Unusable>, inline: bool) {
+    fn backend(&mut self, name: &str, strategy: Result<Strategy, PlanError>, inline: bool) {
         match strategy {
             Ok(strategy) => {
                 self.secrets.extend(strategy.secrets);
                 self.inputs.extend(strategy.inputs);
                 self.document.backends.insert(name.to_owned(), strategy.document);
             }
-            Err(unusable) if inline => {
-                self.failed.insert(name.to_owned(), unusable.message().to_owned());
+            Err(error) if inline => {
+                self.failed.insert(name.to_owned(), error.clone());
             }
             // The process finds this server by itself. Better called as nobody than with the default's credentials.
             Err(_) => {
@@ -160,7 +160,7 @@ impl Outgoing {
 
 impl Converter<'_> {
     /// What an entry of the spec comes to; `own` is what the server names itself, where that counts.
-    fn entry(&self, auth: &BackendAuth, own: Option<&str>) -> Result<Strategy, Unusable> {
+    fn entry(&self, auth: &BackendAuth, own: Option<&str>) -> Result<Strategy, PlanError> {
         let name = match auth.method {
             BackendAuthType::Discovered => own,
             BackendAuthType::ExternalAuthConfigRef => {
@@ -173,23 +173,16 @@ impl Converter<'_> {
         }
     }
 
-    fn strategy(&self, name: &str) -> Result<Strategy, Unusable> {
+    fn strategy(&self, name: &str) -> Result<Strategy, PlanError> {
         let resource = find(self.world, KindName::MCPExternalAuthConfig, self.namespace, name)?;
         let Resource::MCPExternalAuthConfig(object) = resource.as_ref() else {
             return Err(failed(name, "it is of another kind"));
         };
         let (document, secrets) = self.convert(name, &object.spec)?;
         for (_, secret) in &secrets {
-            let problem = missing_secret(
-                &format!("MCPExternalAuthConfig `{name}`"),
-                &secret.name,
-                &secret.key,
-                self.namespace,
-                self.world,
-            );
-            if let Some(message) = problem {
-                return Err(Unusable::Missing(message));
-            }
+            let field = format!("MCPExternalAuthConfig `{name}`");
+            MissingKey::in_secret(&field, &secret.name, &secret.key, self.namespace, self.world)
+                .map_err(PlanError::MissingKey)?;
         }
         Ok(Strategy { document, secrets, inputs: resource.references() })
     }
@@ -198,7 +191,7 @@ impl Converter<'_> {
         &self,
         name: &str,
         spec: &MCPExternalAuthConfigSpec,
-    ) -> Result<(OutgoingStrategy, Vec<(String, SecretKeyRef)>), Unusable> {
+    ) -> Result<(OutgoingStrategy, Vec<(String, SecretKeyRef)>), PlanError> {
         let mut secrets = Vec::new();
         let mut variable = |prefix: &str, secret: Option<&SecretKeyRef>| {
             secret.map(|secret| {
@@ -271,7 +264,7 @@ impl Converter<'_> {
     }
 
     /// The upstream provider whose token is exchanged: the one that is named, else the only one.
-    fn subject(&self, name: &str, named: Option<&str>) -> Result<Option<String>, Unusable> {
+    fn subject(&self, name: &str, named: Option<&str>) -> Result<Option<String>, PlanError> {
         let named = named.filter(|named| !named.is_empty());
         let Some(server) = self.auth_server else { return Ok(named.map(str::to_owned)) };
         let known: Vec<&str> = server.upstream_providers.iter().map(|provider| provider.name.as_str()).collect();
@@ -292,26 +285,26 @@ impl Converter<'_> {
                     "MCPExternalAuthConfig `{name}`: there are several upstream providers; set subjectProviderName to \
                      one of `{known}`"
                 );
-                Err(Unusable::Invalid { reason: AMBIGUOUS, message })
+                Err(PlanError::InvalidConfig { reason: AMBIGUOUS, message })
             }
         }
     }
 }
 
-fn say(status: &mut Status, condition: &str, strategy: &Result<Strategy, Unusable>) {
+fn say(status: &mut Status, condition: &str, strategy: &Result<Strategy, PlanError>) {
     match strategy {
         Ok(strategy) => {
             let message = format!("signs in by `{}`", strategy.document.method);
             status.condition(condition, true, SUCCEEDED, message);
         }
-        Err(unusable) => {
-            status.condition(condition, false, unusable.reason(FAILED, ""), unusable.message());
+        Err(error) => {
+            status.condition(condition, false, error.reference_reason(FAILED, ""), error.to_string());
         }
     }
 }
 
-fn failed(name: &str, problem: &str) -> Unusable {
-    Unusable::Invalid { reason: FAILED, message: format!("MCPExternalAuthConfig `{name}`: {problem}") }
+fn failed(name: &str, problem: &str) -> PlanError {
+    PlanError::InvalidConfig { reason: FAILED, message: format!("MCPExternalAuthConfig `{name}`: {problem}") }
 }
 
 fn unauthenticated() -> OutgoingStrategy {

@@ -6,8 +6,9 @@ use skep_api::kinds::{CompositeTool, EmbeddingServerPhase, MCPToolConfigSpec, Vi
 use skep_api::resource::{KindName, Resource};
 use skep_api::virtual_config::VirtualConfig;
 
+use crate::error::UNLISTED;
 use crate::plan::Verdict;
-use crate::resolve::{Resolver, TOOLS, UNLISTED, find};
+use crate::resolve::{Resolver, TOOLS, find};
 use crate::validate::in_one_line;
 use crate::world::{Found, World};
 use crate::{composite, names};
@@ -67,9 +68,9 @@ pub(super) fn composite_tools<'a>(
         let tool = match find(world, kind, namespace, &reference.name).map(AsRef::as_ref) {
             Ok(Resource::VirtualMCPCompositeToolDefinition(object)) => &object.spec,
             Ok(_) => continue,
-            Err(unusable) => {
-                let reason = unusable.reason("CompositeToolRefNotFound", "CompositeToolRefInvalid");
-                resolver.reject(COMPOSITES, reason, unusable.verdict());
+            Err(error) => {
+                let reason = error.reference_reason("CompositeToolRefNotFound", "CompositeToolRefInvalid");
+                resolver.reject(COMPOSITES, reason, error.verdict());
                 return Vec::new();
             }
         };
@@ -107,9 +108,9 @@ pub(super) fn tool_configs<'a>(
                 tools.insert(reference.name.clone(), &object.spec);
             }
             Ok(_) => {}
-            Err(unusable) => {
-                let reason = unusable.reason(TOOLS.missing, TOOLS.invalid);
-                resolver.reject(TOOLS.condition, reason, unusable.verdict());
+            Err(error) => {
+                let reason = error.reference_reason(TOOLS.missing, TOOLS.invalid);
+                resolver.reject(TOOLS.condition, reason, error.verdict());
                 return tools;
             }
         }
@@ -138,9 +139,9 @@ pub(super) fn embedding_server(
             Some(format!("http://{}:{}", names::host(name, namespace), object.spec.port))
         }
         Ok(_) => None,
-        Err(unusable) => {
-            let reason = unusable.reason("EmbeddingServerNotFound", "EmbeddingServerNotFound");
-            resolver.reject(EMBEDDING, reason, unusable.verdict());
+        Err(error) => {
+            let reason = error.reference_reason("EmbeddingServerNotFound", "EmbeddingServerNotFound");
+            resolver.reject(EMBEDDING, reason, error.verdict());
             None
         }
     }

@@ -10,6 +10,7 @@
 
 mod addresses;
 mod laws;
+mod proxies;
 mod stamps;
 mod status;
 mod takeover;
