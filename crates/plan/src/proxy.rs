@@ -35,7 +35,7 @@ pub(crate) use self::spec::ProxySpec;
 use crate::child::Child;
 use crate::grants::Role;
 use crate::names;
-use crate::pod::{Env, Files};
+use crate::pod::{Env, Files, pull_secrets};
 use crate::world::World;
 
 /// The container of a proxy; a user's pod template reaches it by this name.
@@ -148,6 +148,12 @@ impl ProxyKind {
 // === impl ProxyContext ===
 
 impl ProxyContext<'_> {
+    /// The Secrets with which the images of the proxy and of the server are pulled.
+    pub(crate) fn pull_secrets(&self) -> Vec<Value> {
+        let own = self.spec.deployment_overrides().map(|overrides| overrides.image_pull_secrets.as_slice());
+        pull_secrets(own.unwrap_or_default(), self.world.settings)
+    }
+
     fn base_url(&self) -> String {
         self.kind.base_url(self.me, self.spec.proxy_port)
     }

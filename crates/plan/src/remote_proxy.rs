@@ -10,7 +10,6 @@ use crate::child::Child;
 use crate::error::{MissingKey, PlanError};
 use crate::overrides::DroppedOverrides;
 use crate::plan::{Plan, Verdict};
-use crate::pod::pull_secrets;
 use crate::proxy::{
     self, Backend, EnvGroup, FileGroup, Outcome, ProxyContext, ProxyDraft, ProxyKind, ProxyPlan, ProxyPod, ProxySpec,
     add_shared, check_template, session_warning,
@@ -57,7 +56,7 @@ const KIND: ProxyKind = ProxyKind {
 /// Plans a remote proxy. It has no finalizer: its children go by their owner references.
 pub(crate) fn plan(me: &Resource, object: &MCPRemoteProxy, world: &World<'_>) -> Plan {
     if me.is_deleting() {
-        return farewell(me);
+        return plan_deletion(me);
     }
     let mut status = Status::default();
     sessions(&mut status, object);
@@ -87,10 +86,9 @@ fn build(
 ) -> Result<(ProxyPlan, Vec<Child>), PlanError> {
     let (me, spec) = (context.me, &context.spec);
     let runner = (KIND.account)(me.name());
-    let own = spec.deployment_overrides().map(|one| one.image_pull_secrets.as_slice()).unwrap_or_default();
     let accounts = match spec.service_account {
         Some(_) => Vec::new(),
-        None => account_with(me, &runner, &KIND.role, &pull_secrets(own, context.world.settings)),
+        None => account_with(me, &runner, &KIND.role, &context.pull_secrets()),
     };
     let transport = match object.spec.transport {
         RemoteTransport::Sse => "sse",
@@ -125,8 +123,8 @@ fn configuration(status: &mut Status, invalid: Option<&PlanError>, outcome: &Out
     };
 }
 
-/// The last plan, while somebody else holds the object or waits for its children to go: everything goes, and nothing is made again.
-fn farewell(me: &Resource) -> Plan {
+/// The plan of a proxy that is being deleted while a finalizer holds it: its children are removed, and none is made.
+fn plan_deletion(me: &Resource) -> Plan {
     const MESSAGE: &str = "MCP remote proxy is being terminated";
     let mut status = Status::default();
     status.set("phase", "Terminating").set("message", MESSAGE).condition("Ready", false, "NotReady", MESSAGE);

@@ -17,7 +17,6 @@ use crate::child::Child;
 use crate::error::{MissingKey, PlanError};
 use crate::overrides::DroppedOverrides;
 use crate::plan::{Finalizer, Plan};
-use crate::pod::pull_secrets;
 use crate::proxy::{
     self, EnvGroup, FileGroup, ProxyContext, ProxyDraft, ProxyKind, ProxyPlan, ProxyPod, ProxySpec, check_template,
 };
@@ -59,7 +58,7 @@ const KIND: ProxyKind = ProxyKind {
 /// Plans a server.
 pub(crate) fn plan(me: &Resource, object: &MCPServer, world: &World<'_>) -> Plan {
     if me.is_deleting() {
-        return farewell(me);
+        return plan_deletion(me);
     }
     let spec = &object.spec;
     let mut status = Status::default();
@@ -101,8 +100,7 @@ fn build(
 /// The account of the proxy, and that of the server where the spec names none.
 fn accounts(context: &ProxyContext<'_>) -> Vec<Child> {
     let (me, spec) = (context.me, &context.spec);
-    let own = spec.deployment_overrides().map(|one| one.image_pull_secrets.as_slice()).unwrap_or_default();
-    let pull = pull_secrets(own, context.world.settings);
+    let pull = context.pull_secrets();
     let mut accounts = account_with(me, &(KIND.account)(me.name()), &KIND.role, &pull);
     if spec.service_account.is_none() {
         accounts.push(account(me, &names::server_account(me.name()), &pull));
@@ -124,8 +122,8 @@ fn replicas(object: &MCPServer, live: Option<&LiveWorkload>) -> Option<i32> {
     object.spec.replicas.or(live).map(|replicas| replicas.min(1))
 }
 
-/// The last plan of a server: everything goes. Its StatefulSet is deleted by name, in case nobody adopted it.
-fn farewell(me: &Resource) -> Plan {
+/// The plan of a server that is being deleted: its children are removed, and its StatefulSet by name, in case it has no owner.
+fn plan_deletion(me: &Resource) -> Plan {
     let mut status = Status::default();
     status.set("phase", "Terminating").set("message", "MCP server is being terminated").condition(
         "Ready",

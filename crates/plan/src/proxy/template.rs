@@ -8,8 +8,7 @@ use crate::error::PlanError;
 use crate::inputs::digest_of_inputs;
 use crate::overrides::{DroppedOverrides, PROXY_PODS};
 use crate::pod::{
-    self, CHECKSUM, GENERATION, INPUTS, Stamped, Template, container_security, pod_security, probe, pull_secrets,
-    workload_labels,
+    self, CHECKSUM, GENERATION, INPUTS, Stamped, Template, container_security, pod_security, probe, workload_labels,
 };
 
 /// The image argument of a proxy that runs no server.
@@ -49,7 +48,7 @@ pub(super) fn template(
     let deployment = spec.deployment_overrides();
     if let Some(pod) = pod.as_object_mut() {
         pod.extend(kind.grace_period.map(|seconds| ("terminationGracePeriodSeconds".to_owned(), json!(seconds))));
-        let pull = pull_secrets(deployment.map(|one| one.image_pull_secrets.as_slice()).unwrap_or_default(), settings);
+        let pull = context.pull_secrets();
         pod.extend((!pull.is_empty()).then(|| ("imagePullSecrets".to_owned(), json!(pull))));
     }
     let labels = workload_labels(me);
