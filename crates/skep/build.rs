@@ -2,11 +2,14 @@
 
 const SOURCES: &[&str] = &["native/memcmp.c", "native/memmove.c"];
 
-/// In which order the image's program has its functions; the linker reads it (`cargo xtask link`).
-const ORDER: &str = "order.txt";
+/// The variable with the symbol ordering file of `cargo xtask image --order`: the binary is linked again when it changes.
+const ORDER: &str = "SKEP_ORDER";
 
 fn main() {
-    println!("cargo::rerun-if-changed={ORDER}");
+    println!("cargo::rerun-if-env-changed={ORDER}");
+    if let Ok(file) = std::env::var(ORDER) {
+        println!("cargo::rerun-if-changed={file}");
+    }
     for source in SOURCES {
         println!("cargo::rerun-if-changed={source}");
     }

@@ -1,24 +1,23 @@
 //! `cargo xtask arch`: the rules of the house that neither the compiler nor clippy knows.
 //!
 //! - [`arrows`]: which crate may use which;
-//! - [`purity`]: crates that compute but never look at the world;
-//! - [`rights`]: what the operator's code needs, against what its chart grants;
+//! - [`purity`]: what pure crates are built from, and that clippy holds them to the rules of `pure.clippy.toml`;
 //! - [`text`]: what no source may contain.
+//!
+//! What a source may not call is said in `clippy.toml`. That the operator's rights suffice is tested on an API server, in
+//! `crates/operator/tests/it/permissions.rs`.
 //!
 //! Every rule is a function from text to complaints. All complaints are shown, not only the first.
 
 mod arrows;
-mod code;
 mod purity;
-mod rights;
 mod text;
 
 use std::fs;
 
 use anyhow::{Context as _, Result, bail};
-use serde_json::Value;
 
-use crate::program::{capture, cargo};
+use crate::program::{capture, cargo, metadata};
 use crate::{root, ui};
 
 /// A file of the repository.
@@ -40,11 +39,12 @@ pub(crate) fn run() -> Result<()> {
     let home = std::env::home_dir().map(|home| home.display().to_string());
     let here = root().display().to_string();
     let private: Vec<&str> = [Some(here.as_str()), home.as_deref()].into_iter().flatten().collect();
+    complaints.extend(purity::check_configuration(|path| {
+        sources.iter().find(|source| source.path == path).map(|source| source.text.as_str())
+    }));
     for Source { path, text } in &sources {
-        complaints.extend(purity::check_source(path, text));
         complaints.extend(text::check(path, text, &private));
     }
-    complaints.extend(rights::check(sources.iter().map(|source| (source.path.as_str(), source.text.as_str()))));
     for complaint in &complaints {
         ui::progress(complaint);
     }
@@ -67,11 +67,6 @@ fn sources() -> Result<Vec<Source>> {
         sources.extend(text.map(|text| Source { path: path.to_owned(), text }));
     }
     Ok(sources)
-}
-
-fn metadata() -> Result<Value> {
-    let text = capture(cargo().args(["metadata", "--format-version=1", "--no-deps"]))?;
-    serde_json::from_str(&text).context("cannot read the output of `cargo metadata`")
 }
 
 /// The names of everything that a crate is built from, when it is built alone.

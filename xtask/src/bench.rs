@@ -8,7 +8,7 @@ use anyhow::Result;
 use clap::Subcommand;
 
 use crate::program::{self, cargo};
-use crate::{root, ui};
+use crate::target_dir;
 
 /// What to measure.
 #[derive(Subcommand)]
@@ -40,8 +40,7 @@ pub(crate) fn run(command: &Command) -> Result<()> {
 
 /// Starts this very command again in a build that is optimized.
 fn run_optimized() -> Result<()> {
-    ui::progress("building the bench (release)…");
-    program::run(cargo().args(["build", "--release", "--quiet", "--package", "xtask"]))?;
-    let mut command = std::process::Command::new(root().join("target/release/xtask"));
+    program::build("building the bench (release)", cargo().args(["build", "--release", "--package", "xtask"]))?;
+    let mut command = std::process::Command::new(target_dir()?.join("release/xtask"));
     program::run(command.args(std::env::args_os().skip(1)))
 }

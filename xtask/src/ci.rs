@@ -21,7 +21,7 @@ const STEPS: &[Step] = &[
     ("arch", arch::run),
     ("generated files", || r#gen::run(true)),
     ("test", || test::run(&[])),
-    ("fuzz", || program::run(cargo().args(["run", "--quiet", "--package", "skep-fuzz", "--", "--seconds", "10"]))),
+    ("fuzz", fuzz),
 ];
 
 pub(crate) fn run() -> Result<()> {
@@ -39,8 +39,9 @@ pub(crate) fn run() -> Result<()> {
 
 fn deny() -> Result<()> {
     if capture(Command::new("cargo-deny").arg("--version")).is_err() {
-        ui::progress(&format!("installing cargo-deny {CARGO_DENY}, once per machine, about 3 min…"));
-        program::run(cargo().args(["install", "--locked", "--quiet", "cargo-deny", "--version", CARGO_DENY]))?;
+        let mut install = cargo();
+        install.args(["install", "--locked", "cargo-deny", "--version", CARGO_DENY]);
+        program::build(&format!("installing cargo-deny {CARGO_DENY}, once per machine, about 3 min"), &mut install)?;
     }
     program::run(cargo().args(["deny", "--log-level", "error", "check", "bans", "licenses", "sources"]))
 }
@@ -53,6 +54,11 @@ fn advisories() -> Result<()> {
         return Ok(());
     }
     program::run(cargo().args(["deny", "--log-level", "warn", "check", "advisories"]))
+}
+
+fn fuzz() -> Result<()> {
+    program::build("building the fuzz targets", cargo().args(["build", "--package", "skep-fuzz"]))?;
+    program::run(cargo().args(["run", "--quiet", "--package", "skep-fuzz", "--", "--seconds", "10"]))
 }
 
 fn table(durations: &[(&str, Duration)]) -> String {

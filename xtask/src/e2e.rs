@@ -44,7 +44,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     ];
     let archives = if arguments.no_images { Vec::new() } else { build(&subjects)? };
     // Compiled before the network is left: in the cluster's there is nothing to fetch from.
-    program::run(cargo().args(["test", "--package", "skep-e2e", "--no-run"]))?;
+    program::build("building the tests", cargo().args(["test", "--package", "skep-e2e", "--no-run"]))?;
     let tests = ["test", "--package", "skep-e2e", "--offline"];
     let variables = subjects.iter().map(|subject| (subject.variable, &subject.name));
 

@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result};
 use archive::Image;
 use binary::Binary;
 
-use crate::{host, ui};
+use crate::{host, target_dir, ui};
 
 /// The version of everything in this workspace.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -31,6 +31,9 @@ pub(crate) struct Arguments {
     /// The cargo profile to build with; `release` is quicker to build, `dist` is what ships.
     #[arg(long, default_value = "dist")]
     profile: String,
+    /// A list of functions to link in this order, as `cargo xtask order` records it [default: the order of the linker].
+    #[arg(long, value_name = "FILE")]
+    order: Option<PathBuf>,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
@@ -38,13 +41,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         Some(output) => output.clone(),
         None => default_output("skep")?,
     };
-    ui::result(&build(&Binary::skep(&arguments.profile), &arguments.name, &output)?);
+    let mut binary = Binary::skep(&arguments.profile);
+    binary.order = arguments.order.as_deref().map(order::file).transpose()?;
+    ui::result(&build(&binary, &arguments.name, &output)?);
     Ok(())
 }
 
 /// Where the archive of a binary goes when nobody says otherwise.
 pub(crate) fn default_output(binary: &str) -> Result<PathBuf> {
-    Ok(binary::target_directory()?.join("image").join(format!("{binary}.tar")))
+    Ok(target_dir()?.join("image").join(format!("{binary}.tar")))
 }
 
 /// Builds a binary, writes its image, and returns a line about it.

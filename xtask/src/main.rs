@@ -26,8 +26,11 @@ mod ui;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
+use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
+use serde_json::Value;
 
 /// Builds, tests and runs Skep while it is being developed.
 #[derive(Parser)]
@@ -68,7 +71,7 @@ enum Command {
     Conformance(conformance::Arguments),
     /// Let something go wrong at each write of the operator, in each scenario of its tests, and see that it converges all the same.
     Crash(crash::Arguments),
-    /// Check which crate uses which, that pure crates are pure, and that nobody writes with PUT.
+    /// Check which crate uses which, what pure crates are built from, and what no source may contain.
     Arch,
     /// Run everything that must pass before a change goes in.
     Ci,
@@ -114,4 +117,16 @@ fn main() -> ExitCode {
 fn root() -> PathBuf {
     let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     here.parent().map(PathBuf::from).unwrap_or(here)
+}
+
+/// The directory where cargo, and every command here, puts what it builds: `CARGO_TARGET_DIR`, cargo's configuration, or `target`.
+fn target_dir() -> Result<PathBuf> {
+    static FOUND: OnceLock<PathBuf> = OnceLock::new();
+    if let Some(found) = FOUND.get() {
+        return Ok(found.clone());
+    }
+    let metadata = program::metadata()?;
+    let directory = metadata.get("target_directory").and_then(Value::as_str);
+    let directory = directory.context("`cargo metadata` names no target directory")?;
+    Ok(FOUND.get_or_init(|| PathBuf::from(directory)).clone())
 }

@@ -1,18 +1,26 @@
-//! Whether the tests would notice: each mechanism that must always hold is taken out, one at a time, and the test that stands for
-//! it must fail.
+//! `cargo xtask mutate`: whether the tests would notice. Each mechanism that must always hold is taken out, one at a time, and the test
+//! that stands for it must fail.
 //!
-//! The workspace is copied below `target/mutate` and changed there; the working tree stays as it is.
+//! The workspace is copied to `mutate` in the target directory and changed there; the working tree stays as it is.
 
+mod items;
+mod place;
+
+use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
 use serde::Deserialize;
 
-use crate::program::{self, cargo};
-use crate::{root, ui};
+use self::place::{Place, Sources};
+use crate::program::{self, capture, cargo};
+use crate::{root, target_dir, ui};
+
+/// Where the copy is built, below it.
+const BUILD: &str = "target";
 
 /// What to take out.
 #[derive(Args)]
@@ -21,7 +29,7 @@ pub(crate) struct Arguments {
     points: Vec<String>,
 }
 
-/// One mechanism, and who must miss it.
+/// One mechanism, where it is, and which test must miss it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Mutation {
@@ -29,31 +37,38 @@ struct Mutation {
     point: String,
     /// What is taken out.
     what: String,
-    file: String,
-    replace: String,
+    /// The crate it is in.
+    #[serde(rename = "crate")]
+    package: Option<String>,
+    /// A function of that crate: `name`, `Type::name` or `Trait::name`.
+    function: Option<String>,
+    /// Another item of that crate, such as a constant or a struct.
+    item: Option<String>,
+    /// The end of the path of the module, where several have an item of that name with the marker in it.
+    module: Option<String>,
+    /// Instead of a crate, a file that is not Rust.
+    file: Option<String>,
+    /// A text that stands exactly once in there.
+    marker: String,
+    /// What stands there instead.
     with: String,
     /// Arguments of `cargo test` that run the test.
     test: String,
-}
-
-fn mutations() -> Result<Vec<Mutation>> {
-    let path = root().join("xtask/mutations.yaml");
-    let text = fs::read_to_string(&path)?;
-    serde_saphyr::from_str(&text).with_context(|| path.display().to_string())
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut mutations = mutations()?;
     mutations.retain(|one| arguments.points.is_empty() || arguments.points.contains(&one.point));
     ensure!(!mutations.is_empty(), "no mutation has that point");
-    let copy = root().join("target/mutate");
+    let copy = target_dir()?.join("mutate");
     copy_workspace(&copy)?;
-    let mut failures = Vec::new();
-    for mutation in &mutations {
-        let title = format!("{} {}", mutation.point, mutation.what);
-        ui::progress(&title);
-        // One entry that is out of date must not hide what the others would find.
-        let failure = match try_one(&copy, mutation) {
+    let (found, mut failures) = resolve(&copy, &mutations);
+    if !failures.is_empty() {
+        ui::progress(&format!("out of date, the others are run all the same:\n  {}", failures.join("\n  ")));
+    }
+    for (mutation, place) in found {
+        let title = mutation.title();
+        let failure = match try_one(&copy, mutation, &place) {
             Ok(Noticed::Yes) => continue,
             Ok(Noticed::No) => format!("{title}: no test noticed that this was taken out"),
             Err(error) => format!("{title}: {error:#}"),
@@ -68,52 +83,75 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
+fn mutations() -> Result<Vec<Mutation>> {
+    let path = root().join("xtask/mutations.yaml");
+    let text = fs::read_to_string(&path)?;
+    serde_saphyr::from_str(&text).with_context(|| path.display().to_string())
+}
+
+/// Where each mutation applies in a workspace, and which ones are out of date.
+fn resolve<'a>(workspace: &Path, mutations: &'a [Mutation]) -> (Vec<(&'a Mutation, Place)>, Vec<String>) {
+    let mut sources = Sources::of(workspace.to_owned());
+    let (mut found, mut stale) = (Vec::new(), Vec::new());
+    for mutation in mutations {
+        match sources.place(mutation) {
+            Ok(place) => found.push((mutation, place)),
+            Err(error) => stale.push(format!("{}: {error:#}", mutation.title())),
+        }
+    }
+    (found, stale)
+}
+
 enum Noticed {
     Yes,
     No,
 }
 
-fn try_one(copy: &Path, mutation: &Mutation) -> Result<Noticed> {
-    let path = copy.join(&mutation.file);
-    let text = find(copy, mutation)?;
-    fs::write(&path, text.replace(&mutation.replace, &mutation.with))?;
-    let tested = test(copy, &mutation.test);
+// === impl Mutation ===
+
+impl Mutation {
+    fn title(&self) -> String {
+        format!("{} {}", self.point, self.what)
+    }
+}
+
+fn try_one(copy: &Path, mutation: &Mutation, place: &Place) -> Result<Noticed> {
+    let path = copy.join(&place.file);
+    let text = fs::read_to_string(&path).with_context(|| place.file.display().to_string())?;
+    let mut mutated = text.clone();
+    mutated.replace_range(place.range.clone(), &mutation.with);
+    fs::write(&path, mutated)?;
+    let tested = test(copy, mutation);
     fs::write(&path, &text)?;
     tested
 }
 
-/// The file of a mutation, in which what it replaces stands once.
-fn find(workspace: &Path, mutation: &Mutation) -> Result<String> {
-    let Mutation { file, replace, .. } = mutation;
-    let text = fs::read_to_string(workspace.join(file)).with_context(|| file.clone())?;
-    let places = text.matches(replace.as_str()).count();
-    ensure!(places == 1, "`{replace}` stands {places} times in {file}: write it so that it stands once");
-    Ok(text)
-}
-
-fn test(copy: &Path, test: &str) -> Result<Noticed> {
-    let words: Vec<&str> = test.split_whitespace().collect();
+fn test(copy: &Path, mutation: &Mutation) -> Result<Noticed> {
+    let words: Vec<&str> = mutation.test.split_whitespace().collect();
     let command = || {
         let mut command = cargo();
+        command.current_dir(copy).env("CARGO_TARGET_DIR", copy.join(BUILD)).arg("test");
         // Taking something out leaves things unused, which is not what is asked about here.
-        command.current_dir(copy).env("RUSTFLAGS", "--cap-lints warn").arg("test").args(["--target-dir", "target"]);
-        command.stdout(Stdio::null()).stderr(Stdio::null());
+        command.env("RUSTFLAGS", "--cap-lints warn");
         command
     };
-    let built = command().args(words.iter().take_while(|word| **word != "--")).arg("--no-run").status()?;
-    ensure!(built.success(), "it does not build any more: a compiler is not the test that is meant");
-    let passed = command().args(&words).status()?.success();
-    Ok(if passed { Noticed::No } else { Noticed::Yes })
+    let built = words.iter().take_while(|word| **word != "--");
+    program::build(&mutation.title(), command().args(built).arg("--no-run"))
+        .context("it does not build any more: a compiler is not the test that is meant")?;
+    let tested = command().args(&words).output().context("cannot start cargo")?;
+    Ok(if tested.status.success() { Noticed::No } else { Noticed::Yes })
 }
 
-/// Copies what git knows of, and what the tests look for beside it.
+/// Makes a directory the same as what git knows of the workspace.
 fn copy_workspace(copy: &Path) -> Result<()> {
-    let listed = program::capture(
+    let listed = capture(
         Command::new("git").args(["ls-files", "--cached", "--others", "--exclude-standard"]).current_dir(root()),
     )?;
+    let mut kept = BTreeSet::new();
     for file in listed.lines() {
         let (from, to) = (root().join(file), copy.join(file));
         let Ok(content) = fs::read(&from) else { continue };
+        kept.insert(to.clone());
         // What is the same stays, so that only what changed is built again.
         if fs::read(&to).is_ok_and(|known| known == content) {
             continue;
@@ -123,6 +161,22 @@ fn copy_workspace(copy: &Path) -> Result<()> {
         }
         fs::write(&to, content)?;
     }
+    remove_others(copy, &kept, &copy.join(BUILD))
+}
+
+/// Removes the files of a directory that are not to be kept: those that were moved or deleted since the last copy.
+fn remove_others(directory: &Path, kept: &BTreeSet<PathBuf>, except: &Path) -> Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let path = entry.path();
+        if entry.file_type()?.is_dir() {
+            if path != except {
+                remove_others(&path, kept, except)?;
+            }
+        } else if !kept.contains(&path) {
+            fs::remove_file(&path)?;
+        }
+    }
     Ok(())
 }
 
@@ -131,10 +185,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_mutation_finds_the_line_that_it_takes_out() {
-        let stale =
-            |one: &Mutation| find(&root(), one).err().map(|error| format!("{} {}: {error:#}", one.point, one.what));
-        let stale: Vec<String> = mutations().unwrap().iter().filter_map(stale).collect();
+    fn every_mutation_finds_the_place_that_it_changes() {
+        let mutations = mutations().unwrap();
+        let (_, stale) = resolve(&root(), &mutations);
         assert!(stale.is_empty(), "{}", stale.join("\n"));
+    }
+
+    #[test]
+    fn files_that_are_gone_leave_the_copy() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        for name in ["kept.rs", "moved/old.rs", "target/built"] {
+            fs::create_dir_all(path(name).parent().unwrap()).unwrap();
+            fs::write(path(name), "").unwrap();
+        }
+        remove_others(directory.path(), &[path("kept.rs")].into(), &path("target")).unwrap();
+        assert!(path("kept.rs").exists() && path("target/built").exists() && !path("moved/old.rs").exists());
     }
 }

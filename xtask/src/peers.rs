@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 
 use crate::program::{self, cargo, wait_until};
-use crate::{root, ui};
+use crate::{root, target_dir, ui};
 
 /// How long a server may take to answer at first: packages may have to be unpacked.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -97,8 +97,8 @@ impl Drop for Running {
 }
 
 pub(crate) fn run() -> Result<()> {
-    program::run(cargo().args(["build", "--quiet", "--package", "skep"]))?;
-    let home = root().join("target/peers");
+    program::build("building skep", cargo().args(["build", "--package", "skep"]))?;
+    let home = target_dir()?.join("peers");
     fs::create_dir_all(&home)?;
     install(&home)?;
     let servers = servers(&home);
@@ -149,6 +149,11 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
+/// The `skep` that was built for this run.
+fn skep() -> Result<PathBuf> {
+    Ok(target_dir()?.join("debug/skep"))
+}
+
 /// Fetches packages, once.
 fn install(home: &Path) -> Result<()> {
     // The last one that was added.
@@ -168,15 +173,13 @@ fn install(home: &Path) -> Result<()> {
             program::capture(Command::new(place.join("bin/pip")).args(["install", "--quiet"]).args(packages))?;
         }
     }
-    ui::progress("client and server on rmcp…");
     let manifest = root().join("xtask/peers/rust/Cargo.toml");
     let mut build = cargo();
-    build.args(["build", "--quiet", "--manifest-path"]).arg(manifest).arg("--target-dir").arg(home.join("rust"));
-    program::run(&mut build)?;
-    ui::progress("client and server on the Go SDK…");
+    build.args(["build", "--manifest-path"]).arg(manifest).arg("--target-dir").arg(home.join("rust"));
+    program::build("building client and server on rmcp", &mut build)?;
     let mut build = Command::new("go");
     build.args(["build", "-o"]).arg(home.join("go-peer")).arg(".").current_dir(root().join("xtask/peers/go"));
-    program::run(&mut build)?;
+    program::build("building client and server on the Go SDK", &mut build)?;
     for (script, copy) in [
         ("sdk.mjs", "sdk.mjs"),
         ("client.mjs", "client.mjs"),
@@ -284,7 +287,7 @@ impl Stage {
         fs::write(directory.join("runconfig.json"), config.to_string())?;
         let image = format!("exec://{}", program.first().context("no program")?);
         let proxy = spawn(
-            Command::new(root().join("target/debug/skep")).args(["proxy", "run", &image]).current_dir(&directory),
+            Command::new(skep()?).args(["proxy", "run", &image]).current_dir(&directory),
             &directory.join("proxy.log"),
         )?;
         // A server that speaks HTTP is there when its own port answers.
@@ -319,7 +322,7 @@ impl Packages {
         let log = home.join("packages.log");
         let path = std::env::var_os("PATH").unwrap_or_default();
         let path = std::env::join_paths([home.join("python1/bin")].into_iter().chain(std::env::split_paths(&path)))?;
-        let mut command = Command::new(root().join("target/debug/skep"));
+        let mut command = Command::new(skep()?);
         command.args(["run", "-o", "json", "-f"]).arg(&manifests).env("PATH", path);
         let run = spawn(&mut command, &log)?;
         let mut urls = Vec::new();

@@ -15,7 +15,7 @@ use crate::cluster::{self, Layout};
 use crate::image::{self, VERSION, binary::Binary};
 use crate::program::{capture, wait_until};
 use crate::skep::Pod;
-use crate::{root, ui};
+use crate::{root, target_dir, ui};
 
 /// The namespace of the operator and of its servers.
 const HOME: &str = "skep-xtask";
@@ -236,7 +236,7 @@ fn mounted(path: &Path) -> String {
 }
 
 fn manifests() -> Result<PathBuf> {
-    let place = root().join("target/pods");
+    let place = target_dir()?.join("pods");
     fs::create_dir_all(&place).with_context(|| format!("cannot make `{}`", place.display()))?;
     Ok(place)
 }

@@ -1,11 +1,15 @@
 //! Running other programs: a failure names the command and, where its output was kept, its last words.
 
 use std::ffi::OsStr;
+use std::io::IsTerminal as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
+
+use crate::ui;
 
 /// How long to rest between two looks at a condition.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -17,12 +21,38 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
+/// What cargo knows of the workspace and its packages.
+pub(crate) fn metadata() -> Result<Value> {
+    let text = capture(cargo().args(["metadata", "--format-version=1", "--no-deps"]))?;
+    serde_json::from_str(&text).context("cannot read the output of `cargo metadata`")
+}
+
 /// Runs a program that speaks to the user itself.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("cannot start `{}`", shown(command)))?;
     if !status.success() {
         bail!("`{}` ended with {status}", shown(command));
     }
+    Ok(())
+}
+
+/// Builds something, a step that can take minutes. On a terminal, the compiler reports its own progress. In a pipe, the step has a
+/// line at its start and one at its end, and the compiler's output is shown if it fails.
+pub(crate) fn build(what: &str, command: &mut Command) -> Result<()> {
+    ui::progress(&format!("{what}…"));
+    if std::io::stderr().is_terminal() {
+        return run(command);
+    }
+    let started = Instant::now();
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot start `{}`", shown(command)))?;
+    let elapsed = started.elapsed().as_secs_f64();
+    if !output.status.success() {
+        for said in [&output.stdout, &output.stderr].into_iter().filter(|said| !said.is_empty()) {
+            ui::progress(String::from_utf8_lossy(said).trim_end());
+        }
+        bail!("`{}` ended with {} after {elapsed:.1} s", shown(command), output.status);
+    }
+    ui::progress(&format!("{what}: {elapsed:.1} s"));
     Ok(())
 }
 

@@ -13,7 +13,7 @@ use crate::image::archive::ALLOCATOR;
 use crate::image::binary::Binary;
 use crate::process::{Process, free_port, wait_for, wait_for_port};
 use crate::program::{self, cargo};
-use crate::{root, ui};
+use crate::target_dir;
 
 /// How long a proxy may take to open its port.
 const START: Duration = Duration::from_secs(30);
@@ -65,9 +65,8 @@ pub(crate) fn binary(named: Option<&Path>) -> Result<PathBuf> {
     if let Some(named) = named {
         return named.canonicalize().with_context(|| format!("there is no `{}`", named.display()));
     }
-    ui::progress("building skep (release)…");
-    program::run(cargo().args(["build", "--release", "--quiet", "--package", "skep"]))?;
-    Ok(root().join("target/release/skep"))
+    program::build("building skep (release)", cargo().args(["build", "--release", "--package", "skep"]))?;
+    Ok(target_dir()?.join("release/skep"))
 }
 
 /// The `skep` to measure: the one that is named, or else the one of the image, which is built now. It is to run with

@@ -24,12 +24,21 @@ pub fn scope_of_name(name: &str) -> Option<Scope> {
     known(ALONE, &|known| name == known).or_else(|| known(DOMAINS, &|known| is_at_or_below(&name, known)))
 }
 
-/// Whether only the DNS of a cluster can answer for a name: it has a single part, or ends in `.svc`, which is no domain of the
-/// internet. So nobody outside can make it resolve to an address of their choice.
+/// Whether a name is one of a Service with its namespace: it ends in `.svc`, which is no domain of the internet. A name of a single part is
+/// not: a search domain of the node may complete it to a private host, see [`in_namespace`].
 pub fn is_of_cluster(name: &str) -> bool {
     let name = name.trim_end_matches('.').to_ascii_lowercase();
-    let is_address = name.contains(':') || name.rsplit('.').next().is_some_and(|last| last.parse::<u32>().is_ok());
-    !name.is_empty() && !is_address && (!name.contains('.') || is_at_or_below(&name, "svc"))
+    name.strip_suffix(".svc").is_some_and(|rest| !rest.is_empty())
+}
+
+/// The name of a Service of a namespace in full, if a host is a name of a single part that means nothing else.
+pub fn in_namespace(host: &str, namespace: &str) -> Option<String> {
+    let is_label = |text: &str| {
+        let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+        !text.is_empty() && text.bytes().all(is_letter) && !text.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    let is_service = is_label(host) && is_label(namespace) && scope_of_name(host).is_none();
+    is_service.then(|| format!("{host}.{namespace}.svc"))
 }
 
 fn is_at_or_below(name: &str, domain: &str) -> bool {

@@ -2,7 +2,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use proptest::prelude::*;
 
-use super::name::is_of_cluster;
+use super::name::{in_namespace, is_of_cluster};
 use super::*;
 
 fn scope(address: &str) -> Scope {
@@ -126,12 +126,22 @@ fn well_known_names_need_no_resolving() {
 
 #[test]
 fn only_names_of_the_cluster_are_of_the_cluster() {
-    for name in ["s", "s.ns.svc", "S.NS.SVC.", "a-b"] {
+    for name in ["s.ns.svc", "S.NS.SVC.", "a.svc"] {
         assert!(is_of_cluster(name), "{name}");
     }
-    for name in ["", "s.ns", "evil.example", "svc.example", "10.0.0.1", "2130706433", "::1", "xsvc.com"] {
+    // A search domain of the node may complete a single part, so it is not of the cluster by itself.
+    for name in ["", "s", "a-b", "svc", ".svc", "s.ns", "evil.example", "svc.example", "10.0.0.1", "::1", "xsvc.com"] {
         assert!(!is_of_cluster(name), "{name}");
     }
+}
+
+#[test]
+fn a_single_part_is_a_service_of_the_namespace_and_nothing_else() {
+    assert_eq!(in_namespace("server", "team-a").as_deref(), Some("server.team-a.svc"));
+    for host in ["", "s.ns", "server.", "localhost", "metadata", "instance-data", "2130706433", "::1", "a_b"] {
+        assert_eq!(in_namespace(host, "team"), None, "{host}");
+    }
+    assert_eq!(in_namespace("server", ""), None);
 }
 
 /// Item 17-12: the policies, as the documentation has them.

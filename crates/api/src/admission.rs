@@ -11,6 +11,7 @@ use std::fmt;
 
 use kube_cel::{CompiledSchema, Validator, apply_defaults, compile_schema};
 use serde_json::Value;
+use skep_bounds::OBJECT_VALUES;
 
 use crate::crd::{self, CrdError, GROUP, STORED_VERSION};
 
@@ -76,6 +77,12 @@ impl Admission {
         if version.split('/').next() != Some(GROUP) {
             return self.misspelt_group(&version, &kind).map_or(Ok(Admitted::Foreign), |problem| Err(vec![problem]));
         }
+        if object.get("spec").is_some_and(|spec| structure::has_more_values(spec, OBJECT_VALUES)) {
+            let message = format!(
+                "it has more than {OBJECT_VALUES} values (texts, numbers, lists and objects); write less, or split it"
+            );
+            return Err(vec![Problem::new("spec", &message)]);
+        }
         let Some(schema) = self.kinds.get(&(version.clone(), kind.clone())) else {
             return Err(vec![self.unknown_kind(&version, &kind)]);
         };
@@ -139,5 +146,47 @@ impl fmt::Display for Problem {
 impl fmt::Debug for Schema {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Schema").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_object_with_too_many_values_is_refused_before_all_else() {
+        let admission = Admission::new().unwrap();
+        let admitted = |values: usize| {
+            let (version, spec) =
+                (format!("{GROUP}/{STORED_VERSION}"), json!({ "image": "i", "args": vec![1; values] }));
+            let object =
+                json!({ "apiVersion": version, "kind": "MCPServer", "metadata": { "name": "a" }, "spec": spec });
+            admission.admit(&object).unwrap_err()
+        };
+        // Beside the elements: the spec, its image, and the list.
+        assert!(admitted(OBJECT_VALUES - 3).len() > 1);
+        let refused = admitted(OBJECT_VALUES - 2);
+        assert!(refused.len() == 1 && refused[0].message.starts_with("it has more than 20000 values"), "{refused:?}");
+    }
+
+    #[test]
+    fn names_in_a_place_are_clipped() {
+        let long = "x".repeat(100_000);
+        let object = json!({ "apiVersion": format!("{GROUP}/{STORED_VERSION}"), "kind": "MCPToolConfig", "metadata": { "name": "a" },
+            "spec": { "toolsOverride": { long: { "nmae": "b" } } } });
+        let refused = Admission::new().unwrap().admit(&object).unwrap_err();
+        assert!(
+            refused[0].path.starts_with("spec.toolsOverride.xxx") && refused[0].path.ends_with("x….nmae"),
+            "{refused:?}"
+        );
+        assert!(refused[0].path.len() < 120, "{refused:?}");
+    }
+
+    #[test]
+    fn a_long_name_is_compared_with_none() {
+        assert_eq!(structure::nearest("imgae", ["image"].into_iter()), Some("image"));
+        assert_eq!(structure::nearest(&"x".repeat(1_000), ["x".repeat(1_001)].iter().map(String::as_str)), None);
     }
 }

@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use serde::de::value::MapDeserializer;
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
 
 use crate::crd::{GROUP, STORED_VERSION};
 use crate::reference::Reference;
@@ -70,6 +71,8 @@ pub struct Custom<S: Kind> {
     pub spec: S,
     /// What is the case.
     pub status: Option<S::Status>,
+    /// The status as it is stored, where another release wrote it and it does not fit our type: [`Self::status`] is `None` then.
+    pub foreign_status: Option<Box<Value>>,
 }
 
 /// The column that every kind ends with, or has near its end.
@@ -85,7 +88,8 @@ pub(crate) const fn column(name: &'static str, path: &'static str, kind: &'stati
 impl<S: Kind> Custom<S> {
     /// A new object that only has a name.
     pub fn new(name: &str, spec: S) -> Self {
-        Self { metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() }, spec, status: None }
+        let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+        Self { metadata, spec, status: None, foreign_status: None }
     }
 }
 
@@ -136,6 +140,9 @@ impl<S: Kind> Serialize for Custom<S> {
 impl<'de, S: Kind> Deserialize<'de> for Custom<S> {
     /// An object without `spec` is read as one whose spec is empty: `spec` is optional in every schema, and for a kind
     /// whose fields are all optional (a group, say) people leave it out.
+    ///
+    /// Only the spec can make an object unreadable. A status is ours to write: one that does not fit, such as the phase `Running` of
+    /// older releases of ToolHive, counts as none, and the next write of the status replaces it.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(bound(deserialize = "S: Kind"))]
@@ -143,13 +150,15 @@ impl<'de, S: Kind> Deserialize<'de> for Custom<S> {
             #[serde(default)]
             metadata: ObjectMeta,
             spec: Option<S>,
-            status: Option<S::Status>,
+            status: Option<Value>,
         }
         let Wire { metadata, spec, status } = Wire::<S>::deserialize(deserializer)?;
         let spec = match spec {
             Some(spec) => spec,
             None => S::deserialize(MapDeserializer::new(std::iter::empty::<(&str, &str)>()))?,
         };
-        Ok(Self { metadata, spec, status })
+        let read = status.as_ref().and_then(|status| S::Status::deserialize(status).ok());
+        let foreign_status = status.filter(|_| read.is_none()).map(Box::new);
+        Ok(Self { metadata, spec, status: read, foreign_status })
     }
 }

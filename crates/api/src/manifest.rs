@@ -109,13 +109,21 @@ struct Documents<'a> {
 }
 
 /// Cuts a text at its document markers. A `---` at the start of a line is one wherever it stands, also for `kubectl`.
+///
+/// A part that says nothing is passed over: each costs a run of the parser, and a marker takes four bytes.
 fn parts(text: &str) -> Vec<Part<'_>> {
     let mut parts = Vec::new();
+    let mut add = |offset: usize, text| {
+        let part = Part { offset, text };
+        if !part.is_empty() {
+            parts.push(part);
+        }
+    };
     let (mut start, mut offset, mut is_open) = (0, 0, false);
     let (mut position, mut number) = (0, 0);
     for line in text.split_inclusive('\n') {
         if is_marker(line, "---") && is_open {
-            parts.push(Part { offset, text: text.get(start..position).unwrap_or_default() });
+            add(offset, text.get(start..position).unwrap_or_default());
             (start, offset, is_open) = (position, number, false);
         }
         // Directives and comments belong to the document that follows them.
@@ -123,11 +131,11 @@ fn parts(text: &str) -> Vec<Part<'_>> {
         position += line.len();
         number += 1;
         if is_marker(line, "...") {
-            parts.push(Part { offset, text: text.get(start..position).unwrap_or_default() });
+            add(offset, text.get(start..position).unwrap_or_default());
             (start, offset, is_open) = (position, number, false);
         }
     }
-    parts.push(Part { offset, text: text.get(start..).unwrap_or_default() });
+    add(offset, text.get(start..).unwrap_or_default());
     parts
 }
 
@@ -197,6 +205,16 @@ impl Iterator for Documents<'_> {
 // === impl Part ===
 
 impl Part<'_> {
+    /// Whether it has nothing but markers, comments and blanks. A directive without a document is for the parser to refuse.
+    fn is_empty(&self) -> bool {
+        const BLANKS: [char; 4] = [' ', '\t', '\r', '\n'];
+        self.text.split_inclusive('\n').all(|line| {
+            let marker = ["---", "..."].into_iter().find(|marker| is_marker(line, marker));
+            let said = marker.and_then(|marker| line.strip_prefix(marker)).unwrap_or(line).trim_matches(BLANKS);
+            said.is_empty() || said.starts_with('#')
+        })
+    }
+
     /// The line of its first content; its own first line if there is none.
     fn first_line(&self) -> usize {
         let begins = |line: &str| is_content(line) && !(is_marker(line, "---") && line.trim() == "---");

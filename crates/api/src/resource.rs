@@ -88,6 +88,12 @@ macro_rules! kinds {
                 let status = match self { $(Self::$kind(object) => serde_json::to_value(&object.status)),+ };
                 match status { Ok(Value::Object(fields)) => Value::Object(fields), _ => Value::Object(serde_json::Map::new()) }
             }
+
+            /// Its status as it is stored, also where it cannot be read; an empty object where there is none yet.
+            pub fn stored_status(&self) -> Value {
+                let foreign = match self { $(Self::$kind(object) => object.foreign_status.as_deref()),+ };
+                foreign.cloned().unwrap_or_else(|| self.status_value())
+            }
         }
 
         $(impl From<Custom<$spec>> for Resource {
@@ -227,6 +233,25 @@ mod tests {
             Value::Array(values) => values.iter().any(names_configs),
             _ => false,
         }
+    }
+
+    #[test]
+    fn a_status_that_cannot_be_read_counts_as_none_and_is_kept_as_stored() {
+        let object = |status: Value| serde_json::json!({ "spec": { "image": "i" }, "status": status });
+        let read = |status: Value| Resource::from_ref(KindName::MCPServer, &object(status)).unwrap();
+        for status in [
+            serde_json::json!({ "phase": "Running", "url": "http://old" }),
+            serde_json::json!({ "conditions": {} }),
+            serde_json::json!("Running"),
+        ] {
+            let server = read(status.clone());
+            assert_eq!((server.status_value(), server.stored_status()), (serde_json::json!({}), status));
+        }
+        let ours = serde_json::json!({ "phase": "Ready" });
+        assert_eq!((read(ours.clone()).status_value(), read(ours.clone()).stored_status()), (ours.clone(), ours));
+        assert_eq!(read(Value::Null).stored_status(), serde_json::json!({}));
+        // The spec is what an object is about.
+        assert!(Resource::from_value(KindName::MCPServer, serde_json::json!({ "spec": { "image": 1 } })).is_err());
     }
 
     #[test]

@@ -11,7 +11,7 @@ mod hierarchy;
 
 use cedar_policy::Entities;
 use serde_json::{Map, Value, json};
-use skep_bounds::{BoundsError, ENTITIES_BYTES, ENTITY_ANCESTORS, ENTITY_LEVELS};
+use skep_bounds::{BoundsError, ENTITIES_BYTES, ENTITY_ANCESTORS, ENTITY_LEVELS, ENTITY_VALUES};
 
 use crate::policies::one_line;
 
@@ -75,6 +75,7 @@ pub fn parse(text: &str) -> Result<Entities, EntitiesError> {
 pub fn normalise(text: &str) -> Result<Value, EntitiesError> {
     skep_bounds::size(text, ENTITIES_BYTES)?;
     skep_bounds::json(text)?;
+    skep_bounds::json_values(text, ENTITY_VALUES)?;
     if text.trim().is_empty() {
         return Ok(json!([]));
     }

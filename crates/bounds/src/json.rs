@@ -22,3 +22,31 @@ pub fn json(text: &str) -> Result<(), BoundsError> {
     }
     Ok(())
 }
+
+/// Checks how many values a JSON text has: scalars, lists and objects; names of members are none. What is not JSON is left to the
+/// parser to tell.
+pub fn json_values(text: &str, most: usize) -> Result<(), BoundsError> {
+    let (mut values, mut in_string, mut escaped, mut in_scalar) = (0_usize, false, false, false);
+    for byte in text.bytes() {
+        let is_plain = !in_string && matches!(byte, b'-' | b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'.' | b'+');
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => {
+                in_string = !in_string;
+                values += usize::from(in_string);
+            }
+            _ if in_string => {}
+            b'[' | b'{' => values += 1,
+            // What stands before it was a name, and is counted already.
+            b':' => values = values.saturating_sub(1),
+            _ if is_plain && !in_scalar => values += 1,
+            _ => {}
+        }
+        in_scalar = is_plain;
+        if values > most {
+            return Err(BoundsError::Values { most });
+        }
+    }
+    Ok(())
+}

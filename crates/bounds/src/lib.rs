@@ -17,7 +17,7 @@ mod nesting;
 mod template;
 
 pub use cedar::cedar;
-pub use json::json;
+pub use json::{json, json_values};
 pub use nesting::{Nesting, NestingLimits, Token};
 pub use template::template;
 
@@ -43,6 +43,34 @@ pub const EXPRESSION_DEPTH: usize = 32;
 pub const MATCHER_BYTES: usize = 10_000;
 /// How many operators of a matcher may follow each other.
 pub const MATCHER_CHAIN: usize = 256;
+/// How many tokens a matcher may have. The parser takes some 3 µs for each.
+pub const MATCHER_TOKENS: usize = 2 * 1024;
+/// How many tokens a minus sign in front of an operand counts for. `-1` can be read as one number or as an operator and a number, and
+/// the parser tries both anew each time.
+pub const MATCHER_MINUS_TOKENS: usize = 16;
+/// How many matchers one configuration may have.
+pub const MATCHER_COUNT: usize = 100;
+/// The largest size of all matchers of one configuration together, in bytes.
+pub const MATCHER_SET_BYTES: usize = 64 * 1024;
+/// How many tokens all matchers of one configuration may have together.
+pub const MATCHER_SET_TOKENS: usize = 16 * 1024;
+/// How many tokens the matchers of all configurations that one virtual server refers to may have together.
+pub const REFERENCED_MATCHER_TOKENS: usize = 64 * 1024;
+/// How many bytes of configurations one virtual server may take over, counted at each place that refers to one. No ConfigMap holds
+/// more.
+pub const REFERENCED_BYTES: usize = 1024 * 1024;
+/// How many values (scalars, lists and objects) Cedar entities may have. Cedar takes several hundred bytes for each.
+pub const ENTITY_VALUES: usize = 16 * 1024;
+/// How many variables a user may set in one container.
+pub const ENV_VARIABLES: usize = 1_000;
+/// How many composite tools one virtual server may have, in its own spec and by reference each.
+pub const COMPOSITE_TOOLS: usize = 100;
+/// How many steps one composite tool may have.
+pub const COMPOSITE_STEPS: usize = 100;
+/// How many steps all composite tools of one virtual server may have together, in its own spec and by reference each.
+pub const COMPOSITE_SET_STEPS: usize = 1_000;
+/// How many backends one virtual server may have, and how many entries each of its lists of them.
+pub const BACKENDS: usize = 1_000;
 /// The largest template of a composite tool, in bytes.
 pub const TEMPLATE_BYTES: usize = 64 * 1024;
 /// The largest JSON text inside a string, in bytes. No object of the API server is larger.
@@ -51,6 +79,9 @@ pub const JSON_BYTES: usize = 1024 * 1024;
 pub const JSON_DEPTH: usize = 64;
 /// How deep lists and objects may be nested in an object of the API server. `serde_json` itself gives up at 128.
 pub const OBJECT_DEPTH: usize = 100;
+/// How many values (scalars, lists and objects) the spec of an object of the API server may have. An object of one member takes more than
+/// 600 bytes, as often as it is copied, and it is written with seven.
+pub const OBJECT_VALUES: usize = 20_000;
 /// The largest file of manifests, in bytes.
 pub const MANIFEST_BYTES: usize = 16 * 1024 * 1024;
 /// How deep lists and objects may be nested in a manifest. The parser of YAML takes more stack than that of JSON.
@@ -72,6 +103,12 @@ pub enum BoundsError {
     Bytes {
         /// Its size.
         found: usize,
+        /// The limit.
+        most: usize,
+    },
+    /// It has too many values.
+    #[error("it has more than {most} values (texts, numbers, lists and objects); write less")]
+    Values {
         /// The limit.
         most: usize,
     },

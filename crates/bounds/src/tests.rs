@@ -247,6 +247,7 @@ fn depth_of_templates_is_bounded() {
 
 /// Twice the text is twice the work: four thousand actions took as long as four million.
 #[test]
+#[expect(clippy::disallowed_methods, reason = "the time is what is tested")]
 fn templates_are_scanned_in_linear_time() {
     for action in ["{{}}", "{{ }}", "{{.a}}", "{{/**/}}", "{{\"\"}}", "{{- if -}}{{end}}"] {
         let fastest = |times: usize| {
@@ -303,4 +304,26 @@ proptest! {
         let text = signs.concat();
         let _judged = (cedar(&text), json(&text), template(&text));
     }
+}
+
+#[test]
+fn values_of_json_are_counted_without_names() {
+    for (text, values) in [
+        ("", 0),
+        ("null", 1),
+        ("-1.5e+3", 1),
+        (r#""a, [b]: \"{c}""#, 1),
+        ("[]", 1),
+        ("[1, 2, true]", 4),
+        (r#"{"a": 1, "b:c": [{}, "x"]}"#, 5),
+        (r#"[[[]],{"a":{"b":null}}]"#, 6),
+    ] {
+        assert_eq!(json_values(text, values), Ok(()), "{text}");
+        if let Some(fewer) = values.checked_sub(1) {
+            assert_eq!(json_values(text, fewer), Err(BoundsError::Values { most: fewer }), "{text}");
+        }
+    }
+    // What is not JSON is counted all the same.
+    assert!(json_values(&"[".repeat(1_000), 999).is_err());
+    assert!(json_values(&"1,".repeat(1_000), 999).is_err());
 }

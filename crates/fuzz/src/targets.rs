@@ -32,14 +32,17 @@ const ENTITIES: &[&[u8]] = &[
     br#"[{"uid":{"type":"User","id":"a"},"attrs":{"n":1,"r":{"s":[true,"x"]}},"parents":[{"type":"G","id":"g"}]}]"#,
     br#"[{"uid":{"__entity":{"type":"G","id":"g"}}},{"uid":{"type":"G","id":"h"},"parents":[{"type":"G","id":"g"}],"x":{}}]"#,
     br#"[{"uid":{"type":"A","id":""},"attrs":{"ip":{"__extn":{"fn":"ip","arg":"10.0.0.1"}},"e":{"__entity":{"type":"G","id":"g"}}}}]"#,
+    br#"[{"uid":{"type":"A","id":"x"},"attrs":{"a":[[],[],{},[1],{"a":[-1.5e3,true,null]},"\":[]"]},"tags":{"":{"":{}}}}]"#,
 ];
 const TEMPLATES: &[&[u8]] = &[
     br#"{{if eq .steps.a.status "completed"}}{{(fromJson .steps.x.output.text).field}}{{else if .b}}`x`{{else}}'{{end}}"#,
+    br"{{((((({{'{{if}}{{end}}{{if}}",
     br"{{range $i, $e := .a}}{{/* comment */}}{{- json $e -}}{{end}} text }} {{",
 ];
 const MANIFESTS: &[&[u8]] = &[
     b"apiVersion: toolhive.stacklok.dev/v1beta1\nkind: MCPServer\nmetadata: {name: a}\nspec:\n  image: i\n  args: [a, \"b\"]\n---\n{\"kind\": \"B\"}\n",
     b"a: &x [1, 2]\nb: *x\nc: |\n  text\n  ---\nd: >-\n  folded\n...\n%YAML 1.2\n---\n- !tag x\n",
+    b"---\n---\n...\n--- # a\n# b\n---\na\n---\n...\n{\"a\": \"\\u001b[2J\"}\n",
 ];
 
 /// Policies are judged, whatever they are.
@@ -54,16 +57,20 @@ fn entities(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     if skep_authz::entities::parse(text).is_ok() {
         let strict = skep_authz::entities::normalise(text).map(|strict| strict.to_string());
-        // The strict form names what may be left out, so only its size may be too much.
-        let again = strict.map(|strict| (strict.len(), skep_authz::entities::parse(&strict).is_ok()));
-        assert!(again.is_ok_and(|(size, is_accepted)| is_accepted || size > skep_bounds::ENTITIES_BYTES));
+        // The strict form names what may be left out, so only its size may be too much, in bytes or in values.
+        let is_too_large = |strict: &str| {
+            strict.len() > skep_bounds::ENTITIES_BYTES
+                || skep_bounds::json_values(strict, skep_bounds::ENTITY_VALUES).is_err()
+        };
+        assert!(strict.is_ok_and(|strict| skep_authz::entities::parse(&strict).is_ok() || is_too_large(&strict)));
     }
 }
 
 /// Templates, and JSON in strings, are scanned.
 fn templates(data: &[u8]) {
     if let Ok(text) = std::str::from_utf8(data) {
-        let _judged = (skep_bounds::template(text), skep_bounds::json(text));
+        let _judged =
+            (skep_bounds::template(text), skep_bounds::json(text), skep_bounds::json_values(text, usize::MAX));
     }
 }
 

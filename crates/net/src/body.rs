@@ -2,6 +2,11 @@
 //!
 //! A body that is only passed on is passed on as it is, frame by frame; a body that is known is one frame; a body that is
 //! made while it is sent comes through a channel with a bound, so a slow reader slows its writer down.
+//!
+//! ```text
+//!   backend ─▶ read buffer, or HTTP/2 window ─▶ body ─▶ write buffer ─▶ kernel
+//!              └──────────── at most PASSING bytes, which a budget counts ──┘
+//! ```
 
 mod collect;
 #[cfg(test)]
@@ -9,6 +14,7 @@ mod tests;
 
 use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -20,8 +26,14 @@ use tokio::sync::mpsc;
 pub use collect::{Intake, Limit, collect, collect_within, discard};
 
 use crate::BoxError;
-use crate::budget::{Budget, OverBudgetError, Purpose, Reservation};
+use crate::budget::{Budget, OverBudgetError, Purpose, Reservation, TINY};
 use crate::client::Leased;
+
+/// How many bytes are buffered of a body that is read from a backend while it is sent: two parts of what is read at once on HTTP/1, or the
+/// window of a stream on HTTP/2. See `client/dial.rs`.
+pub const PASSING: usize = 64 * 1024;
+/// Up to which length such a body is not counted: the memory of a connection has room for it, and connections are limited.
+const UNCOUNTED: u64 = 16 * 1024;
 
 /// A body to send.
 pub struct Body(Kind);
@@ -38,6 +50,21 @@ enum Kind {
     Leased(Leased),
     Channel(mpsc::Receiver<Result<Frame<Bytes>, BodyError>>),
     Boxed(Pin<Box<dyn HttpBody<Data = Bytes, Error = BodyError> + Send>>),
+    /// The same, which is read from a backend while it is sent. No budget counts it so far.
+    Passing(Pin<Box<dyn HttpBody<Data = Bytes, Error = BodyError> + Send>>),
+}
+
+/// A body that is read from a backend while it is sent, with room for what is buffered of it.
+struct Roomy {
+    body: Body,
+    /// Gone when the body has ended. Each part of it keeps it as well, until the kernel has taken that.
+    room: Option<Arc<Reservation>>,
+}
+
+/// A part of such a body.
+struct Part {
+    bytes: Bytes,
+    _room: Arc<Reservation>,
 }
 
 /// A body, and what is dropped with its end.
@@ -147,14 +174,28 @@ impl Body {
         match self.0 {
             // All of it is there: its end is now.
             Kind::Empty | Kind::Full(_) | Kind::Counted(_) | Kind::Parts(_) => self,
-            Kind::Incoming(_) | Kind::Leased(_) | Kind::Channel(_) | Kind::Boxed(_) => {
+            Kind::Incoming(_) | Kind::Channel(_) | Kind::Boxed(_) => {
                 Self(Kind::Boxed(Box::pin(Holding { body: self, held: Some(held) })))
+            }
+            Kind::Leased(_) | Kind::Passing(_) => {
+                Self(Kind::Passing(Box::pin(Holding { body: self, held: Some(held) })))
             }
         }
     }
 
-    /// The same, counted in a budget until it is sent, if all of it is in memory; it waits until there is room. What is made while it
-    /// is sent is counted where it is made.
+    /// The same, as one that is read from a backend while it is sent: see [`PASSING`]. Bodies of responses of [`crate::Client`] are, and
+    /// what wraps one must say so.
+    #[must_use]
+    pub fn passing(self) -> Self {
+        Self(match self.0 {
+            Kind::Boxed(body) => Kind::Passing(body),
+            kind @ (Kind::Incoming(_) | Kind::Channel(_)) => Kind::Passing(Box::pin(Self(kind))),
+            kind => kind,
+        })
+    }
+
+    /// The same, counted in a budget until it is sent; it waits until there is room. Of one that is read from a backend meanwhile, what is
+    /// buffered at most counts; what is made while it is sent is counted where it is made.
     pub async fn within(self, budget: &Budget) -> Result<Self, OverBudgetError> {
         let room = budget.reserve_or_wait(self.buffered(), Purpose::Response).await?;
         Ok(self.over(room))
@@ -173,6 +214,11 @@ impl Body {
         match &self.0 {
             Kind::Full(bytes) => bytes.len(),
             Kind::Parts(parts) => parts.iter().map(Bytes::len).sum(),
+            Kind::Leased(_) | Kind::Passing(_) => match self.size_hint().upper() {
+                Some(upper) if upper <= UNCOUNTED => 0,
+                Some(upper) => usize::try_from(upper).unwrap_or(PASSING).min(PASSING),
+                None => PASSING,
+            },
             _ => 0,
         }
     }
@@ -186,6 +232,9 @@ impl Body {
                     *longest = room.over(std::mem::take(longest));
                 }
                 Kind::Parts(parts)
+            }
+            kind @ (Kind::Leased(_) | Kind::Passing(_)) if room.bytes() > 0 => {
+                Kind::Boxed(Box::pin(Roomy { body: Self(kind), room: Some(Arc::new(room)) }))
             }
             kind => kind,
         })
@@ -232,7 +281,7 @@ impl HttpBody for Body {
                 Poll::Ready(frame.map(|frame| frame.map_err(|error| BodyError::Broken(error.into()))))
             }
             Kind::Channel(receiver) => receiver.poll_recv(context),
-            Kind::Boxed(body) => body.as_mut().poll_frame(context),
+            Kind::Boxed(body) | Kind::Passing(body) => body.as_mut().poll_frame(context),
         }
     }
 
@@ -244,7 +293,7 @@ impl HttpBody for Body {
             Kind::Incoming(incoming) => incoming.is_end_stream(),
             Kind::Leased(leased) => leased.incoming().is_end_stream(),
             Kind::Channel(receiver) => receiver.is_closed() && receiver.is_empty(),
-            Kind::Boxed(body) => body.is_end_stream(),
+            Kind::Boxed(body) | Kind::Passing(body) => body.is_end_stream(),
         }
     }
 
@@ -256,8 +305,47 @@ impl HttpBody for Body {
             Kind::Incoming(incoming) => incoming.size_hint(),
             Kind::Leased(leased) => leased.incoming().size_hint(),
             Kind::Channel(_) => SizeHint::default(),
-            Kind::Boxed(body) => body.size_hint(),
+            Kind::Boxed(body) | Kind::Passing(body) => body.size_hint(),
         }
+    }
+}
+
+impl HttpBody for Roomy {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        Poll::Ready(match (frame, &self.room) {
+            (Some(Ok(frame)), Some(room)) => Some(Ok(frame.map_data(|bytes| Part::of(bytes, room)))),
+            (end, _) => {
+                self.room = None;
+                end
+            }
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Part {
+    fn of(bytes: Bytes, room: &Arc<Reservation>) -> Bytes {
+        if bytes.len() < TINY { bytes } else { Bytes::from_owner(Self { bytes, _room: Arc::clone(room) }) }
+    }
+}
+
+impl AsRef<[u8]> for Part {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
     }
 }
 
@@ -298,6 +386,7 @@ impl fmt::Debug for Body {
             Kind::Leased(_) => "leased",
             Kind::Channel(_) => "channel",
             Kind::Boxed(_) => "boxed",
+            Kind::Passing(_) => "passing",
         };
         formatter.debug_tuple("Body").field(&kind).finish()
     }

@@ -142,6 +142,11 @@ impl Budget {
         Self { inner: Arc::clone(&self.inner), client: Some(network) }
     }
 
+    /// The network of the client whose share it is.
+    pub fn client(&self) -> Option<IpAddr> {
+        self.client
+    }
+
     /// The limit.
     pub fn limit(&self) -> usize {
         self.inner.limit

@@ -34,6 +34,11 @@ const BUSY: &[u8] =
 /// How long to rest when connections cannot be accepted, most likely for want of file handles.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// How many streams one HTTP/2 connection may have. A client that wants more waits, or opens another connection.
+const STREAMS: u32 = 64;
+/// How many bytes of a response wait on one HTTP/2 stream for its client to read, beside what its body counts.
+const SEND_BUFFER: usize = 64 * 1024;
+
 /// How many connections may wait to be accepted.
 const BACKLOG: u32 = 1024;
 
@@ -47,22 +52,24 @@ pub struct Options {
     pub header_timeout: Duration,
     /// How long a connection may stay open with no request under way.
     pub idle_timeout: Duration,
-    /// The longest head of a request, at least 8 KiB. A longer one is answered 431.
+    /// The longest head of a request, at least 8 KiB. A longer one is answered 431. It is also what is read of a body at once on HTTP/1.
     pub header_bytes: u32,
-    /// How many connections there may be.
+    /// How many connections there may be. A request on HTTP/2 that is in flight beside others of its connection counts as a connection of its
+    /// own: so the heads of all requests in flight take no more than `total` times `header_bytes`.
     pub connections: ConnectionLimits,
     /// The budget that its responses are counted in. While something finds no room in it, clients that do not read their
     /// response are cut: on HTTP/1 the connection of one that has not taken a byte for [`STALLED`], on HTTP/2 the stream that has
     /// not taken 16 KiB in that time. If only the share of one client has no room, only that client is; a handler that counts
     /// by another client than the peer says so with [`ForwardedFor`].
     pub budget: Budget,
-    /// How many connections were closed at once for being too many. Clones of it can be read elsewhere.
+    /// How many connections and requests on HTTP/2 were refused for being too many. Clones of it can be read elsewhere.
     pub refused: Arc<AtomicU64>,
     /// Serve TLS with these settings.
     pub tls: Option<Arc<ServerConfig>>,
 }
 
-/// How many connections there may be at once. Those beyond that are closed when they are accepted.
+/// How many connections there may be at once. Those beyond that are closed when they are accepted, and requests on HTTP/2 that would be
+/// are answered 503.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionLimits {
     /// All of them.
@@ -92,7 +99,7 @@ impl Default for Options {
         Self {
             header_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_mins(2),
-            header_bytes: 64 * 1024,
+            header_bytes: 16 * 1024,
             connections: ConnectionLimits::default(),
             budget: Budget::default(),
             refused: Arc::default(),
@@ -268,7 +275,9 @@ fn http(options: &Options) -> auto::Builder<StreamExecutor> {
     let mut builder = auto::Builder::new(StreamExecutor);
     // Hyper's own header timeout allocates a timer per request and runs while a connection is idle: ours does neither.
     builder.http1().header_read_timeout(None).max_buf_size(header_bytes as usize);
-    builder.http2().timer(TokioTimer::new()).max_header_list_size(header_bytes);
+    let mut http2 = builder.http2();
+    http2.timer(TokioTimer::new()).max_header_list_size(header_bytes);
+    http2.max_concurrent_streams(STREAMS).max_send_buf_size(SEND_BUFFER);
     builder
 }
 

@@ -63,7 +63,7 @@ pub async fn taken(
     store: &Store,
     writer: &Writer,
 ) -> Result<Vec<Taken>, WriteError> {
-    let is_new = || me.status_value().as_object().is_none_or(Map::is_empty);
+    let is_new = || me.stored_status().as_object().is_some_and(Map::is_empty);
     let looked_up = children.iter().map(|child| async {
         let id = id(me, child);
         let facts = match store.child(&id) {
@@ -96,12 +96,8 @@ fn sends_replicas(child: &Child) -> bool {
 
 /// Whose an object is, if it is not this resource's.
 fn taken_by(me: &Resource, id: &ChildId, facts: &ChildFacts) -> Option<Taken> {
-    let whose = match &facts.owner {
-        Some(owner) if Some(&owner.uid) == me.metadata().uid.as_ref() => return None,
-        Some(owner) => format!("{} `{}`", owner.kind, owner.name),
-        None => "nobody that Skep knows".to_owned(),
-    };
-    Some((id.kind, id.name.clone(), whose))
+    let is_mine = facts.owner.as_ref().is_some_and(|owner| Some(&owner.uid) == me.metadata().uid.as_ref());
+    (!is_mine).then(|| (id.kind, id.name.clone(), facts.owner_in_words()))
 }
 
 // === impl Applier ===
@@ -186,7 +182,9 @@ impl Applier {
     ) -> Result<(), WriteError> {
         writer.delete(id, uid).await?;
         self.with(me, |sent| sent.remove(id));
-        store.remove_child(id);
+        // Another resource may wait for its name.
+        let waiting = store.remove_child(id).now.into_iter().filter(|key| *key != Key::of(me));
+        waiting.for_each(|key| self.queue.add(key));
         Ok(())
     }
 
@@ -220,7 +218,9 @@ impl Applier {
         metrics: &Metrics,
     ) -> Result<One, WriteError> {
         let id = id(me, child);
-        let body = canonical::sha256_hex(canonical::to_string(child.body()).as_bytes());
+        // As it is sent: an owner that is served in another version now is another body.
+        let body = writer.with_served_owners(child.body());
+        let body = canonical::sha256_hex(canonical::to_string(&body).as_bytes());
         let has_replicas = sends_replicas(child);
         let mut writing = Writing::begin(&id, store, &self.queue);
         // Not before: what the watch shows between the two would be lost.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
+use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt as _, watcher as watch};
@@ -17,6 +17,7 @@ use skep_api::resource::KindName;
 
 use crate::events::Events;
 use crate::failure::describe;
+use crate::object::Object;
 use crate::write::api_resource;
 
 /// How many objects are read at a time.
@@ -132,14 +133,16 @@ pub async fn migrate(client: &Client, kind: KindName) -> Result<Migration, Faile
     if !asks || storage != Some(STORED_VERSION) || stored == [STORED_VERSION] {
         return Ok(Migration::NotNeeded);
     }
-    let objects: Api<DynamicObject> = Api::all_with(client.clone(), &api_resource(kind));
+    // Whole objects: their reader skips `managedFields`, which nest as deep as the object does.
+    let objects: Api<Object> = Api::all_with(client.clone(), &api_resource(kind));
     let (mut written, mut contended, mut failures, mut next) = (0, 0, Vec::new(), None);
     loop {
         let parameters = ListParams { limit: Some(PAGE), continue_token: next.take(), ..ListParams::default() };
-        let listed = objects.list_metadata(&parameters).await;
+        let listed = objects.list(&parameters).await;
         let page = listed.map_err(|error| Failed::Read { what: format!("the list of {kind}s"), error })?;
         for object in &page.items {
-            let (Some(namespace), Some(name)) = (&object.metadata.namespace, &object.metadata.name) else { continue };
+            let metadata = object.metadata();
+            let (Some(namespace), Some(name)) = (&metadata.namespace, &metadata.name) else { continue };
             match write_anew(client, kind, namespace, name).await {
                 Ok(Written::Yes) => written += 1,
                 Ok(Written::Gone) => {}
@@ -172,9 +175,9 @@ pub async fn migrate(client: &Client, kind: KindName) -> Result<Migration, Faile
 
 /// A patch that changes nothing makes the API server store the object in today's version.
 async fn write_anew(client: &Client, kind: KindName, namespace: &str, name: &str) -> Result<Written, kube::Error> {
-    let objects: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &api_resource(kind));
+    let objects: Api<Object> = Api::namespaced_with(client.clone(), namespace, &api_resource(kind));
     for _ in 0..TRIES {
-        match objects.patch_metadata(name, &PatchParams::default(), &Patch::Merge(json!({}))).await {
+        match objects.patch(name, &PatchParams::default(), &Patch::Merge(json!({}))).await {
             Ok(_) => return Ok(Written::Yes),
             Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(Written::Gone),
             Err(kube::Error::Api(status)) if status.is_conflict() => {}

@@ -2,7 +2,8 @@
 //!
 //! What the API server notes about who wrote which field is about half of an object and of no use to a plan. It is not even
 //! read. Nor is what is nested deeper than anything of ours: the reader of JSON gives up at some depth, and one object that it cannot
-//! read would cost us the whole list that it is in.
+//! read would cost us the whole list that it is in. Of more values than a spec of ours can have only texts are kept: an object takes a hundred
+//! times the bytes that it was sent in.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -23,6 +24,9 @@ const MANAGED_FIELDS: &str = "managedFields";
 /// How deep lists and objects in an object are read. The reader's own limit is 128, for all that an object is in as well.
 pub const DEEPEST: usize = skep_bounds::OBJECT_DEPTH;
 
+/// How many scalars, lists and objects of an object are kept, beside those of its metadata and its status.
+pub const MOST_VALUES: usize = skep_bounds::OBJECT_VALUES;
+
 /// An object of any kind, with what the API server notes about the fields that the operator applied, and no other manager's.
 #[derive(Clone, Debug)]
 pub struct Tracked(Object);
@@ -32,7 +36,18 @@ pub struct Tracked(Object);
 pub struct Object {
     metadata: ObjectMeta,
     value: Value,
-    is_too_deep: bool,
+    excess: Option<Excess>,
+}
+
+/// Which limit an object exceeds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Excess {
+    /// It is nested too deep.
+    #[error("it is nested deeper than {DEEPEST} levels")]
+    Depth,
+    /// It has too many values.
+    #[error("it has more than {MOST_VALUES} values (texts, numbers, lists and objects)")]
+    Values,
 }
 
 // === impl Object ===
@@ -48,9 +63,9 @@ impl Object {
         &self.value
     }
 
-    /// Whether it is nested deeper than it is read. What is deeper is missing.
-    pub const fn is_too_deep(&self) -> bool {
-        self.is_too_deep
+    /// The limit that it exceeds, if it does. What is deeper is missing then, and of too many values what is no text.
+    pub const fn excess(&self) -> Option<Excess> {
+        self.excess
     }
 
     /// What every object has, and all of it.
@@ -80,12 +95,12 @@ impl Tracked {
 
 impl Object {
     fn read<'de, D: Deserializer<'de>>(deserializer: D, is_tracked: bool) -> Result<Self, D::Error> {
-        let is_too_deep = Cell::new(false);
-        let members = Members { of: Part::Whole, is_tracked, is_too_deep: &is_too_deep };
+        let limits = Limits::default();
+        let members = Members { of: Part::Whole, is_tracked, limits: &limits };
         let value = deserializer.deserialize_map(members)?;
         let metadata = value.get("metadata").map(ObjectMeta::deserialize).transpose().map_err(D::Error::custom)?;
         let value = Value::Object(value);
-        Ok(Self { metadata: metadata.unwrap_or_default(), value, is_too_deep: is_too_deep.get() })
+        Ok(Self { metadata: metadata.unwrap_or_default(), value, excess: limits.excess.get() })
     }
 }
 
@@ -156,7 +171,14 @@ pub fn owned_fields(metadata: &ObjectMeta) -> String {
 struct Members<'a> {
     of: Part,
     is_tracked: bool,
-    is_too_deep: &'a Cell<bool>,
+    limits: &'a Limits,
+}
+
+/// What was read of an object, and which limit that exceeded first.
+#[derive(Debug, Default)]
+struct Limits {
+    values: Cell<usize>,
+    excess: Cell<Option<Excess>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -188,8 +210,11 @@ impl<'de> Visitor<'de> for Members<'_> {
                 (Part::Metadata, MANAGED_FIELDS) => {
                     access.next_value::<IgnoredAny>()?;
                 }
-                _ => {
-                    let part = Within { left: DEEPEST, is_too_deep: self.is_too_deep };
+                (of, member) => {
+                    // Users write the spec. The metadata is bounded by the API server, and the status by who writes it; and both are needed
+                    // even of an object with too large a spec.
+                    let is_counted = of == Part::Whole && member != "status";
+                    let part = Within { left: DEEPEST, is_counted, limits: self.limits };
                     members.insert(name, access.next_value_seed(part)?);
                 }
             }
@@ -202,14 +227,43 @@ impl<'de> Visitor<'de> for Members<'_> {
 #[derive(Clone, Copy)]
 struct Within<'a> {
     left: usize,
-    is_too_deep: &'a Cell<bool>,
+    /// Whether its values count.
+    is_counted: bool,
+    limits: &'a Limits,
 }
 
 impl Within<'_> {
     /// One level further down, if there is one left.
     fn inner(self) -> Option<Self> {
-        let left = self.left.checked_sub(1)?;
-        Some(Self { left, ..self })
+        let left = self.left.checked_sub(1);
+        if left.is_none() {
+            self.exceed(Excess::Depth);
+        }
+        left.map(|left| Self { left, ..self })
+    }
+
+    /// Counts one more value.
+    fn count(self) {
+        let values = self.limits.values.get() + usize::from(self.is_counted);
+        self.limits.values.set(values);
+        if values > MOST_VALUES {
+            self.exceed(Excess::Values);
+        }
+    }
+
+    /// Whether a value is kept. Of too many, only texts are, and what holds them: each could be the name of what the object refers to.
+    fn keeps(self, value: &Value) -> bool {
+        let holds_text = match value {
+            Value::String(_) => true,
+            Value::Array(values) => !values.is_empty(),
+            Value::Object(members) => !members.is_empty(),
+            Value::Null | Value::Bool(_) | Value::Number(_) => false,
+        };
+        holds_text || !self.is_counted || self.limits.excess.get() != Some(Excess::Values)
+    }
+
+    fn exceed(self, excess: Excess) {
+        self.limits.excess.set(self.limits.excess.get().or(Some(excess)));
     }
 }
 
@@ -217,6 +271,7 @@ impl<'de> DeserializeSeed<'de> for Within<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        self.count();
         deserializer.deserialize_any(self)
     }
 }
@@ -263,12 +318,13 @@ impl<'de> Visitor<'de> for Within<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
         let mut list = Vec::new();
         let Some(inner) = self.inner() else {
-            self.is_too_deep.set(true);
             while access.next_element::<IgnoredAny>()?.is_some() {}
             return Ok(Value::Null);
         };
         while let Some(value) = access.next_element_seed(inner)? {
-            list.push(value);
+            if self.keeps(&value) {
+                list.push(value);
+            }
         }
         Ok(Value::Array(list))
     }
@@ -276,12 +332,14 @@ impl<'de> Visitor<'de> for Within<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
         let mut members = Map::new();
         let Some(inner) = self.inner() else {
-            self.is_too_deep.set(true);
             while access.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
             return Ok(Value::Null);
         };
         while let Some(name) = access.next_key::<String>()? {
-            members.insert(name, access.next_value_seed(inner)?);
+            let value = access.next_value_seed(inner)?;
+            if self.keeps(&value) {
+                members.insert(name, value);
+            }
         }
         Ok(Value::Object(members))
     }
@@ -346,8 +404,32 @@ mod tests {
                 let text = format!(r#"{{"items":[{first},{{"metadata":{{"name":"b"}}}}]}}"#);
                 let read: std::collections::BTreeMap<String, Vec<Object>> = serde_json::from_str(&text).unwrap();
                 let known: Vec<_> =
-                    read["items"].iter().map(|one| (one.metadata().name.as_deref(), one.is_too_deep())).collect();
+                    read["items"].iter().map(|one| (one.metadata().name.as_deref(), one.excess().is_some())).collect();
                 assert_eq!(known, [(Some("a"), is_too_deep), (Some("b"), false)], "{levels}");
+            }
+        }
+    }
+
+    #[test]
+    fn one_with_too_many_values_is_known_as_such_and_costs_no_other_one() {
+        let list = |values: usize| format!("[{}0]", "0,".repeat(values - 2));
+        let map =
+            |values: usize| (0..values - 1).map(|n| (n.to_string(), 0)).collect::<std::collections::BTreeMap<_, _>>();
+        let of = |values: usize| [list(values), serde_json::to_string(&map(values)).unwrap()];
+        for (values, excess) in
+            [(MOST_VALUES, None), (MOST_VALUES + 1, Some(Excess::Values)), (500_000, Some(Excess::Values))]
+        {
+            for many in of(values) {
+                // The metadata comes behind, and does not count; nor does the status.
+                let text = format!(
+                    r#"[{{"spec":{many},"metadata":{{"name":"a"}},"status":[1,2]}},{{"metadata":{{"name":"b"}}}}]"#
+                );
+                let read: Vec<Object> = serde_json::from_str(&text).unwrap();
+                let known: Vec<_> = read.iter().map(|one| (one.metadata().name.as_deref(), one.excess())).collect();
+                assert_eq!(known, [(Some("a"), excess), (Some("b"), None)], "{values}");
+                assert_eq!(read[0].value()["status"], json!([1, 2]));
+                let kept = &read[0].value()["spec"];
+                assert!(kept.as_array().map_or_else(|| kept.as_object().unwrap().len(), Vec::len) < MOST_VALUES);
             }
         }
     }

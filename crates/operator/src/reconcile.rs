@@ -22,6 +22,7 @@ use skep_plan::child::ChildKind;
 use skep_plan::key::{Key, ObjectKind};
 use skep_plan::plan::{Finalizer, GeneratedSecret, Plan, Verdict, has_children, plan};
 use skep_plan::status::Status;
+use skep_plan::validate::in_one_line;
 use skep_plan::world::{Policies, Settings, World};
 
 use crate::apply::{Applier, Taken, taken};
@@ -298,7 +299,8 @@ impl Reconciler {
         let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let old = me.status_value();
         let new = status.onto(&old, me.generation(), &now);
-        if let Some(written) = self.writer.status(me, &old, &new).await? {
+        // The difference to what is stored: a status of another release that cannot be read is replaced.
+        if let Some(written) = self.writer.status(me, &me.stored_status(), &new).await? {
             self.events.transitions(me, &old, status).await;
             if me.kind() == KindName::MCPRegistry && old.get("observedGeneration") != Some(&me.generation().into()) {
                 self.events.deprecated(me).await;
@@ -334,12 +336,14 @@ impl Reconciler {
         self.write_status(me, &self.plan(me, &refused).status).await
     }
 
-    /// Owns the StatefulSet that a proxy made for this server, so that it is collected with the server whatever happens.
+    /// Owns the StatefulSet that a proxy made for this server, in the version that is served, so that it is collected with the server
+    /// whatever happens.
     async fn own_backend(&self, me: &Resource) -> Result<(), Error> {
         let id = backend_of(me);
+        let api_version = self.writer.api_version(me.kind());
         if let Some(facts) = self.store.child(&id)
-            && facts.owner.is_none()
-            && facts.serves.as_deref() == Some(me.name())
+            && facts.is_backend_of(me.name(), me.metadata().uid.as_deref())
+            && facts.owner.as_ref().is_none_or(|owner| owner.api_version != api_version)
         {
             self.writer.own(me, &id, &facts.uid).await?;
         }
@@ -349,11 +353,10 @@ impl Reconciler {
     /// Deletes the StatefulSet that a proxy made for this resource; what it owns goes with it.
     async fn remove_backend(&self, me: &Resource) -> Result<(), Error> {
         let id = backend_of(me);
-        if let Some(facts) = self.store.child(&id) {
-            let theirs = facts.owner.as_ref().is_some_and(|owner| Some(&owner.uid) != me.metadata().uid.as_ref());
-            if !theirs {
-                self.writer.delete(&id, &facts.uid).await?;
-            }
+        if let Some(facts) = self.store.child(&id)
+            && facts.is_backend_of(me.name(), me.metadata().uid.as_deref())
+        {
+            self.writer.delete(&id, &facts.uid).await?;
         }
         Ok(())
     }
@@ -398,7 +401,7 @@ impl Reconciler {
             self.set_finalizers(kind, metadata, false).await?;
             return Ok(Done::Settled);
         }
-        let problem = format!("{problem}; its deletion is blocked: {}", why.join("; "));
+        let problem = format!("{problem}; its deletion is blocked: {}", in_one_line(&why));
         self.writer.unreadable(kind, metadata, &problem).await?;
         Ok(Done::Again(self.recheck))
     }

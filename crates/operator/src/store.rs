@@ -133,6 +133,11 @@ impl Store {
         self.with(|state| state.has_kind(kind, namespace))
     }
 
+    /// Wakes all objects of a kind, in a namespace or in all: the kind is served in another version.
+    pub fn wake_kind(&self, kind: KindName, namespace: Option<&str>) -> Wake {
+        self.with(|state| state.wake_kind(kind, namespace))
+    }
+
     /// Forgets all objects of a kind, in a namespace or in all: they are gone with its definition.
     pub fn remove_kind(&self, kind: KindName, namespace: Option<&str>) -> Wake {
         self.with(|state| state.remove_kind(kind, namespace))

@@ -19,14 +19,15 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
-use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions};
-use kube::core::{ApiResource, PartialObjectMeta};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, Preconditions};
+use kube::core::ApiResource;
 use serde::Serialize;
 use serde_json::json;
 use skep_api::crd::GROUP;
 use skep_api::resource::KindName;
 
 use crate::failure::describe;
+use crate::object::Object;
 use crate::run::LEASE;
 use crate::served::{discover, resource_in};
 
@@ -266,16 +267,17 @@ impl Uninstall {
         for objects in self.objects(client, resource) {
             let mut page = ListParams::default().limit(PAGE);
             loop {
-                let listed = match objects.list_metadata(&page).await {
+                let listed = match objects.list(&page).await {
                     Ok(listed) => listed,
                     Err(error) => {
                         failures.push(failed(|| format!("list objects of kind {kind}"))(error));
                         break;
                     }
                 };
-                let held = listed.items.into_iter().filter(|object| is_held(kind, &object.metadata));
+                let all = listed.items.into_iter().map(|object| object.into_parts().0);
+                let held = all.filter(|metadata| is_held(kind, metadata));
                 let mut released =
-                    stream::iter(held.map(|object| self.release_one(client, kind, resource, object.metadata)))
+                    stream::iter(held.map(|metadata| self.release_one(client, kind, resource, metadata)))
                         .buffer_unordered(CONCURRENCY);
                 while let Some(released) = released.next().await {
                     match released {
@@ -302,7 +304,7 @@ impl Uninstall {
     ) -> Result<Option<Step>, UninstallError> {
         let namespace = metadata.namespace.clone().unwrap_or_default();
         let name = metadata.name.clone().unwrap_or_default();
-        let objects: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, resource);
+        let objects: Api<Object> = Api::namespaced_with(client.clone(), &namespace, resource);
         let action = || format!("release {kind} `{namespace}/{name}`");
         for attempt in 0..ATTEMPTS {
             // Whoever changes it at the same time may need a moment to come to rest.
@@ -315,16 +317,14 @@ impl Uninstall {
                 return Ok(Some(done));
             }
             let patch = Patch::Merge(without_finalizer(kind, &metadata));
-            match objects.patch_metadata(&name, &PatchParams::default(), &patch).await {
+            match objects.patch(&name, &PatchParams::default(), &patch).await {
                 Ok(_) => return Ok(Some(done)),
                 Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(None),
                 Err(kube::Error::Api(status)) if status.is_conflict() => {}
                 Err(error) => return Err(failed(action)(error)),
             }
-            let again: Option<PartialObjectMeta<DynamicObject>> =
-                objects.get_metadata_opt(&name).await.map_err(failed(action))?;
-            let Some(again) = again else { return Ok(None) };
-            metadata = again.metadata;
+            let Some(again) = objects.get_opt(&name).await.map_err(failed(action))? else { return Ok(None) };
+            metadata = again.into_parts().0;
         }
         Err(UninstallError::Contended { kind: kind.as_str(), object: format!("{namespace}/{name}") })
     }
@@ -346,8 +346,9 @@ impl Uninstall {
         Ok(())
     }
 
-    /// The objects of a kind, in each namespace that was watched.
-    fn objects(&self, client: &Client, resource: &ApiResource) -> Vec<Api<DynamicObject>> {
+    /// The objects of a kind, in each namespace that was watched. Whole ones: their reader skips `managedFields`, which nest as deep as
+    /// the object does, so that one that nests too deep fails no page.
+    fn objects(&self, client: &Client, resource: &ApiResource) -> Vec<Api<Object>> {
         if self.namespaces.is_empty() {
             return vec![Api::all_with(client.clone(), resource)];
         }

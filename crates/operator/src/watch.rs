@@ -13,7 +13,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::TryStreamExt as _;
+use futures_util::{Stream, TryStreamExt as _};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use kube::Client;
 use kube::api::{Api, DynamicObject};
@@ -201,7 +201,7 @@ async fn pump<K, T>(
     config: watcher::Config,
     taker: &T,
     brought: &mut BTreeSet<Key>,
-    mut tell: impl FnMut(Signal<'_>) -> ControlFlow<()>,
+    tell: impl FnMut(Signal<'_>) -> ControlFlow<()>,
 ) where
     K: KubeResource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
     K::DynamicType: Send + Sync,
@@ -209,7 +209,18 @@ async fn pump<K, T>(
 {
     // The most recent objects, not those of a cache that may be behind: an operator that starts with what was there a while ago would
     // apply the plan of that time, and roll pods back and forth.
-    let mut stream = std::pin::pin!(watch(api, config).default_backoff());
+    pump_events(feed, watch(api, config).default_backoff(), taker, brought, tell).await;
+}
+
+/// Feeds the store from the events of a watch.
+async fn pump_events<K, T: Take<K>>(
+    feed: &Feed,
+    events: impl Stream<Item = watcher::Result<Event<K>>>,
+    taker: &T,
+    brought: &mut BTreeSet<Key>,
+    mut tell: impl FnMut(Signal<'_>) -> ControlFlow<()>,
+) {
+    let mut stream = std::pin::pin!(events);
     let mut listed = BTreeSet::new();
     loop {
         let signal = match stream.try_next().await {
@@ -218,7 +229,12 @@ async fn pump<K, T>(
                 continue;
             }
             Ok(Some(Event::InitApply(object))) => {
-                listed.extend(taker.key(&object));
+                let key = taker.key(&object);
+                if T::KEEPS_LIST {
+                    // At once, and not with the end of the list: a list that breaks off has filled the store as well.
+                    brought.extend(key.clone());
+                }
+                listed.extend(key);
                 feed.wake(taker.put(&feed.store, object));
                 continue;
             }
@@ -323,7 +339,42 @@ where
 
 #[cfg(test)]
 mod tests {
+    use futures_util::{StreamExt as _, stream};
+    use serde_json::json;
+
     use super::*;
+    use crate::object::Object;
+
+    fn listed_server(name: &str) -> Event<Object> {
+        let object = json!({
+            "kind": "MCPServer", "metadata": { "name": name, "namespace": "ns", "uid": name }, "spec": { "image": "i" },
+        });
+        Event::InitApply(serde_json::from_value(object).unwrap())
+    }
+
+    /// A list is interrupted after its first page, and an object of that page is deleted before the next list.
+    #[tokio::test]
+    async fn an_object_of_an_interrupted_list_that_the_next_list_lacks_is_removed() {
+        let first = || vec![Event::Init, listed_server("a")];
+        let second = || vec![Event::Init, listed_server("b"), Event::InitDone];
+        let in_one_watch = vec![first().into_iter().chain(second()).collect()];
+        // The watch of another version begins, say.
+        let in_two_watches = vec![first(), second()];
+        for watches in [in_one_watch, in_two_watches] {
+            let store = Arc::new(Store::default());
+            let (queue, readiness, metrics) = (Arc::default(), Readiness::default(), Metrics::new());
+            let feed = Feed { store: store.clone(), queue, readiness, metrics };
+            let mut brought = BTreeSet::new();
+            let is_known = |name: &str| store.entry(&Key::resource(KindName::MCPServer, "ns", name)).is_some();
+            for events in watches {
+                let taker = Resources(KindName::MCPServer);
+                let tell = |_: Signal<'_>| ControlFlow::Continue(());
+                pump_events(&feed, stream::iter::<Vec<_>>(events).map(Ok), &taker, &mut brought, tell).await;
+            }
+            assert_eq!((is_known("a"), is_known("b")), (false, true));
+            assert_eq!(brought.len(), 1);
+        }
+    }
 
     /// How many names are listed for a hundred of so many users that come one after the other.
     fn listed_for_a_hundred(users: usize) -> usize {

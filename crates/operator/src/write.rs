@@ -23,6 +23,7 @@ use skep_api::crd::{GROUP, STORED_VERSION};
 use skep_api::resource::{KindName, Resource};
 use skep_plan::child::{Child, ChildKind, owner_reference};
 use skep_plan::merge::merge_diff;
+use skep_plan::status::clipped;
 use skep_plan::world::LivePod;
 
 use crate::adopt::{handover, leave_replicas};
@@ -150,9 +151,10 @@ impl Writer {
         let objects = self.resources(kind, namespace);
         let object = format!("the status of {kind} {namespace}/{name}");
         let message = format!("this object cannot be read: {problem}; correct its spec");
+        let message = clipped(&message);
         self.metrics.request("get", kind.plural());
         let known = objects.get(name).await.map_err(|error| WriteError::from(error, "read", object.clone()))?;
-        let said = known.value().pointer("/status/conditions/0/message").and_then(Value::as_str) == Some(&message);
+        let said = known.value().pointer("/status/conditions/0/message").and_then(Value::as_str) == Some(&*message);
         if said {
             self.metrics.skipped(kind.plural());
             return Ok(());
@@ -298,7 +300,7 @@ impl Writer {
     }
 
     /// An object whose owners are named in the version that is served: the garbage collector finds them in no other.
-    fn with_served_owners<'a>(&self, body: &'a Value) -> Cow<'a, Value> {
+    pub fn with_served_owners<'a>(&self, body: &'a Value) -> Cow<'a, Value> {
         let owners = body.pointer("/metadata/ownerReferences").and_then(Value::as_array).into_iter().flatten();
         let kinds = owners.filter_map(|owner| KindName::parse(owner.get("kind")?.as_str()?));
         if kinds.into_iter().all(|kind| self.served.version(kind) == STORED_VERSION) {

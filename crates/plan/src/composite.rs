@@ -12,36 +12,37 @@ mod template;
 use serde_json::json;
 use skep_api::kinds::{CompositeTool, VirtualMCPCompositeToolDefinition};
 use skep_api::resource::{KindName, Resource};
+use skep_bounds::{COMPOSITE_SET_STEPS, COMPOSITE_STEPS, COMPOSITE_TOOLS};
 
+use crate::error::PlanError;
 use crate::key::ObjectKind;
 use crate::plan::Plan;
 use crate::status::Status;
-use crate::validate::{Problems, in_one_line};
+use crate::validate::Problems;
 use crate::world::World;
-
-/// The most steps that a tool may have.
-const MOST_STEPS: usize = 100;
 
 /// Plans a definition: no children, a status. Nothing blocks its deletion; the servers that use it say that it is gone.
 pub(crate) fn plan(me: &Resource, object: &VirtualMCPCompositeToolDefinition, world: &World<'_>) -> Plan {
-    let problems = problems(&object.spec);
+    let problems = problems_of(&object.spec);
     let users = world.users.iter().filter(|key| key.kind == ObjectKind::Kind(KindName::VirtualMCPServer));
     let users: Vec<&str> = users.map(|key| key.name.as_str()).collect();
     let mut status = Status::default();
     status.set("referencingVirtualServers", if users.is_empty() { json!(null) } else { json!(users) });
-    if problems.is_empty() {
-        status
-            .set("validationStatus", "Valid")
-            .set("validationErrors", json!(null))
-            .condition("WorkflowValidated", true, "ValidationSucceeded", "the steps fit together")
-            .condition("Ready", true, "Ready", "the tool can be used");
-    } else {
-        let message = in_one_line(&problems);
-        status
-            .set("validationStatus", "Invalid")
-            .set("validationErrors", json!(problems))
-            .condition("WorkflowValidated", false, "ValidationFailed", &message)
-            .condition("Ready", false, "ValidationFailed", message);
+    match problems.message() {
+        None => {
+            status
+                .set("validationStatus", "Valid")
+                .set("validationErrors", json!(null))
+                .condition("WorkflowValidated", true, "ValidationSucceeded", "the steps fit together")
+                .condition("Ready", true, "Ready", "the tool can be used");
+        }
+        Some(message) => {
+            status
+                .set("validationStatus", "Invalid")
+                .set("validationErrors", json!(problems.list()))
+                .condition("WorkflowValidated", false, "ValidationFailed", &message)
+                .condition("Ready", false, "ValidationFailed", message);
+        }
     }
     Plan::without_children(me, status)
 }
@@ -64,7 +65,11 @@ pub(crate) fn problems_of(tool: &CompositeTool) -> Problems {
     problems.some_time("timeout", tool.timeout.as_deref());
     problems.unless(!tool.steps.is_empty(), "steps", "there is no step; write at least one");
     let count = tool.steps.len();
-    problems.unless(count <= MOST_STEPS, "steps", format_args!("there are {count} steps; write at most {MOST_STEPS}"));
+    if count > COMPOSITE_STEPS {
+        problems.add("steps", format_args!("there are {count} steps; write at most {COMPOSITE_STEPS}"));
+        // Nothing is checked of steps that are too many: what is refused anyway must cost nothing.
+        return problems;
+    }
     for (index, step) in tool.steps.iter().enumerate() {
         problems.under(format_args!("steps[{index}]"), step::problems(step));
     }
@@ -73,6 +78,15 @@ pub(crate) fn problems_of(tool: &CompositeTool) -> Problems {
         problems.under("output", output::problems(output));
     }
     problems
+}
+
+/// Refuses more tools, or steps of them, than one virtual server may have. `place` is where they are, or are referred to.
+pub(crate) fn check_count(place: &str, tools: usize, steps: usize) -> Result<(), PlanError> {
+    if tools <= COMPOSITE_TOOLS && steps <= COMPOSITE_SET_STEPS {
+        return Ok(());
+    }
+    let advice = format_args!("write at most {COMPOSITE_TOOLS} tools and {COMPOSITE_SET_STEPS} steps");
+    Err(PlanError::field(place, format_args!("there are {tools} tools with {steps} steps; {advice}")))
 }
 
 #[cfg(test)]

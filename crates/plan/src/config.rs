@@ -12,7 +12,7 @@ use skep_api::status::WorkloadRef;
 use crate::key::{Key, ObjectKind};
 use crate::plan::{Finalizer, Plan};
 use crate::status::Status;
-use crate::validate::{config_hash, synthesizes_identity, validate};
+use crate::validate::{config_hash, in_one_line, synthesizes_identity, validate};
 use crate::world::World;
 
 /// How many users a message names.
@@ -49,8 +49,8 @@ pub(crate) fn plan(me: &Resource, world: &World<'_>) -> Plan {
     if me.is_deleting() {
         let possible = &world.live.possible_users;
         if users.is_empty() && !possible.is_empty() {
-            let reasons: Vec<&str> = possible.iter().take(NAMED).map(String::as_str).collect();
-            let message = format!("not all users are known: {}", reasons.join("; "));
+            let reasons: Vec<String> = possible.iter().cloned().collect();
+            let message = format!("not all users are known: {}", in_one_line(&reasons));
             plan.status.condition("DeletionBlocked", true, "UsersUnknown", message);
             plan.recheck = true;
         } else if users.is_empty() {

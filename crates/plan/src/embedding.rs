@@ -13,6 +13,7 @@ use crate::merge::check_pod_template;
 use crate::names;
 use crate::overrides::DroppedOverrides;
 use crate::plan::{Finalizer, Plan};
+use crate::pod::check_env_count;
 use crate::readiness::set_url;
 use crate::status::Status;
 use crate::world::World;
@@ -70,6 +71,7 @@ fn build(
     dropped: &mut DroppedOverrides,
 ) -> Result<Vec<Child>, PlanError> {
     check_name(me, LONGEST_NAME)?;
+    check_env_count("spec.env", spec.env.len())?;
     let template = spec.pod_template_spec.as_ref().map(|template| Value::Object(template.0.clone()));
     if let Some(template) = &template {
         check_pod_template(template)?;

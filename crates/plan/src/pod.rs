@@ -19,8 +19,8 @@ use skep_api::reference::LocalNameRef;
 use skep_api::resource::Resource;
 use skep_api::workload::{MetadataOverrides, ResourceAmounts, Resources};
 
-pub(crate) use self::env::OF_PODS;
 pub use self::env::{Env, EnvSource, KeySelector, Variable};
+pub(crate) use self::env::{OF_PODS, check_count as check_env_count};
 pub use self::files::{FileSource, Files, Mount};
 use self::reserved::Reserved;
 use crate::child::Child;

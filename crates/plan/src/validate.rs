@@ -24,7 +24,9 @@ use skep_api::kinds::ExternalAuthMethod;
 use skep_api::resource::Resource;
 
 pub use auth_server::{embedded_auth_server, synthesizes_identity};
-pub(crate) use problems::{Problems, in_one_line};
+pub(crate) use external_auth::matcher_tokens;
+pub use problems::in_one_line;
+pub(crate) use problems::{Place, Problems, clipped_to};
 
 use crate::canonical;
 use crate::error::{NOT_SUPPORTED, PlanError};

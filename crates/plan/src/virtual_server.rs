@@ -24,6 +24,7 @@ use skep_api::kinds::{
 use skep_api::reference::Reference;
 use skep_api::resource::Resource;
 use skep_api::virtual_config::{ResolvedIncomingAuth, StaticBackend};
+use skep_bounds::BACKENDS;
 use skep_runconfig::EmbeddedAuthServerConfig;
 use skep_runconfig::feature::Feature;
 
@@ -86,8 +87,17 @@ pub(crate) fn plan(me: &Resource, object: &VirtualMCPServer, world: &World<'_>) 
     session_warning(&mut status, spec.replicas.unwrap_or(1), redis);
 
     let mut resolver = Resolver::new(world, me.namespace(), status);
-    check(&mut resolver, me, spec);
-    let inputs = resolve(&mut resolver, me, spec, world);
+    let inputs = match check::count(spec) {
+        Ok(()) => {
+            check(&mut resolver, me, spec);
+            resolve(&mut resolver, me, spec, world)
+        }
+        // There is a condition for each entry, so nothing is resolved of too many.
+        Err(error) => {
+            resolver.reject("Valid", error.reason(), error.verdict());
+            Inputs::default()
+        }
+    };
     if let Some(Err(problem)) = &world.live.session_key {
         let advice = "delete the Secret, and a new one is made; all sessions end then";
         let message = format!("Secret `{}`: {problem}; {advice}", names::virtual_session_key(me.name()));
@@ -187,7 +197,15 @@ fn resolve<'a>(
     let (callers, auth_server) = incoming::document(resolver, me, spec, oidc, policies.as_ref());
     references::embedding_readiness(resolver, spec, namespace, world);
 
-    let members = members::members(world, namespace, group);
+    let mut members = members::members(world, namespace, group);
+    if members.len() > BACKENDS {
+        let message = format!(
+            "MCPGroup `{group}` has {} members, and a virtual server serves at most {BACKENDS}; split the group",
+            members.len()
+        );
+        resolver.reject("MembersListed", "TooManyMembers", Verdict::Refuse(message));
+        members.clear();
+    }
     let outgoing = outgoing::resolve(&mut resolver.status, spec, &members, namespace, world);
     let mut inputs = Inputs {
         oidc,
@@ -216,13 +234,17 @@ fn serve<'a>(
 ) {
     const CONDITION: &str = "BackendsConfigured";
     let mut left_out = Vec::new();
+    let mut owners: BTreeMap<String, Member<'_>> = BTreeMap::new();
     for member in members {
         let refused = inputs.outgoing.failed.get(member.name()).cloned();
-        let refused = refused.or_else(|| member.clash(&inputs.served));
+        let refused = refused.or_else(|| member.clash(&owners));
         match refused.map_or_else(|| member.backend(&spec.group_ref.name, world), Err) {
             Ok(backend) => {
                 inputs.backends.push(backend);
                 inputs.served.push(*member);
+                if let Some(owner) = member.owner() {
+                    owners.entry(owner).or_insert(*member);
+                }
                 inputs.read.extend(member.inputs());
                 member.headers(&mut inputs.headers);
             }

@@ -1,10 +1,12 @@
 //! How much a proxy may hold, from the memory that its container has.
 //!
 //! ```text
-//!   memory limit of the cgroup ─┬─ 1/2 ▶ buffered bytes     open files ─ 1/3 ─┐
-//!                               ├─ 1/4 ▶ sessions                             ├─▶ connections, the lesser of both
-//!                               └─ 1 for each 64 KiB ─────────────────────────┘
+//!   memory limit of the cgroup ─┬─ 3/8 ▶ buffered bytes, and up to 7/16 of that which wait for room
+//!                               ├─ 1/4 ▶ sessions
+//!                               └─ 1/8 ▶ connections of 32 KiB each, and no more than 1/3 of the open files
 //! ```
+//!
+//! These are 117/128 of it at the most; the rest is the program's own.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,8 +25,8 @@ const LEAST_BUDGET: usize = 16 * MIB;
 /// How many connections there are where nothing limits them.
 const MOST_CONNECTIONS: usize = 8192;
 const LEAST_CONNECTIONS: usize = 64;
-/// What a connection and its call take, in bytes: buffers on both sides.
-const CONNECTION: usize = 64 * KIB;
+/// What a connection and its call take, in bytes: a head of the longest that is allowed, and the buffers on both sides. Bodies are counted.
+const CONNECTION: usize = 32 * KIB;
 /// How many files a connection needs: itself, one to the server, and something to spare.
 const FILES: usize = 3;
 
@@ -55,12 +57,12 @@ impl Capacity {
 
     /// That of a container with so much memory and so many files.
     fn derive(memory: Option<usize>, files: Option<usize>) -> Self {
-        let budget = memory.map_or(DEFAULT_BUDGET, |memory| (memory / 2).max(LEAST_BUDGET));
+        let budget = memory.map_or(DEFAULT_BUDGET, |memory| (memory / 8 * 3).max(LEAST_BUDGET));
         let sessions = memory.map_or_else(SessionLimits::default, |memory| {
             let total = (memory / 4).min(SessionLimits::default().total).max(MIB);
             SessionLimits::of_total(total)
         });
-        let by_memory = memory.map_or(MOST_CONNECTIONS, |memory| memory / CONNECTION);
+        let by_memory = memory.map_or(MOST_CONNECTIONS, |memory| memory / 8 / CONNECTION);
         let by_files = files.map_or(MOST_CONNECTIONS, |files| files / FILES);
         let connections = by_memory.min(by_files).clamp(LEAST_CONNECTIONS, MOST_CONNECTIONS);
         Self { budget, sessions, connections: ConnectionLimits::of_total(connections) }
@@ -144,6 +146,8 @@ fn open_files(root: &Path) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use skep_net::budget::Purpose;
+
     use super::*;
 
     fn variables(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -153,14 +157,31 @@ mod tests {
     #[test]
     fn a_proxy_takes_its_share_of_the_memory_of_its_container() {
         let capacity = Capacity::derive(Some(128 * MIB), Some(1 << 20));
-        assert_eq!((capacity.budget, capacity.sessions.total), (64 * MIB, 32 * MIB));
-        assert_eq!(capacity.connections, ConnectionLimits { total: 2048, per_peer: 1024 });
+        assert_eq!((capacity.budget, capacity.sessions.total), (48 * MIB, 32 * MIB));
+        assert_eq!(capacity.connections, ConnectionLimits { total: 512, per_peer: 256 });
         let unlimited = Capacity::derive(None, None);
         assert_eq!((unlimited.budget, unlimited.sessions), (DEFAULT_BUDGET, SessionLimits::default()));
         assert_eq!(unlimited.connections.total, MOST_CONNECTIONS);
         assert_eq!(Capacity::derive(None, Some(1024)).connections.total, 341);
         let tiny = Capacity::derive(Some(MIB), Some(1));
         assert_eq!((tiny.budget, tiny.connections.total), (LEAST_BUDGET, LEAST_CONNECTIONS));
+    }
+
+    #[test]
+    fn item_8_all_parts_together_are_less_than_the_memory_of_the_container() {
+        for memory in [64 * MIB, 128 * MIB, 256 * MIB, 512 * MIB, 4096 * MIB] {
+            let capacity = Capacity::derive(Some(memory), None);
+            // One response alone may wait, however long it is.
+            let client = capacity.new_budget().of_client([192, 0, 2, 1].into());
+            let waiting = client.largest(Purpose::Response).max(capacity.budget / 4);
+            let connections = capacity.connections.total * CONNECTION;
+            let sum = capacity.budget + waiting + capacity.sessions.total + connections;
+            assert!(sum < memory / 16 * 15, "{sum} of {memory}");
+            // Streams of servers that all connections pass through leave room for others.
+            assert!(capacity.connections.total * skep_net::body::PASSING < capacity.budget, "{capacity:?}");
+        }
+        let head = skep_net::serve::Options::default().header_bytes as usize;
+        assert!(2 * head <= CONNECTION, "{head}");
     }
 
     #[test]

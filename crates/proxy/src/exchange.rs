@@ -1,4 +1,4 @@
-//! One call on its way: what came in, what is known about it, and who wants to see what goes back.
+//! One request on its way: its head, its message, and what must see its replies.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -10,53 +10,62 @@ use http::{HeaderMap, Method, Response, Uri, Version};
 use skep_mcp::{Id, Malformed, Message};
 use skep_net::{Body, Budget, Peer};
 
+use crate::caller::{Caller, Identity};
+use crate::chain::reply::{ReplyChain, ReplyMiddleware};
 use crate::observe::{Observation, Observer};
 
-/// A call between its arrival and its answer.
+/// All of a request but its body, which may still have to be read.
 #[derive(Debug)]
-pub struct Exchange {
+pub struct Head {
     /// The HTTP method.
     pub method: Method,
-    /// What was asked for.
+    /// The URI that was requested.
     pub uri: Uri,
-    /// The version of HTTP that it came by.
+    /// The version of HTTP.
     pub version: Version,
-    /// Headers, which layers may change on the way to the server.
+    /// Headers, which middleware may change on the way to the server.
     pub headers: HeaderMap,
-    /// Whose connection it is.
+    /// The other end of the connection.
     pub peer: Peer,
     /// The network of the client, which is that of the peer unless a trusted proxy named another one.
     pub client: IpAddr,
-    /// Where what is buffered for it is counted: the client's share.
+    /// The client's share of the memory budget.
     pub budget: Budget,
+    /// Who sends it, once a middleware has established that.
+    pub caller: Option<Caller>,
+    /// Whether it has an `Origin` that was found to be allowed.
+    pub origin_allowed: bool,
+    /// What sees the replies to this request, outermost first.
+    replies: ReplyChain,
+    /// What sees replies to other requests, if this one opens a stream for them.
+    other_replies: ReplyChain,
+    /// What observes it.
+    observations: Vec<Box<dyn Observation>>,
+}
+
+/// A request whose body was read.
+#[derive(Debug)]
+pub struct Exchange {
+    /// All but the body.
+    pub head: Head,
     /// The message in the body, if it is one. Nothing once the body was released.
     pub content: Content,
     /// What is kept of a body that was released.
     released: Option<Box<Released>>,
-    /// Who calls.
-    pub identity: Option<Identity>,
-    /// Whether the page that calls, if one does, was found to be one that may.
-    pub origin_allowed: bool,
     /// Whether the response is that of the server, passed through, and not the proxy's own.
     pub is_passed_through: bool,
-    /// Who wants to see the answers, innermost last.
-    rewrites: Vec<Arc<dyn Rewrite>>,
-    /// Who wants to see what comes beside calls, if this opens a stream for that.
-    beside: Vec<Arc<dyn Rewrite>>,
-    /// Who sees it and changes nothing.
-    observations: Vec<Box<dyn Observation>>,
-    /// Whether a layer replaced the message after it was judged.
+    /// Whether a middleware replaced the message.
     mutated: bool,
 }
 
-/// The body of a call. It is read once and parsed once.
+/// The body of a request. It is read once and parsed once.
 #[derive(Clone, Debug)]
 pub enum Content {
     /// Nothing, or nothing that claims to be a message.
     Opaque(Bytes),
     /// A message.
     Message(Message),
-    /// It should be a message, and is none.
+    /// A malformed message.
     Malformed(Bytes, Malformed),
 }
 
@@ -71,39 +80,48 @@ struct Released {
 /// How much is kept of a name that a client chose, in bytes.
 const NAME: usize = 1024;
 
-/// Who vouches for clients that do not authenticate. Every other issuer is a URL.
-pub(crate) const LOCAL_ISSUER: &str = "toolhive-local";
+// === impl Head ===
 
-/// Who calls. Cheap to clone.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
-    /// Whoever vouches for the caller.
-    pub issuer: Arc<str>,
-    /// The caller, as the issuer knows them.
-    pub subject: Arc<str>,
-    /// A name for people.
-    pub name: Arc<str>,
+impl Head {
+    /// The head of a request as it arrived.
+    pub fn new(parts: Parts, peer: Peer) -> Self {
+        Self {
+            method: parts.method,
+            uri: parts.uri,
+            version: parts.version,
+            headers: parts.headers,
+            peer,
+            client: Peer::network(peer.address.ip()),
+            budget: Budget::default(),
+            caller: None,
+            origin_allowed: false,
+            replies: ReplyChain::default(),
+            other_replies: ReplyChain::default(),
+            observations: Vec::new(),
+        }
+    }
+
+    /// The identity of the caller, if it is known.
+    pub fn identity(&self) -> Option<&Identity> {
+        self.caller.as_ref().map(|caller| &caller.identity)
+    }
+
+    /// Puts every reply to this request through a middleware, before those that were added earlier.
+    pub fn watch_replies(&mut self, middleware: Arc<dyn ReplyMiddleware>) {
+        self.replies.push(middleware);
+    }
+
+    /// The same for replies to other requests, should this one open a stream that they come on.
+    pub fn watch_other_replies(&mut self, middleware: Arc<dyn ReplyMiddleware>) {
+        self.other_replies.push(middleware);
+    }
+
+    /// Lets an observer see this request from here on.
+    pub(crate) fn observe(&mut self, observer: Arc<dyn Observer>) {
+        let observation = observer.begin(self);
+        self.observations.push(observation);
+    }
 }
-
-/// What a layer says to a call.
-#[derive(Debug)]
-pub enum Flow {
-    /// It goes on.
-    Next,
-    /// It ends here.
-    Answer(Response<Body>),
-}
-
-/// Changes answers on their way back. It sees messages, whatever framing they travel in.
-pub trait Rewrite: std::fmt::Debug + Send + Sync {
-    /// The answer to a call, as the caller should see it.
-    fn answer(&self, answer: Message) -> Result<Message, Withheld>;
-}
-
-/// An answer that must not reach the caller, because it could not be judged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the server's answer could not be judged and was withheld: {0}")]
-pub struct Withheld(pub Malformed);
 
 // === impl Content ===
 
@@ -125,58 +143,21 @@ impl Content {
     }
 }
 
-// === impl Identity ===
-
-impl Identity {
-    /// Whether it tells one client from another. Where nobody authenticates, all clients have the same.
-    pub fn is_authenticated(&self) -> bool {
-        &*self.issuer != LOCAL_ISSUER
-    }
-
-    /// What a session is bound to.
-    pub fn key(&self) -> String {
-        format!("{} {}", self.issuer, self.subject)
-    }
-
-    /// Whether something is bound to this caller by that key.
-    pub fn has_key(&self, key: &str) -> bool {
-        let subject = key.strip_prefix(&*self.issuer).and_then(|rest| rest.strip_prefix(' '));
-        subject == Some(&*self.subject)
-    }
-}
-
 // === impl Exchange ===
 
 impl Exchange {
-    /// A call as it arrived.
-    pub fn new(parts: Parts, peer: Peer, content: Content) -> Self {
-        Self {
-            method: parts.method,
-            uri: parts.uri,
-            version: parts.version,
-            headers: parts.headers,
-            peer,
-            client: Peer::network(peer.address.ip()),
-            budget: Budget::default(),
-            content,
-            released: None,
-            identity: None,
-            origin_allowed: false,
-            is_passed_through: false,
-            rewrites: Vec::new(),
-            beside: Vec::new(),
-            observations: Vec::new(),
-            mutated: false,
-        }
+    /// A request as it arrived.
+    pub fn new(head: Head, content: Content) -> Self {
+        Self { head, content, released: None, is_passed_through: false, mutated: false }
     }
 
-    /// The message, if the call carries one.
+    /// The message, if the request carries one.
     pub fn message(&self) -> Option<&Message> {
         self.content.message()
     }
 
     /// Gives the bytes of the request back, once it was sent and only its response is waited for: both count in the share of one client,
-    /// and a call must not wait for itself. What errors and observers need of it is kept.
+    /// and a request must not wait for itself. What errors and observers need of it is kept.
     pub(crate) fn release_body(&mut self) {
         if self.released.is_some() {
             return;
@@ -211,81 +192,42 @@ impl Exchange {
         }
     }
 
-    /// Puts another message in the place of the one that came.
+    /// Replaces the message. Enforcing middleware runs again on the new one, see [`crate::chain`].
     pub fn replace(&mut self, message: Message) {
-        skep_mcp::headers::renew(&mut self.headers, &message);
+        skep_mcp::headers::renew(&mut self.head.headers, &message);
         self.content = Content::Message(message);
         self.mutated = true;
     }
 
-    /// Whether a layer replaced the message.
-    pub fn is_mutated(&self) -> bool {
-        self.mutated
+    /// Whether a middleware replaced the message since this was last asked.
+    pub(crate) fn take_mutated(&mut self) -> bool {
+        std::mem::take(&mut self.mutated)
     }
 
-    /// Asks to see the answers of this call.
-    pub fn watch(&mut self, rewrite: Arc<dyn Rewrite>) {
-        self.rewrites.push(rewrite);
-    }
-
-    /// Asks to see the answers to other calls, should this one open a stream that they come on.
-    pub fn watch_beside(&mut self, rewrite: Arc<dyn Rewrite>) {
-        self.beside.push(rewrite);
-    }
-
-    /// Lets somebody see this call from here on.
-    pub(crate) fn observe(&mut self, observer: Arc<dyn Observer>) {
-        let observation = observer.begin(self);
-        self.observations.push(observation);
-    }
-
-    /// Tells who sees this call how it is answered, innermost first. They stay with the answer until it has ended.
-    pub(crate) fn observed(&mut self, answer: Response<Body>) -> Response<Body> {
-        if self.observations.is_empty() {
-            return answer;
+    /// Tells observers how the request is answered, innermost first. They stay with the response until it has ended.
+    pub(crate) fn observed(&mut self, response: Response<Body>) -> Response<Body> {
+        if self.head.observations.is_empty() {
+            return response;
         }
-        let mut observations = std::mem::take(&mut self.observations);
+        let mut observations = std::mem::take(&mut self.head.observations);
         for observation in observations.iter_mut().rev() {
-            observation.answered(self, &answer);
+            observation.answered(self, &response);
         }
-        answer.map(|body| body.holding(observations))
+        response.map(|body| body.holding(observations))
     }
 
-    /// Whether anybody wants to see the answers: if not, they need not be read.
+    /// Whether a middleware must see the replies: if not, they need not be parsed.
     pub fn is_watched(&self) -> bool {
-        !self.rewrites.is_empty()
+        !self.head.replies.is_empty()
     }
 
-    /// The answers of this call as their watchers want them, for as long as the call lives.
-    pub fn watchers(&mut self) -> Watchers {
-        Watchers { rewrites: std::mem::take(&mut self.rewrites) }
+    /// What the replies go through.
+    pub fn reply_chain(&mut self) -> ReplyChain {
+        std::mem::take(&mut self.head.replies)
     }
 
-    /// The answers to other calls as their watchers want them.
-    pub fn watchers_beside(&self) -> Watchers {
-        Watchers { rewrites: self.beside.clone() }
-    }
-}
-
-/// Everybody who wants to see the answers of one call.
-#[derive(Clone, Debug, Default)]
-pub struct Watchers {
-    rewrites: Vec<Arc<dyn Rewrite>>,
-}
-
-// === impl Watchers ===
-
-impl Watchers {
-    /// Whether there is nobody.
-    pub fn is_empty(&self) -> bool {
-        self.rewrites.is_empty()
-    }
-
-    /// An answer as the caller should see it.
-    pub fn answer(&self, mut answer: Message) -> Result<Message, Withheld> {
-        for rewrite in self.rewrites.iter().rev() {
-            answer = rewrite.answer(answer)?;
-        }
-        Ok(answer)
+    /// What replies to other requests go through.
+    pub fn other_reply_chain(&self) -> ReplyChain {
+        self.head.other_replies.clone()
     }
 }

@@ -5,9 +5,10 @@
 //!                                 └─▶ proxy ─▶ chain ─▶ stdio::streamable | stdio::sse | transparent ─▶ server
 //! ```
 //!
-//! A message is read once into an [`exchange::Exchange`], which runs through the [`chain`] of middleware and then to whoever
-//! answers. Bytes travel as they came unless a layer must change them, and then only the changed member is replaced.
+//! A message is read once into an [`exchange::Exchange`], which goes through the [`chain`] of middleware and then to the
+//! server. Bytes travel as they came unless a middleware must change them, and then only the changed member is replaced.
 
+pub mod caller;
 pub mod capacity;
 pub mod chain;
 mod cors;
@@ -15,10 +16,11 @@ pub mod exchange;
 pub mod health;
 pub mod hosts;
 mod http;
-mod layer;
 pub mod metrics;
+mod middleware;
 pub mod observe;
 pub mod proxy;
+mod router;
 pub mod run;
 mod secrets;
 pub mod sessions;

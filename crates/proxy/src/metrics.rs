@@ -17,7 +17,7 @@ use skep_net::Body;
 
 pub use self::limits::LimitCounters;
 use self::limits::Shown;
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, Head};
 use crate::observe::{Observation, Observer};
 
 /// Bounds of the durations, in seconds.
@@ -240,8 +240,8 @@ impl Metrics {
 }
 
 impl Observer for Metrics {
-    fn begin(self: Arc<Self>, exchange: &mut Exchange) -> Box<dyn Observation> {
-        let kind = if exchange.uri.path().ends_with("/sse") { Kind::Sse } else { Kind::Request };
+    fn begin(self: Arc<Self>, head: &mut Head) -> Box<dyn Observation> {
+        let kind = if head.uri.path().ends_with("/sse") { Kind::Sse } else { Kind::Request };
         Box::new(Counted { kind, active: self.open(kind), metrics: self })
     }
 }
@@ -250,11 +250,11 @@ impl Observation for Counted {
     fn answered(&mut self, exchange: &Exchange, answer: &http::Response<Body>) {
         let resource = exchange.resource();
         let record = Record {
-            method: exchange.method.as_str(),
+            method: exchange.head.method.as_str(),
             status: answer.status().as_u16(),
             mcp_method: exchange.mcp_method(),
             resource: resource.as_deref(),
-            version: exchange.version,
+            version: exchange.head.version,
         };
         self.metrics.count(self.kind, &record, &mut self.active);
     }

@@ -1,13 +1,15 @@
-//! Whoever sees calls and changes nothing, such as what counts them.
+//! Observers see requests and change nothing. Metrics are one.
 //!
 //! ```text
-//!   call   ──▶ layers ──▶ begin ──▶ layers ──▶ server
-//!   caller ◀── drop ◀── answered ◀──────────────┘
+//!   request ──▶ middleware ──▶ begin ──▶ middleware ──▶ server
+//!   client  ◀── drop ◀── answered ◀──────────────────────┘
 //! ```
 //!
-//! An observer has its place in the chain, as every layer. It sees the calls that come that far, also if a later layer refuses
-//! them; of what an earlier one refused it never hears. What it wants of the headers it takes when the call begins: they go to the
-//! server. If it wants to see the messages of the answer too, it asks for them by [`Exchange::watch`], and they are read then.
+//! An observer has its place in the chain, as every middleware. It sees the requests that come that far, also if a later middleware
+//! denies them, and none that an earlier one denied. A denial by the head comes before every observer that begins with the message.
+//!
+//! What it wants of the headers it takes when the request begins: they go to the server. If it wants to see the replies too, it asks
+//! for them by [`Head::watch_replies`].
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -15,17 +17,17 @@ use std::sync::Arc;
 use http::Response;
 use skep_net::Body;
 
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, Head};
 
-/// Sees calls.
+/// Sees requests.
 pub trait Observer: Debug + Send + Sync {
-    /// A call came as far as this.
-    fn begin(self: Arc<Self>, exchange: &mut Exchange) -> Box<dyn Observation>;
+    /// A request came as far as this.
+    fn begin(self: Arc<Self>, head: &mut Head) -> Box<dyn Observation>;
 }
 
-/// Sees one call. It is dropped when nothing more is to come of the answer, or when the caller left before there was one.
+/// Sees one request. It is dropped when its response has ended, or when the client left before there was one.
 pub trait Observation: Debug + Send + Sync {
-    /// The answer begins. The call is as it went to the server, with all that became known about it on the way;
+    /// The response begins. The request is as it went to the server, with all that became known about it on the way;
     /// its body may be released by now, see [`Exchange::mcp_method`] and [`Exchange::resource`].
-    fn answered(&mut self, exchange: &Exchange, answer: &Response<Body>);
+    fn answered(&mut self, exchange: &Exchange, response: &Response<Body>);
 }

@@ -16,13 +16,14 @@ use skep_net::headers::remove_hop_by_hop;
 use skep_net::serve::ForwardedFor;
 use skep_net::{Body, BodyError, Budget, Peer};
 
-use crate::chain::{Chain, too_large};
+use crate::chain::{Chain, Flow};
 use crate::cors;
-use crate::exchange::{Content, Exchange, Flow};
+use crate::exchange::{Content, Exchange, Head};
 use crate::health::Health;
 use crate::hosts::Hosts;
 use crate::http::{SESSION, is_of_type, json, over_budget, text};
 use crate::metrics::Metrics;
+use crate::router::Group;
 use crate::stdio::sse::Sse;
 use crate::stdio::streamable::Streamable;
 use crate::transparent::Transparent;
@@ -67,6 +68,13 @@ pub struct Guards {
     pub budget: Budget,
 }
 
+/// The response to a request whose body was not read.
+struct Denial {
+    response: Response<Body>,
+    /// Whether the client may be sending the body all the same.
+    is_body_sent: bool,
+}
+
 // === impl Proxy ===
 
 impl Proxy {
@@ -90,28 +98,24 @@ impl Proxy {
     pub async fn answer(self: Arc<Self>, request: Request<Incoming>, peer: Peer) -> Response<Body> {
         let (mut parts, mut body) = request.into_parts();
         let origin = self.chain.allowed_origin(&parts.headers);
+        // From the headers as they arrived: a client may name `X-Forwarded-For` in `Connection`, and it would be gone.
         let client = client_of(peer, &parts.headers, self.chain.trusts_proxies());
-        if let Some(response) = self.answer_head(&mut parts, origin.is_some()) {
+        if let Some(response) = self.route(&mut parts, origin.is_some()) {
             return readable(response, origin);
         }
-        let budget = self.guards.budget.of_client(client);
-        let bytes = match self.collect(&mut body, &budget).await {
-            Ok(bytes) => bytes,
-            Err(error) => {
-                let refusal = unread(&error);
-                // Who waits for our word before it sends does not send now.
-                let is_on_its_way = matches!(error, BodyError::TooLarge { .. } | BodyError::OverBudget(_));
-                if is_on_its_way && !parts.headers.contains_key(http::header::EXPECT) {
+        let mut exchange = Exchange::new(Head::new(parts, peer), Content::Opaque(Bytes::new()));
+        exchange.head.client = client;
+        exchange.head.budget = self.guards.budget.of_client(client);
+        let response = match self.receive(&mut exchange, &mut body).await {
+            Ok(()) => self.forward(&mut exchange).await,
+            Err(denial) => {
+                // A client that waits for `100 Continue` does not send its body now.
+                if denial.is_body_sent && !exchange.head.headers.contains_key(http::header::EXPECT) {
                     tokio::spawn(discard(body, DISCARDED, DISCARDING));
                 }
-                return readable(refusal, origin);
+                denial.response
             }
         };
-        let content = self.read(&parts.method, &parts.uri, &parts.headers, bytes);
-        let mut exchange = Exchange::new(parts, peer, content);
-        exchange.client = client;
-        exchange.budget = budget;
-        let response = self.pass(&mut exchange).await;
         let mut response = self.count(&mut exchange, response).await;
         if client != Peer::network(peer.address.ip()) {
             response.extensions_mut().insert(ForwardedFor(client));
@@ -120,25 +124,37 @@ impl Proxy {
         readable(exchange.observed(response), origin)
     }
 
-    /// Answers what needs no body: a request that may not be answered, pages beside the protocol, paths that nobody answers.
-    fn answer_head(&self, parts: &mut Parts, is_allowed_origin: bool) -> Option<Response<Body>> {
+    /// Answers what is not for the chain: a request to a name that is not the proxy's, paths of other groups, paths without an owner.
+    fn route(&self, parts: &mut Parts, is_allowed_origin: bool) -> Option<Response<Body>> {
         if let Err(error) = self.guards.hosts.check(parts) {
             return Some(error.response());
         }
         if is_allowed_origin && !self.is_transparent() && cors::is_preflight(&parts.method, &parts.headers) {
             return Some(cors::preflight(&parts.headers));
         }
-        match parts.uri.path() {
-            "/health" => return Some(self.health.page(&parts.method)),
-            "/metrics" => return Some(self.metrics.as_deref().map_or_else(no_metrics, metrics_page)),
-            path if path.starts_with("/.well-known/") => {
-                return Some(json(StatusCode::NOT_FOUND, Bytes::from_static(br#"{"error":"not_found"}"#)));
-            }
-            _ => {}
+        if let Some(response) = Group::of(parts.uri.path()).response(parts, &self.health, self.metrics.as_deref()) {
+            return Some(response);
         }
-        // Before anybody looks: what the caller names in `Connection` must not be what a layer adds for the server.
+        // Before any middleware: what the client names in `Connection` must not be what a middleware adds for the server.
         remove_hop_by_hop(&mut parts.headers);
         self.refuse(&parts.method, &parts.uri, &parts.headers)
+    }
+
+    /// Puts the head of a request through the chain, and reads its body if it is not denied.
+    async fn receive(&self, exchange: &mut Exchange, body: &mut Incoming) -> Result<(), Box<Denial>> {
+        if let Flow::Answer(response) = self.chain.head(&mut exchange.head).await {
+            return Err(Box::new(Denial { response, is_body_sent: !body.is_end_stream() }));
+        }
+        match self.collect(body, &exchange.head.budget).await {
+            Ok(bytes) => {
+                exchange.content = self.read(&exchange.head, bytes);
+                Ok(())
+            }
+            Err(error) => {
+                let is_body_sent = matches!(error, BodyError::TooLarge { .. } | BodyError::OverBudget(_));
+                Err(Box::new(Denial { response: unread(&error), is_body_sent }))
+            }
+        }
     }
 
     /// Reads a body, if it may be as long as it is and there is room for it.
@@ -152,12 +168,12 @@ impl Proxy {
     /// back in time. If it is not, the call is refused.
     async fn count(&self, exchange: &mut Exchange, response: Response<Body>) -> Response<Body> {
         let (parts, body) = response.into_parts();
-        let counted = match body.try_within(&exchange.budget) {
+        let counted = match body.try_within(&exchange.head.budget) {
             Ok(body) => Ok(body),
             Err(body) => {
                 exchange.release_body();
                 // Boxed: hardly any call waits, and every one would carry the room for it.
-                Box::pin(self.wait_for_room(body, &exchange.budget)).await
+                Box::pin(self.wait_for_room(body, &exchange.head.budget)).await
             }
         };
         match counted {
@@ -180,17 +196,17 @@ impl Proxy {
         matches!(self.front, Front::Transparent(_))
     }
 
-    /// Puts a call through the chain and to whoever answers it.
-    async fn pass(&self, exchange: &mut Exchange) -> Response<Body> {
-        if let Flow::Answer(answer) = self.chain.request(exchange) {
-            return answer;
+    /// Puts a message through the chain and to the server.
+    async fn forward(&self, exchange: &mut Exchange) -> Response<Body> {
+        if let Flow::Answer(response) = self.chain.message(exchange).await {
+            return response;
         }
         if let Err(refusal) = one_session(exchange) {
             return *refusal;
         }
         match &self.front {
             Front::Streamable(front) => front.call(exchange).await,
-            Front::Sse(front) if exchange.uri.path() == "/sse" => front.open(exchange).await,
+            Front::Sse(front) if exchange.head.uri.path() == "/sse" => front.open(exchange).await,
             Front::Sse(front) => front.message(exchange).await,
             Front::Transparent(front) => front.call(exchange).await,
         }
@@ -206,14 +222,15 @@ impl Proxy {
         (!is_known).then(|| text(StatusCode::NOT_FOUND, "404 page not found"))
     }
 
-    /// Reads a body, once.
-    fn read(&self, method: &Method, uri: &Uri, headers: &http::HeaderMap, bytes: Bytes) -> Content {
+    /// Parses a body, once.
+    fn read(&self, head: &Head, bytes: Bytes) -> Content {
+        let Head { method, uri, headers, .. } = head;
         let is_message = match &self.front {
             Front::Streamable(_) | Front::Sse(_) => method == Method::POST,
             Front::Transparent(front) => front.expects_message(method, uri, headers),
         };
         let is_json = is_of_type(headers.get(http::header::CONTENT_TYPE), "application/json");
-        if bytes.is_empty() || !(is_message || is_json || self.chain.judges_content()) {
+        if bytes.is_empty() || !(is_message || is_json || self.chain.needs_message()) {
             return Content::Opaque(bytes);
         }
         match Message::parse(bytes.clone()) {
@@ -257,10 +274,18 @@ fn unread(error: &BodyError) -> Response<Body> {
     }
 }
 
+/// The response to a body that is longer than allowed.
+fn too_large() -> Response<Body> {
+    let mut response = text(StatusCode::PAYLOAD_TOO_LARGE, "Request Entity Too Large");
+    // The rest of the body is still on its way; it is not read.
+    response.headers_mut().insert(http::header::CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
 /// Refuses a call whose session cannot be read in one way only: the server might read another one than was looked up here. A
 /// header with nothing in it names none.
 fn one_session(exchange: &mut Exchange) -> Result<(), Box<Response<Body>>> {
-    let mut named = exchange.headers.get_all(SESSION).into_iter();
+    let mut named = exchange.head.headers.get_all(SESSION).into_iter();
     let is_plain = match (named.next(), named.next()) {
         (None, _) => true,
         (Some(name), None) => !name.is_empty() && name.to_str().is_ok(),
@@ -269,31 +294,15 @@ fn one_session(exchange: &mut Exchange) -> Result<(), Box<Response<Body>>> {
     if is_plain {
         return Ok(());
     }
-    let is_empty = exchange.headers.get_all(SESSION).into_iter().all(HeaderValue::is_empty);
+    let is_empty = exchange.head.headers.get_all(SESSION).into_iter().all(HeaderValue::is_empty);
     let request = exchange.message().filter(|message| message.kind() == skep_mcp::Kind::Request);
     // A handshake opens a session of its own, whatever was named.
     if is_empty || request.is_some_and(|message| message.method() == Some("initialize")) {
-        exchange.headers.remove(SESSION);
+        exchange.head.headers.remove(SESSION);
         return Ok(());
     }
     let id = request.and_then(Message::id);
     Err(Box::new(json(StatusCode::NOT_FOUND, skep_mcp::answer::session_not_found(id.as_ref()))))
-}
-
-/// What is said where no metrics are.
-fn no_metrics() -> Response<Body> {
-    let words = "metrics are not served on this port; see the diagnostics port";
-    let mut page = text(StatusCode::NOT_FOUND, words);
-    page.headers_mut().insert(http::header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    page
-}
-
-/// The page of metrics.
-pub(crate) fn metrics_page(metrics: &Metrics) -> Response<Body> {
-    let mut page = text(StatusCode::OK, &metrics.page());
-    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    page.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static(kind));
-    page
 }
 
 #[cfg(test)]

@@ -33,6 +33,7 @@ use crate::chain::{self, Chain};
 use crate::health::{Health, Known};
 use crate::hosts::Hosts;
 use crate::metrics::LimitCounters;
+use crate::observe::Observer;
 use crate::proxy::{Front, Guards, Proxy};
 use crate::secrets::resolve;
 use crate::sessions::Sessions;
@@ -59,7 +60,7 @@ pub enum Error {
     Settings(#[from] settings::Wrong),
     /// Its middleware.
     #[error(transparent)]
-    Chain(#[from] chain::Wrong),
+    Chain(#[from] chain::ChainError),
     /// Its server would be a process beside it, in its own container.
     #[error(
         "`{image}` is a program of the host, which is not run in a pod: it would have the account and the secrets of the proxy; \
@@ -121,25 +122,23 @@ pub async fn start(
     place: Place,
     grace: Grace,
 ) -> Result<Running, Error> {
-    if let (Place::Pod, Backend::Stdio(server, _) | Backend::Http(server)) = (&place, &settings.backend) {
+    if let (Place::Pod { .. }, Backend::Stdio(server, _) | Backend::Http(server)) = (&place, &settings.backend) {
         return Err(Error::HostProcess { image: server.image.clone() });
     }
     let secrets = resolve(&settings.config, environment)?;
     let drain = Drain::new(grace);
     let listener = match &place {
         Place::Machine(ports) => ports.bind(settings.listen).await,
-        Place::Cluster { .. } | Place::Pod => Listener::bind(settings.listen).await,
+        Place::Cluster { .. } | Place::Pod { .. } => Listener::bind(settings.listen).await,
     };
     let listener = listener.map_err(|error| Error::Bind { error })?;
     let address = listener.address();
     let hosts = Hosts::of(address, &settings.allowed_hosts)?;
     let guards = Guards { hosts, budget: settings.capacity.new_budget() };
-    let mut chain = Chain::new(&settings.config, address.port())?;
-    chain.add_headers(&secrets.headers)?;
     let diagnostics = Diagnostics::of(&settings.config);
-    if let Some(diagnostics) = &diagnostics {
-        chain.add_telemetry(diagnostics.metrics.clone());
-    }
+    let telemetry = diagnostics.as_ref().map(|diagnostics| diagnostics.metrics.clone() as Arc<dyn Observer>);
+    let context = chain::Context { port: address.port(), headers: secrets.headers.clone(), telemetry };
+    let chain = Chain::new(&settings.config, &context)?;
     // What callers speak with; but behind SSE, the original names what the server speaks.
     let spoken = match &settings.backend {
         Backend::Stdio(_, Mode::StreamableHttp) => "streamable-http",
@@ -193,13 +192,13 @@ pub async fn start(
             let mut server = server.clone();
             server.env.extend(secrets.variables.clone());
             let url = match &place {
-                Place::Cluster { .. } | Place::Pod => server.url().unwrap_or_default(),
+                Place::Cluster { .. } | Place::Pod { .. } => server.url().unwrap_or_default(),
                 Place::Machine(ports) => machine::listen(&mut server, ports),
             };
             let target = Target::local(&url)?;
             let pods = match &place {
                 Place::Cluster { .. } => server.speaks.port().map(|port| Pods::behind(server.headless_name(), port)),
-                Place::Machine(_) | Place::Pod => None,
+                Place::Machine(_) | Place::Pod { .. } => None,
             };
             let addresses = place.addresses();
             let is_checked = settings.health.enabled && target.base().is_some();
@@ -210,8 +209,8 @@ pub async fn start(
         }
         Backend::Remote(_) => {
             health.set(Known::Unwatched);
-            let target = Target::remote(&config.remote_url)?;
-            let backend = (target, place.addresses_of_remote(config), None, None);
+            let (url, addresses) = place.remote(config);
+            let backend = (Target::remote(&url)?, addresses, None, None);
             let front = transparent(settings, environment, backend, store, (&health, &drain, &limits), &mut tasks)?;
             (front, Duration::from_mins(2))
         }
@@ -347,7 +346,7 @@ fn connect(
             Box::pin(async move { started?.pipe().ok_or_else(|| "its streams are gone".to_owned()) })
         }),
         // INVARIANT: `start` refused it.
-        Place::Pod => Box::new(|| Box::pin(std::future::ready(Err("a pod runs no host processes".to_owned())))),
+        Place::Pod { .. } => Box::new(|| Box::pin(std::future::ready(Err("a pod runs no host processes".to_owned())))),
         Place::Cluster { client, namespace, platform } => {
             let cluster = Arc::new(Cluster::new(client, namespace, platform, server));
             let (sender, state) = watch::channel(State::Missing);
@@ -429,7 +428,7 @@ fn run_server(
             None
         }
         // INVARIANT: `start` refused it.
-        Place::Pod => None,
+        Place::Pod { .. } => None,
     }
 }
 

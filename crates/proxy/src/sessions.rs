@@ -16,7 +16,8 @@ pub use skep_store::session::Kind;
 pub use skep_store::{Sessions as Store, StoreError as Unavailable};
 
 use self::greeting::GREETING;
-use crate::exchange::{Exchange, Identity};
+use crate::caller::Identity;
+use crate::exchange::Exchange;
 use crate::settings::Settings;
 
 /// How often sessions that nobody used are looked for, at most.
@@ -89,7 +90,7 @@ impl<'a> From<Option<&'a Identity>> for Client<'a> {
 
 impl<'a> From<&'a Exchange> for Client<'a> {
     fn from(exchange: &'a Exchange) -> Self {
-        Self { identity: exchange.identity.as_ref(), address: Some(exchange.client) }
+        Self { identity: exchange.head.identity(), address: Some(exchange.head.client) }
     }
 }
 

@@ -12,7 +12,7 @@ use skep_workload::server::{Server, Speaks};
 
 use crate::capacity::Capacity;
 use crate::hosts::Hosts;
-use crate::layer::origin::is_origin;
+use crate::middleware::origin::is_origin;
 
 /// Where a RunConfig is looked for, in this order.
 pub const PLACES: [&str; 3] = ["/etc/runconfig/runconfig.json", "/etc/toolhive/runconfig.json", "./runconfig.json"];

@@ -28,7 +28,8 @@ pub use self::pods::{Answer, Pods};
 pub use self::target::{NotATarget, Target};
 use self::told::Way;
 pub(crate) use self::unreachable::reason as unreachable_reason;
-use crate::exchange::{Content, Exchange, Watchers};
+use crate::chain::reply::ReplyChain;
+use crate::exchange::{Content, Exchange};
 use crate::health::Health;
 use crate::http::{SESSION, VERSION, is_of_type, json, text};
 use crate::sessions::{Sessions, Unavailable};
@@ -136,7 +137,7 @@ impl Transparent {
     /// Answers a call.
     pub async fn call(self: &Arc<Self>, exchange: &mut Exchange) -> Response<Body> {
         let wrong = match &exchange.content {
-            Content::Malformed(_, why) if *why == Malformed::Batch || crate::chain::is_ambiguous(*why) => Some(*why),
+            Content::Malformed(_, why) if crate::middleware::parser::is_ambiguous(*why) => Some(*why),
             // Whatever it is called: servers may look at the body only.
             Content::Opaque(bytes) if is_list(bytes) => Some(Malformed::Batch),
             _ => None,
@@ -148,15 +149,15 @@ impl Transparent {
         let id = request.and_then(Message::id);
         let is_greeting = request.is_some_and(|message| message.method() == Some("initialize"));
         if let Some(message) = exchange.message().filter(|message| message.method().is_some()) {
-            let version = exchange.headers.get(VERSION).and_then(|version| version.to_str().ok());
+            let version = exchange.head.headers.get(VERSION).and_then(|version| version.to_str().ok());
             // Also of a legacy request: whoever routes or authorizes by these headers does not look at the era first.
             let checked = request.map_or(Ok(()), |request| era::classify(version, request).map(drop));
-            let checked = checked.and_then(|()| skep_mcp::headers::check(&exchange.headers, message));
+            let checked = checked.and_then(|()| skep_mcp::headers::check(&exchange.head.headers, message));
             if let Err(refusal) = checked {
                 return json(StatusCode::BAD_REQUEST, refusal.answer(id.as_ref()));
             }
         }
-        let named = exchange.headers.get(SESSION).and_then(|name| name.to_str().ok()).map(str::to_owned);
+        let named = exchange.head.headers.get(SESSION).and_then(|name| name.to_str().ok()).map(str::to_owned);
         let session = match named.filter(|name| !name.is_empty() && !is_greeting) {
             None => None,
             Some(name) => match self.find(name, exchange).await {
@@ -173,7 +174,7 @@ impl Transparent {
             Ok(Way::None) => return json(StatusCode::NOT_FOUND, answer::session_not_found(id.as_ref())),
             Err(unavailable) => return store_is_away(&unavailable),
         };
-        let Some(uri) = self.target.uri(&exchange.uri, told.as_deref()) else {
+        let Some(uri) = self.target.uri(&exchange.head.uri, told.as_deref()) else {
             return text(StatusCode::BAD_REQUEST, "the path cannot be passed on");
         };
         let mut outgoing = self.outgoing(exchange, uri, at_server, is_greeting);
@@ -181,7 +182,7 @@ impl Transparent {
             Some(pods) => Box::pin(self.choose_pod(pods, session.as_ref(), &mut outgoing)).await,
             None => false,
         };
-        let watchers = exchange.watchers();
+        let replies = exchange.reply_chain();
         let renewed = match &session {
             Some(session) if is_forgotten => Box::pin(self.greet_again(session, &outgoing)).await,
             _ => None,
@@ -228,16 +229,16 @@ impl Transparent {
         exchange.is_passed_through = true;
         // It has the body of the request, which is counted for as long as it is there.
         drop(outgoing);
-        self.answer(exchange, session.as_ref(), response, watchers).await
+        self.answer(exchange, session.as_ref(), response, replies).await
     }
 
     /// The call as the server gets it.
     fn outgoing(&self, exchange: &mut Exchange, uri: Uri, session: Option<&str>, is_greeting: bool) -> Outgoing {
-        let mut headers = std::mem::take(&mut exchange.headers);
+        let mut headers = std::mem::take(&mut exchange.head.headers);
         if self.options.sse {
-            exchange.headers = kept(&headers);
+            exchange.head.headers = kept(&headers);
         }
-        let host = inbound_host(&exchange.uri, &headers);
+        let host = inbound_host(&exchange.head.uri, &headers);
         headers.remove(header::HOST);
         headers.remove(header::CONTENT_LENGTH);
         if exchange.is_watched() || self.options.sse {
@@ -247,9 +248,9 @@ impl Transparent {
         set_forwarded(
             &mut headers,
             &Forwarded {
-                peer: exchange.peer.address.ip(),
+                peer: exchange.head.peer.address.ip(),
                 host: host.as_ref(),
-                tls: exchange.peer.tls,
+                tls: exchange.head.peer.tls,
                 remote: self.target.remote_scheme(),
                 trusted: self.options.trust_proxy_headers,
             },
@@ -262,8 +263,8 @@ impl Transparent {
             None => {}
         }
         let body = exchange.content.bytes().clone();
-        let (is_message, origin_allowed) = (exchange.message().is_some(), exchange.origin_allowed);
-        Outgoing { method: exchange.method.clone(), uri, pod: None, headers, body, is_message, origin_allowed }
+        let (is_message, origin_allowed) = (exchange.message().is_some(), exchange.head.origin_allowed);
+        Outgoing { method: exchange.head.method.clone(), uri, pod: None, headers, body, is_message, origin_allowed }
     }
 
     /// A session stays with the pod that it was opened at. Calls without one take turns. Says whether the session's pod is gone, so
@@ -372,21 +373,21 @@ impl Transparent {
         exchange: &mut Exchange,
         session: Option<&session::Known>,
         response: Response<Body>,
-        watchers: Watchers,
+        replies: ReplyChain,
     ) -> Response<Body> {
         let is_stream = is_of_type(response.headers().get(header::CONTENT_TYPE), "text/event-stream");
         if is_stream {
-            let watchers = if self.options.sse { exchange.watchers_beside() } else { watchers };
-            return self.clone().stream(exchange, session, response, watchers);
+            let replies = if self.options.sse { exchange.other_reply_chain() } else { replies };
+            return self.clone().stream(exchange, session, response, replies);
         }
-        if watchers.is_empty() {
+        if replies.is_empty() {
             return response;
         }
         if exchange.message().is_none() {
             // Nothing was asked: answers come as events only.
             return response;
         }
-        Box::pin(self.whole(exchange, response, &watchers)).await
+        Box::pin(self.whole(exchange, response, &replies)).await
     }
 }
 

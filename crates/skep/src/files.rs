@@ -1,7 +1,10 @@
 //! Manifests on this machine: files, directories of them, standard input.
 
-use std::io::{self, Read as _};
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+
+use skep_bounds::MANIFEST_BYTES;
 
 /// A text and where it comes from; or why it cannot be read. One that cannot be read hides none of the others.
 #[derive(Debug)]
@@ -19,20 +22,18 @@ pub(crate) fn read_all(paths: &[PathBuf]) -> Vec<Source> {
 
 fn read_path(path: &Path) -> Vec<Source> {
     if path.as_os_str() == "-" {
-        let mut bytes = Vec::new();
-        let read = io::stdin().read_to_end(&mut bytes).map(|_| bytes);
-        return vec![Source::new(path, read)];
+        return vec![Source::new(path, Ok(io::stdin()))];
     }
     if !path.is_dir() {
-        return vec![Source::new(path, std::fs::read(path))];
+        return vec![Source::new(path, File::open(path))];
     }
     match manifests_in(path) {
-        Err(error) => vec![Source::new(path, Err(error))],
+        Err(error) => vec![Source::new(path, Err::<File, _>(error))],
         Ok(files) if files.is_empty() => {
             let problem = "the directory holds no *.yaml, *.yml or *.json file";
             vec![Source { file: path.display().to_string(), text: Err(problem.to_owned()) }]
         }
-        Ok(files) => files.iter().map(|file| Source::new(file, std::fs::read(file))).collect(),
+        Ok(files) => files.iter().map(|file| Source::new(file, File::open(file))).collect(),
     }
 }
 
@@ -53,10 +54,51 @@ fn manifests_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
 // === impl Source ===
 
 impl Source {
-    fn new(path: &Path, read: io::Result<Vec<u8>>) -> Self {
-        let text = read
-            .map_err(|error| error.to_string())
-            .and_then(|bytes| String::from_utf8(bytes).map_err(|_| "it is not a text in UTF-8".to_owned()));
+    fn new(path: &Path, opened: io::Result<impl Read>) -> Self {
+        let text = opened.and_then(read).map_err(|error| error.to_string()).and_then(|bytes| {
+            // What is cut may end in the middle of a character.
+            if bytes.len() > MANIFEST_BYTES {
+                return Err(format!("it has more than {MANIFEST_BYTES} bytes; write less, or split it"));
+            }
+            String::from_utf8(bytes).map_err(|_| "it is not a text in UTF-8".to_owned())
+        });
         Self { file: path.display().to_string(), text }
+    }
+}
+
+/// Reads at most one byte more than a file of manifests may have: a device or a pipe has no end.
+fn read(from: impl Read) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    from.take(MANIFEST_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Has no end, and counts what is read of it.
+    struct Endless(usize);
+
+    impl Read for Endless {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            buffer.fill(b'a');
+            self.0 += buffer.len();
+            Ok(buffer.len())
+        }
+    }
+
+    #[test]
+    fn what_has_no_end_is_read_up_to_the_limit() {
+        let mut endless = Endless(0);
+        let source = Source::new(Path::new("endless"), Ok(&mut endless));
+        assert_eq!(source.text.unwrap_err(), "it has more than 16777216 bytes; write less, or split it");
+        assert_eq!(endless.0, MANIFEST_BYTES + 1);
+        let source = Source::new(Path::new("largest"), Ok(io::repeat(b'a').take(MANIFEST_BYTES as u64)));
+        assert_eq!(source.text.unwrap().len(), MANIFEST_BYTES);
+        assert_eq!(
+            Source::new(Path::new("bytes"), Ok([0xff_u8].as_slice())).text.unwrap_err(),
+            "it is not a text in UTF-8"
+        );
     }
 }

@@ -134,13 +134,13 @@ impl Manifests {
         for document in manifest::documents(text) {
             let place = Place { file: file.to_owned(), line: document.line };
             match document.objects {
-                Ok(objects) => objects.iter().for_each(|object| self.add(admission, &place, object)),
+                Ok(objects) => objects.into_iter().for_each(|object| self.add(admission, &place, object)),
                 Err(error) => self.unreadable.push(Unreadable { file: file.to_owned(), problem: error.to_string() }),
             }
         }
     }
 
-    fn add(&mut self, admission: &Admission, place: &Place, object: &Value) {
+    fn add(&mut self, admission: &Admission, place: &Place, object: Value) {
         let has_port = object.pointer("/spec/proxyPort").is_some_and(|port| !port.is_null());
         let object = in_namespace(object);
         let content = match self.read(admission, place, &object) {
@@ -256,8 +256,7 @@ impl Object {
 }
 
 /// The object, with the namespace that `kubectl` would put it into.
-fn in_namespace(object: &Value) -> Value {
-    let mut object = object.clone();
+fn in_namespace(mut object: Value) -> Value {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut)
         && metadata.get("namespace").is_none_or(|namespace| namespace.is_null() || namespace == "")
     {

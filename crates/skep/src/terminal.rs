@@ -1,5 +1,6 @@
 //! What reaches the terminal: results on standard output, one line about what went wrong on standard error.
 
+use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
@@ -25,16 +26,43 @@ pub(crate) fn print(text: &str) -> Result<()> {
 
 /// Writes a value as JSON with a line break at its end.
 pub(crate) fn print_json<T: Serialize>(value: &T) -> Result<()> {
-    let mut text = serde_json::to_string_pretty(value)?;
-    text.push('\n');
-    print(&text)
+    print_json_text(&serde_json::to_string_pretty(value)?)
 }
 
 /// Writes a value as one line of JSON.
 pub(crate) fn print_json_line<T: Serialize>(value: &T) -> Result<()> {
-    let mut text = serde_json::to_string(value)?;
+    print_json_text(&serde_json::to_string(value)?)
+}
+
+/// JSON escapes some control characters, and a terminal obeys more of them. Those that are left stand in strings.
+fn print_json_text(json: &str) -> Result<()> {
+    let mut text = String::with_capacity(json.len() + 1);
+    for next in json.chars() {
+        if next != '\n' && is_obeyed(next) {
+            let mut units = [0; 2];
+            text.extend(next.encode_utf16(&mut units).iter().map(|unit| format!("\\u{unit:04x}")));
+        } else {
+            text.push(next);
+        }
+    }
     text.push('\n');
     print(&text)
+}
+
+/// Text of a user in one line, as it is written: what a terminal would obey is escaped. A manifest must not move the cursor, set the title
+/// or hide what is wrong with it.
+pub(crate) fn visible(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_obeyed) {
+        return Cow::Borrowed(text);
+    }
+    let escaped = |next: char| if is_obeyed(next) { next.escape_default().to_string() } else { next.to_string() };
+    Cow::Owned(text.chars().map(escaped).collect())
+}
+
+/// Whether a terminal obeys a character instead of showing it: control characters, line separators, and those that change the direction.
+fn is_obeyed(next: char) -> bool {
+    next.is_control()
+        || matches!(next, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Says in one line what went wrong and why, and gives the exit code for it.
@@ -66,7 +94,7 @@ pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
 pub(crate) fn complain(text: &str) {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     // Nothing can be done when standard error is closed.
-    let _ignored = writeln!(io::stderr().lock(), "{line}");
+    let _ignored = writeln!(io::stderr().lock(), "{}", visible(&line));
 }
 
 /// Colours for standard output: none in a pipe, none when `NO_COLOR` is set.
@@ -100,5 +128,22 @@ impl Paint {
 
     fn with(self, code: &str, text: &str) -> String {
         if self.0 { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_would_obey_is_escaped() {
+        for (text, shown) in [
+            ("as it is: é \\ \"…\"", "as it is: é \\ \"…\""),
+            ("\u{1b}[2J\u{1b}]0;title\u{7}", "\\u{1b}[2J\\u{1b}]0;title\\u{7}"),
+            ("valid\nMCPServer/x  valid\r\t", "valid\\nMCPServer/x  valid\\r\\t"),
+            ("\u{9b}31m \u{7f} \u{202e}abc\u{2066}", "\\u{9b}31m \\u{7f} \\u{202e}abc\\u{2066}"),
+        ] {
+            assert_eq!(visible(text), shown);
+        }
     }
 }

@@ -34,8 +34,10 @@ pub struct Problem {
 /// What became of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reported {
-    /// The annotation says it, or says nothing where there is nothing to say.
+    /// The annotation was written or removed.
     Written,
+    /// The annotation says it already, or there is nothing to say. Nothing was sent.
+    Unchanged,
     /// The annotation holds the report of another proxy that runs.
     ByAnother,
     /// There is no StatefulSet to annotate yet.
@@ -53,11 +55,11 @@ impl Cluster {
         if let Some(other) = &other
             && (problem.is_none() || self.has_pod(other).await?)
         {
-            return Ok(if problem.is_none() { Reported::Written } else { Reported::ByAnother });
+            return Ok(if problem.is_none() { Reported::Unchanged } else { Reported::ByAnother });
         }
         let wanted = problem.map(|problem| json!(problem.by(pod)).to_string());
         if noted == wanted.as_ref() {
-            return Ok(Reported::Written);
+            return Ok(Reported::Unchanged);
         }
         let annotations = json!({ UPSTREAM: wanted.map_or(Value::Null, Value::String) });
         // Two proxies that report at once: the second one sees what the first one wrote.

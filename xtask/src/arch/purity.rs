@@ -1,15 +1,16 @@
-//! Crates whose output depends on their input alone: no runtime, clock, environment, randomness, or map whose order
-//! changes from run to run.
+//! Crates whose output depends on their input alone: no runtime, clock, environment, randomness, or map whose order changes from run to
+//! run. Clippy checks what they call, by the configuration of pure crates; here stands what it cannot see.
 
-use super::code;
-
-/// The pure crates and where their sources are.
+/// The pure crates and their configurations of clippy.
 const PURE: &[(&str, &str)] = &[
-    ("skep-address", "crates/address/src/"),
-    ("skep-bounds", "crates/bounds/src/"),
-    ("skep-mcp", "crates/mcp/src/"),
-    ("skep-plan", "crates/plan/src/"),
+    ("skep-address", "crates/address/clippy.toml"),
+    ("skep-bounds", "crates/bounds/clippy.toml"),
+    ("skep-mcp", "crates/mcp/clippy.toml"),
+    ("skep-plan", "crates/plan/clippy.toml"),
 ];
+
+/// The configuration that all of them have.
+const CONFIGURATION: &str = "pure.clippy.toml";
 
 /// Crates that bring what a pure crate must not have.
 const FORBIDDEN_CRATES: &[&str] = &[
@@ -26,27 +27,6 @@ const FORBIDDEN_CRATES: &[&str] = &[
     "socket2",
     "tokio",
     "tracing",
-];
-
-/// Names that stand for the same in the standard library and elsewhere.
-const FORBIDDEN_NAMES: &[&str] = &[
-    "HashMap",
-    "HashSet",
-    "RandomState",
-    "SystemTime::now",
-    "Instant::now",
-    "Timestamp::now",
-    "Zoned::now",
-    "std::env",
-    "env::var",
-    "env::var_os",
-    "std::fs",
-    "std::net",
-    "std::process",
-    "std::thread",
-    "tokio",
-    "rand",
-    "Uuid::new_v4",
 ];
 
 pub(super) fn is_pure(package: &str) -> bool {
@@ -69,37 +49,13 @@ pub(super) fn check_dependencies(package: &str, tree: &str) -> Vec<String> {
         .collect()
 }
 
-pub(super) fn check_source(path: &str, text: &str) -> Vec<String> {
-    let Some((package, _)) = PURE.iter().find(|(_, place)| path.starts_with(place) && is_rust(path)) else {
-        return Vec::new();
-    };
-    if code::is_for_tests(path) {
-        return Vec::new();
-    }
-    let mut complaints = Vec::new();
-    for (number, line) in code::lines(text) {
-        for name in FORBIDDEN_NAMES.iter().filter(|name| mentions(line, name)) {
-            complaints.push(format!(
-                "{path}:{number}: `{name}` has no place in the pure crate `{package}`: take what it would give as an \
-                 argument, or use an ordered map"
-            ));
-        }
-    }
-    complaints
-}
-
-fn is_rust(path: &str) -> bool {
-    std::path::Path::new(path).extension().is_some_and(|extension| extension == "rs")
-}
-
-/// Whether a name stands in a line on its own, not as a part of a longer one.
-fn mentions(line: &str, name: &str) -> bool {
-    let is_part = |character: Option<char>| character.is_some_and(|c| c.is_alphanumeric() || c == '_');
-    line.match_indices(name).any(|(start, _)| {
-        let before = line.get(..start).and_then(|before| before.chars().next_back());
-        let after = line.get(start + name.len()..).and_then(|after| after.chars().next());
-        !is_part(before) && !is_part(after)
-    })
+/// Every pure crate must have the configuration of pure crates; `text_of` gives the text of a file of the repository.
+pub(super) fn check_configuration<'a>(text_of: impl Fn(&str) -> Option<&'a str>) -> Vec<String> {
+    let wanted = text_of(CONFIGURATION);
+    let others = PURE.iter().filter(|(_, path)| wanted.is_none() || text_of(path) != wanted);
+    others
+        .map(|(name, path)| format!("{path}: crate `{name}` must stay pure: make this a link to `{CONFIGURATION}`"))
+        .collect()
 }
 
 #[cfg(test)]
@@ -107,28 +63,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_found_whole() {
-        assert!(mentions("let now = std::time::Instant::now();", "Instant::now"));
-        assert!(mentions("use std::collections::{BTreeMap, HashMap};", "HashMap"));
-        assert!(!mentions("struct NoHashMapHere;", "HashMap"));
-        assert!(!mentions("let operand = brand;", "rand"));
-    }
-
-    #[test]
-    fn only_pure_crates_are_held_to_it() {
-        let text = "use std::collections::HashMap;\n";
-        let found = check_source("crates/plan/src/lib.rs", text);
-        assert!(found[0].starts_with("crates/plan/src/lib.rs:1: `HashMap` has no place"), "{found:?}");
-        assert!(check_source("crates/operator/src/lib.rs", text).is_empty());
-        assert!(check_source("crates/plan/src/tests.rs", text).is_empty());
-        assert!(check_source("crates/plan/src/lib.rs", "// no HashMap, and why\n").is_empty());
-    }
-
-    #[test]
     fn dependencies_are_named_once() {
         let tree = "skep-plan v0.1.0\nserde v1.0.0\ntokio v1.0.0\ntokio v1.0.0 (*)\n";
         let found = check_dependencies("skep-plan", tree);
         assert_eq!(found.len(), 1);
         assert!(found[0].contains("`tokio` is among its dependencies"), "{found:?}");
+    }
+
+    #[test]
+    fn a_pure_crate_with_another_configuration_is_named() {
+        assert!(check_configuration(|_| Some("same")).is_empty());
+        let found = check_configuration(|path| (path != "crates/plan/clippy.toml").then_some("same"));
+        assert_eq!(found.len(), 1);
+        assert!(found[0].starts_with("crates/plan/clippy.toml: crate `skep-plan` must stay pure"), "{found:?}");
+        assert_eq!(check_configuration(|_| None).len(), PURE.len());
     }
 }

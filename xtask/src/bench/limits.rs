@@ -22,7 +22,7 @@ use clap::Args;
 use self::client::Client;
 use crate::process::Usage;
 use crate::skep::{self, Behind, Program, Proxy};
-use crate::{root, ui};
+use crate::{target_dir, ui};
 
 /// How many others there are.
 const OTHERS: u8 = 10;
@@ -52,7 +52,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let binary = skep::shipped(arguments.binary.as_deref())?;
     let program = Program { path: binary.clone(), arguments: vec!["demo-server".to_owned()] };
-    let proxy = Proxy::start(&binary, &root().join("target/bench/limits"), &Behind::Stdio(&program))?;
+    let proxy = Proxy::start(&binary, &target_dir()?.join("bench/limits"), &Behind::Stdio(&program))?;
     let url = proxy.url();
     let port = url.split([':', '/']).nth(4).and_then(|port| port.parse().ok()).context("no port")?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;

@@ -36,7 +36,7 @@ use crate::pods::{Images, Pods, Subject};
 use crate::process::{Process, Usage, counted, free_port, wait_for_port};
 use crate::program;
 use crate::skep::{self, Behind, Pod, Program, Proxy};
-use crate::{root, ui};
+use crate::{target_dir, ui};
 
 /// How often each is called.
 const ROUNDS: usize = 3;
@@ -118,7 +118,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             .stdin(Stdio::null()),
     )?;
     wait_for_port(floor_port, Duration::from_secs(10))?;
-    let place = root().join("target/bench");
+    let place = target_dir()?.join("bench");
     let streamable = Proxy::start(&binary, &place.join("streamable"), &Behind::Url(url.clone()))?;
     let stdio = Proxy::start(&binary, &place.join("stdio"), &Behind::Stdio(&program))?;
     let attached = match &arguments.attached {
@@ -160,7 +160,7 @@ fn run_inside(arguments: &Arguments) -> Result<()> {
     let process = pods.proxy(name)?.to_string();
     let pod = pods.alone(&subject, "bench-attached")?;
     pods.remove(&pod)?;
-    let attached = root().join("target/pods/bench-attached.json");
+    let attached = target_dir()?.join("pods/bench-attached.json");
     fs::write(&attached, serde_json::to_vec(&pod)?)?;
     let mut command = pods.inside(&std::env::current_exe()?)?;
     command.args(std::env::args_os().skip(1).filter(|argument| argument != "--pods"));

@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 
 use crate::program::capture;
-use crate::{host, root, ui};
+use crate::{host, root, target_dir, ui};
 
 /// The Node that runs everything: newer suites need a newer one than systems have.
 const NODE: &str = "24.21.0";
@@ -50,7 +50,7 @@ impl Installed {
 /// Installs what is not installed yet. A fixture finds its modules beside itself, so it is copied to them.
 pub(super) fn install() -> Result<Installed> {
     let sources = root().join("xtask/conformance");
-    let directory = root().join("target/conformance");
+    let directory = target_dir()?.join("conformance");
     let processor = if host::processor()?.image == "arm64" { "arm64" } else { "x64" };
     let installed = Installed { directory, node: format!("node-linux-{processor}") };
     fs::create_dir_all(&installed.directory)?;

@@ -4,12 +4,11 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result, bail};
-use serde_json::Value;
+use anyhow::{Result, bail};
 
 use super::order;
 use crate::program::{self, capture, cargo, is_installed};
-use crate::{host, root, ui};
+use crate::{host, root, target_dir, ui};
 
 /// Every start reads the table of relocations, and so keeps it in memory: packed, it is 50 times smaller. musl reads such a
 /// table since 1.2.4, and Rust brings a newer one; a linker that does not know the option says so and goes on.
@@ -27,52 +26,56 @@ pub(crate) struct Binary<'a> {
     pub(crate) profile: &'a str,
     /// Whether it keeps the names of its functions, which a profile may strip.
     keeps_symbols: bool,
+    /// The file that lists its functions in the order to link them in.
+    pub(super) order: Option<PathBuf>,
 }
 
 /// How to link statically on this machine.
 struct Linkage {
     target: String,
     flags: &'static [&'static str],
-    /// Where the linker is that puts functions in order, if there is one.
-    linker: Option<PathBuf>,
 }
 
 impl<'a> Binary<'a> {
     /// The product.
     pub(crate) const fn skep(profile: &'a str) -> Self {
-        Self { package: "skep", name: "skep", profile, keeps_symbols: false }
+        Self { package: "skep", name: "skep", profile, keeps_symbols: false, order: None }
     }
 
     /// What end-to-end tests put into pods.
     pub(crate) const fn fixture() -> Self {
-        Self { package: "skep-e2e", name: "skep-fixture", profile: "release", keeps_symbols: false }
+        Self { package: "skep-e2e", name: "skep-fixture", profile: "release", keeps_symbols: false, order: None }
     }
 
     /// The same with the names of its functions.
-    pub(crate) const fn with_symbols(self) -> Self {
+    pub(crate) fn with_symbols(self) -> Self {
         Self { keeps_symbols: true, ..self }
     }
 
     /// Builds it and returns where it is.
     pub(crate) fn build(&self) -> Result<PathBuf> {
         let linkage = Linkage::choose()?;
-        let Self { package, name, profile, keeps_symbols } = self;
-        ui::progress(&format!("building {name} for {} with profile {profile}…", linkage.target));
+        let Self { package, name, profile, keeps_symbols, order } = self;
         let arguments = ["build", "--package", package, "--bin", name, "--profile", profile, "--target"];
         let mut command = cargo();
-        command.args(arguments).arg(&linkage.target).env("CARGO_ENCODED_RUSTFLAGS", linkage.encoded_flags());
-        if let Some(directory) = &linkage.linker {
-            let path = std::env::var_os("PATH").unwrap_or_default();
-            let path = std::iter::once(directory.clone()).chain(std::env::split_paths(&path));
-            command.env("PATH", std::env::join_paths(path).context("the PATH cannot be added to")?);
+        command.args(arguments).arg(&linkage.target);
+        let mut flags = linkage.flags.to_vec();
+        if *keeps_symbols || order.is_some() {
+            flags.push(NAMES);
         }
         if *keeps_symbols {
             command.args(["--config", &format!("profile.{profile}.strip=\"none\"")]);
         }
-        program::run(&mut command)?;
+        command.env_remove(order::VARIABLE);
+        if let Some(file) = order {
+            flags.push(order::FLAG);
+            order::link_with(&mut command, file)?;
+        }
+        command.env("CARGO_ENCODED_RUSTFLAGS", encoded(&flags));
+        program::build(&format!("building {name} for {} with profile {profile}", linkage.target), &mut command)?;
         // Cargo names the directory of one profile differently, for the sake of its oldest users.
         let directory = if *profile == "dev" { "debug" } else { profile };
-        let path = target_directory()?.join(&linkage.target).join(directory).join(name);
+        let path = target_dir()?.join(&linkage.target).join(directory).join(name);
         if !path.is_file() {
             bail!("cargo built `{name}`, but not where it was expected: `{}`", path.display());
         }
@@ -85,33 +88,26 @@ impl Linkage {
         let processor = host::processor()?.rust;
         let musl = format!("{processor}-unknown-linux-musl");
         match have_target(&musl).and_then(|()| have_musl_compiler()) {
-            Ok(()) => {
-                let linker = order::linker()?;
-                if linker.is_none() {
-                    ui::progress("the Rust toolchain has no lld: each proxy will take some MiB more");
-                }
-                let flags: &[_] = if linker.is_some() { &[PACKED, NAMES, order::FLAG] } else { &[PACKED] };
-                Ok(Self { target: musl, flags, linker })
-            }
+            Ok(()) => Ok(Self { target: musl, flags: &[PACKED] }),
             Err(error) => {
                 ui::progress(&format!("no `{musl}` here ({error:#}): linking statically against glibc instead"));
                 let target = format!("{processor}-unknown-linux-gnu");
                 have_target(&target)?;
-                Ok(Self { target, flags: &["-Ctarget-feature=+crt-static"], linker: None })
+                Ok(Self { target, flags: &["-Ctarget-feature=+crt-static"] })
             }
         }
     }
+}
 
-    /// Compiler flags as cargo wants them in its environment. Paths of this machine are replaced, so that the same
-    /// sources give the same binary in any directory.
-    fn encoded_flags(&self) -> String {
-        let mut flags: Vec<String> = self.flags.iter().map(ToString::to_string).collect();
-        flags.push(format!("--remap-path-prefix={}=/skep", root().display()));
-        if let Some(home) = cargo_home() {
-            flags.push(format!("--remap-path-prefix={}=/cargo", home.display()));
-        }
-        flags.join("\u{1f}")
+/// Compiler flags as cargo wants them in its environment. Paths of this machine are replaced, so that the same
+/// sources give the same binary in any directory.
+fn encoded(flags: &[&str]) -> String {
+    let mut flags: Vec<String> = flags.iter().map(ToString::to_string).collect();
+    flags.push(format!("--remap-path-prefix={}=/skep", root().display()));
+    if let Some(home) = cargo_home() {
+        flags.push(format!("--remap-path-prefix={}=/cargo", home.display()));
     }
+    flags.join("\u{1f}")
 }
 
 /// Makes sure that Rust's own library is here for a target.
@@ -133,15 +129,6 @@ fn have_musl_compiler() -> Result<()> {
         return Ok(());
     }
     host::install(&["musl-tools"])
-}
-
-/// Where cargo puts what it builds.
-pub(super) fn target_directory() -> Result<PathBuf> {
-    let metadata = capture(cargo().args(["metadata", "--format-version=1", "--no-deps"]))?;
-    let metadata: Value = serde_json::from_str(&metadata).context("cannot read the output of `cargo metadata`")?;
-    let directory = metadata.get("target_directory").and_then(Value::as_str);
-    let directory = directory.context("`cargo metadata` names no target directory")?;
-    Ok(PathBuf::from(directory))
 }
 
 fn cargo_home() -> Option<PathBuf> {

@@ -4,12 +4,12 @@
 //! it that would keep most of the program in the memory of each proxy.
 //!
 //! ```text
-//!   cargo xtask order   proxies and an operator under valgrind ─▶ crates/skep/order.txt
-//!   cargo xtask image   cargo ─▶ rustc ─▶ skep-cc ─▶ cargo xtask link ─▶ the C compiler, with lld and the order
+//!   cargo xtask order                proxies and an operator under valgrind ─▶ order.txt in the target directory
+//!   cargo xtask image --order FILE   cargo ─▶ rustc ─▶ skep-cc ─▶ cargo xtask link ─▶ the C compiler, with lld and the order
 //! ```
 //!
 //! The file holds names without the numbers that compilers put into them. A name that is gone does nothing; a function that is new
-//! lies where the linker puts it, until the order is written anew.
+//! lies where the linker puts it, until the order is recorded again. Without a file, the linker chooses the order.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -18,17 +18,17 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 
-use super::binary::{Binary, target_directory};
+use super::binary::Binary;
 use crate::program::{self, capture, is_installed};
-use crate::{host, root, ui};
+use crate::{host, root, target_dir, ui};
 
 /// The linker, and what tells rustc of it: by its name, so that no path goes into what is built.
 const LINKER: &str = "skep-cc";
 pub(super) const FLAG: &str = "-Clinker=skep-cc";
-/// The order, in the repository.
-const FILE: &str = "crates/skep/order.txt";
+/// The variable that tells `cargo xtask link`, and the build script of `skep`, which file holds the order.
+pub(super) const VARIABLE: &str = "SKEP_ORDER";
 /// How much of a name counts, in characters. What is made of generic functions can have names of many thousands.
 const LONGEST: usize = 400;
 const HEAD: &str = "\
@@ -61,24 +61,33 @@ const PARTS: [Part; 2] = [
 
 // --- linking
 
-/// A directory with [`LINKER`] in it; nothing where the toolchain has no linker that can keep an order.
-pub(super) fn linker() -> Result<Option<PathBuf>> {
-    if lld()?.is_none() {
-        return Ok(None);
-    }
-    let directory = target_directory()?.join("link");
+/// The file that a user names, as a path that is the same in every directory.
+pub(super) fn file(named: &Path) -> Result<PathBuf> {
+    named.canonicalize().with_context(|| format!("there is no `{}`", named.display()))
+}
+
+/// Has cargo link with the order in a file: rustc finds [`LINKER`] on the PATH.
+pub(super) fn link_with(cargo: &mut Command, file: &Path) -> Result<()> {
+    // Before the build: a linker that is missing should not cost minutes.
+    lld()?;
+    let directory = target_dir()?.join("link");
     fs::create_dir_all(&directory).with_context(|| format!("cannot make `{}`", directory.display()))?;
     let this = std::env::current_exe()?;
     write_program(&directory.join(LINKER), &format!("exec '{}' link -- \"$@\"", this.display()))?;
-    Ok(Some(directory))
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::iter::once(directory).chain(std::env::split_paths(&path));
+    let path = std::env::join_paths(path).context("the PATH cannot be added to")?;
+    cargo.env("PATH", path).env(VARIABLE, file);
+    Ok(())
 }
 
-/// Links as rustc says, with functions in our order.
+/// Links as rustc says, with functions in the order of the file that [`VARIABLE`] names.
 pub(crate) fn link(arguments: &[OsString]) -> Result<()> {
-    let directory = lld()?.context("the Rust toolchain has no lld")?;
+    let directory = lld()?;
     let output = arguments.iter().skip_while(|argument| *argument != "-o").nth(1);
     let order = Path::new(output.context("rustc names no output")?).with_extension("order");
-    let wanted = fs::read_to_string(root().join(FILE)).with_context(|| format!("cannot read `{FILE}`"))?;
+    let file = std::env::var_os(VARIABLE).with_context(|| format!("{VARIABLE} names no file"))?;
+    let wanted = fs::read_to_string(&file).with_context(|| format!("cannot read `{}`", file.display()))?;
     let is_input =
         |argument: &&OsString| Path::new(argument).extension().is_some_and(|kind| kind == "o" || kind == "rlib");
     let defined = Command::new("nm")
@@ -130,16 +139,17 @@ fn plain(symbol: &str) -> String {
 }
 
 /// Where the Rust toolchain keeps a linker that can keep an order, for the C compiler to find.
-fn lld() -> Result<Option<PathBuf>> {
+fn lld() -> Result<PathBuf> {
     let sysroot = capture(Command::new("rustc").args(["--print", "sysroot"]).current_dir(root()))?;
     let host = capture(Command::new("rustc").args(["--print", "host-tuple"]).current_dir(root()))?;
     let directory = Path::new(sysroot.trim()).join("lib/rustlib").join(host.trim()).join("bin/gcc-ld");
-    Ok(directory.join("ld.lld").is_file().then_some(directory))
+    ensure!(directory.join("ld.lld").is_file(), "the Rust toolchain has no lld: build without `--order`");
+    Ok(directory)
 }
 
 // --- recording
 
-/// Writes the order anew.
+/// Records the order, for `cargo xtask image --order`.
 pub(crate) fn record(arguments: &Arguments) -> Result<()> {
     if !is_installed("valgrind") {
         host::install(&["valgrind"])?;
@@ -148,7 +158,7 @@ pub(crate) fn record(arguments: &Arguments) -> Result<()> {
         Some(named) => named.canonicalize().with_context(|| format!("there is no `{}`", named.display()))?,
         None => Binary::skep("dist").with_symbols().build()?,
     };
-    let place = target_directory()?.join("order");
+    let place = target_dir()?.join("order");
     let mut known = BTreeSet::new();
     let mut file = HEAD.to_owned();
     for Part { name, bench } in PARTS {
@@ -185,8 +195,9 @@ pub(crate) fn record(arguments: &Arguments) -> Result<()> {
         file.extend(new.into_iter().flat_map(|name| [name, "\n"]));
         known.extend(seen);
     }
-    fs::write(root().join(FILE), file).with_context(|| format!("cannot write `{FILE}`"))?;
-    ui::result(&format!("{FILE}: {} functions", known.len()));
+    let path = target_dir()?.join("order.txt");
+    fs::write(&path, file).with_context(|| format!("cannot write `{}`", path.display()))?;
+    ui::result(&format!("{}: {} functions; link with it by `cargo xtask image --order`", path.display(), known.len()));
     Ok(())
 }
 

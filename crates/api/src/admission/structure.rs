@@ -7,6 +7,9 @@ use serde_json::{Map, Value};
 
 use super::Problem;
 
+/// The longest word that is compared with known ones, and the longest name in a place, in bytes.
+const LONGEST_WORD: usize = 64;
+
 /// What is wrong with the object's own metadata. Its schema says only that it is an object: the API server knows its fields
 /// by heart.
 pub(super) fn metadata_problems(object: &Value) -> Vec<Problem> {
@@ -85,8 +88,28 @@ pub(super) fn check(schema: &Value, value: &Value, path: &str, problems: &mut Ve
     }
 }
 
+/// Whether there are more values than that: scalars, lists and objects, itself included.
+pub(super) fn has_more_values(whole: &Value, most: usize) -> bool {
+    let mut left = most;
+    let mut rest = vec![whole];
+    while let Some(value) = rest.pop() {
+        let Some(fewer) = left.checked_sub(1) else { return true };
+        left = fewer;
+        match value {
+            Value::Array(values) => rest.extend(values),
+            Value::Object(members) => rest.extend(members.values()),
+            _ => {}
+        }
+    }
+    false
+}
+
 /// The known word that is most like `word`, if one is like it at all.
 pub(super) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    // The distance takes time and memory in proportion to both words.
+    if word.len() > LONGEST_WORD {
+        return None;
+    }
     let lower = word.to_lowercase();
     known
         .map(|candidate| (strsim::damerau_levenshtein(&lower, &candidate.to_lowercase()), candidate))
@@ -165,7 +188,13 @@ fn check_list(node: &Map<String, Value>, items: &[Value], path: &str, problems: 
 }
 
 fn check_object(node: &Map<String, Value>, fields: &Map<String, Value>, path: &str, problems: &mut Vec<Problem>) {
-    let below = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+    let below = |name: &str| {
+        // A place is made for each member, so the names in it are clipped.
+        let shown = name.get(..name.floor_char_boundary(LONGEST_WORD)).unwrap_or_default();
+        let mark = if shown.len() < name.len() { "…" } else { "" };
+        let dot = if path.is_empty() { "" } else { "." };
+        format!("{path}{dot}{shown}{mark}")
+    };
     for name in strings(node, "required").filter(|name| !fields.contains_key(*name)) {
         problems.push(Problem::new(&below(name), "is missing"));
     }

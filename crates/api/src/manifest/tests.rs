@@ -155,3 +155,20 @@ fn a_text_of_a_config_map_holds_one_document() {
     let error = parse_one(&format!("a: {}", "x".repeat(CONFIG_MAP_BYTES))).unwrap_err().to_string();
     assert!(error.starts_with("it has 1048579 bytes, and 1048576 are the most"), "{error}");
 }
+
+/// Each ran the parser: 12 MB of markers took 14 seconds.
+#[test]
+fn parts_without_content_are_passed_over() {
+    for empty in ["---\n", "...\n", "---\r\n", "--- # a\n", "\n", "# a\n---\n", "  \t\n...\n"] {
+        assert_eq!(parts(&empty.repeat(100_000)).len(), 0, "{empty:?}");
+        let text = format!("{}a: 1\n---\n{}b: 2\n", empty.repeat(1_000), empty.repeat(1_000));
+        let found: Vec<_> = parts(&text).iter().map(|part| part.text.contains("a: 1")).collect();
+        assert_eq!(found, [true, false], "{empty:?}");
+        assert_eq!(parse(&text).unwrap(), [json!({ "a": 1 }), json!({ "b": 2 })], "{empty:?}");
+    }
+    // What says something is read, also where it is no object.
+    for (text, parts_of) in [("--- a\n", 1), ("%YAML 1.2\n", 1), ("---\n\u{a0}\n", 1), ("- a\n---\n- b\n", 2)] {
+        assert_eq!(parts(text).len(), parts_of, "{text:?}");
+        assert!(parse(text).is_err(), "{text:?}");
+    }
+}

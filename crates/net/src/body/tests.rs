@@ -314,3 +314,41 @@ async fn a_tiny_body_needs_no_room_in_the_budget() {
     let error = collect_within(Body::full(vec![b'x'; 2000]), limit(1 << 20), intake).await.unwrap_err();
     assert!(matches!(error, BodyError::OverBudget(_)), "{error:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn item_8_a_body_that_passes_through_counts_for_what_is_buffered_of_it() {
+    use http_body_util::BodyExt as _;
+    let budget = Budget::new(1 << 20);
+    let passing = |length: Option<u64>| {
+        let hint = length.map(SizeHint::with_exact).unwrap_or_default();
+        let left = VecDeque::from([Bytes::from(vec![b'x'; 20_000]), Bytes::from_static(b"short")]);
+        Body::boxed(Parts { left, hint, endless: false }).passing()
+    };
+    for (length, held) in [(None, PASSING), (Some(1 << 30), PASSING), (Some(20_005), 20_005), (Some(16 * 1024), 0)] {
+        let mut body = passing(length).within(&budget).await.unwrap();
+        assert_eq!(budget.held(), held, "{length:?}");
+        // Once more takes nothing more, and what wraps it neither.
+        body = body.try_within(&budget).unwrap().holding(());
+        assert_eq!(budget.held(), held, "{length:?}");
+        let long = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        let short = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        assert_eq!((long.len(), short.len()), (20_000, 5));
+        assert!(body.frame().await.is_none());
+        drop(body);
+        assert_eq!(budget.held(), held, "the connection has a part of it");
+        drop(long);
+        assert_eq!(budget.held(), 0, "{length:?}");
+    }
+    // What wraps it before it is counted counts in its place.
+    let wrapped = passing(None).holding(()).within(&budget).await.unwrap();
+    assert_eq!(budget.held(), PASSING);
+    drop(wrapped);
+    let full = budget.reserve(1 << 20, Purpose::Response);
+    assert!(full.is_err(), "responses leave some");
+    let held: Vec<_> = std::iter::from_fn(|| budget.try_reserve(64 * 1024, Purpose::Response)).collect();
+    assert!(passing(None).try_within(&budget).is_err());
+    let error = passing(None).within(&budget).await.unwrap_err();
+    assert!(matches!(error, OverBudgetError::NoRoom { .. }), "{error}");
+    drop(held);
+    assert_eq!((budget.held(), budget.waiting()), (0, 0));
+}

@@ -19,8 +19,9 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 use tokio_rustls::{TlsConnector, TlsStream};
 
-use super::pool::{Host, Sender};
+use super::pool::{Host, STREAMS, Sender};
 use super::{Error, Inner, Step, Target};
+use crate::body::PASSING;
 use crate::io::Io;
 use crate::proxies::HttpProxy;
 use crate::serve::set_keepalive;
@@ -44,9 +45,15 @@ const PING: Duration = Duration::from_secs(30);
 #[cfg(target_os = "linux")]
 const UNACKNOWLEDGED: Duration = Duration::from_secs(45);
 
-/// How much of all answers together a shared connection takes before they are read. As good as no bound: each stream has one of its own,
-/// and those that nobody reads must not stop the others.
-const WINDOW: u32 = 1 << 30;
+/// How much is read of an answer at once on HTTP/1: one part waits to be sent while the next one is read. It is also the longest head.
+const READ_BUFFER: usize = PASSING / 2;
+/// How much of an answer comes on HTTP/2 before it is read.
+const STREAM_WINDOW: u32 = 64 * 1024;
+const _: () = assert!(STREAM_WINDOW as usize == PASSING);
+/// How much of all answers together a shared connection takes before they are read: as much as its streams, since streams that are not
+/// read must not block the others.
+const CONNECTION_WINDOW: u32 = STREAM_WINDOW * 64;
+const _: () = assert!(CONNECTION_WINDOW as usize == PASSING * STREAMS);
 
 impl Inner {
     /// A new connection to a target.
@@ -197,7 +204,7 @@ async fn handshake(
 }
 
 async fn http1(target: &Target, io: Io) -> Result<Sender, Error> {
-    let made = http1::Builder::new().handshake(TokioIo::new(io)).await;
+    let made = http1::Builder::new().max_buf_size(READ_BUFFER).handshake(TokioIo::new(io)).await;
     let (sender, connection) = made.map_err(|source| Error::Send { target: target.to_string(), source })?;
     tokio::spawn(async move {
         if let Err(error) = connection.with_upgrades().await {
@@ -213,7 +220,8 @@ async fn http2(target: &Target, io: Io) -> Result<(http2::SendRequest<Body>, Arc
     let made = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .keep_alive_interval(PING)
-        .initial_connection_window_size(WINDOW)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
         .handshake(TokioIo::new(io))
         .await;
     let (sender, connection) = made.map_err(|source| Error::Send { target: target.to_string(), source })?;

@@ -20,7 +20,7 @@ use crate::{Body, headers};
 
 /// How many streams are open on one HTTP/2 connection at once, if its peer allows as many. Requests beyond what it allows would
 /// wait until a stream ends, which may be never. What it allows is known only after the first answers; hardly any allows less.
-const STREAMS: usize = 64;
+pub(super) const STREAMS: usize = 64;
 
 /// A connection that takes a request.
 #[derive(Debug)]

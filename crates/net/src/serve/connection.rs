@@ -50,9 +50,12 @@ pub(super) async fn run<H, F>(
     };
     let io = TokioIo::new(Watched { io, activity: Arc::clone(activity) });
     let service = service_fn(|request: Request<Incoming>| {
-        let call = activity.begin(request.version() == Version::HTTP_2);
+        let call = registered.begin(request.version() == Version::HTTP_2);
         let handler = Arc::clone(&handler);
         async move {
+            let Some(call) = call else {
+                return Ok(too_many());
+            };
             let answer = AssertUnwindSafe(async { handler(request, peer).await }).catch_unwind().await;
             let response = answer.unwrap_or_else(|_panic| {
                 // The panic hook has already said where and why.
@@ -87,6 +90,14 @@ pub(super) async fn run<H, F>(
     }
 }
 
+/// The answer to a request on HTTP/2 for which there is no room among the connections.
+fn too_many() -> Response<Answer> {
+    let mut response = Response::new(Answer::Refused);
+    *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("2"));
+    response
+}
+
 /// The result of a future, or nothing if the connection is told to end meanwhile.
 async fn unless_told<T: Future>(activity: &Activity, future: T) -> Option<T::Output> {
     let mut future = pin!(future);
@@ -105,6 +116,8 @@ enum Answer {
         #[expect(dead_code, reason = "it is kept for what its end means")]
         call: Call,
     },
+    /// Of a request that was not taken in. It is empty.
+    Refused,
     /// One of many.
     Multiplexed { body: Pieces, call: Call, stream: Arc<Stream> },
 }
@@ -131,6 +144,7 @@ impl HttpBody for Answer {
     ) -> Poll<Option<std::result::Result<Frame<Bytes>, BodyError>>> {
         match self.get_mut() {
             Self::Alone { body, .. } => Pin::new(body).poll_frame(context),
+            Self::Refused => Poll::Ready(None),
             Self::Multiplexed { body, call, stream } => {
                 let polled = Pin::new(body).poll_frame(context);
                 match &polled {
@@ -145,6 +159,7 @@ impl HttpBody for Answer {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Alone { body, .. } => body.is_end_stream(),
+            Self::Refused => true,
             Self::Multiplexed { body, .. } => body.is_end_stream(),
         }
     }
@@ -152,6 +167,7 @@ impl HttpBody for Answer {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Alone { body, .. } => body.size_hint(),
+            Self::Refused => SizeHint::with_exact(0),
             Self::Multiplexed { body, .. } => body.size_hint(),
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! A connection writes down, with two plain stores, that it waits or works. Once a second the accept loop walks over all
 //! of them and ends those that waited too long. So ten thousand connections need no timer, and no request pays for one.
-//! There may be so many connections, and so many of one peer; the next one is not registered.
+//! There may be so many connections, and so many of one peer; the next one is not registered. Requests that share a connection count as
+//! well, but for one of each.
 //!
 //! ```text
 //!   accepted ─▶ Head ──request──▶ working ──last answer ends──▶ Idle ──first byte──▶ Head ─▶ …
@@ -71,8 +72,17 @@ pub(super) struct Registry {
 #[derive(Debug, Default)]
 struct Connections {
     all: HashMap<u64, Arc<Activity>>,
-    /// How many each peer has.
+    /// How many each peer has, with its streams.
     peers: HashMap<IpAddr, usize>,
+    /// How many requests are in flight beside others of their connection.
+    streams: usize,
+}
+
+/// The place of a request in the connection limits that is in flight beside others of its connection; given back when dropped.
+#[derive(Debug)]
+struct Place {
+    registry: Arc<Registry>,
+    peer: IpAddr,
 }
 
 /// What one connection is doing.
@@ -111,6 +121,8 @@ pub(super) struct Call {
     activity: Arc<Activity>,
     /// The stream that its response is sent on, if others share the connection.
     stream: Option<Arc<Stream>>,
+    /// Its place in the connection limits, unless it has that of its connection.
+    place: Option<Place>,
 }
 
 /// The registry as its server holds it: when the server goes, so do the connections.
@@ -163,7 +175,12 @@ impl Registry {
         let new = refused.wrapping_sub(self.logged.swap(refused, Ordering::Relaxed));
         if new > 0 {
             let ConnectionLimits { total, per_peer } = self.limits;
-            tracing::warn!(connections = new, total, per_peer, "closed connections beyond the connection limit");
+            tracing::warn!(
+                refused = new,
+                total,
+                per_peer,
+                "refused connections or streams beyond the connection limit"
+            );
         }
     }
 
@@ -179,6 +196,56 @@ impl Registry {
     }
 }
 
+impl Connections {
+    /// Counts one more connection or stream of a peer, unless there are too many.
+    fn enter(&mut self, peer: IpAddr, limits: ConnectionLimits) -> bool {
+        let of_peer = self.peers.get(&peer).copied().unwrap_or_default();
+        let has_room = self.all.len() + self.streams < limits.total && of_peer < limits.per_peer;
+        if has_room {
+            self.peers.insert(peer, of_peer + 1);
+        }
+        has_room
+    }
+
+    fn leave(&mut self, peer: IpAddr) {
+        if let Some(of_peer) = self.peers.get_mut(&peer) {
+            *of_peer -= 1;
+            if *of_peer == 0 {
+                self.peers.remove(&peer);
+            }
+        }
+    }
+}
+
+impl Registered {
+    /// Takes a request in. Nothing if it would be in flight beside others of its connection and there are too many.
+    pub(super) fn begin(&self, multiplexed: bool) -> Option<Call> {
+        let mut call = self.activity.begin(multiplexed);
+        // A connection has one place, so a request that is alone needs no other. HTTP/1 never does.
+        if multiplexed && self.activity.calls.load(Ordering::Relaxed) > 1 {
+            let (registry, peer) = (Arc::clone(&self.registry), self.activity.peer);
+            {
+                let mut connections = registry.lock();
+                if !connections.enter(peer, registry.limits) {
+                    registry.refused.fetch_add(1, Ordering::Relaxed);
+                    return None;
+                }
+                connections.streams += 1;
+            }
+            call.place = Some(Place { registry, peer });
+        }
+        Some(call)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut connections = self.registry.lock();
+        connections.streams -= 1;
+        connections.leave(self.peer);
+    }
+}
+
 impl Owner {
     pub(super) fn new(registry: Registry) -> Self {
         Self(Arc::new(registry))
@@ -191,16 +258,13 @@ impl Owner {
         let id = Arc::as_ptr(&activity).addr() as u64;
         let is_first = {
             let mut connections = self.0.lock();
-            let Connections { all, peers } = &mut *connections;
-            let of_peer = peers.get(&peer).copied().unwrap_or_default();
-            if all.len() >= self.0.limits.total || of_peer >= self.0.limits.per_peer {
+            if !connections.enter(peer, self.0.limits) {
                 self.0.refused.fetch_add(1, Ordering::Relaxed);
                 return None;
             }
-            peers.insert(peer, of_peer + 1);
             // INVARIANT: unique while registered, since the registry keeps what is at this address alive.
-            all.insert(id, Arc::clone(&activity));
-            all.len() == 1
+            connections.all.insert(id, Arc::clone(&activity));
+            connections.all.len() == 1
         };
         if is_first {
             self.0.filled.notify_one();
@@ -227,16 +291,9 @@ impl Drop for Registered {
     fn drop(&mut self) {
         let last = {
             let mut connections = self.registry.lock();
-            let Connections { all, peers } = &mut *connections;
-            all.remove(&self.id);
-            let peer = self.activity.peer;
-            if let Some(of_peer) = peers.get_mut(&peer) {
-                *of_peer -= 1;
-                if *of_peer == 0 {
-                    peers.remove(&peer);
-                }
-            }
-            all.is_empty()
+            connections.all.remove(&self.id);
+            connections.leave(self.activity.peer);
+            connections.all.is_empty()
         };
         if last {
             self.registry.emptied.notify_one();
@@ -264,12 +321,12 @@ impl Activity {
     }
 
     /// A request has arrived.
-    pub(super) fn begin(self: &Arc<Self>, multiplexed: bool) -> Call {
+    fn begin(self: &Arc<Self>, multiplexed: bool) -> Call {
         self.calls.fetch_add(1, Ordering::Relaxed);
         if multiplexed {
             self.multiplexed.store(true, Ordering::Relaxed);
         }
-        Call { activity: Arc::clone(self), stream: None }
+        Call { activity: Arc::clone(self), stream: None, place: None }
     }
 
     /// Bytes have arrived.

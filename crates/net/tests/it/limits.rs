@@ -1,10 +1,20 @@
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use http::{Response, StatusCode};
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::Empty;
+use hyper::client::conn::http2::{self, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use skep_net::body::{Limit, collect};
-use skep_net::serve::Options;
+use skep_net::serve::{ConnectionLimits, Options};
 use skep_net::{Body, BodyError};
 use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
 
 use crate::support::{GRACE, Server, raw, rest, start, until};
 
@@ -81,4 +91,71 @@ async fn an_upload_may_be_slow_but_not_silent() {
     until(&mut stream, "read 8.").await;
     let mut stream = raw(server.address, &post("Content-Length: 8", "1234")).await;
     assert!(until(&mut stream, "arrived for 30 s.").await.starts_with("HTTP/1.1 400"));
+}
+
+/// A connection that requests share, and how many of them its server allows.
+async fn shared(address: SocketAddr) -> (SendRequest<Empty<Bytes>>, Arc<AtomicUsize>) {
+    let io = TokioIo::new(TcpStream::connect(address).await.unwrap());
+    let (sender, connection) = http2::Builder::new(TokioExecutor::new()).handshake(io).await.unwrap();
+    let allowed = Arc::new(AtomicUsize::new(0));
+    let noted = Arc::clone(&allowed);
+    tokio::spawn(async move {
+        let mut connection = pin!(connection);
+        let _ended = poll_fn(|context| {
+            let polled = connection.as_mut().poll(context);
+            noted.store(connection.current_max_send_streams(), Ordering::Relaxed);
+            polled
+        })
+        .await;
+    });
+    (sender, allowed)
+}
+
+fn request(header: &str) -> Request<Empty<Bytes>> {
+    Request::get("http://x/").header("x-long", header).body(Empty::new()).unwrap()
+}
+
+#[tokio::test]
+async fn item_8_requests_that_share_a_connection_count_as_connections() {
+    let refused: Arc<AtomicU64> = Arc::default();
+    let connections = ConnectionLimits { total: 8, per_peer: 4 };
+    let options = Options { connections, refused: refused.clone(), ..Options::default() };
+    let server = start(options, GRACE, |_, _| async {
+        let (sender, body) = Body::channel(1);
+        tokio::spawn(async move { sender.closed().await });
+        Response::new(body)
+    })
+    .await;
+    let (mut sender, allowed) = shared(server.address).await;
+    let mut open = Vec::new();
+    for _ in 0..4 {
+        let response = sender.send_request(request("")).await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+        open.push(response);
+    }
+    assert_eq!(allowed.load(Ordering::Relaxed), 64);
+    let response = sender.send_request(request("")).await.unwrap();
+    assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(response.headers()["retry-after"], "2");
+    assert!(rest(&mut raw(server.address, "").await).await.starts_with("HTTP/1.1 503"));
+    assert_eq!(refused.load(Ordering::Relaxed), 2);
+    // What ends makes room, for a request and for a connection.
+    open.truncate(2);
+    while sender.send_request(request("")).await.unwrap().status() != StatusCode::OK {
+        tokio::task::yield_now().await;
+    }
+    let (mut other, _) = shared(server.address).await;
+    assert_eq!(other.send_request(request("")).await.unwrap().status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn item_8_the_longest_head_is_the_same_however_it_comes() {
+    let server = measure().await;
+    let (mut sender, _) = shared(server.address).await;
+    for (bytes, status, end) in [(12 * 1024, 200, "read 0."), (20 * 1024, 431, "\r\n\r\n")] {
+        let long = "x".repeat(bytes);
+        assert_eq!(sender.send_request(request(&long)).await.unwrap().status(), status, "{bytes}");
+        let mut stream = raw(server.address, &format!("GET / HTTP/1.1\r\nHost: x\r\nX: {long}\r\n\r\n")).await;
+        assert!(until(&mut stream, end).await.starts_with(&format!("HTTP/1.1 {status}")), "{bytes}");
+    }
 }

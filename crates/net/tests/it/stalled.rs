@@ -128,7 +128,7 @@ async fn press_share(budget: &Budget, number: u8) {
         assert!(started.elapsed() < 3 * STALLED, "nothing is given back");
     }
     tokio::time::sleep(Duration::from_secs(5)).await;
-    assert_eq!(budget.held(), LONG, "nobody else is cut");
+    assert_eq!(budget.held(), LONG, "no other stream is cut");
     assert!(share.reserve(100_000, Purpose::Response).is_ok());
 }
 
@@ -175,4 +175,41 @@ async fn a_stream_that_is_read_slowly_is_not_reset() {
         }
     }
     assert_eq!(read, LONG);
+}
+
+/// A backend whose response has no end, and a server that passes it through.
+async fn serve_passing(budget: &Budget) -> (Server, Server) {
+    let backend = start(Options::default(), GRACE, |_, _| async {
+        let (sender, body) = Body::channel(1);
+        tokio::spawn(async move { while sender.send(Bytes::from(vec![b'x'; LONG])).await.is_ok() {} });
+        Response::new(body)
+    })
+    .await;
+    let (options, budget) = (Options { budget: budget.clone(), ..Options::default() }, budget.clone());
+    let (client, target) = (skep_net::Client::new(skep_net::client::Options::default()), backend.url("/"));
+    let front = start(options, GRACE, move |_, peer: Peer| {
+        let budget = budget.of_client(Peer::network(peer.address.ip()));
+        let (client, target) = (client.clone(), target.clone());
+        async move {
+            let (parts, body) = client.send(crate::support::get(&target)).await.unwrap().into_parts();
+            Response::from_parts(parts, body.within(&budget).await.unwrap())
+        }
+    })
+    .await;
+    (backend, front)
+}
+
+#[tokio::test(start_paused = true)]
+async fn item_8_a_response_that_passes_through_is_cut_if_it_is_not_read_while_others_are_refused() {
+    let budget = Budget::new(1 << 20);
+    let (_backend, server) = serve_passing(&budget).await;
+    let mut http2 = client(&server, 65_535).await;
+    let unread = get(&mut http2, "/").await;
+    let mut http1 = TcpStream::connect(server.address).await.unwrap();
+    http1.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    // There is room for all others, so both may take their time.
+    tokio::time::sleep(Duration::from_hours(1)).await;
+    assert_eq!(budget.held(), 2 * skep_net::body::PASSING);
+    refuse_until(&budget, || budget.held() == 0).await;
+    assert!(unread.into_body().collect().await.is_err());
 }

@@ -30,6 +30,8 @@ pub struct ChildFacts {
 /// The controller of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
+    /// The API version in which it is named.
+    pub api_version: String,
     /// Its kind.
     pub kind: String,
     /// Its name.
@@ -38,16 +40,38 @@ pub struct Owner {
     pub uid: String,
 }
 
+// === impl ChildFacts ===
+
+impl ChildFacts {
+    /// Whether it is the StatefulSet that the proxy of an MCPServer runs its server in: owned by it, or made for it and not owned yet.
+    /// Its name alone says nothing: a StatefulSet of another owner may have it.
+    pub fn is_backend_of(&self, server: &str, uid: Option<&str>) -> bool {
+        match &self.owner {
+            Some(owner) => Some(owner.uid.as_str()) == uid,
+            None => self.serves.as_deref() == Some(server),
+        }
+    }
+
+    /// Who owns it, for messages.
+    pub fn owner_in_words(&self) -> String {
+        match &self.owner {
+            Some(owner) => format!("{} `{}`", owner.kind, owner.name),
+            None => "nobody that Skep knows".to_owned(),
+        }
+    }
+}
+
 /// What is worth remembering of a child, given as its metadata and, for workloads, the rest of it.
 pub fn child_facts(kind: ChildKind, metadata: &ObjectMeta, object: Option<&Value>) -> ChildFacts {
     let resource_version = metadata.resource_version.clone().unwrap_or_default();
     let version = owned_fields(metadata);
-    let owner = metadata
-        .owner_references
-        .iter()
-        .flatten()
-        .find(|owner| owner.controller == Some(true))
-        .map(|owner| Owner { kind: owner.kind.clone(), name: owner.name.clone(), uid: owner.uid.clone() });
+    let owner =
+        metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true)).map(|owner| Owner {
+            api_version: owner.api_version.clone(),
+            kind: owner.kind.clone(),
+            name: owner.name.clone(),
+            uid: owner.uid.clone(),
+        });
     let workload = object.filter(|_| kind.has_generation()).map(|object| {
         let number = |pointer: &str| {
             object.pointer(pointer).and_then(Value::as_i64).and_then(|number| i32::try_from(number).ok())

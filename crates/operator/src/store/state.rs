@@ -18,7 +18,7 @@ pub use self::unknown::Unavailable;
 use self::unknown::{UnavailableKinds, names_in};
 use super::{ChildFacts, ChildId, PodFacts, Snapshot};
 use crate::graph::Graph;
-use crate::object::{DEEPEST, Object};
+use crate::object::Object;
 
 /// Whom a change wakes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -106,15 +106,14 @@ const REMEMBERED_DELETIONS: usize = 1024;
 
 impl Entry {
     fn of(kind: KindName, object: Object) -> Self {
-        let is_too_deep = object.is_too_deep();
+        let excess = object.excess();
         let (metadata, value) = object.into_parts();
-        let problem = if is_too_deep {
-            format!("it is nested deeper than {DEEPEST} levels")
-        } else {
-            match read(kind, &value) {
+        let problem = match excess {
+            Some(excess) => excess.to_string(),
+            None => match read(kind, &value) {
                 Ok(resource) => return Self::Readable(Arc::new(resource)),
                 Err(problem) => problem,
-            }
+            },
         };
         // What is left out of an object that is too deep is deeper than any reference.
         Self::Unreadable { metadata: Box::new(metadata), problem, names: names_in(&value) }
@@ -265,16 +264,21 @@ impl State {
         if writing.writers == 0 {
             self.writing.remove(id);
         }
+        let mut wake = Wake::default();
         if let Some(facts) = written {
-            // Whom this wakes is the one that wrote it.
-            let _itself = self.put_child(id.clone(), facts);
+            // The owner wrote it, and need not be told. The server that needs the name for its backend must.
+            let owner = owner_key(id, &facts);
+            wake = self.put_child(id.clone(), facts);
+            wake.now.retain(|key| Some(key) != owner.as_ref() && Some(key) == server_of(id).as_ref());
         }
-        match meanwhile {
+        let more = match meanwhile {
             None => Wake::default(),
             Some(Meanwhile::Seen(facts)) => self.put_child(id.clone(), *facts),
             // It was the one before, or the one that was written: another look will find out.
             Some(Meanwhile::Gone) => self.remove_child(id),
-        }
+        };
+        wake.now.extend(more.now);
+        wake
     }
 
     fn put_child(&mut self, id: ChildId, facts: ChildFacts) -> Wake {
@@ -289,11 +293,7 @@ impl State {
         if changed {
             wake.now.extend(before.and_then(|before| owner_key(&id, before)));
             wake.now.extend(owner_key(&id, &facts));
-            if facts.owner.is_none()
-                && let Some(server) = &facts.serves
-            {
-                wake.now.insert(Key::resource(KindName::MCPServer, &id.namespace, server));
-            }
+            wake.now.extend(server_of(&id));
         }
         self.forget_owner(&id);
         if let Some(owner) = &facts.owner {
@@ -307,7 +307,10 @@ impl State {
         self.forget_owner(id);
         let Some(facts) = self.children.remove(id) else { return Wake::default() };
         self.forget_ends_of_workload(id, &facts);
-        self.known_only(Wake { now: owner_key(id, &facts).into_iter().collect(), ..Wake::default() })
+        self.known_only(Wake {
+            now: owner_key(id, &facts).into_iter().chain(server_of(id)).collect(),
+            ..Wake::default()
+        })
     }
 
     pub(super) fn child(&self, id: &ChildId) -> Option<ChildFacts> {
@@ -439,6 +442,11 @@ fn key_of(kind: KindName, metadata: &ObjectMeta) -> Key {
 fn owner_key(id: &ChildId, facts: &ChildFacts) -> Option<Key> {
     let owner = facts.owner.as_ref()?;
     Some(Key::resource(KindName::parse(&owner.kind)?, &id.namespace, &owner.name))
+}
+
+/// The MCPServer that a StatefulSet concerns, whichever its owner is: it runs that server, or has the name that its proxy needs.
+fn server_of(id: &ChildId) -> Option<Key> {
+    (id.kind == ChildKind::StatefulSet).then(|| Key::resource(KindName::MCPServer, &id.namespace, &id.name))
 }
 
 /// Whether an object says nothing new: it is older than what is known, or the very same, as the watch brings back all that

@@ -177,9 +177,14 @@ fn a_pod_is_known_by_whichever_label_of_ours_it_has() {
     assert_eq!(pod(json!({ "app": "nginx", "app.kubernetes.io/instance": "e" })), None);
 }
 
+fn owner(kind: &str, uid: &str) -> Owner {
+    let api_version = "toolhive.stacklok.dev/v1beta1".to_owned();
+    Owner { api_version, kind: kind.into(), name: "s".into(), uid: uid.into() }
+}
+
 fn child(version: &str) -> (ChildId, ChildFacts) {
     let id = ChildId { kind: ChildKind::Service, namespace: "ns".into(), name: "mcp-s-proxy".into() };
-    let owner = Some(Owner { kind: "MCPServer".into(), name: "s".into(), uid: "s".into() });
+    let owner = Some(owner("MCPServer", "s"));
     let (uid, version) = ("u".to_owned(), version.to_owned());
     (id, ChildFacts { uid, resource_version: version.clone(), version, owner, ..ChildFacts::default() })
 }
@@ -278,7 +283,7 @@ fn a_child_wakes_its_owner_when_somebody_else_changes_it_but_not_with_its_status
     let store = Store::default();
     put(&store, KindName::MCPServer, server("s", 1, "c"));
     let id = ChildId { kind: ChildKind::Service, namespace: "ns".into(), name: "mcp-s-proxy".into() };
-    let owner = Some(Owner { kind: "MCPServer".into(), name: "s".into(), uid: "s".into() });
+    let owner = Some(owner("MCPServer", "s"));
     let facts = |version: &str| ChildFacts {
         uid: "u".into(),
         resource_version: version.into(),
@@ -336,6 +341,43 @@ fn stateful_set() -> (ChildId, ChildFacts) {
     });
     let metadata = serde_json::from_value(set["metadata"].clone()).unwrap();
     (id, child_facts(ChildKind::StatefulSet, &metadata, Some(&set)))
+}
+
+#[test]
+fn a_stateful_set_of_another_owner_is_no_backend_and_takes_the_name() {
+    let store = Store::default();
+    put(&store, KindName::MCPServer, server("s", 1, "c"));
+    let me = key(KindName::MCPServer, "s");
+    let (id, unowned) = stateful_set();
+    let with = |owner: Option<Owner>, serves: Option<&str>| {
+        let facts = ChildFacts { owner, serves: serves.map(str::to_owned), ..unowned.clone() };
+        let wake = store.see_child(id.clone(), facts).now;
+        let live = store.snapshot(&me).unwrap().live;
+        store.miss_child(&id);
+        let taken: Vec<String> =
+            live.taken.into_iter().map(|(kind, name, whose)| format!("{kind} {name}: {whose}")).collect();
+        (wake.contains(&me), live.backend.is_some(), taken.join(", "))
+    };
+    let mine = (true, true, String::new());
+    assert_eq!(with(None, Some("s")), mine);
+    assert_eq!(with(Some(owner("MCPServer", "s")), Some("s")), mine);
+    let theirs = |whose: &str| (true, false, format!("StatefulSet s: {whose}"));
+    assert_eq!(with(Some(owner("EmbeddingServer", "e")), None), theirs("EmbeddingServer `s`"));
+    assert_eq!(with(Some(owner("EmbeddingServer", "e")), Some("s")), theirs("EmbeddingServer `s`"));
+    assert_eq!(with(None, None), theirs("nobody that Skep knows"));
+    // The name is free again when it is gone, and resources of other kinds have no backend.
+    store.see_child(id.clone(), ChildFacts { owner: Some(owner("EmbeddingServer", "e")), ..unowned.clone() });
+    assert!(store.miss_child(&id).now.contains(&me));
+    // That another resource makes it is told as well.
+    store.begin_write(&id);
+    let made = ChildFacts { owner: Some(owner("EmbeddingServer", "e")), ..unowned.clone() };
+    assert_eq!(store.end_write(&id, Some(made)).now, BTreeSet::from([me]));
+    store.miss_child(&id);
+    store.see_child(id, ChildFacts { owner: Some(owner("MCPServer", "s")), ..unowned.clone() });
+    let spec = json!({ "remoteUrl": "https://mcp.example" });
+    put(&store, KindName::MCPRemoteProxy, object(KindName::MCPRemoteProxy, "s", 1, 1, &spec));
+    let live = store.snapshot(&key(KindName::MCPRemoteProxy, "s")).unwrap().live;
+    assert!(live.backend.is_none() && live.taken.is_empty());
 }
 
 #[test]

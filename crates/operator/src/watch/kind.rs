@@ -72,6 +72,7 @@ impl KindWatch {
     pub(super) async fn keep(self) {
         let mut found = self.served.subscribe();
         let mut brought = BTreeSet::new();
+        let mut followed = None;
         loop {
             // The sender lives as long as we do.
             let Ok(now) = found.wait_for(|found| found.rounds > 0).await.map(|found| found.clone()) else { return };
@@ -92,6 +93,10 @@ impl KindWatch {
                 drop(found.wait_for(|found| found.has(self.kind) || is_due(found)).await);
                 continue;
             };
+            if followed.replace(version).is_some_and(|before| before != version) {
+                // Their children name their owner in the version before.
+                self.feed.wake(self.feed.store.wake_kind(self.kind, self.scope.as_deref()));
+            }
             match self.follow(version, &mut brought).await {
                 End::OtherVersion => {}
                 End::NotServed => {

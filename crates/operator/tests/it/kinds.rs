@@ -101,24 +101,52 @@ async fn a_kind_that_is_served_in_the_older_version_only_works_in_that_version()
 }
 
 #[tokio::test]
-async fn children_of_a_kind_that_is_served_in_the_older_version_only_name_it_as_their_owner() -> Result<()> {
+async fn children_of_a_kind_name_it_as_their_owner_in_the_version_that_is_served() -> Result<()> {
     let plane = ControlPlane::start().await?;
     define(&plane).await?;
-    undefine(&plane, KindName::MCPRemoteProxy).await?;
-    redefine(&plane, KindName::MCPRemoteProxy, &[OLDER_VERSION]).await?;
+    undefine(&plane, KindName::MCPServer).await?;
+    redefine(&plane, KindName::MCPServer, &[OLDER_VERSION]).await?;
     let operator = start(&plane, plane.namespace("owners").await?)?;
-    let proxies: Api<DynamicObject> = Api::namespaced_with(
+    let servers: Api<DynamicObject> = Api::namespaced_with(
         operator.client.clone(),
         &operator.namespace,
-        &resource_in(KindName::MCPRemoteProxy, OLDER_VERSION),
+        &resource_in(KindName::MCPServer, OLDER_VERSION),
     );
-    let proxy = json!({
-        "apiVersion": "toolhive.stacklok.dev/v1alpha1", "kind": "MCPRemoteProxy", "metadata": { "name": "r" },
-        "spec": { "remoteUrl": "https://mcp.example" },
+    let server = json!({
+        "apiVersion": "toolhive.stacklok.dev/v1alpha1", "kind": "MCPServer", "metadata": { "name": "s" },
+        "spec": { "image": "registry.example/a:1" },
     });
-    proxies.create(&PostParams::default(), &serde_json::from_value(proxy)?).await?;
-    let deployment = operator.child(ChildKind::Deployment, "r", "exists", |_| true).await?;
-    assert_eq!(deployment["metadata"]["ownerReferences"][0]["apiVersion"], "toolhive.stacklok.dev/v1alpha1");
+    servers.create(&PostParams::default(), &serde_json::from_value(server)?).await?;
+    // What its proxy makes.
+    let labels = json!({ "app": "s", "toolhive": "true", "toolhive-name": "s" });
+    let template =
+        json!({ "metadata": { "labels": labels }, "spec": { "containers": [{ "name": "mcp", "image": "i" }] } });
+    let backend = json!({
+        "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": { "name": "s", "labels": labels },
+        "spec": { "serviceName": "s", "selector": { "matchLabels": { "app": "s" } }, "template": template },
+    });
+    let sets = operator.children(ChildKind::StatefulSet);
+    sets.create(&PostParams::default(), &serde_json::from_value(backend)?).await?;
+    let owner = |version: &'static str| {
+        let wanted = format!("toolhive.stacklok.dev/{version}");
+        move |one: &Value| one["metadata"]["ownerReferences"][0]["apiVersion"] == wanted.as_str()
+    };
+    for (kind, name) in [(ChildKind::Deployment, "s"), (ChildKind::StatefulSet, "s")] {
+        operator.child(kind, name, "names the older version", owner(OLDER_VERSION)).await?;
+    }
+
+    // Nothing but the definition changes: the garbage collector finds no owner in a version that goes.
+    redefine(&plane, KindName::MCPServer, &[STORED_VERSION, OLDER_VERSION]).await?;
+    operator.reported("mcpservers ok: v1beta1").await?;
+    for (kind, name) in [
+        (ChildKind::Deployment, "s"),
+        (ChildKind::Service, "mcp-s-proxy"),
+        (ChildKind::ConfigMap, "s-runconfig"),
+        (ChildKind::StatefulSet, "s"),
+    ] {
+        operator.child(kind, name, "names the stored version", owner(STORED_VERSION)).await?;
+    }
+    operator.settled().await?;
     operator.stop().await?;
     plane.stop();
     Ok(())

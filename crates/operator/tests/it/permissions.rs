@@ -244,7 +244,12 @@ async fn in_namespace_scope_the_operator_may_do_nothing_elsewhere() {
         ("list", "toolhive.stacklok.dev/mcpservers"),
         ("patch", "toolhive.stacklok.dev/mcpservers/status"),
         ("get", "/secrets"),
+        ("create", "/secrets"),
+        ("get", "/configmaps"),
         ("list", "/pods"),
+        ("delete", "/pods"),
+        ("create", "events.k8s.io/events"),
+        ("patch", "events.k8s.io/events"),
         ("create", "apps/deployments"),
         ("create", "rbac.authorization.k8s.io/roles"),
     ] {
@@ -269,7 +274,10 @@ async fn in_namespace_scope_the_operator_may_do_nothing_elsewhere() {
 #[tokio::test]
 async fn in_cluster_scope_the_operator_holds_no_more_than_it_uses() {
     let release = Release::install("cluster").await;
-    let status = "apiextensions.k8s.io/customresourcedefinitions/status";
+    let (definitions, status) =
+        ("apiextensions.k8s.io/customresourcedefinitions", "apiextensions.k8s.io/customresourcedefinitions/status");
+    assert!(release.may("list", definitions, "").await && release.may("watch", definitions, "").await);
+    assert!(release.may_with("get", definitions, "", "mcpservers.toolhive.stacklok.dev").await);
     assert!(release.may_with("patch", status, "", "mcpservers.toolhive.stacklok.dev").await);
     assert!(!release.may_with("patch", status, "", "certificates.cert-manager.io").await);
     assert!(release.may("patch", "toolhive.stacklok.dev/mcpservers", &release.work).await);

@@ -97,8 +97,18 @@ pub(crate) fn start_lacking(plane: &ControlPlane, namespace: String, lacking: &[
 
 /// Starts an operator that checks blocked deletions again at short intervals.
 pub(crate) fn start_rechecking(plane: &ControlPlane, namespace: String, recheck: Duration) -> Result<Running> {
+    start_rechecking_as(plane.client()?, plane, namespace, recheck)
+}
+
+/// The same at other intervals, with a client of its own.
+pub(crate) fn start_rechecking_as(
+    operator: Client,
+    plane: &ControlPlane,
+    namespace: String,
+    recheck: Duration,
+) -> Result<Running> {
     let environment = environment(&namespace, &[])?;
-    start_in(plane.client()?, plane, namespace, Setup { leader_elect: false, recheck, environment })
+    start_in(operator, plane, namespace, Setup { leader_elect: false, recheck, environment })
 }
 
 fn start_with(operator: Client, plane: &ControlPlane, namespace: String, leader_elect: bool) -> Result<Running> {

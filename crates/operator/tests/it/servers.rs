@@ -21,7 +21,7 @@ use skep_testkit::{Seen, eventually};
 use tokio::sync::Notify;
 
 use crate::between::{Verdict, between, refusal};
-use crate::running::{PATIENCE, condition, operator, plane, start_as};
+use crate::running::{PATIENCE, condition, operator, plane, start_as, start_rechecking_as};
 
 fn template(deployment: &Value) -> &Value {
     &deployment["spec"]["template"]
@@ -326,6 +326,40 @@ async fn a_name_that_is_taken_is_refused_and_the_other_object_is_left_alone() ->
     operator.children(ChildKind::ConfigMap).delete("s-runconfig", &DeleteParams::default()).await?;
     operator.edit(KindName::MCPServer, "s", json!({ "image": "registry.example/a:2" })).await?;
     operator.until(KindName::MCPServer, "s", "goes on", |one| one["status"]["phase"] == "Pending").await?;
+    operator.stop().await
+}
+
+#[tokio::test]
+async fn a_server_with_the_name_of_an_embedding_server_is_refused_until_the_name_is_free() -> Result<()> {
+    let plane = plane().await?;
+    // What our own requests change is known before the watch tells of it, and nothing is found by checking again.
+    let client = between(plane.client()?, |request: Request<Body>| {
+        let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+        let is_late = is_watch && request.uri().path().ends_with("/statefulsets");
+        let pause = Duration::from_millis(500);
+        std::future::ready(if is_late { Verdict::Late(request, pause) } else { Verdict::Pass(request) })
+    });
+    let operator = start_rechecking_as(client, plane, plane.namespace("backend-taken").await?, 10 * PATIENCE)?;
+    operator.create(KindName::EmbeddingServer, "x", json!({})).await?;
+    let set = operator.child(ChildKind::StatefulSet, "x", "exists", |_| true).await?;
+    operator.create(KindName::MCPServer, "x", json!({ "image": "registry.example/a:1" })).await?;
+    let refused = |one: &Value| condition(one, "Ready") == Some(("False", "NameTaken"));
+    let server = operator.until(KindName::MCPServer, "x", "is refused", refused).await?;
+    assert!(server["status"]["message"].as_str().unwrap().contains("EmbeddingServer `x`"), "{server}");
+    // A deletion of the server concerns nothing of the other one.
+    operator.resources(KindName::MCPServer).delete("x", &DeleteParams::default()).await?;
+    operator.gone(KindName::MCPServer, "x").await?;
+    let still = operator.child(ChildKind::StatefulSet, "x", "is still there", |_| true).await?;
+    assert_eq!(still["metadata"]["uid"], set["metadata"]["uid"]);
+
+    operator.create(KindName::MCPServer, "x", json!({ "image": "registry.example/a:1" })).await?;
+    operator.until(KindName::MCPServer, "x", "is refused", refused).await?;
+    // By then the watch has brought the StatefulSet as well.
+    operator.settled().await?;
+    operator.resources(KindName::EmbeddingServer).delete("x", &DeleteParams::default()).await?;
+    operator.gone(KindName::EmbeddingServer, "x").await?;
+    operator.until(KindName::MCPServer, "x", "goes on", |one| one["status"]["phase"] == "Pending").await?;
+    operator.child(ChildKind::Deployment, "x", "exists", |_| true).await?;
     operator.stop().await
 }
 

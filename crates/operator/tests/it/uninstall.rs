@@ -20,6 +20,7 @@ use crate::between::{Verdict, between};
 use crate::charts::as_json;
 use crate::helm::{HOME, hooks, objects, template, text, values_file, values_files};
 use crate::running::{PATIENCE, plane, start_leading};
+use crate::upgrade::deep_server;
 
 #[test]
 fn the_hook_runs_before_anything_is_deleted_and_leaves_nothing_behind() {
@@ -219,6 +220,33 @@ async fn an_object_that_cannot_be_released_stops_none_of_the_others() -> Result<
     assert!(leases.get_opt(LEASE).await?.is_some(), "it is the evidence for the next attempt");
     leaving(&home).run(&plane.client()?, |_| {}).await?;
     assert!(is_released(&servers, "a-refused").await? && leases.get_opt(LEASE).await?.is_none());
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_object_that_is_nested_too_deep_is_released_with_the_others() -> Result<()> {
+    let plane = plane().await?;
+    let home = plane.namespace("leave").await?;
+    let servers = held(plane, &home, "good").await?;
+    let deep = deep_server(&home, "deep", &[KindName::MCPServer.finalizer().unwrap()]);
+    plane.kubectl_with_input(&["create", "-f", "-"], &deep).await?.success()?;
+    // The first attempt meets a conflict, so that the object is read once more.
+    let patches = Arc::new(AtomicUsize::new(0));
+    let counted = patches.clone();
+    let client = between(plane.client()?, move |request: Request<Body>| {
+        let is_patch = request.method() == Method::PATCH && request.uri().path().ends_with("/deep");
+        std::future::ready(if is_patch && counted.fetch_add(1, Ordering::SeqCst) == 0 {
+            Verdict::Answer(crate::between::refusal(409, "Conflict"))
+        } else {
+            Verdict::Pass(request)
+        })
+    });
+    Uninstall { is_gone: true, ..leaving(&home) }.run(&client, |_| {}).await?;
+    assert_eq!(patches.load(Ordering::SeqCst), 2);
+    assert!(is_released(&servers, "good").await?);
+    let path = "jsonpath={.metadata.finalizers}";
+    let left = plane.kubectl(&["get", "mcpserver", "deep", "-n", &home, "-o", path]).await?.success()?;
+    assert_eq!(left, "");
     Ok(())
 }
 

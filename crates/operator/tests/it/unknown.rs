@@ -96,6 +96,33 @@ async fn an_object_that_cannot_be_read_keeps_its_configs_from_being_deleted() ->
 }
 
 #[tokio::test]
+async fn of_many_that_may_use_an_unreadable_config_ten_are_named() -> Result<()> {
+    let operator = operator("possible").await?;
+    let deep = (0..110).fold(json!(1), |inner, _| json!({ "x": inner }));
+    let spec = json!({ "image": "i", "podTemplateSpec": deep, "oidcConfigRef": { "name": "idp", "audience": "a" } });
+    for number in 0..12 {
+        operator.create(KindName::MCPServer, &format!("s{number}"), spec.clone()).await?;
+    }
+    let finalizer = KindName::MCPOIDCConfig.finalizer();
+    let bare = json!({
+        "apiVersion": "toolhive.stacklok.dev/v1beta1", "kind": "MCPOIDCConfig",
+        "metadata": { "name": "idp", "namespace": operator.namespace, "finalizers": [finalizer] },
+    });
+    let configs = operator.resources(KindName::MCPOIDCConfig);
+    configs.create(&kube::api::PostParams::default(), &serde_json::from_value(bare)?).await?;
+    configs.delete("idp", &DeleteParams::default()).await?;
+    let named = |one: &Value| {
+        let message = one["status"]["conditions"][0]["message"].as_str().unwrap_or_default();
+        message.contains("its deletion is blocked")
+            && message.contains("and 2 more")
+            && message.matches("MCPServer `").count() == 10
+    };
+    operator.until(KindName::MCPOIDCConfig, "idp", "names ten", named).await?;
+    operator.settled().await?;
+    operator.stop().await
+}
+
+#[tokio::test]
 async fn a_panic_ends_one_reconcile_only() -> Result<()> {
     let operator = operator("panic").await?;
     let policy = |text: &str| json!({ "type": "cedarv1", "config": { "policies": [text] } });

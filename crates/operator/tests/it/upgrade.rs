@@ -74,6 +74,40 @@ async fn children_of_the_operator_before_us_are_taken_over_and_what_we_do_not_se
     operator.stop().await
 }
 
+/// Releases of ToolHive that wrote v1alpha1 had a phase `Running`. Nothing validates a status that is stored already.
+#[tokio::test]
+async fn a_status_of_an_older_release_that_cannot_be_read_is_replaced() -> Result<()> {
+    let plane = ControlPlane::start().await?;
+    let mut before = serde_json::to_value(KindName::MCPServer.definition()?)?;
+    for version in before["spec"]["versions"].as_array_mut().unwrap() {
+        let open = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+        version["schema"]["openAPIV3Schema"]["properties"]["status"] = open;
+    }
+    plane.kubectl_with_input(&["apply", "--server-side", "-f", "-"], &before.to_string()).await?.success()?;
+    plane.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=180s"]).await?.success()?;
+    let namespace = plane.namespace("status").await?;
+    let servers: Api<DynamicObject> =
+        Api::namespaced_with(plane.client()?, &namespace, &api_resource(KindName::MCPServer));
+    let server = json!({
+        "apiVersion": "toolhive.stacklok.dev/v1beta1", "kind": "MCPServer",
+        "metadata": { "name": "s", "finalizers": [KindName::MCPServer.finalizer()] }, "spec": { "image": "i" },
+    });
+    servers.create(&PostParams::default(), &serde_json::from_value(server)?).await?;
+    // The count is of another type, and no plan of a server without pods sets it.
+    let status = json!({ "phase": "Running", "message": "MCP server is running", "readyReplicas": "one" });
+    servers.patch_status("s", &PatchParams::default(), &Patch::Merge(json!({ "status": status }))).await?;
+    define(&plane).await?;
+
+    let operator = start(&plane, namespace)?;
+    operator.child(ChildKind::Deployment, "s", "exists", |_| true).await?;
+    let is_ours = |one: &Value| one["status"]["phase"] == "Pending" && one["status"]["readyReplicas"].is_null();
+    operator.until(KindName::MCPServer, "s", "has a status of ours", is_ours).await?;
+    operator.settled().await?;
+    operator.stop().await?;
+    plane.stop();
+    Ok(())
+}
+
 /// An API server that holds objects in the older version, and the namespace that they are in.
 struct Older {
     plane: ControlPlane,
@@ -149,6 +183,39 @@ async fn objects_in_an_older_stored_version_are_written_anew_and_the_list_is_tri
     assert_eq!(older.version_of("w0").await?, after);
     older.plane.stop();
     Ok(())
+}
+
+/// Who wrote which field nests as deep as the object does: it must not cost the page that the object is in.
+#[tokio::test]
+async fn an_object_that_is_nested_too_deep_is_written_anew_with_the_others() -> Result<()> {
+    let plane = ControlPlane::start().await?;
+    define(&plane).await?;
+    let namespace = plane.namespace("deep").await?;
+    let servers: Api<DynamicObject> =
+        Api::namespaced_with(plane.client()?, &namespace, &api_resource(KindName::MCPServer));
+    plane.kubectl_with_input(&["create", "-f", "-"], &deep_server(&namespace, "deep", &[])).await?.success()?;
+    let good = json!({
+        "apiVersion": "toolhive.stacklok.dev/v1beta1", "kind": "MCPServer", "metadata": { "name": "good" }, "spec": { "image": "i" },
+    });
+    servers.create(&PostParams::default(), &serde_json::from_value(good)?).await?;
+    let listed = json!({ "status": { "storedVersions": ["v1alpha1", "v1beta1"] } }).to_string();
+    let definition = "mcpservers.toolhive.stacklok.dev";
+    let patch = ["patch", "crd", definition, "--subresource=status", "--type=merge", "-p", listed.as_str()];
+    plane.kubectl(&patch).await?.success()?;
+    assert_eq!(migrate(&plane.client()?, KindName::MCPServer).await?, Migration::Done(2));
+    plane.stop();
+    Ok(())
+}
+
+/// A server that is nested deeper than our reader of JSON goes, wherever it is in an answer.
+pub(crate) fn deep_server(namespace: &str, name: &str, finalizers: &[&str]) -> String {
+    let deep = (0..140).fold(json!(1), |inner, _| json!({ "x": inner }));
+    let object = json!({
+        "apiVersion": "toolhive.stacklok.dev/v1beta1", "kind": "MCPServer",
+        "metadata": { "name": name, "namespace": namespace, "finalizers": finalizers },
+        "spec": { "image": "i", "podTemplateSpec": deep },
+    });
+    object.to_string()
 }
 
 #[tokio::test]

@@ -88,6 +88,26 @@ async fn a_status_that_did_not_change_sends_nothing_and_a_change_sends_the_diffe
     Ok(())
 }
 
+/// A spec makes a message of its own size, and the API server refuses a status with a condition of more than 32 KiB.
+#[tokio::test]
+async fn the_problem_of_an_object_that_cannot_be_read_is_clipped_and_written_once() -> Result<()> {
+    let problem = "é".repeat(40_000);
+    let (metadata, object) = (server("1", &[]).metadata().clone(), json!({ "metadata": { "name": "s" } }));
+    let (writer, seen) = recorded(200, object.clone());
+    writer.unreadable(KindName::MCPServer, &metadata, &problem).await?;
+    let (method, _, body) = seen.lock().unwrap().last().cloned().unwrap();
+    assert_eq!(method, "PATCH");
+    let message = body["status"]["conditions"][0]["message"].as_str().unwrap();
+    assert!(message.chars().count() < 10_000 && message.ends_with('…'), "{}", message.chars().count());
+    let mut written = object;
+    written["status"] = body["status"].clone();
+    let (writer, seen) = recorded(200, written);
+    writer.unreadable(KindName::MCPServer, &metadata, &problem).await?;
+    let methods: Vec<String> = seen.lock().unwrap().iter().map(|(method, ..)| method.clone()).collect();
+    assert_eq!(methods, ["GET"], "what is said already is not written again");
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_refusal_reaches_the_caller_as_it_came() -> Result<()> {
     let refusal = |code: u16, reason: &str| json!({ "kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": "no" });

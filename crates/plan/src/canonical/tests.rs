@@ -44,6 +44,7 @@ fn here(path: &str) -> std::path::PathBuf {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "recorded objects are read from files")]
 fn the_checksum_of_a_config_map_is_that_of_the_original() {
     for (file, kind, name, expected) in RECORDED {
         let text = std::fs::read_to_string(here(&format!("../runconfig/tests/golden/run_config/{file}.json"))).unwrap();
@@ -60,6 +61,7 @@ fn the_checksum_of_a_config_map_is_that_of_the_original() {
 
 /// The same for what was recorded beside this repository, where that is at hand.
 #[test]
+#[expect(clippy::disallowed_methods, reason = "recorded objects are read from files")]
 fn checksums_on_recorded_objects_are_reproduced() {
     let Ok(entries) = std::fs::read_dir(here("../../../shared/compat/objects/out")) else { return };
     let mut compared = 0;

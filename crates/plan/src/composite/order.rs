@@ -29,30 +29,38 @@ pub(super) fn problems(steps: &[Step]) -> Problems {
 
 /// The first steps that wait for each other in a circle, the first one named again at the end.
 fn circle(steps: &[Step]) -> Option<Vec<&str>> {
-    let mut waiting: BTreeMap<&str, Vec<&str>> =
-        steps.iter().map(|step| (step.id.as_str(), step.depends_on.iter().map(String::as_str).collect())).collect();
-    let known: BTreeSet<&str> = waiting.keys().copied().collect();
-    for before in waiting.values_mut() {
-        before.retain(|id| known.contains(id));
-    }
-    // Whatever waits for nothing is done, until all are or nothing moves.
-    loop {
-        let done: BTreeSet<&str> = waiting.iter().filter(|(_, before)| before.is_empty()).map(|(id, _)| *id).collect();
-        if done.is_empty() {
-            break;
+    // Of two steps with one id, the last counts; that there are two is told elsewhere.
+    let known: BTreeMap<&str, &Step> = steps.iter().map(|step| (step.id.as_str(), step)).collect();
+    let mut waiting: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    let mut dependants: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (id, step) in &known {
+        let before: BTreeSet<&str> =
+            step.depends_on.iter().map(String::as_str).filter(|id| known.contains_key(id)).collect();
+        for other in &before {
+            dependants.entry(other).or_default().push(id);
         }
-        waiting.retain(|id, _| !done.contains(id));
-        for before in waiting.values_mut() {
-            before.retain(|id| !done.contains(id));
+        waiting.insert(id, before);
+    }
+    // What waits for nothing is done, and what waited for it waits for one less, until nothing is ready.
+    let mut ready: Vec<&str> = waiting.iter().filter(|(_, before)| before.is_empty()).map(|(id, _)| *id).collect();
+    while let Some(done) = ready.pop() {
+        waiting.remove(done);
+        for dependant in dependants.get(done).into_iter().flatten() {
+            let Some(before) = waiting.get_mut(dependant) else { continue };
+            before.remove(done);
+            if before.is_empty() {
+                ready.push(dependant);
+            }
         }
     }
     // INVARIANT: each step that is left waits for one that is left, so following them comes back to a step of the path.
     let mut path: Vec<&str> = vec![steps.iter().map(|step| step.id.as_str()).find(|id| waiting.contains_key(id))?];
+    let mut seen = BTreeMap::from([(*path.first()?, 0)]);
     loop {
-        let next = *waiting.get(path.last()?)?.first()?;
-        let start = path.iter().position(|id| *id == next);
+        let step = known.get(path.last()?)?;
+        let next = step.depends_on.iter().map(String::as_str).find(|id| waiting.contains_key(id))?;
         path.push(next);
-        if let Some(start) = start {
+        if let Some(start) = seen.insert(next, path.len() - 1) {
             return Some(path.split_off(start));
         }
     }

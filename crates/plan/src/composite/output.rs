@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 use skep_api::kinds::{Output, OutputProperty, OutputType};
 
-use crate::validate::Problems;
+use crate::validate::{Place, Problems};
 
 /// How deep members may stand in each other.
 const DEEPEST: usize = 10;
@@ -13,8 +13,9 @@ const DEEPEST: usize = 10;
 /// What is wrong with an output. Places are told from the output.
 pub(super) fn problems(output: &Output) -> Problems {
     let mut problems = Problems::default();
+    let properties = Place::Root(".properties");
     for (name, property) in &output.properties {
-        member(&mut problems, &format!(".properties.{name}"), property, 1);
+        member(&mut problems, Place::Member(&properties, name), property, 1);
     }
     for name in output.required.iter().filter(|name| !output.properties.contains_key(*name)) {
         problems.add(".required", format_args!("there is no member `{name}`; add it to properties, or remove it here"));
@@ -22,7 +23,7 @@ pub(super) fn problems(output: &Output) -> Problems {
     problems
 }
 
-fn member(problems: &mut Problems, place: &str, property: &OutputProperty, depth: usize) {
+fn member(problems: &mut Problems, place: Place<'_>, property: &OutputProperty, depth: usize) {
     if depth > DEEPEST {
         problems.add(place, format_args!("it stands deeper than {DEEPEST} members; flatten the output"));
         return;
@@ -44,13 +45,14 @@ fn member(problems: &mut Problems, place: &str, property: &OutputProperty, depth
     }
 }
 
-fn members(problems: &mut Problems, place: &str, inner: &Map<String, Value>, depth: usize) {
+fn members(problems: &mut Problems, place: Place<'_>, inner: &Map<String, Value>, depth: usize) {
+    let properties = Place::Member(&place, "properties");
     let sorted: BTreeMap<&String, &Value> = inner.iter().collect();
     for (name, property) in sorted {
-        let place = format!("{place}.properties.{name}");
+        let place = Place::Member(&properties, name);
         match serde_json::from_value::<OutputProperty>(property.clone()) {
             Err(problem) => problems.add(place, format_args!("it cannot be read: {problem}")),
-            Ok(property) => member(problems, &place, &property, depth + 1),
+            Ok(property) => member(problems, place, &property, depth + 1),
         }
     }
 }

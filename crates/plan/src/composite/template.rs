@@ -3,7 +3,7 @@
 use serde_json::Value;
 use skep_api::kinds::Step;
 
-use crate::validate::Problems;
+use crate::validate::{Place, Problems};
 
 /// Checks every template of a step. Places are told from the step.
 pub(super) fn all_in_step(problems: &mut Problems, step: &Step) {
@@ -12,21 +12,25 @@ pub(super) fn all_in_step(problems: &mut Problems, step: &Step) {
     {
         problems.check(place, text.as_deref().map_or(Ok(()), skep_bounds::template));
     }
+    let arguments = Place::Root(".arguments");
     for (name, value) in step.arguments.iter().flat_map(|arguments| &arguments.0) {
-        all_in_value(problems, &format!(".arguments.{name}"), value);
+        all_in_value(problems, Place::Member(&arguments, name), value);
     }
 }
 
 /// INVARIANT: an object is not deeper than `OBJECT_DEPTH`, so recursion ends.
-fn all_in_value(problems: &mut Problems, place: &str, value: &Value) {
+fn all_in_value(problems: &mut Problems, place: Place<'_>, value: &Value) {
     match value {
         Value::String(text) => problems.check(place, skep_bounds::template(text)),
-        Value::Array(items) => items
-            .iter()
-            .enumerate()
-            .for_each(|(index, item)| all_in_value(problems, &format!("{place}[{index}]"), item)),
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                all_in_value(problems, Place::Element(&place, index), item);
+            }
+        }
         Value::Object(members) => {
-            members.iter().for_each(|(name, value)| all_in_value(problems, &format!("{place}.{name}"), value));
+            for (name, value) in members {
+                all_in_value(problems, Place::Member(&place, name), value);
+            }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }

@@ -131,6 +131,58 @@ fn a_hundred_steps_are_enough() {
     assert!(problems(&tool(&spec)).is_empty());
     spec["steps"] = (0..101).map(step).collect();
     assert_eq!(problems(&tool(&spec)), ["steps: there are 101 steps; write at most 100"]);
+    // Nothing else is checked of them.
+    spec["steps"] =
+        (0..20_000).map(|index| json!({ "id": "s", "tool": "-", "dependsOn": [format!("s{index}")] })).collect();
+    assert_eq!(problems(&tool(&spec)), ["steps: there are 20000 steps; write at most 100"]);
+}
+
+#[test]
+fn steps_are_ordered_however_they_depend_on_each_other() {
+    let with_steps = |before: &dyn Fn(usize) -> Vec<String>| {
+        let steps: Vec<Value> = (0..100)
+            .map(|index| json!({ "id": format!("s{index}"), "tool": "t", "dependsOn": before(index) }))
+            .collect();
+        let mut spec = good();
+        spec["steps"] = json!(steps);
+        spec["output"] = Value::Null;
+        problems(&tool(&spec))
+    };
+    let name = |index: usize| format!("s{index}");
+    assert!(with_steps(&|index| (index + 1..100).map(name).collect()).is_empty());
+    assert!(with_steps(&|index| vec![name(index / 2); if index == 0 { 0 } else { 5_000 }]).is_empty());
+    assert!(with_steps(&|index| vec![name(index.saturating_sub(1)); if index == 0 { 0 } else { 5_000 }]).is_empty());
+    let circle = with_steps(&|index| vec![name((index + 1) % 100)]);
+    assert!(circle.len() == 1 && circle[0].starts_with("steps: `s0` → `s1` → `s2` → "), "{circle:?}");
+    // What comes to an end is not followed, though it is named before the circle.
+    let branches: [&[usize]; 5] = [&[1, 2], &[3], &[4], &[], &[2]];
+    let beside = with_steps(&|index| {
+        branches.get(index).map(|before| before.iter().copied().map(name).collect()).unwrap_or_default()
+    });
+    assert_eq!(beside, ["steps: `s2` → `s4` → `s2` wait for each other; remove one of these dependencies"]);
+    // What waits for a circle is not in it.
+    let behind = with_steps(&|index| if index < 98 { vec![name(index + 1)] } else { vec![name(197 - index)] });
+    assert_eq!(behind, ["steps: `s98` → `s99` → `s98` wait for each other; remove one of these dependencies"]);
+}
+
+/// Each value made a place of all the names around it: 830 KB took 3 GB.
+#[test]
+fn what_is_wrong_is_said_in_bounded_space() {
+    let mut arguments = json!(vec![format!("{{{{{}", "(".repeat(33)); 5_000]);
+    for _ in 0..50 {
+        arguments = json!({ "k".repeat(1_000): arguments });
+    }
+    let mut spec = good();
+    spec["steps"] = json!([{ "id": "a", "tool": "t", "arguments": arguments }]);
+    let me = resource(KindName::VirtualMCPCompositeToolDefinition, "t", &spec);
+    let Resource::VirtualMCPCompositeToolDefinition(object) = &me else { panic!("another kind") };
+    let status = plan(&me, object, &Surroundings::default().world()).status;
+    let errors = status.field("validationErrors").unwrap().as_array().unwrap();
+    assert_eq!((errors.len(), &errors[20]), (21, &json!("and 4980 more")));
+    assert!(errors.iter().all(|error| error.as_str().unwrap().len() <= 1024), "{errors:?}");
+    assert!(errors[0].as_str().unwrap().contains("more than 32 brackets"), "{}", errors[0]);
+    let message = &status.find("Ready").unwrap().message;
+    assert!(message.ends_with("; and 4990 more") && message.len() < 11_000, "{message}");
 }
 
 #[test]

@@ -8,6 +8,7 @@ use skep_api::plain::plain;
 
 use crate::error::PlanError;
 use crate::text::Quantity;
+use crate::validate::Place;
 
 /// Objects whose members are all quantities.
 const QUANTITIES: &[&str] = &["limits", "requests", "overhead"];
@@ -22,40 +23,40 @@ pub fn check_pod_template(template: &Value) -> Result<(), PlanError> {
         let place = track.path().to_string();
         return Err(PlanError::template(format_args!("{}: {}", shown(&place), plain(&error.to_string()))));
     }
-    template.get("spec").map_or(Ok(()), |spec| check_quantities(spec, "spec"))
+    template.get("spec").map_or(Ok(()), |spec| check_quantities(spec, Place::Root("spec")))
 }
 
 /// The types take any text for a quantity; an API server does not.
-fn check_quantities(value: &Value, path: &str) -> Result<(), PlanError> {
+fn check_quantities(value: &Value, place: Place<'_>) -> Result<(), PlanError> {
     match value {
         Value::Object(members) => {
             for (name, value) in members {
-                let path = format!("{path}.{name}");
+                let place = Place::Member(&place, name);
                 match value {
                     Value::Object(amounts) if QUANTITIES.contains(&name.as_str()) => {
                         for (resource, amount) in amounts {
-                            check_quantity(amount, &format!("{path}.{resource}"))?;
+                            check_quantity(amount, Place::Member(&place, resource))?;
                         }
                     }
-                    amount if QUANTITY.contains(&name.as_str()) => check_quantity(amount, &path)?,
-                    other => check_quantities(other, &path)?,
+                    amount if QUANTITY.contains(&name.as_str()) => check_quantity(amount, place)?,
+                    other => check_quantities(other, place)?,
                 }
             }
             Ok(())
         }
         Value::Array(elements) => {
             let mut elements = elements.iter().enumerate();
-            elements.try_for_each(|(index, element)| check_quantities(element, &format!("{path}[{index}]")))
+            elements.try_for_each(|(index, element)| check_quantities(element, Place::Element(&place, index)))
         }
         _ => Ok(()),
     }
 }
 
-fn check_quantity(amount: &Value, path: &str) -> Result<(), PlanError> {
+fn check_quantity(amount: &Value, place: Place<'_>) -> Result<(), PlanError> {
     match amount {
         Value::String(text) => {
             let quantity = text.parse::<Quantity>().map(drop);
-            quantity.map_err(|error| PlanError::template(format_args!("{path}: {error}")))
+            quantity.map_err(|error| PlanError::template(format_args!("{place}: {error}")))
         }
         _ => Ok(()),
     }

@@ -3,6 +3,8 @@
 //! Elements of the patch keep the order of the patch, all others keep theirs. Where the two meet, an element of the base
 //! goes before an element of the patch that stood behind it in the base; a new element goes before the rest of the base.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::{Map, Value};
 
 use super::schema::{Member, Schema};
@@ -10,6 +12,27 @@ use super::strategic::{Directive, PATCH, cleaned, directive, kind, merge_objects
 use super::{MergeError, Problem};
 
 type Object = Map<String, Value>;
+
+/// The place of each element of a list, by its name: of one name, the first. A list may have as many elements as an object has room for.
+struct Order(BTreeMap<String, usize>);
+
+// === impl Order ===
+
+impl Order {
+    fn of(names: &[Value]) -> Self {
+        let mut order = Self(BTreeMap::new());
+        names.iter().enumerate().for_each(|(place, name)| order.push(name, place));
+        order
+    }
+
+    fn push(&mut self, name: &Value, place: usize) {
+        self.0.entry(name.to_string()).or_insert(place);
+    }
+
+    fn place(&self, name: &Value) -> Option<usize> {
+        self.0.get(&name.to_string()).copied()
+    }
+}
 
 /// Merges a list of the patch into that of the base.
 pub(super) fn merge_lists(base: &[Value], patch: &[Value], member: Option<Member>) -> Result<Vec<Value>, MergeError> {
@@ -47,12 +70,8 @@ fn merge_sets(base: &[Value], patch: &[Value]) -> Result<Vec<Value>, MergeError>
     if let Some(odd) = patch.iter().find(|value| kind(value) != "a single value" || Some(scalar(value)) != first) {
         return Err(mismatch("a text like the others", odd));
     }
-    let mut merged: Vec<Value> = Vec::new();
-    for value in base.iter().chain(patch) {
-        if !merged.contains(value) {
-            merged.push(value.clone());
-        }
-    }
+    let mut seen = BTreeSet::new();
+    let merged = base.iter().chain(patch).filter(|value| seen.insert(value.to_string())).cloned().collect();
     arrange(merged, &identities(patch, None)?, &identities(base, None)?, None)
 }
 
@@ -82,14 +101,15 @@ fn merge_keyed(
         return Ok(changes.iter().map(|change| Value::Object(without_directives(change))).collect());
     }
     let before = elements.iter().map(|element| identity(element, key)).collect::<Result<Vec<_>, _>>()?;
+    let mut places = Order::of(&before);
     let mut wanted = Vec::new();
     for change in &changes {
         let name = identity(change, key)?;
-        match elements.iter_mut().find(|element| element.get(key) == Some(&name)) {
-            Some(element) => {
-                *element = merge_objects(element, change, schema).map_err(|error| error.under(&step(&name)))?;
-            }
-            None => elements.push(merge_new(change, schema).map_err(|error| error.under(&step(&name)))?),
+        if let Some(element) = places.place(&name).and_then(|place| elements.get_mut(place)) {
+            *element = merge_objects(element, change, schema).map_err(|error| error.under(&step(&name)))?;
+        } else {
+            places.push(&name, elements.len());
+            elements.push(merge_new(change, schema).map_err(|error| error.under(&step(&name)))?);
         }
         wanted.push(name);
     }
@@ -110,22 +130,21 @@ fn arrange(
     before: &[Value],
     key: Option<&'static str>,
 ) -> Result<Vec<Value>, MergeError> {
-    let place = |order: &[Value], name: &Value| order.iter().position(|other| other == name);
+    let (wanted, before) = (Order::of(wanted), Order::of(before));
     let mut named = Vec::new();
     for element in elements {
         named.push((name_of(&element, key)?, element));
     }
     let (mut ours, mut theirs): (Vec<_>, Vec<_>) =
-        named.into_iter().partition(|(name, _)| place(wanted, name).is_some());
-    ours.sort_by_key(|(name, _)| place(wanted, name));
-    theirs.sort_by_key(|(name, _)| place(before, name));
+        named.into_iter().partition(|(name, _)| wanted.place(name).is_some());
+    ours.sort_by_cached_key(|(name, _)| wanted.place(name));
+    theirs.sort_by_cached_key(|(name, _)| before.place(name));
 
     let mut arranged = Vec::new();
     let mut theirs = theirs.into_iter().peekable();
     for (name, element) in ours {
-        if let Some(limit) = place(before, &name) {
-            while let Some((_, earlier)) = theirs.next_if(|(name, _)| place(before, name).is_some_and(|at| at < limit))
-            {
+        if let Some(limit) = before.place(&name) {
+            while let Some((_, earlier)) = theirs.next_if(|(name, _)| before.place(name).is_some_and(|at| at < limit)) {
                 arranged.push(earlier);
             }
         }

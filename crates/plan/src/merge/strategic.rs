@@ -3,6 +3,8 @@
 //! The order of steps is Kubernetes' own: `$patch` decides for the whole object, `$retainKeys` clears the base,
 //! `$setElementOrder` merges the lists that it orders, and then come the other members.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value};
 
 use super::schema::{POD_TEMPLATE, Schema};
@@ -51,10 +53,11 @@ pub(super) fn merge_objects(base: &Object, patch: &Object, schema: &Schema) -> R
     for (name, names) in directed(patch, DELETE_FROM_LIST) {
         if let Some(Value::Array(elements)) = merged.get_mut(name) {
             let unwanted = names.as_array().ok_or_else(|| not_a_list(DELETE_FROM_LIST, name))?;
-            elements.retain(|element| !unwanted.contains(element));
+            let unwanted: BTreeSet<String> = unwanted.iter().map(ToString::to_string).collect();
+            elements.retain(|element| !unwanted.contains(&element.to_string()));
         }
     }
-    for (name, value) in patch.iter().filter(|(name, _)| !name.starts_with('$') && !ordered.contains(name)) {
+    for (name, value) in patch.iter().filter(|(name, _)| !name.starts_with('$') && !ordered.contains(*name)) {
         merge_member(&mut merged, name, value, schema).map_err(|error| error.under(name))?;
     }
     Ok(merged)
@@ -84,7 +87,8 @@ fn merge_member(merged: &mut Object, name: &str, patch: &Value, schema: &Schema)
 fn retained(base: &Object, patch: &Object) -> Result<Object, MergeError> {
     let Some(keys) = patch.get(RETAIN_KEYS) else { return Ok(base.clone()) };
     let keys = keys.as_array().ok_or_else(|| MergeError::here(Problem::NotAList(RETAIN_KEYS.into())))?;
-    let is_kept = |name: &str| keys.iter().any(|key| key == name);
+    let keys: BTreeSet<&str> = keys.iter().filter_map(Value::as_str).collect();
+    let is_kept = |name: &str| keys.contains(name);
     let sets = patch.iter().filter(|(name, value)| !value.is_null() && !name.starts_with('$'));
     if let Some((name, _)) = sets.into_iter().find(|(name, _)| !is_kept(name)) {
         return Err(MergeError::here(Problem::NotRetained(name.clone())));
@@ -93,8 +97,8 @@ fn retained(base: &Object, patch: &Object) -> Result<Object, MergeError> {
 }
 
 /// Merges and orders the lists that have a `$setElementOrder`, and returns their names.
-fn merge_ordered(merged: &mut Object, patch: &Object, schema: &Schema) -> Result<Vec<String>, MergeError> {
-    let mut names = Vec::new();
+fn merge_ordered(merged: &mut Object, patch: &Object, schema: &Schema) -> Result<BTreeSet<String>, MergeError> {
+    let mut names = BTreeSet::new();
     for (name, order) in directed(patch, SET_ELEMENT_ORDER) {
         let order = order.as_array().ok_or_else(|| not_a_list(SET_ELEMENT_ORDER, name))?;
         let old = elements(merged.get(name)).map_err(|error| error.under(name))?;
@@ -103,7 +107,7 @@ fn merge_ordered(merged: &mut Object, patch: &Object, schema: &Schema) -> Result
             let list = list::merge_in_order(name, old, new, order, schema.member(name));
             merged.insert(name.to_owned(), Value::Array(list.map_err(|error| error.under(name))?));
         }
-        names.push(name.to_owned());
+        names.insert(name.to_owned());
     }
     Ok(names)
 }

@@ -1,7 +1,11 @@
 //! The environment variables of a container with their sources, in the order in which they are written.
 
-use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
+use serde_json::{Value, json};
+use skep_bounds::ENV_VARIABLES;
+
+use crate::error::PlanError;
 use crate::overrides::DroppedOverrides;
 
 /// Variables of every container of ours, for which a process has values of its own.
@@ -14,7 +18,10 @@ pub(crate) const OF_PODS: [(&str, &str); 4] =
 /// the first one stays.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Env {
-    variables: Vec<Owned>,
+    /// In their order. One that was displaced leaves its place empty.
+    variables: Vec<Option<Owned>>,
+    /// The place of each, by name.
+    places: BTreeMap<String, usize>,
     dropped: DroppedOverrides,
 }
 
@@ -85,8 +92,8 @@ impl Env {
     /// A variable that a user sets in `field`. It never displaces one of the operator's.
     pub fn user(&mut self, field: &'static str, name: &str, value: &str) -> &mut Self {
         let variable = Variable::value(name, value);
-        match self.variables.iter().find(|known| known.variable.name == name) {
-            None => self.variables.push(Owned { variable, user_field: Some(field) }),
+        match self.find(name) {
+            None => self.push(variable, Some(field)),
             Some(known) if known.user_field.is_none() && known.variable != variable => self.dropped.add(field, name),
             Some(_) => {}
         }
@@ -95,8 +102,7 @@ impl Env {
 
     /// The variables that every container of ours gets, last.
     pub fn required(&mut self) -> &mut Self {
-        let reads_secrets =
-            self.variables.iter().any(|variable| variable.variable.name.starts_with("TOOLHIVE_SECRET_"));
+        let reads_secrets = self.places.keys().any(|name| name.starts_with("TOOLHIVE_SECRET_"));
         for (name, value) in OF_PODS {
             self.value(name, value);
         }
@@ -113,12 +119,13 @@ impl Env {
 
     /// The variables in their order.
     pub fn variables(&self) -> impl Iterator<Item = &Variable> {
-        self.variables.iter().map(|owned| &owned.variable)
+        self.variables.iter().flatten().map(|owned| &owned.variable)
     }
 
     /// The variables that the operator set.
     pub(crate) fn stamped(&self) -> impl Iterator<Item = &Variable> {
-        self.variables.iter().filter(|owned| owned.user_field.is_none()).map(|owned| &owned.variable)
+        let owned = self.variables.iter().flatten();
+        owned.filter(|owned| owned.user_field.is_none()).map(|owned| &owned.variable)
     }
 
     /// The variables of users that gave way to the operator's.
@@ -127,20 +134,36 @@ impl Env {
     }
 
     fn stamp(&mut self, variable: Variable) -> &mut Self {
-        match self.variables.iter().position(|known| known.variable.name == variable.name) {
-            None => {}
-            Some(place) => match self.variables.get(place).and_then(|known| known.user_field) {
-                None => return self,
-                Some(field) => {
-                    if self.variables.remove(place).variable != variable {
-                        self.dropped.add(field, &variable.name);
-                    }
-                }
-            },
+        match self.find(&variable.name).map(|known| (known.user_field, known.variable != variable)) {
+            Some((None, _)) => return self,
+            Some((Some(field), differs)) if differs => self.dropped.add(field, &variable.name),
+            Some(_) | None => {}
         }
-        self.variables.push(Owned { variable, user_field: None });
+        self.push(variable, None);
         self
     }
+
+    fn find(&self, name: &str) -> Option<&Owned> {
+        self.places.get(name).and_then(|place| self.variables.get(*place)?.as_ref())
+    }
+
+    /// Adds a variable at the end; one of the same name leaves its place.
+    fn push(&mut self, variable: Variable, user_field: Option<&'static str>) {
+        let displaced = self.places.insert(variable.name.clone(), self.variables.len());
+        if let Some(place) = displaced.and_then(|place| self.variables.get_mut(place)) {
+            *place = None;
+        }
+        self.variables.push(Some(Owned { variable, user_field }));
+    }
+}
+
+/// Refuses more variables in a field than a container gets. Each is copied into every form that the pod template goes through.
+pub(crate) fn check_count(field: &str, count: usize) -> Result<(), PlanError> {
+    if count <= ENV_VARIABLES {
+        return Ok(());
+    }
+    let advice = format_args!("write at most {ENV_VARIABLES}, or put them into a file");
+    Err(PlanError::field(field, format_args!("there are {count} variables; {advice}")))
 }
 
 // === impl Variable ===
@@ -212,7 +235,11 @@ impl KeySelector {
 
 #[cfg(test)]
 mod tests {
+    use skep_api::resource::KindName;
+
     use super::*;
+    use crate::plan::{Verdict, plan};
+    use crate::validate::testing::{Surroundings, resource};
 
     const FIELD: &str = "spec.env";
 
@@ -240,5 +267,43 @@ mod tests {
         env.value("A", "1").user(FIELD, "A", "1").user(FIELD, "B", "2").value("B", "2");
         assert_eq!(env.list(), json!([{ "name": "A", "value": "1" }, { "name": "B", "value": "2" }]));
         assert_eq!(env.dropped(), &DroppedOverrides::default());
+    }
+    #[test]
+    fn a_variable_is_found_by_its_place_among_many() {
+        let mut env = Env::new();
+        for number in 0..40_000 {
+            env.user(FIELD, &format!("E{number}"), "theirs");
+        }
+        for number in 0..20_000 {
+            env.value(&format!("E{number}"), "ours");
+        }
+        let list = env.list();
+        assert_eq!(list.as_array().map(Vec::len), Some(40_000));
+        assert_eq!(list[0], json!({ "name": "E20000", "value": "theirs" }));
+        assert_eq!(list[39_999], json!({ "name": "E19999", "value": "ours" }));
+        assert_eq!((env.stamped().count(), env.dropped().listed().len()), (20_000, 20_000));
+    }
+
+    #[test]
+    fn a_container_gets_a_thousand_variables_of_a_user() {
+        assert_eq!(check_count(FIELD, 1_000), Ok(()));
+        let refused = check_count(FIELD, 1_001).unwrap_err().to_string();
+        assert!(refused.starts_with("spec.env: there are 1001 variables; write at most 1000"), "{refused}");
+    }
+
+    #[test]
+    fn every_kind_that_takes_variables_counts_them() {
+        let env: Vec<Value> = (0..1_001).map(|number| json!({ "name": format!("E{number}"), "value": "" })).collect();
+        let overrides = json!({ "proxyDeployment": { "env": env } });
+        for (kind, spec) in [
+            (KindName::MCPServer, json!({ "image": "registry.example/a:1", "resourceOverrides": overrides })),
+            (KindName::MCPRemoteProxy, json!({ "remoteUrl": "https://a.example", "resourceOverrides": overrides })),
+            (KindName::EmbeddingServer, json!({ "model": "m", "env": env })),
+        ] {
+            let plan = plan(&resource(kind, "a", &spec), &Surroundings::default().world());
+            let Verdict::Refuse(why) = &plan.verdict else { panic!("{kind}: {:?}", plan.verdict) };
+            assert!(why.contains("there are 1001 variables; write at most 1000"), "{kind}: {why}");
+            assert!(plan.children.is_empty(), "{kind}");
+        }
     }
 }

@@ -5,9 +5,10 @@ use skep_api::resource::Resource;
 
 use super::ProxyContext;
 use crate::auth_server;
+use crate::error::PlanError;
 use crate::inputs::{redis_env, telemetry_env};
 use crate::overrides::PROXY_ENV;
-use crate::pod::{Env, GENERATION};
+use crate::pod::{Env, GENERATION, check_env_count};
 use crate::run_config;
 use crate::text::{sanitise, secret_identifier};
 
@@ -43,6 +44,11 @@ impl ProxyContext<'_> {
         }
         env.required();
         env
+    }
+
+    /// Refuses more variables of a user than a container gets.
+    pub(super) fn check_override_env(&self) -> Result<(), PlanError> {
+        check_env_count(PROXY_ENV, self.spec.deployment_overrides().map_or(0, |deployment| deployment.env.len()))
     }
 
     fn add(&self, group: EnvGroup, env: &mut Env) {

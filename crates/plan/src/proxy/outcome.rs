@@ -72,7 +72,7 @@ impl ProxyContext<'_> {
             return Outcome { children: Vec::new(), proxy: None, verdict, error: None };
         }
         let mut dropped = DroppedOverrides::default();
-        let result = build(&mut dropped);
+        let result = self.check_override_env().and_then(|()| build(&mut dropped));
         dropped.report(status);
         match (result, check_untaken(self.me, self.world)) {
             (Err(error), _) => {

@@ -1,5 +1,7 @@
 //! A proxy as a process of one machine, for `skep run`.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 use skep_runconfig::RunConfig;
 
@@ -43,9 +45,10 @@ impl ProxyPlan {
         self.check_files(&own)?;
         own.check_env_from()?;
         let mut env: Vec<Variable> = self.env.variables().cloned().collect();
-        let is_stamped = |name: &str| self.env.stamped().any(|ours| ours.name == name);
-        env.retain(|variable| is_stamped(&variable.name) || !own.replaces(&variable.name));
-        env.extend(own.env.iter().filter(|variable| !is_stamped(&variable.name)).cloned());
+        let stamped: BTreeSet<&str> = self.env.stamped().map(|variable| variable.name.as_str()).collect();
+        let replaced = own.replaced();
+        env.retain(|Variable { name, .. }| stamped.contains(name.as_str()) || !replaced.contains(name.as_str()));
+        env.extend(own.env.iter().filter(|variable| !stamped.contains(variable.name.as_str())).cloned());
         let server_env = match &self.backend {
             Backend::Remote => Vec::new(),
             Backend::Server(server) => {
@@ -103,8 +106,10 @@ impl UserContainer {
         found
     }
 
-    fn replaces(&self, name: &str) -> bool {
-        self.removed.iter().any(|one| one == name) || self.env.iter().any(|one| one.name == name)
+    /// The names of the variables that it removes or sets itself.
+    fn replaced(&self) -> BTreeSet<&str> {
+        let set = self.env.iter().map(|variable| variable.name.as_str());
+        self.removed.iter().map(String::as_str).chain(set).collect()
     }
 
     fn check_env_from(&self) -> Result<(), PlanError> {

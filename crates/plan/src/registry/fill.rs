@@ -4,6 +4,8 @@
 //! below are put together with the user's entries first, and everything else is taken from ours only where the user says
 //! nothing.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::{Map, Value};
 
 /// Lists of a pod that are put together, and what tells their entries apart.
@@ -35,15 +37,19 @@ fn fill(user: &Value, ours: &Value, lists: &[(&str, &str)]) -> Value {
 /// The user's entries, then those of ours that are not among them. Containers of one name become one.
 fn union(user: &Value, ours: &Value, key: &str, containers: bool) -> Value {
     let (user, ours) = (entries(user), entries(ours));
-    let same = |one: &Value, other: &Value| one.get(key).is_some() && one.get(key) == other.get(key);
+    let name = |entry: &Value| entry.get(key).map(Value::to_string);
+    // Of one name, the first.
+    let by_name: BTreeMap<String, &Value> = ours.iter().rev().filter_map(|one| Some((name(one)?, one))).collect();
+    let same = |theirs: &Value| by_name.get(&name(theirs)?).copied();
     let mut all: Vec<Value> = user
         .iter()
-        .map(|theirs| match ours.iter().find(|one| containers && same(one, theirs)) {
+        .map(|theirs| match same(theirs).filter(|_| containers) {
             Some(one) => fill(theirs, one, CONTAINER_LISTS),
             None => theirs.clone(),
         })
         .collect();
-    all.extend(ours.iter().filter(|one| !user.iter().any(|theirs| same(one, theirs))).cloned());
+    let known: BTreeSet<String> = user.iter().filter_map(name).collect();
+    all.extend(ours.iter().filter(|one| name(one).is_none_or(|name| !known.contains(&name))).cloned());
     Value::Array(all)
 }
 

@@ -1,5 +1,7 @@
 //! The MCP server behind a proxy: the pod template that the proxy runs it with.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value, json};
 use skep_api::kinds::MCPServer;
 use skep_api::resource::Resource;
@@ -19,8 +21,9 @@ pub(super) fn backend(me: &Resource, object: &MCPServer) -> Backend {
     let (spec, secrets) = (&object.spec, secrets(object));
     let template = spec.pod_template_spec.as_ref().map(|template| Value::Object(template.0.clone()));
     let mut container = template.map(|template| UserContainer::of(&template, CONTAINER)).unwrap_or_default();
-    container.env.retain(|theirs| !secrets.iter().any(|secret| secret.name == theirs.name));
-    container.env.extend(secrets);
+    let ours = names_of(&secrets);
+    container.env.retain(|theirs| !ours.contains(theirs.name.as_str()));
+    container.env.extend(secrets.iter().cloned());
     container.volumes.extend(spec.volumes.iter().map(|volume| volume.name.clone()));
     Backend::Server(ServerTemplate { pod: pod_template(me, object), container })
 }
@@ -37,13 +40,14 @@ pub(super) fn restart_stamp(object: &MCPServer) -> Option<String> {
 
 /// The user's pod template for the server, with what the spec says about it: account, secrets, volumes, restart.
 fn pod_template(me: &Resource, object: &MCPServer) -> Value {
-    let spec = &object.spec;
+    let (spec, secrets) = (&object.spec, secrets(object));
+    let ours = names_of(&secrets);
     let mut patch =
         spec.pod_template_spec.as_ref().map_or_else(|| json!({}), |template| Value::Object(template.0.clone()));
     let account = spec.service_account.clone().filter(|account| !account.is_empty());
     let pod = object_at(object_of(&mut patch), "spec");
     pod.insert("serviceAccountName".into(), json!(account.unwrap_or_else(|| names::server_account(me.name()))));
-    let env: Vec<Value> = secrets(object).iter().map(Variable::entry).collect();
+    let env: Vec<Value> = secrets.iter().map(Variable::entry).collect();
     let mounts: Vec<Value> = spec
         .volumes
         .iter()
@@ -66,7 +70,7 @@ fn pod_template(me: &Resource, object: &MCPServer) -> Value {
             let server = object_of(server);
             if let Some(Value::Array(theirs)) = server.get_mut("env") {
                 // An apply with the same name twice would be refused; what comes later counts.
-                theirs.retain(|one| !env.iter().any(|ours| ours.get("name") == one.get("name")));
+                theirs.retain(|one| one.get("name").and_then(Value::as_str).is_none_or(|name| !ours.contains(name)));
             }
             append(server, "env", env);
             append(server, "volumeMounts", mounts);
@@ -92,6 +96,11 @@ fn secrets(object: &MCPServer) -> Vec<Variable> {
             Variable::secret(variable, &secret.name, &secret.key)
         })
         .collect()
+}
+
+/// The names of variables. Both lists can be as long as an object, so names are not compared one by one.
+fn names_of(variables: &[Variable]) -> BTreeSet<&str> {
+    variables.iter().map(|variable| variable.name.as_str()).collect()
 }
 
 /// Reports annotations of the user's pod template that [`pod_template`] leaves out or replaces.

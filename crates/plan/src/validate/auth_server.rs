@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use skep_api::auth_server::{EmbeddedAuthServer, UpstreamProviderType};
 
+use super::matcher::Matchers;
 use super::{Problems, address, storage, trust, upstream};
 use crate::error::PlanError;
 
@@ -15,7 +16,7 @@ const DAY: i64 = 24 * HOUR;
 
 /// Judges an embedded authorization server, wherever it is written. Places are told from it.
 pub fn embedded_auth_server(config: &EmbeddedAuthServer) -> Result<(), PlanError> {
-    problems(config).result()
+    problems(config, &mut Matchers::default()).result()
 }
 
 /// Whether some upstream provider says nothing about who a person is, so that somebody is made up from each token.
@@ -26,7 +27,7 @@ pub fn synthesizes_identity(config: &EmbeddedAuthServer) -> bool {
     settings.any(|oauth2| oauth2.user_info.is_none() && oauth2.identity_from_token.is_none())
 }
 
-pub(super) fn problems(config: &EmbeddedAuthServer) -> Problems {
+pub(super) fn problems(config: &EmbeddedAuthServer, matchers: &mut Matchers) -> Problems {
     let mut problems = Problems::default();
     let plain = config.insecure_allow_http;
     address::base(&mut problems, "issuer", Some(&config.issuer), plain);
@@ -48,7 +49,7 @@ pub(super) fn problems(config: &EmbeddedAuthServer) -> Problems {
         problems.under("storage", storage::problems(storage));
     }
     confidential_clients(config, &mut problems);
-    problems.under("", trust::problems(config));
+    problems.under("", trust::problems(config, matchers));
     if let Some(documents) = &config.cimd {
         let size = documents.cache_max_size.unwrap_or(1);
         problems.unless(

@@ -3,6 +3,7 @@
 use serde_json::Value;
 use skep_api::kinds::{AwsSts, CrossAppAccess, MCPExternalAuthConfigSpec, TokenExchange};
 
+use super::matcher::Matchers;
 use super::{Problems, address, auth_server, matcher};
 use crate::text::check_header_name;
 
@@ -22,6 +23,7 @@ const AWS_SESSION: std::ops::RangeInclusive<i32> = 900..=43200;
 
 pub(super) fn problems(spec: &MCPExternalAuthConfigSpec) -> Problems {
     let mut problems = Problems::default();
+    let mut matchers = Matchers::default();
     settings_go_with_type(spec, &mut problems);
     if let Some(exchange) = &spec.token_exchange {
         problems.under("spec.tokenExchange", of_exchange(exchange));
@@ -34,10 +36,10 @@ pub(super) fn problems(spec: &MCPExternalAuthConfigSpec) -> Problems {
         problems.secret("spec.bearerToken.tokenSecretRef", Some(&bearer.token_secret_ref));
     }
     if let Some(server) = &spec.embedded_auth_server {
-        problems.under("spec.embeddedAuthServer.", auth_server::problems(server));
+        problems.under("spec.embeddedAuthServer.", auth_server::problems(server, &mut matchers));
     }
     if let Some(aws) = &spec.aws_sts {
-        problems.under("spec.awsSts", of_aws(aws));
+        problems.under("spec.awsSts", of_aws(aws, &mut matchers));
     }
     if let Some(inject) = &spec.upstream_inject {
         problems.filled("spec.upstreamInject.providerName", &inject.provider_name, "name the upstream provider");
@@ -46,6 +48,14 @@ pub(super) fn problems(spec: &MCPExternalAuthConfigSpec) -> Problems {
         problems.under("spec.xaa", of_cross_app_access(access));
     }
     problems
+}
+
+/// How many tokens of matchers the parser sees when a configuration is validated.
+pub(crate) fn matcher_tokens(spec: &MCPExternalAuthConfigSpec) -> usize {
+    let issuers = spec.embedded_auth_server.iter().flat_map(|server| &server.trusted_issuers);
+    let mappings = spec.aws_sts.iter().flat_map(|aws| &aws.role_mappings);
+    let matchers = issuers.map(|issuer| &issuer.actor_matcher).chain(mappings.map(|mapping| &mapping.matcher));
+    matcher::tokens(matchers.filter_map(Option::as_deref))
 }
 
 fn settings_go_with_type(spec: &MCPExternalAuthConfigSpec, problems: &mut Problems) {
@@ -78,7 +88,7 @@ fn of_exchange(exchange: &TokenExchange) -> Problems {
     problems
 }
 
-fn of_aws(aws: &AwsSts) -> Problems {
+fn of_aws(aws: &AwsSts, matchers: &mut Matchers) -> Problems {
     let mut problems = Problems::default();
     problems.filled(".region", &aws.region, "name the region, such as `eu-central-1`");
     let fallback = aws.fallback_role_arn.as_deref().unwrap_or_default();
@@ -97,7 +107,7 @@ fn of_aws(aws: &AwsSts) -> Problems {
             &place,
             "exactly one of claim and matcher says whom it fits; set one and remove the other",
         );
-        matcher::condition(&mut problems, format_args!("{place}.matcher"), mapping.matcher.as_deref());
+        matchers.check(&mut problems, format_args!("{place}.matcher"), mapping.matcher.as_deref());
         problems.filled(format_args!("{place}.roleArn"), &mapping.role_arn, "name the role by its ARN");
     }
     let duration = aws.session_duration;

@@ -13,6 +13,7 @@ use std::fmt::Display;
 use cel::common::ast::{EntryExpr, Expr, IdedEntryExpr, LiteralValue};
 use cel::parser::Parser;
 use cel::{IdedExpr, ParseErrors};
+use skep_bounds::{MATCHER_BYTES, MATCHER_COUNT, MATCHER_SET_BYTES, MATCHER_SET_TOKENS};
 
 use super::Problems;
 
@@ -59,18 +60,65 @@ const MACROS: &[(&str, &str)] = &[
     ("map", "`claims.groups.map(group, group + \"-team\")`"),
 ];
 
-/// A condition, if there is one.
-pub(super) fn condition(problems: &mut Problems, place: impl Display, text: Option<&str>) {
-    if let Some(text) = text.filter(|text| !text.is_empty()) {
-        problems.check(place, check(text));
+/// The matchers of one configuration. Each has limits of its own; together they have some as well, because an object has room for
+/// hundreds of the longest.
+#[derive(Debug, Default)]
+pub(super) struct Matchers {
+    count: usize,
+    bytes: usize,
+    tokens: usize,
+}
+
+/// How many tokens the parser sees of the matchers of a configuration, as far as it sees them. They cost no more time than that.
+pub(crate) fn tokens<'a>(matchers: impl IntoIterator<Item = &'a str>) -> usize {
+    let mut all = Matchers::default();
+    for text in matchers.into_iter().filter(|text| !text.is_empty()) {
+        // One that is refused is not parsed, and nothing behind the one with which all are too many.
+        if all.scan(text).is_err() && all.exceed() {
+            break;
+        }
+    }
+    all.tokens
+}
+
+// === impl Matchers ===
+
+impl Matchers {
+    /// Checks the next one, if there is one. Nothing is parsed of one with which they are too many.
+    pub(super) fn check(&mut self, problems: &mut Problems, place: impl Display, text: Option<&str>) {
+        if let Some(text) = text.filter(|text| !text.is_empty()) {
+            problems.check(place, self.scan(text).and_then(|()| parse(text)));
+        }
+    }
+
+    /// Checks the limits of a text, and of all texts so far.
+    fn scan(&mut self, text: &str) -> Result<(), String> {
+        // Once there are too many, nothing more is looked at.
+        if !self.exceed() {
+            self.count += 1;
+            self.bytes += text.len();
+        }
+        if !self.exceed() {
+            // Longer ones are refused where they are evaluated, too.
+            skep_bounds::size(text, MATCHER_BYTES).map_err(|error| error.to_string())?;
+            self.tokens += shape::check(text)?;
+        }
+        if self.exceed() {
+            return Err(format!(
+                "with it, the matchers of this configuration are too many; write at most {MATCHER_COUNT}, with {MATCHER_SET_BYTES} bytes \
+                 and {MATCHER_SET_TOKENS} words and signs together"
+            ));
+        }
+        Ok(())
+    }
+
+    const fn exceed(&self) -> bool {
+        self.count > MATCHER_COUNT || self.bytes > MATCHER_SET_BYTES || self.tokens > MATCHER_SET_TOKENS
     }
 }
 
-/// Whether a matcher can be evaluated; if not, what is wrong with it, and where.
-fn check(text: &str) -> Result<(), String> {
-    // Longer ones are refused where they are evaluated, too.
-    skep_bounds::size(text, skep_bounds::MATCHER_BYTES).map_err(|error| error.to_string())?;
-    shape::check(text)?;
+/// Whether a matcher can be evaluated; if not, what is wrong with it, and where. Its limits were checked.
+fn parse(text: &str) -> Result<(), String> {
     let condition = Parser::new().parse(text).map_err(|errors| told(&errors))?;
     if !can_be_true(&condition.expr) {
         return Err(

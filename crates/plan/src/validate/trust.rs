@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use skep_api::auth_server::{EmbeddedAuthServer, JwtBearerGrant, TrustedIssuer};
 
-use super::{Problems, address, matcher};
+use super::matcher::Matchers;
+use super::{Problems, address};
 
 /// Claims that have a meaning of their own and cannot say who acts.
 const RESERVED_CLAIMS: &[&str] =
@@ -12,7 +13,7 @@ const RESERVED_CLAIMS: &[&str] =
 /// Stands for any client.
 const ANY: &str = "*";
 
-pub(super) fn problems(config: &EmbeddedAuthServer) -> Problems {
+pub(super) fn problems(config: &EmbeddedAuthServer, matchers: &mut Matchers) -> Problems {
     let mut problems = Problems::default();
     let mut seen = BTreeSet::new();
     for (index, issuer) in config.trusted_issuers.iter().enumerate() {
@@ -24,12 +25,12 @@ pub(super) fn problems(config: &EmbeddedAuthServer) -> Problems {
             format_args!("{place}.issuerUrl"),
             format_args!("`{url}` is trusted above; put both into one entry"),
         );
-        problems.under(place, of_issuer(issuer));
+        problems.under(place, of_issuer(issuer, matchers));
     }
     problems
 }
 
-fn of_issuer(issuer: &TrustedIssuer) -> Problems {
+fn of_issuer(issuer: &TrustedIssuer, matchers: &mut Matchers) -> Problems {
     let mut problems = Problems::default();
     let plain = issuer.insecure_allow_http;
     address::endpoint(&mut problems, ".issuerUrl", Some(&issuer.issuer_url), plain);
@@ -58,7 +59,7 @@ fn of_issuer(issuer: &TrustedIssuer) -> Problems {
         format_args!("`{claim}` has a meaning of its own; choose a claim that only says who acts, such as `azp`"),
     );
 
-    matcher::condition(&mut problems, ".actorMatcher", issuer.actor_matcher.as_deref());
+    matchers.check(&mut problems, ".actorMatcher", issuer.actor_matcher.as_deref());
 
     // Whether its tokens are exchanged for somebody, or only traded as they are.
     let is_set = |text: &Option<String>| text.as_deref().is_some_and(|text| !text.is_empty());

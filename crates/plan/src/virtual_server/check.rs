@@ -9,11 +9,27 @@ use skep_api::virtual_config::{
     Optimizer, ToolVisibility, VirtualConfig,
 };
 use skep_api::workload::RateLimiting;
+use skep_bounds::BACKENDS;
 use skep_runconfig::GoDuration;
 
 use crate::composite;
+use crate::error::PlanError;
 use crate::text::{Name, check_passthrough_header};
 use crate::validate::Problems;
+
+/// Refuses more entries than are checked: there is a condition for each backend, and a document of many tools takes hundreds of times
+/// their size.
+pub(super) fn count(spec: &VirtualMCPServerSpec) -> Result<(), PlanError> {
+    let backends = spec.outgoing_auth.as_ref().map_or(0, |outgoing| outgoing.backends.len());
+    if backends > BACKENDS {
+        let problem = format_args!("there are {backends} entries; write at most {BACKENDS}");
+        return Err(PlanError::field("spec.outgoingAuth.backends", problem));
+    }
+    let Some(config) = &spec.config else { return Ok(()) };
+    let steps = config.composite_tools.iter().map(|tool| tool.steps.len()).sum();
+    composite::check_count("spec.config.compositeTools", config.composite_tools.len(), steps)?;
+    composite::check_count("spec.config.compositeToolRefs", config.composite_tool_refs.len(), 0)
+}
 
 /// Judges a spec.
 pub(super) fn problems(spec: &VirtualMCPServerSpec) -> Problems {

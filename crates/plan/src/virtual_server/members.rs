@@ -133,16 +133,18 @@ impl<'a> Member<'a> {
 
     /// Why its headers cannot be told from another entry's: `a.b` and `a-b` are both `A_B` in the name of a variable,
     /// and a header that is one server's credential must never reach the other.
-    pub(super) fn clash(&self, others: &[Self]) -> Option<PlanError> {
-        let Own::Entry(_) = self.own else { return None };
-        let same =
-            |other: &&Self| matches!(other.own, Own::Entry(_)) && sanitise(other.name()) == sanitise(self.name());
-        let other = others.iter().find(same)?;
+    pub(super) fn clash(&self, others: &BTreeMap<String, Self>) -> Option<PlanError> {
+        let other = others.get(&self.owner()?)?;
         let forwards = self.header_forward().is_some() || other.header_forward().is_some();
         forwards.then(|| {
             let name = other.name();
             PlanError::InvalidSpec(format!("its headers cannot be told from those of `{name}`; rename one of them"))
         })
+    }
+
+    /// How an entry is called in the names of variables; nothing for others, of which none has headers.
+    pub(super) fn owner(&self) -> Option<String> {
+        matches!(self.own, Own::Entry(_)).then(|| sanitise(self.name()))
     }
 
     /// The variables through which the headers of an entry reach the pod: name, and a value or a key of a Secret.

@@ -17,6 +17,7 @@ use skep_api::virtual_config::{
     AwsStsStrategy, AwsStsStrategyRole, CrossAppAccessStrategy, HeaderInjectionStrategy, OutgoingStrategy,
     ResolvedOutgoingAuth, TokenExchangeStrategy, UpstreamInjectStrategy,
 };
+use skep_bounds::{REFERENCED_BYTES, REFERENCED_MATCHER_TOKENS};
 
 use super::members::Member;
 use crate::error::{MissingKey, PlanError};
@@ -24,11 +25,16 @@ use crate::resolve::find;
 use crate::run_config::token_type;
 use crate::status::Status;
 use crate::text::{Name, sanitise};
-use crate::world::World;
+use crate::validate::{clipped_to, matcher_tokens};
+use crate::world::{Found, World};
 
 const SUCCEEDED: &str = "ConversionSucceeded";
 const FAILED: &str = "ConversionFailed";
 const AMBIGUOUS: &str = "AmbiguousSubjectProvider";
+/// The longest message of a condition about one server, in bytes. There is one for each, and a status has no more room than an object.
+const LONGEST_MESSAGE: usize = 512;
+/// How many upstream providers a message names.
+const LISTED_PROVIDERS: usize = 10;
 
 /// As whom to sign in, for the document and for the pod.
 #[derive(Clone, Debug, Default)]
@@ -51,11 +57,32 @@ struct Strategy {
 }
 
 /// Where configurations are looked up, and the authorization server whose upstream providers they may name.
-#[derive(Clone, Copy)]
+///
+/// A configuration is found and validated once, however many servers refer to it; and what all of them cost is bounded: the matchers
+/// that are parsed, and the bytes that the document takes over.
 struct Converter<'a> {
     world: &'a World<'a>,
     namespace: &'a str,
     auth_server: Option<&'a EmbeddedAuthServer>,
+    known: BTreeMap<String, Result<Configuration<'a>, PlanError>>,
+    matcher_tokens_left: usize,
+    bytes_left: usize,
+}
+
+/// A configuration that is valid.
+#[derive(Clone, Copy)]
+struct Configuration<'a> {
+    resource: &'a Resource,
+    spec: &'a MCPExternalAuthConfigSpec,
+    /// The size of its spec.
+    bytes: usize,
+}
+
+/// What is said about a way of signing in.
+struct AuthCondition {
+    holds: bool,
+    reason: &'static str,
+    message: String,
 }
 
 /// Whether the servers stand in the document, and only what is said here counts.
@@ -71,7 +98,15 @@ pub(super) fn resolve<'a>(
     namespace: &'a str,
     world: &'a World<'a>,
 ) -> Outgoing {
-    let converter = Converter { world, namespace, auth_server: spec.auth_server_config.as_ref() };
+    let mut converter = Converter {
+        world,
+        namespace,
+        auth_server: spec.auth_server_config.as_ref(),
+        known: BTreeMap::new(),
+        matcher_tokens_left: REFERENCED_MATCHER_TOKENS,
+        bytes_left: REFERENCED_BYTES,
+    };
+    let mut discovered: BTreeMap<&str, AuthCondition> = BTreeMap::new();
     let inline = is_inline(spec);
     let mut all = Outgoing::default();
     all.document.source.push_str(if inline { "inline" } else { "discovered" });
@@ -85,11 +120,12 @@ pub(super) fn resolve<'a>(
         match member.external_auth() {
             // The process reads it by itself; it is only told here how that will go.
             Some(name) if !inline => {
-                say(status, &format!("DiscoveredAuthConfig-{}", member.name()), &converter.strategy(name));
+                let condition = discovered.entry(name).or_insert_with(|| AuthCondition::of(&converter.strategy(name)));
+                condition.say(status, &format!("DiscoveredAuthConfig-{}", member.name()));
             }
             Some(name) if own => {
-                let strategy = all.distinct(converter.strategy(name));
-                say(status, &format!("DiscoveredAuthConfig-{}", member.name()), &strategy);
+                let strategy = all.distinct(converter.take_over(name));
+                AuthCondition::of(&strategy).say(status, &format!("DiscoveredAuthConfig-{}", member.name()));
                 all.backend(member.name(), strategy, inline);
             }
             _ => {}
@@ -98,12 +134,12 @@ pub(super) fn resolve<'a>(
     for (name, auth) in entries.iter().filter(|(name, _)| Name::subdomain(name).is_ok()) {
         let own = members.iter().find(|member| member.name() == name && inline).and_then(Member::external_auth);
         let strategy = all.distinct(converter.entry(auth, own));
-        say(status, &format!("BackendAuthConfig-{name}"), &strategy);
+        AuthCondition::of(&strategy).say(status, &format!("BackendAuthConfig-{name}"));
         all.backend(name, strategy, inline);
     }
     if let Some(auth) = default {
         let strategy = all.distinct(converter.entry(auth, None));
-        say(status, "DefaultAuthConfig", &strategy);
+        AuthCondition::of(&strategy).say(status, "DefaultAuthConfig");
         match strategy {
             Ok(strategy) => {
                 all.secrets.extend(strategy.secrets);
@@ -112,6 +148,7 @@ pub(super) fn resolve<'a>(
             }
             Err(error) if inline => {
                 let without = members.iter().map(Member::name).filter(|name| !entries.contains_key(*name));
+                let error = shortened(&error);
                 all.failed.extend(without.map(|name| (name.to_owned(), error.clone())));
             }
             Err(_) => {}
@@ -146,7 +183,7 @@ impl Outgoing {
                 self.document.backends.insert(name.to_owned(), strategy.document);
             }
             Err(error) if inline => {
-                self.failed.insert(name.to_owned(), error.clone());
+                self.failed.insert(name.to_owned(), shortened(&error));
             }
             // The process finds this server by itself. Better called as nobody than with the default's credentials.
             Err(_) => {
@@ -158,9 +195,9 @@ impl Outgoing {
 
 // === impl Converter ===
 
-impl Converter<'_> {
+impl<'a> Converter<'a> {
     /// What an entry of the spec comes to; `own` is what the server names itself, where that counts.
-    fn entry(&self, auth: &BackendAuth, own: Option<&str>) -> Result<Strategy, PlanError> {
+    fn entry(&mut self, auth: &BackendAuth, own: Option<&str>) -> Result<Strategy, PlanError> {
         let name = match auth.method {
             BackendAuthType::Discovered => own,
             BackendAuthType::ExternalAuthConfigRef => {
@@ -168,17 +205,61 @@ impl Converter<'_> {
             }
         };
         match name {
-            Some(name) => self.strategy(name),
+            Some(name) => self.take_over(name),
             None => Ok(Strategy { document: unauthenticated(), secrets: Vec::new(), inputs: Vec::new() }),
         }
     }
 
-    fn strategy(&self, name: &str) -> Result<Strategy, PlanError> {
-        let resource = find(self.world, KindName::MCPExternalAuthConfig, self.namespace, name)?;
-        let Resource::MCPExternalAuthConfig(object) = resource.as_ref() else {
+    /// A strategy for the document.
+    fn take_over(&mut self, name: &str) -> Result<Strategy, PlanError> {
+        let bytes = self.find(name)?.bytes;
+        let Some(left) = self.bytes_left.checked_sub(bytes) else {
+            let problem = format!(
+                "with it, this virtual server takes over more than {REFERENCED_BYTES} bytes of configurations; refer to fewer or smaller \
+                 ones"
+            );
+            return Err(failed(name, &problem));
+        };
+        self.bytes_left = left;
+        self.strategy(name)
+    }
+
+    /// The configuration of that name, if it is there and valid.
+    fn find(&mut self, name: &str) -> Result<Configuration<'a>, PlanError> {
+        if let Some(known) = self.known.get(name) {
+            return known.clone();
+        }
+        let found = self.look_up(name);
+        self.known.insert(name.to_owned(), found.clone());
+        found
+    }
+
+    fn look_up(&mut self, name: &str) -> Result<Configuration<'a>, PlanError> {
+        const KIND: KindName = KindName::MCPExternalAuthConfig;
+        if let Some(Found::Resource(resource)) = self.world.resource(KIND, self.namespace, name)
+            && let Resource::MCPExternalAuthConfig(object) = resource.as_ref()
+        {
+            let tokens = matcher_tokens(&object.spec);
+            let Some(left) = self.matcher_tokens_left.checked_sub(tokens) else {
+                let problem = format!(
+                    "with it, the configurations of this virtual server have more than {REFERENCED_MATCHER_TOKENS} words and signs in \
+                     their matchers; refer to fewer, or write shorter ones"
+                );
+                return Err(failed(name, &problem));
+            };
+            self.matcher_tokens_left = left;
+        }
+        let resource = find(self.world, KIND, self.namespace, name)?.as_ref();
+        let Resource::MCPExternalAuthConfig(object) = resource else {
             return Err(failed(name, "it is of another kind"));
         };
-        let (document, secrets) = self.convert(name, &object.spec)?;
+        let bytes = crate::canonical::encoded_len(&object.spec);
+        Ok(Configuration { resource, spec: &object.spec, bytes })
+    }
+
+    fn strategy(&mut self, name: &str) -> Result<Strategy, PlanError> {
+        let Configuration { resource, spec, .. } = self.find(name)?;
+        let (document, secrets) = self.convert(name, spec)?;
         for (_, secret) in &secrets {
             let field = format!("MCPExternalAuthConfig `{name}`");
             MissingKey::in_secret(&field, &secret.name, &secret.key, self.namespace, self.world)
@@ -268,10 +349,11 @@ impl Converter<'_> {
         let named = named.filter(|named| !named.is_empty());
         let Some(server) = self.auth_server else { return Ok(named.map(str::to_owned)) };
         let known: Vec<&str> = server.upstream_providers.iter().map(|provider| provider.name.as_str()).collect();
+        let listed = || known.iter().take(LISTED_PROVIDERS).copied().collect::<Vec<_>>().join("`, `");
         match (named, known.as_slice()) {
             (Some(named), _) if known.contains(&named) => Ok(Some(named.to_owned())),
             (Some(named), _) => {
-                let known = known.join("`, `");
+                let known = listed();
                 Err(failed(
                     name,
                     &format!("spec.authServerConfig has no upstream provider `{named}`; name one of `{known}`"),
@@ -280,7 +362,7 @@ impl Converter<'_> {
             (None, []) => Ok(None),
             (None, [only]) => Ok(Some((*only).to_owned())),
             (None, _) => {
-                let known = known.join("`, `");
+                let known = listed();
                 let message = format!(
                     "MCPExternalAuthConfig `{name}`: there are several upstream providers; set subjectProviderName to \
                      one of `{known}`"
@@ -291,16 +373,31 @@ impl Converter<'_> {
     }
 }
 
-fn say(status: &mut Status, condition: &str, strategy: &Result<Strategy, PlanError>) {
-    match strategy {
-        Ok(strategy) => {
-            let message = format!("signs in by `{}`", strategy.document.method);
-            status.condition(condition, true, SUCCEEDED, message);
-        }
-        Err(error) => {
-            status.condition(condition, false, error.reference_reason(FAILED, ""), error.to_string());
+// === impl AuthCondition ===
+
+impl AuthCondition {
+    fn of(strategy: &Result<Strategy, PlanError>) -> Self {
+        match strategy {
+            Ok(strategy) => {
+                let message = format!("signs in by `{}`", strategy.document.method);
+                Self { holds: true, reason: SUCCEEDED, message }
+            }
+            Err(error) => {
+                let error = shortened(error);
+                Self { holds: false, reason: error.reason(), message: error.to_string() }
+            }
         }
     }
+
+    fn say(&self, status: &mut Status, condition: &str) {
+        status.condition(condition, self.holds, self.reason, &self.message);
+    }
+}
+
+/// An error as a condition about one server gives it: with the reason for that, and a message that there is room for.
+fn shortened(error: &PlanError) -> PlanError {
+    let message = clipped_to(&error.to_string(), LONGEST_MESSAGE);
+    PlanError::InvalidConfig { reason: error.reference_reason(FAILED, ""), message }
 }
 
 fn failed(name: &str, problem: &str) -> PlanError {

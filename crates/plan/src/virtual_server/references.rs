@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use skep_api::kinds::{CompositeTool, EmbeddingServerPhase, MCPToolConfigSpec, VirtualMCPServerSpec};
 use skep_api::resource::{KindName, Resource};
 use skep_api::virtual_config::VirtualConfig;
+use skep_bounds::REFERENCED_BYTES;
 
 use crate::error::UNLISTED;
 use crate::plan::Verdict;
@@ -60,6 +61,7 @@ pub(super) fn composite_tools<'a>(
     world: &'a World<'_>,
 ) -> Vec<&'a CompositeTool> {
     let mut tools = Vec::new();
+    let mut steps = 0;
     let mut names: BTreeSet<&str> =
         config.iter().flat_map(|config| &config.composite_tools).map(|tool| tool.name.as_str()).collect();
     let references = config.map(|config| config.composite_tool_refs.as_slice()).unwrap_or_default();
@@ -84,6 +86,11 @@ pub(super) fn composite_tools<'a>(
             return Vec::new();
         }
         tools.push(tool);
+        steps += tool.steps.len();
+        if let Err(error) = composite::check_count("spec.config.compositeToolRefs", references.len(), steps) {
+            resolver.reject(COMPOSITES, "CompositeToolRefInvalid", error.verdict());
+            return Vec::new();
+        }
     }
     let message = match references.len() {
         0 => "No composite tool references to validate".to_owned(),
@@ -101,19 +108,35 @@ pub(super) fn tool_configs<'a>(
     world: &'a World<'_>,
 ) -> BTreeMap<String, &'a MCPToolConfigSpec> {
     let mut tools = BTreeMap::new();
+    // Each reference copies the whole configuration into the document.
+    let mut sizes: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut bytes_left = REFERENCED_BYTES;
     let entries = config.and_then(|config| config.aggregation.as_ref()).map(|one| one.tools.as_slice());
     for reference in entries.unwrap_or_default().iter().filter_map(|entry| entry.tool_config_ref.as_ref()) {
-        match find(world, KindName::MCPToolConfig, namespace, &reference.name).map(AsRef::as_ref) {
-            Ok(Resource::MCPToolConfig(object)) => {
-                tools.insert(reference.name.clone(), &object.spec);
-            }
-            Ok(_) => {}
-            Err(error) => {
-                let reason = error.reference_reason(TOOLS.missing, TOOLS.invalid);
-                resolver.reject(TOOLS.condition, reason, error.verdict());
-                return tools;
+        if !tools.contains_key(&reference.name) {
+            match find(world, KindName::MCPToolConfig, namespace, &reference.name).map(AsRef::as_ref) {
+                Ok(Resource::MCPToolConfig(object)) => {
+                    tools.insert(reference.name.clone(), &object.spec);
+                    sizes.insert(&reference.name, crate::canonical::encoded_len(&object.spec));
+                }
+                Ok(_) => continue,
+                Err(error) => {
+                    let reason = error.reference_reason(TOOLS.missing, TOOLS.invalid);
+                    resolver.reject(TOOLS.condition, reason, error.verdict());
+                    return tools;
+                }
             }
         }
+        let size = sizes.get(reference.name.as_str()).copied().unwrap_or_default();
+        let Some(left) = bytes_left.checked_sub(size) else {
+            let message = format!(
+                "spec.config.aggregation.tools take over more than {REFERENCED_BYTES} bytes of MCPToolConfigs; refer to fewer or smaller \
+                 ones"
+            );
+            resolver.reject(TOOLS.condition, TOOLS.invalid, Verdict::Refuse(message));
+            return tools;
+        };
+        bytes_left = left;
     }
     if !tools.is_empty() {
         resolver.status.condition(

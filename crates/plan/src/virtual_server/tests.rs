@@ -1,4 +1,5 @@
 mod backends;
+mod bounds;
 mod conditions;
 mod config;
 

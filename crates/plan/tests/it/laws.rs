@@ -1,7 +1,6 @@
 //! What holds for every plan: it is the same in every process and order, it converges, and no override displaces a stamp.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::Command;
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -220,6 +219,7 @@ proptest! {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "the test runs itself in another process")]
 fn a_plan_is_equal_to_the_byte_in_another_process() {
     const CHILD: &str = "SKEP_PLAN_LAWS_CHILD";
     let spec = json!({
@@ -235,7 +235,8 @@ fn a_plan_is_equal_to_the_byte_in_another_process() {
     }
     let own = std::env::current_exe().unwrap();
     let name = "laws::a_plan_is_equal_to_the_byte_in_another_process";
-    let output = Command::new(own).args([name, "--exact", "--nocapture"]).env(CHILD, "1").output().unwrap();
+    let output =
+        std::process::Command::new(own).args([name, "--exact", "--nocapture"]).env(CHILD, "1").output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(said.contains(&format!("digest {digest}")), "{said}");
 }

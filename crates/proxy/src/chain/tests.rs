@@ -1,10 +1,23 @@
 use std::sync::Mutex;
 
+use http::{HeaderMap, StatusCode};
+use skep_mcp::Message;
+use skep_runconfig::middleware::{list, list_requested as built};
+use skep_runconfig::run_config::{MiddlewareConfig, RunConfig};
+
 use super::*;
-use crate::observe::Observation;
+use crate::chain::reply::{ReplyMiddleware, ReplyStep};
+use crate::exchange::Content;
+use crate::observe::{Observation, Observer};
+use crate::unsupported::UNSUPPORTED;
 
 fn config(json: &str) -> RunConfig {
     RunConfig::from_slice(json.as_bytes()).unwrap()
+}
+
+/// The chain of a proxy whose port is not known.
+fn chain(config: &RunConfig) -> Result<Chain, ChainError> {
+    Chain::new(config, &Context::default())
 }
 
 fn kinds(config: &RunConfig) -> Vec<String> {
@@ -48,7 +61,7 @@ fn a_list_of_the_planner_is_in_the_order_of_a_chain_that_is_built_here() {
             "header_forward":{"add_plaintext_headers":{"x-a":"1"}},
             "additional_middleware_configs":[{"type":"strip-auth","parameters":{}}]}"#,
     );
-    let planned = middleware::list(&all);
+    let planned = list(&all);
     let built = built(&all);
     let in_both: Vec<_> = planned.iter().filter(|one| built.contains(one)).collect();
     assert_eq!(in_both, built.iter().collect::<Vec<_>>());
@@ -72,7 +85,7 @@ fn guards_that_are_not_there_stop_the_start_and_unknown_ones_are_named() {
         ("bodylimit", r#"{"max_bytes":"many"}"#, "`max_bytes`"),
     ] {
         let listed = format!(r#"{{"middleware_configs":[{{"type":"{kind}","parameters":{parameters}}}]}}"#);
-        let message = Chain::new(&config(&listed), 0).unwrap_err().to_string();
+        let message = chain(&config(&listed)).unwrap_err().to_string();
         assert!(message.contains(words), "{kind}: {message}");
     }
 }
@@ -88,16 +101,18 @@ fn the_smallest_body_limit_counts_and_none_means_eight_mebibytes() {
         ),
         (r#"[{"type":"bodylimit","parameters":{"max_bytes":16777216}}]"#, 16_777_216),
     ] {
-        let chain = Chain::new(&config(&format!(r#"{{"host":"0.0.0.0","middleware_configs":{listed}}}"#)), 0).unwrap();
+        let chain = chain(&config(&format!(r#"{{"host":"0.0.0.0","middleware_configs":{listed}}}"#))).unwrap();
         assert_eq!(chain.body_limit(), limit, "{listed}");
     }
 }
 
-/// The layers, outermost first, by their names.
-fn layers(json: &str) -> Vec<String> {
-    let chain = Chain::new(&config(json), 8080).unwrap();
-    let name = |layer: &Layer| format!("{layer:?}").split(['(', ' ']).next().unwrap_or_default().to_owned();
-    chain.layers.iter().map(name).collect()
+/// The middleware, outermost first, by the names of its types.
+fn names(json: &str) -> Vec<String> {
+    let context = Context { port: 8080, ..Context::default() };
+    let chain = Chain::new(&config(json), &context).unwrap();
+    let name =
+        |one: &Arc<dyn Middleware>| format!("{one:?}").split(['(', ' ', '{']).next().unwrap_or_default().to_owned();
+    chain.middleware.iter().map(name).collect()
 }
 
 #[test]
@@ -107,24 +122,28 @@ fn pages_are_judged_first_and_headers_for_the_server_are_added_last() {
     let additional = r#""additional_middleware_configs":[{"type":"strip-auth","parameters":{}}]"#;
     let remote = r#""remote_url":"http://b""#;
     assert_eq!(
-        layers(&format!("{{{all},{additional},{remote}}}")),
-        ["Origin", "Local", "Tools", "ToolCalls", "Parser", "StripAuth", "HeaderForward"]
+        names(&format!("{{{all},{additional},{remote}}}")),
+        ["Origins", "LocalUser", "ListFilter", "CallFilter", "Parser", "StripAuth", "HeaderForward"]
     );
     assert_eq!(
-        layers(&format!("{{{all},{additional}}}")),
-        ["Origin", "Local", "Tools", "ToolCalls", "Parser", "StripAuth"],
+        names(&format!("{{{all},{additional}}}")),
+        ["Origins", "LocalUser", "ListFilter", "CallFilter", "Parser", "StripAuth"],
         "only a remote server gets headers"
     );
     // A list that is there is taken as it is, twice if it says so.
     let listed = r#""middleware_configs":[{"type":"mcp-parser","parameters":{}},{"type":"auth","parameters":{}},
         {"type":"mcp-parser","parameters":{}},{"type":"bodylimit","parameters":{"max_bytes":9}},{"type":"recovery","parameters":null}]"#;
     assert_eq!(
-        layers(&format!("{{{all},{remote},{listed}}}")),
-        ["Origin", "Parser", "Local", "Parser", "HeaderForward"]
+        names(&format!("{{{all},{remote},{listed}}}")),
+        ["Origins", "Parser", "LocalUser", "Parser", "BodyLimit", "HeaderForward"]
     );
     let own = r#""middleware_configs":[{"type":"header-forward","parameters":{"add_headers":{"x-a":"1"}}}]"#;
-    assert_eq!(layers(&format!("{{{all},{remote},{own}}}")), ["Origin", "HeaderForward"]);
-    assert_eq!(layers(r#"{"host":"0.0.0.0"}"#), ["Local", "Parser"], "nobody knows from where pages may call");
+    assert_eq!(names(&format!("{{{all},{remote},{own}}}")), ["Origins", "HeaderForward"]);
+    assert_eq!(
+        names(r#"{"host":"0.0.0.0"}"#),
+        ["LocalUser", "Parser"],
+        "without a loopback address or a list, any origin may call"
+    );
 }
 
 #[test]
@@ -142,8 +161,15 @@ fn what_the_members_of_a_run_config_ask_for_and_is_not_there_stops_the_start() {
         r#""aws_sts_config":{"region":"a"}"#,
         r#""upstream_swap_config":{"provider_name":"a"},"embedded_auth_server_config":{}"#,
     ] {
-        let built = Chain::new(&config(&format!(r#"{{"host":"0.0.0.0",{member}}}"#)), 0);
-        assert!(matches!(built, Err(Wrong::NotYet { .. })), "{member}");
+        let built = chain(&config(&format!(r#"{{"host":"0.0.0.0",{member}}}"#)));
+        assert!(matches!(built, Err(ChainError::UnsupportedMiddleware { .. })), "{member}");
+    }
+}
+
+#[test]
+fn a_proxy_without_what_only_observes_serves() {
+    for listed in [r#""audit_config":{}"#, r#""middleware_configs":[{"type":"audit","parameters":{}}]"#] {
+        assert!(chain(&config(&format!(r#"{{"host":"0.0.0.0",{listed}}}"#))).is_ok(), "{listed}");
     }
 }
 
@@ -153,7 +179,7 @@ fn the_table_of_what_is_not_supported_is_what_the_chain_refuses() {
     for kind in guards.into_iter().chain(["mutating-webhook", "validating-webhook"]) {
         let parameters = if kind == "auth" { r#"{"oidc_config":{"issuer":"https://a"}}"# } else { "{}" };
         let listed = format!(r#"{{"middleware_configs":[{{"type":"{kind}","parameters":{parameters}}}]}}"#);
-        let is_refused = Chain::new(&config(&listed), 0).is_err();
+        let is_refused = chain(&config(&listed)).is_err();
         let is_listed = UNSUPPORTED.contains(&Feature::of_middleware(kind).unwrap());
         assert_eq!(is_refused, is_listed, "{kind}: the operator would plan otherwise than the proxy runs");
     }
@@ -168,27 +194,34 @@ fn call(name: &str) -> Exchange {
     let content = Content::Message(skep_mcp::Message::parse(body.into()).unwrap());
     let mut request = http::Request::new(());
     (*request.method_mut(), *request.headers_mut()) = (http::Method::POST, headers);
-    Exchange::new(request.into_parts().0, peer, content)
+    Exchange::new(Head::new(request.into_parts().0, peer), content)
 }
 
-#[test]
-fn a_call_is_judged_by_what_goes_to_the_server_and_its_headers_say_the_same() {
+/// Puts a request through the phases before the server.
+async fn request(chain: &Chain, exchange: &mut Exchange) -> Flow {
+    match chain.head(&mut exchange.head).await {
+        Flow::Next => chain.message(exchange).await,
+        denied @ Flow::Answer(_) => denied,
+    }
+}
+
+#[tokio::test]
+async fn a_call_is_judged_by_what_goes_to_the_server_and_its_headers_say_the_same() {
     let renames = r#"{"type":"tool-call-filter","parameters":{"tools_override":{"secret":{"name":"harmless"}}}}"#;
     let hides = r#"{"type":"tool-call-filter","parameters":{"filter_tools":["harmless"]}}"#;
-    let chain = |listed: &str| {
-        let config = config(&format!(r#"{{"host":"0.0.0.0","middleware_configs":[{listed}]}}"#));
-        Chain::new(&config, 0).unwrap()
-    };
+    let chain =
+        |listed: &str| chain(&config(&format!(r#"{{"host":"0.0.0.0","middleware_configs":[{listed}]}}"#))).unwrap();
     let mut passed = call("harmless");
-    assert!(matches!(chain(renames).request(&mut passed), Flow::Next));
+    assert!(matches!(request(&chain(renames), &mut passed).await, Flow::Next));
     assert!(passed.content.bytes().windows(8).any(|part| part == b"\"secret\""));
-    assert_eq!(passed.headers["mcp-name"], "secret", "a server of today compares them");
-    // The filter saw a name that it lets pass, before a later layer made another one of it.
-    let Flow::Answer(answer) = chain(&format!("{hides},{renames}")).request(&mut call("harmless")) else {
+    assert_eq!(passed.head.headers["mcp-name"], "secret", "a server of today compares them");
+    // The filter saw a name that it lets pass, before a later middleware made another one of it.
+    let both = chain(&format!("{hides},{renames}"));
+    let Flow::Answer(answer) = request(&both, &mut call("harmless")).await else {
         panic!("what the filter hides was called");
     };
     assert_eq!(answer.status(), StatusCode::OK, "as an error of the protocol");
-    assert!(matches!(chain(hides).request(&mut call("harmless")), Flow::Next));
+    assert!(matches!(request(&chain(hides), &mut call("harmless")).await, Flow::Next));
 }
 
 /// Remembers what it saw.
@@ -209,8 +242,8 @@ impl Diary {
 }
 
 impl Observer for Diary {
-    fn begin(self: Arc<Self>, exchange: &mut Exchange) -> Box<dyn Observation> {
-        self.note(format!("began, called by {}", exchange.identity.as_ref().map_or("nobody", |_| "somebody")));
+    fn begin(self: Arc<Self>, head: &mut Head) -> Box<dyn Observation> {
+        self.note(format!("began, called by {}", head.identity().map_or("no identity", |_| "an identity")));
         Box::new(Page(self))
     }
 }
@@ -228,17 +261,18 @@ impl Drop for Page {
     }
 }
 
-#[test]
-fn who_observes_sees_the_calls_that_come_to_its_place_until_their_answers_have_ended() {
+#[tokio::test]
+async fn who_observes_sees_the_calls_that_come_to_its_place_until_their_answers_have_ended() {
     let listed = r#"[{"type":"tool-call-filter","parameters":{"filter_tools":["a","b","x"]}},
         {"type":"telemetry","parameters":{}},{"type":"auth","parameters":{}},
         {"type":"tool-call-filter","parameters":{"filter_tools":["a","c"],"tools_override":{"x":{"name":"a"}}}}]"#;
-    let mut chain = Chain::new(&config(&format!(r#"{{"host":"0.0.0.0","middleware_configs":{listed}}}"#)), 0).unwrap();
     let diary = Arc::new(Diary::default());
-    chain.add_telemetry(diary.clone());
-    let run = |name: &str| {
+    let context = Context { telemetry: Some(diary.clone()), ..Context::default() };
+    let config = config(&format!(r#"{{"host":"0.0.0.0","middleware_configs":{listed}}}"#));
+    let chain = Chain::new(&config, &context).unwrap();
+    let run = async |name: &str| {
         let mut exchange = call(name);
-        let answer = match chain.request(&mut exchange) {
+        let answer = match request(&chain, &mut exchange).await {
             Flow::Answer(answer) => answer,
             // Its end is far.
             Flow::Next => Response::new(Body::channel(1).1),
@@ -247,15 +281,86 @@ fn who_observes_sees_the_calls_that_come_to_its_place_until_their_answers_have_e
         drop(exchange);
         (answer, diary.take())
     };
-    let (answer, seen) = run("a");
-    assert_eq!(seen, ["began, called by nobody", "x 200 OK"], "as it went to the server, and not yet ended");
+    let (answer, seen) = run("a").await;
+    assert_eq!(seen, ["began, called by an identity", "x 200 OK"], "as it went to the server, and not yet ended");
     drop(answer);
     assert_eq!(diary.take(), ["ended"]);
-    assert_eq!(run("b").1, ["began, called by nobody", "b 200 OK", "ended"], "refused by a layer behind");
-    assert_eq!(run("c").1, [""; 0], "refused by a layer before");
+    assert_eq!(
+        run("b").await.1,
+        ["began, called by an identity", "b 200 OK", "ended"],
+        "refused by a later middleware"
+    );
+    assert_eq!(run("c").await.1, [""; 0], "refused by an earlier middleware");
     // A caller that leaves before there is an answer.
     let mut left = call("a");
-    assert!(matches!(chain.request(&mut left), Flow::Next));
+    assert!(matches!(request(&chain, &mut left).await, Flow::Next));
     drop(left);
     assert_eq!(diary.take().last().unwrap(), "ended");
+}
+
+/// A middleware as trivial as one can be: this, and its row of the table, is all that a new one needs. It counts calls in a header, and
+/// waits as one does that asks another service.
+#[derive(Debug)]
+struct Stamp;
+
+/// Its part in the reply phase.
+#[derive(Debug)]
+struct Stamped;
+
+#[expect(clippy::unnecessary_wraps, reason = "rows of the table have one type")]
+pub(crate) fn build_stamp(_: &MiddlewareConfig) -> Result<Option<Arc<dyn Middleware>>, ChainError> {
+    Ok(Some(Arc::new(Stamp)))
+}
+
+impl Middleware for Stamp {
+    fn head<'a>(&'a self, head: &'a mut Head) -> Step<'a> {
+        Step::Pending(Box::pin(async move {
+            tokio::task::yield_now().await;
+            if head.headers.contains_key("x-denied") {
+                return Flow::Answer(Response::new(Body::empty()));
+            }
+            head.watch_replies(Arc::new(Stamped));
+            Flow::Next
+        }))
+    }
+
+    fn message<'a>(&'a self, exchange: &'a mut Exchange, pass: Pass) -> Step<'a> {
+        exchange
+            .head
+            .headers
+            .append("x-stamp", HeaderValue::from_static(if pass == Pass::Incoming { "in" } else { "out" }));
+        Step::NEXT
+    }
+
+    fn enforces(&self) -> bool {
+        true
+    }
+}
+
+impl ReplyMiddleware for Stamped {
+    fn reply(&self, reply: Message) -> ReplyStep<'_> {
+        ReplyStep::Pending(Box::pin(async move {
+            tokio::task::yield_now().await;
+            let edit = skep_mcp::Edit::set(&["id"], skep_mcp::Raw::string("stamped"));
+            Ok(skep_mcp::splice::apply(&reply, &[edit]).unwrap())
+        }))
+    }
+}
+
+#[tokio::test]
+async fn a_new_middleware_is_one_file_and_one_row_and_takes_part_in_every_phase() {
+    let renames = r#"{"type":"tool-call-filter","parameters":{"tools_override":{"secret":{"name":"harmless"}}}}"#;
+    let listed =
+        format!(r#"{{"host":"0.0.0.0","middleware_configs":[{{"type":"test-stamp","parameters":{{}}}},{renames}]}}"#);
+    let chain = chain(&config(&listed)).unwrap();
+    let mut passed = call("harmless");
+    assert!(matches!(request(&chain, &mut passed).await, Flow::Next));
+    let stamps: Vec<_> = passed.head.headers.get_all("x-stamp").iter().collect();
+    assert_eq!(stamps, ["in", "out"], "it enforces, so it sees what a later middleware made of the message");
+    let reply = Message::parse(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#.into()).unwrap();
+    let seen = passed.reply_chain().reply(reply).await.unwrap();
+    assert_eq!(seen.id().unwrap().raw(), "\"stamped\"");
+    let mut denied = call("harmless");
+    denied.head.headers.insert("x-denied", HeaderValue::from_static("1"));
+    assert!(matches!(chain.head(&mut denied.head).await, Flow::Answer(_)), "before its body is read");
 }

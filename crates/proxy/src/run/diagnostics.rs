@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use http::StatusCode;
+use skep_net::serve::{ConnectionLimits, Options};
 use skep_net::{Drain, Listener, serve};
 use skep_runconfig::parameters::Telemetry;
 use skep_runconfig::{Field as _, RunConfig};
@@ -12,10 +13,13 @@ use super::Tasks;
 use crate::hosts::Hosts;
 use crate::http::text;
 use crate::metrics::Metrics;
-use crate::proxy::metrics_page;
+use crate::router::metrics_page;
 
 /// Where metrics are served when nothing else is said.
 const DIAGNOSTICS: u16 = 9464;
+/// How many connections there are to that port, and how long the head of a request is: scrapers are few.
+const CONNECTIONS: usize = 64;
+const HEADER_BYTES: u32 = 8 * 1024;
 
 /// What a RunConfig asks to count.
 #[derive(Debug)]
@@ -73,9 +77,14 @@ impl Diagnostics {
             };
             std::future::ready(page)
         };
-        tasks.spawn(serve(listener, skep_net::serve::Options::default(), drain.clone(), handler));
+        tasks.spawn(serve(listener, limits(), drain.clone(), handler));
         Some(address)
     }
+}
+
+/// What the port takes. It has no part in the limits of clients, and none of their memory.
+fn limits() -> Options {
+    Options { header_bytes: HEADER_BYTES, connections: ConnectionLimits::of_total(CONNECTIONS), ..Options::default() }
 }
 
 /// Where metrics are served, as far as a RunConfig says.
@@ -85,6 +94,12 @@ fn port(port: i64) -> u16 {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn item_8_the_port_of_metrics_has_small_limits_of_its_own() {
+        let limits = super::limits();
+        assert_eq!((limits.connections.total, limits.connections.per_peer, limits.header_bytes), (64, 32, 8 * 1024));
+    }
+
     #[test]
     fn metrics_have_the_usual_port_unless_another_one_is_given() {
         for (given, port) in [(0, 9464), (-1, 9464), (70_000, 9464), (9999, 9999), (1, 1)] {

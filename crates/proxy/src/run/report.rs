@@ -55,7 +55,7 @@ async fn report(cluster: &Cluster, mut state: watch::Receiver<State>, health: &H
             continue;
         }
         match cluster.report(&pod, problem.as_ref()).await {
-            Ok(Reported::Written | Reported::ByAnother) => pace.reported(problem, Instant::now()),
+            Ok(Reported::Written | Reported::Unchanged | Reported::ByAnother) => pace.reported(problem, Instant::now()),
             Ok(Reported::NoStatefulSet) => pace.failed(Instant::now()),
             Err(error) => {
                 tracing::warn!(%error, "cannot report the state of the server on its StatefulSet");

@@ -7,7 +7,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::sync::mpsc;
 
 use super::*;
-use crate::exchange::{Content, Exchange};
+use crate::exchange::{Content, Exchange, Head};
 use crate::http::SESSION;
 use crate::sessions::{Kind, Store};
 
@@ -155,7 +155,7 @@ async fn called(front: &Arc<Streamable>, session: &str, method: Method, body: &'
     };
     let mut request = http::Request::new(());
     (*request.method_mut(), *request.headers_mut()) = (method, headers);
-    let mut exchange = Exchange::new(request.into_parts().0, peer, content);
+    let mut exchange = Exchange::new(Head::new(request.into_parts().0, peer), content);
     front.call(&mut exchange).await
 }
 
@@ -266,12 +266,41 @@ async fn item_7_an_evicted_session_is_closed_at_a_server_that_speaks_http() {
         (*request.method_mut(), *request.uri_mut()) = (Method::POST, "/its/mcp".parse().unwrap());
         let peer = skep_net::Peer { address: SocketAddr::from(([127, 0, 0, 1], 1)), tls: false };
         let content = Content::Message(Message::parse(Bytes::from_static(initialize)).unwrap());
-        let mut exchange = Exchange::new(request.into_parts().0, peer, content);
+        let mut exchange = Exchange::new(Head::new(request.into_parts().0, peer), content);
         assert_eq!(front.call(&mut exchange).await.status(), StatusCode::OK);
         assert_eq!(heard.recv().await.unwrap(), (Method::POST, "/its/mcp".to_owned(), None));
     }
     let closed = heard.recv().await.unwrap();
     assert_eq!(closed, (Method::DELETE, "/its/mcp".to_owned(), Some("session 0".to_owned())));
+}
+
+/// Item 17-7: another workload may have the address of a pod that is gone.
+#[tokio::test]
+async fn a_session_is_not_closed_at_a_pod_that_is_no_longer_one_of_the_server() {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    let listener = Listener::bind(([0, 0, 0, 0], 0).into()).await.unwrap();
+    let at = |last| SocketAddr::from(([127, 0, 0, last], listener.address().port()));
+    let (here, elsewhere) = (at(1), at(2));
+    let target = Target::local(&format!("http://{here}")).unwrap();
+    let drain = Drain::new(Grace { linger: Duration::ZERO, finish: Duration::ZERO });
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = count.clone();
+    let handler = move |_: http::Request<hyper::body::Incoming>, _peer| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        std::future::ready(Response::new(Body::empty()))
+    };
+    tokio::spawn(serve(listener, skep_net::serve::Options::default(), drain.clone(), handler));
+    let pods = Pods::new(move || Box::pin(std::future::ready(Ok(vec![here]))));
+    let sessions = Sessions::new(Store::Memory(skep_store::Memory::new(TIME_TO_LIVE)), Kind::Mcp);
+    let client = Client::new(skep_net::client::Options::default());
+    let front = Transparent::new(target, Some(pods), client, sessions, Options::default(), drain);
+    for (pod, closed) in [(here, 1), (elsewhere, 1), (here, 2)] {
+        let mut session = skep_store::Session::new("s", Kind::Mcp, jiff::Timestamp::now(), None);
+        session.metadata.insert("skep_path".to_owned(), "/mcp".to_owned());
+        session.metadata.insert("backend_pod".to_owned(), pod.to_string());
+        front.close_at_server(&session).await;
+        assert_eq!(count.load(Ordering::SeqCst), closed, "{pod}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

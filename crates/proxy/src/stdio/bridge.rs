@@ -1,6 +1,6 @@
 //! Who waits for what: the state that all callers of one stdio server share.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::call::{Outcome, Waiter};
 use super::catalogue::Catalogue;
 use super::concerned::Left;
 use super::handshake::Handshake;
-use super::interests::Turns;
+use super::interests::{Counted, Subscriptions, Turns};
 use super::readiness::Readiness;
 
 /// How many messages may wait to be written to the server. Callers wait beyond that.
@@ -33,6 +33,8 @@ pub struct Bridge {
     pub(super) handshake: Handshake,
     pub(super) catalogue: Catalogue,
     pub(super) turns: Turns,
+    /// How much is kept of what callers subscribe to.
+    pub(super) subscriptions: Subscriptions,
     /// Whether the server can take requests. Changed under the lock of the state.
     pub(super) readiness: watch::Sender<Readiness>,
     pub(super) queue: mpsc::Sender<Line>,
@@ -44,8 +46,8 @@ pub(super) struct Line {
     /// The request in it, if it is one: nobody may wait for it any more when its turn comes.
     pub(super) request: Option<u64>,
     pub(super) bytes: Bytes,
-    /// What it was made of: the memory budget counts both for as long as this is there.
-    pub(super) _source: Bytes,
+    /// The body that it was made of, which the memory budget counts until the line is written.
+    pub(super) source: Bytes,
 }
 
 /// The name of a caller's session. Callers without one have none.
@@ -62,7 +64,7 @@ pub(super) struct State {
     pub(super) asked: BTreeMap<u64, (Id, SessionId)>,
     pub(super) sessions: HashMap<SessionId, Session>,
     /// Who wants to hear of a resource. The server knows of the first one only.
-    pub(super) subscriptions: BTreeMap<String, BTreeSet<SessionId>>,
+    pub(super) subscriptions: BTreeMap<String, BTreeMap<SessionId, Counted>>,
     /// The log level that the server was told.
     pub(super) level: Option<u8>,
     /// Until when another proxy may speak with the same server, as far as is known.
@@ -74,7 +76,7 @@ pub(super) struct State {
     /// How many servers went away so far: what one asked is not for the next one.
     pub(super) servers: u64,
     /// What found no room in the queue, and goes before it.
-    overdue: Vec<Bytes>,
+    overdue: Vec<Line>,
 }
 
 /// What is known of a caller's session.
@@ -110,6 +112,7 @@ impl Bridge {
             handshake: Handshake::default(),
             catalogue: Catalogue::default(),
             turns: Turns::default(),
+            subscriptions: Subscriptions::default(),
             readiness: watch::Sender::new(Readiness::Starting),
             queue,
         };
@@ -129,15 +132,15 @@ impl Bridge {
                 (_, Some("notifications/cancelled")) => self.cancel(message, session),
                 // The server was initialized by the proxy, once for all.
                 (_, Some("notifications/initialized")) => Ok(()),
-                _ => self.tell(|| Some(lines::frame(message))).await,
+                _ => self.tell(message.body(), || Some(lines::frame(message))).await,
             }
         };
         tokio::time::timeout(timeout, passed).await.unwrap_or(Err(NotSent))
     }
 
     /// Passes on what wants no answer. What to say is asked when there is room for it: a caller may leave before, and then nothing
-    /// is said and nothing has changed.
-    pub(super) async fn tell(&self, line: impl FnOnce() -> Option<Bytes>) -> Result<(), NotSent> {
+    /// is said and nothing has changed. Its source is the counted body that the line is made of.
+    pub(super) async fn tell(&self, source: &Bytes, line: impl FnOnce() -> Option<Bytes>) -> Result<(), NotSent> {
         self.ready().await.map_err(|_unavailable| NotSent)?;
         let permit = self.queue.reserve().await.map_err(|_closed| NotSent)?;
         let Some(line) = line() else { return Ok(()) };
@@ -145,14 +148,14 @@ impl Bridge {
             if !self.is_ready() {
                 return Err(NotSent);
             }
-            permit.send(Line::telling(line));
+            permit.send(Line::telling(line, source.clone()));
             Ok(())
         })
     }
 
     /// Passes on what belongs to the handshake.
     pub(super) async fn tell_unprepared(&self, line: Bytes) {
-        let _closed = self.queue.send(Line::telling(line)).await;
+        let _closed = self.queue.send(Line::telling(line, Bytes::new())).await;
     }
 
     /// Passes on a caller's word that it does not want the answer to a request any more, which ends the request: servers do not
@@ -171,7 +174,11 @@ impl Bridge {
         let mapped = splice::apply(message, &[Edit::set(&["params", "requestId"], &number)]).map_err(|_| NotSent)?;
         // It may wait beside the queue, where there is no room for long reasons.
         let is_short = mapped.body().len() <= REASON;
-        self.tell_at_once(if is_short { lines::frame(&mapped) } else { cancellation(wire) });
+        self.enqueue_at_once(if is_short {
+            Line::telling(lines::frame(&mapped), message.body().clone())
+        } else {
+            Line::telling(cancellation(wire), Bytes::new())
+        });
         Ok(())
     }
 
@@ -252,20 +259,24 @@ impl Bridge {
 
     /// What goes to the server before all that waits in the queue. A call that was taken back is not sent any more, if it still waits
     /// there, so nothing overtakes what it is about.
-    pub(super) fn overdue(&self) -> Vec<Bytes> {
+    pub(super) fn overdue(&self) -> Vec<Line> {
         self.with(|state| std::mem::take(&mut state.overdue))
     }
 
     /// Tells the server something that nobody can wait for.
     pub(super) fn tell_at_once(&self, line: Bytes) {
+        self.enqueue_at_once(Line::telling(line, Bytes::new()));
+    }
+
+    fn enqueue_at_once(&self, line: Line) {
         self.with(|state| {
             // What it is about went with the server.
             if !self.is_ready() {
                 return;
             }
-            let Err(full) = self.queue.try_send(Line::telling(line)) else { return };
+            let Err(full) = self.queue.try_send(line) else { return };
             if state.overdue.len() < OVERDUE {
-                state.overdue.push(full.into_inner().bytes);
+                state.overdue.push(full.into_inner());
             } else {
                 tracing::warn!("the server is not told that a call is taken back: it does not read");
             }
@@ -306,7 +317,7 @@ impl Bridge {
     pub(super) fn abandon(&self, wire: u64) {
         let Some(waiter) = self.with(|state| state.take_back(wire)) else { return };
         // The handshake must not be cancelled.
-        if waiter.method != "initialize" {
+        if !waiter.is_handshake {
             self.tell_at_once(cancellation(wire));
         }
     }
@@ -352,8 +363,8 @@ impl Bridge {
 
 impl Line {
     /// One that nobody waits for.
-    fn telling(bytes: Bytes) -> Self {
-        Self { request: None, bytes, _source: Bytes::new() }
+    fn telling(bytes: Bytes, source: Bytes) -> Self {
+        Self { request: None, bytes, source }
     }
 }
 

@@ -48,7 +48,8 @@ pub(crate) enum Failed {
 pub(super) struct Waiter {
     /// The caller's id of it.
     pub(super) id: Id,
-    pub(super) method: String,
+    /// Whether it opens the conversation with the server: such a request is never cancelled.
+    pub(super) is_handshake: bool,
     pub(super) session: Option<SessionId>,
     /// What the caller knows reports of progress by.
     pub(super) token: Option<Id>,
@@ -169,17 +170,28 @@ impl Bridge {
                 edits.push(Edit::set(&["params", "_meta", "progressToken"], &number));
             }
             let changed = splice::apply(message, &edits).map_err(|_| Failed::NotSent)?;
-            let method = message.method().unwrap_or_default().to_owned();
+            let method = message.method().unwrap_or_default();
             // The proxy's own lists are of the server's era. Clients of the legacy era repeat nothing in headers.
             let is_learnt_from = method == "tools/list" && origin != Origin::Client(Era::Legacy);
-            let work = Work::of(&method, origin);
+            let work = Work::of(method, origin);
             // Only 2026-07-28 has requests that ask for a log.
             let logs = if work == Work::Told { logging::asked_for(message) } else { None };
-            let waiter =
-                Waiter { id, method, session, token, interim, is_learnt_from, is_taken: false, work, logs, outcome };
+            let is_handshake = method == "initialize";
+            let waiter = Waiter {
+                id,
+                is_handshake,
+                session,
+                token,
+                interim,
+                is_learnt_from,
+                is_taken: false,
+                work,
+                logs,
+                outcome,
+            };
             state.waiting.insert(wire, waiter);
             let source = message.body().clone();
-            permit.send(Line { request: Some(wire), bytes: lines::frame(&changed), _source: source });
+            permit.send(Line { request: Some(wire), bytes: lines::frame(&changed), source });
             Ok(Some(wire))
         })?;
         Ok(wire.map(|wire| Call::new(self.clone(), wire, answered)))

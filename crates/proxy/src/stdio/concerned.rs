@@ -93,7 +93,8 @@ impl Bridge {
             "notifications/resources/updated" => {
                 let uri = parameter(message, "uri").unwrap_or_default();
                 self.with(|state| {
-                    let who = state.subscriptions.get(&uri).cloned().unwrap_or_default();
+                    let who: BTreeSet<SessionId> =
+                        state.subscriptions.get(&uri).into_iter().flat_map(|who| who.keys().cloned()).collect();
                     state.pass_to(message.body(), |session, _| who.contains(session));
                 });
             }

@@ -1,10 +1,12 @@
 //! What callers want to hear of: which resources, and how much of the log. The server knows the sum of it.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use skep_mcp::{Era, Kind, Message, Raw, answer};
+use skep_net::Budget;
+use skep_net::budget::{OverBudgetError, Purpose, Reservation};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
@@ -18,6 +20,10 @@ const TURNS: usize = 64;
 /// How many resources one caller can subscribe to, and how long the name of one may be, in bytes. All of it is kept.
 const MOST: usize = 1000;
 const LONGEST: usize = 8 * 1024;
+/// What a subscription takes beside the URI, in bytes: its places in two maps, the name of its session, what counts it.
+const SUBSCRIPTION: usize = 512;
+/// Which part of the memory budget all subscriptions may have. One client may have half of that.
+const PART: usize = 4;
 
 /// Whether a request is about what a caller wants to hear of.
 pub(super) fn is_interest(message: &Message) -> bool {
@@ -28,6 +34,17 @@ pub(super) fn is_interest(message: &Message) -> bool {
 /// subscribe.
 #[derive(Debug)]
 pub(super) struct Turns([Mutex<()>; TURNS]);
+
+/// The part of the memory budget that subscriptions may have. It stays for as long as they do, so it must leave room for calls.
+#[derive(Debug, Default)]
+pub(super) struct Subscriptions(OnceLock<Budget>);
+
+/// What counts a subscription, in the part for all of them and in the share of its client.
+#[derive(Debug)]
+pub(super) struct Counted {
+    _part: Reservation,
+    _share: Reservation,
+}
 
 /// A subscription that the server has not agreed to. It ends with its value, also when the caller goes.
 struct Tentative<'a> {
@@ -54,6 +71,19 @@ impl Turns {
     }
 }
 
+// === impl Subscriptions ===
+
+impl Subscriptions {
+    /// Counts one more subscription of the client whose share this is.
+    fn count(&self, uri: &str, share: &Budget) -> Result<Counted, OverBudgetError> {
+        let part = self.0.get_or_init(|| Budget::new(share.limit() / PART));
+        let part = share.client().map_or_else(|| part.clone(), |client| part.of_client(client));
+        let bytes = uri.len() + SUBSCRIPTION;
+        let of_part = part.reserve(bytes, Purpose::Response)?;
+        Ok(Counted { _part: of_part, _share: share.reserve(bytes, Purpose::Response)? })
+    }
+}
+
 // === impl Tentative ===
 
 impl Drop for Tentative<'_> {
@@ -72,6 +102,7 @@ impl Bridge {
         self: &Arc<Self>,
         message: &Message,
         session: &SessionId,
+        budget: &Budget,
         timeout: Duration,
     ) -> Option<Result<Message, Failed>> {
         let subscribes = match message.method()? {
@@ -87,29 +118,42 @@ impl Bridge {
             _ => return None,
         };
         let uri = parameter(message, "uri").filter(|uri| !uri.is_empty())?;
-        let answered = self.subscription(message, &uri, session, subscribes);
+        let answered = self.subscription(message, &uri, session, subscribes.then_some(budget));
         Some(tokio::time::timeout(timeout, answered).await.unwrap_or(Err(Failed::Timeout)))
     }
 
-    /// The server hears of the first who wants to hear of a resource, and of the last who does not any more.
+    /// The server hears of the first session that subscribes to a resource, and of the last one that unsubscribes. `subscribes` is the
+    /// budget that a new subscription counts in; `None` unsubscribes.
     async fn subscription(
         self: &Arc<Self>,
         message: &Message,
         uri: &str,
         session: &SessionId,
-        subscribes: bool,
+        subscribes: Option<&Budget>,
     ) -> Result<Message, Failed> {
         let _turn = self.turns.of(uri).await;
-        if subscribes && (uri.len() > LONGEST || !self.has_room(uri, session)) {
-            let text = format!("a caller can subscribe to {MOST} resources whose URIs have at most {LONGEST} bytes");
-            let refusal = answer::error(message.id().as_ref(), answer::INVALID_PARAMS, &text, None);
-            return Message::parse(refusal).map_err(|_| Failed::NotSent);
-        }
-        let concerns_server = if subscribes { self.subscribe(uri, session) } else { self.unsubscribe(uri, session) };
+        let concerns_server = match subscribes {
+            None => self.unsubscribe(uri, session),
+            Some(_) if uri.len() > LONGEST || !self.has_room(uri, session) => {
+                let text =
+                    format!("a client can subscribe to {MOST} resources whose URIs have at most {LONGEST} bytes");
+                return invalid(message, &text);
+            }
+            Some(_) if self.is_subscribed(uri, session) => false,
+            Some(budget) => match self.subscriptions.count(uri, budget) {
+                Ok(counted) => self.subscribe(uri, session, counted),
+                Err(over) => {
+                    tracing::warn!(%over, "refusing a subscription: over the memory for subscriptions");
+                    let text = "no room for another subscription: the sessions of this client, or of all clients, have \
+                                subscribed to as much as the proxy keeps; unsubscribe from others first";
+                    return invalid(message, text);
+                }
+            },
+        };
         if !concerns_server {
             return all_is_well(message);
         }
-        let mut tentative = Tentative { bridge: self, uri, session, is_agreed: !subscribes };
+        let mut tentative = Tentative { bridge: self, uri, session, is_agreed: subscribes.is_none() };
         let mut call = self.call(message, Era::Legacy, Some(session.clone()), None).await?;
         let answer = call.outcome().await.answer()?;
         tentative.is_agreed |= answer.kind() == Kind::Response;
@@ -124,7 +168,7 @@ impl Bridge {
             // Most sessions have neither: they end without a look at all others, of which there may be many.
             let (has_subscriptions, has_level) =
                 ended.map_or((false, false), |one| (one.subscriptions > 0, one.level.is_some()));
-            let wanted = state.subscriptions.iter().filter(|(_, who)| has_subscriptions && who.contains(session));
+            let wanted = state.subscriptions.iter().filter(|(_, who)| has_subscriptions && who.contains_key(session));
             let uris: Vec<String> = wanted.map(|(uri, _)| uri.clone()).collect();
             // With nobody left who cares, the server may log as it did.
             (uris, if has_level { state.most().and_then(|_| state.new_level()) } else { None })
@@ -147,17 +191,19 @@ impl Bridge {
 
     /// Whether a caller may hear of one more resource.
     fn has_room(&self, uri: &str, session: &SessionId) -> bool {
-        self.with(|state| {
-            let is_new = state.subscriptions.get(uri).is_none_or(|who| !who.contains(session));
-            !is_new || state.sessions.get(session).is_none_or(|one| one.subscriptions < MOST)
-        })
+        let has_room = |state: &mut State| state.sessions.get(session).is_none_or(|one| one.subscriptions < MOST);
+        self.is_subscribed(uri, session) || self.with(has_room)
+    }
+
+    fn is_subscribed(&self, uri: &str, session: &SessionId) -> bool {
+        self.with(|state| state.subscriptions.get(uri).is_some_and(|who| who.contains_key(session)))
     }
 
     /// Whether a caller is the first who wants to hear of a resource.
-    fn subscribe(&self, uri: &str, session: &SessionId) -> bool {
+    fn subscribe(&self, uri: &str, session: &SessionId, counted: Counted) -> bool {
         self.with(|state| {
             let who = state.subscriptions.entry(uri.to_owned()).or_default();
-            let is_new = who.insert(session.clone());
+            let is_new = who.insert(session.clone(), counted).is_none();
             let is_first = is_new && who.len() == 1;
             if is_new {
                 state.known(session).subscriptions += 1;
@@ -170,7 +216,7 @@ impl Bridge {
     fn unsubscribe(&self, uri: &str, session: &SessionId) -> bool {
         self.with(|state| {
             let Some(who) = state.subscriptions.get_mut(uri) else { return true };
-            if who.remove(session)
+            if who.remove(session).is_some()
                 && let Some(one) = state.sessions.get_mut(session)
             {
                 one.subscriptions = one.subscriptions.saturating_sub(1);
@@ -241,7 +287,15 @@ impl State {
     }
 }
 
+fn invalid(message: &Message, text: &str) -> Result<Message, Failed> {
+    let refusal = answer::error(message.id().as_ref(), answer::INVALID_PARAMS, text, None);
+    Message::parse(refusal).map_err(|_| Failed::NotSent)
+}
+
 fn all_is_well(message: &Message) -> Result<Message, Failed> {
     let id = message.id().ok_or(Failed::NotSent)?;
     Message::parse(answer::empty_result(&id)).map_err(|_| Failed::NotSent)
 }
+
+#[cfg(test)]
+mod tests;

@@ -361,20 +361,31 @@ async fn write(
     replied: &mut mpsc::Receiver<Bytes>,
 ) -> &'static str {
     let mut buffer = BytesMut::new();
+    // What the lines that are written now are made of, which is counted until they are.
+    let mut sources = Vec::new();
     loop {
+        sources.clear();
         let first = tokio::select! {
             biased;
             Some(reply) = replied.recv() => reply,
             next = queued.recv() => match next {
-                Some(line) if bridge.wants(&line) => line.bytes,
+                Some(line) if bridge.wants(&line) => {
+                    sources.push(line.source);
+                    line.bytes
+                }
                 Some(_) => Bytes::new(),
                 None => return "nobody needs it any more",
             },
         };
         // One write for as much as waits; a single message is written as it is.
         buffer.clear();
+        if buffer.capacity() > 2 * CHUNK {
+            // One long message is no reason to keep as much memory for good.
+            buffer = BytesMut::new();
+        }
         for line in bridge.overdue() {
-            buffer.extend_from_slice(&line);
+            buffer.extend_from_slice(&line.bytes);
+            sources.push(line.source);
         }
         if !buffer.is_empty() {
             buffer.extend_from_slice(&first);
@@ -389,6 +400,7 @@ async fn write(
                 buffer.extend_from_slice(&first);
             }
             buffer.extend_from_slice(&more.bytes);
+            sources.push(more.source);
         }
         let bytes = if buffer.is_empty() { first.as_ref() } else { buffer.as_ref() };
         if !bytes.is_empty()

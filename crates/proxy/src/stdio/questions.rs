@@ -88,7 +88,7 @@ impl Bridge {
             return Ok(());
         };
         let restored = splice::apply(message, &[Edit::set(&["id"], &id)]).map_err(|_| NotSent)?;
-        self.tell(|| {
+        self.tell(message.body(), || {
             self.with(|state| {
                 // It may have been withdrawn while there was no room.
                 asked(state)?;

@@ -1,5 +1,7 @@
 //! How an answer is written for whoever asked.
 
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,7 +13,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use super::bridge::SessionId;
 use super::call::Failed;
-use crate::exchange::Watchers;
+use crate::chain::reply::{Evaluation, ReplyChain};
 use crate::http::{events, json, text};
 
 /// How often a silent stream says that it is alive.
@@ -40,9 +42,32 @@ pub(super) struct Reply {
     pub(super) session: Option<SessionId>,
     /// Whether the caller knows how to come back to a stream that broke.
     pub(super) resumes: bool,
-    pub(super) watchers: Watchers,
+    pub(super) replies: ReplyChain,
     /// Where what is streamed is counted.
     pub(super) budget: Budget,
+}
+
+/// A response that is written once middleware let it through.
+#[derive(Debug)]
+pub(super) struct Written<'a> {
+    reply: &'a Reply,
+    /// The status, if it is not that of a success.
+    status: Option<StatusCode>,
+    body: Evaluation,
+}
+
+// === impl Written ===
+
+impl Future for Written<'_> {
+    type Output = Response<Body>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Response<Body>> {
+        let body = ready!(Pin::new(&mut self.body).poll(context));
+        Poll::Ready(match self.status {
+            Some(status) => json(status, body),
+            None => self.reply.whole(body),
+        })
+    }
 }
 
 // === impl Reply ===
@@ -56,26 +81,31 @@ impl Reply {
         json(StatusCode::OK, body)
     }
 
-    /// An answer of the server.
-    pub(super) fn message(&self, message: Message) -> Response<Body> {
-        // Today's protocol says in the status what kind of refusal it is.
+    /// A response of the server.
+    pub(super) fn message(&self, message: Message) -> Written<'_> {
+        // 2026-07-28 says in the status what kind of refusal it is.
         let status = match (self.era, error_code(&message)) {
-            (Era::Modern, Some(answer::METHOD_NOT_FOUND)) => StatusCode::NOT_FOUND,
+            (Era::Modern, Some(answer::METHOD_NOT_FOUND)) => Some(StatusCode::NOT_FOUND),
             (Era::Modern, Some(answer::HEADER_MISMATCH | answer::MISSING_CAPABILITY | answer::UNSUPPORTED_VERSION)) => {
-                StatusCode::BAD_REQUEST
+                Some(StatusCode::BAD_REQUEST)
             }
-            _ => return self.whole(seen(&self.watchers, message)),
+            _ => None,
         };
-        json(status, seen(&self.watchers, message))
+        Written { reply: self, status, body: self.replies.evaluate(message) }
     }
 
     /// The answer, with what came before it.
-    pub(super) fn after(&self, first: &Bytes, interim: &mut mpsc::Receiver<Bytes>, message: Message) -> Response<Body> {
+    pub(super) async fn after(
+        &self,
+        first: &Bytes,
+        interim: &mut mpsc::Receiver<Bytes>,
+        message: Message,
+    ) -> Response<Body> {
         let mut body = bytes::BytesMut::from(sse::event(Some("message"), None, first).as_ref());
         while let Ok(next) = interim.try_recv() {
             body.extend_from_slice(&sse::event(Some("message"), None, &next));
         }
-        body.extend_from_slice(&sse::event(Some("message"), None, &seen(&self.watchers, message)));
+        body.extend_from_slice(&sse::event(Some("message"), None, &self.replies.evaluate(message).await));
         events(Body::full(body.freeze()))
     }
 }
@@ -84,21 +114,6 @@ impl Reply {
 fn error_code(message: &Message) -> Option<i64> {
     let error: serde_json::Value = serde_json::from_slice(message.error()?).ok()?;
     error.get("code")?.as_i64()
-}
-
-/// An answer as the caller should see it; an error instead of one that could not be judged.
-pub(super) fn seen(watchers: &Watchers, message: Message) -> Bytes {
-    if watchers.is_empty() {
-        return message.into_body();
-    }
-    let id = message.id();
-    match watchers.answer(message) {
-        Ok(message) => message.into_body(),
-        Err(withheld) => {
-            tracing::error!(%withheld, "an answer is withheld");
-            answer::internal(id.as_ref())
-        }
-    }
 }
 
 // === impl Failed ===

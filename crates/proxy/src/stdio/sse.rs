@@ -22,7 +22,8 @@ use super::listener::Listener;
 use super::readiness::NotAdmitted;
 use super::reply::{INTERIM, keep_alive, last_moment};
 use super::streamable::store_is_away;
-use crate::exchange::{Content, Exchange, Watchers};
+use crate::chain::reply::ReplyChain;
+use crate::exchange::{Content, Exchange};
 use crate::http::{VERSION, events, json, method_not_allowed, over_budget_message, text};
 use crate::sessions::Sessions;
 
@@ -65,7 +66,7 @@ impl Sse {
 
     /// Answers a call to `/sse`.
     pub async fn open(self: &Arc<Self>, exchange: &Exchange) -> Response<Body> {
-        if exchange.method != Method::GET {
+        if exchange.head.method != Method::GET {
             return method_not_allowed("GET");
         }
         let session = match self.sessions.open(exchange).await {
@@ -78,7 +79,7 @@ impl Sse {
         let room = Arc::new(Semaphore::new(REQUESTS as usize));
         let stream = Stream { answers, room: room.clone() };
         self.with_streams(|streams| streams.insert(session.clone(), stream));
-        let budget = exchange.budget.clone();
+        let budget = exchange.head.budget.clone();
         tokio::spawn(self.clone().stream(session, endpoint, answered, room, (sender, budget)));
         events(body)
     }
@@ -137,10 +138,10 @@ impl Sse {
 
     /// Answers a call to `/messages`.
     pub async fn message(self: &Arc<Self>, exchange: &mut Exchange) -> Response<Body> {
-        if exchange.method != Method::POST {
+        if exchange.head.method != Method::POST {
             return method_not_allowed("POST");
         }
-        let query = exchange.uri.query().unwrap_or_default();
+        let query = exchange.head.uri.query().unwrap_or_default();
         let name = query.split('&').find_map(|pair| pair.strip_prefix("session_id=")).map(str::to_owned);
         let Some(name) = name.filter(|name| !name.is_empty()) else {
             return text(StatusCode::BAD_REQUEST, "session_id is required");
@@ -162,7 +163,7 @@ impl Sse {
             _ => return text(StatusCode::BAD_REQUEST, "Invalid JSON-RPC 2.0 message"),
         };
         if message.method().is_some()
-            && let Err(refusal) = skep_mcp::headers::check(&exchange.headers, &message)
+            && let Err(refusal) = skep_mcp::headers::check(&exchange.head.headers, &message)
         {
             return json(StatusCode::BAD_REQUEST, refusal.answer(message.id().as_ref()));
         }
@@ -171,9 +172,9 @@ impl Sse {
                 let Ok(permit) = room.try_acquire_owned() else {
                     return text(StatusCode::TOO_MANY_REQUESTS, "too many requests of this stream are under way");
                 };
-                let (watchers, budget) = (exchange.watchers(), exchange.budget.clone());
-                let claimed = era::classify(first(&exchange.headers, VERSION.as_str()).as_deref(), &message);
-                let answered = self.clone().answer(message, claimed, session, answers, watchers, budget);
+                let (replies, budget) = (exchange.reply_chain(), exchange.head.budget.clone());
+                let claimed = era::classify(first(&exchange.head.headers, VERSION.as_str()).as_deref(), &message);
+                let answered = self.clone().answer(message, claimed, session, answers, replies, budget);
                 tokio::spawn(async move {
                     answered.await;
                     drop(permit);
@@ -197,7 +198,7 @@ impl Sse {
         claimed: Result<Era, Refusal>,
         session: SessionId,
         answers: mpsc::Sender<Bytes>,
-        watchers: Watchers,
+        replies: ReplyChain,
         budget: Budget,
     ) {
         let id = message.id();
@@ -218,7 +219,7 @@ impl Sse {
                 answer::error(id.as_ref(), answer::METHOD_NOT_FOUND, "Method not found", None)
             }
             Ok(era) => {
-                let answered = self.forward(&message, era, &session, &answers, &watchers, &budget).await;
+                let answered = self.forward(&message, era, &session, &answers, &replies, &budget).await;
                 let Some(body) = answered else { return };
                 body
             }
@@ -256,13 +257,13 @@ impl Sse {
         era: Era,
         session: &SessionId,
         answers: &mpsc::Sender<Bytes>,
-        watchers: &Watchers,
+        replies: &ReplyChain,
         budget: &Budget,
     ) -> Option<Bytes> {
         let (sender, mut interim) = mpsc::channel(INTERIM);
         let answered = async {
             if era == Era::Legacy
-                && let Some(answered) = self.bridge.interest(message, session, self.timeout).await
+                && let Some(answered) = self.bridge.interest(message, session, budget, self.timeout).await
             {
                 return answered.map(Message::into_body);
             }
@@ -272,35 +273,39 @@ impl Sse {
             let called = tokio::time::timeout_at(until, called).await.map_err(|_elapsed| Failed::Timeout)?;
             // Once the server has it, it may take as long as its client listens, as in the original.
             let answered = called?.outcome_once_taken(until).await;
-            answered.map(|message| super::reply::seen(watchers, message))
+            Ok(replies.evaluate(answered?).await)
         };
         let mut answered = std::pin::pin!(answered);
-        loop {
+        let answered = loop {
             tokio::select! {
                 biased;
-                Some(before) = interim.recv() => match counted(budget, before, answers).await? {
-                    Ok(event) => answers.send(event).await.ok()?,
-                    Err(error) => {
-                        tracing::warn!(%error, "dropping a message before an answer: over the memory budget");
+                Some(before) = interim.recv() => tokio::select! {
+                    biased;
+                    sent = send_before(budget, before, answers) => sent?,
+                    // Behind a message that waits, the answer would be in memory and counted nowhere.
+                    answered = &mut answered => {
+                        tracing::warn!("dropping a message before an answer: it waits for room or for its client");
+                        break answered;
                     }
                 },
-                answered = &mut answered => return match answered {
-                    Ok(body) => Some(body),
-                    // A client that cancelled it wants no answer.
-                    Err(Failed::Cancelled) => None,
-                    Err(failed) => Some(failed.body(message.id().as_ref())),
-                },
+                answered = &mut answered => break answered,
                 // The client closed its stream: the call ends with this.
                 () = answers.closed() => return None,
             }
+        };
+        match answered {
+            Ok(body) => Some(body),
+            // A client that cancelled it wants no answer.
+            Err(Failed::Cancelled) => None,
+            Err(failed) => Some(failed.body(message.id().as_ref())),
         }
     }
 
     /// How the caller reached us: what the first event tells it to use.
     fn base(&self, exchange: &Exchange) -> String {
-        let headers = &exchange.headers;
+        let headers = &exchange.head.headers;
         let said = |name: &str| first(headers, name).filter(|_| self.trust_proxy_headers);
-        let host = exchange.uri.authority().map(|authority| authority.as_str().to_owned());
+        let host = exchange.head.uri.authority().map(|authority| authority.as_str().to_owned());
         let host = host.or_else(|| first(headers, "host")).unwrap_or_else(|| "localhost".to_owned());
         let host = match (said("x-forwarded-host"), said("x-forwarded-port")) {
             (Some(host), Some(port)) if !host.contains(':') => format!("{host}:{port}"),
@@ -308,7 +313,7 @@ impl Sse {
             (None, _) => host,
         };
         let scheme =
-            said("x-forwarded-proto").unwrap_or_else(|| (if exchange.peer.tls { "https" } else { "http" }).into());
+            said("x-forwarded-proto").unwrap_or_else(|| (if exchange.head.peer.tls { "https" } else { "http" }).into());
         let prefix = said("x-forwarded-prefix").unwrap_or_default();
         let prefix = prefix.trim_end_matches('/').trim_end_matches("/sse").trim_matches('/');
         let prefix = if prefix.is_empty() { String::new() } else { format!("/{prefix}") };
@@ -317,6 +322,17 @@ impl Sse {
 
     fn with_streams<T>(&self, act: impl FnOnce(&mut HashMap<SessionId, Stream>) -> T) -> T {
         act(&mut self.streams.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Sends a message that comes before an answer, if there is room for it in time. Nothing if the client closed its stream.
+async fn send_before(budget: &Budget, message: Bytes, answers: &mpsc::Sender<Bytes>) -> Option<()> {
+    match counted(budget, message, answers).await? {
+        Ok(event) => answers.send(event).await.ok(),
+        Err(error) => {
+            tracing::warn!(%error, "dropping a message before an answer: over the memory budget");
+            Some(())
+        }
     }
 }
 
@@ -339,3 +355,6 @@ fn first(headers: &HeaderMap, name: &str) -> Option<String> {
     let value = value.split(',').next()?.trim();
     (!value.is_empty()).then(|| value.to_owned())
 }
+
+#[cfg(test)]
+mod tests;

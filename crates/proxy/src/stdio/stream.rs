@@ -5,7 +5,8 @@
 //!                                                             back to it
 //! ```
 //!
-//! What finds no room in the budget waits for it, in order, and only this stream waits with it.
+//! What finds no room in the budget waits for it, and only this stream waits with it. An answer waits for nothing else: what came before it
+//! and still waits is dropped.
 //!
 //! A reader that leaves ends the call, unless it can come back: then the call goes on for a while.
 
@@ -23,8 +24,8 @@ use tokio::time::Instant;
 
 use super::call::{Call, Failed};
 use super::replay::{AWAY, Outbox, Resume, Ticket};
-use super::reply::{INTERIM, KEEP_ALIVE, last_moment, seen};
-use crate::exchange::Watchers;
+use super::reply::{INTERIM, KEEP_ALIVE, last_moment};
+use crate::chain::reply::{Evaluation, ReplyChain};
 use crate::http::over_budget_message;
 
 /// A call whose answer is streamed.
@@ -34,7 +35,9 @@ pub(super) struct Stream {
     call: Option<Call>,
     interim: mpsc::Receiver<Bytes>,
     id: Option<Id>,
-    watchers: Watchers,
+    replies: ReplyChain,
+    /// The reply that middleware evaluates. Nothing before and after.
+    evaluated: Option<Evaluation>,
     outbox: Outbox,
     /// Who reads. Nothing while nobody does.
     reader: Option<BodySender>,
@@ -64,14 +67,15 @@ impl Stream {
         call: Call,
         interim: mpsc::Receiver<Bytes>,
         id: Option<Id>,
-        watchers: Watchers,
+        replies: ReplyChain,
         reader: BodySender,
         kept: Option<(Ticket, mpsc::Receiver<Resume>)>,
     ) -> Self {
         let (ticket, resumed) = kept.unzip();
         let (outbox, reader) = (Outbox::new(ticket), Some(reader));
         let (budget, queue) = (Budget::default(), VecDeque::new());
-        Self { call: Some(call), interim, id, watchers, outbox, reader, resumed, budget, queue, room: None }
+        let (call, evaluated, room) = (Some(call), None, None);
+        Self { call, interim, id, replies, evaluated, outbox, reader, resumed, budget, queue, room }
     }
 
     /// The same, whose events are counted in a budget.
@@ -97,7 +101,7 @@ impl Stream {
         let mut given_up = std::pin::pin!(tokio::time::sleep(Duration::MAX));
         loop {
             let is_written = self.queue.is_empty() && self.outbox.next().is_none();
-            if self.call.is_none() && is_written && self.reader.take().is_some() {
+            if !self.is_waiting() && is_written && self.reader.take().is_some() {
                 // All is written, which does not mean that all is read.
                 given_up.as_mut().reset(Instant::now() + AWAY);
             }
@@ -133,12 +137,16 @@ impl Stream {
                     // The session ended.
                     None => self.resumed = None,
                 },
+                body = evaluated(&mut self.evaluated) => {
+                    self.evaluated = None;
+                    self.enqueue(body, true);
+                }
                 () = &mut deadline, if self.call.is_some() => match self.more_time(timeout) {
                     Some(until) => deadline.as_mut().reset(until),
                     None => self.settle(Err(Failed::Timeout)),
                 },
-                () = &mut last, if self.call.is_some() || self.room.is_some() => {
-                    if self.call.is_some() {
+                () = &mut last, if self.is_waiting() || self.room.is_some() => {
+                    if self.is_waiting() {
                         self.settle(Err(Failed::Timeout));
                     }
                     // Nor is there time to wait for room.
@@ -164,6 +172,11 @@ impl Stream {
         }
     }
 
+    /// Whether the reply is still to come.
+    fn is_waiting(&self) -> bool {
+        self.call.is_some() || self.evaluated.is_some()
+    }
+
     /// Until when the server may still be silent, now that its time is over.
     fn more_time(&self, timeout: Option<Duration>) -> Option<Instant> {
         self.call.as_ref()?.more_time(timeout?)
@@ -177,13 +190,24 @@ impl Stream {
 
     /// The call has an answer, or will never have one.
     fn settle(&mut self, outcome: Result<Message, Failed>) {
-        // A call without an answer is taken back by this.
-        self.call = None;
-        let body = match outcome {
-            Ok(message) => seen(&self.watchers, message),
-            Err(failed) => failed.body(self.id.as_ref()),
-        };
-        self.enqueue(body, true);
+        // A call without a response is cancelled by this.
+        (self.call, self.evaluated) = (None, None);
+        self.drop_waiting();
+        match outcome {
+            Ok(message) => match self.replies.evaluate(message) {
+                Evaluation::Done(reply) => self.enqueue(reply, true),
+                pending @ Evaluation::Pending(_) => self.evaluated = Some(pending),
+            },
+            Err(failed) => self.enqueue(failed.body(self.id.as_ref()), true),
+        }
+    }
+
+    /// Drops what came before the answer and still waits for room: behind it, the answer would be in memory and counted nowhere.
+    fn drop_waiting(&mut self) {
+        if self.room.take().is_some() {
+            tracing::warn!(messages = self.queue.len(), "dropping messages before an answer: over the memory budget");
+            self.queue.clear();
+        }
     }
 
     /// Takes a message in, behind those that wait for room.
@@ -263,6 +287,14 @@ impl fmt::Debug for Room {
 async fn outcome(call: &mut Option<Call>) -> Result<Message, Failed> {
     match call {
         Some(call) => call.outcome().await.answer(),
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits for a reply that is on its way through the middleware.
+async fn evaluated(reply: &mut Option<Evaluation>) -> Bytes {
+    match reply {
+        Some(reply) => reply.await,
         None => std::future::pending().await,
     }
 }

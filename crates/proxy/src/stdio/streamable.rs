@@ -53,7 +53,7 @@ impl Streamable {
 
     /// Answers a call to `/mcp`.
     pub async fn call(self: &Arc<Self>, exchange: &mut Exchange) -> Response<Body> {
-        match exchange.method {
+        match exchange.head.method {
             Method::POST => self.post(exchange).await,
             // What is rare is boxed here and below: every call would carry the room for it.
             Method::GET => Box::pin(self.get(exchange)).await,
@@ -76,7 +76,7 @@ impl Streamable {
         };
         let named = header(exchange, &SESSION);
         if message.kind() == Kind::Notification
-            && let Err(refusal) = headers::check(&exchange.headers, &message)
+            && let Err(refusal) = headers::check(&exchange.head.headers, &message)
         {
             return json(StatusCode::BAD_REQUEST, refusal.answer(None));
         }
@@ -115,16 +115,16 @@ impl Streamable {
             Ok(era) => era,
             Err(refusal) => return json(StatusCode::BAD_REQUEST, refusal.answer(id.as_ref())),
         };
-        let as_events = accepts(&exchange.headers, "text/event-stream");
-        let (watchers, budget) = (exchange.watchers(), exchange.budget.clone());
-        let mut reply = Reply { as_events, era, session: None, resumes: false, watchers, budget };
+        let as_events = accepts(&exchange.head.headers, "text/event-stream");
+        let (replies, budget) = (exchange.reply_chain(), exchange.head.budget.clone());
+        let mut reply = Reply { as_events, era, session: None, resumes: false, replies, budget };
         if era == Era::Modern {
             if let Some(refusal) = self.admit(&message, &reply).await {
                 return refusal;
             }
             return match self.refused(exchange, &message, &reply).await {
                 Some(response) => response,
-                None => self.pass_on(message, reply).await,
+                None => self.pass_on(&message, reply).await,
             };
         }
         if let Some(response) = self.contradicted(exchange, &message, &reply).await {
@@ -157,14 +157,14 @@ impl Streamable {
         if let Some(session) = &session
             && is_interest(&message)
         {
-            let mut interest = Box::pin(self.bridge.interest(&message, session, self.timeout));
+            let mut interest = Box::pin(self.bridge.interest(&message, session, &reply.budget, self.timeout));
             match self.before_the_end(interest.as_mut()).await.unwrap_or(Some(Err(Failed::Timeout))) {
-                Some(Ok(answer)) => return reply.message(answer),
+                Some(Ok(answer)) => return reply.message(answer).await,
                 Some(Err(failed)) => return failed.response(&reply, id.as_ref()),
                 None => {}
             }
         }
-        self.pass_on(message, reply).await
+        self.pass_on(&message, reply).await
     }
 
     /// Why a modern request goes no further, if it does not: the server would not see its headers.
@@ -176,8 +176,8 @@ impl Streamable {
     ) -> Option<Response<Body>> {
         let id = message.id();
         let refuse = |refusal: &skep_mcp::Refusal| json(StatusCode::BAD_REQUEST, refusal.answer(id.as_ref()));
-        let judged =
-            headers::require(&exchange.headers, message).and_then(|()| headers::check(&exchange.headers, message));
+        let judged = headers::require(&exchange.head.headers, message)
+            .and_then(|()| headers::check(&exchange.head.headers, message));
         if let Err(refusal) = judged {
             return Some(refuse(&refusal));
         }
@@ -188,10 +188,10 @@ impl Streamable {
                 Some(json(StatusCode::NOT_FOUND, error))
             }
             "tools/call" => {
-                let is_claimed = parameters::any(&exchange.headers);
+                let is_claimed = parameters::any(&exchange.head.headers);
                 let known = std::pin::pin!(self.bridge.parameters(message, is_claimed, self.timeout));
                 match self.before_the_end(known).await.unwrap_or(Err(Failed::Timeout)) {
-                    Ok(known) => parameters::check(&exchange.headers, message, &known).err().as_ref().map(refuse),
+                    Ok(known) => parameters::check(&exchange.head.headers, message, &known).err().as_ref().map(refuse),
                     Err(failed) => Some(failed.response(reply, id.as_ref())),
                 }
             }
@@ -208,16 +208,16 @@ impl Streamable {
     ) -> Option<Response<Body>> {
         let id = message.id();
         let refuse = |refusal: &skep_mcp::Refusal| json(StatusCode::BAD_REQUEST, refusal.answer(id.as_ref()));
-        if let Err(refusal) = headers::check(&exchange.headers, message) {
+        if let Err(refusal) = headers::check(&exchange.head.headers, message) {
             return Some(refuse(&refusal));
         }
-        if message.method() != Some("tools/call") || !parameters::any(&exchange.headers) {
+        if message.method() != Some("tools/call") || !parameters::any(&exchange.head.headers) {
             return None;
         }
         // Boxed: hardly any legacy client sends such headers, and every call would carry the room for it.
         let mut known = Box::pin(self.bridge.parameters(message, true, self.timeout));
         match self.before_the_end(known.as_mut()).await.unwrap_or(Err(Failed::Timeout)) {
-            Ok(known) => parameters::check_sent(&exchange.headers, message, &known).err().as_ref().map(refuse),
+            Ok(known) => parameters::check_sent(&exchange.head.headers, message, &known).err().as_ref().map(refuse),
             Err(failed) => Some(failed.response(reply, id.as_ref())),
         }
     }
@@ -250,7 +250,7 @@ impl Streamable {
             Err(unavailable) => return store_is_away(&unavailable),
         };
         self.bridge.introduce(&session, Abilities::of(message));
-        let mut response = reply.message(greeting);
+        let mut response = reply.message(greeting).await;
         if let Ok(value) = HeaderValue::from_str(&session) {
             response.headers_mut().insert(SESSION, value);
         }
@@ -280,18 +280,20 @@ impl Streamable {
     }
 
     /// Passes a request on. A caller that takes events gets whatever comes before the answer as well.
-    async fn pass_on(self: &Arc<Self>, message: Message, reply: Reply) -> Response<Body> {
+    async fn pass_on(self: &Arc<Self>, message: &Message, reply: Reply) -> Response<Body> {
         let id = message.id();
         if !reply.as_events {
-            return match self.pass_on_whole(&message, &reply).await {
+            // Nothing of the response is held while it is evaluated.
+            let written = match self.pass_on_whole(message, &reply).await {
                 Ok(answer) => reply.message(answer),
-                Err(failed) => failed.response(&reply, id.as_ref()),
+                Err(failed) => return failed.response(&reply, id.as_ref()),
             };
+            return written.await;
         }
         // A subscription of today's protocol is answered when it ends.
         let stays_open = message.method() == Some("subscriptions/listen");
         let (sender, mut interim) = mpsc::channel(INTERIM);
-        let called = self.bridge.call(&message, reply.era, reply.session.clone(), Some(sender));
+        let called = self.bridge.call(message, reply.era, reply.session.clone(), Some(sender));
         let mut call = match tokio::time::timeout(self.timeout, called).await {
             Ok(Ok(call)) => call,
             Ok(Err(failed)) => return failed.response(&reply, id.as_ref()),
@@ -302,11 +304,12 @@ impl Streamable {
         let first = tokio::select! {
             biased;
             outcome = call.outcome() => {
-                return match (outcome.answer(), interim.try_recv()) {
+                let written = match (outcome.answer(), interim.try_recv()) {
                     (Ok(answer), Err(_)) => reply.message(answer),
-                    (Ok(answer), Ok(first)) => reply.after(&first, &mut interim, answer),
-                    (Err(failed), _) => failed.response(&reply, id.as_ref()),
+                    (Ok(answer), Ok(first)) => return Box::pin(reply.after(&first, &mut interim, answer)).await,
+                    (Err(failed), _) => return failed.response(&reply, id.as_ref()),
                 };
+                return written.await;
             }
             Some(first) = interim.recv() => Some(first),
             () = tokio::time::sleep(head_after.min(self.timeout)) => None,
@@ -314,7 +317,7 @@ impl Streamable {
         let (reader, body) = Body::channel(INTERIM);
         let timeout = if stays_open { None } else { Some(self.timeout) };
         let kept = reply.session.as_ref().filter(|_| reply.resumes).and_then(|session| self.streams.open(session));
-        let stream = Stream::new(call, interim, id, reply.watchers, reader, kept).within(reply.budget);
+        let stream = Stream::new(call, interim, id, reply.replies, reader, kept).within(reply.budget);
         tokio::spawn(stream.run(first, timeout, self.drain.stopping()));
         events(body)
     }
@@ -333,7 +336,7 @@ impl Streamable {
         if let Some(last) = header(exchange, &LAST_EVENT_ID) {
             return self.resume(&session, &last).await;
         }
-        let mut listener = Listener::new(self.bridge.listen(&session), exchange.budget.clone());
+        let mut listener = Listener::new(self.bridge.listen(&session), exchange.head.budget.clone());
         let (sender, body) = Body::channel(INTERIM);
         let stopping = self.drain.stopping();
         let sessions = self.sessions.clone();
@@ -408,7 +411,7 @@ impl Streamable {
 }
 
 fn header(exchange: &Exchange, name: &http::HeaderName) -> Option<String> {
-    let value = exchange.headers.get(name)?.to_str().ok()?;
+    let value = exchange.head.headers.get(name)?.to_str().ok()?;
     (!value.is_empty()).then(|| value.to_owned())
 }
 

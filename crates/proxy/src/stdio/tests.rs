@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::bridge::{Bridge, QUEUE};
 use super::{Sse, Streamable};
-use crate::exchange::{Content, Exchange};
+use crate::exchange::{Content, Exchange, Head};
 use crate::http::SESSION;
 use crate::sessions::{Kind, Sessions, Store};
 
@@ -44,7 +44,7 @@ fn exchange(method: Method, uri: &str, body: &'static [u8]) -> Exchange {
     };
     let peer = skep_net::Peer { address: SocketAddr::from(([127, 0, 0, 1], 1)), tls: false };
     let (parts, ()) = http::Request::builder().method(method).uri(uri).body(()).unwrap().into_parts();
-    Exchange::new(parts, peer, content)
+    Exchange::new(Head::new(parts, peer), content)
 }
 
 /// The next bytes of an answer, whatever they are.
@@ -93,7 +93,7 @@ async fn who_takes_json_only_is_answered_before_the_proxy_ends_and_the_server_is
         br#"{"jsonrpc":"2.0","id":1,"method":"resources/subscribe","params":{"uri":"a:b"}}"#,
     ] {
         let mut exchange = exchange(Method::POST, "/mcp", body);
-        exchange.headers.insert(SESSION, session.parse().unwrap());
+        exchange.head.headers.insert(SESSION, session.parse().unwrap());
         let answer = streamable.call(&mut exchange).await;
         assert_eq!(answer.status(), StatusCode::GATEWAY_TIMEOUT);
         assert_eq!(since.elapsed().as_secs(), 19);
@@ -116,7 +116,7 @@ async fn who_waits_for_the_server_is_answered_before_the_proxy_ends() {
             br#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"slow"}}"#,
         ] {
             let mut exchange = exchange(Method::POST, "/mcp", body);
-            exchange.headers.insert(ACCEPT, accept.parse().unwrap());
+            exchange.head.headers.insert(ACCEPT, accept.parse().unwrap());
             assert_eq!(streamable.call(&mut exchange).await.status().as_u16(), status);
             assert_eq!(since.elapsed().as_secs(), 19);
         }
@@ -154,10 +154,10 @@ async fn streams_on_which_nothing_is_said_say_that_they_are_alive() {
     let session = sessions.open(None).await.unwrap();
     let call = br#"{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{}}"#;
     let mut asked = exchange(Method::POST, "/mcp", call);
-    asked.headers.insert(ACCEPT, "application/json, text/event-stream".parse().unwrap());
+    asked.head.headers.insert(ACCEPT, "application/json, text/event-stream".parse().unwrap());
     let mut listening = exchange(Method::GET, "/mcp", b"");
     for exchange in [&mut asked, &mut listening] {
-        exchange.headers.insert(SESSION, session.parse().unwrap());
+        exchange.head.headers.insert(SESSION, session.parse().unwrap());
     }
     let answer = streamable.call(&mut asked).await.into_body();
     let heard = streamable.call(&mut listening).await.into_body();

@@ -44,7 +44,7 @@ impl Transparent {
     /// Whether a stream that answers a call stays open, and is not the answer to something that the caller waits for.
     pub(super) fn stays_open(&self, exchange: &Exchange) -> bool {
         let is_listening = exchange.message().is_some_and(|message| message.method() == Some(LISTEN));
-        exchange.method == Method::GET || self.options.sse || is_listening
+        exchange.head.method == Method::GET || self.options.sse || is_listening
     }
 
     /// When a stream that stays open should end: with this proxy, or with its session. Over SSE, answers come on it: they have as long

@@ -144,7 +144,7 @@ impl Transparent {
         let base = self.target.base().map(|uri| uri.to_string()).unwrap_or_default();
         let mut metadata = vec![(URL.to_owned(), base.trim_end_matches('/').to_owned())];
         metadata.extend(outgoing.pod.map(|pod| (POD.to_owned(), pod.to_string())));
-        let path = Some(exchange.uri.path()).filter(|path| path.len() <= LONGEST_PATH);
+        let path = Some(exchange.head.uri.path()).filter(|path| path.len() <= LONGEST_PATH);
         metadata.extend(path.map(|path| (PATH.to_owned(), path.to_owned())));
         if normalised(name) != name {
             // The store knows it by another name, and only this one ends it at the server.
@@ -164,7 +164,13 @@ impl Transparent {
         let (headers, body) = (HeaderMap::from_iter([(SESSION, name)]), bytes::Bytes::new());
         let (method, pod) = (Method::DELETE, None);
         let mut outgoing = Outgoing { method, uri, pod, headers, body, is_message: false, origin_allowed: false };
-        self.go_to(pod_of(session), &mut outgoing);
+        if let (Some(pod), Some(pods)) = (pod_of(session), &self.pods) {
+            // Another workload may have the address of a pod that is gone.
+            if !pods.has(pod).await {
+                return;
+            }
+            self.go_to(Some(pod), &mut outgoing);
+        }
         match tokio::time::timeout(CLOSING, self.send(&outgoing)).await {
             Ok(Ok(response)) => tracing::debug!(status = %response.status(), "session closed at the server"),
             Ok(Err(error)) => tracing::debug!(%error, "session not closed at the server"),

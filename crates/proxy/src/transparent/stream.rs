@@ -18,7 +18,8 @@ use super::session::Known;
 use super::target::Endpoint;
 use super::told::{Opened, Told};
 use super::{ANSWER, Transparent};
-use crate::exchange::{Exchange, Watchers};
+use crate::chain::reply::ReplyChain;
+use crate::exchange::Exchange;
 use crate::http::{json, over_budget};
 
 /// How many events may wait for a caller. The server waits beyond that.
@@ -34,7 +35,7 @@ enum By {
 /// One stream on its way.
 struct Stream {
     proxy: Arc<Transparent>,
-    watchers: Watchers,
+    replies: ReplyChain,
     endpoint: Option<Endpoint>,
     opened: Option<Opened>,
     /// Where the server told its caller to send messages, if these would go to another place otherwise.
@@ -47,17 +48,22 @@ struct Stream {
 // === impl Transparent ===
 
 impl Transparent {
-    /// A whole answer, as its watchers want it. It is read when there is room for it, in the same share as its request: that is sent.
+    /// A whole reply, as its middleware lets it through. It is read when there is room for it, in the same share as its request: that is sent.
     pub(super) async fn whole(
         &self,
         exchange: &mut Exchange,
         response: Response<Body>,
-        watchers: &Watchers,
+        replies: &ReplyChain,
     ) -> Response<Body> {
         exchange.release_body();
         let (mut parts, body) = response.into_parts();
+        // What is buffered of it before it is read.
+        let body = match body.within(&exchange.head.budget).await {
+            Ok(body) => body,
+            Err(over) => return over_budget(&over, exchange.id().as_ref()),
+        };
         let limit = Limit { bytes: ANSWER, idle: Duration::from_mins(5), pace: 1 };
-        let body = match collect_within(body, limit, Intake::of_response(&exchange.budget)).await {
+        let body = match collect_within(body, limit, Intake::of_response(&exchange.head.budget)).await {
             Ok(body) => body,
             Err(BodyError::OverBudget(over)) => {
                 return over_budget(&over, exchange.id().as_ref());
@@ -69,36 +75,36 @@ impl Transparent {
         };
         // A list is one whatever its status. What is none may be passed on, but not as a success.
         let body = message::without_byte_order_mark(body);
-        let read = body.as_ptr_range();
+        let (start, length) = (body.as_ptr() as usize, body.len());
         let is_none = body.is_empty()
             || self.options.sse && is_prose(&body)
             || !parts.status.is_success() && Message::parse(body.clone()).is_err();
-        match if is_none { Ok(body) } else { judged(watchers, body) } {
+        match if is_none { Ok(body) } else { evaluated(replies, body).await } {
             Ok(body) => {
                 parts.headers.remove(header::CONTENT_LENGTH);
                 // A body that passes unchanged is counted since it was read.
-                let is_counted = body.as_ptr_range() == read;
+                let is_counted = body.as_ptr() as usize == start && body.len() == length;
                 Response::from_parts(parts, if is_counted { Body::counted(body) } else { Body::full(body) })
             }
             Err(refusal) => json(StatusCode::OK, refusal),
         }
     }
 
-    /// A stream of events, as its watchers want it, with the URLs in it that its caller can use. What nobody has to see passes as it
-    /// comes.
+    /// A stream of events, as its middleware lets them through, with the URLs in it that its client can use. One that no middleware sees is
+    /// passed through.
     pub(super) fn stream(
         self: Arc<Self>,
         exchange: &Exchange,
         session: Option<&Known>,
         response: Response<Body>,
-        watchers: Watchers,
+        replies: ReplyChain,
     ) -> Response<Body> {
         let stays_open = self.stays_open(exchange);
-        if watchers.is_empty() && !stays_open {
+        if replies.is_empty() && !stays_open {
             return response;
         }
         let is_packed = is_packed(response.headers());
-        if is_packed && !watchers.is_empty() {
+        if is_packed && !replies.is_empty() {
             tracing::error!("the server packs a stream that has to be judged, and was told not to");
             return json(StatusCode::BAD_GATEWAY, answer::internal(None));
         }
@@ -109,16 +115,16 @@ impl Transparent {
             _ => Box::pin(std::future::pending()),
         };
         let endpoint = (self.options.sse && !is_packed).then(|| Endpoint::of(&self.options, exchange));
-        if watchers.is_empty() && endpoint.is_none() {
-            return Response::from_parts(parts, passing(body, ending));
+        if replies.is_empty() && endpoint.is_none() {
+            return Response::from_parts(parts, passing(body, ending).passing());
         }
         let (sender, passed) = Body::channel(EVENTS);
         let opened = self.opened(exchange);
-        let budget = exchange.budget.clone();
+        let budget = exchange.head.budget.clone();
         let begun = budget.reservation(Purpose::Response);
-        let stream = Stream { proxy: self, watchers, endpoint, opened, told: None, budget, begun };
+        let stream = Stream { proxy: self, replies, endpoint, opened, told: None, budget, begun };
         tokio::spawn(stream.run(body, sender, ending));
-        Response::from_parts(parts, passed)
+        Response::from_parts(parts, passed.passing())
     }
 }
 
@@ -181,7 +187,7 @@ impl Stream {
                 sse::Item::Event(event) if event.name.as_deref() == Some(b"endpoint") => {
                     self.tell_endpoint(event).await
                 }
-                sse::Item::Event(event) => self.event(event),
+                sse::Item::Event(event) => self.event(event).await,
             };
             let Some(held) = unless_over(self.hold(bytes), sender, ending).await else { return Ok(false) };
             let bytes = held?;
@@ -222,7 +228,7 @@ impl Stream {
 
     /// What is left when a stream ends is half an event, which some callers take for a whole one.
     async fn finish(&mut self, mut reader: sse::Reader, sender: &BodySender, ending: &mut Ending) {
-        if self.watchers.is_empty() {
+        if self.replies.is_empty() {
             let rest = reader.into_rest();
             if !rest.is_empty() {
                 let _gone = sender.send(rest).await;
@@ -235,15 +241,15 @@ impl Stream {
         }
     }
 
-    fn event(&self, event: sse::Event) -> Bytes {
+    async fn event(&self, event: sse::Event) -> Bytes {
         // One without data says no more than how to come back.
-        let data = event.data.clone().filter(|data| !data.is_empty() && !self.watchers.is_empty());
+        let data = event.data.clone().filter(|data| !data.is_empty() && !self.replies.is_empty());
         // Some callers read messages in events of any name. What else comes under other names is not ours to judge.
         let is_message = |data: &Bytes| event.is_message() || Message::parse(data.clone()).is_ok();
         let Some(data) = data.filter(is_message) else { return event.raw };
         // Every answer is looked at. Which request it is to says nothing: that may have come by another proxy, and the server may
         // write its id in another way than its caller did.
-        let seen = judged(&self.watchers, data.clone()).unwrap_or_else(|refusal| refusal);
+        let seen = evaluated(&self.replies, data.clone()).await.unwrap_or_else(|refusal| refusal);
         if seen == data {
             return event.raw;
         }
@@ -290,7 +296,7 @@ fn is_prose(body: &Bytes) -> bool {
 }
 
 /// An answer as its caller should see it, or an error instead of it.
-fn judged(watchers: &Watchers, body: Bytes) -> Result<Bytes, Bytes> {
+async fn evaluated(replies: &ReplyChain, body: Bytes) -> Result<Bytes, Bytes> {
     let parsed = Message::parse(message::without_byte_order_mark(body));
     let message = parsed.map_err(|why| {
         tracing::error!(%why, "an answer that had to be judged is no message and is withheld");
@@ -300,8 +306,8 @@ fn judged(watchers: &Watchers, body: Bytes) -> Result<Bytes, Bytes> {
     if message.method().is_some() {
         return Ok(message.into_body());
     }
-    watchers.answer(message).map(Message::into_body).map_err(|withheld| {
-        tracing::error!(%withheld, "an answer is withheld");
+    replies.reply(message).await.map(Message::into_body).map_err(|withheld| {
+        tracing::error!(%withheld, "reply withheld");
         answer::internal(id.as_ref())
     })
 }

@@ -145,7 +145,7 @@ pub(super) struct Endpoint {
 impl Endpoint {
     pub(super) fn of(options: &Options, exchange: &Exchange) -> Self {
         let said = |name: &str| -> Option<String> {
-            let value = header(&exchange.headers, name).filter(|_| options.trust_proxy_headers)?;
+            let value = header(&exchange.head.headers, name).filter(|_| options.trust_proxy_headers)?;
             Some(value.split(',').next().unwrap_or_default().trim().to_owned())
         };
         let prefix = match options.endpoint_prefix.as_str() {

@@ -6,12 +6,15 @@
 //! Every call to a remote URL with a path goes to that path, but for messages over SSE: these go where the stream said. Nothing
 //! that a caller writes into its own URL leads anywhere else.
 
+use std::net::IpAddr;
+
 use http::{Method, Uri};
 use url::Url;
 
 use super::Transparent;
-use crate::exchange::{Exchange, Identity};
-use crate::sessions::Unavailable;
+use crate::caller::Identity;
+use crate::exchange::Exchange;
+use crate::sessions::{Client, Unavailable};
 
 /// Where messages go at the server: a path and a query.
 const ENDPOINT: &str = "endpoint";
@@ -25,7 +28,14 @@ pub(super) struct Opened {
     asked: Uri,
     /// What we asked the server for, if calls would go to no other path.
     sent: Option<Uri>,
+    owner: Owner,
+}
+
+/// Whose stream it is, and whom what is kept of it counts against.
+#[derive(Clone, Debug, Default)]
+struct Owner {
     identity: Option<Identity>,
+    address: Option<IpAddr>,
 }
 
 /// Where messages for a stream go.
@@ -35,7 +45,7 @@ pub(super) struct Told {
     name: String,
     /// Where messages go at the server, if they would go to another place otherwise.
     endpoint: Option<String>,
-    identity: Option<Identity>,
+    owner: Owner,
 }
 
 /// Where a message goes.
@@ -58,14 +68,22 @@ impl Opened {
         let is_bare = is_prefixed && !url.starts_with('/') && !url.contains("://");
         let by_caller = if is_bare { format!("/{url}") } else { url.to_owned() };
         let by_caller = here(&self.asked)?.join(&by_caller).ok()?;
-        let identity = self.identity.clone();
+        let owner = self.owner.clone();
         Some(match &self.sent {
             Some(sent) => {
                 let endpoint = path_and_query(&Url::parse(&sent.to_string()).ok()?.join(url).ok()?);
-                Told { name: name(&by_caller), endpoint: Some(endpoint), identity }
+                Told { name: name(&by_caller), endpoint: Some(endpoint), owner }
             }
-            None => Told { name: sessions(&by_caller).next()?, endpoint: None, identity },
+            None => Told { name: sessions(&by_caller).next()?, endpoint: None, owner },
         })
+    }
+}
+
+// === impl Owner ===
+
+impl Owner {
+    fn client(&self) -> Client<'_> {
+        Client { identity: self.identity.as_ref(), address: self.address }
     }
 }
 
@@ -78,26 +96,27 @@ impl Transparent {
             return None;
         }
         let is_kept = self.target.keeps_to_a_path();
-        let sent = if is_kept { Some(self.target.uri(&exchange.uri, None)?) } else { None };
-        Some(Opened { asked: exchange.uri.clone(), sent, identity: exchange.identity.clone() })
+        let sent = if is_kept { Some(self.target.uri(&exchange.head.uri, None)?) } else { None };
+        let owner = Owner { identity: exchange.head.identity().cloned(), address: Some(exchange.head.client) };
+        Some(Opened { asked: exchange.head.uri.clone(), sent, owner })
     }
 
     /// Whether a stream may have said where a message goes: only then is anything looked up.
     pub(super) fn may_be_told(&self, exchange: &Exchange) -> bool {
-        self.options.sse && exchange.method == Method::POST
+        self.options.sse && exchange.head.method == Method::POST
     }
 
     /// Where a message goes. What no stream here said is the server's to judge.
     pub(super) async fn told(&self, exchange: &Exchange) -> Result<Way, Unavailable> {
-        let Some(asked) = here(&exchange.uri) else { return Ok(Way::Any) };
+        let Some(asked) = here(&exchange.head.uri) else { return Ok(Way::Any) };
         if self.target.keeps_to_a_path() {
-            let found = self.sessions.find(&name(&asked), exchange.identity.as_ref()).await?;
+            let found = self.sessions.find(&name(&asked), exchange).await?;
             let endpoint = found.and_then(|session| session.metadata.get(ENDPOINT).cloned());
             return Ok(endpoint.map_or(Way::Any, Way::To));
         }
         // Who names several wants one of us to read another one than the server.
         for session in sessions(&asked) {
-            if self.sessions.is_another_callers(&session, exchange.identity.as_ref()).await? {
+            if self.sessions.is_another_callers(&session, exchange.head.identity()).await? {
                 return Ok(Way::None);
             }
         }
@@ -106,11 +125,11 @@ impl Transparent {
 
     /// Keeps where messages for a stream go, for a while.
     pub(super) async fn keep(&self, told: &Told) {
-        let kept = match self.sessions.find(&told.name, told.identity.as_ref()).await {
+        let kept = match self.sessions.find(&told.name, told.owner.client()).await {
             Ok(Some(_)) => Ok(()),
             Ok(None) => {
                 let metadata = told.endpoint.clone().map(|endpoint| (ENDPOINT.to_owned(), endpoint));
-                self.sessions.adopt(&told.name, told.identity.as_ref(), metadata).await
+                self.sessions.adopt(&told.name, told.owner.client(), metadata).await
             }
             Err(unavailable) => Err(unavailable),
         };
@@ -158,7 +177,7 @@ mod tests {
         let opened = |asked: &str| Opened {
             asked: asked.parse().unwrap(),
             sent: Some("https://a.example/v1/sse?key=1".parse().unwrap()),
-            identity: None,
+            owner: Owner::default(),
         };
         for (asked, url, is_prefixed, by_caller, endpoint) in [
             ("/sse", "/messages?sessionId=s", false, "/messages?sessionId=s", "/messages?sessionId=s"),
@@ -177,6 +196,44 @@ mod tests {
             );
             assert_eq!(name(&here(&by_caller.parse().unwrap()).unwrap()), told.name, "as its caller asks for it");
         }
+    }
+
+    #[tokio::test]
+    async fn item_8_what_is_kept_of_a_stream_counts_against_its_client() {
+        use skep_net::drain::Grace;
+        use skep_store::{Memory, SESSION_BYTES, SessionLimits};
+        use std::time::Duration;
+
+        let drain = skep_net::Drain::new(Grace { linger: Duration::ZERO, finish: Duration::ZERO });
+        let limits = SessionLimits::of_total(8 * (SESSION_BYTES + 200));
+        let store = crate::sessions::Store::Memory(Memory::within(Duration::from_mins(10), limits));
+        let sessions = crate::sessions::Sessions::new(store, crate::sessions::Kind::Sse);
+        let client = skep_net::Client::new(skep_net::client::Options::default());
+        let target = super::super::Target::remote("http://192.0.2.1/sse").unwrap();
+        let options = super::super::Options { sse: true, ..Default::default() };
+        let front = Transparent::new(target, None, client, sessions, options, drain);
+        let tell = async |network: u8, number: usize| {
+            let peer = skep_net::Peer { address: ([192, 0, 2, network], 1).into(), tls: false };
+            let parts = http::Request::get("/sse").body(()).unwrap().into_parts().0;
+            let content = crate::exchange::Content::Opaque(bytes::Bytes::new());
+            let exchange = Exchange::new(crate::exchange::Head::new(parts, peer), content);
+            let url = format!("/messages?sessionId={network}-{number}");
+            let told = front.opened(&exchange).unwrap().told(&url, false).unwrap();
+            front.keep(&told).await;
+            told.name
+        };
+        let other = tell(2, 0).await;
+        let mut kept = 0;
+        for number in 0..20 {
+            tell(1, number).await;
+        }
+        for number in 0..20 {
+            let url: Uri = format!("/messages?sessionId=1-{number}").parse().unwrap();
+            let found = front.sessions.store().touch(&name(&here(&url).unwrap())).await.unwrap();
+            kept += usize::from(found.is_some());
+        }
+        assert!((1..=4).contains(&kept), "one client has half of the limit, and not {kept} of 8");
+        assert!(front.sessions.store().touch(&other).await.unwrap().is_some(), "others lose nothing");
     }
 
     #[test]

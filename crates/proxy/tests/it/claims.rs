@@ -120,10 +120,10 @@ async fn a_remote_url_that_leads_to_a_refused_address_is_a_bad_gateway() -> Resu
         (machine(), format!("http://localhost:{port}"), StatusCode::OK),
         (machine(), format!("http://0.0.0.0:{port}"), StatusCode::BAD_GATEWAY),
         (machine(), "http://169.254.169.254".to_owned(), StatusCode::BAD_GATEWAY),
-        (Place::Pod, format!("http://127.0.0.1:{port}"), StatusCode::BAD_GATEWAY),
-        (Place::Pod, format!("http://localhost:{port}"), StatusCode::BAD_GATEWAY),
-        (Place::Pod, format!("http://[::ffff:127.0.0.1]:{port}"), StatusCode::BAD_GATEWAY),
-        (Place::Pod, "http://metadata".to_owned(), StatusCode::BAD_GATEWAY),
+        (Place::Pod { namespace: None }, format!("http://127.0.0.1:{port}"), StatusCode::BAD_GATEWAY),
+        (Place::Pod { namespace: None }, format!("http://localhost:{port}"), StatusCode::BAD_GATEWAY),
+        (Place::Pod { namespace: None }, format!("http://[::ffff:127.0.0.1]:{port}"), StatusCode::BAD_GATEWAY),
+        (Place::Pod { namespace: None }, "http://metadata".to_owned(), StatusCode::BAD_GATEWAY),
     ] {
         got.lock().unwrap().clear();
         let config = json!({

@@ -11,7 +11,8 @@ use http_body_util::BodyExt as _;
 use serde_json::json;
 use skep_mcp::Message;
 use skep_net::{Body, Client};
-use skep_proxy::exchange::{Content, Exchange, Identity};
+use skep_proxy::caller::Identity;
+use skep_proxy::exchange::{Content, Exchange, Head};
 use skep_proxy::sessions::{Kind, Sessions, Store};
 use skep_proxy::transparent::{Answer, Options, Pods, Target, Transparent};
 use skep_store::Memory;
@@ -202,8 +203,9 @@ async fn messages_for_the_stream_of_another_caller_go_nowhere() -> Result<()> {
         };
         let peer = skep_net::Peer { address: ([127, 0, 0, 1], 1).into(), tls: false };
         let (parts, ()) = http::Request::builder().method(method).uri(uri).body(()).unwrap().into_parts();
-        let mut exchange = Exchange::new(parts, peer, content);
-        exchange.identity = Some(Identity { issuer: "i".into(), subject: who.into(), name: who.into() });
+        let mut exchange = Exchange::new(Head::new(parts, peer), content);
+        let identity = Identity { issuer: "i".into(), subject: who.into(), name: who.into() };
+        exchange.head.caller = Some(identity.into());
         front.call(&mut exchange).await
     };
     let mut stream = ask("ann", Method::GET, "/sse").await.into_body();

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use anyhow::{Result, ensure};
 use http::Response;
 use serde_json::{Value, json};
+use skep_net::body::PASSING;
 use skep_net::budget::Purpose;
 use skep_net::serve::{ConnectionLimits, Options};
 use skep_net::{Body, Budget};
@@ -423,6 +424,71 @@ async fn item_8_a_call_does_not_wait_for_the_room_of_its_own_request() -> Result
     Ok(())
 }
 
+/// A stream of events that stays open.
+fn open_stream() -> Response<Body> {
+    let (sender, body) = Body::channel(1);
+    tokio::spawn(async move {
+        let _gone = sender.send(bytes::Bytes::from_static(b"event: message\ndata: {}\n\n")).await;
+        sender.closed().await;
+    });
+    Response::builder().header("content-type", "text/event-stream").body(body).unwrap()
+}
+
+#[tokio::test]
+async fn item_8_responses_that_pass_through_count_while_they_are_open() -> Result<()> {
+    // The least budget that a proxy has.
+    let budget = Budget::new(16 * MIB);
+    for (filter, sse) in [(None, false), (Some("seen"), false), (None, true)] {
+        let guards = Guards { budget: budget.clone(), ..Guards::default() };
+        let mut how = crate::web::How { guards, ..crate::web::How::default() };
+        how.config.tools_filter = filter.into_iter().map(str::to_owned).collect();
+        how.options.sse = sse;
+        let web = Web::with(how, |got: &Got| match got.method {
+            http::Method::GET => open_stream(),
+            _ => Response::new(Body::full("x".repeat(10_000))),
+        })
+        .await?;
+        let mut streams = Vec::new();
+        // As many as a client may listen on, and more.
+        for number in 1..=100 {
+            let mut events = web.caller().events(http::Method::GET, "/mcp", "").await?;
+            assert!(events.next().await?.is_some());
+            streams.push(events);
+            until_held(&budget, |held| held == number * PASSING).await?;
+        }
+        // Short responses need no room.
+        let answer = web.caller().ask(json!(1), "ping", json!({})).await?;
+        assert_eq!((answer.text().len(), budget.held()), (10_000, 100 * PASSING));
+        drop(streams);
+        until_held(&budget, |held| held == 0).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn item_8_a_call_does_not_wait_for_the_room_of_its_own_request_when_its_response_passes_through() -> Result<()> {
+    let budget = Budget::new(16 * MIB);
+    let share = budget.of_client(client(1).into());
+    let others: Arc<std::sync::Mutex<Vec<_>>> = Arc::default();
+    let guards = Guards { budget: budget.clone(), ..Guards::default() };
+    let (filled, all) = (share.clone(), others.clone());
+    let web = Web::with(crate::web::How { guards, ..crate::web::How::default() }, move |_: &Got| {
+        // The client's other calls take all that is left while this one is at the server.
+        all.lock().unwrap().extend(std::iter::from_fn(|| filled.try_reserve(32 * 1024, Purpose::Response)));
+        let (sender, body) = Body::channel(1);
+        tokio::spawn(async move { sender.send(bytes::Bytes::from_static(b"{}")).await });
+        Response::new(body)
+    })
+    .await?;
+    let params = json!({ "long": "x".repeat(3 * MIB) });
+    let (caller, id) = (web.caller(), json!(1));
+    let answer = tokio::time::timeout(PATIENCE, caller.ask(id, "ping", params)).await??;
+    assert_eq!((answer.status.as_u16(), answer.text()), (200, "{}"));
+    assert_eq!(budget.refused(), 0);
+    others.lock().unwrap().clear();
+    until_held(&budget, |held| held == 0).await
+}
+
 #[tokio::test]
 async fn item_8_connections_have_a_total_and_a_share_for_each_peer() -> Result<()> {
     let connections = ConnectionLimits { total: 6, per_peer: 4 };
@@ -454,4 +520,38 @@ async fn item_8_connections_have_a_total_and_a_share_for_each_peer() -> Result<(
         })
     })
     .await
+}
+
+#[tokio::test]
+async fn a_request_that_is_denied_by_its_head_costs_no_body() -> Result<()> {
+    let budget = Budget::new(16 * MIB);
+    let config = skep_runconfig::RunConfig::from_slice(br#"{"allowed_origins":["http://a.example"]}"#)?;
+    let stage = Stage::with(How { config, ..within(&budget) }).await?;
+    let mut raw = Raw::connect(client(1), stage.address).await?;
+    // Nothing of the body is ever sent.
+    let head = "POST /mcp HTTP/1.1\r\nHost: localhost\r\nOrigin: http://b.example\r\nContent-Type: application/json\r\n\
+                Content-Length: 4194304\r\n\r\n";
+    raw.write(head.as_bytes()).await?;
+    assert_eq!(raw.response().await?.status, 403);
+    assert_eq!(budget.held(), 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_client_behind_a_trusted_proxy_keeps_its_share_whatever_it_names_in_connection() -> Result<()> {
+    let budget = Budget::new(16 * MIB);
+    let config = skep_runconfig::RunConfig::from_slice(br#"{"trust_proxy_headers":true}"#)?;
+    let stage = Stage::with(How { config, ..within(&budget) }).await?;
+    let share = budget.of_client("10.0.0.9".parse()?);
+    let mut full = Vec::new();
+    while let Ok(reservation) = share.reserve(64 * 1024, Purpose::Request) {
+        full.push(reservation);
+    }
+    let mut raw = Raw::connect(client(1), stage.address).await?;
+    let head = "POST /mcp HTTP/1.1\r\nHost: localhost\r\nConnection: x-forwarded-for\r\nX-Forwarded-For: 10.0.0.9\r\n\
+                Content-Type: application/json\r\nContent-Length: 200000\r\n\r\n";
+    raw.write(head.as_bytes()).await?;
+    assert_eq!(raw.response().await?.status, 503, "counted in the share of another client");
+    drop(full);
+    Ok(())
 }

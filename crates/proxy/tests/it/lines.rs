@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use skep_mcp::Era;
 use skep_net::drain::Grace;
 use skep_net::{Drain, Listener, serve};
-use skep_proxy::chain::Chain;
+use skep_proxy::chain::{Chain, Context};
 use skep_proxy::health::Health;
 use skep_proxy::sessions::{Kind, Sessions, Store};
 use skep_proxy::stdio::{Bridge, Limits, Sse, Streamable};
@@ -160,7 +160,7 @@ impl Stage {
         };
         let listener = Listener::bind("127.0.0.1:0".parse()?).await?;
         let address = listener.address();
-        let chain = Chain::new(&how.config, address.port())?;
+        let chain = Chain::new(&how.config, &Context { port: address.port(), ..Context::default() })?;
         let health = Arc::new(Health::new("stdio", drain.clone()));
         let proxy = Proxy::guarded(chain, front, health, None, how.guards);
         let handler = move |request, peer| proxy.clone().answer(request, peer);

@@ -163,7 +163,7 @@ async fn little_is_kept_of_a_session_however_long_its_handshake_is_and_it_can_be
     .await?;
     let mut params = greeting();
     params["_meta"] = json!({ "long": "x".repeat(50 * 1024) });
-    let path = format!("/mcp/{}", "p".repeat(20 * 1024));
+    let path = format!("/mcp/{}", "p".repeat(10 * 1024));
     let mut caller = web.caller();
     let opened = caller.whole(http::Method::POST, &path, request(json!(1), "initialize", params).to_string()).await?;
     assert_eq!(opened.status, StatusCode::OK);

@@ -11,7 +11,7 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use skep_net::drain::Grace;
 use skep_net::{Body, Client, Drain, Listener, serve};
-use skep_proxy::chain::Chain;
+use skep_proxy::chain::{Chain, Context};
 use skep_proxy::health::Health;
 use skep_proxy::sessions::{Kind, Sessions, Store};
 use skep_proxy::transparent::{Options, Pods, Target, Transparent};
@@ -112,7 +112,7 @@ impl Web {
         let listener = Listener::bind("127.0.0.1:0".parse()?).await?;
         let address = listener.address();
         let config = RunConfig { host: "0.0.0.0".to_owned(), ..how.config };
-        let chain = Chain::new(&config, address.port())?;
+        let chain = Chain::new(&config, &Context { port: address.port(), ..Context::default() })?;
         let health = Arc::new(Health::new("streamable-http", drain.clone()));
         let proxy = Proxy::guarded(chain, front, health, None, how.guards);
         let handler = move |request, peer| proxy.clone().answer(request, peer);

@@ -22,7 +22,7 @@ use self::planning::{Planner, is_new};
 use self::references::{Missing, Objects};
 use crate::cli::{Check, Output};
 use crate::manifests::{Content, Manifests, Object, Unreadable};
-use crate::terminal;
+use crate::terminal::{self, visible};
 
 /// What is said about one object, or about a file that cannot be read.
 #[derive(Serialize)]
@@ -78,8 +78,8 @@ pub(super) fn run(arguments: &Check) -> Result<ExitCode> {
 /// Objects on standard output, files that cannot be read on standard error.
 fn report(findings: &[Finding]) -> Result<()> {
     let paint = terminal::paint();
-    let names = || findings.iter().filter_map(|finding| finding.object.as_ref());
-    let width = names().map(|name| name.chars().count()).max().unwrap_or_default();
+    let names = || findings.iter().filter_map(|finding| finding.object.as_deref());
+    let width = names().map(|name| visible(name).chars().count()).max().unwrap_or_default();
     let mut text = String::new();
     for Finding { file, line, object, verdict, problems, warnings } in findings {
         let Some(object) = object else {
@@ -91,13 +91,14 @@ fn report(findings: &[Finding]) -> Result<()> {
             Judgement::Invalid => paint.bad("invalid"),
             Judgement::Skipped => "skipped".to_owned(),
         };
-        let place = line.map_or_else(|| file.clone(), |line| format!("{file}:{line}"));
+        let (object, file) = (visible(object), visible(file));
+        let place = line.map_or_else(|| file.to_string(), |line| format!("{file}:{line}"));
         writeln!(text, "{object:<width$}  {word:<9}  {place}")?;
         for problem in problems {
-            writeln!(text, "  {problem}")?;
+            writeln!(text, "  {}", visible(problem))?;
         }
         for warning in warnings {
-            writeln!(text, "  {}: {warning}", paint.pending("warning"))?;
+            writeln!(text, "  {}: {}", paint.pending("warning"), visible(warning))?;
         }
     }
     terminal::print(&text)

@@ -98,7 +98,7 @@ async fn place(settings: &Settings, environment: &BTreeMap<String, String>) -> R
     };
     if !needs_cluster {
         if is_in_pod(environment, Path::new(ACCOUNT)) {
-            return Ok(Place::Pod);
+            return Ok(Place::Pod { namespace: namespace(environment) });
         }
         super::enable_watchdog();
         return Ok(Place::Machine(Ports::default()));
@@ -111,12 +111,15 @@ async fn place(settings: &Settings, environment: &BTreeMap<String, String>) -> R
     .await?;
     let variable = environment.get("OPERATOR_OPENSHIFT").map(String::as_str);
     let platform = platform(variable);
-    let own = std::fs::read_to_string(NAMESPACE).ok().map(|text| text.trim().to_owned());
-    let namespace = own
-        .filter(|name| !name.is_empty())
-        .or_else(|| environment.get("POD_NAMESPACE").filter(|name| !name.is_empty()).cloned())
-        .unwrap_or_else(|| cluster.client.default_namespace().to_owned());
+    let namespace = namespace(environment).unwrap_or_else(|| cluster.client.default_namespace().to_owned());
     Ok(Place::Cluster { client: cluster.client, namespace, platform })
+}
+
+/// The namespace of the pod that this process is in, as far as it says so.
+fn namespace(environment: &BTreeMap<String, String>) -> Option<String> {
+    let own = std::fs::read_to_string(NAMESPACE).ok().map(|text| text.trim().to_owned());
+    let own = own.filter(|name| !name.is_empty());
+    own.or_else(|| environment.get("POD_NAMESPACE").filter(|name| !name.is_empty()).cloned())
 }
 
 /// Whether this process is in a pod. Any sign will do: each can be missing (no account is mounted), and variables can be overridden.

@@ -53,14 +53,15 @@ fn document(policies: &Value) -> Value {
     json!({ "authz.json": text.to_string() })
 }
 
-fn hostile(large: usize) -> Vec<Hostile> {
+/// `large` is the size of the largest text, and `entries` the length of the longest lists.
+fn hostile(large: usize, entries: usize) -> Vec<Hostile> {
     let brackets = "(".repeat(10_000);
     let deep = json!([policy(&brackets)]);
     let doubled = format!("{}principal{}", "(".repeat(30), " is A in B::\"b\")".repeat(30));
     let many: Vec<String> =
         (0..2_000).map(|n| format!("permit(principal, action, resource == Tool::\"t{n}\");")).collect();
     let row = |id: usize| json!({ "uid": { "type": "A", "id": id.to_string() }, "parents": [{ "type": "A", "id": (id + 1).to_string() }] });
-    let row = (0..2_500).map(row).collect::<Value>().to_string();
+    let row = (0..2_000).map(row).collect::<Value>().to_string();
     let mapping = json!({ "matcher": brackets, "roleArn": "arn:aws:iam::123456789012:role/r" });
     let sts = json!({ "type": "awsSts", "awsSts": { "region": "eu-central-1", "roleMappings": [mapping] } });
     let step = json!({ "id": "a", "tool": "t", "arguments": { "x": format!("{{{{ {brackets} }}}}") } });
@@ -68,6 +69,30 @@ fn hostile(large: usize) -> Vec<Hostile> {
     let profile = json!({ "type": "configmap", "name": "profile", "key": "profile.json" });
     let shared =
         |policies: Value| json!({ "type": "cedarv1", "config": { "policies": policies, "entities_json": "[]" } });
+    let matcher = |list: usize| format!("size([{}]) > 0", vec!["-1"; list].join(","));
+    let roles = |matcher: &str, count: usize| {
+        let mapping = json!({ "matcher": matcher, "roleArn": "arn:aws:iam::123456789012:role/r" });
+        json!({ "type": "awsSts", "awsSts": { "region": "eu-central-1", "roleMappings": vec![mapping; count] } })
+    };
+    let composite = |steps: Value| json!({ "name": "t", "description": "d", "steps": steps });
+    let nested = |leaf: Value| (0..20).fold(leaf, |inner, _| json!({ "k".repeat(1_000): inner }));
+    let with_arguments = |arguments: Value| composite(json!([{ "id": "a", "tool": "t", "arguments": arguments }]));
+    let chain = |id: usize| json!({ "id": format!("s{id}"), "tool": "t", "dependsOn": [format!("s{}", id + 1)] });
+    let variable = |id: usize| json!({ "name": format!("E{id}"), "value": "" });
+    let overrides = |count: usize| {
+        let env = (0..count).map(variable).collect::<Value>();
+        json!({ "image": "registry.example/a:1", "resourceOverrides": { "proxyDeployment": { "env": env } } })
+    };
+    let attributes = |values: &str| format!(r#"[{{"uid":{{"type":"A","id":"x"}},"attrs":{{"a":[{values}[]]}}}}]"#);
+    let virtual_server = |member: &str, value: Value| {
+        let mut spec = json!({ "groupRef": { "name": "g" }, "incomingAuth": { "type": "anonymous" } });
+        spec[member] = value;
+        spec
+    };
+    let backend = json!({ "type": "externalAuthConfigRef", "externalAuthConfigRef": { "name": "x" } });
+    let backends: serde_json::Map<String, Value> = (0..entries).map(|id| (format!("b{id}"), backend.clone())).collect();
+    let inline_tool =
+        |id: usize| json!({ "name": format!("t{id}"), "description": "d", "steps": [{ "id": "a", "tool": "b" }] });
     let one = |kind, name, spec, words| Hostile { kind, name, spec, config_map: None, words };
     let depth = Some("more than 32 brackets");
     vec![
@@ -153,6 +178,69 @@ fn hostile(large: usize) -> Vec<Hostile> {
             tool,
             Some("steps[0].arguments.x: more than 32 brackets"),
         ),
+        one(
+            KindName::VirtualMCPCompositeToolDefinition,
+            "places",
+            with_arguments(nested(json!(vec!["{{((((((((((((((((((((((((((((((((((("; entries]))),
+            Some("0 more"),
+        ),
+        // Nothing is wrong with it, so no place is written.
+        one(
+            KindName::VirtualMCPCompositeToolDefinition,
+            "leaves",
+            with_arguments(nested(json!(vec![0; 3 * entries]))),
+            None,
+        ),
+        one(
+            KindName::VirtualMCPCompositeToolDefinition,
+            "values",
+            with_arguments(json!({ "a": vec![0; 18 * entries] })),
+            Some("it has more than 20000 values"),
+        ),
+        one(
+            KindName::VirtualMCPCompositeToolDefinition,
+            "steps",
+            composite((0..entries).map(chain).collect()),
+            Some("steps; write at most 100"),
+        ),
+        one(
+            KindName::MCPExternalAuthConfig,
+            "minus",
+            roles(&matcher(3_290), 1),
+            Some("matcher: it has more than 2048 words and signs"),
+        ),
+        one(
+            KindName::MCPExternalAuthConfig,
+            "matchers",
+            roles(&matcher(100), 140),
+            Some("the matchers of this configuration are too many; write at most 100"),
+        ),
+        one(KindName::MCPExternalAuthConfig, "all-matchers", roles(&matcher(100), 8), None),
+        one(
+            KindName::MCPAuthzConfig,
+            "attributes",
+            json!({ "type": "cedarv1", "config": { "policies": [PERMIT], "entities_json": attributes(&"[],".repeat(80_000)) } }),
+            Some("entities_json: it has more than 16384 values"),
+        ),
+        one(
+            KindName::MCPAuthzConfig,
+            "all-attributes",
+            json!({ "type": "cedarv1", "config": { "policies": [PERMIT], "entities_json": attributes(&"[],".repeat(16_000)) } }),
+            None,
+        ),
+        one(KindName::MCPServer, "variables", overrides(entries), Some("variables; write at most 1000")),
+        one(
+            KindName::VirtualMCPServer,
+            "backends",
+            virtual_server("outgoingAuth", json!({ "source": "inline", "backends": backends })),
+            Some("entries; write at most 1000"),
+        ),
+        one(
+            KindName::VirtualMCPServer,
+            "tools",
+            virtual_server("config", json!({ "compositeTools": (0..entries / 2).map(inline_tool).collect::<Value>() })),
+            Some("steps; write at most 100 tools and 1000 steps"),
+        ),
     ]
 }
 
@@ -205,7 +293,7 @@ fn check(manifest: &str) -> (Option<i32>, String, u64) {
 fn skep_check_refuses_what_is_too_large_or_too_deep_in_bounded_memory() {
     let bystander =
         json!({ "apiVersion": VERSION, "kind": "MCPGroup", "metadata": { "name": "bystander" }, "spec": {} });
-    for hostile in hostile(2_000_000) {
+    for hostile in hostile(2_000_000, 1_200) {
         let started = std::time::Instant::now();
         let manifests = hostile.manifests().into_iter().chain([bystander.to_string()]).collect::<Vec<_>>();
         let (code, out, most) = check(&manifests.join("\n---\n"));
@@ -302,9 +390,9 @@ async fn the_operator_refuses_what_is_too_large_or_too_deep_while_others_are_rec
     let before = peak(operator.0.id()).context("the operator ended")?;
 
     // As large as an object can be: what is larger is refused by the API server.
-    let too_large = hostile(2_000_000).into_iter().find(|one| one.name == "large").context("a large one")?;
+    let too_large = hostile(2_000_000, 1_200).into_iter().find(|one| one.name == "large").context("a large one")?;
     assert!(plane.kubectl_with_input(&apply, &too_large.manifests().concat()).await?.success().is_err());
-    let all = hostile(1_000_000);
+    let all = hostile(1_000_000, 3_000);
     for (number, hostile) in all.iter().enumerate() {
         let started = std::time::Instant::now();
         let manifests = hostile.manifests().join("\n---\n");

@@ -8,22 +8,21 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 
 use crate::process::{Process, wait_for_port};
-use crate::program::capture;
-use crate::{root, ui};
+use crate::program;
+use crate::target_dir;
 
 const SOURCE: &str = include_str!("server.go");
 const MODULE: &str = "module bench\n\ngo 1.25\n\nrequire github.com/modelcontextprotocol/go-sdk v1.8.0\n";
 
 /// Builds the server and returns the program.
 pub(super) fn build() -> Result<PathBuf> {
-    ui::progress("building the server behind the proxies…");
-    let directory = root().join("target/bench/server");
+    let directory = target_dir()?.join("bench/server");
     fs::create_dir_all(&directory)?;
     fs::write(directory.join("go.mod"), MODULE)?;
     fs::write(directory.join("main.go"), SOURCE)?;
     let mut go = Command::new("go");
     go.args(["build", "-mod=mod", "-o", "server", "."]).current_dir(&directory).env("CGO_ENABLED", "0");
-    capture(&mut go).context("cannot build the server; is Go installed?")?;
+    program::build("building the server behind the proxies", &mut go).context("is Go installed?")?;
     Ok(directory.join("server"))
 }
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use skep_api::resource::KindName;
 use skep_plan::child::ChildKind;
-use skep_plan::key::Key;
+use skep_plan::key::{Key, ObjectKind};
 use skep_plan::world::{Live, LivePod, LiveWorkload, PodState};
 
 use super::{ChildFacts, ChildId, PodFacts, State, Wake, owner_key};
@@ -55,11 +55,16 @@ impl State {
     /// What runs for a resource, and when that changes by itself.
     pub(super) fn live(&self, key: &Key, children: &BTreeMap<ChildId, ChildFacts>) -> (Live, Option<Timestamp>) {
         let mine = |kind| children.iter().find(|(id, _)| id.kind == kind).and_then(|(_, facts)| facts.workload.clone());
-        let (namespace, name) = (key.namespace.clone(), key.name.clone());
-        let backend = ChildId { kind: ChildKind::StatefulSet, namespace, name };
+        let uid = self.resources.get(key).and_then(|entry| entry.metadata().uid.as_deref());
+        let (backend, theirs) = match self.stateful_set_of(key) {
+            Some(facts) if !facts.is_backend_of(&key.name, uid) => (None, Some(facts)),
+            backend => (backend, None),
+        };
+        let taken = theirs.map(|facts| (ChildKind::StatefulSet, key.name.clone(), facts.owner_in_words()));
         let mut live = Live {
             workload: mine(ChildKind::Deployment).or_else(|| mine(ChildKind::StatefulSet)),
-            backend: self.children.get(&backend).and_then(|facts| facts.workload.clone()),
+            backend: backend.and_then(|facts| facts.workload.clone()),
+            taken: taken.into_iter().collect(),
             services: children.keys().filter(|id| id.kind == ChildKind::Service).map(|id| id.name.clone()).collect(),
             possible_users: self.possible_users(key),
             unlisted: self.unlisted(&key.namespace),
@@ -82,6 +87,13 @@ impl State {
             }
         }
         (live, settles)
+    }
+
+    /// The StatefulSet with the name under which the proxy of an MCPServer makes one, whichever its owner is.
+    fn stateful_set_of(&self, key: &Key) -> Option<&ChildFacts> {
+        let (namespace, name) = (key.namespace.clone(), key.name.clone());
+        let id = ChildId { kind: ChildKind::StatefulSet, namespace, name };
+        self.children.get(&id).filter(|_| key.kind == ObjectKind::Kind(KindName::MCPServer))
     }
 
     /// Remembers why the kubelet rejected or evicted a pod. The first of several ends of one name that have the same reason stands for

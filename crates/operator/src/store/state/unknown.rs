@@ -87,6 +87,11 @@ impl State {
         self.keys_of(kind, namespace).next().is_some()
     }
 
+    /// All objects of a kind, in a namespace or in all.
+    pub(in crate::store) fn wake_kind(&self, kind: KindName, namespace: Option<&str>) -> Wake {
+        Wake { now: self.keys_of(kind, namespace).cloned().collect(), soon: BTreeSet::new() }
+    }
+
     /// Forgets all objects of a kind, in a namespace or in all: they are gone with its definition. Returns whom that wakes.
     pub(in crate::store) fn remove_kind(&mut self, kind: KindName, namespace: Option<&str>) -> Wake {
         let gone: Vec<Key> = self.keys_of(kind, namespace).cloned().collect();

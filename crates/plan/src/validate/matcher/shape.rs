@@ -9,7 +9,9 @@
 //! drops what it cannot make a token of, quotes included, and goes on behind it. So such things are refused here, and so are
 //! numbers that run into a word: `1in` is two tokens for the parser.
 
-use skep_bounds::{EXPRESSION_DEPTH, MATCHER_CHAIN, Nesting, NestingLimits, Token};
+use skep_bounds::{
+    BoundsError, EXPRESSION_DEPTH, MATCHER_CHAIN, MATCHER_MINUS_TOKENS, MATCHER_TOKENS, Nesting, NestingLimits, Token,
+};
 
 /// What the tokens before a place tell of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,19 +24,27 @@ enum Before {
     Other,
 }
 
-/// Refuses what is too deep, brackets without their other half, what is made of no tokens, and repeated prefix operators.
-pub(super) fn check(text: &str) -> Result<(), String> {
+/// Refuses what is too long or too deep, brackets without their other half, what is made of no tokens, and repeated prefix operators.
+/// Gives the number of tokens, as far as they cost the parser time.
+pub(super) fn check(text: &str) -> Result<usize, String> {
     let mut nesting = Nesting::new(NestingLimits { depth: EXPRESSION_DEPTH, chain: MATCHER_CHAIN });
     let mut before = Before::Other;
+    let mut tokens = 0;
     let mut rest = text;
     while !rest.is_empty() {
         let (token, behind) = token(rest)?;
         let read = rest.get(..rest.len() - behind.len()).unwrap_or_default();
         rest = behind;
         nesting.push(token).map_err(|error| error.to_string())?;
-        before = before.next(read)?;
+        let next = before.next(read)?;
+        tokens += Before::tokens(read, next);
+        if tokens > MATCHER_TOKENS {
+            return Err(BoundsError::Tokens { most: MATCHER_TOKENS }.to_string());
+        }
+        before = next;
     }
-    nesting.finish().map_err(|error| error.to_string())
+    nesting.finish().map_err(|error| error.to_string())?;
+    Ok(tokens)
 }
 
 /// The first token, and what stands behind it.
@@ -127,6 +137,15 @@ impl Before {
             ')' | ']' | '}' | '"' | '\'' | '`' => Ok(Self::Operand),
             _ if in_word(first) && read != "in" => Ok(Self::Operand),
             _ => Ok(Self::Other),
+        }
+    }
+
+    /// How many tokens this one counts for, given what it makes of the place behind it.
+    fn tokens(read: &str, next: Self) -> usize {
+        match next {
+            _ if read.starts_with(char::is_whitespace) || read.starts_with("//") => 0,
+            Self::Prefix('-') => MATCHER_MINUS_TOKENS,
+            _ => 1,
         }
     }
 }

@@ -1,6 +1,13 @@
 use proptest::prelude::*;
 
-use super::check;
+use skep_bounds::{MATCHER_BYTES, MATCHER_TOKENS};
+
+use super::{Matchers, parse, tokens};
+
+/// What is said about a matcher that is alone.
+fn check(text: &str) -> Result<(), String> {
+    Matchers::default().scan(text).and_then(|()| parse(text))
+}
 
 /// Asserts what is said about a matcher: it begins as given, or nothing is said where that is empty.
 fn assert_told(matcher: &str, expected: &str) {
@@ -133,7 +140,7 @@ fn depth_is_refused_before_it_is_parsed() {
         (format!("[{}]{}", "claims".to_owned() + &".x".repeat(200), "[0]".repeat(100)), long),
         (format!("{}1", "claims.x ? claims.x ? ".repeat(400)), deep),
         ("(".repeat(10_000), deep),
-        (format!("claims.x{}", " || claims.x == 1".repeat(500)), ""),
+        (format!("claims.x{}", " || claims.x == 1".repeat(300)), ""),
         ("x".repeat(10_001), "it has 10001 bytes, and 10000 are the most;"),
         // What the parser would not take for texts.
         (format!("0x1br\"\\\"{}\"", "(".repeat(200)), "`0x1br` and a text stand side by side;"),
@@ -143,6 +150,47 @@ fn depth_is_refused_before_it_is_parsed() {
         (format!("'\\q{}'", "(".repeat(200)), "`\\q` in a text stands for nothing;"),
     ] {
         assert_told(&matcher, expected);
+    }
+}
+
+/// A minus sign in front of a number takes the parser as long as 16 other tokens: 10,000 bytes of them took it 0.15 s.
+#[test]
+fn tokens_are_counted_by_what_they_cost_the_parser() {
+    let list = |element: &str, count: usize| format!("size([{}]) > 0", vec![element; count].join(","));
+    let refused = "it has more than 2048 words and signs; split it";
+    for (element, tokens_of_one) in [
+        ("1", 2),
+        ("a", 2),
+        (" a // b\n", 2),
+        ("\"a, - b\"", 2),
+        ("a-1", 4),
+        ("-1", 18),
+        ("- 1", 18),
+        ("-a", 18),
+        ("(-1)", 20),
+    ] {
+        // Beside the elements, less the comma that is one too few: `size ( [ ] ) > 0`.
+        let most = (MATCHER_TOKENS - 6) / tokens_of_one;
+        assert_eq!(tokens([list(element, most).as_str()]), 6 + most * tokens_of_one, "{element}");
+        assert_ne!(check(&list(element, most)).err().as_deref(), Some(refused), "{element}");
+        assert_told(&list(element, most + 1), refused);
+    }
+    // As many bytes as there may be are refused by their tokens before they are parsed.
+    assert_told(&list("-1", (MATCHER_BYTES - 20) / 3), refused);
+}
+
+#[test]
+fn the_matchers_of_one_configuration_are_bounded_together() {
+    let few = "claims.x == 1".to_owned();
+    let long = format!("claims.x == '{}'", "x".repeat(MATCHER_BYTES - 20));
+    let costly = format!("claims.x in [{}]", vec!["-1"; 110].join(","));
+    for (matcher, most) in [(few, 100), (long, 6), (costly, 8)] {
+        let mut matchers = Matchers::default();
+        let told: Vec<_> = (0..200).map(|_| matchers.scan(&matcher).and_then(|()| parse(&matcher)).is_ok()).collect();
+        assert!(told.iter().enumerate().all(|(index, is_fine)| *is_fine == (index < most)), "{most}: {told:?}");
+        assert!(
+            matchers.scan(&matcher).unwrap_err().contains("at most 100, with 65536 bytes and 16384 words and signs")
+        );
     }
 }
 

@@ -421,3 +421,31 @@ async fn who_listens_is_not_forgotten_at_the_moment_when_its_stream_breaks() {
     tokio::time::advance(WAIT).await;
     assert_eq!(bridge.unused(WAIT), [session]);
 }
+
+/// Item 17-8: what waits for a server that does not read is counted, also if it wants no response.
+#[tokio::test]
+async fn item_8_notifications_and_answers_of_clients_count_until_they_are_written() {
+    let (bridge, mut queued) = Bridge::with_server();
+    let budget = skep_net::Budget::new(16 << 20);
+    let long = "x".repeat(100_000);
+    let (ann, mut hears) = capable(&bridge, "ann");
+    assert_eq!(bridge.dispatch(&elicitation()), None);
+    let question: Value = serde_json::from_slice(&hears.try_recv().unwrap()).unwrap();
+    let reason = "x".repeat(REASON / 2);
+    let slow = request(&json!(7), "tools/call", &json!({ "name": "slow" }));
+    let _call = bridge.call(&slow, Era::Legacy, Some(ann.clone()), None).await.unwrap();
+    sent(&mut queued);
+    for value in [
+        json!({ "jsonrpc": "2.0", "method": "notifications/roots/list_changed", "params": { "x": long } }),
+        json!({ "jsonrpc": "2.0", "id": question["id"], "result": { "x": long } }),
+        json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 7, "reason": reason } }),
+    ] {
+        let body = budget.hold(value.to_string().into(), skep_net::budget::Purpose::Request).unwrap();
+        let counted = budget.held();
+        assert_eq!(counted, body.len());
+        bridge.told(&Message::parse(body).unwrap(), Some(&ann), WAIT).await.unwrap();
+        assert_eq!(budget.held(), counted, "{}", value["method"]);
+        assert!(queued.try_recv().is_ok());
+        assert_eq!(budget.held(), 0);
+    }
+}

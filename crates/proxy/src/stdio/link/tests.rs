@@ -63,3 +63,28 @@ async fn a_server_that_is_behind_still_hears_of_every_call_that_was_taken_back()
     let told: serde_json::Value = serde_json::from_str(&line).unwrap();
     assert_eq!((&told["method"], &told["params"]["requestId"]), (&"notifications/cancelled".into(), &sent["id"]));
 }
+
+#[tokio::test(start_paused = true)]
+async fn item_8_a_line_counts_until_the_server_has_read_it() {
+    let (bridge, mut queued) = Bridge::with_server();
+    let budget = skep_net::Budget::new(16 << 20);
+    let notify = |bytes: usize| {
+        let text = format!(r#"{{"jsonrpc":"2.0","method":"notifications/x","params":"{}"}}"#, "x".repeat(bytes));
+        Message::parse(budget.hold(text.into(), skep_net::budget::Purpose::Request).unwrap()).unwrap()
+    };
+    // The second one is written together with the first.
+    for message in [notify(2000), notify(100_000)] {
+        bridge.told(&message, None, AGAIN).await.unwrap();
+    }
+    let (mut stdin, server) = tokio::io::duplex(1 << 10);
+    let (_replies, mut replied) = mpsc::channel(1);
+    tokio::spawn(async move { write(&bridge, &mut stdin, &mut queued, &mut replied).await });
+    tokio::time::sleep(AGAIN).await;
+    assert!(budget.held() > 102_000, "{}", budget.held());
+    let mut lines = BufReader::new(server).lines();
+    for _ in 0..2 {
+        assert!(lines.next_line().await.unwrap().is_some());
+    }
+    tokio::time::sleep(AGAIN).await;
+    assert_eq!(budget.held(), 0);
+}

@@ -67,7 +67,7 @@ async fn who_leaves_before_there_was_room_for_an_answer_can_give_it_again() {
     assert_eq!(bridge.dispatch(&elicitation()), None);
     let number = read(&hears.recv().await.unwrap())["id"].clone();
     for _ in 0..QUEUE {
-        bridge.tell(|| Some(Bytes::from_static(b"{}\n"))).await.unwrap();
+        bridge.tell(&Bytes::new(), || Some(Bytes::from_static(b"{}\n"))).await.unwrap();
     }
     let left = tokio::time::timeout(Duration::ZERO, bridge.told(&answer(&number), Some(&ann), WAIT)).await;
     assert!(left.is_err(), "there is no room");

@@ -49,12 +49,12 @@ async fn nothing_but_the_handshake_is_queued_for_a_server_that_is_not_ready() {
     let news = request(&json!(1), "notifications/roots/list_changed", &json!({}));
     // Whoever waits for room meets the next server.
     for _ in 0..super::super::bridge::QUEUE {
-        bridge.tell(|| Some("{}\n".into())).await.unwrap();
+        bridge.tell(&bytes::Bytes::new(), || Some("{}\n".into())).await.unwrap();
     }
     let (called, told) = {
         let (one, two, ping) = (bridge.clone(), bridge.clone(), ping.clone());
         let called = tokio::spawn(async move { one.call(&ping, Era::Legacy, None, None).await });
-        (called, tokio::spawn(async move { two.tell(|| Some("{}\n".into())).await }))
+        (called, tokio::spawn(async move { two.tell(&bytes::Bytes::new(), || Some("{}\n".into())).await }))
     };
     tokio::time::sleep(Duration::from_secs(1)).await;
     bridge.disconnected(&mut queued);

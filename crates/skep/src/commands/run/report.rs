@@ -231,7 +231,7 @@ impl State {
             Self::Starting | Self::Ended | Self::Skipped(_) => paint.pending(self.word()),
         };
         match self.reason() {
-            Some(reason) => format!("{word}: {reason}"),
+            Some(reason) => format!("{word}: {}", terminal::visible(reason)),
             None => word,
         }
     }

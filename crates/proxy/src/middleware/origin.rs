@@ -1,10 +1,14 @@
 //! Which pages browsers may call from. Requests without an origin are none of a browser's.
 
+use std::sync::Arc;
+
 use http::header::ORIGIN;
 use http::{HeaderValue, StatusCode, Uri};
-use skep_runconfig::RunConfig;
+use skep_runconfig::run_config::MiddlewareConfig;
+use skep_runconfig::{RunConfig, parameters};
 
-use crate::exchange::{Exchange, Flow};
+use crate::chain::{ChainError, Middleware, Step};
+use crate::exchange::Head;
 use crate::http::json;
 
 /// A scheme, a host in lower case, and the port as it is written.
@@ -15,9 +19,13 @@ struct Origin {
     port: Option<String>,
 }
 
-/// The origins that may call.
+/// The origins that may send requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Origins(Vec<Origin>);
+
+pub(super) fn build(config: &MiddlewareConfig) -> Result<Option<Arc<dyn Middleware>>, ChainError> {
+    super::some(Origins::new(&super::parameters::<parameters::Origin>(config)?.allowed_origins))
+}
 
 // === impl Origins ===
 
@@ -46,18 +54,28 @@ impl Origins {
     }
 
     /// Whether pages of an origin may call.
-    pub(crate) fn allows(&self, origin: &HeaderValue) -> bool {
+    fn allows(&self, origin: &HeaderValue) -> bool {
         origin.to_str().ok().and_then(Origin::parse).is_some_and(|origin| self.0.contains(&origin))
     }
+}
 
-    pub(crate) fn request(&self, exchange: &mut Exchange) -> Flow {
-        let mut given = exchange.headers.get_all(ORIGIN).into_iter();
-        let Some(first) = given.next() else { return Flow::Next };
+impl Middleware for Origins {
+    fn head<'a>(&'a self, head: &'a mut Head) -> Step<'a> {
+        let mut given = head.headers.get_all(ORIGIN).into_iter();
+        let Some(first) = given.next() else { return Step::NEXT };
         if self.allows(first) && given.next().is_none() {
-            exchange.origin_allowed = true;
-            return Flow::Next;
+            head.origin_allowed = true;
+            return Step::NEXT;
         }
-        Flow::Answer(json(StatusCode::FORBIDDEN, skep_mcp::answer::origin_not_allowed()))
+        json(StatusCode::FORBIDDEN, skep_mcp::answer::origin_not_allowed()).into()
+    }
+
+    fn is_head_only(&self) -> bool {
+        true
+    }
+
+    fn allows_origin(&self, origin: &HeaderValue) -> Option<bool> {
+        Some(self.allows(origin))
     }
 }
 

@@ -4,16 +4,16 @@ use skep_runconfig::json::Json;
 
 use super::*;
 
-fn tools(parameters: &Value) -> Result<Tools, String> {
+fn tools(parameters: &Value) -> Result<Rules, String> {
     let parameters = Json::from_slice(parameters.to_string().as_bytes()).unwrap();
-    Tools::new(&ToolFilter::read(parameters).unwrap())
+    Rules::new(&ToolFilter::read(parameters).unwrap())
 }
 
-fn listed(tools: &Tools, names: &[&str]) -> Vec<Value> {
+fn listed(tools: &Rules, names: &[&str]) -> Vec<Value> {
     let all: Vec<Value> = names.iter().map(|name| json!({ "name": name, "schema": format!("of {name}") })).collect();
     let answer = json!({ "jsonrpc": "2.0", "id": 1, "result": { "tools": all } });
     let answer = Message::parse(answer.to_string().into()).unwrap();
-    let seen = tools.0.answer(answer).unwrap();
+    let seen = tools.rewrite(answer).unwrap();
     let seen: Value = serde_json::from_slice(seen.body()).unwrap();
     seen["result"]["tools"].as_array().unwrap().clone()
 }
@@ -27,8 +27,8 @@ fn a_swap_of_names_keeps_each_schema_with_its_tool() {
     let pairs: Vec<(Value, Value)> = seen.iter().map(|tool| (tool["name"].clone(), tool["schema"].clone())).collect();
     let of = |name: &str, of: &str| (json!(name), json!(format!("of {of}")));
     assert_eq!(pairs, [of("b", "a"), of("a", "b"), of("c", "c")]);
-    assert_eq!(swapped.0.actual("a").as_deref(), Some("b"));
-    assert_eq!(swapped.0.actual("b").as_deref(), Some("a"));
+    assert_eq!(swapped.actual("a").as_deref(), Some("b"));
+    assert_eq!(swapped.actual("b").as_deref(), Some("a"));
 }
 
 #[test]
@@ -37,8 +37,8 @@ fn a_tool_that_has_the_name_another_one_was_given_is_not_seen() {
     let seen = listed(&renamed, &["a", "b"]);
     assert_eq!(seen.len(), 1);
     assert_eq!(seen[0]["schema"], "of a");
-    assert_eq!(renamed.0.actual("b").as_deref(), Some("a"));
-    assert_eq!(renamed.0.actual("a"), None, "it is not there under its old name");
+    assert_eq!(renamed.actual("b").as_deref(), Some("a"));
+    assert_eq!(renamed.actual("a"), None, "it is not there under its old name");
 }
 
 #[test]
@@ -63,6 +63,6 @@ fn an_answer_that_cannot_be_judged_is_withheld() {
         r#"{"jsonrpc":"2.0","id":1,"result":{"tools":[],"tools":[{"name":"b"}]}}"#,
     ] {
         let answer = Message::parse(answer.into()).unwrap();
-        assert!(filter.0.answer(answer).is_err());
+        assert!(filter.rewrite(answer).is_err());
     }
 }

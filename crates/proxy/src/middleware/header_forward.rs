@@ -1,9 +1,13 @@
 //! Headers that every request to the server gets.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
+use skep_runconfig::parameters;
+use skep_runconfig::run_config::MiddlewareConfig;
 
+use crate::chain::{ChainError, Middleware, Pass, Step};
 use crate::exchange::Exchange;
 
 /// Headers that are about the connection, or about where a request came from: nobody may set these for others.
@@ -47,17 +51,26 @@ impl HeaderForward {
         }
         Ok(Self(map))
     }
+}
 
-    pub(crate) fn request(&self, exchange: &mut Exchange) {
+pub(super) fn build(config: &MiddlewareConfig) -> Result<Option<Arc<dyn Middleware>>, ChainError> {
+    let headers = super::parameters::<parameters::HeaderForward>(config)?.add_headers;
+    super::some(HeaderForward::new(&headers).map_err(|problem| super::invalid(&config.kind, problem))?)
+}
+
+impl Middleware for HeaderForward {
+    fn message<'a>(&'a self, exchange: &'a mut Exchange, _pass: Pass) -> Step<'a> {
         for (name, value) in &self.0 {
-            exchange.headers.insert(name, value.clone());
+            exchange.head.headers.insert(name, value.clone());
         }
+        Step::NEXT
     }
 }
 
 /// Without the values, which may be secrets.
 impl std::fmt::Debug for HeaderForward {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("HeaderForward")?;
         formatter.debug_set().entries(self.0.keys()).finish()
     }
 }

@@ -1,0 +1,90 @@
+//! Building the chain that a RunConfig asks for.
+//!
+//! A RunConfig lists its middleware, outermost first; if it lists none, its members say which there is, in the one order of
+//! [`skep_runconfig::middleware`]. A type that this build does not have is an error: a chain that silently lacks a guard is worse than
+//! none.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use skep_runconfig::feature::Feature;
+use skep_runconfig::{RunConfig, middleware as order};
+
+use super::{Chain, ChainError, Middleware};
+use crate::middleware::header_forward::HeaderForward;
+use crate::middleware::observation::Observe;
+use crate::middleware::origin::Origins;
+use crate::middleware::{self, invalid};
+use crate::observe::Observer;
+use crate::unsupported::UNSUPPORTED;
+
+/// What a chain needs that is not in a RunConfig.
+#[derive(Clone, Debug, Default)]
+pub struct Context {
+    /// Where the proxy listens; 0 if that is not known.
+    pub port: u16,
+    /// Headers for the server whose values are secrets. They are set last.
+    pub headers: BTreeMap<String, String>,
+    /// What counts requests. Its place is that of the telemetry middleware; if there is none, it sees all requests.
+    pub telemetry: Option<Arc<dyn Observer>>,
+}
+
+// === impl Chain ===
+
+impl Chain {
+    /// Builds the chain of a RunConfig.
+    pub fn new(config: &RunConfig, context: &Context) -> Result<Self, ChainError> {
+        let listed = if config.middleware_configs.is_empty() {
+            check_auth_server(config)?;
+            order::list_requested(config)
+        } else {
+            config.middleware_configs.clone()
+        };
+        let mut chain = Self { middleware: Vec::new(), trusts_proxies: config.trust_proxy_headers };
+        chain.extend(Origins::of(config, context.port).map(|origins| Arc::new(origins) as Arc<dyn Middleware>));
+        let mut telemetry = context.telemetry.clone();
+        for one in &listed {
+            if one.kind == "telemetry" {
+                chain.extend(telemetry.take().map(|observer| chain.observer(observer)));
+                continue;
+            }
+            chain.extend(middleware::build(one)?);
+        }
+        if let Some(observer) = telemetry {
+            chain.middleware.insert(0, Arc::new(Observe::from_head(observer)));
+        }
+        let plain = config.header_forward.as_ref().filter(|_| !config.remote_url.is_empty());
+        let plain = plain.map(|headers| &headers.add_plaintext_headers);
+        let is_listed = listed.iter().any(|one| one.kind == "header-forward");
+        for headers in plain.filter(|_| !is_listed).into_iter().chain([&context.headers]) {
+            if !headers.is_empty() {
+                let forward = HeaderForward::new(headers).map_err(|problem| invalid("header-forward", problem))?;
+                chain.extend([Arc::new(forward) as Arc<dyn Middleware>]);
+            }
+        }
+        Ok(chain)
+    }
+
+    fn extend(&mut self, middleware: impl IntoIterator<Item = Arc<dyn Middleware>>) {
+        self.middleware.extend(middleware);
+    }
+
+    /// An observer at the end of the chain as it is. It sees what the middleware before it lets through: if all of that decides by the
+    /// head, it begins with the head as well, and sees what later middleware denies by the head.
+    fn observer(&self, observer: Arc<dyn Observer>) -> Arc<dyn Middleware> {
+        let is_first = self.middleware.iter().all(|one| one.is_head_only());
+        Arc::new(if is_first { Observe::from_head(observer) } else { Observe::from_message(observer) })
+    }
+}
+
+/// Refuses an embedded authorization server whose tokens no middleware swaps: no row of the order stands for it, so that without this a
+/// proxy would start without it.
+fn check_auth_server(config: &RunConfig) -> Result<(), ChainError> {
+    let feature = Feature::EmbeddedAuthServer;
+    match &config.embedded_auth_server_config {
+        Some(server) if server.disable_upstream_token_injection && UNSUPPORTED.contains(&feature) => {
+            Err(ChainError::UnsupportedMiddleware { kind: "strip-auth".to_owned(), feature })
+        }
+        _ => Ok(()),
+    }
+}

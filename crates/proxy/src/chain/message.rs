@@ -1,0 +1,33 @@
+//! The second phase: one parsed message.
+
+use super::{Chain, Flow, Pass, Step};
+use crate::exchange::Exchange;
+
+// === impl Chain ===
+
+impl Chain {
+    /// Whether a middleware must see what is in a message. Then every body is parsed, whatever its media type.
+    pub(crate) fn needs_message(&self) -> bool {
+        self.middleware.iter().any(|one| one.needs_message())
+    }
+
+    /// Puts a message through the chain. If a middleware replaced it, every enforcing middleware runs again, on the message that will
+    /// be sent.
+    pub async fn message(&self, exchange: &mut Exchange) -> Flow {
+        for pass in [Pass::Incoming, Pass::Outgoing] {
+            if pass == Pass::Outgoing && !exchange.take_mutated() {
+                break;
+            }
+            for one in self.middleware.iter().filter(|one| pass == Pass::Incoming || one.enforces()) {
+                let flow = match one.message(exchange, pass) {
+                    Step::Ready(flow) => flow,
+                    Step::Pending(flow) => flow.await,
+                };
+                if let Flow::Answer(response) = flow {
+                    return Flow::Answer(response);
+                }
+            }
+        }
+        Flow::Next
+    }
+}

@@ -1,0 +1,85 @@
+//! The middleware that this build has: one file each, and one row of the table.
+
+pub(crate) mod body_limit;
+pub(crate) mod header_forward;
+pub(crate) mod local_user;
+pub(crate) mod observation;
+pub(crate) mod origin;
+pub(crate) mod parser;
+pub(crate) mod strip_auth;
+pub(crate) mod tool_filter;
+
+use std::sync::Arc;
+
+use skep_runconfig::Field;
+use skep_runconfig::feature::Feature;
+use skep_runconfig::run_config::MiddlewareConfig;
+
+use crate::chain::{ChainError, Middleware};
+use crate::unsupported::UNSUPPORTED;
+
+/// Builds a middleware from its parameters. Nothing if there is nothing to do at run time.
+type Build = fn(&MiddlewareConfig) -> Result<Option<Arc<dyn Middleware>>, ChainError>;
+
+/// The middleware of this build, by the type that a RunConfig names. Telemetry is not among it: it is what the proxy counts anyway, see
+/// [`crate::chain::Context`].
+const TABLE: &[(&str, Build)] = &[
+    ("audit", not_recorded),
+    ("auth", local_user::build),
+    ("bodylimit", body_limit::build),
+    ("header-forward", header_forward::build),
+    ("mcp-parser", parser::build),
+    ("origin", origin::build),
+    ("strip-auth", strip_auth::build),
+    ("tool-call-filter", tool_filter::build_call_filter),
+    ("tool-filter", tool_filter::build_list_filter),
+    // A panic ends one request only, in any chain.
+    ("recovery", nothing),
+    #[cfg(test)]
+    ("test-stamp", crate::chain::tests::build_stamp),
+    // Skep reports no usage.
+    ("usagemetrics", nothing),
+];
+
+/// Builds the middleware that an entry of a RunConfig asks for.
+pub(crate) fn build(config: &MiddlewareConfig) -> Result<Option<Arc<dyn Middleware>>, ChainError> {
+    let row = TABLE.iter().find(|(kind, _)| *kind == config.kind);
+    row.map_or_else(|| Err(unsupported(&config.kind)), |(_, build)| build(config))
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "rows of the table have one type")]
+fn nothing(_: &MiddlewareConfig) -> Result<Option<Arc<dyn Middleware>>, ChainError> {
+    Ok(None)
+}
+
+/// Audit only observes requests, so a proxy without it serves; the operator reports in a condition that it is not in force.
+#[expect(clippy::unnecessary_wraps, reason = "rows of the table have one type")]
+fn not_recorded(_: &MiddlewareConfig) -> Result<Option<Arc<dyn Middleware>>, ChainError> {
+    tracing::warn!("audit is not in this version of skep: nothing is recorded");
+    Ok(None)
+}
+
+/// A middleware as [`Build`] returns it.
+#[expect(clippy::unnecessary_wraps, reason = "rows of the table have one type")]
+fn some(middleware: impl Middleware + 'static) -> Result<Option<Arc<dyn Middleware>>, ChainError> {
+    Ok(Some(Arc::new(middleware)))
+}
+
+/// The parameters of an entry.
+fn parameters<D: Field>(config: &MiddlewareConfig) -> Result<D, ChainError> {
+    D::read(config.parameters.clone()).map_err(|error| invalid(&config.kind, error.to_string()))
+}
+
+/// The error of an entry whose parameters are invalid.
+pub(crate) fn invalid(kind: &str, problem: String) -> ChainError {
+    ChainError::InvalidParameters { kind: kind.to_owned(), problem }
+}
+
+/// The error of an entry whose type this build does not have.
+fn unsupported(kind: &str) -> ChainError {
+    let kind = kind.to_owned();
+    match Feature::of_middleware(&kind).filter(|feature| UNSUPPORTED.contains(feature)) {
+        Some(feature) => ChainError::UnsupportedMiddleware { kind, feature },
+        None => ChainError::UnknownMiddleware(kind),
+    }
+}
