@@ -58,7 +58,7 @@ pub struct ProxyPlan {
 /// The MCP server behind a proxy.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Backend {
-    /// A remote one, which nobody here runs.
+    /// A remote one, which runs elsewhere.
     Remote,
     /// One that the proxy runs: as the pods of a StatefulSet, or as a process.
     Server(ServerTemplate),

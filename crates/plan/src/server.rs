@@ -113,7 +113,7 @@ fn requested_env(object: &MCPServer) -> BTreeMap<String, String> {
     object.spec.env.iter().rev().map(|variable| (variable.name.clone(), variable.value.clone())).collect()
 }
 
-/// How many proxies run, where the spec says so. A stdio server has one at most, whoever scaled it.
+/// How many proxies run, where the spec says so. A stdio server has one at most, also if another client scaled it.
 fn replicas(object: &MCPServer, live: Option<&LiveWorkload>) -> Option<i32> {
     if object.spec.transport != Transport::Stdio {
         return object.spec.replicas;
