@@ -8,7 +8,7 @@ use crate::error::{NOT_SUPPORTED, PlanError};
 use crate::status::Status;
 use crate::world::Settings;
 
-/// Refuses a document that asks for what its proxy could not enforce: the proxy would not start.
+/// Refuses a document that asks for what its proxy could not enforce or record: the proxy would not start.
 pub(crate) fn check(config: &RunConfig, settings: &Settings) -> Result<(), PlanError> {
     let needed = Feature::needed(config);
     let missing = needed.iter().filter(|feature| settings.unsupported.contains(feature) && !feature.only_observes());
@@ -25,7 +25,6 @@ pub(crate) fn check_kind(feature: Feature, settings: &Settings) -> Result<(), Pl
 pub(crate) fn report(status: &mut Status, configured: &[(Feature, bool)], settings: &Settings) {
     for (feature, is_configured) in configured {
         let condition = match feature {
-            Feature::Audit => "AuditInForce",
             Feature::Tracing => "TracingInForce",
             Feature::MetricsExport => "MetricsExportInForce",
             _ => continue,

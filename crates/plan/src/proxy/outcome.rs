@@ -93,12 +93,12 @@ impl ProxyContext<'_> {
     }
 
     /// The features that only observe calls, and whether the spec asks for them.
-    fn observing_features(&self) -> [(Feature, bool); 3] {
+    fn observing_features(&self) -> [(Feature, bool); 2] {
         let otel = self.inputs.telemetry.and_then(|spec| spec.open_telemetry.as_ref()).filter(|otel| otel.enabled);
         let tracing = otel.and_then(|otel| otel.tracing.as_ref()).is_some_and(|tracing| tracing.enabled);
         let metrics = otel.filter(|otel| otel.endpoint.as_deref().is_some_and(|endpoint| !endpoint.is_empty()));
         let metrics = metrics.and_then(|otel| otel.metrics.as_ref()).is_some_and(|metrics| metrics.enabled);
-        [(Feature::Audit, self.spec.has_audit), (Feature::Tracing, tracing), (Feature::MetricsExport, metrics)]
+        [(Feature::Tracing, tracing), (Feature::MetricsExport, metrics)]
     }
 }
 

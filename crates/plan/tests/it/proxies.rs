@@ -1,18 +1,18 @@
 //! One plan of a proxy, and its two renderings.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 use skep_api::resource::KindName;
 use skep_plan::child::ChildKind;
 use skep_plan::key::Key;
-use skep_plan::plan::Plan;
+use skep_plan::plan::{Plan, Verdict, plan};
 use skep_plan::pod::{EnvSource, Variable};
 use skep_plan::proxy::ProxyPlan;
-use skep_plan::world::{Found, Live};
+use skep_plan::world::{Feature, Found, Live, Settings, World};
 use skep_runconfig::{RunConfig, middleware};
 
-use crate::laws::{found, planned, resource, world_objects};
+use crate::laws::{Engines, found, planned, resource, settings, world_objects};
 
 fn objects() -> BTreeMap<Key, Found> {
     let mut all = world_objects();
@@ -92,4 +92,24 @@ fn a_process_gets_the_variables_of_a_pod_but_for_those_that_only_a_pod_has() {
     let process = proxy(plan).process().unwrap();
     assert_eq!(process.server_env, [Variable::secret("TOKEN", "s", "k")]);
     assert!(!process.env.iter().any(|one| matches!(one.source, EnvSource::Pod(_))), "{:?}", process.env);
+}
+
+#[test]
+fn a_proxy_that_must_record_its_calls_is_refused_where_there_is_no_audit_log() {
+    let lacking = Settings { unsupported: [Feature::Audit].into(), ..settings() };
+    for (kind, mut spec) in [
+        (KindName::MCPServer, json!({ "image": "i" })),
+        (KindName::MCPRemoteProxy, json!({ "remoteUrl": "https://mcp.example/mcp" })),
+    ] {
+        for (is_enabled, is_refused) in [(false, false), (true, true)] {
+            spec["audit"] = json!({ "enabled": is_enabled });
+            let (users, found, live) = (BTreeSet::new(), objects(), Live::default());
+            let world = World { settings: &lacking, found: &found, users: &users, live: &live, policies: &Engines };
+            let plan = plan(&resource(kind, "p", 1, &spec), &world);
+            let ready = plan.status.find("Ready").unwrap();
+            assert_eq!((ready.reason == "NotSupported", plan.children.is_empty()), (is_refused, is_refused), "{kind}");
+            let message = "spec.audit: audit logging is not supported by the configured image of Skep; remove it, or use an image";
+            assert_eq!(matches!(&plan.verdict, Verdict::Refuse(why) if why.starts_with(message)), is_refused, "{kind}");
+        }
+    }
 }
