@@ -28,7 +28,7 @@ use skep_operator::write::{api_resource, child_resource};
 use skep_plan::child::ChildKind;
 use skep_testkit::ControlPlane;
 
-use self::plain::{FAN_OUTS, Plain, create, median, new_issuer};
+use self::plain::{FAN_OUTS, Plain, create, median, new_tool};
 use crate::image::archive::ALLOCATOR;
 use crate::process::{Process, get, wait_for};
 use crate::{skep, ui};
@@ -181,11 +181,11 @@ async fn measure(servers: u32, idle: u64, binary: &Path) -> Result<Measured> {
     let mut fanned = Vec::new();
     for number in 1..=FAN_OUTS {
         ui::progress(&format!("a fan-out edit, {number} of {FAN_OUTS}…"));
-        let issuer = new_issuer(number);
+        let tool = new_tool(number);
         let started = Instant::now();
         tokio::try_join!(
-            until(&client, &namespace, &maps, servers, |map| run_config(map).contains(&issuer)),
-            plain::fan_out(&client, &namespace, &issuer),
+            until(&client, &namespace, &maps, servers, |map| run_config(map).contains(&tool)),
+            plain::fan_out(&client, &namespace, &tool),
         )?;
         fanned.push(started.elapsed().as_secs_f64());
         calm(port).await?;
@@ -232,7 +232,7 @@ impl Measured {
     fn report(&self, idle: u64) -> String {
         let Self { servers, before, after, .. } = self;
         format!(
-            "{servers} MCPServers that share one MCPOIDCConfig\n\
+            "{servers} MCPServers that share one MCPToolConfig\n\
              \n                          skep      plain client (before, after)   ratio to the mean\n\
              CPU, all children     {:>7.2} s   {:>7.2} s {:>7.2} s   {:>6.2}\n\
              CPU, fan-out edit     {:>7.3} s   {:>7.3} s {:>7.3} s   {:>6.2}\n\

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use kube::Client;
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
@@ -14,7 +14,7 @@ use skep_operator::settings::Environment;
 use skep_operator::write::{api_resource, child_resource};
 use skep_plan::child::ChildKind;
 use skep_plan::key::Key;
-use skep_plan::plan::plan;
+use skep_plan::plan::{Verdict, plan};
 use skep_plan::world::{Found, Live, Policies, World};
 
 use crate::process::Usage;
@@ -22,7 +22,7 @@ use crate::process::Usage;
 /// How many requests the plain client has under way.
 const AT_ONCE: usize = 8;
 /// What the shared configuration says at first.
-const OLD_ISSUER: &str = "https://old.example";
+const OLD_TOOL: &str = "old";
 /// How many fan-out edits there are, of the operator and of the plain client. The processor time of one is too short for the kernel's
 /// clock, which counts in hundredths of a second.
 pub(super) const FAN_OUTS: u32 = 3;
@@ -57,15 +57,15 @@ pub(super) async fn run(client: &Client, namespace: &str, servers: u32) -> Resul
     let before = cpu()?;
     let started = Instant::now();
     let created = create(client, namespace, servers).await?;
-    let writes = write_all(client, namespace, &created, OLD_ISSUER, true).await?;
+    let writes = write_all(client, namespace, &created, OLD_TOOL, true).await?;
     let first = started.elapsed();
     let between = cpu()?;
     let mut fanned = Vec::new();
     for number in 1..=FAN_OUTS {
-        let issuer = new_issuer(number);
+        let tool = new_tool(number);
         let started = Instant::now();
-        fan_out(client, namespace, &issuer).await?;
-        write_all(client, namespace, &created, &issuer, false).await?;
+        fan_out(client, namespace, &tool).await?;
+        write_all(client, namespace, &created, &tool, false).await?;
         fanned.push(started.elapsed().as_secs_f64());
     }
     Ok(Plain {
@@ -78,8 +78,8 @@ pub(super) async fn run(client: &Client, namespace: &str, servers: u32) -> Resul
 }
 
 /// What a fan-out edit makes of the shared configuration.
-pub(super) fn new_issuer(number: u32) -> String {
-    format!("https://new-{number}.example")
+pub(super) fn new_tool(number: u32) -> String {
+    format!("new-{number}")
 }
 
 /// The one in the middle.
@@ -88,19 +88,18 @@ pub(super) fn median(mut times: Vec<f64>) -> Result<f64> {
     times.get(times.len() / 2).copied().context("nothing was measured")
 }
 
-async fn write_all(client: &Client, namespace: &str, servers: &[Value], issuer: &str, first: bool) -> Result<usize> {
-    let sent = stream::iter(servers)
-        .map(|server| write_one(client, namespace, server, issuer, first))
-        .buffer_unordered(AT_ONCE);
+async fn write_all(client: &Client, namespace: &str, servers: &[Value], tool: &str, first: bool) -> Result<usize> {
+    let sent =
+        stream::iter(servers).map(|server| write_one(client, namespace, server, tool, first)).buffer_unordered(AT_ONCE);
     Ok(sent.try_collect::<Vec<usize>>().await?.into_iter().sum())
 }
 
 /// The writes for one server: all of them at first, and afterwards what a changed configuration changes.
-async fn write_one(client: &Client, namespace: &str, server: &Value, issuer: &str, first: bool) -> Result<usize> {
+async fn write_one(client: &Client, namespace: &str, server: &Value, tool: &str, first: bool) -> Result<usize> {
     let me = Resource::from_value(KindName::MCPServer, server.clone())?;
     let config = Resource::from_value(
-        KindName::MCPOIDCConfig,
-        object(KindName::MCPOIDCConfig, namespace, "idp", &oidc(issuer)),
+        KindName::MCPToolConfig,
+        object(KindName::MCPToolConfig, namespace, "tools", &filter(tool)),
     )?;
     let found = BTreeMap::from([(Key::of(&config), Found::Resource(config.into()))]);
     let environment = Environment::read(&BTreeMap::new())?;
@@ -108,6 +107,12 @@ async fn write_one(client: &Client, namespace: &str, server: &Value, issuer: &st
     let world =
         World { settings: &environment.settings, found: &found, users: &users, live: &live, policies: &NoPolicies };
     let plan = plan(&me, &world);
+    ensure!(
+        plan.verdict == Verdict::Apply,
+        "the operator would not apply the plan of {}: {:?}",
+        me.name(),
+        plan.verdict
+    );
     let mut sent = 0;
     let resources: Api<DynamicObject> =
         Api::namespaced_with(client.clone(), namespace, &api_resource(KindName::MCPServer));
@@ -131,12 +136,12 @@ async fn write_one(client: &Client, namespace: &str, server: &Value, issuer: &st
     Ok(sent + 1)
 }
 
-fn oidc(issuer: &str) -> Value {
-    json!({ "type": "inline", "inline": { "issuer": issuer, "clientId": "c" } })
+fn filter(tool: &str) -> Value {
+    json!({ "toolsFilter": [tool] })
 }
 
 fn server() -> Value {
-    json!({ "image": "registry.example/a:1", "transport": "streamable-http", "oidcConfigRef": { "name": "idp", "audience": "a" } })
+    json!({ "image": "registry.example/a:1", "transport": "streamable-http", "toolConfigRef": { "name": "tools" } })
 }
 
 fn object(kind: KindName, namespace: &str, name: &str, spec: &Value) -> Value {
@@ -148,10 +153,10 @@ fn object(kind: KindName, namespace: &str, name: &str, spec: &Value) -> Value {
 
 /// Makes the shared configuration and the servers that use it.
 pub(super) async fn create(client: &Client, namespace: &str, servers: u32) -> Result<Vec<Value>> {
-    let idp: Api<DynamicObject> =
-        Api::namespaced_with(client.clone(), namespace, &api_resource(KindName::MCPOIDCConfig));
-    let config = object(KindName::MCPOIDCConfig, namespace, "idp", &oidc(OLD_ISSUER));
-    idp.create(&PostParams::default(), &serde_json::from_value(config)?).await?;
+    let configs: Api<DynamicObject> =
+        Api::namespaced_with(client.clone(), namespace, &api_resource(KindName::MCPToolConfig));
+    let config = object(KindName::MCPToolConfig, namespace, "tools", &filter(OLD_TOOL));
+    configs.create(&PostParams::default(), &serde_json::from_value(config)?).await?;
     let objects: Api<DynamicObject> =
         Api::namespaced_with(client.clone(), namespace, &api_resource(KindName::MCPServer));
     stream::iter(0..servers)
@@ -169,10 +174,10 @@ pub(super) async fn create(client: &Client, namespace: &str, servers: u32) -> Re
 }
 
 /// Edits the shared configuration.
-pub(super) async fn fan_out(client: &Client, namespace: &str, issuer: &str) -> Result<()> {
-    let idp: Api<DynamicObject> =
-        Api::namespaced_with(client.clone(), namespace, &api_resource(KindName::MCPOIDCConfig));
-    let patch = Patch::Merge(json!({ "spec": oidc(issuer) }));
-    idp.patch("idp", &PatchParams::default(), &patch).await?;
+pub(super) async fn fan_out(client: &Client, namespace: &str, tool: &str) -> Result<()> {
+    let configs: Api<DynamicObject> =
+        Api::namespaced_with(client.clone(), namespace, &api_resource(KindName::MCPToolConfig));
+    let patch = Patch::Merge(json!({ "spec": filter(tool) }));
+    configs.patch("tools", &PatchParams::default(), &patch).await?;
     Ok(())
 }
