@@ -6,9 +6,11 @@ use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use serde_json::Value;
 use skep_api::crd::{GROUP, STORED_VERSION};
 use skep_api::resource::{KindName, Resource};
+use skep_plan::plan::Notice;
 use skep_plan::status::{ConditionStatus, Status};
 
-use crate::migrate::{Failed, definition_of};
+use crate::migrate::{MigrationError, definition_of};
+use crate::write::cluster;
 
 /// How long a note of an event may be, in bytes.
 const LONGEST_NOTE: usize = 1024;
@@ -56,12 +58,12 @@ impl Events {
         }
     }
 
-    /// Says that a kind of resource will go.
-    pub async fn deprecated(&self, me: &Resource) {
+    /// Publishes a warning that no condition carries.
+    pub async fn notice(&self, me: &Resource, notice: &Notice) {
         let event = Event {
             type_: EventType::Warning,
-            reason: format!("{}Deprecated", me.kind()),
-            note: Some(format!("{} is deprecated: run the registry server with its own chart", me.kind())),
+            reason: notice.reason.clone(),
+            note: Some(notice.message.clone()),
             action: "Reconcile".to_owned(),
             secondary: None,
         };
@@ -81,8 +83,9 @@ impl Events {
     }
 
     /// Says on a definition why its objects are not.
-    pub async fn not_migrated(&self, kind: KindName, failed: &Failed) {
-        let action = if matches!(failed, Failed::Definition { .. }) { "PatchStoredVersions" } else { "RestoreCRs" };
+    pub async fn not_migrated(&self, kind: KindName, failed: &MigrationError) {
+        let action =
+            if matches!(failed, MigrationError::Definition { .. }) { "PatchStoredVersions" } else { "RestoreCRs" };
         let event = Event {
             type_: EventType::Warning,
             reason: "StorageVersionMigrationFailed".to_owned(),
@@ -95,7 +98,7 @@ impl Events {
 
     async fn publish(&self, mut event: Event, about: &ObjectReference) {
         event.note = event.note.as_deref().map(cut);
-        if let Err(error) = self.recorder.publish(&event, about).await {
+        if let Err(error) = cluster::publish(&self.recorder, &event, about).await {
             tracing::debug!(error = crate::failure::describe(&error), "event not published");
         }
     }

@@ -10,9 +10,10 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use skep_api::resource::{KindName, Resource};
+use skep_api::resource::Resource;
 use skep_plan::inputs::implied;
 use skep_plan::key::{Key, ObjectKind};
+use skep_plan::kinds::{self, Grouping};
 use skep_plan::world::DefaultRedis;
 
 /// The edges between all resources that are known.
@@ -82,9 +83,9 @@ impl Graph {
         let mut next = vec![of.clone()];
         while let Some(key) = next.pop() {
             let groups = self.forward.get(&key).into_iter().flatten().filter(|target| is_group(target));
-            let virtual_servers =
-                groups.flat_map(|group| self.backward.get(group).into_iter().flatten()).filter(|user| is_virtual(user));
-            for user in self.backward.get(&key).into_iter().flatten().chain(virtual_servers) {
+            let users = groups.flat_map(|group| self.backward.get(group).into_iter().flatten());
+            let observers = users.filter(|user| sees_members(user));
+            for user in self.backward.get(&key).into_iter().flatten().chain(observers) {
                 if seen.insert(user.clone()) {
                     next.push(user.clone());
                 }
@@ -100,7 +101,7 @@ impl Graph {
         let mut seen = BTreeSet::new();
         let mut next = vec![of.clone()];
         while let Some(key) = next.pop() {
-            let members = is_virtual(of) && is_group(&key);
+            let members = sees_members(of) && is_group(&key);
             let members = members.then(|| self.backward.get(&key)).flatten();
             for target in self.forward.get(&key).into_iter().flatten().chain(members.into_iter().flatten()) {
                 if seen.insert(target.clone()) {
@@ -114,16 +115,24 @@ impl Graph {
 }
 
 fn is_group(key: &Key) -> bool {
-    key.kind == ObjectKind::Kind(KindName::MCPGroup)
+    grouping(key) == Grouping::Group
 }
 
-fn is_virtual(key: &Key) -> bool {
-    key.kind == ObjectKind::Kind(KindName::VirtualMCPServer)
+fn sees_members(key: &Key) -> bool {
+    grouping(key) == Grouping::SeesMembers
+}
+
+const fn grouping(key: &Key) -> Grouping {
+    match key.kind {
+        ObjectKind::Kind(kind) => kinds::entry(kind).group,
+        ObjectKind::Secret | ObjectKind::ConfigMap => Grouping::None,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
+    use skep_api::resource::KindName;
 
     use super::*;
 

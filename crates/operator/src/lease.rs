@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Client;
-use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::api::Api;
 use serde_json::json;
 
 use crate::failure::describe;
 use crate::readiness::{Check, Readiness};
+use crate::write::cluster;
 
 /// What the check of the lease is called.
 const CHECK: &str = "leader-election";
@@ -93,24 +94,13 @@ impl Election {
         if lease.spec.and_then(|spec| spec.holder_identity).as_deref() != Some(&self.identity) {
             return Ok(());
         }
-        let patch = Patch::Merge(json!({
-            "metadata": { "resourceVersion": lease.metadata.resource_version },
-            "spec": { "holderIdentity": "" },
-        }));
-        self.leases.patch(&self.name, &PatchParams::default(), &patch).await?;
-        Ok(())
+        let version = lease.metadata.resource_version.as_deref();
+        cluster::patch_lease(&self.leases, &self.name, version, json!({ "holderIdentity": "" })).await.map(drop)
     }
 
     async fn attempt(&self, seen: &mut Option<Seen>) -> Result<bool, kube::Error> {
         let Some(lease) = self.leases.get_opt(&self.name).await? else {
-            let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
-            let lease = Lease { metadata, spec: Some(self.spec(0)) };
-            return match self.leases.create(&PostParams::default(), &lease).await {
-                Ok(_) => Ok(true),
-                // Somebody else was quicker.
-                Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(false),
-                Err(error) => Err(error),
-            };
+            return cluster::create_lease(&self.leases, &self.name, self.spec(0)).await;
         };
         let spec = lease.spec.unwrap_or_default();
         let holder = spec.holder_identity.clone().filter(|holder| !holder.is_empty());
@@ -126,17 +116,8 @@ impl Election {
             return Ok(false);
         }
         let transitions = spec.lease_transitions.unwrap_or_default() + i32::from(!ours);
-        self.take(lease.metadata.resource_version.as_deref(), transitions).await
-    }
-
-    /// Writes the lease if nobody else has written it since.
-    async fn take(&self, version: Option<&str>, transitions: i32) -> Result<bool, kube::Error> {
-        let patch = Patch::Merge(json!({ "metadata": { "resourceVersion": version }, "spec": self.spec(transitions) }));
-        match self.leases.patch(&self.name, &PatchParams::default(), &patch).await {
-            Ok(_) => Ok(true),
-            Err(kube::Error::Api(status)) if status.is_conflict() => Ok(false),
-            Err(error) => Err(error),
-        }
+        let version = lease.metadata.resource_version.as_deref();
+        cluster::patch_lease(&self.leases, &self.name, version, json!(self.spec(transitions))).await
     }
 
     fn spec(&self, transitions: i32) -> LeaseSpec {
@@ -184,15 +165,9 @@ impl Leadership {
         if spec.holder_identity.as_deref() != Some(&election.identity) {
             return Ok(false);
         }
-        let patch = Patch::Merge(json!({
-            "metadata": { "resourceVersion": lease.metadata.resource_version },
-            "spec": { "renewTime": MicroTime(Timestamp::now()) },
-        }));
-        match election.leases.patch(&election.name, &PatchParams::default(), &patch).await {
-            Ok(_) => Ok(true),
-            Err(kube::Error::Api(status)) if status.is_conflict() => Ok(false),
-            Err(error) => Err(error),
-        }
+        let version = lease.metadata.resource_version.as_deref();
+        let renewed = json!({ "renewTime": MicroTime(Timestamp::now()) });
+        cluster::patch_lease(&election.leases, &election.name, version, renewed).await
     }
 }
 

@@ -4,16 +4,15 @@
 //! children, statuses, events, the lease and the metrics. It decides nothing about a resource by itself; that is `plan`'s.
 //!
 //! ```text
-//!   watches ──▶ store + graph ──wakes──▶ queue ──▶ reconcile: snapshot ▶ plan (pure) ▶ apply, prune ▶ status
-//!      ▲                                                                        │
-//!      └────────────────────────── API server ◀──── write (four shapes) ◀───────┘
+//!   watches ──▶ store + graph ──wakes──▶ queue ──▶ reconcile: gather ▶ plan (pure) ▶ apply ▶ prune ▶ status
+//!      ▲                                                                              │
+//!      └────────────────────────── API server ◀──────────── write ◀──────────────────┘
 //! ```
 //!
 //! What the operator may do is [`rbac`]'s to say; the rules in the Helm chart are generated from it (`cargo xtask gen`), so a
 //! permission that is not in the table does not exist in a cluster.
 
 pub mod adopt;
-pub mod apply;
 pub mod events;
 pub mod failure;
 pub mod graph;

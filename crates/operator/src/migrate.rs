@@ -6,19 +6,18 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::api::{Api, ListParams};
 use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt as _, watcher as watch};
 use kube::{Client, ResourceExt as _};
-use serde_json::json;
 use skep_api::crd::{GROUP, MIGRATE_LABEL, STORED_VERSION};
 use skep_api::resource::KindName;
 
 use crate::events::Events;
 use crate::failure::describe;
 use crate::object::Object;
-use crate::write::api_resource;
+use crate::write::{api_resource, cluster, resources};
 
 /// How many objects are read at a time.
 const PAGE: u32 = 100;
@@ -84,7 +83,7 @@ pub enum Migration {
 
 /// Why a migration did not come to its end. The definition is left as it is.
 #[derive(Debug, thiserror::Error)]
-pub enum Failed {
+pub enum MigrationError {
     /// The definition or the list of objects.
     #[error("cannot read {what}: {}", describe(error))]
     Read {
@@ -121,10 +120,10 @@ enum Written {
 }
 
 /// Migrates the objects of one kind.
-pub async fn migrate(client: &Client, kind: KindName) -> Result<Migration, Failed> {
+pub async fn migrate(client: &Client, kind: KindName) -> Result<Migration, MigrationError> {
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     let name = definition_of(kind);
-    let read = |error| Failed::Read { what: name.clone(), error };
+    let read = |error| MigrationError::Read { what: name.clone(), error };
     let Some(definition) = definitions.get_opt(&name).await.map_err(read)? else { return Ok(Migration::NotNeeded) };
     let stored = definition.status.as_ref().and_then(|status| status.stored_versions.clone()).unwrap_or_default();
     let storage = definition.spec.versions.iter().find(|version| version.storage).map(|version| version.name.as_str());
@@ -139,7 +138,7 @@ pub async fn migrate(client: &Client, kind: KindName) -> Result<Migration, Faile
     loop {
         let parameters = ListParams { limit: Some(PAGE), continue_token: next.take(), ..ListParams::default() };
         let listed = objects.list(&parameters).await;
-        let page = listed.map_err(|error| Failed::Read { what: format!("the list of {kind}s"), error })?;
+        let page = listed.map_err(|error| MigrationError::Read { what: format!("the list of {kind}s"), error })?;
         for object in &page.items {
             let metadata = object.metadata();
             let (Some(namespace), Some(name)) = (&metadata.namespace, &metadata.name) else { continue };
@@ -157,28 +156,24 @@ pub async fn migrate(client: &Client, kind: KindName) -> Result<Migration, Faile
     }
     let count = failures.len();
     if let Some((first, error)) = failures.into_iter().next() {
-        return Err(Failed::Objects { count, first, error });
+        return Err(MigrationError::Objects { count, first, error });
     }
     if contended > 0 {
         return Ok(Migration::Interrupted);
     }
-    let patch = Patch::Merge(json!({
-        "metadata": { "resourceVersion": definition.metadata.resource_version },
-        "status": { "storedVersions": [STORED_VERSION] },
-    }));
-    match definitions.patch_status(&name, &PatchParams::default(), &patch).await {
-        Ok(_) => Ok(Migration::Done(written)),
-        Err(kube::Error::Api(status)) if status.is_conflict() => Ok(Migration::Interrupted),
-        Err(error) => Err(Failed::Definition { what: name, error }),
+    match cluster::strike_stored_versions(&definitions, &name, definition.metadata.resource_version.as_deref()).await {
+        Ok(true) => Ok(Migration::Done(written)),
+        Ok(false) => Ok(Migration::Interrupted),
+        Err(error) => Err(MigrationError::Definition { what: name, error }),
     }
 }
 
-/// A patch that changes nothing makes the API server store the object in today's version.
+/// Makes the API server store an object in today's version.
 async fn write_anew(client: &Client, kind: KindName, namespace: &str, name: &str) -> Result<Written, kube::Error> {
     let objects: Api<Object> = Api::namespaced_with(client.clone(), namespace, &api_resource(kind));
     for _ in 0..TRIES {
-        match objects.patch(name, &PatchParams::default(), &Patch::Merge(json!({}))).await {
-            Ok(_) => return Ok(Written::Yes),
+        match resources::store_anew(&objects, name).await {
+            Ok(()) => return Ok(Written::Yes),
             Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(Written::Gone),
             Err(kube::Error::Api(status)) if status.is_conflict() => {}
             Err(error) => return Err(error),

@@ -1,9 +1,12 @@
-//! What the operator may do, and why: one table, [`PERMISSIONS`].
+//! What the operator may do, and why: one table, [`permissions`].
 //!
 //! ```text
-//! PERMISSIONS (what the operator does itself) ─┐
-//! grants::ROLES (what it hands to its children) ┴─▶ rules() ─▶ helm_template() ─▶ the chart
+//! permissions() (what the operator does itself) ─┐
+//! grants::ROLES (what it hands to its children)  ┴─▶ rules() ─▶ helm_template() ─▶ the chart
 //! ```
+//!
+//! The resources in it are read from the tables of kinds ([`KindName`](skep_api::resource::KindName), [`skep_plan::kinds`],
+//! [`ChildKind`](skep_plan::child::ChildKind)): a new kind needs no change here.
 //!
 //! The API server lets nobody create a Role with more rights than they have themselves. So whatever stands in a child's
 //! Role is added to what the operator holds; nobody has to remember to write it here as well.
@@ -17,6 +20,7 @@
 //! Wildcards cannot be written: [`Verb`] has none, and the resources are lists of names that a test checks.
 
 mod helm;
+mod permissions;
 
 #[cfg(test)]
 mod tests;
@@ -24,64 +28,10 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use helm::{helm_rules, helm_template};
+pub use permissions::{permissions, plurals};
 pub use skep_plan::grants::{self, Verb};
 
 pub use skep_api::crd::GROUP;
-
-/// One name per kind, and what is derived from it, so that the three lists cannot differ.
-macro_rules! kinds {
-    ($($plural:literal),+ $(,)?) => {
-        /// The custom resources, by plural name.
-        pub const KINDS: &[&str] = &[$($plural),+];
-        const STATUSES: &[&str] = &[$(concat!($plural, "/status")),+];
-        const DEFINITIONS: &[&str] = &[$(concat!($plural, ".toolhive.stacklok.dev")),+];
-    };
-}
-
-kinds![
-    "embeddingservers",
-    "mcpauthzconfigs",
-    "mcpexternalauthconfigs",
-    "mcpgroups",
-    "mcpoidcconfigs",
-    "mcpregistries",
-    "mcpremoteproxies",
-    "mcpserverentries",
-    "mcpservers",
-    "mcptelemetryconfigs",
-    "mcptoolconfigs",
-    "mcpwebhookconfigs",
-    "virtualmcpcompositetooldefinitions",
-    "virtualmcpservers",
-];
-
-/// The kinds that own children.
-const OWNERS_FINALIZERS: &[&str] = &[
-    "embeddingservers/finalizers",
-    "mcpregistries/finalizers",
-    "mcpremoteproxies/finalizers",
-    "mcpservers/finalizers",
-    "virtualmcpservers/finalizers",
-];
-
-/// The kinds whose objects the operator holds by a finalizer.
-const HELD: &[&str] = &[
-    "embeddingservers",
-    "mcpauthzconfigs",
-    "mcpexternalauthconfigs",
-    "mcpgroups",
-    "mcpoidcconfigs",
-    "mcpregistries",
-    "mcpservers",
-    "mcptelemetryconfigs",
-    "mcptoolconfigs",
-    "mcpwebhookconfigs",
-];
-
-/// The one Lease that operators compete for.
-const LEASES: &[&str] = &[crate::run::LEASE];
-/// The operator's Deployment, whose name only the chart knows.
-const DEPLOYMENT: &[&str] = &["{{ include `skep.fullname` . }}"];
 
 /// Where a permission is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,14 +49,14 @@ pub enum Place {
 }
 
 /// One row of the table.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Permission {
     /// Where it is held.
     pub place: Place,
     /// The API group; empty for the core group.
     pub group: &'static str,
     /// Plural names, with `/status` and the like for a part of them.
-    pub resources: &'static [&'static str],
+    pub resources: Vec<&'static str>,
     /// The objects it is limited to; empty means all. `create`, `list` and `watch` cannot be limited this way.
     pub names: &'static [&'static str],
     /// What may be done.
@@ -128,161 +78,6 @@ pub struct Rule {
     pub verbs: Vec<Verb>,
     /// One line per row that asked for it.
     pub reasons: Vec<String>,
-}
-
-const WATCH: &[Verb] = &[Verb::Get, Verb::List, Verb::Watch];
-const CHILD: &[Verb] = &[Verb::Get, Verb::List, Verb::Watch, Verb::Create, Verb::Patch, Verb::Delete];
-
-/// Everything the operator does itself.
-pub const PERMISSIONS: &[Permission] = &[
-    // Its own resources.
-    watched(GROUP, KINDS, WATCH, "what users write down; every plan starts here"),
-    watched(
-        GROUP,
-        KINDS,
-        &[Verb::Patch],
-        "finalizers and the processed-restart annotation, as merge patches of the difference; also how the migrator stores one anew",
-    ),
-    watched(
-        GROUP,
-        STATUSES,
-        &[Verb::Get, Verb::Patch],
-        "patched by the controller of that kind; a workload never writes the status of a config it uses",
-    ),
-    watched(
-        GROUP,
-        OWNERS_FINALIZERS,
-        &[Verb::Update],
-        "children block the deletion of their owner, which OwnerReferencesPermissionEnforcement (OpenShift) allows only with this",
-    ),
-    // Their children. `delete` prunes what a plan no longer has; it is also what that plugin wants for a change of owner.
-    watched(
-        "apps",
-        &["deployments", "statefulsets"],
-        CHILD,
-        "children: proxies, backends, registries, embedding servers",
-    ),
-    watched("", &["services", "serviceaccounts"], CHILD, "children"),
-    watched(
-        "",
-        &["configmaps"],
-        CHILD,
-        "children: run configurations, inline policies; and what resources refer to: policies, CA bundles",
-    ),
-    watched(
-        "rbac.authorization.k8s.io",
-        &["rolebindings", "roles"],
-        CHILD,
-        "children: what a proxy may do in its namespace",
-    ),
-    // What the resources refer to, and what became of the children.
-    watched(
-        "",
-        &["secrets"],
-        WATCH,
-        "what resources refer to: watched by metadata, read when a plan depends on their keys or content",
-    ),
-    watched("", &["secrets"], &[Verb::Create], "the session key of a VirtualMCPServer: made once, never changed"),
-    watched("", &["pods"], WATCH, "status: which pods run, and why others do not"),
-    watched("", &["pods"], &[Verb::Delete], "the restart strategy `immediate`"),
-    watched(
-        "events.k8s.io",
-        &["events"],
-        &[Verb::Create, Verb::Patch],
-        "events; a repeated one is patched into a series",
-    ),
-    // The storage version migrator.
-    Permission {
-        place: Place::Cluster,
-        group: "apiextensions.k8s.io",
-        resources: &["customresourcedefinitions"],
-        names: &[],
-        verbs: &[Verb::List, Verb::Watch],
-        reason: "which definitions ask for migration, by metadata only",
-    },
-    Permission {
-        place: Place::Cluster,
-        group: "apiextensions.k8s.io",
-        resources: &["customresourcedefinitions"],
-        names: DEFINITIONS,
-        verbs: &[Verb::Get],
-        reason: "the stored versions of our own definitions",
-    },
-    Permission {
-        place: Place::Cluster,
-        group: "apiextensions.k8s.io",
-        resources: &["customresourcedefinitions/status"],
-        names: DEFINITIONS,
-        verbs: &[Verb::Patch],
-        reason: "drop a stored version from our own definitions once nothing is stored in it",
-    },
-    // Leader election. Whoever creates an object names it only in the request's body, which no rule can look into.
-    Permission {
-        place: Place::Home,
-        group: "coordination.k8s.io",
-        resources: &["leases"],
-        names: &[],
-        verbs: &[Verb::Create],
-        reason: "one of several replicas is active: it holds the lease",
-    },
-    Permission {
-        place: Place::Home,
-        group: "coordination.k8s.io",
-        resources: &["leases"],
-        names: LEASES,
-        verbs: &[Verb::Get, Verb::Patch],
-        reason: "it takes over and renews the lease",
-    },
-    // `skep uninstall`, by an account of its own that exists until it has succeeded.
-    Permission {
-        place: Place::LeavingWatched,
-        group: GROUP,
-        resources: HELD,
-        names: &[],
-        verbs: &[Verb::Get, Verb::List, Verb::Patch],
-        reason: "finalizers of the operator, which nobody would remove any more",
-    },
-    Permission {
-        place: Place::LeavingHome,
-        group: "apps",
-        resources: &["deployments"],
-        names: DEPLOYMENT,
-        verbs: &[Verb::Get],
-        reason: "which pods are the operator's",
-    },
-    Permission {
-        place: Place::LeavingHome,
-        group: "apps",
-        resources: &["deployments/scale"],
-        names: DEPLOYMENT,
-        verbs: &[Verb::Patch],
-        reason: "the operator is stopped first: it would add its finalizers again",
-    },
-    Permission {
-        place: Place::LeavingHome,
-        group: "",
-        resources: &["pods"],
-        names: &[],
-        verbs: &[Verb::List],
-        reason: "whether it has stopped",
-    },
-    Permission {
-        place: Place::LeavingHome,
-        group: "coordination.k8s.io",
-        resources: &["leases"],
-        names: LEASES,
-        verbs: &[Verb::Delete, Verb::Get],
-        reason: "the lease, which nobody will renew any more",
-    },
-];
-
-const fn watched(
-    group: &'static str,
-    resources: &'static [&'static str],
-    verbs: &'static [Verb],
-    reason: &'static str,
-) -> Permission {
-    Permission { place: Place::Watched, group, resources, names: &[], verbs, reason }
 }
 
 /// What the operator holds in every namespace it watches: what it does, and what it hands on.
@@ -330,10 +125,10 @@ struct Ask {
 }
 
 fn asks(place: Place) -> Vec<Ask> {
-    let held = PERMISSIONS.iter().filter(|row| row.place == place);
+    let held = permissions().iter().filter(|row| row.place == place);
     held.map(|row| Ask {
         group: row.group,
-        resources: row.resources,
+        resources: &row.resources,
         names: row.names,
         verbs: row.verbs,
         reason: row.reason.to_owned(),

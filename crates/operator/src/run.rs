@@ -7,14 +7,13 @@ use kube::Client;
 use skep_plan::world::Policies;
 use tokio::task::JoinSet;
 
-use crate::apply::Applier;
 use crate::events::Events;
 use crate::failure::describe;
 use crate::lease::{Election, Leadership};
 use crate::metrics::Metrics;
 use crate::queue::Queue;
 use crate::readiness::Readiness;
-use crate::reconcile::Reconciler;
+use crate::reconcile::{Applier, Reconciler};
 use crate::serve;
 use crate::served::Served;
 use crate::session_key::SessionKeys;
@@ -98,31 +97,25 @@ async fn lead(
     if !environment.platform_named {
         environment.settings.openshift = is_openshift(&client).await.context("cannot ask the API server what it is")?;
     }
-    let lost = match election {
-        Some(election) => {
-            let leadership = election.win_reporting(&readiness).await;
-            tracing::info!(lease = LEASE, "acquired leader lease");
-            Some(leadership)
-        }
-        None => None,
-    };
+    let mut leadership = None;
+    if let Some(election) = election {
+        leadership = Some(election.win_reporting(&readiness).await);
+        tracing::info!(lease = LEASE, "acquired leader lease");
+    }
     metrics.leading(true);
     let mut lost = std::pin::pin!(async {
-        match lost {
+        match leadership {
             Some(leadership) => Leadership::lost(leadership).await,
             None => std::future::pending().await,
         }
     });
 
-    let store = Arc::new(Store::new(environment.settings.default_redis.clone()));
-    let queue = Arc::new(Queue::default());
-    let served = Arc::new(Served::new());
     let context = Context {
-        store: store.clone(),
-        queue: queue.clone(),
+        store: Arc::new(Store::new(environment.settings.default_redis.clone())),
+        queue: Arc::new(Queue::default()),
         readiness,
-        metrics: metrics.clone(),
-        served: served.clone(),
+        metrics,
+        served: Arc::new(Served::new()),
     };
     let mut watches = Watches::start(&client, &environment.namespaces, &context);
     // The lists may take longer than a lease lasts: it is renewed meanwhile.
@@ -132,32 +125,41 @@ async fn lead(
     }
     tracing::info!("caches synced");
 
+    let Environment { settings, migrate, .. } = environment;
+    let Context { store, queue, metrics, served, .. } = context;
+    let writer = Writer::serving(client.clone(), metrics.clone(), served);
     let reconciler = Arc::new(Reconciler {
-        settings: environment.settings,
+        settings,
         policies,
+        applier: Applier::new(queue.clone(), store.clone(), writer.clone(), metrics.clone()),
         store,
-        applier: Applier::new(queue.clone()),
         queue,
-        metrics: metrics.clone(),
-        client: client.clone(),
-        writer: Writer::serving(client.clone(), metrics, served),
+        metrics,
+        writer,
         session_keys: SessionKeys::default(),
         events: Events::new(client.clone(), "skep-operator", Some(options.identity)),
+        client,
         recheck: options.recheck,
     });
-    let mut workers = JoinSet::new();
-    if environment.migrate {
-        workers.spawn(crate::migrate::keep_migrated(client, reconciler.events.clone()));
-    }
-    for _ in 0..WORKERS {
-        let reconciler = reconciler.clone();
-        workers.spawn(async move { reconciler.work().await });
-    }
+    let mut workers = start_workers(&reconciler, migrate);
     tokio::select! {
         why = lost => bail!("leadership lost: {why}"),
         () = watches.failed() => bail!("a watch ended; this is a bug"),
         ended = workers.join_next() => bail!("a worker ended: {ended:?}; this is a bug"),
     }
+}
+
+/// Starts the workers, and the storage version migrator if it is wanted. None of them ever ends.
+fn start_workers(reconciler: &Arc<Reconciler>, migrate: bool) -> JoinSet<()> {
+    let mut workers = JoinSet::new();
+    if migrate {
+        workers.spawn(crate::migrate::keep_migrated(reconciler.client.clone(), reconciler.events.clone()));
+    }
+    for _ in 0..WORKERS {
+        let reconciler = reconciler.clone();
+        workers.spawn(async move { reconciler.work().await });
+    }
+    workers
 }
 
 /// OpenShift assigns user ids by itself; it is known by its routes.

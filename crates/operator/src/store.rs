@@ -38,6 +38,15 @@ pub struct ChildId {
     pub name: String,
 }
 
+/// The name of a pod.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodId {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
 /// One consistent look at a resource and what surrounds it.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
@@ -176,13 +185,13 @@ impl Store {
     }
 
     /// Takes in what is known of a pod.
-    pub fn put_pod(&self, namespace: &str, facts: PodFacts) -> Wake {
-        self.with(|state| state.put_pod(namespace, facts))
+    pub fn put_pod(&self, facts: PodFacts) -> Wake {
+        self.with(|state| state.put_pod(facts))
     }
 
     /// Forgets a pod.
-    pub fn remove_pod(&self, namespace: &str, name: &str) -> Wake {
-        self.with(|state| state.remove_pod(namespace, name))
+    pub fn remove_pod(&self, id: &PodId) -> Wake {
+        self.with(|state| state.remove_pod(id))
     }
 
     /// Hears that a Secret or ConfigMap changed: what was read of it is forgotten, and its users are woken to read it anew.

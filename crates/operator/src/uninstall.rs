@@ -19,10 +19,9 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, Preconditions};
+use kube::api::{Api, ListParams};
 use kube::core::ApiResource;
 use serde::Serialize;
-use serde_json::json;
 use skep_api::crd::GROUP;
 use skep_api::resource::KindName;
 
@@ -30,6 +29,7 @@ use crate::failure::describe;
 use crate::object::Object;
 use crate::run::LEASE;
 use crate::served::{discover, resource_in};
+use crate::write::{cluster, resources};
 
 /// How long the operator's pods may take to end, and the Lease of one that was killed to expire.
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -199,8 +199,7 @@ impl Uninstall {
         let from = spec.replicas.unwrap_or(1);
         if from > 0 {
             if !self.dry_run {
-                let scale = Patch::Merge(json!({ "spec": { "replicas": 0 } }));
-                let scaled = deployments.patch_scale(name, &PatchParams::default(), &scale).await;
+                let scaled = cluster::scale_to_zero(&deployments, name).await;
                 scaled.map_err(failed(|| format!("scale Deployment `{name}` to zero")))?;
             }
             tell(&Step::Scaled { deployment: name.clone(), from });
@@ -316,9 +315,8 @@ impl Uninstall {
             if self.dry_run {
                 return Ok(Some(done));
             }
-            let patch = Patch::Merge(without_finalizer(kind, &metadata));
-            match objects.patch(&name, &PatchParams::default(), &patch).await {
-                Ok(_) => return Ok(Some(done)),
+            match resources::release_finalizer(&objects, kind, &metadata).await {
+                Ok(()) => return Ok(Some(done)),
                 Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(None),
                 Err(kube::Error::Api(status)) if status.is_conflict() => {}
                 Err(error) => return Err(failed(action)(error)),
@@ -335,12 +333,7 @@ impl Uninstall {
         let action = |verb: &str| format!("{verb} Lease `{LEASE}`");
         let Some(lease) = leases.get_opt(LEASE).await.map_err(failed(|| action("read")))? else { return Ok(()) };
         if !self.dry_run {
-            let ObjectMeta { uid, resource_version, .. } = lease.metadata;
-            let parameters = DeleteParams::default().preconditions(Preconditions { uid, resource_version });
-            match leases.delete(LEASE, &parameters).await {
-                Err(kube::Error::Api(status)) if status.is_not_found() => {}
-                deleted => drop(deleted.map_err(failed(|| action("delete")))?),
-            }
+            cluster::delete_lease(&leases, LEASE, lease.metadata).await.map_err(failed(|| action("delete")))?;
         }
         tell(&Step::LeaseDeleted { lease: LEASE });
         Ok(())
@@ -366,13 +359,6 @@ fn listed(failures: &[UninstallError]) -> String {
 /// Whether an object has the finalizer of its kind.
 fn is_held(kind: KindName, metadata: &ObjectMeta) -> bool {
     metadata.finalizers.iter().flatten().any(|finalizer| Some(finalizer.as_str()) == kind.finalizer())
-}
-
-/// The patch that removes the finalizer of a kind and leaves those of others, if the object is still as it was read.
-fn without_finalizer(kind: KindName, metadata: &ObjectMeta) -> serde_json::Value {
-    let others: Vec<&String> =
-        metadata.finalizers.iter().flatten().filter(|finalizer| Some(finalizer.as_str()) != kind.finalizer()).collect();
-    json!({ "metadata": { "resourceVersion": metadata.resource_version, "finalizers": others } })
 }
 
 fn failed(action: impl FnOnce() -> String) -> impl FnOnce(kube::Error) -> UninstallError {

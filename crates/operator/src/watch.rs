@@ -6,7 +6,7 @@
 
 mod cache;
 mod kind;
-mod take;
+mod sink;
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -22,14 +22,14 @@ use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt as _, watcher as watch};
 use skep_api::resource::KindName;
 use skep_plan::child::{ChildKind, MANAGED_LABEL};
-use skep_plan::key::{Key, ObjectKind};
-use skep_plan::pod::REGISTRY_COMPONENT;
+use skep_plan::key::ObjectKind;
+use skep_plan::kinds::{self, Backend};
 use tokio::sync::watch as signal;
 use tokio::task::JoinSet;
 
 use self::cache::CacheWatch;
 use self::kind::KindWatch;
-use self::take::{Children, Contents, Pods, Resources, Take};
+use self::sink::{Children, Contents, Pods, Resources, Sink};
 use crate::failure::{describe, refusal};
 use crate::metrics::Metrics;
 use crate::object::Tracked;
@@ -118,52 +118,40 @@ impl Watches {
                 let watch = KindWatch::new(*kind, client, scope, feed.clone(), served.clone(), settled);
                 watches.tasks.spawn(watch.keep());
             }
-            for kind in ChildKind::ALL {
-                let selector = watcher::Config::default().labels(&format!("{}={}", MANAGED_LABEL.0, MANAGED_LABEL.1));
-                // Of most children only the metadata is of interest; of workloads, how many pods are ready as well.
-                if kind.has_generation() {
-                    let api = dynamic::<Tracked>(client, scope, &child_resource(*kind));
-                    watches.run(feed.clone(), scope, api, selector, Children(*kind, "children"));
-                } else {
-                    let api = dynamic::<PartialObjectMeta<DynamicObject>>(client, scope, &child_resource(*kind));
-                    watches.run(feed.clone(), scope, api, selector, Children(*kind, "children"));
-                }
-            }
-            // The StatefulSets of servers are made by their proxies, which know nothing of our label.
-            let api = dynamic::<Tracked>(client, scope, &child_resource(ChildKind::StatefulSet));
-            watches.run(
-                feed.clone(),
-                scope,
-                api,
-                watcher::Config::default().labels("toolhive=true"),
-                Children(ChildKind::StatefulSet, "backends"),
-            );
-            let pods: Api<Pod> = scoped(client, scope);
-            let ours = "app in (mcpserver,mcpremoteproxy,virtualmcpserver)";
-            watches.run(feed.clone(), scope, pods.clone(), watcher::Config::default().labels(ours), Pods("of proxies"));
-            watches.run(
-                feed.clone(),
-                scope,
-                pods.clone(),
-                watcher::Config::default().labels("app.kubernetes.io/name=embeddingserver"),
-                Pods("of embedding servers"),
-            );
-            watches.run(
-                feed.clone(),
-                scope,
-                pods.clone(),
-                watcher::Config::default().labels(&format!("app.kubernetes.io/component={REGISTRY_COMPONENT}")),
-                Pods("of registries"),
-            );
-            // The pods of backends: proxies label them with the name of their server.
-            let backends = "toolhive=true,toolhive-name,app notin (mcpserver,mcpremoteproxy,virtualmcpserver)";
-            watches.run(feed.clone(), scope, pods, watcher::Config::default().labels(backends), Pods("of backends"));
+            watches.start_children(client, scope, &feed);
+            watches.start_pods(client, scope, &feed);
             let secrets: Api<PartialObjectMeta<Secret>> = scoped(client, scope);
             watches.run(feed.clone(), scope, secrets, watcher::Config::default(), Contents(ObjectKind::Secret));
             let maps: Api<PartialObjectMeta<ConfigMap>> = scoped(client, scope);
             watches.run(feed.clone(), scope, maps, watcher::Config::default(), Contents(ObjectKind::ConfigMap));
         }
         watches
+    }
+
+    fn start_children(&mut self, client: &Client, scope: Option<&str>, feed: &Feed) {
+        for kind in ChildKind::ALL {
+            let selector = watcher::Config::default().labels(&format!("{}={}", MANAGED_LABEL.0, MANAGED_LABEL.1));
+            // Of most children only the metadata is of interest; of workloads, how many pods are ready as well.
+            if kind.has_generation() {
+                let api = dynamic::<Tracked>(client, scope, &child_resource(*kind));
+                self.run(feed.clone(), scope, api, selector, Children(*kind, "children"));
+            } else {
+                let api = dynamic::<PartialObjectMeta<DynamicObject>>(client, scope, &child_resource(*kind));
+                self.run(feed.clone(), scope, api, selector, Children(*kind, "children"));
+            }
+        }
+        // Backends are made by proxies, which know nothing of our label.
+        let api = dynamic::<Tracked>(client, scope, &child_resource(Backend::KIND));
+        let selector = watcher::Config::default().labels(Backend::SELECTOR);
+        self.run(feed.clone(), scope, api, selector, Children(Backend::KIND, "backends"));
+    }
+
+    fn start_pods(&mut self, client: &Client, scope: Option<&str>, feed: &Feed) {
+        let selectors = kinds::pod_selectors().into_iter().chain([("of backends", Backend::pod_selector())]);
+        for (name, selector) in selectors {
+            let pods: Api<Pod> = scoped(client, scope);
+            self.run(feed.clone(), scope, pods, watcher::Config::default().labels(&selector), Pods(name));
+        }
     }
 
     /// Waits until every watch has seen all objects that there were at the start, but for kinds and namespaces that the operator does
@@ -180,44 +168,44 @@ impl Watches {
         let _ended = self.tasks.join_next().await;
     }
 
-    fn run<K, T>(&mut self, feed: Feed, scope: Option<&str>, api: Api<K>, config: watcher::Config, taker: T)
+    fn run<K, T>(&mut self, feed: Feed, scope: Option<&str>, api: Api<K>, config: watcher::Config, sink: T)
     where
         K: KubeResource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
         K::DynamicType: Send + Sync,
-        T: Take<K> + Send + Sync + 'static,
+        T: Sink<K> + Send + Sync + 'static,
     {
         let (settled, receiver) = signal::channel(false);
         self.settled.push(receiver);
-        let watch = CacheWatch::new(taker.name(), scope, self.is_one_of_several, feed, settled);
-        self.tasks.spawn(async move { watch.keep(api, config, taker).await });
+        let watch = CacheWatch::new(sink.name(), scope, self.is_one_of_several, feed, settled);
+        self.tasks.spawn(async move { watch.keep(api, config, sink).await });
     }
 }
 
-/// Feeds the store from a watch, until `tell` breaks off. `brought` is what the watch has brought so far: after an interruption all
-/// objects are listed anew, and whatever is not among them was deleted meanwhile.
+/// Feeds the store from a watch, until `tell` breaks off. `delivered` holds the ids of what the watch has delivered so far: after an
+/// interruption all objects are listed anew, and whatever is not among them was deleted meanwhile.
 async fn pump<K, T>(
     feed: &Feed,
     api: Api<K>,
     config: watcher::Config,
-    taker: &T,
-    brought: &mut BTreeSet<Key>,
+    sink: &T,
+    delivered: &mut BTreeSet<T::Id>,
     tell: impl FnMut(Signal<'_>) -> ControlFlow<()>,
 ) where
     K: KubeResource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
     K::DynamicType: Send + Sync,
-    T: Take<K>,
+    T: Sink<K>,
 {
     // The most recent objects, not those of a cache that may be behind: an operator that starts with what was there a while ago would
     // apply the plan of that time, and roll pods back and forth.
-    pump_events(feed, watch(api, config).default_backoff(), taker, brought, tell).await;
+    pump_events(feed, watch(api, config).default_backoff(), sink, delivered, tell).await;
 }
 
 /// Feeds the store from the events of a watch.
-async fn pump_events<K, T: Take<K>>(
+async fn pump_events<K, T: Sink<K>>(
     feed: &Feed,
     events: impl Stream<Item = watcher::Result<Event<K>>>,
-    taker: &T,
-    brought: &mut BTreeSet<Key>,
+    sink: &T,
+    delivered: &mut BTreeSet<T::Id>,
     mut tell: impl FnMut(Signal<'_>) -> ControlFlow<()>,
 ) {
     let mut stream = std::pin::pin!(events);
@@ -229,35 +217,35 @@ async fn pump_events<K, T: Take<K>>(
                 continue;
             }
             Ok(Some(Event::InitApply(object))) => {
-                let key = taker.key(&object);
-                if T::KEEPS_LIST {
+                let id = sink.id(&object);
+                if T::TRACKS_IDS {
                     // At once, and not with the end of the list: a list that breaks off has filled the store as well.
-                    brought.extend(key.clone());
+                    delivered.extend(id.clone());
                 }
-                listed.extend(key);
-                feed.wake(taker.put(&feed.store, object));
+                listed.extend(id);
+                feed.wake(sink.put(&feed.store, object));
                 continue;
             }
             Ok(Some(Event::InitDone)) => {
                 let listed = std::mem::take(&mut listed);
-                let known = if T::KEEPS_LIST { std::mem::take(brought) } else { taker.remembered(&feed.store) };
-                for key in known.difference(&listed) {
-                    feed.wake(taker.remove(&feed.store, key));
+                let known = if T::TRACKS_IDS { std::mem::take(delivered) } else { sink.stored(&feed.store) };
+                for id in known.difference(&listed) {
+                    feed.wake(sink.remove(&feed.store, id));
                 }
-                *brought = if T::KEEPS_LIST { listed } else { BTreeSet::new() };
+                *delivered = if T::TRACKS_IDS { listed } else { BTreeSet::new() };
                 tell(Signal::Synced)
             }
             Ok(Some(Event::Apply(object))) => {
-                if T::KEEPS_LIST {
-                    brought.extend(taker.key(&object));
+                if T::TRACKS_IDS {
+                    delivered.extend(sink.id(&object));
                 }
-                feed.wake(taker.put(&feed.store, object));
+                feed.wake(sink.put(&feed.store, object));
                 tell(Signal::Changed)
             }
             Ok(Some(Event::Delete(object))) => {
-                if let Some(key) = taker.key(&object) {
-                    brought.remove(&key);
-                    feed.wake(taker.remove(&feed.store, &key));
+                if let Some(id) = sink.id(&object) {
+                    delivered.remove(&id);
+                    feed.wake(sink.remove(&feed.store, &id));
                 }
                 tell(Signal::Changed)
             }
@@ -341,6 +329,7 @@ where
 mod tests {
     use futures_util::{StreamExt as _, stream};
     use serde_json::json;
+    use skep_plan::key::Key;
 
     use super::*;
     use crate::object::Object;
@@ -364,15 +353,15 @@ mod tests {
             let store = Arc::new(Store::default());
             let (queue, readiness, metrics) = (Arc::default(), Readiness::default(), Metrics::new());
             let feed = Feed { store: store.clone(), queue, readiness, metrics };
-            let mut brought = BTreeSet::new();
+            let mut delivered = BTreeSet::new();
             let is_known = |name: &str| store.entry(&Key::resource(KindName::MCPServer, "ns", name)).is_some();
             for events in watches {
-                let taker = Resources(KindName::MCPServer);
+                let sink = Resources(KindName::MCPServer);
                 let tell = |_: Signal<'_>| ControlFlow::Continue(());
-                pump_events(&feed, stream::iter::<Vec<_>>(events).map(Ok), &taker, &mut brought, tell).await;
+                pump_events(&feed, stream::iter::<Vec<_>>(events).map(Ok), &sink, &mut delivered, tell).await;
             }
             assert_eq!((is_known("a"), is_known("b")), (false, true));
-            assert_eq!(brought.len(), 1);
+            assert_eq!(delivered.len(), 1);
         }
     }
 

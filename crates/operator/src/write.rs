@@ -1,48 +1,50 @@
-//! Every write that the operator sends, in four shapes and no other. Nothing is ever replaced whole.
+//! Every write that the operator sends to the API server, and the shape of each. Nothing is ever replaced whole (`PUT`).
 //!
-//! - [`Writer::metadata`]: finalizers and annotations of our own resources, as a merge patch that carries the resource version
-//!   it was computed from. A merge patch replaces `metadata.finalizers` whole, so without that precondition two controllers
-//!   that add theirs at the same time would lose one. The loser gets a conflict, and starts again from a fresh read.
-//! - [`Writer::status`]: the difference between two statuses, as a merge patch without a precondition, so that the operator and
-//!   a program that reports on other fields of the same status do not disturb each other. No difference, no request.
-//!   Two traps, both pinned by tests: arrays are replaced whole, so `conditions` must have one writer; and a difference that
-//!   was computed from a stale status overwrites scalars that changed since. The store keeps our own writes for that reason.
-//! - [`Writer::apply`]: children, by server-side apply with our field manager. [`Writer::make`] is the same for one that is not
-//!   there, and never touches one that is.
-//! - [`Writer::delete`]: children and pods, by uid, so that a new object of the same name is never hit.
+//! | what | how | why | function |
+//! | --- | --- | --- | --- |
+//! | child | server-side apply, own field manager, force | the API server is the only comparator; fields of other managers survive | [`Writer::apply`] |
+//! | child that no watch shows | the same with a resource version that no object has | creates it, and never touches one that exists | [`Writer::create_child`] |
+//! | backend that a proxy made | server-side apply of its owner reference, with its uid | it is garbage collected with the resource; the uid keeps it from being created | [`Writer::adopt`] |
+//! | field managers of a child | JSON patch of `managedFields` that tests the resource version | fields of the operator before us become ours; replicas are left to others | [`Writer::take_over`], [`Writer::leave_replicas`] |
+//! | child, backend, pod that goes | delete with the uid as precondition | a new object of the same name is never hit | [`Writer::delete`], [`Writer::delete_pods`] |
+//! | generated Secret | create, never changed | its content is random | [`Writer::create_secret`] |
+//! | metadata of a resource of ours | merge patch with `metadata.resourceVersion` | a merge patch replaces `finalizers` whole: without the precondition, one of two controllers that add theirs would lose it. The loser gets a conflict, and starts again from a fresh read | [`Writer::metadata`] |
+//! | status of a resource of ours | merge patch on `/status` of the difference, no precondition; no difference, no request | the operator and a program that reports other fields of the same status do not disturb each other | [`Writer::status`], [`Writer::unreadable`] |
+//! | finalizer, when the operator is uninstalled | merge patch with `metadata.resourceVersion`, in any served version | as above | `resources::release_finalizer` |
+//! | stored version of a resource of ours | empty merge patch | the API server stores the object anew, in today's version | `resources::store_anew` |
+//! | stored versions of a definition | merge patch on `/status` with `metadata.resourceVersion` | the list may have grown meanwhile | `cluster::strike_stored_versions` |
+//! | Lease | create; merge patch with `metadata.resourceVersion`; delete with uid and resource version | of two candidates the quicker one wins | `cluster::create_lease`, `patch_lease`, `delete_lease` |
+//! | scale of the operator's Deployment | merge patch on `/scale` | it is stopped before its finalizers are removed | `cluster::scale_to_zero` |
+//! | event | create; a repeated one is patched into a series | never a reason to fail | `cluster::publish` |
+//!
+//! A status has two traps, both pinned by tests: arrays are replaced whole, so `conditions` must have one writer; and a difference that
+//! was computed from a stale status overwrites scalars that changed since. The store keeps our own writes for that reason.
 
-use std::borrow::Cow;
+mod children;
+pub(crate) mod cluster;
+pub(crate) mod resources;
+
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
-use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
+use kube::api::{Api, DynamicObject};
 use kube::core::{ApiResource, GroupVersionKind, PartialObjectMeta, Status};
-use serde_json::{Map, Value, json};
 use skep_api::crd::{GROUP, STORED_VERSION};
-use skep_api::resource::{KindName, Resource};
-use skep_plan::child::{Child, ChildKind, owner_reference};
-use skep_plan::merge::merge_diff;
-use skep_plan::status::clipped;
-use skep_plan::world::LivePod;
+use skep_api::resource::KindName;
+use skep_plan::child::ChildKind;
 
-use crate::adopt::{handover, leave_replicas};
 use crate::metrics::Metrics;
 use crate::object::Object;
 use crate::served::{Served, resource_in};
-use crate::store::ChildId;
 
 /// The field manager of everything that the operator writes.
 pub const MANAGER: &str = "skep-operator";
 
-/// A version that no object has. An apply that asks for it is refused where there is an object, with a conflict, and makes one
-/// where there is none.
-const NO_VERSION: &str = "1";
-
 /// A write that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// Somebody else wrote in between. Not a fault: start again from a fresh read.
+    /// Another client wrote in between. Not a fault: start again from a fresh read.
     #[error("`{object}` was changed by somebody else meanwhile")]
     Conflict {
         /// Which object.
@@ -83,6 +85,9 @@ pub struct Writer {
     served: Arc<Served>,
 }
 
+/// The metadata of a child, as the API server answers a write of it.
+pub type ChildAnswer = PartialObjectMeta<DynamicObject>;
+
 /// How kube addresses a kind of ours in the stored version.
 pub fn api_resource(kind: KindName) -> ApiResource {
     resource_in(kind, STORED_VERSION)
@@ -110,211 +115,6 @@ impl Writer {
     /// The API version in which a kind of ours is read and written.
     pub fn api_version(&self, kind: KindName) -> String {
         format!("{GROUP}/{}", self.served.version(kind))
-    }
-
-    /// Changes metadata of one of our resources; fails with a conflict when it is not at the version we know.
-    pub async fn metadata(
-        &self,
-        kind: KindName,
-        known: &ObjectMeta,
-        changes: Map<String, Value>,
-    ) -> Result<Object, WriteError> {
-        let (namespace, name) = place(known);
-        let mut metadata = changes;
-        metadata.insert("resourceVersion".into(), json!(known.resource_version));
-        let patch = Patch::Merge(json!({ "metadata": metadata }));
-        let object = format!("{kind} {namespace}/{name}");
-        self.metrics.request("patch", kind.plural());
-        let written = self.resources(kind, namespace).patch(name, &PatchParams::default(), &patch).await;
-        written.map_err(|error| WriteError::from(error, "change", object))
-    }
-
-    /// Writes the difference between two statuses. Nothing is sent, and nothing returned, when there is none.
-    pub async fn status(&self, me: &Resource, old: &Value, new: &Value) -> Result<Option<Object>, WriteError> {
-        let difference = merge_diff(old, new);
-        if difference.as_object().is_some_and(Map::is_empty) {
-            self.metrics.skipped(me.kind().plural());
-            return Ok(None);
-        }
-        let patch = Patch::Merge(json!({ "status": difference }));
-        let object = format!("the status of {} {}/{}", me.kind(), me.namespace(), me.name());
-        self.metrics.request("patch", &format!("{}/status", me.kind().plural()));
-        let resources = self.resources(me.kind(), me.namespace());
-        let written = resources.patch_status(me.name(), &PatchParams::default(), &patch).await;
-        written.map(Some).map_err(|error| WriteError::from(error, "write", object))
-    }
-
-    /// Says on an object that cannot be read what is wrong with it. Its other conditions are unreadable to us as well, and
-    /// no other controller writes them, so this one stands alone.
-    pub async fn unreadable(&self, kind: KindName, metadata: &ObjectMeta, problem: &str) -> Result<(), WriteError> {
-        let (namespace, name) = place(metadata);
-        let objects = self.resources(kind, namespace);
-        let object = format!("the status of {kind} {namespace}/{name}");
-        let message = format!("this object cannot be read: {problem}; correct its spec");
-        let message = clipped(&message);
-        self.metrics.request("get", kind.plural());
-        let known = objects.get(name).await.map_err(|error| WriteError::from(error, "read", object.clone()))?;
-        let said = known.value().pointer("/status/conditions/0/message").and_then(Value::as_str) == Some(&*message);
-        if said {
-            self.metrics.skipped(kind.plural());
-            return Ok(());
-        }
-        let conditions = json!([{
-            "type": if kind.is_config() { "Valid" } else { "Ready" },
-            "status": "False",
-            "reason": "SpecInvalid",
-            "message": message,
-            "observedGeneration": metadata.generation,
-            "lastTransitionTime": jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-        }]);
-        self.metrics.request("patch", &format!("{}/status", kind.plural()));
-        let patch = Patch::Merge(json!({ "status": { "conditions": conditions } }));
-        let written = objects.patch_status(name, &PatchParams::default(), &patch).await;
-        written.map(|_| ()).map_err(|error| WriteError::from(error, "write", object))
-    }
-
-    /// Makes a child by applying it, if there is no object of its name; nothing if there is one, which is left as it is.
-    pub async fn make(
-        &self,
-        namespace: &str,
-        child: &Child,
-    ) -> Result<Option<PartialObjectMeta<DynamicObject>>, WriteError> {
-        let mut body = child.body().clone();
-        if let Some(metadata) = body.get_mut("metadata").and_then(Value::as_object_mut) {
-            metadata.insert("resourceVersion".to_owned(), NO_VERSION.into());
-        }
-        match self.send(namespace, child, &body).await {
-            Ok(answer) => Ok(Some(answer)),
-            Err(WriteError::Conflict { .. }) => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Applies a child. What we own of it and no longer send is removed by the API server.
-    pub async fn apply(&self, namespace: &str, child: &Child) -> Result<PartialObjectMeta<DynamicObject>, WriteError> {
-        self.send(namespace, child, child.body()).await
-    }
-
-    async fn send(
-        &self,
-        namespace: &str,
-        child: &Child,
-        body: &Value,
-    ) -> Result<PartialObjectMeta<DynamicObject>, WriteError> {
-        let object = format!("{} {namespace}/{}", child.kind(), child.name());
-        self.metrics.request("apply", child.kind().api().2);
-        let body = self.with_served_owners(body);
-        self.children(child.kind(), namespace)
-            .patch_metadata(child.name(), &PatchParams::apply(MANAGER).force(), &Patch::Apply(&*body))
-            .await
-            .map_err(|error| match error {
-                kube::Error::Api(status) if status.is_not_found() => {
-                    WriteError::NotYet { object, message: status.message.clone() }
-                }
-                error => WriteError::from(error, "apply", object),
-            })
-    }
-
-    /// Deletes a child, if it is still the one we know. One that is gone already is fine.
-    pub async fn delete(&self, id: &ChildId, uid: &str) -> Result<(), WriteError> {
-        let object = format!("{} {}/{}", id.kind, id.namespace, id.name);
-        let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
-        let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
-        self.metrics.request("delete", id.kind.api().2);
-        match self.children(id.kind, &id.namespace).delete(&id.name, &parameters).await {
-            Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-            Err(error) => Err(WriteError::from(error, "delete", object)),
-        }
-    }
-
-    /// Makes a resource the controller of an object that somebody else made for it, so that it goes with the resource.
-    pub async fn own(&self, me: &Resource, id: &ChildId, uid: &str) -> Result<(), WriteError> {
-        let object = format!("{} {}/{}", id.kind, id.namespace, id.name);
-        // The uid makes the API server refuse to create the object, should it be gone.
-        let mut owner = owner_reference(me);
-        if let Some(owner) = owner.as_object_mut() {
-            owner.insert("apiVersion".to_owned(), self.api_version(me.kind()).into());
-        }
-        let body = json!({
-            "apiVersion": id.kind.api_version(), "kind": id.kind.as_str(),
-            "metadata": { "name": id.name, "uid": uid, "ownerReferences": [owner] },
-        });
-        self.metrics.request("apply", id.kind.api().2);
-        let children = self.children(id.kind, &id.namespace);
-        let written =
-            children.patch_metadata(&id.name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(body)).await;
-        written.map(|_| ()).map_err(|error| WriteError::from(error, "own", object))
-    }
-
-    /// Reads the metadata of a child that no watch has shown us.
-    pub async fn look_up(&self, id: &ChildId) -> Result<Option<PartialObjectMeta<DynamicObject>>, WriteError> {
-        self.metrics.request("get", id.kind.api().2);
-        let object = format!("{} {}/{}", id.kind, id.namespace, id.name);
-        let found = self.children(id.kind, &id.namespace).get_metadata_opt(&id.name).await;
-        found.map_err(|error| WriteError::from(error, "read", object))
-    }
-
-    /// Makes the fields that the operator before us wrote into a child our own, so that applying it removes what we do not send.
-    pub async fn take_over(&self, id: &ChildId, metadata: &ObjectMeta, sends_replicas: bool) -> Result<(), WriteError> {
-        let metadata = serde_json::to_value(metadata).unwrap_or_default();
-        let Some(operations) = handover(&metadata, sends_replicas) else { return Ok(()) };
-        self.change_owners(id, operations, "taken over from the operator before").await
-    }
-
-    /// Leaves the number of replicas of a child to others, as it is, where it was ours until now.
-    pub async fn leave_replicas(&self, id: &ChildId) -> Result<(), WriteError> {
-        let Some(found) = self.look_up(id).await? else { return Ok(()) };
-        let metadata = serde_json::to_value(&found.metadata).unwrap_or_default();
-        let Some(operations) = leave_replicas(&metadata) else { return Ok(()) };
-        self.change_owners(id, operations, "its replicas are left to others").await
-    }
-
-    /// Changes who owns which field of a child.
-    async fn change_owners(&self, id: &ChildId, operations: Value, why: &'static str) -> Result<(), WriteError> {
-        let object = format!("{} {}/{}", id.kind, id.namespace, id.name);
-        // INVARIANT: the patch was written as JSON patch operations.
-        let Ok(patch) = serde_json::from_value::<json_patch::Patch>(operations) else { return Ok(()) };
-        tracing::info!(%object, why, "fields change their owner");
-        self.metrics.request("patch", id.kind.api().2);
-        let children = self.children(id.kind, &id.namespace);
-        let written = children.patch_metadata(&id.name, &PatchParams::default(), &Patch::<()>::Json(patch)).await;
-        written.map(|_| ()).map_err(|error| WriteError::from(error, "take over", object))
-    }
-
-    /// Deletes pods, so that others are started in their place. One that is gone already is fine, and so is a new one of the same name,
-    /// which stays.
-    pub async fn delete_pods(&self, namespace: &str, pods: &[LivePod]) -> Result<(), WriteError> {
-        let api: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(self.client.clone(), namespace);
-        for LivePod { name, uid, .. } in pods {
-            let preconditions = Preconditions { uid: Some(uid.clone()), resource_version: None };
-            let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-            self.metrics.request("delete", "pods");
-            match api.delete(name, &parameters).await {
-                Ok(_) => {}
-                Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {}
-                Err(error) => return Err(WriteError::from(error, "delete", format!("Pod {namespace}/{name}"))),
-            }
-        }
-        Ok(())
-    }
-
-    /// An object whose owners are named in the version that is served: the garbage collector finds them in no other.
-    pub fn with_served_owners<'a>(&self, body: &'a Value) -> Cow<'a, Value> {
-        let owners = body.pointer("/metadata/ownerReferences").and_then(Value::as_array).into_iter().flatten();
-        let kinds = owners.filter_map(|owner| KindName::parse(owner.get("kind")?.as_str()?));
-        if kinds.into_iter().all(|kind| self.served.version(kind) == STORED_VERSION) {
-            return Cow::Borrowed(body);
-        }
-        let mut body = body.clone();
-        let owners = body.pointer_mut("/metadata/ownerReferences").and_then(Value::as_array_mut);
-        for owner in owners.into_iter().flatten().filter_map(Value::as_object_mut) {
-            let kind = owner.get("kind").and_then(Value::as_str).and_then(KindName::parse);
-            if let Some(kind) = kind {
-                owner.insert("apiVersion".to_owned(), self.api_version(kind).into());
-            }
-        }
-        Cow::Owned(body)
     }
 
     fn resources(&self, kind: KindName, namespace: &str) -> Api<Object> {

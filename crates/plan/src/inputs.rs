@@ -2,15 +2,14 @@
 
 use skep_api::kinds::MCPTelemetryConfigSpec;
 use skep_api::reference::{Reference, Target};
-use skep_api::resource::{KindName, Resource};
+use skep_api::resource::Resource;
 use skep_api::workload::{SessionStorage, StorageProvider};
 
 use crate::canonical;
 use crate::key::{Key, ObjectKind};
-use crate::names;
+use crate::kinds;
 use crate::pod::Env;
 use crate::text::sanitise;
-use crate::virtual_server::SESSION_KEY;
 use crate::world::{DefaultRedis, Found, Settings, World};
 
 /// Digest of every Secret key and ConfigMap key that a pod of this resource reads when it starts, by content. None where it
@@ -71,9 +70,8 @@ pub fn implied(me: &Resource, default_redis: Option<&DefaultRedis>) -> Vec<Refer
     let password =
         default_redis.and_then(|redis| redis.secret.as_ref()).filter(|_| storage.is_some_and(Option::is_none));
     let password = password.map(|(name, key)| secret(name, key, "spec.sessionStorage"));
-    let is_virtual = me.kind() == KindName::VirtualMCPServer;
-    let session_key = is_virtual.then(|| secret(&names::virtual_session_key(me.name()), SESSION_KEY, "metadata.name"));
-    session_key.into_iter().chain(password).collect()
+    let generated = kinds::generated_secret(me).map(|wanted| secret(&wanted.name, &wanted.key, "metadata.name"));
+    generated.into_iter().chain(password).collect()
 }
 
 /// Variables of the telemetry exporter: what the process is called, and headers whose values are secret.

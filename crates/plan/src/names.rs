@@ -2,6 +2,11 @@
 
 const REGISTRY_API_SUFFIX: &str = "-api";
 
+/// A child that has the name of its resource.
+pub fn same(name: &str) -> String {
+    name.to_owned()
+}
+
 /// The proxy's Service of an MCPServer.
 pub fn server_service(name: &str) -> String {
     format!("mcp-{name}-proxy")
@@ -55,6 +60,16 @@ pub fn virtual_config(name: &str) -> String {
 /// The Secret with the key that binds a virtual server's sessions.
 pub fn virtual_session_key(name: &str) -> String {
     format!("{name}-hmac-secret")
+}
+
+/// ServiceAccount, Role and RoleBinding of a registry.
+pub fn registry_account(name: &str) -> String {
+    format!("{name}-registry-api")
+}
+
+/// The ConfigMap with a registry's configuration.
+pub fn registry_config(name: &str) -> String {
+    format!("{name}-registry-server-config")
 }
 
 /// Deployment and Service of a registry, and the `app.kubernetes.io/name` of its pods.

@@ -1,20 +1,23 @@
 //! A plan: what to do about one resource, complete and in order.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
-use skep_api::resource::{KindName, Resource};
+use skep_api::resource::Resource;
 
 use crate::child::Child;
+use crate::proxy::ProxyPlan;
 use crate::status::Status;
 use crate::world::World;
-use crate::{composite, config, embedding, entry, group, registry, remote_proxy, server, virtual_server};
+use crate::{composite, config, embedding, entry, group, kinds, registry, remote_proxy, server, virtual_server};
 
 /// What to do about one resource.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     /// What may be done with the children.
     pub verdict: Verdict,
+    /// The plan of its proxy, of which the children are one rendering; none for a kind without a proxy.
+    pub proxy: Option<Box<ProxyPlan>>,
     /// Finished objects in the order in which they are applied. What is ours and not here is removed.
     pub children: Vec<Child>,
     /// What to say about the resource.
@@ -27,9 +30,11 @@ pub struct Plan {
     pub generated_secret: Option<GeneratedSecret>,
     /// Whether its pods are deleted, so that they start anew at once.
     pub restart_pods: bool,
-    /// Whether the StatefulSet that a proxy made goes too.
-    pub remove_backend: bool,
-    /// Whether to look again after a while, though nothing changed.
+    /// What to do with the StatefulSet that a proxy of the resource made.
+    pub backend: BackendAction,
+    /// An event to publish on the resource once per generation of its spec.
+    pub notice: Option<Notice>,
+    /// Whether to reconcile again after a while, though nothing changed.
     pub recheck: bool,
 }
 
@@ -48,6 +53,26 @@ pub struct GeneratedSecret {
     pub labels: BTreeMap<String, String>,
     /// Its annotations.
     pub annotations: BTreeMap<String, String>,
+}
+
+/// What to do with the StatefulSet that a proxy of a resource made ([`crate::kinds::Backend`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BackendAction {
+    /// Nothing.
+    Leave,
+    /// Make the resource its controller, so that it is garbage collected with the resource.
+    Adopt,
+    /// Delete it, in case the resource never became its controller.
+    Delete,
+}
+
+/// A warning about a resource that no condition carries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// In one word.
+    pub reason: String,
+    /// What the user should know, and do.
+    pub message: String,
 }
 
 /// What may be done with the children of a plan.
@@ -77,7 +102,19 @@ pub fn plan(me: &Resource, world: &World<'_>) -> Plan {
     let mut plan = plan_of(me, world);
     // Nobody tells us when somebody else's object goes.
     plan.recheck |= !world.live.taken.is_empty();
+    // INVARIANT: the names that are checked for other owners before planning are those of the children.
+    debug_assert!(
+        holds_declared_children(me, &plan),
+        "the children of {} are not those of its row in the table",
+        me.kind()
+    );
     plan
+}
+
+/// Whether a plan holds no children, as that of a deleted resource, or exactly those that the table of kinds declares.
+fn holds_declared_children(me: &Resource, plan: &Plan) -> bool {
+    let planned: BTreeSet<_> = plan.children.iter().map(|child| (child.kind(), child.name().to_owned())).collect();
+    planned.is_empty() || planned == kinds::children_of(me).collect()
 }
 
 fn plan_of(me: &Resource, world: &World<'_>) -> Plan {
@@ -106,26 +143,16 @@ impl Plan {
     pub(crate) fn without_children(me: &Resource, status: Status) -> Self {
         Self {
             verdict: Verdict::Apply,
+            proxy: None,
             children: Vec::new(),
             status,
             finalizer: me.kind().finalizer().map_or(Finalizer::None, |_| Finalizer::Hold),
             annotations: Map::new(),
             generated_secret: None,
             restart_pods: false,
-            remove_backend: false,
+            backend: BackendAction::Leave,
+            notice: None,
             recheck: false,
         }
     }
-}
-
-/// Whether a kind makes children of its own.
-pub const fn has_children(kind: KindName) -> bool {
-    matches!(
-        kind,
-        KindName::EmbeddingServer
-            | KindName::MCPRegistry
-            | KindName::MCPRemoteProxy
-            | KindName::MCPServer
-            | KindName::VirtualMCPServer
-    )
 }

@@ -1,7 +1,8 @@
 use super::{
-    GROUP, KINDS, PERMISSIONS, Permission, Place, Rule, Verb,
+    GROUP, Permission, Place, Rule, Verb,
     grants::{self, ROLES},
-    helm_rules, helm_template, leader_election_rules, migrator_rules, rules, uninstall_home_rules, uninstall_rules,
+    helm_rules, helm_template, leader_election_rules, migrator_rules, permissions, plurals, rules,
+    uninstall_home_rules, uninstall_rules,
 };
 use skep_api::resource::KindName;
 use std::collections::BTreeSet;
@@ -22,12 +23,12 @@ fn flat(rules: &[Rule]) -> BTreeSet<(&'static str, &'static str, Verb)> {
 }
 
 fn rows_with(resource: &str) -> Vec<&'static Permission> {
-    PERMISSIONS.iter().filter(|row| row.group == GROUP && row.resources.contains(&resource)).collect()
+    permissions().iter().filter(|row| row.group == GROUP && row.resources.contains(&resource)).collect()
 }
 
 #[test]
 fn every_status_is_held_once_for_reading_and_patching() {
-    for kind in KINDS {
+    for kind in plurals() {
         let status = format!("{kind}/status");
         let rows = rows_with(&status);
         assert_eq!(rows.len(), 1, "{status}");
@@ -44,19 +45,19 @@ fn statuses_of_configs_are_handed_to_nobody() {
 
 #[test]
 fn the_operator_replaces_nothing_whole() {
-    for row in PERMISSIONS.iter().filter(|row| row.verbs.contains(&Verb::Update)) {
+    for row in permissions().iter().filter(|row| row.verbs.contains(&Verb::Update)) {
         assert!(row.resources.iter().all(|resource| resource.ends_with("/finalizers")), "{row:?}");
     }
-    for kind in KINDS {
-        assert!(!flat(&rules()).contains(&(GROUP, *kind, Verb::Update)), "{kind}");
+    for kind in plurals() {
+        assert!(!flat(&rules()).contains(&(GROUP, kind, Verb::Update)), "{kind}");
     }
 }
 
 #[test]
 fn the_operator_neither_makes_nor_removes_what_users_write() {
-    for kind in KINDS {
-        assert!(!flat(&rules()).contains(&(GROUP, *kind, Verb::Create)), "{kind}");
-        assert!(!flat(&rules()).contains(&(GROUP, *kind, Verb::Delete)), "{kind}");
+    for kind in plurals() {
+        assert!(!flat(&rules()).contains(&(GROUP, kind, Verb::Create)), "{kind}");
+        assert!(!flat(&rules()).contains(&(GROUP, kind, Verb::Delete)), "{kind}");
     }
 }
 
@@ -127,7 +128,7 @@ fn owners_of_children_may_be_named_as_blocking_owners() {
 
 #[test]
 fn the_operator_elects_its_leader_at_home_only() {
-    let rows: Vec<_> = PERMISSIONS.iter().filter(|row| row.resources.contains(&"leases")).collect();
+    let rows: Vec<_> = permissions().iter().filter(|row| row.resources.contains(&"leases")).collect();
     assert!(rows.iter().all(|row| matches!(row.place, Place::Home | Place::LeavingHome)));
     // Of all leases there, the one that it competes for.
     let named = |row: &&&Permission| row.names == ["toolhive-operator-leader-election"];
@@ -154,7 +155,7 @@ fn uninstalling_changes_nothing_but_resources_with_a_finalizer_and_the_operators
 #[test]
 fn only_definitions_of_our_group_can_be_changed() {
     for rule in migrator_rules() {
-        let named = rule.names.len() == KINDS.len() && rule.names.iter().all(|name| name.ends_with(GROUP));
+        let named = rule.names.len() == plurals().len() && rule.names.iter().all(|name| name.ends_with(GROUP));
         let reads_all = rule.verbs == [Verb::List, Verb::Watch];
         assert!(named || reads_all, "{rule:?}");
     }

@@ -5,6 +5,7 @@ use serde_json::Value;
 use skep_api::annotation::UPSTREAM;
 use skep_api::resource::KindName;
 use skep_plan::child::ChildKind;
+use skep_plan::kinds::Backend;
 use skep_plan::pod::{CONSUMED, GENERATION};
 use skep_plan::world::{Failure, LiveWorkload, RolloutProgress, UpstreamReport};
 
@@ -92,8 +93,8 @@ pub fn child_facts(kind: ChildKind, metadata: &ObjectMeta, object: Option<&Value
             ended: Vec::new(),
         }
     });
-    let label = metadata.labels.as_ref().and_then(|labels| labels.get("toolhive-name"));
-    let serves = label.filter(|_| kind == ChildKind::StatefulSet).cloned();
+    let label = metadata.labels.as_ref().and_then(|labels| labels.get(Backend::OWNER_LABEL));
+    let serves = label.filter(|_| kind == Backend::KIND).cloned();
     ChildFacts { uid: metadata.uid.clone().unwrap_or_default(), resource_version, version, owner, serves, workload }
 }
 

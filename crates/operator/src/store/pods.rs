@@ -8,11 +8,13 @@ use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
-use skep_api::resource::KindName;
+use skep_plan::child::ChildKind;
 use skep_plan::key::Key;
-use skep_plan::names::registry_of;
-use skep_plan::pod::{PodStamps, REGISTRY_COMPONENT};
+use skep_plan::kinds::{self, Backend, PodOwner};
+use skep_plan::pod::PodStamps;
 use skep_plan::world::{Failure, LivePod, PodState};
+
+use super::PodId;
 
 /// The reason of a container that ends again and again, whatever it is doing at the moment.
 const CRASH_LOOP: &str = "CrashLoopBackOff";
@@ -41,8 +43,8 @@ const LONGEST_MESSAGE: usize = 1024;
 /// What is remembered of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodFacts {
-    /// Its name.
-    pub name: String,
+    /// Its namespace and name.
+    pub id: PodId,
     /// Its uid.
     pub uid: String,
     /// The resource that it runs for.
@@ -92,7 +94,7 @@ impl PodFacts {
 
     fn in_state(&self, state: PodState) -> LivePod {
         LivePod {
-            name: self.name.clone(),
+            name: self.id.name.clone(),
             uid: self.uid.clone(),
             state,
             stamps: self.stamps.clone(),
@@ -116,7 +118,7 @@ pub fn pod_facts(pod: &Pod) -> Option<PodFacts> {
     let end = pod.status.as_ref().filter(|_| phase == Some("Failed")).and_then(said);
     let annotations = metadata.annotations.as_ref();
     Some(PodFacts {
-        name: metadata.name.clone()?,
+        id: PodId { namespace: metadata.namespace.clone()?, name: metadata.name.clone()? },
         uid: metadata.uid.clone().unwrap_or_default(),
         owner,
         is_backend,
@@ -133,40 +135,26 @@ pub fn pod_facts(pod: &Pod) -> Option<PodFacts> {
 /// The resource that a pod runs for, and whether as its backend.
 fn owner(pod: &Pod) -> Option<(Key, bool)> {
     let metadata = &pod.metadata;
-    let label = |name: &str| metadata.labels.as_ref().and_then(|labels| labels.get(name));
+    let label = |name: &str| metadata.labels.as_ref().and_then(|labels| labels.get(name)).map(String::as_str);
     let namespace = metadata.namespace.as_deref()?;
-    let kind = |label: &String| match label.as_str() {
-        "mcpserver" => Some(KindName::MCPServer),
-        "mcpremoteproxy" => Some(KindName::MCPRemoteProxy),
-        "virtualmcpserver" => Some(KindName::VirtualMCPServer),
-        "embeddingserver" => Some(KindName::EmbeddingServer),
-        _ => None,
-    };
     // All labels may be a user's own where we do not set them: on the pods of a backend, and some on those of an EmbeddingServer or
     // MCPRegistry. Who made the pod is not.
     let controller = controller(pod);
-    let set = controller.filter(|owner| owner.kind == "StatefulSet").map(|owner| owner.name.as_str());
-    if let Some(server) = label("toolhive-name").filter(|server| set == Some(server.as_str())) {
-        return Some((Key::resource(KindName::MCPServer, namespace, server), true));
+    let set = controller.filter(|owner| owner.kind == Backend::KIND.as_str()).map(|owner| owner.name.as_str());
+    if let Some(name) = label(Backend::OWNER_LABEL).filter(|name| set == Some(name)) {
+        return Some((Backend::owner(namespace, name)?, true));
     }
-    // By the two labels by which its Deployment selects them; no pod of another kind has both.
-    let component = label("app.kubernetes.io/component").filter(|component| *component == REGISTRY_COMPONENT);
-    let api = label("app.kubernetes.io/name").filter(|name| component.is_some() && is_made_by(controller, None, name));
-    if let Some(registry) = api.and_then(|name| registry_of(name)) {
-        return Some((Key::resource(KindName::MCPRegistry, namespace, registry), false));
-    }
-    let instance = label("app.kubernetes.io/instance")?;
-    let kinds = ["app", "app.kubernetes.io/name"].iter().filter_map(|name| label(name).and_then(kind));
-    let kind = kinds.into_iter().find(|kind| is_made_by(controller, Some(*kind), instance))?;
-    Some((Key::resource(kind, namespace, instance), false))
+    let owner = kinds::pod_owners(label).into_iter().find(|owner| is_made_by(controller, owner))?;
+    Some((Key::resource(owner.kind, namespace, &owner.name), false))
 }
 
-/// Whether a pod was made by the workload of this name: the StatefulSet of an EmbeddingServer, or a ReplicaSet of a Deployment. Of a pod
-/// that no controller made, its labels are all there is to know.
-fn is_made_by(controller: Option<&OwnerReference>, kind: Option<KindName>, workload: &str) -> bool {
+/// Whether a pod was made by the workload that its labels name: by a StatefulSet, or by a ReplicaSet of a Deployment. Of a pod that no
+/// controller made, its labels are all there is to know.
+fn is_made_by(controller: Option<&OwnerReference>, owner: &PodOwner) -> bool {
     let Some(OwnerReference { kind: made_by, name, .. }) = controller else { return true };
-    match kind {
-        Some(KindName::EmbeddingServer) => made_by == "StatefulSet" && name == workload,
+    let workload = &owner.workload_name;
+    match owner.workload {
+        ChildKind::StatefulSet => made_by == "StatefulSet" && name == workload,
         // A ReplicaSet is called after its Deployment and the hash of its template.
         _ => {
             made_by == "ReplicaSet" && (name == workload || name.rsplit_once('-').is_some_and(|(of, _)| of == workload))

@@ -9,14 +9,14 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use skep_api::resource::{KindName, Resource};
-use skep_plan::child::ChildKind;
 use skep_plan::key::{Key, ObjectKind};
+use skep_plan::kinds::{self, Backend};
 use skep_plan::world::{DefaultRedis, Found};
 
 use self::concern::{concerns_itself, concerns_others};
 pub use self::unknown::Unavailable;
 use self::unknown::{UnavailableKinds, names_in};
-use super::{ChildFacts, ChildId, PodFacts, Snapshot};
+use super::{ChildFacts, ChildId, PodFacts, PodId, Snapshot};
 use crate::graph::Graph;
 use crate::object::Object;
 
@@ -62,10 +62,10 @@ pub(super) struct State {
     by_owner: HashMap<String, BTreeSet<ChildId>>,
     /// Children that are being written.
     writing: HashMap<ChildId, Writing>,
-    pods: HashMap<(String, String), PodFacts>,
-    pods_of: HashMap<Key, BTreeSet<String>>,
-    /// Pods that the kubelet rejected or evicted, by the resource that they ran for and by name.
-    ends: HashMap<Key, BTreeMap<String, PodFacts>>,
+    pods: HashMap<PodId, PodFacts>,
+    pods_of: HashMap<Key, BTreeSet<PodId>>,
+    /// Pods that the kubelet rejected or evicted, by the resource that they ran for.
+    ends: HashMap<Key, BTreeMap<PodId, PodFacts>>,
     contents: HashMap<Key, Content>,
     /// Secrets and ConfigMaps that are being read.
     reading: HashMap<Key, Reading>,
@@ -266,15 +266,15 @@ impl State {
         }
         let mut wake = Wake::default();
         if let Some(facts) = written {
-            // The owner wrote it, and need not be told. The server that needs the name for its backend must.
+            // The owner wrote it, and is not woken. The resource that needs the name for its backend is.
             let owner = owner_key(id, &facts);
             wake = self.put_child(id.clone(), facts);
-            wake.now.retain(|key| Some(key) != owner.as_ref() && Some(key) == server_of(id).as_ref());
+            wake.now.retain(|key| Some(key) != owner.as_ref() && Some(key) == backend_owner(id).as_ref());
         }
         let more = match meanwhile {
             None => Wake::default(),
             Some(Meanwhile::Seen(facts)) => self.put_child(id.clone(), *facts),
-            // It was the one before, or the one that was written: another look will find out.
+            // It was the one before, or the one that was written: the next reconcile will find out.
             Some(Meanwhile::Gone) => self.remove_child(id),
         };
         wake.now.extend(more.now);
@@ -293,7 +293,7 @@ impl State {
         if changed {
             wake.now.extend(before.and_then(|before| owner_key(&id, before)));
             wake.now.extend(owner_key(&id, &facts));
-            wake.now.extend(server_of(&id));
+            wake.now.extend(backend_owner(&id));
         }
         self.forget_owner(&id);
         if let Some(owner) = &facts.owner {
@@ -308,7 +308,7 @@ impl State {
         let Some(facts) = self.children.remove(id) else { return Wake::default() };
         self.forget_ends_of_workload(id, &facts);
         self.known_only(Wake {
-            now: owner_key(id, &facts).into_iter().chain(server_of(id)).collect(),
+            now: owner_key(id, &facts).into_iter().chain(backend_owner(id)).collect(),
             ..Wake::default()
         })
     }
@@ -390,13 +390,13 @@ impl State {
             }
         }
         let uid = me.metadata().uid.clone().unwrap_or_default();
+        let entry = kinds::entry(me.kind());
         let children: BTreeMap<ChildId, ChildFacts> = self
             .by_owner
             .get(&uid)
             .into_iter()
             .flatten()
-            // The StatefulSet of a server is made and kept by its proxy, whoever owns it.
-            .filter(|id| key.kind != ObjectKind::Kind(KindName::MCPServer) || id.kind != ChildKind::StatefulSet)
+            .filter(|id| entry.prunes(id.kind))
             .filter_map(|id| self.children.get(id).map(|facts| (id.clone(), facts.clone())))
             .collect();
         let (live, settles) = self.live(key, &children);
@@ -444,9 +444,10 @@ fn owner_key(id: &ChildId, facts: &ChildFacts) -> Option<Key> {
     Some(Key::resource(KindName::parse(&owner.kind)?, &id.namespace, &owner.name))
 }
 
-/// The MCPServer that a StatefulSet concerns, whichever its owner is: it runs that server, or has the name that its proxy needs.
-fn server_of(id: &ChildId) -> Option<Key> {
-    (id.kind == ChildKind::StatefulSet).then(|| Key::resource(KindName::MCPServer, &id.namespace, &id.name))
+/// The resource that a StatefulSet concerns as its backend, whichever its owner is: it is that backend, or has the name that its proxy
+/// needs.
+fn backend_owner(id: &ChildId) -> Option<Key> {
+    Backend::owner(&id.namespace, &id.name).filter(|_| id.kind == Backend::KIND)
 }
 
 /// Whether an object says nothing new: it is older than what is known, or the very same, as the watch brings back all that

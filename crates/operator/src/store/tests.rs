@@ -4,6 +4,10 @@ use skep_plan::key::{Key, ObjectKind};
 
 use super::*;
 
+fn pod_id(name: &str) -> PodId {
+    PodId { namespace: "ns".into(), name: name.into() }
+}
+
 fn object(kind: KindName, name: &str, version: u32, generation: u32, spec: &Value) -> Value {
     json!({
         "kind": kind.as_str(),
@@ -397,27 +401,27 @@ fn why_the_pod_of_a_stateful_set_ended_is_remembered_until_one_of_its_template_w
     let rejected = |used: &str| json!({ "phase": "Failed", "reason": "OutOfcpu", "message": format!("used: {used}") });
     let pending = json!({ "phase": "Pending" });
     let ready = json!({ "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }] });
-    store.put_pod("ns", backend_pod("s-0", "1", "a", &rejected("1")));
+    store.put_pod(backend_pod("s-0", "1", "a", &rejected("1")));
     assert_eq!(ends(), failed("OutOfcpu", "used: 1"));
     // The controller deletes it and makes another one, which is rejected as well.
-    store.remove_pod("ns", "s-0");
+    store.remove_pod(&pod_id("s-0"));
     assert_eq!(ends(), failed("OutOfcpu", "used: 1"));
-    store.put_pod("ns", backend_pod("s-0", "2", "a", &pending));
+    store.put_pod(backend_pod("s-0", "2", "a", &pending));
     assert_eq!(ends(), failed("OutOfcpu", "used: 1"));
-    store.put_pod("ns", backend_pod("s-0", "2", "a", &rejected("2")));
+    store.put_pod(backend_pod("s-0", "2", "a", &rejected("2")));
     assert_eq!(ends(), failed("OutOfcpu", "used: 1"), "the same reason is the same end");
     let evicted = json!({ "phase": "Failed", "reason": "Evicted" });
-    store.put_pod("ns", backend_pod("s-0", "3", "a", &evicted));
+    store.put_pod(backend_pod("s-0", "3", "a", &evicted));
     assert_eq!(ends(), failed("Evicted", ""));
-    store.put_pod("ns", backend_pod("s-0", "4", "b", &ready));
-    store.put_pod("ns", backend_pod("s-0", "4", "b", &pending));
+    store.put_pod(backend_pod("s-0", "4", "b", &ready));
+    store.put_pod(backend_pod("s-0", "4", "b", &pending));
     assert_eq!(ends(), failed("Evicted", ""), "one of another template says nothing of this one");
-    store.put_pod("ns", backend_pod("s-0", "5", "a", &ready));
-    store.put_pod("ns", backend_pod("s-0", "5", "a", &pending));
+    store.put_pod(backend_pod("s-0", "5", "a", &ready));
+    store.put_pod(backend_pod("s-0", "5", "a", &pending));
     assert!(ends().is_empty(), "it was ready since");
     // With its workload it is forgotten.
-    store.put_pod("ns", backend_pod("s-0", "6", "a", &evicted));
-    store.remove_pod("ns", "s-0");
+    store.put_pod(backend_pod("s-0", "6", "a", &evicted));
+    store.remove_pod(&pod_id("s-0"));
     store.miss_child(&id);
     store.see_child(id, set);
     assert!(ends().is_empty());
@@ -440,9 +444,9 @@ fn a_pod_that_does_not_count_as_ready_yet_is_not_among_the_ready_ones_of_its_wor
         let status = json!({ "conditions": [{ "type": "Ready", "status": "True" }], "containerStatuses": [container] });
         backend_pod("s-0", "1", "a", &status)
     };
-    store.put_pod("ns", pod(Timestamp::now()));
+    store.put_pod(pod(Timestamp::now()));
     assert_eq!(ready(), 0, "it was started just now");
-    store.put_pod("ns", pod(Timestamp::now() - jiff::SignedDuration::from_mins(1)));
+    store.put_pod(pod(Timestamp::now() - jiff::SignedDuration::from_mins(1)));
     assert_eq!(ready(), 1);
 }
 
@@ -464,7 +468,7 @@ fn the_pod_of_a_deployment_says_why_it_ended_for_as_long_as_it_is_there() {
         let labels = json!({ "app": "mcpremoteproxy", "app.kubernetes.io/instance": "r", "pod-template-hash": "a" });
         let pod =
             json!({ "metadata": { "name": name, "namespace": "ns", "uid": name, "labels": labels }, "status": status });
-        store.put_pod("ns", pod_facts(&serde_json::from_value(pod).unwrap()).unwrap())
+        store.put_pod(pod_facts(&serde_json::from_value(pod).unwrap()).unwrap())
     };
     let ends = || {
         let ended = store.snapshot(&key(KindName::MCPRemoteProxy, "r")).unwrap().live.workload.unwrap().ended;
@@ -474,7 +478,7 @@ fn the_pod_of_a_deployment_says_why_it_ended_for_as_long_as_it_is_there() {
     pod("one", &evicted);
     pod("two", &evicted);
     assert_eq!(ends(), ["one", "two"]);
-    store.remove_pod("ns", "one");
+    store.remove_pod(&pod_id("one"));
     assert_eq!(ends(), ["two"]);
     // Another one serves for a while. What ended before has nothing to do with what comes after.
     pod("three", &json!({ "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }] }));
@@ -492,7 +496,7 @@ fn a_pod_that_runs_for_another_resource_now_is_no_pod_of_the_first_one() {
     let pod = |instance: &str| {
         let labels = json!({ "app": "mcpserver", "app.kubernetes.io/instance": instance });
         let pod = json!({ "metadata": { "name": "p", "namespace": "ns", "uid": "p", "labels": labels } });
-        store.put_pod("ns", pod_facts(&serde_json::from_value(pod).unwrap()).unwrap())
+        store.put_pod(pod_facts(&serde_json::from_value(pod).unwrap()).unwrap())
     };
     let pods = |name: &str| store.snapshot(&key(KindName::MCPServer, name)).unwrap().live.pods.len();
     pod("one");

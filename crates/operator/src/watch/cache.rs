@@ -14,7 +14,7 @@ use kube::core::Resource as KubeResource;
 use kube::runtime::watcher;
 use tokio::sync::watch as signal;
 
-use super::take::Take;
+use super::sink::Sink;
 use super::{Feed, MANY_FAILURES, NOT_SYNCED, PROBATION, Signal, check_name, code, pump, refused};
 use crate::failure::describe;
 use crate::readiness::Check;
@@ -61,13 +61,13 @@ impl CacheWatch {
     }
 
     /// Follows the objects. Never ends.
-    pub(super) async fn keep<K, T>(self, api: Api<K>, config: watcher::Config, taker: T)
+    pub(super) async fn keep<K, T>(self, api: Api<K>, config: watcher::Config, sink: T)
     where
         K: KubeResource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
         K::DynamicType: Send + Sync,
-        T: Take<K>,
+        T: Sink<K>,
     {
-        let mut brought = BTreeSet::new();
+        let mut delivered = BTreeSet::new();
         let tell = |signal: Signal<'_>| {
             match signal {
                 Signal::Synced => self.synced(),
@@ -85,7 +85,7 @@ impl CacheWatch {
             }
         };
         tokio::select! {
-            () = pump(&self.feed, api, config, &taker, &mut brought, tell) => {}
+            () = pump(&self.feed, api, config, &sink, &mut delivered, tell) => {}
             () = probation => {}
         }
     }

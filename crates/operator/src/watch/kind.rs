@@ -71,7 +71,7 @@ impl KindWatch {
     /// Follows the objects of the kind. Never ends.
     pub(super) async fn keep(self) {
         let mut found = self.served.subscribe();
-        let mut brought = BTreeSet::new();
+        let mut delivered = BTreeSet::new();
         let mut followed = None;
         loop {
             // The sender lives as long as we do.
@@ -87,7 +87,7 @@ impl KindWatch {
                 self.unavailable(Unavailable::NotServed);
                 let is_left = self.feed.store.has_kind(self.kind, self.scope.as_deref()) && !self.is_gone().await;
                 if !is_left {
-                    self.forget(&mut brought);
+                    self.forget(&mut delivered);
                 }
                 let is_due = |found: &Found| is_left && found.rounds > now.rounds;
                 drop(found.wait_for(|found| found.has(self.kind) || is_due(found)).await);
@@ -97,7 +97,7 @@ impl KindWatch {
                 // Their children name their owner in the version before.
                 self.feed.wake(self.feed.store.wake_kind(self.kind, self.scope.as_deref()));
             }
-            match self.follow(version, &mut brought).await {
+            match self.follow(version, &mut delivered).await {
                 End::OtherVersion => {}
                 End::NotServed => {
                     self.served.refresh();
@@ -120,13 +120,13 @@ impl KindWatch {
         true
     }
 
-    fn forget(&self, brought: &mut BTreeSet<Key>) {
-        brought.clear();
+    fn forget(&self, delivered: &mut BTreeSet<Key>) {
+        delivered.clear();
         self.feed.wake(self.feed.store.remove_kind(self.kind, self.scope.as_deref()));
     }
 
     /// Follows the objects in a version for as long as that is the one to follow.
-    async fn follow(&self, version: &'static str, brought: &mut BTreeSet<Key>) -> End {
+    async fn follow(&self, version: &'static str, delivered: &mut BTreeSet<Key>) -> End {
         let api = dynamic::<Object>(&self.client, self.scope.as_deref(), &resource_in(self.kind, version));
         let mut found = self.served.subscribe();
         // A watch that may be opened again says nothing until there is a change; that it was refused says it each time.
@@ -169,7 +169,7 @@ impl KindWatch {
             }
         };
         let resources = Resources(self.kind);
-        let pumped = pump(&self.feed, api, watcher::Config::default(), &resources, brought, tell);
+        let pumped = pump(&self.feed, api, watcher::Config::default(), &resources, delivered, tell);
         tokio::select! {
             () = pumped => End::NotServed,
             () = probation => End::OtherVersion,

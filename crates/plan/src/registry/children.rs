@@ -10,6 +10,7 @@ use skep_api::workload::MetadataOverrides;
 use super::fill;
 use crate::canonical;
 use crate::child::{Child, ChildKind, MANAGED_LABEL};
+use crate::error::PlanError;
 use crate::grants::REGISTRY_API;
 use crate::inputs::digest_of_inputs;
 use crate::names;
@@ -17,7 +18,6 @@ use crate::overrides::DroppedOverrides;
 use crate::pod::{
     CONFIG_HASH, INPUTS, POD_TEMPLATE_METADATA, REGISTRY_COMPONENT, Template, probe, pull_secrets, texts,
 };
-use crate::refusal::Refusal;
 use crate::validate::config_hash;
 use crate::world::World;
 
@@ -50,7 +50,7 @@ pub(super) fn build(
     template: Option<&Value>,
     world: &World<'_>,
     dropped: &mut DroppedOverrides,
-) -> Result<Vec<Child>, Refusal> {
+) -> Result<Vec<Child>, PlanError> {
     let pull = pull_secrets(&spec.image_pull_secrets, world.settings);
     let mut children = account(me, &pull);
     children.extend([config_map(me, spec), service(me), deployment(me, spec, template, &pull, world, dropped)?]);
@@ -59,7 +59,7 @@ pub(super) fn build(
 
 /// ServiceAccount, Role and RoleBinding.
 fn account(me: &Resource, pull: &[Value]) -> Vec<Child> {
-    let name = account_name(me.name());
+    let name = names::registry_account(me.name());
     let child = |kind: ChildKind, body: Value| Child::new(me, kind, &name, json!(labels(me, &name)), json!({}), body);
     // An empty list is not sent: others put Secrets of their own on an account.
     let secrets = if pull.is_empty() { json!({}) } else { json!({ "imagePullSecrets": pull }) };
@@ -79,7 +79,14 @@ fn config_map(me: &Resource, spec: &MCPRegistrySpec) -> Child {
     let labels = BTreeMap::from([(MANAGED_LABEL.0.to_owned(), MANAGED_LABEL.1.to_owned())]);
     let checksum = canonical::content_checksum(&data, &labels, &BTreeMap::new());
     let annotations = json!({ canonical::CONTENT_CHECKSUM: checksum });
-    Child::new(me, ChildKind::ConfigMap, &config_name(me.name()), json!(labels), annotations, json!({ "data": data }))
+    Child::new(
+        me,
+        ChildKind::ConfigMap,
+        &names::registry_config(me.name()),
+        json!(labels),
+        annotations,
+        json!({ "data": data }),
+    )
 }
 
 fn service(me: &Resource) -> Child {
@@ -100,7 +107,7 @@ fn deployment(
     pull: &[Value],
     world: &World<'_>,
     dropped: &mut DroppedOverrides,
-) -> Result<Child, Refusal> {
+) -> Result<Child, PlanError> {
     let name = names::registry_api(me.name());
     let ours = pod(me, spec, pull, world);
     let pod = match template.and_then(|template| template.get("spec")) {
@@ -117,14 +124,15 @@ fn deployment(
     stamps.extend(digest_of_inputs(me, world).map(|digest| (INPUTS, digest)));
     let pods = Template::new(&pod_labels, pod)
         .overridden(POD_TEMPLATE_METADATA, user.as_ref(), None)
-        .map_err(Refusal::template)?
+        .map_err(PlanError::template)?
         .stamp(&selector(me), &stamps, dropped);
     let body = json!({ "spec": { "selector": { "matchLabels": selector(me) }, "template": pods.into_value() } });
     Ok(Child::new(me, ChildKind::Deployment, &name, json!(labels(me, &name)), json!({}), body))
 }
 
 fn pod(me: &Resource, spec: &MCPRegistrySpec, pull: &[Value], world: &World<'_>) -> Value {
-    let mut volumes = vec![json!({ "name": CONFIG_VOLUME, "configMap": { "name": config_name(me.name()) } })];
+    let mut volumes =
+        vec![json!({ "name": CONFIG_VOLUME, "configMap": { "name": names::registry_config(me.name()) } })];
     let mut mounts = vec![json!({ "name": CONFIG_VOLUME, "mountPath": CONFIG_PATH, "readOnly": true })];
     volumes.extend(spec.volumes.iter().map(|volume| volume.0.clone()));
     mounts.extend(spec.volume_mounts.iter().map(|mount| mount.0.clone()));
@@ -154,7 +162,7 @@ fn pod(me: &Resource, spec: &MCPRegistrySpec, pull: &[Value], world: &World<'_>)
         ("volumeMounts".to_owned(), Value::Array(mounts)),
     ]);
     pod.extend([
-        ("serviceAccountName".to_owned(), json!(account_name(me.name()))),
+        ("serviceAccountName".to_owned(), json!(names::registry_account(me.name()))),
         ("containers".to_owned(), json!([container])),
         ("volumes".to_owned(), Value::Array(volumes)),
     ]);
@@ -182,14 +190,6 @@ fn password_container() -> Value {
             { "name": PASSWORD_VOLUME, "mountPath": "/pgpass" },
         ],
     })
-}
-
-fn account_name(name: &str) -> String {
-    format!("{name}-registry-api")
-}
-
-fn config_name(name: &str) -> String {
-    format!("{name}-registry-server-config")
 }
 
 /// The labels of a child called `name`.

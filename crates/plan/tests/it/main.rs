@@ -9,7 +9,9 @@
 )]
 
 mod addresses;
+mod kinds;
 mod laws;
+mod proxies;
 mod stamps;
 mod status;
 mod takeover;

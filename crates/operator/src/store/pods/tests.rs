@@ -1,4 +1,5 @@
 use serde_json::{Value, json};
+use skep_api::resource::KindName;
 
 use super::*;
 

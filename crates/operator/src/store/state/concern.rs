@@ -1,7 +1,7 @@
 //! Whom a change of a resource concerns: the resource itself, and those who refer to it.
 
 use skep_api::kinds::DiscoveredBackend;
-use skep_api::resource::Resource;
+use skep_plan::kinds;
 
 use super::Entry;
 
@@ -17,15 +17,10 @@ pub(super) fn concerns_itself(before: &Entry, after: &Entry) -> bool {
         || reported(before) != reported(after)
 }
 
-/// The part of a status that another program writes and a plan reads: how the servers behind a virtual one are.
+/// The part of a status that another program writes and a plan reads.
 fn reported(entry: &Entry) -> Option<&[DiscoveredBackend]> {
     match entry {
-        Entry::Readable(resource) => match resource.as_ref() {
-            Resource::VirtualMCPServer(object) => {
-                object.status.as_ref().map(|status| status.discovered_backends.as_slice())
-            }
-            _ => None,
-        },
+        Entry::Readable(resource) => kinds::reported(resource),
         Entry::Unreadable { .. } => None,
     }
 }
@@ -34,12 +29,7 @@ fn reported(entry: &Entry) -> Option<&[DiscoveredBackend]> {
 pub(super) fn concerns_others(before: &Entry, after: &Entry) -> bool {
     let (old, new) = (before.metadata(), after.metadata());
     let shown = |entry: &Entry| match entry {
-        Entry::Readable(resource) => match resource.as_ref() {
-            Resource::EmbeddingServer(object) => {
-                object.status.as_ref().map(|status| (format!("{:?}", status.phase), status.url.clone()))
-            }
-            _ => None,
-        },
+        Entry::Readable(resource) => kinds::shown(resource),
         Entry::Unreadable { problem, .. } => Some((problem.clone(), None)),
     };
     old.uid != new.uid

@@ -6,16 +6,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use skep_api::resource::KindName;
 use skep_plan::child::ChildKind;
-use skep_plan::key::{Key, ObjectKind};
+use skep_plan::key::Key;
+use skep_plan::kinds::Backend;
 use skep_plan::world::{Live, LivePod, LiveWorkload, PodState};
 
-use super::{ChildFacts, ChildId, PodFacts, State, Wake, owner_key};
+use super::{ChildFacts, ChildId, PodFacts, PodId, State, Wake, backend_owner, owner_key};
 
 impl State {
-    pub(in crate::store) fn put_pod(&mut self, namespace: &str, facts: PodFacts) -> Wake {
-        let id = (namespace.to_owned(), facts.name.clone());
+    pub(in crate::store) fn put_pod(&mut self, facts: PodFacts) -> Wake {
+        let id = facts.id.clone();
         let before = self.pods.get(&id);
         if before == Some(&facts) {
             return Wake::default();
@@ -25,29 +25,29 @@ impl State {
             self.forget_ends_before(&before);
             if before.owner != facts.owner {
                 // Its labels were changed: it runs for another resource now, and its ends are none of the first one's.
-                wake = self.remove_pod(namespace, &facts.name);
-                self.retain_ends(&before.owner, |end| end.name != before.name);
+                wake = self.remove_pod(&id);
+                self.retain_ends(&before.owner, |end| end.id != before.id);
             }
         }
         self.note_end(&facts);
         let owner = facts.owner.clone();
-        self.pods_of.entry(owner.clone()).or_default().insert(facts.name.clone());
+        self.pods_of.entry(owner.clone()).or_default().insert(id.clone());
         self.pods.insert(id, facts);
         wake.now.insert(owner);
         self.known_only(wake)
     }
 
-    pub(in crate::store) fn remove_pod(&mut self, namespace: &str, name: &str) -> Wake {
-        let Some(facts) = self.pods.remove(&(namespace.to_owned(), name.to_owned())) else { return Wake::default() };
-        if let Some(names) = self.pods_of.get_mut(&facts.owner) {
-            names.remove(name);
-            if names.is_empty() {
+    pub(in crate::store) fn remove_pod(&mut self, id: &PodId) -> Wake {
+        let Some(facts) = self.pods.remove(id) else { return Wake::default() };
+        if let Some(ids) = self.pods_of.get_mut(&facts.owner) {
+            ids.remove(id);
+            if ids.is_empty() {
                 self.pods_of.remove(&facts.owner);
             }
         }
         self.forget_ends_before(&facts);
         if !facts.keeps_name || !self.resources.contains_key(&facts.owner) {
-            self.retain_ends(&facts.owner, |end| end.name != facts.name);
+            self.retain_ends(&facts.owner, |end| end.id != facts.id);
         }
         self.known_only(Wake { now: BTreeSet::from([facts.owner]), soon: BTreeSet::new() })
     }
@@ -60,7 +60,7 @@ impl State {
             Some(facts) if !facts.is_backend_of(&key.name, uid) => (None, Some(facts)),
             backend => (backend, None),
         };
-        let taken = theirs.map(|facts| (ChildKind::StatefulSet, key.name.clone(), facts.owner_in_words()));
+        let taken = theirs.map(|facts| (Backend::KIND, key.name.clone(), facts.owner_in_words()));
         let mut live = Live {
             workload: mine(ChildKind::Deployment).or_else(|| mine(ChildKind::StatefulSet)),
             backend: backend.and_then(|facts| facts.workload.clone()),
@@ -71,8 +71,7 @@ impl State {
             ..Live::default()
         };
         let (now, mut settles) = (Timestamp::now(), None::<Timestamp>);
-        let names = self.pods_of.get(key).into_iter().flatten();
-        for facts in names.filter_map(|name| self.pods.get(&(key.namespace.clone(), name.clone()))) {
+        for facts in self.pods_of.get(key).into_iter().flatten().filter_map(|id| self.pods.get(id)) {
             let Some((pod, until)) = facts.live(now) else { continue };
             settles = settles.into_iter().chain(until).min();
             let pods = if facts.is_backend { &mut live.backend_pods } else { &mut live.pods };
@@ -89,11 +88,11 @@ impl State {
         (live, settles)
     }
 
-    /// The StatefulSet with the name under which the proxy of an MCPServer makes one, whichever its owner is.
+    /// The StatefulSet with the name under which the proxy of a resource makes one, whichever its owner is; nothing for a kind whose
+    /// proxies make none.
     fn stateful_set_of(&self, key: &Key) -> Option<&ChildFacts> {
-        let (namespace, name) = (key.namespace.clone(), key.name.clone());
-        let id = ChildId { kind: ChildKind::StatefulSet, namespace, name };
-        self.children.get(&id).filter(|_| key.kind == ObjectKind::Kind(KindName::MCPServer))
+        let id = ChildId { kind: Backend::KIND, namespace: key.namespace.clone(), name: key.name.clone() };
+        self.children.get(&id).filter(|_| backend_owner(&id).as_ref() == Some(key))
     }
 
     /// Remembers why the kubelet rejected or evicted a pod. The first of several ends of one name that have the same reason stands for
@@ -101,11 +100,11 @@ impl State {
     fn note_end(&mut self, facts: &PodFacts) {
         let Some(end) = &facts.end else { return };
         let ends = self.ends.entry(facts.owner.clone()).or_default();
-        let is_known = ends.get(&facts.name).is_some_and(|known| {
+        let is_known = ends.get(&facts.id).is_some_and(|known| {
             known.is_sibling(facts) && known.end.as_ref().is_some_and(|known| known.reason == end.reason)
         });
         if !is_known {
-            ends.insert(facts.name.clone(), facts.clone());
+            ends.insert(facts.id.clone(), facts.clone());
         }
     }
 
@@ -121,8 +120,8 @@ impl State {
         if id.kind != ChildKind::StatefulSet {
             return;
         }
-        let server = facts.serves.as_ref().map(|name| Key::resource(KindName::MCPServer, &id.namespace, name));
-        for owner in owner_key(id, facts).into_iter().chain(server) {
+        let served = facts.serves.as_ref().and_then(|name| Backend::owner(&id.namespace, name));
+        for owner in owner_key(id, facts).into_iter().chain(served) {
             self.retain_ends(&owner, |end| !end.keeps_name);
         }
     }

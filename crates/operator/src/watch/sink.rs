@@ -1,4 +1,4 @@
-//! How what a watch brings goes into the store.
+//! How the objects of a watch get into the store, each under an id that carries its kind.
 
 use std::collections::BTreeSet;
 
@@ -7,47 +7,53 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt as _;
 use kube::api::DynamicObject;
 use kube::core::{PartialObjectMeta, Resource as KubeResource};
+use serde_json::Value;
 use skep_api::resource::KindName;
 use skep_plan::child::ChildKind;
 use skep_plan::key::{Key, ObjectKind};
 
 use crate::object::{Object, Tracked};
-use crate::store::{ChildId, Store, Wake, child_facts, pod_facts};
+use crate::store::{ChildId, PodId, Store, Wake, child_facts, pod_facts};
 
-/// How the objects of a watch go into the store.
-pub(super) trait Take<K> {
-    /// What it watches, for logs.
+/// How the objects of a watch get into the store.
+pub(super) trait Sink<K> {
+    /// What the store calls an object: its kind, namespace and name.
+    type Id: Clone + Ord + Send;
+    /// Whether the watch itself keeps the set of ids that it has delivered.
+    const TRACKS_IDS: bool = true;
+
+    /// What is watched, for logs and checks.
     fn name(&self) -> String;
-    /// What the store calls an object.
-    fn key(&self, object: &K) -> Option<Key>;
-    /// Takes an object in.
+    /// The id of an object; nothing for one without a namespace.
+    fn id(&self, object: &K) -> Option<Self::Id>;
+    /// Stores an object.
     fn put(&self, store: &Store, object: K) -> Wake;
-    /// Forgets an object.
-    fn remove(&self, store: &Store, key: &Key) -> Wake;
-    /// What the store remembers of this watch, where that is less than all objects there are and the watch keeps no list of
-    /// its own ([`Self::KEEPS_LIST`]).
-    fn remembered(&self, _: &Store) -> BTreeSet<Key> {
+    /// Removes an object.
+    fn remove(&self, store: &Store, id: &Self::Id) -> Wake;
+    /// The ids that the store holds of this watch, where that is less than all objects there are and the watch tracks none
+    /// ([`Self::TRACKS_IDS`]).
+    fn stored(&self, _: &Store) -> BTreeSet<Self::Id> {
         BTreeSet::new()
     }
-    /// Whether the watch itself keeps a list of what it has brought.
-    const KEEPS_LIST: bool = true;
 }
 
 /// The objects of a kind of ours.
 pub(super) struct Resources(pub(super) KindName);
-/// Children of a kind, and what to call the watch of them.
+/// Children of a kind, and what the watch of them is called.
 pub(super) struct Children(pub(super) ChildKind, pub(super) &'static str);
 /// Pods, and of what.
 pub(super) struct Pods(pub(super) &'static str);
 /// Secrets or ConfigMaps, by metadata.
 pub(super) struct Contents(pub(super) ObjectKind);
 
-impl Take<Object> for Resources {
+impl Sink<Object> for Resources {
+    type Id = Key;
+
     fn name(&self) -> String {
         self.0.plural().to_owned()
     }
 
-    fn key(&self, object: &Object) -> Option<Key> {
+    fn id(&self, object: &Object) -> Option<Key> {
         Some(Key::resource(self.0, &object.namespace()?, &object.name_any()))
     }
 
@@ -61,89 +67,100 @@ impl Take<Object> for Resources {
 }
 
 impl Children {
-    /// Children share the shape of a key; their kind is known by the watch.
-    fn key_of(metadata: &ObjectMeta) -> Option<Key> {
-        Some(Key { kind: ObjectKind::ConfigMap, namespace: metadata.namespace.clone()?, name: metadata.name.clone()? })
-    }
-
-    fn id(&self, key: &Key) -> ChildId {
-        ChildId { kind: self.0, namespace: key.namespace.clone(), name: key.name.clone() }
-    }
-}
-
-impl Take<Tracked> for Children {
-    fn name(&self) -> String {
+    fn watch_name(&self) -> String {
         format!("{} ({})", self.0.api().2, self.1)
     }
 
-    fn key(&self, object: &Tracked) -> Option<Key> {
-        Self::key_of(object.object().metadata())
+    fn id_of(&self, metadata: &ObjectMeta) -> Option<ChildId> {
+        Some(ChildId { kind: self.0, namespace: metadata.namespace.clone()?, name: metadata.name.clone()? })
+    }
+
+    fn see(&self, store: &Store, metadata: &ObjectMeta, object: Option<&Value>) -> Wake {
+        let Some(id) = self.id_of(metadata) else { return Wake::default() };
+        store.see_child(id, child_facts(self.0, metadata, object))
+    }
+}
+
+impl Sink<Tracked> for Children {
+    type Id = ChildId;
+
+    fn name(&self) -> String {
+        self.watch_name()
+    }
+
+    fn id(&self, object: &Tracked) -> Option<ChildId> {
+        self.id_of(object.object().metadata())
     }
 
     fn put(&self, store: &Store, object: Tracked) -> Wake {
-        let Some(key) = self.key(&object) else { return Wake::default() };
         let object = object.object();
-        store.see_child(self.id(&key), child_facts(self.0, object.metadata(), Some(object.value())))
+        self.see(store, object.metadata(), Some(object.value()))
     }
 
-    fn remove(&self, store: &Store, key: &Key) -> Wake {
-        store.miss_child(&self.id(key))
+    fn remove(&self, store: &Store, id: &ChildId) -> Wake {
+        store.miss_child(id)
     }
 }
 
-impl Take<PartialObjectMeta<DynamicObject>> for Children {
+impl Sink<PartialObjectMeta<DynamicObject>> for Children {
+    type Id = ChildId;
+
     fn name(&self) -> String {
-        format!("{} ({})", self.0.api().2, self.1)
+        self.watch_name()
     }
 
-    fn key(&self, object: &PartialObjectMeta<DynamicObject>) -> Option<Key> {
-        Self::key_of(&object.metadata)
+    fn id(&self, object: &PartialObjectMeta<DynamicObject>) -> Option<ChildId> {
+        self.id_of(&object.metadata)
     }
 
     fn put(&self, store: &Store, object: PartialObjectMeta<DynamicObject>) -> Wake {
-        let Some(key) = self.key(&object) else { return Wake::default() };
-        store.see_child(self.id(&key), child_facts(self.0, &object.metadata, None))
+        self.see(store, &object.metadata, None)
     }
 
-    fn remove(&self, store: &Store, key: &Key) -> Wake {
-        store.miss_child(&self.id(key))
+    fn remove(&self, store: &Store, id: &ChildId) -> Wake {
+        store.miss_child(id)
     }
 }
 
-impl Take<Pod> for Pods {
+impl Sink<Pod> for Pods {
+    type Id = PodId;
+
     fn name(&self) -> String {
         format!("pods ({})", self.0)
     }
 
-    fn key(&self, object: &Pod) -> Option<Key> {
-        Some(Key { kind: ObjectKind::ConfigMap, namespace: object.namespace()?, name: object.name_any() })
+    fn id(&self, object: &Pod) -> Option<PodId> {
+        Some(PodId { namespace: object.namespace()?, name: object.name_any() })
     }
 
     fn put(&self, store: &Store, object: Pod) -> Wake {
-        let Some(namespace) = object.namespace() else { return Wake::default() };
+        let Some(id) = self.id(&object) else { return Wake::default() };
         match pod_facts(&object) {
-            Some(facts) => store.put_pod(&namespace, facts),
+            Some(facts) => store.put_pod(facts),
             // Its labels may have been others before.
-            None => store.remove_pod(&namespace, &object.name_any()),
+            None => store.remove_pod(&id),
         }
     }
 
-    fn remove(&self, store: &Store, key: &Key) -> Wake {
-        store.remove_pod(&key.namespace, &key.name)
+    fn remove(&self, store: &Store, id: &PodId) -> Wake {
+        store.remove_pod(id)
     }
 }
 
-impl<K: KubeResource> Take<PartialObjectMeta<K>> for Contents {
+impl<K: KubeResource> Sink<PartialObjectMeta<K>> for Contents {
+    type Id = Key;
+    const TRACKS_IDS: bool = false;
+
     fn name(&self) -> String {
         self.0.to_string()
     }
 
-    fn key(&self, object: &PartialObjectMeta<K>) -> Option<Key> {
+    fn id(&self, object: &PartialObjectMeta<K>) -> Option<Key> {
         Some(Key { kind: self.0, namespace: object.metadata.namespace.clone()?, name: object.metadata.name.clone()? })
     }
 
     fn put(&self, store: &Store, object: PartialObjectMeta<K>) -> Wake {
-        let Some(key) = self.key(&object) else { return Wake::default() };
+        let Some(key) = self.id(&object) else { return Wake::default() };
         store.content_changed(&key, object.metadata.resource_version.as_deref())
     }
 
@@ -151,11 +168,9 @@ impl<K: KubeResource> Take<PartialObjectMeta<K>> for Contents {
         store.content_changed(key, None)
     }
 
-    fn remembered(&self, store: &Store) -> BTreeSet<Key> {
+    fn stored(&self, store: &Store) -> BTreeSet<Key> {
         store.contents(self.0)
     }
-
-    const KEEPS_LIST: bool = false;
 }
 
 #[cfg(test)]

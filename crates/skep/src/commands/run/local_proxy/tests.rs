@@ -22,22 +22,22 @@ fn ours(kind: &str, name: &str, spec: &str) -> String {
     format!("apiVersion: toolhive.stacklok.dev/v1beta1\nkind: {kind}\nmetadata: {{name: {name}}}\nspec: {spec}\n---\n")
 }
 
-fn planned_all(text: &str) -> (Vec<Job>, Vec<Entry>) {
+fn planned_all(text: &str) -> (Vec<LocalProxy>, Vec<Entry>) {
     let manifests = Manifests::of("f.yaml", text).unwrap();
     let is_invalid = |one: &Object| matches!(one.content, Content::Invalid(_));
     assert!(!manifests.objects.iter().any(is_invalid), "{:?}", manifests.objects);
     all(&manifests)
 }
 
-fn one(text: &str) -> Job {
-    let (mut jobs, told) = planned_all(text);
-    assert!(jobs.len() == 1 && told.is_empty(), "{told:?}");
-    jobs.remove(0)
+fn one(text: &str) -> LocalProxy {
+    let (mut proxies, told) = planned_all(text);
+    assert!(proxies.len() == 1 && told.is_empty(), "{told:?}");
+    proxies.remove(0)
 }
 
 fn refused(text: &str) -> String {
-    let (jobs, told) = planned_all(text);
-    assert!(jobs.is_empty());
+    let (proxies, told) = planned_all(text);
+    assert!(proxies.is_empty());
     match &told[..] {
         [Entry { state: State::Refused(why), .. }] => why.clone(),
         other => panic!("{other:?}"),
@@ -46,9 +46,9 @@ fn refused(text: &str) -> String {
 
 #[test]
 fn a_server_listens_on_loopback_at_its_own_port() {
-    let job = one(&ours("MCPServer", "s", "{image: 'npx://a@1', proxyPort: 9001, proxyMode: sse}"));
-    assert_eq!(job.settings.listen.to_string(), "127.0.0.1:9001");
-    assert_eq!(job.entry.transport, Some("stdio"));
+    let proxy = one(&ours("MCPServer", "s", "{image: 'npx://a@1', proxyPort: 9001, proxyMode: sse}"));
+    assert_eq!(proxy.settings.listen.to_string(), "127.0.0.1:9001");
+    assert_eq!(proxy.entry.transport, Some("stdio"));
     let http = one(&ours("MCPServer", "s", "{image: 'uvx://a@1', transport: streamable-http, mcpPort: 9002}"));
     assert_eq!((http.settings.listen.port(), http.entry.transport), (8080, Some("streamable-http")));
 }
@@ -61,19 +61,19 @@ fn secrets_of_a_server_reach_its_variables_and_nothing_that_can_be_shown() {
         podTemplateSpec: {spec: {containers: [{name: mcp, env: [
             {name: LEVEL, valueFrom: {configMapKeyRef: {name: settings, key: level}}},
             {name: GONE, valueFrom: {secretKeyRef: {name: tickets, key: gone, optional: true}}}]}]}}}";
-    let job = one(&format!("{SECRETS}{}", ours("MCPServer", "s", spec)));
+    let proxy = one(&format!("{SECRETS}{}", ours("MCPServer", "s", spec)));
     let wanted = [
         "SERVER_VARIABLE_LEVEL,target=LEVEL",
         "SERVER_VARIABLE_TOKEN,target=TOKEN",
         "SERVER_VARIABLE_other,target=other",
     ];
-    let mut given = job.settings.config.secrets.clone();
+    let mut given = proxy.settings.config.secrets.clone();
     given.sort();
     assert_eq!(given, wanted);
     let value =
-        |name: &str| job.environment.get(&format!("TOOLHIVE_SECRET_SERVER_VARIABLE_{name}")).map(String::as_str);
+        |name: &str| proxy.environment.get(&format!("TOOLHIVE_SECRET_SERVER_VARIABLE_{name}")).map(String::as_str);
     assert_eq!((value("TOKEN"), value("other"), value("LEVEL")), (Some("hush"), Some("quiet"), Some("debug")));
-    let shown = format!("{:?} {:?}", job.settings, job.entry);
+    let shown = format!("{:?} {:?}", proxy.settings, proxy.entry);
     assert!(!shown.contains("hush") && !shown.contains("quiet"), "{shown}");
 }
 
@@ -81,12 +81,12 @@ fn secrets_of_a_server_reach_its_variables_and_nothing_that_can_be_shown() {
 fn a_remote_proxy_gets_the_variables_of_its_pod_but_not_its_home() {
     let spec = "{remoteUrl: 'https://mcp.example/mcp', transport: sse,
         headerForward: {addHeadersFromSecret: [{headerName: x-key, valueSecretRef: {name: tickets, key: token}}]}}";
-    let job = one(&format!("{SECRETS}{}", ours("MCPRemoteProxy", "r", spec)));
-    let secrets = job.environment.iter().filter(|(name, _)| name.starts_with(SECRET));
+    let proxy = one(&format!("{SECRETS}{}", ours("MCPRemoteProxy", "r", spec)));
+    let secrets = proxy.environment.iter().filter(|(name, _)| name.starts_with(SECRET));
     assert_eq!(secrets.map(|(_, value)| value.as_str()).collect::<Vec<_>>(), ["hush"]);
-    assert_eq!(job.environment.get("HOME"), std::env::var("HOME").ok().as_ref());
-    assert_eq!(job.environment.get("TOOLHIVE_RUNTIME"), None);
-    assert_eq!(job.entry.transport, Some("sse"));
+    assert_eq!(proxy.environment.get("HOME"), std::env::var("HOME").ok().as_ref());
+    assert_eq!(proxy.environment.get("TOOLHIVE_RUNTIME"), None);
+    assert_eq!(proxy.entry.transport, Some("sse"));
 }
 
 #[test]
@@ -132,8 +132,8 @@ fn kinds_that_only_say_how_are_quiet_and_kinds_for_clusters_are_told() {
         + &ours("MCPToolConfig", "t", "{toolsFilter: [a]}")
         + &ours("MCPServerEntry", "e", "{remoteUrl: 'https://a.example/mcp', transport: sse, groupRef: {name: g}}")
         + &ours("EmbeddingServer", "b", "{}");
-    let (jobs, told) = planned_all(&text);
-    assert!(jobs.is_empty());
+    let (proxies, told) = planned_all(&text);
+    assert!(proxies.is_empty());
     let told: Vec<_> = told.iter().map(|one| (one.name.as_str(), matches!(one.state, State::Skipped(_)))).collect();
     assert_eq!(told, [("e", true), ("b", true)]);
 }
