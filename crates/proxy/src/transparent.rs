@@ -8,28 +8,29 @@
 
 mod open;
 mod pods;
+mod send;
 mod session;
 mod stream;
 mod target;
 mod told;
 mod unreachable;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, header};
-use skep_mcp::{Kind, Malformed, Message, answer, era};
-use skep_net::headers::{Forwarded, inbound_host, remove_hop_by_hop, set_forwarded};
-use skep_net::{Body, Client, Drain, redirect};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri, header};
+use skep_mcp::{Id, Kind, Malformed, Message, answer, era};
+use skep_net::headers::remove_hop_by_hop;
+use skep_net::{Body, Client, Drain};
 
 pub use self::pods::{Answer, Pods};
+use self::send::Outgoing;
 pub use self::target::{NotATarget, Target};
 use self::told::Way;
 pub(crate) use self::unreachable::reason as unreachable_reason;
 use crate::chain::reply::ReplyChain;
-use crate::downstream::request::store_unavailable;
+use crate::downstream::request::{Refusal, store_unavailable};
 use crate::exchange::{Content, Exchange};
 use crate::health::Health;
 use crate::http::{SESSION, VERSION, is_of_type, json, text};
@@ -68,23 +69,18 @@ pub struct Options {
     pub health: Option<Arc<Health>>,
 }
 
-/// One call, as it is sent: again, if need be.
-#[derive(Clone)]
-struct Outgoing {
-    method: Method,
-    uri: Uri,
-    /// The pod that the URI names, if it does not name the Service.
-    pod: Option<SocketAddr>,
-    headers: HeaderMap,
-    body: Bytes,
-    /// Whether it is one of the protocol's.
-    is_message: bool,
-    /// Whether the page that calls was judged here. If not, that is left to the server.
-    origin_allowed: bool,
+/// A request that was checked, and where it goes.
+struct Prepared {
+    id: Option<Id>,
+    is_initialize: bool,
+    session: Option<session::Known>,
+    outgoing: Outgoing,
+    /// Whether the pod of its session is gone, so that the server does not know the session.
+    is_forgotten: bool,
 }
 
-/// Why there is no answer.
-enum Failed {
+/// Why there is no response.
+enum ForwardError {
     /// The server cannot be reached, or broke off.
     Server(skep_net::client::Error),
     /// What is known of the session cannot be looked up.
@@ -134,237 +130,109 @@ impl Transparent {
         Some(answer)
     }
 
-    /// Answers a call.
+    /// Answers a request.
     pub async fn call(self: &Arc<Self>, exchange: &mut Exchange) -> Response<Body> {
-        let wrong = match &exchange.content {
-            Content::Malformed(_, why) if crate::middleware::parser::is_ambiguous(*why) => Some(*why),
-            // Whatever it is called: servers may look at the body only.
-            Content::Opaque(bytes) if is_list(bytes) => Some(Malformed::Batch),
-            _ => None,
-        };
-        if let Some(why) = wrong {
-            return json(StatusCode::BAD_REQUEST, answer::malformed(why));
-        }
-        let request = exchange.message().filter(|message| message.kind() == Kind::Request);
-        let id = request.and_then(Message::id);
-        let is_greeting = request.is_some_and(|message| message.method() == Some("initialize"));
-        if let Some(message) = exchange.message().filter(|message| message.method().is_some()) {
-            let version = exchange.head.headers.get(VERSION).and_then(|version| version.to_str().ok());
-            // Also of a legacy request: whoever routes or authorizes by these headers does not look at the era first.
-            let checked = request.map_or(Ok(()), |request| era::classify(version, request).map(drop));
-            let checked = checked.and_then(|()| skep_mcp::headers::check(&exchange.head.headers, message));
-            if let Err(refusal) = checked {
-                return json(StatusCode::BAD_REQUEST, refusal.answer(id.as_ref()));
-            }
-        }
-        let named = exchange.head.headers.get(SESSION).and_then(|name| name.to_str().ok()).map(str::to_owned);
-        let session = match named.filter(|name| !name.is_empty() && !is_greeting) {
-            None => None,
-            Some(name) => match self.find(name, exchange).await {
-                Ok(Some(session)) => Some(session),
-                Ok(None) => return json(StatusCode::NOT_FOUND, answer::session_not_found(id.as_ref())),
-                Err(unavailable) => return store_unavailable(&unavailable),
-            },
-        };
-        let at_server = session.as_ref().map(session::Known::at_server);
-        let told = if self.may_be_told(exchange) { Box::pin(self.told(exchange)).await } else { Ok(Way::Any) };
-        let told = match told {
-            Ok(Way::Any) => None,
-            Ok(Way::To(endpoint)) => Some(endpoint),
-            Ok(Way::None) => return json(StatusCode::NOT_FOUND, answer::session_not_found(id.as_ref())),
-            Err(unavailable) => return store_unavailable(&unavailable),
-        };
-        let Some(uri) = self.target.uri(&exchange.head.uri, told.as_deref()) else {
-            return text(StatusCode::BAD_REQUEST, "the path cannot be passed on");
-        };
-        let mut outgoing = self.outgoing(exchange, uri, at_server, is_greeting);
-        let is_forgotten = match &self.pods {
-            Some(pods) => Box::pin(self.choose_pod(pods, session.as_ref(), &mut outgoing)).await,
-            None => false,
+        let mut request = match self.prepare(exchange).await {
+            Ok(request) => request,
+            Err(refusal) => return *refusal,
         };
         let replies = exchange.reply_chain();
-        let renewed = match &session {
-            Some(session) if is_forgotten => Box::pin(self.greet_again(session, &outgoing)).await,
-            _ => None,
-        };
-        let sent = match renewed {
-            Some(sent) => sent,
-            None => self.send(&outgoing).await.map_err(Failed::Server),
-        };
-        let sent = match sent {
-            // The Service knows who else is there.
-            Err(Failed::Server(error)) if error.never_reached() && outgoing.pod.is_some() && session.is_none() => {
-                self.go_to(None, &mut outgoing);
-                Box::pin(self.send(&outgoing)).await.map_err(Failed::Server)
-            }
-            Err(Failed::Server(error)) if error.never_reached() && !is_greeting => {
-                let again = match &session {
-                    Some(session) => Box::pin(self.greet_again(session, &outgoing)).await,
-                    None => None,
-                };
-                again.unwrap_or(Err(Failed::Server(error)))
-            }
-            Ok(response) if response.status() == StatusCode::NOT_FOUND && outgoing.method != Method::DELETE => {
-                let again = match &session {
-                    Some(session) => Box::pin(self.greet_again(session, &outgoing)).await,
-                    None => None,
-                };
-                again.unwrap_or(Ok(response))
-            }
-            sent => sent,
-        };
-        let mut response = match sent {
+        let mut response = match self.forward(&mut request).await {
             Ok(response) => response,
-            Err(Failed::Store(unavailable)) => return store_unavailable(&unavailable),
-            Err(Failed::Server(error)) => {
-                tracing::warn!(%error, cause = ?std::error::Error::source(&error), "the server cannot be reached");
-                let body = unreachable::body(id.as_ref(), &error, self.options.health.as_deref());
-                return json(StatusCode::BAD_GATEWAY, body);
-            }
+            Err(error) => return self.failed(&error, request.id.as_ref()),
         };
-        if let Err(unavailable) = self.follow(exchange, session.as_ref(), is_greeting, &outgoing, &mut response).await {
+        let Prepared { session, outgoing, is_initialize, .. } = &mut *request;
+        let followed = self.follow(exchange, session.as_ref(), *is_initialize, outgoing, &mut response).await;
+        if let Err(unavailable) = followed {
             return store_unavailable(&unavailable);
         }
         remove_hop_by_hop(response.headers_mut());
         exchange.is_passed_through = true;
         // It has the body of the request, which is counted for as long as it is there.
-        drop(outgoing);
+        outgoing.body = Bytes::new();
         self.answer(exchange, session.as_ref(), response, replies).await
     }
 
-    /// The call as the server gets it.
-    fn outgoing(&self, exchange: &mut Exchange, uri: Uri, session: Option<&str>, is_greeting: bool) -> Outgoing {
-        let mut headers = std::mem::take(&mut exchange.head.headers);
-        if self.options.sse {
-            exchange.head.headers = kept(&headers);
-        }
-        let host = inbound_host(&exchange.head.uri, &headers);
-        headers.remove(header::HOST);
-        headers.remove(header::CONTENT_LENGTH);
-        if exchange.is_watched() || self.options.sse {
-            // What must be read must not be packed. Without the header, a server may choose.
-            headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        }
-        set_forwarded(
-            &mut headers,
-            &Forwarded {
-                peer: exchange.head.peer.address.ip(),
-                host: host.as_ref(),
-                tls: exchange.head.peer.tls,
-                remote: self.target.remote_scheme(),
-                trusted: self.options.trust_proxy_headers,
-            },
-        );
-        match session {
-            _ if is_greeting => {
-                headers.remove(SESSION);
-            }
-            Some(session) => session::name(&mut headers, session),
-            None => {}
-        }
-        let body = exchange.content.bytes().clone();
-        let (is_message, origin_allowed) = (exchange.message().is_some(), exchange.head.origin_allowed);
-        Outgoing { method: exchange.head.method.clone(), uri, pod: None, headers, body, is_message, origin_allowed }
-    }
-
-    /// A session stays with the pod that it was opened at. Calls without one take turns. Says whether the session's pod is gone, so
-    /// that nobody knows the session.
-    async fn choose_pod(&self, pods: &Pods, session: Option<&session::Known>, outgoing: &mut Outgoing) -> bool {
-        let pod = match session {
-            None => pods.next().await,
-            Some(session) => session.pod(),
-        };
-        let is_gone = match pod {
-            Some(pod) => !pods.has(pod).await,
+    /// Checks a request, and finds out where it goes.
+    async fn prepare(&self, exchange: &mut Exchange) -> Result<Box<Prepared>, Refusal> {
+        check_message(exchange)?;
+        let request = exchange.message().filter(|message| message.kind() == Kind::Request);
+        let id = request.and_then(Message::id);
+        let is_initialize = request.is_some_and(|message| message.method() == Some("initialize"));
+        let session = if is_initialize { None } else { self.named_session(exchange, id.as_ref()).await? };
+        let endpoint = self.endpoint(exchange, id.as_ref()).await?;
+        let uri = self.target.uri(&exchange.head.uri, endpoint.as_deref());
+        let uri = uri.ok_or_else(|| text(StatusCode::BAD_REQUEST, "the path cannot be passed on"))?;
+        let at_server = session.as_ref().map(session::Known::at_server);
+        let mut outgoing = self.outgoing(exchange, uri, at_server, is_initialize);
+        let is_forgotten = match &self.pods {
+            Some(pods) => Box::pin(self.choose_pod(pods, session.as_ref(), &mut outgoing)).await,
             None => false,
         };
-        self.go_to(pod.filter(|_| !is_gone), outgoing);
-        // There is nothing left to delete.
-        is_gone && outgoing.method != Method::DELETE
+        // Boxed: it is moved several times.
+        Ok(Box::new(Prepared { id, is_initialize, session, outgoing, is_forgotten }))
     }
 
-    /// Sends a call to a pod, or to the Service.
-    fn go_to(&self, pod: Option<SocketAddr>, outgoing: &mut Outgoing) {
-        if pod == outgoing.pod {
-            return;
-        }
-        if let Some(uri) = self.target.at(&outgoing.uri, pod) {
-            outgoing.uri = uri;
-            outgoing.pod = pod;
+    /// The session that a request names, if it is the client's.
+    async fn named_session(&self, exchange: &Exchange, id: Option<&Id>) -> Result<Option<session::Known>, Refusal> {
+        let named = exchange.head.headers.get(SESSION).and_then(|name| name.to_str().ok()).map(str::to_owned);
+        let Some(name) = named.filter(|name| !name.is_empty()) else { return Ok(None) };
+        match self.find(name, exchange).await {
+            Ok(Some(session)) => Ok(Some(session)),
+            Ok(None) => Err(json(StatusCode::NOT_FOUND, answer::session_not_found(id)).into()),
+            Err(unavailable) => Err(store_unavailable(&unavailable).into()),
         }
     }
 
-    /// Sends a call, and finds out by which name the server wants to be called.
-    async fn send(&self, outgoing: &Outgoing) -> Result<Response<Body>, skep_net::client::Error> {
-        let as_local = self.as_local.load(Ordering::Relaxed);
-        let response = self.send_by_name(outgoing, as_local).await?;
-        let is_refused = matches!(response.status(), StatusCode::MISDIRECTED_REQUEST | StatusCode::FORBIDDEN);
-        // A server that guards against rebinding refuses names that it does not know. It may as well refuse the page that calls:
-        // that refusal stands, unless the page was judged here.
-        let is_page = outgoing.headers.contains_key(header::ORIGIN) && !outgoing.origin_allowed;
-        // Only messages find it out: pages that the server keeps to its own machine stay there.
-        if !is_refused || as_local || self.target.is_remote() || is_page || !outgoing.is_message {
-            return Ok(response);
+    /// The endpoint that the server named on the client's stream, where messages go beside one.
+    async fn endpoint(&self, exchange: &Exchange, id: Option<&Id>) -> Result<Option<String>, Refusal> {
+        if !self.may_be_told(exchange) {
+            return Ok(None);
         }
-        match Box::pin(self.send_by_name(outgoing, true)).await {
-            Ok(again) if again.status().is_success() => {
-                tracing::info!("the server answers only to the name of its own machine; it is called so from now on");
-                self.as_local.store(true, Ordering::Relaxed);
-                Ok(again)
+        match Box::pin(self.told(exchange)).await {
+            Ok(Way::Any) => Ok(None),
+            Ok(Way::To(endpoint)) => Ok(Some(endpoint)),
+            Ok(Way::None) => Err(json(StatusCode::NOT_FOUND, answer::session_not_found(id)).into()),
+            Err(unavailable) => Err(store_unavailable(&unavailable).into()),
+        }
+    }
+
+    /// Sends a request to the server. A session that the server does not know any more is initialized again.
+    async fn forward(self: &Arc<Self>, request: &mut Prepared) -> Result<Response<Body>, ForwardError> {
+        let Prepared { session, outgoing, is_forgotten, .. } = request;
+        let renewed = match session {
+            Some(session) if *is_forgotten => Box::pin(self.greet_again(session, outgoing)).await,
+            _ => None,
+        };
+        let sent = match renewed {
+            Some(sent) => sent,
+            None => self.send(outgoing).await.map_err(ForwardError::Server),
+        };
+        let never_reached = matches!(&sent, Err(ForwardError::Server(error)) if error.never_reached());
+        let is_unknown = matches!(&sent, Ok(response) if response.status() == StatusCode::NOT_FOUND);
+        let again = match session {
+            // The Service knows who else is there.
+            None if never_reached && outgoing.pod.is_some() => {
+                self.go_to(None, outgoing);
+                Some(Box::pin(self.send(outgoing)).await.map_err(ForwardError::Server))
             }
-            // It does not mind the name, but has forgotten the session, which can be opened again.
-            Ok(again) if again.status() == StatusCode::NOT_FOUND && outgoing.headers.contains_key(SESSION) => Ok(again),
-            Ok(_) | Err(_) => Ok(response),
-        }
+            Some(session) if never_reached || is_unknown && outgoing.method != Method::DELETE => {
+                Box::pin(self.greet_again(session, outgoing)).await
+            }
+            _ => None,
+        };
+        again.unwrap_or(sent)
     }
 
-    /// Sends a call, and follows where it is sent to.
-    async fn send_by_name(
-        &self,
-        outgoing: &Outgoing,
-        as_local: bool,
-    ) -> Result<Response<Body>, skep_net::client::Error> {
-        let host = self.host(outgoing, as_local);
-        let mut uri = outgoing.uri.clone();
-        for _ in 0..redirect::MOST {
-            let response = self.send_once(outgoing, &uri, host.as_ref(), as_local).await?;
-            let location = response.headers().get(header::LOCATION);
-            match redirect::next_named(&uri, host.as_ref(), response.status(), location) {
-                Ok(next) => uri = next,
-                Err(_) => return Ok(response),
+    /// The response to a request that could not be forwarded.
+    fn failed(&self, error: &ForwardError, id: Option<&Id>) -> Response<Body> {
+        match error {
+            ForwardError::Store(unavailable) => store_unavailable(unavailable),
+            ForwardError::Server(error) => {
+                tracing::warn!(%error, cause = ?std::error::Error::source(error), "server unreachable");
+                json(StatusCode::BAD_GATEWAY, unreachable::body(id, error, self.options.health.as_deref()))
             }
         }
-        self.send_once(outgoing, &uri, host.as_ref(), as_local).await
-    }
-
-    async fn send_once(
-        &self,
-        outgoing: &Outgoing,
-        uri: &Uri,
-        host: Option<&HeaderValue>,
-        as_local: bool,
-    ) -> Result<Response<Body>, skep_net::client::Error> {
-        let mut request = Request::new(Body::full(outgoing.body.clone()));
-        *request.method_mut() = outgoing.method.clone();
-        *request.uri_mut() = uri.clone();
-        *request.headers_mut() = outgoing.headers.clone();
-        if let Some(host) = host {
-            request.headers_mut().insert(header::HOST, host.clone());
-        }
-        if as_local && outgoing.origin_allowed {
-            // Whether the page may call was judged here, by the name that it knows.
-            request.headers_mut().remove(header::ORIGIN);
-        }
-        self.client.send(request).await
-    }
-
-    /// What the server is called by, if that is not the address that is asked.
-    fn host(&self, outgoing: &Outgoing, as_local: bool) -> Option<HeaderValue> {
-        if as_local {
-            let port = outgoing.uri.port_u16().unwrap_or(80);
-            return HeaderValue::from_str(&format!("localhost:{port}")).ok();
-        }
-        outgoing.pod.and_then(|_| self.target.name())
     }
 
     /// The answer as the caller gets it. What nobody must see is passed on as it comes.
@@ -376,30 +244,47 @@ impl Transparent {
         replies: ReplyChain,
     ) -> Response<Body> {
         let is_stream = is_of_type(response.headers().get(header::CONTENT_TYPE), "text/event-stream");
-        if is_stream {
-            let replies = if self.options.sse { exchange.other_reply_chain() } else { replies };
-            return self.clone().stream(exchange, session, response, replies);
+        let replies = if is_stream && self.options.sse { exchange.other_reply_chain() } else { replies };
+        match is_stream {
+            _ if self.passes_through(exchange, is_stream, &replies) => response,
+            true => self.clone().stream(exchange, session, response, replies),
+            false => Box::pin(self.whole(exchange, response, &replies)).await,
         }
-        if replies.is_empty() {
-            return response;
-        }
-        if exchange.message().is_none() {
-            // Nothing was asked: answers come as events only.
-            return response;
-        }
-        Box::pin(self.whole(exchange, response, &replies)).await
     }
+
+    /// Whether a response goes to the client as the very bytes that the server sends: no middleware sees what is in it, and it is no
+    /// stream that lives as long as its session. What is no response to a message has nothing for middleware to see either: replies come
+    /// as events only.
+    fn passes_through(&self, exchange: &Exchange, is_stream: bool, replies: &ReplyChain) -> bool {
+        match is_stream {
+            true => replies.is_empty() && !self.stays_open(exchange),
+            false => replies.is_empty() || exchange.message().is_none(),
+        }
+    }
+}
+
+/// Refuses a message that the server could read in another way than the proxy, and one that contradicts its headers.
+fn check_message(exchange: &Exchange) -> Result<(), Refusal> {
+    let ambiguous = match &exchange.content {
+        Content::Malformed(_, why) if crate::middleware::parser::is_ambiguous(*why) => Some(*why),
+        // Whatever it is called: servers may look at the body only.
+        Content::Opaque(bytes) if is_list(bytes) => Some(Malformed::Batch),
+        _ => None,
+    };
+    if let Some(why) = ambiguous {
+        return Err(json(StatusCode::BAD_REQUEST, answer::malformed(why)).into());
+    }
+    let Some(message) = exchange.message().filter(|message| message.method().is_some()) else { return Ok(()) };
+    let request = Some(message).filter(|message| message.kind() == Kind::Request);
+    let version = exchange.head.headers.get(VERSION).and_then(|version| version.to_str().ok());
+    // Also of a legacy request: whoever routes or authorizes by these headers does not look at the era first.
+    let checked = request.map_or(Ok(()), |request| era::classify(version, request).map(drop));
+    let checked = checked.and_then(|()| skep_mcp::headers::check(&exchange.head.headers, message));
+    let id = request.and_then(Message::id);
+    checked.map_err(|refusal| json(StatusCode::BAD_REQUEST, refusal.answer(id.as_ref())).into())
 }
 
 /// Whether a body is a list, as far as it is JSON at all.
 fn is_list(body: &Bytes) -> bool {
     body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[')
-}
-
-/// The headers that are still needed after a call was sent: those that say how it came in.
-fn kept(headers: &HeaderMap) -> HeaderMap {
-    let names = ["x-forwarded-prefix", "x-forwarded-host", "x-forwarded-proto"];
-    let found =
-        names.iter().filter_map(|name| Some((header::HeaderName::from_static(name), headers.get(*name)?.clone())));
-    found.collect()
 }

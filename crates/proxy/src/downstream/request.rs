@@ -11,7 +11,7 @@ use crate::sessions::greeting::GREETING;
 use crate::sessions::{Sessions, Unavailable};
 
 /// The response to a request that goes no further. Boxed: it is rare, and every request would carry the room for it.
-pub(super) type Refusal = Box<Response<Body>>;
+pub(crate) type Refusal = Box<Response<Body>>;
 
 /// The message in the body of a request.
 pub(super) fn message_of(exchange: &Exchange) -> Result<Message, Refusal> {

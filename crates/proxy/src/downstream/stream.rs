@@ -100,22 +100,15 @@ impl Stream {
         let mut last = std::pin::pin!(tokio::time::sleep(Duration::MAX));
         let mut given_up = std::pin::pin!(tokio::time::sleep(Duration::MAX));
         loop {
-            let is_written = self.queue.is_empty() && self.outbox.next().is_none();
-            if !self.is_waiting() && is_written && self.reader.take().is_some() {
+            if self.is_written() && self.reader.take().is_some() {
                 // All is written, which does not mean that all is read.
                 given_up.as_mut().reset(Instant::now() + AWAY);
             }
-            let may_come_back = self.resumed.is_some() && !is_stopping;
-            if self.reader.is_none() && !may_come_back {
+            if self.reader.is_none() && (self.resumed.is_none() || is_stopping) {
                 return;
             }
             tokio::select! {
-                response = response(&mut self.call) => {
-                    while let Ok(message) = self.interim.try_recv() {
-                        self.enqueue(message, false);
-                    }
-                    self.settle(response);
-                }
+                response = response(&mut self.call) => self.respond(response),
                 Some(message) = self.interim.recv(), if self.takes_more() => {
                     // A server that reports is at work.
                     if let Some(timeout) = timeout {
@@ -125,18 +118,12 @@ impl Stream {
                 }
                 room = found_room(&mut self.room) => self.place_next(room),
                 is_written = write(self.reader.as_ref(), self.outbox.next()) => {
-                    if is_written {
-                        self.outbox.wrote();
-                    } else {
-                        self.leave();
+                    self.wrote(is_written);
+                    if !is_written {
                         given_up.as_mut().reset(Instant::now() + AWAY);
                     }
                 }
-                resume = next_reader(&mut self.resumed) => match resume {
-                    Some(resume) => self.resume(resume),
-                    // The session ended.
-                    None => self.resumed = None,
-                },
+                resume = next_reader(&mut self.resumed) => self.resume(resume),
                 body = evaluated(&mut self.evaluated) => {
                     self.evaluated = None;
                     self.enqueue(body, true);
@@ -145,21 +132,9 @@ impl Stream {
                     Some(until) => deadline.as_mut().reset(until),
                     None => self.settle(Err(CallError::Timeout)),
                 },
-                () = &mut last, if self.is_waiting() || self.room.is_some() => {
-                    if self.is_waiting() {
-                        self.settle(Err(CallError::Timeout));
-                    }
-                    // Nor is there time to wait for room.
-                    if self.room.is_some() {
-                        let bytes = self.queue.front().map_or(0, |next| next.data.len());
-                        self.place_next(Err(OverBudgetError::NoRoom { bytes, limit: self.budget.limit() }));
-                    }
-                }
+                () = &mut last, if self.is_waiting() || self.room.is_some() => self.cut_short(),
                 () = &mut given_up, if self.reader.is_none() => return,
-                () = tokio::time::sleep(KEEP_ALIVE), if self.reader.is_some() => {
-                    // One that is behind has enough to read.
-                    let _behind = self.reader.as_ref().map(|reader| reader.try_send(sse::comment("keep-alive")));
-                }
+                () = tokio::time::sleep(KEEP_ALIVE), if self.reader.is_some() => self.keep_alive(),
                 until = &mut stopping, if !is_stopping => {
                     is_stopping = true;
                     // A subscription would never end by itself; a call gets the time that is left.
@@ -170,6 +145,35 @@ impl Stream {
                 }
             }
         }
+    }
+
+    /// The server responded, or never will. What came before the response goes before it.
+    fn respond(&mut self, response: Result<Message, CallError>) {
+        while let Ok(message) = self.interim.try_recv() {
+            self.enqueue(message, false);
+        }
+        self.settle(response);
+    }
+
+    /// The proxy ends: there is no time left to wait for a response, nor for room.
+    fn cut_short(&mut self) {
+        if self.is_waiting() {
+            self.settle(Err(CallError::Timeout));
+        }
+        if self.room.is_some() {
+            let bytes = self.queue.front().map_or(0, |next| next.data.len());
+            self.place_next(Err(OverBudgetError::NoRoom { bytes, limit: self.budget.limit() }));
+        }
+    }
+
+    fn keep_alive(&self) {
+        // One that is behind has enough to read.
+        let _behind = self.reader.as_ref().map(|reader| reader.try_send(sse::comment("keep-alive")));
+    }
+
+    /// Whether all was written, and nothing more will come.
+    fn is_written(&self) -> bool {
+        !self.is_waiting() && self.queue.is_empty() && self.outbox.next().is_none()
     }
 
     /// Whether the reply is still to come.
@@ -252,14 +256,21 @@ impl Stream {
         }
     }
 
-    /// The reader left.
-    fn leave(&mut self) {
+    /// The next event was written, or the reader left.
+    fn wrote(&mut self, is_written: bool) {
+        if is_written {
+            return self.outbox.wrote();
+        }
         self.reader = None;
         self.outbox.left();
     }
 
-    /// The reader came back, on another connection.
-    fn resume(&mut self, resume: Resume) {
+    /// The reader came back, on another connection. Nothing if the session ended.
+    fn resume(&mut self, resume: Option<Resume>) {
+        let Some(resume) = resume else {
+            self.resumed = None;
+            return;
+        };
         let id = self.id.as_ref();
         self.outbox.rewind(resume.after, || {
             let text = "the answer was too long to be kept while its reader was away; send the request again";

@@ -1,21 +1,30 @@
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use skep_mcp::Message;
-use skep_net::Body;
+use skep_net::{Body, Client};
+use skep_upstream::stdio::{Connect, ConnectionEvent, Limits, StdioUpstream, Supervision};
+use skep_workload::cluster::State;
 use skep_workload::pipe::Pipe;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::sync::mpsc;
 
+use super::backend::{known, report_outage, watch_link, watch_pods};
+use super::health_check::check_health;
+use super::reaper::{close_ended, reap};
 use super::*;
+use crate::downstream::Streamable;
 use crate::exchange::{Content, Exchange, Head};
 use crate::http::SESSION;
-use crate::sessions::{Kind, Store};
+use crate::sessions::{Kind, Sessions, Store};
+use crate::transparent::{Options, Pods, Target, Transparent};
 
 #[tokio::test(start_paused = true)]
 async fn a_server_on_stdio_is_available_once_it_was_initialized_and_no_sooner() {
     let drain = Drain::new(Grace { linger: Duration::ZERO, finish: Duration::ZERO });
     let health = Arc::new(Health::new("stdio", drain));
-    let (news, hears) = mpsc::channel(NEWS);
+    let (news, hears) = mpsc::channel(16);
     tokio::spawn(watch_link(hears, health.clone()));
     let lost = |why: &str| Known::Unavailable(why.to_owned());
     let starting = Known::Starting("the server has not answered `initialize` yet".to_owned());

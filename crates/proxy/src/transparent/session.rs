@@ -12,7 +12,7 @@ use skep_net::body::{Limit, collect};
 use skep_store::Session;
 use skep_store::session::normalised;
 
-use super::{Failed, Outgoing, Transparent};
+use super::{ForwardError, Outgoing, Transparent};
 use crate::exchange::Exchange;
 use crate::http::SESSION;
 use crate::sessions::Unavailable;
@@ -184,19 +184,19 @@ impl Transparent {
         self: &Arc<Self>,
         known: &Known,
         outgoing: &Outgoing,
-    ) -> Option<Result<Response<Body>, Failed>> {
+    ) -> Option<Result<Response<Body>, ForwardError>> {
         let mut again = outgoing.clone();
         match tokio::time::timeout(HANDSHAKE, self.renew(known, &mut again)).await {
             Ok(Ok(renewed)) => renewed?,
             // Whether the session is still one, nobody knows: to call it unknown would end it.
-            Ok(Err(unavailable)) => return Some(Err(Failed::Store(unavailable))),
+            Ok(Err(unavailable)) => return Some(Err(ForwardError::Store(unavailable))),
             Err(_elapsed) => {
                 tracing::warn!("the server did not know a session any more and takes too long to be greeted again");
                 return None;
             }
         }
         // The call may take as long as it wants: nobody waits for it but its caller.
-        Some(self.send(&again).await.map_err(Failed::Server))
+        Some(self.send(&again).await.map_err(ForwardError::Server))
     }
 
     /// Renews a session, unless somebody else just did, and makes a call one of the new session. Nothing if that cannot be.

@@ -243,16 +243,19 @@ async fn talk(
     if tokio::time::timeout(LAST_WAIT, &mut log).await.is_err() {
         log.abort();
     }
-    let words = last.lock().unwrap_or_else(PoisonError::into_inner).text();
-    // Why a connection broke says less than how the process behind it ended, and that less than why it was ended.
-    let words = if words.is_empty() { words } else { format!("\n{words}") };
-    let why = match (unusable, ended) {
-        (Some(unusable), Some(_)) => format!("{unusable}{words}"),
+    let lines = last.lock().unwrap_or_else(PoisonError::into_inner).text();
+    Ended { why: why_ended(why, unusable, ended, &lines), was_ready }
+}
+
+/// Why a connection ended: why it broke says less than how the process behind it ended, and that less than why it was ended.
+fn why_ended(broken: &str, unusable: Option<String>, ended: Option<String>, last_lines: &str) -> String {
+    let lines = if last_lines.is_empty() { String::new() } else { format!("\n{last_lines}") };
+    match (unusable, ended) {
+        (Some(unusable), Some(_)) => format!("{unusable}{lines}"),
         (Some(unusable), None) => unusable,
-        (None, Some(ended)) => format!("the server went away: {ended}{words}"),
-        (None, None) => format!("the server went away: {why}"),
-    };
-    Ended { why, was_ready }
+        (None, Some(ended)) => format!("the server went away: {ended}{lines}"),
+        (None, None) => format!("the server went away: {broken}"),
+    }
 }
 
 /// Initializes the server, and lets requests through. Returns only if the server cannot be used, and says why.

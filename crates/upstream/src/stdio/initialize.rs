@@ -61,7 +61,11 @@ impl StdioUpstream {
         if let Some(era) = self.handshake.era().filter(|_| is_known) {
             return Ok(era);
         }
-        let refusal = || Err(format!("the server refused `initialize`: {}", error_message(&answer)));
+        self.open_otherwise(&answer, was_discovered).await
+    }
+
+    /// Opens the conversation with a server that refused `initialize`.
+    async fn open_otherwise(self: &Arc<Self>, refusal: &Message, was_discovered: bool) -> Result<Era, String> {
         // Before anything is waited for: it may end now. One that refused both requests is not asked a third time.
         if !was_discovered {
             self.handshake.open_with(Era::Modern);
@@ -72,18 +76,17 @@ impl StdioUpstream {
             self.handshake.accept(earlier);
             return Ok(Era::Legacy);
         }
-        if was_discovered {
-            return refusal();
+        if !was_discovered {
+            // A server that ignores what it does not know refused the handshake all the same.
+            let discovered = tokio::time::timeout(DISCOVERY, self.discover()).await;
+            if let Ok(discovered) = discovered
+                && discovered?
+            {
+                return Ok(Era::Modern);
+            }
+            self.handshake.open_with(Era::Legacy);
         }
-        // A server that ignores what it does not know refused the handshake all the same.
-        let discovered = tokio::time::timeout(DISCOVERY, self.discover()).await;
-        if let Ok(discovered) = discovered
-            && discovered?
-        {
-            return Ok(Era::Modern);
-        }
-        self.handshake.open_with(Era::Legacy);
-        refusal()
+        Err(format!("the server refused `initialize`: {}", error_message(refusal)))
     }
 
     /// Whether the server answers `server/discover` as one of 2026-07-28.

@@ -1,0 +1,177 @@
+//! The endpoint that clients speak to, and what it forwards to, as the RunConfig has it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use skep_net::budget::Purpose;
+use skep_net::proxies::Proxies;
+use skep_net::{Addresses, Budget, Client, Drain};
+use skep_upstream::Upstream;
+use skep_upstream::stdio::{Limits, StdioUpstream, Supervision};
+use skep_workload::cluster::State;
+use skep_workload::server::Server;
+use tokio::sync::{mpsc, watch};
+
+use super::backend::{connect, run_server, watch_link};
+use super::health_check::check_health;
+use super::machine;
+use super::reaper::{close_ended, reap};
+use super::{Error, Place, Tasks};
+use crate::downstream::{Sse, Streamable};
+use crate::health::{Health, Known};
+use crate::metrics::LimitCounters;
+use crate::proxy::Front;
+use crate::secrets::Secrets;
+use crate::sessions::{Kind, Sessions, Store};
+use crate::settings::{Backend, Mode, Settings};
+use crate::transparent::{Options, Pods, Target, Transparent};
+
+/// How long an idle connection of a client is kept: in front of a stdio server, and in front of others.
+const IDLE_STDIO: Duration = Duration::from_secs(30);
+const IDLE_HTTP: Duration = Duration::from_mins(2);
+/// How many events of the connection to a stdio server may wait to be handled. They are handled at once.
+const EVENTS: usize = 16;
+/// For how long the proxy before this one may still speak with the same server: as long as its pod may take to end.
+const TAKING_OVER: Duration = Duration::from_secs(30);
+
+/// What the parts of a proxy are made of.
+pub(super) struct Wiring<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) environment: &'a BTreeMap<String, String>,
+    pub(super) secrets: &'a Secrets,
+    pub(super) health: &'a Arc<Health>,
+    pub(super) drain: &'a Drain,
+    pub(super) limits: &'a LimitCounters,
+}
+
+/// A server that speaks HTTP: where it is, which addresses may be dialled, its pods, and how they are.
+struct HttpBackend {
+    target: Target,
+    addresses: Addresses,
+    pods: Option<Pods>,
+    state: Option<watch::Receiver<State>>,
+}
+
+// === impl Wiring ===
+
+impl Wiring<'_> {
+    /// The endpoint, and how long idle connections to it are kept.
+    pub(super) fn front(
+        &self,
+        place: Place,
+        store: Store,
+        budget: &Budget,
+        tasks: &mut Tasks,
+    ) -> Result<(Front, Duration), Error> {
+        match &self.settings.backend {
+            Backend::Stdio(server, mode) => {
+                let upstream = self.stdio(self.with_secrets(server), place, budget, tasks);
+                Ok((self.downstream(upstream, *mode, store, tasks), IDLE_STDIO))
+            }
+            Backend::Http(server) => {
+                let backend = self.http(self.with_secrets(server), place, tasks)?;
+                Ok((self.transparent(backend, store, tasks)?, IDLE_HTTP))
+            }
+            Backend::Remote(_) => {
+                self.health.set(Known::Unwatched);
+                let (url, addresses) = place.remote(&self.settings.config);
+                let backend = HttpBackend { target: Target::remote(&url)?, addresses, pods: None, state: None };
+                Ok((self.transparent(backend, store, tasks)?, IDLE_HTTP))
+            }
+        }
+    }
+
+    fn with_secrets(&self, server: &Server) -> Server {
+        let mut server = server.clone();
+        server.env.extend(self.secrets.variables.clone());
+        server
+    }
+
+    /// A stdio server, connected to for as long as the proxy runs.
+    fn stdio(&self, server: Server, place: Place, budget: &Budget, tasks: &mut Tasks) -> Arc<dyn Upstream> {
+        let (sender, events) = mpsc::channel(EVENTS);
+        let shared = matches!(place, Place::Cluster { .. }).then_some(TAKING_OVER);
+        let (connect, outage) = connect(server, place, self.health, tasks);
+        let supervision = Supervision { news: sender, ending: tasks.ending.subscribe(), shared, outage };
+        let (upstream, connection) = StdioUpstream::start_for(connect, line_limit(budget), supervision);
+        tasks.keep(connection);
+        let (stopping, draining) = (self.drain.stopping(), upstream.clone());
+        tasks.spawn(async move {
+            stopping.await;
+            draining.drain();
+        });
+        tasks.spawn(watch_link(events, self.health.clone()));
+        upstream
+    }
+
+    /// The endpoint in front of an upstream.
+    fn downstream(&self, upstream: Arc<dyn Upstream>, mode: Mode, store: Store, tasks: &mut Tasks) -> Front {
+        let (config, timeout, drain) = (&self.settings.config, self.settings.request_timeout, self.drain.clone());
+        match mode {
+            Mode::StreamableHttp => {
+                let sessions = Sessions::new(store, Kind::Streamable);
+                self.limits.watch(&sessions);
+                let strict = config.strict_protocol_validation;
+                let front = Streamable::new(upstream, sessions.clone(), timeout, strict, drain);
+                tasks.spawn(reap(sessions, Some((front.clone(), self.settings.session_ttl))));
+                Front::Streamable(front)
+            }
+            Mode::Sse => {
+                let sessions = Sessions::new(store, Kind::Sse);
+                self.limits.watch(&sessions);
+                tasks.spawn(reap(sessions.clone(), None));
+                Front::Sse(Sse::new(upstream, sessions, timeout, config.trust_proxy_headers, drain))
+            }
+        }
+    }
+
+    /// A server that speaks HTTP, started or applied, and watched.
+    fn http(&self, mut server: Server, place: Place, tasks: &mut Tasks) -> Result<HttpBackend, Error> {
+        let url = match &place {
+            Place::Cluster { .. } | Place::Pod { .. } => server.url().unwrap_or_default(),
+            Place::Machine(ports) => machine::listen(&mut server, ports),
+        };
+        let target = Target::local(&url)?;
+        let pods = match &place {
+            Place::Cluster { .. } => server.speaks.port().map(|port| Pods::behind(server.headless_name(), port)),
+            Place::Machine(_) | Place::Pod { .. } => None,
+        };
+        let addresses = place.addresses();
+        let is_checked = self.settings.health.enabled && target.base().is_some();
+        let state = run_server(server, place, is_checked, self.health, tasks);
+        Ok(HttpBackend { target, addresses, pods, state })
+    }
+
+    /// The endpoint in front of a server that speaks HTTP.
+    fn transparent(&self, backend: HttpBackend, store: Store, tasks: &mut Tasks) -> Result<Front, Error> {
+        let HttpBackend { target, addresses, pods, state } = backend;
+        let proxies = Proxies::from_variables(self.environment).map_err(|error| Error::Client(error.to_string()))?;
+        let options = skep_net::client::Options { proxies, addresses, ..skep_net::client::Options::default() };
+        let (client, config) = (Client::new(options), &self.settings.config);
+        if self.settings.health.enabled
+            && let Some(base) = target.base()
+        {
+            let (how, health) = (self.settings.health, self.health.clone());
+            tasks.spawn(check_health(client.clone(), base, how, config.stateless, state, health));
+        }
+        let options = Options {
+            sse: config.transport == "sse",
+            stateless: config.stateless,
+            trust_proxy_headers: config.trust_proxy_headers,
+            endpoint_prefix: config.endpoint_prefix.clone(),
+            health: Some(self.health.clone()),
+        };
+        let sessions = Sessions::new(store, Kind::Mcp);
+        self.limits.watch(&sessions);
+        let front = Transparent::new(target, pods, client, sessions.clone(), options, self.drain.clone());
+        tasks.spawn(close_ended(sessions, front.clone()));
+        Ok(Front::Transparent(front))
+    }
+}
+
+/// The longest message of a stdio server: one that no client could be sent is not read into memory as a whole.
+fn line_limit(budget: &Budget) -> Limits {
+    let client = budget.of_client(std::net::Ipv4Addr::LOCALHOST.into());
+    Limits { message: Limits::default().message.min(client.largest(Purpose::Response)) }
+}
