@@ -256,9 +256,10 @@ impl Transparent {
     /// stream that lives as long as its session. What is no response to a message has nothing for middleware to see either: replies come
     /// as events only.
     fn passes_through(&self, exchange: &Exchange, is_stream: bool, replies: &ReplyChain) -> bool {
-        match is_stream {
-            true => replies.is_empty() && !self.stays_open(exchange),
-            false => replies.is_empty() || exchange.message().is_none(),
+        if is_stream {
+            replies.is_empty() && !self.stays_open(exchange)
+        } else {
+            replies.is_empty() || exchange.message().is_none()
         }
     }
 }

@@ -124,10 +124,7 @@ impl Stream {
                     }
                 }
                 resume = next_reader(&mut self.resumed) => self.resume(resume),
-                body = evaluated(&mut self.evaluated) => {
-                    self.evaluated = None;
-                    self.enqueue(body, true);
-                }
+                body = evaluated(&mut self.evaluated) => self.put_evaluated(body),
                 () = &mut deadline, if self.call.is_some() => match self.more_time(timeout) {
                     Some(until) => deadline.as_mut().reset(until),
                     None => self.settle(Err(CallError::Timeout)),
@@ -153,6 +150,12 @@ impl Stream {
             self.enqueue(message, false);
         }
         self.settle(response);
+    }
+
+    /// Middleware has evaluated the reply.
+    fn put_evaluated(&mut self, reply: Bytes) {
+        self.evaluated = None;
+        self.enqueue(reply, true);
     }
 
     /// The proxy ends: there is no time left to wait for a response, nor for room.

@@ -236,20 +236,19 @@ async fn talk(
         *known = held.identity();
     }
     upstream.handshake.meet(None);
-    // Nobody waits for what takes its time to end.
     upstream.disconnected(queued);
     drop((stdin, stdout));
     let ended = held.end().await;
     if tokio::time::timeout(LAST_WAIT, &mut log).await.is_err() {
         log.abort();
     }
-    let lines = last.lock().unwrap_or_else(PoisonError::into_inner).text();
-    Ended { why: why_ended(why, unusable, ended, &lines), was_ready }
+    Ended { why: why_ended(why, unusable, ended, &last), was_ready }
 }
 
 /// Why a connection ended: why it broke says less than how the process behind it ended, and that less than why it was ended.
-fn why_ended(broken: &str, unusable: Option<String>, ended: Option<String>, last_lines: &str) -> String {
-    let lines = if last_lines.is_empty() { String::new() } else { format!("\n{last_lines}") };
+fn why_ended(broken: &str, unusable: Option<String>, ended: Option<String>, last: &Mutex<LastLines>) -> String {
+    let lines = last.lock().unwrap_or_else(PoisonError::into_inner).text();
+    let lines = if lines.is_empty() { lines } else { format!("\n{lines}") };
     match (unusable, ended) {
         (Some(unusable), Some(_)) => format!("{unusable}{lines}"),
         (Some(unusable), None) => unusable,
