@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 use skep_api::resource::KindName;
 use skep_plan::child::ChildKind;
-use skep_plan::key::Key;
+use skep_plan::key::{Key, ObjectKind};
 use skep_plan::plan::{Plan, Verdict, plan};
 use skep_plan::pod::{EnvSource, Variable};
 use skep_plan::proxy::ProxyPlan;
@@ -111,5 +111,21 @@ fn a_proxy_that_must_record_its_calls_is_refused_where_there_is_no_audit_log() {
             let message = "spec.audit: audit logging is not supported by the configured image of Skep; remove it, or use an image";
             assert_eq!(matches!(&plan.verdict, Verdict::Refuse(why) if why.starts_with(message)), is_refused, "{kind}");
         }
+    }
+}
+
+#[test]
+fn a_server_waits_for_the_config_maps_that_it_names() {
+    let policies = json!({ "authzConfig": { "type": "configMap", "configMap": { "name": "mine", "key": "k" } } });
+    let profile = json!({ "permissionProfile": { "type": "configmap", "name": "mine", "key": "k" } });
+    for (mut spec, field) in [(policies, "spec.authzConfig"), (profile, "spec.permissionProfile")] {
+        spec["image"] = json!("i");
+        let mut found = objects();
+        let planned = |found: &_| planned(&resource(KindName::MCPServer, "s", 1, &spec), found, &Live::default());
+        let missing = format!("{field}: ConfigMap `mine` not found; create it with the key `k`");
+        assert_eq!(planned(&found).verdict, Verdict::Wait(missing));
+        let key = Key { kind: ObjectKind::ConfigMap, namespace: "ns".into(), name: "mine".into() };
+        found.insert(key, Found::ConfigMap(BTreeMap::new()));
+        assert_eq!(planned(&found).verdict, Verdict::Wait(format!("{field}: ConfigMap `mine` has no key `k`; add it")));
     }
 }
