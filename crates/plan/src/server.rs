@@ -73,7 +73,7 @@ pub(crate) fn plan(me: &Resource, object: &MCPServer, world: &World<'_>) -> Plan
     plan
 }
 
-/// The last plan of a server: everything goes. Its StatefulSet is deleted by name, in case nobody adopted it.
+/// The last plan of a server: everything goes. So does the StatefulSet of its proxy, in case it was never adopted.
 fn farewell(me: &Resource) -> Plan {
     let mut status = Status::default();
     status.set("phase", "Terminating").set("message", "MCP server is being terminated").condition(
