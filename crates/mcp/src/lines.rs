@@ -130,7 +130,8 @@ impl Reader {
         self.scanned = self.buffer.len();
         let too_long = self.scanned > self.limit;
         if too_long || self.skipping {
-            self.buffer.clear();
+            // Nor is the memory of what is too long kept.
+            self.buffer = BytesMut::new();
             self.scanned = 0;
         }
         if too_long && !std::mem::replace(&mut self.skipping, true) {

@@ -31,6 +31,7 @@ use tokio::sync::Notify;
 
 pub(crate) use self::usage::Pressure;
 use self::usage::{Amount, Shares, Usage};
+use self::wait::Growing;
 pub use self::wait::ROOM_TIMEOUT;
 
 /// What is so small that it may use the whole budget.
@@ -64,6 +65,7 @@ struct Inner {
     /// How many wait for room, and what wakes them.
     waiters: AtomicUsize,
     released: Notify,
+    growing: Growing,
 }
 
 /// There is no room for more bytes.
@@ -130,6 +132,7 @@ impl Budget {
             refused: AtomicU64::new(0),
             waiters: AtomicUsize::new(0),
             released: Notify::new(),
+            growing: Growing::default(),
         };
         Self { inner: Arc::new(inner), client: None }
     }
@@ -254,8 +257,13 @@ impl Reservation {
 
     /// The same without counting it as refused, see [`Budget::try_reserve`].
     pub(crate) fn try_grow(&mut self, more: usize) -> bool {
+        self.try_grow_or(more).is_ok()
+    }
+
+    /// The same, saying what is full.
+    fn try_grow_or(&mut self, more: usize) -> Result<(), Full> {
         let full = match self.grow_ahead(more) {
-            Ok(()) => return true,
+            Ok(()) => return Ok(()),
             Err(full) => full,
         };
         let inner = &self.budget.inner;
@@ -263,7 +271,7 @@ impl Reservation {
             (Full::Share, Some(share)) => inner.shares.press(share),
             (Full::Share, None) | (Full::Total, _) => inner.total.press(),
         }
-        false
+        Err(full)
     }
 
     /// The same for more than is needed now: if there is no room, no client need be cut for it.

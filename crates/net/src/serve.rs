@@ -64,6 +64,9 @@ pub struct Options {
     pub budget: Budget,
     /// How many connections and requests on HTTP/2 were refused for being too many. Clones of it can be read elsewhere.
     pub refused: Arc<AtomicU64>,
+    /// The path of a health check, which a few connections beyond the limits may ask for: a process that is busy must not be taken for
+    /// one that is dead. Each of them gets one response.
+    pub probe_path: Option<&'static str>,
     /// Serve TLS with these settings.
     pub tls: Option<Arc<ServerConfig>>,
 }
@@ -103,6 +106,7 @@ impl Default for Options {
             connections: ConnectionLimits::default(),
             budget: Budget::default(),
             refused: Arc::default(),
+            probe_path: None,
             tls: None,
         }
     }

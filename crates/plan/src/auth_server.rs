@@ -1,6 +1,5 @@
 //! The embedded authorization server: its document, and the variables and files through which its secrets reach it.
 
-use serde_json::{Value, json};
 use skep_api::auth_server::{
     self as api, EmbeddedAuthServer, RedisStorage, UpstreamProvider, UpstreamProviderType, UserInfoMethod,
 };
@@ -14,8 +13,9 @@ use skep_runconfig::auth_server::{
 };
 use skep_runconfig::run_config::OidcConfig;
 
+use crate::error::PlanError;
 use crate::names;
-use crate::pod::Env;
+use crate::pod::{Env, FileSource, Mount};
 use crate::text::sanitise;
 
 const KEYS: &str = "/etc/toolhive/authserver/keys";
@@ -32,16 +32,17 @@ pub(crate) fn document(
     oidc: &mut OidcConfig,
     namespace: &str,
     name: &str,
-) -> Result<EmbeddedAuthServerConfig, String> {
+) -> Result<EmbeddedAuthServerConfig, PlanError> {
     let resource = oidc.resource_url.trim_end_matches('/').to_owned();
     if resource.is_empty() {
-        return Err("oidcConfigRef.resourceUrl is missing: the authorization server issues tokens for it".to_owned());
+        let problem = "oidcConfigRef.resourceUrl is missing: the authorization server issues tokens for it";
+        return Err(PlanError::InvalidSpec(problem.to_owned()));
     }
     if oidc.audience.trim_end_matches('/') != resource {
-        return Err(format!(
+        return Err(PlanError::InvalidSpec(format!(
             "oidcConfigRef.audience `{}` must equal the resource URL `{resource}`: the embedded authorization server issues tokens for it",
             oidc.audience
-        ));
+        )));
     }
     let scopes_supported = oidc.scopes.clone().unwrap_or_default();
     if scopes_supported.is_empty() {
@@ -125,15 +126,12 @@ pub(crate) fn environment(env: &mut Env, server: &EmbeddedAuthServer) {
 }
 
 /// The files that carry its keys: volumes of the pod, and where they are mounted.
-pub(crate) fn volumes(server: &EmbeddedAuthServer) -> (Vec<Value>, Vec<Value>) {
-    let (mut volumes, mut mounts) = (Vec::new(), Vec::new());
+pub(crate) fn files(server: &EmbeddedAuthServer) -> Vec<Mount> {
+    let mut files = Vec::new();
     let mut file = |volume: String, secret: &SecretKeyRef, directory: &str, name: String| {
-        volumes.push(json!({ "name": volume, "secret": {
-            "secretName": secret.name, "defaultMode": 0o400, "items": [{ "key": secret.key, "path": name }],
-        }}));
-        mounts.push(
-            json!({ "name": volume, "mountPath": format!("{directory}/{name}"), "subPath": name, "readOnly": true }),
-        );
+        let (path, key) = (format!("{directory}/{name}"), secret.key.clone());
+        let source = FileSource::Secret { name: secret.name.clone(), key, file: name.clone(), mode: Some(0o400) };
+        files.push(Mount { volume, source, path, file: Some(name), is_in_run_config: false });
     };
     for (index, secret) in server.signing_key_secret_refs.iter().enumerate() {
         file(format!("authserver-signing-key-{index}"), secret, KEYS, format!("key-{index}.pem"));
@@ -151,7 +149,7 @@ pub(crate) fn volumes(server: &EmbeddedAuthServer) -> (Vec<Value>, Vec<Value>) {
             }
         }
     }
-    (volumes, mounts)
+    files
 }
 
 fn redis(server: &EmbeddedAuthServer) -> Option<&RedisStorage> {

@@ -14,6 +14,7 @@ use skep_api::kinds::{CompositeTool, VirtualMCPCompositeToolDefinition};
 use skep_api::resource::{KindName, Resource};
 use skep_bounds::{COMPOSITE_SET_STEPS, COMPOSITE_STEPS, COMPOSITE_TOOLS};
 
+use crate::error::PlanError;
 use crate::key::ObjectKind;
 use crate::plan::Plan;
 use crate::status::Status;
@@ -80,13 +81,12 @@ pub(crate) fn problems_of(tool: &CompositeTool) -> Problems {
 }
 
 /// Refuses more tools, or steps of them, than one virtual server may have. `place` is where they are, or are referred to.
-pub(crate) fn check_count(place: &str, tools: usize, steps: usize) -> Result<(), String> {
+pub(crate) fn check_count(place: &str, tools: usize, steps: usize) -> Result<(), PlanError> {
     if tools <= COMPOSITE_TOOLS && steps <= COMPOSITE_SET_STEPS {
         return Ok(());
     }
-    Err(format!(
-        "{place}: there are {tools} tools with {steps} steps; write at most {COMPOSITE_TOOLS} tools and {COMPOSITE_SET_STEPS} steps"
-    ))
+    let advice = format_args!("write at most {COMPOSITE_TOOLS} tools and {COMPOSITE_SET_STEPS} steps");
+    Err(PlanError::field(place, format_args!("there are {tools} tools with {steps} steps; {advice}")))
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ pub(crate) fn plan(me: &Resource, world: &World<'_>) -> Plan {
         }
         // The hash stays at the last good spec: it is what the workloads still run with.
         Err(invalid) => {
-            status.condition("Valid", false, invalid.reason, invalid.message);
+            status.condition("Valid", false, invalid.reason(), invalid.to_string());
         }
     }
     if let Resource::MCPExternalAuthConfig(object) = me

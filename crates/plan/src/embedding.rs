@@ -8,21 +8,18 @@ use skep_api::kinds::{EmbeddingServer, EmbeddingServerSpec};
 use skep_api::resource::Resource;
 
 use crate::child::Child;
+use crate::error::{PlanError, check_name, check_untaken};
 use crate::merge::check_pod_template;
 use crate::names;
 use crate::overrides::DroppedOverrides;
-use crate::plan::{Finalizer, Plan, Verdict};
+use crate::plan::{Finalizer, Plan};
 use crate::pod::check_env_count;
 use crate::readiness::set_url;
-use crate::refusal::{Refusal, check_name, check_untaken};
 use crate::status::Status;
 use crate::world::World;
 
 /// The longest name: pods carry it in a label, with a hash of ten digits behind it.
 const LONGEST_NAME: usize = 52;
-
-/// The reason when the volumes would have to change.
-const IMMUTABLE: &str = "VolumeClaimImmutable";
 
 /// Plans an embedding server.
 pub(crate) fn plan(me: &Resource, object: &EmbeddingServer, world: &World<'_>) -> Plan {
@@ -36,18 +33,18 @@ pub(crate) fn plan(me: &Resource, object: &EmbeddingServer, world: &World<'_>) -
     dropped.report(&mut status);
     judge_template(&mut status, spec, built.as_ref().err());
     let change = built.as_ref().ok().and_then(|_| forbidden_change(me, spec, world));
-    if let Some(message) = &change {
-        status.condition("VolumeReady", false, IMMUTABLE, message);
+    if let Some(error) = &change {
+        status.condition("VolumeReady", false, error.reason(), error.to_string());
     }
     let built = match change {
-        Some(message) => built.and(Err(Refusal { reason: IMMUTABLE, message })),
+        Some(error) => built.and(Err(error)),
         None => built,
     };
     state::add(&mut status, me, object, built.as_ref().err(), world);
 
     let mut plan = Plan::without_children(me, Status::default());
     match built {
-        Err(Refusal { message, .. }) => plan.verdict = Verdict::Refuse(message),
+        Err(error) => plan.verdict = error.verdict(),
         Ok(children) => plan.children = children,
     }
     // It follows the port: whoever reads it gets the address of today.
@@ -72,22 +69,22 @@ fn build(
     spec: &EmbeddingServerSpec,
     world: &World<'_>,
     dropped: &mut DroppedOverrides,
-) -> Result<Vec<Child>, Refusal> {
+) -> Result<Vec<Child>, PlanError> {
     check_name(me, LONGEST_NAME)?;
     check_env_count("spec.env", spec.env.len())?;
     let template = spec.pod_template_spec.as_ref().map(|template| Value::Object(template.0.clone()));
     if let Some(template) = &template {
-        check_pod_template(template).map_err(Refusal::template)?;
+        check_pod_template(template)?;
     }
     let children = children::build(me, spec, template.as_ref(), world.settings, dropped)?;
     check_untaken(me, world)?;
     Ok(children)
 }
 
-fn judge_template(status: &mut Status, spec: &EmbeddingServerSpec, refusal: Option<&Refusal>) {
+fn judge_template(status: &mut Status, spec: &EmbeddingServerSpec, error: Option<&PlanError>) {
     const CONDITION: &str = "PodTemplateValid";
-    if let Some(refusal) = refusal.filter(|refusal| refusal.is_of_template()) {
-        status.condition(CONDITION, false, refusal.reason, &refusal.message);
+    if let Some(error) = error.filter(|error| error.is_of_template()) {
+        status.condition(CONDITION, false, error.reason(), error.to_string());
     } else {
         let message =
             if spec.pod_template_spec.is_some() { "PodTemplateSpec is valid" } else { "No PodTemplateSpec provided" };
@@ -95,20 +92,20 @@ fn judge_template(status: &mut Status, spec: &EmbeddingServerSpec, refusal: Opti
     }
 }
 
-/// What to say when the StatefulSet that runs has other volumes than are wanted. They cannot be changed in place, and
+/// Refuses a spec whose volumes are not those of the live StatefulSet. They cannot be changed in place, and
 /// replacing them is not ours to decide: what was downloaded, or put there by hand, would be gone. Meanwhile everything
 /// stays as it is.
-fn forbidden_change(me: &Resource, spec: &EmbeddingServerSpec, world: &World<'_>) -> Option<String> {
+fn forbidden_change(me: &Resource, spec: &EmbeddingServerSpec, world: &World<'_>) -> Option<PlanError> {
     let noted = world.live.workload.as_ref()?.consumed.as_deref()?;
     if noted == children::digest_of_claims(me, spec) {
         return None;
     }
     let (name, namespace) = (me.name(), me.namespace());
-    Some(format!(
+    Some(PlanError::ImmutableVolumeClaim(format!(
         "the volume of StatefulSet `{name}` cannot be changed to what spec.modelCache and the overrides of its claim \
          say: undo the change, or delete the StatefulSet (`kubectl delete statefulset {name} --namespace {namespace}`) \
          and its claims `model-cache-{name}-…`, and both are made anew"
-    ))
+    )))
 }
 
 #[cfg(test)]

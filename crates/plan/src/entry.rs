@@ -3,8 +3,8 @@
 use skep_api::kinds::{MCPServerEntry, MCPServerEntrySpec};
 use skep_api::resource::{KindName, Resource};
 
+use crate::error::UNLISTED;
 use crate::plan::Plan;
-use crate::resolve::UNLISTED;
 use crate::status::{Condition, Status};
 use crate::text::{check_forwarded_header, remote_url};
 use crate::validate::{Problems, in_one_line, validate};
@@ -81,12 +81,9 @@ fn external_auth(spec: &MCPServerEntrySpec, namespace: &str, world: &World<'_>) 
         }
         Some(Found::Resource(config)) => match validate(config, world) {
             Ok(()) => said(CONDITION, true, "AuthConfigValid", format!("MCPExternalAuthConfig `{name}` is valid")),
-            Err(invalid) => said(
-                CONDITION,
-                false,
-                "AuthConfigInvalid",
-                format!("{place} `{name}` is not valid: {}", invalid.message),
-            ),
+            Err(invalid) => {
+                said(CONDITION, false, "AuthConfigInvalid", format!("{place} `{name}` is not valid: {invalid}"))
+            }
         },
         Some(Found::Unlisted(why)) => {
             let message = format!("{place} `{name}` is not known, as objects of its kind cannot be listed: {why}");
@@ -141,7 +138,7 @@ fn header_secrets(spec: &MCPServerEntrySpec, namespace: &str, world: &World<'_>)
     }
     Some(match problems.result() {
         Ok(()) => said(CONDITION, true, "HeaderSecretsValid", "The Secrets of all headers are there".to_owned()),
-        Err(message) => said(CONDITION, false, "HeaderSecretNotFound", message),
+        Err(error) => said(CONDITION, false, "HeaderSecretNotFound", error.to_string()),
     })
 }
 
@@ -156,8 +153,8 @@ fn header_names(spec: &MCPServerEntrySpec) -> Option<Condition> {
         let place = format!("spec.headerForward.addHeadersFromSecret[{index}].headerName");
         problems.check(place, check_forwarded_header(&header.header_name));
     }
-    let message = problems.result().err()?;
-    Some(said("HeaderForwardValidated", false, "HeaderForwardInvalid", message))
+    let error = problems.result().err()?;
+    Some(said("HeaderForwardValidated", false, "HeaderForwardInvalid", error.to_string()))
 }
 
 fn said(kind: &str, holds: bool, reason: &str, message: String) -> Condition {

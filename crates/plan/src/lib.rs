@@ -2,8 +2,8 @@
 //!
 //! [`plan::plan`] is a function from a [`Resource`](skep_api::resource::Resource) and its [`world::World`] to a [`plan::Plan`]: the complete
 //! child objects in order, the next status, and what to do with the finalizer. It reads no clock, no environment and no network,
-//! knows no hash map, and has a plan for whatever a resource may say. The operator carries a plan out, `skep run` executes its
-//! RunConfig, tests look at it.
+//! knows no hash map, and has a plan for whatever a resource may say. The operator applies the children of a plan, `skep run` starts
+//! the process that its [`proxy::ProxyPlan`] renders, tests compare both. Every failure is an [`error::PlanError`].
 //!
 //! ```text
 //!   resource ┐                ┌ verdict: apply, wait or refuse
@@ -20,6 +20,7 @@ pub mod composite;
 mod config;
 mod embedding;
 mod entry;
+pub mod error;
 pub mod grants;
 mod group;
 pub mod inputs;
@@ -30,9 +31,8 @@ pub mod names;
 mod overrides;
 pub mod plan;
 pub mod pod;
-mod proxy;
+pub mod proxy;
 mod readiness;
-mod refusal;
 mod registry;
 mod remote_proxy;
 mod resolve;

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 use skep_api::resource::Resource;
 
 use crate::child::Child;
+use crate::proxy::ProxyPlan;
 use crate::status::Status;
 use crate::world::World;
 use crate::{composite, config, embedding, entry, group, kinds, registry, remote_proxy, server, virtual_server};
@@ -15,6 +16,8 @@ use crate::{composite, config, embedding, entry, group, kinds, registry, remote_
 pub struct Plan {
     /// What may be done with the children.
     pub verdict: Verdict,
+    /// The plan of its proxy, of which the children are one rendering; none for a kind without a proxy.
+    pub proxy: Option<Box<ProxyPlan>>,
     /// Finished objects in the order in which they are applied. What is ours and not here is removed.
     pub children: Vec<Child>,
     /// What to say about the resource.
@@ -140,6 +143,7 @@ impl Plan {
     pub(crate) fn without_children(me: &Resource, status: Status) -> Self {
         Self {
             verdict: Verdict::Apply,
+            proxy: None,
             children: Vec::new(),
             status,
             finalizer: me.kind().finalizer().map_or(Finalizer::None, |_| Finalizer::Hold),

@@ -8,6 +8,7 @@
 //! variable that the operator sets.
 
 mod env;
+mod files;
 mod reserved;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,10 +19,12 @@ use skep_api::reference::LocalNameRef;
 use skep_api::resource::Resource;
 use skep_api::workload::{MetadataOverrides, ResourceAmounts, Resources};
 
-pub use self::env::Env;
-pub(crate) use self::env::check_count as check_env_count;
+pub use self::env::{Env, EnvSource, KeySelector, Variable};
+pub(crate) use self::env::{OF_PODS, check_count as check_env_count};
+pub use self::files::{FileSource, Files, Mount};
 use self::reserved::Reserved;
 use crate::child::Child;
+use crate::error::PlanError;
 use crate::merge::{MergeError, strategic};
 use crate::overrides::DroppedOverrides;
 use crate::text::Quantity;
@@ -230,8 +233,8 @@ pub fn probe(path: &str, port: Value, delay: i32, period: i32, timeout: i32, fai
     probe
 }
 
-/// Compute resources as Kubernetes wants them; what cannot be read is said with its field.
-pub fn resources(spec: Option<&Resources>) -> Result<Value, String> {
+/// Compute resources as Kubernetes wants them; fails with the field of an invalid quantity.
+pub fn resources(spec: Option<&Resources>) -> Result<Value, PlanError> {
     let mut all = Map::new();
     let Some(spec) = spec else { return Ok(Value::Object(all)) };
     for (part, amounts) in [("limits", spec.limits.as_ref()), ("requests", spec.requests.as_ref())] {
@@ -251,11 +254,12 @@ pub fn pull_secrets(own: &[LocalNameRef], settings: &Settings) -> Vec<Value> {
     all.filter(|name| !name.is_empty() && seen.insert((*name).to_owned())).map(|name| json!({ "name": name })).collect()
 }
 
-fn amounts(part: &str, amounts: &ResourceAmounts) -> Result<Map<String, Value>, String> {
+fn amounts(part: &str, amounts: &ResourceAmounts) -> Result<Map<String, Value>, PlanError> {
     let mut read = Map::new();
     for (name, text) in [("cpu", amounts.cpu.as_deref()), ("memory", amounts.memory.as_deref())] {
         let Some(text) = text.filter(|text| !text.is_empty()) else { continue };
-        text.parse::<Quantity>().map_err(|error| format!("spec.resources.{part}.{name}: {error}"))?;
+        let field = || format!("spec.resources.{part}.{name}");
+        text.parse::<Quantity>().map_err(|error| PlanError::field(field(), error))?;
         read.insert(name.to_owned(), json!(text));
     }
     Ok(read)

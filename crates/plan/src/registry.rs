@@ -10,10 +10,10 @@ use skep_api::kinds::{MCPRegistry, MCPRegistrySpec};
 use skep_api::resource::Resource;
 
 use crate::child::Child;
+use crate::error::{PlanError, check_name, check_untaken};
 use crate::merge::check_pod_template;
 use crate::overrides::DroppedOverrides;
-use crate::plan::{Finalizer, Notice, Plan, Verdict};
-use crate::refusal::{Refusal, check_name, check_untaken};
+use crate::plan::{Finalizer, Notice, Plan};
 use crate::status::Status;
 use crate::world::World;
 
@@ -34,7 +34,7 @@ pub(crate) fn plan(me: &Resource, object: &MCPRegistry, world: &World<'_>) -> Pl
     let mut plan = Plan::without_children(me, status);
     match built {
         Ok(children) => plan.children = children,
-        Err(refusal) => plan.verdict = Verdict::Refuse(refusal.message),
+        Err(error) => plan.verdict = error.verdict(),
     }
     plan.notice = Some(deprecation(me));
     plan
@@ -62,13 +62,13 @@ fn build(
     spec: &MCPRegistrySpec,
     world: &World<'_>,
     dropped: &mut DroppedOverrides,
-) -> Result<Vec<Child>, Refusal> {
+) -> Result<Vec<Child>, PlanError> {
     check_name(me, LONGEST_NAME)?;
     let template = spec.pod_template_spec.as_ref().map(|template| Value::Object(template.0.clone()));
     if let Some(template) = &template {
-        check_pod_template(template).map_err(Refusal::template)?;
+        check_pod_template(template)?;
     }
-    let failed = |problem| Refusal::spec(format!("Spec validation failed: {problem}"));
+    let failed = |problem| PlanError::field("Spec validation failed", problem);
     check::problems(spec, template.as_ref()).result().map_err(failed)?;
     let children = children::build(me, spec, template.as_ref(), world, dropped)?;
     check_untaken(me, world)?;
@@ -76,10 +76,10 @@ fn build(
 }
 
 /// A registry without a template says nothing about templates.
-fn judge_template(status: &mut Status, spec: &MCPRegistrySpec, refusal: Option<&Refusal>) {
+fn judge_template(status: &mut Status, spec: &MCPRegistrySpec, error: Option<&PlanError>) {
     const CONDITION: &str = "PodTemplateValid";
-    if let Some(refusal) = refusal.filter(|refusal| refusal.is_of_template()) {
-        status.condition(CONDITION, false, refusal.reason, &refusal.message);
+    if let Some(error) = error.filter(|error| error.is_of_template()) {
+        status.condition(CONDITION, false, error.reason(), error.to_string());
     } else if spec.pod_template_spec.is_some() {
         status.condition(CONDITION, true, "ValidPodTemplateSpec", "PodTemplateSpec is valid");
     }

@@ -1,28 +1,25 @@
-//! `MCPRemoteProxy`: a proxy in front of a server that somebody else runs.
+//! `MCPRemoteProxy`: a proxy in front of a remote MCP server.
 
-mod children;
-
-use skep_api::auth_server::EmbeddedAuthServer;
-use skep_api::kinds::{
-    ExternalAuthMethod, MCPAuthzConfigSpec, MCPExternalAuthConfigSpec, MCPOIDCConfigSpec, MCPRemoteProxy,
-    MCPTelemetryConfigSpec, MCPToolConfigSpec,
-};
-use skep_api::reference::NameRef;
+use serde_json::Value;
+use skep_api::kinds::MCPRemoteProxy;
 use skep_api::resource::Resource;
-use skep_api::workload::StorageProvider;
+use skep_api::workload::{RemoteTransport, StorageProvider};
 
-use crate::names;
+use crate::account::account_with;
+use crate::child::Child;
+use crate::error::{MissingKey, PlanError};
 use crate::overrides::DroppedOverrides;
 use crate::plan::{Plan, Verdict};
-use crate::proxy::{Outcome, check_template, children_unless, observed_by};
-use crate::readiness::{Readiness, Words, keep_hashes, set_url, was_ready};
-use crate::refusal::{missing_policies, missing_secret};
-use crate::resolve::{self, Resolver};
+use crate::proxy::{
+    self, Backend, EnvGroup, FileGroup, Outcome, ProxyContext, ProxyDraft, ProxyKind, ProxyPlan, ProxyPod, ProxySpec,
+    add_shared, check_template, session_warning,
+};
+use crate::readiness::{Readiness, Words, keep_hashes, was_ready};
 use crate::rollout::{Serving, observe};
 use crate::status::Status;
-use crate::support;
 use crate::text::{check_forwarded_header, remote_url};
 use crate::world::World;
+use crate::{authz, grants, names, run_config};
 
 const WORDS: Words = Words {
     subject: "Remote proxy",
@@ -33,97 +30,101 @@ const WORDS: Words = Words {
     not_ready: "DeploymentNotReady",
 };
 
-/// What a proxy's references lead to, all valid.
-#[derive(Debug)]
-pub(crate) struct Inputs<'a> {
-    oidc: Option<&'a MCPOIDCConfigSpec>,
-    tools: Option<&'a MCPToolConfigSpec>,
-    telemetry: Option<&'a MCPTelemetryConfigSpec>,
-    external_auth: Option<&'a MCPExternalAuthConfigSpec>,
-    authz: Option<&'a MCPAuthzConfigSpec>,
-    auth_server: Option<&'a EmbeddedAuthServer>,
-}
-
-/// What is wrong with a spec: the reason of the condition, and what to do.
-struct Wrong {
-    reason: &'static str,
-    message: String,
-    /// Whether a Secret or ConfigMap is missing, which may come later.
-    is_missing: bool,
-}
-
-impl Wrong {
-    fn invalid(reason: &'static str, message: String) -> Self {
-        Self { reason, message, is_missing: false }
-    }
-
-    fn missing(reason: &'static str, message: String) -> Self {
-        Self { reason, message, is_missing: true }
-    }
-
-    fn verdict(&self) -> Verdict {
-        let message = self.message.clone();
-        if self.is_missing { Verdict::Wait(message) } else { Verdict::Refuse(message) }
-    }
-}
+/// How a remote proxy differs from others.
+const KIND: ProxyKind = ProxyKind {
+    label: "mcp-remote-proxy",
+    service: names::remote_proxy_service,
+    account: names::remote_proxy_runner,
+    role: grants::REMOTE_PROXY,
+    has_webhooks: false,
+    has_generation: false,
+    config_map_first: true,
+    readiness_delay: 15,
+    grace_period: None,
+    files: &[FileGroup::RunConfig, FileGroup::Authz, FileGroup::TelemetryCa, FileGroup::OidcCa, FileGroup::AuthServer],
+    env: &[
+        EnvGroup::Oidc,
+        EnvGroup::ExternalAuth,
+        EnvGroup::Headers,
+        EnvGroup::Telemetry,
+        EnvGroup::Overrides,
+        EnvGroup::SessionRedis,
+        EnvGroup::AuthServer,
+    ],
+};
 
 /// Plans a remote proxy. It has no finalizer: its children go by their owner references.
 pub(crate) fn plan(me: &Resource, object: &MCPRemoteProxy, world: &World<'_>) -> Plan {
     if me.is_deleting() {
-        return farewell(me);
+        return plan_deletion(me);
     }
-    let spec = &object.spec;
     let mut status = Status::default();
     sessions(&mut status, object);
-    let mut resolver = Resolver::new(world, me.namespace(), status);
-    let inputs = resolve(&mut resolver, object);
-    resolver.group(spec.group_ref.as_ref());
-    if let Some(inline) = inputs.oidc.and_then(|oidc| oidc.inline.as_ref()) {
-        resolver.ca_bundle(inline.ca_bundle_ref.as_ref());
+    let (context, mut status, mut failure) =
+        ProxyContext::resolve(me, &KIND, ProxySpec::from(&object.spec), world, status);
+    let invalid = check(me, object, world).err();
+    if let Some(error) = &invalid {
+        failure.get_or_insert_with(|| error.verdict());
     }
-    let (mut status, mut failure) = (resolver.status, resolver.failure);
-    let wrong = check(me, object, world).err();
-    if let Some(wrong) = &wrong {
-        failure.get_or_insert_with(|| wrong.verdict());
-    }
-    let failure = failure.or(check_template(&mut status, spec.pod_template_spec.as_ref()));
+    let failure = failure.or(check_template(&mut status, context.spec.pod_template_spec));
     let external = status.find("ExternalAuthConfigValidated").filter(|condition| condition.is_false());
     if let Some(message) = external.map(|condition| condition.message.clone()) {
         status.condition("AuthConfigured", false, "AuthInvalid", message);
     }
-    let audit = spec.audit.as_ref().is_some_and(|audit| audit.enabled);
-    support::report(&mut status, &observed_by(inputs.telemetry, audit), world.settings);
-    let mut dropped = DroppedOverrides::default();
-    let build = || children::build(me, object, &inputs, world, &mut dropped);
-    let outcome = children_unless(failure, build, me, world);
-    dropped.report(&mut status);
-    configuration(&mut status, wrong, &outcome);
-    let service = names::remote_proxy_service(me.name());
-    set_url(&mut status, base_url(me, object), &outcome.verdict, &service, world.live);
+    let outcome = context.children_unless(failure, &mut status, |dropped| build(&context, object, dropped));
+    configuration(&mut status, invalid.as_ref(), &outcome);
+    context.set_url(&mut status, base_url(me, object), &outcome.verdict);
     readiness(&mut status, object, &outcome, world);
-    let mut plan = Plan::without_children(me, status);
-    plan.verdict = outcome.verdict;
-    plan.children = outcome.children;
-    plan
+    outcome.into_plan(me, status)
+}
+
+/// The plan of the proxy and its objects.
+fn build(
+    context: &ProxyContext<'_>,
+    object: &MCPRemoteProxy,
+    dropped: &mut DroppedOverrides,
+) -> Result<(ProxyPlan, Vec<Child>), PlanError> {
+    let (me, spec) = (context.me, &context.spec);
+    let runner = (KIND.account)(me.name());
+    let accounts = match spec.service_account {
+        Some(_) => Vec::new(),
+        None => account_with(me, &runner, &KIND.role, &context.pull_secrets()),
+    };
+    let transport = match object.spec.transport {
+        RemoteTransport::Sse => "sse",
+        RemoteTransport::StreamableHttp => "streamable-http",
+    };
+    let mut run_config = run_config::base(me.name(), transport, transport, spec.proxy_port, context.world.settings);
+    run_config.permission_profile = Some(run_config::open_profile());
+    run_config.remote_url.clone_from(&object.spec.remote_url);
+    run_config.allow_private_endpoint = object.spec.allow_private_endpoint;
+    add_shared(&mut run_config, context)?;
+    let pod = ProxyPod {
+        account: spec.service_account.map_or(runner, str::to_owned),
+        replicas: spec.replicas,
+        template: spec.pod_template_spec.map(|template| Value::Object(template.0.clone())),
+        stamps: Vec::new(),
+    };
+    proxy::build(context, ProxyDraft { run_config, backend: Backend::Remote, pod, accounts }, dropped)
 }
 
 /// Says whether the configuration can be applied: as the verdict says, in the words of whichever check failed first.
-fn configuration(status: &mut Status, wrong: Option<Wrong>, outcome: &Outcome) {
+fn configuration(status: &mut Status, invalid: Option<&PlanError>, outcome: &Outcome) {
     const CONDITION: &str = "ConfigurationValid";
-    match (wrong, &outcome.verdict) {
-        (Some(Wrong { reason, message, .. }), _) => status.condition(CONDITION, false, reason, message),
+    match (invalid, &outcome.verdict) {
+        (Some(error), _) => status.condition(CONDITION, false, error.reason(), error.to_string()),
         (None, Verdict::Wait(why) | Verdict::Refuse(why)) if outcome.is_misconfigured() => {
             let told = status.conditions().iter().find(|known| known.is_false() && known.message == *why);
-            let reason = told.map_or(outcome.reason, |known| Some(known.reason.as_str())).unwrap_or("ValidationFailed");
-            let reason = reason.to_owned();
+            let of_error = outcome.error.as_ref().map_or("ValidationFailed", PlanError::reason);
+            let reason = told.map_or(of_error, |known| known.reason.as_str()).to_owned();
             status.condition(CONDITION, false, &reason, why)
         }
         _ => status.condition(CONDITION, true, CONDITION, "All configuration validations passed"),
     };
 }
 
-/// The last plan, while somebody else holds the object or waits for its children to go: everything goes, and nothing is made again.
-fn farewell(me: &Resource) -> Plan {
+/// The plan of a proxy that is being deleted while a finalizer holds it: its children are removed, and none is made.
+fn plan_deletion(me: &Resource) -> Plan {
     const MESSAGE: &str = "MCP remote proxy is being terminated";
     let mut status = Status::default();
     status.set("phase", "Terminating").set("message", MESSAGE).condition("Ready", false, "NotReady", MESSAGE);
@@ -132,71 +133,42 @@ fn farewell(me: &Resource) -> Plan {
 
 /// The proxy's Service.
 pub(crate) fn base_url(me: &Resource, object: &MCPRemoteProxy) -> String {
-    format!(
-        "http://{}:{}",
-        names::host(&names::remote_proxy_service(me.name()), me.namespace()),
-        object.spec.proxy_port
-    )
+    KIND.base_url(me, object.spec.proxy_port)
 }
 
-fn resolve<'a>(resolver: &mut Resolver<'a>, object: &MCPRemoteProxy) -> Inputs<'a> {
-    fn name(reference: Option<&NameRef>) -> Option<&str> {
-        reference.map(|reference| reference.name.as_str())
-    }
-    let spec = &object.spec;
-    let tools = resolver.tools(name(spec.tool_config_ref.as_ref()), resolve::TOOLS);
-    let telemetry = spec.telemetry_config_ref.as_ref().map(|reference| reference.name.as_str());
-    let telemetry = resolver.telemetry(telemetry, resolve::TELEMETRY);
-    let external_name = name(spec.external_auth_config_ref.as_ref());
-    let external_auth = resolver.proxy_external_auth(external_name);
-    let mut auth_server = resolver.auth_server(spec.auth_server_ref.as_ref());
-    if let Some(config) = external_auth.filter(|config| config.method == ExternalAuthMethod::EmbeddedAuthServer) {
-        let embedded = resolver.embedded(external_name.unwrap_or_default(), config);
-        auth_server = resolver.one_auth_server(auth_server, embedded);
-    }
-    let oidc = spec.oidc_config_ref.as_ref().map(|reference| reference.name.as_str());
-    let oidc = resolver.oidc(oidc, resolve::OIDC);
-    let authz = spec.authz_config_ref.as_ref().map(|reference| reference.name.as_str());
-    let authz = resolver.authz(authz, resolve::AUTHZ);
-    Inputs { oidc, tools, telemetry, external_auth, authz, auth_server }
-}
-
-/// What the schema cannot say: where the URL may lead, that policies parse, that Secrets of headers exist.
-fn check(me: &Resource, object: &MCPRemoteProxy, world: &World<'_>) -> Result<(), Wrong> {
-    let spec = &object.spec;
+/// Checks what the schema cannot: where the URL leads, that policies parse, that Secrets of headers exist.
+fn check(me: &Resource, object: &MCPRemoteProxy, world: &World<'_>) -> Result<(), PlanError> {
+    let (spec, namespace) = (&object.spec, me.namespace());
     remote_url(&spec.remote_url, spec.allow_private_endpoint, world.settings.site)
-        .map_err(|error| Wrong::invalid("RemoteURLInvalid", format!("spec.remoteUrl: {error}")))?;
-    if let Some(authz) = &spec.authz_config {
-        if let Some(message) = missing_policies(authz, me.namespace(), world) {
-            return Err(Wrong::missing("AuthzConfigMapNotFound", message));
-        }
-        let reason = if authz.config_map.is_some() { "AuthzConfigMapInvalid" } else { "AuthzPolicySyntaxInvalid" };
-        crate::authz::in_place(authz, me.namespace(), world).map_err(|message| Wrong::invalid(reason, message))?;
+        .map_err(|error| PlanError::InvalidRemoteUrl(error.to_string()))?;
+    if let Some(own) = &spec.authz_config {
+        MissingKey::in_policies(own, namespace, world)
+            .map_err(|missing| PlanError::MissingPolicyMap(missing.to_string()))?;
+        authz::in_place(own, namespace, world)?;
     }
     check_headers(object)?;
     for header in spec.header_forward.iter().flat_map(|headers| &headers.add_headers_from_secret) {
-        let secret = &header.value_secret_ref;
-        let field = format!("header `{}`", header.header_name);
-        if let Some(message) = missing_secret(&field, &secret.name, &secret.key, me.namespace(), world) {
-            return Err(Wrong::missing("HeaderSecretNotFound", message));
-        }
+        let (secret, field) = (&header.value_secret_ref, format!("header `{}`", header.header_name));
+        MissingKey::in_secret(&field, &secret.name, &secret.key, namespace, world)
+            .map_err(PlanError::MissingHeaderSecret)?;
     }
     Ok(())
 }
 
 /// Refuses headers with which the proxy would not start.
-fn check_headers(object: &MCPRemoteProxy) -> Result<(), Wrong> {
+fn check_headers(object: &MCPRemoteProxy) -> Result<(), PlanError> {
     let Some(headers) = &object.spec.header_forward else { return Ok(()) };
     let plain = headers.add_plaintext_headers.keys();
-    let named = plain.chain(headers.add_headers_from_secret.iter().map(|header| &header.header_name));
-    let wrong = |problem: String| Wrong::invalid("HeaderForwardInvalid", format!("spec.headerForward: {problem}"));
-    for name in named {
-        check_forwarded_header(name).map_err(|error| wrong(error.to_string()))?;
+    for name in plain.chain(headers.add_headers_from_secret.iter().map(|header| &header.header_name)) {
+        check_forwarded_header(name).map_err(|error| PlanError::InvalidHeaders(error.to_string()))?;
     }
     // As HTTP has it: no control character but a tab.
     let is_sent = |value: &str| value.bytes().all(|byte| byte == b'\t' || (byte >= b' ' && byte != 0x7f));
     match headers.add_plaintext_headers.iter().find(|(_, value)| !is_sent(value)) {
-        Some((name, _)) => Err(wrong(format!("the value of `{name}` has a control character in it; remove it"))),
+        Some((name, _)) => {
+            let problem = format!("the value of `{name}` has a control character in it; remove it");
+            Err(PlanError::InvalidHeaders(problem))
+        }
         None => Ok(()),
     }
 }
@@ -204,7 +176,7 @@ fn check_headers(object: &MCPRemoteProxy) -> Result<(), Wrong> {
 fn sessions(status: &mut Status, object: &MCPRemoteProxy) {
     let spec = &object.spec;
     let redis = spec.session_storage.as_ref().is_some_and(|storage| storage.provider == StorageProvider::Redis);
-    crate::server::session_warning(status, spec.replicas.unwrap_or(1), redis);
+    session_warning(status, spec.replicas.unwrap_or(1), redis);
     let inline = spec.authz_config.as_ref().and_then(|authz| authz.inline.as_ref());
     if inline.is_some_and(|inline| inline.primary_upstream_provider.is_some()) {
         let message = "primaryUpstreamProvider is ignored here: a proxy has one upstream provider at most";

@@ -13,6 +13,7 @@ use skep_api::kinds::{
 use skep_api::reference::{AuthServerRef, CaBundleRef, RequiredNameRef};
 use skep_api::resource::{KindName, Resource};
 
+use crate::error::PlanError;
 use crate::plan::Verdict;
 use crate::run_config;
 use crate::status::Status;
@@ -106,51 +107,28 @@ pub(crate) const AUTH_SERVER: Words = Words {
 pub(crate) const HASHES: &[&str] =
     &[OIDC.hash, AUTHZ.hash, TELEMETRY.hash, TOOLS.hash, WEBHOOKS.hash, EXTERNAL_AUTH.hash, AUTH_SERVER.hash];
 
-/// Why what a reference leads to cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Unusable {
-    /// It does not exist; what to do.
-    Missing(String),
-    /// It is there, and wrong.
-    Invalid {
-        /// In one word.
-        reason: &'static str,
-        /// What is wrong, where, and what to do.
-        message: String,
-    },
-    /// Objects of its kind cannot be listed, so it may be there or not; why.
-    Unlisted(String),
-}
-
-/// The reason of a condition about an object whose kind cannot be listed.
-pub(crate) const UNLISTED: &str = "KindUnavailable";
-
 /// The object of that name, if it is there and valid.
 pub(crate) fn find<'a>(
     world: &'a World<'_>,
     kind: KindName,
     namespace: &str,
     name: &str,
-) -> Result<&'a Arc<Resource>, Unusable> {
+) -> Result<&'a Arc<Resource>, PlanError> {
     match world.resource(kind, namespace, name) {
         Some(Found::Resource(object)) => match validate(object, world) {
             Ok(()) => Ok(object),
             Err(invalid) => {
-                let message = format!("{kind} `{name}` is not valid: {}", invalid.message);
-                Err(Unusable::Invalid { reason: invalid.reason, message })
+                let message = format!("{kind} `{name}` is not valid: {invalid}");
+                Err(PlanError::InvalidConfig { reason: invalid.reason(), message })
             }
         },
-        Some(Found::Unlisted(why)) => {
-            Err(Unusable::Unlisted(format!("{kind} `{name}` is not known, as {kind}s cannot be listed: {why}")))
-        }
+        Some(Found::Unlisted(why)) => Err(PlanError::Unlisted { kind, name: name.to_owned(), why: why.clone() }),
         Some(found) => {
             let why = if let Found::Unreadable(why) = found { why.as_str() } else { "it is of another kind" };
             let message = format!("{kind} `{name}` cannot be read: {why}");
-            Err(Unusable::Invalid { reason: "InvalidConfig", message })
+            Err(PlanError::InvalidConfig { reason: "InvalidConfig", message })
         }
-        None => Err(Unusable::Missing(format!(
-            "{kind} `{name}` not found in namespace `{namespace}`; create it, or correct the reference"
-        ))),
+        None => Err(PlanError::MissingResource { kind, name: name.to_owned(), namespace: namespace.to_owned() }),
     }
 }
 
@@ -177,35 +155,6 @@ lookups! {
     webhooks: MCPWebhookConfig => MCPWebhookConfigSpec,
     external_auth: MCPExternalAuthConfig => MCPExternalAuthConfigSpec,
     authz: MCPAuthzConfig => MCPAuthzConfigSpec,
-}
-
-// === impl Unusable ===
-
-impl Unusable {
-    /// What is wrong, and what to do.
-    pub(crate) fn message(&self) -> &str {
-        match self {
-            Self::Missing(message) | Self::Invalid { message, .. } | Self::Unlisted(message) => message,
-        }
-    }
-
-    /// The reason of a condition about it, given those for a missing and for an invalid object.
-    pub(crate) const fn reason(&self, missing: &'static str, invalid: &'static str) -> &'static str {
-        match self {
-            Self::Missing(_) => missing,
-            Self::Invalid { reason, .. } if invalid.is_empty() => reason,
-            Self::Invalid { .. } => invalid,
-            Self::Unlisted(_) => UNLISTED,
-        }
-    }
-
-    /// What is missing may come; what is wrong must be changed.
-    pub(crate) fn verdict(self) -> Verdict {
-        match self {
-            Self::Missing(message) | Self::Unlisted(message) => Verdict::Wait(message),
-            Self::Invalid { message, .. } => Verdict::Refuse(message),
-        }
-    }
 }
 
 // === impl Resolver ===
@@ -344,10 +293,10 @@ impl<'a> Resolver<'a> {
                 self.say(words, true, words.good, format!("{kind} {name} is valid and ready"));
                 Some(config)
             }
-            Err(unusable) => {
-                let reason = unusable.reason(words.missing, words.invalid);
-                self.say(words, false, reason, unusable.message().to_owned());
-                self.fail(unusable.verdict());
+            Err(error) => {
+                let reason = error.reference_reason(words.missing, words.invalid);
+                self.say(words, false, reason, error.to_string());
+                self.fail(error.verdict());
                 None
             }
         }

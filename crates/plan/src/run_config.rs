@@ -10,19 +10,16 @@ use skep_api::kinds::{
 };
 use skep_api::reference::{OidcConfigRef, TelemetryConfigRef};
 use skep_api::workload::{RateLimitBucket as Bucket, RateLimiting, SessionStorage, StorageProvider};
-use skep_runconfig::parameters;
 use skep_runconfig::run_config::{
-    AuditConfig, AwsRoleMapping, AwsStsConfig, InboundPermissions, MiddlewareConfig, NetworkPermissions, OidcConfig,
-    OutboundPermissions, PermissionProfile, RateLimitBucket, RateLimitConfig, RemoteAuthConfig, SCHEMA_VERSION,
-    SessionRedis, TelemetryConfig, TokenExchangeConfig, ToolOverride, ToolRateLimit,
+    AuditConfig, AwsRoleMapping, AwsStsConfig, InboundPermissions, NetworkPermissions, OidcConfig, OutboundPermissions,
+    PermissionProfile, RateLimitBucket, RateLimitConfig, RemoteAuthConfig, SCHEMA_VERSION, SessionRedis,
+    TelemetryConfig, TokenExchangeConfig, ToolOverride, ToolRateLimit,
 };
 use skep_runconfig::{GoDuration, Json, RunConfig};
 
 use crate::text::secret_identifier;
 use crate::world::Settings;
 
-/// The largest body that a proxy takes.
-const MAX_BYTES: i64 = 8 * 1024 * 1024;
 /// Where the pod's own ServiceAccount is.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
@@ -319,107 +316,6 @@ pub(crate) fn session_redis(storage: Option<&SessionStorage>, settings: &Setting
 /// What is written down about each call.
 pub(crate) fn audit() -> AuditConfig {
     AuditConfig { detect_application_errors: Some(true), max_data_size: 1024, ..AuditConfig::default() }
-}
-
-/// The chain of middleware, outermost first, from everything else in the document. This order is part of the contract.
-pub(crate) fn middleware(config: &RunConfig) -> Vec<MiddlewareConfig> {
-    let (name, transport) = (config.name.clone(), config.transport.clone());
-    let none = parameters::NoParameters::default();
-    let mut chain =
-        vec![MiddlewareConfig::new("bodylimit", &parameters::BodyLimit { max_bytes: MAX_BYTES, ..Default::default() })];
-    if let Some(audit) = &config.audit_config {
-        let settings = parameters::Audit {
-            config_data: Some(audit.clone()),
-            transport_type: transport.clone(),
-            ..Default::default()
-        };
-        chain.push(MiddlewareConfig::new("audit", &settings));
-    }
-    let auth = parameters::Auth { oidc_config: config.oidc_config.clone(), ..Default::default() };
-    chain.push(MiddlewareConfig::new("auth", &auth));
-    if let Some(swap) = &config.upstream_swap_config {
-        chain.push(MiddlewareConfig::new(
-            "upstreamswap",
-            &parameters::UpstreamSwap { config: Some(swap.clone()), ..Default::default() },
-        ));
-    } else if config.embedded_auth_server_config.is_some() {
-        chain.push(MiddlewareConfig::new("strip-auth", &none));
-    }
-    if let Some(exchange) = &config.token_exchange_config {
-        let settings =
-            parameters::TokenExchange { token_exchange_config: Some(exchange.clone()), ..Default::default() };
-        chain.push(MiddlewareConfig::new("tokenexchange", &settings));
-    }
-    if !config.tools_filter.is_empty() || !config.tools_override.is_empty() {
-        let seen = |(tool, seen): (&String, &ToolOverride)| {
-            let (name, description) = (seen.name.clone(), seen.description.clone());
-            (tool.clone(), parameters::ToolFilterOverride { name, description, ..Default::default() })
-        };
-        let settings = parameters::ToolFilter {
-            filter_tools: (!config.tools_filter.is_empty()).then(|| config.tools_filter.clone()),
-            tools_override: config.tools_override.iter().map(seen).collect(),
-            ..Default::default()
-        };
-        chain.push(MiddlewareConfig::new("tool-filter", &settings));
-        chain.push(MiddlewareConfig::new("tool-call-filter", &settings));
-    }
-    chain.push(MiddlewareConfig::new("mcp-parser", &none));
-    if let Some(telemetry) = &config.telemetry_config {
-        let settings = parameters::Telemetry {
-            config: Some(telemetry.clone()),
-            server_name: name.clone(),
-            transport: transport.clone(),
-            ..Default::default()
-        };
-        chain.push(MiddlewareConfig::new("telemetry", &settings));
-    }
-    if let Some(limits) = &config.rate_limit_config {
-        let redis =
-            config.scaling_config.as_ref().and_then(|scaling| scaling.session_redis.clone()).unwrap_or_default();
-        let settings = parameters::RateLimit {
-            namespace: config.rate_limit_namespace.clone(),
-            server_name: name.clone(),
-            config: Some(limits.clone()),
-            redis_addr: redis.address,
-            redis_db: redis.db,
-            ..Default::default()
-        };
-        chain.push(MiddlewareConfig::new("ratelimit", &settings));
-    }
-    for (kind, webhooks) in
-        [("mutating-webhook", &config.mutating_webhooks), ("validating-webhook", &config.validating_webhooks)]
-    {
-        if !webhooks.is_empty() {
-            let settings = parameters::Webhooks {
-                webhooks: webhooks.clone(),
-                server_name: name.clone(),
-                transport: transport.clone(),
-                ..Default::default()
-            };
-            chain.push(MiddlewareConfig::new(kind, &settings));
-        }
-    }
-    if config.authz_config != Json::Null {
-        let settings = parameters::Authorization { config_data: config.authz_config.clone(), ..Default::default() };
-        chain.push(MiddlewareConfig::new("authorization", &settings));
-    }
-    if let Some(sts) = &config.aws_sts_config {
-        let settings = parameters::AwsSts {
-            aws_sts_config: Some(sts.clone()),
-            target_url: config.remote_url.clone(),
-            ..Default::default()
-        };
-        chain.push(MiddlewareConfig::new("awssts", &settings));
-    }
-    if let Some(headers) = &config.header_forward
-        && !headers.add_plaintext_headers.is_empty()
-    {
-        let settings =
-            parameters::HeaderForward { add_headers: headers.add_plaintext_headers.clone(), ..Default::default() };
-        chain.push(MiddlewareConfig::new("header-forward", &settings));
-    }
-    chain.push(MiddlewareConfig { kind: "recovery".into(), parameters: Json::Null, ..MiddlewareConfig::default() });
-    chain
 }
 
 /// The full name of a kind of token, of which people may write the last part only.

@@ -1,71 +1,76 @@
-//! `MCPServer`: a proxy, its Service, its rights and its RunConfig. The server behind it is brought about by the proxy.
+//! `MCPServer`: a proxy, its Service, its rights and its RunConfig. The server behind it is run by the proxy.
 
 mod advice;
-mod children;
+mod backend;
 mod document;
 mod image;
 mod state;
 
+use std::collections::BTreeMap;
+
 use serde_json::json;
-use skep_api::kinds::{ExternalAuthMethod, MCPServer, MCPServerSpec, PermissionProfileSource, ProxyMode, Transport};
+use skep_api::kinds::{MCPServer, MCPServerSpec, PermissionProfileSource, ProxyMode, Transport};
 use skep_api::resource::Resource;
 
-pub(crate) use advice::session_warning;
-
-use crate::names;
+use crate::account::{account, account_with};
+use crate::child::Child;
+use crate::error::{MissingKey, PlanError};
 use crate::overrides::DroppedOverrides;
 use crate::plan::{BackendAction, Finalizer, Plan, Verdict};
-use crate::proxy::{check_template, children_unless, observed_by};
-use crate::readiness::set_url;
-use crate::refusal::{missing_config_map, missing_policies};
-use crate::resolve::{self, Resolver};
+use crate::proxy::{
+    self, EnvGroup, FileGroup, ProxyContext, ProxyDraft, ProxyKind, ProxyPlan, ProxyPod, ProxySpec, check_template,
+};
 use crate::status::Status;
-use crate::support;
-use crate::world::World;
+use crate::world::{LiveWorkload, World};
+use crate::{grants, names};
 
-/// What a server's references lead to, all valid.
-#[derive(Debug)]
-pub(crate) struct Inputs<'a> {
-    oidc: Option<&'a skep_api::kinds::MCPOIDCConfigSpec>,
-    tools: Option<&'a skep_api::kinds::MCPToolConfigSpec>,
-    telemetry: Option<&'a skep_api::kinds::MCPTelemetryConfigSpec>,
-    external_auth: Option<&'a skep_api::kinds::MCPExternalAuthConfigSpec>,
-    webhooks: Option<&'a skep_api::kinds::MCPWebhookConfigSpec>,
-    authz: Option<&'a skep_api::kinds::MCPAuthzConfigSpec>,
-    auth_server: Option<&'a skep_api::auth_server::EmbeddedAuthServer>,
-}
+/// How the proxy of a server differs from others.
+const KIND: ProxyKind = ProxyKind {
+    label: "mcp-server",
+    service: names::server_service,
+    account: names::server_runner,
+    role: grants::SERVER_PROXY,
+    env: &[
+        EnvGroup::Telemetry,
+        EnvGroup::ExternalAuth,
+        EnvGroup::Oidc,
+        EnvGroup::Overrides,
+        EnvGroup::SessionRedis,
+        EnvGroup::Generation,
+        EnvGroup::AuthServer,
+    ],
+    files: &[
+        FileGroup::RunConfig,
+        FileGroup::Webhooks,
+        FileGroup::PermissionProfile,
+        FileGroup::Authz,
+        FileGroup::OidcCa,
+        FileGroup::TelemetryCa,
+        FileGroup::AuthServer,
+    ],
+    has_webhooks: true,
+    has_generation: true,
+    config_map_first: false,
+    readiness_delay: 5,
+    grace_period: Some(30),
+};
 
 /// Plans a server.
 pub(crate) fn plan(me: &Resource, object: &MCPServer, world: &World<'_>) -> Plan {
     if me.is_deleting() {
-        return farewell(me);
+        return plan_deletion(me);
     }
     let spec = &object.spec;
     let mut status = Status::default();
     advice::add(&mut status, object);
-
-    let mut resolver = Resolver::new(world, me.namespace(), status);
-    let inputs = resolve(&mut resolver, spec);
-    resolver.group(spec.group_ref.as_ref());
-    if let Some(inline) = inputs.oidc.and_then(|oidc| oidc.inline.as_ref()) {
-        resolver.ca_bundle(inline.ca_bundle_ref.as_ref());
-    }
-    let (mut status, failure) = (resolver.status, resolver.failure);
-    let failure = failure.or(check_template(&mut status, spec.pod_template_spec.as_ref()));
+    let (context, mut status, failure) = ProxyContext::resolve(me, &KIND, ProxySpec::from(spec), world, status);
+    let failure = failure.or(check_template(&mut status, context.spec.pod_template_spec));
     let failure = failure.or(image::check(&mut status, &spec.image, world.settings.site));
-    let failure = failure.or_else(|| missing(me, spec, world));
-    let audit = spec.audit.as_ref().is_some_and(|audit| audit.enabled);
-    support::report(&mut status, &observed_by(inputs.telemetry, audit), world.settings);
-    let mut dropped = DroppedOverrides::default();
-    let build = || children::build(me, object, &inputs, world, &mut dropped);
-    let outcome = children_unless(failure, build, me, world);
-    dropped.report(&mut status);
-    set_url(&mut status, url(me, spec), &outcome.verdict, &names::server_service(me.name()), world.live);
+    let failure = failure.or_else(|| missing(&context).err().map(|error| error.verdict()));
+    let outcome = context.children_unless(failure, &mut status, |dropped| build(&context, object, dropped));
+    context.set_url(&mut status, url(me, spec), &outcome.verdict);
     state::add(&mut status, object, &outcome, world);
-
-    let mut plan = Plan::without_children(me, status);
-    plan.verdict = outcome.verdict;
-    plan.children = outcome.children;
+    let mut plan = outcome.into_plan(me, status);
     if plan.verdict == Verdict::Apply {
         plan.backend = BackendAction::Adopt;
     }
@@ -73,8 +78,55 @@ pub(crate) fn plan(me: &Resource, object: &MCPServer, world: &World<'_>) -> Plan
     plan
 }
 
-/// The last plan of a server: everything goes. So does the StatefulSet of its proxy, in case it was never adopted.
-fn farewell(me: &Resource) -> Plan {
+/// The plan of the proxy and its objects.
+fn build(
+    context: &ProxyContext<'_>,
+    object: &MCPServer,
+    dropped: &mut DroppedOverrides,
+) -> Result<(ProxyPlan, Vec<Child>), PlanError> {
+    let (me, live) = (context.me, context.world.live.workload.as_ref());
+    let run_config = document::build(context, object)?;
+    let env = serde_json::to_value(&run_config.env_vars).ok();
+    dropped.compare_entries("spec.env", &requested_env(object), env.as_ref());
+    backend::report_stamps(object, dropped);
+    let restart = backend::restart_stamp(object).map(|at| (advice::RESTARTED_AT, at));
+    let pod = ProxyPod {
+        account: (KIND.account)(me.name()),
+        replicas: replicas(object, live),
+        stamps: restart.into_iter().collect(),
+        template: None,
+    };
+    let draft = ProxyDraft { run_config, backend: backend::backend(me, object), pod, accounts: accounts(context) };
+    proxy::build(context, draft, dropped)
+}
+
+/// The account of the proxy, and that of the server where the spec names none.
+fn accounts(context: &ProxyContext<'_>) -> Vec<Child> {
+    let (me, spec) = (context.me, &context.spec);
+    let pull = context.pull_secrets();
+    let mut accounts = account_with(me, &(KIND.account)(me.name()), &KIND.role, &pull);
+    if spec.service_account.is_none() {
+        accounts.push(account(me, &names::server_account(me.name()), &pull));
+    }
+    accounts
+}
+
+/// The variables that the user sets for the server; of several of one name the first.
+fn requested_env(object: &MCPServer) -> BTreeMap<String, String> {
+    object.spec.env.iter().rev().map(|variable| (variable.name.clone(), variable.value.clone())).collect()
+}
+
+/// How many proxies run, where the spec says so. A stdio server has one at most, also if another client scaled it.
+fn replicas(object: &MCPServer, live: Option<&LiveWorkload>) -> Option<i32> {
+    if object.spec.transport != Transport::Stdio {
+        return object.spec.replicas;
+    }
+    let live = live.map(|live| live.replicas).filter(|replicas| *replicas > 1);
+    object.spec.replicas.or(live).map(|replicas| replicas.min(1))
+}
+
+/// The plan of a server that is being deleted: its children are removed, and the StatefulSet of its proxy, in case it has no owner.
+fn plan_deletion(me: &Resource) -> Plan {
     let mut status = Status::default();
     status.set("phase", "Terminating").set("message", "MCP server is being terminated").condition(
         "Ready",
@@ -88,53 +140,29 @@ fn farewell(me: &Resource) -> Plan {
     plan
 }
 
-fn resolve<'a>(resolver: &mut Resolver<'a>, spec: &MCPServerSpec) -> Inputs<'a> {
-    fn name(reference: Option<&skep_api::reference::NameRef>) -> Option<&str> {
-        reference.map(|reference| reference.name.as_str())
-    }
-    let tools = resolver.tools(name(spec.tool_config_ref.as_ref()), resolve::TOOLS);
-    let telemetry = spec.telemetry_config_ref.as_ref().map(|reference| reference.name.as_str());
-    let telemetry = resolver.telemetry(telemetry, resolve::TELEMETRY);
-    let external_name = name(spec.external_auth_config_ref.as_ref());
-    let external_auth = resolver.proxy_external_auth(external_name);
-    let webhooks = resolver.webhooks(name(spec.webhook_config_ref.as_ref()), resolve::WEBHOOKS);
-    let mut auth_server = resolver.auth_server(spec.auth_server_ref.as_ref());
-    if let Some(config) = external_auth.filter(|config| config.method == ExternalAuthMethod::EmbeddedAuthServer) {
-        let embedded = resolver.embedded(external_name.unwrap_or_default(), config);
-        auth_server = resolver.one_auth_server(auth_server, embedded);
-    }
-    let oidc = spec.oidc_config_ref.as_ref().map(|reference| reference.name.as_str());
-    let oidc = resolver.oidc(oidc, resolve::OIDC);
-    let authz = spec.authz_config_ref.as_ref().map(|reference| reference.name.as_str());
-    let authz = resolver.authz(authz, resolve::AUTHZ);
-    Inputs { oidc, tools, telemetry, external_auth, webhooks, authz, auth_server }
-}
-
 /// Waits for the ConfigMaps that the spec names: they may come after the server.
-fn missing(me: &Resource, spec: &MCPServerSpec, world: &World<'_>) -> Option<Verdict> {
-    let profile = spec.permission_profile.as_ref().filter(|one| one.source == PermissionProfileSource::ConfigMap);
-    let profile = profile.and_then(|one| Some((one.name.as_str(), one.key.as_deref().filter(|key| !key.is_empty())?)));
-    let profile =
-        profile.and_then(|(name, key)| missing_config_map("spec.permissionProfile", name, key, me.namespace(), world));
-    let policies = spec.authz_config.as_ref().filter(|_| spec.authz_config_ref.is_none());
-    let policies = policies.and_then(|authz| missing_policies(authz, me.namespace(), world));
-    profile.or(policies).map(Verdict::Wait)
+fn missing(context: &ProxyContext<'_>) -> Result<(), PlanError> {
+    let ProxyContext { me, spec, world, .. } = context;
+    let profile = spec.permission_profile.filter(|one| one.source == PermissionProfileSource::ConfigMap);
+    let key = profile.and_then(|profile| profile.key.as_deref()).filter(|key| !key.is_empty());
+    if let Some((profile, key)) = profile.zip(key) {
+        MissingKey::in_config_map("spec.permissionProfile", &profile.name, key, me.namespace(), world)
+            .map_err(PlanError::MissingKey)?;
+    }
+    let policies = spec.authz_config.filter(|_| spec.authz_config_ref.is_none());
+    let policies = policies.map(|authz| MissingKey::in_policies(authz, me.namespace(), world));
+    policies.unwrap_or(Ok(())).map_err(PlanError::MissingKey)
 }
 
 /// Where clients inside the cluster reach the server. It follows the spec.
 pub(crate) fn url(me: &Resource, spec: &MCPServerSpec) -> String {
-    let base = base_url(me, spec);
+    let base = KIND.base_url(me, spec.proxy_port);
     let sse = match spec.transport {
         Transport::Sse => true,
         Transport::Stdio => spec.proxy_mode == ProxyMode::Sse,
         Transport::StreamableHttp => false,
     };
     if sse { format!("{base}/sse#{}", me.name()) } else { format!("{base}/mcp") }
-}
-
-/// The proxy's Service, without a path.
-pub(crate) fn base_url(me: &Resource, spec: &MCPServerSpec) -> String {
-    format!("http://{}:{}", names::host(&names::server_service(me.name()), me.namespace()), spec.proxy_port)
 }
 
 /// As the RunConfig spells a transport.
@@ -150,7 +178,7 @@ pub(crate) const fn transport(transport: Transport) -> &'static str {
 /// the pods of the proxy are deleted as well, once.
 fn restart(plan: &mut Plan, object: &MCPServer) {
     let annotations = object.metadata.annotations.clone().unwrap_or_default();
-    let Some(asked) = children::restart_stamp(object) else { return };
+    let Some(asked) = backend::restart_stamp(object) else { return };
     // One that is not asked for any more, or not newer, is the last one.
     if annotations.get(advice::LAST_RESTART) == Some(&asked) {
         return;

@@ -29,28 +29,20 @@ pub use problems::in_one_line;
 pub(crate) use problems::{Place, Problems, clipped_to};
 
 use crate::canonical;
+use crate::error::{NOT_SUPPORTED, PlanError};
 use crate::world::World;
-
-/// Why a configuration cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Invalid {
-    /// In one word, for the condition `Valid`.
-    pub reason: &'static str,
-    /// What is wrong, where, and what to do.
-    pub message: String,
-}
 
 /// How many digits of its hash a configuration shows: enough that two never meet, few enough to read.
 const HASH_DIGITS: usize = 16;
 
 /// Judges a configuration. Kinds that are none have nothing to judge.
-pub fn validate(me: &Resource, world: &World<'_>) -> Result<(), Invalid> {
+pub fn validate(me: &Resource, world: &World<'_>) -> Result<(), PlanError> {
     let (reason, problems) = match me {
         Resource::MCPToolConfig(object) => ("ValidationFailed", tools::problems(&object.spec)),
         Resource::MCPExternalAuthConfig(object) if object.spec.method == ExternalAuthMethod::Obo => {
             let message =
                 "spec.type: `obo` is not supported by this version of Skep; exchange tokens with type `tokenExchange`";
-            return Err(Invalid { reason: "NotSupported", message: message.to_owned() });
+            return Err(PlanError::InvalidConfig { reason: NOT_SUPPORTED, message: message.to_owned() });
         }
         Resource::MCPExternalAuthConfig(object) => ("ValidationFailed", external_auth::problems(&object.spec)),
         Resource::MCPOIDCConfig(object) => ("ConfigInvalid", oidc::problems(&object.spec)),
@@ -59,7 +51,7 @@ pub fn validate(me: &Resource, world: &World<'_>) -> Result<(), Invalid> {
         Resource::MCPWebhookConfig(object) => ("ValidationFailed", webhook::problems(&object.spec)),
         _ => return Ok(()),
     };
-    problems.result().map_err(|message| Invalid { reason, message })
+    problems.result().map_err(|error| PlanError::InvalidConfig { reason, message: error.to_string() })
 }
 
 /// A short hash of a spec. It changes when the spec says something else, and only then: neither the order of members nor

@@ -31,16 +31,16 @@ use skep_runconfig::feature::Feature;
 pub(crate) use self::children::session_key;
 use self::members::{Member, Variable};
 use self::outgoing::Outgoing;
+use crate::error::check_untaken;
 use crate::merge::check_pod_template;
 use crate::names;
 use crate::overrides::DroppedOverrides;
 use crate::plan::{Plan, Verdict};
 use crate::proxy::Outcome;
+use crate::proxy::session_warning;
 use crate::readiness::set_url;
-use crate::refusal::{Refusal, check_untaken};
 use crate::resolve::{self, Resolver};
 use crate::run_config::session_redis;
-use crate::server::session_warning;
 use crate::status::Status;
 use crate::support;
 use crate::text::derived_name;
@@ -93,8 +93,8 @@ pub(crate) fn plan(me: &Resource, object: &VirtualMCPServer, world: &World<'_>) 
             resolve(&mut resolver, me, spec, world)
         }
         // There is a condition for each entry, so nothing is resolved of too many.
-        Err(message) => {
-            resolver.reject("Valid", "ValidationFailed", Verdict::Refuse(message));
+        Err(error) => {
+            resolver.reject("Valid", error.reason(), error.verdict());
             Inputs::default()
         }
     };
@@ -110,22 +110,22 @@ pub(crate) fn plan(me: &Resource, object: &VirtualMCPServer, world: &World<'_>) 
         dropped.report(&mut resolver.status);
         match children {
             Ok(children) => built = children,
-            Err(refusal) => {
-                let condition = if refusal.is_of_template() { TEMPLATE } else { "Valid" };
-                resolver.reject(condition, refusal.reason, Verdict::Refuse(refusal.message));
+            Err(error) => {
+                let condition = if error.is_of_template() { TEMPLATE } else { "Valid" };
+                resolver.reject(condition, error.reason(), error.verdict());
             }
         }
     }
     let (mut status, failure) = (resolver.status, resolver.failure);
     // What the spec is not at fault for is told by `Ready` alone.
     let unfit = support::check_kind(Feature::VirtualServer, world.settings).and_then(|()| check_untaken(me, world));
-    let (verdict, reason) = match (failure, unfit) {
+    let (verdict, error) = match (failure, unfit) {
         (Some(failure), _) => (failure, None),
-        (None, Err(Refusal { reason, message })) => (Verdict::Refuse(message), Some(reason)),
+        (None, Err(error)) => (error.verdict(), Some(error)),
         (None, Ok(())) => (Verdict::Apply, None),
     };
     set_url(&mut status, base_url(me), &verdict, &names::virtual_service(me.name()), world.live);
-    let outcome = Outcome { children: built, verdict, reason };
+    let outcome = Outcome { children: built, proxy: None, verdict, error };
     state::add(&mut status, object, &outcome, world);
 
     let mut plan = Plan::without_children(me, status);
@@ -163,17 +163,14 @@ fn check(resolver: &mut Resolver<'_>, me: &Resource, spec: &VirtualMCPServerSpec
         Ok(()) => {
             resolver.status.condition("Valid", true, "ValidationSucceeded", "Spec validation passed");
         }
-        Err(message) => resolver.reject("Valid", "ValidationFailed", Verdict::Refuse(message)),
+        Err(error) => resolver.reject("Valid", error.reason(), error.verdict()),
     }
     let Some(template) = &spec.pod_template_spec else { return };
     match check_pod_template(&Value::Object(template.0.clone())) {
         Ok(()) => {
             resolver.status.condition(TEMPLATE, true, "PodTemplateSpecValid", "PodTemplateSpec is valid");
         }
-        Err(problem) => {
-            let Refusal { reason, message } = Refusal::template(problem);
-            resolver.reject(TEMPLATE, reason, Verdict::Refuse(message));
-        }
+        Err(error) => resolver.reject(TEMPLATE, error.reason(), error.verdict()),
     }
 }
 

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Value, json};
 use skep_api::kinds::{FailurePolicy, MCPWebhookConfigSpec, Webhook};
 use skep_api::reference::SecretKeyRef;
 use skep_runconfig::GoDuration;
 use skep_runconfig::run_config::{Webhook as Document, WebhookTls};
 
 use crate::canonical::text_hash;
+use crate::pod::{FileSource, Mount};
 use crate::text::sanitise;
 
 /// What a server's webhooks come to.
@@ -18,10 +18,8 @@ pub(crate) struct Webhooks {
     pub(crate) mutating: Vec<Document>,
     /// Asked then; they may refuse it.
     pub(crate) validating: Vec<Document>,
-    /// Volumes of the pod, in an order that does not change.
-    pub(crate) volumes: Vec<Value>,
-    /// Where they are mounted.
-    pub(crate) mounts: Vec<Value>,
+    /// The Secret files that they read, in an order that does not change.
+    pub(crate) files: Vec<Mount>,
 }
 
 /// A Secret key as a file: name of the file by what it is for.
@@ -40,12 +38,10 @@ pub(crate) fn webhooks(config: &MCPWebhookConfigSpec) -> Webhooks {
     // Sorted by identifier: two plans of the same input are equal to the byte.
     for (identifier, (secret, file)) in &files {
         let volume = format!("whsec-{}", text_hash(identifier).chars().take(12).collect::<String>());
-        all.volumes.push(json!({
-            "name": volume,
-            "secret": { "secretName": secret.name, "items": [{ "key": secret.key, "path": file }] },
-        }));
-        all.mounts
-            .push(json!({ "name": volume, "mountPath": path(identifier, file), "subPath": file, "readOnly": true }));
+        let (name, key) = (secret.name.clone(), secret.key.clone());
+        let source = FileSource::Secret { name, key, file: (*file).to_owned(), mode: None };
+        let (path, file) = (path(identifier, file), Some((*file).to_owned()));
+        all.files.push(Mount { volume, source, path, file, is_in_run_config: false });
     }
     all
 }
@@ -89,6 +85,8 @@ fn path(identifier: &str, file: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn config() -> MCPWebhookConfigSpec {
@@ -104,10 +102,9 @@ mod tests {
     #[test]
     fn secrets_become_files_under_names_that_any_shell_takes() {
         let webhooks = webhooks(&config());
-        assert_eq!(webhooks.mounts.len(), 12);
-        for mount in &webhooks.mounts {
-            let path = mount["mountPath"].as_str().unwrap();
-            let name = path.strip_prefix("/etc/toolhive/webhooks/").unwrap().split('/').next().unwrap();
+        assert_eq!(webhooks.files.len(), 12);
+        for mount in &webhooks.files {
+            let name = mount.path.strip_prefix("/etc/toolhive/webhooks/").unwrap().split('/').next().unwrap();
             assert!(name.starts_with("webhook_"), "{name}");
             assert!(
                 name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_'),
@@ -119,7 +116,7 @@ mod tests {
     #[test]
     fn secrets_have_an_order_that_does_not_come_from_the_lists() {
         let webhooks = webhooks(&config());
-        let paths: Vec<&str> = webhooks.mounts.iter().map(|mount| mount["mountPath"].as_str().unwrap()).collect();
+        let paths: Vec<&str> = webhooks.files.iter().map(|mount| mount.path.as_str()).collect();
         let mut sorted = paths.clone();
         sorted.sort_unstable();
         assert_eq!(paths, sorted);

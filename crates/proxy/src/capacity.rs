@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use skep_net::Budget;
+use skep_net::body::PASSING;
 use skep_net::serve::ConnectionLimits;
 use skep_store::SessionLimits;
 
@@ -64,7 +65,9 @@ impl Capacity {
         });
         let by_memory = memory.map_or(MOST_CONNECTIONS, |memory| memory / 8 / CONNECTION);
         let by_files = files.map_or(MOST_CONNECTIONS, |files| files / FILES);
-        let connections = by_memory.min(by_files).clamp(LEAST_CONNECTIONS, MOST_CONNECTIONS);
+        // Streams that pass through all of them leave a third of the budget for others.
+        let by_budget = budget / PASSING / 3 * 2;
+        let connections = by_memory.min(by_files).min(by_budget).clamp(LEAST_CONNECTIONS, MOST_CONNECTIONS);
         Self { budget, sessions, connections: ConnectionLimits::of_total(connections) }
     }
 
@@ -161,7 +164,7 @@ mod tests {
         assert_eq!(capacity.connections, ConnectionLimits { total: 512, per_peer: 256 });
         let unlimited = Capacity::derive(None, None);
         assert_eq!((unlimited.budget, unlimited.sessions), (DEFAULT_BUDGET, SessionLimits::default()));
-        assert_eq!(unlimited.connections.total, MOST_CONNECTIONS);
+        assert_eq!(unlimited.connections.total, DEFAULT_BUDGET / PASSING / 3 * 2);
         assert_eq!(Capacity::derive(None, Some(1024)).connections.total, 341);
         let tiny = Capacity::derive(Some(MIB), Some(1));
         assert_eq!((tiny.budget, tiny.connections.total), (LEAST_BUDGET, LEAST_CONNECTIONS));
@@ -169,6 +172,8 @@ mod tests {
 
     #[test]
     fn item_8_all_parts_together_are_less_than_the_memory_of_the_container() {
+        let unlimited = Capacity::derive(None, None);
+        assert!(unlimited.connections.total * PASSING < unlimited.budget, "{unlimited:?}");
         for memory in [64 * MIB, 128 * MIB, 256 * MIB, 512 * MIB, 4096 * MIB] {
             let capacity = Capacity::derive(Some(memory), None);
             // One response alone may wait, however long it is.

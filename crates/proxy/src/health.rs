@@ -8,8 +8,8 @@ use skep_net::{Body, Drain};
 use skep_workload::report::{Problem, UpstreamState};
 use tokio::sync::watch;
 
+use crate::downstream::reply::last_moment;
 use crate::http::{json, method_not_allowed};
-use crate::stdio::reply::last_moment;
 
 /// What is known of the server behind a proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   RunConfig ─▶ settings ─▶ run ─┬─▶ workload: the server behind
-//!                                 └─▶ proxy ─▶ chain ─▶ stdio::streamable | stdio::sse | transparent ─▶ server
+//!                                 └─▶ proxy ─▶ chain ─▶ downstream::streamable | downstream::sse | transparent ─▶ server
 //! ```
 //!
 //! A message is read once into an [`exchange::Exchange`], which goes through the [`chain`] of middleware and then to the
@@ -12,6 +12,7 @@ pub mod caller;
 pub mod capacity;
 pub mod chain;
 mod cors;
+pub mod downstream;
 pub mod exchange;
 pub mod health;
 pub mod hosts;
@@ -25,7 +26,6 @@ pub mod run;
 mod secrets;
 pub mod sessions;
 pub mod settings;
-pub mod stdio;
 pub mod transparent;
 pub mod unsupported;
 

@@ -24,7 +24,6 @@ type Build = fn(&MiddlewareConfig) -> Result<Option<Arc<dyn Middleware>>, ChainE
 /// The middleware of this build, by the type that a RunConfig names. Telemetry is not among it: it is what the proxy counts anyway, see
 /// [`crate::chain::Context`].
 const TABLE: &[(&str, Build)] = &[
-    ("audit", not_recorded),
     ("auth", local_user::build),
     ("bodylimit", body_limit::build),
     ("header-forward", header_forward::build),
@@ -49,13 +48,6 @@ pub(crate) fn build(config: &MiddlewareConfig) -> Result<Option<Arc<dyn Middlewa
 
 #[expect(clippy::unnecessary_wraps, reason = "rows of the table have one type")]
 fn nothing(_: &MiddlewareConfig) -> Result<Option<Arc<dyn Middleware>>, ChainError> {
-    Ok(None)
-}
-
-/// Audit only observes requests, so a proxy without it serves; the operator reports in a condition that it is not in force.
-#[expect(clippy::unnecessary_wraps, reason = "rows of the table have one type")]
-fn not_recorded(_: &MiddlewareConfig) -> Result<Option<Arc<dyn Middleware>>, ChainError> {
-    tracing::warn!("audit is not in this version of skep: nothing is recorded");
     Ok(None)
 }
 

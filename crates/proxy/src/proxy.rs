@@ -18,14 +18,14 @@ use skep_net::{Body, BodyError, Budget, Peer};
 
 use crate::chain::{Chain, Flow};
 use crate::cors;
+use crate::downstream::sse::Sse;
+use crate::downstream::streamable::Streamable;
 use crate::exchange::{Content, Exchange, Head};
 use crate::health::Health;
 use crate::hosts::Hosts;
 use crate::http::{SESSION, is_of_type, json, over_budget, text};
 use crate::metrics::Metrics;
 use crate::router::Group;
-use crate::stdio::sse::Sse;
-use crate::stdio::streamable::Streamable;
 use crate::transparent::Transparent;
 
 /// How long the sender of a body may take for its next part, and how much that must be.

@@ -31,13 +31,16 @@ pub(crate) enum Group {
     Mcp,
 }
 
+/// The path of the health check.
+pub(crate) const HEALTH: &str = "/health";
+
 // === impl Group ===
 
 impl Group {
     /// The owner of a path.
     pub(crate) fn of(path: &str) -> Self {
         match path {
-            "/health" => Self::Health,
+            HEALTH => Self::Health,
             "/metrics" => Self::Metrics,
             path if path.starts_with("/.well-known/") => Self::WellKnown,
             _ => Self::Mcp,

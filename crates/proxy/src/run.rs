@@ -13,8 +13,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use skep_net::budget::Purpose;
 use skep_net::drain::{Drained, Grace};
-use skep_net::{Addresses, Client, Drain, Listener, serve};
+use skep_net::{Addresses, Budget, Client, Drain, Listener, serve};
+use skep_upstream::Upstream as _;
+use skep_upstream::stdio::{Connect, ConnectionEvent, Limits, StdioUpstream, Supervision};
 use skep_workload::cluster::{Cluster, State};
 use skep_workload::process::Process;
 use skep_workload::server::Server;
@@ -30,17 +33,16 @@ pub use self::place::Place;
 use self::reaper::{close_ended, reap};
 use self::report::keep;
 use crate::chain::{self, Chain};
+use crate::downstream::{Sse, Streamable};
 use crate::health::{Health, Known};
 use crate::hosts::Hosts;
 use crate::metrics::LimitCounters;
 use crate::observe::Observer;
 use crate::proxy::{Front, Guards, Proxy};
+use crate::router::HEALTH;
 use crate::secrets::resolve;
 use crate::sessions::Sessions;
 use crate::settings::{self, Backend, Mode, Settings};
-use crate::stdio::sse::Sse;
-use crate::stdio::streamable::Streamable;
-use crate::stdio::{Bridge, Connect, Keeper, Limits, News};
 use crate::transparent::{Options, Pods, Target, Transparent};
 
 /// How long an unused connection of a caller of a stdio server is kept.
@@ -159,13 +161,13 @@ pub async fn start(
             let (sender, news) = mpsc::channel(NEWS);
             let shared = matches!(place, Place::Cluster { .. }).then_some(TAKING_OVER);
             let (connect, outage) = connect(server, place, &health, &mut tasks);
-            let keeper = Keeper { news: sender, ending: tasks.ending.subscribe(), shared, outage };
-            let (bridge, talk) = Bridge::start_for(connect, Limits::default(), keeper);
+            let supervision = Supervision { news: sender, ending: tasks.ending.subscribe(), shared, outage };
+            let (upstream, talk) = StdioUpstream::start_for(connect, line_limit(&guards.budget), supervision);
             tasks.keep(talk);
-            let (stopping, leaving) = (drain.stopping(), bridge.clone());
+            let (stopping, leaving) = (drain.stopping(), upstream.clone());
             tasks.spawn(async move {
                 stopping.await;
-                leaving.leave();
+                leaving.drain();
             });
             tasks.spawn(watch_link(news, health.clone()));
             let front = match mode {
@@ -173,7 +175,7 @@ pub async fn start(
                     let sessions = Sessions::new(store, crate::sessions::Kind::Streamable);
                     let strict = config.strict_protocol_validation;
                     let timeout = settings.request_timeout;
-                    let front = Streamable::new(bridge, sessions.clone(), timeout, strict, drain.clone());
+                    let front = Streamable::new(upstream, sessions.clone(), timeout, strict, drain.clone());
                     limits.watch(&sessions);
                     tasks.spawn(reap(sessions, Some((front.clone(), settings.session_ttl))));
                     Front::Streamable(front)
@@ -183,7 +185,7 @@ pub async fn start(
                     let trust = config.trust_proxy_headers;
                     limits.watch(&sessions);
                     tasks.spawn(reap(sessions.clone(), None));
-                    Front::Sse(Sse::new(bridge, sessions, settings.request_timeout, trust, drain.clone()))
+                    Front::Sse(Sse::new(upstream, sessions, settings.request_timeout, trust, drain.clone()))
                 }
             };
             (front, IDLE_STDIO)
@@ -225,6 +227,7 @@ pub async fn start(
         connections: settings.capacity.connections,
         budget: guards.budget.clone(),
         refused: limits.refused_connections.clone(),
+        probe_path: Some(HEALTH),
         ..skep_net::serve::Options::default()
     };
     let proxy = Proxy::guarded(chain, front, health.clone(), metrics, guards);
@@ -330,6 +333,12 @@ fn transparent(
     let front = Transparent::new(target, pods, client, sessions.clone(), options, drain);
     tasks.spawn(close_ended(sessions, front.clone()));
     Ok(Front::Transparent(front))
+}
+
+/// The longest message of a stdio server: one that no client could be sent is not read into memory as a whole.
+fn line_limit(budget: &Budget) -> Limits {
+    let client = budget.of_client(std::net::Ipv4Addr::LOCALHOST.into());
+    Limits { message: Limits::default().message.min(client.largest(Purpose::Response)) }
 }
 
 /// How a stdio server is connected to, and why it cannot be at present.
@@ -450,17 +459,19 @@ async fn watch_pods(mut state: watch::Receiver<State>, is_checked: bool, health:
 
 /// Keeps the health of a server on stdio. It is available once it answered `initialize`, and nothing less: a process that runs may
 /// be a package that is still being fetched, or that does not exist.
-async fn watch_link(mut news: mpsc::Receiver<News>, health: Arc<Health>) {
+async fn watch_link(mut news: mpsc::Receiver<ConnectionEvent>, health: Arc<Health>) {
     while let Some(now) = news.recv().await {
         match now {
             // Why it failed before says more.
-            News::Connected if matches!(health.known(), Known::Unavailable(_)) => {}
-            News::Connected => health.set(Known::Starting("the server has not answered `initialize` yet".to_owned())),
-            News::Initialized => health.set(Known::Available { milliseconds: None }),
-            News::Lost(why) => health.set(Known::Unavailable(why)),
+            ConnectionEvent::Connected if matches!(health.known(), Known::Unavailable(_)) => {}
+            ConnectionEvent::Connected => {
+                health.set(Known::Starting("the server has not answered `initialize` yet".to_owned()));
+            }
+            ConnectionEvent::Initialized => health.set(Known::Available { milliseconds: None }),
+            ConnectionEvent::Lost(why) => health.set(Known::Unavailable(why)),
         }
     }
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

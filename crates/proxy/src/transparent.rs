@@ -29,11 +29,11 @@ pub use self::target::{NotATarget, Target};
 use self::told::Way;
 pub(crate) use self::unreachable::reason as unreachable_reason;
 use crate::chain::reply::ReplyChain;
+use crate::downstream::request::store_unavailable;
 use crate::exchange::{Content, Exchange};
 use crate::health::Health;
 use crate::http::{SESSION, VERSION, is_of_type, json, text};
 use crate::sessions::{Sessions, Unavailable};
-use crate::stdio::streamable::store_is_away;
 
 /// The longest answer that is read as a whole, because somebody must see it, in bytes.
 const ANSWER: usize = 64 * 1024 * 1024;
@@ -163,7 +163,7 @@ impl Transparent {
             Some(name) => match self.find(name, exchange).await {
                 Ok(Some(session)) => Some(session),
                 Ok(None) => return json(StatusCode::NOT_FOUND, answer::session_not_found(id.as_ref())),
-                Err(unavailable) => return store_is_away(&unavailable),
+                Err(unavailable) => return store_unavailable(&unavailable),
             },
         };
         let at_server = session.as_ref().map(session::Known::at_server);
@@ -172,7 +172,7 @@ impl Transparent {
             Ok(Way::Any) => None,
             Ok(Way::To(endpoint)) => Some(endpoint),
             Ok(Way::None) => return json(StatusCode::NOT_FOUND, answer::session_not_found(id.as_ref())),
-            Err(unavailable) => return store_is_away(&unavailable),
+            Err(unavailable) => return store_unavailable(&unavailable),
         };
         let Some(uri) = self.target.uri(&exchange.head.uri, told.as_deref()) else {
             return text(StatusCode::BAD_REQUEST, "the path cannot be passed on");
@@ -215,7 +215,7 @@ impl Transparent {
         };
         let mut response = match sent {
             Ok(response) => response,
-            Err(Failed::Store(unavailable)) => return store_is_away(&unavailable),
+            Err(Failed::Store(unavailable)) => return store_unavailable(&unavailable),
             Err(Failed::Server(error)) => {
                 tracing::warn!(%error, cause = ?std::error::Error::source(&error), "the server cannot be reached");
                 let body = unreachable::body(id.as_ref(), &error, self.options.health.as_deref());
@@ -223,7 +223,7 @@ impl Transparent {
             }
         };
         if let Err(unavailable) = self.follow(exchange, session.as_ref(), is_greeting, &outgoing, &mut response).await {
-            return store_is_away(&unavailable);
+            return store_unavailable(&unavailable);
         }
         remove_hop_by_hop(response.headers_mut());
         exchange.is_passed_through = true;

@@ -91,9 +91,9 @@ impl Feature {
     }
 
     /// Whether a proxy that lacks it serves all the same. What only observes calls is reported as not in force; what guards them is
-    /// never left out.
+    /// never left out, nor is the audit log: a call that must be on record is not served without one.
     pub const fn only_observes(self) -> bool {
-        matches!(self, Self::Audit | Self::Tracing | Self::MetricsExport)
+        matches!(self, Self::Tracing | Self::MetricsExport)
     }
 
     /// The fields of a manifest that ask for it.

@@ -18,6 +18,7 @@ pub mod document;
 pub mod duration;
 pub mod feature;
 pub mod json;
+pub mod middleware;
 pub mod parameters;
 pub mod run_config;
 pub mod virtual_document;

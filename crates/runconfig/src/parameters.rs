@@ -1,6 +1,6 @@
 //! The settings of each middleware, as they stand under `parameters` in `middleware_configs`.
 //!
-//! A table of documents and nothing else: which middleware is in a chain, and in which order, is decided by the plan.
+//! A table of documents and nothing else: which middleware is in a chain, and in which order, says [`crate::middleware`].
 //! `mcp-parser`, `usagemetrics` and `strip-auth` have [`NoParameters`]; those of `recovery` are `null`.
 
 use std::collections::BTreeMap;

@@ -35,6 +35,7 @@ const HOUSE: &[Row] = &[
     ("skep-authserver", These(&["skep-net", "skep-store"])),
     ("skep-telemetry", These(&[])),
     ("skep-workload", These(&["skep-bounds", "skep-api"])),
+    ("skep-upstream", These(&["skep-mcp", "skep-net", "skep-store", "skep-workload"])),
     (
         "skep-proxy",
         These(&[
@@ -50,6 +51,7 @@ const HOUSE: &[Row] = &[
             "skep-authserver",
             "skep-telemetry",
             "skep-workload",
+            "skep-upstream",
         ]),
     ),
     ("skep-vmcp", OnTopOf("skep-proxy")),

@@ -125,3 +125,14 @@ fn what_is_no_message_may_still_say_what_it_answers() {
         assert_eq!(answered(found.as_bytes()), id, "{found}");
     }
 }
+
+#[test]
+fn no_memory_of_a_line_that_is_too_long_is_kept() {
+    let mut reader = Reader::new(1 << 20);
+    while reader.next_line().is_ok() {
+        reader.feed(&vec![b'x'; 100_000]);
+    }
+    assert!(reader.buffer.capacity() < 1 << 18, "{}", reader.buffer.capacity());
+    reader.feed(b"end\nshort\n");
+    assert_eq!(reader.next_line().unwrap().as_deref(), Some(&b"short"[..]));
+}

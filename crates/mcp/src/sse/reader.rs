@@ -4,6 +4,9 @@ use std::ops::Range;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
+/// How much memory of an event a reader keeps for the next one, in bytes.
+const KEPT: usize = 64 * 1024;
+
 /// How much of a stream is held at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -193,7 +196,12 @@ impl Reader {
     fn take(&mut self, end: usize) -> Bytes {
         self.scanned = 0;
         self.line = 0;
-        self.buffer.split_to(end).freeze()
+        let taken = self.buffer.split_to(end).freeze();
+        if taken.len() > KEPT {
+            // The rest of the buffer would keep the memory of a long event for as long as the stream is open.
+            self.buffer = BytesMut::from(&*self.buffer);
+        }
+        taken
     }
 
     fn take_event(&mut self, end: usize) -> Event {

@@ -82,7 +82,11 @@ where
     B::Error: Into<BoxError>,
 {
     let (bytes, counted) = read(body, limit, Some(intake)).await?;
-    let Some(mut counted) = counted.filter(|_| bytes.len() >= TINY) else { return Ok(bytes) };
+    if bytes.len() < TINY {
+        // A part of the connection's read buffer, which it would keep in memory and which is not counted.
+        return Ok(Bytes::copy_from_slice(&bytes));
+    }
+    let Some(mut counted) = counted else { return Ok(bytes) };
     counted.shrink_to(bytes.len());
     Ok(counted.over(bytes))
 }

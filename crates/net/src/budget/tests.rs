@@ -183,3 +183,47 @@ async fn what_waits_in_memory_is_limited_as_well() {
     tokio::task::yield_now().await;
     assert!(!alone.is_finished(), "one alone may have any length that fits");
 }
+
+#[tokio::test(start_paused = true)]
+async fn responses_that_grow_do_not_wait_for_each_other() {
+    let budget = Budget::new(1 << 20);
+    for clients in [[1, 1, 1], [1, 2, 3]] {
+        let shares = clients.map(|number| budget.of_client([192, 0, 2, number].into()));
+        let limit = shares[0].largest(Purpose::Response);
+        let started = tokio::time::Instant::now();
+        let grown = shares.map(|share| async move {
+            let mut reservation = share.reservation(Purpose::Response);
+            // As parts of a response come in.
+            while reservation.bytes() < limit / 32 * 31 {
+                reservation.grow_or_wait(limit / 32, 0).await?;
+                tokio::task::yield_now().await;
+            }
+            // It is sent then.
+            Ok::<_, OverBudgetError>(())
+        });
+        let [first, second, third] = grown;
+        let grown = tokio::join!(first, second, third);
+        let complete = [grown.0, grown.1, grown.2].iter().filter(|one| one.is_ok()).count();
+        assert!(complete >= 1, "{clients:?}");
+        assert_eq!(started.elapsed(), Duration::ZERO, "{clients:?}: nothing is waited for");
+        assert_eq!(budget.held(), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn responses_that_grow_wait_for_what_others_hold() {
+    let budget = Budget::new(1 << 20);
+    let share = budget.of_client([192, 0, 2, 1].into());
+    let held = share.reserve(300_000, Purpose::Response).unwrap();
+    let grow = || async {
+        let mut reservation = share.reservation(Purpose::Response);
+        reservation.grow_or_wait(70_000, 0).await?;
+        reservation.grow_or_wait(70_000, 0).await.map(|()| reservation)
+    };
+    let released = async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        drop(held);
+    };
+    let (first, second, ()) = tokio::join!(grow(), grow(), released);
+    assert!(first.is_ok() && second.is_ok());
+}

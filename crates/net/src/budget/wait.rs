@@ -3,16 +3,21 @@
 //! What waits is mostly in memory already: a response that a server on stdio wrote cannot be left there, since all clients share its
 //! output. So what waits is limited as well, in all and for each client; beyond that it is refused at once. Nothing waits
 //! for ever, even if waiting responses hold the whole budget.
+//!
+//! A response whose length is not known grows while it is read, and holds what it has when it waits for more. If all that could be given
+//! back is held by such responses, they wait for each other: then all but the first of them are refused, so that it can go on.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::usage::Usage;
-use super::{Budget, Inner, OverBudgetError, Purpose, Reservation, TINY};
+use super::{Budget, Full, Inner, OverBudgetError, Purpose, Reservation, TINY};
 
 /// How long something may wait for room. It is twice of what a client may take to read before it is cut for others.
 pub const ROOM_TIMEOUT: Duration = Duration::from_mins(1);
@@ -24,6 +29,24 @@ struct Place {
     inner: Arc<Inner>,
     share: Option<Arc<Usage>>,
     buffered: usize,
+}
+
+/// The reservations that hold something and wait for more, the first one first.
+#[derive(Debug, Default)]
+pub(super) struct Growing(Mutex<Waiting>);
+
+#[derive(Debug, Default)]
+struct Waiting {
+    last: u64,
+    /// Of which client each is, and how much it holds.
+    all: BTreeMap<u64, (Option<IpAddr>, usize)>,
+}
+
+/// The place of a reservation among those that hold something and wait; given up when dropped.
+struct Turn {
+    inner: Arc<Inner>,
+    number: u64,
+    client: Option<IpAddr>,
 }
 
 // === impl Budget ===
@@ -69,20 +92,65 @@ impl Reservation {
         let inner = Arc::clone(&self.budget.inner);
         let place = Place::take(&inner, self.share.as_ref(), buffered);
         let Some(_place) = place else { return Err(inner.refuse(more)) };
+        let turn = (self.bytes > 0).then(|| Turn::enter(&inner, self.budget.client, self.bytes));
         let until = Instant::now() + ROOM_TIMEOUT;
         loop {
             let mut released = std::pin::pin!(inner.released.notified());
             // What is given back from here on is not missed.
             released.as_mut().enable();
-            if self.try_grow(more) {
-                return Ok(());
-            }
+            let Err(full) = self.try_grow_or(more) else { return Ok(()) };
+            let is_stuck = turn.as_ref().is_some_and(|turn| turn.is_stuck(full, self.share.as_deref(), more));
             let now = Instant::now();
-            if now >= until {
+            if now >= until || is_stuck {
                 return Err(inner.refuse(more));
             }
             let _reminder = tokio::time::timeout_at(until.min(now + REMINDER), released).await;
         }
+    }
+}
+
+// === impl Turn ===
+
+impl Turn {
+    fn enter(inner: &Arc<Inner>, client: Option<IpAddr>, bytes: usize) -> Self {
+        let number = inner.growing.with(|waiting| {
+            waiting.last += 1;
+            waiting.all.insert(waiting.last, (client, bytes));
+            waiting.last
+        });
+        // The others may wait for this one now.
+        inner.released.notify_waiters();
+        Self { inner: Arc::clone(inner), number, client }
+    }
+
+    /// Whether it waits for an earlier one that waits for it: what all others hold would not be enough.
+    fn is_stuck(&self, full: Full, share: Option<&Usage>, more: usize) -> bool {
+        let held = match (full, share) {
+            (Full::Share, Some(share)) => share.held(),
+            (Full::Share, None) | (Full::Total, _) => self.inner.total.held(),
+        };
+        self.inner.growing.with(|waiting| {
+            let concerns = |client: &Option<IpAddr>| full == Full::Total || *client == self.client;
+            let all = || waiting.all.iter().filter(|(_, (client, _))| concerns(client));
+            let is_first = all().next().is_none_or(|(first, _)| *first == self.number);
+            let growing: usize = all().map(|(_, (_, bytes))| bytes).sum();
+            !is_first && held.saturating_sub(growing) < more
+        })
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.inner.growing.with(|waiting| waiting.all.remove(&self.number));
+    }
+}
+
+// === impl Growing ===
+
+impl Growing {
+    fn with<T>(&self, act: impl FnOnce(&mut Waiting) -> T) -> T {
+        // Every change is one insertion or removal.
+        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

@@ -27,6 +27,8 @@ use super::{ForwardedFor, Peer};
 use crate::io::Io;
 use crate::{Body, BodyError};
 
+const CLOSE: HeaderValue = HeaderValue::from_static("close");
+
 /// Serves a connection until it ends or is told to.
 pub(super) async fn run<H, F>(
     stream: TcpStream,
@@ -50,14 +52,15 @@ pub(super) async fn run<H, F>(
     };
     let io = TokioIo::new(Watched { io, activity: Arc::clone(activity) });
     let service = service_fn(|request: Request<Incoming>| {
-        let call = registered.begin(request.version() == Version::HTTP_2);
+        let call = registered.begin(request.version() == Version::HTTP_2, request.uri().path());
+        let is_probe = registered.is_probe();
         let handler = Arc::clone(&handler);
         async move {
             let Some(call) = call else {
-                return Ok(too_many());
+                return Ok(too_many(is_probe));
             };
             let answer = AssertUnwindSafe(async { handler(request, peer).await }).catch_unwind().await;
-            let response = answer.unwrap_or_else(|_panic| {
+            let mut response = answer.unwrap_or_else(|_panic| {
                 // The panic hook has already said where and why.
                 tracing::error!("a handler panicked");
                 let mut response = Response::new(Body::full("Internal Server Error"));
@@ -66,6 +69,9 @@ pub(super) async fn run<H, F>(
                 response.headers_mut().insert(header::CONTENT_TYPE, plain);
                 response
             });
+            if is_probe {
+                response.headers_mut().insert(header::CONNECTION, CLOSE);
+            }
             let client = response.extensions().get::<ForwardedFor>().map(|client| client.0);
             Ok::<_, Infallible>(response.map(|body| Answer::new(body, call, client)))
         }
@@ -90,11 +96,14 @@ pub(super) async fn run<H, F>(
     }
 }
 
-/// The answer to a request on HTTP/2 for which there is no room among the connections.
-fn too_many() -> Response<Answer> {
+/// The response to a request for which there is no room among the connections.
+fn too_many(is_last: bool) -> Response<Answer> {
     let mut response = Response::new(Answer::Refused);
     *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
     response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("2"));
+    if is_last {
+        response.headers_mut().insert(header::CONNECTION, CLOSE);
+    }
     response
 }
 

@@ -30,6 +30,9 @@ use crate::budget::Pressure;
 /// How often connections are looked at: how precise their time limits are.
 pub(super) const TICK: Duration = Duration::from_secs(1);
 
+/// How many connections beyond the limits may ask for a health check. One peer may have half of them.
+const PROBES: ConnectionLimits = ConnectionLimits::of_total(32);
+
 /// What a connection is told to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
@@ -56,6 +59,7 @@ enum Waiting {
 pub(super) struct Registry {
     connections: Mutex<Connections>,
     limits: ConnectionLimits,
+    probe_path: Option<&'static str>,
     refused: Arc<AtomicU64>,
     /// How many were refused when that was last logged.
     logged: AtomicU64,
@@ -76,6 +80,8 @@ struct Connections {
     peers: HashMap<IpAddr, usize>,
     /// How many requests are in flight beside others of their connection.
     streams: usize,
+    /// The connections beyond the limits that may ask for a health check: how many each peer has.
+    probes: HashMap<IpAddr, usize>,
 }
 
 /// The place of a request in the connection limits that is in flight beside others of its connection; given back when dropped.
@@ -113,6 +119,8 @@ pub(super) struct Registered {
     registry: Arc<Registry>,
     id: u64,
     pub(super) activity: Arc<Activity>,
+    /// Whether it is one beyond the limits, which may ask for a health check only.
+    is_probe: bool,
 }
 
 /// A request under way: from its head to the end of its answer.
@@ -134,6 +142,7 @@ impl Registry {
         Self {
             connections: Mutex::default(),
             limits: options.connections,
+            probe_path: options.probe_path,
             refused: Arc::clone(&options.refused),
             logged: AtomicU64::new(options.refused.load(Ordering::Relaxed)),
             budget: options.budget.clone(),
@@ -200,26 +209,43 @@ impl Connections {
     /// Counts one more connection or stream of a peer, unless there are too many.
     fn enter(&mut self, peer: IpAddr, limits: ConnectionLimits) -> bool {
         let of_peer = self.peers.get(&peer).copied().unwrap_or_default();
-        let has_room = self.all.len() + self.streams < limits.total && of_peer < limits.per_peer;
+        let probes: usize = self.probes.values().sum();
+        let has_room = self.all.len() - probes + self.streams < limits.total && of_peer < limits.per_peer;
         if has_room {
             self.peers.insert(peer, of_peer + 1);
         }
         has_room
     }
 
-    fn leave(&mut self, peer: IpAddr) {
-        if let Some(of_peer) = self.peers.get_mut(&peer) {
+    /// Counts one more connection beyond the limits, unless there are too many of those as well.
+    fn enter_probe(&mut self, peer: IpAddr) -> bool {
+        let of_peer = self.probes.get(&peer).copied().unwrap_or_default();
+        let has_room = self.probes.values().sum::<usize>() < PROBES.total && of_peer < PROBES.per_peer;
+        if has_room {
+            self.probes.insert(peer, of_peer + 1);
+        }
+        has_room
+    }
+
+    fn leave(&mut self, peer: IpAddr, is_probe: bool) {
+        let peers = if is_probe { &mut self.probes } else { &mut self.peers };
+        if let Some(of_peer) = peers.get_mut(&peer) {
             *of_peer -= 1;
             if *of_peer == 0 {
-                self.peers.remove(&peer);
+                peers.remove(&peer);
             }
         }
     }
 }
 
 impl Registered {
-    /// Takes a request in. Nothing if it would be in flight beside others of its connection and there are too many.
-    pub(super) fn begin(&self, multiplexed: bool) -> Option<Call> {
+    /// Takes a request in. Nothing if it would be in flight beside others of its connection and there are too many, or if its connection
+    /// is one beyond the limits and it is no health check.
+    pub(super) fn begin(&self, multiplexed: bool, path: &str) -> Option<Call> {
+        if self.is_probe && (multiplexed || self.registry.probe_path != Some(path)) {
+            self.registry.refused.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
         let mut call = self.activity.begin(multiplexed);
         // A connection has one place, so a request that is alone needs no other. HTTP/1 never does.
         if multiplexed && self.activity.calls.load(Ordering::Relaxed) > 1 {
@@ -236,13 +262,18 @@ impl Registered {
         }
         Some(call)
     }
+
+    /// Whether it is one beyond the limits, which gets one response.
+    pub(super) fn is_probe(&self) -> bool {
+        self.is_probe
+    }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         let mut connections = self.registry.lock();
         connections.streams -= 1;
-        connections.leave(self.peer);
+        connections.leave(self.peer, false);
     }
 }
 
@@ -256,20 +287,21 @@ impl Owner {
         let peer = Peer::network(address);
         let activity = Arc::new(Activity::new(peer, Arc::clone(&self.0.clock)));
         let id = Arc::as_ptr(&activity).addr() as u64;
-        let is_first = {
+        let (is_first, is_probe) = {
             let mut connections = self.0.lock();
-            if !connections.enter(peer, self.0.limits) {
+            let is_probe = !connections.enter(peer, self.0.limits);
+            if is_probe && !(self.0.probe_path.is_some() && connections.enter_probe(peer)) {
                 self.0.refused.fetch_add(1, Ordering::Relaxed);
                 return None;
             }
             // INVARIANT: unique while registered, since the registry keeps what is at this address alive.
             connections.all.insert(id, Arc::clone(&activity));
-            connections.all.len() == 1
+            (connections.all.len() == 1, is_probe)
         };
         if is_first {
             self.0.filled.notify_one();
         }
-        Some(Registered { registry: Arc::clone(&self.0), id, activity })
+        Some(Registered { registry: Arc::clone(&self.0), id, activity, is_probe })
     }
 }
 
@@ -292,7 +324,7 @@ impl Drop for Registered {
         let last = {
             let mut connections = self.registry.lock();
             connections.all.remove(&self.id);
-            connections.leave(self.activity.peer);
+            connections.leave(self.activity.peer, self.is_probe);
             connections.all.is_empty()
         };
         if last {

@@ -159,3 +159,30 @@ async fn item_8_the_longest_head_is_the_same_however_it_comes() {
         assert!(until(&mut stream, end).await.starts_with(&format!("HTTP/1.1 {status}")), "{bytes}");
     }
 }
+
+#[tokio::test]
+async fn a_health_check_is_answered_beyond_the_connection_limit() {
+    let refused: Arc<AtomicU64> = Arc::default();
+    let connections = ConnectionLimits { total: 2, per_peer: 2 };
+    let options = Options { connections, refused: refused.clone(), probe_path: Some("/health"), ..Options::default() };
+    let server = start(options, GRACE, |_, _| async { Response::new(Body::full("well")) }).await;
+    let _full = [raw(server.address, "").await, raw(server.address, "").await];
+    for _ in 0..40 {
+        let mut probe = raw(server.address, "GET /health HTTP/1.1\r\nHost: x\r\n\r\n").await;
+        let answer = rest(&mut probe).await;
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("well"), "{answer}");
+        let mut other = raw(server.address, "GET /mcp HTTP/1.1\r\nHost: x\r\n\r\n").await;
+        assert!(rest(&mut other).await.starts_with("HTTP/1.1 503"));
+    }
+    assert_eq!(refused.load(Ordering::Relaxed), 40);
+    // There are only so many of them.
+    let mut silent = Vec::new();
+    for _ in 0..16 {
+        silent.push(raw(server.address, "").await);
+    }
+    assert!(
+        rest(&mut raw(server.address, "GET /health HTTP/1.1\r\nHost: x\r\n\r\n").await)
+            .await
+            .starts_with("HTTP/1.1 503")
+    );
+}

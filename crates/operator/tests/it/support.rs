@@ -21,23 +21,25 @@ async fn what_this_build_cannot_run_is_a_condition_and_touches_no_child() -> Res
     operator.create(KindName::MCPGroup, "g", json!({})).await?;
 
     // What only observes calls is reported, and the server runs.
-    let observed = json!({ "image": "i", "audit": { "enabled": true }, "telemetryConfigRef": { "name": "otel" } });
+    let observed = json!({ "image": "i", "telemetryConfigRef": { "name": "otel" } });
     operator.create(KindName::MCPServer, "s", observed).await?;
-    let told = |one: &Value| {
-        condition(one, "AuditInForce") == Some(("False", "NotSupported"))
-            && condition(one, "TracingInForce") == Some(("False", "NotSupported"))
-    };
+    let told = |one: &Value| condition(one, "TracingInForce") == Some(("False", "NotSupported"));
     operator.until(KindName::MCPServer, "s", "says what is not in force", told).await?;
     let before = operator.child(ChildKind::Deployment, "s", "is there", |_| true).await?;
 
-    // What guards calls is refused, and what runs stays as it is.
-    operator.edit(KindName::MCPServer, "s", json!({ "oidcConfigRef": { "name": "idp", "audience": "a" } })).await?;
-    let refused = |one: &Value| {
-        condition(one, "Ready") == Some(("False", "NotSupported"))
-            && condition(one, "Stalled") == Some(("True", "NotSupported"))
-            && one["status"]["message"].as_str().is_some_and(|message| message.contains("spec.oidcConfigRef"))
-    };
-    operator.until(KindName::MCPServer, "s", "is refused", refused).await?;
+    // What guards or records calls is refused, and what runs stays as it is.
+    for (field, asked) in [
+        ("spec.audit", json!({ "audit": { "enabled": true } })),
+        ("spec.oidcConfigRef", json!({ "oidcConfigRef": { "name": "idp", "audience": "a" } })),
+    ] {
+        operator.edit(KindName::MCPServer, "s", asked).await?;
+        let refused = |one: &Value| {
+            condition(one, "Ready") == Some(("False", "NotSupported"))
+                && condition(one, "Stalled") == Some(("True", "NotSupported"))
+                && one["status"]["message"].as_str().is_some_and(|message| message.contains(field))
+        };
+        operator.until(KindName::MCPServer, "s", "is refused", refused).await?;
+    }
     operator.settled().await?;
     let after = operator.child(ChildKind::Deployment, "s", "is there", |_| true).await?;
     assert_eq!(before["metadata"]["resourceVersion"], after["metadata"]["resourceVersion"]);

@@ -9,9 +9,9 @@ use skep_api::workload::{EnvVar, MetadataOverrides};
 
 use crate::canonical;
 use crate::child::{Child, ChildKind};
+use crate::error::PlanError;
 use crate::overrides::DroppedOverrides;
 use crate::pod::{CONSUMED, Env, Template, probe, pull_secrets, resources};
-use crate::refusal::Refusal;
 use crate::text::Quantity;
 use crate::world::Settings;
 
@@ -34,9 +34,9 @@ pub(super) fn build(
     template: Option<&Value>,
     settings: &Settings,
     dropped: &mut DroppedOverrides,
-) -> Result<Vec<Child>, Refusal> {
+) -> Result<Vec<Child>, PlanError> {
     if let Some(cache) = cache(spec) {
-        cache.size.parse::<Quantity>().map_err(|error| Refusal::spec(format!("spec.modelCache.size: {error}")))?;
+        cache.size.parse::<Quantity>().map_err(|error| PlanError::field("spec.modelCache.size", error))?;
     }
     Ok(vec![service(me, spec), stateful_set(me, spec, template, settings, dropped)?])
 }
@@ -63,13 +63,13 @@ fn stateful_set(
     template: Option<&Value>,
     settings: &Settings,
     dropped: &mut DroppedOverrides,
-) -> Result<Child, Refusal> {
+) -> Result<Child, PlanError> {
     let overrides = spec.resource_overrides.as_ref().and_then(|overrides| overrides.stateful_set.as_ref());
     let pod_metadata = overrides.and_then(|overrides| overrides.pod_template_metadata_overrides.as_ref());
     // A new token rolls no pod: it is read while the model is fetched, and a running server has no use for it.
-    let pods = Template::new(&labels(me), pod(spec, settings).map_err(Refusal::spec)?)
+    let pods = Template::new(&labels(me), pod(spec, settings)?)
         .overridden(POD_METADATA, pod_metadata, template)
-        .map_err(Refusal::template)?
+        .map_err(PlanError::template)?
         .stamp(&labels(me), &[], dropped);
     let mut body = json!({
         "serviceName": me.name(),
@@ -89,7 +89,7 @@ fn stateful_set(
     Ok(child)
 }
 
-fn pod(spec: &EmbeddingServerSpec, settings: &Settings) -> Result<Value, String> {
+fn pod(spec: &EmbeddingServerSpec, settings: &Settings) -> Result<Value, PlanError> {
     let mut arguments = vec!["--model-id".to_owned(), spec.model.clone(), "--port".to_owned(), spec.port.to_string()];
     arguments.extend(spec.args.iter().cloned());
     let mut container = json!({

@@ -3,9 +3,8 @@
 use skep_api::kinds::EmbeddingServer;
 use skep_api::resource::Resource;
 
-use crate::plan::Verdict;
+use crate::error::{MissingKey, PlanError};
 use crate::readiness::{Readiness, Words, was_ready};
-use crate::refusal::{Refusal, missing_secret};
 use crate::rollout::{Planned, Serving, Stage, observe};
 use crate::status::Status;
 use crate::world::World;
@@ -24,24 +23,23 @@ pub(super) fn add(
     status: &mut Status,
     me: &Resource,
     object: &EmbeddingServer,
-    refusal: Option<&Refusal>,
+    error: Option<&PlanError>,
     world: &World<'_>,
 ) {
     let live = world.live;
     let was_ready = was_ready(&object.metadata, object.status.as_ref().map(|status| status.conditions.as_slice()));
-    let planned = if refusal.is_none() { Planned::Revision } else { Planned::Nothing };
+    let planned = if error.is_none() { Planned::Revision } else { Planned::Nothing };
     let rollout = observe(live.workload.as_ref(), &live.pods, planned, was_ready);
     // The pods wait for the token by themselves; only the waiting is told.
     let secret = object.spec.hf_token_secret_ref.as_ref();
-    let secret =
-        secret.and_then(|one| missing_secret("spec.hfTokenSecretRef", &one.name, &one.key, me.namespace(), world));
-    let is_serving = rollout.serving != Serving::Nothing;
-    let refused = refusal.and_then(|Refusal { reason, message }| {
-        Readiness::refused(&Verdict::Refuse(message.clone()), reason, "Failed", is_serving)
+    let secret = secret.and_then(|one| {
+        MissingKey::in_secret("spec.hfTokenSecretRef", &one.name, &one.key, me.namespace(), world).err()
     });
+    let is_serving = rollout.serving != Serving::Nothing;
+    let refused = error.and_then(|error| Readiness::refused(&error.verdict(), error.reason(), "Failed", is_serving));
     let readiness = match (refused, secret, &rollout.stage) {
         (Some(refused), _, _) => refused,
-        (None, Some(message), _) if !is_serving => Readiness::waiting("Pending", "SecretNotFound", message),
+        (None, Some(missing), _) if !is_serving => Readiness::waiting("Pending", "SecretNotFound", missing.to_string()),
         (None, _, Stage::RollingOut(_)) if !is_serving => {
             Readiness::rolling_out("Downloading", "Downloading embedding model".to_owned())
         }

@@ -6,6 +6,7 @@ use serde::Deserialize as _;
 use serde_json::Value;
 use skep_api::plain::plain;
 
+use crate::error::PlanError;
 use crate::text::Quantity;
 use crate::validate::Place;
 
@@ -14,18 +15,19 @@ const QUANTITIES: &[&str] = &["limits", "requests", "overhead"];
 /// Members that are quantities.
 const QUANTITY: &[&str] = &["sizeLimit", "divisor"];
 
-/// Says what is wrong with a pod template, if anything is.
-pub fn check_pod_template(template: &Value) -> Result<(), String> {
+/// Refuses a value that is not a pod template.
+pub fn check_pod_template(template: &Value) -> Result<(), PlanError> {
     let mut track = serde_path_to_error::Track::new();
     let reader = serde_path_to_error::Deserializer::new(template, &mut track);
     if let Err(error) = PodTemplateSpec::deserialize(reader) {
-        return Err(format!("{}: {}", shown(&track.path().to_string()), plain(&error.to_string())));
+        let place = track.path().to_string();
+        return Err(PlanError::template(format_args!("{}: {}", shown(&place), plain(&error.to_string()))));
     }
     template.get("spec").map_or(Ok(()), |spec| check_quantities(spec, Place::Root("spec")))
 }
 
 /// The types take any text for a quantity; an API server does not.
-fn check_quantities(value: &Value, place: Place<'_>) -> Result<(), String> {
+fn check_quantities(value: &Value, place: Place<'_>) -> Result<(), PlanError> {
     match value {
         Value::Object(members) => {
             for (name, value) in members {
@@ -50,9 +52,12 @@ fn check_quantities(value: &Value, place: Place<'_>) -> Result<(), String> {
     }
 }
 
-fn check_quantity(amount: &Value, place: Place<'_>) -> Result<(), String> {
+fn check_quantity(amount: &Value, place: Place<'_>) -> Result<(), PlanError> {
     match amount {
-        Value::String(text) => text.parse::<Quantity>().map(drop).map_err(|error| format!("{place}: {error}")),
+        Value::String(text) => {
+            let quantity = text.parse::<Quantity>().map(drop);
+            quantity.map_err(|error| PlanError::template(format_args!("{place}: {error}")))
+        }
         _ => Ok(()),
     }
 }

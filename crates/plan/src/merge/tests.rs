@@ -2,6 +2,7 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::*;
+use crate::error::PlanError;
 
 /// Triples that Kubernetes' own implementation gave; `result` is null for a patch that it refuses.
 const GOLDEN: &str = include_str!("golden.json");
@@ -119,7 +120,9 @@ fn a_pod_template_is_checked_as_an_api_server_would() {
             "spec.volumes[0].emptyDir.sizeLimit: `1 Gi`",
         ),
     ] {
-        let error = check_pod_template(&template).unwrap_err();
+        let PlanError::InvalidPodTemplate(error) = check_pod_template(&template).unwrap_err() else {
+            panic!("{place}")
+        };
         assert!(error.starts_with(place), "{error}");
     }
 }

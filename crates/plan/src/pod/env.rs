@@ -1,11 +1,16 @@
-//! The environment variables of a container, in the order in which they are written.
+//! The environment variables of a container with their sources, in the order in which they are written.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use skep_bounds::ENV_VARIABLES;
 
+use crate::error::PlanError;
 use crate::overrides::DroppedOverrides;
+
+/// Variables of every container of ours, for which a process has values of its own.
+pub(crate) const OF_PODS: [(&str, &str); 4] =
+    [("XDG_CONFIG_HOME", "/tmp"), ("HOME", "/tmp"), ("TOOLHIVE_RUNTIME", "kubernetes"), ("UNSTRUCTURED_LOGS", "false")];
 
 /// The variables of one container: the operator's own, and those that a user adds.
 ///
@@ -14,15 +19,49 @@ use crate::overrides::DroppedOverrides;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Env {
     /// In their order. One that was displaced leaves its place empty.
-    variables: Vec<Option<Variable>>,
+    variables: Vec<Option<Owned>>,
     /// The place of each, by name.
     places: BTreeMap<String, usize>,
     dropped: DroppedOverrides,
 }
 
+/// An environment variable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Variable {
+    /// Its name.
+    pub name: String,
+    /// Where its value comes from.
+    pub source: EnvSource,
+}
+
+/// Where the value of an environment variable comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EnvSource {
+    /// The value itself.
+    Value(String),
+    /// A key of a Secret.
+    Secret(KeySelector),
+    /// A key of a ConfigMap.
+    ConfigMap(KeySelector),
+    /// The pod: the path of one of its fields, or empty for what only a kubelet knows.
+    Pod(String),
+}
+
+/// A key of a Secret or ConfigMap.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeySelector {
+    /// The name of the object.
+    pub name: String,
+    /// The key.
+    pub key: String,
+    /// Whether the variable is left out where the key does not exist.
+    pub optional: bool,
+}
+
+/// A variable, and who set it.
 #[derive(Clone, Debug, PartialEq)]
-struct Variable {
-    entry: Value,
+struct Owned {
+    variable: Variable,
     /// The field that a user set it in; none for one of the operator's.
     user_field: Option<&'static str>,
 }
@@ -37,27 +76,25 @@ impl Env {
 
     /// A plain value.
     pub fn value(&mut self, name: &str, value: &str) -> &mut Self {
-        self.stamp(name, json!({ "name": name, "value": value }))
+        self.stamp(Variable::value(name, value))
     }
 
     /// A key of a Secret.
     pub fn secret(&mut self, name: &str, secret: &str, key: &str) -> &mut Self {
-        self.stamp(name, json!({ "name": name, "valueFrom": { "secretKeyRef": { "name": secret, "key": key } } }))
+        self.stamp(Variable::secret(name, secret, key))
     }
 
     /// A field of the pod itself.
     pub fn field(&mut self, name: &str, path: &str) -> &mut Self {
-        // The API server would fill in the version; it is sent, so that what we own is what is there.
-        let source = json!({ "fieldRef": { "apiVersion": "v1", "fieldPath": path } });
-        self.stamp(name, json!({ "name": name, "valueFrom": source }))
+        self.stamp(Variable { name: name.to_owned(), source: EnvSource::Pod(path.to_owned()) })
     }
 
     /// A variable that a user sets in `field`. It never displaces one of the operator's.
     pub fn user(&mut self, field: &'static str, name: &str, value: &str) -> &mut Self {
-        let entry = json!({ "name": name, "value": value });
+        let variable = Variable::value(name, value);
         match self.find(name) {
-            None => self.push(name, entry, Some(field)),
-            Some(known) if known.user_field.is_none() && known.entry != entry => self.dropped.add(field, name),
+            None => self.push(variable, Some(field)),
+            Some(known) if known.user_field.is_none() && known.variable != variable => self.dropped.add(field, name),
             Some(_) => {}
         }
         self
@@ -66,8 +103,9 @@ impl Env {
     /// The variables that every container of ours gets, last.
     pub fn required(&mut self) -> &mut Self {
         let reads_secrets = self.places.keys().any(|name| name.starts_with("TOOLHIVE_SECRET_"));
-        self.value("XDG_CONFIG_HOME", "/tmp").value("HOME", "/tmp");
-        self.value("TOOLHIVE_RUNTIME", "kubernetes").value("UNSTRUCTURED_LOGS", "false");
+        for (name, value) in OF_PODS {
+            self.value(name, value);
+        }
         if reads_secrets {
             self.value("TOOLHIVE_SECRETS_PROVIDER", "environment");
         }
@@ -76,12 +114,18 @@ impl Env {
 
     /// The list, for a container.
     pub fn list(&self) -> Value {
-        self.variables.iter().flatten().map(|variable| variable.entry.clone()).collect()
+        self.variables().map(Variable::entry).collect()
     }
 
-    /// The variables that the operator set, as entries of the list.
-    pub(crate) fn stamped(&self) -> impl Iterator<Item = &Value> {
-        self.variables.iter().flatten().filter(|variable| variable.user_field.is_none()).map(|variable| &variable.entry)
+    /// The variables in their order.
+    pub fn variables(&self) -> impl Iterator<Item = &Variable> {
+        self.variables.iter().flatten().map(|owned| &owned.variable)
+    }
+
+    /// The variables that the operator set.
+    pub(crate) fn stamped(&self) -> impl Iterator<Item = &Variable> {
+        let owned = self.variables.iter().flatten();
+        owned.filter(|owned| owned.user_field.is_none()).map(|owned| &owned.variable)
     }
 
     /// The variables of users that gave way to the operator's.
@@ -89,36 +133,104 @@ impl Env {
         &self.dropped
     }
 
-    fn stamp(&mut self, name: &str, entry: Value) -> &mut Self {
-        match self.find(name).map(|known| (known.user_field, known.entry != entry)) {
+    fn stamp(&mut self, variable: Variable) -> &mut Self {
+        match self.find(&variable.name).map(|known| (known.user_field, known.variable != variable)) {
             Some((None, _)) => return self,
-            Some((Some(field), differs)) if differs => self.dropped.add(field, name),
+            Some((Some(field), differs)) if differs => self.dropped.add(field, &variable.name),
             Some(_) | None => {}
         }
-        self.push(name, entry, None);
+        self.push(variable, None);
         self
     }
 
-    fn find(&self, name: &str) -> Option<&Variable> {
+    fn find(&self, name: &str) -> Option<&Owned> {
         self.places.get(name).and_then(|place| self.variables.get(*place)?.as_ref())
     }
 
     /// Adds a variable at the end; one of the same name leaves its place.
-    fn push(&mut self, name: &str, entry: Value, user_field: Option<&'static str>) {
-        let displaced = self.places.insert(name.to_owned(), self.variables.len());
+    fn push(&mut self, variable: Variable, user_field: Option<&'static str>) {
+        let displaced = self.places.insert(variable.name.clone(), self.variables.len());
         if let Some(place) = displaced.and_then(|place| self.variables.get_mut(place)) {
             *place = None;
         }
-        self.variables.push(Some(Variable { entry, user_field }));
+        self.variables.push(Some(Owned { variable, user_field }));
     }
 }
 
 /// Refuses more variables in a field than a container gets. Each is copied into every form that the pod template goes through.
-pub(crate) fn check_count(field: &str, count: usize) -> Result<(), String> {
+pub(crate) fn check_count(field: &str, count: usize) -> Result<(), PlanError> {
     if count <= ENV_VARIABLES {
         return Ok(());
     }
-    Err(format!("{field}: there are {count} variables; write at most {ENV_VARIABLES}, or put them into a file"))
+    let advice = format_args!("write at most {ENV_VARIABLES}, or put them into a file");
+    Err(PlanError::field(field, format_args!("there are {count} variables; {advice}")))
+}
+
+// === impl Variable ===
+
+impl Variable {
+    /// A plain value.
+    pub fn value(name: &str, value: &str) -> Self {
+        Self { name: name.to_owned(), source: EnvSource::Value(value.to_owned()) }
+    }
+
+    /// A key of a Secret.
+    pub fn secret(name: &str, secret: &str, key: &str) -> Self {
+        let selector = KeySelector { name: secret.to_owned(), key: key.to_owned(), optional: false };
+        Self { name: name.to_owned(), source: EnvSource::Secret(selector) }
+    }
+
+    /// The variables that a user's pod template gives to a container.
+    pub(crate) fn of_container(container: &Value) -> Vec<Self> {
+        let list = container.get("env").and_then(Value::as_array).into_iter().flatten();
+        // A directive of a strategic merge patch is not a variable.
+        list.filter(|entry| entry.get("$patch").is_none()).map(Self::of_entry).collect()
+    }
+
+    /// The entry of a container's list.
+    pub(crate) fn entry(&self) -> Value {
+        let source = match &self.source {
+            EnvSource::Value(value) => return json!({ "name": self.name, "value": value }),
+            EnvSource::Secret(selector) => json!({ "secretKeyRef": selector.to_value() }),
+            EnvSource::ConfigMap(selector) => json!({ "configMapKeyRef": selector.to_value() }),
+            // The API server would fill in the version; it is sent, so that what we own is what is there.
+            EnvSource::Pod(path) => json!({ "fieldRef": { "apiVersion": "v1", "fieldPath": path } }),
+        };
+        json!({ "name": self.name, "valueFrom": source })
+    }
+
+    fn of_entry(entry: &Value) -> Self {
+        let from = |source: &str| entry.get("valueFrom").and_then(|from| from.get(source));
+        let text = |object: &Value, member: &str| -> String {
+            object.get(member).and_then(Value::as_str).unwrap_or_default().to_owned()
+        };
+        let selector = |reference: &Value| KeySelector {
+            name: text(reference, "name"),
+            key: text(reference, "key"),
+            optional: reference.get("optional").and_then(Value::as_bool).unwrap_or_default(),
+        };
+        let source = if let (None, Some(_)) = (entry.get("value").and_then(Value::as_str), entry.get("valueFrom")) {
+            let secret = from("secretKeyRef").map(|reference| EnvSource::Secret(selector(reference)));
+            let map = || from("configMapKeyRef").map(|reference| EnvSource::ConfigMap(selector(reference)));
+            let field = || EnvSource::Pod(from("fieldRef").map(|field| text(field, "fieldPath")).unwrap_or_default());
+            secret.or_else(map).unwrap_or_else(field)
+        } else {
+            EnvSource::Value(text(entry, "value"))
+        };
+        Self { name: text(entry, "name"), source }
+    }
+}
+
+// === impl KeySelector ===
+
+impl KeySelector {
+    fn to_value(&self) -> Value {
+        let mut value = json!({ "name": self.name, "key": self.key });
+        if let (true, Some(value)) = (self.optional, value.as_object_mut()) {
+            value.insert("optional".to_owned(), json!(true));
+        }
+        value
+    }
 }
 
 #[cfg(test)]
@@ -175,7 +287,7 @@ mod tests {
     #[test]
     fn a_container_gets_a_thousand_variables_of_a_user() {
         assert_eq!(check_count(FIELD, 1_000), Ok(()));
-        let refused = check_count(FIELD, 1_001).unwrap_err();
+        let refused = check_count(FIELD, 1_001).unwrap_err().to_string();
         assert!(refused.starts_with("spec.env: there are 1001 variables; write at most 1000"), "{refused}");
     }
 

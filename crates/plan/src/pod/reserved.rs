@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-use super::Env;
+use super::{Env, Variable};
 use crate::overrides::{DroppedOverrides, POD_TEMPLATE};
 
 /// The operator's part of a pod template.
@@ -25,7 +25,7 @@ impl Reserved {
         let container = entries(pod, "containers").iter().find(|one| is_named(one, container))?;
         let mounts = entries(container, "volumeMounts").to_vec();
         let volumes = entries(pod, "volumes").to_vec();
-        Some(Self { container: container.clone(), env: env.stamped().cloned().collect(), mounts, volumes })
+        Some(Self { container: container.clone(), env: env.stamped().map(Variable::entry).collect(), mounts, volumes })
     }
 
     /// Puts all of it back into a finished template, and adds what had to give way.

@@ -10,6 +10,7 @@ use skep_api::workload::MetadataOverrides;
 use super::fill;
 use crate::canonical;
 use crate::child::{Child, ChildKind, MANAGED_LABEL};
+use crate::error::PlanError;
 use crate::grants::REGISTRY_API;
 use crate::inputs::digest_of_inputs;
 use crate::names;
@@ -17,7 +18,6 @@ use crate::overrides::DroppedOverrides;
 use crate::pod::{
     CONFIG_HASH, INPUTS, POD_TEMPLATE_METADATA, REGISTRY_COMPONENT, Template, probe, pull_secrets, texts,
 };
-use crate::refusal::Refusal;
 use crate::validate::config_hash;
 use crate::world::World;
 
@@ -50,7 +50,7 @@ pub(super) fn build(
     template: Option<&Value>,
     world: &World<'_>,
     dropped: &mut DroppedOverrides,
-) -> Result<Vec<Child>, Refusal> {
+) -> Result<Vec<Child>, PlanError> {
     let pull = pull_secrets(&spec.image_pull_secrets, world.settings);
     let mut children = account(me, &pull);
     children.extend([config_map(me, spec), service(me), deployment(me, spec, template, &pull, world, dropped)?]);
@@ -107,7 +107,7 @@ fn deployment(
     pull: &[Value],
     world: &World<'_>,
     dropped: &mut DroppedOverrides,
-) -> Result<Child, Refusal> {
+) -> Result<Child, PlanError> {
     let name = names::registry_api(me.name());
     let ours = pod(me, spec, pull, world);
     let pod = match template.and_then(|template| template.get("spec")) {
@@ -124,7 +124,7 @@ fn deployment(
     stamps.extend(digest_of_inputs(me, world).map(|digest| (INPUTS, digest)));
     let pods = Template::new(&pod_labels, pod)
         .overridden(POD_TEMPLATE_METADATA, user.as_ref(), None)
-        .map_err(Refusal::template)?
+        .map_err(PlanError::template)?
         .stamp(&selector(me), &stamps, dropped);
     let body = json!({ "spec": { "selector": { "matchLabels": selector(me) }, "template": pods.into_value() } });
     Ok(Child::new(me, ChildKind::Deployment, &name, json!(labels(me, &name)), json!({}), body))

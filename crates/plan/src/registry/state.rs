@@ -6,11 +6,11 @@ use skep_api::resource::Resource;
 
 use super::children;
 use crate::child::Child;
+use crate::error::{MissingKey, PlanError};
 use crate::names;
 use crate::plan::Verdict;
 use crate::pod::PodStamps;
 use crate::readiness::{Readiness, Words, set_url, was_ready};
-use crate::refusal::{Refusal, missing_secret};
 use crate::rollout::{Serving, Stage, observe};
 use crate::status::Status;
 use crate::world::World;
@@ -29,7 +29,7 @@ pub(super) fn add(
     status: &mut Status,
     me: &Resource,
     object: &MCPRegistry,
-    built: &Result<Vec<Child>, Refusal>,
+    built: &Result<Vec<Child>, PlanError>,
     world: &World<'_>,
 ) {
     let live = world.live;
@@ -39,10 +39,11 @@ pub(super) fn add(
     let is_serving = rollout.serving != Serving::Nothing;
     // The pod waits for the password by itself; only the waiting is told.
     let secret = object.spec.pgpass_secret_ref.as_ref();
-    let secret =
-        secret.and_then(|one| missing_secret("spec.pgpassSecretRef", &one.name, &one.key, me.namespace(), world));
-    let verdict = built.as_ref().err().map_or(Verdict::Apply, |refusal| Verdict::Refuse(refusal.message.clone()));
-    let reason = built.as_ref().err().map_or(WORDS.not_ready, |refusal| refusal.reason);
+    let secret = secret.and_then(|one| {
+        MissingKey::in_secret("spec.pgpassSecretRef", &one.name, &one.key, me.namespace(), world).err()
+    });
+    let verdict = built.as_ref().err().map_or(Verdict::Apply, PlanError::verdict);
+    let reason = built.as_ref().err().map_or(WORDS.not_ready, PlanError::reason);
     let refused = Readiness::refused(&verdict, reason, "Failed", is_serving);
     let readiness = match (refused, secret, &rollout.stage) {
         (Some(refused), _, _) => refused,
@@ -50,7 +51,7 @@ pub(super) fn add(
             let message = "Registry API is scaled to zero; scale its Deployment up".to_owned();
             Readiness::waiting(WORDS.stopped, WORDS.not_ready, message)
         }
-        (None, Some(message), _) if !is_serving => Readiness::waiting("Pending", "SecretNotFound", message),
+        (None, Some(missing), _) if !is_serving => Readiness::waiting("Pending", "SecretNotFound", missing.to_string()),
         (None, _, Stage::Complete(count)) => {
             let partial = if count.is_partial() { format!("; {count}") } else { String::new() };
             Readiness::ready(WORDS.ready, format!("Registry API is ready and serving requests{partial}"))

@@ -3,6 +3,7 @@
 use skep_api::kinds::{MCPServer, Transport};
 use skep_api::workload::StorageProvider;
 
+use crate::proxy::session_warning;
 use crate::status::Status;
 use crate::text::is_timestamp;
 
@@ -51,23 +52,5 @@ pub(super) fn add(status: &mut Status, object: &MCPServer) {
     if let Some(asked) = asked.filter(|asked| !is_timestamp(asked)) {
         let message = format!("annotation {RESTARTED_AT}: `{asked}` is not a time; write it like 2026-01-31T12:00:00Z");
         status.condition("RestartRequestValid", false, "InvalidTimestamp", message);
-    }
-}
-
-/// Says whether several replicas share their sessions.
-pub(crate) fn session_warning(status: &mut Status, replicas: i32, redis: bool) {
-    if redis && replicas > 1 {
-        status.condition(
-            "SessionStorageWarning",
-            false,
-            "SessionStorageConfigured",
-            "Redis session storage is configured",
-        );
-    } else if replicas > 1 {
-        let message = "several replicas without Redis do not share sessions: set sessionStorage.provider to redis";
-        status.condition("SessionStorageWarning", true, "SessionStorageMissingForReplicas", message);
-    } else {
-        let message = "session storage warning is not active";
-        status.condition("SessionStorageWarning", false, "SessionStorageWarningNotApplicable", message);
     }
 }

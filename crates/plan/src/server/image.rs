@@ -1,5 +1,6 @@
 //! The image of a server: one for containers, unless the server runs on one machine.
 
+use crate::error::PlanError;
 use crate::plan::Verdict;
 use crate::status::Status;
 use crate::world::Site;
@@ -13,8 +14,9 @@ pub(super) fn check(status: &mut Status, image: &str, site: Site) -> Option<Verd
         "spec.image: `{image}` is not a container image: `{scheme}://` names a program or package that runs as a process of the \
          host, which only `skep run` does; build a container image of the server and name that"
     );
-    status.condition("ImageValidated", false, "ImageValidationFailed", &message);
-    Some(Verdict::Refuse(message))
+    let error = PlanError::InvalidSpec(message);
+    status.condition("ImageValidated", false, "ImageValidationFailed", error.to_string());
+    Some(error.verdict())
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use skep_api::auth_server::{EmbeddedAuthServer, UpstreamProviderType};
 
 use super::matcher::Matchers;
 use super::{Problems, address, storage, trust, upstream};
+use crate::error::PlanError;
 
 /// The most keys that tokens are signed with.
 const MOST_SIGNING_KEYS: usize = 5;
@@ -14,7 +15,7 @@ const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 
 /// Judges an embedded authorization server, wherever it is written. Places are told from it.
-pub fn embedded_auth_server(config: &EmbeddedAuthServer) -> Result<(), String> {
+pub fn embedded_auth_server(config: &EmbeddedAuthServer) -> Result<(), PlanError> {
     problems(config, &mut Matchers::default()).result()
 }
 

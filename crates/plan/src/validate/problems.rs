@@ -9,6 +9,8 @@ use std::fmt::{self, Display, Write as _};
 use skep_api::reference::{CaBundleRef, SecretKeyRef};
 use skep_runconfig::GoDuration;
 
+use crate::error::PlanError;
+
 /// How many problems of one spec are kept.
 const MOST: usize = 20;
 /// The longest problem, in bytes.
@@ -132,8 +134,8 @@ impl Problems {
     }
 
     /// All problems in one line, or none.
-    pub(crate) fn result(self) -> Result<(), String> {
-        self.message().map_or(Ok(()), Err)
+    pub(crate) fn result(self) -> Result<(), PlanError> {
+        self.message().map_or(Ok(()), |message| Err(PlanError::InvalidSpec(message)))
     }
 
     /// The same, while they are still needed one by one.
@@ -222,7 +224,7 @@ mod tests {
     fn all_problems_are_counted_in_one_line() {
         let mut problems = Problems::default();
         (0..100).for_each(|index| problems.add(index, "wrong"));
-        let line = problems.result().unwrap_err();
+        let line = problems.result().unwrap_err().to_string();
         assert!(line.starts_with("0: wrong; 1: wrong; ") && line.ends_with("9: wrong; and 90 more"), "{line}");
     }
 

@@ -15,11 +15,11 @@ fn assert_rules(kind: KindName, reason: &str, good: &Value, cases: &[(&str, Valu
             assert!(expected.is_empty(), "{kind} {place} {value}: nothing was found, not `{expected}`");
             continue;
         };
-        assert!(!expected.is_empty(), "{kind} {place} {value}: {}", invalid.message);
-        assert_eq!(invalid.reason, reason, "{kind} {place}");
-        assert!(invalid.message.starts_with(expected), "{kind} {place} {value}: {}", invalid.message);
-        let joined = invalid.message.matches("; spec.").count();
-        assert_eq!(joined, 0, "{kind} {place}: more than one problem: {}", invalid.message);
+        assert!(!expected.is_empty(), "{kind} {place} {value}: {invalid}");
+        assert_eq!(invalid.reason(), reason, "{kind} {place}");
+        assert!(invalid.to_string().starts_with(expected), "{kind} {place} {value}: {invalid}");
+        let joined = invalid.to_string().matches("; spec.").count();
+        assert_eq!(joined, 0, "{kind} {place}: more than one problem: {invalid}");
     }
 }
 
@@ -246,7 +246,10 @@ fn webhooks_are_named_bounded_and_reached_over_tls() {
         ],
     );
     let none = validate(&resource(KindName::MCPWebhookConfig, "c", &json!({})), &Surroundings::default().world());
-    assert_eq!(none.unwrap_err().message, "spec: there is no webhook; put at least one into validating or mutating");
+    assert_eq!(
+        none.unwrap_err().to_string(),
+        "spec: there is no webhook; put at least one into validating or mutating"
+    );
 }
 
 #[test]
@@ -255,7 +258,7 @@ fn all_problems_are_told_at_once() {
     let invalid =
         validate(&resource(KindName::MCPWebhookConfig, "c", &bad), &Surroundings::default().world()).unwrap_err();
     for part in ["webhook[0] \"a\": url", "webhook[1] \"b\": url", "webhook[1] \"b\": timeout"] {
-        assert!(invalid.message.contains(part), "{}", invalid.message);
+        assert!(invalid.to_string().contains(part), "{invalid}");
     }
 }
 
@@ -275,24 +278,23 @@ fn settings_go_with_their_type() {
     assert_eq!(judged(&json!({ "type": "unauthenticated" })), Ok(()));
     assert_eq!(judged(&json!({ "type": "tokenExchange", "tokenExchange": exchange })), Ok(()));
     let missing = judged(&json!({ "type": "tokenExchange" })).unwrap_err();
-    assert_eq!(missing.message, "spec.tokenExchange: it is missing; set it, or change type");
+    assert_eq!(missing.to_string(), "spec.tokenExchange: it is missing; set it, or change type");
     let both =
         judged(&json!({ "type": "tokenExchange", "tokenExchange": exchange, "headerInjection": header })).unwrap_err();
     assert!(
-        both.message.starts_with("spec.headerInjection: it goes with type `headerInjection`, not `tokenExchange`"),
-        "{}",
-        both.message
+        both.to_string().starts_with("spec.headerInjection: it goes with type `headerInjection`, not `tokenExchange`"),
+        "{both}"
     );
     let extra = judged(&json!({ "type": "unauthenticated", "headerInjection": header })).unwrap_err();
-    assert!(extra.message.starts_with("spec.headerInjection: it goes with type"), "{}", extra.message);
+    assert!(extra.to_string().starts_with("spec.headerInjection: it goes with type"), "{extra}");
 }
 
 #[test]
 fn what_this_version_does_not_do_is_said() {
     let obo = resource(KindName::MCPExternalAuthConfig, "c", &json!({ "type": "obo", "obo": { "tenantId": "t" } }));
     let invalid = validate(&obo, &Surroundings::default().world()).unwrap_err();
-    assert_eq!(invalid.reason, "NotSupported");
-    assert!(invalid.message.contains("not supported by this version of Skep"));
+    assert_eq!(invalid.reason(), "NotSupported");
+    assert!(invalid.to_string().contains("not supported by this version of Skep"));
 }
 
 #[test]

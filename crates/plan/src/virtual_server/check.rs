@@ -13,15 +13,17 @@ use skep_bounds::BACKENDS;
 use skep_runconfig::GoDuration;
 
 use crate::composite;
+use crate::error::PlanError;
 use crate::text::{Name, check_passthrough_header};
 use crate::validate::Problems;
 
 /// Refuses more entries than are checked: there is a condition for each backend, and a document of many tools takes hundreds of times
 /// their size.
-pub(super) fn count(spec: &VirtualMCPServerSpec) -> Result<(), String> {
+pub(super) fn count(spec: &VirtualMCPServerSpec) -> Result<(), PlanError> {
     let backends = spec.outgoing_auth.as_ref().map_or(0, |outgoing| outgoing.backends.len());
     if backends > BACKENDS {
-        return Err(format!("spec.outgoingAuth.backends: there are {backends} entries; write at most {BACKENDS}"));
+        let problem = format_args!("there are {backends} entries; write at most {BACKENDS}");
+        return Err(PlanError::field("spec.outgoingAuth.backends", problem));
     }
     let Some(config) = &spec.config else { return Ok(()) };
     let steps = config.composite_tools.iter().map(|tool| tool.steps.len()).sum();

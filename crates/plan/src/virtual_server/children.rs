@@ -7,19 +7,20 @@ use skep_api::kinds::VirtualMCPServer;
 use skep_api::resource::Resource;
 use skep_api::virtual_config::LogLevel;
 
+use super::members::Member;
 use super::outgoing::is_inline;
 use super::{Inputs, PORT, document, incoming};
 use crate::account::account_with;
 use crate::child::{Child, ChildKind, MANAGED_LABEL};
+use crate::error::PlanError;
 use crate::inputs::{digest_with, redis_env, telemetry_env};
 use crate::overrides::{DroppedOverrides, POD_TEMPLATE};
 use crate::plan::GeneratedSecret;
 use crate::pod::{
-    CHECKSUM, Env, INPUTS, TEMPLATE_HASH, Template, container_security, pod_security, probe, pull_secrets,
+    CHECKSUM, Env, Files, INPUTS, TEMPLATE_HASH, Template, container_security, pod_security, probe, pull_secrets,
     workload_labels,
 };
-use crate::proxy::Volumes;
-use crate::refusal::Refusal;
+use crate::proxy::{oidc_ca, telemetry_ca};
 use crate::world::World;
 use crate::{auth_server, canonical, grants, names, run_config};
 
@@ -41,7 +42,7 @@ pub(super) fn build(
     inputs: &Inputs<'_>,
     world: &World<'_>,
     dropped: &mut DroppedOverrides,
-) -> Result<Vec<Child>, Refusal> {
+) -> Result<Vec<Child>, PlanError> {
     let spec = &object.spec;
     let pull = pull_secrets(&spec.image_pull_secrets, world.settings);
     let mut children = Vec::new();
@@ -49,7 +50,7 @@ pub(super) fn build(
         let role = if is_inline(spec) { &grants::VIRTUAL_SERVER_INLINE } else { &grants::VIRTUAL_SERVER_DISCOVERED };
         children.extend(account_with(me, &names::virtual_account(me.name()), role, &pull));
     }
-    let (map, checksum) = config_map(me, object, inputs, world).map_err(Refusal::spec)?;
+    let (map, checksum) = config_map(me, object, inputs, world)?;
     children.push(map);
     children.push(service(me, object));
     children.push(deployment(me, object, inputs, &pull, &checksum, world, dropped)?);
@@ -85,7 +86,7 @@ fn config_map(
     object: &VirtualMCPServer,
     inputs: &Inputs<'_>,
     world: &World<'_>,
-) -> Result<(Child, String), String> {
+) -> Result<(Child, String), PlanError> {
     let config = document::build(me, object, inputs, world.settings)?;
     let mut data = BTreeMap::from([("config.yaml".to_owned(), config)]);
     data.extend(inputs.auth_server.as_ref().map(|server| ("authserver-config.yaml".to_owned(), server.to_yaml())));
@@ -123,13 +124,13 @@ fn deployment(
     checksum: &str,
     world: &World<'_>,
     dropped: &mut DroppedOverrides,
-) -> Result<Child, Refusal> {
+) -> Result<Child, PlanError> {
     let (spec, labels) = (&object.spec, workload_labels(me));
     let patch = spec.pod_template_spec.as_ref().map(|template| Value::Object(template.0.clone()));
     let env = environment(me, object, inputs, world);
-    let template = Template::new(&labels, pod(me, object, inputs, pull, &env, world).map_err(Refusal::spec)?);
+    let template = Template::new(&labels, pod(me, object, inputs, pull, &env, world)?);
     let template = template.reserving(CONTAINER, &env);
-    let overridden = template.overridden(POD_TEMPLATE, None, patch.as_ref()).map_err(Refusal::template)?;
+    let overridden = template.overridden(POD_TEMPLATE, None, patch.as_ref()).map_err(PlanError::template)?;
     let mut stamps = vec![(CHECKSUM, checksum.to_owned())];
     stamps.extend(digest_with(me, inputs.read.clone(), world).map(|digest| (INPUTS, digest)));
     let template = overridden.stamp(&labels, &stamps, dropped);
@@ -156,9 +157,9 @@ fn pod(
     pull: &[Value],
     env: &Env,
     world: &World<'_>,
-) -> Result<Value, String> {
+) -> Result<Value, PlanError> {
     let settings = world.settings;
-    let volumes = volumes(me, object, inputs)?;
+    let files = files(me, object, inputs)?;
     let container = json!({
         "name": CONTAINER,
         "image": settings.vmcp_image,
@@ -174,7 +175,7 @@ fn pod(
         "livenessProbe": probe("/health", json!("http"), 30, 10, 5, 3),
         "readinessProbe": probe("/readyz", json!("http"), 15, 5, 3, 3),
         "securityContext": container_security(settings),
-        "volumeMounts": volumes.mounts,
+        "volumeMounts": files.mount_list(),
     });
     let account = own_account(object).map_or_else(|| names::virtual_account(me.name()), str::to_owned);
     let mut pod = json!({
@@ -182,7 +183,7 @@ fn pod(
         "terminationGracePeriodSeconds": 30,
         "securityContext": pod_security(settings),
         "containers": [container],
-        "volumes": volumes.volumes,
+        "volumes": files.volume_list(),
     });
     if let (false, Some(pod)) = (pull.is_empty(), pod.as_object_mut()) {
         pod.insert("imagePullSecrets".into(), json!(pull));
@@ -231,13 +232,12 @@ fn environment(me: &Resource, object: &VirtualMCPServer, inputs: &Inputs<'_>, wo
     env
 }
 
-fn volumes(me: &Resource, object: &VirtualMCPServer, inputs: &Inputs<'_>) -> Result<Volumes, String> {
-    let mut volumes = Volumes::default();
-    volumes.config_map("vmcp-config", &names::virtual_config(me.name()), None, CONFIG);
-    volumes.oidc_ca(inputs.oidc)?;
-    for member in &inputs.served {
-        member.mount(&mut volumes);
-    }
-    volumes.telemetry_ca(inputs.telemetry)?.auth_server(object.spec.auth_server_config.as_ref());
-    Ok(volumes)
+fn files(me: &Resource, object: &VirtualMCPServer, inputs: &Inputs<'_>) -> Result<Files, PlanError> {
+    let mut files = Files::default();
+    files.config_map("vmcp-config", &names::virtual_config(me.name()), None, CONFIG);
+    files.extend(oidc_ca(inputs.oidc)?);
+    files.extend(inputs.served.iter().filter_map(Member::ca_bundle_mount));
+    files.extend(telemetry_ca(inputs.telemetry)?);
+    files.extend(object.spec.auth_server_config.iter().flat_map(auth_server::files));
+    Ok(files)
 }

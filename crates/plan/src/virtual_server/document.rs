@@ -14,6 +14,7 @@ use skep_api::workload::StorageProvider;
 use skep_runconfig::{RunConfig, VirtualDocument};
 
 use super::Inputs;
+use crate::error::PlanError;
 use crate::run_config::{self, normal_duration};
 use crate::world::Settings;
 
@@ -61,7 +62,7 @@ pub(super) fn build(
     object: &VirtualMCPServer,
     inputs: &Inputs<'_>,
     settings: &Settings,
-) -> Result<String, String> {
+) -> Result<String, PlanError> {
     let spec = &object.spec;
     let mut config = spec.config.clone().unwrap_or_default();
     config.name = Some(me.name().to_owned());
@@ -103,7 +104,7 @@ pub(super) fn build(
     }
     let operational = operational(config.operational.take());
     let document = VirtualDocument::of(&Written { config: &config, operational });
-    Ok(document.map_err(|error| format!("spec.config: {error}"))?.to_yaml())
+    Ok(document.map_err(|error| PlanError::field("spec.config", error))?.to_yaml())
 }
 
 /// The servers that are named here, and the members of the group; of one name, the one that is named here counts.

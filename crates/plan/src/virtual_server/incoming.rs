@@ -11,8 +11,8 @@ use skep_runconfig::run_config::OidcConfig;
 use skep_runconfig::{EmbeddedAuthServerConfig, Json, RunConfig};
 
 use super::base_url;
+use crate::error::{MissingKey, PlanError};
 use crate::plan::Verdict;
-use crate::refusal::missing_secret;
 use crate::resolve::{self, AUTHZ, Resolver};
 use crate::validate::{embedded_auth_server, synthesizes_identity};
 use crate::world::World;
@@ -38,8 +38,8 @@ pub(super) fn auth_server(resolver: &mut Resolver<'_>, spec: &VirtualMCPServerSp
         let needs_oidc =
             "spec.incomingAuth.type must be oidc: callers show the tokens that the authorization server issued";
         let judged = match (embedded_auth_server(server), spec.incoming_auth.method) {
-            (Err(problem), _) => Err(format!("spec.authServerConfig: {problem}")),
-            (Ok(()), IncomingAuthType::Anonymous) => Err(needs_oidc.to_owned()),
+            (Err(problem), _) => Err(PlanError::field("spec.authServerConfig", problem)),
+            (Ok(()), IncomingAuthType::Anonymous) => Err(PlanError::InvalidSpec(needs_oidc.to_owned())),
             (Ok(()), IncomingAuthType::Oidc) => Ok(()),
         };
         match judged {
@@ -47,7 +47,7 @@ pub(super) fn auth_server(resolver: &mut Resolver<'_>, spec: &VirtualMCPServerSp
                 let message = "the authorization server can run";
                 resolver.status.condition(AUTH_SERVER, true, "AuthServerConfigValid", message);
             }
-            Err(message) => resolver.reject(AUTH_SERVER, "AuthServerConfigInvalid", Verdict::Refuse(message)),
+            Err(error) => resolver.reject(AUTH_SERVER, "AuthServerConfigInvalid", error.verdict()),
         }
     }
     upstream_choice(resolver, spec);
@@ -146,15 +146,15 @@ pub(super) fn authentication(
     }
     let secrets = missing_secrets(me, incoming, world);
     if !secrets.is_empty() {
-        let message = secrets.join("; ");
+        let message = secrets.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
         resolver.reject(SECRETS, "AuthInvalid", Verdict::Wait(message));
         return None;
     }
     let policies = match (&incoming.authz_config, shared) {
         (Some(authz), _) => match in_place(authz, me.namespace(), world) {
             Ok(document) => Some(document),
-            Err((reason, verdict)) => {
-                resolver.reject(SECRETS, reason, verdict);
+            Err(error) => {
+                resolver.reject(SECRETS, error.reason(), error.verdict());
                 return None;
             }
         },
@@ -165,7 +165,7 @@ pub(super) fn authentication(
 }
 
 /// The Secrets of the identity provider and of the authorization server that are not there.
-fn missing_secrets(me: &Resource, incoming: &IncomingAuth, world: &World<'_>) -> Vec<String> {
+fn missing_secrets(me: &Resource, incoming: &IncomingAuth, world: &World<'_>) -> Vec<MissingKey> {
     let provider = incoming
         .oidc_config_ref
         .as_ref()
@@ -176,34 +176,31 @@ fn missing_secrets(me: &Resource, incoming: &IncomingAuth, world: &World<'_>) ->
         reference.field = format!("spec.incomingAuth.oidcConfigRef: {}", reference.field);
         reference
     });
-    let problem = |reference: Reference| match &reference.to {
-        Target::Secret { key } => missing_secret(&reference.field, &reference.name, key, me.namespace(), world),
+    let missing = |reference: Reference| match &reference.to {
+        Target::Secret { key } => {
+            MissingKey::in_secret(&reference.field, &reference.name, key, me.namespace(), world).err()
+        }
         _ => None,
     };
-    of_provider.chain(own).filter_map(problem).collect()
+    of_provider.chain(own).filter_map(missing).collect()
 }
 
-/// Policies that stand in the spec or in a ConfigMap that it names; or the reason why not.
-fn in_place(authz: &AuthzConfig, namespace: &str, world: &World<'_>) -> Result<Json, (&'static str, Verdict)> {
-    let map = authz.config_map.as_ref();
-    let document = authz::in_place(authz, namespace, world).map_err(|problem| {
-        let problem = problem.replacen("spec.", "spec.incomingAuth.", 1);
-        match map {
-            Some(map) if world.config_map(namespace, &map.name).is_none() => {
-                ("AuthzConfigMapNotFound", Verdict::Wait(problem))
-            }
-            Some(_) => ("AuthzConfigMapInvalid", Verdict::Refuse(problem)),
-            None => ("AuthInvalid", Verdict::Refuse(problem)),
-        }
+/// Policies that stand in the spec or in a ConfigMap that it names.
+fn in_place(authz: &AuthzConfig, namespace: &str, world: &World<'_>) -> Result<Json, PlanError> {
+    let here = |message: &str| message.replacen("spec.", "spec.incomingAuth.", 1);
+    let document = authz::in_place(authz, namespace, world).map_err(|error| match error {
+        PlanError::MissingPolicyMap(message) => PlanError::MissingPolicyMap(here(&message)),
+        PlanError::InvalidPolicyMap(message) => PlanError::InvalidPolicyMap(here(&message)),
+        other => PlanError::InvalidConfig { reason: "AuthInvalid", message: here(&other.to_string()) },
     })?;
     let engine = document.get("type").and_then(Json::as_str).unwrap_or_default();
     if engine != ENGINE {
-        let name = map.map(|map| map.name.as_str()).unwrap_or_default();
+        let name = authz.config_map.as_ref().map(|map| map.name.as_str()).unwrap_or_default();
         let message = format!(
             "spec.incomingAuth.authzConfig: ConfigMap `{name}` holds a document of type `{engine}`, and a virtual \
              server decides by `{ENGINE}` only"
         );
-        return Err(("AuthzConfigMapInvalid", Verdict::Refuse(message)));
+        return Err(PlanError::InvalidPolicyMap(message));
     }
     Ok(document)
 }
@@ -230,16 +227,14 @@ pub(super) fn document(
             let fits = check_issuer(server, &believed);
             match fits.and_then(|()| auth_server::document(server, &mut believed, me.namespace(), me.name())) {
                 Ok(document) => own = Some(document),
-                Err(problem) => {
-                    resolver.reject(AUTH_SERVER, "AuthServerConfigInvalid", Verdict::Refuse(problem));
-                }
+                Err(error) => resolver.reject(AUTH_SERVER, "AuthServerConfigInvalid", error.verdict()),
             }
         }
         callers.oidc = Some(incoming_oidc(config, believed));
     }
     match policies.map(|policies| cedar(policies, incoming, spec.auth_server_config.as_ref())).transpose() {
         Ok(authz) => callers.authz = authz,
-        Err(problem) => resolver.reject(SECRETS, "AuthInvalid", Verdict::Refuse(problem)),
+        Err(error) => resolver.reject(SECRETS, "AuthInvalid", error.verdict()),
     }
     (callers, own)
 }
@@ -251,15 +246,15 @@ fn provider(me: &Resource, reference: &OidcConfigRef, config: &MCPOIDCConfigSpec
     scratch.oidc_config.unwrap_or_default()
 }
 
-fn check_issuer(server: &EmbeddedAuthServer, believed: &OidcConfig) -> Result<(), String> {
+fn check_issuer(server: &EmbeddedAuthServer, believed: &OidcConfig) -> Result<(), PlanError> {
     if server.issuer.trim_end_matches('/') == believed.issuer.trim_end_matches('/') {
         return Ok(());
     }
-    Err(format!(
+    Err(PlanError::InvalidSpec(format!(
         "spec.authServerConfig.issuer `{}` must equal the issuer of the MCPOIDCConfig, `{}`: callers show the \
          tokens that it issued",
         server.issuer, believed.issuer
-    ))
+    )))
 }
 
 fn incoming_oidc(config: &MCPOIDCConfigSpec, believed: OidcConfig) -> IncomingOidc {
@@ -299,9 +294,11 @@ fn cedar(
     document: &Json,
     incoming: &IncomingAuth,
     server: Option<&EmbeddedAuthServer>,
-) -> Result<IncomingAuthz, String> {
+) -> Result<IncomingAuthz, PlanError> {
     let cedar = document.get("cedar").cloned().unwrap_or(Json::Null);
-    let cedar: Cedar = cedar.decode().map_err(|error| format!("the authorization policies cannot be read: {error}"))?;
+    let cedar: Cedar = cedar
+        .decode()
+        .map_err(|error| PlanError::InvalidSpec(format!("the authorization policies cannot be read: {error}")))?;
     let first = server.and_then(|server| server.upstream_providers.first()).map(|provider| provider.name.clone());
     let chosen = chosen_upstream(incoming, server).map(str::to_owned);
     Ok(IncomingAuthz {

@@ -13,9 +13,8 @@ use skep_api::virtual_config::{BackendOrigin, StaticBackend};
 use skep_api::workload::{HeaderForward, RemoteTransport};
 
 use crate::canonical;
-use crate::pod::Env;
-use crate::proxy::Volumes;
-use crate::refusal::missing_secret;
+use crate::error::{MissingKey, PlanError};
+use crate::pod::{Env, Mount};
 use crate::text::{check_forwarded_header, remote_url, sanitise};
 use crate::world::{Found, World};
 use crate::{remote_proxy, server};
@@ -103,7 +102,7 @@ impl<'a> Member<'a> {
     }
 
     /// As the document names it; or why it cannot stand there.
-    pub(super) fn backend(&self, group: &str, world: &World<'_>) -> Result<StaticBackend, String> {
+    pub(super) fn backend(&self, group: &str, world: &World<'_>) -> Result<StaticBackend, PlanError> {
         let (url, transport, workload_type, remote_url) = match self.own {
             Own::Server(spec) => (server::url(self.resource, spec), transport(spec), "mcp_server", None),
             Own::Proxy(object) => {
@@ -134,10 +133,13 @@ impl<'a> Member<'a> {
 
     /// Why its headers cannot be told from another entry's: `a.b` and `a-b` are both `A_B` in the name of a variable,
     /// and a header that is one server's credential must never reach the other.
-    pub(super) fn clash(&self, others: &BTreeMap<String, Self>) -> Option<String> {
+    pub(super) fn clash(&self, others: &BTreeMap<String, Self>) -> Option<PlanError> {
         let other = others.get(&self.owner()?)?;
         let forwards = self.header_forward().is_some() || other.header_forward().is_some();
-        forwards.then(|| format!("its headers cannot be told from those of `{}`; rename one of them", other.name()))
+        forwards.then(|| {
+            let name = other.name();
+            PlanError::InvalidSpec(format!("its headers cannot be told from those of `{name}`; rename one of them"))
+        })
     }
 
     /// How an entry is called in the names of variables; nothing for others, of which none has headers.
@@ -170,16 +172,12 @@ impl<'a> Member<'a> {
         }
     }
 
-    /// Mounts the certificate authorities of an entry. A pod starts without them: one entry's bundle concerns no
-    /// other server.
-    pub(super) fn mount(&self, volumes: &mut Volumes) {
-        let Some((map, key)) = self.ca_bundle() else { return };
-        let volume = volume_name(self.name());
-        volumes.config_map(&volume, map, Some((key, key)), &format!("{CA_BUNDLES}/{}", self.name()));
-        let source = volumes.volumes.last_mut().and_then(|volume| volume.get_mut("configMap"));
-        if let Some(source) = source.and_then(serde_json::Value::as_object_mut) {
-            source.insert("optional".to_owned(), json!(true));
-        }
+    /// The mount of an entry's certificate authorities. A pod starts without them: one entry's bundle concerns no other server.
+    pub(super) fn ca_bundle_mount(&self) -> Option<Mount> {
+        let (map, key) = self.ca_bundle()?;
+        let path = format!("{CA_BUNDLES}/{}", self.name());
+        let mount = Mount::config_map(&volume_name(self.name()), map, Some((key, key)), &path);
+        Some(Mount { source: mount.source.optional(), ..mount })
     }
 
     fn header_forward(&self) -> Option<&'a HeaderForward> {
@@ -197,20 +195,19 @@ impl<'a> Member<'a> {
     }
 
     /// What would be dangerous, or would keep the pod of all servers from starting.
-    fn check_entry(&self, spec: &MCPServerEntrySpec, world: &World<'_>) -> Result<(), String> {
+    fn check_entry(&self, spec: &MCPServerEntrySpec, world: &World<'_>) -> Result<(), PlanError> {
         remote_url(&spec.remote_url, spec.allow_private_endpoint, world.settings.site)
-            .map_err(|error| format!("spec.remoteUrl: {error}"))?;
+            .map_err(|error| PlanError::InvalidRemoteUrl(error.to_string()))?;
         let Some(headers) = self.header_forward() else { return Ok(()) };
         let names = headers.add_plaintext_headers.keys();
         for name in names.chain(headers.add_headers_from_secret.iter().map(|header| &header.header_name)) {
-            check_forwarded_header(name).map_err(|error| format!("spec.headerForward: {error}"))?;
+            check_forwarded_header(name).map_err(|error| PlanError::InvalidHeaders(error.to_string()))?;
         }
         for header in &headers.add_headers_from_secret {
             let (secret, namespace) = (&header.value_secret_ref, self.resource.namespace());
             let field = format!("header `{}`", header.header_name);
-            if let Some(problem) = missing_secret(&field, &secret.name, &secret.key, namespace, world) {
-                return Err(problem);
-            }
+            MissingKey::in_secret(&field, &secret.name, &secret.key, namespace, world)
+                .map_err(PlanError::MissingHeaderSecret)?;
         }
         Ok(())
     }

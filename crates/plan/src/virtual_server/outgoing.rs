@@ -20,8 +20,8 @@ use skep_api::virtual_config::{
 use skep_bounds::{REFERENCED_BYTES, REFERENCED_MATCHER_TOKENS};
 
 use super::members::Member;
-use crate::refusal::missing_secret;
-use crate::resolve::{Unusable, find};
+use crate::error::{MissingKey, PlanError};
+use crate::resolve::find;
 use crate::run_config::token_type;
 use crate::status::Status;
 use crate::text::{Name, sanitise};
@@ -44,7 +44,7 @@ pub(super) struct Outgoing {
     /// The variables that carry secrets, in the order of the contract.
     pub(super) secrets: Vec<(String, SecretKeyRef)>,
     /// Members that cannot be signed in to as they must, and why.
-    pub(super) failed: BTreeMap<String, String>,
+    pub(super) failed: BTreeMap<String, PlanError>,
     /// What the variables are read from.
     pub(super) inputs: Vec<Reference>,
 }
@@ -64,7 +64,7 @@ struct Converter<'a> {
     world: &'a World<'a>,
     namespace: &'a str,
     auth_server: Option<&'a EmbeddedAuthServer>,
-    known: BTreeMap<String, Result<Configuration<'a>, Unusable>>,
+    known: BTreeMap<String, Result<Configuration<'a>, PlanError>>,
     matcher_tokens_left: usize,
     bytes_left: usize,
 }
@@ -146,10 +146,10 @@ pub(super) fn resolve<'a>(
                 all.inputs.extend(strategy.inputs);
                 all.document.default = Some(strategy.document);
             }
-            Err(unusable) if inline => {
+            Err(error) if inline => {
                 let without = members.iter().map(Member::name).filter(|name| !entries.contains_key(*name));
-                let message = clipped_to(unusable.message(), LONGEST_MESSAGE);
-                all.failed.extend(without.map(|name| (name.to_owned(), message.clone())));
+                let error = shortened(&error);
+                all.failed.extend(without.map(|name| (name.to_owned(), error.clone())));
             }
             Err(_) => {}
         }
@@ -162,28 +162,28 @@ pub(super) fn resolve<'a>(
 impl Outgoing {
     /// Refuses a strategy whose secret would arrive in a variable that carries another one: `a.b` and `a-b` are both
     /// `A_B` there.
-    fn distinct(&self, strategy: Result<Strategy, Unusable>) -> Result<Strategy, Unusable> {
+    fn distinct(&self, strategy: Result<Strategy, PlanError>) -> Result<Strategy, PlanError> {
         let strategy = strategy?;
         for (variable, secret) in &strategy.secrets {
             if self.secrets.iter().any(|(known, other)| known == variable && other != secret) {
                 let message = format!(
                     "variable `{variable}` carries the secret of another MCPExternalAuthConfig; rename one of them"
                 );
-                return Err(Unusable::Invalid { reason: FAILED, message });
+                return Err(PlanError::InvalidConfig { reason: FAILED, message });
             }
         }
         Ok(strategy)
     }
 
-    fn backend(&mut self, name: &str, strategy: Result<Strategy, Unusable>, inline: bool) {
+    fn backend(&mut self, name: &str, strategy: Result<Strategy, PlanError>, inline: bool) {
         match strategy {
             Ok(strategy) => {
                 self.secrets.extend(strategy.secrets);
                 self.inputs.extend(strategy.inputs);
                 self.document.backends.insert(name.to_owned(), strategy.document);
             }
-            Err(unusable) if inline => {
-                self.failed.insert(name.to_owned(), clipped_to(unusable.message(), LONGEST_MESSAGE));
+            Err(error) if inline => {
+                self.failed.insert(name.to_owned(), shortened(&error));
             }
             // The process finds this server by itself. Better called as nobody than with the default's credentials.
             Err(_) => {
@@ -197,7 +197,7 @@ impl Outgoing {
 
 impl<'a> Converter<'a> {
     /// What an entry of the spec comes to; `own` is what the server names itself, where that counts.
-    fn entry(&mut self, auth: &BackendAuth, own: Option<&str>) -> Result<Strategy, Unusable> {
+    fn entry(&mut self, auth: &BackendAuth, own: Option<&str>) -> Result<Strategy, PlanError> {
         let name = match auth.method {
             BackendAuthType::Discovered => own,
             BackendAuthType::ExternalAuthConfigRef => {
@@ -211,7 +211,7 @@ impl<'a> Converter<'a> {
     }
 
     /// A strategy for the document.
-    fn take_over(&mut self, name: &str) -> Result<Strategy, Unusable> {
+    fn take_over(&mut self, name: &str) -> Result<Strategy, PlanError> {
         let bytes = self.find(name)?.bytes;
         let Some(left) = self.bytes_left.checked_sub(bytes) else {
             let problem = format!(
@@ -225,7 +225,7 @@ impl<'a> Converter<'a> {
     }
 
     /// The configuration of that name, if it is there and valid.
-    fn find(&mut self, name: &str) -> Result<Configuration<'a>, Unusable> {
+    fn find(&mut self, name: &str) -> Result<Configuration<'a>, PlanError> {
         if let Some(known) = self.known.get(name) {
             return known.clone();
         }
@@ -234,7 +234,7 @@ impl<'a> Converter<'a> {
         found
     }
 
-    fn look_up(&mut self, name: &str) -> Result<Configuration<'a>, Unusable> {
+    fn look_up(&mut self, name: &str) -> Result<Configuration<'a>, PlanError> {
         const KIND: KindName = KindName::MCPExternalAuthConfig;
         if let Some(Found::Resource(resource)) = self.world.resource(KIND, self.namespace, name)
             && let Resource::MCPExternalAuthConfig(object) = resource.as_ref()
@@ -257,20 +257,13 @@ impl<'a> Converter<'a> {
         Ok(Configuration { resource, spec: &object.spec, bytes })
     }
 
-    fn strategy(&mut self, name: &str) -> Result<Strategy, Unusable> {
+    fn strategy(&mut self, name: &str) -> Result<Strategy, PlanError> {
         let Configuration { resource, spec, .. } = self.find(name)?;
         let (document, secrets) = self.convert(name, spec)?;
         for (_, secret) in &secrets {
-            let problem = missing_secret(
-                &format!("MCPExternalAuthConfig `{name}`"),
-                &secret.name,
-                &secret.key,
-                self.namespace,
-                self.world,
-            );
-            if let Some(message) = problem {
-                return Err(Unusable::Missing(message));
-            }
+            let field = format!("MCPExternalAuthConfig `{name}`");
+            MissingKey::in_secret(&field, &secret.name, &secret.key, self.namespace, self.world)
+                .map_err(PlanError::MissingKey)?;
         }
         Ok(Strategy { document, secrets, inputs: resource.references() })
     }
@@ -279,7 +272,7 @@ impl<'a> Converter<'a> {
         &self,
         name: &str,
         spec: &MCPExternalAuthConfigSpec,
-    ) -> Result<(OutgoingStrategy, Vec<(String, SecretKeyRef)>), Unusable> {
+    ) -> Result<(OutgoingStrategy, Vec<(String, SecretKeyRef)>), PlanError> {
         let mut secrets = Vec::new();
         let mut variable = |prefix: &str, secret: Option<&SecretKeyRef>| {
             secret.map(|secret| {
@@ -352,7 +345,7 @@ impl<'a> Converter<'a> {
     }
 
     /// The upstream provider whose token is exchanged: the one that is named, else the only one.
-    fn subject(&self, name: &str, named: Option<&str>) -> Result<Option<String>, Unusable> {
+    fn subject(&self, name: &str, named: Option<&str>) -> Result<Option<String>, PlanError> {
         let named = named.filter(|named| !named.is_empty());
         let Some(server) = self.auth_server else { return Ok(named.map(str::to_owned)) };
         let known: Vec<&str> = server.upstream_providers.iter().map(|provider| provider.name.as_str()).collect();
@@ -374,7 +367,7 @@ impl<'a> Converter<'a> {
                     "MCPExternalAuthConfig `{name}`: there are several upstream providers; set subjectProviderName to \
                      one of `{known}`"
                 );
-                Err(Unusable::Invalid { reason: AMBIGUOUS, message })
+                Err(PlanError::InvalidConfig { reason: AMBIGUOUS, message })
             }
         }
     }
@@ -383,15 +376,15 @@ impl<'a> Converter<'a> {
 // === impl AuthCondition ===
 
 impl AuthCondition {
-    fn of(strategy: &Result<Strategy, Unusable>) -> Self {
+    fn of(strategy: &Result<Strategy, PlanError>) -> Self {
         match strategy {
             Ok(strategy) => {
                 let message = format!("signs in by `{}`", strategy.document.method);
                 Self { holds: true, reason: SUCCEEDED, message }
             }
-            Err(unusable) => {
-                let message = clipped_to(unusable.message(), LONGEST_MESSAGE);
-                Self { holds: false, reason: unusable.reason(FAILED, ""), message }
+            Err(error) => {
+                let error = shortened(error);
+                Self { holds: false, reason: error.reason(), message: error.to_string() }
             }
         }
     }
@@ -401,8 +394,14 @@ impl AuthCondition {
     }
 }
 
-fn failed(name: &str, problem: &str) -> Unusable {
-    Unusable::Invalid { reason: FAILED, message: format!("MCPExternalAuthConfig `{name}`: {problem}") }
+/// An error as a condition about one server gives it: with the reason for that, and a message that there is room for.
+fn shortened(error: &PlanError) -> PlanError {
+    let message = clipped_to(&error.to_string(), LONGEST_MESSAGE);
+    PlanError::InvalidConfig { reason: error.reference_reason(FAILED, ""), message }
+}
+
+fn failed(name: &str, problem: &str) -> PlanError {
+    PlanError::InvalidConfig { reason: FAILED, message: format!("MCPExternalAuthConfig `{name}`: {problem}") }
 }
 
 fn unauthenticated() -> OutgoingStrategy {

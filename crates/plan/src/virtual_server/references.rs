@@ -7,8 +7,9 @@ use skep_api::resource::{KindName, Resource};
 use skep_api::virtual_config::VirtualConfig;
 use skep_bounds::REFERENCED_BYTES;
 
+use crate::error::UNLISTED;
 use crate::plan::Verdict;
-use crate::resolve::{Resolver, TOOLS, UNLISTED, find};
+use crate::resolve::{Resolver, TOOLS, find};
 use crate::validate::in_one_line;
 use crate::world::{Found, World};
 use crate::{composite, names};
@@ -69,9 +70,9 @@ pub(super) fn composite_tools<'a>(
         let tool = match find(world, kind, namespace, &reference.name).map(AsRef::as_ref) {
             Ok(Resource::VirtualMCPCompositeToolDefinition(object)) => &object.spec,
             Ok(_) => continue,
-            Err(unusable) => {
-                let reason = unusable.reason("CompositeToolRefNotFound", "CompositeToolRefInvalid");
-                resolver.reject(COMPOSITES, reason, unusable.verdict());
+            Err(error) => {
+                let reason = error.reference_reason("CompositeToolRefNotFound", "CompositeToolRefInvalid");
+                resolver.reject(COMPOSITES, reason, error.verdict());
                 return Vec::new();
             }
         };
@@ -86,8 +87,8 @@ pub(super) fn composite_tools<'a>(
         }
         tools.push(tool);
         steps += tool.steps.len();
-        if let Err(message) = composite::check_count("spec.config.compositeToolRefs", references.len(), steps) {
-            resolver.reject(COMPOSITES, "CompositeToolRefInvalid", Verdict::Refuse(message));
+        if let Err(error) = composite::check_count("spec.config.compositeToolRefs", references.len(), steps) {
+            resolver.reject(COMPOSITES, "CompositeToolRefInvalid", error.verdict());
             return Vec::new();
         }
     }
@@ -119,9 +120,9 @@ pub(super) fn tool_configs<'a>(
                     sizes.insert(&reference.name, crate::canonical::encoded_len(&object.spec));
                 }
                 Ok(_) => continue,
-                Err(unusable) => {
-                    let reason = unusable.reason(TOOLS.missing, TOOLS.invalid);
-                    resolver.reject(TOOLS.condition, reason, unusable.verdict());
+                Err(error) => {
+                    let reason = error.reference_reason(TOOLS.missing, TOOLS.invalid);
+                    resolver.reject(TOOLS.condition, reason, error.verdict());
                     return tools;
                 }
             }
@@ -161,9 +162,9 @@ pub(super) fn embedding_server(
             Some(format!("http://{}:{}", names::host(name, namespace), object.spec.port))
         }
         Ok(_) => None,
-        Err(unusable) => {
-            let reason = unusable.reason("EmbeddingServerNotFound", "EmbeddingServerNotFound");
-            resolver.reject(EMBEDDING, reason, unusable.verdict());
+        Err(error) => {
+            let reason = error.reference_reason("EmbeddingServerNotFound", "EmbeddingServerNotFound");
+            resolver.reject(EMBEDDING, reason, error.verdict());
             None
         }
     }

@@ -4,6 +4,7 @@
 use skep_api::kinds::{DiscoveredBackend, VirtualMCPServer};
 
 use super::references::PASSING;
+use crate::error::PlanError;
 use crate::plan::Verdict;
 use crate::proxy::Outcome;
 use crate::readiness::{Readiness, Words, keep_hashes, was_ready};
@@ -45,7 +46,8 @@ pub(super) fn add(status: &mut Status, object: &VirtualMCPServer, outcome: &Outc
 fn refusal_reason(status: &Status, outcome: &Outcome) -> String {
     let (Verdict::Wait(why) | Verdict::Refuse(why)) = &outcome.verdict else { return String::new() };
     let told = status.conditions().iter().find(|condition| condition.is_false() && condition.message == *why);
-    told.map_or(outcome.reason.unwrap_or("Failed"), |condition| condition.reason.as_str()).to_owned()
+    told.map_or(outcome.error.as_ref().map_or("Failed", PlanError::reason), |condition| condition.reason.as_str())
+        .to_owned()
 }
 
 /// Why a virtual server is degraded, if it is. A server that does not know the virtual server answers all the same: its callers may

@@ -11,6 +11,7 @@
 mod addresses;
 mod kinds;
 mod laws;
+mod proxies;
 mod stamps;
 mod status;
 mod takeover;

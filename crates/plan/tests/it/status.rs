@@ -404,12 +404,13 @@ proptest! {
         let is_proxy = matches!(kind, KindName::MCPServer | KindName::MCPRemoteProxy);
         prop_assert!(!(applies && is_proxy && names("oidcConfigRef") && lacks(Feature::Authentication)));
         prop_assert!(!(applies && is_proxy && names("webhookConfigRef") && lacks(Feature::Webhooks)));
+        prop_assert!(!(applies && is_proxy && names("audit") && lacks(Feature::Audit)));
         prop_assert!(!(applies && kind == KindName::VirtualMCPServer && lacks(Feature::VirtualServer)));
         if case.reason() == "NotSupported" {
             prop_assert!(!applies && case.plan.children.is_empty());
         }
-        let is_told = case.status_of("AuditInForce") == Some(ConditionStatus::False);
-        prop_assert_eq!(is_told, is_proxy && names("audit") && lacks(Feature::Audit));
+        let is_told = case.status_of("TracingInForce") == Some(ConditionStatus::False);
+        prop_assert_eq!(is_told, is_proxy && names("telemetryConfigRef") && lacks(Feature::Tracing));
     }
 
     #[test]

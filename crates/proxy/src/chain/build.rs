@@ -1,13 +1,14 @@
 //! Building the chain that a RunConfig asks for.
 //!
-//! A RunConfig lists its middleware, outermost first; if it lists none, its members say which there is. A type that this build does
-//! not have is an error: a chain that silently lacks a guard is worse than none.
+//! A RunConfig lists its middleware, outermost first; if it lists none, its members say which there is, in the one order of
+//! [`skep_runconfig::middleware`]. A type that this build does not have is an error: a chain that silently lacks a guard is worse than
+//! none.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use skep_runconfig::run_config::{MiddlewareConfig, RunConfig};
-use skep_runconfig::{Field as _, parameters};
+use skep_runconfig::feature::Feature;
+use skep_runconfig::{RunConfig, middleware as order};
 
 use super::{Chain, ChainError, Middleware};
 use crate::middleware::header_forward::HeaderForward;
@@ -15,6 +16,7 @@ use crate::middleware::observation::Observe;
 use crate::middleware::origin::Origins;
 use crate::middleware::{self, invalid};
 use crate::observe::Observer;
+use crate::unsupported::UNSUPPORTED;
 
 /// What a chain needs that is not in a RunConfig.
 #[derive(Clone, Debug, Default)]
@@ -32,8 +34,12 @@ pub struct Context {
 impl Chain {
     /// Builds the chain of a RunConfig.
     pub fn new(config: &RunConfig, context: &Context) -> Result<Self, ChainError> {
-        let listed =
-            if config.middleware_configs.is_empty() { built(config) } else { config.middleware_configs.clone() };
+        let listed = if config.middleware_configs.is_empty() {
+            check_auth_server(config)?;
+            order::list_requested(config)
+        } else {
+            config.middleware_configs.clone()
+        };
         let mut chain = Self { middleware: Vec::new(), trusts_proxies: config.trust_proxy_headers };
         chain.extend(Origins::of(config, context.port).map(|origins| Arc::new(origins) as Arc<dyn Middleware>));
         let mut telemetry = context.telemetry.clone();
@@ -71,40 +77,14 @@ impl Chain {
     }
 }
 
-/// The chain that the members of a RunConfig ask for, when it lists none.
-pub(super) fn built(config: &RunConfig) -> Vec<MiddlewareConfig> {
-    let plain = |kind: &str| MiddlewareConfig { kind: kind.to_owned(), ..MiddlewareConfig::default() };
-    let asked = |kind: &str, is_asked: bool| is_asked.then(|| plain(kind));
-    let auth = parameters::Auth { oidc_config: config.oidc_config.clone(), ..parameters::Auth::default() };
-    let has_tools = !config.tools_filter.is_empty() || !config.tools_override.is_empty();
-    let tools = parameters::ToolFilter {
-        filter_tools: Some(config.tools_filter.clone()).filter(|tools| !tools.is_empty()),
-        tools_override: config.tools_override.iter().map(|(name, one)| (name.clone(), seen(one))).collect(),
-        ..parameters::ToolFilter::default()
-    };
-    let has_policy = !config.authz_config.is_empty() || !config.authz_config_path.is_empty();
-    let chain = [
-        asked("audit", config.audit_config.is_some()),
-        Some(MiddlewareConfig::new("auth", &auth)),
-        asked("upstreamswap", config.embedded_auth_server_config.is_some()),
-        asked("tokenexchange", config.token_exchange_config.is_some()),
-        has_tools.then(|| MiddlewareConfig::new("tool-filter", &tools)),
-        has_tools.then(|| MiddlewareConfig::new("tool-call-filter", &tools)),
-        Some(plain("mcp-parser")),
-        asked("telemetry", config.telemetry_config.is_some()),
-        asked("ratelimit", config.rate_limit_config.is_some()),
-        asked("mutating-webhook", !config.mutating_webhooks.is_empty()),
-        asked("validating-webhook", !config.validating_webhooks.is_empty()),
-        asked("authorization", has_policy),
-        asked("awssts", config.aws_sts_config.is_some()),
-    ];
-    chain.into_iter().flatten().chain(config.additional_middleware_configs.iter().cloned()).collect()
-}
-
-fn seen(one: &skep_runconfig::run_config::ToolOverride) -> parameters::ToolFilterOverride {
-    parameters::ToolFilterOverride {
-        name: one.name.clone(),
-        description: one.description.clone(),
-        ..parameters::ToolFilterOverride::default()
+/// Refuses an embedded authorization server whose tokens no middleware swaps: no row of the order stands for it, so that without this a
+/// proxy would start without it.
+fn check_auth_server(config: &RunConfig) -> Result<(), ChainError> {
+    let feature = Feature::EmbeddedAuthServer;
+    match &config.embedded_auth_server_config {
+        Some(server) if server.disable_upstream_token_injection && UNSUPPORTED.contains(&feature) => {
+            Err(ChainError::UnsupportedMiddleware { kind: "strip-auth".to_owned(), feature })
+        }
+        _ => Ok(()),
     }
 }

@@ -2,9 +2,9 @@ use std::sync::Mutex;
 
 use http::{HeaderMap, StatusCode};
 use skep_mcp::Message;
+use skep_runconfig::middleware::{list, list_requested as built};
 use skep_runconfig::run_config::{MiddlewareConfig, RunConfig};
 
-use super::build::built;
 use super::*;
 use crate::chain::reply::{ReplyMiddleware, ReplyStep};
 use crate::exchange::Content;
@@ -50,6 +50,24 @@ fn a_chain_is_built_in_the_one_order_when_none_is_listed() {
         "strip-auth",
     ];
     assert_eq!(kinds(&all), order);
+}
+
+#[test]
+fn a_list_of_the_planner_is_in_the_order_of_a_chain_that_is_built_here() {
+    let all = config(
+        r#"{"audit_config":{},"embedded_auth_server_config":{},"token_exchange_config":{},"tools_override":{"a":{"name":"b"}},
+            "telemetry_config":{},"rate_limit_config":{},"mutating_webhooks":[{"name":"a"}],"validating_webhooks":[{"name":"b"}],
+            "authz_config":{"type":"cedarv1"},"aws_sts_config":{},"remote_url":"http://a",
+            "header_forward":{"add_plaintext_headers":{"x-a":"1"}},
+            "additional_middleware_configs":[{"type":"strip-auth","parameters":{}}]}"#,
+    );
+    let planned = list(&all);
+    let built = built(&all);
+    let in_both: Vec<_> = planned.iter().filter(|one| built.contains(one)).collect();
+    assert_eq!(in_both, built.iter().collect::<Vec<_>>());
+    // What the planner lists beyond that, this proxy has in any case.
+    let rest: Vec<_> = planned.iter().filter(|one| !built.contains(one)).map(|one| one.kind.as_str()).collect();
+    assert_eq!(rest, ["bodylimit", "header-forward", "recovery"]);
 }
 
 #[test]
@@ -133,6 +151,7 @@ fn what_the_members_of_a_run_config_ask_for_and_is_not_there_stops_the_start() {
     for member in [
         r#""oidc_config":{"Issuer":"https://a"}"#,
         r#""embedded_auth_server_config":{"upstreams":[{"type":"oidc"},{"type":"oidc"}]}"#,
+        r#""embedded_auth_server_config":{"disable_upstream_token_injection":true}"#,
         r#""token_exchange_config":{"token_url":"https://a"}"#,
         r#""rate_limit_config":{"shared":{"maxTokens":1,"refillPeriod":"1m0s"}}"#,
         r#""validating_webhooks":[{"name":"a","url":"https://a"}]"#,
@@ -148,16 +167,19 @@ fn what_the_members_of_a_run_config_ask_for_and_is_not_there_stops_the_start() {
 }
 
 #[test]
-fn a_proxy_without_what_only_observes_serves() {
+fn a_proxy_without_an_audit_log_that_is_asked_for_does_not_start() {
+    let message =
+        "middleware `audit` is not in this version of skep: audit logging is not supported; remove spec.audit";
     for listed in [r#""audit_config":{}"#, r#""middleware_configs":[{"type":"audit","parameters":{}}]"#] {
-        assert!(chain(&config(&format!(r#"{{"host":"0.0.0.0",{listed}}}"#))).is_ok(), "{listed}");
+        let refused = chain(&config(&format!(r#"{{"host":"0.0.0.0",{listed}}}"#))).unwrap_err();
+        assert_eq!(refused.to_string(), message, "{listed}");
     }
 }
 
 #[test]
 fn the_table_of_what_is_not_supported_is_what_the_chain_refuses() {
     let guards = ["auth", "authorization", "awssts", "obo", "ratelimit", "tokenexchange", "upstreamswap"];
-    for kind in guards.into_iter().chain(["mutating-webhook", "validating-webhook"]) {
+    for kind in guards.into_iter().chain(["mutating-webhook", "validating-webhook", "audit"]) {
         let parameters = if kind == "auth" { r#"{"oidc_config":{"issuer":"https://a"}}"# } else { "{}" };
         let listed = format!(r#"{{"middleware_configs":[{{"type":"{kind}","parameters":{parameters}}}]}}"#);
         let is_refused = chain(&config(&listed)).is_err();

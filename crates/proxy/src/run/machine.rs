@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tracing::Instrument as _;
 
 use crate::health::{Health, Known};
-use crate::stdio::{Last, ended, pass_log_on};
+use skep_upstream::stdio::{LastLines, forward_log, shutdown};
 
 /// The first pause before a server that ended is started again.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -44,7 +44,7 @@ pub(super) async fn supervise(server: Server, health: Arc<Health>, mut ending: w
         }
         tokio::select! {
             () = tokio::time::sleep(pauses.after(started.elapsed())) => {}
-            () = ended(&mut ending) => return,
+            () = shutdown(&mut ending) => return,
         }
     }
 }
@@ -52,17 +52,17 @@ pub(super) async fn supervise(server: Server, health: Arc<Health>, mut ending: w
 /// Waits for a process to end, or ends it when it is not needed any more. Says how it ended, and its last words to people.
 async fn run_once(mut process: Process, ending: &mut watch::Receiver<bool>) -> (String, String) {
     let (output, errors) = (process.child().stdout.take(), process.child().stderr.take());
-    let last = Arc::new(Mutex::new(Last::default()));
+    let last = Arc::new(Mutex::new(LastLines::default()));
     let mut log = JoinSet::new();
     if let Some(output) = output {
-        log.spawn(pass_log_on(output, last.clone()).in_current_span());
+        log.spawn(forward_log(output, last.clone()).in_current_span());
     }
     if let Some(errors) = errors {
-        log.spawn(pass_log_on(errors, last.clone()).in_current_span());
+        log.spawn(forward_log(errors, last.clone()).in_current_span());
     }
     tokio::select! {
         _ended = process.child().wait() => {}
-        () = ended(ending) => {}
+        () = shutdown(ending) => {}
     }
     let ended = process.end().await;
     // What it said last is read before it is told that it ended.

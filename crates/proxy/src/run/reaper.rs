@@ -8,8 +8,8 @@ use skep_store::Ended;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use crate::downstream::streamable::Streamable;
 use crate::sessions::Sessions;
-use crate::stdio::streamable::Streamable;
 use crate::transparent::Transparent;
 
 /// How many sessions wait to be closed at a server when many end at once, and how many are closed at the same time.
@@ -24,10 +24,10 @@ pub(super) async fn reap(sessions: Sessions, front: Option<(Arc<Streamable>, Dur
         log_evicted(&ended);
         let Some((front, time_to_live)) = &front else { continue };
         for session in ended {
-            front.forget(&session.id);
+            front.close(&session.id);
         }
         if is_look {
-            front.forget_unused(*time_to_live);
+            front.close_idle(*time_to_live);
         }
     }
 }

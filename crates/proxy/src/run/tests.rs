@@ -21,12 +21,12 @@ async fn a_server_on_stdio_is_available_once_it_was_initialized_and_no_sooner() 
     let starting = Known::Starting("the server has not answered `initialize` yet".to_owned());
     for (sent, known) in [
         // However long it lives.
-        (News::Connected, starting),
-        (News::Lost("a".to_owned()), lost("a")),
-        (News::Connected, lost("a")),
-        (News::Initialized, Known::Available { milliseconds: None }),
-        (News::Lost("b".to_owned()), lost("b")),
-        (News::Connected, lost("b")),
+        (ConnectionEvent::Connected, starting),
+        (ConnectionEvent::Lost("a".to_owned()), lost("a")),
+        (ConnectionEvent::Connected, lost("a")),
+        (ConnectionEvent::Initialized, Known::Available { milliseconds: None }),
+        (ConnectionEvent::Lost("b".to_owned()), lost("b")),
+        (ConnectionEvent::Connected, lost("b")),
     ] {
         news.send(sent.clone()).await.unwrap();
         tokio::time::sleep(Duration::from_hours(1)).await;
@@ -81,12 +81,12 @@ async fn calls_fail_at_once_while_the_pods_of_a_stdio_server_cannot_run_and_wait
         })
     });
     let (_never, ending) = watch::channel(false);
-    let keeper = Keeper { news: mpsc::channel(1).0, ending, shared: None, outage: outage_seen };
-    let (bridge, talk) = Bridge::start_for(connect, Limits::default(), keeper);
+    let supervision = Supervision { news: mpsc::channel(1).0, ending, shared: None, outage: outage_seen };
+    let (upstream, talk) = StdioUpstream::start_for(connect, Limits::default(), supervision);
     tokio::spawn(talk);
     let drain = Drain::new(Grace { linger: Duration::ZERO, finish: Duration::ZERO });
     let sessions = Sessions::new(Store::Memory(skep_store::Memory::new(Duration::from_hours(1))), Kind::Streamable);
-    let front = Streamable::new(bridge, sessions.clone(), Duration::from_mins(1), false, drain);
+    let front = Streamable::new(upstream, sessions.clone(), Duration::from_mins(1), false, drain);
     let session = sessions.open(None).await.unwrap();
     let call = || async {
         let started = tokio::time::Instant::now();
@@ -116,7 +116,7 @@ async fn calls_fail_at_once_while_the_pods_of_a_stdio_server_cannot_run_and_wait
 }
 
 /// A server that agrees to everything, and what it is told.
-fn agreeable() -> (Connect, mpsc::UnboundedReceiver<String>) {
+pub(crate) fn agreeable() -> (Connect, mpsc::UnboundedReceiver<String>) {
     let (told, heard) = mpsc::unbounded_channel();
     let connect: Connect = Box::new(move || {
         let told = told.clone();
@@ -165,11 +165,11 @@ const TIME_TO_LIVE: Duration = Duration::from_secs(10);
 #[tokio::test(start_paused = true)]
 async fn a_session_of_a_store_that_says_nothing_is_forgotten_when_it_was_not_used_here() {
     let (connect, mut heard) = agreeable();
-    let (bridge, talk) = Bridge::start(connect, Limits::default());
+    let (upstream, talk) = StdioUpstream::start(connect, Limits::default());
     let drain = Drain::new(Grace { linger: Duration::ZERO, finish: Duration::ZERO });
     // As a store that others share: nothing ends here.
     let sessions = Sessions::new(Store::Memory(skep_store::Memory::new(Duration::from_hours(9))), Kind::Streamable);
-    let front = Streamable::new(bridge, sessions.clone(), Duration::from_secs(5), false, drain);
+    let front = Streamable::new(upstream, sessions.clone(), Duration::from_secs(5), false, drain);
     let (_talk, _reaper) =
         (tokio::spawn(talk), tokio::spawn(reap(sessions.clone(), Some((front.clone(), TIME_TO_LIVE)))));
     let (idle, listening) = (sessions.open(None).await.unwrap(), sessions.open(None).await.unwrap());
@@ -190,11 +190,11 @@ async fn a_session_of_a_store_that_says_nothing_is_forgotten_when_it_was_not_use
 #[tokio::test(start_paused = true)]
 async fn a_session_lives_while_it_is_listened_to_and_takes_its_subscriptions_along_when_it_ends() {
     let (connect, mut heard) = agreeable();
-    let (bridge, talk) = Bridge::start(connect, Limits::default());
+    let (upstream, talk) = StdioUpstream::start(connect, Limits::default());
     let drain = Drain::new(Grace { linger: Duration::ZERO, finish: Duration::ZERO });
     let store = Store::Memory(skep_store::Memory::new(TIME_TO_LIVE));
     let sessions = Sessions::new(store, Kind::Streamable);
-    let front = Streamable::new(bridge, sessions.clone(), Duration::from_secs(5), false, drain);
+    let front = Streamable::new(upstream, sessions.clone(), Duration::from_secs(5), false, drain);
     let (_talk, _reaper) =
         (tokio::spawn(talk), tokio::spawn(reap(sessions.clone(), Some((front.clone(), TIME_TO_LIVE)))));
     let session = sessions.open(None).await.unwrap();
@@ -215,12 +215,12 @@ async fn a_session_lives_while_it_is_listened_to_and_takes_its_subscriptions_alo
 #[tokio::test(start_paused = true)]
 async fn item_7_an_evicted_session_takes_its_subscriptions_along_at_once() {
     let (connect, mut heard) = agreeable();
-    let (bridge, talk) = Bridge::start(connect, Limits::default());
+    let (upstream, talk) = StdioUpstream::start(connect, Limits::default());
     let drain = Drain::new(Grace { linger: Duration::ZERO, finish: Duration::ZERO });
     let limits = skep_store::SessionLimits::of_total(4 * (skep_store::SESSION_BYTES + 100));
     let store = Store::Memory(skep_store::Memory::within(TIME_TO_LIVE, limits));
     let sessions = Sessions::new(store, Kind::Streamable);
-    let front = Streamable::new(bridge, sessions.clone(), Duration::from_secs(5), false, drain);
+    let front = Streamable::new(upstream, sessions.clone(), Duration::from_secs(5), false, drain);
     let (_talk, _reaper) =
         (tokio::spawn(talk), tokio::spawn(reap(sessions.clone(), Some((front.clone(), TIME_TO_LIVE)))));
     let session = sessions.open(None).await.unwrap();

@@ -170,7 +170,10 @@ impl Stream {
         match ended {
             Ok(By::Server) => self.finish(reader, &sender, &mut ending).await,
             Ok(By::Us) => {}
-            Err(error) => sender.abort(error).await,
+            Err(error) => {
+                tracing::warn!(%error, "closing a stream of events: the next event could not be forwarded");
+                sender.abort(error).await;
+            }
         }
     }
 

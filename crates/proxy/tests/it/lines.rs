@@ -10,12 +10,13 @@ use skep_mcp::Era;
 use skep_net::drain::Grace;
 use skep_net::{Drain, Listener, serve};
 use skep_proxy::chain::{Chain, Context};
+use skep_proxy::downstream::{Sse, Streamable};
 use skep_proxy::health::Health;
 use skep_proxy::sessions::{Kind, Sessions, Store};
-use skep_proxy::stdio::{Bridge, Limits, Sse, Streamable};
 use skep_proxy::{Front, Guards, Proxy};
 use skep_runconfig::RunConfig;
 use skep_store::{Memory, SessionLimits};
+use skep_upstream::stdio::{Limits, StdioUpstream};
 use skep_workload::pipe::{Held, Notes, Pipe, Taken};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, WriteHalf};
 use tokio::sync::Mutex as AsyncMutex;
@@ -146,17 +147,17 @@ impl Stage {
                 })
             })
         };
-        let (bridge, talk) = Bridge::start(connect, Limits::default());
+        let (upstream, talk) = StdioUpstream::start(connect, Limits::default());
         tokio::spawn(talk);
         let drain = Drain::new(Grace { linger: Duration::ZERO, finish: Duration::from_secs(2) });
         let store = Store::Memory(Memory::within(Duration::from_mins(10), how.session_limits));
         let sessions = Sessions::new(store, if how.sse { Kind::Sse } else { Kind::Streamable });
         let front = if how.sse {
             let trust = how.config.trust_proxy_headers;
-            Front::Sse(Sse::new(bridge, sessions.clone(), how.timeout, trust, drain.clone()))
+            Front::Sse(Sse::new(upstream, sessions.clone(), how.timeout, trust, drain.clone()))
         } else {
             let strict = how.config.strict_protocol_validation;
-            Front::Streamable(Streamable::new(bridge, sessions.clone(), how.timeout, strict, drain.clone()))
+            Front::Streamable(Streamable::new(upstream, sessions.clone(), how.timeout, strict, drain.clone()))
         };
         let listener = Listener::bind("127.0.0.1:0".parse()?).await?;
         let address = listener.address();

@@ -1,8 +1,8 @@
 //! The way to a stdio server, with nobody else on it.
 
 use anyhow::{Context as _, Result};
-use skep_proxy::stdio::{Bridge, Connect, Keeper, Limits, News};
 use skep_testkit::{Seen, eventually};
+use skep_upstream::stdio::{Connect, ConnectionEvent, Limits, StdioUpstream, Supervision};
 use skep_workload::pipe::Pipe;
 use skep_workload::process::Process;
 use skep_workload::server::Server;
@@ -35,7 +35,7 @@ async fn a_server_that_asks_and_does_not_read_is_read_on() -> Result<()> {
             })
         })
     });
-    let (_bridge, talk) = Bridge::start(connect, Limits::default());
+    let (_upstream, talk) = StdioUpstream::start(connect, Limits::default());
     tokio::spawn(talk);
     tokio::time::timeout(PATIENCE, is_over.recv()).await?;
     Ok(())
@@ -61,15 +61,15 @@ async fn a_process_that_ends_is_started_again_though_another_one_holds_its_strea
     // The one that stays behind tells its number on the log, which is told among the last words.
     let connect = shell("sleep 1000 & echo $! >&2; exit 3");
     let ((news, mut told), (_never, ending)) = (mpsc::channel(16), watch::channel(false));
-    let (_bridge, talk) = Bridge::start_for(
+    let (_upstream, talk) = StdioUpstream::start_for(
         connect,
         Limits::default(),
-        Keeper { news, ending, shared: None, outage: watch::channel(None).1 },
+        Supervision { news, ending, shared: None, outage: watch::channel(None).1 },
     );
     let talk = tokio::spawn(talk);
     let mut next = async || tokio::time::timeout(PATIENCE, told.recv()).await?.context("nobody looks after it");
-    assert_eq!(next().await?, News::Connected);
-    let News::Lost(why) = next().await? else { anyhow::bail!("it did not go away") };
+    assert_eq!(next().await?, ConnectionEvent::Connected);
+    let ConnectionEvent::Lost(why) = next().await? else { anyhow::bail!("it did not go away") };
     let (why, left) = why.split_once('\n').context("it said nothing")?;
     assert_eq!(why, "the server went away: exit status: 3");
     eventually("what it left behind ends", PATIENCE, || async {
@@ -78,7 +78,7 @@ async fn a_process_that_ends_is_started_again_though_another_one_holds_its_strea
         Ok(if is_over { Seen::Yes(()) } else { Seen::NotYet(state) })
     })
     .await?;
-    assert_eq!(next().await?, News::Connected, "it is started again");
+    assert_eq!(next().await?, ConnectionEvent::Connected, "it is started again");
     talk.abort();
     Ok(())
 }
@@ -90,13 +90,17 @@ async fn the_last_words_of_a_process_are_heard() -> Result<()> {
         r#"read -r line; id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p'); echo "{\"jsonrpc\":\"2.0\",\"id\":$id,\"result\":{}}""#,
     );
     let ((news, mut told), (_never, ending)) = (mpsc::channel(16), watch::channel(false));
-    let (_bridge, talk) = Bridge::start_for(
+    let (_upstream, talk) = StdioUpstream::start_for(
         connect,
         Limits::default(),
-        Keeper { news, ending, shared: None, outage: watch::channel(None).1 },
+        Supervision { news, ending, shared: None, outage: watch::channel(None).1 },
     );
     let talk = tokio::spawn(talk);
-    for wanted in [News::Connected, News::Initialized, News::Lost("the server went away: exit status: 0".to_owned())] {
+    for wanted in [
+        ConnectionEvent::Connected,
+        ConnectionEvent::Initialized,
+        ConnectionEvent::Lost("the server went away: exit status: 0".to_owned()),
+    ] {
         assert_eq!(tokio::time::timeout(PATIENCE, told.recv()).await?, Some(wanted));
     }
     talk.abort();

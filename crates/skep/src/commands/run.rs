@@ -1,7 +1,7 @@
 //! `skep run`: the same manifests as in a cluster, on this machine.
 //!
 //! ```text
-//!   files ─▶ manifests ─▶ plan (as the operator's) ─▶ job: RunConfig, variables ─▶ proxy in this process ─▶ server
+//!   files ─▶ manifests ─▶ plan (as the operator's) ─▶ RunConfig, variables ─▶ proxy in this process ─▶ server
 //!                                                     └─ what cannot be run here is told, and the rest runs
 //! ```
 //!
@@ -10,7 +10,7 @@
 mod demo;
 mod failures;
 mod holder;
-pub(crate) mod job;
+mod local_proxy;
 mod port;
 mod report;
 
@@ -28,7 +28,7 @@ use tokio::time::Instant;
 use tracing::Instrument as _;
 
 use self::failures::Failures;
-use self::job::Job;
+use self::local_proxy::LocalProxy;
 use self::report::{Entry, Report, State};
 use crate::cli::Run;
 use crate::logs;
@@ -59,34 +59,34 @@ pub(super) fn run_until_stopped(arguments: &Run) -> Result<ExitCode> {
         return Err(anyhow!("there is nothing to run: no file holds a manifest"));
     }
     manifests.unreadable.iter().try_for_each(|one| report.unreadable(one))?;
-    let (mut jobs, told) = job::all(&manifests);
-    for job in &mut jobs {
-        job.settings.allow(&arguments.allow_origin, &arguments.allow_host)?;
+    let (mut proxies, told) = local_proxy::all(&manifests);
+    for proxy in &mut proxies {
+        proxy.settings.allow(&arguments.allow_origin, &arguments.allow_host)?;
     }
     told.iter().try_for_each(|entry| report.tell(entry))?;
     if manifests.objects.is_empty() {
         return Ok(ExitCode::FAILURE);
     }
-    serve(jobs, arguments, report)
+    serve(proxies, arguments, report)
 }
 
 // One thread costs a call the least: see `cargo xtask bench proxy`.
 #[tokio::main(flavor = "current_thread")]
-async fn serve(jobs: Vec<Job>, arguments: &Run, report: Report) -> Result<ExitCode> {
+async fn serve(proxies: Vec<LocalProxy>, arguments: &Run, report: Report) -> Result<ExitCode> {
     let mut signals = Signals::listen()?;
-    let (mut served, is_empty) = (Vec::new(), jobs.is_empty());
+    let (mut served, is_empty) = (Vec::new(), proxies.is_empty());
     let ports = Ports::default();
     // Before any server is given one: it may have the same by itself.
-    for job in &jobs {
-        ports.promise(job.settings.listen.port());
+    for proxy in &proxies {
+        ports.promise(proxy.settings.listen.port());
     }
-    let given = port::given(&jobs);
-    for job in jobs {
+    let given = port::given(&proxies);
+    for proxy in proxies {
         // The logs of several servers come on one stream.
-        let span = tracing::info_span!("server", name = job.entry.label());
-        match port::open(&job, &ports, &given).instrument(span).await {
-            Ok(running) => served.push(Served::new(&job, running)),
-            Err(problem) => report.tell(&job.entry.in_state(State::Refused(problem)))?,
+        let span = tracing::info_span!("server", name = proxy.entry.label());
+        match port::open(&proxy, &ports, &given).instrument(span).await {
+            Ok(running) => served.push(Served::new(&proxy, running)),
+            Err(problem) => report.tell(&proxy.entry.in_state(State::Refused(problem)))?,
         }
     }
     if served.is_empty() && is_empty {
@@ -181,9 +181,9 @@ async fn end(served: Vec<Served>, report: Report) {
 // === impl Served ===
 
 impl Served {
-    fn new(job: &Job, running: Running) -> Self {
-        let mut entry = job.entry.clone();
-        entry.url = Some(format!("http://{}{}", running.address(), Running::path(&job.settings)));
+    fn new(proxy: &LocalProxy, running: Running) -> Self {
+        let mut entry = proxy.entry.clone();
+        entry.url = Some(format!("http://{}{}", running.address(), Running::path(&proxy.settings)));
         entry.state = State::of(&running.health());
         Self { entry, running }
     }

@@ -201,3 +201,17 @@ proptest! {
         prop_assert_eq!(raw, bytes);
     }
 }
+
+#[test]
+fn a_stream_keeps_no_memory_of_a_long_event() {
+    let mut reader = Reader::new(Limits { line: 1 << 22, event: 1 << 22 });
+    reader.feed(format!("data: {}\n\ndata: ne", "x".repeat(1 << 20)).as_bytes());
+    let Ok(Some(Item::Event(event))) = reader.next_item() else { panic!("no event") };
+    assert!(event.raw.len() > 1 << 20);
+    assert!(reader.buffer.capacity() < KEPT, "{}", reader.buffer.capacity());
+    drop(event);
+    reader.feed(b"xt\n\n");
+    assert!(reader.buffer.capacity() < KEPT, "the memory of the long event is not taken back");
+    let Ok(Some(Item::Event(event))) = reader.next_item() else { panic!("no event") };
+    assert_eq!(event.data.as_deref(), Some(&b"next"[..]));
+}

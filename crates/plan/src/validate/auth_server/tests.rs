@@ -14,7 +14,7 @@ fn assert_rules(good: &Value, cases: &[(&str, Value, &str)]) {
         match embedded_auth_server(&read(&changed(good, place, value))) {
             Ok(()) => assert!(expected.is_empty(), "{place} {value}: nothing was found, not `{expected}`"),
             Err(found) => {
-                assert!(!expected.is_empty() && found.starts_with(expected), "{place} {value}: {found}");
+                assert!(!expected.is_empty() && found.to_string().starts_with(expected), "{place} {value}: {found}");
             }
         }
     }

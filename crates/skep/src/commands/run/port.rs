@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 
 use skep_proxy::run::{Error, Place, Ports, Running, start};
 
-use super::job::Job;
+use super::local_proxy::LocalProxy;
 use super::{GRACE, demo, holder};
 
 /// Which proxy has a port by its manifest: the first that says it.
@@ -24,37 +24,37 @@ pub(super) struct Claim {
 }
 
 /// The ports that manifests say.
-pub(super) fn given(jobs: &[Job]) -> Given {
+pub(super) fn given(proxies: &[LocalProxy]) -> Given {
     let mut given = Given::new();
-    for job in jobs {
-        if let Some(claim) = Claim::of(job) {
-            given.entry(job.settings.listen.port()).or_insert(claim);
+    for proxy in proxies {
+        if let Some(claim) = Claim::of(proxy) {
+            given.entry(proxy.settings.listen.port()).or_insert(claim);
         }
     }
     given
 }
 
 /// Opens the port of a proxy and starts it.
-pub(super) async fn open(job: &Job, ports: &Ports, given: &Given) -> Result<Running, String> {
-    let mut settings = job.settings.clone();
+pub(super) async fn open(proxy: &LocalProxy, ports: &Ports, given: &Given) -> Result<Running, String> {
+    let mut settings = proxy.settings.clone();
     let first = given.get(&settings.listen.port());
-    match (Claim::of(job), first) {
+    match (Claim::of(proxy), first) {
         (Some(own), Some(first)) if own != *first => return Err(own.conflict(first, settings.listen)),
         // A port that another manifest says is that one's, whoever is started first.
         (None, Some(_)) => settings.listen.set_port(0),
         _ => {}
     }
     let place = || Place::Machine(ports.clone());
-    let opened = match start(&settings, &job.environment, place(), GRACE).await {
-        Err(error) if is_in_use(&error) && job.port_given_at.is_some() => {
+    let opened = match start(&settings, &proxy.environment, place(), GRACE).await {
+        Err(error) if is_in_use(&error) && proxy.port_given_at.is_some() => {
             return Err(match holder::of(settings.listen) {
-                Some(holder) => taken(job, &holder.to_string()),
+                Some(holder) => taken(proxy, &holder.to_string()),
                 None => error.to_string(),
             });
         }
         Err(error) if is_in_use(&error) => {
             settings.listen.set_port(0);
-            start(&settings, &job.environment, place(), GRACE).await
+            start(&settings, &proxy.environment, place(), GRACE).await
         }
         other => other,
     };
@@ -69,18 +69,18 @@ fn is_in_use(error: &Error) -> bool {
     cause.is_some_and(|cause| cause.kind() == io::ErrorKind::AddrInUse)
 }
 
-fn taken(job: &Job, by: &str) -> String {
-    let is_demo = job.port_given_at.as_ref().is_some_and(|place| place.file() == demo::ORIGIN);
+fn taken(proxy: &LocalProxy, by: &str) -> String {
+    let is_demo = proxy.port_given_at.as_ref().is_some_and(|place| place.file() == demo::ORIGIN);
     let field = if is_demo { "with --port" } else { "in spec.proxyPort" };
-    format!("port {} is in use by {by}; stop it, or choose another port {field}", job.settings.listen.port())
+    format!("port {} is in use by {by}; stop it, or choose another port {field}", proxy.settings.listen.port())
 }
 
 // === impl Claim ===
 
 impl Claim {
-    fn of(job: &Job) -> Option<Self> {
-        let place = job.port_given_at.as_ref()?;
-        Some(Self { label: format!("{} `{}`", job.entry.kind, job.entry.label()), place: place.to_string() })
+    fn of(proxy: &LocalProxy) -> Option<Self> {
+        let place = proxy.port_given_at.as_ref()?;
+        Some(Self { label: format!("{} `{}`", proxy.entry.kind, proxy.entry.label()), place: place.to_string() })
     }
 
     /// Why a proxy cannot have the port of the first.

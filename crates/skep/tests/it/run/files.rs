@@ -1,4 +1,4 @@
-//! What files say about ports, files that are broken, and the file that the README runs.
+//! What files say about ports, files that are broken, servers that this version cannot run, and the file that the README runs.
 
 use super::*;
 use crate::repository;
@@ -86,4 +86,17 @@ fn a_broken_file_is_told_and_the_rest_runs() {
     }
     assert_eq!(call(run.about("demo")["url"].as_str().unwrap()), 1024);
     run.stop();
+}
+
+#[test]
+fn a_server_whose_calls_cannot_be_recorded_is_refused_and_the_rest_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = demo_server("recorded", ", audit: {enabled: true}") + &demo_server("demo", "");
+    let file = write(directory.path(), "a.yaml", &text);
+    let run = Running::start(&["-f", &file]);
+    assert!(run.line().starts_with("demo http://127.0.0.1:"));
+    let errors = run.stop();
+    let words = "audit logging is not supported; remove spec.audit";
+    assert!(errors.starts_with("MCPServer/recorded: refused: ") && errors.contains(words), "{errors}");
+    assert_eq!(errors.lines().count(), 1, "{errors}");
 }

@@ -1,0 +1,266 @@
+//! Why a resource cannot be planned: the one error of this crate. The verdict, the reason of a condition and its message all follow
+//! from it, here and nowhere else.
+
+use std::fmt::{self, Display};
+
+use skep_api::authz::AuthzConfig;
+use skep_api::resource::{KindName, Resource};
+
+use crate::child::ChildKind;
+use crate::key::ObjectKind;
+use crate::plan::Verdict;
+use crate::text::is_dns_label;
+use crate::world::World;
+
+/// Why a plan applies nothing, or why what a reference names cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// The spec is invalid: which field, why, and what to do.
+    #[error("{0}")]
+    InvalidSpec(String),
+    /// `spec.remoteUrl` is invalid.
+    #[error("spec.remoteUrl: {0}")]
+    InvalidRemoteUrl(String),
+    /// A header cannot be forwarded.
+    #[error("spec.headerForward: {0}")]
+    InvalidHeaders(String),
+    /// The policies of a spec are invalid.
+    #[error("{0}")]
+    InvalidPolicies(String),
+    /// The policies of a ConfigMap are invalid.
+    #[error("{0}")]
+    InvalidPolicyMap(String),
+    /// The pod template of a spec is invalid.
+    #[error("Invalid PodTemplateSpec: {0}")]
+    InvalidPodTemplate(String),
+    /// A configuration is invalid, with the reason that its own status gives.
+    #[error("{message}")]
+    InvalidConfig {
+        /// The reason of its condition `Valid`.
+        reason: &'static str,
+        /// Which field, why, and what to do.
+        message: String,
+    },
+    /// A resource does not exist.
+    #[error("{kind} `{name}` not found in namespace `{namespace}`; create it, or correct the reference")]
+    MissingResource {
+        /// Its kind.
+        kind: KindName,
+        /// Its name.
+        name: String,
+        /// Its namespace.
+        namespace: String,
+    },
+    /// A key of a Secret or ConfigMap does not exist.
+    #[error("{0}")]
+    MissingKey(MissingKey),
+    /// The Secret with the value of a header does not exist.
+    #[error("{0}")]
+    MissingHeaderSecret(MissingKey),
+    /// The ConfigMap with the policies does not exist.
+    #[error("{0}")]
+    MissingPolicyMap(String),
+    /// Objects of a kind cannot be listed, so that it is not known whether one exists.
+    #[error("{kind} `{name}` is not known, as {kind}s cannot be listed: {why}")]
+    Unlisted {
+        /// The kind.
+        kind: KindName,
+        /// The name of the object.
+        name: String,
+        /// Why the kind cannot be listed.
+        why: String,
+    },
+    /// The data plane of the configured images lacks a feature.
+    #[error("{0}; remove it, or use an image that supports it")]
+    Unsupported(String),
+    /// Only a pod has what the spec asks for, so that no process of a machine can do it.
+    #[error("{0}")]
+    NeedsPod(String),
+    /// The name of a child is taken by an object of another owner.
+    #[error("the name of {kind} `{name}` is taken by {owner}; rename this {resource}, or remove the other object")]
+    NameTaken {
+        /// The kind of the child.
+        kind: ChildKind,
+        /// Its name.
+        name: String,
+        /// The owner of the object that has it.
+        owner: String,
+        /// The kind of the resource.
+        resource: KindName,
+    },
+    /// The API server refused a child, with its message.
+    #[error("{0}")]
+    ApplyRefused(String),
+    /// The volume claims of a StatefulSet would have to change.
+    #[error("{0}")]
+    ImmutableVolumeClaim(String),
+}
+
+/// A key of a Secret or ConfigMap that does not exist.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MissingKey {
+    /// The field that names it.
+    pub field: String,
+    /// A Secret or a ConfigMap.
+    pub kind: ObjectKind,
+    /// The name of the object.
+    pub name: String,
+    /// The key.
+    pub key: String,
+    /// Whether the object exists without the key.
+    pub object_exists: bool,
+}
+
+/// The reason of a condition about an object whose kind cannot be listed.
+pub(crate) const UNLISTED: &str = "KindUnavailable";
+/// The reason of every condition about a feature that is not supported.
+pub(crate) const NOT_SUPPORTED: &str = "NotSupported";
+
+// === impl PlanError ===
+
+impl PlanError {
+    /// The reason of a condition.
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::InvalidSpec(_) | Self::NeedsPod(_) => "ValidationFailed",
+            Self::InvalidRemoteUrl(_) => "RemoteURLInvalid",
+            Self::InvalidHeaders(_) => "HeaderForwardInvalid",
+            Self::InvalidPolicies(_) => "AuthzPolicySyntaxInvalid",
+            Self::InvalidPolicyMap(_) => "AuthzConfigMapInvalid",
+            Self::InvalidPodTemplate(_) => "InvalidPodTemplateSpec",
+            Self::InvalidConfig { reason, .. } => reason,
+            Self::MissingResource { .. } => "NotFound",
+            Self::MissingKey(missing) => match missing.kind {
+                ObjectKind::Secret => "SecretNotFound",
+                ObjectKind::ConfigMap | ObjectKind::Kind(_) => "ConfigMapNotFound",
+            },
+            Self::MissingHeaderSecret(_) => "HeaderSecretNotFound",
+            Self::MissingPolicyMap(_) => "AuthzConfigMapNotFound",
+            Self::Unlisted { .. } => UNLISTED,
+            Self::Unsupported(_) => NOT_SUPPORTED,
+            Self::NameTaken { .. } => "NameTaken",
+            Self::ApplyRefused(_) => "ApplyRefused",
+            Self::ImmutableVolumeClaim(_) => "VolumeClaimImmutable",
+        }
+    }
+
+    /// The reason of a condition about a reference, given those for a missing and for an invalid object; an empty one stands for the
+    /// object's own.
+    pub(crate) const fn reference_reason(&self, missing: &'static str, invalid: &'static str) -> &'static str {
+        match self {
+            Self::Unlisted { .. } => UNLISTED,
+            _ if self.is_missing() => missing,
+            _ if invalid.is_empty() => self.reason(),
+            _ => invalid,
+        }
+    }
+
+    /// Waits for what may still be created, and refuses what only a change of the spec can correct.
+    pub fn verdict(&self) -> Verdict {
+        let waits = self.is_missing() || matches!(self, Self::Unlisted { .. });
+        if waits { Verdict::Wait(self.to_string()) } else { Verdict::Refuse(self.to_string()) }
+    }
+
+    /// Whether the cluster does not take the children, whatever the spec says.
+    pub(crate) const fn is_of_cluster(&self) -> bool {
+        matches!(self, Self::NameTaken { .. } | Self::ApplyRefused(_))
+    }
+
+    /// Whether the pod template of the spec is invalid.
+    pub(crate) const fn is_of_template(&self) -> bool {
+        matches!(self, Self::InvalidPodTemplate(_))
+    }
+
+    /// The pod template of the spec is invalid.
+    pub(crate) fn template(problem: impl Display) -> Self {
+        Self::InvalidPodTemplate(problem.to_string())
+    }
+
+    /// A field of the spec is invalid.
+    pub(crate) fn field(field: impl Display, problem: impl Display) -> Self {
+        Self::InvalidSpec(format!("{field}: {problem}"))
+    }
+
+    const fn is_missing(&self) -> bool {
+        matches!(
+            self,
+            Self::MissingResource { .. }
+                | Self::MissingKey(_)
+                | Self::MissingHeaderSecret(_)
+                | Self::MissingPolicyMap(_)
+        )
+    }
+}
+
+// === impl MissingKey ===
+
+impl Display for MissingKey {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { field, kind, name, key, object_exists } = self;
+        if *object_exists {
+            write!(formatter, "{field}: {kind} `{name}` has no key `{key}`; add it")
+        } else {
+            write!(formatter, "{field}: {kind} `{name}` not found; create it with the key `{key}`")
+        }
+    }
+}
+
+impl MissingKey {
+    /// The key of a Secret that `field` names, if it does not exist.
+    pub(crate) fn in_secret(
+        field: &str,
+        name: &str,
+        key: &str,
+        namespace: &str,
+        world: &World<'_>,
+    ) -> Result<(), Self> {
+        let keys = world.secret(namespace, name);
+        Self::check(field, ObjectKind::Secret, name, key, keys.map(|keys| keys.contains_key(key)))
+    }
+
+    /// The key of a ConfigMap that `field` names, if it does not exist.
+    pub(crate) fn in_config_map(
+        field: &str,
+        name: &str,
+        key: &str,
+        namespace: &str,
+        world: &World<'_>,
+    ) -> Result<(), Self> {
+        let data = world.config_map(namespace, name);
+        Self::check(field, ObjectKind::ConfigMap, name, key, data.map(|data| data.contains_key(key)))
+    }
+
+    /// The key of the ConfigMap with the policies of an `authzConfig`, if it does not exist.
+    pub(crate) fn in_policies(authz: &AuthzConfig, namespace: &str, world: &World<'_>) -> Result<(), Self> {
+        let map = authz.config_map.as_ref().filter(|_| authz.inline.is_none());
+        map.map_or(Ok(()), |map| Self::in_config_map("spec.authzConfig", &map.name, &map.key, namespace, world))
+    }
+
+    fn check(field: &str, kind: ObjectKind, name: &str, key: &str, has_key: Option<bool>) -> Result<(), Self> {
+        if has_key == Some(true) {
+            return Ok(());
+        }
+        let (field, name, key) = (field.to_owned(), name.to_owned(), key.to_owned());
+        Err(Self { field, kind, name, key, object_exists: has_key.is_some() })
+    }
+}
+
+/// Refuses a resource whose name is too long, or is no name, for the Service and the pods that are named after it.
+pub(crate) fn check_name(me: &Resource, longest: usize) -> Result<(), PlanError> {
+    let name = me.name();
+    if name.len() <= longest && is_dns_label(name) && !name.starts_with(|first: char| first.is_ascii_digit()) {
+        return Ok(());
+    }
+    let advice = format!("use at most {longest} lower-case letters, digits and `-`, and begin with a letter");
+    Err(PlanError::field("metadata.name", format_args!("no Service can be named after `{name}`; {advice}")))
+}
+
+/// Refuses a resource of whose children one has the name of another owner's object, or is not accepted by the API server.
+pub(crate) fn check_untaken(me: &Resource, world: &World<'_>) -> Result<(), PlanError> {
+    if let Some(message) = &world.live.refused {
+        return Err(PlanError::ApplyRefused(message.clone()));
+    }
+    let Some((kind, name, owner)) = world.live.taken.first() else { return Ok(()) };
+    let (kind, name, owner) = (*kind, name.clone(), owner.clone());
+    Err(PlanError::NameTaken { kind, name, owner, resource: me.kind() })
+}

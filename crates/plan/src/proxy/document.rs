@@ -1,0 +1,65 @@
+//! The members that the RunConfigs of all proxies have.
+
+use skep_runconfig::run_config::{HeaderForward, ScalingConfig};
+use skep_runconfig::{Json, RunConfig};
+
+use super::ProxyContext;
+use super::env::header_identifier;
+use crate::error::PlanError;
+use crate::{auth_server, authz, run_config};
+
+/// Adds what the spec and the references of a proxy come to, whatever its kind.
+pub(crate) fn add_shared(config: &mut RunConfig, context: &ProxyContext<'_>) -> Result<(), PlanError> {
+    let ProxyContext { me, spec, inputs, world, .. } = context;
+    config.trust_proxy_headers = spec.trust_proxy_headers;
+    spec.endpoint_prefix.unwrap_or_default().clone_into(&mut config.endpoint_prefix);
+    if let (Some(reference), Some(oidc)) = (spec.oidc_config_ref, inputs.oidc) {
+        run_config::oidc(config, reference, oidc, &context.base_url());
+    }
+    if let Some(tools) = inputs.tools {
+        run_config::tools(config, tools);
+    }
+    if let (Some(reference), Some(telemetry)) = (spec.telemetry_config_ref, inputs.telemetry) {
+        run_config::telemetry(config, reference, telemetry, me.name());
+    }
+    if let Some(external) = inputs.external_auth {
+        run_config::external_auth(config, external);
+    }
+    config.authz_config = match (inputs.authz, spec.authz_config) {
+        (Some(shared), _) => run_config::shared_authz(shared),
+        (None, Some(own)) => authz::in_place(own, me.namespace(), world)?,
+        (None, None) => Json::Null,
+    };
+    config.mutating_webhooks.clone_from(&inputs.webhooks.mutating);
+    config.validating_webhooks.clone_from(&inputs.webhooks.validating);
+    config.audit_config = spec.has_audit.then(run_config::audit);
+    config.header_forward = header_forward(context);
+    let session_redis = run_config::session_redis(spec.session_storage, world.settings);
+    if session_redis.is_some() {
+        config.scaling_config = Some(ScalingConfig { session_redis, ..ScalingConfig::default() });
+    }
+    add_auth_server(config, context)
+}
+
+fn header_forward(context: &ProxyContext<'_>) -> Option<HeaderForward> {
+    let headers = context.spec.header_forward?;
+    let from_secret = headers.add_headers_from_secret.iter();
+    let from_secret = from_secret.map(|one| (one.header_name.clone(), header_identifier(context.me, &one.header_name)));
+    Some(HeaderForward {
+        add_plaintext_headers: headers.add_plaintext_headers.clone(),
+        add_headers_from_secret: from_secret.collect(),
+        ..HeaderForward::default()
+    })
+}
+
+fn add_auth_server(config: &mut RunConfig, context: &ProxyContext<'_>) -> Result<(), PlanError> {
+    let Some(server) = context.inputs.auth_server else { return Ok(()) };
+    let oidc = config.oidc_config.as_mut().ok_or_else(|| {
+        let problem =
+            "an embedded authorization server needs oidcConfigRef: set it, with audience equal to resourceUrl";
+        PlanError::InvalidSpec(problem.to_owned())
+    })?;
+    let document = auth_server::document(server, oidc, context.me.namespace(), context.me.name())?;
+    config.embedded_auth_server_config = Some(document);
+    Ok(())
+}

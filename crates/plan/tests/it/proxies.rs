@@ -1,0 +1,115 @@
+//! One plan of a proxy, and its two renderings.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+use skep_api::resource::KindName;
+use skep_plan::child::ChildKind;
+use skep_plan::key::Key;
+use skep_plan::plan::{Plan, Verdict, plan};
+use skep_plan::pod::{EnvSource, Variable};
+use skep_plan::proxy::ProxyPlan;
+use skep_plan::world::{Feature, Found, Live, Settings, World};
+use skep_runconfig::{RunConfig, middleware};
+
+use crate::laws::{Engines, found, planned, resource, settings, world_objects};
+
+fn objects() -> BTreeMap<Key, Found> {
+    let mut all = world_objects();
+    let exchange = json!({ "tokenUrl": "https://t", "audience": "a" });
+    let exchange = json!({ "type": "tokenExchange", "tokenExchange": exchange });
+    all.extend([
+        found(KindName::MCPExternalAuthConfig, "exchange", &exchange),
+        found(KindName::MCPAuthzConfig, "policy", &json!({ "type": "cedarv1", "config": { "policies": ["p"] } })),
+    ]);
+    all
+}
+
+fn server() -> Plan {
+    let spec = json!({
+        "image": "i", "audit": { "enabled": true }, "oidcConfigRef": { "name": "idp", "audience": "a" },
+        "externalAuthConfigRef": { "name": "exchange" }, "toolConfigRef": { "name": "tools" },
+        "telemetryConfigRef": { "name": "otel" }, "webhookConfigRef": { "name": "hooks" },
+        "authzConfigRef": { "name": "policy" },
+        "rateLimiting": { "shared": { "maxTokens": 1, "refillPeriod": "60s" } },
+    });
+    planned(&resource(KindName::MCPServer, "s", 1, &spec), &objects(), &Live::default())
+}
+
+fn remote_proxy(template: &Value) -> Plan {
+    let spec = json!({
+        "remoteUrl": "https://mcp.example/mcp", "transport": "sse",
+        "headerForward": { "addPlaintextHeaders": { "x-a": "1" } },
+        "resourceOverrides": { "proxyDeployment": { "env": [{ "name": "MINE", "value": "1" }] } },
+        "podTemplateSpec": template,
+    });
+    planned(&resource(KindName::MCPRemoteProxy, "r", 1, &spec), &objects(), &Live::default())
+}
+
+fn proxy(plan: Plan) -> ProxyPlan {
+    *plan.proxy.unwrap_or_else(|| panic!("{:?}", plan.verdict))
+}
+
+#[test]
+fn a_planned_list_is_in_the_order_of_a_chain_that_a_proxy_builds_from_the_same_members() {
+    for plan in [server(), remote_proxy(&json!({}))] {
+        let planned = proxy(plan).run_config;
+        let members = RunConfig { middleware_configs: Vec::new(), ..planned.clone() };
+        assert_eq!(planned.middleware_configs, middleware::list(&members));
+        let built = middleware::list_requested(&members);
+        let in_both = planned.middleware_configs.iter().filter(|one| built.contains(one));
+        assert_eq!(in_both.collect::<Vec<_>>(), built.iter().collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn the_config_map_holds_the_document_of_the_plan_and_the_container_its_variables() {
+    for plan in [server(), remote_proxy(&json!({}))] {
+        let child = |kind: ChildKind, name: &str| {
+            plan.children.iter().find(|child| child.kind() == kind && child.name().contains(name)).unwrap().body()
+        };
+        let text = child(ChildKind::ConfigMap, "runconfig")["data"]["runconfig.json"].as_str().unwrap();
+        let container = &child(ChildKind::Deployment, "")["spec"]["template"]["spec"]["containers"][0];
+        let (text, env) = (text.to_owned(), container["env"].clone());
+        let proxy = proxy(plan);
+        assert_eq!(RunConfig::from_slice(text.as_bytes()).unwrap(), proxy.run_config);
+        assert_eq!(env, proxy.env.list());
+    }
+}
+
+#[test]
+fn a_process_gets_the_variables_of_a_pod_but_for_those_that_only_a_pod_has() {
+    let env =
+        json!([{ "name": "MINE", "value": "2" }, { "name": "HOME", "value": "/x" }, { "name": "MORE", "value": "3" }]);
+    let template = json!({ "spec": { "containers": [{ "name": "toolhive", "env": env }, { "name": "other" }] } });
+    let process = proxy(remote_proxy(&template)).process().unwrap();
+    assert_eq!(process.env, [Variable::value("MINE", "2"), Variable::value("MORE", "3")]);
+    assert!(process.server_env.is_empty());
+    let webhooks = proxy(server()).process().unwrap_err();
+    assert!(webhooks.to_string().contains("which only a pod has"), "{webhooks}");
+    let spec = json!({ "image": "i", "secrets": [{ "name": "s", "key": "k", "targetEnvName": "TOKEN" }] });
+    let plan = planned(&resource(KindName::MCPServer, "s", 1, &spec), &objects(), &Live::default());
+    let process = proxy(plan).process().unwrap();
+    assert_eq!(process.server_env, [Variable::secret("TOKEN", "s", "k")]);
+    assert!(!process.env.iter().any(|one| matches!(one.source, EnvSource::Pod(_))), "{:?}", process.env);
+}
+
+#[test]
+fn a_proxy_that_must_record_its_calls_is_refused_where_there_is_no_audit_log() {
+    let lacking = Settings { unsupported: [Feature::Audit].into(), ..settings() };
+    for (kind, mut spec) in [
+        (KindName::MCPServer, json!({ "image": "i" })),
+        (KindName::MCPRemoteProxy, json!({ "remoteUrl": "https://mcp.example/mcp" })),
+    ] {
+        for (is_enabled, is_refused) in [(false, false), (true, true)] {
+            spec["audit"] = json!({ "enabled": is_enabled });
+            let (users, found, live) = (BTreeSet::new(), objects(), Live::default());
+            let world = World { settings: &lacking, found: &found, users: &users, live: &live, policies: &Engines };
+            let plan = plan(&resource(kind, "p", 1, &spec), &world);
+            let ready = plan.status.find("Ready").unwrap();
+            assert_eq!((ready.reason == "NotSupported", plan.children.is_empty()), (is_refused, is_refused), "{kind}");
+            let message = "spec.audit: audit logging is not supported by the configured image of Skep; remove it, or use an image";
+            assert_eq!(matches!(&plan.verdict, Verdict::Refuse(why) if why.starts_with(message)), is_refused, "{kind}");
+        }
+    }
+}

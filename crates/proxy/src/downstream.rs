@@ -1,0 +1,23 @@
+//! The endpoints that clients speak to. They serve any [`skep_upstream::Upstream`]: HTTP status codes, JSON or events by `Accept`,
+//! sessions, keep-alives and resumption are theirs, and what is behind is the upstream's.
+//!
+//! ```text
+//!   POST, GET, DELETE /mcp ─▶ streamable ─┬─▶ Upstream
+//!   GET /sse, POST /messages ─▶ sse ──────┘
+//! ```
+//!
+//! A response that takes its time becomes a stream of events (`stream`), which a client that lost it can resume (`resume`).
+
+mod listener;
+pub(crate) mod reply;
+pub(crate) mod request;
+mod resume;
+pub(crate) mod sse;
+mod stream;
+pub(crate) mod streamable;
+
+pub use sse::Sse;
+pub use streamable::Streamable;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,58 @@
+//! What both endpoints do with a request before it goes to the upstream.
+
+use http::{HeaderName, Response, StatusCode};
+use skep_mcp::{Id, Malformed, Message, answer};
+use skep_net::Body;
+use skep_upstream::{SessionId, Upstream};
+
+use crate::exchange::{Content, Exchange};
+use crate::http::{json, text};
+use crate::sessions::greeting::GREETING;
+use crate::sessions::{Sessions, Unavailable};
+
+/// The response to a request that goes no further. Boxed: it is rare, and every request would carry the room for it.
+pub(super) type Refusal = Box<Response<Body>>;
+
+/// The message in the body of a request.
+pub(super) fn message_of(exchange: &Exchange) -> Result<Message, Refusal> {
+    match &exchange.content {
+        Content::Message(message) => Ok(message.clone()),
+        Content::Malformed(_, why @ Malformed::Batch) => {
+            Err(Box::new(json(StatusCode::BAD_REQUEST, answer::malformed(*why))))
+        }
+        _ => Err(Box::new(text(StatusCode::BAD_REQUEST, "Invalid JSON-RPC 2.0 message"))),
+    }
+}
+
+/// The session that a client names, if it is the client's. The upstream takes it over if another replica opened it.
+pub(super) async fn find_session(
+    sessions: &Sessions,
+    upstream: &dyn Upstream,
+    id: String,
+    exchange: &Exchange,
+    request: Option<&Id>,
+) -> Result<SessionId, Refusal> {
+    match sessions.find(&id, exchange).await {
+        Ok(Some(found)) => {
+            let session = SessionId::from(id);
+            if let Some(initialize) = found.metadata.get(GREETING) {
+                upstream.restore(&session, initialize.as_bytes());
+            }
+            Ok(session)
+        }
+        Ok(None) => Err(Box::new(json(StatusCode::NOT_FOUND, answer::session_not_found(request)))),
+        Err(unavailable) => Err(Box::new(store_unavailable(&unavailable))),
+    }
+}
+
+/// A header that is there once and not empty.
+pub(super) fn header(exchange: &Exchange, name: &HeaderName) -> Option<String> {
+    let value = exchange.head.headers.get(name)?.to_str().ok()?;
+    (!value.is_empty()).then(|| value.to_owned())
+}
+
+/// The response while sessions cannot be looked up.
+pub(crate) fn store_unavailable(unavailable: &Unavailable) -> Response<Body> {
+    tracing::warn!(%unavailable, "session store unavailable");
+    text(StatusCode::SERVICE_UNAVAILABLE, "session store unavailable")
+}

@@ -1,0 +1,52 @@
+//! Why a call has no response.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use skep_mcp::{Id, answer};
+
+/// Why a call has no response.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// The request could not be handed over.
+    #[error("the request could not be forwarded")]
+    NotSent,
+    /// The server cannot be used now, and why.
+    #[error("the server is not available: {0}")]
+    Unavailable(Arc<str>),
+    /// The server's response is malformed.
+    #[error("the server's response is malformed")]
+    Malformed,
+    /// The connection to the server was lost before it responded.
+    #[error("the connection to the server was lost")]
+    Disconnected,
+    /// The server did not respond in time.
+    #[error("the server did not respond in time")]
+    Timeout,
+    /// The client cancelled the request. Over Streamable HTTP an error says so, as JSON and in a stream: the POST wants an end, and
+    /// a client would try to resume a stream without a response. Over SSE nothing is said.
+    #[error("the request was cancelled")]
+    Cancelled,
+}
+
+// === impl CallError ===
+
+impl CallError {
+    /// The JSON-RPC error that the client gets.
+    pub fn answer(self, id: Option<&Id>) -> Bytes {
+        match self {
+            Self::NotSent => answer::internal(id),
+            Self::Unavailable(_) => answer::error(id, answer::INTERNAL_ERROR, &self.to_string(), None),
+            Self::Disconnected => {
+                let text = "the server went away before it answered; it is being started again, so try once more";
+                answer::error(id, answer::INTERNAL_ERROR, text, None)
+            }
+            Self::Malformed => {
+                let text = "the server answered with something that is no message; its log may say why";
+                answer::error(id, answer::INTERNAL_ERROR, text, None)
+            }
+            Self::Timeout => answer::timeout(id),
+            Self::Cancelled => answer::error(id, answer::TIMEOUT, "the request was cancelled", None),
+        }
+    }
+}

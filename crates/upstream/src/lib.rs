@@ -1,0 +1,24 @@
+//! Calling MCP servers. [`Upstream`] is the only way in which the data plane reaches one: messages in, messages out, whatever
+//! the transport.
+//!
+//! ```text
+//!   downstream ─▶ Upstream ─┬─ stdio::StdioUpstream ─▶ a process, or a pod that the proxy is attached to
+//!                           └─ memory::MemoryUpstream ─▶ a test
+//! ```
+//!
+//! An upstream owns the handshake with the server, request ids on the server's side, cancellation, and which session a
+//! server-initiated message belongs to. It knows nothing of HTTP status codes, of clients' connections or of middleware.
+
+pub mod admission;
+mod era;
+mod error;
+pub mod memory;
+mod replies;
+pub mod stdio;
+mod upstream;
+
+pub use admission::AdmissionError;
+pub use era::EraMismatch;
+pub use error::CallError;
+pub use replies::{InFlight, PendingResponse, Replies, Response};
+pub use upstream::{BoxFuture, Call, Server, SessionId, Upstream, UpstreamState, abbreviate};

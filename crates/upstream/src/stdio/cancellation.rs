@@ -1,0 +1,95 @@
+//! Calls that clients cancel or abandon, and what the server hears of it at once.
+
+use bytes::Bytes;
+use skep_mcp::{Edit, Id, Message, lines, splice};
+
+use super::call::PendingCall;
+use super::upstream::{Line, State, StdioUpstream};
+use crate::error::CallError;
+use crate::upstream::SessionId;
+
+/// How many messages that cannot wait for a place in the queue may wait beside it: cancellations, and refusals of the server's requests.
+const URGENT: usize = 1000;
+/// How long a client's cancellation may be to be forwarded as it is, in bytes.
+pub(super) const REASON: usize = 4 * 1024;
+
+// === impl StdioUpstream ===
+
+impl StdioUpstream {
+    /// Passes on a caller's word that it does not want the answer to a request any more, which ends the request: servers do not
+    /// answer it then. One without a session says so by leaving: ids are not its own, and it could mean anybody's request.
+    pub(super) fn cancel(&self, message: &Message, session: Option<&SessionId>) -> Result<(), CallError> {
+        let (Some(id), Some(_)) = (message.cancels(), session) else { return Ok(()) };
+        let taken = self.with(|state| {
+            let mut waiting = state.waiting.iter();
+            let (wire, _) = waiting.find(|(_, one)| one.id == id && one.session.as_ref() == session)?;
+            let wire = *wire;
+            state.abandon_call(wire).map(|pending| (wire, pending))
+        });
+        let Some((wire, pending)) = taken else { return Ok(()) };
+        pending.settle(Err(CallError::Cancelled));
+        let number = Id::number(wire);
+        let mapped =
+            splice::apply(message, &[Edit::set(&["params", "requestId"], &number)]).map_err(|_| CallError::NotSent)?;
+        // It may wait beside the queue, where there is no room for long reasons.
+        let is_short = mapped.body().len() <= REASON;
+        self.enqueue_at_once(if is_short {
+            Line::telling(lines::frame(&mapped), message.body().clone())
+        } else {
+            Line::telling(cancellation(wire), Bytes::new())
+        });
+        Ok(())
+    }
+
+    /// Takes a call back. The server is told, if it still works on it.
+    pub(super) fn abandon(&self, wire: u64) {
+        let Some(pending) = self.with(|state| state.abandon_call(wire)) else { return };
+        // The handshake must not be cancelled.
+        if !pending.is_handshake {
+            self.send_at_once(cancellation(wire));
+        }
+    }
+
+    /// What goes to the server before all that waits in the queue. A call that was taken back is not sent any more, if it still waits
+    /// there, so nothing overtakes what it is about.
+    pub(super) fn urgent(&self) -> Vec<Line> {
+        self.with(|state| std::mem::take(&mut state.urgent))
+    }
+
+    /// Tells the server something that nobody can wait for.
+    pub(super) fn send_at_once(&self, line: Bytes) {
+        self.enqueue_at_once(Line::telling(line, Bytes::new()));
+    }
+
+    fn enqueue_at_once(&self, line: Line) {
+        self.with(|state| {
+            // What it is about went with the server.
+            if !self.is_ready() {
+                return;
+            }
+            let Err(full) = self.queue.try_send(line) else { return };
+            if state.urgent.len() < URGENT {
+                state.urgent.push(full.into_inner());
+            } else {
+                tracing::warn!("the server is not told that a call is taken back: it does not read");
+            }
+        });
+    }
+}
+
+// === impl State ===
+
+impl State {
+    /// Nobody waits for a request any more. The server may work on it for a while.
+    fn abandon_call(&mut self, wire: u64) -> Option<PendingCall> {
+        let pending = self.waiting.remove(&wire)?;
+        self.left.add(wire, &pending);
+        Some(pending)
+    }
+}
+
+/// What the server is told when nobody waits for an answer any longer.
+fn cancellation(wire: u64) -> Bytes {
+    let params = format!(r#"{{"requestId":{wire},"reason":"the caller does not wait any longer"}}"#);
+    format!("{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{params}}}\n").into()
+}

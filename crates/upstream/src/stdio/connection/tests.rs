@@ -1,0 +1,98 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::super::upstream::QUEUE;
+use super::*;
+use crate::error::CallError;
+use bytes::Bytes;
+use skep_mcp::Message;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+
+/// A server that ends when it is told to, and that needs some time to start again. How often it was started is counted.
+fn slow_to_start_again(time: Duration, starts: Arc<AtomicUsize>) -> Connect {
+    Box::new(move || {
+        let is_first = starts.fetch_add(1, Ordering::SeqCst) == 0;
+        Box::pin(async move {
+            let (stdin, input) = tokio::io::duplex(1 << 16);
+            let (mut output, stdout) = tokio::io::duplex(1 << 16);
+            tokio::spawn(async move {
+                tokio::time::sleep(if is_first { Duration::ZERO } else { time }).await;
+                let mut lines = BufReader::new(input).lines();
+                while let Ok(Some(line)) = lines.next_line().await {
+                    let message: serde_json::Value = serde_json::from_str(&line).unwrap();
+                    if message["method"] == "end" {
+                        return;
+                    }
+                    let answer = format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{{}}}}\n", message["id"]);
+                    output.write_all(answer.as_bytes()).await.unwrap();
+                }
+            });
+            let (stderr, held) = (Box::new(tokio::io::empty()), Box::new(()));
+            Ok(Pipe { stdin: Box::new(stdin), stdout: Box::new(stdout), stderr, held })
+        })
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_slow_to_start_again_is_waited_for() {
+    let starts: Arc<AtomicUsize> = Arc::default();
+    let (upstream, talk) =
+        StdioUpstream::start(slow_to_start_again(Duration::from_secs(70), starts.clone()), Limits::default());
+    tokio::spawn(talk);
+    let message = |text: &'static [u8]| Message::parse(Bytes::from_static(text)).unwrap();
+    let mut last = upstream
+        .forward(&message(br#"{"jsonrpc":"2.0","id":2,"method":"end"}"#), Era::Legacy, None, None)
+        .await
+        .unwrap();
+    assert_eq!(last.response().await.unwrap_err(), CallError::Disconnected);
+    let mut ping = upstream
+        .forward(&message(br#"{"jsonrpc":"2.0","id":3,"method":"ping"}"#), Era::Legacy, None, None)
+        .await
+        .unwrap();
+    assert!(ping.response().await.is_ok());
+    assert_eq!(starts.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_behind_still_hears_of_every_call_that_was_taken_back() {
+    let (upstream, mut queued) = StdioUpstream::with_server();
+    let call = Message::parse(Bytes::from_static(br#"{"jsonrpc":"2.0","id":1,"method":"tools/call"}"#)).unwrap();
+    let with_server = upstream.forward(&call, Era::Legacy, None, None).await.unwrap();
+    let sent: serde_json::Value = serde_json::from_slice(&queued.try_recv().unwrap().bytes).unwrap();
+    let mut waiting = Vec::new();
+    for _ in 0..QUEUE {
+        waiting.push(upstream.forward(&call, Era::Legacy, None, None).await.unwrap());
+    }
+    drop((with_server, waiting));
+    let (mut stdin, server) = tokio::io::duplex(1 << 16);
+    let (_replies, mut replied) = mpsc::channel(1);
+    tokio::spawn(async move { write(&upstream, &mut stdin, &mut queued, &mut replied).await });
+    let mut lines = BufReader::new(server).lines();
+    let line = tokio::time::timeout(AGAIN, lines.next_line()).await.unwrap().unwrap().unwrap();
+    let told: serde_json::Value = serde_json::from_str(&line).unwrap();
+    assert_eq!((&told["method"], &told["params"]["requestId"]), (&"notifications/cancelled".into(), &sent["id"]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn item_8_a_line_counts_until_the_server_has_read_it() {
+    let (upstream, mut queued) = StdioUpstream::with_server();
+    let budget = skep_net::Budget::new(16 << 20);
+    let notify = |bytes: usize| {
+        let text = format!(r#"{{"jsonrpc":"2.0","method":"notifications/x","params":"{}"}}"#, "x".repeat(bytes));
+        Message::parse(budget.hold(text.into(), skep_net::budget::Purpose::Request).unwrap()).unwrap()
+    };
+    // The second one is written together with the first.
+    for message in [notify(2000), notify(100_000)] {
+        upstream.forward_notification(&message, None).await.unwrap();
+    }
+    let (mut stdin, server) = tokio::io::duplex(1 << 10);
+    let (_replies, mut replied) = mpsc::channel(1);
+    tokio::spawn(async move { write(&upstream, &mut stdin, &mut queued, &mut replied).await });
+    tokio::time::sleep(AGAIN).await;
+    assert!(budget.held() > 102_000, "{}", budget.held());
+    let mut lines = BufReader::new(server).lines();
+    for _ in 0..2 {
+        assert!(lines.next_line().await.unwrap().is_some());
+    }
+    tokio::time::sleep(AGAIN).await;
+    assert_eq!(budget.held(), 0);
+}

@@ -1,0 +1,142 @@
+//! Lines to the server, and lines from it.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use skep_mcp::{Message, lines};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::sync::mpsc;
+
+use super::upstream::{Line, StdioUpstream};
+
+/// How much is written at once, in bytes.
+const CHUNK: usize = 64 * 1024;
+/// How many responses of our own may wait to be written to the server. What comes beyond that is dropped, with a warning.
+pub(super) const REPLIES: usize = 100;
+
+pub(super) async fn read(
+    upstream: &Arc<StdioUpstream>,
+    stdout: &mut (impl AsyncRead + Unpin),
+    reader: &mut lines::Reader,
+    replies: &mpsc::Sender<Bytes>,
+) -> &'static str {
+    loop {
+        match next(stdout, reader).await {
+            Ok(Heard::Malformed(id)) => upstream.settle_malformed(id),
+            Ok(Heard::Message(message)) => {
+                // The reader never waits for the writer: a server that writes and does not read would then wait for us, and we
+                // for it.
+                if let Some(reply) = upstream.dispatch(&message)
+                    && replies.try_send(reply).is_err()
+                {
+                    tracing::warn!("an answer to the server is dropped: it does not read what it asked for");
+                }
+            }
+            Err(why) => return why,
+        }
+    }
+}
+
+/// What a line of the server is.
+#[expect(clippy::large_enum_variant, reason = "it is moved once, and the small one is rare")]
+enum Heard {
+    Message(Message),
+    /// No message, but all that will ever come as the answer to a request.
+    Malformed(u64),
+}
+
+/// The next message. Lines that are none are left out, unless somebody waits for them.
+async fn next(stdout: &mut (impl AsyncRead + Unpin), reader: &mut lines::Reader) -> Result<Heard, &'static str> {
+    loop {
+        match reader.next_line() {
+            Ok(Some(line)) => {
+                let Some(found) = lines::message(&line) else {
+                    if !line.iter().all(u8::is_ascii_whitespace) {
+                        tracing::debug!(bytes = line.len(), "a line of the server that is no message is left out");
+                    }
+                    continue;
+                };
+                match Message::parse(line.slice_ref(found)) {
+                    Ok(message) => return Ok(Heard::Message(message)),
+                    Err(why) => {
+                        tracing::warn!(%why, bytes = line.len(), "a line of the server that is no message is left out");
+                        if let Some(id) = lines::answered(found) {
+                            return Ok(Heard::Malformed(id));
+                        }
+                    }
+                }
+            }
+            Ok(None) => match stdout.read_buf(reader.space()).await {
+                Ok(0) => return Err("its output ended"),
+                Ok(_) => {}
+                Err(_) => return Err("its output broke"),
+            },
+            Err(too_long) => tracing::warn!(%too_long, "a message of the server is left out"),
+        }
+    }
+}
+
+pub(super) async fn write(
+    upstream: &StdioUpstream,
+    stdin: &mut (impl tokio::io::AsyncWrite + Unpin),
+    queued: &mut mpsc::Receiver<Line>,
+    replied: &mut mpsc::Receiver<Bytes>,
+) -> &'static str {
+    let mut buffer = BytesMut::new();
+    // What the lines that are written now are made of, which is counted until they are.
+    let mut sources = Vec::new();
+    loop {
+        sources.clear();
+        let first = tokio::select! {
+            biased;
+            Some(reply) = replied.recv() => reply,
+            next = queued.recv() => match next {
+                Some(line) if upstream.is_wanted(&line) => {
+                    sources.push(line.source);
+                    line.bytes
+                }
+                Some(_) => Bytes::new(),
+                None => return "nobody needs it any more",
+            },
+        };
+        // One write for as much as waits; a single message is written as it is.
+        buffer.clear();
+        if buffer.capacity() > 2 * CHUNK {
+            // One long message is no reason to keep as much memory for good.
+            buffer = BytesMut::new();
+        }
+        for line in upstream.urgent() {
+            buffer.extend_from_slice(&line.bytes);
+            sources.push(line.source);
+        }
+        if !buffer.is_empty() {
+            buffer.extend_from_slice(&first);
+        }
+        while first.len() + buffer.len() < CHUNK
+            && let Ok(more) = queued.try_recv()
+        {
+            if !upstream.is_wanted(&more) {
+                continue;
+            }
+            if buffer.is_empty() {
+                buffer.extend_from_slice(&first);
+            }
+            buffer.extend_from_slice(&more.bytes);
+            sources.push(more.source);
+        }
+        let bytes = if buffer.is_empty() { first.as_ref() } else { buffer.as_ref() };
+        if !bytes.is_empty()
+            && let Err(why) = send(stdin, bytes).await
+        {
+            return why;
+        }
+    }
+}
+
+async fn send(stdin: &mut (impl tokio::io::AsyncWrite + Unpin), bytes: &[u8]) -> Result<(), &'static str> {
+    let written = async {
+        stdin.write_all(bytes).await?;
+        stdin.flush().await
+    };
+    written.await.map_err(|_| "its input broke")
+}

@@ -1,0 +1,133 @@
+//! What the server asks callers: sampling, elicitation, roots. Each question gets a number of ours on its way to a caller, and the
+//! server's own id back with the answer.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use skep_mcp::{Edit, Id, Message, answer, lines, splice};
+use tokio::time::Instant;
+
+use super::capabilities::Refused;
+use super::upstream::{State, StdioUpstream};
+use crate::error::CallError;
+use crate::upstream::SessionId;
+
+/// How many requests of the server that concern nobody here may wait for somebody else's answer.
+const HELD_BACK: usize = 100;
+/// How many requests of the server may wait for a caller's answer. The oldest one is refused beyond that.
+pub(super) const ASKED: usize = 1000;
+
+const NOT_RELAYED: Refused = Refused { code: answer::METHOD_NOT_FOUND, why: "it cannot be passed on" };
+const UNANSWERED: Refused =
+    Refused { code: answer::METHOD_NOT_FOUND, why: "its caller has not answered, and too many wait like that" };
+/// No caller can be told to be the one that a request concerns.
+pub(super) const NO_OWNER: Refused =
+    Refused { code: answer::METHOD_NOT_FOUND, why: "no caller can be told to be the one it concerns" };
+
+// === impl StdioUpstream ===
+
+impl StdioUpstream {
+    /// A request of the server. It goes to the caller whom it concerns; the server hears at once if there is none, unless another
+    /// proxy may have that caller. Returns what the server is to be told.
+    pub(super) fn ask(self: &Arc<Self>, message: &Message) -> Option<Bytes> {
+        let id = message.id()?;
+        let method = message.method().unwrap_or_default().to_owned();
+        if method == "ping" {
+            return Some(line(&answer::empty_result(&id)));
+        }
+        let (mut hold_back, mut forgotten) = (None, None);
+        let asked: Result<(), Refused> = self.with(|state| {
+            let number = state.new_id();
+            let ours = Id::number(number);
+            let mapped = splice::apply(message, &[Edit::set(&["id"], &ours)]).map_err(|_| NOT_RELAYED)?;
+            if !state.is_at_work() && state.is_shared() && state.held_back < HELD_BACK {
+                state.held_back += 1;
+                hold_back = Some(state.shared_until.filter(|_| !state.is_leaving));
+                return Ok(());
+            }
+            let session = state.pass_question(mapped.body(), message)?;
+            if state.asked.len() >= ASKED {
+                forgotten = state.asked.pop_first();
+            }
+            state.asked.insert(number, (id.clone(), session));
+            Ok(())
+        });
+        if let Some(until) = hold_back {
+            tracing::debug!(method, "a request of the server is left to another proxy");
+            let server = self.with(|state| state.servers);
+            tokio::spawn(self.clone().refuse_later(id, method, until, server));
+            return None;
+        }
+        if let Some((_, (oldest, _))) = forgotten {
+            return Some(refusal(&oldest, "an earlier request", UNANSWERED));
+        }
+        asked.err().map(|refused| refusal(&id, &method, refused))
+    }
+
+    /// Refuses a request of the server once nobody else can answer it. Never, if somebody else speaks with the server for good.
+    async fn refuse_later(self: Arc<Self>, id: Id, method: String, until: Option<Instant>, server: u64) {
+        if let Some(until) = until {
+            tokio::time::sleep_until(until).await;
+        }
+        let is_there = self.with(|state| state.servers == server);
+        if is_there && until.is_some() {
+            let line = refusal(&id, &method, NO_OWNER);
+            // Who answered it before does not hear of this: servers pass over answers to what they do not wait for.
+            self.send_at_once(line);
+        }
+        self.with(|state| state.held_back = state.held_back.saturating_sub(1));
+    }
+
+    /// Passes on a caller's answer to a request of the server, if that caller was asked.
+    pub(super) async fn answer(&self, message: &Message, session: Option<&SessionId>) -> Result<(), CallError> {
+        let number = message.id().and_then(|id| id.raw().parse::<u64>().ok());
+        let asked = |state: &State| {
+            let (id, whom) = state.asked.get(&number?)?;
+            (Some(whom) == session).then(|| id.clone())
+        };
+        let Some(id) = self.with(|state| asked(state)) else {
+            tracing::debug!("an answer to nothing that was asked is dropped");
+            return Ok(());
+        };
+        let restored = splice::apply(message, &[Edit::set(&["id"], &id)]).map_err(|_| CallError::NotSent)?;
+        self.tell(message.body(), || {
+            self.with(|state| {
+                // It may have been withdrawn while there was no room.
+                asked(state)?;
+                state.asked.remove(&number?);
+                state.known(session?).answered = Some(Instant::now());
+                Some(lines::frame(&restored))
+            })
+        })
+        .await
+    }
+
+    /// The server does not want an answer to its request any more.
+    pub(super) fn withdraw(&self, message: &Message) {
+        let Some(id) = message.cancels() else { return };
+        self.with(|state| {
+            let found = state.asked.iter().find(|(_, (theirs, _))| *theirs == id).map(|(number, _)| *number);
+            let Some((_, session)) = found.and_then(|number| state.asked.remove(&number)) else { return };
+            let number = Id::number(found.unwrap_or_default());
+            if let Ok(mapped) = splice::apply(message, &[Edit::set(&["params", "requestId"], &number)]) {
+                state.pass_to_owner(mapped.body(), &session);
+            }
+        });
+    }
+}
+
+/// What the server is told whose request nobody can answer.
+fn refusal(id: &Id, method: &str, Refused { code, why }: Refused) -> Bytes {
+    tracing::warn!(method, why, "a request of the server is refused");
+    line(&answer::error(Some(id), code, &format!("{method}: {why}"), None))
+}
+
+fn line(message: &Bytes) -> Bytes {
+    let mut line = bytes::BytesMut::with_capacity(message.len() + 1);
+    line.extend_from_slice(message);
+    line.extend_from_slice(b"\n");
+    line.freeze()
+}
+
+#[cfg(test)]
+mod tests;

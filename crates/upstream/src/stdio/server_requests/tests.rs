@@ -1,0 +1,92 @@
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use skep_mcp::Era;
+
+use super::super::upstream::QUEUE;
+use super::super::upstream::tests::{capable, elicitation, heard, message, request, sent};
+use super::*;
+use crate::error::CallError;
+use crate::upstream::SessionId;
+
+const WAIT: Duration = Duration::from_secs(30);
+
+fn answer(number: &Value) -> Message {
+    message(&json!({ "jsonrpc": "2.0", "id": number, "result": { "action": "accept" } }))
+}
+
+fn read(bytes: &Bytes) -> Value {
+    serde_json::from_slice(bytes).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_of_the_server_does_not_run_while_it_waits_for_its_caller() {
+    let (upstream, mut queued) = StdioUpstream::with_server();
+    let (ann, mut hears) = capable(&upstream, "ann");
+    let slow = request(&json!(1), "tools/call", &json!({ "name": "slow" }));
+    let mut call = upstream.forward(&slow, Era::Legacy, Some(ann.clone()), None).await.unwrap();
+    sent(&mut queued);
+    assert_eq!(upstream.dispatch(&elicitation()), None);
+    let number = read(&hears.recv().await.unwrap())["id"].clone();
+    let until = Instant::now() + WAIT;
+    let answered = tokio::spawn(async move { call.response_by(until, WAIT).await });
+    // People take their time.
+    for _ in 0..5 {
+        tokio::time::advance(WAIT).await;
+        tokio::task::yield_now().await;
+    }
+    assert!(!answered.is_finished());
+    upstream.answer(&answer(&number), Some(&ann)).await.unwrap();
+    let since = Instant::now();
+    assert_eq!(answered.await.unwrap().unwrap_err(), CallError::Timeout, "now it was the server's turn");
+    assert!(since.elapsed() >= WAIT, "{:?}", since.elapsed());
+    assert!(since.elapsed() < 2 * WAIT, "{:?}", since.elapsed());
+}
+
+#[tokio::test]
+async fn a_question_is_withdrawn_where_it_was_put() {
+    let (upstream, mut queued) = StdioUpstream::with_server();
+    let ann: SessionId = "ann".into();
+    let (sender, mut interim) = tokio::sync::mpsc::channel(4);
+    let slow = request(&json!(1), "tools/call", &json!({ "name": "slow" }));
+    let _call = upstream.forward(&slow, Era::Legacy, Some(ann.clone()), Some(sender)).await.unwrap();
+    sent(&mut queued);
+    assert_eq!(upstream.dispatch(&elicitation()), None);
+    let number = read(&interim.recv().await.unwrap())["id"].clone();
+    let params = json!({ "requestId": "theirs" });
+    upstream.dispatch(&message(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params })));
+    assert_eq!(read(&interim.try_recv().unwrap())["params"]["requestId"], number);
+}
+
+#[tokio::test]
+async fn who_leaves_before_there_was_room_for_an_answer_can_give_it_again() {
+    let (upstream, mut queued) = StdioUpstream::with_server();
+    let (ann, mut hears) = capable(&upstream, "ann");
+    let slow = request(&json!(1), "tools/call", &json!({ "name": "slow" }));
+    let _call = upstream.forward(&slow, Era::Legacy, Some(ann.clone()), None).await.unwrap();
+    sent(&mut queued);
+    assert_eq!(upstream.dispatch(&elicitation()), None);
+    let number = read(&hears.recv().await.unwrap())["id"].clone();
+    for _ in 0..QUEUE {
+        upstream.tell(&Bytes::new(), || Some(Bytes::from_static(b"{}\n"))).await.unwrap();
+    }
+    let left = tokio::time::timeout(Duration::ZERO, upstream.forward_notification(&answer(&number), Some(&ann))).await;
+    assert!(left.is_err(), "there is no room");
+    while queued.try_recv().is_ok() {}
+    upstream.forward_notification(&answer(&number), Some(&ann)).await.unwrap();
+    assert_eq!(heard(&mut queued).await["id"], "theirs");
+    upstream.forward_notification(&answer(&number), Some(&ann)).await.unwrap();
+    assert!(queued.try_recv().is_err(), "once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_one_server_asked_is_not_refused_to_the_next() {
+    let (upstream, mut queued) = StdioUpstream::with_server();
+    upstream.connected(Some(WAIT));
+    assert_eq!(upstream.dispatch(&elicitation()), None, "left to the proxy before");
+    upstream.disconnected(&mut queued);
+    upstream.connected(Some(WAIT));
+    tokio::time::sleep(2 * WAIT).await;
+    assert!(queued.try_recv().is_err());
+    assert_eq!(upstream.with(|state| state.held_back), 0);
+}

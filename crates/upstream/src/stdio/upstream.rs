@@ -1,0 +1,277 @@
+//! Who waits for what: the state that all callers of one stdio server share.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use skep_mcp::{Edit, Id, Kind, Message, lines, splice};
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+use super::call::PendingCall;
+use super::handshake::Handshake;
+use super::routing::AbandonedCalls;
+use super::session::Session;
+use super::subscriptions::{Counted, SubscriptionLocks, Subscriptions};
+use super::tool_parameters::ToolCatalogue;
+use crate::error::CallError;
+use crate::upstream::{SessionId, UpstreamState};
+
+/// How many messages may wait to be written to the server. Callers wait beyond that.
+pub(crate) const QUEUE: usize = 100;
+
+/// One stdio server and everybody who talks to it.
+#[derive(Debug)]
+pub struct StdioUpstream {
+    state: Mutex<State>,
+    pub(super) handshake: Handshake,
+    pub(super) catalogue: ToolCatalogue,
+    pub(super) turns: SubscriptionLocks,
+    /// How much is kept of what callers subscribe to.
+    pub(super) subscriptions: Subscriptions,
+    /// Whether the server can take requests. Changed under the lock of the state.
+    pub(super) upstream_state: watch::Sender<UpstreamState>,
+    pub(super) queue: mpsc::Sender<Line>,
+}
+
+/// A line on its way to the server.
+#[derive(Debug)]
+pub(super) struct Line {
+    /// The request in it, if it is one: nobody may wait for it any more when its turn comes.
+    pub(super) request: Option<u64>,
+    pub(super) bytes: Bytes,
+    /// The body that it was made of, which the memory budget counts until the line is written.
+    pub(super) source: Bytes,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    last_id: u64,
+    /// Who waits for the answer to which request.
+    pub(super) waiting: HashMap<u64, PendingCall>,
+    /// What callers left and the server may still work on.
+    pub(super) left: AbandonedCalls,
+    /// Requests of the server that a caller was asked to answer: the server's id, and whose answer counts.
+    pub(super) asked: BTreeMap<u64, (Id, SessionId)>,
+    pub(super) sessions: HashMap<SessionId, Session>,
+    /// Who wants to hear of a resource. The server knows of the first one only.
+    pub(super) subscriptions: BTreeMap<String, BTreeMap<SessionId, Counted>>,
+    /// The log level that the server was told.
+    pub(super) level: Option<u8>,
+    /// Whether it is being told, by the one task that does.
+    pub(super) is_sending_level: bool,
+    /// Until when another proxy may speak with the same server, as far as is known.
+    pub(super) shared_until: Option<Instant>,
+    /// Whether this proxy is on its way out, so that another one has taken over.
+    pub(super) is_leaving: bool,
+    /// How many requests of the server wait for somebody else's answer.
+    pub(super) held_back: usize,
+    /// How many servers went away so far: what one asked is not for the next one.
+    pub(super) servers: u64,
+    /// What found no room in the queue, and goes before it.
+    pub(super) urgent: Vec<Line>,
+}
+
+// === impl StdioUpstream ===
+
+impl StdioUpstream {
+    /// A upstream, and the queue of what is to be written to the server.
+    pub(super) fn new() -> (Arc<Self>, mpsc::Receiver<Line>) {
+        let (queue, queued) = mpsc::channel(QUEUE);
+        let state = State { last_id: first_id(), ..State::default() };
+        let upstream = Self {
+            state: Mutex::new(state),
+            handshake: Handshake::default(),
+            catalogue: ToolCatalogue::default(),
+            turns: SubscriptionLocks::default(),
+            subscriptions: Subscriptions::default(),
+            upstream_state: watch::Sender::new(UpstreamState::Starting),
+            queue,
+        };
+        (Arc::new(upstream), queued)
+    }
+
+    /// Takes something of a caller that wants no answer. A server that does not read is not waited for any longer than for a call.
+    pub(super) async fn forward_notification(
+        &self,
+        message: &Message,
+        session: Option<&SessionId>,
+    ) -> Result<(), CallError> {
+        match (message.kind(), message.method()) {
+            (Kind::Response | Kind::Error, _) => self.answer(message, session).await,
+            (_, Some("notifications/cancelled")) => self.cancel(message, session),
+            // The server was initialized by the proxy, once for all.
+            (_, Some("notifications/initialized")) => Ok(()),
+            _ => self.tell(message.body(), || Some(lines::frame(message))).await,
+        }
+    }
+
+    /// Passes on what wants no answer. What to say is asked when there is room for it: a caller may leave before, and then nothing
+    /// is said and nothing has changed. Its source is the counted body that the line is made of.
+    pub(super) async fn tell(&self, source: &Bytes, line: impl FnOnce() -> Option<Bytes>) -> Result<(), CallError> {
+        self.ready().await.map_err(|_unavailable| CallError::NotSent)?;
+        let permit = self.queue.reserve().await.map_err(|_closed| CallError::NotSent)?;
+        let Some(line) = line() else { return Ok(()) };
+        self.with(|_locked| {
+            if !self.is_ready() {
+                return Err(CallError::NotSent);
+            }
+            permit.send(Line::telling(line, source.clone()));
+            Ok(())
+        })
+    }
+
+    /// Passes on what belongs to the handshake.
+    pub(super) async fn send_in_handshake(&self, line: Bytes) {
+        let _closed = self.queue.send(Line::telling(line, Bytes::new())).await;
+    }
+
+    /// Takes a message of the server to whom it concerns. Returns what the server is to be told in return.
+    pub(super) fn dispatch(self: &Arc<Self>, message: &Message) -> Option<Bytes> {
+        match message.kind() {
+            Kind::Response | Kind::Error => {
+                self.settle(message);
+                None
+            }
+            Kind::Notification => {
+                self.route_notification(message);
+                None
+            }
+            Kind::Request => self.ask(message),
+        }
+    }
+
+    /// Whether a line should still be sent, now that its turn has come. On a request that is not, the server does not work.
+    pub(super) fn is_wanted(&self, line: &Line) -> bool {
+        let Some(wire) = line.request else { return true };
+        self.with(|state| {
+            let pending = state.waiting.get_mut(&wire);
+            let is_waited_for = pending.is_some();
+            match pending {
+                Some(pending) => pending.is_sent = true,
+                None => state.left.remove(wire),
+            }
+            is_waited_for
+        })
+    }
+
+    /// Whether the server has a request.
+    pub(super) fn is_sent(&self, wire: u64) -> bool {
+        self.with(|state| state.waiting.get(&wire).is_some_and(|pending| pending.is_sent))
+    }
+
+    /// There is a server now. For so long, another proxy may speak with it as well.
+    pub(super) fn connected(&self, shared: Option<Duration>) {
+        self.with(|state| state.shared_until = shared.map(|time| Instant::now() + time));
+    }
+
+    /// This proxy is on its way out. If another one speaks with the server, it is that one's from now on.
+    pub fn leave(&self) {
+        self.with(|state| state.is_leaving = true);
+    }
+
+    /// The server went away: nobody waits any longer for what it was asked, nor for what it asked.
+    pub(super) fn disconnected(&self, queued: &mut mpsc::Receiver<Line>) {
+        self.catalogue.forget();
+        self.with(|state| {
+            self.upstream_state.send_replace(UpstreamState::Starting);
+            while queued.try_recv().is_ok() {}
+            state.servers += 1;
+            state.asked.clear();
+            state.left = AbandonedCalls::default();
+            state.urgent.clear();
+            for (_, pending) in state.waiting.drain() {
+                pending.settle(Err(CallError::Disconnected));
+            }
+        });
+    }
+
+    /// Until when the server may be silent about a request although its time is over, if it may: while it waits for its caller, it has
+    /// nothing to say. Its time begins anew with the caller's answer.
+    pub(super) fn extended_deadline(&self, wire: u64, timeout: Duration) -> Option<Instant> {
+        self.with(|state| {
+            let session = state.waiting.get(&wire)?.session.as_ref()?;
+            let now = Instant::now();
+            if state.asked.values().any(|(_, whom)| whom == session) {
+                return Some(now + timeout);
+            }
+            let answered = state.sessions.get(session)?.answered?;
+            Some(answered + timeout).filter(|until| *until > now)
+        })
+    }
+
+    /// An answer of the server.
+    fn settle(&self, message: &Message) {
+        let wire = message.id().and_then(|id| id.raw().parse::<u64>().ok());
+        let pending = wire.and_then(|wire| {
+            self.with(|state| {
+                state.left.remove(wire);
+                state.waiting.remove(&wire)
+            })
+        });
+        let Some(pending) = pending else {
+            tracing::debug!("an answer that nobody waits for is dropped");
+            return;
+        };
+        if pending.is_learnt_from {
+            self.catalogue.learn(message);
+        }
+        let restored = splice::apply(message, &[Edit::set(&["id"], &pending.id)]);
+        pending.settle(restored.map(Box::new).map_err(|_malformed| CallError::Malformed));
+    }
+
+    /// An answer of the server that is no message: there will be no other one.
+    pub(super) fn settle_malformed(&self, wire: u64) {
+        let pending = self.with(|state| {
+            state.left.remove(wire);
+            state.waiting.remove(&wire)
+        });
+        if let Some(pending) = pending {
+            pending.settle(Err(CallError::Malformed));
+        }
+    }
+
+    pub(super) fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+        // Every change is complete when it panics: what is in the maps can be used.
+        act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+// === impl Line ===
+
+impl Line {
+    /// One that nobody waits for.
+    pub(super) fn telling(bytes: Bytes, source: Bytes) -> Self {
+        Self { request: None, bytes, source }
+    }
+}
+
+// === impl State ===
+
+impl State {
+    pub(super) fn new_id(&mut self) -> u64 {
+        self.last_id += 1;
+        self.last_id
+    }
+
+    /// Whether another proxy may speak with the server.
+    pub(super) fn is_shared(&self) -> bool {
+        self.shared_until.is_some_and(|until| self.is_leaving || Instant::now() < until)
+    }
+}
+
+/// Where the numbers of this proxy begin. Two proxies can speak with one server for a while, when one takes over from the other, and
+/// each hears the answers to both: their numbers must not meet. They are small enough for servers that think little of numbers.
+fn first_id() -> u64 {
+    uuid::Uuid::new_v4().as_u64_pair().0 >> 34
+}
+
+/// A text among the parameters of a message.
+pub(crate) fn parameter(message: &Message, name: &str) -> Option<String> {
+    let params: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(message.params()?).ok()?;
+    params.get(name)?.as_str().map(str::to_owned)
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

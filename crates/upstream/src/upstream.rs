@@ -1,0 +1,114 @@
+//! The trait that everything above calls a server by.
+
+use std::fmt::Debug;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use skep_mcp::headers::parameters::Parameter;
+use skep_mcp::{Era, Message};
+use skep_net::Budget;
+use tokio::sync::{mpsc, watch};
+
+use crate::error::CallError;
+use crate::replies::Replies;
+
+/// The id of a client's session. Stateless clients have none.
+pub type SessionId = Arc<str>;
+
+/// A future of a trait object.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// An MCP server, or several that look like one. The timeouts of requests are the caller's: dropping a future or [`Replies`] cancels.
+pub trait Upstream: Debug + Send + Sync {
+    /// Whether it takes requests, now and from now on.
+    fn state(&self) -> watch::Receiver<UpstreamState>;
+
+    /// Opens a session for a legacy client, and returns the response to its `initialize`.
+    fn open<'a>(&'a self, session: &'a SessionId, initialize: &'a Message)
+    -> BoxFuture<'a, Result<Message, CallError>>;
+
+    /// Takes over a session that another replica opened by this `initialize`. Does nothing for a session that is known.
+    fn restore(&self, session: &SessionId, initialize: &[u8]);
+
+    /// Forwards a request. It is with the server, or in its queue, when this returns.
+    fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Replies, CallError>>;
+
+    /// Forwards what has no response: a notification, or a client's response to a request of the server.
+    fn send<'a>(&'a self, session: Option<&'a SessionId>, message: &'a Message)
+    -> BoxFuture<'a, Result<(), CallError>>;
+
+    /// What the server sends to a session outside of calls. An earlier receiver of the same session gets nothing more.
+    fn events(&self, session: &SessionId) -> mpsc::Receiver<Bytes>;
+
+    /// Ends a session.
+    fn close(self: Arc<Self>, session: &SessionId);
+
+    /// The sessions that have been idle for so long: neither a call, nor a stream of events.
+    fn idle_sessions(&self, time: Duration) -> Vec<SessionId>;
+
+    /// Which arguments of a tool call its headers repeat. `has_headers` says that the request has such headers.
+    fn tool_parameters(
+        self: Arc<Self>,
+        call: Message,
+        has_headers: bool,
+    ) -> BoxFuture<'static, Result<Arc<[Parameter]>, CallError>>;
+
+    /// This proxy shuts down: requests of the server are for the proxy that takes over, if there is one.
+    fn drain(&self);
+}
+
+/// A request of a client.
+#[derive(Debug)]
+pub struct Call {
+    /// The request.
+    pub message: Message,
+    /// The era that it was admitted in.
+    pub era: Era,
+    /// The client's session.
+    pub session: Option<SessionId>,
+    /// Whether the client takes messages before the response.
+    pub takes_interim: bool,
+    /// The client's share of the memory budget, for what the upstream keeps beyond the call.
+    pub budget: Budget,
+}
+
+/// Whether an upstream takes requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UpstreamState {
+    /// The server is being started, or has not answered `initialize` yet. Requests wait.
+    Starting,
+    /// The server is initialized.
+    Ready(Server),
+    /// The server cannot be used, and why. Requests fail at once until the next attempt to start it.
+    Failing(Arc<str>),
+}
+
+/// What is known of an initialized server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    /// The era that it serves.
+    pub era: Era,
+    /// The protocol version that it agreed to in `initialize`.
+    pub version: Option<Arc<str>>,
+}
+
+// === impl UpstreamState ===
+
+impl UpstreamState {
+    /// The state of a server of this era that was initialized.
+    pub fn ready(era: Era) -> Self {
+        Self::Ready(Server { era, version: None })
+    }
+
+    /// Whether requests of an era are taken now.
+    pub fn is_ready_for(&self, era: Era) -> bool {
+        matches!(self, Self::Ready(server) if server.era == era)
+    }
+}
+
+/// Enough of a session's id to find it in a log, and too little to use it.
+pub fn abbreviate(session: &str) -> &str {
+    session.get(..8).unwrap_or(session)
+}
