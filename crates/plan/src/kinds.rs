@@ -285,7 +285,7 @@ impl KindEntry {
 
     /// Whether a child of that kind which carries the uid of a resource of this kind goes when no plan holds it.
     pub fn prunes(&self, child: ChildKind) -> bool {
-        // A backend is made and kept by its proxy, whoever owns it.
+        // A backend is made and kept by its proxy, whichever its owner is.
         let is_backend = self.has_backend && child == Backend::KIND;
         !self.owns.is_empty() && !is_backend
     }

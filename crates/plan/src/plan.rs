@@ -100,7 +100,7 @@ pub enum Finalizer {
 /// Plans one resource. Total: whatever the resource says, there is a plan.
 pub fn plan(me: &Resource, world: &World<'_>) -> Plan {
     let mut plan = plan_of(me, world);
-    // Nobody tells us when somebody else's object goes.
+    // No watch shows when an object of another owner goes.
     plan.recheck |= !world.live.taken.is_empty();
     // INVARIANT: the names that are checked for other owners before planning are those of the children.
     debug_assert!(

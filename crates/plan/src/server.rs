@@ -125,7 +125,7 @@ fn replicas(object: &MCPServer, live: Option<&LiveWorkload>) -> Option<i32> {
     object.spec.replicas.or(live).map(|replicas| replicas.min(1))
 }
 
-/// The plan of a server that is being deleted: its children are removed, and its StatefulSet by name, in case it has no owner.
+/// The plan of a server that is being deleted: its children are removed, and the StatefulSet of its proxy, in case it has no owner.
 fn plan_deletion(me: &Resource) -> Plan {
     let mut status = Status::default();
     status.set("phase", "Terminating").set("message", "MCP server is being terminated").condition(
