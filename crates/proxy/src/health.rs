@@ -13,7 +13,7 @@ use crate::http::{json, method_not_allowed};
 
 /// What is known of the server behind a proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Known {
+pub enum ServerHealth {
     /// Nothing yet: it is being started.
     Starting(String),
     /// It answers.
@@ -32,7 +32,7 @@ pub enum Known {
 pub struct Health {
     transport: String,
     drain: Drain,
-    known: watch::Sender<(Known, jiff::Timestamp)>,
+    known: watch::Sender<(ServerHealth, jiff::Timestamp)>,
     /// Why the server cannot be made as it should be, if it cannot. One of an older make may run all the same.
     refusal: watch::Sender<Option<String>>,
     /// Whether the server ever answered.
@@ -46,7 +46,7 @@ pub struct Health {
 impl Health {
     /// Nothing is known yet.
     pub fn new(transport: &str, drain: Drain) -> Self {
-        let known = Known::Starting("the server is being started".to_owned());
+        let known = ServerHealth::Starting("the server is being started".to_owned());
         let known = watch::Sender::new((known, jiff::Timestamp::now()));
         let refusal = watch::Sender::new(None);
         let (answered, has_cause) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -54,21 +54,21 @@ impl Health {
     }
 
     /// Remembers what was seen by whoever runs the server.
-    pub fn set(&self, known: Known) {
-        let has_cause = matches!(known, Known::Unavailable(_));
+    pub fn set(&self, known: ServerHealth) {
+        let has_cause = matches!(known, ServerHealth::Unavailable(_));
         self.replace(known, |_before| Some(has_cause));
     }
 
     /// Remembers what a health check found. Where it is known why the server cannot answer, that it does not is no news.
-    pub fn set_checked(&self, known: Known) {
-        let has_failed = matches!(known, Known::Unavailable(_));
+    pub fn set_checked(&self, known: ServerHealth) {
+        let has_failed = matches!(known, ServerHealth::Unavailable(_));
         self.replace(known, |has_cause| (!has_failed || !has_cause).then_some(false));
     }
 
     /// Replaces what is known. `change` gets whether there was such a cause and returns whether there is one now; nothing leaves all as it
     /// was.
-    fn replace(&self, known: Known, change: impl FnOnce(bool) -> Option<bool>) {
-        if matches!(known, Known::Available { .. }) {
+    fn replace(&self, known: ServerHealth, change: impl FnOnce(bool) -> Option<bool>) {
+        if matches!(known, ServerHealth::Available { .. }) {
             self.answered.store(true, Ordering::Relaxed);
         }
         // Both change under the lock of the channel.
@@ -91,12 +91,12 @@ impl Health {
     }
 
     /// What was seen last.
-    pub fn known(&self) -> Known {
+    pub fn known(&self) -> ServerHealth {
         self.known.borrow().0.clone()
     }
 
     /// What is seen, and when, from now on.
-    pub fn changes(&self) -> watch::Receiver<(Known, jiff::Timestamp)> {
+    pub fn changes(&self) -> watch::Receiver<(ServerHealth, jiff::Timestamp)> {
         self.known.subscribe()
     }
 
@@ -109,9 +109,9 @@ impl Health {
             return problem(UpstreamState::Degraded, refusal);
         }
         match &self.known.borrow().0 {
-            Known::Starting(why) => problem(UpstreamState::Starting, why),
-            Known::Unavailable(why) => problem(UpstreamState::Degraded, why),
-            Known::Available { .. } | Known::Unwatched => None,
+            ServerHealth::Starting(why) => problem(UpstreamState::Starting, why),
+            ServerHealth::Unavailable(why) => problem(UpstreamState::Degraded, why),
+            ServerHealth::Available { .. } | ServerHealth::Unwatched => None,
         }
     }
 
@@ -136,18 +136,18 @@ impl Health {
         let is_ending = !self.drain.is_ready();
         let seen = rfc3339(seen);
         let (status, server) = match known {
-            Known::Unwatched => ("healthy", None),
-            Known::Available { milliseconds } => {
+            ServerHealth::Unwatched => ("healthy", None),
+            ServerHealth::Available { milliseconds } => {
                 let mut server = object!({ "available": true, "last_checked": seen });
                 if let (Some(milliseconds), Some(server)) = (milliseconds, server.as_object_mut()) {
                     server.insert("response_time_ms".to_owned(), milliseconds.into());
                 }
                 ("healthy", Some(server))
             }
-            Known::Starting(why) => {
+            ServerHealth::Starting(why) => {
                 ("starting", Some(object!({ "available": false, "error": ours(&why), "last_checked": seen })))
             }
-            Known::Unavailable(why) => {
+            ServerHealth::Unavailable(why) => {
                 ("degraded", Some(object!({ "available": false, "error": ours(&why), "last_checked": seen })))
             }
         };
@@ -202,14 +202,14 @@ mod tests {
         for (known, status, server) in [
             (health.known(), "starting", unwell("the server is being started")),
             (
-                Known::Available { milliseconds: Some(7) },
+                ServerHealth::Available { milliseconds: Some(7) },
                 "healthy",
                 object!({ "available": true, "response_time_ms": 7 }),
             ),
-            (Known::Available { milliseconds: None }, "healthy", object!({ "available": true })),
-            (Known::Unavailable("it fell".to_owned()), "degraded", unwell("it fell")),
-            (Known::Unavailable("it fell\nsecret words of its own".to_owned()), "degraded", unwell("it fell")),
-            (Known::Unwatched, "healthy", Value::Null),
+            (ServerHealth::Available { milliseconds: None }, "healthy", object!({ "available": true })),
+            (ServerHealth::Unavailable("it fell".to_owned()), "degraded", unwell("it fell")),
+            (ServerHealth::Unavailable("it fell\nsecret words of its own".to_owned()), "degraded", unwell("it fell")),
+            (ServerHealth::Unwatched, "healthy", Value::Null),
         ] {
             health.set(known);
             let (code, mut page) = page(&health, &Method::GET).await;
@@ -222,7 +222,7 @@ mod tests {
             assert_eq!(page["mcp"], server);
         }
         for (known, is_available) in
-            [(Known::Available { milliseconds: None }, true), (Known::Starting("soon".to_owned()), false)]
+            [(ServerHealth::Available { milliseconds: None }, true), (ServerHealth::Starting("soon".to_owned()), false)]
         {
             health.set(known);
             health.refuse(Some("its memory is negative".to_owned()));
@@ -236,10 +236,10 @@ mod tests {
             assert_ne!(page(&health, &Method::GET).await.1["status"], "degraded");
         }
         for (known, problem) in [
-            (Known::Starting("soon".to_owned()), Some((UpstreamState::Starting, "soon"))),
-            (Known::Unavailable("it fell\nsecret".to_owned()), Some((UpstreamState::Degraded, "it fell"))),
-            (Known::Available { milliseconds: None }, None),
-            (Known::Unwatched, None),
+            (ServerHealth::Starting("soon".to_owned()), Some((UpstreamState::Starting, "soon"))),
+            (ServerHealth::Unavailable("it fell\nsecret".to_owned()), Some((UpstreamState::Degraded, "it fell"))),
+            (ServerHealth::Available { milliseconds: None }, None),
+            (ServerHealth::Unwatched, None),
         ] {
             health.set(known.clone());
             let found = health.problem().map(|found| (found.state, found.message));
@@ -247,7 +247,7 @@ mod tests {
             assert!(health.problem().is_none_or(|found| found.answered), "it answered before");
         }
         let silent = Health::new("sse", drain.clone());
-        silent.set(Known::Unavailable("it fell".to_owned()));
+        silent.set(ServerHealth::Unavailable("it fell".to_owned()));
         assert!(!silent.problem().unwrap().answered, "it never answered");
         assert_eq!(page(&health, &Method::HEAD).await.0, 200);
         assert_eq!(page(&health, &Method::POST).await.0, 405);

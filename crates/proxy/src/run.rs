@@ -25,7 +25,7 @@ use self::front::Wiring;
 pub use self::machine::Ports;
 pub use self::place::Place;
 use crate::chain::{self, Chain};
-use crate::health::{Health, Known};
+use crate::health::{Health, ServerHealth};
 use crate::hosts::Hosts;
 use crate::metrics::LimitCounters;
 use crate::observe::Observer;
@@ -39,7 +39,7 @@ use crate::settings::{self, Backend, Mode, Settings};
 pub enum Error {
     /// What it is told.
     #[error(transparent)]
-    Settings(#[from] settings::Wrong),
+    Settings(#[from] settings::SettingsError),
     /// Its middleware.
     #[error(transparent)]
     Chain(#[from] chain::ChainError),
@@ -63,7 +63,7 @@ pub enum Error {
     Sessions(String),
     /// Its target.
     #[error(transparent)]
-    Target(#[from] crate::transparent::NotATarget),
+    Target(#[from] crate::transparent::TargetError),
     /// The names that it answers to.
     #[error(transparent)]
     Hosts(#[from] crate::hosts::AllowedHostError),
@@ -170,12 +170,12 @@ impl Running {
     }
 
     /// How its server is.
-    pub fn health(&self) -> Known {
+    pub fn health(&self) -> ServerHealth {
         self.health.known()
     }
 
     /// How its server is, and when that was seen, from now on.
-    pub fn changes(&self) -> watch::Receiver<(Known, jiff::Timestamp)> {
+    pub fn changes(&self) -> watch::Receiver<(ServerHealth, jiff::Timestamp)> {
         self.health.changes()
     }
 

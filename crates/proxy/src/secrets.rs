@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use skep_runconfig::RunConfig;
 
-use crate::settings::Wrong;
+use crate::settings::SettingsError;
 
 /// What a variable that holds a secret begins with.
 const PREFIX: &str = "TOOLHIVE_SECRET_";
@@ -27,16 +27,16 @@ impl std::fmt::Debug for Secrets {
 }
 
 /// Looks up every secret that a RunConfig names.
-pub(crate) fn resolve(config: &RunConfig, environment: &BTreeMap<String, String>) -> Result<Secrets, Wrong> {
+pub(crate) fn resolve(config: &RunConfig, environment: &BTreeMap<String, String>) -> Result<Secrets, SettingsError> {
     let look = |field: &'static str, name: &str| {
-        environment.get(&format!("{PREFIX}{name}")).cloned().ok_or_else(|| Wrong::Field {
+        environment.get(&format!("{PREFIX}{name}")).cloned().ok_or_else(|| SettingsError::Field {
             field,
             problem: format!("the secret `{name}` is not there; set the variable {PREFIX}{name}"),
         })
     };
     let mut secrets = Secrets::default();
     for entry in &config.secrets {
-        let (name, target) = entry.split_once(",target=").ok_or_else(|| Wrong::Field {
+        let (name, target) = entry.split_once(",target=").ok_or_else(|| SettingsError::Field {
             field: "secrets",
             problem: format!("`{entry}` must be written like name,target=VARIABLE"),
         })?;
@@ -50,13 +50,13 @@ pub(crate) fn resolve(config: &RunConfig, environment: &BTreeMap<String, String>
     if let Some(auth) = &config.remote_auth_config {
         let token = if !auth.bearer_token_file.is_empty() {
             let read = std::fs::read_to_string(&auth.bearer_token_file);
-            let text = read.map_err(|error| Wrong::Field {
+            let text = read.map_err(|error| SettingsError::Field {
                 field: "remote_auth_config.bearer_token_file",
                 problem: format!("cannot read {}: {error}", auth.bearer_token_file),
             })?;
             text.trim().to_owned()
         } else if auth.bearer_token.is_empty() {
-            return Err(Wrong::Field {
+            return Err(SettingsError::Field {
                 field: "remote_auth_config",
                 problem: "signing in by OAuth is not in this version of skep; use a bearer token".to_owned(),
             });

@@ -1,6 +1,6 @@
 //! The sessions of callers: where they are kept, and whose they are.
 
-pub(crate) mod greeting;
+pub(crate) mod initialize;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval_at};
 pub use skep_store::session::Kind;
 pub use skep_store::{Sessions as Store, StoreError as Unavailable};
 
-use self::greeting::GREETING;
+use self::initialize::INITIALIZE;
 use crate::caller::Identity;
 use crate::exchange::Exchange;
 use crate::settings::Settings;
@@ -110,7 +110,7 @@ impl Sessions {
     /// The same by a handshake, which is kept where other proxies may have to go on with the session.
     pub async fn open_by<'a>(&self, greeting: &[u8], client: impl Into<Client<'a>>) -> Result<Arc<str>, Unavailable> {
         let is_shared = matches!(*self.store, Store::Redis(_));
-        let kept = if is_shared { greeting::kept(greeting) } else { None };
+        let kept = if is_shared { initialize::kept(greeting) } else { None };
         self.open_with(client.into(), kept).await
     }
 
@@ -119,7 +119,7 @@ impl Sessions {
         loop {
             let id = uuid::Uuid::new_v4().to_string();
             let mut session = self.session(&id, client.identity);
-            session.metadata.extend(greeting.iter().map(|greeting| (GREETING.to_owned(), greeting.clone())));
+            session.metadata.extend(greeting.iter().map(|greeting| (INITIALIZE.to_owned(), greeting.clone())));
             if self.store.create_for(session, &owner).await? == Created::New {
                 return Ok(id.into());
             }

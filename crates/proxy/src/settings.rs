@@ -28,7 +28,7 @@ const ALLOWED_HOSTS: &str = "SKEP_ALLOWED_HOSTS";
 
 /// What is wrong with what a proxy is told.
 #[derive(Debug, thiserror::Error)]
-pub enum Wrong {
+pub enum SettingsError {
     /// There is no file.
     #[error("there is no RunConfig: looked for {}", .0.join(", "))]
     NoFile(Vec<String>),
@@ -111,20 +111,20 @@ pub struct Health {
 }
 
 /// Finds and reads the RunConfig: the first file that exists counts, and a broken one is an error.
-pub fn find(places: &[PathBuf]) -> Result<RunConfig, Wrong> {
+pub fn find(places: &[PathBuf]) -> Result<RunConfig, SettingsError> {
     for place in places {
         match std::fs::read(place) {
             Ok(bytes) => return read(place, &bytes),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(Wrong::Unreadable { path: place.display().to_string(), error }),
+            Err(error) => return Err(SettingsError::Unreadable { path: place.display().to_string(), error }),
         }
     }
-    Err(Wrong::NoFile(places.iter().map(|place| place.display().to_string()).collect()))
+    Err(SettingsError::NoFile(places.iter().map(|place| place.display().to_string()).collect()))
 }
 
-fn read(path: &Path, bytes: &[u8]) -> Result<RunConfig, Wrong> {
+fn read(path: &Path, bytes: &[u8]) -> Result<RunConfig, SettingsError> {
     RunConfig::from_slice(bytes)
-        .map_err(|error| Wrong::NotARunConfig { path: path.display().to_string(), error: error.to_string() })
+        .map_err(|error| SettingsError::NotARunConfig { path: path.display().to_string(), error: error.to_string() })
 }
 
 /// What the command line says.
@@ -142,7 +142,7 @@ impl Settings {
         mut config: RunConfig,
         overrides: &Overrides,
         variables: &BTreeMap<String, String>,
-    ) -> Result<Self, Wrong> {
+    ) -> Result<Self, SettingsError> {
         let variable = |name: &str| variables.get(name).map(String::as_str);
         let frozen = frozen(variable(GENERATION_VARIABLE), config.mcpserver_generation);
         if let Some(warning) = &frozen.warning {
@@ -160,7 +160,7 @@ impl Settings {
         let backend = backend(&config)?;
         if config.stateless && matches!(backend, Backend::Stdio(..)) {
             let problem = "a stdio server cannot be stateless; use transport sse or streamable-http".to_owned();
-            return Err(Wrong::Field { field: "stateless", problem });
+            return Err(SettingsError::Field { field: "stateless", problem });
         }
         let is_remote = matches!(backend, Backend::Remote(_));
         let asked = variable("TOOLHIVE_REMOTE_HEALTHCHECKS").is_some_and(|text| matches!(text, "true" | "1"));
@@ -184,14 +184,14 @@ impl Settings {
     }
 
     /// Lets pages of more origins call, and has a listener on loopback answer to more names.
-    pub fn allow(&mut self, origins: &[String], hosts: &[String]) -> Result<(), Wrong> {
+    pub fn allow(&mut self, origins: &[String], hosts: &[String]) -> Result<(), SettingsError> {
         if let Some(origin) = origins.iter().find(|origin| !is_origin(origin)) {
             let problem =
                 format!("`{origin}` is not an origin; write a scheme and a host, such as http://localhost:6274");
-            return Err(Wrong::Field { field: "allowed_origins", problem });
+            return Err(SettingsError::Field { field: "allowed_origins", problem });
         }
         Hosts::of(self.listen, hosts)
-            .map_err(|error| Wrong::Field { field: "allowed_hosts", problem: error.to_string() })?;
+            .map_err(|error| SettingsError::Field { field: "allowed_hosts", problem: error.to_string() })?;
         self.config.allowed_origins.extend_from_slice(origins);
         self.allowed_hosts.extend_from_slice(hosts);
         Ok(())
@@ -204,8 +204,8 @@ fn listed(variables: &BTreeMap<String, String>, name: &str) -> impl Iterator<Ite
     parts.map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned)
 }
 
-fn backend(config: &RunConfig) -> Result<Backend, Wrong> {
-    let field = |field: &'static str, problem: String| Wrong::Field { field, problem };
+fn backend(config: &RunConfig) -> Result<Backend, SettingsError> {
+    let field = |field: &'static str, problem: String| SettingsError::Field { field, problem };
     if !config.remote_url.is_empty() {
         let url = url::Url::parse(&config.remote_url).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
         let url = url.filter(url::Url::has_host).ok_or_else(|| {
@@ -254,27 +254,27 @@ fn backend(config: &RunConfig) -> Result<Backend, Wrong> {
     Ok(Backend::Stdio(server, mode))
 }
 
-fn listen(config: &RunConfig) -> Result<SocketAddr, Wrong> {
+fn listen(config: &RunConfig) -> Result<SocketAddr, SettingsError> {
     let host = if config.host.is_empty() { "127.0.0.1" } else { &config.host };
     let ip: IpAddr = match host {
         "localhost" => IpAddr::from([127, 0, 0, 1]),
-        other => other.trim_matches(['[', ']']).parse().map_err(|_| Wrong::Field {
+        other => other.trim_matches(['[', ']']).parse().map_err(|_| SettingsError::Field {
             field: "host",
             problem: format!("`{other}` is not an address to listen on; write one such as 0.0.0.0 or 127.0.0.1"),
         })?,
     };
-    let port = u16::try_from(config.port).map_err(|_| Wrong::Field {
+    let port = u16::try_from(config.port).map_err(|_| SettingsError::Field {
         field: "port",
         problem: format!("`{}` is not a port; write 0 to 65535", config.port),
     })?;
     Ok(SocketAddr::new(ip, port))
 }
 
-fn session_ttl(text: &str) -> Result<Duration, Wrong> {
+fn session_ttl(text: &str) -> Result<Duration, SettingsError> {
     if text.is_empty() {
         return Ok(SESSION_TTL);
     }
-    let wrong = || Wrong::Field {
+    let wrong = || SettingsError::Field {
         field: "session_ttl",
         problem: format!("`{text}` is not a positive duration; write it like 2h or 30m"),
     };

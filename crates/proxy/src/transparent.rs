@@ -6,13 +6,13 @@
 //!                                     └──── a new handshake ◀──────┘
 //! ```
 
+mod endpoint;
 mod open;
 mod pods;
 mod send;
 mod session;
 mod stream;
 mod target;
-mod told;
 mod unreachable;
 
 use std::sync::Arc;
@@ -24,10 +24,10 @@ use skep_mcp::{Id, Kind, Malformed, Message, answer, era};
 use skep_net::headers::remove_hop_by_hop;
 use skep_net::{Body, Client, Drain};
 
+use self::endpoint::EndpointRoute;
 pub use self::pods::{Answer, Pods};
 use self::send::Outgoing;
-pub use self::target::{NotATarget, Target};
-use self::told::Way;
+pub use self::target::{Target, TargetError};
 pub(crate) use self::unreachable::reason as unreachable_reason;
 use crate::chain::reply::ReplyChain;
 use crate::downstream::request::{Refusal, store_unavailable};
@@ -73,7 +73,7 @@ pub struct Options {
 struct Prepared {
     id: Option<Id>,
     is_initialize: bool,
-    session: Option<session::Known>,
+    session: Option<session::ClientSession>,
     outgoing: Outgoing,
     /// Whether the pod of its session is gone, so that the server does not know the session.
     is_forgotten: bool,
@@ -163,7 +163,7 @@ impl Transparent {
         let endpoint = self.endpoint(exchange, id.as_ref()).await?;
         let uri = self.target.uri(&exchange.head.uri, endpoint.as_deref());
         let uri = uri.ok_or_else(|| text(StatusCode::BAD_REQUEST, "the path cannot be passed on"))?;
-        let at_server = session.as_ref().map(session::Known::at_server);
+        let at_server = session.as_ref().map(session::ClientSession::at_server);
         let mut outgoing = self.outgoing(exchange, uri, at_server, is_initialize);
         let is_forgotten = match &self.pods {
             Some(pods) => Box::pin(self.choose_pod(pods, session.as_ref(), &mut outgoing)).await,
@@ -174,7 +174,11 @@ impl Transparent {
     }
 
     /// The session that a request names, if it is the client's.
-    async fn named_session(&self, exchange: &Exchange, id: Option<&Id>) -> Result<Option<session::Known>, Refusal> {
+    async fn named_session(
+        &self,
+        exchange: &Exchange,
+        id: Option<&Id>,
+    ) -> Result<Option<session::ClientSession>, Refusal> {
         let named = exchange.head.headers.get(SESSION).and_then(|name| name.to_str().ok()).map(str::to_owned);
         let Some(name) = named.filter(|name| !name.is_empty()) else { return Ok(None) };
         match self.find(name, exchange).await {
@@ -186,13 +190,13 @@ impl Transparent {
 
     /// The endpoint that the server named on the client's stream, where messages go beside one.
     async fn endpoint(&self, exchange: &Exchange, id: Option<&Id>) -> Result<Option<String>, Refusal> {
-        if !self.may_be_told(exchange) {
+        if !self.has_endpoint(exchange) {
             return Ok(None);
         }
-        match Box::pin(self.told(exchange)).await {
-            Ok(Way::Any) => Ok(None),
-            Ok(Way::To(endpoint)) => Ok(Some(endpoint)),
-            Ok(Way::None) => Err(json(StatusCode::NOT_FOUND, answer::session_not_found(id)).into()),
+        match Box::pin(self.find_endpoint(exchange)).await {
+            Ok(EndpointRoute::Any) => Ok(None),
+            Ok(EndpointRoute::To(endpoint)) => Ok(Some(endpoint)),
+            Ok(EndpointRoute::None) => Err(json(StatusCode::NOT_FOUND, answer::session_not_found(id)).into()),
             Err(unavailable) => Err(store_unavailable(&unavailable).into()),
         }
     }
@@ -201,7 +205,7 @@ impl Transparent {
     async fn forward(self: &Arc<Self>, request: &mut Prepared) -> Result<Response<Body>, ForwardError> {
         let Prepared { session, outgoing, is_forgotten, .. } = request;
         let renewed = match session {
-            Some(session) if *is_forgotten => Box::pin(self.greet_again(session, outgoing)).await,
+            Some(session) if *is_forgotten => Box::pin(self.reinitialize(session, outgoing)).await,
             _ => None,
         };
         let sent = match renewed {
@@ -217,7 +221,7 @@ impl Transparent {
                 Some(Box::pin(self.send(outgoing)).await.map_err(ForwardError::Server))
             }
             Some(session) if never_reached || is_unknown && outgoing.method != Method::DELETE => {
-                Box::pin(self.greet_again(session, outgoing)).await
+                Box::pin(self.reinitialize(session, outgoing)).await
             }
             _ => None,
         };
@@ -239,7 +243,7 @@ impl Transparent {
     async fn answer(
         self: &Arc<Self>,
         exchange: &mut Exchange,
-        session: Option<&session::Known>,
+        session: Option<&session::ClientSession>,
         response: Response<Body>,
         replies: ReplyChain,
     ) -> Response<Body> {

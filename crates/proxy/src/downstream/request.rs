@@ -7,7 +7,7 @@ use skep_upstream::{SessionId, Upstream};
 
 use crate::exchange::{Content, Exchange};
 use crate::http::{json, text};
-use crate::sessions::greeting::GREETING;
+use crate::sessions::initialize::INITIALIZE;
 use crate::sessions::{Sessions, Unavailable};
 
 /// The response to a request that goes no further. Boxed: it is rare, and every request would carry the room for it.
@@ -35,7 +35,7 @@ pub(super) async fn find_session(
     match sessions.find(&id, exchange).await {
         Ok(Some(found)) => {
             let session = SessionId::from(id);
-            if let Some(initialize) = found.metadata.get(GREETING) {
+            if let Some(initialize) = found.metadata.get(INITIALIZE) {
                 upstream.restore(&session, initialize.as_bytes());
             }
             Ok(session)

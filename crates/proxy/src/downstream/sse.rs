@@ -213,7 +213,7 @@ impl Sse {
         budget: Budget,
     ) {
         let id = message.id();
-        let is_greeting = message.method() == Some("initialize");
+        let is_initialize = message.method() == Some("initialize");
         let admitted = tokio::select! {
             admitted = self.admit(&message, claimed) => admitted,
             // The client closed its stream.
@@ -221,12 +221,12 @@ impl Sse {
         };
         let body = match admitted {
             Err(refusal) => refusal,
-            Ok(Era::Legacy) if is_greeting => {
+            Ok(Era::Legacy) if is_initialize => {
                 let opened = self.upstream.open(&session, &message).await;
                 opened.map_or_else(|error| error.answer(id.as_ref()), Message::into_body)
             }
             // 2026-07-28 has no handshake. A server of both eras would take it for one.
-            Ok(Era::Modern) if is_greeting => {
+            Ok(Era::Modern) if is_initialize => {
                 answer::error(id.as_ref(), answer::METHOD_NOT_FOUND, "Method not found", None)
             }
             Ok(era) => {

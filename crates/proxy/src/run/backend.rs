@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, watch};
 use super::machine::supervise;
 use super::report::keep;
 use super::{Place, Tasks};
-use crate::health::{Health, Known};
+use crate::health::{Health, ServerHealth};
 
 /// How long it may take to attach to a pod.
 const ATTACHING: Duration = Duration::from_secs(45);
@@ -68,7 +68,7 @@ pub(super) fn connect(
 pub(super) async fn report_outage(mut state: watch::Receiver<State>, outage: watch::Sender<Option<String>>) {
     loop {
         let why = match known(&state.borrow_and_update()) {
-            Known::Unavailable(why) => Some(why),
+            ServerHealth::Unavailable(why) => Some(why),
             _ => None,
         };
         outage.send_replace(why);
@@ -79,15 +79,15 @@ pub(super) async fn report_outage(mut state: watch::Receiver<State>, outage: wat
 }
 
 /// How a server in a cluster is, as its health has it.
-pub(super) fn known(state: &State) -> Known {
+pub(super) fn known(state: &State) -> ServerHealth {
     match state {
-        State::Missing => Known::Starting("the server is being made".to_owned()),
-        State::Stopped => Known::Unavailable("the server is scaled to zero".to_owned()),
-        State::Failing(why) => Known::Unavailable(why.clone()),
+        State::Missing => ServerHealth::Starting("the server is being made".to_owned()),
+        State::Stopped => ServerHealth::Unavailable("the server is scaled to zero".to_owned()),
+        State::Failing(why) => ServerHealth::Unavailable(why.clone()),
         State::Starting { ready: 0, wanted } => {
-            Known::Starting(format!("none of {wanted} pods of the server is ready"))
+            ServerHealth::Starting(format!("none of {wanted} pods of the server is ready"))
         }
-        State::Starting { .. } | State::Ready => Known::Available { milliseconds: None },
+        State::Starting { .. } | State::Ready => ServerHealth::Available { milliseconds: None },
     }
 }
 
@@ -127,7 +127,7 @@ pub(super) async fn watch_pods(mut state: watch::Receiver<State>, is_checked: bo
         if !is_serving || !is_checked {
             health.set(known(&now));
         } else if !was_serving {
-            health.set(Known::Starting("the server has not answered a health check yet".to_owned()));
+            health.set(ServerHealth::Starting("the server has not answered a health check yet".to_owned()));
         }
         was_serving = is_serving;
     }
@@ -139,12 +139,12 @@ pub(super) async fn watch_link(mut news: mpsc::Receiver<ConnectionEvent>, health
     while let Some(now) = news.recv().await {
         match now {
             // Why it failed before says more.
-            ConnectionEvent::Connected if matches!(health.known(), Known::Unavailable(_)) => {}
+            ConnectionEvent::Connected if matches!(health.known(), ServerHealth::Unavailable(_)) => {}
             ConnectionEvent::Connected => {
-                health.set(Known::Starting("the server has not answered `initialize` yet".to_owned()));
+                health.set(ServerHealth::Starting("the server has not answered `initialize` yet".to_owned()));
             }
-            ConnectionEvent::Initialized => health.set(Known::Available { milliseconds: None }),
-            ConnectionEvent::Lost(why) => health.set(Known::Unavailable(why)),
+            ConnectionEvent::Initialized => health.set(ServerHealth::Available { milliseconds: None }),
+            ConnectionEvent::Lost(why) => health.set(ServerHealth::Unavailable(why)),
         }
     }
 }

@@ -19,7 +19,7 @@ use super::machine;
 use super::reaper::{close_ended, reap};
 use super::{Error, Place, Tasks};
 use crate::downstream::{Sse, Streamable};
-use crate::health::{Health, Known};
+use crate::health::{Health, ServerHealth};
 use crate::metrics::LimitCounters;
 use crate::proxy::Front;
 use crate::secrets::Secrets;
@@ -74,7 +74,7 @@ impl Wiring<'_> {
                 Ok((self.transparent(backend, store, tasks)?, IDLE_HTTP))
             }
             Backend::Remote(_) => {
-                self.health.set(Known::Unwatched);
+                self.health.set(ServerHealth::Unwatched);
                 let (url, addresses) = place.remote(&self.settings.config);
                 let backend = HttpBackend { target: Target::remote(&url)?, addresses, pods: None, state: None };
                 Ok((self.transparent(backend, store, tasks)?, IDLE_HTTP))

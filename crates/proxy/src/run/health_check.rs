@@ -8,7 +8,7 @@ use skep_workload::cluster::State;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::health::{Health, Known};
+use crate::health::{Health, ServerHealth};
 use crate::settings;
 use crate::transparent::unreachable_reason;
 
@@ -35,18 +35,18 @@ pub(super) async fn check_health(
             }
             patience = Instant::now() + how.interval;
         }
-        let is_new = matches!(health.known(), Known::Starting(_)) && Instant::now() < patience;
+        let is_new = matches!(health.known(), ServerHealth::Starting(_)) && Instant::now() < patience;
         tokio::time::sleep(if is_new { how.interval.min(FIRST_CHECKS) } else { how.interval }).await;
         let found = check_once(&client, &base, stateless, how.timeout).await;
         let is_asked = state.as_ref().is_none_or(|state| state.borrow().serves());
-        if is_asked && !(is_new && matches!(found, Known::Unavailable(_))) {
+        if is_asked && !(is_new && matches!(found, ServerHealth::Unavailable(_))) {
             health.set_checked(found);
         }
     }
 }
 
 /// What one check finds. Clients may read it, so a reason names no address; those are for the log.
-async fn check_once(client: &Client, base: &http::Uri, stateless: bool, timeout: Duration) -> Known {
+async fn check_once(client: &Client, base: &http::Uri, stateless: bool, timeout: Duration) -> ServerHealth {
     let started = Instant::now();
     let body = if stateless {
         Body::full(&br#"{"jsonrpc":"2.0","id":0,"method":"ping","params":{}}"#[..])
@@ -60,15 +60,15 @@ async fn check_once(client: &Client, base: &http::Uri, stateless: bool, timeout:
         request.headers_mut().insert(http::header::CONTENT_TYPE, crate::http::JSON);
     }
     match tokio::time::timeout(timeout, client.send(request)).await {
-        Err(_elapsed) => Known::Unavailable(format!("no answer within {timeout:?}")),
+        Err(_elapsed) => ServerHealth::Unavailable(format!("no answer within {timeout:?}")),
         Ok(Err(error)) => {
             tracing::debug!(%error, "health check failed");
-            Known::Unavailable(format!("it cannot be reached: {}", unreachable_reason(&error)))
+            ServerHealth::Unavailable(format!("it cannot be reached: {}", unreachable_reason(&error)))
         }
         Ok(Ok(response)) if response.status().is_server_error() => {
-            Known::Unavailable(format!("it answers {}", response.status()))
+            ServerHealth::Unavailable(format!("it answers {}", response.status()))
         }
-        Ok(Ok(_)) => Known::Available { milliseconds: u64::try_from(started.elapsed().as_millis()).ok() },
+        Ok(Ok(_)) => ServerHealth::Available { milliseconds: u64::try_from(started.elapsed().as_millis()).ok() },
     }
 }
 
@@ -90,7 +90,7 @@ mod tests {
         (Arc::new(Health::new("streamable-http", drain.clone())), drain)
     }
 
-    async fn until(health: &Health, wanted: impl Fn(&Known) -> bool) -> Known {
+    async fn until(health: &Health, wanted: impl Fn(&ServerHealth) -> bool) -> ServerHealth {
         let mut changes = health.changes();
         let seen = tokio::time::timeout(HOW.timeout, changes.wait_for(|(known, _)| wanted(known))).await;
         seen.expect("it is seen in time").unwrap().0.clone()
@@ -107,8 +107,8 @@ mod tests {
             let (health, _drain) = new_health();
             let client = Client::new(skep_net::client::Options::default());
             let checks = tokio::spawn(check_health(client, base.parse().unwrap(), HOW, false, None, health.clone()));
-            let known = until(&health, |known| matches!(known, Known::Unavailable(_))).await;
-            assert_eq!(known, Known::Unavailable(reason.to_owned()));
+            let known = until(&health, |known| matches!(known, ServerHealth::Unavailable(_))).await;
+            assert_eq!(known, ServerHealth::Unavailable(reason.to_owned()));
             checks.abort();
         }
     }
@@ -132,9 +132,9 @@ mod tests {
         tokio::spawn(serve(listener, skep_net::serve::Options::default(), drain, handler));
         let client = Client::new(skep_net::client::Options::default());
         tokio::spawn(check_health(client, base, HOW, false, None, health.clone()));
-        let failed = Known::Unavailable("it answers 503 Service Unavailable".to_owned());
+        let failed = ServerHealth::Unavailable("it answers 503 Service Unavailable".to_owned());
         until(&health, |known| *known == failed).await;
-        let ended = Known::Unavailable("the server ended: exit status: 3".to_owned());
+        let ended = ServerHealth::Unavailable("the server ended: exit status: 3".to_owned());
         health.set(ended.clone());
         let before = checks.load(Ordering::SeqCst);
         while checks.load(Ordering::SeqCst) < before + 3 {
@@ -143,7 +143,7 @@ mod tests {
         }
         // It answers again, and then it is the checks that say what is wrong with it.
         status.store(200, Ordering::SeqCst);
-        until(&health, |known| matches!(known, Known::Available { .. })).await;
+        until(&health, |known| matches!(known, ServerHealth::Available { .. })).await;
         status.store(503, Ordering::SeqCst);
         until(&health, |known| *known == failed).await;
     }

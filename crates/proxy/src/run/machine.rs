@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::Instrument as _;
 
-use crate::health::{Health, Known};
+use crate::health::{Health, ServerHealth};
 use skep_upstream::stdio::{LastLines, forward_log, shutdown};
 
 /// The first pause before a server that ended is started again.
@@ -35,11 +35,11 @@ pub(super) async fn supervise(server: Server, health: Arc<Health>, mut ending: w
                 }
                 tracing::warn!(why, "the server ended; it is started again");
                 let more = if words.is_empty() { words } else { format!("\n{words}") };
-                health.set(Known::Unavailable(format!("the server ended: {why}{more}")));
+                health.set(ServerHealth::Unavailable(format!("the server ended: {why}{more}")));
             }
             Err(error) => {
                 tracing::warn!(%error, "the server does not start");
-                health.set(Known::Unavailable(error.to_string()));
+                health.set(ServerHealth::Unavailable(error.to_string()));
             }
         }
         tokio::select! {

@@ -148,7 +148,7 @@ mod tests {
     use skep_net::drain::Grace;
 
     use super::*;
-    use crate::health::Known;
+    use crate::health::ServerHealth;
 
     #[test]
     fn a_problem_is_reported_once_it_lasts_and_checked_while_it_does() {
@@ -182,7 +182,7 @@ mod tests {
         let health = Health::new("stdio", drain);
         let down = State::Starting { ready: 0, wanted: 1 };
         let (mut noted, mut reports) = (Noted::Nothing, Vec::new());
-        let mut see = |known: Option<Known>, state: &State| {
+        let mut see = |known: Option<ServerHealth>, state: &State| {
             if let Some(known) = known {
                 health.set(known);
             }
@@ -198,15 +198,15 @@ mod tests {
         see(None, &down);
         for _restart in 0..5 {
             see(None, &State::Ready);
-            see(Some(Known::Unavailable("the server went away: exit status: 1".to_owned())), &State::Ready);
-            see(Some(Known::Starting("none of 1 pods of the server is ready".to_owned())), &down);
+            see(Some(ServerHealth::Unavailable("the server went away: exit status: 1".to_owned())), &State::Ready);
+            see(Some(ServerHealth::Starting("none of 1 pods of the server is ready".to_owned())), &down);
             see(
-                Some(Known::Unavailable("CrashLoopBackOff".to_owned())),
+                Some(ServerHealth::Unavailable("CrashLoopBackOff".to_owned())),
                 &State::Failing("CrashLoopBackOff".to_owned()),
             );
-            see(Some(Known::Unavailable("the server went away: exit status: 1".to_owned())), &down);
+            see(Some(ServerHealth::Unavailable("the server went away: exit status: 1".to_owned())), &down);
         }
-        see(Some(Known::Available { milliseconds: None }), &State::Ready);
+        see(Some(ServerHealth::Available { milliseconds: None }), &State::Ready);
         let words = reports.iter().map(Option::as_deref).collect::<Vec<_>>();
         assert_eq!(words, [Some("the server is being started"), Some("the server went away: exit status: 1"), None]);
     }

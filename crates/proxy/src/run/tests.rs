@@ -26,14 +26,14 @@ async fn a_server_on_stdio_is_available_once_it_was_initialized_and_no_sooner() 
     let health = Arc::new(Health::new("stdio", drain));
     let (news, hears) = mpsc::channel(16);
     tokio::spawn(watch_link(hears, health.clone()));
-    let lost = |why: &str| Known::Unavailable(why.to_owned());
-    let starting = Known::Starting("the server has not answered `initialize` yet".to_owned());
+    let lost = |why: &str| ServerHealth::Unavailable(why.to_owned());
+    let starting = ServerHealth::Starting("the server has not answered `initialize` yet".to_owned());
     for (sent, known) in [
         // However long it lives.
         (ConnectionEvent::Connected, starting),
         (ConnectionEvent::Lost("a".to_owned()), lost("a")),
         (ConnectionEvent::Connected, lost("a")),
-        (ConnectionEvent::Initialized, Known::Available { milliseconds: None }),
+        (ConnectionEvent::Initialized, ServerHealth::Available { milliseconds: None }),
         (ConnectionEvent::Lost("b".to_owned()), lost("b")),
         (ConnectionEvent::Connected, lost("b")),
     ] {
@@ -45,9 +45,9 @@ async fn a_server_on_stdio_is_available_once_it_was_initialized_and_no_sooner() 
 
 #[tokio::test(start_paused = true)]
 async fn a_server_behind_http_is_available_once_it_passed_a_health_check_and_no_sooner() {
-    let starting = |why: &str| Known::Starting(why.to_owned());
+    let starting = |why: &str| ServerHealth::Starting(why.to_owned());
     let unchecked = starting("the server has not answered a health check yet");
-    let available = Known::Available { milliseconds: None };
+    let available = ServerHealth::Available { milliseconds: None };
     for is_checked in [true, false] {
         let drain = Drain::new(Grace { linger: Duration::ZERO, finish: Duration::ZERO });
         let health = Arc::new(Health::new("streamable-http", drain));
@@ -59,8 +59,8 @@ async fn a_server_behind_http_is_available_once_it_passed_a_health_check_and_no_
             (one_ready, &unchecked, Some(&available)),
             // More pods change nothing about its answers.
             (State::Ready, &unchecked, Some(&available)),
-            (State::Stopped, &Known::Unavailable("the server is scaled to zero".to_owned()), None),
-            (State::Failing("no image".to_owned()), &Known::Unavailable("no image".to_owned()), None),
+            (State::Stopped, &ServerHealth::Unavailable("the server is scaled to zero".to_owned()), None),
+            (State::Failing("no image".to_owned()), &ServerHealth::Unavailable("no image".to_owned()), None),
             (State::Ready, &unchecked, Some(&available)),
         ] {
             state.send_replace(now.clone());
@@ -331,8 +331,8 @@ async fn a_server_without_pods_is_not_asked_so_that_what_is_known_of_it_stays() 
         assert!(tokio::time::timeout(interval * 60, changes.changed()).await.is_err(), "{:?}", health.known());
         assert_eq!(health.known(), known(&away));
         // As `watch_pods` does for pods that are ready.
-        health.set(Known::Starting("the server has not answered a health check yet".to_owned()));
+        health.set(ServerHealth::Starting("the server has not answered a health check yet".to_owned()));
         sender.send_replace(State::Ready);
-        changes.wait_for(|(known, _)| matches!(known, Known::Unavailable(_))).await.unwrap();
+        changes.wait_for(|(known, _)| matches!(known, ServerHealth::Unavailable(_))).await.unwrap();
     }
 }

@@ -4,7 +4,7 @@ fn config(json: &str) -> RunConfig {
     RunConfig::from_slice(json.as_bytes()).unwrap()
 }
 
-fn settings(json: &str, variables: &[(&str, &str)]) -> Result<Settings, Wrong> {
+fn settings(json: &str, variables: &[(&str, &str)]) -> Result<Settings, SettingsError> {
     let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     Settings::new(config(json), &Overrides { image: "i".to_owned(), patch: None }, &variables)
 }
@@ -14,7 +14,7 @@ fn the_first_file_counts_and_a_broken_one_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
     let (first, second) = (directory.path().join("a"), directory.path().join("b"));
     let places = [first.clone(), second.clone()];
-    let message = |found: Result<RunConfig, Wrong>| found.unwrap_err().to_string();
+    let message = |found: Result<RunConfig, SettingsError>| found.unwrap_err().to_string();
     assert!(message(find(&places)).contains(&first.display().to_string()), "it says where it looked");
     std::fs::write(&second, r#"{"name":"second"}"#).unwrap();
     assert_eq!(find(&places).unwrap().name, "second");

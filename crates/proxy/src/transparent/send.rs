@@ -36,7 +36,7 @@ impl Transparent {
         exchange: &mut Exchange,
         uri: Uri,
         session: Option<&str>,
-        is_greeting: bool,
+        is_initialize: bool,
     ) -> Outgoing {
         let mut headers = std::mem::take(&mut exchange.head.headers);
         if self.options.sse {
@@ -60,7 +60,7 @@ impl Transparent {
             },
         );
         match session {
-            _ if is_greeting => {
+            _ if is_initialize => {
                 headers.remove(SESSION);
             }
             Some(session) => session::name(&mut headers, session),
@@ -76,7 +76,7 @@ impl Transparent {
     pub(super) async fn choose_pod(
         &self,
         pods: &Pods,
-        session: Option<&session::Known>,
+        session: Option<&session::ClientSession>,
         outgoing: &mut Outgoing,
     ) -> bool {
         let pod = match session {

@@ -16,7 +16,7 @@ use super::{ForwardError, Outgoing, Transparent};
 use crate::exchange::Exchange;
 use crate::http::SESSION;
 use crate::sessions::Unavailable;
-use crate::sessions::greeting::{self, GREETING};
+use crate::sessions::initialize::{self, INITIALIZE};
 
 /// The name under which the server knows a session, if it is another one than the caller's.
 const AT_SERVER: &str = "backend_sid";
@@ -49,7 +49,7 @@ struct Turn<'a> {
 
 /// A session that a caller may use.
 #[derive(Clone, Debug)]
-pub(super) struct Known {
+pub(super) struct ClientSession {
     /// The caller's name of it.
     name: String,
     session: Arc<Session>,
@@ -90,9 +90,9 @@ impl Drop for Turn<'_> {
     }
 }
 
-// === impl Known ===
+// === impl ClientSession ===
 
-impl Known {
+impl ClientSession {
     /// The caller's name of it.
     pub(super) fn name(&self) -> &str {
         &self.name
@@ -113,17 +113,17 @@ impl Known {
 
 impl Transparent {
     /// Finds a session of this caller, in one look.
-    pub(super) async fn find(&self, name: String, exchange: &Exchange) -> Result<Option<Known>, Unavailable> {
+    pub(super) async fn find(&self, name: String, exchange: &Exchange) -> Result<Option<ClientSession>, Unavailable> {
         let session = self.sessions.find(&name, exchange).await?;
-        Ok(session.map(|session| Known { name, session }))
+        Ok(session.map(|session| ClientSession { name, session }))
     }
 
     /// Takes note of what an answer says about sessions, and keeps the caller's name of its session in it.
     pub(super) async fn follow(
         &self,
         exchange: &Exchange,
-        session: Option<&Known>,
-        is_greeting: bool,
+        session: Option<&ClientSession>,
+        is_initialize: bool,
         outgoing: &Outgoing,
         response: &mut Response<Body>,
     ) -> Result<(), Unavailable> {
@@ -137,7 +137,7 @@ impl Transparent {
             }
             return Ok(());
         }
-        if !is_greeting || status != StatusCode::OK {
+        if !is_initialize || status != StatusCode::OK {
             return Ok(());
         }
         let Some(name) = response.headers().get(SESSION).and_then(|name| name.to_str().ok()) else { return Ok(()) };
@@ -150,7 +150,7 @@ impl Transparent {
             // The store knows it by another name, and only this one ends it at the server.
             metadata.push((AT_SERVER.to_owned(), name.to_owned()));
         }
-        metadata.extend(greeting::kept(&outgoing.body).map(|kept| (GREETING.to_owned(), kept)));
+        metadata.extend(initialize::kept(&outgoing.body).map(|kept| (INITIALIZE.to_owned(), kept)));
         self.sessions.adopt(name, exchange, metadata).await
     }
 
@@ -180,9 +180,9 @@ impl Transparent {
 
     /// A server that does not know a session any more is greeted again in the caller's name, and then gets the call that it did
     /// not take. Says how that went; nothing if there can be no new handshake.
-    pub(super) async fn greet_again(
+    pub(super) async fn reinitialize(
         self: &Arc<Self>,
-        known: &Known,
+        known: &ClientSession,
         outgoing: &Outgoing,
     ) -> Option<Result<Response<Body>, ForwardError>> {
         let mut again = outgoing.clone();
@@ -200,15 +200,15 @@ impl Transparent {
     }
 
     /// Renews a session, unless somebody else just did, and makes a call one of the new session. Nothing if that cannot be.
-    async fn renew(&self, known: &Known, again: &mut Outgoing) -> Result<Option<()>, Unavailable> {
-        let Some(greeting) = known.session.metadata.get(GREETING) else { return Ok(None) };
+    async fn renew(&self, known: &ClientSession, again: &mut Outgoing) -> Result<Option<()>, Unavailable> {
+        let Some(greeting) = known.session.metadata.get(INITIALIZE) else { return Ok(None) };
         let turn = self.turns.of(&known.name);
         let _one_at_a_time = turn.lock.lock().await;
         // Somebody else may have done it while we waited.
         let Some(now) = self.sessions.store().touch(&known.name).await? else { return Ok(None) };
         let at_server = |session: &Session| session.metadata.get(AT_SERVER).cloned();
         let name = if at_server(&now) == at_server(&known.session) {
-            let name = self.greet_anywhere(greeting, again).await;
+            let name = self.initialize_anywhere(greeting, again).await;
             if let Some(name) = &name {
                 self.rename(&now, name, again.pod).await;
             }
@@ -224,7 +224,7 @@ impl Transparent {
     }
 
     /// The handshake with a pod whose turn it is, or with the Service. Returns the name of the new session.
-    async fn greet_anywhere(&self, greeting: &str, again: &mut Outgoing) -> Option<String> {
+    async fn initialize_anywhere(&self, greeting: &str, again: &mut Outgoing) -> Option<String> {
         let pod = match &self.pods {
             Some(pods) => pods.next().await,
             None => None,

@@ -13,10 +13,10 @@ use skep_net::budget::{OverBudgetError, Purpose, Reservation};
 use skep_net::{Body, BodyError, BodySender, Budget};
 use tokio::time::Instant;
 
+use super::endpoint::{Opened, StreamEndpoint};
 use super::open::{Ending, passing};
-use super::session::Known;
+use super::session::ClientSession;
 use super::target::Endpoint;
-use super::told::{Opened, Told};
 use super::{ANSWER, Transparent};
 use crate::chain::reply::ReplyChain;
 use crate::exchange::Exchange;
@@ -39,7 +39,7 @@ struct Stream {
     endpoint: Option<Endpoint>,
     opened: Option<Opened>,
     /// Where the server told its caller to send messages, if these would go to another place otherwise.
-    told: Option<Told>,
+    told: Option<StreamEndpoint>,
     budget: Budget,
     /// What came of an event that has not ended.
     begun: Reservation,
@@ -95,7 +95,7 @@ impl Transparent {
     pub(super) fn stream(
         self: Arc<Self>,
         exchange: &Exchange,
-        session: Option<&Known>,
+        session: Option<&ClientSession>,
         response: Response<Body>,
         replies: ReplyChain,
     ) -> Response<Body> {

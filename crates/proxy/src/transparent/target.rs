@@ -29,23 +29,23 @@ struct Remote {
 /// What is wrong with a target.
 #[derive(Debug, thiserror::Error)]
 #[error("`{0}` is not a URL to call; write it like http://host:port")]
-pub struct NotATarget(String);
+pub struct TargetError(String);
 
 // === impl Target ===
 
 impl Target {
     /// A server in the cluster or on this machine.
-    pub fn local(url: &str) -> Result<Self, NotATarget> {
-        let uri: Uri = url.parse().map_err(|_| NotATarget(url.to_owned()))?;
+    pub fn local(url: &str) -> Result<Self, TargetError> {
+        let uri: Uri = url.parse().map_err(|_| TargetError(url.to_owned()))?;
         let (Some(scheme), Some(authority)) = (uri.scheme().cloned(), uri.authority().cloned()) else {
-            return Err(NotATarget(url.to_owned()));
+            return Err(TargetError(url.to_owned()));
         };
         Ok(Self { scheme, authority, remote: None })
     }
 
     /// A server that somebody else runs. Whoever ends its URL with a slash means that path, and no other one.
-    pub fn remote(text: &str) -> Result<Self, NotATarget> {
-        let url: url::Url = text.parse().map_err(|_| NotATarget(text.to_owned()))?;
+    pub fn remote(text: &str) -> Result<Self, TargetError> {
+        let url: url::Url = text.parse().map_err(|_| TargetError(text.to_owned()))?;
         let origin = url.origin().ascii_serialization();
         let mut target = Self::local(&origin)?;
         let path = Some(url.path()).filter(|path| !path.is_empty() && (*path != "/" || has_path(text)));

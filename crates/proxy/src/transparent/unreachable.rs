@@ -5,13 +5,13 @@ use bytes::Bytes;
 use skep_mcp::{Id, answer};
 use skep_net::client::Error;
 
-use crate::health::{Health, Known};
+use crate::health::{Health, ServerHealth};
 
 /// The JSON-RPC error for a request that the server did not get or did not answer.
 pub(super) fn body(id: Option<&Id>, error: &Error, health: Option<&Health>) -> Bytes {
     let text = match health.map(Health::known) {
         // How its process ended says more than that nobody listens. What it said itself comes after the first line.
-        Some(Known::Unavailable(why)) if error.category() == "connect" => {
+        Some(ServerHealth::Unavailable(why)) if error.category() == "connect" => {
             format!("the server is not available: {}", why.lines().next().unwrap_or_default())
         }
         _ => format!("the server cannot be reached: {}", reason(error)),
@@ -50,7 +50,7 @@ mod tests {
 
     use super::*;
 
-    fn told(error: &Error, known: Option<Known>) -> String {
+    fn told(error: &Error, known: Option<ServerHealth>) -> String {
         let drain = Drain::new(Grace { linger: std::time::Duration::ZERO, finish: std::time::Duration::ZERO });
         let health = known.map(|known| {
             let health = Health::new("sse", drain);
@@ -65,15 +65,15 @@ mod tests {
     fn a_client_is_told_why_and_no_address() {
         let refused = || io::Error::new(io::ErrorKind::ConnectionRefused, "10.1.2.3:80 said no");
         let connect = Error::Connect { target: "10.1.2.3:80".to_owned(), source: refused() };
-        let ended = Known::Unavailable("the server ended: exit status: 1\npassword".to_owned());
+        let ended = ServerHealth::Unavailable("the server ended: exit status: 1\npassword".to_owned());
         for (error, known, wanted) in [
             (&connect, None, "the server cannot be reached: connection refused"),
-            (&connect, Some(Known::Unwatched), "the server cannot be reached: connection refused"),
+            (&connect, Some(ServerHealth::Unwatched), "the server cannot be reached: connection refused"),
             (&connect, Some(ended.clone()), "the server is not available: the server ended: exit status: 1"),
             (
                 &connect,
                 // As a health check writes it.
-                Some(Known::Unavailable(format!("it cannot be reached: {}", reason(&connect)))),
+                Some(ServerHealth::Unavailable(format!("it cannot be reached: {}", reason(&connect)))),
                 "the server is not available: it cannot be reached: connection refused",
             ),
             (

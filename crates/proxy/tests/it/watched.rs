@@ -10,7 +10,7 @@ use http::{Method, Response};
 use serde_json::{Value, json};
 use skep_net::Body;
 use skep_net::drain::Grace;
-use skep_proxy::health::Known;
+use skep_proxy::health::ServerHealth;
 use skep_proxy::run::{Place, Ports, Running, start};
 use skep_proxy::settings::{Overrides, Settings};
 use skep_runconfig::RunConfig;
@@ -38,7 +38,7 @@ async fn watching(server: std::net::SocketAddr, stateless: bool) -> Result<Runni
 }
 
 /// Waits for what is known of the server, and returns the page that says it.
-async fn until(running: &Running, what: &str, is_it: impl Fn(&Known) -> bool) -> Result<Value> {
+async fn until(running: &Running, what: &str, is_it: impl Fn(&ServerHealth) -> bool) -> Result<Value> {
     let mut changes = running.changes();
     let seen = tokio::time::timeout(PATIENCE, changes.wait_for(|(known, _)| is_it(known))).await;
     drop(seen.with_context(|| format!("never {what}; it is {:?}", running.health()))??);
@@ -57,12 +57,13 @@ async fn a_server_that_fails_is_told_and_the_proxy_stays() -> Result<()> {
     let stop = drain();
     let server = backend_until(stop.clone(), "127.0.0.1:0".parse()?, Arc::new(answer), Arc::default()).await?;
     let running = watching(server, false).await?;
-    let well = |known: &Known| matches!(known, Known::Available { milliseconds: Some(_) });
+    let well = |known: &ServerHealth| matches!(known, ServerHealth::Available { milliseconds: Some(_) });
     let page = until(&running, "well", well).await?;
     assert_eq!((&page["status"], &page["mcp"]["available"]), (&json!("healthy"), &json!(true)));
     for bad in [500, 503] {
         status.store(bad, Ordering::SeqCst);
-        let says = |known: &Known| matches!(known, Known::Unavailable(why) if why.contains(&bad.to_string()));
+        let says =
+            |known: &ServerHealth| matches!(known, ServerHealth::Unavailable(why) if why.contains(&bad.to_string()));
         let page = until(&running, "unwell", says).await?;
         assert_eq!((&page["status"], &page["mcp"]["available"]), (&json!("degraded"), &json!(false)));
         // Whoever answers at all is alive.
@@ -74,7 +75,7 @@ async fn a_server_that_fails_is_told_and_the_proxy_stays() -> Result<()> {
         }
     }
     stop.start();
-    let gone = |known: &Known| matches!(known, Known::Unavailable(why) if !why.contains("503"));
+    let gone = |known: &ServerHealth| matches!(known, ServerHealth::Unavailable(why) if !why.contains("503"));
     assert!(until(&running, "gone", gone).await?["mcp"]["error"].is_string());
     running.end().await;
     Ok(())
@@ -86,7 +87,7 @@ async fn a_server_that_does_not_answer_in_time_is_told() -> Result<()> {
     // It takes connections, as the kernel does, and says nothing.
     let silent = std::net::TcpListener::bind("127.0.0.1:0")?;
     let running = watching(silent.local_addr()?, false).await?;
-    let late = |known: &Known| matches!(known, Known::Unavailable(why) if why.contains("no answer within 200ms"));
+    let late = |known: &ServerHealth| matches!(known, ServerHealth::Unavailable(why) if why.contains("no answer within 200ms"));
     assert_eq!(until(&running, "late", late).await?["status"], "degraded");
     running.end().await;
     Ok(())
@@ -99,7 +100,7 @@ async fn a_server_without_sessions_is_pinged_by_post() -> Result<()> {
         let got: Arc<std::sync::Mutex<Vec<crate::web::Got>>> = Arc::default();
         let answer = Arc::new(|_: &crate::web::Got| Response::new(Body::empty()));
         let running = watching(backend("127.0.0.1:0".parse()?, answer, got.clone()).await?, stateless).await?;
-        until(&running, "well", |known| matches!(known, Known::Available { .. })).await?;
+        until(&running, "well", |known| matches!(known, ServerHealth::Available { .. })).await?;
         running.end().await;
         let first = got.lock().unwrap()[0].clone();
         assert_eq!((first.uri.path(), first.method == Method::POST), ("/", stateless));

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use skep_net::drain::Grace;
-use skep_proxy::health::Known;
+use skep_proxy::health::ServerHealth;
 use skep_proxy::run::{Ports, Running};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
@@ -125,7 +125,7 @@ async fn settle(served: &mut [Served]) {
     let until = Instant::now() + SETTLE;
     for one in served {
         let mut changes = one.running.changes();
-        let is_settled = |(known, _): &(Known, _)| !matches!(known, Known::Starting(_));
+        let is_settled = |(known, _): &(ServerHealth, _)| !matches!(known, ServerHealth::Starting(_));
         // Whether it came about or time ran out, the state is what it is.
         let _whichever = tokio::time::timeout_at(until, changes.wait_for(is_settled)).await;
         one.entry.state = State::of(&one.running.health());
@@ -144,7 +144,7 @@ fn watch(served: &[Served]) -> mpsc::Receiver<(usize, State)> {
             // What changed before this began was told already, or is seen here.
             changes.mark_changed();
             while changes.changed().await.is_ok() {
-                if matches!(changes.borrow_and_update().0, Known::Available { .. }) && told != State::Ready {
+                if matches!(changes.borrow_and_update().0, ServerHealth::Available { .. }) && told != State::Ready {
                     tokio::time::sleep(STEADY).await;
                 }
                 let now = State::of(&changes.borrow_and_update().0);

@@ -23,13 +23,13 @@ const PAGES: usize = 100;
 /// What is known of the server's tools.
 #[derive(Debug, Default)]
 pub(super) struct ToolCatalogue {
-    known: Mutex<Known>,
+    known: Mutex<KnownTools>,
     /// One caller asks, the others wait.
     asking: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct KnownTools {
     /// How often everything was forgotten.
     forgotten: u64,
     tools: HashMap<String, Arc<[Parameter]>>,
@@ -109,7 +109,7 @@ impl ToolCatalogue {
 
     /// Forgets everything: the tools changed, or the server is another one.
     pub(super) fn forget(&self) {
-        self.with(|known| *known = Known { forgotten: known.forgotten + 1, ..Known::default() });
+        self.with(|known| *known = KnownTools { forgotten: known.forgotten + 1, ..KnownTools::default() });
     }
 
     /// The arguments of a tool that headers repeat. Nothing if the server must be asked.
@@ -120,7 +120,7 @@ impl ToolCatalogue {
         })
     }
 
-    fn with<T>(&self, act: impl FnOnce(&mut Known) -> T) -> T {
+    fn with<T>(&self, act: impl FnOnce(&mut KnownTools) -> T) -> T {
         // Whatever was learnt is true, even if not all of it was.
         act(&mut self.known.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -9,7 +9,7 @@ use std::io::IsTerminal as _;
 use anyhow::Result;
 use serde::Serialize;
 use serde_json::json;
-use skep_proxy::health::Known;
+use skep_proxy::health::ServerHealth;
 
 use super::demo;
 use crate::cli::Output;
@@ -195,13 +195,13 @@ impl Entry {
 
 impl State {
     /// What a proxy knows of its server, in one word and a reason.
-    pub(super) fn of(known: &Known) -> Self {
+    pub(super) fn of(known: &ServerHealth) -> Self {
         match known {
-            Known::Starting(_) => Self::Starting,
-            Known::Available { .. } => Self::Ready,
+            ServerHealth::Starting(_) => Self::Starting,
+            ServerHealth::Available { .. } => Self::Ready,
             // The server's own last words are on lines of their own.
-            Known::Unavailable(why) => Self::Failing(why.lines().collect::<Vec<_>>().join(" | ")),
-            Known::Unwatched => Self::Listening,
+            ServerHealth::Unavailable(why) => Self::Failing(why.lines().collect::<Vec<_>>().join(" | ")),
+            ServerHealth::Unwatched => Self::Listening,
         }
     }
 
@@ -297,9 +297,9 @@ team/longer  MCPServer  stdio      http://127.0.0.1:8080/mcp  failing: it went
 
     #[test]
     fn a_reading_of_the_server_is_one_word() {
-        assert_eq!(State::of(&Known::Available { milliseconds: Some(3) }), State::Ready);
-        assert_eq!(State::of(&Known::Unwatched), State::Listening);
-        assert_eq!(State::of(&Known::Unavailable("x".to_owned())).reason(), Some("x"));
-        assert_eq!(State::of(&Known::Unavailable("x\ny\nz".to_owned())).reason(), Some("x | y | z"));
+        assert_eq!(State::of(&ServerHealth::Available { milliseconds: Some(3) }), State::Ready);
+        assert_eq!(State::of(&ServerHealth::Unwatched), State::Listening);
+        assert_eq!(State::of(&ServerHealth::Unavailable("x".to_owned())).reason(), Some("x"));
+        assert_eq!(State::of(&ServerHealth::Unavailable("x\ny\nz".to_owned())).reason(), Some("x | y | z"));
     }
 }

@@ -40,7 +40,7 @@ struct Owner {
 
 /// Where messages for a stream go.
 #[derive(Clone, Debug)]
-pub(super) struct Told {
+pub(super) struct StreamEndpoint {
     /// What it is kept under.
     name: String,
     /// Where messages go at the server, if they would go to another place otherwise.
@@ -50,7 +50,7 @@ pub(super) struct Told {
 
 /// Where a message goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum EndpointRoute {
     /// As any call.
     Any,
     /// Where its stream said.
@@ -64,7 +64,7 @@ pub(super) enum Way {
 impl Opened {
     /// What a URL means that the server told on this stream. The caller reads it against the URL that it knows, behind a prefix
     /// if it is told one.
-    pub(super) fn told(&self, url: &str, is_prefixed: bool) -> Option<Told> {
+    pub(super) fn told(&self, url: &str, is_prefixed: bool) -> Option<StreamEndpoint> {
         let is_bare = is_prefixed && !url.starts_with('/') && !url.contains("://");
         let by_caller = if is_bare { format!("/{url}") } else { url.to_owned() };
         let by_caller = here(&self.asked)?.join(&by_caller).ok()?;
@@ -72,9 +72,9 @@ impl Opened {
         Some(match &self.sent {
             Some(sent) => {
                 let endpoint = path_and_query(&Url::parse(&sent.to_string()).ok()?.join(url).ok()?);
-                Told { name: name(&by_caller), endpoint: Some(endpoint), owner }
+                StreamEndpoint { name: name(&by_caller), endpoint: Some(endpoint), owner }
             }
-            None => Told { name: sessions(&by_caller).next()?, endpoint: None, owner },
+            None => StreamEndpoint { name: sessions(&by_caller).next()?, endpoint: None, owner },
         })
     }
 }
@@ -102,29 +102,29 @@ impl Transparent {
     }
 
     /// Whether a stream may have said where a message goes: only then is anything looked up.
-    pub(super) fn may_be_told(&self, exchange: &Exchange) -> bool {
+    pub(super) fn has_endpoint(&self, exchange: &Exchange) -> bool {
         self.options.sse && exchange.head.method == Method::POST
     }
 
     /// Where a message goes. What no stream here said is the server's to judge.
-    pub(super) async fn told(&self, exchange: &Exchange) -> Result<Way, Unavailable> {
-        let Some(asked) = here(&exchange.head.uri) else { return Ok(Way::Any) };
+    pub(super) async fn find_endpoint(&self, exchange: &Exchange) -> Result<EndpointRoute, Unavailable> {
+        let Some(asked) = here(&exchange.head.uri) else { return Ok(EndpointRoute::Any) };
         if self.target.keeps_to_a_path() {
             let found = self.sessions.find(&name(&asked), exchange).await?;
             let endpoint = found.and_then(|session| session.metadata.get(ENDPOINT).cloned());
-            return Ok(endpoint.map_or(Way::Any, Way::To));
+            return Ok(endpoint.map_or(EndpointRoute::Any, EndpointRoute::To));
         }
         // Who names several wants one of us to read another one than the server.
         for session in sessions(&asked) {
             if self.sessions.is_another_callers(&session, exchange.head.identity()).await? {
-                return Ok(Way::None);
+                return Ok(EndpointRoute::None);
             }
         }
-        Ok(Way::Any)
+        Ok(EndpointRoute::Any)
     }
 
     /// Keeps where messages for a stream go, for a while.
-    pub(super) async fn keep(&self, told: &Told) {
+    pub(super) async fn keep(&self, told: &StreamEndpoint) {
         let kept = match self.sessions.find(&told.name, told.owner.client()).await {
             Ok(Some(_)) => Ok(()),
             Ok(None) => {
@@ -139,7 +139,7 @@ impl Transparent {
     }
 
     /// The stream has ended.
-    pub(super) async fn forget(&self, told: &Told) {
+    pub(super) async fn forget(&self, told: &StreamEndpoint) {
         if let Err(unavailable) = self.sessions.close(&told.name).await {
             tracing::debug!(%unavailable, "where messages for a stream went stays until its time is up");
         }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use serde_json::value::RawValue;
 
 /// Where it is kept in a session.
-pub(crate) const GREETING: &str = "init_body";
+pub(crate) const INITIALIZE: &str = "init_body";
 
 /// The most that is kept, in bytes. Those of SDKs have a few hundred.
 pub(crate) const LONGEST: usize = 4 * 1024;
