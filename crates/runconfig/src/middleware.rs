@@ -10,7 +10,7 @@ use crate::parameters as of;
 use crate::run_config::{MiddlewareConfig, RunConfig, ToolOverride, Webhook};
 
 /// The body limit of a proxy in bytes, unless its RunConfig lists another one.
-pub const BODY_LIMIT: i64 = 8 * 1024 * 1024;
+pub const BODY_LIMIT: u32 = 8 * 1024 * 1024;
 
 /// One row of [`ORDER`]: a type of middleware, and when it is part of a chain.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +25,7 @@ pub struct Middleware {
 
 /// Every type of middleware that a chain is built from, outermost first. `additional_middleware_configs` come before the last one.
 pub const ORDER: &[Middleware] = &[
-    implicit("bodylimit", |_| Some(of::BodyLimit { max_bytes: BODY_LIMIT, ..Default::default() }.write())),
+    implicit("bodylimit", |_| Some(of::BodyLimit { max_bytes: BODY_LIMIT.into(), ..Default::default() }.write())),
     requested("audit", audit),
     requested("auth", |config| Some(auth(config))),
     requested("upstreamswap", upstream_swap),

@@ -6,7 +6,7 @@ use super::{Chain, Flow, Step};
 use crate::exchange::Head;
 
 /// The longest body of a request, unless a middleware says otherwise.
-pub const BODY_LIMIT: usize = 8 * 1024 * 1024;
+pub const BODY_LIMIT: usize = skep_runconfig::middleware::BODY_LIMIT as usize;
 
 // === impl Chain ===
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode, header};
 use http_body::Body as _;
 use skep_mcp::{Message, answer, message, sse};
-use skep_net::body::{Intake, Limit, collect_within};
+use skep_net::body::{Intake, Limit, PASSING, collect_within};
 use skep_net::budget::{OverBudgetError, Purpose, Reservation};
 use skep_net::{Body, BodyError, BodySender, Budget};
 use tokio::time::Instant;
@@ -62,14 +62,20 @@ impl Transparent {
             Ok(body) => body,
             Err(over) => return over_budget(&over, exchange.id().as_ref()),
         };
-        let limit = Limit { bytes: ANSWER, idle: Duration::from_mins(5), pace: 1 };
+        // Beside that, there must be room for all of it.
+        let most = exchange.head.budget.largest(Purpose::Response).saturating_sub(PASSING);
+        let limit = Limit { bytes: ANSWER.min(most), idle: Duration::from_mins(5), pace: 1 };
         let body = match collect_within(body, limit, Intake::of_response(&exchange.head.budget)).await {
             Ok(body) => body,
             Err(BodyError::OverBudget(over)) => {
                 return over_budget(&over, exchange.id().as_ref());
             }
+            Err(BodyError::TooLarge { .. }) if most < ANSWER => {
+                let too_long = OverBudgetError::TooLong { bytes: most + 1, most };
+                return over_budget(&too_long, exchange.id().as_ref());
+            }
             Err(error) => {
-                tracing::warn!(%error, "an answer that had to be judged could not be read");
+                tracing::warn!(%error, "a response that middleware has to see could not be read");
                 return json(StatusCode::BAD_GATEWAY, answer::internal(None));
             }
         };

@@ -377,11 +377,15 @@ async fn item_8_a_response_that_can_never_fit_is_not_to_be_tried_again() -> Resu
     assert_eq!(said["id"], 8);
     assert!(said["error"]["message"].as_str().unwrap().starts_with(&expected), "{said}");
 
-    let answer = format!(r#"{{"jsonrpc":"2.0","id":9,"result":{{"tools":[],"x":"{}"}}}}"#, "x".repeat(8 * MIB));
-    let web = filtering(&budget, answer).await?;
-    let answer = web.caller().ask(json!(9), "tools/list", json!({})).await?;
-    assert_eq!((answer.status.as_u16(), answer.headers.get("retry-after")), (502, None));
-    assert!(answer.text().contains(&expected), "{}", answer.text());
+    // What is read ahead of a response that has to be filtered counts beside it, so one that is almost as long does not fit either.
+    let expected = format!("the response is longer than {} bytes", 7 * MIB - skep_net::body::PASSING);
+    for length in [8 * MIB, 7 * MIB - skep_net::body::PASSING / 2] {
+        let answer = format!(r#"{{"jsonrpc":"2.0","id":9,"result":{{"tools":[],"x":"{}"}}}}"#, "x".repeat(length));
+        let web = filtering(&budget, answer).await?;
+        let answer = web.caller().ask(json!(9), "tools/list", json!({})).await?;
+        assert_eq!((answer.status.as_u16(), answer.headers.get("retry-after")), (502, None));
+        assert!(answer.text().contains(&expected), "{}", answer.text());
+    }
     Ok(())
 }
 
