@@ -7,7 +7,7 @@ use crate::error::UNLISTED;
 use crate::plan::Plan;
 use crate::status::{Condition, Status};
 use crate::text::{check_forwarded_header, remote_url};
-use crate::validate::{Problems, in_one_line, validate};
+use crate::validate::{Problems, in_one_line, reference_problems, validate};
 use crate::world::{Found, Site, World};
 
 /// Plans an entry: no children, a status. All checks are made, and what any of them found is said.
@@ -19,6 +19,7 @@ pub(crate) fn plan(me: &Resource, object: &MCPServerEntry, world: &World<'_>) ->
         external_auth(spec, namespace, world),
         ca_bundle(spec, namespace, world),
     ];
+    conditions.extend(references(me));
     conditions.extend(header_secrets(spec, namespace, world));
     conditions.extend(header_names(spec));
 
@@ -114,6 +115,12 @@ fn ca_bundle(spec: &MCPServerEntrySpec, namespace: &str, world: &World<'_>) -> C
         }
         Some(_) => said(CONDITION, true, "CABundleRefValid", format!("CA bundle ConfigMap `{name}` is there")),
     }
+}
+
+/// Secrets and ConfigMaps that cannot exist; nothing where all of them can.
+fn references(me: &Resource) -> Option<Condition> {
+    let error = reference_problems(me).result().err()?;
+    Some(said("ReferencesValidated", false, "ReferenceInvalid", error.to_string()))
 }
 
 /// Nothing where no header is kept in a Secret.

@@ -44,7 +44,7 @@ use crate::run_config::session_redis;
 use crate::status::Status;
 use crate::support;
 use crate::text::derived_name;
-use crate::validate::in_one_line;
+use crate::validate::{in_one_line, reference_problems};
 use crate::world::World;
 
 /// Where it listens.
@@ -157,7 +157,8 @@ fn farewell(me: &Resource) -> Plan {
 
 /// What is wrong with the spec by itself.
 fn check(resolver: &mut Resolver<'_>, me: &Resource, spec: &VirtualMCPServerSpec) {
-    let mut problems = check::problems(spec);
+    let mut problems = reference_problems(me);
+    problems.under("", check::problems(spec));
     problems.check("metadata.name", derived_name(&["vmcp-", me.name()]).map(drop));
     match problems.result() {
         Ok(()) => {

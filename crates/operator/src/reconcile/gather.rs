@@ -39,7 +39,7 @@ impl Reconciler {
     async fn read_contents(&self, key: &Key) -> Result<Option<Snapshot>, ReconcileError> {
         loop {
             let Some(snapshot) = self.store.snapshot(key) else { return Ok(None) };
-            if snapshot.unread.is_empty() {
+            if snapshot.unread.is_empty() || !kinds::reads_contents(&snapshot.me) {
                 return Ok(Some(snapshot));
             }
             // What changes while it, or another one, is read is read again: what is not known must not pass for what is not there.

@@ -377,6 +377,8 @@ impl State {
                     Some(Entry::Unreadable { problem, .. }) => Some(Found::Unreadable(problem.clone())),
                     None => self.unavailable(kind, &near.namespace).map(|why| Found::Unlisted(why.to_string())),
                 },
+                // What cannot exist is not asked for; the plan says so.
+                ObjectKind::Secret | ObjectKind::ConfigMap if !near.can_exist() => None,
                 ObjectKind::Secret | ObjectKind::ConfigMap => {
                     let content = self.contents.get(&near);
                     if content.is_none() {

@@ -16,6 +16,7 @@ use crate::canonical;
 use crate::error::{MissingKey, PlanError};
 use crate::pod::{Env, Mount};
 use crate::text::{check_forwarded_header, remote_url, sanitise};
+use crate::validate::reference_problems;
 use crate::world::{Found, World};
 use crate::{remote_proxy, server};
 
@@ -196,6 +197,7 @@ impl<'a> Member<'a> {
 
     /// What would be dangerous, or would keep the pod of all servers from starting.
     fn check_entry(&self, spec: &MCPServerEntrySpec, world: &World<'_>) -> Result<(), PlanError> {
+        reference_problems(self.resource).result()?;
         remote_url(&spec.remote_url, spec.allow_private_endpoint, world.settings.site)
             .map_err(|error| PlanError::InvalidRemoteUrl(error.to_string()))?;
         let Some(headers) = self.header_forward() else { return Ok(()) };
