@@ -92,8 +92,14 @@ pub const MANIFEST_ALIASES: usize = 1_000;
 pub const MANIFEST_EXPANSION: usize = 4;
 /// How many values (scalars, lists and objects) a document of a file of manifests may have.
 pub const MANIFEST_NODES: usize = 250_000;
-/// The largest YAML text in a ConfigMap, in bytes. No object of the API server is larger.
+/// The largest text in a ConfigMap, in bytes: what is read from one, and what is written to one. No object of the API server is larger.
 pub const CONFIG_MAP_BYTES: usize = 1024 * 1024;
+/// How many values (scalars, lists and objects, and names of members in YAML) a document in a ConfigMap may have. It is copied as often as
+/// a spec is.
+pub const CONFIG_MAP_VALUES: usize = OBJECT_VALUES;
+/// How many documents YAML in a ConfigMap may have, of which all but one are empty. Each costs a run of the parser, and is written with
+/// six bytes.
+pub const CONFIG_MAP_DOCUMENTS: usize = 16;
 
 /// A text exceeds a limit, or its tokens cannot be told apart.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

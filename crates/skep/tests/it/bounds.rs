@@ -133,6 +133,33 @@ fn hostile(large: usize, entries: usize) -> Vec<Hostile> {
                 Some("more than 64 brackets"),
             )
         },
+        Hostile {
+            config_map: Some(json!({ "profile.json": format!(r#"{{"x":[{}0]}}"#, r#"{"a":0},"#.repeat(100_000)) })),
+            ..one(
+                KindName::MCPServer,
+                "profile",
+                json!({ "image": "registry.example/a:1", "permissionProfile": profile }),
+                Some("it has more than 20000 values"),
+            )
+        },
+        Hostile {
+            config_map: Some(json!({ "authz.json": format!("{{type: cedarv1, x: [{}]}}", "{a},".repeat(200_000)) })),
+            ..one(
+                KindName::MCPServer,
+                "mapped-values",
+                server(&in_config_map("mapped-values")),
+                Some("is too large; split it"),
+            )
+        },
+        Hostile {
+            config_map: Some(json!({ "authz.json": "~\n---\n".repeat(160_000) })),
+            ..one(
+                KindName::MCPServer,
+                "documents",
+                server(&in_config_map("documents")),
+                Some("it must hold one document, and holds more"),
+            )
+        },
         one(
             KindName::MCPRemoteProxy,
             "remote",
