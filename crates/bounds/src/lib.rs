@@ -61,6 +61,9 @@ pub const REFERENCED_MATCHER_TOKENS: usize = 64 * 1024;
 pub const REFERENCED_BYTES: usize = 1024 * 1024;
 /// How many values (scalars, lists and objects) Cedar entities may have. Cedar takes several hundred bytes for each.
 pub const ENTITY_VALUES: usize = 16 * 1024;
+/// How many values the attributes and tags of Cedar entities may have if each counts once for every list and object around it, its
+/// attribute included. Cedar's reader buffers a value once for each of them.
+pub const ENTITY_NESTED_VALUES: usize = 64 * 1024;
 /// How many variables a user may set in one container.
 pub const ENV_VARIABLES: usize = 1_000;
 /// How many composite tools one virtual server may have, in its own spec and by reference each.
