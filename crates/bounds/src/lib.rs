@@ -17,7 +17,7 @@ mod nesting;
 mod template;
 
 pub use cedar::cedar;
-pub use json::{json, json_values};
+pub use json::{count_json_values, json, json_values};
 pub use nesting::{Nesting, NestingLimits, Token};
 pub use template::template;
 
@@ -56,9 +56,18 @@ pub const MATCHER_SET_BYTES: usize = 64 * 1024;
 pub const MATCHER_SET_TOKENS: usize = 16 * 1024;
 /// How many tokens the matchers of all configurations that one virtual server refers to may have together.
 pub const REFERENCED_MATCHER_TOKENS: usize = 64 * 1024;
-/// How many bytes of configurations one virtual server may take over, counted at each place that refers to one. No ConfigMap holds
+/// How many bytes of other objects one virtual server may take over, counted at each place that refers to one. No ConfigMap holds
 /// more.
 pub const REFERENCED_BYTES: usize = 1024 * 1024;
+/// How many values (scalars, lists and objects) of other objects one virtual server may take over, counted in the same way. A thousand
+/// members take some ten each.
+pub const REFERENCED_VALUES: usize = 32 * 1024;
+/// How many headers one object may forward, plain ones and those from Secrets each.
+pub const FORWARDED_HEADERS: usize = 100;
+/// How many bytes the names and values of the plain headers that one object forwards may have.
+pub const FORWARDED_HEADER_BYTES: usize = 16 * 1024;
+/// The longest URL of a remote MCP server, in bytes.
+pub const REMOTE_URL_BYTES: usize = 8 * 1024;
 /// How many values (scalars, lists and objects) Cedar entities may have. Cedar takes several hundred bytes for each.
 pub const ENTITY_VALUES: usize = 16 * 1024;
 /// How many values the attributes and tags of Cedar entities may have if each counts once for every list and object around it, its

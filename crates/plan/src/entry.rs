@@ -6,7 +6,7 @@ use skep_api::resource::{KindName, Resource};
 use crate::error::UNLISTED;
 use crate::plan::Plan;
 use crate::status::{Condition, Status};
-use crate::text::{check_forwarded_header, remote_url};
+use crate::text::{check_forwarded_header, check_header_limits, remote_url};
 use crate::validate::{Problems, in_one_line, reference_problems, validate};
 use crate::world::{Found, Site, World};
 
@@ -153,6 +153,7 @@ fn header_secrets(spec: &MCPServerEntrySpec, namespace: &str, world: &World<'_>)
 fn header_names(spec: &MCPServerEntrySpec) -> Option<Condition> {
     let headers = spec.header_forward.as_ref()?;
     let mut problems = Problems::default();
+    problems.check("spec.headerForward", check_header_limits(headers));
     for name in headers.add_plaintext_headers.keys() {
         problems.check("spec.headerForward.addPlaintextHeaders", check_forwarded_header(name));
     }
