@@ -134,6 +134,8 @@ fn known_members(mut profile: PermissionProfile) -> PermissionProfile {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use serde_json::{Value, json};
     use skep_api::resource::KindName;
 
@@ -145,7 +147,7 @@ mod tests {
     fn planned(spec: &Value, text: String) -> Plan {
         let mut surroundings = Surroundings::default();
         let key = Key { kind: ObjectKind::ConfigMap, namespace: "ns".into(), name: "c".into() };
-        surroundings.found.insert(key, Found::ConfigMap([("k".to_owned(), text)].into()));
+        surroundings.found.insert(key, Found::ConfigMap(Arc::new([("k".to_owned(), text)].into())));
         plan(&resource(KindName::MCPServer, "s", spec), &surroundings.world())
     }
 

@@ -140,8 +140,8 @@ fn hostile(large: usize, entries: usize) -> Vec<Hostile> {
             config_map: Some(json!({ "profile.json": format!(r#"{{"x":[{}0]}}"#, r#"{"a":0},"#.repeat(100_000)) })),
             ..one(
                 KindName::MCPServer,
-                "profile",
-                json!({ "image": "registry.example/a:1", "permissionProfile": profile }),
+                "profile-values",
+                json!({ "image": "registry.example/a:1", "permissionProfile": { "type": "configmap", "name": "profile-values", "key": "profile.json" } }),
                 Some("it has more than 20000 values"),
             )
         },

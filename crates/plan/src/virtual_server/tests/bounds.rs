@@ -276,7 +276,9 @@ fn a_header_of_one_entry_never_arrives_at_another() {
 fn nothing_is_built_for_a_virtual_server_that_is_not_supported() {
     let mut all = team();
     all.settings.unsupported.insert(Feature::VirtualServer);
-    let plan = planned(&inline(), &all);
+    // What only building it would find is not found.
+    let template = json!({ "spec": { "containers": [{ "name": "vmcp", "$patch": "improve" }] } });
+    let plan = planned(&with(&json!({ "podTemplateSpec": template })), &all);
     assert!(plan.children.is_empty() && matches!(plan.verdict, Verdict::Refuse(_)), "{:?}", plan.verdict);
     assert_eq!(told(&plan, "Ready").1, "NotSupported");
 }
