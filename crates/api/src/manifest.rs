@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 
 use serde::Serialize;
 use serde_json::Value;
-use skep_bounds::{BoundsError, CONFIG_MAP_BYTES, MANIFEST_BYTES};
+use skep_bounds::{BoundsError, CONFIG_MAP_BYTES, CONFIG_MAP_DOCUMENTS, MANIFEST_BYTES};
 
 use self::budget::Budget;
 
@@ -77,8 +77,12 @@ pub fn parse(text: &str) -> Result<Vec<Value>, ManifestError> {
 /// The only object in a text that a ConfigMap holds. What follows a second one is not read.
 pub fn parse_one(text: &str) -> Result<Value, ManifestError> {
     skep_bounds::size(text, CONFIG_MAP_BYTES)?;
+    let documents = Documents::of(text, Budget::of_config_map(text));
+    if documents.parts.len() > CONFIG_MAP_DOCUMENTS {
+        return Err(ManifestError::NotOne("more"));
+    }
     let mut found = None;
-    for document in Documents::of(text) {
+    for document in documents {
         for object in document.objects? {
             if found.replace(object).is_some() {
                 return Err(ManifestError::NotOne("more"));
@@ -93,7 +97,7 @@ pub fn parse_one(text: &str) -> Result<Value, ManifestError> {
 /// What is nested too deep is refused, and so is a text whose aliases would make far more of it than is written there.
 pub fn documents(text: &str) -> Vec<Document> {
     match skep_bounds::size(text, MANIFEST_BYTES) {
-        Ok(()) => Documents::of(text).collect(),
+        Ok(()) => Documents::of(text, Budget::of(text)).collect(),
         Err(error) => vec![Document { line: 1, objects: Err(error.into()) }],
     }
 }
@@ -165,9 +169,9 @@ fn objects(document: Value) -> Option<Vec<Value>> {
 // === impl Documents ===
 
 impl<'a> Documents<'a> {
-    fn of(text: &'a str) -> Self {
+    fn of(text: &'a str, budget: Budget) -> Self {
         let parts = parts(text.strip_prefix('\u{feff}').unwrap_or(text)).into_iter();
-        Self { parts, budget: Budget::of(text), number: 1, read: VecDeque::new() }
+        Self { parts, budget, number: 1, read: VecDeque::new() }
     }
 
     fn read(&mut self, part: &Part<'_>) {

@@ -9,9 +9,11 @@
 
 mod hierarchy;
 
+use std::collections::BTreeSet;
+
 use cedar_policy::Entities;
 use serde_json::{Map, Value, json};
-use skep_bounds::{BoundsError, ENTITIES_BYTES, ENTITY_ANCESTORS, ENTITY_LEVELS, ENTITY_VALUES};
+use skep_bounds::{BoundsError, ENTITIES_BYTES, ENTITY_ANCESTORS, ENTITY_LEVELS, ENTITY_NESTED_VALUES, ENTITY_VALUES};
 
 use crate::policies::one_line;
 
@@ -44,6 +46,12 @@ pub enum EntitiesError {
     /// A hierarchy has too many ancestors.
     #[error("entities have more than {ENTITY_ANCESTORS} ancestors together; flatten the hierarchy")]
     Ancestors,
+    /// Values of attributes are nested too deep for their number.
+    #[error(
+        "values of attributes are nested too deep: {ENTITY_NESTED_VALUES} are the most if each counts once for every list and object \
+         around it; write them flatter"
+    )]
+    Nested,
     /// Cedar does not accept them.
     #[error("not a list of Cedar entities: {0}")]
     Invalid(String),
@@ -60,6 +68,7 @@ struct Uid {
 #[derive(Debug)]
 struct Entity {
     uid: Uid,
+    /// Each once, in the order of the text, and never itself.
     parents: Vec<Uid>,
     attrs: Map<String, Value>,
     tags: Map<String, Value>,
@@ -89,13 +98,16 @@ pub fn normalise(text: &str) -> Result<Value, EntitiesError> {
         entities.push(Entity::read(value, &format!("[{index}]"))?);
     }
     let entities = last_of_each(entities);
+    if entities.iter().map(Entity::nested_values).sum::<usize>() > ENTITY_NESTED_VALUES {
+        return Err(EntitiesError::Nested);
+    }
     hierarchy::check(&entities)?;
     Ok(entities.into_iter().map(Entity::into_json).collect())
 }
 
 /// The last entity of each uid, in the order of the text.
 fn last_of_each(mut entities: Vec<Entity>) -> Vec<Entity> {
-    let mut seen = std::collections::BTreeSet::new();
+    let mut seen = BTreeSet::new();
     entities.reverse();
     entities.retain(|entity| seen.insert(entity.uid.clone()));
     entities.reverse();
@@ -115,7 +127,9 @@ impl Entity {
                     .iter()
                     .enumerate()
                     .map(|(index, parent)| Uid::read(Some(parent), || format!("{place}.parents[{index}]")));
-                read.filter(|parent| parent.as_ref().ok() != Some(&uid)).collect::<Result<_, _>>()?
+                let mut seen = BTreeSet::from([uid.clone()]);
+                let is_new = |parent: &Uid| seen.insert(parent.clone());
+                read.collect::<Result<Vec<_>, _>>()?.into_iter().filter(is_new).collect()
             }
             Some(_) => return Err(shape(format!("{place}.parents"), "a list of entities")),
         };
@@ -127,6 +141,11 @@ impl Entity {
             Some(_) => Err(shape(format!("{place}.{name}"), "an object")),
         });
         Ok(Self { uid, parents, attrs: attrs?, tags: tags? })
+    }
+
+    /// How many values its attributes and tags have, each counted once for every list and object around it.
+    fn nested_values(&self) -> usize {
+        self.attrs.values().chain(self.tags.values()).map(|value| nested_values(value, 1)).sum()
     }
 
     fn into_json(self) -> Value {
@@ -198,6 +217,19 @@ fn strict(value: &Value) -> Value {
         }
         other => other.clone(),
     }
+}
+
+/// How many values a value at a level has, itself included, each counted as often as its level says.
+///
+/// INVARIANT: it is not deeper than `JSON_DEPTH`, so recursion ends.
+fn nested_values(value: &Value, level: usize) -> usize {
+    let inner = |value: &Value| nested_values(value, level + 1);
+    level
+        + match value {
+            Value::Array(items) => items.iter().map(inner).sum(),
+            Value::Object(members) => members.values().map(inner).sum(),
+            _ => 0,
+        }
 }
 
 /// A member of an object, whose name may be written in another case.

@@ -26,6 +26,16 @@ pub fn json(text: &str) -> Result<(), BoundsError> {
 /// Checks how many values a JSON text has: scalars, lists and objects; names of members are none. What is not JSON is left to the
 /// parser to tell.
 pub fn json_values(text: &str, most: usize) -> Result<(), BoundsError> {
+    if values_up_to(text, most) > most { Err(BoundsError::Values { most }) } else { Ok(()) }
+}
+
+/// How many values a JSON text has, counted as by [`json_values`].
+pub fn count_json_values(text: &str) -> usize {
+    values_up_to(text, usize::MAX)
+}
+
+/// How many values a JSON text has, or one more than `most`.
+fn values_up_to(text: &str, most: usize) -> usize {
     let (mut values, mut in_string, mut escaped, mut in_scalar) = (0_usize, false, false, false);
     for byte in text.bytes() {
         let is_plain = !in_string && matches!(byte, b'-' | b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'.' | b'+');
@@ -45,8 +55,8 @@ pub fn json_values(text: &str, most: usize) -> Result<(), BoundsError> {
         }
         in_scalar = is_plain;
         if values > most {
-            return Err(BoundsError::Values { most });
+            break;
         }
     }
-    Ok(())
+    values
 }

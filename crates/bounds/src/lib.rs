@@ -17,7 +17,7 @@ mod nesting;
 mod template;
 
 pub use cedar::cedar;
-pub use json::{json, json_values};
+pub use json::{count_json_values, json, json_values};
 pub use nesting::{Nesting, NestingLimits, Token};
 pub use template::template;
 
@@ -56,11 +56,23 @@ pub const MATCHER_SET_BYTES: usize = 64 * 1024;
 pub const MATCHER_SET_TOKENS: usize = 16 * 1024;
 /// How many tokens the matchers of all configurations that one virtual server refers to may have together.
 pub const REFERENCED_MATCHER_TOKENS: usize = 64 * 1024;
-/// How many bytes of configurations one virtual server may take over, counted at each place that refers to one. No ConfigMap holds
+/// How many bytes of other objects one virtual server may take over, counted at each place that refers to one. No ConfigMap holds
 /// more.
 pub const REFERENCED_BYTES: usize = 1024 * 1024;
+/// How many values (scalars, lists and objects) of other objects one virtual server may take over, counted in the same way. A thousand
+/// members take some ten each.
+pub const REFERENCED_VALUES: usize = 32 * 1024;
+/// How many headers one object may forward, plain ones and those from Secrets each.
+pub const FORWARDED_HEADERS: usize = 100;
+/// How many bytes the names and values of the plain headers that one object forwards may have.
+pub const FORWARDED_HEADER_BYTES: usize = 16 * 1024;
+/// The longest URL of a remote MCP server, in bytes.
+pub const REMOTE_URL_BYTES: usize = 8 * 1024;
 /// How many values (scalars, lists and objects) Cedar entities may have. Cedar takes several hundred bytes for each.
 pub const ENTITY_VALUES: usize = 16 * 1024;
+/// How many values the attributes and tags of Cedar entities may have if each counts once for every list and object around it, its
+/// attribute included. Cedar's reader buffers a value once for each of them.
+pub const ENTITY_NESTED_VALUES: usize = 64 * 1024;
 /// How many variables a user may set in one container.
 pub const ENV_VARIABLES: usize = 1_000;
 /// How many composite tools one virtual server may have, in its own spec and by reference each.
@@ -92,8 +104,14 @@ pub const MANIFEST_ALIASES: usize = 1_000;
 pub const MANIFEST_EXPANSION: usize = 4;
 /// How many values (scalars, lists and objects) a document of a file of manifests may have.
 pub const MANIFEST_NODES: usize = 250_000;
-/// The largest YAML text in a ConfigMap, in bytes. No object of the API server is larger.
+/// The largest text in a ConfigMap, in bytes: what is read from one, and what is written to one. No object of the API server is larger.
 pub const CONFIG_MAP_BYTES: usize = 1024 * 1024;
+/// How many values (scalars, lists and objects, and names of members in YAML) a document in a ConfigMap may have. It is copied as often as
+/// a spec is.
+pub const CONFIG_MAP_VALUES: usize = OBJECT_VALUES;
+/// How many documents YAML in a ConfigMap may have, of which all but one are empty. Each costs a run of the parser, and is written with
+/// six bytes.
+pub const CONFIG_MAP_DOCUMENTS: usize = 16;
 
 /// A text exceeds a limit, or its tokens cannot be told apart.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

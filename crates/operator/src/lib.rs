@@ -20,6 +20,7 @@ pub mod lease;
 pub mod metrics;
 pub mod migrate;
 pub mod object;
+pub mod possible_names;
 pub mod queue;
 pub mod rbac;
 pub mod readiness;

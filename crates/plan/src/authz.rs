@@ -34,5 +34,5 @@ pub(crate) fn in_place(authz: &AuthzConfig, namespace: &str, world: &World<'_>) 
     let engine = document.get("type").and_then(Value::as_str).unwrap_or_default();
     let config = document.get(authz_key(engine)).unwrap_or(&Value::Null);
     world.policies.check(engine, config).map_err(|problem| invalid(&problem))?;
-    Ok(config_map_authz(authz, &document))
+    Ok(config_map_authz(authz, document))
 }

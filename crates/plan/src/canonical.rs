@@ -62,11 +62,11 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
-/// How many bytes a value takes as JSON.
-pub(crate) fn encoded_len(value: &impl serde::Serialize) -> usize {
-    #[expect(clippy::disallowed_methods, reason = "only the length is used, which no order changes")]
-    let encoded = serde_json::to_vec(value);
-    encoded.map_or(0, |encoded| encoded.len())
+/// A value as JSON of which only the size is used, which no order of members changes.
+pub(crate) fn encoded(value: &impl serde::Serialize) -> String {
+    #[expect(clippy::disallowed_methods, reason = "only the size is used, which no order changes")]
+    let encoded = serde_json::to_string(value);
+    encoded.unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use crate::plan::{Finalizer, Plan};
 use crate::pod::check_env_count;
 use crate::readiness::set_url;
 use crate::status::Status;
+use crate::validate::reference_problems;
 use crate::world::World;
 
 /// The longest name: pods carry it in a label, with a hash of ten digits behind it.
@@ -71,6 +72,7 @@ fn build(
     dropped: &mut DroppedOverrides,
 ) -> Result<Vec<Child>, PlanError> {
     check_name(me, LONGEST_NAME)?;
+    reference_problems(me).result()?;
     check_env_count("spec.env", spec.env.len())?;
     let template = spec.pod_template_spec.as_ref().map(|template| Value::Object(template.0.clone()));
     if let Some(template) = &template {

@@ -6,8 +6,8 @@ use skep_api::resource::{KindName, Resource};
 use crate::error::UNLISTED;
 use crate::plan::Plan;
 use crate::status::{Condition, Status};
-use crate::text::{check_forwarded_header, remote_url};
-use crate::validate::{Problems, in_one_line, validate};
+use crate::text::{check_forwarded_header, check_header_limits, remote_url};
+use crate::validate::{Problems, in_one_line, reference_problems, validate};
 use crate::world::{Found, Site, World};
 
 /// Plans an entry: no children, a status. All checks are made, and what any of them found is said.
@@ -19,6 +19,7 @@ pub(crate) fn plan(me: &Resource, object: &MCPServerEntry, world: &World<'_>) ->
         external_auth(spec, namespace, world),
         ca_bundle(spec, namespace, world),
     ];
+    conditions.extend(references(me));
     conditions.extend(header_secrets(spec, namespace, world));
     conditions.extend(header_names(spec));
 
@@ -116,6 +117,12 @@ fn ca_bundle(spec: &MCPServerEntrySpec, namespace: &str, world: &World<'_>) -> C
     }
 }
 
+/// Secrets and ConfigMaps that cannot exist; nothing where all of them can.
+fn references(me: &Resource) -> Option<Condition> {
+    let error = reference_problems(me).result().err()?;
+    Some(said("ReferencesValidated", false, "ReferenceInvalid", error.to_string()))
+}
+
 /// Nothing where no header is kept in a Secret.
 fn header_secrets(spec: &MCPServerEntrySpec, namespace: &str, world: &World<'_>) -> Option<Condition> {
     const CONDITION: &str = "HeaderSecretRefsValidated";
@@ -146,6 +153,7 @@ fn header_secrets(spec: &MCPServerEntrySpec, namespace: &str, world: &World<'_>)
 fn header_names(spec: &MCPServerEntrySpec) -> Option<Condition> {
     let headers = spec.header_forward.as_ref()?;
     let mut problems = Problems::default();
+    problems.check("spec.headerForward", check_header_limits(headers));
     for name in headers.add_plaintext_headers.keys() {
         problems.check("spec.headerForward.addPlaintextHeaders", check_forwarded_header(name));
     }

@@ -1,12 +1,14 @@
 //! What pods read from Secrets and ConfigMaps of others: the variables that carry it, and a digest that rolls the pods when it changes.
 
+use std::collections::BTreeSet;
+
 use skep_api::kinds::MCPTelemetryConfigSpec;
 use skep_api::reference::{Reference, Target};
 use skep_api::resource::Resource;
 use skep_api::workload::{SessionStorage, StorageProvider};
 
 use crate::canonical;
-use crate::key::{Key, ObjectKind};
+use crate::key::Key;
 use crate::kinds;
 use crate::pod::Env;
 use crate::text::sanitise;
@@ -19,38 +21,40 @@ pub(crate) fn digest_of_inputs(me: &Resource, world: &World<'_>) -> Option<Strin
 }
 
 /// As [`digest_of_inputs`], with what the pod reads through references of others as well.
-pub(crate) fn digest_with(me: &Resource, others: Vec<Reference>, world: &World<'_>) -> Option<String> {
-    let mut lines = Vec::new();
-    let mut add = |references: Vec<Reference>| {
-        for reference in references {
-            let key = Key::target(&reference, me.namespace());
-            let (kind, item) = match &reference.to {
-                Target::Secret { key } => (ObjectKind::Secret, key),
-                Target::ConfigMap { key } => (ObjectKind::ConfigMap, key),
-                Target::Kind(_) => continue,
-            };
-            let digest = match world.found.get(&key) {
-                Some(Found::Secret(keys)) => keys.get(item).cloned(),
-                Some(Found::ConfigMap(data)) => data.get(item).map(|text| canonical::sha256_hex(text.as_bytes())),
-                _ => None,
-            };
-            lines.push(format!("{kind}/{}/{item}={}", reference.name, digest.unwrap_or_default()));
-        }
-    };
-    add(others);
-    add(implied(me, world.settings.default_redis.as_ref()));
-    add(me.references());
-    for reference in me.references() {
+pub(crate) fn digest_with(me: &Resource, mut others: Vec<Reference>, world: &World<'_>) -> Option<String> {
+    others.extend(implied(me, world.settings.default_redis.as_ref()));
+    let own = me.references();
+    for reference in &own {
         if let Target::Kind(kind) = reference.to
             && kind.is_config()
-            && let Some(Found::Resource(config)) = world.found.get(&Key::target(&reference, me.namespace()))
+            && let Some(Found::Resource(config)) = world.found.get(&Key::target(reference, me.namespace()))
         {
-            add(config.references());
+            others.extend(config.references());
         }
     }
+    others.extend(own);
+    let digest = |(key, item): (Key, String)| {
+        let digest = match world.found.get(&key) {
+            Some(Found::Secret(keys)) => keys.get(&item).cloned(),
+            Some(Found::ConfigMap(data)) => data.get(&item).map(|text| canonical::sha256_hex(text.as_bytes())),
+            _ => None,
+        };
+        format!("{}/{}/{item}={}", key.kind, key.name, digest.unwrap_or_default())
+    };
+    let mut lines: Vec<String> = distinct_inputs(me, &others).into_iter().map(digest).collect();
     lines.sort();
-    lines.dedup();
     (!lines.is_empty()).then(|| canonical::sha256_hex(lines.join("\n").as_bytes()))
+}
+
+/// The keys of Secrets and ConfigMaps that references lead to, each once: a thousand entries may name one bundle of a megabyte.
+fn distinct_inputs(me: &Resource, references: &[Reference]) -> BTreeSet<(Key, String)> {
+    let input = |reference: &Reference| match &reference.to {
+        Target::Secret { key } | Target::ConfigMap { key } => {
+            Some((Key::target(reference, me.namespace()), key.clone()))
+        }
+        Target::Kind(_) => None,
+    };
+    references.iter().filter_map(input).collect()
 }
 
 /// What the pods of a resource read though its spec does not name it: the key that a virtual server binds its sessions with, and the
@@ -99,5 +103,27 @@ pub(crate) fn redis_env(env: &mut Env, storage: Option<&SessionStorage>, setting
                 env.secret(PASSWORD, name, key);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use skep_api::resource::KindName;
+
+    use super::*;
+    use crate::validate::testing::resource;
+
+    #[test]
+    fn an_input_is_read_once_however_often_it_is_named() {
+        let me = resource(KindName::MCPServer, "s", &json!({ "image": "i" }));
+        let reference = |index: usize| Reference {
+            to: Target::ConfigMap { key: "ca.crt".to_owned() },
+            name: "bundle".to_owned(),
+            field: format!("spec.{index}"),
+        };
+        let secret = Reference { to: Target::Secret { key: "ca.crt".to_owned() }, ..reference(0) };
+        let references: Vec<Reference> = (0..1_000).map(reference).chain([secret]).collect();
+        assert_eq!(distinct_inputs(&me, &references).len(), 2);
     }
 }

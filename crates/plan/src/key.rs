@@ -5,6 +5,8 @@ use std::fmt;
 use skep_api::reference::{Reference, Target};
 use skep_api::resource::{KindName, Resource};
 
+use crate::text::is_dns_subdomain;
+
 /// What kind of object a key names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ObjectKind {
@@ -38,6 +40,11 @@ impl Key {
     /// The key of an object of one of Skep's kinds.
     pub fn resource(kind: KindName, namespace: &str, name: &str) -> Self {
         Self { kind: ObjectKind::Kind(kind), namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+
+    /// Whether the API server could have such an object. A name that is none would be read as a part of a request's URL.
+    pub fn can_exist(&self) -> bool {
+        is_dns_subdomain(&self.name)
     }
 
     /// Where a reference of an object in `namespace` leads.

@@ -225,6 +225,13 @@ pub fn generated_secret(me: &Resource) -> Option<GeneratedSecret> {
     entry(me.kind()).generated_secret.map(|secret| secret(me))
 }
 
+/// Whether a plan of a resource reads Secrets and ConfigMaps. That of one that is being deleted does not: what it releases and removes must
+/// not wait for a Secret that cannot be read. One that has nothing to release or to remove is planned as before.
+pub fn reads_contents(me: &Resource) -> bool {
+    let is_held = me.kind().finalizer().is_some() || !entry(me.kind()).owns.is_empty();
+    !(me.is_deleting() && is_held)
+}
+
 /// The watches of the pods of all kinds: what each is called, and its label selector.
 pub fn pod_selectors() -> BTreeMap<&'static str, String> {
     let mut values: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();

@@ -15,6 +15,7 @@ use crate::merge::check_pod_template;
 use crate::overrides::DroppedOverrides;
 use crate::plan::{Finalizer, Notice, Plan};
 use crate::status::Status;
+use crate::validate::reference_problems;
 use crate::world::World;
 
 /// The longest name: `<name>-registry-api` is a label.
@@ -69,7 +70,9 @@ fn build(
         check_pod_template(template)?;
     }
     let failed = |problem| PlanError::field("Spec validation failed", problem);
-    check::problems(spec, template.as_ref()).result().map_err(failed)?;
+    let mut problems = reference_problems(me);
+    problems.under("", check::problems(spec, template.as_ref()));
+    problems.result().map_err(failed)?;
     let children = children::build(me, spec, template.as_ref(), world, dropped)?;
     check_untaken(me, world)?;
     Ok(children)

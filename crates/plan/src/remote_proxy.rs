@@ -17,7 +17,7 @@ use crate::proxy::{
 use crate::readiness::{Readiness, Words, keep_hashes, was_ready};
 use crate::rollout::{Serving, observe};
 use crate::status::Status;
-use crate::text::{check_forwarded_header, remote_url};
+use crate::text::{check_forwarded_headers, remote_url};
 use crate::world::World;
 use crate::{authz, grants, names, run_config};
 
@@ -158,10 +158,7 @@ fn check(me: &Resource, object: &MCPRemoteProxy, world: &World<'_>) -> Result<()
 /// Refuses headers with which the proxy would not start.
 fn check_headers(object: &MCPRemoteProxy) -> Result<(), PlanError> {
     let Some(headers) = &object.spec.header_forward else { return Ok(()) };
-    let plain = headers.add_plaintext_headers.keys();
-    for name in plain.chain(headers.add_headers_from_secret.iter().map(|header| &header.header_name)) {
-        check_forwarded_header(name).map_err(|error| PlanError::InvalidHeaders(error.to_string()))?;
-    }
+    check_forwarded_headers(headers).map_err(|error| PlanError::InvalidHeaders(error.to_string()))?;
     // As HTTP has it: no control character but a tab.
     let is_sent = |value: &str| value.bytes().all(|byte| byte == b'\t' || (byte >= b' ' && byte != 0x7f));
     match headers.add_plaintext_headers.iter().find(|(_, value)| !is_sent(value)) {

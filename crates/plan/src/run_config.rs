@@ -182,9 +182,14 @@ pub(crate) fn inline_authz(authz: &AuthzConfig) -> Option<Json> {
     Some(ordered(&[("version", Json::from("1.0")), ("type", Json::from("cedarv1")), ("cedar", cedar)]))
 }
 
-/// The document of a ConfigMap, with the claims that the spec names.
-pub(crate) fn config_map_authz(authz: &AuthzConfig, document: &Value) -> Json {
-    let mut json = Json::from(document);
+/// The document of a ConfigMap, with the claims that the spec names and without the members that no proxy reads.
+pub(crate) fn config_map_authz(authz: &AuthzConfig, mut document: Value) -> Json {
+    if let Value::Object(members) = &mut document {
+        let engine = members.get("type").and_then(Value::as_str).unwrap_or_default();
+        let known = ["version", "type", authz_key(engine)];
+        members.retain(|name, _| known.contains(&name.as_str()));
+    }
+    let mut json = Json::from(&document);
     if let Json::Object(members) = &mut json
         && let Some(cedar) = members.get_mut("cedar")
     {

@@ -5,14 +5,19 @@
 
 mod header;
 mod identifier;
+mod key;
 mod name;
 mod quantity;
 mod timestamp;
 mod url;
 
-pub use self::header::{HeaderError, check_forwarded_header, check_header_name, check_passthrough_header};
+pub use self::header::{
+    HeaderError, check_forwarded_header, check_forwarded_headers, check_header_limits, check_header_name,
+    check_passthrough_header,
+};
 pub use self::identifier::{sanitise, secret_identifier};
-pub use self::name::{Name, NameError, derived_name, is_dns_label};
+pub use self::key::{KeyError, check_key};
+pub use self::name::{Name, NameError, derived_name, is_dns_label, is_dns_subdomain};
 pub use self::quantity::{Quantity, QuantityError};
 pub use self::timestamp::{TimestampError, is_newer, is_timestamp, timestamp};
 pub(crate) use self::url::scope;

@@ -11,6 +11,7 @@ mod external_auth;
 mod matcher;
 mod oidc;
 mod problems;
+mod references;
 mod storage;
 mod telemetry;
 #[cfg(test)]
@@ -27,6 +28,7 @@ pub use auth_server::{embedded_auth_server, synthesizes_identity};
 pub(crate) use external_auth::matcher_tokens;
 pub use problems::in_one_line;
 pub(crate) use problems::{Place, Problems, clipped_to};
+pub(crate) use references::problems as reference_problems;
 
 use crate::canonical;
 use crate::error::{NOT_SUPPORTED, PlanError};
@@ -37,7 +39,7 @@ const HASH_DIGITS: usize = 16;
 
 /// Judges a configuration. Kinds that are none have nothing to judge.
 pub fn validate(me: &Resource, world: &World<'_>) -> Result<(), PlanError> {
-    let (reason, problems) = match me {
+    let (reason, own) = match me {
         Resource::MCPToolConfig(object) => ("ValidationFailed", tools::problems(&object.spec)),
         Resource::MCPExternalAuthConfig(object) if object.spec.method == ExternalAuthMethod::Obo => {
             let message =
@@ -51,6 +53,8 @@ pub fn validate(me: &Resource, world: &World<'_>) -> Result<(), PlanError> {
         Resource::MCPWebhookConfig(object) => ("ValidationFailed", webhook::problems(&object.spec)),
         _ => return Ok(()),
     };
+    let mut problems = reference_problems(me);
+    problems.under("", own);
     problems.result().map_err(|error| PlanError::InvalidConfig { reason, message: error.to_string() })
 }
 

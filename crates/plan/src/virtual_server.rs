@@ -6,6 +6,7 @@
 //! configuration, and a change of one rolls the pods. Which servers are behind it, and how they are, is written by
 //! the process; here it is only read, for the phase.
 
+mod budget;
 mod check;
 mod children;
 mod document;
@@ -28,10 +29,11 @@ use skep_bounds::BACKENDS;
 use skep_runconfig::EmbeddedAuthServerConfig;
 use skep_runconfig::feature::Feature;
 
+use self::budget::{ReferenceBudget, Size};
 pub(crate) use self::children::session_key;
 use self::members::{Member, Variable};
 use self::outgoing::Outgoing;
-use crate::error::check_untaken;
+use crate::error::{PlanError, check_untaken};
 use crate::merge::check_pod_template;
 use crate::names;
 use crate::overrides::DroppedOverrides;
@@ -44,7 +46,7 @@ use crate::run_config::session_redis;
 use crate::status::Status;
 use crate::support;
 use crate::text::derived_name;
-use crate::validate::in_one_line;
+use crate::validate::{in_one_line, reference_problems};
 use crate::world::World;
 
 /// Where it listens.
@@ -103,8 +105,10 @@ pub(crate) fn plan(me: &Resource, object: &VirtualMCPServer, world: &World<'_>) 
         let message = format!("Secret `{}`: {problem}; {advice}", names::virtual_session_key(me.name()));
         resolver.reject("SessionKeyValid", "HMACSecretValidationFailed", Verdict::Refuse(message));
     }
+    // What the spec is not at fault for is told by `Ready` alone.
+    let supported = support::check_kind(Feature::VirtualServer, world.settings);
     let mut built = Vec::new();
-    if resolver.failure.is_none() {
+    if resolver.failure.is_none() && supported.is_ok() {
         let mut dropped = DroppedOverrides::default();
         let children = children::build(me, object, &inputs, world, &mut dropped);
         dropped.report(&mut resolver.status);
@@ -117,8 +121,7 @@ pub(crate) fn plan(me: &Resource, object: &VirtualMCPServer, world: &World<'_>) 
         }
     }
     let (mut status, failure) = (resolver.status, resolver.failure);
-    // What the spec is not at fault for is told by `Ready` alone.
-    let unfit = support::check_kind(Feature::VirtualServer, world.settings).and_then(|()| check_untaken(me, world));
+    let unfit = supported.and_then(|()| check_untaken(me, world));
     let (verdict, error) = match (failure, unfit) {
         (Some(failure), _) => (failure, None),
         (None, Err(error)) => (error.verdict(), Some(error)),
@@ -157,7 +160,8 @@ fn farewell(me: &Resource) -> Plan {
 
 /// What is wrong with the spec by itself.
 fn check(resolver: &mut Resolver<'_>, me: &Resource, spec: &VirtualMCPServerSpec) {
-    let mut problems = check::problems(spec);
+    let mut problems = reference_problems(me);
+    problems.under("", check::problems(spec));
     problems.check("metadata.name", derived_name(&["vmcp-", me.name()]).map(drop));
     match problems.result() {
         Ok(()) => {
@@ -185,9 +189,10 @@ fn resolve<'a>(
     let group = &spec.group_ref.name;
     references::group(resolver, namespace, group, world);
     references::members_listed(resolver, world);
-    let composite_tools = references::composite_tools(resolver, config, namespace, world);
+    let mut budget = ReferenceBudget::default();
+    let composite_tools = references::composite_tools(resolver, &mut budget, config, namespace, world);
     let embedding_service = references::embedding_server(resolver, spec, namespace, world);
-    let tools = references::tool_configs(resolver, config, namespace, world);
+    let tools = references::tool_configs(resolver, &mut budget, config, namespace, world);
     incoming::auth_server(resolver, spec);
     let oidc = incoming::oidc(resolver, callers);
     let shared = incoming::shared_authz(resolver, callers);
@@ -206,7 +211,7 @@ fn resolve<'a>(
         resolver.reject("MembersListed", "TooManyMembers", Verdict::Refuse(message));
         members.clear();
     }
-    let outgoing = outgoing::resolve(&mut resolver.status, spec, &members, namespace, world);
+    let outgoing = outgoing::resolve(&mut resolver.status, &mut budget, spec, &members, namespace, world);
     let mut inputs = Inputs {
         oidc,
         callers,
@@ -219,7 +224,7 @@ fn resolve<'a>(
         ..Inputs::default()
     };
     if outgoing::is_inline(spec) {
-        serve(resolver, &mut inputs, &members, spec, world);
+        serve(resolver, &mut budget, &mut inputs, &members, spec, world);
     }
     inputs
 }
@@ -227,6 +232,7 @@ fn resolve<'a>(
 /// Puts the members into the configuration. One that cannot stand there is left out, and told.
 fn serve<'a>(
     resolver: &mut Resolver<'_>,
+    budget: &mut ReferenceBudget,
     inputs: &mut Inputs<'a>,
     members: &[Member<'a>],
     spec: &VirtualMCPServerSpec,
@@ -238,15 +244,22 @@ fn serve<'a>(
     for member in members {
         let refused = inputs.outgoing.failed.get(member.name()).cloned();
         let refused = refused.or_else(|| member.clash(&owners));
-        match refused.map_or_else(|| member.backend(&spec.group_ref.name, world), Err) {
-            Ok(backend) => {
+        let backend = refused.map_or_else(|| member.backend(&spec.group_ref.name, world), Err);
+        let backend = backend.and_then(|backend| {
+            let headers = member.headers_beside(&inputs.headers)?;
+            let size = Size::of(&(&backend, headers.values().map(Variable::text).collect::<Vec<_>>()));
+            budget.charge(size).map_err(|error| PlanError::InvalidSpec(error.to_string()))?;
+            Ok((backend, headers))
+        });
+        match backend {
+            Ok((backend, headers)) => {
                 inputs.backends.push(backend);
                 inputs.served.push(*member);
                 if let Some(owner) = member.owner() {
                     owners.entry(owner).or_insert(*member);
                 }
                 inputs.read.extend(member.inputs());
-                member.headers(&mut inputs.headers);
+                inputs.headers.extend(headers);
             }
             Err(problem) => left_out.push(format!("`{}` is left out: {problem}", member.name())),
         }

@@ -79,9 +79,9 @@ pub enum Found {
     /// An object of a kind that cannot be listed, and why: it may be there or not.
     Unlisted(String),
     /// A Secret: its keys, and a digest of the value of each. Values never reach a plan.
-    Secret(BTreeMap<String, String>),
-    /// A ConfigMap and what it holds.
-    ConfigMap(BTreeMap<String, String>),
+    Secret(Arc<BTreeMap<String, String>>),
+    /// A ConfigMap and what it holds. It is shared: each plan of each resource that refers to it sees it.
+    ConfigMap(Arc<BTreeMap<String, String>>),
 }
 
 /// What runs for a resource.

@@ -290,7 +290,7 @@ fn read_foreign(kind: ObjectKind, object: &Value) -> Result<(Key, Found, Keys), 
     let data = texts(object, "data")?;
     if kind == ObjectKind::ConfigMap {
         let values = data.iter().map(|(name, text)| (name.clone(), text.as_bytes().to_vec())).collect();
-        return Ok((key, Found::ConfigMap(data), values));
+        return Ok((key, Found::ConfigMap(data.into()), values));
     }
     let mut values = Keys::new();
     for (name, encoded) in data {
@@ -299,8 +299,9 @@ fn read_foreign(kind: ObjectKind, object: &Value) -> Result<(Key, Found, Keys), 
         values.insert(name, value);
     }
     values.extend(texts(object, "stringData")?.into_iter().map(|(name, text)| (name, text.into_bytes())));
-    let digests = values.iter().map(|(name, value)| (name.clone(), sha256_hex(value))).collect();
-    Ok((key, Found::Secret(digests), values))
+    let digests: BTreeMap<String, String> =
+        values.iter().map(|(name, value)| (name.clone(), sha256_hex(value))).collect();
+    Ok((key, Found::Secret(digests.into()), values))
 }
 
 /// The members of a map of texts.

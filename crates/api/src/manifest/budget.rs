@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use serde_json::Value;
-use skep_bounds::{MANIFEST_ALIASES, MANIFEST_DEPTH, MANIFEST_EXPANSION, MANIFEST_NODES};
+use skep_bounds::{CONFIG_MAP_VALUES, MANIFEST_ALIASES, MANIFEST_DEPTH, MANIFEST_EXPANSION, MANIFEST_NODES};
 
 use super::{ManifestError, wording};
 
@@ -39,6 +39,12 @@ impl Budget {
             nodes: SMALL.nodes + text.len(),
             scalar_bytes: SMALL.scalar_bytes + MANIFEST_EXPANSION * text.len(),
         })
+    }
+
+    /// The budget of a text in a ConfigMap, which has few values however long it is.
+    pub(super) const fn of_config_map(text: &str) -> Self {
+        let Self(left) = Self::of(text);
+        Self(Left { nodes: CONFIG_MAP_VALUES, ..left })
     }
 
     /// The documents of a part of the text, before which there are `offset` lines.

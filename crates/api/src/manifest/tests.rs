@@ -1,6 +1,6 @@
 use serde_json::json;
 
-use skep_bounds::{MANIFEST_DEPTH, MANIFEST_EXPANSION, MANIFEST_NODES};
+use skep_bounds::{CONFIG_MAP_VALUES, MANIFEST_DEPTH, MANIFEST_EXPANSION, MANIFEST_NODES};
 
 use super::*;
 
@@ -154,6 +154,22 @@ fn a_text_of_a_config_map_holds_one_document() {
     }
     let error = parse_one(&format!("a: {}", "x".repeat(CONFIG_MAP_BYTES))).unwrap_err().to_string();
     assert!(error.starts_with("it has 1048579 bytes, and 1048576 are the most"), "{error}");
+}
+
+/// A megabyte of small values took 300 MB, and of empty documents a second.
+#[test]
+fn a_text_of_a_config_map_has_few_values_and_few_documents() {
+    let list = |values: usize| format!("a: [{}]", "b,".repeat(values));
+    // The object, the name and the list count.
+    assert!(parse_one(&list(CONFIG_MAP_VALUES - 3)).is_ok());
+    let error = parse_one(&list(CONFIG_MAP_VALUES)).unwrap_err().to_string();
+    assert!(error.contains(TOO_LARGE), "{error}");
+    let nulls = |documents: usize| format!("{}a: 1\n", "~\n---\n".repeat(documents - 1));
+    assert!(parse_one(&nulls(CONFIG_MAP_DOCUMENTS)).is_ok());
+    for documents in [CONFIG_MAP_DOCUMENTS + 1, 170_000] {
+        let error = parse_one(&nulls(documents)).unwrap_err().to_string();
+        assert!(error.starts_with("it must hold one document, and holds more"), "{error}");
+    }
 }
 
 /// Each ran the parser: 12 MB of markers took 14 seconds.

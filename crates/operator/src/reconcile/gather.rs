@@ -4,6 +4,7 @@
 //! digests; the session key; and the owners of objects that have the names of children and not our label.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use futures_util::future::try_join_all;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -39,7 +40,7 @@ impl Reconciler {
     async fn read_contents(&self, key: &Key) -> Result<Option<Snapshot>, ReconcileError> {
         loop {
             let Some(snapshot) = self.store.snapshot(key) else { return Ok(None) };
-            if snapshot.unread.is_empty() {
+            if snapshot.unread.is_empty() || !kinds::reads_contents(&snapshot.me) {
                 return Ok(Some(snapshot));
             }
             // What changes while it, or another one, is read is read again: what is not known must not pass for what is not there.
@@ -120,7 +121,8 @@ impl Reconciler {
                 // Only digests are kept: a plan needs to know that a value changed, never what it is.
                 let digests = found.map(|secret| {
                     let data = secret.data.iter().flatten();
-                    Found::Secret(data.map(|(name, value)| (name.clone(), secret_digest::of(&secret, value))).collect())
+                    let digests = data.map(|(name, value)| (name.clone(), secret_digest::of(&secret, value)));
+                    Found::Secret(Arc::new(digests.collect()))
                 });
                 reading.read = Some((digests, version));
             }
@@ -129,7 +131,7 @@ impl Reconciler {
                 let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &key.namespace);
                 let found = maps.get_opt(&key.name).await.map_err(failed)?;
                 let version = found.as_ref().and_then(|map| map.metadata.resource_version.clone());
-                let data = found.map(|map| Found::ConfigMap(map.data.unwrap_or_default()));
+                let data = found.map(|map| Found::ConfigMap(map.data.unwrap_or_default().into()));
                 reading.read = Some((data, version));
             }
             ObjectKind::Kind(_) => {}

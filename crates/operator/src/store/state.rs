@@ -15,10 +15,11 @@ use skep_plan::world::{DefaultRedis, Found};
 
 use self::concern::{concerns_itself, concerns_others};
 pub use self::unknown::Unavailable;
-use self::unknown::{UnavailableKinds, names_in};
+use self::unknown::UnavailableKinds;
 use super::{ChildFacts, ChildId, PodFacts, PodId, Snapshot};
 use crate::graph::Graph;
 use crate::object::Object;
+use crate::possible_names::PossibleNames;
 
 /// Whom a change wakes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,7 +42,7 @@ pub enum Entry {
         /// What is wrong with the rest.
         problem: String,
         /// Every text in it that could be the name of what it refers to.
-        names: BTreeSet<String>,
+        names: PossibleNames,
     },
 }
 
@@ -107,7 +108,7 @@ const REMEMBERED_DELETIONS: usize = 1024;
 impl Entry {
     fn of(kind: KindName, object: Object) -> Self {
         let excess = object.excess();
-        let (metadata, value) = object.into_parts();
+        let (metadata, value, mut names) = object.into_parts();
         let problem = match excess {
             Some(excess) => excess.to_string(),
             None => match read(kind, &value) {
@@ -116,7 +117,9 @@ impl Entry {
             },
         };
         // What is left out of an object that is too deep is deeper than any reference.
-        Self::Unreadable { metadata: Box::new(metadata), problem, names: names_in(&value) }
+        names.collect(value.get("spec").unwrap_or(&serde_json::Value::Null));
+        names.compact();
+        Self::Unreadable { metadata: Box::new(metadata), problem, names }
     }
 
     /// Whether it can be read.
@@ -377,6 +380,8 @@ impl State {
                     Some(Entry::Unreadable { problem, .. }) => Some(Found::Unreadable(problem.clone())),
                     None => self.unavailable(kind, &near.namespace).map(|why| Found::Unlisted(why.to_string())),
                 },
+                // What cannot exist is not asked for; the plan says so.
+                ObjectKind::Secret | ObjectKind::ConfigMap if !near.can_exist() => None,
                 ObjectKind::Secret | ObjectKind::ConfigMap => {
                     let content = self.contents.get(&near);
                     if content.is_none() {

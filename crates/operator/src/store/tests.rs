@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 use skep_api::resource::KindName;
 use skep_plan::key::{Key, ObjectKind};
@@ -103,6 +105,20 @@ fn content_is_remembered_for_those_who_use_it_and_read_anew_when_it_changes() {
     assert_eq!(store.content_changed(&secret, Some("1")), Wake::default());
     assert_eq!(store.content_changed(&secret, Some("2")).now, BTreeSet::from([me.clone()]));
     assert_eq!(store.snapshot(&me).unwrap().unread, [secret]);
+}
+
+#[test]
+fn a_config_map_is_shared_by_all_snapshots() {
+    let store = Store::default();
+    let map = Key { kind: ObjectKind::ConfigMap, namespace: "ns".into(), name: "c".into() };
+    let spec = json!({ "image": "i", "permissionProfile": { "type": "configmap", "name": "c", "key": "k" } });
+    put(&store, KindName::MCPServer, object(KindName::MCPServer, "m", 1, 1, &spec));
+    store.end_read(&map, store.begin_read(&map), Some((Some(Found::ConfigMap(Arc::default())), Some("1".into()))));
+    let data = || match store.snapshot(&key(KindName::MCPServer, "m")).unwrap().found.remove(&map) {
+        Some(Found::ConfigMap(data)) => data,
+        other => panic!("{other:?}"),
+    };
+    assert!(Arc::ptr_eq(&data(), &data()));
 }
 
 #[test]

@@ -37,6 +37,8 @@ mod kinds;
 #[cfg(test)]
 mod lease;
 #[cfg(test)]
+mod names;
+#[cfg(test)]
 mod others;
 #[cfg(test)]
 mod permissions;

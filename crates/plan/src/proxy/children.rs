@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 use skep_api::resource::Resource;
 use skep_api::workload::{MetadataOverrides, SessionAffinity};
+use skep_bounds::CONFIG_MAP_BYTES;
 use skep_runconfig::{RunConfig, middleware};
 
 use super::template::template;
@@ -29,7 +30,7 @@ pub(crate) fn build(
     let consumed =
         if context.kind.has_generation { Some(settle_generation(context, &mut plan, dropped)?) } else { None };
     plan.run_config.middleware_configs = middleware::list(&plan.run_config);
-    let (config_map, checksum) = config_map(context, &plan.run_config);
+    let (config_map, checksum) = config_map(context, &plan.run_config)?;
     let template = template(context, &plan, &checksum, dropped)?;
     children.extend(if context.kind.config_map_first { [config_map, service] } else { [service, config_map] });
     children.push(deployment(context, &plan, template, consumed, dropped));
@@ -53,9 +54,11 @@ fn settle_generation(
 }
 
 /// The ConfigMap with the RunConfig, and its checksum.
-fn config_map(context: &ProxyContext<'_>, config: &RunConfig) -> (Child, String) {
+fn config_map(context: &ProxyContext<'_>, config: &RunConfig) -> Result<(Child, String), PlanError> {
     let me = context.me;
-    let data = BTreeMap::from([("runconfig.json".to_owned(), config.to_json_pretty())]);
+    let document = config.to_json_pretty();
+    skep_bounds::size(&document, CONFIG_MAP_BYTES).map_err(|error| PlanError::field("RunConfig", error))?;
+    let data = BTreeMap::from([("runconfig.json".to_owned(), document)]);
     let labels: BTreeMap<String, String> = [
         ("toolhive.stacklok.io/component".to_owned(), "run-config".to_owned()),
         (format!("toolhive.stacklok.io/{}", context.kind.label), me.name().to_owned()),
@@ -65,7 +68,8 @@ fn config_map(context: &ProxyContext<'_>, config: &RunConfig) -> (Child, String)
     let checksum = canonical::content_checksum(&data, &labels, &BTreeMap::new());
     let annotations = json!({ canonical::CONTENT_CHECKSUM: checksum });
     let body = json!({ "data": data });
-    (Child::new(me, ChildKind::ConfigMap, &names::run_config(me.name()), json!(labels), annotations, body), checksum)
+    let name = names::run_config(me.name());
+    Ok((Child::new(me, ChildKind::ConfigMap, &name, json!(labels), annotations, body), checksum))
 }
 
 /// The ConfigMap with the policies of the spec itself.

@@ -11,6 +11,7 @@ use super::{ProxyContext, ProxyKind, ProxySpec};
 use crate::plan::Verdict;
 use crate::resolve::{self, Resolver};
 use crate::status::Status;
+use crate::validate::reference_problems;
 use crate::webhook::{Webhooks, webhooks};
 use crate::world::World;
 
@@ -38,6 +39,9 @@ impl<'a> ProxyContext<'a> {
         status: Status,
     ) -> (Self, Status, Option<Verdict>) {
         let mut resolver = Resolver::new(world, me.namespace(), status);
+        if let Err(error) = reference_problems(me).result() {
+            resolver.fail(error.verdict());
+        }
         let inputs = resolve(&mut resolver, kind, &spec);
         resolver.group(spec.group_ref);
         if let Some(inline) = inputs.oidc.and_then(|oidc| oidc.inline.as_ref()) {

@@ -3,8 +3,9 @@
 use std::fmt::Display;
 
 use skep_api::kinds::{MCPServer, PermissionProfileSource, ProxyMode, Transport};
+use skep_bounds::CONFIG_MAP_VALUES;
 use skep_runconfig::run_config::{InboundPermissions, NetworkPermissions, OutboundPermissions, PermissionProfile};
-use skep_runconfig::{Json, RunConfig};
+use skep_runconfig::{Json, Members, RunConfig};
 
 use super::transport;
 use crate::error::{MissingKey, PlanError};
@@ -112,9 +113,94 @@ fn permissions(config: &mut RunConfig, object: &MCPServer, world: &World<'_>) ->
             let text = world.config_map(namespace, name).and_then(|data| data.get(key)).map_or("", String::as_str);
             config.permission_profile_name_or_path = format!("/etc/toolhive/profiles/{key}");
             skep_bounds::json(text).map_err(|error| invalid(&error))?;
+            skep_bounds::json_values(text, CONFIG_MAP_VALUES).map_err(|error| invalid(&error))?;
             let json = Json::from_slice(text.as_bytes()).map_err(|error| invalid(&error))?;
-            skep_runconfig::Field::read(json).map_err(|error| invalid(&error))?
+            known_members(skep_runconfig::Field::read(json).map_err(|error| invalid(&error))?)
         }
     });
     Ok(())
+}
+
+/// A profile without the members that no proxy reads: a user may write any number of them into a ConfigMap.
+fn known_members(mut profile: PermissionProfile) -> PermissionProfile {
+    profile.other = Members::default();
+    if let Some(network) = &mut profile.network {
+        network.other = Members::default();
+        network.outbound.iter_mut().for_each(|outbound| outbound.other = Members::default());
+        network.inbound.iter_mut().for_each(|inbound| inbound.other = Members::default());
+    }
+    profile
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::{Value, json};
+    use skep_api::resource::KindName;
+
+    use crate::key::{Key, ObjectKind};
+    use crate::plan::{Plan, Verdict, plan};
+    use crate::validate::testing::{Surroundings, resource};
+    use crate::world::Found;
+
+    fn planned(spec: &Value, text: String) -> Plan {
+        let mut surroundings = Surroundings::default();
+        let key = Key { kind: ObjectKind::ConfigMap, namespace: "ns".into(), name: "c".into() };
+        surroundings.found.insert(key, Found::ConfigMap(Arc::new([("k".to_owned(), text)].into())));
+        plan(&resource(KindName::MCPServer, "s", spec), &surroundings.world())
+    }
+
+    fn with_profile(text: String) -> Plan {
+        let profile = json!({ "type": "configmap", "name": "c", "key": "k" });
+        planned(&json!({ "image": "i", "permissionProfile": profile }), text)
+    }
+
+    fn refusal(plan: &Plan) -> &str {
+        let Verdict::Refuse(why) = &plan.verdict else { panic!("{:?}", plan.verdict) };
+        why
+    }
+
+    #[test]
+    fn a_profile_has_so_many_values() {
+        for many in [r#"{"a":0},"#.repeat(12_000), "[],".repeat(20_000), "0,".repeat(20_000)] {
+            let plan = with_profile(format!(r#"{{"name":"a","x":[{many}0]}}"#));
+            assert!(refusal(&plan).contains("it has more than 20000 values"), "{}", refusal(&plan));
+        }
+    }
+
+    #[test]
+    fn of_a_profile_only_what_a_proxy_reads_is_taken_over() {
+        let text = json!({
+            "name": "a", "read": ["/r"], "unknown": [1],
+            "network": { "unknown": 1, "outbound": { "allow_host": ["h"], "unknown": 1 }, "inbound": { "unknown": 1 } },
+        });
+        let run_config = with_profile(text.to_string()).proxy.unwrap().run_config.to_json_compact();
+        assert!(
+            run_config.contains(r#""read":["/r"]"#) && run_config.contains(r#""allow_host":["h"]"#),
+            "{run_config}"
+        );
+        assert!(!run_config.contains("unknown"), "{run_config}");
+    }
+
+    #[test]
+    fn of_policies_in_a_config_map_only_what_a_proxy_reads_is_taken_over() {
+        let spec =
+            json!({ "image": "i", "authzConfig": { "type": "configMap", "configMap": { "name": "c", "key": "k" } } });
+        let policies =
+            json!({ "version": "1.0", "type": "cedarv1", "cedar": { "policies": ["p"] }, "unknown": [1], "pdp": {} });
+        let run_config = planned(&spec, policies.to_string()).proxy.unwrap().run_config;
+        let expected = json!({ "cedar": { "policies": ["p"] }, "type": "cedarv1", "version": "1.0" });
+        assert_eq!(run_config.authz_config.decode::<Value>().unwrap(), expected);
+        let many = format!("{{type: cedarv1, cedar: {{policies: [p]}}, x: [{}]}}", "{},".repeat(20_000));
+        let plan = planned(&spec, many);
+        assert!(refusal(&plan).contains("is too large; split it"), "{}", refusal(&plan));
+    }
+
+    #[test]
+    fn a_run_config_fits_into_a_config_map() {
+        let plan = with_profile(json!({ "name": "a", "read": vec!["x".repeat(99); 10_000] }).to_string());
+        assert!(refusal(&plan).contains("RunConfig: it has 1"), "{}", refusal(&plan));
+        assert!(plan.children.is_empty());
+    }
 }

@@ -1,5 +1,12 @@
 //! Names of HTTP headers, and those that nobody may set for somebody else.
 
+use std::collections::BTreeMap;
+
+use skep_api::workload::HeaderForward;
+use skep_bounds::{FORWARDED_HEADER_BYTES, FORWARDED_HEADERS};
+
+use super::sanitise;
+
 /// A header cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
@@ -9,6 +16,23 @@ pub enum HeaderError {
     /// It belongs to the connection or to the proxy.
     #[error("header `{0}` is set by the connection or the proxy and cannot be forwarded; remove it")]
     Reserved(String),
+    /// There are too many headers.
+    #[error("there are {found} headers, and {FORWARDED_HEADERS} are the most; forward fewer")]
+    TooMany {
+        /// How many.
+        found: usize,
+    },
+    /// Names and values have too many bytes.
+    #[error(
+        "plain headers have {found} bytes, and {FORWARDED_HEADER_BYTES} are the most; forward fewer or shorter ones"
+    )]
+    TooLarge {
+        /// How many.
+        found: usize,
+    },
+    /// Two headers have values from different Secrets, which arrive in one variable.
+    #[error("headers `{0}` and `{1}` cannot be told apart in the name of a variable; remove one of them")]
+    SameVariable(String, String),
     /// It proves who the caller is, to us and to nobody else.
     #[error(
         "header `{0}` is the caller's credential and is not handed on; remove it, or configure outgoing authentication"
@@ -45,6 +69,34 @@ pub fn check_header_name(name: &str) -> Result<(), HeaderError> {
     let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     if name.is_empty() || !name.bytes().all(is_token) {
         return Err(HeaderError::Malformed(name.to_owned()));
+    }
+    Ok(())
+}
+
+/// Whether all headers of an object may be set on requests to a remote server.
+pub fn check_forwarded_headers(headers: &HeaderForward) -> Result<(), HeaderError> {
+    check_header_limits(headers)?;
+    let from_secret = headers.add_headers_from_secret.iter().map(|header| &header.header_name);
+    headers.add_plaintext_headers.keys().chain(from_secret).try_for_each(|name| check_forwarded_header(name))
+}
+
+/// Whether the headers of an object are few and small enough, and each of those from Secrets has a variable of its own: `X-A` and `X_A`
+/// are both `X_A` in the name of one.
+pub fn check_header_limits(headers: &HeaderForward) -> Result<(), HeaderError> {
+    let found = headers.add_plaintext_headers.len().max(headers.add_headers_from_secret.len());
+    if found > FORWARDED_HEADERS {
+        return Err(HeaderError::TooMany { found });
+    }
+    let found = headers.add_plaintext_headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if found > FORWARDED_HEADER_BYTES {
+        return Err(HeaderError::TooLarge { found });
+    }
+    let mut variables = BTreeMap::new();
+    for header in &headers.add_headers_from_secret {
+        let other = variables.insert(sanitise(&header.header_name), header);
+        if let Some(other) = other.filter(|other| other.value_secret_ref != header.value_secret_ref) {
+            return Err(HeaderError::SameVariable(other.header_name.clone(), header.header_name.clone()));
+        }
     }
     Ok(())
 }

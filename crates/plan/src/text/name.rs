@@ -43,7 +43,7 @@ impl Name {
 
     /// A name that may hold dots, as most objects have.
     pub fn subdomain(name: &str) -> Result<Self, NameError> {
-        Self::checked(name, LONGEST_SUBDOMAIN, |name| name.split('.').all(is_part))
+        Self::checked(name, LONGEST_SUBDOMAIN, is_dns_subdomain)
     }
 
     fn checked(name: &str, limit: usize, is_name: fn(&str) -> bool) -> Result<Self, NameError> {
@@ -84,6 +84,11 @@ pub fn derived_name(parts: &[&str]) -> Result<Name, NameError> {
 /// Whether a text can be a name of a single part.
 pub fn is_dns_label(text: &str) -> bool {
     text.len() <= LONGEST_LABEL && is_part(text)
+}
+
+/// Whether a text can be the name of most objects, such as Secrets and ConfigMaps: parts with dots between them (RFC 1123).
+pub fn is_dns_subdomain(text: &str) -> bool {
+    text.len() <= LONGEST_SUBDOMAIN && text.split('.').all(is_part)
 }
 
 fn is_part(text: &str) -> bool {

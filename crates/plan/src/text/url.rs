@@ -5,6 +5,7 @@
 
 use ::url::{Host, Url};
 use skep_address::{Addresses, Scope, scope_of, scope_of_name};
+use skep_bounds::REMOTE_URL_BYTES;
 
 use crate::world::Site;
 
@@ -14,6 +15,9 @@ pub enum UrlError {
     /// It is not a URL.
     #[error("`{0}` is not a URL; write one such as `https://mcp.example.com/mcp`")]
     Malformed(String),
+    /// It is too long.
+    #[error("it has {0} bytes, and {REMOTE_URL_BYTES} are the most; write a shorter one")]
+    TooLong(usize),
     /// It is neither `http` nor `https`.
     #[error("`{0}` must begin with `https://` or `http://`")]
     Scheme(String),
@@ -36,6 +40,9 @@ const CONTROL_PLANE: &[&str] =
 
 /// The URL of a remote MCP server, by the same table of addresses as the proxy that dials it.
 pub fn remote_url(text: &str, allow_private: bool, site: Site) -> Result<Url, UrlError> {
+    if text.len() > REMOTE_URL_BYTES {
+        return Err(UrlError::TooLong(text.len()));
+    }
     let url = parse(text)?;
     let host = url.host().ok_or_else(|| UrlError::Malformed(text.to_owned()))?;
     let widest = match site {

@@ -97,14 +97,14 @@ impl Surroundings {
     /// Adds a Secret with one key.
     pub(crate) fn with_secret(mut self, name: &str, key: &str) -> Self {
         let key_of = Key { kind: ObjectKind::Secret, namespace: "ns".into(), name: name.into() };
-        self.found.insert(key_of, Found::Secret([(key.to_owned(), "digest".to_owned())].into()));
+        self.found.insert(key_of, Found::Secret(Arc::new([(key.to_owned(), "digest".to_owned())].into())));
         self
     }
 
     /// Adds a ConfigMap with one key.
     pub(crate) fn with_config_map(mut self, name: &str, key: &str) -> Self {
         let key_of = Key { kind: ObjectKind::ConfigMap, namespace: "ns".into(), name: name.into() };
-        self.found.insert(key_of, Found::ConfigMap([(key.to_owned(), "text".to_owned())].into()));
+        self.found.insert(key_of, Found::ConfigMap(Arc::new([(key.to_owned(), "text".to_owned())].into())));
         self
     }
 }

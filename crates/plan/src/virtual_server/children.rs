@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use skep_api::kinds::VirtualMCPServer;
 use skep_api::resource::Resource;
 use skep_api::virtual_config::LogLevel;
+use skep_bounds::CONFIG_MAP_BYTES;
 
 use super::members::Member;
 use super::outgoing::is_inline;
@@ -88,6 +89,7 @@ fn config_map(
     world: &World<'_>,
 ) -> Result<(Child, String), PlanError> {
     let config = document::build(me, object, inputs, world.settings)?;
+    skep_bounds::size(&config, CONFIG_MAP_BYTES).map_err(|error| PlanError::field("config.yaml", error))?;
     let mut data = BTreeMap::from([("config.yaml".to_owned(), config)]);
     data.extend(inputs.auth_server.as_ref().map(|server| ("authserver-config.yaml".to_owned(), server.to_yaml())));
     let labels = BTreeMap::from(

@@ -11,11 +11,13 @@ use skep_api::reference::{NameRef, Reference, RequiredNameRef};
 use skep_api::resource::Resource;
 use skep_api::virtual_config::{BackendOrigin, StaticBackend};
 use skep_api::workload::{HeaderForward, RemoteTransport};
+use skep_bounds::ENV_VARIABLES;
 
 use crate::canonical;
 use crate::error::{MissingKey, PlanError};
 use crate::pod::{Env, Mount};
-use crate::text::{check_forwarded_header, remote_url, sanitise};
+use crate::text::{check_forwarded_headers, remote_url, sanitise};
+use crate::validate::reference_problems;
 use crate::world::{Found, World};
 use crate::{remote_proxy, server};
 
@@ -147,9 +149,32 @@ impl<'a> Member<'a> {
         matches!(self.own, Own::Entry(_)).then(|| sanitise(self.name()))
     }
 
+    /// The variables through which the headers of an entry reach the pod, unless they do not go with those of other entries: the header
+    /// `A-B` of `c` and the header `A` of `b-c` arrive in one variable, and one server's credential must never reach another.
+    pub(super) fn headers_beside(
+        &self,
+        others: &BTreeMap<String, Variable>,
+    ) -> Result<BTreeMap<String, Variable>, PlanError> {
+        let variables = self.headers();
+        let is_taken = |name: &str, variable: &Variable| others.get(name).is_some_and(|other| other != variable);
+        if let Some((name, _)) = variables.iter().find(|(name, variable)| is_taken(name, variable)) {
+            let problem = format!("variable `{name}` carries a header of another entry; rename one of them");
+            return Err(PlanError::InvalidHeaders(problem));
+        }
+        let count = others.len() + variables.len();
+        if !variables.is_empty() && count > ENV_VARIABLES {
+            let problem = format!(
+                "with it, entries take {count} variables for their headers, and {ENV_VARIABLES} are the most; forward fewer"
+            );
+            return Err(PlanError::InvalidHeaders(problem));
+        }
+        Ok(variables)
+    }
+
     /// The variables through which the headers of an entry reach the pod: name, and a value or a key of a Secret.
-    pub(super) fn headers(&self, variables: &mut BTreeMap<String, Variable>) {
-        let Some(headers) = self.header_forward() else { return };
+    fn headers(&self) -> BTreeMap<String, Variable> {
+        let mut variables = BTreeMap::new();
+        let Some(headers) = self.header_forward() else { return variables };
         let owner = sanitise(self.name());
         let mut identifiers = BTreeMap::new();
         for header in &headers.add_headers_from_secret {
@@ -170,6 +195,7 @@ impl<'a> Member<'a> {
             let text = canonical::to_string(&manifest.into());
             variables.insert(format!("TOOLHIVE_HEADER_FORWARD_{owner}"), Variable::Value(text));
         }
+        variables
     }
 
     /// The mount of an entry's certificate authorities. A pod starts without them: one entry's bundle concerns no other server.
@@ -196,13 +222,11 @@ impl<'a> Member<'a> {
 
     /// What would be dangerous, or would keep the pod of all servers from starting.
     fn check_entry(&self, spec: &MCPServerEntrySpec, world: &World<'_>) -> Result<(), PlanError> {
+        reference_problems(self.resource).result()?;
         remote_url(&spec.remote_url, spec.allow_private_endpoint, world.settings.site)
             .map_err(|error| PlanError::InvalidRemoteUrl(error.to_string()))?;
         let Some(headers) = self.header_forward() else { return Ok(()) };
-        let names = headers.add_plaintext_headers.keys();
-        for name in names.chain(headers.add_headers_from_secret.iter().map(|header| &header.header_name)) {
-            check_forwarded_header(name).map_err(|error| PlanError::InvalidHeaders(error.to_string()))?;
-        }
+        check_forwarded_headers(headers).map_err(|error| PlanError::InvalidHeaders(error.to_string()))?;
         for header in &headers.add_headers_from_secret {
             let (secret, namespace) = (&header.value_secret_ref, self.resource.namespace());
             let field = format!("header `{}`", header.header_name);
@@ -225,6 +249,13 @@ pub(super) enum Variable {
 // === impl Variable ===
 
 impl Variable {
+    /// What of it is taken over: a value, or the name of a Secret.
+    pub(super) fn text(&self) -> &str {
+        match self {
+            Self::Value(text) | Self::Secret(text, _) => text,
+        }
+    }
+
     /// Adds the variable to a container's.
     pub(super) fn add(&self, name: &str, env: &mut Env) {
         match self {

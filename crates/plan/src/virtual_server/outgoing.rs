@@ -17,8 +17,9 @@ use skep_api::virtual_config::{
     AwsStsStrategy, AwsStsStrategyRole, CrossAppAccessStrategy, HeaderInjectionStrategy, OutgoingStrategy,
     ResolvedOutgoingAuth, TokenExchangeStrategy, UpstreamInjectStrategy,
 };
-use skep_bounds::{REFERENCED_BYTES, REFERENCED_MATCHER_TOKENS};
+use skep_bounds::REFERENCED_MATCHER_TOKENS;
 
+use super::budget::{ReferenceBudget, Size};
 use super::members::Member;
 use crate::error::{MissingKey, PlanError};
 use crate::resolve::find;
@@ -60,13 +61,13 @@ struct Strategy {
 ///
 /// A configuration is found and validated once, however many servers refer to it; and what all of them cost is bounded: the matchers
 /// that are parsed, and the bytes that the document takes over.
-struct Converter<'a> {
+struct Converter<'a, 'b> {
     world: &'a World<'a>,
     namespace: &'a str,
     auth_server: Option<&'a EmbeddedAuthServer>,
     known: BTreeMap<String, Result<Configuration<'a>, PlanError>>,
     matcher_tokens_left: usize,
-    bytes_left: usize,
+    budget: &'b mut ReferenceBudget,
 }
 
 /// A configuration that is valid.
@@ -75,7 +76,7 @@ struct Configuration<'a> {
     resource: &'a Resource,
     spec: &'a MCPExternalAuthConfigSpec,
     /// The size of its spec.
-    bytes: usize,
+    size: Size,
 }
 
 /// What is said about a way of signing in.
@@ -93,6 +94,7 @@ pub(super) fn is_inline(spec: &VirtualMCPServerSpec) -> bool {
 /// Makes all strategies, with a word in the status about each.
 pub(super) fn resolve<'a>(
     status: &mut Status,
+    budget: &mut ReferenceBudget,
     spec: &'a VirtualMCPServerSpec,
     members: &[Member<'a>],
     namespace: &'a str,
@@ -104,7 +106,7 @@ pub(super) fn resolve<'a>(
         auth_server: spec.auth_server_config.as_ref(),
         known: BTreeMap::new(),
         matcher_tokens_left: REFERENCED_MATCHER_TOKENS,
-        bytes_left: REFERENCED_BYTES,
+        budget,
     };
     let mut discovered: BTreeMap<&str, AuthCondition> = BTreeMap::new();
     let inline = is_inline(spec);
@@ -195,7 +197,7 @@ impl Outgoing {
 
 // === impl Converter ===
 
-impl<'a> Converter<'a> {
+impl<'a> Converter<'a, '_> {
     /// What an entry of the spec comes to; `own` is what the server names itself, where that counts.
     fn entry(&mut self, auth: &BackendAuth, own: Option<&str>) -> Result<Strategy, PlanError> {
         let name = match auth.method {
@@ -212,15 +214,8 @@ impl<'a> Converter<'a> {
 
     /// A strategy for the document.
     fn take_over(&mut self, name: &str) -> Result<Strategy, PlanError> {
-        let bytes = self.find(name)?.bytes;
-        let Some(left) = self.bytes_left.checked_sub(bytes) else {
-            let problem = format!(
-                "with it, this virtual server takes over more than {REFERENCED_BYTES} bytes of configurations; refer to fewer or smaller \
-                 ones"
-            );
-            return Err(failed(name, &problem));
-        };
-        self.bytes_left = left;
+        let size = self.find(name)?.size;
+        self.budget.charge(size).map_err(|error| failed(name, &error.to_string()))?;
         self.strategy(name)
     }
 
@@ -253,8 +248,7 @@ impl<'a> Converter<'a> {
         let Resource::MCPExternalAuthConfig(object) = resource else {
             return Err(failed(name, "it is of another kind"));
         };
-        let bytes = crate::canonical::encoded_len(&object.spec);
-        Ok(Configuration { resource, spec: &object.spec, bytes })
+        Ok(Configuration { resource, spec: &object.spec, size: Size::of(&object.spec) })
     }
 
     fn strategy(&mut self, name: &str) -> Result<Strategy, PlanError> {

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use skep_api::kinds::{CompositeTool, EmbeddingServerPhase, MCPToolConfigSpec, VirtualMCPServerSpec};
 use skep_api::resource::{KindName, Resource};
 use skep_api::virtual_config::VirtualConfig;
-use skep_bounds::REFERENCED_BYTES;
 
+use super::budget::{ReferenceBudget, Size};
 use crate::error::UNLISTED;
 use crate::plan::Verdict;
 use crate::resolve::{Resolver, TOOLS, find};
@@ -56,6 +56,7 @@ pub(super) fn group(resolver: &mut Resolver<'_>, namespace: &str, name: &str, wo
 /// The composite tools that are defined elsewhere, in the order of the references.
 pub(super) fn composite_tools<'a>(
     resolver: &mut Resolver<'_>,
+    budget: &mut ReferenceBudget,
     config: Option<&VirtualConfig>,
     namespace: &str,
     world: &'a World<'_>,
@@ -85,6 +86,11 @@ pub(super) fn composite_tools<'a>(
             resolver.reject(COMPOSITES, "CompositeToolRefInvalid", Verdict::Refuse(message));
             return Vec::new();
         }
+        if let Err(error) = budget.charge(Size::of(tool)) {
+            let message = format!("{kind} `{}`: {error}", reference.name);
+            resolver.reject(COMPOSITES, "CompositeToolRefInvalid", Verdict::Refuse(message));
+            return Vec::new();
+        }
         tools.push(tool);
         steps += tool.steps.len();
         if let Err(error) = composite::check_count("spec.config.compositeToolRefs", references.len(), steps) {
@@ -103,21 +109,21 @@ pub(super) fn composite_tools<'a>(
 /// The MCPToolConfigs of the aggregation, by name. Nothing is said where there is none.
 pub(super) fn tool_configs<'a>(
     resolver: &mut Resolver<'_>,
+    budget: &mut ReferenceBudget,
     config: Option<&VirtualConfig>,
     namespace: &str,
     world: &'a World<'_>,
 ) -> BTreeMap<String, &'a MCPToolConfigSpec> {
     let mut tools = BTreeMap::new();
     // Each reference copies the whole configuration into the document.
-    let mut sizes: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut bytes_left = REFERENCED_BYTES;
+    let mut sizes: BTreeMap<&str, Size> = BTreeMap::new();
     let entries = config.and_then(|config| config.aggregation.as_ref()).map(|one| one.tools.as_slice());
     for reference in entries.unwrap_or_default().iter().filter_map(|entry| entry.tool_config_ref.as_ref()) {
         if !tools.contains_key(&reference.name) {
             match find(world, KindName::MCPToolConfig, namespace, &reference.name).map(AsRef::as_ref) {
                 Ok(Resource::MCPToolConfig(object)) => {
                     tools.insert(reference.name.clone(), &object.spec);
-                    sizes.insert(&reference.name, crate::canonical::encoded_len(&object.spec));
+                    sizes.insert(&reference.name, Size::of(&object.spec));
                 }
                 Ok(_) => continue,
                 Err(error) => {
@@ -128,15 +134,11 @@ pub(super) fn tool_configs<'a>(
             }
         }
         let size = sizes.get(reference.name.as_str()).copied().unwrap_or_default();
-        let Some(left) = bytes_left.checked_sub(size) else {
-            let message = format!(
-                "spec.config.aggregation.tools take over more than {REFERENCED_BYTES} bytes of MCPToolConfigs; refer to fewer or smaller \
-                 ones"
-            );
+        if let Err(error) = budget.charge(size) {
+            let message = format!("spec.config.aggregation.tools: MCPToolConfig `{}`: {error}", reference.name);
             resolver.reject(TOOLS.condition, TOOLS.invalid, Verdict::Refuse(message));
             return tools;
-        };
-        bytes_left = left;
+        }
     }
     if !tools.is_empty() {
         resolver.status.condition(

@@ -74,7 +74,10 @@ pub(crate) fn world_objects() -> BTreeMap<Key, Found> {
         found.insert(key, object);
     }
     let digests = BTreeMap::from([("k".to_owned(), "1".to_owned()), ("ca".to_owned(), "2".to_owned())]);
-    found.insert(Key { kind: ObjectKind::Secret, namespace: "ns".into(), name: "s".into() }, Found::Secret(digests));
+    found.insert(
+        Key { kind: ObjectKind::Secret, namespace: "ns".into(), name: "s".into() },
+        Found::Secret(digests.into()),
+    );
     found
 }
 

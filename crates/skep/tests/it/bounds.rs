@@ -84,6 +84,9 @@ fn hostile(large: usize, entries: usize) -> Vec<Hostile> {
         json!({ "image": "registry.example/a:1", "resourceOverrides": { "proxyDeployment": { "env": env } } })
     };
     let attributes = |values: &str| format!(r#"[{{"uid":{{"type":"A","id":"x"}},"attrs":{{"a":[{values}[]]}}}}]"#);
+    let levels = |levels: usize, values: usize| {
+        format!("{}[{}0]{},", r#"{"a":"#.repeat(levels), "0,".repeat(values), "}".repeat(levels))
+    };
     let virtual_server = |member: &str, value: Value| {
         let mut spec = json!({ "groupRef": { "name": "g" }, "incomingAuth": { "type": "anonymous" } });
         spec[member] = value;
@@ -131,6 +134,33 @@ fn hostile(large: usize, entries: usize) -> Vec<Hostile> {
                 "profile",
                 json!({ "image": "registry.example/a:1", "permissionProfile": profile }),
                 Some("more than 64 brackets"),
+            )
+        },
+        Hostile {
+            config_map: Some(json!({ "profile.json": format!(r#"{{"x":[{}0]}}"#, r#"{"a":0},"#.repeat(100_000)) })),
+            ..one(
+                KindName::MCPServer,
+                "profile-values",
+                json!({ "image": "registry.example/a:1", "permissionProfile": { "type": "configmap", "name": "profile-values", "key": "profile.json" } }),
+                Some("it has more than 20000 values"),
+            )
+        },
+        Hostile {
+            config_map: Some(json!({ "authz.json": format!("{{type: cedarv1, x: [{}]}}", "{a},".repeat(200_000)) })),
+            ..one(
+                KindName::MCPServer,
+                "mapped-values",
+                server(&in_config_map("mapped-values")),
+                Some("is too large; split it"),
+            )
+        },
+        Hostile {
+            config_map: Some(json!({ "authz.json": "~\n---\n".repeat(160_000) })),
+            ..one(
+                KindName::MCPServer,
+                "documents",
+                server(&in_config_map("documents")),
+                Some("it must hold one document, and holds more"),
             )
         },
         one(
@@ -226,6 +256,18 @@ fn hostile(large: usize, entries: usize) -> Vec<Hostile> {
             KindName::MCPAuthzConfig,
             "all-attributes",
             json!({ "type": "cedarv1", "config": { "policies": [PERMIT], "entities_json": attributes(&"[],".repeat(16_000)) } }),
+            None,
+        ),
+        one(
+            KindName::MCPAuthzConfig,
+            "nested-attributes",
+            json!({ "type": "cedarv1", "config": { "policies": [PERMIT], "entities_json": attributes(&levels(57, 5_000)) } }),
+            Some("entities_json: values of attributes are nested too deep"),
+        ),
+        one(
+            KindName::MCPAuthzConfig,
+            "all-nested-attributes",
+            json!({ "type": "cedarv1", "config": { "policies": [PERMIT], "entities_json": attributes(&levels(57, 1_000)) } }),
             None,
         ),
         one(KindName::MCPServer, "variables", overrides(entries), Some("variables; write at most 1000")),

@@ -4,14 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use serde_json::Value;
 use skep_api::resource::KindName;
 use skep_plan::key::{Key, ObjectKind};
 
 use super::{Entry, State, Wake};
-
-/// The longest name of an object.
-const LONGEST_NAME: usize = 253;
 
 /// Why the objects of a kind are not known.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -168,26 +164,4 @@ impl State {
             .map(|(other, _)| other.clone())
             .collect()
     }
-}
-
-/// Every text in the spec of an object that could be the name of another one.
-pub(super) fn names_in(object: &Value) -> BTreeSet<String> {
-    fn collect(value: &Value, names: &mut BTreeSet<String>) {
-        match value {
-            Value::String(text) if is_name(text) => {
-                names.insert(text.clone());
-            }
-            Value::Array(values) => values.iter().for_each(|value| collect(value, names)),
-            Value::Object(members) => members.values().for_each(|value| collect(value, names)),
-            _ => {}
-        }
-    }
-    let mut names = BTreeSet::new();
-    collect(object.get("spec").unwrap_or(&Value::Null), &mut names);
-    names
-}
-
-fn is_name(text: &str) -> bool {
-    let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
-    !text.is_empty() && text.len() <= LONGEST_NAME && text.bytes().all(is_allowed)
 }

@@ -71,7 +71,7 @@ fn what_backends_take_over_is_bounded() {
     let plan = planned(&signing_in("inline", backends), &all);
     let told = of_backends(&plan);
     assert_eq!(told.iter().take_while(|(holds, _)| *holds).count(), 3, "{told:?}");
-    assert!(told[99].1.contains("takes over more than 1048576 bytes of configurations"), "{:?}", told[99]);
+    assert!(told[99].1.contains("takes over more than 1048576 bytes or 32768 values by reference"), "{:?}", told[99]);
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn what_tools_take_over_is_bounded() {
     let all = team().with(resource(KindName::MCPToolConfig, "c", &config));
     assert_eq!(planned(&tools(3), &all).verdict, Verdict::Apply);
     let plan = planned(&tools(4), &all);
-    let message = "spec.config.aggregation.tools take over more than 1048576 bytes of MCPToolConfigs";
+    let message = "spec.config.aggregation.tools: MCPToolConfig `c`: with it, this virtual server takes over more than 1048576 bytes";
     assert!(told(&plan, "ToolConfigValidated").2.starts_with(message), "{:?}", plan.verdict);
     assert_eq!(phase(&plan), "Failed");
     assert!(plan.children.is_empty());
@@ -171,4 +171,114 @@ fn a_group_with_too_many_members_is_refused() {
     assert_fails(&plan, false, "Failed", "MembersListed", "TooManyMembers");
     assert!(told(&plan, "Ready").2.contains("has 1001 members, and a virtual server serves at most 1000"));
     assert_eq!(of_backends(&plan).len(), 0);
+}
+
+/// An entry of the group with these members of `headerForward`.
+fn entry(name: &str, url: &str, headers: &Value) -> Resource {
+    let spec =
+        json!({ "remoteUrl": url, "transport": "sse", "groupRef": { "name": "team" }, "headerForward": headers });
+    resource(KindName::MCPServerEntry, name, &spec)
+}
+
+fn from_secret(headers: impl IntoIterator<Item = (String, &'static str)>) -> Value {
+    let header = |(name, secret): (String, &str)| json!({ "headerName": name, "valueSecretRef": { "name": secret, "key": "k" } });
+    json!({ "addHeadersFromSecret": headers.into_iter().map(header).collect::<Vec<_>>() })
+}
+
+fn inline() -> Value {
+    with(&json!({ "outgoingAuth": { "source": "inline" } }))
+}
+
+const URL: &str = "https://a.example/mcp";
+
+/// A hundred definitions of 39 KB took 600 MB: each was within its limits.
+#[test]
+fn composite_tools_by_reference_are_bounded_together() {
+    let mut all = team();
+    for number in 0..10 {
+        let step = json!({ "id": "a", "tool": "t", "arguments": { "x": vec![json!({}); 5_000] } });
+        let spec = json!({ "name": format!("t{number}"), "description": "d", "steps": [step] });
+        all = all.with(resource(KindName::VirtualMCPCompositeToolDefinition, &format!("t{number}"), &spec));
+    }
+    let references = |count: usize| {
+        let references: Vec<Value> = (0..count).map(|number| json!({ "name": format!("t{number}") })).collect();
+        with(&json!({ "config": { "compositeToolRefs": references } }))
+    };
+    assert_eq!(planned(&references(6), &all).verdict, Verdict::Apply);
+    let plan = planned(&references(7), &all);
+    assert_fails(&plan, false, "Failed", "CompositeToolRefsValidated", "CompositeToolRefInvalid");
+    assert!(told(&plan, "CompositeToolRefsValidated").2.contains("1048576 bytes or 32768 values by reference"));
+}
+
+#[test]
+fn what_entries_bring_along_is_bounded() {
+    let headers = from_secret((0..90).map(|number| (format!("X-{number}"), "s")));
+    let mut all = group().with_secret("s", "k");
+    for number in 0..20 {
+        all = all.with(entry(&format!("e{number:02}"), URL, &headers));
+    }
+    let plan = planned(&inline(), &all);
+    assert_eq!(plan.verdict, Verdict::Apply);
+    let condition = told(&plan, "BackendsConfigured");
+    assert!(condition.2.contains("`e10` is left out") && condition.2.contains("1000 are the most"), "{condition:?}");
+
+    let headers = json!({ "addPlaintextHeaders": { "X-A": "a".repeat(16_000) } });
+    let mut all = group();
+    for number in 0..100 {
+        all = all.with(entry(&format!("e{number:02}"), URL, &headers));
+    }
+    let plan = planned(&inline(), &all);
+    let condition = told(&plan, "BackendsConfigured");
+    assert!(condition.2.contains("takes over more than 1048576 bytes"), "{condition:?}");
+    let deployment = plan.children.iter().map(|child| child.body().to_string().len()).max().unwrap();
+    assert!(deployment < 1_500_000, "{deployment}");
+}
+
+#[test]
+fn an_entry_has_few_headers_and_a_short_url() {
+    let long = format!("{URL}/{}", "a".repeat(8 * 1024));
+    let many = from_secret((0..101).map(|number| (format!("X-{number}"), "s")));
+    let large = json!({ "addPlaintextHeaders": { "X-A": "a".repeat(16 * 1024) } });
+    for (url, headers, expected) in [
+        (long.as_str(), json!({}), "and 8192 are the most"),
+        (URL, many, "there are 101 headers, and 100 are the most"),
+        (URL, large, "and 16384 are the most"),
+    ] {
+        let bad = entry("bad", url, &headers);
+        let all = team().with_secret("s", "k").with(bad.clone());
+        let plan = planned(&inline(), &all);
+        let condition = told(&plan, "BackendsConfigured");
+        assert!(condition.2.contains("`bad` is left out") && condition.2.contains(expected), "{condition:?}");
+        let own = crate::plan::plan(&bad, &all.world());
+        assert!(told(&own, "Valid").2.contains(expected), "{:?}", own.status);
+    }
+}
+
+/// `HEADER_FORWARD_A_B_C` is the header `A-B` of `c`, and the header `A` of `b-c`.
+#[test]
+fn a_header_of_one_entry_never_arrives_at_another() {
+    let one = |name: &str, header: &str, secret| entry(name, URL, &from_secret([(header.to_owned(), secret)]));
+    let all = || group().with_secret("s", "k").with_secret("other", "k");
+    let plan = planned(&inline(), &all().with(one("c", "A-B", "s")).with(one("b-c", "A", "other")));
+    let condition = told(&plan, "BackendsConfigured");
+    let expected = "variable `TOOLHIVE_SECRET_HEADER_FORWARD_A_B_C` carries a header of another entry";
+    assert!(condition.2.contains("`c` is left out") && condition.2.contains(expected), "{condition:?}");
+    let plan = planned(&inline(), &all().with(one("c", "A-B", "s")).with(one("b-c", "A", "s")));
+    assert!(told(&plan, "BackendsConfigured").0, "{:?}", plan.status);
+
+    let both = from_secret([("X-A".to_owned(), "s"), ("X_A".to_owned(), "other")]);
+    let plan = planned(&inline(), &all().with(entry("e", URL, &both)));
+    let condition = told(&plan, "BackendsConfigured");
+    assert!(condition.2.contains("headers `X-A` and `X_A` cannot be told apart"), "{condition:?}");
+}
+
+#[test]
+fn nothing_is_built_for_a_virtual_server_that_is_not_supported() {
+    let mut all = team();
+    all.settings.unsupported.insert(Feature::VirtualServer);
+    // What only building it would find is not found.
+    let template = json!({ "spec": { "containers": [{ "name": "vmcp", "$patch": "improve" }] } });
+    let plan = planned(&with(&json!({ "podTemplateSpec": template })), &all);
+    assert!(plan.children.is_empty() && matches!(plan.verdict, Verdict::Refuse(_)), "{:?}", plan.verdict);
+    assert_eq!(told(&plan, "Ready").1, "NotSupported");
 }

@@ -51,9 +51,9 @@ pub(super) fn assumed(found: &Objects) -> Objects {
             }
             match reference.to {
                 Target::Secret { key } => {
-                    let secret = assumed.entry(target).or_insert_with(|| Found::Secret(BTreeMap::new()));
+                    let secret = assumed.entry(target).or_insert_with(|| Found::Secret(Arc::default()));
                     if let Found::Secret(keys) = secret {
-                        keys.insert(key, String::new());
+                        Arc::make_mut(keys).insert(key, String::new());
                     }
                 }
                 Target::Kind(kind) => {
