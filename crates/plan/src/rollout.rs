@@ -153,15 +153,14 @@ fn stage(workload: &LiveWorkload, current: &Pods<'_>, older: &Pods<'_>, ready: u
     if is_all_current && (has_all || (ready > 0 && was_ready)) {
         return Stage::Complete(count);
     }
-    // An update of a StatefulSet waits for a pod of the old revision that fails, so older pods can be the cause as well. Those of a
-    // Deployment cannot, and before its controller has seen a change, nothing is known of it: the change may be what helps.
-    let waits_for_older = current.live.is_empty() && is_observed && progress.revision.is_some();
-    let stalled = current.first_failure().or_else(|| older.first_failure().filter(|_| waits_for_older));
-    if let Some((pod, failure)) = stalled {
+    // Older pods that fail are no cause: a Deployment replaces them, and those that block a StatefulSet are deleted ([`blocking`]).
+    if let Some((pod, failure)) = current.first_failure() {
         return Stage::Stalled(Stall::of(Some(pod), failure, progress));
     }
     // A Deployment leaves pods that were evicted behind: once another one is ready, they say nothing.
-    let ended = current.first_end().or_else(|| older.first_end().filter(|_| waits_for_older));
+    // A StatefulSet makes the next pod where the last one was, so an older one may be all that tells why there is none.
+    let has_none = current.live.is_empty() && is_observed && progress.revision.is_some();
+    let ended = current.first_end().or_else(|| older.first_end().filter(|_| has_none));
     if let Some((pod, failure)) = ended.filter(|_| ready == 0) {
         // The controller replaces the pod, and a node with more room may take the next one.
         return Stage::Stalled(Stall { is_final: false, ..Stall::of(Some(pod), failure, progress) });
@@ -174,6 +173,17 @@ fn stage(workload: &LiveWorkload, current: &Pods<'_>, older: &Pods<'_>, ready: u
         (true, false) => Stage::NotApplied,
         (false, false) => Stage::RollingOut(count),
     }
+}
+
+/// The pods of an older revision that fail, and so keep a StatefulSet from rolling out its current template: its controller replaces no
+/// pod before all are ready, and those never will be (kubernetes/kubernetes#67250). Deleted, each is made anew from the current one.
+/// Nothing before the controller has seen that template, and nothing for a Deployment, which waits for no older pod.
+pub(crate) fn blocking<'a>(workload: Option<&LiveWorkload>, pods: &'a [LivePod]) -> impl Iterator<Item = &'a LivePod> {
+    let newest = workload.filter(|workload| is_observed(workload)).and_then(|it| it.progress.revision.clone());
+    pods.iter().filter(move |pod| {
+        let is_older = newest.is_some() && pod.revision.is_some() && pod.revision != newest;
+        is_older && failure_of(pod).is_some()
+    })
 }
 
 /// Tells the current pods from older ones.

@@ -21,7 +21,7 @@ use crate::proxy::{
     self, EnvGroup, FileGroup, ProxyContext, ProxyDraft, ProxyKind, ProxyPlan, ProxyPod, ProxySpec, check_template,
 };
 use crate::status::Status;
-use crate::world::{LiveWorkload, World};
+use crate::world::{Live, LiveWorkload, World};
 use crate::{grants, names};
 
 /// How the proxy of a server differs from others.
@@ -74,7 +74,7 @@ pub(crate) fn plan(me: &Resource, object: &MCPServer, world: &World<'_>) -> Plan
     if plan.verdict == Verdict::Apply {
         plan.backend = BackendAction::Adopt;
     }
-    restart(&mut plan, object);
+    restart(&mut plan, object, world.live);
     plan
 }
 
@@ -176,13 +176,15 @@ pub(crate) const fn transport(transport: Transport) -> &'static str {
 
 /// Notes that a restart was seen. The restart itself is the annotation in both pod templates; with the strategy `immediate`
 /// the pods of the proxy are deleted as well, once.
-fn restart(plan: &mut Plan, object: &MCPServer) {
+fn restart(plan: &mut Plan, object: &MCPServer, live: &Live) {
     let annotations = object.metadata.annotations.clone().unwrap_or_default();
     let Some(asked) = backend::restart_stamp(object) else { return };
     // One that is not asked for any more, or not newer, is the last one.
     if annotations.get(advice::LAST_RESTART) == Some(&asked) {
         return;
     }
-    plan.restart_pods = annotations.get(advice::RESTART_STRATEGY).is_some_and(|strategy| strategy == "immediate");
+    if annotations.get(advice::RESTART_STRATEGY).is_some_and(|strategy| strategy == "immediate") {
+        plan.delete_pods.extend(live.pods.iter().cloned());
+    }
     plan.annotations.insert(advice::LAST_RESTART.to_owned(), json!(asked));
 }

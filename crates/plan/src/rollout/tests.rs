@@ -152,13 +152,31 @@ fn pods_that_cannot_be_made_stall_a_rollout_with_the_words_of_the_controller() {
 }
 
 #[test]
-fn a_stateful_set_names_its_revision_and_an_old_pod_that_fails_blocks_its_update() {
+fn a_stateful_set_names_its_revision_and_an_old_pod_that_fails_is_not_why_it_stalls() {
     let mut set = deployment(1, 1, 0);
     set.progress.revision = Some("b-2".to_owned());
     let of = |pods: &[LivePod]| observe(Some(&set), pods, Planned::Revision, false).stage;
     assert_eq!(of(&[pod("s-0", "b-1", PodState::Ready)]), rolling(0, 1));
-    assert_eq!(of(&[pod("s-0", "b-1", crash())]), stalled("s-0"));
+    assert_eq!(of(&[pod("s-0", "b-1", crash())]), rolling(0, 1));
+    assert_eq!(of(&[pod("s-0", "b-2", crash())]), stalled("s-0"));
     assert_eq!(of(&[pod("s-0", "b-2", PodState::Ready)]), rolling(1, 1));
+}
+
+#[test]
+fn only_failing_pods_of_an_older_revision_block_a_stateful_set_that_is_observed() {
+    let mut set = deployment(3, 3, 1);
+    set.progress.revision = Some("b-2".to_owned());
+    let pods = [
+        pod("s-0", "b-1", PodState::Ready),
+        pod("s-1", "b-1", crash()),
+        pod("s-2", "b-2", crash()),
+        pod("s-3", "b-1", PodState::Pending),
+    ];
+    let names = |set: &LiveWorkload| blocking(Some(set), &pods).map(|pod| pod.name.clone()).collect::<Vec<_>>();
+    assert_eq!(names(&set), ["s-1"]);
+    set.generation = 3;
+    assert!(names(&set).is_empty(), "its controller has not seen the template");
+    assert!(names(&deployment(3, 3, 1)).is_empty(), "a Deployment waits for no older pod");
 }
 
 #[test]
