@@ -157,6 +157,9 @@ fn stage(workload: &LiveWorkload, current: &Pods<'_>, older: &Pods<'_>, ready: u
     if let Some((pod, failure)) = current.first_failure() {
         return Stage::Stalled(Stall::of(Some(pod), failure, progress));
     }
+    if let Some(stall) = hanging(workload).or_else(|| not_created(workload, current, older)) {
+        return Stage::Stalled(stall);
+    }
     // A Deployment leaves pods that were evicted behind: once another one is ready, they say nothing.
     // A StatefulSet makes the next pod where the last one was, so an older one may be all that tells why there is none.
     let has_none = current.live.is_empty() && is_observed && progress.revision.is_some();
@@ -173,6 +176,28 @@ fn stage(workload: &LiveWorkload, current: &Pods<'_>, older: &Pods<'_>, ready: u
         (true, false) => Stage::NotApplied,
         (false, false) => Stage::RollingOut(count),
     }
+}
+
+/// A pod of a StatefulSet that does not go: another one has its name, and is made only when it is gone.
+fn hanging(workload: &LiveWorkload) -> Option<Stall> {
+    let pod = workload.hanging.first().filter(|_| workload.progress.revision.is_some())?;
+    let message =
+        "it does not terminate, and is replaced only when it is gone; if its node is lost, force its deletion";
+    let failure = Failure { reason: Failure::TERMINATING.to_owned(), message: message.to_owned() };
+    Some(Stall { pod: Some(pod.clone()), failure, is_final: false })
+}
+
+/// A StatefulSet of which no pod was made, though its controller has seen it: a quota or a policy forbids them, and only events say so.
+fn not_created(workload: &LiveWorkload, current: &Pods<'_>, older: &Pods<'_>) -> Option<Stall> {
+    let progress = &workload.progress;
+    let is_tried = is_observed(workload) && progress.revision.is_some() && progress.total == 0;
+    let has_none = [current, older].iter().all(|pods| pods.live.is_empty() && pods.ended.is_empty());
+    if !is_tried || !has_none {
+        return None;
+    }
+    let message = "no pod was created; see the events of the StatefulSet that is named after this resource";
+    let failure = Failure { reason: Failure::NO_PODS.to_owned(), message: message.to_owned() };
+    Some(Stall { pod: None, failure, is_final: false })
 }
 
 /// The pods of an older revision that fail, and so keep a StatefulSet from rolling out its current template: its controller replaces no

@@ -24,6 +24,8 @@ pub struct ChildFacts {
     pub owner: Option<Owner>,
     /// The server that it was made for by its proxy, if it was.
     pub serves: Option<String>,
+    /// What a proxy reports on it of the connection to the MCP server.
+    pub upstream: Option<UpstreamReport>,
     /// How it runs, for a Deployment or StatefulSet.
     pub workload: Option<LiveWorkload>,
 }
@@ -91,11 +93,13 @@ pub fn child_facts(kind: ChildKind, metadata: &ObjectMeta, object: Option<&Value
             progress: progress(kind, object),
             upstream: upstream(metadata),
             ended: Vec::new(),
+            hanging: Vec::new(),
         }
     });
     let label = metadata.labels.as_ref().and_then(|labels| labels.get(Backend::OWNER_LABEL));
     let serves = label.filter(|_| kind == Backend::KIND).cloned();
-    ChildFacts { uid: metadata.uid.clone().unwrap_or_default(), resource_version, version, owner, serves, workload }
+    let uid = metadata.uid.clone().unwrap_or_default();
+    ChildFacts { uid, resource_version, version, owner, serves, upstream: upstream(metadata), workload }
 }
 
 /// How far the controller of a workload has brought it, as its status says.

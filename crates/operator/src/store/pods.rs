@@ -37,6 +37,8 @@ const SETTLES_AGAIN_AFTER: jiff::SignedDuration = jiff::SignedDuration::from_sec
 const SETTLES_AT_LAST_AFTER: jiff::SignedDuration = jiff::SignedDuration::from_mins(1);
 /// A run of this length ends a crash loop: the kubelet resets its back-off after it.
 const BACKOFF_RESETS_AFTER: jiff::SignedDuration = jiff::SignedDuration::from_mins(10);
+/// How long after its grace period a pod that is deleted is still taken for one that is on its way.
+const HANGS_AFTER: jiff::SignedDuration = jiff::SignedDuration::from_secs(30);
 /// How much of what a container said at its end is told, in characters.
 const LONGEST_MESSAGE: usize = 1024;
 
@@ -55,6 +57,8 @@ pub struct PodFacts {
     pub keeps_name: bool,
     /// How it is; nothing for one that is being deleted or has ended: its controller replaces it, and counts it no more.
     pub state: Option<PodState>,
+    /// From when on it is still there though it was to be gone long before, if it is being deleted.
+    pub hangs_from: Option<Timestamp>,
     /// Why the kubelet rejected or evicted it, if it did.
     pub end: Option<Failure>,
     /// Until when it does not count as ready though its container says so, and how it counts meanwhile.
@@ -124,12 +128,18 @@ pub fn pod_facts(pod: &Pod) -> Option<PodFacts> {
         is_backend,
         keeps_name: controller(pod).is_some_and(|owner| owner.kind == "StatefulSet"),
         state,
+        hangs_from: hangs_from(pod),
         end,
         settling,
         stamps: PodStamps::of(|name| annotations.and_then(|all| all.get(name)).map(String::as_str)),
         revision: label("pod-template-hash").or_else(|| label("controller-revision-hash")).cloned(),
         created: metadata.creation_timestamp.as_ref().map(|at| at.0.to_string()).unwrap_or_default(),
     })
+}
+
+/// From when on a pod that is being deleted is overdue. The timestamp of its deletion is the end of its grace period.
+fn hangs_from(pod: &Pod) -> Option<Timestamp> {
+    pod.metadata.deletion_timestamp.as_ref()?.0.checked_add(HANGS_AFTER).ok()
 }
 
 /// The resource that a pod runs for, and whether as its backend.

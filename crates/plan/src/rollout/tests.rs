@@ -180,6 +180,25 @@ fn only_failing_pods_of_an_older_revision_block_a_stateful_set_that_is_observed(
 }
 
 #[test]
+fn a_stateful_set_without_a_pod_says_so_once_it_is_observed_and_so_does_a_pod_that_does_not_go() {
+    let reason = |set: &LiveWorkload| match observe(Some(set), &[], Planned::Revision, false).stage {
+        Stage::Stalled(Stall { pod, failure, is_final: false }) => Some((pod, failure.reason)),
+        _ => None,
+    };
+    let mut set = deployment(1, 0, 0);
+    assert_eq!(reason(&set), None, "a Deployment has a condition for it");
+    set.progress.revision = Some("b-2".to_owned());
+    assert_eq!(reason(&set), Some((None, Failure::NO_PODS.to_owned())));
+    set.progress.total = 1;
+    assert_eq!(reason(&set), None, "its pod is not seen");
+    set.hanging = vec!["s-0".to_owned()];
+    assert_eq!(reason(&set), Some((Some("s-0".to_owned()), Failure::TERMINATING.to_owned())));
+    (set.progress.total, set.generation) = (0, 3);
+    set.hanging.clear();
+    assert_eq!(reason(&set), None, "its controller has not seen it");
+}
+
+#[test]
 fn a_stateful_set_whose_pods_are_not_seen_counts_them_itself() {
     let mut set = deployment(2, 2, 2);
     set.ready = 1;

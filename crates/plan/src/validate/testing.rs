@@ -73,6 +73,7 @@ impl Surroundings {
             progress,
             upstream: None,
             ended: Vec::new(),
+            hanging: Vec::new(),
         });
         let pod = |(index, state): (usize, &PodState)| LivePod {
             name: format!("{}-{index}", workload.name()),
