@@ -183,7 +183,7 @@ fn hanging(workload: &LiveWorkload) -> Option<Stall> {
     let pod = workload.hanging.first().filter(|_| workload.progress.revision.is_some())?;
     let message =
         "it does not terminate, and is replaced only when it is gone; if its node is lost, force its deletion";
-    let failure = Failure { reason: Failure::TERMINATING.to_owned(), message: message.to_owned() };
+    let failure = Failure { reason: Failure::TERMINATING.to_owned(), message: message.to_owned(), is_first: false };
     Some(Stall { pod: Some(pod.clone()), failure, is_final: false })
 }
 
@@ -196,7 +196,7 @@ fn not_created(workload: &LiveWorkload, current: &Pods<'_>, older: &Pods<'_>) ->
         return None;
     }
     let message = "no pod was created; see the events of the StatefulSet that is named after this resource";
-    let failure = Failure { reason: Failure::NO_PODS.to_owned(), message: message.to_owned() };
+    let failure = Failure { reason: Failure::NO_PODS.to_owned(), message: message.to_owned(), is_first: false };
     Some(Stall { pod: None, failure, is_final: false })
 }
 

@@ -191,6 +191,8 @@ pub struct Failure {
     pub reason: String,
     /// The particulars; empty if there are none.
     pub message: String,
+    /// Whether it happened once so far, and what runs it tries again at once: this alone ends no rollout.
+    pub is_first: bool,
 }
 
 /// Judges authorization policies. The engines are not linked into the plan.
@@ -217,7 +219,7 @@ impl Failure {
     /// Whether waiting does not help. Kubelets and controllers retry everything else, and may succeed: a registry comes back, a Secret
     /// is created, a quota is freed.
     pub fn is_final(&self) -> bool {
-        Self::FINAL.contains(&self.reason.as_str())
+        !self.is_first && Self::FINAL.contains(&self.reason.as_str())
     }
 }
 

@@ -126,7 +126,11 @@ fn progress(kind: ChildKind, object: &Value) -> RolloutProgress {
         updated: count("updatedReplicas"),
         revision: revision.filter(|_| kind == ChildKind::StatefulSet),
         completed,
-        failure: failed.map(|one| Failure { reason: text(one, "reason"), message: text(one, "message") }),
+        failure: failed.map(|one| Failure {
+            reason: text(one, "reason"),
+            message: text(one, "message"),
+            is_first: false,
+        }),
         is_overdue,
     }
 }

@@ -396,7 +396,7 @@ fn why_the_pod_of_a_stateful_set_ended_is_remembered_until_one_of_its_template_w
         ended.into_iter().map(|pod| pod.state).collect::<Vec<_>>()
     };
     let failed = |reason: &str, message: &str| {
-        let failure = skep_plan::world::Failure { reason: reason.into(), message: message.into() };
+        let failure = skep_plan::world::Failure { reason: reason.into(), message: message.into(), is_first: false };
         vec![skep_plan::world::PodState::Failed(failure)]
     };
     let rejected = |used: &str| json!({ "phase": "Failed", "reason": "OutOfcpu", "message": format!("used: {used}") });

@@ -27,7 +27,7 @@ fn pod(name: &str, revision: &str, state: PodState) -> LivePod {
 }
 
 fn crash() -> PodState {
-    PodState::Failed(Failure { reason: "CrashLoopBackOff".to_owned(), message: "it fell".to_owned() })
+    PodState::Failed(Failure { reason: "CrashLoopBackOff".to_owned(), message: "it fell".to_owned(), is_first: false })
 }
 
 /// A Deployment whose controller has observed its second generation: wanted, total, updated.
@@ -144,7 +144,7 @@ fn a_lost_replica_of_several_is_tolerated_once_all_were_there() {
 #[test]
 fn pods_that_cannot_be_made_stall_a_rollout_with_the_words_of_the_controller() {
     let mut workload = deployment(1, 1, 0);
-    let failure = Failure { reason: "FailedCreate".to_owned(), message: "exceeded quota".to_owned() };
+    let failure = Failure { reason: "FailedCreate".to_owned(), message: "exceeded quota".to_owned(), is_first: false };
     workload.progress.failure = Some(failure.clone());
     let pods = [pod("old", "a", PodState::Ready)];
     let (stage, serving) = stage_of(&workload, &pods, true);
@@ -210,7 +210,8 @@ fn a_stateful_set_whose_pods_are_not_seen_counts_them_itself() {
 
 /// A pod that the kubelet evicted.
 fn evicted(name: &str, revision: &str, created: &str) -> LivePod {
-    let failure = Failure { reason: "Evicted".to_owned(), message: format!("{name} used too much memory") };
+    let failure =
+        Failure { reason: "Evicted".to_owned(), message: format!("{name} used too much memory"), is_first: false };
     LivePod { created: created.to_owned(), ..pod(name, revision, PodState::Failed(failure)) }
 }
 
@@ -278,7 +279,7 @@ fn of_a_plan_that_is_not_applied_no_pod_is_current() {
 #[test]
 fn what_may_heal_by_itself_is_final_only_after_the_deadline_of_the_workload() {
     let is_final = |reason: &str, is_overdue: bool| {
-        let failure = Failure { reason: reason.to_owned(), message: String::new() };
+        let failure = Failure { reason: reason.to_owned(), message: String::new(), is_first: false };
         let mut workload = deployment(1, 1, 1);
         workload.progress.is_overdue = is_overdue;
         match stage_of(&workload, &[pod("new", "b", PodState::Failed(failure))], true).0 {
