@@ -7,9 +7,14 @@ use serde::{Deserialize, Serialize};
 pub const GENERATION: &str = "toolhive.stacklok.dev/mcpserver-generation";
 /// The variable through which a pod knows that generation. Frozen when the pod starts.
 pub const GENERATION_ENV: &str = "THV_MCPSERVER_GENERATION";
-/// What the proxy in front of a backend reports of it, on the backend's StatefulSet: an [`UpstreamReport`] as JSON. It is there only
-/// while the proxy cannot use the backend.
+/// What the proxy in front of a backend reports of it, on the backend's StatefulSet, or on its own Service ([`proxy_service`]) as long as
+/// there is no StatefulSet: an [`UpstreamReport`] as JSON. It is there only while the proxy cannot use the backend.
 pub const UPSTREAM: &str = "toolhive.stacklok.dev/upstream-state";
+
+/// The Service of the proxy of an MCPServer.
+pub fn proxy_service(server: &str) -> String {
+    format!("mcp-{server}-proxy")
+}
 
 /// What a proxy reports of the MCP server behind it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

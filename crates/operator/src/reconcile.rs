@@ -4,11 +4,13 @@
 //!   gather ──▶ plan (pure) ──▶ apply ──▶ prune ──▶ status          worker: queue, timeout, backoff
 //! ```
 //!
-//! An error is only ever "could not read" or "could not write"; it is returned, and the queue retries with backoff. What is wrong with
+//! An error is only ever "could not read" or "could not write"; it is returned, and the queue retries with backoff. One that comes
+//! again is a condition as well ([`failures`]): what is planned is not applied then. What is wrong with
 //! a resource itself is a condition in its status, and is not retried until something changes.
 
 mod apply;
 mod children;
+mod failures;
 mod gather;
 mod metadata;
 mod prune;
@@ -27,6 +29,7 @@ use skep_plan::world::{Policies, Settings, World};
 
 pub use self::children::Applier;
 use self::children::NameConflict;
+pub use self::failures::Failures;
 use self::worker::TIMEOUT;
 use crate::events::Events;
 use crate::metrics::Metrics;
@@ -57,6 +60,8 @@ pub struct Reconciler {
     pub events: Events,
     /// The session keys that were checked.
     pub session_keys: SessionKeys,
+    /// The resources whose reconciles keep failing.
+    pub failures: Failures,
     /// How often a blocked deletion is checked again.
     pub recheck: Duration,
 }
@@ -72,6 +77,9 @@ enum ReconcileError {
     Timeout,
     #[error("reconcile panicked: {0}")]
     Panic(String),
+    /// The status says what is the case, or its write is what failed: the failure itself changes nothing about it.
+    #[error(transparent)]
+    Reported(Box<Self>),
 }
 
 /// How one pass over a resource ended.
@@ -114,14 +122,14 @@ impl Reconciler {
         if let Some(error) = findings.rejection {
             // The status says so; only people can help. It is still retried, slowly: the API server may accept it with another version
             // or other admission plugins.
-            self.write_status(me, &plan).await?;
-            return Err(error.into());
+            self.write_status(me, &plan).await.map_err(ReconcileError::reported)?;
+            return Err(ReconcileError::reported(error.into()));
         }
         if let ControlFlow::Break(pass) = self.apply(me, &plan, &gathered).await? {
             return Ok(pass);
         }
         self.prune(me, &plan, &gathered).await?;
-        self.report(me, &plan).await?;
+        self.report(me, &plan).await.map_err(ReconcileError::reported)?;
         let settles = gathered.settles.map(|at| at.duration_since(jiff::Timestamp::now()));
         Ok(Pass::Done(match settles.map(Duration::try_from) {
             Some(after) => Done::Again(after.unwrap_or_default()),
@@ -137,6 +145,7 @@ impl Reconciler {
             None => {
                 self.applier.forget(key);
                 self.session_keys.forget(key);
+                self.failures.forget(key);
                 Ok(Some(Done::Settled))
             }
             // It is queued again when the last watch has listed what there is.
@@ -182,6 +191,29 @@ impl ReconcileError {
             Self::Read { .. } => "read",
             Self::Timeout => "timeout",
             Self::Panic(_) => "panic",
+            Self::Reported(cause) => cause.category(),
+        }
+    }
+
+    /// A failure that the status does not have to tell of.
+    fn reported(cause: Self) -> Self {
+        Self::Reported(Box::new(cause))
+    }
+
+    /// What failed, whether the status tells of it or not.
+    fn into_cause(self) -> Self {
+        if let Self::Reported(cause) = self { *cause } else { self }
+    }
+
+    /// After how many failures in a row the status tells of one; nothing for one that it never tells of. A single one may be over with
+    /// the next retry, and what the API server does not know yet it learns within seconds.
+    fn tolerated(&self) -> Option<u32> {
+        match self {
+            Self::Reported(_) | Self::Write(WriteError::Conflict { .. }) => None,
+            _ if self.is_terminating() => None,
+            Self::Write(WriteError::NotYet { .. }) => Some(5),
+            Self::Write(error) if error.is_gone() => Some(5),
+            Self::Write(_) | Self::Read { .. } | Self::Timeout | Self::Panic(_) => Some(1),
         }
     }
 
@@ -191,6 +223,7 @@ impl ReconcileError {
             Self::Write(error) => matches!(error, WriteError::NamespaceTerminating { .. }),
             Self::Read { source, .. } => matches!(source.as_ref(), kube::Error::Api(status) if is_terminating(status)),
             Self::Timeout | Self::Panic(_) => false,
+            Self::Reported(cause) => cause.is_terminating(),
         }
     }
 }

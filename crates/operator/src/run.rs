@@ -13,7 +13,7 @@ use crate::lease::{Election, Leadership};
 use crate::metrics::Metrics;
 use crate::queue::Queue;
 use crate::readiness::Readiness;
-use crate::reconcile::{Applier, Reconciler};
+use crate::reconcile::{Applier, Failures, Reconciler};
 use crate::serve;
 use crate::served::Served;
 use crate::session_key::SessionKeys;
@@ -137,6 +137,7 @@ async fn lead(
         metrics,
         writer,
         session_keys: SessionKeys::default(),
+        failures: Failures::default(),
         events: Events::new(client.clone(), "skep-operator", Some(options.identity)),
         client,
         recheck: options.recheck,

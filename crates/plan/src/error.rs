@@ -88,6 +88,16 @@ pub enum PlanError {
         /// The kind of the resource.
         resource: KindName,
     },
+    /// The name of a child is that of an object whose owner had the name of this resource and was deleted.
+    #[error("{kind} `{name}` of the {resource} that had this name before is being garbage-collected")]
+    GarbageCollected {
+        /// The kind of the child.
+        kind: ChildKind,
+        /// Its name.
+        name: String,
+        /// The kind of the resource.
+        resource: KindName,
+    },
     /// The API server refused a child, with its message.
     #[error("{0}")]
     ApplyRefused(String),
@@ -113,6 +123,8 @@ pub struct MissingKey {
 
 /// The reason of a condition about an object whose kind cannot be listed.
 pub(crate) const UNLISTED: &str = "KindUnavailable";
+/// The reason of a resource that waits for the children of the one that had its name before.
+pub(crate) const GARBAGE_COLLECTION: &str = "WaitingForGarbageCollection";
 /// The reason of every condition about a feature that is not supported.
 pub(crate) const NOT_SUPPORTED: &str = "NotSupported";
 
@@ -139,6 +151,7 @@ impl PlanError {
             Self::Unlisted { .. } => UNLISTED,
             Self::Unsupported(_) => NOT_SUPPORTED,
             Self::NameTaken { .. } => "NameTaken",
+            Self::GarbageCollected { .. } => GARBAGE_COLLECTION,
             Self::ApplyRefused(_) => "ApplyRefused",
             Self::ImmutableVolumeClaim(_) => "VolumeClaimImmutable",
         }
@@ -157,13 +170,13 @@ impl PlanError {
 
     /// Waits for what may still be created, and refuses what only a change of the spec can correct.
     pub fn verdict(&self) -> Verdict {
-        let waits = self.is_missing() || matches!(self, Self::Unlisted { .. });
+        let waits = self.is_missing() || matches!(self, Self::Unlisted { .. } | Self::GarbageCollected { .. });
         if waits { Verdict::Wait(self.to_string()) } else { Verdict::Refuse(self.to_string()) }
     }
 
     /// Whether the cluster does not take the children, whatever the spec says.
     pub(crate) const fn is_of_cluster(&self) -> bool {
-        matches!(self, Self::NameTaken { .. } | Self::ApplyRefused(_))
+        matches!(self, Self::NameTaken { .. } | Self::GarbageCollected { .. } | Self::ApplyRefused(_))
     }
 
     /// Whether the pod template of the spec is invalid.
@@ -261,6 +274,16 @@ pub(crate) fn check_untaken(me: &Resource, world: &World<'_>) -> Result<(), Plan
         return Err(PlanError::ApplyRefused(message.clone()));
     }
     let Some((kind, name, owner)) = world.live.taken.first() else { return Ok(()) };
-    let (kind, name, owner) = (*kind, name.clone(), owner.clone());
-    Err(PlanError::NameTaken { kind, name, owner, resource: me.kind() })
+    let (kind, name, owner, resource) = (*kind, name.clone(), owner.clone(), me.kind());
+    // It is not ours, so one that is called as we are had another uid: it was deleted, and its children go by themselves.
+    Err(if owner == owner_in_words(resource.as_str(), me.name()) {
+        PlanError::GarbageCollected { kind, name, resource }
+    } else {
+        PlanError::NameTaken { kind, name, owner, resource }
+    })
+}
+
+/// The owner of an object, for messages.
+pub fn owner_in_words(kind: &str, name: &str) -> String {
+    format!("{kind} `{name}`")
 }

@@ -42,6 +42,7 @@ mod server;
 pub mod status;
 mod support;
 pub mod text;
+pub mod unplanned;
 pub mod validate;
 mod virtual_server;
 mod webhook;

@@ -9,7 +9,7 @@ pub fn same(name: &str) -> String {
 
 /// The proxy's Service of an MCPServer.
 pub fn server_service(name: &str) -> String {
-    format!("mcp-{name}-proxy")
+    skep_api::annotation::proxy_service(name)
 }
 
 /// The proxy's Service of an MCPRemoteProxy.

@@ -8,8 +8,10 @@ use skep_api::resource::Resource;
 use crate::child::Child;
 use crate::proxy::ProxyPlan;
 use crate::status::Status;
-use crate::world::World;
-use crate::{composite, config, embedding, entry, group, kinds, registry, remote_proxy, server, virtual_server};
+use crate::world::{Live, LivePod, World};
+use crate::{
+    composite, config, embedding, entry, group, kinds, registry, remote_proxy, rollout, server, virtual_server,
+};
 
 /// What to do about one resource.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,8 +30,8 @@ pub struct Plan {
     pub annotations: Map<String, Value>,
     /// A Secret that must exist and that nobody but chance can fill.
     pub generated_secret: Option<GeneratedSecret>,
-    /// Whether its pods are deleted, so that they start anew at once.
-    pub restart_pods: bool,
+    /// Pods to delete, each by its uid, so that their controller makes others in their place at once.
+    pub delete_pods: Vec<LivePod>,
     /// What to do with the StatefulSet that a proxy of the resource made.
     pub backend: BackendAction,
     /// An event to publish on the resource once per generation of its spec.
@@ -100,6 +102,9 @@ pub enum Finalizer {
 /// Plans one resource. Total: whatever the resource says, there is a plan.
 pub fn plan(me: &Resource, world: &World<'_>) -> Plan {
     let mut plan = plan_of(me, world);
+    if plan.verdict == Verdict::Apply && !me.is_deleting() {
+        plan.delete_pods.extend(blocking_pods(world.live));
+    }
     // No watch shows when an object of another owner goes.
     plan.recheck |= !world.live.taken.is_empty();
     // INVARIANT: the names that are checked for other owners before planning are those of the children.
@@ -109,6 +114,12 @@ pub fn plan(me: &Resource, world: &World<'_>) -> Plan {
         me.kind()
     );
     plan
+}
+
+/// The pods that keep a StatefulSet from its current template: that of an embedding server, or the one that a proxy made.
+fn blocking_pods(live: &Live) -> impl Iterator<Item = LivePod> {
+    let workload = rollout::blocking(live.workload.as_ref(), &live.pods);
+    workload.chain(rollout::blocking(live.backend.as_ref(), &live.backend_pods)).cloned()
 }
 
 /// Whether a plan holds no children, as that of a deleted resource, or exactly those that the table of kinds declares.
@@ -149,7 +160,7 @@ impl Plan {
             finalizer: me.kind().finalizer().map_or(Finalizer::None, |_| Finalizer::Hold),
             annotations: Map::new(),
             generated_secret: None,
-            restart_pods: false,
+            delete_pods: Vec::new(),
             backend: BackendAction::Leave,
             notice: None,
             recheck: false,

@@ -35,6 +35,9 @@ pub const CHECKSUM: &str = "toolhive.stacklok.dev/runconfig-checksum";
 /// The checksum of the Secrets and ConfigMaps of others that a pod reads when it starts; a change of it rolls the pods.
 pub const INPUTS: &str = "toolhive.stacklok.dev/inputs-checksum";
 
+/// The restart that a pod was made for or after, as RFC 3339: on an MCPServer it asks for one, on a pod template it rolls the pods.
+pub const RESTARTED_AT: &str = "mcpserver.toolhive.stacklok.dev/restarted-at";
+
 /// On the workload itself, not its pods: digest of what the pods consume. As long as it is the same, the generation in the
 /// template stays, so that an edit that no pod consumes rolls none.
 pub const CONSUMED: &str = "toolhive.stacklok.dev/consumed-checksum";
@@ -57,6 +60,7 @@ pub struct PodStamps {
     checksum: Option<String>,
     generation: Option<String>,
     inputs: Option<String>,
+    restarted_at: Option<String>,
 }
 
 /// A pod template as we make it.
@@ -87,7 +91,7 @@ impl PodStamps {
         let stamp = |name: &str| annotation(name).map(str::to_owned);
         // A registry has no RunConfig: its pods carry the hash of its spec instead.
         let checksum = stamp(CHECKSUM).or_else(|| stamp(CONFIG_HASH));
-        Self { checksum, generation: stamp(GENERATION), inputs: stamp(INPUTS) }
+        Self { checksum, generation: stamp(GENERATION), inputs: stamp(INPUTS), restarted_at: stamp(RESTARTED_AT) }
     }
 
     /// The stamps that the workload among these children puts on its pods.
@@ -95,6 +99,11 @@ impl PodStamps {
         let workload = children.iter().find(|child| child.kind().has_generation())?;
         let annotations = workload.body().pointer("/spec/template/metadata/annotations");
         Some(Self::of(|name| annotations.and_then(|all| all.get(name)).and_then(Value::as_str)))
+    }
+
+    /// Whether a pod was made for this restart.
+    pub(crate) fn is_restarted_at(&self, restart: &str) -> bool {
+        self.restarted_at.as_deref() == Some(restart)
     }
 
     /// The generation, if there is one.

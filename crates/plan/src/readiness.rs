@@ -18,6 +18,9 @@ pub(crate) const ROLLING_OUT: &str = "RollingOut";
 /// The reason of `Ready` when they cannot.
 pub(crate) const ROLLOUT_STALLED: &str = "RolloutStalled";
 
+/// The condition that tells kstatus that only people can help.
+pub(crate) const STALLED: &str = "Stalled";
+
 /// The words of a kind for what all kinds have in common.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Words {
@@ -147,7 +150,7 @@ impl Readiness {
     pub(crate) fn write(self, status: &mut Status) {
         status.set("phase", self.phase).set("message", self.message.as_str());
         if self.is_stalled {
-            status.condition("Stalled", true, &self.reason, self.message.as_str());
+            status.condition(STALLED, true, &self.reason, self.message.as_str());
         }
         status.condition("Ready", self.ready, &self.reason, self.message);
     }

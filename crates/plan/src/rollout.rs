@@ -153,15 +153,17 @@ fn stage(workload: &LiveWorkload, current: &Pods<'_>, older: &Pods<'_>, ready: u
     if is_all_current && (has_all || (ready > 0 && was_ready)) {
         return Stage::Complete(count);
     }
-    // An update of a StatefulSet waits for a pod of the old revision that fails, so older pods can be the cause as well. Those of a
-    // Deployment cannot, and before its controller has seen a change, nothing is known of it: the change may be what helps.
-    let waits_for_older = current.live.is_empty() && is_observed && progress.revision.is_some();
-    let stalled = current.first_failure().or_else(|| older.first_failure().filter(|_| waits_for_older));
-    if let Some((pod, failure)) = stalled {
+    // Older pods that fail are no cause: a Deployment replaces them, and those that block a StatefulSet are deleted ([`blocking`]).
+    if let Some((pod, failure)) = current.first_failure() {
         return Stage::Stalled(Stall::of(Some(pod), failure, progress));
     }
+    if let Some(stall) = hanging(workload).or_else(|| not_created(workload, current, older)) {
+        return Stage::Stalled(stall);
+    }
     // A Deployment leaves pods that were evicted behind: once another one is ready, they say nothing.
-    let ended = current.first_end().or_else(|| older.first_end().filter(|_| waits_for_older));
+    // A StatefulSet makes the next pod where the last one was, so an older one may be all that tells why there is none.
+    let has_none = current.live.is_empty() && is_observed && progress.revision.is_some();
+    let ended = current.first_end().or_else(|| older.first_end().filter(|_| has_none));
     if let Some((pod, failure)) = ended.filter(|_| ready == 0) {
         // The controller replaces the pod, and a node with more room may take the next one.
         return Stage::Stalled(Stall { is_final: false, ..Stall::of(Some(pod), failure, progress) });
@@ -174,6 +176,39 @@ fn stage(workload: &LiveWorkload, current: &Pods<'_>, older: &Pods<'_>, ready: u
         (true, false) => Stage::NotApplied,
         (false, false) => Stage::RollingOut(count),
     }
+}
+
+/// A pod of a StatefulSet that does not go: another one has its name, and is made only when it is gone.
+fn hanging(workload: &LiveWorkload) -> Option<Stall> {
+    let pod = workload.hanging.first().filter(|_| workload.progress.revision.is_some())?;
+    let message =
+        "it does not terminate, and is replaced only when it is gone; if its node is lost, force its deletion";
+    let failure = Failure { reason: Failure::TERMINATING.to_owned(), message: message.to_owned(), is_first: false };
+    Some(Stall { pod: Some(pod.clone()), failure, is_final: false })
+}
+
+/// A StatefulSet of which no pod was made, though its controller has seen it: a quota or a policy forbids them, and only events say so.
+fn not_created(workload: &LiveWorkload, current: &Pods<'_>, older: &Pods<'_>) -> Option<Stall> {
+    let progress = &workload.progress;
+    let is_tried = is_observed(workload) && progress.revision.is_some() && progress.total == 0;
+    let has_none = [current, older].iter().all(|pods| pods.live.is_empty() && pods.ended.is_empty());
+    if !is_tried || !has_none {
+        return None;
+    }
+    let message = "no pod was created; see the events of the StatefulSet that is named after this resource";
+    let failure = Failure { reason: Failure::NO_PODS.to_owned(), message: message.to_owned(), is_first: false };
+    Some(Stall { pod: None, failure, is_final: false })
+}
+
+/// The pods of an older revision that fail, and so keep a StatefulSet from rolling out its current template: its controller replaces no
+/// pod before all are ready, and those never will be (kubernetes/kubernetes#67250). Deleted, each is made anew from the current one.
+/// Nothing before the controller has seen that template, and nothing for a Deployment, which waits for no older pod.
+pub(crate) fn blocking<'a>(workload: Option<&LiveWorkload>, pods: &'a [LivePod]) -> impl Iterator<Item = &'a LivePod> {
+    let newest = workload.filter(|workload| is_observed(workload)).and_then(|it| it.progress.revision.clone());
+    pods.iter().filter(move |pod| {
+        let is_older = newest.is_some() && pod.revision.is_some() && pod.revision != newest;
+        is_older && failure_of(pod).is_some()
+    })
 }
 
 /// Tells the current pods from older ones.

@@ -21,7 +21,7 @@ use crate::proxy::{
     self, EnvGroup, FileGroup, ProxyContext, ProxyDraft, ProxyKind, ProxyPlan, ProxyPod, ProxySpec, check_template,
 };
 use crate::status::Status;
-use crate::world::{LiveWorkload, World};
+use crate::world::{Live, LiveWorkload, World};
 use crate::{grants, names};
 
 /// How the proxy of a server differs from others.
@@ -74,7 +74,7 @@ pub(crate) fn plan(me: &Resource, object: &MCPServer, world: &World<'_>) -> Plan
     if plan.verdict == Verdict::Apply {
         plan.backend = BackendAction::Adopt;
     }
-    restart(&mut plan, object);
+    restart(&mut plan, object, world.live);
     plan
 }
 
@@ -176,13 +176,49 @@ pub(crate) const fn transport(transport: Transport) -> &'static str {
 
 /// Notes that a restart was seen. The restart itself is the annotation in both pod templates; with the strategy `immediate`
 /// the pods of the proxy are deleted as well, once.
-fn restart(plan: &mut Plan, object: &MCPServer) {
+fn restart(plan: &mut Plan, object: &MCPServer, live: &Live) {
     let annotations = object.metadata.annotations.clone().unwrap_or_default();
     let Some(asked) = backend::restart_stamp(object) else { return };
     // One that is not asked for any more, or not newer, is the last one.
     if annotations.get(advice::LAST_RESTART) == Some(&asked) {
         return;
     }
-    plan.restart_pods = annotations.get(advice::RESTART_STRATEGY).is_some_and(|strategy| strategy == "immediate");
+    if annotations.get(advice::RESTART_STRATEGY).is_some_and(|strategy| strategy == "immediate") {
+        // Those that carry it were made for it, at an earlier attempt to note that it was seen.
+        let before = live.pods.iter().filter(|pod| !pod.stamps.is_restarted_at(&asked));
+        plan.delete_pods.extend(before.cloned());
+    }
     plan.annotations.insert(advice::LAST_RESTART.to_owned(), json!(asked));
+}
+
+#[cfg(test)]
+mod tests {
+    use skep_api::resource::KindName;
+
+    use super::*;
+    use crate::pod::{PodStamps, RESTARTED_AT};
+    use crate::validate::testing::Surroundings;
+    use crate::world::{LivePod, PodState};
+
+    #[test]
+    fn an_immediate_restart_deletes_the_pods_before_it_and_none_that_was_made_for_it() {
+        let pod = |name: &str, at: &str| LivePod {
+            name: name.to_owned(),
+            uid: name.to_owned(),
+            state: PodState::Ready,
+            stamps: PodStamps::of(|annotation| (annotation == RESTARTED_AT).then_some(at)),
+            revision: None,
+            created: String::new(),
+        };
+        let mut surroundings = Surroundings::default();
+        surroundings.live.pods = vec![pod("old", "2026-01-01T00:00:00Z"), pod("new", "2026-02-02T00:00:00Z")];
+        let annotations = json!({ RESTARTED_AT: "2026-02-02T00:00:00Z", advice::RESTART_STRATEGY: "immediate" });
+        let metadata =
+            json!({ "name": "s", "namespace": "ns", "uid": "u", "generation": 1, "annotations": annotations });
+        let object = json!({ "metadata": metadata, "spec": { "image": "a" } });
+        let me = Resource::from_value(KindName::MCPServer, object).unwrap();
+        let plan = crate::plan::plan(&me, &surroundings.world());
+        let names: Vec<&str> = plan.delete_pods.iter().map(|pod| pod.name.as_str()).collect();
+        assert_eq!(names, ["old"]);
+    }
 }

@@ -19,6 +19,8 @@ pub struct Status {
     fields: Vec<(&'static str, Value)>,
     conditions: Vec<Condition>,
     kept_conditions: Vec<&'static str>,
+    /// Which conditions go though all others that are not spoken of are kept, if those are.
+    kept_except: Option<&'static [&'static str]>,
 }
 
 /// One aspect of a resource's state.
@@ -117,6 +119,12 @@ impl Status {
         self
     }
 
+    /// Leaves every condition alone that is not spoken of, but for some: those go.
+    pub fn keep_other_conditions(&mut self, except: &'static [&'static str]) -> &mut Self {
+        self.kept_except = Some(except);
+        self
+    }
+
     /// What is said about one aspect.
     pub fn find(&self, kind: &str) -> Option<&Condition> {
         self.conditions.iter().find(|condition| condition.kind == kind)
@@ -147,7 +155,8 @@ impl Status {
         let before: Vec<&Value> = old.get("conditions").and_then(Value::as_array).into_iter().flatten().collect();
         let named =
             |kind: &str| before.iter().find(|known| known.get("type").is_some_and(|name| name == kind)).copied();
-        let mut conditions: Vec<Value> = self.kept_conditions.iter().filter_map(|kind| named(kind).cloned()).collect();
+        let mut conditions: Vec<Value> =
+            before.iter().filter(|known| self.keeps(known)).map(|known| (*known).clone()).collect();
         for condition in &self.conditions {
             let status = condition.status.as_str();
             let known = named(&condition.kind).filter(|known| known.get("status").is_some_and(|was| was == status));
@@ -171,6 +180,13 @@ impl Status {
         }
         next.insert("observedGeneration".into(), json!(generation));
         Value::Object(next)
+    }
+
+    /// Whether a condition of the status before stays as it is.
+    fn keeps(&self, known: &Value) -> bool {
+        let kind = known.get("type").and_then(Value::as_str).unwrap_or_default();
+        let is_other = self.find(kind).is_none() && self.kept_except.is_some_and(|except| !except.contains(&kind));
+        is_other || self.kept_conditions.contains(&kind)
     }
 }
 

@@ -91,6 +91,8 @@ pub struct Live {
     pub workload: Option<LiveWorkload>,
     /// The StatefulSet that a proxy runs its server in.
     pub backend: Option<LiveWorkload>,
+    /// What a proxy reports of a backend that it cannot make.
+    pub unmade: Option<UpstreamReport>,
     /// The pods of the workload.
     pub pods: Vec<LivePod>,
     /// The pods of the backend.
@@ -131,6 +133,8 @@ pub struct LiveWorkload {
     /// Pods that the kubelet rejected or evicted, each with the reason, as far as no pod of the same template was ready since. They
     /// are not counted by the controller, which replaces them.
     pub ended: Vec<LivePod>,
+    /// Pods that are still there long after they were to be gone, as when their node is lost.
+    pub hanging: Vec<String>,
 }
 
 /// How far the controller of a Deployment or StatefulSet has brought its pods, as its status says.
@@ -187,6 +191,8 @@ pub struct Failure {
     pub reason: String,
     /// The particulars; empty if there are none.
     pub message: String,
+    /// Whether it happened once so far, and what runs it tries again at once: this alone ends no rollout.
+    pub is_first: bool,
 }
 
 /// Judges authorization policies. The engines are not linked into the plan.
@@ -202,6 +208,10 @@ impl Failure {
     pub const UNSCHEDULABLE: &'static str = "Unschedulable";
     /// Pods that do not become ready within the deadline of their Deployment.
     pub const OVERDUE: &'static str = "ProgressDeadlineExceeded";
+    /// A StatefulSet whose controller makes no pod.
+    pub const NO_PODS: &'static str = "PodsNotCreated";
+    /// A pod that does not go, and that no other one can replace meanwhile.
+    pub const TERMINATING: &'static str = "PodTerminating";
     /// What only a change of the configuration, of the image or of the program in it can heal.
     const FINAL: &'static [&'static str] =
         &["CrashLoopBackOff", "ErrImageNeverPull", "InvalidImageName", Self::OVERDUE];
@@ -209,7 +219,7 @@ impl Failure {
     /// Whether waiting does not help. Kubelets and controllers retry everything else, and may succeed: a registry comes back, a Secret
     /// is created, a quota is freed.
     pub fn is_final(&self) -> bool {
-        Self::FINAL.contains(&self.reason.as_str())
+        !self.is_first && Self::FINAL.contains(&self.reason.as_str())
     }
 }
 

@@ -82,6 +82,8 @@ impl Capacity {
         };
         if let Some(budget) = set(BUDGET_VARIABLE, quantity) {
             self.budget = budget;
+            let total = self.connections.total.min(budget / PASSING / 3 * 2).max(LEAST_CONNECTIONS);
+            self.connections = ConnectionLimits::of_total(total);
         }
         if let Some(connections) = set(CONNECTIONS_VARIABLE, |text| text.trim().parse().ok()) {
             self.connections = ConnectionLimits::of_total(connections);

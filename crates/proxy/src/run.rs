@@ -134,7 +134,7 @@ pub async fn start(
     }
     let mut tasks = Tasks::new();
     let wiring = Wiring { settings, environment, secrets: &secrets, health: &health, drain: &drain, limits: &limits };
-    let (front, idle) = wiring.front(place, store, &guards.budget, &mut tasks)?;
+    let (front, idle) = wiring.front(place, store, &mut tasks)?;
     let shown = match &diagnostics {
         Some(diagnostics) => diagnostics.serve(address.ip(), &guards.hosts, &drain, &mut tasks).await,
         None => None,

@@ -65,7 +65,7 @@ impl Upstream for StdioUpstream {
         initialize: &'a Message,
     ) -> BoxFuture<'a, Result<Message, CallError>> {
         Box::pin(async move {
-            self.ready().await?;
+            // The request was admitted, so the server is initialized; this waits for nothing.
             let response = self.initialized(initialize).ok_or(CallError::NotSent)?;
             self.register(session, ClientCapabilities::of(initialize));
             Ok(response)

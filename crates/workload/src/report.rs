@@ -1,5 +1,6 @@
 //! What a proxy reports of its connection to the server behind it: an annotation of the server's StatefulSet, outside the template of its
-//! pods, so that nothing restarts because of it. The operator watches the StatefulSet and shows it in the status.
+//! pods, so that nothing restarts because of it. As long as there is no StatefulSet, as one that was denied, it is an annotation of the
+//! proxy's own Service. The operator watches both and shows it in the status.
 //!
 //! The annotation is there only while the server cannot be used, so a healthy server costs no write at all. It holds one report: several
 //! proxies that see the same trouble do not overwrite each other's, and the next one reports when the first has recovered or is gone.
@@ -11,7 +12,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
 pub use skep_api::annotation::UpstreamState;
-use skep_api::annotation::{UPSTREAM, UpstreamReport};
+use skep_api::annotation::{UPSTREAM, UpstreamReport, proxy_service};
 
 use crate::cluster::Cluster;
 
@@ -40,35 +41,56 @@ pub enum Reported {
     Unchanged,
     /// The annotation holds the report of another proxy that runs.
     ByAnother,
-    /// There is no StatefulSet to annotate yet.
-    NoStatefulSet,
+    /// There is no object to annotate yet.
+    NoObject,
 }
 
 impl Cluster {
     /// Reports why the proxy in `pod` cannot use the server, or that it can. Sends nothing that is there already.
     pub async fn report(&self, pod: &str, problem: Option<&Problem>) -> Result<Reported, kube::Error> {
-        let sets: Api<DynamicObject> = self.objects("apps", "StatefulSet");
-        let name = &self.server().name;
-        let Some(set) = sets.get_metadata_opt(name).await? else { return Ok(Reported::NoStatefulSet) };
-        let noted = set.metadata.annotations.as_ref().and_then(|all| all.get(UPSTREAM));
+        let (set, service) = (&self.server().name, proxy_service(&self.server().name));
+        let services: Api<DynamicObject> = self.objects("", "Service");
+        let on_set = self.report_on(&self.objects("apps", "StatefulSet"), set, pod, problem).await?;
+        match (on_set, problem) {
+            (None, Some(_)) => {
+                Ok(self.report_on(&services, &service, pod, problem).await?.unwrap_or(Reported::NoObject))
+            }
+            (on_set, _) => {
+                // One of them says it, or none.
+                let on_service = self.report_on(&services, &service, pod, None).await?;
+                Ok(on_set.or(on_service).unwrap_or(Reported::NoObject))
+            }
+        }
+    }
+
+    /// Reports on one object; nothing if it does not exist.
+    async fn report_on(
+        &self,
+        objects: &Api<DynamicObject>,
+        name: &str,
+        pod: &str,
+        problem: Option<&Problem>,
+    ) -> Result<Option<Reported>, kube::Error> {
+        let Some(found) = objects.get_metadata_opt(name).await? else { return Ok(None) };
+        let noted = found.metadata.annotations.as_ref().and_then(|all| all.get(UPSTREAM));
         let other = noted.and_then(|noted| reporter(noted)).filter(|other| other != pod);
         if let Some(other) = &other
             && (problem.is_none() || self.has_pod(other).await?)
         {
-            return Ok(if problem.is_none() { Reported::Unchanged } else { Reported::ByAnother });
+            return Ok(Some(if problem.is_none() { Reported::Unchanged } else { Reported::ByAnother }));
         }
         let wanted = problem.map(|problem| json!(problem.by(pod)).to_string());
         if noted == wanted.as_ref() {
-            return Ok(Reported::Unchanged);
+            return Ok(Some(Reported::Unchanged));
         }
         let annotations = json!({ UPSTREAM: wanted.map_or(Value::Null, Value::String) });
         // Two proxies that report at once: the second one sees what the first one wrote.
         let change =
-            json!({ "metadata": { "annotations": annotations, "resourceVersion": set.metadata.resource_version } });
+            json!({ "metadata": { "annotations": annotations, "resourceVersion": found.metadata.resource_version } });
         let parameters = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-        match sets.patch_metadata(name, &parameters, &Patch::Merge(change)).await {
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Reported::NoStatefulSet),
-            patched => patched.map(|_| Reported::Written),
+        match objects.patch_metadata(name, &parameters, &Patch::Merge(change)).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+            patched => patched.map(|_| Some(Reported::Written)),
         }
     }
 

@@ -88,6 +88,12 @@ impl Reservation {
         OverBudgetError::TooLong { bytes: self.bytes.saturating_add(more), most: self.budget.largest(self.purpose) }
     }
 
+    /// How much may be held where there is no room for more.
+    fn ceiling_of(&self, full: Full, more: usize) -> usize {
+        let ceiling = self.budget.inner.ceiling(self.bytes.saturating_add(more), self.purpose);
+        if full == Full::Share { ceiling.half().bytes } else { ceiling.bytes }
+    }
+
     async fn wait(&mut self, more: usize, buffered: usize) -> Result<(), OverBudgetError> {
         let inner = Arc::clone(&self.budget.inner);
         let place = Place::take(&inner, self.share.as_ref(), buffered);
@@ -99,7 +105,7 @@ impl Reservation {
             // What is given back from here on is not missed.
             released.as_mut().enable();
             let Err(full) = self.try_grow_or(more) else { return Ok(()) };
-            let is_stuck = turn.as_ref().is_some_and(|turn| turn.is_stuck(full, self.share.as_deref(), more));
+            let is_stuck = turn.as_ref().is_some_and(|turn| turn.is_stuck(full, self.ceiling_of(full, more), more));
             let now = Instant::now();
             if now >= until || is_stuck {
                 return Err(inner.refuse(more));
@@ -123,18 +129,14 @@ impl Turn {
         Self { inner: Arc::clone(inner), number, client }
     }
 
-    /// Whether it waits for an earlier one that waits for it: what all others hold would not be enough.
-    fn is_stuck(&self, full: Full, share: Option<&Usage>, more: usize) -> bool {
-        let held = match (full, share) {
-            (Full::Share, Some(share)) => share.held(),
-            (Full::Share, None) | (Full::Total, _) => self.inner.total.held(),
-        };
+    /// Whether it waits for an earlier one that waits for it: beside what they hold there is no room, whatever all others give back.
+    fn is_stuck(&self, full: Full, ceiling: usize, more: usize) -> bool {
         self.inner.growing.with(|waiting| {
             let concerns = |client: &Option<IpAddr>| full == Full::Total || *client == self.client;
             let all = || waiting.all.iter().filter(|(_, (client, _))| concerns(client));
             let is_first = all().next().is_none_or(|(first, _)| *first == self.number);
             let growing: usize = all().map(|(_, (_, bytes))| bytes).sum();
-            !is_first && held.saturating_sub(growing) < more
+            !is_first && growing.saturating_add(more) > ceiling
         })
     }
 }

@@ -106,7 +106,7 @@ impl Applier {
             children.iter().partition(|child| child.kind().has_generation() || child.kind() == ChildKind::RoleBinding);
         let (mut created, mut conflicts, mut changed) = (Vec::new(), BTreeSet::new(), false);
         for wave in [first, last] {
-            let mut failed = Ok(());
+            let mut failures = Vec::new();
             for one in self.apply_wave(me, wave).await {
                 match one {
                     Ok(One::Applied { workload_changed }) => changed |= workload_changed,
@@ -117,8 +117,7 @@ impl Applier {
                     Ok(One::NameInUse(conflict)) => {
                         conflicts.insert(conflict);
                     }
-                    Err(error @ WriteError::NamespaceTerminating { .. }) => failed = Err(error),
-                    Err(error) => failed = failed.and(Err(error)),
+                    Err(error) => failures.push(error),
                 }
             }
             if !conflicts.is_empty() {
@@ -128,7 +127,7 @@ impl Applier {
                 self.free_names().remove(&Key::of(me));
                 return Ok(Outcome::NamesInUse(conflicts));
             }
-            failed?;
+            gravest(failures).map_or(Ok(()), Err)?;
         }
         Ok(Outcome::Applied { workload_changed: changed })
     }
@@ -316,6 +315,16 @@ async fn until_terminating(
         }
     }
     all
+}
+
+/// The failure of a wave that decides what becomes of the reconcile: that nothing can be created at all, then a refusal, which no retry
+/// can help, then the first one.
+fn gravest(failures: Vec<WriteError>) -> Option<WriteError> {
+    failures.into_iter().min_by_key(|failure| match failure {
+        WriteError::NamespaceTerminating { .. } => 0,
+        refused if refused.refusal().is_some() => 1,
+        _ => 2,
+    })
 }
 
 /// What is known of a child after it was applied.

@@ -1,4 +1,4 @@
-//! Step 4, prune: children that are not planned any more, the backend of a deleted resource, and pods that are to start anew.
+//! Step 4, prune: children that are not planned any more, the backend of a deleted resource, and pods that are to be replaced.
 
 use skep_api::resource::Resource;
 use skep_plan::kinds::Backend;
@@ -17,9 +17,7 @@ impl Reconciler {
         if plan.backend == BackendAction::Delete {
             self.delete_backend(me).await?;
         }
-        if plan.restart_pods {
-            self.writer.delete_pods(me.namespace(), &gathered.live.pods).await?;
-        }
+        self.writer.delete_pods(me.namespace(), &plan.delete_pods).await?;
         Ok(())
     }
 

@@ -28,24 +28,18 @@ impl Reconciler {
             let (key, waited) = self.queue.next().await;
             self.metrics.taken(waited, self.queue.depth());
             let started = Instant::now();
-            let (category, done) = self.outcome(&key, self.attempt(&key).await);
+            let ended = self.attempt(&key).await;
+            self.note_failure(&key, ended.as_ref().err()).await;
+            let (category, done) = self.outcome(&key, ended.map_err(ReconcileError::into_cause));
             self.metrics.reconciled(&key.kind.to_string(), category, started.elapsed());
             self.queue.finish(key, done);
         }
     }
 
-    /// One reconcile, no longer than it may take. A panic ends this reconcile alone: what is shared is changed by single calls, and
-    /// what is in flight is given up by guards that are dropped.
+    /// One reconcile, no longer than it may take.
     async fn attempt(&self, key: &Key) -> Result<Done, ReconcileError> {
-        let reconcile = AssertUnwindSafe(tokio::time::timeout(TIMEOUT, self.passes(key))).catch_unwind();
-        match reconcile.await {
-            Ok(ended) => ended.unwrap_or(Err(ReconcileError::Timeout)),
-            Err(panic) => {
-                let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-                let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-                Err(ReconcileError::Panic(text.unwrap_or_default()))
-            }
-        }
+        // Boxed: it is large, and every worker would carry the room for it.
+        bounded(Box::pin(self.passes(key))).await
     }
 
     /// Reconciles until a pass comes to its end. A pass that changes what its plan was made from stops there, and the next one plans
@@ -86,6 +80,21 @@ impl Reconciler {
                 tracing::warn!(%key, error = describe(&error), "reconcile failed; retrying with backoff");
                 (error.category(), Done::Failed)
             }
+        }
+    }
+}
+
+/// Runs one reconcile, or a part of one, no longer than it may take. A panic ends it alone: what is shared is changed by single calls,
+/// and what is in flight is given up by guards that are dropped.
+pub(super) async fn bounded<T>(
+    reconcile: impl Future<Output = Result<T, ReconcileError>>,
+) -> Result<T, ReconcileError> {
+    match AssertUnwindSafe(tokio::time::timeout(TIMEOUT, reconcile)).catch_unwind().await {
+        Ok(ended) => ended.unwrap_or(Err(ReconcileError::Timeout)),
+        Err(panic) => {
+            let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+            let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+            Err(ReconcileError::Panic(text.unwrap_or_default()))
         }
     }
 }

@@ -5,6 +5,7 @@ use serde_json::Value;
 use skep_api::annotation::UPSTREAM;
 use skep_api::resource::KindName;
 use skep_plan::child::ChildKind;
+use skep_plan::error::owner_in_words;
 use skep_plan::kinds::Backend;
 use skep_plan::pod::{CONSUMED, GENERATION};
 use skep_plan::world::{Failure, LiveWorkload, RolloutProgress, UpstreamReport};
@@ -24,6 +25,8 @@ pub struct ChildFacts {
     pub owner: Option<Owner>,
     /// The server that it was made for by its proxy, if it was.
     pub serves: Option<String>,
+    /// What a proxy reports on it of the connection to the MCP server.
+    pub upstream: Option<UpstreamReport>,
     /// How it runs, for a Deployment or StatefulSet.
     pub workload: Option<LiveWorkload>,
 }
@@ -56,7 +59,7 @@ impl ChildFacts {
     /// Who owns it, for messages.
     pub fn owner_in_words(&self) -> String {
         match &self.owner {
-            Some(owner) => format!("{} `{}`", owner.kind, owner.name),
+            Some(owner) => owner_in_words(&owner.kind, &owner.name),
             None => "nobody that Skep knows".to_owned(),
         }
     }
@@ -91,11 +94,13 @@ pub fn child_facts(kind: ChildKind, metadata: &ObjectMeta, object: Option<&Value
             progress: progress(kind, object),
             upstream: upstream(metadata),
             ended: Vec::new(),
+            hanging: Vec::new(),
         }
     });
     let label = metadata.labels.as_ref().and_then(|labels| labels.get(Backend::OWNER_LABEL));
     let serves = label.filter(|_| kind == Backend::KIND).cloned();
-    ChildFacts { uid: metadata.uid.clone().unwrap_or_default(), resource_version, version, owner, serves, workload }
+    let uid = metadata.uid.clone().unwrap_or_default();
+    ChildFacts { uid, resource_version, version, owner, serves, upstream: upstream(metadata), workload }
 }
 
 /// How far the controller of a workload has brought it, as its status says.
@@ -122,7 +127,11 @@ fn progress(kind: ChildKind, object: &Value) -> RolloutProgress {
         updated: count("updatedReplicas"),
         revision: revision.filter(|_| kind == ChildKind::StatefulSet),
         completed,
-        failure: failed.map(|one| Failure { reason: text(one, "reason"), message: text(one, "message") }),
+        failure: failed.map(|one| Failure {
+            reason: text(one, "reason"),
+            message: text(one, "message"),
+            is_first: false,
+        }),
         is_overdue,
     }
 }

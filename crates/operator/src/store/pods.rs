@@ -37,6 +37,10 @@ const SETTLES_AGAIN_AFTER: jiff::SignedDuration = jiff::SignedDuration::from_sec
 const SETTLES_AT_LAST_AFTER: jiff::SignedDuration = jiff::SignedDuration::from_mins(1);
 /// A run of this length ends a crash loop: the kubelet resets its back-off after it.
 const BACKOFF_RESETS_AFTER: jiff::SignedDuration = jiff::SignedDuration::from_mins(10);
+/// A container that was started again so long after its end was backed off: for 10 s at least, as told in whole seconds.
+const BACKED_OFF_AFTER: jiff::SignedDuration = jiff::SignedDuration::from_secs(9);
+/// How long after its grace period a pod that is deleted is still taken for one that is on its way.
+const HANGS_AFTER: jiff::SignedDuration = jiff::SignedDuration::from_secs(30);
 /// How much of what a container said at its end is told, in characters.
 const LONGEST_MESSAGE: usize = 1024;
 
@@ -55,6 +59,8 @@ pub struct PodFacts {
     pub keeps_name: bool,
     /// How it is; nothing for one that is being deleted or has ended: its controller replaces it, and counts it no more.
     pub state: Option<PodState>,
+    /// From when on it is still there though it was to be gone long before, if it is being deleted.
+    pub hangs_from: Option<Timestamp>,
     /// Why the kubelet rejected or evicted it, if it did.
     pub end: Option<Failure>,
     /// Until when it does not count as ready though its container says so, and how it counts meanwhile.
@@ -124,12 +130,18 @@ pub fn pod_facts(pod: &Pod) -> Option<PodFacts> {
         is_backend,
         keeps_name: controller(pod).is_some_and(|owner| owner.kind == "StatefulSet"),
         state,
+        hangs_from: hangs_from(pod),
         end,
         settling,
         stamps: PodStamps::of(|name| annotations.and_then(|all| all.get(name)).map(String::as_str)),
         revision: label("pod-template-hash").or_else(|| label("controller-revision-hash")).cloned(),
         created: metadata.creation_timestamp.as_ref().map(|at| at.0.to_string()).unwrap_or_default(),
     })
+}
+
+/// From when on a pod that is being deleted is overdue. The timestamp of its deletion is the end of its grace period.
+fn hangs_from(pod: &Pod) -> Option<Timestamp> {
+    pod.metadata.deletion_timestamp.as_ref()?.0.checked_add(HANGS_AFTER).ok()
 }
 
 /// The resource that a pod runs for, and whether as its backend.
@@ -214,20 +226,42 @@ fn container_failure(container: &ContainerStatus, may_exit: bool, unready_since:
     let was_ready_since = running.zip(unready_since).is_some_and(|(started, since)| started.0 < since.0);
     let last = ended(state).or_else(|| ended(container.last_state.as_ref()).filter(|_| !was_ready_since));
     match last {
-        Some(end) if !may_exit || end.exit_code != 0 || reason == CRASH_LOOP => Some(crash(&container.name, &end)),
+        Some(end) if !may_exit || end.exit_code != 0 || reason == CRASH_LOOP => Some(crash(container, &end)),
         None if reason == CRASH_LOOP => Some(failure(CRASH_LOOP, None)),
         _ => None,
     }
 }
 
-/// A container that ended: what it said itself, else how it ended.
-fn crash(container: &str, end: &ContainerStateTerminated) -> Failure {
+/// A container that ended: what it said itself, else how it ended. The reason is that of a crash loop from the first end on, so that it
+/// does not change with the second; only then it is final.
+fn crash(status: &ContainerStatus, end: &ContainerStateTerminated) -> Failure {
+    let container = &status.name;
     let said = end.message.as_deref().map(str::trim).filter(|said| !said.is_empty());
     let how = match end.reason.as_deref().filter(|reason| !matches!(*reason, "Error" | "Completed" | "")) {
         Some(reason) => format!("container `{container}` ended: {reason} (exit code {})", end.exit_code),
         None => format!("container `{container}` ended with exit code {}", end.exit_code),
     };
-    failure(CRASH_LOOP, Some(&said.map_or(how.clone(), |said| format!("{how}: {said}"))))
+    let failure = failure(CRASH_LOOP, Some(&said.map_or(how.clone(), |said| format!("{how}: {said}"))));
+    Failure { is_first: !is_loop(status, end), ..failure }
+}
+
+/// Whether a container ends again and again: the kubelet backs off, or did so before the present run, or it ended at least twice. An end
+/// after a run that reset the back-off begins anew: the container was ready in between.
+fn is_loop(status: &ContainerStatus, end: &ContainerStateTerminated) -> bool {
+    let state = status.state.as_ref();
+    let waiting = state.and_then(|state| state.waiting.as_ref()).and_then(|waiting| waiting.reason.as_deref());
+    let has_ended = state.is_some_and(|state| state.terminated.is_some());
+    let ends = status.restart_count + i32::from(has_ended);
+    let started = state.and_then(|state| state.running.as_ref()).and_then(|running| running.started_at.as_ref());
+    let pause = started.zip(end.finished_at.as_ref()).map(|(start, end)| start.0.duration_since(end.0));
+    let is_backing_off = waiting == Some(CRASH_LOOP) || pause.is_some_and(|pause| pause >= BACKED_OFF_AFTER);
+    is_backing_off || (ends >= 2 && run_length(end) < BACKOFF_RESETS_AFTER)
+}
+
+/// How long a container ran before it ended.
+fn run_length(end: &ContainerStateTerminated) -> jiff::SignedDuration {
+    let run = end.started_at.as_ref().zip(end.finished_at.as_ref());
+    run.map(|(started, finished)| finished.0.duration_since(started.0)).unwrap_or_default()
 }
 
 /// The part of a kubelet's message that says what is wrong. While it backs off, it repeats what it said when it tried.
@@ -241,7 +275,7 @@ fn failure(reason: &str, message: Option<&str>) -> Failure {
         && reason.chars().all(|one| one.is_ascii_alphanumeric());
     let reason = if is_word { reason } else { "PodFailed" }.to_owned();
     let message: Vec<&str> = message.unwrap_or_default().split_whitespace().collect();
-    Failure { reason, message: message.join(" ").chars().take(LONGEST_MESSAGE).collect() }
+    Failure { reason, message: message.join(" ").chars().take(LONGEST_MESSAGE).collect(), is_first: false }
 }
 
 /// Until when a pod that says it is ready is not believed, and how it counts meanwhile: one of its containers has no readiness probe
@@ -256,7 +290,7 @@ fn settling(pod: &Pod) -> Option<(Timestamp, PodState)> {
         let started = container.state.as_ref()?.running.as_ref()?.started_at.as_ref()?.0;
         let last = container.last_state.as_ref().and_then(|last| last.terminated.as_ref());
         let (after, meanwhile) = match last {
-            Some(end) => (settles_again_after(container, end), PodState::Failed(crash(&container.name, end))),
+            Some(end) => (settles_again_after(container, end), PodState::Failed(crash(container, end))),
             None => (SETTLES_AFTER, PodState::Pending),
         };
         Some((started.checked_add(after).ok()?, meanwhile))
@@ -268,8 +302,7 @@ fn settling(pod: &Pod) -> Option<(Timestamp, PodState)> {
 /// would count as ready in every run until it ends again. One end is no loop, and neither is one after a run that reset the kubelet's
 /// back-off, by which a loop is over.
 fn settles_again_after(container: &ContainerStatus, end: &ContainerStateTerminated) -> jiff::SignedDuration {
-    let previous = end.started_at.as_ref().zip(end.finished_at.as_ref());
-    let previous = previous.map(|(started, finished)| finished.0.duration_since(started.0)).unwrap_or_default();
+    let previous = run_length(end);
     if container.restart_count <= 1 || previous >= BACKOFF_RESETS_AFTER {
         return SETTLES_AGAIN_AFTER;
     }

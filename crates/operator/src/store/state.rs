@@ -291,7 +291,8 @@ impl State {
         {
             return Wake::default();
         }
-        let changed = before.is_none_or(|before| before.version != facts.version || before.workload != facts.workload);
+        let told = |facts: &ChildFacts| (facts.version.clone(), facts.workload.clone(), facts.upstream.clone());
+        let changed = before.is_none_or(|before| told(before) != told(&facts));
         let mut wake = Wake::default();
         if changed {
             wake.now.extend(before.and_then(|before| owner_key(&id, before)));

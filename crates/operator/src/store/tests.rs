@@ -310,6 +310,7 @@ fn a_child_wakes_its_owner_when_somebody_else_changes_it_but_not_with_its_status
         version: "v".into(),
         owner: owner.clone(),
         serves: None,
+        upstream: None,
         workload: None,
     };
     assert_eq!(store.see_child(id.clone(), facts("1")).now.len(), 1);
@@ -411,7 +412,7 @@ fn why_the_pod_of_a_stateful_set_ended_is_remembered_until_one_of_its_template_w
         ended.into_iter().map(|pod| pod.state).collect::<Vec<_>>()
     };
     let failed = |reason: &str, message: &str| {
-        let failure = skep_plan::world::Failure { reason: reason.into(), message: message.into() };
+        let failure = skep_plan::world::Failure { reason: reason.into(), message: message.into(), is_first: false };
         vec![skep_plan::world::PodState::Failed(failure)]
     };
     let rejected = |used: &str| json!({ "phase": "Failed", "reason": "OutOfcpu", "message": format!("used: {used}") });
@@ -537,4 +538,25 @@ fn the_objects_of_a_kind_go_with_its_definition_and_wake_those_they_refer_to() {
     assert!(store.entry(&server).is_none() && !store.has_kind(KindName::MCPServer, None));
     assert_eq!(store.user_count(&config), 0);
     assert!(store.entry(&config).is_some());
+}
+
+/// The node of a pod is lost: it is being deleted for ever, and no other pod gets its name.
+#[test]
+fn a_pod_that_does_not_go_is_seen_once_it_is_overdue() {
+    let store = Store::default();
+    put(&store, KindName::MCPServer, server("s", 1, "c"));
+    let (id, set) = stateful_set();
+    store.see_child(id, set);
+    let deleted = |at: jiff::Timestamp| {
+        let mut facts = backend_pod("s-0", "p", "r", &json!({ "phase": "Running" }));
+        facts.hangs_from = Some(at);
+        facts.state = None;
+        store.put_pod(facts);
+        let seen = store.snapshot(&key(KindName::MCPServer, "s")).unwrap();
+        (seen.live.backend.unwrap().hanging, seen.settles)
+    };
+    let now = jiff::Timestamp::now();
+    let later = now.checked_add(jiff::SignedDuration::from_secs(30)).unwrap();
+    assert_eq!(deleted(later), (vec![], Some(later)));
+    assert_eq!(deleted(now), (vec!["s-0".to_owned()], None));
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -31,8 +30,16 @@ pub(super) struct KindWatch {
     served: Arc<Served>,
     /// Whether the operator knows all objects of this kind, or that it cannot.
     settled: signal::Sender<bool>,
-    /// How often the watch failed since it was open last, other than by being refused.
-    failures: AtomicU32,
+    /// How the watch failed since it was open last, other than by being refused.
+    failures: Mutex<Interruptions>,
+}
+
+/// Interruptions of a watch in a row. One that comes after the watch was open for [`PROBATION`] begins anew, whether the watch brought a
+/// change meanwhile or not.
+#[derive(Debug, Default)]
+struct Interruptions {
+    count: u32,
+    last: Option<Instant>,
 }
 
 /// Why the watch of a version ended.
@@ -64,7 +71,7 @@ impl KindWatch {
             feed,
             served,
             settled,
-            failures: AtomicU32::new(0),
+            failures: Mutex::default(),
         }
     }
 
@@ -135,7 +142,7 @@ impl KindWatch {
         let tell = |signal: Signal<'_>| {
             match signal {
                 Signal::Changed if lock(&refused_at).is_none() && !self.has_failed() => {
-                    self.failures.store(0, Ordering::Relaxed);
+                    *lock(&self.failures) = Interruptions::default();
                 }
                 Signal::Synced if lock(&refused_at).is_some() => {}
                 Signal::Synced | Signal::Changed => {
@@ -179,11 +186,11 @@ impl KindWatch {
 
     /// Whether it failed so often in a row that it does not count as ready.
     fn has_failed(&self) -> bool {
-        self.failures.load(Ordering::Relaxed) >= MANY_FAILURES
+        lock(&self.failures).count >= MANY_FAILURES
     }
 
     fn available(&self, version: &'static str) {
-        self.failures.store(0, Ordering::Relaxed);
+        *lock(&self.failures) = Interruptions::default();
         let is_best = version == STORED_VERSION;
         let check = if is_best {
             Check::Passed(version.to_owned())
@@ -212,7 +219,7 @@ impl KindWatch {
 
     fn interrupted(&self, error: &watcher::Error) {
         let why = describe(error);
-        let failures = self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        let failures = lock(&self.failures).note(Instant::now());
         if !*self.settled.borrow() || failures >= MANY_FAILURES {
             self.feed.readiness.set(&self.check, Check::Failed(why.clone()));
         }
@@ -222,4 +229,31 @@ impl KindWatch {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+// === impl Interruptions ===
+
+impl Interruptions {
+    /// Notes one, and returns how many they are in a row.
+    fn note(&mut self, now: Instant) -> u32 {
+        if self.last.is_some_and(|last| now.saturating_duration_since(last) >= PROBATION) {
+            self.count = 0;
+        }
+        (self.count, self.last) = (self.count.saturating_add(1), Some(now));
+        self.count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interruptions_that_are_far_apart_are_not_many_in_a_row() {
+        let (mut seldom, mut often, start) = (Interruptions::default(), Interruptions::default(), Instant::now());
+        for number in 1..=2 * MANY_FAILURES {
+            assert_eq!(seldom.note(start + PROBATION * number), 1);
+            assert_eq!(often.note(start + PROBATION / 2 * number), number);
+        }
+    }
 }

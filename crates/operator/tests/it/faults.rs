@@ -17,6 +17,7 @@ use skep_testkit::{ControlPlane, Seen, eventually};
 
 use crate::between::{Verdict, between, refusal};
 use crate::running::{PATIENCE, condition, define, operator, plane, start, start_as};
+use crate::stage::Stage;
 
 fn server(image: &str) -> Value {
     json!({ "image": image, "transport": "streamable-http" })
@@ -335,6 +336,89 @@ async fn writes_that_fail_are_tried_again_each_of_them() -> Result<()> {
     }
     let tried = trouble.0.lock().unwrap().clone();
     assert!(tried.len() == WRITES.len() && tried.values().all(|count| *count > 2), "{tried:?}");
+    operator.stop().await
+}
+
+/// What an API server in trouble answers: by a part of the path, with which code. Its messages differ each time.
+#[derive(Clone, Default)]
+struct Failing(Arc<Mutex<Vec<(&'static str, u16)>>>, Arc<AtomicUsize>);
+
+impl Failing {
+    fn judge(&self, request: Request<Body>) -> Verdict {
+        let path = request.uri().path();
+        let code = self.0.lock().unwrap().iter().find(|(part, _)| path.contains(part)).map(|(_, code)| *code);
+        let is_meant = request.method() == "PATCH" || (request.method() == "GET" && path.contains("/secrets/"));
+        match code.filter(|_| is_meant) {
+            Some(code) => {
+                let number = self.1.fetch_add(1, Ordering::SeqCst);
+                Verdict::Answer(refusal(code, &format!("Request{number}")))
+            }
+            None => Verdict::Pass(request),
+        }
+    }
+
+    fn set(&self, failing: &[(&'static str, u16)]) {
+        *self.0.lock().unwrap() = failing.to_vec();
+    }
+}
+
+#[tokio::test]
+async fn a_plan_that_cannot_be_applied_is_not_ready_until_it_can_be() -> Result<()> {
+    let plane = crate::running::plane().await?;
+    let namespace = plane.namespace("unapplied").await?;
+    let failing = Failing::default();
+    let judge = {
+        let failing = failing.clone();
+        move |request| std::future::ready(failing.judge(request))
+    };
+    let operator = start_as(between(plane.client()?, judge), plane, namespace)?;
+    let status = json!({ "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }] });
+    let ready = json!({ "conditions": [{ "type": "Ready", "status": "True" }] });
+    let up = serde_json::from_value(json!({ "name": "up", "steps": [
+        { "apply": { "kind": "MCPRemoteProxy", "name": "r", "spec": { "remoteUrl": "https://mcp.example" } } },
+        { "run": { "workload": { "kind": "Deployment", "name": "r" }, "pod": "r-1", "status": status } },
+        { "expect": { "kind": "MCPRemoteProxy", "name": "r", "status": ready } },
+    ] }))?;
+    Stage::new(&operator.client, operator.namespace.clone()).run(&up).await?;
+    let header = json!([{ "headerName": "X-Key", "valueSecretRef": { "name": "key", "key": "k" } }]);
+    let with_secret = json!({ "headerForward": { "addHeadersFromSecret": header } });
+    for (index, (faults, edit, reason)) in [
+        (vec![("/serviceaccounts/", 500)], json!({}), "ApplyFailed"),
+        (vec![("/serviceaccounts/", 500), ("/services/", 403)], json!({}), "ApplyRefused"),
+        (vec![("/secrets/", 500)], with_secret, "ApplyFailed"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        failing.set(&faults);
+        // Every child carries its owner's labels, so each is applied.
+        let mut spec = edit;
+        spec["resourceOverrides"] = json!({ "proxyService": { "annotations": { "edit": index.to_string() } } });
+        operator
+            .children(ChildKind::ServiceAccount)
+            .delete("r-remote-proxy-runner", &kube::api::DeleteParams::default())
+            .await?;
+        operator.edit(KindName::MCPRemoteProxy, "r", spec).await?;
+        let told = |one: &Value| condition(one, "Ready") == Some(("False", reason));
+        let first = operator.until(KindName::MCPRemoteProxy, "r", reason, told).await?;
+        assert_eq!(first["status"]["observedGeneration"], first["metadata"]["generation"]);
+        assert_eq!(first["status"]["phase"], "Ready", "its pod serves");
+        assert_eq!(condition(&first, "Stalled").is_some(), reason == "ApplyRefused");
+        let before = failing.1.load(Ordering::SeqCst);
+        eventually("it is retried", PATIENCE, || async {
+            let retries = failing.1.load(Ordering::SeqCst) - before;
+            Ok(if retries >= 3 { Seen::Yes(()) } else { Seen::NotYet(format!("{retries} retries")) })
+        })
+        .await?;
+        if reason == "ApplyFailed" {
+            let later = operator.until(KindName::MCPRemoteProxy, "r", "is there", |_| true).await?;
+            assert_eq!(later["metadata"]["resourceVersion"], first["metadata"]["resourceVersion"]);
+        }
+        failing.set(&[]);
+        let healed = |one: &Value| condition(one, "Ready").is_some_and(|(_, now)| !now.starts_with("Apply"));
+        operator.until(KindName::MCPRemoteProxy, "r", "is applied", healed).await?;
+        operator.settled().await?;
+    }
     operator.stop().await
 }
 

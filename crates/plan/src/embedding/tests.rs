@@ -308,3 +308,19 @@ fn whatever_is_wrong_it_can_be_deleted() {
     assert_eq!((plan.verdict, plan.finalizer, plan.children.len()), (Verdict::Apply, Finalizer::Release, 0));
     assert_eq!(plan.status.field("phase"), Some(&json!("Terminating")));
 }
+
+/// As after `kubectl replace --force`: what is left of the one before goes by itself, so nothing is wrong.
+#[test]
+fn a_resource_waits_for_the_children_of_the_one_that_had_its_name() {
+    let mut surroundings = Surroundings::default();
+    surroundings.live.taken.insert((ChildKind::StatefulSet, "embed".into(), "EmbeddingServer `embed`".into()));
+    let me = resource(KindName::EmbeddingServer, "embed", &spec());
+    let plan = crate::plan::plan(&me, &surroundings.world());
+    assert!(
+        matches!(&plan.verdict, Verdict::Wait(why) if why.contains("is being garbage-collected")),
+        "{:?}",
+        plan.verdict
+    );
+    assert_eq!(plan.status.find("Ready").unwrap().reason, "WaitingForGarbageCollection");
+    assert!(plan.status.find("Stalled").is_none() && plan.recheck);
+}

@@ -255,7 +255,7 @@ fn told(status: &Status) -> Told {
 fn readiness_follows_the_pods() {
     use ConditionStatus::{False, True, Unknown};
     let (ready, pending) = (PodState::Ready, PodState::Pending);
-    let no_node = Failure { reason: Failure::UNSCHEDULABLE.to_owned(), message: "no node".to_owned() };
+    let no_node = Failure { reason: Failure::UNSCHEDULABLE.to_owned(), message: "no node".to_owned(), is_first: false };
     let expected = |phase: &str, message: &str, is_ready, reason: &str, is_stalled| -> Told {
         (phase.to_owned(), message.to_owned(), is_ready, reason.to_owned(), is_stalled)
     };

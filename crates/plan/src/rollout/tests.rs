@@ -27,7 +27,7 @@ fn pod(name: &str, revision: &str, state: PodState) -> LivePod {
 }
 
 fn crash() -> PodState {
-    PodState::Failed(Failure { reason: "CrashLoopBackOff".to_owned(), message: "it fell".to_owned() })
+    PodState::Failed(Failure { reason: "CrashLoopBackOff".to_owned(), message: "it fell".to_owned(), is_first: false })
 }
 
 /// A Deployment whose controller has observed its second generation: wanted, total, updated.
@@ -144,7 +144,7 @@ fn a_lost_replica_of_several_is_tolerated_once_all_were_there() {
 #[test]
 fn pods_that_cannot_be_made_stall_a_rollout_with_the_words_of_the_controller() {
     let mut workload = deployment(1, 1, 0);
-    let failure = Failure { reason: "FailedCreate".to_owned(), message: "exceeded quota".to_owned() };
+    let failure = Failure { reason: "FailedCreate".to_owned(), message: "exceeded quota".to_owned(), is_first: false };
     workload.progress.failure = Some(failure.clone());
     let pods = [pod("old", "a", PodState::Ready)];
     let (stage, serving) = stage_of(&workload, &pods, true);
@@ -152,13 +152,50 @@ fn pods_that_cannot_be_made_stall_a_rollout_with_the_words_of_the_controller() {
 }
 
 #[test]
-fn a_stateful_set_names_its_revision_and_an_old_pod_that_fails_blocks_its_update() {
+fn a_stateful_set_names_its_revision_and_an_old_pod_that_fails_is_not_why_it_stalls() {
     let mut set = deployment(1, 1, 0);
     set.progress.revision = Some("b-2".to_owned());
     let of = |pods: &[LivePod]| observe(Some(&set), pods, Planned::Revision, false).stage;
     assert_eq!(of(&[pod("s-0", "b-1", PodState::Ready)]), rolling(0, 1));
-    assert_eq!(of(&[pod("s-0", "b-1", crash())]), stalled("s-0"));
+    assert_eq!(of(&[pod("s-0", "b-1", crash())]), rolling(0, 1));
+    assert_eq!(of(&[pod("s-0", "b-2", crash())]), stalled("s-0"));
     assert_eq!(of(&[pod("s-0", "b-2", PodState::Ready)]), rolling(1, 1));
+}
+
+#[test]
+fn only_failing_pods_of_an_older_revision_block_a_stateful_set_that_is_observed() {
+    let mut set = deployment(3, 3, 1);
+    set.progress.revision = Some("b-2".to_owned());
+    let pods = [
+        pod("s-0", "b-1", PodState::Ready),
+        pod("s-1", "b-1", crash()),
+        pod("s-2", "b-2", crash()),
+        pod("s-3", "b-1", PodState::Pending),
+    ];
+    let names = |set: &LiveWorkload| blocking(Some(set), &pods).map(|pod| pod.name.clone()).collect::<Vec<_>>();
+    assert_eq!(names(&set), ["s-1"]);
+    set.generation = 3;
+    assert!(names(&set).is_empty(), "its controller has not seen the template");
+    assert!(names(&deployment(3, 3, 1)).is_empty(), "a Deployment waits for no older pod");
+}
+
+#[test]
+fn a_stateful_set_without_a_pod_says_so_once_it_is_observed_and_so_does_a_pod_that_does_not_go() {
+    let reason = |set: &LiveWorkload| match observe(Some(set), &[], Planned::Revision, false).stage {
+        Stage::Stalled(Stall { pod, failure, is_final: false }) => Some((pod, failure.reason)),
+        _ => None,
+    };
+    let mut set = deployment(1, 0, 0);
+    assert_eq!(reason(&set), None, "a Deployment has a condition for it");
+    set.progress.revision = Some("b-2".to_owned());
+    assert_eq!(reason(&set), Some((None, Failure::NO_PODS.to_owned())));
+    set.progress.total = 1;
+    assert_eq!(reason(&set), None, "its pod is not seen");
+    set.hanging = vec!["s-0".to_owned()];
+    assert_eq!(reason(&set), Some((Some("s-0".to_owned()), Failure::TERMINATING.to_owned())));
+    (set.progress.total, set.generation) = (0, 3);
+    set.hanging.clear();
+    assert_eq!(reason(&set), None, "its controller has not seen it");
 }
 
 #[test]
@@ -173,7 +210,8 @@ fn a_stateful_set_whose_pods_are_not_seen_counts_them_itself() {
 
 /// A pod that the kubelet evicted.
 fn evicted(name: &str, revision: &str, created: &str) -> LivePod {
-    let failure = Failure { reason: "Evicted".to_owned(), message: format!("{name} used too much memory") };
+    let failure =
+        Failure { reason: "Evicted".to_owned(), message: format!("{name} used too much memory"), is_first: false };
     LivePod { created: created.to_owned(), ..pod(name, revision, PodState::Failed(failure)) }
 }
 
@@ -241,7 +279,7 @@ fn of_a_plan_that_is_not_applied_no_pod_is_current() {
 #[test]
 fn what_may_heal_by_itself_is_final_only_after_the_deadline_of_the_workload() {
     let is_final = |reason: &str, is_overdue: bool| {
-        let failure = Failure { reason: reason.to_owned(), message: String::new() };
+        let failure = Failure { reason: reason.to_owned(), message: String::new(), is_first: false };
         let mut workload = deployment(1, 1, 1);
         workload.progress.is_overdue = is_overdue;
         match stage_of(&workload, &[pod("new", "b", PodState::Failed(failure))], true).0 {

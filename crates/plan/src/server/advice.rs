@@ -3,12 +3,11 @@
 use skep_api::kinds::{MCPServer, Transport};
 use skep_api::workload::StorageProvider;
 
+pub(super) use crate::pod::RESTARTED_AT;
 use crate::proxy::session_warning;
 use crate::status::Status;
 use crate::text::is_timestamp;
 
-/// Asks for a restart: a time, as RFC 3339.
-pub(super) const RESTARTED_AT: &str = "mcpserver.toolhive.stacklok.dev/restarted-at";
 /// How: `rolling` or `immediate`.
 pub(super) const RESTART_STRATEGY: &str = "mcpserver.toolhive.stacklok.dev/restart-strategy";
 /// The last restart that was seen.

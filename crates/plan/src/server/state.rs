@@ -45,6 +45,9 @@ fn of_both(proxy: &Rollout, generation: Option<i64>, was_ready: bool, live: &Liv
         return of_proxy;
     }
     let Some(backend) = &live.backend else {
+        if let Some(report) = current_report(live.unmade.as_ref(), live) {
+            return of_report(report, false, live);
+        }
         let message = "MCP server proxy is running; its workload StatefulSet is on its way".to_owned();
         return Readiness::waiting("Pending", WORDS.not_ready, message);
     };
@@ -61,7 +64,7 @@ fn of_backend(backend: &LiveWorkload, generation: Option<i64>, was_ready: bool, 
     let phase = |otherwise: &'static str| if is_serving { "Ready" } else { otherwise };
     let rollout = observe(Some(backend), &live.backend_pods, Planned::Revision, was_ready);
     let is_outdated = backend.generation_stamp.zip(generation).is_some_and(|(live, planned)| live < planned);
-    let upstream = backend.upstream.as_ref().filter(|report| live.pods.iter().any(|pod| pod.name == report.pod));
+    let upstream = current_report(backend.upstream.as_ref(), live);
     match (&rollout.stage, upstream) {
         (Stage::Stopped, _) => {
             let message = format!("{} is stopped (its backend is scaled to zero)", WORDS.subject);
@@ -71,7 +74,7 @@ fn of_backend(backend: &LiveWorkload, generation: Option<i64>, was_ready: bool, 
             let message = format!("backend {stall}");
             Readiness::failed(phase("Failed"), &stall.failure.reason, message, stall.is_final)
         }
-        (_, Some(report)) if is_serving => of_report(report, live),
+        (_, Some(report)) => of_report(report, is_serving, live),
         (Stage::Complete(count), None) if is_serving && !is_outdated => {
             let partial = if count.is_partial() { format!("; {count}") } else { String::new() };
             Readiness::ready(WORDS.ready, format!("{} is running{partial}", WORDS.subject))
@@ -81,12 +84,21 @@ fn of_backend(backend: &LiveWorkload, generation: Option<i64>, was_ready: bool, 
     }
 }
 
-/// The pods of the backend are ready, and its proxy cannot use it. A server that never answered does not serve, unless another proxy
-/// reaches it; one that did is expected back.
-fn of_report(report: &UpstreamReport, live: &Live) -> Readiness {
+/// A report of a proxy that runs: one of a pod that is gone says nothing.
+fn current_report<'a>(report: Option<&'a UpstreamReport>, live: &Live) -> Option<&'a UpstreamReport> {
+    report.filter(|report| live.pods.iter().any(|pod| pod.name == report.pod))
+}
+
+/// The proxy of the backend cannot use it, and knows why, whether its pods are ready or not. A server that never answered does not serve,
+/// unless another proxy reaches it; one that did is expected back.
+fn of_report(report: &UpstreamReport, is_serving: bool, live: &Live) -> Readiness {
     let UpstreamReport { state, answered, message, .. } = report;
     let is_reached = live.pods.iter().any(|pod| pod.name != report.pod && pod.state == PodState::Ready);
-    let phase = |otherwise: &'static str| if *answered || is_reached { "Ready" } else { otherwise };
+    let phase = |otherwise: &'static str| match (is_serving, *answered) {
+        (true, answered) if answered || is_reached => "Ready",
+        (false, true) => "Pending",
+        _ => otherwise,
+    };
     match state {
         UpstreamState::Starting => {
             Readiness::rolling_out(phase("Pending"), format!("the backend is starting: {message}"))

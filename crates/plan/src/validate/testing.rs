@@ -73,6 +73,7 @@ impl Surroundings {
             progress,
             upstream: None,
             ended: Vec::new(),
+            hanging: Vec::new(),
         });
         let pod = |(index, state): (usize, &PodState)| LivePod {
             name: format!("{}-{index}", workload.name()),
@@ -111,7 +112,7 @@ impl Surroundings {
 
 /// A pod in a crash loop, and what its program said.
 pub(crate) fn crash(message: &str) -> PodState {
-    PodState::Failed(Failure { reason: "CrashLoopBackOff".to_owned(), message: message.to_owned() })
+    PodState::Failed(Failure { reason: "CrashLoopBackOff".to_owned(), message: message.to_owned(), is_first: false })
 }
 
 /// An object in namespace `ns`.

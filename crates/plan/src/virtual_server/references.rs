@@ -7,7 +7,7 @@ use skep_api::resource::{KindName, Resource};
 use skep_api::virtual_config::VirtualConfig;
 
 use super::budget::{ReferenceBudget, Size};
-use crate::error::UNLISTED;
+use crate::error::{GARBAGE_COLLECTION, UNLISTED};
 use crate::plan::Verdict;
 use crate::resolve::{Resolver, TOOLS, find};
 use crate::validate::in_one_line;
@@ -19,7 +19,8 @@ const COMPOSITES: &str = "CompositeToolRefsValidated";
 const EMBEDDING: &str = "EmbeddingServerReady";
 
 /// Reasons for which a virtual server is on its way rather than wrong.
-pub(super) const PASSING: &[&str] = &["GroupRefNotReady", "EmbeddingServerNotReady", "NoBackends", UNLISTED];
+pub(super) const PASSING: &[&str] =
+    &["GroupRefNotReady", "EmbeddingServerNotReady", "NoBackends", UNLISTED, GARBAGE_COLLECTION];
 
 /// The kinds of members, and of what says how they are called.
 const OF_MEMBERS: &[KindName] =

@@ -125,7 +125,7 @@ fn a_server_waits_for_the_config_maps_that_it_names() {
         let missing = format!("{field}: ConfigMap `mine` not found; create it with the key `k`");
         assert_eq!(planned(&found).verdict, Verdict::Wait(missing));
         let key = Key { kind: ObjectKind::ConfigMap, namespace: "ns".into(), name: "mine".into() };
-        found.insert(key, Found::ConfigMap(BTreeMap::new()));
+        found.insert(key, Found::ConfigMap(std::sync::Arc::default()));
         assert_eq!(planned(&found).verdict, Verdict::Wait(format!("{field}: ConfigMap `mine` has no key `k`; add it")));
     }
 }

@@ -212,7 +212,7 @@ fn stamps(children: &[Child]) -> Option<PodStamps> {
 }
 
 fn live(drawn: &Drawn, children: &[Child], planned: Option<&PodStamps>) -> Live {
-    let failure = |reason: &str| Failure { reason: reason.to_owned(), message: "it fell".to_owned() };
+    let failure = |reason: &str| Failure { reason: reason.to_owned(), message: "it fell".to_owned(), is_first: false };
     let pod = |(index, (is_planned, state)): (usize, &PodDraw)| LivePod {
         name: format!("s-{index}"),
         uid: format!("uid-{index}"),

@@ -102,7 +102,7 @@ fn stamps(plan: &Plan) -> PodStamps {
 }
 
 fn live(state: &StateDraw, planned: &PodStamps) -> Live {
-    let failure = |reason: &str| Failure { reason: reason.to_owned(), message: String::new() };
+    let failure = |reason: &str| Failure { reason: reason.to_owned(), message: String::new(), is_first: false };
     let pod = |(index, (is_planned, state)): (usize, &(bool, u8))| LivePod {
         name: format!("s-{index}"),
         uid: format!("uid-{index}"),

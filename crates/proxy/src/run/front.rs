@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use skep_net::budget::Purpose;
 use skep_net::proxies::Proxies;
-use skep_net::{Addresses, Budget, Client, Drain};
+use skep_net::{Addresses, Client, Drain};
 use skep_upstream::Upstream;
 use skep_upstream::stdio::{Limits, StdioUpstream, Supervision};
 use skep_workload::cluster::State;
@@ -57,16 +56,10 @@ struct HttpBackend {
 
 impl Wiring<'_> {
     /// The endpoint, and how long idle connections to it are kept.
-    pub(super) fn front(
-        &self,
-        place: Place,
-        store: Store,
-        budget: &Budget,
-        tasks: &mut Tasks,
-    ) -> Result<(Front, Duration), Error> {
+    pub(super) fn front(&self, place: Place, store: Store, tasks: &mut Tasks) -> Result<(Front, Duration), Error> {
         match &self.settings.backend {
             Backend::Stdio(server, mode) => {
-                let upstream = self.stdio(self.with_secrets(server), place, budget, tasks);
+                let upstream = self.stdio(self.with_secrets(server), place, tasks);
                 Ok((self.downstream(upstream, *mode, store, tasks), IDLE_STDIO))
             }
             Backend::Http(server) => {
@@ -89,12 +82,12 @@ impl Wiring<'_> {
     }
 
     /// A stdio server, connected to for as long as the proxy runs.
-    fn stdio(&self, server: Server, place: Place, budget: &Budget, tasks: &mut Tasks) -> Arc<dyn Upstream> {
+    fn stdio(&self, server: Server, place: Place, tasks: &mut Tasks) -> Arc<dyn Upstream> {
         let (sender, events) = mpsc::channel(EVENTS);
         let shared = matches!(place, Place::Cluster { .. }).then_some(TAKING_OVER);
         let (connect, outage) = connect(server, place, self.health, tasks);
         let supervision = Supervision { news: sender, ending: tasks.ending.subscribe(), shared, outage };
-        let (upstream, connection) = StdioUpstream::start_for(connect, line_limit(budget), supervision);
+        let (upstream, connection) = StdioUpstream::start_for(connect, Limits::default(), supervision);
         tasks.keep(connection);
         let (stopping, draining) = (self.drain.stopping(), upstream.clone());
         tasks.spawn(async move {
@@ -168,10 +161,4 @@ impl Wiring<'_> {
         tasks.spawn(close_ended(sessions, front.clone()));
         Ok(Front::Transparent(front))
     }
-}
-
-/// The longest message of a stdio server: one that no client could be sent is not read into memory as a whole.
-fn line_limit(budget: &Budget) -> Limits {
-    let client = budget.of_client(std::net::Ipv4Addr::LOCALHOST.into());
-    Limits { message: Limits::default().message.min(client.largest(Purpose::Response)) }
 }

@@ -17,7 +17,7 @@ const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// How long a server must be unusable to be reported. A pod that is replaced is away for a moment. The operator takes a backend
 /// without a readiness probe for ready no sooner, and this starts before the backend has a pod.
 const SETTLES: Duration = Duration::from_secs(2);
-/// How long to wait after a report failed, or found no StatefulSet.
+/// How long to wait after a report failed, or found no object to report on.
 const AGAIN: Duration = Duration::from_secs(10);
 /// How often a report is checked while its problem lasts: another proxy may hold the annotation, or have taken it away.
 const RECHECK: Duration = Duration::from_secs(30);
@@ -56,9 +56,9 @@ async fn report(cluster: &Cluster, mut state: watch::Receiver<State>, health: &H
         }
         match cluster.report(&pod, problem.as_ref()).await {
             Ok(Reported::Written | Reported::Unchanged | Reported::ByAnother) => pace.reported(problem, Instant::now()),
-            Ok(Reported::NoStatefulSet) => pace.failed(Instant::now()),
+            Ok(Reported::NoObject) => pace.failed(Instant::now()),
             Err(error) => {
-                tracing::warn!(%error, "cannot report the state of the server on its StatefulSet");
+                tracing::warn!(%error, "cannot report the state of the server");
                 pace.failed(Instant::now());
             }
         }

@@ -106,9 +106,6 @@ impl Transparent {
         replies: ReplyChain,
     ) -> Response<Body> {
         let stays_open = self.stays_open(exchange);
-        if replies.is_empty() && !stays_open {
-            return response;
-        }
         let is_packed = is_packed(response.headers());
         if is_packed && !replies.is_empty() {
             tracing::error!("the server packs a stream that has to be judged, and was told not to");

@@ -151,7 +151,7 @@ impl StdioUpstream {
         }
     }
 
-    /// ConnectionEvent for whoever opened a subscription by a request that stays open.
+    /// A notification for the client whose request, which stays open, is the subscription.
     fn pass_to_subscriber(&self, message: &Message, wire: u64) {
         let found = self.with(|state| {
             let pending = state.waiting.get(&wire)?;

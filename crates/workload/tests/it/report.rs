@@ -1,7 +1,7 @@
 //! What a proxy reports of its server, on a real API server.
 
 use anyhow::Result;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ async fn a_server_that_cannot_be_used_is_reported_on_its_stateful_set_and_the_re
     let problem = |state, message: &str| Problem { state, answered: false, message: message.to_owned() };
     // There is nothing to report on yet, and the caller learns that it has to repeat it.
     let early = cluster.report("proxy-1", Some(&problem(Starting, "nothing is there"))).await?;
-    assert_eq!(early, Reported::NoStatefulSet);
+    assert_eq!(early, Reported::NoObject);
     cluster.apply().await?;
     let seen = || async {
         let metadata = place.sets().get("s").await?.metadata;
@@ -51,6 +51,35 @@ async fn a_server_that_cannot_be_used_is_reported_on_its_stateful_set_and_the_re
     assert_eq!(seen().await?.0, report);
     cluster.report("proxy-1", None).await?;
     assert_eq!(seen().await?.0, None);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_server_that_cannot_be_made_is_reported_on_the_service_of_its_proxy_until_there_is_a_stateful_set()
+-> Result<()> {
+    let place = Place::new("denied").await?;
+    let cluster = place.cluster(server("s", 1));
+    let services: Api<Service> = Api::namespaced(place.client.clone(), &place.namespace);
+    let service = json!({ "metadata": { "name": "mcp-s-proxy" }, "spec": { "ports": [{ "port": 80 }] } });
+    services.create(&PostParams::default(), &serde_json::from_value(service)?).await?;
+    let is_told = || async {
+        let of = |annotations: Option<std::collections::BTreeMap<String, String>>| {
+            annotations.is_some_and(|all| all.contains_key(ANNOTATION))
+        };
+        let set = place.sets().get_opt("s").await?.is_some_and(|set| of(set.metadata.annotations));
+        anyhow::Ok((of(services.get("mcp-s-proxy").await?.metadata.annotations), set))
+    };
+    let denied = Problem { state: Degraded, answered: false, message: "denied by a policy".to_owned() };
+    assert_eq!(cluster.report("proxy-1", None).await?, Reported::Unchanged);
+    assert_eq!(is_told().await?, (false, false));
+    assert_eq!(cluster.report("proxy-1", Some(&denied)).await?, Reported::Written);
+    assert_eq!(cluster.report("proxy-1", Some(&denied)).await?, Reported::Unchanged);
+    assert_eq!(is_told().await?, (true, false));
+    cluster.apply().await?;
+    assert_eq!(cluster.report("proxy-1", Some(&denied)).await?, Reported::Written);
+    assert_eq!(is_told().await?, (false, true));
+    cluster.report("proxy-1", None).await?;
+    assert_eq!(is_told().await?, (false, false));
     Ok(())
 }
 

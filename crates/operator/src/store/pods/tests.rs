@@ -35,7 +35,35 @@ fn state_at(status: &Value, now: &str) -> (PodState, Option<Timestamp>) {
 }
 
 fn failed(reason: &str, message: &str) -> PodState {
-    PodState::Failed(Failure { reason: reason.to_owned(), message: message.to_owned() })
+    PodState::Failed(Failure { reason: reason.to_owned(), message: message.to_owned(), is_first: false })
+}
+
+/// The same with a container that was restarted so often.
+fn restarted(count: i32, mut status: Value) -> Value {
+    status["containerStatuses"][0]["restartCount"] = json!(count);
+    status
+}
+
+/// One end may be over with the next start, so it does not stall a rollout.
+#[test]
+fn a_container_that_ended_once_is_in_no_crash_loop_yet() {
+    let end = "2026-01-01T00:00:54Z";
+    let ended = |from: &str| json!({ "terminated": { "exitCode": 1, "startedAt": from, "finishedAt": end } });
+    let (short, long) = (ended("2026-01-01T00:00:53Z"), ended("2025-12-31T23:00:00Z"));
+    let running = json!({ "running": { "startedAt": "2026-01-01T00:00:55Z" } });
+    let waiting = json!({ "waiting": { "reason": "CrashLoopBackOff" } });
+    let is_final = |restarts: i32, state: &Value, last: &Value| {
+        let status = restarted(restarts, container(false, state, last));
+        let PodState::Failed(failure) = state_at(&status, NOW).0 else { panic!("{status}") };
+        assert_eq!(failure.reason, CRASH_LOOP);
+        failure.is_final()
+    };
+    assert!(!is_final(0, &short, &json!({})), "it ended once");
+    assert!(!is_final(1, &running, &short), "it ended once and runs again");
+    assert!(is_final(1, &short, &short), "it ended twice");
+    assert!(is_final(2, &running, &short), "it ended twice and runs again");
+    assert!(is_final(1, &waiting, &short), "the kubelet backs off");
+    assert!(!is_final(7, &long, &short), "it ran for an hour before");
 }
 
 const NOW: &str = "2026-01-01T00:01:00Z";
@@ -56,9 +84,10 @@ fn every_state_of_a_crash_loop_is_the_same_failure() {
         // Without a readiness probe it is ready as soon as it runs, which it did before.
         container(true, &running, &end),
     ] {
+        let status = restarted(2, status);
         assert_eq!(state_at(&status, NOW).0, expected, "{status}");
     }
-    let (state, until) = state_at(&container(true, &running, &end), NOW);
+    let (state, until) = state_at(&restarted(2, container(true, &running, &end)), NOW);
     assert_eq!((state, until), (expected, Some("2026-01-01T00:01:05Z".parse().unwrap())));
     let later = state_at(&container(true, &running, &end), "2026-01-01T00:01:05Z");
     assert_eq!(later, (PodState::Ready, None), "it has run for long enough");
@@ -118,14 +147,18 @@ fn changes_in_crash_loop(run: i64, exit_code: i32, within: i64) -> (usize, i64) 
 
 #[test]
 fn a_crash_loop_without_a_readiness_probe_stops_flapping_after_its_second_end() {
-    // Pending, ready, failed, ready, failed: one end is no loop.
+    // Pending, ready, failed once, failed and backed off, ready, failed: one end is no loop.
     for exit_code in [1, 0] {
-        assert_eq!(changes_in_crash_loop(25, exit_code, 600), (4, 25 + 10 + 25));
-        assert_eq!(changes_in_crash_loop(5, exit_code, 600), (2, 5), "it never runs for long enough to count again");
+        assert_eq!(changes_in_crash_loop(25, exit_code, 600), (5, 25 + 10 + 25));
+        assert_eq!(
+            changes_in_crash_loop(5, exit_code, 600),
+            (3, 5 + 1),
+            "it never runs for long enough to count again"
+        );
     }
     // One that runs for minutes serves meanwhile, and is believed after one of them: two changes for each run.
     let (first_runs, pauses) = (3 * 300, 10 + 20);
-    assert_eq!(changes_in_crash_loop(300, 1, first_runs + pauses + 1).0, 6);
+    assert_eq!(changes_in_crash_loop(300, 1, first_runs + pauses + 1).0, 7);
 }
 
 #[test]
@@ -291,7 +324,7 @@ fn an_init_container_may_exit_but_a_sidecar_may_not() {
     let state_of = |policy: &Value| {
         let mut status = container(false, &json!({ "waiting": { "reason": "PodInitializing" } }), &json!({}));
         status["initContainerStatuses"] = json!([{
-            "name": "first", "image": "i", "imageID": "i", "ready": false, "restartCount": 1, "state": running, "lastState": end,
+            "name": "first", "image": "i", "imageID": "i", "ready": false, "restartCount": 2, "state": running, "lastState": end,
         }]);
         let mut pod = pod(&status);
         pod.spec.as_mut().unwrap().init_containers =

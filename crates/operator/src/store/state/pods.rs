@@ -64,6 +64,10 @@ impl State {
         let mut live = Live {
             workload: mine(ChildKind::Deployment).or_else(|| mine(ChildKind::StatefulSet)),
             backend: backend.and_then(|facts| facts.workload.clone()),
+            unmade: children
+                .iter()
+                .filter(|(id, _)| id.kind == ChildKind::Service)
+                .find_map(|(_, facts)| facts.upstream.clone()),
             taken: taken.into_iter().collect(),
             services: children.keys().filter(|id| id.kind == ChildKind::Service).map(|id| id.name.clone()).collect(),
             possible_users: self.possible_users(key),
@@ -72,6 +76,13 @@ impl State {
         };
         let (now, mut settles) = (Timestamp::now(), None::<Timestamp>);
         for facts in self.pods_of.get(key).into_iter().flatten().filter_map(|id| self.pods.get(id)) {
+            if let Some(from) = facts.hangs_from {
+                let workload = if facts.is_backend { &mut live.backend } else { &mut live.workload };
+                match workload {
+                    Some(workload) if from <= now => workload.hanging.push(facts.id.name.clone()),
+                    _ => settles = settles.into_iter().chain(Some(from).filter(|from| *from > now)).min(),
+                }
+            }
             let Some((pod, until)) = facts.live(now) else { continue };
             settles = settles.into_iter().chain(until).min();
             let pods = if facts.is_backend { &mut live.backend_pods } else { &mut live.pods };
