@@ -11,7 +11,7 @@ pub const MOST: usize = 10;
 
 /// Why a redirect is not followed. Its response goes to the caller as it came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum RedirectError {
     /// It is not a redirect that keeps method and body.
     #[error("not a redirect that can be followed")]
     Status,
@@ -27,25 +27,25 @@ pub enum Refused {
 }
 
 /// The next address to ask, given the one that was asked, the status of its answer, and the `Location` in it.
-pub fn next(current: &Uri, status: StatusCode, location: Option<&HeaderValue>) -> Result<Uri, Refused> {
+pub fn next(current: &Uri, status: StatusCode, location: Option<&HeaderValue>) -> Result<Uri, RedirectError> {
     if !matches!(status.as_u16(), 301 | 302 | 307 | 308) {
-        return Err(Refused::Status);
+        return Err(RedirectError::Status);
     }
-    let location = location.and_then(|location| location.to_str().ok()).ok_or(Refused::Location)?;
-    let current = Url::parse(&current.to_string()).map_err(|_| Refused::Location)?;
-    let mut next = current.join(location).map_err(|_| Refused::Location)?;
+    let location = location.and_then(|location| location.to_str().ok()).ok_or(RedirectError::Location)?;
+    let current = Url::parse(&current.to_string()).map_err(|_| RedirectError::Location)?;
+    let mut next = current.join(location).map_err(|_| RedirectError::Location)?;
     match (current.scheme(), next.scheme()) {
-        ("https", "http") => return Err(Refused::Downgrade),
+        ("https", "http") => return Err(RedirectError::Downgrade),
         (_, "http" | "https") => {}
-        _ => return Err(Refused::Location),
+        _ => return Err(RedirectError::Location),
     }
     let place = |url: &Url| (url.host_str().map(str::to_ascii_lowercase), url.port_or_known_default());
     // A name or password in a location could only be somebody's attempt to make us send it.
     if place(&current) != place(&next) || !next.username().is_empty() || next.password().is_some() {
-        return Err(Refused::Elsewhere);
+        return Err(RedirectError::Elsewhere);
     }
     next.set_fragment(None);
-    next.as_str().parse().map_err(|_| Refused::Location)
+    next.as_str().parse().map_err(|_| RedirectError::Location)
 }
 
 /// The same for a server that was called by another name than the address that was asked, as a `Host` header says. What it builds
@@ -55,12 +55,12 @@ pub fn next_named(
     host: Option<&HeaderValue>,
     status: StatusCode,
     location: Option<&HeaderValue>,
-) -> Result<Uri, Refused> {
+) -> Result<Uri, RedirectError> {
     let by_address = next(current, status, location);
     let name = host.and_then(|host| Authority::try_from(host.as_bytes()).ok());
-    let (Err(Refused::Elsewhere), Some(name)) = (&by_address, name) else { return by_address };
-    let named = at(current.clone(), Some(name)).ok_or(Refused::Location)?;
-    at(next(&named, status, location)?, current.authority().cloned()).ok_or(Refused::Location)
+    let (Err(RedirectError::Elsewhere), Some(name)) = (&by_address, name) else { return by_address };
+    let named = at(current.clone(), Some(name)).ok_or(RedirectError::Location)?;
+    at(next(&named, status, location)?, current.authority().cloned()).ok_or(RedirectError::Location)
 }
 
 fn at(uri: Uri, authority: Option<Authority>) -> Option<Uri> {
@@ -73,7 +73,7 @@ fn at(uri: Uri, authority: Option<Authority>) -> Option<Uri> {
 mod tests {
     use super::*;
 
-    fn follow(current: &str, status: u16, location: &str) -> Result<String, Refused> {
+    fn follow(current: &str, status: u16, location: &str) -> Result<String, RedirectError> {
         let location = HeaderValue::from_str(location).unwrap();
         let status = StatusCode::from_u16(status).unwrap();
         next(&current.parse().unwrap(), status, Some(&location)).map(|uri| uri.to_string())
@@ -94,24 +94,24 @@ mod tests {
             assert_eq!(follow(current, status, location).as_deref(), Ok(expected), "{location}");
         }
         let refused = [
-            (here, 200, "/mcp/", Refused::Status),
-            (here, 300, "/mcp/", Refused::Status),
-            (here, 303, "/mcp/", Refused::Status),
-            (here, 304, "/mcp/", Refused::Status),
-            (here, 307, "http://other.test:8080/mcp", Refused::Elsewhere),
-            (here, 307, "http://mcp.test/mcp", Refused::Elsewhere),
-            (here, 307, "https://mcp.test/mcp", Refused::Elsewhere),
-            (here, 307, "//evil.test/mcp", Refused::Elsewhere),
-            (here, 307, "http://user:word@mcp.test:8080/mcp", Refused::Elsewhere),
-            (here, 307, "file:///etc/passwd", Refused::Location),
-            (here, 307, "http://", Refused::Location),
-            ("https://mcp.test:8443/mcp", 307, "http://mcp.test:8443/mcp", Refused::Downgrade),
-            ("https://mcp.test/mcp", 307, "http://mcp.test/mcp", Refused::Downgrade),
+            (here, 200, "/mcp/", RedirectError::Status),
+            (here, 300, "/mcp/", RedirectError::Status),
+            (here, 303, "/mcp/", RedirectError::Status),
+            (here, 304, "/mcp/", RedirectError::Status),
+            (here, 307, "http://other.test:8080/mcp", RedirectError::Elsewhere),
+            (here, 307, "http://mcp.test/mcp", RedirectError::Elsewhere),
+            (here, 307, "https://mcp.test/mcp", RedirectError::Elsewhere),
+            (here, 307, "//evil.test/mcp", RedirectError::Elsewhere),
+            (here, 307, "http://user:word@mcp.test:8080/mcp", RedirectError::Elsewhere),
+            (here, 307, "file:///etc/passwd", RedirectError::Location),
+            (here, 307, "http://", RedirectError::Location),
+            ("https://mcp.test:8443/mcp", 307, "http://mcp.test:8443/mcp", RedirectError::Downgrade),
+            ("https://mcp.test/mcp", 307, "http://mcp.test/mcp", RedirectError::Downgrade),
         ];
         for (current, status, location, expected) in refused {
             assert_eq!(follow(current, status, location), Err(expected), "{location}");
         }
-        assert_eq!(next(&here.parse().unwrap(), StatusCode::FOUND, None), Err(Refused::Location));
+        assert_eq!(next(&here.parse().unwrap(), StatusCode::FOUND, None), Err(RedirectError::Location));
     }
 
     #[test]
@@ -132,7 +132,7 @@ mod tests {
             (Some("mcp-s:8080"), "http://u:p@mcp-s:8080/mcp/"),
             (None, "http://mcp-s:8080/mcp/"),
         ] {
-            assert_eq!(follow(host, location), Err(Refused::Elsewhere), "{location}");
+            assert_eq!(follow(host, location), Err(RedirectError::Elsewhere), "{location}");
         }
     }
 }

@@ -108,18 +108,18 @@ impl Sessions {
     }
 
     /// The same by a handshake, which is kept where other proxies may have to go on with the session.
-    pub async fn open_by<'a>(&self, greeting: &[u8], client: impl Into<Client<'a>>) -> Result<Arc<str>, Unavailable> {
+    pub async fn open_by<'a>(&self, sent: &[u8], client: impl Into<Client<'a>>) -> Result<Arc<str>, Unavailable> {
         let is_shared = matches!(*self.store, Store::Redis(_));
-        let kept = if is_shared { initialize::kept(greeting) } else { None };
+        let kept = if is_shared { initialize::kept(sent) } else { None };
         self.open_with(client.into(), kept).await
     }
 
-    async fn open_with(&self, client: Client<'_>, greeting: Option<String>) -> Result<Arc<str>, Unavailable> {
+    async fn open_with(&self, client: Client<'_>, sent: Option<String>) -> Result<Arc<str>, Unavailable> {
         let owner = client.owner();
         loop {
             let id = uuid::Uuid::new_v4().to_string();
             let mut session = self.session(&id, client.identity);
-            session.metadata.extend(greeting.iter().map(|greeting| (INITIALIZE.to_owned(), greeting.clone())));
+            session.metadata.extend(sent.iter().map(|sent| (INITIALIZE.to_owned(), sent.clone())));
             if self.store.create_for(session, &owner).await? == Created::New {
                 return Ok(id.into());
             }

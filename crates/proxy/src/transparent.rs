@@ -282,7 +282,7 @@ fn check_message(exchange: &Exchange) -> Result<(), Refusal> {
     let Some(message) = exchange.message().filter(|message| message.method().is_some()) else { return Ok(()) };
     let request = Some(message).filter(|message| message.kind() == Kind::Request);
     let version = exchange.head.headers.get(VERSION).and_then(|version| version.to_str().ok());
-    // Also of a legacy request: whoever routes or authorizes by these headers does not look at the era first.
+    // Also of a legacy request: what routes or authorizes by these headers does not look at the era first.
     let checked = request.map_or(Ok(()), |request| era::classify(version, request).map(drop));
     let checked = checked.and_then(|()| skep_mcp::headers::check(&exchange.head.headers, message));
     let id = request.and_then(Message::id);

@@ -21,7 +21,7 @@ use tokio::sync::{OnceCell, watch as signal};
 use tokio::time::Instant;
 
 use crate::gate::{Gate, gate};
-use crate::objects::{Platform, Wrong, live_generation, services, stateful_set};
+use crate::objects::{Platform, ObjectError, live_generation, services, stateful_set};
 use crate::pauses::Pauses;
 use crate::server::Server;
 
@@ -119,10 +119,10 @@ pub enum State {
 
 /// Why objects could not be applied.
 #[derive(Debug, thiserror::Error)]
-pub enum Failed {
+pub enum ApplyError {
     /// What is to be run is wrong. Trying again is of no use.
     #[error(transparent)]
-    Wrong(#[from] Wrong),
+    Object(#[from] ObjectError),
     /// The API server.
     #[error("cannot {verb} {object}: {}", reason(.error))]
     Api {
@@ -190,13 +190,13 @@ impl Cluster {
     }
 
     /// Applies the objects once, unless a newer proxy owns them.
-    pub async fn apply(&self) -> Result<Applied, Failed> {
+    pub async fn apply(&self) -> Result<Applied, ApplyError> {
         // Asked first: whatever takes time between the look and the change lets others come in between.
         let platform = self.platform().await?;
         let mut looks = 1;
         let applied = loop {
             match self.apply_set(platform).await {
-                Err(Failed::Api { error, .. }) if is_conflict(&error) && looks < LOOKS => looks += 1,
+                Err(ApplyError::Api { error, .. }) if is_conflict(&error) && looks < LOOKS => looks += 1,
                 applied => break applied?,
             }
         };
@@ -212,7 +212,7 @@ impl Cluster {
 
     /// Applies the StatefulSet as it was looked at, or nothing if a newer proxy owns it. It is a conflict if somebody changed it
     /// after the look.
-    async fn apply_set(&self, platform: Platform) -> Result<Option<DynamicObject>, Failed> {
+    async fn apply_set(&self, platform: Platform) -> Result<Option<DynamicObject>, ApplyError> {
         let name = &self.server.name;
         let sets: Api<DynamicObject> = self.objects("apps", "StatefulSet");
         let live = sets.get_opt(name).await.map_err(self.failed("read", "StatefulSet", name))?;
@@ -242,7 +242,7 @@ impl Cluster {
     /// Applies the objects, tells how the server is whenever that changes, and applies them again when one of them goes. What
     /// is there is followed from the beginning: a server that cannot be changed still serves as it was. `tell` hears why an
     /// apply failed, and nothing once one did not. Never ends, but for a server that cannot be run as it is.
-    pub async fn keep(&self, state: &signal::Sender<State>, tell: impl Fn(Option<&Failed>) + Send + Sync) -> Wrong {
+    pub async fn keep(&self, state: &signal::Sender<State>, tell: impl Fn(Option<&ApplyError>) + Send + Sync) -> ObjectError {
         loop {
             let (done, since) = signal::channel(None);
             let applying = async {
@@ -268,7 +268,7 @@ impl Cluster {
         self.follow(since, state).await;
     }
 
-    async fn apply_until_done(&self, tell: &(impl Fn(Option<&Failed>) + Send + Sync)) -> Result<Applied, Wrong> {
+    async fn apply_until_done(&self, tell: &(impl Fn(Option<&ApplyError>) + Send + Sync)) -> Result<Applied, ObjectError> {
         let mut pauses = Pauses::new(FIRST_PAUSE);
         loop {
             let failed = match tokio::time::timeout(SLOWEST, self.apply()).await {
@@ -277,10 +277,10 @@ impl Cluster {
                     return Ok(applied);
                 }
                 Ok(Err(failed)) => failed,
-                Err(_) => Failed::Slow,
+                Err(_) => ApplyError::Slow,
             };
             tell(Some(&failed));
-            if let Failed::Wrong(wrong) = failed {
+            if let ApplyError::Object(wrong) = failed {
                 return Err(wrong);
             }
             tracing::warn!(error = %failed, "the server's objects are not applied yet");
@@ -289,14 +289,14 @@ impl Cluster {
     }
 
     /// What kind of cluster it is. Its API is asked until it has answered once.
-    async fn platform(&self) -> Result<Platform, Failed> {
+    async fn platform(&self) -> Result<Platform, ApplyError> {
         let ask = async {
             let groups = self.client.list_api_groups().await?;
             let is_open_shift = groups.groups.iter().any(|group| group.name == "route.openshift.io");
             Ok(if is_open_shift { Platform::OpenShift } else { Platform::Kubernetes })
         };
         let failed =
-            |error| Failed::Api { verb: "read", object: "the API's groups".to_owned(), error: Box::new(error) };
+            |error| ApplyError::Api { verb: "read", object: "the API's groups".to_owned(), error: Box::new(error) };
         self.platform.get_or_try_init(|| ask).await.copied().map_err(failed)
     }
 
@@ -397,9 +397,9 @@ impl Cluster {
         Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
     }
 
-    fn failed(&self, verb: &'static str, kind: &str, name: &str) -> impl FnOnce(kube::Error) -> Failed + use<> {
+    fn failed(&self, verb: &'static str, kind: &str, name: &str) -> impl FnOnce(kube::Error) -> ApplyError + use<> {
         let object = format!("{kind} {}/{name}", self.namespace);
-        move |error| Failed::Api { verb, object, error: Box::new(error) }
+        move |error| ApplyError::Api { verb, object, error: Box::new(error) }
     }
 }
 

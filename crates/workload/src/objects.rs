@@ -32,7 +32,7 @@ pub enum Platform {
 
 /// What is wrong with what is to be run.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum Wrong {
+pub enum ObjectError {
     /// The pod template.
     #[error("the pod template patch (--k8s-pod-patch) is not a pod template: {0}")]
     Patch(String),
@@ -47,7 +47,7 @@ pub fn stateful_set(
     namespace: &str,
     platform: Platform,
     live: Option<&Value>,
-) -> Result<Value, Wrong> {
+) -> Result<Value, ObjectError> {
     let mut spec = Map::from_iter([
         ("selector".to_owned(), json!({ "matchLabels": { "app": server.name } })),
         ("serviceName".to_owned(), server.name.clone().into()),
@@ -63,7 +63,7 @@ pub fn stateful_set(
 }
 
 /// The Services by their names, given the uid of the StatefulSet that owns them. None for a server that speaks on stdio.
-pub fn services(server: &Server, namespace: &str, owner: &str) -> Result<Vec<(String, Value)>, Wrong> {
+pub fn services(server: &Server, namespace: &str, owner: &str) -> Result<Vec<(String, Value)>, ObjectError> {
     if server.speaks == Speaks::Stdio {
         return Ok(Vec::new());
     }
@@ -119,7 +119,7 @@ fn labels(server: &Server) -> Value {
     Value::Object(labels)
 }
 
-fn template(server: &Server, platform: Platform, live: Option<&Value>) -> Result<Value, Wrong> {
+fn template(server: &Server, platform: Platform, live: Option<&Value>) -> Result<Value, ObjectError> {
     let (mut metadata, mut spec) = base(&server.patch)?;
     let mut own = take(&mut metadata, "labels");
     if let Value::Object(required) = labels(server) {
@@ -149,7 +149,7 @@ fn template(server: &Server, platform: Platform, live: Option<&Value>) -> Result
     spec.insert("securityContext".to_owned(), Value::Object(pod));
     let containers = spec.entry("containers").or_insert_with(|| json!([]));
     let Value::Array(containers) = containers else {
-        return Err(Wrong::Patch("spec.containers is not a list".to_owned()));
+        return Err(ObjectError::Patch("spec.containers is not a list".to_owned()));
     };
     let known = containers.iter().position(|container| named(container) == Some(CONTAINER));
     let place = known.unwrap_or_else(|| {
@@ -163,15 +163,15 @@ fn template(server: &Server, platform: Platform, live: Option<&Value>) -> Result
 }
 
 /// What the patch brings: metadata and spec of the pods.
-fn base(patch: &str) -> Result<(Object, Object), Wrong> {
+fn base(patch: &str) -> Result<(Object, Object), ObjectError> {
     if patch.is_empty() {
         return Ok((Map::new(), Map::new()));
     }
-    skep_bounds::json(patch).map_err(|error| Wrong::Patch(error.to_string()))?;
+    skep_bounds::json(patch).map_err(|error| ObjectError::Patch(error.to_string()))?;
     // Read as what it must be, so that a wrong type is told; used as it was written, so that nothing is lost.
     serde_json::from_str::<k8s_openapi::api::core::v1::PodTemplateSpec>(patch)
-        .map_err(|error| Wrong::Patch(error.to_string()))?;
-    let mut patch: Object = serde_json::from_str(patch).map_err(|error| Wrong::Patch(error.to_string()))?;
+        .map_err(|error| ObjectError::Patch(error.to_string()))?;
+    let mut patch: Object = serde_json::from_str(patch).map_err(|error| ObjectError::Patch(error.to_string()))?;
     // Of the metadata only labels and annotations mean anything in a template.
     let mut metadata = take(&mut patch, "metadata");
     metadata.retain(|name, _| name == "labels" || name == "annotations");
@@ -247,10 +247,10 @@ fn keep_last(list: &mut Vec<Value>) {
 }
 
 /// The ports to serve: each container port once, with the node's port where the user asked for one.
-fn ports(server: &Server) -> Result<Vec<(u16, Option<u16>)>, Wrong> {
+fn ports(server: &Server) -> Result<Vec<(u16, Option<u16>)>, ObjectError> {
     let mut ports: Vec<(u16, Option<u16>)> = server.speaks.port().map(|port| (port, None)).into_iter().collect();
     for text in &server.publish {
-        let wrong = || Wrong::Publish(text.clone());
+        let wrong = || ObjectError::Publish(text.clone());
         let number = |text: &str| text.trim().parse::<u16>().ok().filter(|port| *port > 0).ok_or_else(wrong);
         let (port, node) = match text.rsplit_once(':') {
             None => (number(text)?, None),

@@ -8,7 +8,7 @@ use super::{EntitiesError, Entity, Uid};
 
 /// What is known of an entity whose parents are all known.
 #[derive(Default)]
-struct Known<'a> {
+struct Ancestry<'a> {
     ancestors: BTreeSet<&'a Uid>,
     levels: usize,
 }
@@ -27,7 +27,7 @@ pub(super) fn check(entities: &[Entity]) -> Result<(), EntitiesError> {
     }
     let mut ready: Vec<&Entity> =
         entities.iter().filter(|entity| waiting.get(&entity.uid).is_none_or(|parents| *parents == 0)).collect();
-    let mut known: BTreeMap<&Uid, Known<'_>> = BTreeMap::new();
+    let mut known: BTreeMap<&Uid, Ancestry<'_>> = BTreeMap::new();
     let mut total = 0;
     while let Some(entity) = ready.pop() {
         let here = known_of(entity, &known);
@@ -54,8 +54,8 @@ pub(super) fn check(entities: &[Entity]) -> Result<(), EntitiesError> {
     }
 }
 
-fn known_of<'a>(entity: &'a Entity, known: &BTreeMap<&'a Uid, Known<'a>>) -> Known<'a> {
-    let mut here = Known::default();
+fn known_of<'a>(entity: &'a Entity, known: &BTreeMap<&'a Uid, Ancestry<'a>>) -> Ancestry<'a> {
+    let mut here = Ancestry::default();
     for parent in &entity.parents {
         here.ancestors.insert(parent);
         here.levels = here.levels.max(1);
@@ -68,7 +68,7 @@ fn known_of<'a>(entity: &'a Entity, known: &BTreeMap<&'a Uid, Known<'a>>) -> Kno
 }
 
 /// An entity of the circle above an entity that never became ready: each such entity has a parent of the same kind.
-fn in_circle<'a>(stuck: &'a Entity, entities: &'a [Entity], known: &BTreeMap<&Uid, Known<'_>>) -> &'a Uid {
+fn in_circle<'a>(stuck: &'a Entity, entities: &'a [Entity], known: &BTreeMap<&Uid, Ancestry<'_>>) -> &'a Uid {
     let by_uid: BTreeMap<&Uid, &Entity> = entities.iter().map(|entity| (&entity.uid, entity)).collect();
     let mut seen = BTreeSet::new();
     let mut here = stuck;

@@ -88,7 +88,7 @@ pub(super) enum Lease {
 }
 
 /// What a host has.
-enum Taken {
+enum Checkout {
     Ready(Sender),
     /// Connections that are not ready, but may be in a moment.
     NotYet,
@@ -165,38 +165,38 @@ impl Host {
     /// A connection that is ready now.
     pub(super) async fn take(&self) -> Option<Sender> {
         match self.take_ready() {
-            Taken::Ready(sender) => return Some(sender),
-            Taken::None => return None,
-            Taken::NotYet => {}
+            Checkout::Ready(sender) => return Some(sender),
+            Checkout::None => return None,
+            Checkout::NotYet => {}
         }
         // Its answer has just ended, and its task has not come around to say so. One turn is enough, unless the backend
         // answered before it read the request; then the connection is of no use for now.
         tokio::task::yield_now().await;
         match self.take_ready() {
-            Taken::Ready(sender) => Some(sender),
-            Taken::None | Taken::NotYet => None,
+            Checkout::Ready(sender) => Some(sender),
+            Checkout::None | Checkout::NotYet => None,
         }
     }
 
-    fn take_ready(&self) -> Taken {
+    fn take_ready(&self) -> Checkout {
         let mut connections = lock(&self.connections);
         let Connections { idle, shared } = &mut *connections;
         shared.retain(Shared::is_alive);
         // The first one with room: the others may grow old and go.
         if let Some(shared) = shared.iter_mut().find(|shared| shared.has_room()) {
-            return Taken::Ready(shared.give());
+            return Checkout::Ready(shared.give());
         }
         // The one used last first, for the same reason.
         for position in (0..idle.len()).rev() {
             match idle.get(position) {
                 Some((sender, _)) if sender.is_ready() => {
-                    return Taken::Ready(Sender::Http1(idle.remove(position).0));
+                    return Checkout::Ready(Sender::Http1(idle.remove(position).0));
                 }
                 Some((sender, _)) if sender.is_closed() => drop(idle.remove(position)),
                 _ => {}
             }
         }
-        if idle.is_empty() { Taken::None } else { Taken::NotYet }
+        if idle.is_empty() { Checkout::None } else { Checkout::NotYet }
     }
 
     /// Takes a new connection for a request. Others share it, unless there is one by now that they can share.

@@ -138,7 +138,7 @@ fn migrator() -> Vec<Permission> {
     ]
 }
 
-/// Leader election. Whoever creates an object names it only in the request's body, which no rule can look into.
+/// Leader election. A create request names its object only in its body, which no rule can look into.
 fn leader_election() -> Vec<Permission> {
     let row = |names, verbs, reason| Permission {
         place: Place::Home,
@@ -172,7 +172,7 @@ fn uninstall() -> Vec<Permission> {
             resources: held.map(|kind| kind.plural()).collect(),
             names: &[],
             verbs: &[Verb::Get, Verb::List, Verb::Patch],
-            reason: "finalizers of the operator, which nobody would remove any more",
+            reason: "finalizers of the operator, which no process would remove any more",
         },
         home("apps", "deployments", DEPLOYMENT, &[Verb::Get], "which pods are the operator's"),
         home(
@@ -188,7 +188,7 @@ fn uninstall() -> Vec<Permission> {
             "leases",
             LEASES,
             &[Verb::Delete, Verb::Get],
-            "the lease, which nobody will renew any more",
+            "the lease, which no process will renew any more",
         ),
     ]
 }

@@ -72,7 +72,7 @@ impl Transparent {
     }
 
     /// A session stays with the pod that it was opened at. Calls without one take turns. Says whether the session's pod is gone, so
-    /// that nobody knows the session.
+    /// that the server does not know the session.
     pub(super) async fn choose_pod(
         &self,
         pods: &Pods,

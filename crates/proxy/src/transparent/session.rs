@@ -201,14 +201,14 @@ impl Transparent {
 
     /// Renews a session, unless somebody else just did, and makes a call one of the new session. Nothing if that cannot be.
     async fn renew(&self, known: &ClientSession, again: &mut Outgoing) -> Result<Option<()>, Unavailable> {
-        let Some(greeting) = known.session.metadata.get(INITIALIZE) else { return Ok(None) };
+        let Some(initialize) = known.session.metadata.get(INITIALIZE) else { return Ok(None) };
         let turn = self.turns.of(&known.name);
         let _one_at_a_time = turn.lock.lock().await;
         // Somebody else may have done it while we waited.
         let Some(now) = self.sessions.store().touch(&known.name).await? else { return Ok(None) };
         let at_server = |session: &Session| session.metadata.get(AT_SERVER).cloned();
         let name = if at_server(&now) == at_server(&known.session) {
-            let name = self.initialize_anywhere(greeting, again).await;
+            let name = self.initialize_anywhere(initialize, again).await;
             if let Some(name) = &name {
                 self.rename(&now, name, again.pod).await;
             }
@@ -224,19 +224,19 @@ impl Transparent {
     }
 
     /// The handshake with a pod whose turn it is, or with the Service. Returns the name of the new session.
-    async fn initialize_anywhere(&self, greeting: &str, again: &mut Outgoing) -> Option<String> {
+    async fn initialize_anywhere(&self, initialize: &str, again: &mut Outgoing) -> Option<String> {
         let pod = match &self.pods {
             Some(pods) => pods.next().await,
             None => None,
         };
         self.go_to(pod, again);
-        let greeted = self.greet(greeting, again).await;
+        let greeted = self.greet(initialize, again).await;
         if greeted.is_some() || again.pod.is_none() {
             return greeted;
         }
         // That pod may be gone as well; the Service knows who is there.
         self.go_to(None, again);
-        self.greet(greeting, again).await
+        self.greet(initialize, again).await
     }
 
     /// Keeps by which name the server knows a session now, and at which pod.
@@ -254,12 +254,12 @@ impl Transparent {
     }
 
     /// The handshake, both parts of it. Returns the name of the new session.
-    async fn greet(&self, greeting: &str, like: &Outgoing) -> Option<String> {
+    async fn greet(&self, initialize: &str, like: &Outgoing) -> Option<String> {
         let mut headers = like.headers.clone();
         headers.remove(SESSION);
         headers.insert(http::header::CONTENT_TYPE, crate::http::JSON);
         headers.insert(http::header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
-        let body = bytes::Bytes::copy_from_slice(greeting.as_bytes());
+        let body = bytes::Bytes::copy_from_slice(initialize.as_bytes());
         let (uri, pod, origin_allowed) = (&like.uri, like.pod, like.origin_allowed);
         let like = |headers, body| Outgoing {
             method: Method::POST,

@@ -80,7 +80,7 @@ impl StdioUpstream {
         self.send(message, session, interim, Origin::Client(era)).await
     }
 
-    /// The same for a request of the proxy's own: nobody is at work meanwhile whom the server could ask something.
+    /// The same for a request of the proxy's own: it belongs to no session that the server could ask something.
     pub(super) async fn call_internally(self: &Arc<Self>, message: &Message) -> Result<PendingResponse, CallError> {
         self.send(message, None, None, Origin::Proxy).await
     }
@@ -136,7 +136,7 @@ impl StdioUpstream {
             let wire = state.new_id();
             let number = Id::number(wire);
             let mut edits = vec![Edit::set(&["id"], &number)];
-            // Also where nobody hears of progress: the caller's own token could be somebody else's number.
+            // Also where no client takes progress: the client's own token could be the number of another call.
             if token.is_some() {
                 edits.push(Edit::set(&["params", "_meta", "progressToken"], &number));
             }

@@ -50,13 +50,13 @@ impl StdioUpstream {
         }
     }
 
-    /// What goes to the server before all that waits in the queue. A call that was taken back is not sent any more, if it still waits
+    /// What goes to the server before all that waits in the queue. A call that was cancelled is not sent any more, if it still waits
     /// there, so nothing overtakes what it is about.
     pub(super) fn urgent(&self) -> Vec<Line> {
         self.with(|state| std::mem::take(&mut state.urgent))
     }
 
-    /// Tells the server something that nobody can wait for.
+    /// Sends the server a message without waiting for a place in the queue.
     pub(super) fn send_at_once(&self, line: Bytes) {
         self.enqueue_at_once(Line::telling(line, Bytes::new()));
     }
@@ -71,7 +71,7 @@ impl StdioUpstream {
             if state.urgent.len() < URGENT {
                 state.urgent.push(full.into_inner());
             } else {
-                tracing::warn!("the server is not told that a call is taken back: it does not read");
+                tracing::warn!("dropping a cancellation: the server does not read");
             }
         });
     }
@@ -80,7 +80,7 @@ impl StdioUpstream {
 // === impl State ===
 
 impl State {
-    /// Nobody waits for a request any more. The server may work on it for a while.
+    /// Abandons a call. The server may work on it for a while.
     fn abandon_call(&mut self, wire: u64) -> Option<PendingCall> {
         let pending = self.waiting.remove(&wire)?;
         self.left.add(wire, &pending);
@@ -88,7 +88,7 @@ impl State {
     }
 }
 
-/// What the server is told when nobody waits for an answer any longer.
+/// The cancellation of a call that its client abandoned.
 fn cancellation(wire: u64) -> Bytes {
     let params = format!(r#"{{"requestId":{wire},"reason":"the caller does not wait any longer"}}"#);
     format!("{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{params}}}\n").into()

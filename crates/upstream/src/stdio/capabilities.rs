@@ -24,7 +24,7 @@ pub(crate) struct ClientCapabilities {
 
 /// Why a request of the server is refused on behalf of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Refused {
+pub(super) struct RelayError {
     pub(super) code: i64,
     pub(super) why: &'static str,
 }
@@ -50,9 +50,9 @@ impl ClientCapabilities {
     }
 
     /// Why the client cannot answer a request of the server. Nothing if it can, or if the request needs no capability.
-    pub(super) fn refuse(self, request: &Message) -> Option<Refused> {
-        let missing = |why| Some(Refused { code: answer::METHOD_NOT_FOUND, why });
-        let unfit = |why| Some(Refused { code: answer::INVALID_PARAMS, why });
+    pub(super) fn refuse(self, request: &Message) -> Option<RelayError> {
+        let missing = |why| Some(RelayError { code: answer::METHOD_NOT_FOUND, why });
+        let unfit = |why| Some(RelayError { code: answer::INVALID_PARAMS, why });
         match request.method()? {
             "roots/list" if !self.roots => missing("the client has no roots"),
             "sampling/createMessage" if !self.sampling => missing("the client does not support sampling"),

@@ -43,7 +43,7 @@ pub enum ConnectionEvent {
     Lost(String),
 }
 
-/// Whoever looks after the way to the server.
+/// How a connection to a server is supervised.
 #[derive(Debug)]
 pub struct Supervision {
     /// Hears what becomes of it. That is little: a word now and then.
@@ -88,7 +88,7 @@ impl StdioUpstream {
         })
     }
 
-    /// The same for somebody who hears of it, and who ends it.
+    /// The same with a supervisor that receives its events and ends it.
     pub fn start_for(
         connect: Connect,
         limits: Limits,

@@ -45,21 +45,21 @@ enum Heard {
     Malformed(u64),
 }
 
-/// The next message. Lines that are none are left out, unless somebody waits for them.
+/// The next message. Malformed lines are skipped, unless they answer a call in flight.
 async fn next(stdout: &mut (impl AsyncRead + Unpin), reader: &mut lines::Reader) -> Result<Heard, &'static str> {
     loop {
         match reader.next_line() {
             Ok(Some(line)) => {
                 let Some(found) = lines::message(&line) else {
                     if !line.iter().all(u8::is_ascii_whitespace) {
-                        tracing::debug!(bytes = line.len(), "a line of the server that is no message is left out");
+                        tracing::debug!(bytes = line.len(), "skipping malformed line from server");
                     }
                     continue;
                 };
                 match Message::parse(line.slice_ref(found)) {
                     Ok(message) => return Ok(Heard::Message(message)),
                     Err(why) => {
-                        tracing::warn!(%why, bytes = line.len(), "a line of the server that is no message is left out");
+                        tracing::warn!(%why, bytes = line.len(), "skipping malformed line from server");
                         if let Some(id) = lines::answered(found) {
                             return Ok(Heard::Malformed(id));
                         }
@@ -96,7 +96,7 @@ pub(super) async fn write(
                     line.bytes
                 }
                 Some(_) => Bytes::new(),
-                None => return "nobody needs it any more",
+                None => return "its queue was closed",
             },
         };
         // One write for as much as waits; a single message is written as it is.

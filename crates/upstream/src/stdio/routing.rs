@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::call::PendingCall;
-use super::capabilities::Refused;
+use super::capabilities::RelayError;
 use super::log_level::level_of;
 use super::server_requests::NO_OWNER;
 use super::session::Session;
@@ -90,7 +90,7 @@ impl AbandonedCalls {
 // === impl StdioUpstream ===
 
 impl StdioUpstream {
-    /// Something that the server says unasked.
+    /// Routes a notification of the server.
     pub(super) fn route_notification(&self, message: &Message) {
         let method = message.method().unwrap_or_default();
         if method == "notifications/tools/list_changed" {
@@ -176,9 +176,9 @@ impl State {
     }
 
     /// Passes a question of the server to whom it concerns, and says who that is.
-    pub(super) fn pass_question(&self, body: &Bytes, request: &Message) -> Result<SessionId, Refused> {
-        const DEAF: Refused =
-            Refused { code: answer::METHOD_NOT_FOUND, why: "the caller that it concerns does not listen" };
+    pub(super) fn pass_question(&self, body: &Bytes, request: &Message) -> Result<SessionId, RelayError> {
+        const DEAF: RelayError =
+            RelayError { code: answer::METHOD_NOT_FOUND, why: "the caller that it concerns does not listen" };
         let waiting = self.waiting.values().filter(|one| one.can_be_asked()).map(|one| one.session.as_ref());
         let left = self.left.lately().filter(|one| one.can_be_asked).map(|one| one.session.as_ref());
         let owner = match Owner::of(waiting.chain(left)) {

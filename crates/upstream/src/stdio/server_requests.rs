@@ -7,7 +7,7 @@ use bytes::Bytes;
 use skep_mcp::{Edit, Id, Message, answer, lines, splice};
 use tokio::time::Instant;
 
-use super::capabilities::Refused;
+use super::capabilities::RelayError;
 use super::upstream::{State, StdioUpstream};
 use crate::error::CallError;
 use crate::upstream::SessionId;
@@ -17,12 +17,12 @@ const HELD_BACK: usize = 100;
 /// How many requests of the server may wait for a caller's answer. The oldest one is refused beyond that.
 pub(super) const ASKED: usize = 1000;
 
-const NOT_RELAYED: Refused = Refused { code: answer::METHOD_NOT_FOUND, why: "it cannot be passed on" };
-const UNANSWERED: Refused =
-    Refused { code: answer::METHOD_NOT_FOUND, why: "its caller has not answered, and too many wait like that" };
+const NOT_RELAYED: RelayError = RelayError { code: answer::METHOD_NOT_FOUND, why: "it cannot be passed on" };
+const UNANSWERED: RelayError =
+    RelayError { code: answer::METHOD_NOT_FOUND, why: "its caller has not answered, and too many wait like that" };
 /// No caller can be told to be the one that a request concerns.
-pub(super) const NO_OWNER: Refused =
-    Refused { code: answer::METHOD_NOT_FOUND, why: "no caller can be told to be the one it concerns" };
+pub(super) const NO_OWNER: RelayError =
+    RelayError { code: answer::METHOD_NOT_FOUND, why: "no caller can be told to be the one it concerns" };
 
 // === impl StdioUpstream ===
 
@@ -36,7 +36,7 @@ impl StdioUpstream {
             return Some(line(&answer::empty_result(&id)));
         }
         let (mut hold_back, mut forgotten) = (None, None);
-        let asked: Result<(), Refused> = self.with(|state| {
+        let asked: Result<(), RelayError> = self.with(|state| {
             let number = state.new_id();
             let ours = Id::number(number);
             let mapped = splice::apply(message, &[Edit::set(&["id"], &ours)]).map_err(|_| NOT_RELAYED)?;
@@ -117,7 +117,7 @@ impl StdioUpstream {
 }
 
 /// What the server is told whose request nobody can answer.
-fn refusal(id: &Id, method: &str, Refused { code, why }: Refused) -> Bytes {
+fn refusal(id: &Id, method: &str, RelayError { code, why }: RelayError) -> Bytes {
     tracing::warn!(method, why, "a request of the server is refused");
     line(&answer::error(Some(id), code, &format!("{method}: {why}"), None))
 }

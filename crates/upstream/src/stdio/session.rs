@@ -32,7 +32,7 @@ pub(super) struct Session {
 // === impl StdioUpstream ===
 
 impl StdioUpstream {
-    /// Begins to listen for a session. Whoever listened before hears nothing more.
+    /// Begins to listen for a session. An earlier receiver of the session gets nothing more.
     pub(super) fn listen(&self, session: &SessionId) -> mpsc::Receiver<Bytes> {
         let (sender, receiver) = mpsc::channel(LISTENER);
         self.with(|state| state.known(session).listener = Some(sender));
@@ -46,7 +46,7 @@ impl StdioUpstream {
         });
     }
 
-    /// The sessions that nobody listens for and that were not heard of for so long. A store that others share tells nobody
+    /// The sessions without a listener that were idle for so long. A store that replicas share does not tell
     /// when a session is over.
     pub(super) fn idle(&self, time: Duration) -> Vec<SessionId> {
         let now = Instant::now();

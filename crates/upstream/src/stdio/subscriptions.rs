@@ -162,7 +162,7 @@ impl StdioUpstream {
         Ok(answer)
     }
 
-    /// Forgets a session that ended. The server is told what nobody wants to hear of any more.
+    /// Forgets a session that ended. The server is unsubscribed from resources that no other session subscribes to.
     pub(super) fn end(self: &Arc<Self>, session: &SessionId) {
         let (uris, level) = self.with(|state| {
             let ended = state.sessions.remove(session);
@@ -172,7 +172,7 @@ impl StdioUpstream {
                 ended.map_or((false, false), |one| (one.subscriptions > 0, one.level.is_some()));
             let wanted = state.subscriptions.iter().filter(|(_, who)| has_subscriptions && who.contains_key(session));
             let uris: Vec<String> = wanted.map(|(uri, _)| uri.clone()).collect();
-            // With nobody left who cares, the server may log as it did.
+            // Without a session that set a level, the server may log as it did.
             (uris, if has_level { state.most().and_then(|_| state.new_level()) } else { None })
         });
         if level.is_some() {
@@ -182,7 +182,7 @@ impl StdioUpstream {
             let (upstream, session) = (self.clone(), session.clone());
             tokio::spawn(async move {
                 let _turn = upstream.turns.of(&uri).await;
-                // Somebody else may have come meanwhile.
+                // Another session may have subscribed meanwhile.
                 if upstream.unsubscribe(&uri, &session) {
                     let params = format!(r#"{{"uri":{}}}"#, Raw::string(&uri).as_str());
                     upstream.request_internally("resources/unsubscribe", &params, TIMEOUT).await;
@@ -231,7 +231,7 @@ impl StdioUpstream {
         })
     }
 
-    /// The resources that somebody wants to hear of.
+    /// The resources that sessions subscribe to.
     pub(super) fn subscribed(&self) -> Vec<String> {
         self.with(|state| state.subscriptions.keys().cloned().collect())
     }

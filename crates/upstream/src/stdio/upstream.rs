@@ -21,7 +21,7 @@ use crate::upstream::{SessionId, UpstreamState};
 /// How many messages may wait to be written to the server. Callers wait beyond that.
 pub(crate) const QUEUE: usize = 100;
 
-/// One stdio server and everybody who talks to it.
+/// One stdio server and all of its sessions.
 #[derive(Debug)]
 pub struct StdioUpstream {
     state: Mutex<State>,
@@ -38,7 +38,7 @@ pub struct StdioUpstream {
 /// A line on its way to the server.
 #[derive(Debug)]
 pub(super) struct Line {
-    /// The request in it, if it is one: nobody may wait for it any more when its turn comes.
+    /// The request in it, if it is one: it may be cancelled before its turn comes.
     pub(super) request: Option<u64>,
     pub(super) bytes: Bytes,
     /// The body that it was made of, which the memory budget counts until the line is written.
@@ -65,7 +65,7 @@ pub(super) struct State {
     pub(super) shared_until: Option<Instant>,
     /// Whether this proxy is on its way out, so that another one has taken over.
     pub(super) is_leaving: bool,
-    /// How many requests of the server wait for somebody else's answer.
+    /// How many requests of the server are left to another proxy.
     pub(super) held_back: usize,
     /// How many servers went away so far: what one asked is not for the next one.
     pub(super) servers: u64,
@@ -171,7 +171,7 @@ impl StdioUpstream {
         self.with(|state| state.is_leaving = true);
     }
 
-    /// The server went away: nobody waits any longer for what it was asked, nor for what it asked.
+    /// The connection was lost: calls in flight fail, and requests of the server are forgotten.
     pub(super) fn disconnected(&self, queued: &mut mpsc::Receiver<Line>) {
         self.catalogue.forget();
         self.with(|state| {
@@ -211,7 +211,7 @@ impl StdioUpstream {
             })
         });
         let Some(pending) = pending else {
-            tracing::debug!("an answer that nobody waits for is dropped");
+            tracing::debug!("dropping a response to no call in flight");
             return;
         };
         if pending.is_learnt_from {
@@ -221,7 +221,7 @@ impl StdioUpstream {
         pending.settle(restored.map(Box::new).map_err(|_malformed| CallError::Malformed));
     }
 
-    /// An answer of the server that is no message: there will be no other one.
+    /// A malformed response of the server: there will be no other one.
     pub(super) fn settle_malformed(&self, wire: u64) {
         let pending = self.with(|state| {
             state.left.remove(wire);
@@ -241,7 +241,7 @@ impl StdioUpstream {
 // === impl Line ===
 
 impl Line {
-    /// One that nobody waits for.
+    /// One without a response.
     pub(super) fn telling(bytes: Bytes, source: Bytes) -> Self {
         Self { request: None, bytes, source }
     }

@@ -211,7 +211,7 @@ fn a_stream_keeps_no_memory_of_a_long_event() {
     assert!(reader.buffer.capacity() < KEPT, "{}", reader.buffer.capacity());
     drop(event);
     reader.feed(b"xt\n\n");
-    assert!(reader.buffer.capacity() < KEPT, "the memory of the long event is not taken back");
+    assert!(reader.buffer.capacity() < KEPT, "the memory of the long event is not used again");
     let Ok(Some(Item::Event(event))) = reader.next_item() else { panic!("no event") };
     assert_eq!(event.data.as_deref(), Some(&b"next"[..]));
 }

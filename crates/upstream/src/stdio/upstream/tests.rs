@@ -128,7 +128,7 @@ async fn a_question_about_work_that_was_left_is_never_put_to_another() {
     let wire = sent(&mut queued);
     assert_eq!(upstream.dispatch(&elicitation()), None);
     assert!(one_hears.try_recv().is_ok(), "it listens");
-    // Somebody else is at involvement: either can be meant.
+    // Another session has a call in flight: either can be meant.
     let _other = upstream.forward(&call, Era::Legacy, Some(two), None).await.unwrap();
     let answer = |wire: u64| message(&json!({ "jsonrpc": "2.0", "id": wire, "result": {} }));
     assert!(is_refused(upstream.dispatch(&elicitation()).as_ref()));
@@ -226,7 +226,7 @@ async fn what_may_be_about_somebodys_work_is_told_to_nobody_else() {
     let say = || about_work.iter().for_each(|said| drop(upstream.dispatch(said)));
     let answer = |wire: u64| drop(upstream.dispatch(&message(&json!({ "jsonrpc": "2.0", "id": wire, "result": {} }))));
     let call = request(&json!(1), "tools/call", &json!({}));
-    // Nobody is at involvement: a log is everybody's who asked for it.
+    // No call is in flight: a log message is for every session that set a level.
     say();
     assert_eq!(heard(), (1, 1));
     let first = upstream.forward(&call, Era::Legacy, Some(one), None).await.unwrap();
@@ -351,7 +351,7 @@ async fn a_question_that_concerns_nobody_is_left_to_the_proxy_before_for_a_while
     let (session, mut hears) = capable(&upstream, "s");
     upstream.connected(Some(WAIT));
     assert_eq!(upstream.dispatch(&elicitation()), None);
-    assert_eq!(hears.try_recv(), Err(TryRecvError::Empty), "nobody here is at work");
+    assert_eq!(hears.try_recv(), Err(TryRecvError::Empty), "no call is in flight here");
     assert!(queued.try_recv().is_err());
     // What concerns a caller of ours is asked at once.
     let call = upstream
@@ -363,7 +363,7 @@ async fn a_question_that_concerns_nobody_is_left_to_the_proxy_before_for_a_while
     assert!(hears.try_recv().is_ok());
     drop(call);
     assert_eq!(heard(&mut queued).await["method"], "notifications/cancelled");
-    // After that time, the server is told, and whoever can answer is asked.
+    // After that time the server gets a refusal, and a client that can answer is asked.
     assert_eq!(heard(&mut queued).await["error"]["code"], -32601);
     assert_eq!(upstream.dispatch(&elicitation()), None);
     assert!(hears.try_recv().is_ok());
