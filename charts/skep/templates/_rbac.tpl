@@ -204,7 +204,7 @@
 
 {{- /* In every namespace that was watched, for `skep uninstall`. */ -}}
 {{- define "skep.uninstallRules" -}}
-# finalizers of the operator, which nobody would remove any more
+# finalizers of the operator, which no process would remove any more
 - apiGroups: ["toolhive.stacklok.dev"]
   resources:
   - "embeddingservers"
@@ -241,7 +241,7 @@
   resourceNames:
   - "{{ include `skep.fullname` . }}"
   verbs: ["patch"]
-# the lease, which nobody will renew any more
+# the lease, which no process will renew any more
 - apiGroups: ["coordination.k8s.io"]
   resources:
   - "leases"

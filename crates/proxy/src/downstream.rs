@@ -8,6 +8,7 @@
 //!
 //! A response that takes its time becomes a stream of events (`stream`), which a client that lost it can resume (`resume`).
 
+mod endpoint;
 mod listener;
 pub(crate) mod reply;
 pub(crate) mod request;
@@ -16,6 +17,7 @@ pub(crate) mod sse;
 mod stream;
 pub(crate) mod streamable;
 
+pub use endpoint::Endpoint;
 pub use sse::Sse;
 pub use streamable::Streamable;
 

@@ -21,7 +21,7 @@ use tokio::sync::{OnceCell, watch as signal};
 use tokio::time::Instant;
 
 use crate::gate::{Gate, gate};
-use crate::objects::{Platform, ObjectError, live_generation, services, stateful_set};
+use crate::objects::{ObjectError, Platform, live_generation, services, stateful_set};
 use crate::pauses::Pauses;
 use crate::server::Server;
 
@@ -242,7 +242,11 @@ impl Cluster {
     /// Applies the objects, tells how the server is whenever that changes, and applies them again when one of them goes. What
     /// is there is followed from the beginning: a server that cannot be changed still serves as it was. `tell` hears why an
     /// apply failed, and nothing once one did not. Never ends, but for a server that cannot be run as it is.
-    pub async fn keep(&self, state: &signal::Sender<State>, tell: impl Fn(Option<&ApplyError>) + Send + Sync) -> ObjectError {
+    pub async fn keep(
+        &self,
+        state: &signal::Sender<State>,
+        tell: impl Fn(Option<&ApplyError>) + Send + Sync,
+    ) -> ObjectError {
         loop {
             let (done, since) = signal::channel(None);
             let applying = async {
@@ -268,7 +272,10 @@ impl Cluster {
         self.follow(since, state).await;
     }
 
-    async fn apply_until_done(&self, tell: &(impl Fn(Option<&ApplyError>) + Send + Sync)) -> Result<Applied, ObjectError> {
+    async fn apply_until_done(
+        &self,
+        tell: &(impl Fn(Option<&ApplyError>) + Send + Sync),
+    ) -> Result<Applied, ObjectError> {
         let mut pauses = Pauses::new(FIRST_PAUSE);
         loop {
             let failed = match tokio::time::timeout(SLOWEST, self.apply()).await {

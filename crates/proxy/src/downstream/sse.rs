@@ -11,18 +11,18 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Response, StatusCode};
 use skep_mcp::{Era, Kind, Message, Refusal, answer, era, sse};
 use skep_net::budget::{OverBudgetError, Purpose};
-use skep_net::{Body, BodySender, Budget, Drain};
-use skep_upstream::{AdmissionError, Call, CallError, Replies, SessionId, Upstream, UpstreamState, admission};
-use tokio::sync::{Semaphore, mpsc, watch};
+use skep_net::{Body, BodySender, Budget};
+use skep_upstream::{AdmissionError, Call, CallError, Replies, SessionId, admission};
+use tokio::sync::{Semaphore, mpsc};
 use tokio::time::Instant;
 
+use super::endpoint::Endpoint;
 use super::listener::Listener;
 use super::reply::{keep_alive, last_moment};
 use super::request::{Refusal as Refused, find_session, message_of, store_unavailable};
 use crate::chain::reply::ReplyChain;
 use crate::exchange::Exchange;
 use crate::http::{VERSION, events, json, method_not_allowed, over_budget, over_budget_message, text};
-use crate::sessions::Sessions;
 
 /// How many messages may wait to be written to a client.
 const QUEUE: usize = 100;
@@ -35,12 +35,8 @@ const IN_FLIGHT: usize = 8 * 1024;
 /// The endpoint.
 #[derive(Debug)]
 pub struct Sse {
-    upstream: Arc<dyn Upstream>,
-    state: watch::Receiver<UpstreamState>,
-    sessions: Sessions,
-    timeout: Duration,
+    endpoint: Endpoint,
     trust_proxy_headers: bool,
-    drain: Drain,
     streams: Mutex<HashMap<SessionId, Stream>>,
 }
 
@@ -56,16 +52,9 @@ struct Stream {
 // === impl Sse ===
 
 impl Sse {
-    /// A proxy in front of a server.
-    pub fn new(
-        upstream: Arc<dyn Upstream>,
-        sessions: Sessions,
-        timeout: Duration,
-        trust_proxy_headers: bool,
-        drain: Drain,
-    ) -> Arc<Self> {
-        let state = upstream.state();
-        Arc::new(Self { upstream, state, sessions, timeout, trust_proxy_headers, drain, streams: Mutex::default() })
+    /// An endpoint that tells clients the URL by which a trusted proxy in front was called, if it trusts one.
+    pub fn new(endpoint: Endpoint, trust_proxy_headers: bool) -> Arc<Self> {
+        Arc::new(Self { endpoint, trust_proxy_headers, streams: Mutex::default() })
     }
 
     /// Answers a call to `/sse`.
@@ -73,7 +62,7 @@ impl Sse {
         if exchange.head.method != Method::GET {
             return method_not_allowed("GET");
         }
-        let session = match self.sessions.open(exchange).await {
+        let session = match self.endpoint.sessions.open(exchange).await {
             Ok(session) => session,
             Err(unavailable) => return store_unavailable(&unavailable),
         };
@@ -96,12 +85,12 @@ impl Sse {
         room: Arc<Semaphore>,
         (sender, budget): (BodySender, Budget),
     ) {
-        let mut listener = Listener::new(self.upstream.events(&session), budget);
-        let mut stopping = std::pin::pin!(self.drain.stopping());
+        let mut listener = Listener::new(self.endpoint.upstream.events(&session), budget);
+        let mut stopping = std::pin::pin!(self.endpoint.drain.stopping());
         let mut idle = std::pin::pin!(room.clone().acquire_many_owned(REQUESTS));
         let mut last = std::pin::pin!(tokio::time::sleep(Duration::MAX));
         let mut is_stopping = false;
-        let mut over = std::pin::pin!(self.sessions.keep_alive(&session));
+        let mut over = std::pin::pin!(self.endpoint.sessions.keep_alive(&session));
         let mut alive = keep_alive();
         let mut next = sse::event(Some("endpoint"), None, endpoint.as_bytes());
         'stream: while sender.send(next).await.is_ok() {
@@ -127,9 +116,9 @@ impl Sse {
             };
         }
         self.with_streams(|streams| streams.remove(&session));
-        self.upstream.clone().close(&session);
+        self.endpoint.upstream.clone().close(&session);
         drop((answered, listener));
-        if let Err(unavailable) = self.sessions.close(&session).await {
+        if let Err(unavailable) = self.endpoint.sessions.close(&session).await {
             tracing::debug!(%unavailable, "a session that ended stays in the store until it expires");
         }
         // A request that came at the same moment may have brought something about again. There is no room for another one.
@@ -137,7 +126,7 @@ impl Sse {
         if let Ok(all) = idle.await {
             all.forget();
         }
-        self.upstream.clone().close(&session);
+        self.endpoint.upstream.clone().close(&session);
     }
 
     /// Answers a request to `/messages`.
@@ -154,7 +143,7 @@ impl Sse {
         let Some(id) = id.filter(|id| !id.is_empty()) else {
             return Ok(text(StatusCode::BAD_REQUEST, "session_id is required"));
         };
-        let session = find_session(&self.sessions, &*self.upstream, id, exchange, None).await?;
+        let session = find_session(&self.endpoint.sessions, &*self.endpoint.upstream, id, exchange, None).await?;
         let Some(stream) = self.with_streams(|streams| streams.get(&session).cloned()) else {
             return Ok(text(StatusCode::SERVICE_UNAVAILABLE, "SSE connection not held by this instance"));
         };
@@ -166,7 +155,9 @@ impl Sse {
         match message.kind() {
             Kind::Request => Ok(self.request(exchange, message, session, stream)),
             Kind::Notification | Kind::Response | Kind::Error => {
-                let sent = tokio::time::timeout(self.timeout, self.upstream.send(Some(&session), &message)).await;
+                let sent =
+                    tokio::time::timeout(self.endpoint.timeout, self.endpoint.upstream.send(Some(&session), &message))
+                        .await;
                 Ok(match sent {
                     Ok(Ok(())) => text(StatusCode::ACCEPTED, "Accepted"),
                     Ok(Err(_)) | Err(_) => {
@@ -222,7 +213,7 @@ impl Sse {
         let body = match admitted {
             Err(refusal) => refusal,
             Ok(Era::Legacy) if is_initialize => {
-                let opened = self.upstream.open(&session, &message).await;
+                let opened = self.endpoint.upstream.open(&session, &message).await;
                 opened.map_or_else(|error| error.answer(id.as_ref()), Message::into_body)
             }
             // 2026-07-28 has no handshake. A server of both eras would take it for one.
@@ -250,7 +241,9 @@ impl Sse {
     async fn admit(&self, message: &Message, claimed: Result<Era, Refusal>) -> Result<Era, Bytes> {
         let id = message.id();
         let era = claimed.map_err(|refusal| refusal.answer(id.as_ref()))?;
-        match tokio::time::timeout(self.timeout, admission::admit(self.state.clone(), message, era)).await {
+        match tokio::time::timeout(self.endpoint.timeout, admission::admit(self.endpoint.state.clone(), message, era))
+            .await
+        {
             Ok(Ok(())) => Ok(era),
             Ok(Err(AdmissionError::Era(mismatch))) => Err(mismatch.body),
             Ok(Err(AdmissionError::Call(error))) => Err(error.answer(id.as_ref())),
@@ -268,12 +261,12 @@ impl Sse {
         replies: &ReplyChain,
         budget: &Budget,
     ) -> Option<Bytes> {
-        let (id, until) = (message.id(), Instant::now() + self.timeout);
+        let (id, until) = (message.id(), Instant::now() + self.endpoint.timeout);
         let (session, takes_interim) = (Some(session.clone()), true);
         let call = Call { message, era, session, takes_interim, budget: budget.clone() };
         // This waits as well, when many others wait for a server that is away.
         let called = tokio::select! {
-            called = tokio::time::timeout_at(until, self.upstream.clone().call(call)) => called,
+            called = tokio::time::timeout_at(until, self.endpoint.upstream.clone().call(call)) => called,
             // The client closed its stream.
             () = answers.closed() => return None,
         };

@@ -11,19 +11,19 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, Response, StatusCode};
 use skep_mcp::headers::{self, LAST_EVENT_ID};
 use skep_mcp::{Era, Id, Kind, Message, answer, era};
-use skep_net::{Body, Drain};
+use skep_net::Body;
 use skep_upstream::admission;
-use skep_upstream::{AdmissionError, Call, CallError, PendingResponse, Replies, SessionId, Upstream, UpstreamState};
-use tokio::sync::{mpsc, watch};
+use skep_upstream::{AdmissionError, Call, CallError, PendingResponse, Replies, SessionId};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use super::endpoint::Endpoint;
 use super::reply::{INTERIM, Reply, last_moment};
 use super::request::{Refusal, find_session, header, message_of, store_unavailable};
 use super::resume::{Resume, Streams};
 use super::stream::Stream;
 use crate::exchange::Exchange;
 use crate::http::{SESSION, VERSION, accepts, empty, events, json, method_not_allowed, text};
-use crate::sessions::Sessions;
 
 /// How long a response may take before its head is sent ahead of it.
 const HEAD_AFTER: Duration = Duration::from_secs(1);
@@ -36,28 +36,17 @@ const RESUMES: &str = "2025-11-25";
 /// The endpoint.
 #[derive(Debug)]
 pub struct Streamable {
-    upstream: Arc<dyn Upstream>,
-    state: watch::Receiver<UpstreamState>,
-    sessions: Sessions,
-    timeout: Duration,
+    endpoint: Endpoint,
     strict: bool,
-    drain: Drain,
     streams: Arc<Streams>,
 }
 
 // === impl Streamable ===
 
 impl Streamable {
-    /// An endpoint in front of a server.
-    pub fn new(
-        upstream: Arc<dyn Upstream>,
-        sessions: Sessions,
-        timeout: Duration,
-        strict: bool,
-        drain: Drain,
-    ) -> Arc<Self> {
-        let state = upstream.state();
-        Arc::new(Self { upstream, state, sessions, timeout, strict, drain, streams: Arc::default() })
+    /// An endpoint that refuses unknown protocol versions if it is `strict`.
+    pub fn new(endpoint: Endpoint, strict: bool) -> Arc<Self> {
+        Arc::new(Self { endpoint, strict, streams: Arc::default() })
     }
 
     /// Answers a request to `/mcp`.
@@ -95,7 +84,8 @@ impl Streamable {
                 .map_err(|refusal| json(StatusCode::BAD_REQUEST, refusal.answer(None)))?;
         }
         let session = self.session(exchange, None).await?;
-        let sent = tokio::time::timeout(self.timeout, self.upstream.send(session.as_ref(), message)).await;
+        let sent =
+            tokio::time::timeout(self.endpoint.timeout, self.endpoint.upstream.send(session.as_ref(), message)).await;
         if let Err(error) = sent.unwrap_or(Err(CallError::Timeout)) {
             // As the original has it: what has no response is not refused for that.
             tracing::warn!(%error, "dropping a notification of a client");
@@ -162,17 +152,19 @@ impl Streamable {
     async fn session(&self, exchange: &Exchange, request: Option<&Id>) -> Result<Option<SessionId>, Refusal> {
         match header(exchange, &SESSION) {
             None => Ok(None),
-            Some(id) => find_session(&self.sessions, &*self.upstream, id, exchange, request).await.map(Some),
+            Some(id) => {
+                find_session(&self.endpoint.sessions, &*self.endpoint.upstream, id, exchange, request).await.map(Some)
+            }
         }
     }
 
     /// Waits until the server can take a request.
     async fn admit(&self, message: &Message, reply: &Reply) -> Result<(), Refusal> {
-        if self.state.borrow().is_ready_for(reply.era) {
+        if self.endpoint.state.borrow().is_ready_for(reply.era) {
             return Ok(());
         }
-        let admitted = admission::admit(self.state.clone(), message, reply.era);
-        let mut admitted = Box::pin(tokio::time::timeout(self.timeout, admitted));
+        let admitted = admission::admit(self.endpoint.state.clone(), message, reply.era);
+        let mut admitted = Box::pin(tokio::time::timeout(self.endpoint.timeout, admitted));
         let id = message.id();
         let error = match self.before_shutdown(admitted.as_mut()).await {
             Some(Ok(Ok(()))) => return Ok(()),
@@ -189,13 +181,13 @@ impl Streamable {
     async fn open(&self, exchange: &Exchange, message: &Message, reply: &Reply) -> Result<Response<Body>, Refusal> {
         self.check_headers(exchange, message, reply).await?;
         self.admit(message, reply).await?;
-        let opened = self.sessions.open_by(message.body(), exchange).await;
+        let opened = self.endpoint.sessions.open_by(message.body(), exchange).await;
         let session = opened.map_err(|unavailable| store_unavailable(&unavailable))?;
-        let initialized = match self.upstream.open(&session, message).await {
+        let initialized = match self.endpoint.upstream.open(&session, message).await {
             Ok(initialized) => initialized,
             Err(error) => {
                 // It expires if it cannot be closed.
-                let _unavailable = self.sessions.close(&session).await;
+                let _unavailable = self.endpoint.sessions.close(&session).await;
                 return Ok(reply.error(error, message.id().as_ref()));
             }
         };
@@ -208,7 +200,7 @@ impl Streamable {
 
     /// Waits for something, but not so long that the client would be cut without a response when the proxy ends.
     async fn before_shutdown<T>(&self, awaited: Pin<&mut impl Future<Output = T>>) -> Option<T> {
-        let shutdown = async { tokio::time::sleep_until(last_moment(self.drain.stopping().await)).await };
+        let shutdown = async { tokio::time::sleep_until(last_moment(self.endpoint.drain.stopping().await)).await };
         tokio::select! {
             biased;
             value = awaited => Some(value),
@@ -218,12 +210,12 @@ impl Streamable {
 
     /// Forwards a request. A client that takes events gets what comes before the response as well.
     async fn forward(self: &Arc<Self>, message: Message, reply: Reply) -> Response<Body> {
-        let (id, until) = (message.id(), Instant::now() + self.timeout);
+        let (id, until) = (message.id(), Instant::now() + self.endpoint.timeout);
         // A subscription of 2026-07-28 is answered when it ends.
         let stays_open = message.method() == Some("subscriptions/listen");
         let (session, budget) = (reply.session.clone(), reply.budget.clone());
         let call = Call { message, era: reply.era, session, takes_interim: reply.as_events, budget };
-        let mut called = pin!(tokio::time::timeout_at(until, self.upstream.clone().call(call)));
+        let mut called = pin!(tokio::time::timeout_at(until, self.endpoint.upstream.clone().call(call)));
         let called = self.before_shutdown(called.as_mut()).await;
         let called = called.and_then(Result::ok).unwrap_or(Err(CallError::Timeout));
         let Replies { interim, response } = match called {
@@ -245,7 +237,7 @@ impl Streamable {
         id: Option<Id>,
     ) -> Response<Body> {
         let responded = {
-            let mut responded = pin!(response.response_by(until, self.timeout));
+            let mut responded = pin!(response.response_by(until, self.endpoint.timeout));
             self.before_shutdown(responded.as_mut()).await.unwrap_or(Err(CallError::Timeout))
         };
         // Nothing of the response is held while it is evaluated.
@@ -277,17 +269,17 @@ impl Streamable {
                 return written.await;
             }
             Some(first) = interim.recv() => Some(first),
-            () = tokio::time::sleep(head_after.min(self.timeout)) => None,
+            () = tokio::time::sleep(head_after.min(self.endpoint.timeout)) => None,
         };
         let (reader, body) = Body::channel(INTERIM);
-        let timeout = if stays_open { None } else { Some(self.timeout) };
+        let timeout = if stays_open { None } else { Some(self.endpoint.timeout) };
         let kept = reply
             .session
             .as_ref()
             .filter(|_| reply.resumes)
             .and_then(|session| self.streams.open(session, &reply.budget));
         let stream = Stream::new(response, interim, id, reply.replies, reader, kept).within(reply.budget);
-        tokio::spawn(stream.run(first, timeout, self.drain.stopping()));
+        tokio::spawn(stream.run(first, timeout, self.endpoint.drain.stopping()));
         events(body)
     }
 
@@ -321,7 +313,7 @@ impl Streamable {
             Ok(None) => return text(StatusCode::BAD_REQUEST, "Mcp-Session-Id header required for DELETE"),
             Err(refusal) => return *refusal,
         };
-        if let Err(unavailable) = self.sessions.close(&session).await {
+        if let Err(unavailable) = self.endpoint.sessions.close(&session).await {
             return store_unavailable(&unavailable);
         }
         self.close(&session);
@@ -330,7 +322,7 @@ impl Streamable {
 
     /// Closes sessions that have been idle here for so long. A store that replicas share does not say when a session ends.
     pub fn close_idle(&self, time: Duration) {
-        for session in self.upstream.idle_sessions(time) {
+        for session in self.endpoint.upstream.idle_sessions(time) {
             self.close(&session);
         }
     }
@@ -338,6 +330,6 @@ impl Streamable {
     /// Closes a session that ended.
     pub fn close(&self, session: &str) {
         self.streams.forget(session);
-        self.upstream.clone().close(&session.into());
+        self.endpoint.upstream.clone().close(&session.into());
     }
 }

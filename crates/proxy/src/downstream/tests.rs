@@ -17,7 +17,7 @@ use skep_upstream::{SessionId, Upstream, UpstreamState};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::{Sse, Streamable};
+use super::{Endpoint, Sse, Streamable};
 use crate::exchange::{Content, Exchange, Head};
 use crate::http::SESSION;
 use crate::sessions::{Kind, Sessions, Store};
@@ -37,11 +37,11 @@ fn ready() -> (Arc<MemoryUpstream>, mpsc::Receiver<Received>) {
 
 fn streamable(upstream: &Arc<MemoryUpstream>) -> (Arc<Streamable>, Sessions, Drain) {
     let (sessions, drain) = (sessions(Kind::Streamable), Drain::new(GRACE));
-    (Streamable::new(upstream.clone(), sessions.clone(), TIMEOUT, false, drain.clone()), sessions, drain)
+    (Streamable::new(Endpoint::new(upstream.clone(), sessions.clone(), TIMEOUT, drain.clone()), false), sessions, drain)
 }
 
 fn sse(upstream: Arc<dyn Upstream>) -> Arc<Sse> {
-    Sse::new(upstream, sessions(Kind::Sse), TIMEOUT, false, Drain::new(GRACE))
+    Sse::new(Endpoint::new(upstream, sessions(Kind::Sse), TIMEOUT, Drain::new(GRACE)), false)
 }
 
 fn exchange(method: Method, uri: &str, body: &'static [u8]) -> Exchange {
@@ -184,7 +184,7 @@ async fn a_stream_ends_when_its_session_is_gone_from_the_store() {
     use http_body_util::BodyExt as _;
     let (upstream, _received) = ready();
     let sessions = sessions(Kind::Sse);
-    let sse = Sse::new(upstream, sessions.clone(), TIMEOUT, false, Drain::new(GRACE));
+    let sse = Sse::new(Endpoint::new(upstream, sessions.clone(), TIMEOUT, Drain::new(GRACE)), false);
     let (mut stream, path) = open(&sse).await;
     assert_eq!(bytes(&mut stream).await, ": keep-alive\n\n");
     assert!(sessions.close(path.rsplit_once('=').unwrap().1).await.unwrap());

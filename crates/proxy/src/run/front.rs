@@ -17,7 +17,7 @@ use super::health_check::check_health;
 use super::machine;
 use super::reaper::{close_ended, reap};
 use super::{Error, Place, Tasks};
-use crate::downstream::{Sse, Streamable};
+use crate::downstream::{Endpoint, Sse, Streamable};
 use crate::health::{Health, ServerHealth};
 use crate::metrics::LimitCounters;
 use crate::proxy::Front;
@@ -106,7 +106,7 @@ impl Wiring<'_> {
                 let sessions = Sessions::new(store, Kind::Streamable);
                 self.limits.watch(&sessions);
                 let strict = config.strict_protocol_validation;
-                let front = Streamable::new(upstream, sessions.clone(), timeout, strict, drain);
+                let front = Streamable::new(Endpoint::new(upstream, sessions.clone(), timeout, drain), strict);
                 tasks.spawn(reap(sessions, Some((front.clone(), self.settings.session_ttl))));
                 Front::Streamable(front)
             }
@@ -114,7 +114,7 @@ impl Wiring<'_> {
                 let sessions = Sessions::new(store, Kind::Sse);
                 self.limits.watch(&sessions);
                 tasks.spawn(reap(sessions.clone(), None));
-                Front::Sse(Sse::new(upstream, sessions, timeout, config.trust_proxy_headers, drain))
+                Front::Sse(Sse::new(Endpoint::new(upstream, sessions, timeout, drain), config.trust_proxy_headers))
             }
         }
     }

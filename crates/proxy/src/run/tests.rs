@@ -14,7 +14,7 @@ use super::backend::{known, report_outage, watch_link, watch_pods};
 use super::health_check::check_health;
 use super::reaper::{close_ended, reap};
 use super::*;
-use crate::downstream::Streamable;
+use crate::downstream::{Endpoint, Streamable};
 use crate::exchange::{Content, Exchange, Head};
 use crate::http::SESSION;
 use crate::sessions::{Kind, Sessions, Store};
@@ -95,7 +95,7 @@ async fn calls_fail_at_once_while_the_pods_of_a_stdio_server_cannot_run_and_wait
     tokio::spawn(talk);
     let drain = Drain::new(Grace { linger: Duration::ZERO, finish: Duration::ZERO });
     let sessions = Sessions::new(Store::Memory(skep_store::Memory::new(Duration::from_hours(1))), Kind::Streamable);
-    let front = Streamable::new(upstream, sessions.clone(), Duration::from_mins(1), false, drain);
+    let front = Streamable::new(Endpoint::new(upstream, sessions.clone(), Duration::from_mins(1), drain), false);
     let session = sessions.open(None).await.unwrap();
     let call = || async {
         let started = tokio::time::Instant::now();
@@ -178,7 +178,7 @@ async fn a_session_of_a_store_that_says_nothing_is_forgotten_when_it_was_not_use
     let drain = Drain::new(Grace { linger: Duration::ZERO, finish: Duration::ZERO });
     // As a store that others share: nothing ends here.
     let sessions = Sessions::new(Store::Memory(skep_store::Memory::new(Duration::from_hours(9))), Kind::Streamable);
-    let front = Streamable::new(upstream, sessions.clone(), Duration::from_secs(5), false, drain);
+    let front = Streamable::new(Endpoint::new(upstream, sessions.clone(), Duration::from_secs(5), drain), false);
     let (_talk, _reaper) =
         (tokio::spawn(talk), tokio::spawn(reap(sessions.clone(), Some((front.clone(), TIME_TO_LIVE)))));
     let (idle, listening) = (sessions.open(None).await.unwrap(), sessions.open(None).await.unwrap());
@@ -203,7 +203,7 @@ async fn a_session_lives_while_it_is_listened_to_and_takes_its_subscriptions_alo
     let drain = Drain::new(Grace { linger: Duration::ZERO, finish: Duration::ZERO });
     let store = Store::Memory(skep_store::Memory::new(TIME_TO_LIVE));
     let sessions = Sessions::new(store, Kind::Streamable);
-    let front = Streamable::new(upstream, sessions.clone(), Duration::from_secs(5), false, drain);
+    let front = Streamable::new(Endpoint::new(upstream, sessions.clone(), Duration::from_secs(5), drain), false);
     let (_talk, _reaper) =
         (tokio::spawn(talk), tokio::spawn(reap(sessions.clone(), Some((front.clone(), TIME_TO_LIVE)))));
     let session = sessions.open(None).await.unwrap();
@@ -229,7 +229,7 @@ async fn item_7_an_evicted_session_takes_its_subscriptions_along_at_once() {
     let limits = skep_store::SessionLimits::of_total(4 * (skep_store::SESSION_BYTES + 100));
     let store = Store::Memory(skep_store::Memory::within(TIME_TO_LIVE, limits));
     let sessions = Sessions::new(store, Kind::Streamable);
-    let front = Streamable::new(upstream, sessions.clone(), Duration::from_secs(5), false, drain);
+    let front = Streamable::new(Endpoint::new(upstream, sessions.clone(), Duration::from_secs(5), drain), false);
     let (_talk, _reaper) =
         (tokio::spawn(talk), tokio::spawn(reap(sessions.clone(), Some((front.clone(), TIME_TO_LIVE)))));
     let session = sessions.open(None).await.unwrap();

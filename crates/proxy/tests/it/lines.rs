@@ -10,7 +10,7 @@ use skep_mcp::Era;
 use skep_net::drain::Grace;
 use skep_net::{Drain, Listener, serve};
 use skep_proxy::chain::{Chain, Context};
-use skep_proxy::downstream::{Sse, Streamable};
+use skep_proxy::downstream::{Endpoint, Sse, Streamable};
 use skep_proxy::health::Health;
 use skep_proxy::sessions::{Kind, Sessions, Store};
 use skep_proxy::{Front, Guards, Proxy};
@@ -154,10 +154,13 @@ impl Stage {
         let sessions = Sessions::new(store, if how.sse { Kind::Sse } else { Kind::Streamable });
         let front = if how.sse {
             let trust = how.config.trust_proxy_headers;
-            Front::Sse(Sse::new(upstream, sessions.clone(), how.timeout, trust, drain.clone()))
+            Front::Sse(Sse::new(Endpoint::new(upstream, sessions.clone(), how.timeout, drain.clone()), trust))
         } else {
             let strict = how.config.strict_protocol_validation;
-            Front::Streamable(Streamable::new(upstream, sessions.clone(), how.timeout, strict, drain.clone()))
+            Front::Streamable(Streamable::new(
+                Endpoint::new(upstream, sessions.clone(), how.timeout, drain.clone()),
+                strict,
+            ))
         };
         let listener = Listener::bind("127.0.0.1:0".parse()?).await?;
         let address = listener.address();

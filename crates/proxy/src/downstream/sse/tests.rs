@@ -1,9 +1,11 @@
+use skep_net::Drain;
 use skep_net::drain::Grace;
 use skep_store::Memory;
+use skep_upstream::UpstreamState;
 use skep_upstream::memory::{MemoryUpstream, Received};
 
 use super::*;
-use crate::sessions::{Kind, Store};
+use crate::sessions::{Kind, Sessions, Store};
 
 fn message(text: String) -> Message {
     Message::parse(text.into()).unwrap()
@@ -15,7 +17,7 @@ async fn item_8_an_answer_does_not_wait_behind_a_message_that_waits_for_room() {
     let budget = Budget::new(1 << 20);
     let drain = Drain::new(Grace { linger: Duration::ZERO, finish: Duration::ZERO });
     let sessions = Sessions::new(Store::Memory(Memory::new(Duration::from_mins(10))), Kind::Sse);
-    let sse = Sse::new(upstream, sessions, Duration::from_mins(10), false, drain);
+    let sse = Sse::new(Endpoint::new(upstream, sessions, Duration::from_mins(10), drain), false);
     let (answers, _answered) = mpsc::channel(QUEUE);
     let _others = budget.reserve(900_000, Purpose::Response).unwrap();
     let call = {
@@ -44,7 +46,7 @@ async fn requests_in_flight_count_however_short_they_are() {
     let (upstream, _received) = MemoryUpstream::new(UpstreamState::ready(Era::Legacy));
     let drain = Drain::new(Grace { linger: Duration::ZERO, finish: Duration::ZERO });
     let sessions = Sessions::new(Store::Memory(Memory::new(Duration::from_mins(10))), Kind::Sse);
-    let sse = Sse::new(upstream, sessions, Duration::from_mins(10), false, drain);
+    let sse = Sse::new(Endpoint::new(upstream, sessions, Duration::from_mins(10), drain), false);
     let budget = Budget::new(1 << 20);
     let peer = skep_net::Peer { address: ([127, 0, 0, 1], 1).into(), tls: false };
     let exchange = |method: Method, uri: &str, content| {

@@ -40,8 +40,8 @@ impl Streamable {
     /// The same for the headers that repeat arguments of a tool, which its schema names.
     async fn check_parameters(&self, exchange: &Exchange, message: &Message, reply: &Reply) -> Result<(), Refusal> {
         let (sent, id) = (&exchange.head.headers, message.id());
-        let found = self.upstream.clone().tool_parameters(message.clone(), parameters::any(sent));
-        let mut found = pin!(tokio::time::timeout(self.timeout, found));
+        let found = self.endpoint.upstream.clone().tool_parameters(message.clone(), parameters::any(sent));
+        let mut found = pin!(tokio::time::timeout(self.endpoint.timeout, found));
         let found = self.before_shutdown(found.as_mut()).await.and_then(Result::ok);
         let known = match found.unwrap_or(Err(CallError::Timeout)) {
             Ok(known) => known,

@@ -15,10 +15,10 @@ use crate::http::events;
 impl Streamable {
     /// Streams what a session hears, until the client leaves, the session ends, or another stream of the session takes over.
     pub(super) fn listen(&self, session: SessionId, budget: Budget) -> Response<Body> {
-        let mut listener = Listener::new(self.upstream.events(&session), budget);
+        let mut listener = Listener::new(self.endpoint.upstream.events(&session), budget);
         let (sender, body) = Body::channel(INTERIM);
-        let stopping = self.drain.stopping();
-        let sessions = self.sessions.clone();
+        let stopping = self.endpoint.drain.stopping();
+        let sessions = self.endpoint.sessions.clone();
         tokio::spawn(async move {
             let mut stopping = std::pin::pin!(stopping);
             // A session that is listened to lives; one that ended elsewhere is not listened to any more.
