@@ -16,7 +16,7 @@
   - "services"
   verbs: ["create", "delete", "get", "list", "patch", "update", "watch"]
 # status: which pods run, and why others do not
-# the restart strategy `immediate`
+# the restart strategy `immediate`, and failing pods of an earlier revision that block a StatefulSet
 # handed on to the proxy of an MCPServer: get, list, watch
 - apiGroups: [""]
   resources:

@@ -258,7 +258,7 @@ impl Within<'_> {
 
     /// A value that is kept. Of too many none is, nor what holds them: only the names in them.
     fn keep(self, value: Value) -> Option<Value> {
-        if !self.is_counted || self.limits.excess.get() != Some(Excess::Values) {
+        if !self.is_counted || self.limits.values.get() <= MOST_VALUES {
             return Some(value);
         }
         self.limits.names.borrow_mut().collect(&value);

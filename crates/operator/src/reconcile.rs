@@ -132,6 +132,7 @@ impl Reconciler {
         self.report(me, &plan).await.map_err(ReconcileError::reported)?;
         let settles = gathered.settles.map(|at| at.duration_since(jiff::Timestamp::now()));
         Ok(Pass::Done(match settles.map(Duration::try_from) {
+            Some(after) if plan.recheck => Done::Again(after.unwrap_or_default().min(self.recheck)),
             Some(after) => Done::Again(after.unwrap_or_default()),
             None if plan.recheck => Done::Again(self.recheck),
             None => Done::Settled,

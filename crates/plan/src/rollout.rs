@@ -202,12 +202,14 @@ fn not_created(workload: &LiveWorkload, current: &Pods<'_>, older: &Pods<'_>) ->
 
 /// The pods of an older revision that fail, and so keep a StatefulSet from rolling out its current template: its controller replaces no
 /// pod before all are ready, and those never will be (kubernetes/kubernetes#67250). Deleted, each is made anew from the current one.
-/// Nothing before the controller has seen that template, and nothing for a Deployment, which waits for no older pod.
+/// Nothing before the controller has seen that template, and nothing for a Deployment, which waits for no older pod. Nothing either while
+/// a pod of the current template fails, which is what blocks it then: the older ones serve on, and a restart of theirs is not their end.
 pub(crate) fn blocking<'a>(workload: Option<&LiveWorkload>, pods: &'a [LivePod]) -> impl Iterator<Item = &'a LivePod> {
     let newest = workload.filter(|workload| is_observed(workload)).and_then(|it| it.progress.revision.clone());
+    let is_newest_failing = pods.iter().any(|pod| pod.revision == newest && failure_of(pod).is_some());
     pods.iter().filter(move |pod| {
         let is_older = newest.is_some() && pod.revision.is_some() && pod.revision != newest;
-        is_older && failure_of(pod).is_some()
+        is_older && !is_newest_failing && failure_of(pod).is_some_and(|(_, failure)| !failure.is_first)
     })
 }
 

@@ -95,7 +95,12 @@ fn surroundings() -> Vec<Permission> {
             "the session key of a VirtualMCPServer: made once, never changed",
         ),
         watched("", vec!["pods"], WATCH, "status: which pods run, and why others do not"),
-        watched("", vec!["pods"], &[Verb::Delete], "the restart strategy `immediate`"),
+        watched(
+            "",
+            vec!["pods"],
+            &[Verb::Delete],
+            "the restart strategy `immediate`, and failing pods of an earlier revision that block a StatefulSet",
+        ),
         watched(
             "events.k8s.io",
             vec!["events"],

@@ -32,8 +32,12 @@ struct Series {
 impl Failures {
     /// Notes a failure. Returns what the status is to say of it, if that is due.
     fn note(&self, key: &Key, error: &ReconcileError) -> Option<String> {
-        let tolerated = error.tolerated()?;
         let mut all = self.lock();
+        let Some(tolerated) = error.tolerated() else {
+            // The status tells of it already, so the series ends.
+            all.remove(key);
+            return None;
+        };
         let series = all.entry(key.clone()).or_default();
         series.count = series.count.saturating_add(1);
         let attempt = error.to_string();

@@ -123,18 +123,20 @@ pub fn pod_facts(pod: &Pod) -> Option<PodFacts> {
     let said = |status: &PodStatus| Some(failure(status.reason.as_deref()?, status.message.as_deref()));
     let end = pod.status.as_ref().filter(|_| phase == Some("Failed")).and_then(said);
     let annotations = metadata.annotations.as_ref();
+    let keeps_name = controller(pod).is_some_and(|owner| owner.kind == "StatefulSet");
     Some(PodFacts {
         id: PodId { namespace: metadata.namespace.clone()?, name: metadata.name.clone()? },
         uid: metadata.uid.clone().unwrap_or_default(),
         owner,
         is_backend,
-        keeps_name: controller(pod).is_some_and(|owner| owner.kind == "StatefulSet"),
+        keeps_name,
         state,
         hangs_from: hangs_from(pod),
         end,
         settling,
         stamps: PodStamps::of(|name| annotations.and_then(|all| all.get(name)).map(String::as_str)),
-        revision: label("pod-template-hash").or_else(|| label("controller-revision-hash")).cloned(),
+        // The label that its controller writes: the other one may stand in a user's template.
+        revision: label(if keeps_name { "controller-revision-hash" } else { "pod-template-hash" }).cloned(),
         created: metadata.creation_timestamp.as_ref().map(|at| at.0.to_string()).unwrap_or_default(),
     })
 }

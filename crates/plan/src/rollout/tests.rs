@@ -169,11 +169,24 @@ fn only_failing_pods_of_an_older_revision_block_a_stateful_set_that_is_observed(
     let pods = [
         pod("s-0", "b-1", PodState::Ready),
         pod("s-1", "b-1", crash()),
-        pod("s-2", "b-2", crash()),
+        pod("s-2", "b-2", PodState::Pending),
         pod("s-3", "b-1", PodState::Pending),
     ];
-    let names = |set: &LiveWorkload| blocking(Some(set), &pods).map(|pod| pod.name.clone()).collect::<Vec<_>>();
+    let blocked = |set: &LiveWorkload, pods: &[LivePod]| {
+        blocking(Some(set), pods).map(|pod| pod.name.clone()).collect::<Vec<_>>()
+    };
+    let names = |set: &LiveWorkload| blocked(set, &pods);
     assert_eq!(names(&set), ["s-1"]);
+    // The pod of the current template is what fails: the older ones are the last that serve.
+    let mut broken = pods.clone();
+    broken[2].state = crash();
+    assert!(blocked(&set, &broken).is_empty());
+    // One restart is no reason to replace a pod that serves.
+    let mut restarted = pods.clone();
+    if let PodState::Failed(failure) = &mut restarted[1].state {
+        failure.is_first = true;
+    }
+    assert!(blocked(&set, &restarted).is_empty());
     set.generation = 3;
     assert!(names(&set).is_empty(), "its controller has not seen the template");
     assert!(names(&deployment(3, 3, 1)).is_empty(), "a Deployment waits for no older pod");
