@@ -18,6 +18,7 @@ use skep_net::{Body, BodyError, Budget, Peer};
 
 use crate::chain::{Chain, Flow};
 use crate::cors;
+use crate::downstream::forward::Forward;
 use crate::downstream::sse::Sse;
 use crate::downstream::streamable::Streamable;
 use crate::exchange::{Content, Exchange, Head};
@@ -26,7 +27,6 @@ use crate::hosts::Hosts;
 use crate::http::{SESSION, is_of_type, json, over_budget, text};
 use crate::metrics::Metrics;
 use crate::router::Group;
-use crate::transparent::Transparent;
 
 /// How long the sender of a body may take for its next part, and how much that must be.
 const PAUSE: Duration = Duration::from_secs(30);
@@ -44,8 +44,8 @@ pub enum Front {
     Streamable(Arc<Streamable>),
     /// A stdio server, behind HTTP with a stream of events beside it.
     Sse(Arc<Sse>),
-    /// A server that speaks HTTP itself.
-    Transparent(Arc<Transparent>),
+    /// A server that speaks HTTP in the client's era.
+    Forward(Arc<Forward>),
 }
 
 /// A proxy.
@@ -129,7 +129,7 @@ impl Proxy {
         if let Err(error) = self.guards.hosts.check(parts) {
             return Some(error.response());
         }
-        if is_allowed_origin && !self.is_transparent() && cors::is_preflight(&parts.method, &parts.headers) {
+        if is_allowed_origin && !self.is_forwarded() && cors::is_preflight(&parts.method, &parts.headers) {
             return Some(cors::preflight(&parts.headers));
         }
         if let Some(response) = Group::of(parts.uri.path()).response(parts, &self.health, self.metrics.as_deref()) {
@@ -192,8 +192,8 @@ impl Proxy {
         }
     }
 
-    fn is_transparent(&self) -> bool {
-        matches!(self.front, Front::Transparent(_))
+    fn is_forwarded(&self) -> bool {
+        matches!(self.front, Front::Forward(_))
     }
 
     /// Puts a message through the chain and to the server.
@@ -208,7 +208,7 @@ impl Proxy {
             Front::Streamable(front) => front.call(exchange).await,
             Front::Sse(front) if exchange.head.uri.path() == "/sse" => front.open(exchange).await,
             Front::Sse(front) => front.message(exchange).await,
-            Front::Transparent(front) => front.call(exchange).await,
+            Front::Forward(front) => front.call(exchange).await,
         }
     }
 
@@ -217,7 +217,7 @@ impl Proxy {
         let is_known = match &self.front {
             Front::Streamable(_) => uri.path() == "/mcp",
             Front::Sse(_) => matches!(uri.path(), "/sse" | "/messages"),
-            Front::Transparent(front) => return front.gate(method, headers),
+            Front::Forward(front) => return front.gate(method, headers),
         };
         (!is_known).then(|| text(StatusCode::NOT_FOUND, "404 page not found"))
     }
@@ -227,7 +227,7 @@ impl Proxy {
         let Head { method, uri, headers, .. } = head;
         let is_message = match &self.front {
             Front::Streamable(_) | Front::Sse(_) => method == Method::POST,
-            Front::Transparent(front) => front.expects_message(method, uri, headers),
+            Front::Forward(front) => front.expects_message(method, uri, headers),
         };
         let is_json = is_of_type(headers.get(http::header::CONTENT_TYPE), "application/json");
         if bytes.is_empty() || !(is_message || is_json || self.chain.needs_message()) {

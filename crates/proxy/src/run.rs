@@ -63,7 +63,7 @@ pub enum Error {
     Sessions(String),
     /// Its target.
     #[error(transparent)]
-    Target(#[from] crate::transparent::TargetError),
+    Target(#[from] skep_upstream::http::TargetError),
     /// The names that it answers to.
     #[error(transparent)]
     Hosts(#[from] crate::hosts::AllowedHostError),

@@ -1,7 +1,5 @@
 //! The sessions of callers: where they are kept, and whose they are.
 
-pub(crate) mod initialize;
-
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -15,7 +13,8 @@ use tokio::time::{Interval, MissedTickBehavior, interval_at};
 pub use skep_store::session::Kind;
 pub use skep_store::{Sessions as Store, StoreError as Unavailable};
 
-use self::initialize::INITIALIZE;
+use skep_upstream::initialize::{self, INITIALIZE};
+
 use crate::caller::Identity;
 use crate::exchange::Exchange;
 use crate::settings::Settings;
@@ -179,7 +178,7 @@ impl Sessions {
     }
 
     /// The store behind.
-    pub fn store(&self) -> &Store {
+    pub fn store(&self) -> &Arc<Store> {
         &self.store
     }
 

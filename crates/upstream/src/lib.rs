@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!   downstream ─▶ Upstream ─┬─ stdio::StdioUpstream ─▶ a process, or a pod that the proxy is attached to
+//!                           ├─ http::HttpUpstream ───▶ streamable HTTP, HTTP+SSE
 //!                           └─ memory::MemoryUpstream ─▶ a test
 //! ```
 //!
@@ -12,6 +13,8 @@
 pub mod admission;
 mod era;
 mod error;
+pub mod http;
+pub mod initialize;
 pub mod memory;
 mod replies;
 pub mod stdio;

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use skep_net::{Body, Client};
+use skep_upstream::http::unreachable_reason;
 use skep_workload::cluster::State;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::health::{Health, ServerHealth};
 use crate::settings;
-use crate::transparent::unreachable_reason;
 
 /// How often a server is checked that has not answered so far, at most.
 const FIRST_CHECKS: Duration = Duration::from_millis(500);

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use skep_mcp::Message;
 use skep_net::{Body, Client};
+use skep_upstream::http::{HttpOptions, HttpUpstream, Pods, Target};
 use skep_upstream::stdio::{Connect, ConnectionEvent, Limits, StdioUpstream, Supervision};
 use skep_workload::cluster::State;
 use skep_workload::pipe::Pipe;
@@ -14,11 +15,10 @@ use super::backend::{known, report_outage, watch_link, watch_pods};
 use super::health_check::check_health;
 use super::reaper::{close_ended, reap};
 use super::*;
-use crate::downstream::{Endpoint, Streamable};
+use crate::downstream::{Endpoint, Forward, ForwardOptions, Streamable};
 use crate::exchange::{Content, Exchange, Head};
 use crate::http::SESSION;
 use crate::sessions::{Kind, Sessions, Store};
-use crate::transparent::{Options, Pods, Target, Transparent};
 
 #[tokio::test(start_paused = true)]
 async fn a_server_on_stdio_is_available_once_it_was_initialized_and_no_sooner() {
@@ -267,8 +267,10 @@ async fn item_7_an_evicted_session_is_closed_at_a_server_that_speaks_http() {
     let store = Store::Memory(skep_store::Memory::within(TIME_TO_LIVE, limits));
     let sessions = Sessions::new(store, Kind::Mcp);
     let client = Client::new(skep_net::client::Options::default());
-    let front = Transparent::new(target, None, client, sessions.clone(), Options::default(), drain);
-    let _closer = tokio::spawn(close_ended(sessions, front.clone()));
+    let options = HttpOptions { store: Some(sessions.store().clone()), ..HttpOptions::default() };
+    let upstream = HttpUpstream::new(target, client, options);
+    let front = Forward::new(upstream.clone(), sessions.clone(), ForwardOptions::default(), drain);
+    let _closer = tokio::spawn(close_ended(sessions, upstream));
     let initialize = br#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18"}}"#;
     for _ in 0..3 {
         let mut request = http::Request::new(());
@@ -300,14 +302,13 @@ async fn a_session_is_not_closed_at_a_pod_that_is_no_longer_one_of_the_server() 
     };
     tokio::spawn(serve(listener, skep_net::serve::Options::default(), drain.clone(), handler));
     let pods = Pods::new(move || Box::pin(std::future::ready(Ok(vec![here]))));
-    let sessions = Sessions::new(Store::Memory(skep_store::Memory::new(TIME_TO_LIVE)), Kind::Mcp);
     let client = Client::new(skep_net::client::Options::default());
-    let front = Transparent::new(target, Some(pods), client, sessions, Options::default(), drain);
+    let upstream = HttpUpstream::new(target, client, HttpOptions { pods: Some(pods), ..HttpOptions::default() });
     for (pod, closed) in [(here, 1), (elsewhere, 1), (here, 2)] {
         let mut session = skep_store::Session::new("s", Kind::Mcp, jiff::Timestamp::now(), None);
         session.metadata.insert("skep_path".to_owned(), "/mcp".to_owned());
         session.metadata.insert("backend_pod".to_owned(), pod.to_string());
-        front.close_at_server(&session).await;
+        upstream.close_at_server(&session).await;
         assert_eq!(count.load(Ordering::SeqCst), closed, "{pod}");
     }
 }

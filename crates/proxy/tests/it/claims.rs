@@ -8,14 +8,14 @@ use anyhow::Result;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use skep_net::drain::Grace;
+use skep_proxy::downstream::ForwardOptions;
 use skep_proxy::run::{Place, Ports, start};
 use skep_proxy::settings::{Overrides, Settings};
-use skep_proxy::transparent::Options;
 use skep_runconfig::RunConfig;
 
 use crate::client::{Answer, Caller, request};
+use crate::forward::{answer, result};
 use crate::lines::{How as Lines, Stage};
-use crate::transparent::{answer, result};
 use crate::web::{Got, How, Web, backend};
 
 /// Headers of a call of the tool `echo` that contradict it.
@@ -92,7 +92,8 @@ async fn legacy_requests_that_contradict_their_headers_never_reach_an_http_serve
 #[tokio::test]
 async fn x_real_ip_of_a_client_is_not_forwarded_unless_proxies_are_trusted() -> Result<()> {
     for trust_proxy_headers in [false, true] {
-        let how = How { options: Options { trust_proxy_headers, ..Options::default() }, ..How::default() };
+        let how =
+            How { options: ForwardOptions { trust_proxy_headers, ..ForwardOptions::default() }, ..How::default() };
         let web = Web::with(how, |got| answer(200, &[], result(got, json!({})))).await?;
         let caller = web.caller().with("x-real-ip", "6.6.6.6").with("true-client-ip", "6.6.6.6");
         assert_eq!(caller.post(call().to_string()).await?.status, StatusCode::OK);

@@ -12,13 +12,14 @@ use serde_json::json;
 use skep_mcp::Message;
 use skep_net::{Body, Client};
 use skep_proxy::caller::Identity;
+use skep_proxy::downstream::{Forward, ForwardOptions};
 use skep_proxy::exchange::{Content, Exchange, Head};
 use skep_proxy::sessions::{Kind, Sessions, Store};
-use skep_proxy::transparent::{Answer, Options, Pods, Target, Transparent};
 use skep_store::Memory;
+use skep_upstream::http::{HttpOptions, HttpUpstream, Lookup, Pods, Target, Transport};
 
 use crate::client::{PATIENCE, request};
-use crate::transparent::{answer, result};
+use crate::forward::{answer, result};
 use crate::web::{Got, How, Web, backend, drain};
 
 #[tokio::test]
@@ -93,7 +94,7 @@ async fn redirects_are_followed_by_the_name_that_the_server_was_called_by_and_st
     for got in &pods {
         addresses.push(backend("127.0.0.1:0".parse()?, Arc::new(moves), got.clone()).await?);
     }
-    let resolve = move || -> Answer { Box::pin(std::future::ready(Ok(addresses.clone()))) };
+    let resolve = move || -> Lookup { Box::pin(std::future::ready(Ok(addresses.clone()))) };
     let web = Web::with(How { pods: Some(Pods::new(resolve)), ..How::default() }, moves).await?;
     for id in 0..4 {
         let followed = web.caller().ask(json!(id), "ping", json!({})).await?;
@@ -137,8 +138,7 @@ fn telling(url: &'static str, stream: Arc<Mutex<Option<skep_net::BodySender>>>) 
 #[tokio::test]
 async fn no_caller_leaves_the_path_of_a_remote_server_but_for_where_a_stream_of_its_own_said() -> Result<()> {
     for sse in [false, true] {
-        let options = Options { sse, ..Options::default() };
-        let how = How { remote: Some("/their/sse?key=1"), options, ..How::default() };
+        let how = How { remote: Some("/their/sse?key=1"), sse, ..How::default() };
         let stream: Arc<Mutex<Option<skep_net::BodySender>>> = Arc::default();
         let web = Web::with(how, telling("/messages/?sessionId=abc", stream.clone())).await?;
         let (caller, body) = (web.caller(), "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/x\"}");
@@ -192,9 +192,10 @@ async fn messages_for_the_stream_of_another_caller_go_nowhere() -> Result<()> {
     };
     let server = backend("127.0.0.1:0".parse()?, Arc::new(answer), got.clone()).await?;
     let sessions = Sessions::new(Store::Memory(Memory::new(Duration::from_mins(10))), Kind::Mcp);
-    let options = Options { sse: true, ..Options::default() };
     let client = Client::new(skep_net::client::Options::default());
-    let front = Transparent::new(Target::local(&format!("http://{server}"))?, None, client, sessions, options, drain());
+    let http = HttpOptions { transport: Transport::Sse, ..HttpOptions::default() };
+    let upstream = HttpUpstream::new(Target::local(&format!("http://{server}"))?, client, http);
+    let front = Forward::new(upstream, sessions, ForwardOptions::default(), drain());
     let ask = async |who: &str, method: Method, uri: &str| {
         let body: &[u8] = if method == Method::GET { b"" } else { br#"{"jsonrpc":"2.0","id":7,"method":"ping"}"# };
         let content = match body {

@@ -7,7 +7,7 @@ use anyhow::Result;
 use http::{HeaderValue, Method, Response, StatusCode};
 use serde_json::{Value, json};
 use skep_net::Body;
-use skep_proxy::transparent::Options;
+use skep_proxy::downstream::ForwardOptions;
 
 use crate::client::{BOTH, Caller, MODERN, greeting, modern, request};
 use crate::lines::Stage;
@@ -105,8 +105,7 @@ async fn several_messages_in_one_body_are_refused_in_every_shape() -> Result<()>
     stranger.session = Some("nobody".to_owned());
     assert_eq!(stranger.post("[]").await?.text(), expected);
     // Also where bodies that are not called JSON are nobody's business.
-    let options = Options { sse: true, ..Options::default() };
-    let older = Web::with(How { options, ..How::default() }, fine).await?;
+    let older = Web::with(How { sse: true, ..How::default() }, fine).await?;
     for method in [Method::POST, Method::PUT] {
         let caller = older.caller().with("content-type", "text/plain");
         let answer = caller.whole(method, "/messages?sessionId=s", format!(" [{request}]")).await?;
@@ -232,7 +231,7 @@ async fn methods_that_need_a_session_are_refused_where_there_are_none() -> Resul
         (true, Some("2025-11-25"), true),
         (true, Some(MODERN), true),
     ] {
-        let options = Options { stateless, ..Options::default() };
+        let options = ForwardOptions { stateless, ..ForwardOptions::default() };
         let web = Web::with(How { options, ..How::default() }, fine).await?;
         let caller =
             version.into_iter().fold(web.caller(), |caller, version| caller.with("mcp-protocol-version", version));
@@ -421,8 +420,8 @@ async fn streams_of_the_older_protocol_tell_where_the_caller_came_in() -> Result
         ("", true, None, None, "/messages?sessionId=s"),
     ] {
         let endpoint_prefix = prefix.to_owned();
-        let options = Options { sse: true, trust_proxy_headers: trusts, endpoint_prefix, ..Options::default() };
-        let web = Web::with(How { options, ..How::default() }, |_| {
+        let options = ForwardOptions { trust_proxy_headers: trusts, endpoint_prefix, ..ForwardOptions::default() };
+        let web = Web::with(How { options, sse: true, ..How::default() }, |_| {
             let body =
                 "event: endpoint\ndata: /messages?sessionId=s\n\nevent: message\ndata: /messages?sessionId=s\n\n";
             Response::builder().header("content-type", "text/event-stream").body(Body::full(body)).unwrap()

@@ -192,10 +192,8 @@ fn disguised() -> Vec<Disguise> {
 #[tokio::test]
 async fn what_the_filter_cannot_read_does_not_reach_the_server_and_passes_where_there_is_none() -> Result<()> {
     for sse in [false, true] {
-        let options = || skep_proxy::transparent::Options { sse, ..Default::default() };
-        let guarded = Web::with(How { options: options(), ..hiding() }, |_: &Got| Response::new(Body::empty())).await?;
-        let open =
-            Web::with(How { options: options(), ..How::default() }, |_: &Got| Response::new(Body::empty())).await?;
+        let guarded = Web::with(How { sse, ..hiding() }, |_: &Got| Response::new(Body::empty())).await?;
+        let open = Web::with(How { sse, ..How::default() }, |_: &Got| Response::new(Body::empty())).await?;
         for (body, header) in disguised() {
             let send = async |web: &Web, method: Method| {
                 let caller = header.iter().fold(web.caller(), |caller, (name, value)| caller.with(name, value));
@@ -224,10 +222,9 @@ async fn what_the_filter_cannot_read_does_not_reach_the_server_and_passes_where_
 
 #[tokio::test]
 async fn a_list_on_the_stream_of_the_older_protocol_is_filtered_whoever_asked_for_it_and_how() -> Result<()> {
-    let options = skep_proxy::transparent::Options { sse: true, ..Default::default() };
     let stream: std::sync::Arc<std::sync::Mutex<Option<skep_net::BodySender>>> = std::sync::Arc::default();
     let kept = stream.clone();
-    let web = Web::with(How { options, ..hiding() }, move |got: &Got| {
+    let web = Web::with(How { sse: true, ..hiding() }, move |got: &Got| {
         // Some servers open a stream whatever the method is, and some answer in both places.
         if got.uri.path() != "/sse" {
             let is_list = String::from_utf8_lossy(&got.body).contains("tools/list");

@@ -446,7 +446,7 @@ async fn item_8_responses_that_pass_through_count_while_they_are_open() -> Resul
         let guards = Guards { budget: budget.clone(), ..Guards::default() };
         let mut how = crate::web::How { guards, ..crate::web::How::default() };
         how.config.tools_filter = filter.into_iter().map(str::to_owned).collect();
-        how.options.sse = sse;
+        how.sse = sse;
         let web = Web::with(how, |got: &Got| match got.method {
             http::Method::GET => open_stream(),
             _ => Response::new(Body::full("x".repeat(10_000))),

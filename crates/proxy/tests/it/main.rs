@@ -17,6 +17,8 @@ mod failures;
 #[cfg(test)]
 mod filtered;
 #[cfg(test)]
+mod forward;
+#[cfg(test)]
 mod hosts;
 #[cfg(test)]
 mod limits;
@@ -41,8 +43,6 @@ mod shared;
 mod sse;
 #[cfg(test)]
 mod streamable;
-#[cfg(test)]
-mod transparent;
 #[cfg(test)]
 mod watched;
 #[cfg(test)]

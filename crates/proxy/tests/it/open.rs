@@ -10,11 +10,10 @@ use http::{Method, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use serde_json::json;
 use skep_net::{Body, BodySender};
-use skep_proxy::transparent::Options;
 use skep_testkit::{Seen, eventually};
 
 use crate::client::{BOTH, MODERN, PATIENCE, modern, request};
-use crate::transparent::{answer, result};
+use crate::forward::{answer, result};
 use crate::web::{Got, How, Web};
 
 /// The server's end of each stream, the last one at the end.
@@ -47,7 +46,7 @@ fn note(text: &str) -> String {
 }
 
 fn over_sse() -> How {
-    How { options: Options { sse: true, ..Options::default() }, ..How::default() }
+    How { sse: true, ..How::default() }
 }
 
 fn filtered() -> How {

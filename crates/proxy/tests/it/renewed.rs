@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
 use crate::client::{PATIENCE, greeting, request};
-use crate::transparent::{answer, result};
+use crate::forward::{answer, result};
 use crate::web::{Got, How, Web};
 
 /// A server that is written by hand, because it does what no server should.

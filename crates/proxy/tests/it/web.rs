@@ -12,12 +12,13 @@ use hyper::body::Incoming;
 use skep_net::drain::Grace;
 use skep_net::{Body, Client, Drain, Listener, serve};
 use skep_proxy::chain::{Chain, Context};
+use skep_proxy::downstream::{Forward, ForwardOptions};
 use skep_proxy::health::Health;
 use skep_proxy::sessions::{Kind, Sessions, Store};
-use skep_proxy::transparent::{Options, Pods, Target, Transparent};
 use skep_proxy::{Front, Guards, Proxy};
 use skep_runconfig::RunConfig;
 use skep_store::Memory;
+use skep_upstream::http::{HttpOptions, HttpUpstream, Pods, Target, Transport};
 
 use crate::client::Caller;
 
@@ -49,7 +50,9 @@ pub(crate) struct Web {
 /// How the proxy is set up.
 pub(crate) struct How {
     pub(crate) config: RunConfig,
-    pub(crate) options: Options,
+    pub(crate) options: ForwardOptions,
+    /// Whether the server speaks HTTP+SSE.
+    pub(crate) sse: bool,
     /// The path and query of a remote URL; `None` for a server of our own.
     pub(crate) remote: Option<&'static str>,
     /// The pods behind it.
@@ -68,7 +71,8 @@ impl Default for How {
     fn default() -> Self {
         Self {
             config: RunConfig::default(),
-            options: Options::default(),
+            options: ForwardOptions::default(),
+            sse: false,
             remote: None,
             pods: None,
             lives: true,
@@ -101,14 +105,10 @@ impl Web {
         let drain = Drain::new(Grace { linger: Duration::ZERO, finish: how.finish });
         let client = Client::new(skep_net::client::Options::default());
         let sessions = Sessions::new(Store::Memory(Memory::new(how.session_ttl)), Kind::Mcp);
-        let front = Front::Transparent(Transparent::new(
-            target,
-            how.pods,
-            client,
-            sessions.clone(),
-            how.options,
-            drain.clone(),
-        ));
+        let transport = if how.sse { Transport::Sse } else { Transport::StreamableHttp };
+        let http = HttpOptions { transport, pods: how.pods, store: Some(sessions.store().clone()) };
+        let upstream = HttpUpstream::new(target, client, http);
+        let front = Front::Forward(Forward::new(upstream, sessions.clone(), how.options, drain.clone()));
         let listener = Listener::bind("127.0.0.1:0".parse()?).await?;
         let address = listener.address();
         let config = RunConfig { host: "0.0.0.0".to_owned(), ..how.config };

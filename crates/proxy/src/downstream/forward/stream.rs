@@ -1,30 +1,29 @@
-//! Answers that somebody must see on their way back.
+//! A stream of events that middleware must see, or whose URLs the client cannot use as they are.
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode, header};
 use http_body::Body as _;
-use skep_mcp::{Message, answer, message, sse};
-use skep_net::body::{Intake, Limit, PASSING, collect_within};
+use skep_mcp::{Message, answer, sse};
 use skep_net::budget::{OverBudgetError, Purpose, Reservation};
 use skep_net::{Body, BodyError, BodySender, Budget};
+use skep_upstream::http::ServerSession;
 use tokio::time::Instant;
 
-use super::endpoint::{Opened, StreamEndpoint};
-use super::open::{Ending, passing};
-use super::session::ClientSession;
-use super::target::Endpoint;
-use super::{ANSWER, Transparent};
+use super::passing::{Ending, passing};
+use super::public_url::PublicUrl;
+use super::stream_endpoint::{Opened, StreamEndpoint};
+use super::whole::evaluated;
+use super::{Forward, RESPONSE};
 use crate::chain::reply::ReplyChain;
 use crate::exchange::Exchange;
-use crate::http::{json, over_budget};
+use crate::http::json;
 
 /// How many events may wait for a caller. The server waits beyond that.
 const EVENTS: usize = 16;
-const LIMITS: sse::Limits = sse::Limits { line: ANSWER, event: ANSWER };
+const LIMITS: sse::Limits = sse::Limits { line: RESPONSE, event: RESPONSE };
 
 /// Who ended a stream.
 enum By {
@@ -34,9 +33,9 @@ enum By {
 
 /// One stream on its way.
 struct Stream {
-    proxy: Arc<Transparent>,
+    proxy: Arc<Forward>,
     replies: ReplyChain,
-    endpoint: Option<Endpoint>,
+    endpoint: Option<PublicUrl>,
     opened: Option<Opened>,
     /// Where the server told its caller to send messages, if these would go to another place otherwise.
     told: Option<StreamEndpoint>,
@@ -45,63 +44,15 @@ struct Stream {
     begun: Reservation,
 }
 
-// === impl Transparent ===
+// === impl Forward ===
 
-impl Transparent {
-    /// A whole reply, as its middleware lets it through. It is read when there is room for it, in the same share as its request: that is sent.
-    pub(super) async fn whole(
-        &self,
-        exchange: &mut Exchange,
-        response: Response<Body>,
-        replies: &ReplyChain,
-    ) -> Response<Body> {
-        exchange.release_body();
-        let (mut parts, body) = response.into_parts();
-        // What is buffered of it before it is read.
-        let body = match body.within(&exchange.head.budget).await {
-            Ok(body) => body,
-            Err(over) => return over_budget(&over, exchange.id().as_ref()),
-        };
-        // Beside that, there must be room for all of it.
-        let most = exchange.head.budget.largest(Purpose::Response).saturating_sub(PASSING);
-        let limit = Limit { bytes: ANSWER.min(most), idle: Duration::from_mins(5), pace: 1 };
-        let body = match collect_within(body, limit, Intake::of_response(&exchange.head.budget)).await {
-            Ok(body) => body,
-            Err(BodyError::OverBudget(over)) => {
-                return over_budget(&over, exchange.id().as_ref());
-            }
-            Err(BodyError::TooLarge { .. }) if most < ANSWER => {
-                let too_long = OverBudgetError::TooLong { bytes: most + 1, most };
-                return over_budget(&too_long, exchange.id().as_ref());
-            }
-            Err(error) => {
-                tracing::warn!(%error, "a response that middleware has to see could not be read");
-                return json(StatusCode::BAD_GATEWAY, answer::internal(None));
-            }
-        };
-        // A list is one whatever its status. What is none may be passed on, but not as a success.
-        let body = message::without_byte_order_mark(body);
-        let (start, length) = (body.as_ptr() as usize, body.len());
-        let is_none = body.is_empty()
-            || self.options.sse && is_prose(&body)
-            || !parts.status.is_success() && Message::parse(body.clone()).is_err();
-        match if is_none { Ok(body) } else { evaluated(replies, body).await } {
-            Ok(body) => {
-                parts.headers.remove(header::CONTENT_LENGTH);
-                // A body that passes unchanged is counted since it was read.
-                let is_counted = body.as_ptr() as usize == start && body.len() == length;
-                Response::from_parts(parts, if is_counted { Body::counted(body) } else { Body::full(body) })
-            }
-            Err(refusal) => json(StatusCode::OK, refusal),
-        }
-    }
-
+impl Forward {
     /// A stream of events, as its middleware lets them through, with the URLs in it that its client can use. One that no middleware sees is
     /// passed through.
     pub(super) fn stream(
         self: Arc<Self>,
         exchange: &Exchange,
-        session: Option<&ClientSession>,
+        session: Option<&ServerSession>,
         response: Response<Body>,
         replies: ReplyChain,
     ) -> Response<Body> {
@@ -117,7 +68,7 @@ impl Transparent {
             session if stays_open => self.ending(session),
             _ => Box::pin(std::future::pending()),
         };
-        let endpoint = (self.options.sse && !is_packed).then(|| Endpoint::of(&self.options, exchange));
+        let endpoint = (self.upstream.is_sse() && !is_packed).then(|| PublicUrl::of(&self.options, exchange));
         if replies.is_empty() && endpoint.is_none() {
             return Response::from_parts(parts, passing(body, ending).passing());
         }
@@ -191,7 +142,7 @@ impl Stream {
             let bytes = match item {
                 sse::Item::Quiet(bytes) => bytes,
                 sse::Item::Event(event) if event.name.as_deref() == Some(b"endpoint") => {
-                    self.tell_endpoint(event).await
+                    self.send_endpoint(event).await
                 }
                 sse::Item::Event(event) => self.event(event).await,
             };
@@ -264,7 +215,7 @@ impl Stream {
     }
 
     /// Tells the caller where its messages go, once every proxy of this server knows it. A stream tells it once.
-    async fn tell_endpoint(&mut self, event: sse::Event) -> Bytes {
+    async fn send_endpoint(&mut self, event: sse::Event) -> Bytes {
         let (Some(endpoint), Some(data)) = (&self.endpoint, &event.data) else { return event.raw };
         let url = String::from_utf8_lossy(data);
         if let Some(opened) = self.opened.take() {
@@ -294,28 +245,6 @@ async fn unless_over<T>(room: impl Future<Output = T>, sender: &BodySender, endi
 /// Whether a body must be unpacked to be read.
 fn is_packed(headers: &HeaderMap) -> bool {
     headers.get_all(header::CONTENT_ENCODING).into_iter().any(|how| how != "identity")
-}
-
-/// Whether a body is words and no JSON: where answers come beside calls, `Accepted` is all that most calls are told.
-fn is_prose(body: &Bytes) -> bool {
-    std::str::from_utf8(body).is_ok_and(|text| !text.trim_start().starts_with(['{', '[']))
-}
-
-/// An answer as its caller should see it, or an error instead of it.
-async fn evaluated(replies: &ReplyChain, body: Bytes) -> Result<Bytes, Bytes> {
-    let parsed = Message::parse(message::without_byte_order_mark(body));
-    let message = parsed.map_err(|why| {
-        tracing::error!(%why, "an answer that had to be judged is no message and is withheld");
-        answer::internal(None)
-    })?;
-    let id = message.id();
-    if message.method().is_some() {
-        return Ok(message.into_body());
-    }
-    replies.reply(message).await.map(Message::into_body).map_err(|withheld| {
-        tracing::error!(%withheld, "reply withheld");
-        answer::internal(id.as_ref())
-    })
 }
 
 async fn next(mut body: Pin<&mut Body>) -> Option<Result<Bytes, BodyError>> {

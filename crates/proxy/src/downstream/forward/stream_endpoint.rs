@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use http::{Method, Uri};
 use url::Url;
 
-use super::Transparent;
+use super::Forward;
 use crate::caller::Identity;
 use crate::exchange::Exchange;
 use crate::sessions::{Client, Unavailable};
@@ -87,29 +87,29 @@ impl Owner {
     }
 }
 
-// === impl Transparent ===
+// === impl Forward ===
 
-impl Transparent {
+impl Forward {
     /// How a stream was opened, if anybody must know.
     pub(super) fn opened(&self, exchange: &Exchange) -> Option<Opened> {
-        if !self.options.sse {
+        if !self.upstream.is_sse() {
             return None;
         }
-        let is_kept = self.target.keeps_to_a_path();
-        let sent = if is_kept { Some(self.target.uri(&exchange.head.uri, None)?) } else { None };
+        let is_kept = self.upstream.target().keeps_to_a_path();
+        let sent = if is_kept { Some(self.upstream.target().uri(&exchange.head.uri, None)?) } else { None };
         let owner = Owner { identity: exchange.head.identity().cloned(), address: Some(exchange.head.client) };
         Some(Opened { asked: exchange.head.uri.clone(), sent, owner })
     }
 
     /// Whether a stream may have said where a message goes: only then is anything looked up.
     pub(super) fn has_endpoint(&self, exchange: &Exchange) -> bool {
-        self.options.sse && exchange.head.method == Method::POST
+        self.upstream.is_sse() && exchange.head.method == Method::POST
     }
 
     /// Where a message goes. What no stream here said is the server's to judge.
     pub(super) async fn find_endpoint(&self, exchange: &Exchange) -> Result<EndpointRoute, Unavailable> {
         let Some(asked) = here(&exchange.head.uri) else { return Ok(EndpointRoute::Any) };
-        if self.target.keeps_to_a_path() {
+        if self.upstream.target().keeps_to_a_path() {
             let found = self.sessions.find(&name(&asked), exchange).await?;
             let endpoint = found.and_then(|session| session.metadata.get(ENDPOINT).cloned());
             return Ok(endpoint.map_or(EndpointRoute::Any, EndpointRoute::To));
@@ -170,6 +170,9 @@ fn path_and_query(url: &Url) -> String {
 
 #[cfg(test)]
 mod tests {
+    use skep_upstream::http::{HttpOptions, HttpUpstream, Target, Transport};
+
+    use super::super::ForwardOptions;
     use super::*;
 
     #[test]
@@ -209,9 +212,10 @@ mod tests {
         let store = crate::sessions::Store::Memory(Memory::within(Duration::from_mins(10), limits));
         let sessions = crate::sessions::Sessions::new(store, crate::sessions::Kind::Sse);
         let client = skep_net::Client::new(skep_net::client::Options::default());
-        let target = super::super::Target::remote("http://192.0.2.1/sse").unwrap();
-        let options = super::super::Options { sse: true, ..Default::default() };
-        let front = Transparent::new(target, None, client, sessions, options, drain);
+        let target = Target::remote("http://192.0.2.1/sse").unwrap();
+        let options = HttpOptions { transport: Transport::Sse, ..HttpOptions::default() };
+        let upstream = HttpUpstream::new(target, client, options);
+        let front = Forward::new(upstream, sessions, ForwardOptions::default(), drain);
         let tell = async |network: u8, number: usize| {
             let peer = skep_net::Peer { address: ([192, 0, 2, network], 1).into(), tls: false };
             let parts = http::Request::get("/sse").body(()).unwrap().into_parts().0;

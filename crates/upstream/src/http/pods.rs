@@ -19,11 +19,11 @@ const BELIEVED: Duration = Duration::from_secs(2);
 const KEPT: Duration = Duration::from_secs(10);
 
 /// Who is there, once that is known.
-pub type Answer = Pin<Box<dyn Future<Output = std::io::Result<Vec<SocketAddr>>> + Send>>;
+pub type Lookup = Pin<Box<dyn Future<Output = std::io::Result<Vec<SocketAddr>>> + Send>>;
 
 /// The pods of a server.
 pub struct Pods {
-    resolve: Box<dyn Fn() -> Answer + Send + Sync>,
+    resolve: Box<dyn Fn() -> Lookup + Send + Sync>,
     found: Mutex<Found>,
     asking: tokio::sync::Mutex<()>,
     turn: AtomicUsize,
@@ -51,7 +51,7 @@ impl Pods {
     }
 
     /// The pods that somebody else knows.
-    pub fn new(resolve: impl Fn() -> Answer + Send + Sync + 'static) -> Self {
+    pub fn new(resolve: impl Fn() -> Lookup + Send + Sync + 'static) -> Self {
         Self {
             resolve: Box::new(resolve),
             found: Mutex::default(),

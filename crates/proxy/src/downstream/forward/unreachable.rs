@@ -1,9 +1,9 @@
-//! What clients are told when a server that speaks HTTP cannot be reached: why, as far as it is known, and nothing of addresses that
-//! only the proxy knows.
+//! The response while a server that speaks HTTP cannot be reached: why, as far as it is known.
 
 use bytes::Bytes;
 use skep_mcp::{Id, answer};
 use skep_net::client::Error;
+use skep_upstream::http::unreachable_reason as reason;
 
 use crate::health::{Health, ServerHealth};
 
@@ -17,28 +17,6 @@ pub(super) fn body(id: Option<&Id>, error: &Error, health: Option<&Health>) -> B
         _ => format!("the server cannot be reached: {}", reason(error)),
     };
     answer::error(id, answer::INTERNAL_ERROR, &text, None)
-}
-
-/// What went wrong, in words for people. Those of the error itself name hosts and ports, which may be those of pods.
-pub(crate) fn reason(error: &Error) -> String {
-    let words = match error.category() {
-        "target" => "its URL cannot be used",
-        "resolve" => "its name cannot be resolved",
-        "refused_address" => "its address is not allowed",
-        "proxy" => "the HTTP proxy on the way does not connect to it",
-        "tls" => "the TLS handshake failed",
-        "send" => "the connection broke before it answered",
-        "timeout" => return error.to_string(),
-        "connect" => return connect_reason(error),
-        _ => "the request failed",
-    };
-    words.to_owned()
-}
-
-/// Why no connection was made: the kind of the error only, since its text may name an address.
-fn connect_reason(error: &Error) -> String {
-    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
-    source.map_or_else(|| "no connection".to_owned(), |source| source.kind().to_string())
 }
 
 #[cfg(test)]

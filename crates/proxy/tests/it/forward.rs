@@ -7,7 +7,8 @@ use anyhow::Result;
 use http::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 use skep_net::Body;
-use skep_proxy::transparent::{Answer, Options, Pods};
+use skep_proxy::downstream::ForwardOptions;
+use skep_upstream::http::{Lookup, Pods};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -240,7 +241,7 @@ async fn hostile_bodies_are_refused_here_and_broken_ones_are_the_servers_to_refu
 
 #[tokio::test]
 async fn a_server_without_sessions_takes_posts_only() -> Result<()> {
-    let options = Options { stateless: true, ..Options::default() };
+    let options = ForwardOptions { stateless: true, ..ForwardOptions::default() };
     let web = Web::with(How { options, ..How::default() }, |_| answer(200, &[], "{}")).await?;
     for method in [Method::GET, Method::DELETE, Method::HEAD] {
         let refused = web.caller().whole(method, "/mcp", "").await?;
@@ -328,8 +329,8 @@ async fn lists_are_filtered_in_json_and_in_streams_and_calls_by_name() -> Result
 
 #[tokio::test]
 async fn streams_of_the_older_protocol_tell_paths_that_the_caller_can_use_and_are_filtered() -> Result<()> {
-    let options = Options { sse: true, endpoint_prefix: "/tools/".to_owned(), ..Options::default() };
-    let mut how = How { options, ..How::default() };
+    let options = ForwardOptions { endpoint_prefix: "/tools/".to_owned(), ..ForwardOptions::default() };
+    let mut how = How { options, sse: true, ..How::default() };
     how.config.tools_filter = vec!["seen".to_owned()];
     let stream: Arc<Mutex<Option<skep_net::BodySender>>> = Arc::default();
     let kept = stream.clone();
@@ -369,7 +370,7 @@ async fn sessions_stay_with_their_pod_and_other_calls_take_turns() -> Result<()>
     }
     let there = Arc::new(Mutex::new(pods.clone()));
     let known = there.clone();
-    let resolve = move || -> Answer { Box::pin(std::future::ready(Ok(known.lock().unwrap().clone()))) };
+    let resolve = move || -> Lookup { Box::pin(std::future::ready(Ok(known.lock().unwrap().clone()))) };
     let how = How { pods: Some(Pods::new(resolve)), ..How::default() };
     let web = Web::with(how, with_sessions(new())).await?;
 
@@ -417,7 +418,7 @@ async fn sessions_stay_with_their_pod_and_other_calls_take_turns() -> Result<()>
 async fn a_pod_that_does_not_answer_costs_nobody_a_call() -> Result<()> {
     let dead = || std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
     let pods = vec![dead()?, dead()?];
-    let resolve = move || -> Answer { Box::pin(std::future::ready(Ok(pods.clone()))) };
+    let resolve = move || -> Lookup { Box::pin(std::future::ready(Ok(pods.clone()))) };
     let how = How { pods: Some(Pods::new(resolve)), ..How::default() };
     let web = Web::with(how, with_sessions(Arc::new(AtomicUsize::new(0)))).await?;
     assert_eq!(web.caller().ask(json!(1), "ping", json!({})).await?.status, StatusCode::OK);
@@ -437,7 +438,7 @@ async fn a_session_whose_pod_died_moves_though_the_name_service_has_not_heard_of
     // Turns are taken in this order, so the next one is that of the pod that died.
     pods.sort_by_key(|(address, _)| *address);
     let known: Vec<std::net::SocketAddr> = pods.iter().map(|(address, _)| *address).collect();
-    let resolve = move || -> Answer { Box::pin(std::future::ready(Ok(known.clone()))) };
+    let resolve = move || -> Lookup { Box::pin(std::future::ready(Ok(known.clone()))) };
     let how = How { pods: Some(Pods::new(resolve)), ..How::default() };
     let web = Web::with(how, with_sessions(Arc::default())).await?;
     let callers = [web.caller().greeted().await?, web.caller().greeted().await?];

@@ -12,7 +12,7 @@ use http::Method;
 use http_body::{Body as HttpBody, Frame};
 use skep_net::{Body, BodyError};
 
-use super::Transparent;
+use super::Forward;
 use crate::exchange::Exchange;
 
 /// How long before the rest is cut a stream that answers may come on is ended in good order.
@@ -38,19 +38,19 @@ pub(super) fn passing(body: Body, ending: Ending) -> Body {
     Body::boxed(Passing { body, ending: Some(ending), last: *b"\n\n\n" })
 }
 
-// === impl Transparent ===
+// === impl Forward ===
 
-impl Transparent {
+impl Forward {
     /// Whether a stream that answers a call stays open, and is not the answer to something that the caller waits for.
     pub(super) fn stays_open(&self, exchange: &Exchange) -> bool {
         let is_listening = exchange.message().is_some_and(|message| message.method() == Some(LISTEN));
-        exchange.head.method == Method::GET || self.options.sse || is_listening
+        exchange.head.method == Method::GET || self.upstream.is_sse() || is_listening
     }
 
     /// When a stream that stays open should end: with this proxy, or with its session. Over SSE, answers come on it: they have as long
     /// as any call has.
     pub(super) fn ending(&self, session: Option<String>) -> Ending {
-        let (stopping, sse, sessions) = (self.drain.stopping(), self.options.sse, self.sessions.clone());
+        let (stopping, sse, sessions) = (self.drain.stopping(), self.upstream.is_sse(), self.sessions.clone());
         Box::pin(async move {
             let proxy_ends = async {
                 let cut = stopping.await;
