@@ -13,11 +13,13 @@
 pub mod admission;
 mod era;
 mod error;
+mod handshake;
 pub mod http;
 pub mod initialize;
 pub mod memory;
 mod replies;
 pub mod stdio;
+mod tool_catalogue;
 mod upstream;
 
 pub use admission::AdmissionError;

@@ -115,9 +115,11 @@ impl Reply {
         }
         match error {
             CallError::NotSent => text(StatusCode::INTERNAL_SERVER_ERROR, "Failed to process request"),
-            CallError::Disconnected | CallError::Malformed | CallError::Unavailable(_) => {
-                json(StatusCode::BAD_GATEWAY, error.answer(id))
-            }
+            CallError::Disconnected
+            | CallError::Malformed
+            | CallError::Rejected(_)
+            | CallError::TooLarge { .. }
+            | CallError::Unavailable(_) => json(StatusCode::BAD_GATEWAY, error.answer(id)),
             CallError::Cancelled => json(StatusCode::OK, error.answer(id)),
             CallError::Timeout => text(StatusCode::GATEWAY_TIMEOUT, "Timeout waiting for response from container"),
         }

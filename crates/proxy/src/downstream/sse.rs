@@ -213,7 +213,7 @@ impl Sse {
         let body = match admitted {
             Err(refusal) => refusal,
             Ok(Era::Legacy) if is_initialize => {
-                let opened = self.endpoint.upstream.open(&session, &message).await;
+                let opened = self.endpoint.upstream.open(&session, &message, &HeaderMap::new()).await;
                 opened.map_or_else(|error| error.answer(id.as_ref()), Message::into_body)
             }
             // 2026-07-28 has no handshake. A server of both eras would take it for one.
@@ -262,8 +262,8 @@ impl Sse {
         budget: &Budget,
     ) -> Option<Bytes> {
         let (id, until) = (message.id(), Instant::now() + self.endpoint.timeout);
-        let (session, takes_interim) = (Some(session.clone()), true);
-        let call = Call { message, era, session, takes_interim, budget: budget.clone() };
+        let (session, budget_of_client) = (Some(session.clone()), budget.clone());
+        let call = Call { session, takes_interim: true, budget: budget_of_client, ..Call::new(message, era) };
         // This waits as well, when many others wait for a server that is away.
         let called = tokio::select! {
             called = tokio::time::timeout_at(until, self.endpoint.upstream.clone().call(call)) => called,

@@ -157,7 +157,12 @@ impl Wiring<'_> {
         let sessions = Sessions::new(store, Kind::Mcp);
         self.limits.watch(&sessions);
         let transport = if config.transport == "sse" { Transport::Sse } else { Transport::StreamableHttp };
-        let http = HttpOptions { transport, pods, store: Some(sessions.store().clone()) };
+        let http = HttpOptions {
+            transport: Some(transport),
+            pods,
+            store: Some(sessions.store().clone()),
+            ..HttpOptions::default()
+        };
         let upstream = HttpUpstream::new(target, client, http);
         tasks.spawn(close_ended(sessions.clone(), upstream.clone()));
         Ok(Front::Forward(Forward::new(upstream, sessions, options, self.drain.clone())))

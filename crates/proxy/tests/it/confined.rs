@@ -193,7 +193,7 @@ async fn messages_for_the_stream_of_another_caller_go_nowhere() -> Result<()> {
     let server = backend("127.0.0.1:0".parse()?, Arc::new(answer), got.clone()).await?;
     let sessions = Sessions::new(Store::Memory(Memory::new(Duration::from_mins(10))), Kind::Mcp);
     let client = Client::new(skep_net::client::Options::default());
-    let http = HttpOptions { transport: Transport::Sse, ..HttpOptions::default() };
+    let http = HttpOptions { transport: Some(Transport::Sse), ..HttpOptions::default() };
     let upstream = HttpUpstream::new(Target::local(&format!("http://{server}"))?, client, http);
     let front = Forward::new(upstream, sessions, ForwardOptions::default(), drain());
     let ask = async |who: &str, method: Method, uri: &str| {

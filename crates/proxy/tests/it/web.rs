@@ -106,7 +106,8 @@ impl Web {
         let client = Client::new(skep_net::client::Options::default());
         let sessions = Sessions::new(Store::Memory(Memory::new(how.session_ttl)), Kind::Mcp);
         let transport = if how.sse { Transport::Sse } else { Transport::StreamableHttp };
-        let http = HttpOptions { transport, pods: how.pods, store: Some(sessions.store().clone()) };
+        let store = Some(sessions.store().clone());
+        let http = HttpOptions { transport: Some(transport), pods: how.pods, store, ..HttpOptions::default() };
         let upstream = HttpUpstream::new(target, client, http);
         let front = Front::Forward(Forward::new(upstream, sessions.clone(), how.options, drain.clone()));
         let listener = Listener::bind("127.0.0.1:0".parse()?).await?;

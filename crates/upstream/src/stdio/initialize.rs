@@ -20,6 +20,7 @@ use skep_mcp::{Era, Kind, Message, era};
 use super::capabilities::RELAYED;
 use super::upstream::StdioUpstream;
 use crate::error::CallError;
+use crate::handshake::{discover_params, supports_modern};
 
 /// How long a server may take for its first answer. A package may have to be fetched.
 const FIRST: Duration = Duration::from_mins(10);
@@ -117,19 +118,6 @@ fn initialize_params() -> String {
     format!(
         r#"{{"protocolVersion":"{LEGACY}","capabilities":{RELAYED},"clientInfo":{{"name":"skep","version":"{version}"}}}}"#
     )
-}
-
-fn discover_params() -> String {
-    let (modern, version) = (era::MODERN, env!("CARGO_PKG_VERSION"));
-    format!(
-        r#"{{"_meta":{{"io.modelcontextprotocol/protocolVersion":"{modern}","io.modelcontextprotocol/clientInfo":{{"name":"skep","version":"{version}"}},"io.modelcontextprotocol/clientCapabilities":{{}}}}}}"#
-    )
-}
-
-fn supports_modern(answer: &Message) -> bool {
-    let result = answer.result().and_then(|result| serde_json::from_slice::<serde_json::Value>(result).ok());
-    let versions = result.as_ref().and_then(|result| result.get("supportedVersions")?.as_array());
-    versions.is_some_and(|versions| versions.iter().any(|version| version == era::MODERN))
 }
 
 /// What a server says in an error, on one line and not too long.

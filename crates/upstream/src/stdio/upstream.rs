@@ -14,8 +14,8 @@ use super::handshake::Handshake;
 use super::routing::AbandonedCalls;
 use super::session::Session;
 use super::subscriptions::{Counted, SubscriptionLocks, Subscriptions};
-use super::tool_parameters::ToolCatalogue;
 use crate::error::CallError;
+use crate::tool_catalogue::ToolCatalogue;
 use crate::upstream::{SessionId, UpstreamState};
 
 /// How many messages may wait to be written to the server. Callers wait beyond that.

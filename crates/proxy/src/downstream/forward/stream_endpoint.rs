@@ -213,7 +213,7 @@ mod tests {
         let sessions = crate::sessions::Sessions::new(store, crate::sessions::Kind::Sse);
         let client = skep_net::Client::new(skep_net::client::Options::default());
         let target = Target::remote("http://192.0.2.1/sse").unwrap();
-        let options = HttpOptions { transport: Transport::Sse, ..HttpOptions::default() };
+        let options = HttpOptions { transport: Some(Transport::Sse), ..HttpOptions::default() };
         let upstream = HttpUpstream::new(target, client, options);
         let front = Forward::new(upstream, sessions, ForwardOptions::default(), drain);
         let tell = async |network: u8, number: usize| {

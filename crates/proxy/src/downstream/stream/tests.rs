@@ -16,7 +16,7 @@ async fn reported(streams: &Arc<Streams>) -> (Stream, mpsc::Sender<Bytes>, Body,
     let message = Message::parse(Bytes::from_static(request)).unwrap();
     let (id, session) = (message.id(), SessionId::from("a"));
     let (takes_interim, budget) = (true, Budget::default());
-    let call = Call { message, era: Era::Legacy, session: Some(session.clone()), takes_interim, budget };
+    let call = Call { session: Some(session.clone()), takes_interim, budget, ..Call::new(message, Era::Legacy) };
     let Replies { interim, response } = upstream.call(call).await.unwrap();
     let Received::Call(mut call) = received.try_recv().unwrap() else { panic!("no call") };
     assert_eq!(call.call.method(), Some("tools/call"));

@@ -75,7 +75,7 @@ async fn a_subscription_whose_client_leaves_is_cancelled_at_the_server() {
     let (upstream, mut queued) = StdioUpstream::with_server();
     let message = request(&json!(1), "resources/subscribe", &json!({ "uri": "a:b" }));
     let (session, budget) = (Some("a".into()), Budget::new(1 << 20));
-    let call = Call { message, era: Era::Legacy, session, takes_interim: false, budget };
+    let call = Call { session, budget, ..Call::new(message, Era::Legacy) };
     let called = tokio::time::timeout(TIMEOUT, upstream.clone().call(call)).await;
     assert!(called.is_err(), "the server has not agreed");
     assert_eq!(heard(&mut queued).await["method"], "resources/subscribe");
