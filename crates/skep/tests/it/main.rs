@@ -13,6 +13,7 @@ mod check;
 mod confined;
 mod crds;
 mod documents;
+mod mcp_client;
 mod native;
 mod proxy;
 mod run;
