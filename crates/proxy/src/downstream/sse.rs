@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response, StatusCode};
-use skep_mcp::{Era, Kind, Message, Refusal, answer, era, sse};
+use skep_mcp::{Era, Kind, Message, Refusal, answer, sse};
 use skep_net::budget::{OverBudgetError, Purpose};
 use skep_net::{Body, BodySender, Budget};
 use skep_upstream::{AdmissionError, Call, CallError, Replies, SessionId, admission};
@@ -22,7 +22,7 @@ use super::reply::{keep_alive, last_moment};
 use super::request::{Refusal as Refused, find_session, message_of, store_unavailable};
 use crate::chain::reply::ReplyChain;
 use crate::exchange::Exchange;
-use crate::http::{VERSION, events, json, method_not_allowed, over_budget, over_budget_message, text};
+use crate::http::{events, json, method_not_allowed, over_budget, over_budget_message, text};
 
 /// How many messages may wait to be written to a client.
 const QUEUE: usize = 100;
@@ -184,7 +184,7 @@ impl Sse {
             Ok(counted) => counted,
             Err(over) => return over_budget(&over, message.id().as_ref()),
         };
-        let claimed = era::classify(first(&exchange.head.headers, VERSION.as_str()).as_deref(), &message);
+        let claimed = exchange.era().unwrap_or(Ok(Era::Legacy));
         let answered = self.clone().answer(message, claimed, session, answers, replies, budget);
         tokio::spawn(async move {
             answered.await;

@@ -99,7 +99,7 @@ impl Streamable {
         message: Message,
         version: Option<String>,
     ) -> Response<Body> {
-        let era = match era::classify(version.as_deref(), &message) {
+        let era = match exchange.era().unwrap_or(Ok(Era::Legacy)) {
             Ok(era) => era,
             Err(refusal) => return json(StatusCode::BAD_REQUEST, refusal.answer(message.id().as_ref())),
         };

@@ -2,11 +2,11 @@
 
 use bytes::Bytes;
 use http::StatusCode;
-use skep_mcp::{Kind, Malformed, Message, answer, era};
+use skep_mcp::{Kind, Malformed, Message, answer};
 
 use crate::downstream::request::Refusal;
 use crate::exchange::{Content, Exchange};
-use crate::http::{VERSION, json};
+use crate::http::json;
 
 /// Refuses a message that the server could read in another way than the proxy, and one that contradicts its headers.
 pub(super) fn check_message(exchange: &Exchange) -> Result<(), Refusal> {
@@ -21,9 +21,8 @@ pub(super) fn check_message(exchange: &Exchange) -> Result<(), Refusal> {
     }
     let Some(message) = exchange.message().filter(|message| message.method().is_some()) else { return Ok(()) };
     let request = Some(message).filter(|message| message.kind() == Kind::Request);
-    let version = exchange.head.headers.get(VERSION).and_then(|version| version.to_str().ok());
-    // Also of a legacy request: what routes or authorizes by these headers does not look at the era first.
-    let checked = request.map_or(Ok(()), |request| era::classify(version, request).map(drop));
+    let checked = exchange.era().map_or(Ok(()), |era| era.map(drop));
+    // Also of a legacy request: what routes or authorizes by these headers does not read the era first.
     let checked = checked.and_then(|()| skep_mcp::headers::check(&exchange.head.headers, message));
     let id = request.and_then(Message::id);
     checked.map_err(|refusal| json(StatusCode::BAD_REQUEST, refusal.answer(id.as_ref())).into())
