@@ -54,7 +54,7 @@ impl CallError {
                 answer::error(id, answer::INTERNAL_ERROR, text, None)
             }
             Self::Malformed => {
-                let text = "the server answered with something that is no message; its log may say why";
+                let text = "the server's response is malformed; its log may say why";
                 answer::error(id, answer::INTERNAL_ERROR, text, None)
             }
             Self::Timeout => answer::timeout(id),

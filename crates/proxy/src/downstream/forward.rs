@@ -130,7 +130,7 @@ impl Forward {
         let session = if is_initialize { None } else { self.named_session(exchange, id.as_ref()).await? };
         let endpoint = self.endpoint(exchange, id.as_ref()).await?;
         let uri = self.upstream.target().uri(&exchange.head.uri, endpoint.as_deref());
-        let uri = uri.ok_or_else(|| text(StatusCode::BAD_REQUEST, "the path cannot be passed on"))?;
+        let uri = uri.ok_or_else(|| text(StatusCode::BAD_REQUEST, "the path cannot be forwarded"))?;
         let request = self.request(exchange, uri, is_initialize);
         // Boxed: it is moved several times.
         Ok(Box::new(Prepared { id, is_initialize, session, request }))

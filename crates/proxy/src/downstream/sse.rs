@@ -1,7 +1,7 @@
 //! A stdio server behind HTTP with a stream of events beside it: `/sse` and `/messages`. Deprecated by the protocol, and still
 //! spoken.
 //!
-//! Each caller sees the answers to its own requests only: ids are changed on the way in and changed back on the way out.
+//! Each client sees the answers to its own requests only: ids are changed on the way in and changed back on the way out.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -40,7 +40,7 @@ pub struct Sse {
     streams: Mutex<HashMap<SessionId, Stream>>,
 }
 
-/// A caller's stream, as far as its requests need it.
+/// A client's stream, as far as its requests need it.
 #[derive(Clone, Debug)]
 struct Stream {
     /// Where answers go, as events that are counted.
@@ -105,10 +105,10 @@ impl Sse {
                         is_stopping = true;
                         last.as_mut().reset(last_moment(until));
                     }
-                    // Once the proxy ends, no request is taken any more, and those that are under way get the time that is left.
+                    // Once the proxy ends, no request is taken any more, and those in flight get the time that is left.
                     _ = &mut idle, if is_stopping => break 'stream,
                     () = &mut last, if is_stopping => break 'stream,
-                    // A session that is listened to lives; one that is gone from the store takes no more messages, and its caller
+                    // A session that is listened to lives; one that is gone from the store takes no more messages, and its client
                     // hears of that by the end of its stream.
                     () = &mut over => break 'stream,
                     _ = alive.tick() => break sse::comment("keep-alive"),
@@ -282,7 +282,7 @@ impl Sse {
         }
     }
 
-    /// How the caller reached us: what the first event tells it to use.
+    /// How the client reached us: what the first event tells it to use.
     fn base(&self, exchange: &Exchange) -> String {
         let headers = &exchange.head.headers;
         let said = |name: &str| first(headers, name).filter(|_| self.trust_proxy_headers);

@@ -30,7 +30,7 @@ const HEAD_AFTER: Duration = Duration::from_secs(1);
 /// How long it may take for a client that can resume it: the sooner it knows how, the less can be lost. But a stream is kept
 /// for a minute, and takes twice the time of a response in one piece; a busy server's calls take tens of milliseconds each.
 const RESUMABLE_AFTER: Duration = Duration::from_millis(75);
-/// The version whose clients can resume any stream. Older ones take the event that tells them how for a malformed message.
+/// The version whose clients can resume any stream. Older ones take the event that says how for a malformed message.
 const RESUMES: &str = "2025-11-25";
 
 /// The endpoint.

@@ -1,4 +1,4 @@
-//! What is let go of when sessions end without their clients' word: because nobody used them, or because they made room for
+//! What is let go of when sessions end without a request of their clients: because they were unused, or because they made room for
 //! newer ones of the same client.
 
 use std::sync::Arc;

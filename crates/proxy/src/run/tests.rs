@@ -124,11 +124,11 @@ async fn calls_fail_at_once_while_the_pods_of_a_stdio_server_cannot_run_and_wait
     assert!(body.contains("result") && waited >= Duration::from_secs(5), "{body} after {waited:?}");
 }
 
-/// A server that agrees to everything, and what it is told.
+/// A server that agrees to everything, and the methods that it gets.
 pub(crate) fn agreeable() -> (Connect, mpsc::UnboundedReceiver<String>) {
-    let (told, heard) = mpsc::unbounded_channel();
+    let (got, heard) = mpsc::unbounded_channel();
     let connect: Connect = Box::new(move || {
-        let told = told.clone();
+        let got = got.clone();
         Box::pin(async move {
             let (stdin, input) = tokio::io::duplex(1 << 16);
             let (mut output, stdout) = tokio::io::duplex(1 << 16);
@@ -140,7 +140,7 @@ pub(crate) fn agreeable() -> (Connect, mpsc::UnboundedReceiver<String>) {
                     output.write_all(format!("{answer}\n").as_bytes()).await.unwrap();
                     let method = message["method"].as_str().unwrap_or_default().to_owned();
                     if !method.contains("initialize") {
-                        told.send(method).unwrap();
+                        got.send(method).unwrap();
                     }
                 }
             });
@@ -190,8 +190,8 @@ async fn a_session_of_a_store_that_says_nothing_is_forgotten_when_it_was_not_use
         assert_eq!(called(&front, session, Method::POST, subscribe).await.status(), StatusCode::OK);
         assert_eq!(heard.recv().await.unwrap(), "resources/subscribe");
     }
-    let told = tokio::time::timeout(Duration::from_hours(1), heard.recv()).await;
-    assert_eq!(told.unwrap().unwrap(), "resources/unsubscribe");
+    let got = tokio::time::timeout(Duration::from_hours(1), heard.recv()).await;
+    assert_eq!(got.unwrap().unwrap(), "resources/unsubscribe");
     // Who listens is not forgotten.
     assert!(tokio::time::timeout(Duration::from_hours(1), heard.recv()).await.is_err());
 }
@@ -213,11 +213,11 @@ async fn a_session_lives_while_it_is_listened_to_and_takes_its_subscriptions_alo
     assert_eq!(heard.recv().await.unwrap(), "resources/subscribe");
     let stream = called(&front, &session, Method::GET, b"").await;
     assert_eq!(stream.status(), StatusCode::OK);
-    // Nobody calls, and nobody reads; the clock goes on for as long as somebody waits.
+    // No client calls or reads; the clock goes on for as long as a task waits.
     assert!(tokio::time::timeout(20 * TIME_TO_LIVE, heard.recv()).await.is_err());
     drop(stream);
-    let told = tokio::time::timeout(Duration::from_hours(1), heard.recv()).await;
-    assert_eq!(told.unwrap().unwrap(), "resources/unsubscribe");
+    let got = tokio::time::timeout(Duration::from_hours(1), heard.recv()).await;
+    assert_eq!(got.unwrap().unwrap(), "resources/unsubscribe");
     assert_eq!(called(&front, &session, Method::GET, b"").await.status(), StatusCode::NOT_FOUND);
 }
 
@@ -249,14 +249,14 @@ async fn item_7_an_evicted_session_takes_its_subscriptions_along_at_once() {
 
 #[tokio::test]
 async fn item_7_an_evicted_session_is_closed_at_a_server_that_speaks_http() {
-    let (told, mut heard) = mpsc::unbounded_channel();
+    let (got, mut heard) = mpsc::unbounded_channel();
     let listener = Listener::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
     let target = Target::local(&format!("http://{}", listener.address())).unwrap();
     let drain = Drain::new(Grace { linger: Duration::ZERO, finish: Duration::ZERO });
     let count = std::sync::atomic::AtomicUsize::new(0);
     let handler = move |request: http::Request<hyper::body::Incoming>, _peer| {
         let named = request.headers().get(SESSION).map(|name| name.to_str().unwrap().to_owned());
-        told.send((request.method().clone(), request.uri().path().to_owned(), named)).unwrap();
+        got.send((request.method().clone(), request.uri().path().to_owned(), named)).unwrap();
         let mut response = Response::new(Body::full(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#));
         let name = format!("session {}", count.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
         response.headers_mut().insert(SESSION, name.parse().unwrap());
@@ -317,8 +317,8 @@ async fn a_session_is_not_closed_at_a_pod_that_is_no_longer_one_of_the_server() 
 async fn a_server_without_pods_is_not_asked_so_that_what_is_known_of_it_stays() {
     let drain = Drain::new(Grace { linger: Duration::ZERO, finish: Duration::ZERO });
     let health = Arc::new(Health::new("streamable-http", drain));
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let base: http::Uri = format!("http://{nobody}/").parse().unwrap();
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let base: http::Uri = format!("http://{closed}/").parse().unwrap();
     let interval = Duration::from_secs(10);
     let how = settings::Health { enabled: true, interval, timeout: interval };
     let client = Client::new(skep_net::client::Options::default());

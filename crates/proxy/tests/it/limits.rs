@@ -55,7 +55,7 @@ async fn until_waiting(budget: &Budget, bytes: usize) -> Result<()> {
 
 /// The same with 200,000 calls is `cargo xtask bench limits`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn item_7_one_client_that_opens_sessions_without_end_locks_nobody_out() -> Result<()> {
+async fn item_7_one_client_that_opens_sessions_without_end_locks_no_other_out() -> Result<()> {
     let limits = SessionLimits::of_total(100 * (SESSION_BYTES + 128));
     let stage = Stage::with(How { session_limits: limits, ..How::default() }).await?;
     let address = stage.address;

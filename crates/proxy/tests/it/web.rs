@@ -1,4 +1,4 @@
-//! A server that speaks HTTP and does as it is told, and the proxy in front of it.
+//! A server that speaks HTTP and responds as a test says, and the proxy in front of it.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -20,7 +20,7 @@ use skep_runconfig::RunConfig;
 use skep_store::Memory;
 use skep_upstream::http::{HttpOptions, HttpUpstream, Pods, Target, Transport};
 
-use crate::client::Caller;
+use crate::client::TestClient;
 
 /// How long calls have to finish, unless a test says otherwise.
 const FINISH: Duration = Duration::from_secs(1);
@@ -59,7 +59,7 @@ pub(crate) struct How {
     pub(crate) pods: Option<Pods>,
     /// Whether the server runs from the start.
     pub(crate) lives: bool,
-    /// How long a session lives that nobody uses.
+    /// How long an unused session lives.
     pub(crate) session_ttl: Duration,
     /// How long calls have to finish when the proxy ends.
     pub(crate) finish: Duration,
@@ -121,8 +121,8 @@ impl Web {
         Ok(Self { address, server, got, drain, sessions })
     }
 
-    pub(crate) fn caller(&self) -> Caller {
-        Caller::new(self.address)
+    pub(crate) fn caller(&self) -> TestClient {
+        TestClient::new(self.address)
     }
 
     /// Starts a server that did not run from the start.
@@ -141,7 +141,7 @@ pub(crate) async fn backend(at: SocketAddr, answer: Answer, got: Arc<Mutex<Vec<G
     backend_until(drain(), at, answer, got).await
 }
 
-/// Starts a server that ends when it is told to.
+/// Starts a server that ends on request.
 pub(crate) async fn backend_until(
     drain: Drain,
     at: SocketAddr,

@@ -76,7 +76,7 @@ impl HttpUpstream {
         Ok((message, Some(link)))
     }
 
-    /// Tells the server that the handshake is complete.
+    /// Sends the notification that completes the handshake.
     pub(super) async fn send_initialized(&self, session: &ClientSession, link: &Link) -> Result<(), CallError> {
         let mut request = self.request_of(Method::POST, Some(link))?;
         request.body = Bytes::from_static(INITIALIZED);

@@ -40,7 +40,7 @@ impl Target {
         Ok(Self { scheme, authority, remote: None })
     }
 
-    /// A server that somebody else runs. Whoever ends its URL with a slash means that path, and no other one.
+    /// A remote server. A URL that ends with a slash means that path, and no other one.
     pub fn remote(text: &str) -> Result<Self, TargetError> {
         let url: url::Url = text.parse().map_err(|_| TargetError(text.to_owned()))?;
         let origin = url.origin().ascii_serialization();
@@ -58,7 +58,7 @@ impl Target {
         Ok(target)
     }
 
-    /// Whether somebody else runs the server.
+    /// Whether the server is remote.
     pub(super) fn is_remote(&self) -> bool {
         self.remote.is_some()
     }
@@ -73,24 +73,26 @@ impl Target {
         self.with(PathAndQuery::from_static("/"))
     }
 
-    /// Whether calls go to one path, whatever callers ask for.
+    /// Whether calls go to one path, whatever clients ask for.
     pub fn keeps_to_a_path(&self) -> bool {
         self.remote.as_ref().is_some_and(|remote| remote.path.is_some())
     }
 
     /// Where a call goes. A remote URL with a path is the path of every call but those to where the server itself sent the
-    /// caller, which `told` says, and its query comes before the caller's.
-    pub fn uri(&self, asked: &Uri, told: Option<&str>) -> Option<Uri> {
+    /// client, which `endpoint` says, and its query comes before the client's.
+    pub fn uri(&self, asked: &Uri, endpoint: Option<&str>) -> Option<Uri> {
         let Some(remote) = &self.remote else {
             return self.with(asked.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/")));
         };
         let asked_query = asked.query().filter(|query| !query.is_empty());
-        if let Some(plain) = remote.plain.as_ref().filter(|_| asked_query.is_none() && told.is_none()) {
+        if let Some(plain) = remote.plain.as_ref().filter(|_| asked_query.is_none() && endpoint.is_none()) {
             return Some(plain.clone());
         }
-        let (path, query) = match (told, &remote.path) {
+        let (path, query) = match (endpoint, &remote.path) {
             // A message for a stream goes where that stream said.
-            (Some(told), _) => told.split_once('?').map_or((told, None), |(path, query)| (path, Some(query))),
+            (Some(endpoint), _) => {
+                endpoint.split_once('?').map_or((endpoint, None), |(path, query)| (path, Some(query)))
+            }
             (None, Some(path)) => (path.as_str(), asked_query),
             (None, None) => (asked.path(), asked_query),
         };
@@ -155,12 +157,13 @@ mod tests {
         }
         assert_eq!(uri(&target("https://a.example/"), "/other"), "https://a.example/");
         assert_eq!(uri(&target("https://a.example/?k=1"), "/other"), "https://a.example/?k=1");
-        // A server that speaks SSE says itself where messages go. Its caller does not.
+        // A server that speaks SSE says itself where messages go. Its client does not.
         let message = "/messages?sessionId=s";
-        let told = |url: &str, told| target(url).uri(&message.parse().unwrap(), Some(told)).unwrap().to_string();
-        assert_eq!(told("https://a.example/sse", message), "https://a.example/messages?sessionId=s");
-        assert_eq!(told("https://a.example/sse?k=1", message), "https://a.example/messages?k=1&sessionId=s");
-        assert_eq!(told("https://a.example/sse", "/messages/s"), "https://a.example/messages/s");
+        let endpoint =
+            |url: &str, endpoint| target(url).uri(&message.parse().unwrap(), Some(endpoint)).unwrap().to_string();
+        assert_eq!(endpoint("https://a.example/sse", message), "https://a.example/messages?sessionId=s");
+        assert_eq!(endpoint("https://a.example/sse?k=1", message), "https://a.example/messages?k=1&sessionId=s");
+        assert_eq!(endpoint("https://a.example/sse", "/messages/s"), "https://a.example/messages/s");
         assert_eq!(uri(&target("https://a.example/sse"), message), "https://a.example/sse?sessionId=s");
     }
 }

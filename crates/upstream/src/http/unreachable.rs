@@ -2,9 +2,9 @@
 
 use skep_net::client::Error;
 
-/// What went wrong, in words for people. Those of the error itself name hosts and ports, which may be those of pods.
+/// What went wrong, as text for people. Those of the error itself name hosts and ports, which may be those of pods.
 pub fn reason(error: &Error) -> String {
-    let words = match error.category() {
+    let text = match error.category() {
         "target" => "its URL cannot be used",
         "resolve" => "its name cannot be resolved",
         "refused_address" => "its address is not allowed",
@@ -15,7 +15,7 @@ pub fn reason(error: &Error) -> String {
         "connect" => return connect_reason(error),
         _ => "the request failed",
     };
-    words.to_owned()
+    text.to_owned()
 }
 
 /// Why no connection was made: the kind of the error only, since its text may name an address.

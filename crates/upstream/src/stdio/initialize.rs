@@ -28,13 +28,13 @@ const FIRST: Duration = Duration::from_mins(10);
 const AGAIN: Duration = Duration::from_mins(2);
 /// How long a server that refused `initialize` may take to answer `server/discover`: it runs already.
 const DISCOVERY: Duration = Duration::from_secs(10);
-/// How much of the server's words in a refusal is told, in characters.
+/// How much of the server's error message is reported, in characters.
 const LONGEST: usize = 200;
 
 /// The version that servers are asked for: the newest one that has a handshake.
 const LEGACY: &str = "2025-11-25";
 
-/// What a server is told when the handshake is over.
+/// The notification that completes the handshake.
 const INITIALIZED: &[u8] = b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n";
 
 impl StdioUpstream {

@@ -13,7 +13,7 @@ use crate::upstream::SessionId;
 /// How many messages may wait for one session that listens. What comes beyond that is dropped, with a warning.
 pub(crate) const LISTENER: usize = 100;
 
-/// What is known of a caller's session.
+/// What is known of a client's session.
 #[derive(Debug, Default)]
 pub(super) struct Session {
     /// Where it listens.

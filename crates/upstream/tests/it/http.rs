@@ -283,8 +283,8 @@ async fn a_request_of_the_server_that_no_client_takes_is_refused() {
 
 #[tokio::test]
 async fn a_server_that_cannot_be_reached_is_probed_until_it_can() {
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let target = skep_upstream::http::Target::remote(&format!("http://{nobody}/mcp")).unwrap();
+    let unknown = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let target = skep_upstream::http::Target::remote(&format!("http://{unknown}/mcp")).unwrap();
     let client = skep_net::Client::new(skep_net::client::Options::default());
     let upstream = skep_upstream::http::HttpUpstream::new(target, client, HttpOptions::default());
     let mut state = upstream.state();
@@ -292,7 +292,7 @@ async fn a_server_that_cannot_be_reached_is_probed_until_it_can() {
     assert_eq!(*failing.await.unwrap().unwrap(), UpstreamState::Failing("connection refused".into()));
     let call = Call::new(request(&json!(1), "tools/list"), skep_mcp::Era::Legacy);
     assert_eq!(respond_to(&upstream, call).await, Err(CallError::Unavailable("connection refused".into())));
-    let _server = Server::start_at(nobody, |_| status(404)).await;
+    let _server = Server::start_at(unknown, |_| status(404)).await;
     let ready = tokio::time::timeout(PATIENCE, state.wait_for(|state| matches!(state, UpstreamState::Ready(_))));
     assert_eq!(*ready.await.unwrap().unwrap(), UpstreamState::ready(skep_mcp::Era::Legacy));
 }

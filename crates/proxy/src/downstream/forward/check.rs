@@ -12,7 +12,7 @@ use crate::http::json;
 pub(super) fn check_message(exchange: &Exchange) -> Result<(), Refusal> {
     let ambiguous = match &exchange.content {
         Content::Malformed(_, why) if crate::middleware::parser::is_ambiguous(*why) => Some(*why),
-        // Whatever it is called: servers may look at the body only.
+        // Whatever it is called: servers may read the body only.
         Content::Opaque(bytes) if is_list(bytes) => Some(Malformed::Batch),
         _ => None,
     };

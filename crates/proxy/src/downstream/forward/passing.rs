@@ -1,7 +1,7 @@
-//! Streams that stay open for as long as their caller likes.
+//! Streams that stay open for as long as their client likes.
 //!
 //! While one is open, its session lives. It ends in good order, which is between two events, when this proxy ends or its session is
-//! gone: then its caller comes back, and hears how things are. One that nobody has to see passes as it comes.
+//! gone: then its client reconnects. One that no middleware has to see passes as it comes.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -24,7 +24,7 @@ const LISTEN: &str = "subscriptions/listen";
 /// When a stream should end.
 pub(super) type Ending = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A stream that nobody has to see.
+/// A stream that no middleware has to see.
 struct Passing {
     body: Body,
     /// Gone when the stream was ended.
@@ -41,7 +41,7 @@ pub(super) fn passing(body: Body, ending: Ending) -> Body {
 // === impl Forward ===
 
 impl Forward {
-    /// Whether a stream that answers a call stays open, and is not the answer to something that the caller waits for.
+    /// Whether a stream that answers a call stays open, and is not the answer to something that the client waits for.
     pub(super) fn stays_open(&self, exchange: &Exchange) -> bool {
         let is_listening = exchange.message().is_some_and(|message| message.method() == Some(LISTEN));
         exchange.head.method == Method::GET || self.upstream.is_sse() || is_listening

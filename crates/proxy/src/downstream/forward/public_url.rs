@@ -5,7 +5,7 @@ use http::HeaderMap;
 use super::ForwardOptions;
 use crate::exchange::Exchange;
 
-/// How callers reach this proxy, for the URLs that a server tells them.
+/// How clients reach this proxy, for the URLs that a server sends them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PublicUrl {
     prefix: String,
@@ -32,12 +32,12 @@ impl PublicUrl {
         Self { prefix, host, scheme }
     }
 
-    /// Whether callers are told a prefix before every path.
+    /// Whether clients get a prefix before every path.
     pub(super) fn is_prefixed(&self) -> bool {
         !self.prefix.is_empty()
     }
 
-    /// The URL as the caller must use it.
+    /// The URL as the client must use it.
     pub(super) fn rewrite(&self, url: &str) -> String {
         let (origin, path) = match url.split_once("://") {
             Some((scheme, rest)) => {
@@ -57,7 +57,7 @@ impl PublicUrl {
             (Some((scheme, _)), Some(host)) => format!("{}://{host}{path}", said.unwrap_or(scheme)),
             (None, Some(host)) => match said {
                 Some(scheme) => format!("{scheme}://{host}{path}"),
-                // Whichever the caller came by, which nobody said.
+                // The one by which the client came, which is not known.
                 None => format!("//{host}{path}"),
             },
         }
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn callers_are_told_where_they_can_go() {
+    fn clients_get_urls_that_they_can_use() {
         let plain = PublicUrl::default();
         assert_eq!(plain.rewrite("/messages?sessionId=s"), "/messages?sessionId=s");
         let prefixed = PublicUrl { prefix: "/tools".to_owned(), ..PublicUrl::default() };
@@ -84,7 +84,7 @@ mod tests {
         assert_eq!(outside.rewrite("http://mcp-s:1/messages"), "https://h.example/p/messages");
         let bare = PublicUrl { prefix: String::new(), ..outside };
         assert_eq!(bare.rewrite("messages?sessionId=s"), "https://h.example/messages?sessionId=s");
-        // Nobody said by which scheme callers come: they keep theirs.
+        // The scheme by which clients come is not known: they keep theirs.
         let unsaid = PublicUrl { scheme: None, ..bare };
         assert_eq!(unsaid.rewrite("/messages"), "//h.example/messages");
         assert_eq!(unsaid.rewrite("https://mcp-s:1/messages"), "https://h.example/messages");

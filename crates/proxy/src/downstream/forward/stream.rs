@@ -21,7 +21,7 @@ use crate::chain::reply::ReplyChain;
 use crate::exchange::Exchange;
 use crate::http::json;
 
-/// How many events may wait for a caller. The server waits beyond that.
+/// How many events may wait for a client. The server waits beyond that.
 const EVENTS: usize = 16;
 const LIMITS: sse::Limits = sse::Limits { line: RESPONSE, event: RESPONSE };
 
@@ -37,8 +37,8 @@ struct Stream {
     replies: ReplyChain,
     endpoint: Option<PublicUrl>,
     opened: Option<Opened>,
-    /// Where the server told its caller to send messages, if these would go to another place otherwise.
-    told: Option<StreamEndpoint>,
+    /// Where the messages for this stream go, as the server named it.
+    named: Option<StreamEndpoint>,
     budget: Budget,
     /// What came of an event that has not ended.
     begun: Reservation,
@@ -59,7 +59,9 @@ impl Forward {
         let stays_open = self.stays_open(exchange);
         let is_packed = is_packed(response.headers());
         if is_packed && !replies.is_empty() {
-            tracing::error!("the server packs a stream that has to be judged, and was told not to");
+            tracing::error!(
+                "the server compressed a stream that middleware must see, despite `Accept-Encoding: identity`"
+            );
             return json(StatusCode::BAD_GATEWAY, answer::internal(None));
         }
         let (mut parts, body) = response.into_parts();
@@ -76,7 +78,7 @@ impl Forward {
         let opened = self.opened(exchange);
         let budget = exchange.head.budget.clone();
         let begun = budget.reservation(Purpose::Response);
-        let stream = Stream { proxy: self, replies, endpoint, opened, told: None, budget, begun };
+        let stream = Stream { proxy: self, replies, endpoint, opened, named: None, budget, begun };
         tokio::spawn(stream.run(body, sender, ending));
         Response::from_parts(parts, passed.passing())
     }
@@ -96,7 +98,7 @@ impl Stream {
                 // The connection to the server is dropped with the body.
                 () = sender.closed() => break Ok(By::Us),
                 () = &mut ending => break Ok(By::Us),
-                _ = again.tick(), if self.told.is_some() => {
+                _ = again.tick(), if self.named.is_some() => {
                     self.keep().await;
                     continue;
                 }
@@ -112,14 +114,14 @@ impl Stream {
                     }
                 }
             }
-            match self.pass_on(&mut reader, &sender, &mut ending).await {
+            match self.forward_events(&mut reader, &sender, &mut ending).await {
                 Ok(true) => {}
                 Ok(false) => break Ok(By::Us),
                 Err(broken) => break Err(broken),
             }
         };
-        if let Some(told) = &self.told {
-            self.proxy.forget(told).await;
+        if let Some(named) = &self.named {
+            self.proxy.forget(named).await;
         }
         match ended {
             Ok(By::Server) => self.finish(reader, &sender, &mut ending).await,
@@ -131,8 +133,8 @@ impl Stream {
         }
     }
 
-    /// Passes on what is complete. Says whether to go on, because somebody still reads and the stream should not end.
-    async fn pass_on(
+    /// Forwards complete events. Says whether to go on: the client is connected, and the stream should not end.
+    async fn forward_events(
         &mut self,
         reader: &mut sse::Reader,
         sender: &BodySender,
@@ -183,7 +185,7 @@ impl Stream {
         Ok(begun.over(event))
     }
 
-    /// What is left when a stream ends is half an event, which some callers take for a whole one.
+    /// What is left when a stream ends is half an event, which some clients take for a whole one.
     async fn finish(&mut self, mut reader: sse::Reader, sender: &BodySender, ending: &mut Ending) {
         if self.replies.is_empty() {
             let rest = reader.into_rest();
@@ -193,19 +195,19 @@ impl Stream {
             return;
         }
         reader.feed(b"\n\n");
-        if let Err(error) = self.pass_on(&mut reader, sender, ending).await {
-            tracing::error!(%error, "the end of a stream could not be judged and is withheld");
+        if let Err(error) = self.forward_events(&mut reader, sender, ending).await {
+            tracing::error!(%error, "end of a stream withheld");
         }
     }
 
     async fn event(&self, event: sse::Event) -> Bytes {
         // One without data says no more than how to come back.
         let data = event.data.clone().filter(|data| !data.is_empty() && !self.replies.is_empty());
-        // Some callers read messages in events of any name. What else comes under other names is not ours to judge.
+        // Some clients read messages in events of any name. Events of other names that carry no message are not evaluated.
         let is_message = |data: &Bytes| event.is_message() || Message::parse(data.clone()).is_ok();
         let Some(data) = data.filter(is_message) else { return event.raw };
-        // Every answer is looked at. Which request it is to says nothing: that may have come by another proxy, and the server may
-        // write its id in another way than its caller did.
+        // Every response is evaluated. Which request it belongs to says nothing: that may have come by another proxy, and the server may
+        // write its id in another way than its client did.
         let seen = evaluated(&self.replies, data.clone()).await.unwrap_or_else(|refusal| refusal);
         if seen == data {
             return event.raw;
@@ -214,20 +216,20 @@ impl Stream {
         sse::event(text(&event.name).as_deref(), text(&event.id).as_deref(), &seen)
     }
 
-    /// Tells the caller where its messages go, once every proxy of this server knows it. A stream tells it once.
+    /// Sends the client the endpoint for its messages, once every replica knows it. A stream names it once.
     async fn send_endpoint(&mut self, event: sse::Event) -> Bytes {
         let (Some(endpoint), Some(data)) = (&self.endpoint, &event.data) else { return event.raw };
         let url = String::from_utf8_lossy(data);
         if let Some(opened) = self.opened.take() {
-            self.told = opened.told(&url, endpoint.is_prefixed());
+            self.named = opened.endpoint(&url, endpoint.is_prefixed());
             self.keep().await;
         }
         sse::event(Some("endpoint"), None, endpoint.rewrite(&url).as_bytes())
     }
 
     async fn keep(&self) {
-        if let Some(told) = &self.told {
-            self.proxy.keep(told).await;
+        if let Some(named) = &self.named {
+            self.proxy.keep(named).await;
         }
     }
 }
@@ -252,7 +254,7 @@ async fn next(mut body: Pin<&mut Body>) -> Option<Result<Bytes, BodyError>> {
         let frame = std::future::poll_fn(|context| body.as_mut().poll_frame(context)).await?;
         match frame {
             Ok(frame) => {
-                // Trailers say nothing that a caller would use.
+                // Trailers say nothing that a client would use.
                 if let Ok(bytes) = frame.into_data() {
                     return Some(Ok(bytes));
                 }

@@ -10,7 +10,7 @@ use crate::health::{Health, ServerHealth};
 /// The JSON-RPC error for a request that the server did not get or did not answer.
 pub(super) fn body(id: Option<&Id>, error: &Error, health: Option<&Health>) -> Bytes {
     let text = match health.map(Health::known) {
-        // How its process ended says more than that nobody listens. What it said itself comes after the first line.
+        // How its process ended says more than that the connection is refused. The server's log comes after the first line.
         Some(ServerHealth::Unavailable(why)) if error.category() == "connect" => {
             format!("the server is not available: {}", why.lines().next().unwrap_or_default())
         }
@@ -28,7 +28,7 @@ mod tests {
 
     use super::*;
 
-    fn told(error: &Error, known: Option<ServerHealth>) -> String {
+    fn text(error: &Error, known: Option<ServerHealth>) -> String {
         let drain = Drain::new(Grace { linger: std::time::Duration::ZERO, finish: std::time::Duration::ZERO });
         let health = known.map(|known| {
             let health = Health::new("sse", drain);
@@ -40,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_is_told_why_and_no_address() {
+    fn a_client_gets_the_reason_and_no_address() {
         let refused = || io::Error::new(io::ErrorKind::ConnectionRefused, "10.1.2.3:80 said no");
         let connect = Error::Connect { target: "10.1.2.3:80".to_owned(), source: refused() };
         let ended = ServerHealth::Unavailable("the server ended: exit status: 1\npassword".to_owned());
@@ -65,7 +65,7 @@ mod tests {
                 "the server cannot be reached: the answer took too long",
             ),
         ] {
-            assert_eq!(told(error, known), wanted);
+            assert_eq!(text(error, known), wanted);
         }
     }
 }

@@ -48,7 +48,7 @@ impl Forward {
                 return json(StatusCode::BAD_GATEWAY, answer::internal(None));
             }
         };
-        // A list is one whatever its status. What is none may be passed on, but not as a success.
+        // A list is one whatever its status. What is none may be forwarded, but not as a success.
         let body = message::without_byte_order_mark(body);
         let (start, length) = (body.as_ptr() as usize, body.len());
         let is_none = body.is_empty()
@@ -66,16 +66,16 @@ impl Forward {
     }
 }
 
-/// Whether a body is words and no JSON: where answers come beside calls, `Accepted` is all that most calls are told.
+/// Whether a body is text and no JSON: over HTTP+SSE, the response to most requests is `Accepted`.
 fn is_prose(body: &Bytes) -> bool {
     std::str::from_utf8(body).is_ok_and(|text| !text.trim_start().starts_with(['{', '[']))
 }
 
-/// An answer as its caller should see it, or an error instead of it.
+/// An answer as its client should see it, or an error instead of it.
 pub(super) async fn evaluated(replies: &ReplyChain, body: Bytes) -> Result<Bytes, Bytes> {
     let parsed = Message::parse(message::without_byte_order_mark(body));
     let message = parsed.map_err(|why| {
-        tracing::error!(%why, "an answer that had to be judged is no message and is withheld");
+        tracing::error!(%why, "reply withheld: malformed message");
         answer::internal(None)
     })?;
     let id = message.id();

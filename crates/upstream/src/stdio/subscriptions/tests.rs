@@ -4,7 +4,7 @@ use super::super::upstream::tests::{heard, request};
 use super::*;
 use crate::upstream::{Call, Upstream as _};
 
-/// What a client is told who wants to hear of a resource, or not any more. The server agrees to everything.
+/// The response to a client that subscribes to a resource, or unsubscribes. The server agrees to everything.
 async fn ask(upstream: &Arc<StdioUpstream>, method: &str, uri: &str, session: &str, budget: &Budget) -> Value {
     let message = request(&json!(1), method, &json!({ "uri": uri }));
     let answered = upstream.change_session(&message, &session.into(), budget).await.unwrap().unwrap();
