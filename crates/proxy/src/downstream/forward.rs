@@ -106,9 +106,10 @@ impl Forward {
             Ok(response) => response,
             Err(error) => return self.failed(&error, id.as_ref()),
         };
-        let opened = match is_initialize {
-            true => self.upstream.opened_session(exchange.head.uri.path(), request, &response),
-            false => None,
+        let opened = if *is_initialize {
+            self.upstream.opened_session(exchange.head.uri.path(), request, &response)
+        } else {
+            None
         };
         let followed = self.follow(exchange, session.as_ref(), opened, response.status()).await;
         if let Err(unavailable) = followed {

@@ -71,10 +71,11 @@ fn shown(text: &str, is_terminal: bool) -> String {
     if text.is_empty() {
         return String::new();
     }
-    match is_terminal {
-        true => text.lines().map(|line| format!("{}\n", terminal::visible(&line.replace('\t', "    ")))).collect(),
-        false => format!("{text}\n"),
+    if is_terminal {
+        let lines = text.lines().map(|line| terminal::visible(&line.replace('\t', "    ")).into_owned() + "\n");
+        return lines.collect();
     }
+    format!("{text}\n")
 }
 
 #[cfg(test)]

@@ -60,7 +60,7 @@ fn table(rows: &[Row]) -> String {
 
 /// For programs: one line for each tool, with tabs.
 fn lines(rows: &[Row]) -> String {
-    rows.iter().map(|row| format!("{}\n", row.join("\t"))).collect()
+    rows.iter().map(|row| row.join("\t") + "\n").collect()
 }
 
 #[cfg(test)]

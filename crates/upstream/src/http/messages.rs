@@ -46,9 +46,10 @@ pub(super) fn is_events(headers: &HeaderMap) -> bool {
 
 impl Messages {
     pub(super) fn of(response: Response<Body>, budget: &Budget) -> Self {
-        let framing = match is_events(response.headers()) {
-            true => Framing::Events(Box::new(sse::Reader::new(LIMITS))),
-            false => Framing::Json(BytesMut::new()),
+        let framing = if is_events(response.headers()) {
+            Framing::Events(Box::new(sse::Reader::new(LIMITS)))
+        } else {
+            Framing::Json(BytesMut::new())
         };
         let begun = budget.reservation(Purpose::Response);
         Self { body: response.into_body(), framing, begun, last_event: None, retry: None }
