@@ -10,7 +10,7 @@ use skep_plan::pod::{EnvSource, KeySelector, Variable};
 use skep_plan::proxy::ProxyProcess;
 use skep_plan::world::{Found, Live, Settings as Platform, Site, World};
 use skep_proxy::settings::{Backend, Overrides, Settings};
-use skep_workload::process::{NotStarted, Program};
+use skep_workload::process::{Program, StartError};
 
 use super::report::{Entry, State};
 use crate::commands;
@@ -87,7 +87,7 @@ fn proxy(me: &Resource, object: &Object, manifests: &Manifests) -> Result<LocalP
     let proxy = plan.proxy.ok_or("its plan has no proxy")?;
     let is_program = !proxy.run_config.remote_url.is_empty() || Program::of(&proxy.run_config.image).is_some();
     if !is_program {
-        return Err(NotStarted::Image(proxy.run_config.image).to_string());
+        return Err(StartError::Image(proxy.run_config.image).to_string());
     }
     let ProxyProcess { mut run_config, env, server_env } = proxy.process().map_err(|error| error.to_string())?;
     let mut environment: Environment = commands::variables();
