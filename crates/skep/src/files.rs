@@ -1,4 +1,4 @@
-//! Manifests on this machine: files, directories of them, standard input.
+//! Manifests on this machine: files, directories, standard input.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 
 use skep_bounds::MANIFEST_BYTES;
 
-/// A text and where it comes from; or why it cannot be read. One that cannot be read hides none of the others.
+/// A text and its origin; or why it cannot be read. An unreadable one hides none of the others.
 #[derive(Debug)]
 pub(crate) struct Source {
     /// Its path, as it was given.
     pub(crate) file: String,
-    /// Its text, or what is wrong with it.
+    /// Its text, or the error.
     pub(crate) text: Result<String, String>,
 }
 
-/// The texts of files, directories and standard input, directories in the order of their names.
+/// The texts of files, directories and standard input, directories sorted by file name.
 pub(crate) fn read_all(paths: &[PathBuf]) -> Vec<Source> {
     paths.iter().flat_map(|path| read_path(path)).collect()
 }
@@ -56,17 +56,17 @@ fn manifests_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
 impl Source {
     fn new(path: &Path, opened: io::Result<impl Read>) -> Self {
         let text = opened.and_then(read).map_err(|error| error.to_string()).and_then(|bytes| {
-            // What is cut may end in the middle of a character.
+            // A truncated text may end in the middle of a character.
             if bytes.len() > MANIFEST_BYTES {
-                return Err(format!("it has more than {MANIFEST_BYTES} bytes; write less, or split it"));
+                return Err(format!("it has more than {MANIFEST_BYTES} bytes; shorten or split it"));
             }
-            String::from_utf8(bytes).map_err(|_| "it is not a text in UTF-8".to_owned())
+            String::from_utf8(bytes).map_err(|_| "it is not UTF-8 text".to_owned())
         });
         Self { file: path.display().to_string(), text }
     }
 }
 
-/// Reads at most one byte more than a file of manifests may have: a device or a pipe has no end.
+/// Reads at most one byte more than the limit for a manifest file: a device or a pipe has no end.
 fn read(from: impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     from.take(MANIFEST_BYTES as u64 + 1).read_to_end(&mut bytes)?;
@@ -89,16 +89,13 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_end_is_read_up_to_the_limit() {
+    fn endless_input_is_read_up_to_the_limit() {
         let mut endless = Endless(0);
         let source = Source::new(Path::new("endless"), Ok(&mut endless));
-        assert_eq!(source.text.unwrap_err(), "it has more than 16777216 bytes; write less, or split it");
+        assert_eq!(source.text.unwrap_err(), "it has more than 16777216 bytes; shorten or split it");
         assert_eq!(endless.0, MANIFEST_BYTES + 1);
         let source = Source::new(Path::new("largest"), Ok(io::repeat(b'a').take(MANIFEST_BYTES as u64)));
         assert_eq!(source.text.unwrap().len(), MANIFEST_BYTES);
-        assert_eq!(
-            Source::new(Path::new("bytes"), Ok([0xff_u8].as_slice())).text.unwrap_err(),
-            "it is not a text in UTF-8"
-        );
+        assert_eq!(Source::new(Path::new("bytes"), Ok([0xff_u8].as_slice())).text.unwrap_err(), "it is not UTF-8 text");
     }
 }
