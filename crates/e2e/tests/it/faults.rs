@@ -22,7 +22,7 @@ const LONGEST_BODY: usize = 8 * 1024 * 1024;
 async fn after_the_api_server_was_gone_everything_goes_on_and_a_new_proxy_starts_as_well() -> Result<()> {
     // The program that can restart the API server: ours, and only for a cluster that it started.
     let Some(xtask) = std::env::var_os("SKEP_E2E_CLUSTER") else {
-        println!("not tested: the API server of somebody else's cluster is not ours to restart");
+        println!("not tested: only the API server of a cluster that xtask started may be restarted");
         return Ok(());
     };
     let home = Home::alone("restart", false).await?;
@@ -274,7 +274,7 @@ async fn again(caller: &Caller) -> Result<()> {
 #[tokio::test]
 async fn a_silent_network_failure_is_detected_and_calls_get_an_error() -> Result<()> {
     if std::env::var_os("SKEP_E2E_CLUSTER").is_none() {
-        println!("not tested: the network of somebody else's cluster is not ours to cut");
+        println!("not tested: only the network of a cluster that xtask started may be cut");
         return Ok(());
     }
     let home = Home::new("silence").await?;
