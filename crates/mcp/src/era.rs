@@ -14,6 +14,7 @@ use crate::answer;
 use crate::id::Id;
 use crate::message::{Message, Part};
 use crate::raw::Raw;
+use crate::value::clipped;
 
 /// The modern protocol version.
 pub const MODERN: &str = "2026-07-28";
@@ -110,9 +111,9 @@ pub fn classify(header: Option<&str>, message: &Message) -> Result<Era, Refusal>
         (Some(header), None) if header != MODERN => Ok(Era::Legacy),
         (_, None) => Err(Refusal::NoVersion),
         (Some(header), Some(body)) if header != body => {
-            Err(Refusal::VersionMismatch { header: header.to_owned(), body: body.into_owned() })
+            Err(Refusal::VersionMismatch { header: clipped(header).into_owned(), body: clipped(&body).into_owned() })
         }
-        (_, Some(body)) if body != MODERN => Err(Refusal::Unsupported { requested: body.into_owned() }),
+        (_, Some(body)) if body != MODERN => Err(Refusal::Unsupported { requested: clipped(&body).into_owned() }),
         _ => match message.client_capabilities() {
             None | Some(b"null") => Err(Refusal::NoCapabilities),
             Some(value) if value.first() == Some(&b'{') => Ok(Era::Modern),

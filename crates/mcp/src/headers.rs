@@ -15,6 +15,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use crate::era::Refusal;
 use crate::message::Message;
 use crate::method::resource;
+use crate::value::clipped;
 
 /// The protocol version.
 pub const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
@@ -48,11 +49,11 @@ pub fn require(headers: &HeaderMap, message: &Message) -> Result<(), Refusal> {
     let method = message.method().unwrap_or_default();
     let missing = |header: &HeaderName| headers.get(header).is_none_or(HeaderValue::is_empty);
     if missing(&METHOD) {
-        return Err(Refusal::HeaderMissing { name: "Mcp-Method".into(), body: method.to_owned() });
+        return Err(Refusal::HeaderMissing { name: "Mcp-Method".into(), body: clipped(method).into_owned() });
     }
     let is_named = matches!(method, "tools/call" | "prompts/get" | "resources/read");
     match resource(message).filter(|_| is_named && missing(&NAME)) {
-        Some(name) => Err(Refusal::HeaderMissing { name: "Mcp-Name".into(), body: name.into_owned() }),
+        Some(name) => Err(Refusal::HeaderMissing { name: "Mcp-Name".into(), body: clipped(&name).into_owned() }),
         None => Ok(()),
     }
 }
@@ -105,7 +106,8 @@ fn agree(
         Err(RepeatedHeaderError) => return Err(unreadable()),
     };
     if value != body {
-        return Err(Refusal::HeaderMismatch { name: name.into(), header: value.into_owned(), body: body.to_owned() });
+        let (header, body) = (clipped(&value).into_owned(), clipped(body).into_owned());
+        return Err(Refusal::HeaderMismatch { name: name.into(), header, body });
     }
     Ok(())
 }

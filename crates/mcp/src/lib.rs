@@ -39,6 +39,7 @@ mod patch;
 pub mod raw;
 pub mod splice;
 pub mod sse;
+pub mod value;
 
 pub use era::{Era, Refusal};
 pub use id::Id;

@@ -1,5 +1,6 @@
 //! Manifests on this machine: files, directories, standard input.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -17,23 +18,36 @@ pub(crate) struct Source {
 
 /// The texts of files, directories and standard input, directories sorted by file name.
 pub(crate) fn read_all(paths: &[PathBuf]) -> Vec<Source> {
-    paths.iter().flat_map(|path| read_path(path)).collect()
+    let mut seen = BTreeSet::new();
+    let mut files: Vec<PathBuf> = Vec::new();
+    let mut sources = Vec::new();
+    for path in paths {
+        match files_of(path) {
+            Ok(found) => files.extend(found),
+            Err(source) => sources.push(source),
+        }
+    }
+    // A file that is named twice, by itself and by its directory, is one file.
+    files.retain(|file| seen.insert(file.canonicalize().unwrap_or_else(|_| file.clone())));
+    sources.extend(files.iter().map(|file| match file.as_os_str() == "-" {
+        true => Source::new(file, Ok(io::stdin())),
+        false => Source::new(file, File::open(file)),
+    }));
+    sources
 }
 
-fn read_path(path: &Path) -> Vec<Source> {
-    if path.as_os_str() == "-" {
-        return vec![Source::new(path, Ok(io::stdin()))];
-    }
-    if !path.is_dir() {
-        return vec![Source::new(path, File::open(path))];
+/// The files that a path names, standard input among them; or why there are none.
+fn files_of(path: &Path) -> Result<Vec<PathBuf>, Source> {
+    if path.as_os_str() == "-" || !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
     }
     match manifests_in(path) {
-        Err(error) => vec![Source::new(path, Err::<File, _>(error))],
+        Err(error) => Err(Source::new(path, Err::<File, _>(error))),
         Ok(files) if files.is_empty() => {
             let problem = "the directory holds no *.yaml, *.yml or *.json file";
-            vec![Source { file: path.display().to_string(), text: Err(problem.to_owned()) }]
+            Err(Source { file: path.display().to_string(), text: Err(problem.to_owned()) })
         }
-        Ok(files) => files.iter().map(|file| Source::new(file, File::open(file))).collect(),
+        Ok(files) => Ok(files),
     }
 }
 
@@ -43,7 +57,8 @@ fn manifests_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
         let path = entry?.path();
         let is_manifest =
             path.extension().is_some_and(|ending| ending == "yaml" || ending == "yml" || ending == "json");
-        if is_manifest && path.is_file() {
+        // A link that leads nowhere is reported when it is opened.
+        if is_manifest && !path.is_dir() && (path.is_file() || path.is_symlink()) {
             files.push(path);
         }
     }
@@ -86,6 +101,20 @@ mod tests {
             self.0 += buffer.len();
             Ok(buffer.len())
         }
+    }
+
+    #[test]
+    fn a_file_that_is_named_twice_is_read_once_and_a_broken_link_is_an_error() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("a.yaml");
+        std::fs::write(&file, "a: 1").unwrap();
+        std::os::unix::fs::symlink("nowhere", directory.path().join("b.yaml")).unwrap();
+        std::fs::create_dir(directory.path().join("c.yaml")).unwrap();
+        let sources = read_all(&[directory.path().to_owned(), file.clone(), directory.path().to_owned()]);
+        let read: Vec<_> = sources.iter().map(|source| (source.file.as_str(), source.text.is_ok())).collect();
+        let broken = directory.path().join("b.yaml");
+        let broken = broken.to_str().unwrap();
+        assert_eq!(read, [(file.to_str().unwrap(), true), (broken, false)]);
     }
 
     #[test]

@@ -23,6 +23,9 @@ use skep_plan::world::Found;
 
 use crate::files;
 
+/// How many documents of one file are reported that cannot be read.
+const MOST_ERRORS: usize = 20;
+
 /// The default namespace of an object.
 pub(crate) const NAMESPACE: &str = "default";
 
@@ -123,6 +126,21 @@ impl Manifests {
         Ok(manifests)
     }
 
+    /// The objects that an API server would reject, and where they are.
+    pub(crate) fn rejected(&self) -> BTreeMap<Key, Place> {
+        let invalid = self.objects.iter().filter(|object| matches!(object.content, Content::Invalid(_)));
+        let keyed = invalid.filter_map(|object| {
+            let kind = match object.kind.as_str() {
+                "Secret" => ObjectKind::Secret,
+                "ConfigMap" => ObjectKind::ConfigMap,
+                kind => ObjectKind::Kind(KindName::ALL.iter().copied().find(|known| known.as_str() == kind)?),
+            };
+            let (namespace, name) = (object.namespace.clone(), object.name.clone());
+            Some((Key { kind, namespace, name }, object.place.clone()))
+        });
+        keyed.collect()
+    }
+
     /// Our resources, in the order of the files.
     pub(crate) fn resources(&self) -> impl Iterator<Item = (&Object, &Arc<Resource>)> {
         self.objects.iter().filter_map(|object| match &object.content {
@@ -132,11 +150,20 @@ impl Manifests {
     }
 
     fn add_text(&mut self, admission: &Admission, file: &str, text: &str) {
+        let mut errors = 0;
         for document in manifest::documents(text) {
             let place = Place { file: file.to_owned(), line: document.line };
             match document.objects {
                 Ok(objects) => objects.into_iter().for_each(|object| self.add(admission, &place, object)),
-                Err(error) => self.unreadable.push(Unreadable { file: file.to_owned(), problem: error.to_string() }),
+                Err(_) if errors == MOST_ERRORS => {
+                    let problem = format!("more than {MOST_ERRORS} documents cannot be read; the rest is left out");
+                    self.unreadable.push(Unreadable { file: file.to_owned(), problem });
+                    return;
+                }
+                Err(error) => {
+                    errors += 1;
+                    self.unreadable.push(Unreadable { file: file.to_owned(), problem: error.to_string() });
+                }
             }
         }
     }

@@ -14,6 +14,7 @@ use crate::json::{member, only_member, string};
 use crate::list::Element;
 use crate::message::Message;
 use crate::method;
+use crate::value::clipped;
 
 /// The schema keyword that marks a parameter.
 const MARK: &str = "x-mcp-header";
@@ -74,7 +75,7 @@ impl Parameter {
         }
         let Some(body) = found.and_then(text) else { return Ok(()) };
         let value = match only(headers, &self.header) {
-            Ok(None) => return Err(Refusal::HeaderMissing { name: name(), body: body.into_owned() }),
+            Ok(None) => return Err(Refusal::HeaderMissing { name: name(), body: clipped(&body).into_owned() }),
             Ok(Some(value)) => value.to_str().ok().and_then(decode),
             Err(RepeatedHeaderError) => None,
         };
@@ -82,7 +83,8 @@ impl Parameter {
         if value == body || (self.is_number && is_same_number(&value, &body)) {
             return Ok(());
         }
-        Err(Refusal::HeaderMismatch { name: name(), header: value.into_owned(), body: body.into_owned() })
+        let (header, body) = (clipped(&value).into_owned(), clipped(&body).into_owned());
+        Err(Refusal::HeaderMismatch { name: name(), header, body })
     }
 }
 

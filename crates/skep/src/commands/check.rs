@@ -20,7 +20,7 @@ use skep_api::plain::plain;
 use skep_api::resource::Resource;
 
 use self::planning::{Planner, is_new};
-use self::references::{Missing, Objects};
+use self::references::{Missing, Objects, Rejected};
 use crate::cli::{Check, Output};
 use crate::manifests::{Content, Manifests, Object, Unreadable};
 use crate::terminal::{self, visible};
@@ -55,7 +55,9 @@ struct Checker {
     planner: Planner,
     /// The objects in the files.
     found: Objects,
-    /// The same, and those that the cluster is assumed to have.
+    /// The objects in the files that are not valid, and where they are.
+    rejected: Rejected,
+    /// The valid ones, and those that the cluster is assumed to have.
     assumed: Objects,
 }
 
@@ -63,7 +65,8 @@ pub(super) fn run(arguments: &Check) -> Result<ExitCode> {
     let manifests = Manifests::load(&arguments.files)?;
     let mut findings: Vec<Finding> = manifests.unreadable.iter().map(Finding::of_file).collect();
     let assumed = references::assumed(&manifests.found);
-    let checker = Checker { planner: Planner::new()?, found: manifests.found, assumed };
+    let rejected = manifests.rejected();
+    let checker = Checker { planner: Planner::new()?, found: manifests.found, rejected, assumed };
     findings.extend(manifests.objects.iter().map(|object| Finding::of_object(object, &checker)));
     if findings.is_empty() {
         return Err(anyhow!("there is nothing to check: no file holds a manifest"));
@@ -110,7 +113,7 @@ fn report(findings: &[Finding]) -> Result<()> {
 impl Checker {
     /// What the operator would report about a resource: its errors, and what it would wait for.
     fn check(&self, me: &Resource) -> (Vec<String>, Vec<String>) {
-        let missing = Missing::of(me, &self.found);
+        let missing = Missing::of(me, &self.found, &self.rejected);
         let (mut problems, mut warnings) = (missing.problems(), missing.warnings());
         let whole = self.planner.check(me, &self.assumed);
         // The operator checks nothing else while a reference does not resolve. The rest of the spec is checked without

@@ -38,6 +38,8 @@ use crate::manifests::Manifests;
 const GRACE: Grace = Grace { linger: Duration::ZERO, finish: Duration::from_secs(10) };
 /// How long servers may take to start before the table is shown without them.
 const SETTLE: Duration = Duration::from_secs(1);
+/// Signals within this time of the first count as one.
+const ONE_SIGNAL: Duration = Duration::from_millis(500);
 /// How long a server must be ready before that is reported: one that fails at once should not be reported as ready in
 /// between.
 const STEADY: Duration = Duration::from_millis(500);
@@ -117,7 +119,18 @@ async fn serve(proxies: Vec<LocalProxy>, arguments: &Run, report: Report) -> Res
     report.ending()?;
     tokio::select! {
         () = end(served, report) => Ok(ExitCode::SUCCESS),
-        () = signals.next() => Err(anyhow!("stopped at once by a second signal: requests in flight were cut")),
+        () = second(&mut signals) => Err(anyhow!("stopped at once by a second signal: requests in flight were cut")),
+    }
+}
+
+/// Waits for a second signal. `timeout` and shells signal a process and its process group at once, which counts as one signal.
+async fn second(signals: &mut Signals) {
+    let since = Instant::now();
+    loop {
+        signals.next().await;
+        if since.elapsed() >= ONE_SIGNAL {
+            return;
+        }
     }
 }
 

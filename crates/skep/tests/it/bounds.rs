@@ -14,8 +14,11 @@ use skep_plan::child::ChildKind;
 use skep_testkit::{ControlPlane, Seen, eventually};
 
 const VERSION: &str = "toolhive.stacklok.dev/v1beta1";
-/// The limit on the peak memory of `skep check`, whatever the input; and on the growth of the operator.
+/// The limit on the growth of the operator's memory, whatever the input.
 const MOST_KIB: u64 = 64 * 1024;
+/// By how much the peak memory of `skep check` may exceed that of a check of one small object. A shipped binary takes some 20 MiB for that; an
+/// unoptimized one takes more, most of it for its own pages.
+const MOST_OF_CHECK_KIB: u64 = 44 * 1024;
 const PERMIT: &str = "permit(principal, action, resource);";
 
 /// An object, what it needs, and the expected message.
@@ -298,7 +301,7 @@ impl Hostile {
 }
 
 /// The peak of a process's memory in KiB, as far as it can still be read.
-fn peak(pid: u32) -> Option<u64> {
+pub(crate) fn peak(pid: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.trim().parse().ok())
 }
@@ -335,6 +338,7 @@ fn check(manifest: &str) -> (Option<i32>, String, u64) {
 fn skep_check_refuses_what_is_too_large_or_too_deep_in_bounded_memory() {
     let bystander =
         json!({ "apiVersion": VERSION, "kind": "MCPGroup", "metadata": { "name": "bystander" }, "spec": {} });
+    let (_, _, least) = check(&bystander.to_string());
     for hostile in hostile(2_000_000, 1_200) {
         let started = std::time::Instant::now();
         let manifests = hostile.manifests().into_iter().chain([bystander.to_string()]).collect::<Vec<_>>();
@@ -360,7 +364,7 @@ fn skep_check_refuses_what_is_too_large_or_too_deep_in_bounded_memory() {
             }
             None => assert_eq!((code, object["verdict"].as_str()), (Some(0), Some("valid")), "{object}"),
         }
-        assert!(most < MOST_KIB, "{} took {most} KiB", hostile.name);
+        assert!(most < least + MOST_OF_CHECK_KIB, "{} took {most} KiB, a small check {least} KiB", hostile.name);
     }
     for deep in ["[".repeat(10_000), r#"{"a":"#.repeat(10_000)] {
         let object = format!(
@@ -372,7 +376,7 @@ fn skep_check_refuses_what_is_too_large_or_too_deep_in_bounded_memory() {
             out.contains("more than 64 lists and objects are nested") && out.contains("MCPGroup/bystander"),
             "{out}"
         );
-        assert!(most < MOST_KIB, "it took {most} KiB");
+        assert!(most < least + MOST_OF_CHECK_KIB, "it took {most} KiB, a small check {least} KiB");
     }
 }
 

@@ -130,6 +130,32 @@ fn a_version_that_does_not_exist_suggests_the_newest() {
     assert_eq!((code, findings[0]["verdict"].as_str()), (0, Some("skipped")));
 }
 
+/// An object that is in the files and not valid is not reported as missing.
+#[test]
+fn a_reference_to_an_object_that_is_not_valid_says_where_it_is() {
+    let server = |spec: &str| ours("MCPServer", "s", spec);
+    let tools = ours("MCPToolConfig", "tools", "{toolsFilter: 5}");
+    let said = problems(&format!("{tools}\n---\n{}", server("{image: a, toolConfigRef: {name: tools}}")));
+    assert!(
+        said.contains("spec.toolConfigRef: MCPToolConfig `tools` (") && said.contains(":1) is not valid"),
+        "{said}"
+    );
+    let secret = |name: &str, data: &str| {
+        format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: {name}}}\ndata: {{k: '{data}'}}\n---\n")
+    };
+    let server = server("{image: a, secrets: [{name: sec, key: k, targetEnvName: K}]}");
+    let said = problems(&format!("{}{}{server}", secret("sec", "not base64!"), secret("other", "YQ==")));
+    assert!(said.contains("Secret `sec` (") && said.contains("is not valid"), "{said}");
+}
+
+/// A file of documents that cannot be read does not flood the terminal.
+#[test]
+fn only_the_first_documents_of_a_file_that_cannot_be_read_are_reported() {
+    let (code, findings) = findings(&"---\na: [\n".repeat(500));
+    assert_eq!((code, findings.len()), (1, 21));
+    assert!(findings[20]["problems"][0].as_str().unwrap().contains("more than 20 documents"), "{}", findings[20]);
+}
+
 /// What only the operator validates: references, URLs, policies, pod templates.
 #[test]
 fn the_operators_own_validation_is_applied() {

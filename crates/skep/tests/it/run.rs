@@ -2,6 +2,7 @@
 
 mod failures;
 mod files;
+mod memory;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};

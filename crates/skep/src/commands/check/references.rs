@@ -14,11 +14,16 @@ use skep_api::resource::{KindName, Resource};
 use skep_plan::key::{Key, ObjectKind};
 use skep_plan::world::Found;
 
+use crate::manifests::Place;
+
 /// How many names of other objects a message lists.
 const LISTED: usize = 5;
 
 /// The objects that a plan may see.
 pub(super) type Objects = BTreeMap<Key, Found>;
+
+/// The objects of the files that are not valid, and where they are.
+pub(super) type Rejected = BTreeMap<Key, Place>;
 
 /// The references of a resource that the files do not resolve.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -85,9 +90,10 @@ fn stand_in(kind: KindName) -> Option<Value> {
 
 impl Missing {
     /// The references of a resource that `found` does not resolve.
-    pub(super) fn of(me: &Resource, found: &Objects) -> Self {
+    pub(super) fn of(me: &Resource, found: &Objects, rejected: &Rejected) -> Self {
         let references = me.references();
-        Self(references.iter().filter_map(|reference| Gap::of(reference, me.namespace(), found)).collect())
+        let gaps = references.iter().filter_map(|reference| Gap::of(reference, me.namespace(), found, rejected));
+        Self(gaps.collect())
     }
 
     /// Whether nothing is missing.
@@ -182,7 +188,7 @@ impl Gap {
     }
 
     /// What is missing for a reference, if anything.
-    fn of(reference: &Reference, namespace: &str, found: &Objects) -> Option<Self> {
+    fn of(reference: &Reference, namespace: &str, found: &Objects, rejected: &Rejected) -> Option<Self> {
         let target = Key::target(reference, namespace);
         let (field, Key { kind, name, .. }) = (&reference.field, &target);
         let (is_certain, message) = match found.get(&target) {
@@ -190,12 +196,15 @@ impl Gap {
                 let key = missing_key(&reference.to, object)?;
                 (true, format!("{field}: {kind} `{name}` has no key `{key}`; add it, or correct the key"))
             }
-            None => match others(*kind, namespace, found) {
-                known if known.is_empty() => {
+            None => match (rejected.get(&target), others(*kind, namespace, found)) {
+                (Some(place), _) => {
+                    (true, format!("{field}: {kind} `{name}` ({place}) is not valid; correct it there"))
+                }
+                (None, known) if known.is_empty() => {
                     let place = format!("it must exist in namespace `{namespace}`");
                     (false, format!("{field}: {kind} `{name}` is not in these files; {place}"))
                 }
-                known => {
+                (None, known) => {
                     let advice = "add it, or correct the name";
                     (true, format!("{field}: {kind} `{name}` is not in these files, which have {known}; {advice}"))
                 }
