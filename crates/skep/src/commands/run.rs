@@ -39,7 +39,7 @@ const GRACE: Grace = Grace { linger: Duration::ZERO, finish: Duration::from_secs
 /// How long servers may take to start before the table is shown without them.
 const SETTLE: Duration = Duration::from_secs(1);
 /// Signals within this time of the first count as one.
-const ONE_SIGNAL: Duration = Duration::from_millis(500);
+const ONE_SIGNAL: Duration = Duration::from_millis(100);
 /// How long a server must be ready before that is reported: one that fails at once should not be reported as ready in
 /// between.
 const STEADY: Duration = Duration::from_millis(500);

@@ -137,7 +137,7 @@ fn a_reference_to_an_object_that_is_not_valid_says_where_it_is() {
     let tools = ours("MCPToolConfig", "tools", "{toolsFilter: 5}");
     let said = problems(&format!("{tools}\n---\n{}", server("{image: a, toolConfigRef: {name: tools}}")));
     assert!(
-        said.contains("spec.toolConfigRef: MCPToolConfig `tools` (") && said.contains(":1) is not valid"),
+        said.contains("spec.toolConfigRef: MCPToolConfig `tools` (") && said.contains(":2) is not valid"),
         "{said}"
     );
     let secret = |name: &str, data: &str| {
