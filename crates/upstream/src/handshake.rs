@@ -1,6 +1,6 @@
 //! `server/discover`, by which a server of 2026-07-28 is recognized.
 
-use skep_mcp::{Message, era};
+use skep_mcp::{Message, era, value};
 
 /// The parameters of the request.
 pub(crate) fn discover_params() -> String {
@@ -12,7 +12,6 @@ pub(crate) fn discover_params() -> String {
 
 /// Whether the response says that the server speaks 2026-07-28.
 pub(crate) fn supports_modern(answer: &Message) -> bool {
-    let result = answer.result().and_then(|result| serde_json::from_slice::<serde_json::Value>(result).ok());
-    let versions = result.as_ref().and_then(|result| result.get("supportedVersions")?.as_array());
-    versions.is_some_and(|versions| versions.iter().any(|version| version == era::MODERN))
+    let versions = answer.result().and_then(|result| value::find(result, &["supportedVersions"]));
+    versions.is_some_and(|versions| value::has_text(versions, era::MODERN))
 }

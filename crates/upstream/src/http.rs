@@ -46,7 +46,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use skep_mcp::headers::parameters::Parameter;
 use skep_mcp::{Era, Message};
-use skep_net::Client;
+use skep_net::{Budget, Client};
 use skep_store::Sessions as Store;
 use tokio::sync::{mpsc, watch};
 
@@ -192,8 +192,8 @@ impl Upstream for HttpUpstream {
         Box::pin(self.notify(session, message))
     }
 
-    fn events(&self, session: &SessionId) -> mpsc::Receiver<Bytes> {
-        self.listen(session)
+    fn events(&self, session: &SessionId, budget: Budget) -> mpsc::Receiver<Bytes> {
+        self.listen(session, budget)
     }
 
     fn close(self: Arc<Self>, session: &SessionId) {

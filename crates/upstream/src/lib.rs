@@ -16,6 +16,7 @@ mod error;
 mod handshake;
 pub mod http;
 pub mod initialize;
+mod listener;
 pub mod memory;
 mod replies;
 pub mod stdio;

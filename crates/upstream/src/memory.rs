@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use skep_mcp::headers::parameters::Parameter;
 use skep_mcp::{Message, answer};
+use skep_net::Budget;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
@@ -133,7 +134,7 @@ impl Upstream for MemoryUpstream {
         })
     }
 
-    fn events(&self, session: &SessionId) -> mpsc::Receiver<Bytes> {
+    fn events(&self, session: &SessionId, _budget: Budget) -> mpsc::Receiver<Bytes> {
         let (sender, receiver) = mpsc::channel(INTERIM);
         self.with(|sessions| sessions.insert(session.clone(), Some(sender)));
         receiver

@@ -39,6 +39,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use skep_mcp::headers::parameters::Parameter;
 use skep_mcp::{Era, Message, answer};
+use skep_net::Budget;
 use tokio::sync::{mpsc, watch};
 
 use self::capabilities::ClientCapabilities;
@@ -106,8 +107,8 @@ impl Upstream for StdioUpstream {
         Box::pin(self.forward_notification(message, session))
     }
 
-    fn events(&self, session: &SessionId) -> mpsc::Receiver<Bytes> {
-        self.listen(session)
+    fn events(&self, session: &SessionId, budget: Budget) -> mpsc::Receiver<Bytes> {
+        self.listen(session, budget)
     }
 
     fn close(self: Arc<Self>, session: &SessionId) {

@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 use skep_mcp::{Id, Message};
 use tokio::sync::{mpsc, oneshot};
@@ -15,6 +14,7 @@ use tokio::time::Instant;
 use super::HttpUpstream;
 use super::sse_stream::SseStream;
 use crate::error::CallError;
+use crate::listener::Listener;
 use crate::upstream::SessionId;
 
 /// How many requests of the server may wait for the client of one session. More are refused.
@@ -63,7 +63,7 @@ pub(super) struct Task(pub(super) AbortHandle);
 struct State {
     /// The headers of the last request of the client: its credentials for the server.
     headers: HeaderMap,
-    listener: Option<mpsc::Sender<Bytes>>,
+    listener: Option<Listener>,
     listening: Option<Task>,
     calls: HashMap<Id, PendingCall>,
     /// Requests of the server that the client has not answered.
@@ -207,12 +207,12 @@ impl ClientSession {
         })
     }
 
-    pub(super) fn listener(&self) -> Option<mpsc::Sender<Bytes>> {
+    pub(super) fn listener(&self) -> Option<Listener> {
         self.with(|state| state.listener.clone())
     }
 
     /// Sets where messages outside of calls go, and the task that reads them.
-    pub(super) fn listen(&self, listener: mpsc::Sender<Bytes>, listening: Option<Task>) {
+    pub(super) fn listen(&self, listener: Listener, listening: Option<Task>) {
         // Dropped outside of the lock.
         let _replaced = self.with(|state| {
             state.listener = Some(listener);

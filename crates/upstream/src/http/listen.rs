@@ -17,10 +17,9 @@ use super::client_session::{ClientSession, Task};
 use super::messages::{Messages, is_events};
 use super::{HttpUpstream, protocol_headers};
 use crate::error::CallError;
+use crate::listener::Listener;
 use crate::upstream::SessionId;
 
-/// How many messages may wait for one session that listens. What comes beyond that is dropped, and requests are refused.
-const LISTENER: usize = 100;
 /// How long is waited before a listening stream that ended is opened again, at first.
 const RECONNECT: Duration = Duration::from_secs(1);
 /// The longest such time that a server may ask for.
@@ -38,14 +37,14 @@ enum Ended {
 
 impl HttpUpstream {
     /// Begins to listen for a session. An earlier receiver of the session gets nothing more.
-    pub(super) fn listen(&self, session: &SessionId) -> mpsc::Receiver<Bytes> {
-        let (sender, receiver) = mpsc::channel(LISTENER);
+    pub(super) fn listen(&self, session: &SessionId, budget: Budget) -> mpsc::Receiver<Bytes> {
+        let (listener, receiver) = Listener::new(budget);
         if let Some(session) = self.session(session) {
             let listening = (!self.is_sse()).then(|| {
-                let task = listening(self.me.clone(), Arc::downgrade(&session), sender.clone());
+                let task = listening(self.me.clone(), Arc::downgrade(&session), listener.clone());
                 Task(tokio::spawn(task.in_current_span()).abort_handle())
             });
-            session.listen(sender, listening);
+            session.listen(listener, listening);
         }
         receiver
     }
@@ -80,7 +79,13 @@ impl HttpUpstream {
             // The call has a stream of its own, so the server waits.
             (Some(interim), _) => interim.send(message.body().clone()).await.is_ok(),
             // Others share the stream with the listener, and do not wait for it.
-            (None, Some(listener)) => listener.try_send(message.body().clone()).is_ok(),
+            (None, Some(listener)) => match listener.queue(message.body()) {
+                Ok(()) => true,
+                Err(error) => {
+                    tracing::warn!(%error, "dropping a message for a listening session");
+                    false
+                }
+            },
             (None, None) => false,
         };
         if is_sent {
@@ -142,7 +147,7 @@ impl HttpUpstream {
 }
 
 /// Keeps a listening stream open until its listener is gone. It is resumed after the last event that came.
-async fn listening(upstream: Weak<HttpUpstream>, session: Weak<ClientSession>, listener: mpsc::Sender<Bytes>) {
+async fn listening(upstream: Weak<HttpUpstream>, session: Weak<ClientSession>, listener: Listener) {
     let (mut pauses, mut last_event) = (Pauses::new(RECONNECT), None);
     loop {
         let since = Instant::now();

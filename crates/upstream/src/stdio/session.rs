@@ -3,21 +3,20 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use skep_net::Budget;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::capabilities::ClientCapabilities;
 use super::upstream::{State, StdioUpstream};
+use crate::listener::Listener;
 use crate::upstream::SessionId;
-
-/// How many messages may wait for one session that listens. What comes beyond that is dropped, with a warning.
-pub(crate) const LISTENER: usize = 100;
 
 /// What is known of a client's session.
 #[derive(Debug, Default)]
 pub(super) struct Session {
     /// Where it listens.
-    pub(super) listener: Option<mpsc::Sender<Bytes>>,
+    pub(super) listener: Option<Listener>,
     /// What its client can be asked for. Nothing if the client has not said it here.
     pub(super) capabilities: Option<ClientCapabilities>,
     pub(super) level: Option<u8>,
@@ -33,9 +32,9 @@ pub(super) struct Session {
 
 impl StdioUpstream {
     /// Begins to listen for a session. An earlier receiver of the session gets nothing more.
-    pub(super) fn listen(&self, session: &SessionId) -> mpsc::Receiver<Bytes> {
-        let (sender, receiver) = mpsc::channel(LISTENER);
-        self.with(|state| state.known(session).listener = Some(sender));
+    pub(super) fn listen(&self, session: &SessionId, budget: Budget) -> mpsc::Receiver<Bytes> {
+        let (listener, receiver) = Listener::new(budget);
+        self.with(|state| state.known(session).listener = Some(listener));
         receiver
     }
 
@@ -72,5 +71,28 @@ impl State {
         let one = self.sessions.entry(session.clone()).or_default();
         one.used = Some(Instant::now());
         one
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Item 17-8: a client that listens and does not read keeps no more than its share of the memory.
+    #[tokio::test]
+    async fn what_waits_for_a_session_counts_in_the_share_of_its_client() {
+        let (upstream, _queued) = StdioUpstream::with_server();
+        let budget = Budget::new(1 << 20).of_client([192, 0, 2, 1].into());
+        let session: SessionId = "ann".into();
+        let mut heard = upstream.listen(&session, budget.clone());
+        let long = Bytes::from("x".repeat(200_000));
+        let passed = (0..10).filter(|_| upstream.with(|state| state.pass_to_session(&long, &session))).count();
+        assert_eq!(passed, 2, "half of the budget");
+        assert!(budget.held() >= 400_000);
+        heard.recv().await.unwrap();
+        assert!(upstream.with(|state| state.pass_to_session(&long, &session)));
+        drop(heard);
+        assert!(!upstream.with(|state| state.pass_to_session(&long, &session)));
+        assert_eq!(budget.held(), 0);
     }
 }

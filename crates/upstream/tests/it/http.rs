@@ -247,7 +247,7 @@ async fn a_listening_stream_is_resumed_and_requests_on_it_are_the_clients() {
     .await;
     let upstream = server.upstream();
     let session = open(&upstream).await;
-    let mut listener = upstream.events(&session);
+    let mut listener = upstream.events(&session, skep_net::Budget::default());
     let next = async |listener: &mut tokio::sync::mpsc::Receiver<bytes::Bytes>| {
         text(&tokio::time::timeout(PATIENCE, listener.recv()).await.unwrap().unwrap())
     };

@@ -50,7 +50,7 @@ async fn a_server_that_takes_no_post_is_spoken_to_by_its_stream() {
     let (server, _streams) = server("/messages?sessionId=1").await;
     let upstream = server.upstream();
     let session = open(&upstream).await;
-    let mut listener = upstream.events(&session);
+    let mut listener = upstream.events(&session, skep_net::Budget::default());
     let params = json!({ "_meta": { "progressToken": "t" } });
     let request = message(&json!({ "jsonrpc": "2.0", "id": 4, "method": "tools/call", "params": params }));
     let call =
