@@ -33,6 +33,11 @@ pub(crate) fn digest_with(me: &Resource, mut others: Vec<Reference>, world: &Wor
         }
     }
     others.extend(own);
+    digest_of(me, &others, world)
+}
+
+/// Digest of the content of every Secret key and ConfigMap key that references lead to; none if they lead to none.
+pub(crate) fn digest_of(me: &Resource, references: &[Reference], world: &World<'_>) -> Option<String> {
     let digest = |(key, item): (Key, String)| {
         let digest = match world.found.get(&key) {
             Some(Found::Secret(keys)) => keys.get(&item).cloned(),
@@ -41,7 +46,7 @@ pub(crate) fn digest_with(me: &Resource, mut others: Vec<Reference>, world: &Wor
         };
         format!("{}/{}/{item}={}", key.kind, key.name, digest.unwrap_or_default())
     };
-    let mut lines: Vec<String> = distinct_inputs(me, &others).into_iter().map(digest).collect();
+    let mut lines: Vec<String> = distinct_inputs(me, references).into_iter().map(digest).collect();
     lines.sort();
     (!lines.is_empty()).then(|| canonical::sha256_hex(lines.join("\n").as_bytes()))
 }

@@ -96,7 +96,12 @@ fn build(
         stamps: restart.into_iter().collect(),
         template: None,
     };
-    let draft = ProxyDraft { run_config, backend: backend::backend(me, object), pod, accounts: accounts(context) };
+    let draft = ProxyDraft {
+        run_config,
+        backend: backend::backend(me, object, context.world),
+        pod,
+        accounts: accounts(context),
+    };
     proxy::build(context, draft, dropped)
 }
 

@@ -20,6 +20,10 @@ const KNOWN: &[(&str, &str)] = &[
     ("Deployment spec.template.spec.containers.*.command*", "command"),
     ("* metadata.annotations.toolhive.stacklok.dev/consumed-checksum", "consumed-checksum"),
     ("Deployment spec.template.metadata.annotations.toolhive.stacklok.dev/inputs-checksum", "inputs-checksum"),
+    (
+        "Deployment spec.template.spec.containers.*.k8s-pod-patch.metadata.annotations.toolhive.stacklok.dev/inputs-checksum",
+        "inputs-checksum",
+    ),
     ("* status.*Hash", "config-hash"),
     ("* status.referencingWorkloads*", "referencing-workloads"),
     ("* status.conditions.*.message", "messages"),
