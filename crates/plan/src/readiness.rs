@@ -78,6 +78,16 @@ impl Readiness {
                 Self::rolling_out("Ready", message)
             }
             Stage::RollingOut(_) => Self::rolling_out("Pending", format!("{subject} is starting")),
+            Stage::Paused { deployment, count } => {
+                let pause =
+                    format!("paused, continue it with `kubectl rollout resume deployment/{deployment}`: {count}");
+                let message = match rollout.serving {
+                    Serving::Older => format!("{OLDER_SERVES}; the rollout of the current one is {pause}"),
+                    _ if rollout.ready_older > 0 => format!("the rollout is {pause}; {OLDER_BESIDE}"),
+                    _ => format!("the rollout is {pause}"),
+                };
+                Self::rolling_out(phase("Pending"), message)
+            }
             Stage::Stalled(stall) => {
                 let message = match rollout.serving {
                     Serving::Nothing => format!("{failed}: {stall}"),

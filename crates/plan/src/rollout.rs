@@ -33,6 +33,13 @@ pub(crate) enum Stage {
     Stopped,
     /// The pods of this plan come up.
     RollingOut(Count),
+    /// The rollout of this plan is paused: no pod of it comes up until the Deployment is resumed.
+    Paused {
+        /// The name of the Deployment.
+        deployment: String,
+        /// The pods so far.
+        count: Count,
+    },
     /// The pods of this plan cannot come up.
     Stalled(Stall),
     /// The pods of this plan serve. Of several replicas some may be missing, once all of them were ready.
@@ -173,6 +180,7 @@ fn stage(workload: &LiveWorkload, current: &Pods<'_>, older: &Pods<'_>, ready: u
     }
     match (current.live.is_empty() && older.live.is_empty(), is_all_current && progress.completed) {
         (_, true) => Stage::Unavailable,
+        _ if workload.is_paused => Stage::Paused { deployment: workload.name.clone(), count },
         (true, false) => Stage::NotApplied,
         (false, false) => Stage::RollingOut(count),
     }

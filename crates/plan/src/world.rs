@@ -114,6 +114,10 @@ pub struct Live {
 /// What is known of a Deployment or StatefulSet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LiveWorkload {
+    /// Its name.
+    pub name: String,
+    /// Whether its rollout is paused (`kubectl rollout pause`): its controller makes no pod of another template.
+    pub is_paused: bool,
     /// How many pods are wanted.
     pub replicas: i32,
     /// How many are ready.

@@ -335,6 +335,7 @@ fn facts_after(child: &Child, answer: &ChildAnswer, live: Option<&ChildFacts>) -
     let mut facts = child_facts(child.kind(), &answer.metadata, Some(child.body()));
     if let (Some(sent), Some(seen)) = (&mut facts.workload, live.and_then(|live| live.workload.clone())) {
         sent.ready = seen.ready;
+        sent.is_paused = seen.is_paused;
         sent.progress = seen.progress;
         sent.upstream = seen.upstream;
         if !sends_replicas(child) {

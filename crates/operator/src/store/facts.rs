@@ -85,6 +85,8 @@ pub fn child_facts(kind: ChildKind, metadata: &ObjectMeta, object: Option<&Value
             .and_then(|all| all.get(GENERATION))
             .and_then(Value::as_str);
         LiveWorkload {
+            name: metadata.name.clone().unwrap_or_default(),
+            is_paused: object.pointer("/spec/paused").and_then(Value::as_bool).unwrap_or_default(),
             replicas: number("/spec/replicas").unwrap_or(1),
             ready: number("/status/readyReplicas").unwrap_or_default(),
             generation_stamp: stamp.and_then(|stamp| stamp.parse().ok()),

@@ -336,3 +336,21 @@ fn a_plan_has_taken_over_when_no_pod_of_an_earlier_one_can_serve_again() {
     let refused = observe(Some(&deployment(1, 0, 0)), &[], Planned::Nothing, true);
     assert!(!refused.is_taken_over, "the Deployment makes pods of the plan before");
 }
+
+#[test]
+fn a_rollout_that_is_paused_is_told_from_one_in_progress() {
+    let paused = |total: i32, updated: i32| LiveWorkload {
+        name: "d".to_owned(),
+        is_paused: true,
+        ..deployment(1, total, updated)
+    };
+    let of = |ready: usize| Stage::Paused { deployment: "d".to_owned(), count: Count { ready, wanted: 1 } };
+    let (old, new) = (pod("old", "a", PodState::Ready), pod("new", "b", PodState::Ready));
+    let stage = |workload: &LiveWorkload, pods: &[LivePod]| stage_of(workload, pods, false);
+    assert_eq!(stage(&paused(0, 0), &[]), (of(0), Serving::Nothing));
+    assert_eq!(stage(&paused(1, 0), std::slice::from_ref(&old)), (of(0), Serving::Older));
+    assert_eq!(stage(&paused(2, 1), &[old, new.clone()]), (of(1), Serving::Current));
+    // A pause stops nothing that is complete, and is not why a pod fails.
+    assert_eq!(stage(&paused(1, 1), &[new]), (complete(1, 1), Serving::Current));
+    assert_eq!(stage(&paused(1, 1), &[pod("new", "b", crash())]).0, stalled("new"));
+}

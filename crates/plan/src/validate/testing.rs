@@ -64,6 +64,8 @@ impl Surroundings {
         let progress =
             RolloutProgress { observed_generation: 1, total: count, updated: count, ..RolloutProgress::default() };
         self.live.workload = Some(LiveWorkload {
+            name: workload.name().to_owned(),
+            is_paused: false,
             replicas: count.max(1),
             ready: i32::try_from(states.iter().filter(|state| **state == PodState::Ready).count()).unwrap(),
             generation_stamp: stamps.generation(),

@@ -48,6 +48,7 @@ struct Drawn {
     has_services: bool,
     was_ready: bool,
     has_evicted: bool,
+    is_paused: bool,
     unsupported: BTreeSet<Feature>,
 }
 
@@ -82,10 +83,10 @@ fn drawn() -> impl Strategy<Value = Drawn> {
     (
         (0..4_i32, 0..3_i64, 0..4_i32, any::<bool>(), prop::collection::vec((any::<bool>(), 0..4_u8), 0..4), backend),
         (upstream, prop::bool::weighted(0.1), prop::bool::weighted(0.1), any::<bool>(), any::<bool>(), features),
-        prop::bool::weighted(0.3),
+        (prop::bool::weighted(0.3), prop::bool::weighted(0.2)),
         any::<bool>(),
     )
-        .prop_map(|(running, flags, has_evicted, serves)| {
+        .prop_map(|(running, flags, (has_evicted, is_paused), serves)| {
             let (replicas, observed, updated, completed, pods, backend) = running;
             let (upstream, is_taken, is_refused, has_services, was_ready, unsupported) = flags;
             let unsupported = unsupported.into_iter().collect();
@@ -102,6 +103,7 @@ fn drawn() -> impl Strategy<Value = Drawn> {
                 has_services,
                 was_ready,
                 has_evicted,
+                is_paused,
                 unsupported,
             };
             if serves { drawn.serving() } else { drawn }
@@ -239,6 +241,7 @@ fn live(drawn: &Drawn, children: &[Child], planned: Option<&PodStamps>) -> Live 
     let evicted = LivePod { state: PodState::Failed(failure("Evicted")), ..pod((7, &(true, 0))) };
     let workload = LiveWorkload {
         ended: drawn.has_evicted.then_some(evicted).into_iter().collect(),
+        is_paused: drawn.is_paused,
         replicas: drawn.replicas,
         ready: i32::try_from(ready).unwrap(),
         generation: 1,
