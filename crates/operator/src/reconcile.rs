@@ -154,9 +154,9 @@ impl Reconciler {
                 tracing::debug!(%key, "namespace is not watched");
                 Ok(Some(Done::Settled))
             }
-            Some(Entry::Unreadable { metadata, problem, .. }) => {
+            Some(Entry::Unreadable { metadata, status, problem, .. }) => {
                 tracing::warn!(%key, %problem, "skipping malformed object");
-                self.report_unreadable(key, &metadata, &problem).await.map(Some)
+                self.report_unreadable(key, &metadata, &status, &problem).await.map(Some)
             }
             Some(Entry::Readable(_)) => Ok(None),
         }

@@ -116,9 +116,9 @@ impl Store {
         self.with(|state| state.user_count(key))
     }
 
-    /// What may refer to a configuration though it is not known to, in words.
-    pub fn possible_users(&self, key: &Key) -> BTreeSet<String> {
-        self.with(|state| state.possible_users(key))
+    /// The resources that refer to an object, and what runs for it, whether the object can be read or not.
+    pub fn surroundings(&self, key: &Key) -> (BTreeSet<Key>, Live) {
+        self.with(|state| state.surroundings(key))
     }
 
     /// Sets why the objects of a kind are not known, in a namespace or in all; nothing where they are.

@@ -9,7 +9,7 @@
 //! | child, backend, pod that goes | delete with the uid as precondition | a new object of the same name is never hit | [`Writer::delete`], [`Writer::delete_pods`] |
 //! | generated Secret | create, never changed | its content is random | [`Writer::create_secret`] |
 //! | metadata of a resource of ours | merge patch with `metadata.resourceVersion` | a merge patch replaces `finalizers` whole: without the precondition, one of two controllers that add theirs would lose it. The loser gets a conflict, and starts again from a fresh read | [`Writer::metadata`] |
-//! | status of a resource of ours | merge patch on `/status` of the difference, no precondition; no difference, no request | the operator and a program that reports other fields of the same status do not disturb each other | [`Writer::status`], [`Writer::unreadable`] |
+//! | status of a resource of ours | merge patch on `/status` of the difference, no precondition; no difference, no request | the operator and a program that reports other fields of the same status do not disturb each other | [`Writer::status`] |
 //! | finalizer, when the operator is uninstalled | merge patch with `metadata.resourceVersion`, in any served version | as above | `resources::release_finalizer` |
 //! | stored version of a resource of ours | empty merge patch | the API server stores the object anew, in today's version | `resources::store_anew` |
 //! | stored versions of a definition | merge patch on `/status` with `metadata.resourceVersion` | the list may have grown meanwhile | `cluster::strike_stored_versions` |

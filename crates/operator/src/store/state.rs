@@ -8,10 +8,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::{Value, json};
 use skep_api::resource::{KindName, Resource};
 use skep_plan::key::{Key, ObjectKind};
 use skep_plan::kinds::{self, Backend};
-use skep_plan::world::{DefaultRedis, Found};
+use skep_plan::world::{DefaultRedis, Found, Live};
 
 use self::concern::{concerns_itself, concerns_others};
 pub use self::unknown::Unavailable;
@@ -39,6 +40,8 @@ pub enum Entry {
     Unreadable {
         /// What every object has.
         metadata: Box<ObjectMeta>,
+        /// Its status, as it is stored; an empty object if it has none.
+        status: Box<Value>,
         /// What is wrong with the rest.
         problem: String,
         /// Every text in it that could be the name of what it refers to.
@@ -108,7 +111,7 @@ const REMEMBERED_DELETIONS: usize = 1024;
 impl Entry {
     fn of(kind: KindName, object: Object) -> Self {
         let excess = object.excess();
-        let (metadata, value, mut names) = object.into_parts();
+        let (metadata, mut value, mut names) = object.into_parts();
         let problem = match excess {
             Some(excess) => excess.to_string(),
             None => match read(kind, &value) {
@@ -117,9 +120,10 @@ impl Entry {
             },
         };
         // What is left out of an object that is too deep is deeper than any reference.
-        names.collect(value.get("spec").unwrap_or(&serde_json::Value::Null));
+        names.collect(value.get("spec").unwrap_or(&Value::Null));
         names.compact();
-        Self::Unreadable { metadata: Box::new(metadata), problem, names }
+        let status = value.get_mut("status").map_or_else(|| json!({}), Value::take);
+        Self::Unreadable { metadata: Box::new(metadata), status: Box::new(status), problem, names }
     }
 
     /// Whether it can be read.
@@ -395,18 +399,25 @@ impl State {
                 found.insert(near, object);
             }
         }
-        let uid = me.metadata().uid.clone().unwrap_or_default();
-        let entry = kinds::entry(me.kind());
-        let children: BTreeMap<ChildId, ChildFacts> = self
-            .by_owner
-            .get(&uid)
-            .into_iter()
-            .flatten()
-            .filter(|id| entry.prunes(id.kind))
-            .filter_map(|id| self.children.get(id).map(|facts| (id.clone(), facts.clone())))
-            .collect();
+        let children = self.children_of(me.kind(), me.metadata());
         let (live, settles) = self.live(key, &children);
         Some(Snapshot { me: me.clone(), found, users: self.graph.users(key), live, unread, children, settles })
+    }
+
+    /// The resources that refer to an object, and what runs for it, whether the object can be read or not.
+    pub(super) fn surroundings(&self, key: &Key) -> (BTreeSet<Key>, Live) {
+        let children = match (key.kind, self.resources.get(key)) {
+            (ObjectKind::Kind(kind), Some(entry)) => self.children_of(kind, entry.metadata()),
+            _ => BTreeMap::new(),
+        };
+        (self.graph.users(key), self.live(key, &children).0)
+    }
+
+    /// The children that carry the uid of a resource.
+    fn children_of(&self, kind: KindName, owner: &ObjectMeta) -> BTreeMap<ChildId, ChildFacts> {
+        let (entry, uid) = (kinds::entry(kind), owner.uid.as_deref().unwrap_or_default());
+        let owned = self.by_owner.get(uid).into_iter().flatten().filter(|id| entry.prunes(id.kind));
+        owned.filter_map(|id| self.children.get(id).map(|facts| (id.clone(), facts.clone()))).collect()
     }
 
     /// Configurations that are being deleted and wait for their last user: the one that is gone may have been it.
@@ -435,7 +446,7 @@ impl State {
 }
 
 /// Reads an object. A panic of the reader is a problem of this object alone.
-fn read(kind: KindName, value: &serde_json::Value) -> Result<Resource, String> {
+fn read(kind: KindName, value: &Value) -> Result<Resource, String> {
     let read = std::panic::catch_unwind(|| Resource::from_ref(kind, value).map_err(|problem| problem.to_string()));
     read.unwrap_or_else(|_panic| Err("reading it failed; this is a bug".to_owned()))
 }

@@ -120,6 +120,10 @@ async fn an_object_that_cannot_be_read_gets_a_condition_and_stops_nobody_else() 
     let told = |one: &Value| condition(one, "Ready") == Some(("False", "SpecInvalid"));
     let object = operator.until(KindName::MCPServer, "bare", "is told", told).await?;
     assert!(object["status"]["conditions"][0]["message"].as_str().unwrap().contains("missing field `image`"));
+    // By kstatus, an object whose generation is not observed is still being reconciled.
+    assert_eq!(condition(&object, "Stalled"), Some(("True", "SpecInvalid")));
+    assert_eq!(object["status"]["observedGeneration"], object["metadata"]["generation"]);
+    assert_eq!(object["status"]["phase"], "Failed");
     operator.create(KindName::MCPServer, "good", server("registry.example/a:1")).await?;
     operator.child(ChildKind::Deployment, "good", "exists", |_| true).await?;
     operator.settled().await?;
@@ -149,7 +153,9 @@ async fn an_object_that_is_nested_too_deep_stops_nobody_else_at_the_next_start_e
     let deep = (0..120).fold(json!(1), |inner, _| json!({ "x": inner }));
     let told = |one: &Value| condition(one, "Ready") == Some(("False", "SpecInvalid"));
     first.create(KindName::MCPServer, "deep", json!({ "image": "i", "podTemplateSpec": deep })).await?;
-    first.until(KindName::MCPServer, "deep", "is told", told).await?;
+    let deep = first.until(KindName::MCPServer, "deep", "is told", told).await?;
+    assert_eq!(condition(&deep, "Stalled"), Some(("True", "SpecInvalid")));
+    assert_eq!(deep["status"]["observedGeneration"], deep["metadata"]["generation"]);
     let namespace = first.namespace.clone();
     first.stop().await?;
     let second = start(plane().await?, namespace)?;
