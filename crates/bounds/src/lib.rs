@@ -113,7 +113,7 @@ pub const CONFIG_MAP_VALUES: usize = OBJECT_VALUES;
 /// six bytes.
 pub const CONFIG_MAP_DOCUMENTS: usize = 16;
 
-/// A text exceeds a limit, or its tokens cannot be told apart.
+/// A text exceeds a limit, or cannot be split into tokens.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BoundsError {
     /// It is too large.
@@ -131,7 +131,7 @@ pub enum BoundsError {
         most: usize,
     },
     /// It has too many tokens.
-    #[error("it has more than {most} words and signs; split it")]
+    #[error("it has more than {most} tokens; split it")]
     Tokens {
         /// The limit.
         most: usize,

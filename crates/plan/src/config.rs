@@ -1,7 +1,7 @@
 //! The six kinds that only configure others: one path, and a table of how they differ.
 //!
-//! Each says in its status whether it is valid, what its hash is, and who uses it. It is the only writer of that status: a
-//! workload that uses a configuration reads its spec, judges it with the same function, and leaves the object alone.
+//! The status of each has its validity, its hash and its users. It is the only writer of that status: a
+//! workload that uses a configuration reads its spec, validates it with the same function, and leaves the object alone.
 
 use std::collections::BTreeSet;
 
@@ -37,11 +37,10 @@ pub(crate) fn plan(me: &Resource, world: &World<'_>) -> Plan {
         && let Some(server) = &object.spec.embedded_auth_server
     {
         if synthesizes_identity(server) {
-            let message =
-                "an upstream provider has no user info endpoint: who a caller is will be made up from its token";
+            let message = "an upstream provider has no user info endpoint: identities are synthesized from its tokens";
             status.condition("IdentitySynthesized", true, "OAuth2UpstreamWithoutUserInfo", message);
         } else {
-            let message = "every upstream provider says who a caller is";
+            let message = "every upstream provider has a user info endpoint";
             status.condition("IdentitySynthesized", false, "AllUpstreamsHaveUserInfo", message);
         }
     }

@@ -70,7 +70,7 @@ enum When {
     WithInlineAuthz,
 }
 
-/// How the pods of a kind are told from all others, and which resource each of them runs for.
+/// The labels that select the pods of a kind, and the resource that each of them runs for.
 #[derive(Clone, Copy, Debug)]
 pub struct PodLabels {
     /// What the watch of them is called.

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use skep_api::resource::{KindName, Resource};
 
 use crate::child::Child;
-use crate::error::check_untaken;
+use crate::error::check_names;
 use crate::proxy::ProxyPlan;
 use crate::status::Status;
 use crate::world::{Live, LivePod, World};
@@ -23,13 +23,13 @@ pub struct Plan {
     pub proxy: Option<Box<ProxyPlan>>,
     /// Finished objects in the order in which they are applied. What is ours and not here is removed.
     pub children: Vec<Child>,
-    /// What to say about the resource.
+    /// The next status of the resource.
     pub status: Status,
     /// What to do with its finalizer.
     pub finalizer: Finalizer,
     /// Annotations to put on the resource itself.
     pub annotations: Map<String, Value>,
-    /// A Secret that must exist and that nobody but chance can fill.
+    /// A Secret with random content that must exist.
     pub generated_secret: Option<GeneratedSecret>,
     /// Pods to delete, each by its uid, so that their controller makes others in their place at once.
     pub delete_pods: Vec<LivePod>,
@@ -41,7 +41,7 @@ pub struct Plan {
     pub recheck: bool,
 }
 
-/// A Secret with random content. A plan has no chance in it, so whoever carries it out makes the content, once: it is
+/// A Secret with random content. A plan is deterministic, so the operator generates the content, once: it is
 /// created when it is not there, owned by the resource, and never changed. It is made before the children are
 /// applied, and only if they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,7 +72,7 @@ pub enum BackendAction {
 /// A warning about a resource that no condition carries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// In one word.
+    /// A CamelCase reason.
     pub reason: String,
     /// What the user should know, and do.
     pub message: String,
@@ -119,7 +119,7 @@ pub fn plan(me: &Resource, world: &World<'_>) -> Plan {
 /// Whether a plan waits for the name of a child: no watch shows when an object of another owner goes. One that is refused for another
 /// reason waits for a change of what it refers to, or of its own spec, and the names are looked up then.
 fn waits_for_name(me: &Resource, world: &World<'_>, verdict: &Verdict) -> bool {
-    let conflict = check_untaken(me, world).err().filter(|_| !world.live.taken.is_empty());
+    let conflict = check_names(me, world).err().filter(|_| !world.live.name_conflicts.is_empty());
     conflict.is_some_and(|conflict| conflict.verdict() == *verdict)
 }
 
@@ -192,7 +192,11 @@ mod tests {
     #[test]
     fn only_a_plan_that_waits_for_a_name_is_rechecked_for_it() {
         let mut surroundings = Surroundings::default();
-        surroundings.live.taken.insert((ChildKind::Deployment, "s".to_owned(), "Deployment `other`".to_owned()));
+        surroundings.live.name_conflicts.insert((
+            ChildKind::Deployment,
+            "s".to_owned(),
+            "Deployment `other`".to_owned(),
+        ));
         let recheck = |spec: Value| plan(&resource(KindName::MCPServer, "s", &spec), &surroundings.world()).recheck;
         assert!(recheck(json!({ "image": "a" })));
         assert!(!recheck(json!({ "image": "a", "toolConfigRef": { "name": "missing" } })));

@@ -168,7 +168,7 @@ fn stage(workload: &LiveWorkload, current: &Pods<'_>, older: &Pods<'_>, ready: u
         return Stage::Stalled(stall);
     }
     // A Deployment leaves pods that were evicted behind: once another one is ready, they say nothing.
-    // A StatefulSet makes the next pod where the last one was, so an older one may be all that tells why there is none.
+    // A StatefulSet makes the next pod where the last one was, so an older one may be the only one with a reason.
     let has_none = current.live.is_empty() && is_observed && progress.revision.is_some();
     let ended = current.first_end().or_else(|| older.first_end().filter(|_| has_none));
     if let Some((pod, failure)) = ended.filter(|_| ready == 0) {
@@ -221,7 +221,7 @@ pub(crate) fn blocking<'a>(workload: Option<&LiveWorkload>, pods: &'a [LivePod])
     })
 }
 
-/// Tells the current pods from older ones.
+/// Splits pods into current and older ones.
 fn split<'a>(workload: Option<&'a LiveWorkload>, pods: &'a [LivePod], planned: Planned<'_>) -> (Pods<'a>, Pods<'a>) {
     let ended = workload.map(|workload| workload.ended.as_slice()).unwrap_or_default();
     let is_stamped = |pod: &&LivePod| match planned {

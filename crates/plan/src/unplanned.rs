@@ -131,10 +131,11 @@ mod tests {
     fn a_resource_that_keeps_failing_is_not_ready_and_not_stalled_and_keeps_what_else_is_known() {
         let (server, proxy) = (json!({ "image": "a" }), json!({ "remoteUrl": "https://x" }));
         let status = written(KindName::MCPServer, &server, &serving());
-        let told: Vec<_> = status["conditions"].as_array().unwrap().iter().collect();
-        let told: Vec<_> = told.iter().map(|one| (&one["type"], &one["reason"], &one["observedGeneration"])).collect();
+        let reported: Vec<_> = status["conditions"].as_array().unwrap().iter().collect();
+        let reported: Vec<_> =
+            reported.iter().map(|one| (&one["type"], &one["reason"], &one["observedGeneration"])).collect();
         let (image, ready) = (json!("ImageValidated"), json!("Ready"));
-        assert_eq!(told, [(&image, &json!("R"), &json!(1)), (&ready, &json!("ApplyFailed"), &json!(2))]);
+        assert_eq!(reported, [(&image, &json!("R"), &json!(1)), (&ready, &json!("ApplyFailed"), &json!(2))]);
         assert_eq!((&status["phase"], &status["url"]), (&json!("Ready"), &json!("http://x")));
         let without_backend = Live { backend: None, ..serving() };
         assert_eq!(written(KindName::MCPServer, &server, &without_backend)["phase"], "Failed");

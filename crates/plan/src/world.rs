@@ -23,7 +23,7 @@ pub struct World<'a> {
     pub users: &'a BTreeSet<Key>,
     /// What runs for it.
     pub live: &'a Live,
-    /// Judges authorization policies.
+    /// Validates authorization policies.
     pub policies: &'a dyn Policies,
 }
 
@@ -69,7 +69,7 @@ pub struct DefaultRedis {
     pub secret: Option<(String, String)>,
 }
 
-/// An object that somebody refers to.
+/// An object that a resource refers to.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Found {
     /// An object of ours.
@@ -99,9 +99,9 @@ pub struct Live {
     pub backend_pods: Vec<LivePod>,
     /// The names of the Services that it owns.
     pub services: BTreeSet<String>,
-    /// Children whose names are taken: (kind, name, by whom).
-    pub taken: BTreeSet<(ChildKind, String, String)>,
-    /// What may refer to this resource though it is not among its users, in words.
+    /// Children whose names objects of other owners have: kind, name, owner.
+    pub name_conflicts: BTreeSet<(ChildKind, String, String)>,
+    /// What may refer to this resource though it is not among its users, for messages.
     pub possible_users: BTreeSet<String>,
     /// Kinds whose objects the operator cannot list, and why: there may be more of them than are known.
     pub unlisted: BTreeMap<KindName, String>,
@@ -152,7 +152,7 @@ pub struct RolloutProgress {
     pub updated: i32,
     /// The revision of the current template, where the status names it.
     pub revision: Option<String>,
-    /// Whether the rollout of the current template completed once, where the status tells.
+    /// Whether the rollout of the current template completed once, where the status says so.
     pub completed: bool,
     /// Why pods cannot be made, or do not become ready in time.
     pub failure: Option<Failure>,
@@ -188,10 +188,10 @@ pub enum PodState {
     Failed(Failure),
 }
 
-/// Why something cannot run, in the words of whoever found out: a container, the kubelet, the scheduler, a controller.
+/// Why something cannot run, as a container, the kubelet, the scheduler or a controller reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Failure {
-    /// In one word, such as `CrashLoopBackOff`.
+    /// A CamelCase reason, such as `CrashLoopBackOff`.
     pub reason: String,
     /// The particulars; empty if there are none.
     pub message: String,
@@ -199,7 +199,7 @@ pub struct Failure {
     pub is_first: bool,
 }
 
-/// Judges authorization policies. The engines are not linked into the plan.
+/// Validates authorization policies. The engines are not linked into the plan.
 pub trait Policies: std::fmt::Debug + Send + Sync {
     /// Whether the engine `engine` (`cedarv1`, `httpv1`) accepts its configuration; if not, what is wrong with it.
     fn check(&self, engine: &str, config: &Value) -> Result<(), String>;

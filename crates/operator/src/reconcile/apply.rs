@@ -30,7 +30,7 @@ impl Reconciler {
             tracing::debug!(kind = %me.kind(), namespace = me.namespace(), name = me.name(), why, "children left as they are");
             return Ok(ControlFlow::Continue(()));
         }
-        let names = &gathered.live.taken;
+        let names = &gathered.live.name_conflicts;
         if let Some(wanted) = plan.generated_secret.as_ref().filter(|_| gathered.live.session_key.is_none()) {
             // The pods carry a digest of it from the first: they would roll when it is known.
             return Ok(ControlFlow::Break(self.create_secret(me, wanted, names).await?));

@@ -28,7 +28,7 @@ impl Reconciler {
         let Some(mut gathered) = self.read_contents(key).await? else { return Ok(None) };
         gathered.live.session_key = self.session_key(&gathered).await?;
         // Beside the name of the backend, which the store knows to be in use.
-        gathered.live.taken.extend(match &findings.conflicts {
+        gathered.live.name_conflicts.extend(match &findings.conflicts {
             Some(conflicts) => conflicts.clone(),
             None => self.name_conflicts(&gathered.me).await?,
         });

@@ -5,7 +5,7 @@ use serde_json::Value;
 use skep_api::annotation::UPSTREAM;
 use skep_api::resource::KindName;
 use skep_plan::child::ChildKind;
-use skep_plan::error::owner_in_words;
+use skep_plan::error::owner_text;
 use skep_plan::kinds::Backend;
 use skep_plan::pod::{CONSUMED, GENERATION};
 use skep_plan::world::{Failure, LiveWorkload, RolloutProgress, UpstreamReport};
@@ -59,7 +59,7 @@ impl ChildFacts {
     /// Who owns it, for messages.
     pub fn owner_in_words(&self) -> String {
         match &self.owner {
-            Some(owner) => owner_in_words(&owner.kind, &owner.name),
+            Some(owner) => owner_text(&owner.kind, &owner.name),
             None => "nobody that Skep knows".to_owned(),
         }
     }

@@ -376,7 +376,7 @@ fn a_stateful_set_of_another_owner_is_no_backend_and_takes_the_name() {
         let live = store.snapshot(&me).unwrap().live;
         store.miss_child(&id);
         let taken: Vec<String> =
-            live.taken.into_iter().map(|(kind, name, whose)| format!("{kind} {name}: {whose}")).collect();
+            live.name_conflicts.into_iter().map(|(kind, name, whose)| format!("{kind} {name}: {whose}")).collect();
         (wake.contains(&me), live.backend.is_some(), taken.join(", "))
     };
     let mine = (true, true, String::new());
@@ -398,7 +398,7 @@ fn a_stateful_set_of_another_owner_is_no_backend_and_takes_the_name() {
     let spec = json!({ "remoteUrl": "https://mcp.example" });
     put(&store, KindName::MCPRemoteProxy, object(KindName::MCPRemoteProxy, "s", 1, 1, &spec));
     let live = store.snapshot(&key(KindName::MCPRemoteProxy, "s")).unwrap().live;
-    assert!(live.backend.is_none() && live.taken.is_empty());
+    assert!(live.backend.is_none() && live.name_conflicts.is_empty());
 }
 
 #[test]

@@ -23,7 +23,7 @@ fn reads_content(request: &Request<Body>) -> bool {
 }
 
 fn told(object: &Value, name: &str) -> bool {
-    object["status"].to_string().contains(&format!("`{name}` is no name for an object"))
+    object["status"].to_string().contains(&format!("`{name}` is not a valid object name"))
 }
 
 #[tokio::test]

@@ -304,7 +304,8 @@ async fn a_name_that_is_taken_is_refused_and_the_other_object_is_left_alone() ->
     operator.children(ChildKind::ConfigMap).create(&PostParams::default(), &serde_json::from_value(theirs)?).await?;
     operator.create(KindName::MCPServer, "s", json!({ "image": "registry.example/a:1" })).await?;
     let refused = |one: &Value| {
-        one["status"]["phase"] == "Failed" && one["status"]["message"].as_str().unwrap_or_default().contains("is taken")
+        one["status"]["phase"] == "Failed"
+            && one["status"]["message"].as_str().unwrap_or_default().contains("is in use")
     };
     operator.until(KindName::MCPServer, "s", "is refused", refused).await?;
     operator.settled().await?;
@@ -418,7 +419,7 @@ async fn a_name_that_somebody_takes_at_the_same_moment_is_left_to_them() -> Resu
     };
     let operator = start_as(between(plane.client()?, judge), plane, namespace)?;
     operator.create(KindName::MCPServer, "s", json!({ "image": "registry.example/a:1" })).await?;
-    let told = |one: &Value| one["status"]["message"].as_str().unwrap_or_default().contains("is taken");
+    let told = |one: &Value| one["status"]["message"].as_str().unwrap_or_default().contains("is in use");
     operator.until(KindName::MCPServer, "s", "is refused", told).await?;
     let map = operator.child(ChildKind::ConfigMap, "s-runconfig", "exists", |_| true).await?;
     assert_eq!(map["data"], json!({ "mine": "yes" }));
@@ -456,7 +457,7 @@ async fn a_name_that_somebody_takes_before_a_deleted_child_is_back_is_left_to_th
     });
     maps.create(&PostParams::default(), &serde_json::from_value(theirs)?).await?;
     closed.store(false, Ordering::SeqCst);
-    let told = |one: &Value| one["status"]["message"].as_str().unwrap_or_default().contains("is taken");
+    let told = |one: &Value| one["status"]["message"].as_str().unwrap_or_default().contains("is in use");
     operator.until(KindName::MCPServer, "s", "is refused", told).await?;
     let map = operator.child(ChildKind::ConfigMap, "s-runconfig", "exists", |_| true).await?;
     assert_eq!(map["data"], json!({ "mine": "yes" }));

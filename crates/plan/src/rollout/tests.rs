@@ -181,7 +181,7 @@ fn only_failing_pods_of_an_older_revision_block_a_stateful_set_that_is_observed(
     let mut broken = pods.clone();
     broken[2].state = crash();
     assert!(blocked(&set, &broken).is_empty());
-    // One restart is no reason to replace a pod that serves.
+    // One restart does not replace a pod that serves.
     let mut restarted = pods.clone();
     if let PodState::Failed(failure) = &mut restarted[1].state {
         failure.is_first = true;

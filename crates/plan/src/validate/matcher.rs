@@ -1,8 +1,7 @@
-//! Matchers: conditions in CEL, written by administrators, that are true or false of a caller's claims.
+//! Matchers: conditions in CEL, written by administrators, that are true or false of the claims of a token.
 //!
 //! An environment has one variable, `claims`, and the functions of CEL's standard library. A matcher that names anything
-//! else would fail for every caller, one at a time and without a word to whoever wrote it; here it fails once, with its
-//! place.
+//! else would fail for every request; here it fails once, when it is written, with its place.
 
 mod shape;
 #[cfg(test)]
@@ -17,7 +16,7 @@ use skep_bounds::{MATCHER_BYTES, MATCHER_COUNT, MATCHER_SET_BYTES, MATCHER_SET_T
 
 use super::Problems;
 
-/// What a matcher speaks of.
+/// The only variable of a matcher.
 const CLAIMS: &str = "claims";
 /// Names of types, which can be compared with what `type()` gives.
 const TYPES: &[&str] = &["bool", "bytes", "double", "int", "list", "map", "null_type", "string", "type", "uint"];
@@ -93,7 +92,7 @@ impl Matchers {
 
     /// Checks the limits of a text, and of all texts so far.
     fn scan(&mut self, text: &str) -> Result<(), String> {
-        // Once there are too many, nothing more is looked at.
+        // Once there are too many, no further one is scanned.
         if !self.exceed() {
             self.count += 1;
             self.bytes += text.len();
@@ -106,7 +105,7 @@ impl Matchers {
         if self.exceed() {
             return Err(format!(
                 "with it, the matchers of this configuration are too many; write at most {MATCHER_COUNT}, with {MATCHER_SET_BYTES} bytes \
-                 and {MATCHER_SET_TOKENS} words and signs together"
+                 and {MATCHER_SET_TOKENS} tokens together"
             ));
         }
         Ok(())
@@ -119,22 +118,23 @@ impl Matchers {
 
 /// Whether a matcher can be evaluated; if not, what is wrong with it, and where. Its limits were checked.
 fn parse(text: &str) -> Result<(), String> {
-    let condition = Parser::new().parse(text).map_err(|errors| told(&errors))?;
+    let condition = Parser::new().parse(text).map_err(|errors| syntax_error(&errors))?;
     if !can_be_true(&condition.expr) {
         return Err(
-            "it is no condition, so nobody fits; compare a claim, such as `claims.sub == \"someone\"`".to_owned()
+            "it is not a condition, so it matches no token; compare a claim, such as `claims.sub == \"someone\"`"
+                .to_owned(),
         );
     }
     known(&condition, &mut Vec::new())
 }
 
-/// The first error of the parser. It lists all that could have stood there, which helps nobody.
-fn told(errors: &ParseErrors) -> String {
-    let Some(error) = errors.errors.first() else { return "it is no CEL".to_owned() };
+/// The first error of the parser, without its list of expected tokens, which is longer than the error itself.
+fn syntax_error(errors: &ParseErrors) -> String {
+    let Some(error) = errors.errors.first() else { return "it is not valid CEL".to_owned() };
     let (line, column) = error.pos;
     let message = error.msg.split(" expecting ").next().unwrap_or_default();
     let message = message.strip_prefix("Syntax error: ").unwrap_or(message).replace("'<EOF>'", "its end");
-    format!("it is no CEL: line {line}, column {column}: {message}; correct it there")
+    format!("it is not valid CEL: line {line}, column {column}: {message}; correct it there")
 }
 
 /// Whether a condition can come out as true, as far as can be seen without claims.
@@ -157,7 +157,7 @@ fn known<'text>(condition: &'text IdedExpr, bound: &mut Vec<&'text str>) -> Resu
             if internal || name == CLAIMS || bound.contains(&name) || TYPES.contains(&name) {
                 return Ok(());
             }
-            Err(format!("`{name}` is unknown; all there is are the caller's claims, such as `{CLAIMS}.{name}`"))
+            Err(format!("`{name}` is unknown; a matcher sees the claims of the token alone, such as `{CLAIMS}.{name}`"))
         }
         Expr::Select(select) => known(&select.operand, bound),
         Expr::Call(call) => {

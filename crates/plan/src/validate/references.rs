@@ -98,7 +98,7 @@ mod tests {
     }
 
     /// What is said of a resource of which something is wrong.
-    fn told(kind: KindName, spec: &Value) -> Vec<String> {
+    fn reported(kind: KindName, spec: &Value) -> Vec<String> {
         let surroundings = Surroundings::default().with(resource(KindName::MCPGroup, "g", &json!({})));
         let plan = plan(&resource(kind, "x", spec), &surroundings.world());
         let verdict = match &plan.verdict {
@@ -113,9 +113,9 @@ mod tests {
     fn a_name_that_no_object_has_is_refused_in_every_kind() {
         for name in ["?", "?watch=true", "a b", "../x", "a/b", "%2e", "A"] {
             for (kind, spec) in specs(name, "key") {
-                let told = told(kind, &spec);
-                let expected = format!("`{name}` is no name for an object");
-                assert!(told.iter().any(|one| one.contains(&expected)), "{kind}: {told:?}");
+                let reported = reported(kind, &spec);
+                let expected = format!("`{name}` is not a valid object name");
+                assert!(reported.iter().any(|one| one.contains(&expected)), "{kind}: {reported:?}");
             }
         }
     }
@@ -124,9 +124,9 @@ mod tests {
     fn a_key_that_no_object_has_is_refused_in_every_kind() {
         for key in ["../x", "..", "a b", "a/b", "é"] {
             for (kind, spec) in specs("name", key) {
-                let told = told(kind, &spec);
-                let expected = format!("`{key}` is no key of a Secret or ConfigMap");
-                assert!(told.iter().any(|one| one.contains(&expected)), "{kind}: {told:?}");
+                let reported = reported(kind, &spec);
+                let expected = format!("`{key}` is not a valid key of a Secret or ConfigMap");
+                assert!(reported.iter().any(|one| one.contains(&expected)), "{kind}: {reported:?}");
             }
         }
     }

@@ -155,7 +155,7 @@ proptest! {
 
     #[test]
     fn the_order_of_variables_and_maps_in_a_manifest_changes_nothing_but_the_order_of_variables(spec in specs()) {
-        // A list map has no order of its own for the API server; a JSON map has none for anybody.
+        // A list map has no order of its own for the API server; a JSON map has none at all.
         let shuffled: Value = serde_json::from_str(&canonical::to_string(&spec)).unwrap();
         let found = world_objects();
         let plans = [&spec, &shuffled].map(|spec| text(&planned(&resource(KindName::MCPServer, "s", 3, spec), &found, &Live::default())));
@@ -203,7 +203,7 @@ proptest! {
         }
     }
 
-    /// Item 17-10: a proxy that was told to would run it in its own container.
+    /// Item 17-10: a proxy would run it in its own container.
     #[test]
     fn no_proxy_in_a_cluster_is_told_to_run_a_host_process(spec in specs()) {
         let plan = planned(&resource(KindName::MCPServer, "s", 3, &spec), &world_objects(), &Live::default());

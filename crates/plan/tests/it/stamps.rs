@@ -217,11 +217,11 @@ proptest! {
             prop_assert_eq!(&deployment(&after)["metadata"]["labels"][key], value);
         }
         // Each variable that a user set and does not get is named.
-        let told = dropped(&after);
+        let reported = dropped(&after);
         for variable in spec.pointer("/resourceOverrides/proxyDeployment/env").and_then(Value::as_array).into_iter().flatten() {
             let is_ours = ours["env"].as_array().unwrap().iter().any(|one| one["name"] == variable["name"] && one != variable);
             if is_ours {
-                prop_assert!(told.contains(&format!("`{}` in spec.resourceOverrides.proxyDeployment.env", variable["name"].as_str().unwrap())), "{}", told);
+                prop_assert!(reported.contains(&format!("`{}` in spec.resourceOverrides.proxyDeployment.env", variable["name"].as_str().unwrap())), "{}", reported);
             }
         }
         prop_assert!(dropped(&before).is_empty(), "{}", dropped(&before));
@@ -251,13 +251,13 @@ fn the_frozen_generation_cannot_be_displaced_and_the_status_says_so() {
         "the proxy must not get it for the backend: {}",
         proxy["args"]
     );
-    let told = dropped(&plan);
+    let reported = dropped(&plan);
     for (name, field) in [
         ("THV_MCPSERVER_GENERATION", "spec.resourceOverrides.proxyDeployment.env"),
         (GENERATION, "spec.resourceOverrides.proxyDeployment.podTemplateMetadataOverrides.annotations"),
         (GENERATION, "spec.podTemplateSpec.metadata.annotations"),
     ] {
-        assert!(told.contains(&format!("`{name}` in {field}")), "{told}");
+        assert!(reported.contains(&format!("`{name}` in {field}")), "{reported}");
     }
-    assert!(!told.contains("LOG_LEVEL"), "{told}");
+    assert!(!reported.contains("LOG_LEVEL"), "{reported}");
 }

@@ -274,7 +274,11 @@ fn live(drawn: &Drawn, children: &[Child], planned: Option<&PodStamps>) -> Live 
         backend,
         pods,
         services: services.map(|child| child.name().to_owned()).collect(),
-        taken: drawn.is_taken.then(|| (ChildKind::Service, "s".to_owned(), "another".to_owned())).into_iter().collect(),
+        name_conflicts: drawn
+            .is_taken
+            .then(|| (ChildKind::Service, "s".to_owned(), "another".to_owned()))
+            .into_iter()
+            .collect(),
         refused: drawn.is_refused.then(|| "the API server refused it".to_owned()),
         ..Live::default()
     }
@@ -301,7 +305,7 @@ impl Case {
     }
 }
 
-/// How kstatus, and with it Flux, judges an object of a kind that it has no rules of its own for: by the generation, then `Stalled`, then
+/// How kstatus, and with it Flux, assesses an object of a kind that it has no rules of its own for: by the generation, then `Stalled`, then
 /// `Ready`.
 fn kstatus(generation: i64, status: &Value) -> &'static str {
     let find = |kind: &str| status["conditions"].as_array().into_iter().flatten().find(|one| one["type"] == kind);
@@ -333,8 +337,8 @@ proptest! {
             prop_assert!(!is_stalled);
         }
         if let Some(why) = case.why() {
-            let told = case.plan.status.find("Ready").unwrap();
-            prop_assert!(told.is_false() && told.message.contains(why), "{:?}", told);
+            let reported = case.plan.status.find("Ready").unwrap();
+            prop_assert!(reported.is_false() && reported.message.contains(why), "{:?}", reported);
             prop_assert_eq!(is_stalled, matches!(case.plan.verdict, Verdict::Refuse(_)));
             prop_assert!(case.phase() != "Ready" || case.live.pods.iter().any(|pod| pod.state == PodState::Ready));
         }
@@ -350,8 +354,8 @@ proptest! {
             prop_assert!(is_of_the_cluster, "the configuration is valid, and refused: {}", why);
         }
         if case.status_of("Valid") == Some(ConditionStatus::True) {
-            let told = case.plan.status.conditions().iter().any(|one| one.kind != "Ready" && one.is_false() && one.message == why);
-            prop_assert!(told || is_of_the_cluster || case.reason() == "NotSupported", "it is valid, and refused: {}", why);
+            let reported = case.plan.status.conditions().iter().any(|one| one.kind != "Ready" && one.is_false() && one.message == why);
+            prop_assert!(reported || is_of_the_cluster || case.reason() == "NotSupported", "it is valid, and refused: {}", why);
         }
         for condition in case.plan.status.conditions() {
             prop_assert!(!(condition.is_true() && condition.kind != "Stalled" && condition.message.contains(why)), "{:?}", condition);
@@ -428,7 +432,7 @@ proptest! {
             _ => "InProgress",
         };
         prop_assert_eq!(kstatus(3, &status), expected);
-        // An edit that nobody has looked at yet is on its way, whatever was said before.
+        // An edit that is not reconciled yet is in progress, whatever the status said before.
         prop_assert_eq!(kstatus(4, &status), "InProgress");
         if matches!(case.plan.verdict, Verdict::Refuse(_)) {
             prop_assert_eq!(expected, "Failed");

@@ -130,7 +130,7 @@ fn live(state: &StateDraw, planned: &PodStamps) -> Live {
         ..LiveWorkload::default()
     };
     let taken = state.is_refused.then(|| (ChildKind::Service, "s".to_owned(), "another".to_owned()));
-    Live { workload: Some(workload), pods, taken: taken.into_iter().collect(), ..Live::default() }
+    Live { workload: Some(workload), pods, name_conflicts: taken.into_iter().collect(), ..Live::default() }
 }
 
 /// Whether a state ends the rollout: from then on there are no pods of the earlier plan.

@@ -2,18 +2,18 @@
 //!
 //! The parser of the `cel` crate recurses, and ends the process when there is no stack left: after 14 open brackets on a
 //! thread with 2 MiB when it is not optimized, after ten thousand characters of `[[[…` or `a.a.a…` when it is. A matcher may be as
-//! long as an object, so whoever may write a configuration would stop the operator for all. What is deep is refused before
+//! long as an object, so any editor of a configuration could stop the operator for all. What is deep is refused before
 //! it is parsed.
 //!
 //! INVARIANT: what is a text or a comment here is one for the parser, too, because brackets in them do not count. The parser
 //! drops what it cannot make a token of, quotes included, and goes on behind it. So such things are refused here, and so are
-//! numbers that run into a word: `1in` is two tokens for the parser.
+//! numbers that run into an identifier: `1in` is two tokens for the parser.
 
 use skep_bounds::{
     BoundsError, EXPRESSION_DEPTH, MATCHER_CHAIN, MATCHER_MINUS_TOKENS, MATCHER_TOKENS, Nesting, NestingLimits, Token,
 };
 
-/// What the tokens before a place tell of it.
+/// What the tokens before a place say of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Before {
     /// An operand: a `-` here subtracts.
@@ -52,20 +52,22 @@ fn token(text: &str) -> Result<(Token, &str), String> {
     if let Some(comment) = text.strip_prefix("//") {
         return Ok((Token::Plain, comment.trim_start_matches(|next| next != '\n')));
     }
-    let behind_word = text.trim_start_matches(in_word);
-    let word = text.strip_suffix(behind_word).unwrap_or_default();
-    if let Some(inside) = Inside::open(word, behind_word)? {
+    let behind_identifier = text.trim_start_matches(in_identifier);
+    let identifier = text.strip_suffix(behind_identifier).unwrap_or_default();
+    if let Some(inside) = Inside::open(identifier, behind_identifier)? {
         return Ok((Token::Plain, inside.skip()?));
     }
-    if word.starts_with(|first: char| first.is_ascii_digit()) && !is_number(word, behind_word) {
-        return Err(format!("`{word}` is a number and a word side by side; put an operator or a space between"));
+    if identifier.starts_with(|first: char| first.is_ascii_digit()) && !is_number(identifier, behind_identifier) {
+        return Err(format!(
+            "`{identifier}` is a number followed by an identifier; put an operator or a space between"
+        ));
     }
-    if !word.is_empty() {
-        return Ok((if word == "in" { Token::Within } else { Token::Plain }, behind_word));
+    if !identifier.is_empty() {
+        return Ok((if identifier == "in" { Token::Within } else { Token::Plain }, behind_identifier));
     }
     if let Some(inside) = text.strip_prefix('`') {
         let (name, behind) = inside.split_once('`').unwrap_or_default();
-        let fits = !name.is_empty() && name.chars().all(|next| in_word(next) || "./- ".contains(next));
+        let fits = !name.is_empty() && name.chars().all(|next| in_identifier(next) || "./- ".contains(next));
         return fits
             .then_some((Token::Plain, behind))
             .ok_or_else(|| "a name in backticks is broken; close it".to_owned());
@@ -96,18 +98,18 @@ fn token(text: &str) -> Result<(Token, &str), String> {
     Ok((token, characters.as_str()))
 }
 
-fn in_word(next: char) -> bool {
+fn in_identifier(next: char) -> bool {
     next.is_ascii_alphanumeric() || next == '_'
 }
 
-/// Whether a word that begins with a digit is one number, or the part of one that stands before the sign of its exponent.
-fn is_number(word: &str, behind: &str) -> bool {
+/// Whether an identifier that begins with a digit is one number, or the part of one that stands before the sign of its exponent.
+fn is_number(identifier: &str, behind: &str) -> bool {
     let is_digit = |next: char| next.is_ascii_digit();
-    if let Some(digits) = word.strip_prefix("0x") {
+    if let Some(digits) = identifier.strip_prefix("0x") {
         let digits = digits.strip_suffix(['u', 'U']).unwrap_or(digits);
         return !digits.is_empty() && digits.chars().all(|next| next.is_ascii_hexdigit());
     }
-    let suffix = word.trim_start_matches(is_digit);
+    let suffix = identifier.trim_start_matches(is_digit);
     match suffix.strip_prefix(['e', 'E']) {
         None => matches!(suffix, "" | "u" | "U"),
         Some("") => behind.strip_prefix(['+', '-']).is_some_and(|exponent| exponent.starts_with(is_digit)),
@@ -118,7 +120,7 @@ fn is_number(word: &str, behind: &str) -> bool {
 // === impl Before ===
 
 impl Before {
-    /// What a token tells of the place behind it.
+    /// What a token says of the place behind it.
     ///
     /// The parser visits what stands behind an even number of equal prefix operators twice, so that 31 of them around each
     /// other take it hours; and it takes `!!a` for `!a`.
@@ -135,7 +137,7 @@ impl Before {
                 Ok(Self::Prefix(first))
             }
             ')' | ']' | '}' | '"' | '\'' | '`' => Ok(Self::Operand),
-            _ if in_word(first) && read != "in" => Ok(Self::Operand),
+            _ if in_identifier(first) && read != "in" => Ok(Self::Operand),
             _ => Ok(Self::Other),
         }
     }
@@ -168,8 +170,8 @@ impl<'text> Inside<'text> {
             let raw = match prefix {
                 "" | "b" | "B" => false,
                 "r" | "R" | "br" | "bR" | "Br" | "BR" => true,
-                word => {
-                    return Err(format!("`{word}` and a text stand side by side; put an operator or a space between"));
+                identifier => {
+                    return Err(format!("`{identifier}` is followed by a string; put an operator or a space between"));
                 }
             };
             return Ok(Some(Self { rest, quotes, raw }));
