@@ -63,7 +63,16 @@ fn of_backend(backend: &LiveWorkload, generation: Option<i64>, was_ready: bool, 
     let is_serving = backend.ready > 0;
     let phase = |otherwise: &'static str| if is_serving { "Ready" } else { otherwise };
     let rollout = observe(Some(backend), &live.backend_pods, Planned::Revision, was_ready);
-    let is_outdated = backend.generation_stamp.zip(generation).is_some_and(|(live, planned)| live < planned);
+    let stamps = backend.generation_stamp.zip(generation);
+    let is_outdated = stamps.is_some_and(|(live, planned)| live < planned);
+    // No proxy applies a StatefulSet over a greater generation than its own.
+    if let Some((live, planned)) = stamps.filter(|(live, planned)| live > planned) {
+        let message = format!(
+            "the backend is of generation {live}, which is greater than {planned}, so that no proxy applies the current configuration \
+             to it; delete its StatefulSet, which the proxy then creates anew"
+        );
+        return Readiness::failed(phase("Failed"), "BackendGenerationConflict", message, true);
+    }
     let upstream = current_report(backend.upstream.as_ref(), live);
     match (&rollout.stage, upstream) {
         (Stage::Stopped, _) => {

@@ -46,7 +46,14 @@ const KEYS: &[&str] = &[
     "toolhive-name",
     "team",
     "vault.hashicorp.com/agent-inject",
+    "deployment.kubernetes.io/revision",
+    "kubectl.kubernetes.io/last-applied-configuration",
+    "toolhive.stacklok.dev/upstream-state",
 ];
+
+/// Beginnings of the names of annotations that other programs write, and no override may.
+const RESERVED: &[&str] =
+    &["deployment.kubernetes.io/", "kubectl.kubernetes.io/last-", "toolhive.stacklok.dev/", "toolhive.stacklok.io/"];
 
 /// Volumes of the operator's, and one that is not.
 const VOLUMES: &[&str] = &["runconfig", "vmcp-config", "authz-config", "scratch"];
@@ -215,6 +222,17 @@ proptest! {
         }
         for (key, value) in deployment(&before)["metadata"]["labels"].as_object().unwrap() {
             prop_assert_eq!(&deployment(&after)["metadata"]["labels"][key], value);
+        }
+        // An annotation that another program writes is the operator's own or is not there, and the status names it.
+        for (child, part) in [("Deployment", "proxyDeployment"), ("Service", "proxyService")] {
+            let object = |plan: &Plan| plan.children.iter().find(|one| one.kind().as_str() == child).unwrap().body().clone();
+            let wanted = spec.pointer(&format!("/resourceOverrides/{part}/annotations")).and_then(Value::as_object);
+            for key in wanted.into_iter().flat_map(Map::keys).filter(|key| RESERVED.iter().any(|one| key.starts_with(one))) {
+                let came = &object(&after)["metadata"]["annotations"][key];
+                let is_digest = [CONSUMED, TEMPLATE_HASH].contains(&key.as_str());
+                prop_assert!(came.is_null() || is_digest, "{key}: {came}");
+                prop_assert!(dropped(&after).contains(&format!("`{key}` in spec.resourceOverrides.{part}.annotations")), "{}", dropped(&after));
+            }
         }
         // Each variable that a user set and does not get is named.
         let reported = dropped(&after);
