@@ -75,6 +75,8 @@ pub const ENTITY_VALUES: usize = 16 * 1024;
 pub const ENTITY_NESTED_VALUES: usize = 64 * 1024;
 /// How many variables a user may set in one container.
 pub const ENV_VARIABLES: usize = 1_000;
+/// How many Secrets and ConfigMaps an object may refer to. Each is read, one request each, before the object is planned.
+pub const CONTENT_REFERENCES: usize = 256;
 /// How many composite tools one virtual server may have, in its own spec and by reference each.
 pub const COMPOSITE_TOOLS: usize = 100;
 /// How many steps one composite tool may have.

@@ -7,13 +7,14 @@
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{ApiResource, DynamicResourceScope};
-use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use skep_plan::canonical;
 
 use crate::possible_names::PossibleNames;
@@ -39,6 +40,32 @@ pub struct Object {
     value: Value,
     excess: Option<Excess>,
     names: PossibleNames,
+}
+
+/// The metadata of an object of any kind, which is all that is requested of it: of its managers only which fields the operator
+/// applied.
+#[derive(Clone, Debug)]
+pub struct Metadata {
+    /// The metadata.
+    pub metadata: ObjectMeta,
+}
+
+/// The metadata of an object of any kind with all its managers, to change them.
+#[derive(Clone, Debug)]
+pub struct FullMetadata {
+    /// The metadata, without managers.
+    pub metadata: ObjectMeta,
+    /// The metadata as it was sent, with managers.
+    pub value: Value,
+}
+
+/// What a Secret or a ConfigMap holds.
+#[derive(Clone, Debug)]
+pub struct Content<T> {
+    /// Its metadata.
+    pub metadata: ObjectMeta,
+    /// Its values by key.
+    pub data: BTreeMap<String, T>,
 }
 
 /// Which limit an object exceeds.
@@ -78,13 +105,13 @@ impl Object {
 
 impl<'de> Deserialize<'de> for Object {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Self::read(deserializer, false)
+        Self::read(deserializer, Managers::None)
     }
 }
 
 impl<'de> Deserialize<'de> for Tracked {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Object::read(deserializer, true).map(Self)
+        Object::read(deserializer, Managers::Ours).map(Self)
     }
 }
 
@@ -96,15 +123,79 @@ impl Tracked {
 }
 
 impl Object {
-    fn read<'de, D: Deserializer<'de>>(deserializer: D, is_tracked: bool) -> Result<Self, D::Error> {
+    fn read<'de, D: Deserializer<'de>>(deserializer: D, managers: Managers) -> Result<Self, D::Error> {
         let limits = Limits::default();
-        let members = Members { of: Part::Whole, is_tracked, limits: &limits };
-        let value = deserializer.deserialize_map(members)?;
-        let metadata = value.get("metadata").map(ObjectMeta::deserialize).transpose().map_err(D::Error::custom)?;
-        let value = Value::Object(value);
-        let excess = limits.excess.get();
-        Ok(Self { metadata: metadata.unwrap_or_default(), value, excess, names: limits.names.into_inner() })
+        let value = deserializer.deserialize_map(Members { of: Part::Whole, managers, limits: &limits })?;
+        let metadata = value.get("metadata").map(metadata_of).unwrap_or_default();
+        let (value, excess) = (Value::Object(value), limits.excess.get());
+        Ok(Self { metadata, value, excess, names: limits.names.into_inner() })
     }
+}
+
+// === impl Metadata, FullMetadata, Content ===
+
+impl<'de> Deserialize<'de> for Metadata {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let limits = Limits::default();
+        let members = Members { of: Part::WholeMetadata, managers: Managers::Ours, limits: &limits };
+        let value = deserializer.deserialize_map(members)?;
+        Ok(Self { metadata: value.get("metadata").map(metadata_of).unwrap_or_default() })
+    }
+}
+
+impl<'de> Deserialize<'de> for FullMetadata {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let limits = Limits::default();
+        let members = Members { of: Part::WholeMetadata, managers: Managers::All, limits: &limits };
+        let mut value = deserializer.deserialize_map(members)?;
+        let value = value.remove("metadata").unwrap_or_default();
+        Ok(Self { metadata: metadata_of(&value), value })
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Content<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Wire<T> {
+            #[serde(default)]
+            metadata: OwnMetadata,
+            data: Option<BTreeMap<String, T>>,
+        }
+        let Wire { metadata: OwnMetadata(metadata), data } = Wire::deserialize(deserializer)?;
+        Ok(Self { metadata, data: data.unwrap_or_default() })
+    }
+}
+
+/// Metadata without managers.
+#[derive(Default)]
+struct OwnMetadata(ObjectMeta);
+
+impl<'de> Deserialize<'de> for OwnMetadata {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let limits = Limits::default();
+        let members = Members { of: Part::Metadata, managers: Managers::None, limits: &limits };
+        let value = deserializer.deserialize_map(members)?;
+        Ok(Self(metadata_of(&Value::Object(value))))
+    }
+}
+
+/// The metadata in a value. A member that cannot be read is left out; a time that is later than any that we can represent is the latest.
+///
+/// One object that cannot be read would cost the whole list that it is in, and with it the reconciliation of every namespace.
+fn metadata_of(value: &Value) -> ObjectMeta {
+    if let Ok(metadata) = ObjectMeta::deserialize(value) {
+        return metadata;
+    }
+    let is_readable = |name: &str, member: &Value| ObjectMeta::deserialize(&json!({ name: member })).is_ok();
+    let members = value.as_object().into_iter().flatten().filter_map(|(name, member)| {
+        let is_time = matches!(name.as_str(), "creationTimestamp" | "deletionTimestamp");
+        match is_readable(name, member) {
+            true => Some((name.clone(), member.clone())),
+            false if is_time => Some((name.clone(), json!(jiff::Timestamp::MAX.to_string()))),
+            false => None,
+        }
+    });
+    ObjectMeta::deserialize(Value::Object(members.collect())).unwrap_or_default()
 }
 
 impl Serialize for Object {
@@ -113,12 +204,16 @@ impl Serialize for Object {
     }
 }
 
-/// Both are addressed by a resource that is known at run time.
+/// All are addressed by a resource that is known at run time. Of some only the metadata is requested.
 macro_rules! dynamic_resource {
-    ($type:ty, $($metadata:tt).+) => {
+    ($type:ty, $is_metadata:literal, $($metadata:tt).+) => {
         impl kube::Resource for $type {
             type DynamicType = ApiResource;
             type Scope = DynamicResourceScope;
+
+            fn metadata_api() -> bool {
+                $is_metadata
+            }
 
             fn kind(of: &ApiResource) -> Cow<'_, str> {
                 of.kind.as_str().into()
@@ -151,8 +246,10 @@ macro_rules! dynamic_resource {
     };
 }
 
-dynamic_resource!(Object, metadata);
-dynamic_resource!(Tracked, 0.metadata);
+dynamic_resource!(Object, false, metadata);
+dynamic_resource!(Tracked, false, 0.metadata);
+dynamic_resource!(Metadata, true, metadata);
+dynamic_resource!(FullMetadata, true, metadata);
 
 /// Whether the API server notes here which fields the operator applied.
 pub fn is_applied_by_us(entry: &Value) -> bool {
@@ -173,8 +270,17 @@ pub fn owned_fields(metadata: &ObjectMeta) -> String {
 /// Reads the members of an object, or of its metadata, but those that are of no use.
 struct Members<'a> {
     of: Part,
-    is_tracked: bool,
+    managers: Managers,
     limits: &'a Limits,
+}
+
+/// Which entries of `managedFields` are kept.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Managers {
+    None,
+    /// The one that says which fields the operator applied, without its time: any client may have written it.
+    Ours,
+    All,
 }
 
 /// What was read of an object, and which limit that exceeded first.
@@ -189,6 +295,8 @@ struct Limits {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     Whole,
+    /// The whole object, of which only the metadata is kept.
+    WholeMetadata,
     Metadata,
 }
 
@@ -203,16 +311,18 @@ impl<'de> Visitor<'de> for Members<'_> {
         let mut members = Map::new();
         while let Some(name) = access.next_key::<String>()? {
             match (self.of, name.as_str()) {
-                (Part::Whole, "metadata") => {
+                (Part::Whole | Part::WholeMetadata, "metadata") => {
                     let metadata = access.next_value_seed(Members { of: Part::Metadata, ..self })?;
                     members.insert(name, Value::Object(metadata));
                 }
-                (Part::Metadata, MANAGED_FIELDS) if self.is_tracked => {
-                    let mut entries = access.next_value::<Vec<Value>>()?;
-                    entries.retain(is_applied_by_us);
-                    members.insert(name, Value::Array(entries));
+                (Part::Metadata, MANAGED_FIELDS) if self.managers != Managers::None => {
+                    // What is too deep in there is left out, and does not make the object itself too deep: any client may write it.
+                    let limits = Limits::default();
+                    let part = Within { left: DEEPEST, is_counted: false, limits: &limits };
+                    let entries = access.next_value_seed(part)?;
+                    members.insert(name, self.managers.keep(entries));
                 }
-                (Part::Metadata, MANAGED_FIELDS) => {
+                (Part::Metadata, MANAGED_FIELDS) | (Part::WholeMetadata, _) => {
                     access.next_value::<IgnoredAny>()?;
                 }
                 (of, member) => {
@@ -225,6 +335,19 @@ impl<'de> Visitor<'de> for Members<'_> {
             }
         }
         Ok(members)
+    }
+}
+
+impl Managers {
+    fn keep(self, entries: Value) -> Value {
+        let Value::Array(mut entries) = entries else { return Value::Array(Vec::new()) };
+        if self == Self::Ours {
+            entries.retain(is_applied_by_us);
+            for entry in entries.iter_mut().filter_map(Value::as_object_mut) {
+                entry.remove("time");
+            }
+        }
+        Value::Array(entries)
     }
 }
 
@@ -354,9 +477,7 @@ impl<'de> DeserializeSeed<'de> for Members<'_> {
 
 #[cfg(test)]
 mod tests {
-    use kube::api::DynamicObject;
-    use kube::core::PartialObjectMeta;
-    use serde_json::json;
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -379,7 +500,7 @@ mod tests {
         let digest = |entries: Value| {
             let sent = json!({ "metadata": { "name": "a", "managedFields": entries } }).to_string();
             let tracked: Tracked = serde_json::from_str(&sent).unwrap();
-            let partial: PartialObjectMeta<DynamicObject> = serde_json::from_str(&sent).unwrap();
+            let partial: Metadata = serde_json::from_str(&sent).unwrap();
             let digests = [tracked.object().metadata(), &partial.metadata].map(owned_fields);
             assert_eq!(digests[0], digests[1]);
             digests[0].clone()
@@ -450,8 +571,49 @@ mod tests {
 
     #[test]
     fn what_is_no_object_is_refused() {
-        for text in ["[]", "null", r#"{"metadata":[]}"#, r#"{"metadata":{"name":1}}"#] {
+        for text in ["[]", "null", r#"{"metadata":[]}"#] {
             assert!(serde_json::from_str::<Object>(text).is_err(), "{text}");
+        }
+    }
+
+    /// `managedFields` as a client may write them into any object: times that we cannot represent, fields of any depth, and nonsense.
+    fn hostile() -> impl Strategy<Value = String> {
+        let time = prop::sample::select(vec![
+            r#""2026-01-01T00:00:00Z""#,
+            r#""9999-12-31T23:59:59Z""#,
+            r#""0001-01-01T00:00:00Z""#,
+            "null",
+        ]);
+        let manager = prop::sample::select(vec![MANAGER, "kubectl", ""]);
+        let entry = (manager, time, 0..300_usize).prop_map(|(manager, time, depth)| {
+            let fields = format!("{}{{}}{}", r#"{"f:x":"#.repeat(depth), "}".repeat(depth));
+            format!(r#"{{"manager":"{manager}","operation":"Apply","time":{time},"fieldsType":"FieldsV1","fieldsV1":{fields}}}"#)
+        });
+        let entries = prop::collection::vec(entry, 0..4).prop_map(|entries| format!("[{}]", entries.join(",")));
+        prop_oneof![8 => entries, 1 => Just("null".to_owned()), 1 => Just("{}".to_owned())]
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_clients_write_into_metadata_every_reader_reads_the_list(fields in hostile(), is_late in any::<bool>()) {
+            let deleted = if is_late { r#","deletionTimestamp":"9999-12-31T23:59:59Z""# } else { "" };
+            let hostile = format!(r#"{{"metadata":{{"name":"a","namespace":"ns","managedFields":{fields}{deleted}}}}}"#);
+            let text = format!(r#"{{"metadata":{{}},"items":[{hostile},{{"metadata":{{"name":"b"}}}}]}}"#);
+            fn names<T: for<'de> Deserialize<'de>>(text: &str, metadata: impl Fn(&T) -> &ObjectMeta) -> Vec<(Option<String>, bool)> {
+                #[derive(Deserialize)]
+                struct List<T> {
+                    items: Vec<T>,
+                }
+                let list: List<T> = serde_json::from_str(text).unwrap();
+                let of = |one: &T| (metadata(one).name.clone(), metadata(one).deletion_timestamp.is_some());
+                list.items.iter().map(of).collect()
+            }
+            let expected = vec![(Some("a".to_owned()), is_late), (Some("b".to_owned()), false)];
+            prop_assert_eq!(names::<Object>(&text, Object::metadata), expected.clone());
+            prop_assert_eq!(names::<Tracked>(&text, |one| one.object().metadata()), expected.clone());
+            prop_assert_eq!(names::<Metadata>(&text, |one| &one.metadata), expected.clone());
+            prop_assert_eq!(names::<FullMetadata>(&text, |one| &one.metadata), expected.clone());
+            prop_assert_eq!(names::<Content<String>>(&text, |one| &one.metadata), expected);
         }
     }
 }

@@ -42,6 +42,10 @@ struct State {
     waiting: HashMap<Key, Instant>,
     due: BTreeSet<(Instant, Key)>,
     running: HashSet<Key>,
+    /// How many of them are in each namespace.
+    running_in: HashMap<String, usize>,
+    /// How many of one namespace may run at a time; no limit for none.
+    namespace_limit: Option<usize>,
     woken: HashSet<Key>,
     failures: HashMap<Key, u32>,
 }
@@ -49,6 +53,12 @@ struct State {
 // === impl Queue ===
 
 impl Queue {
+    /// A queue of which workers take no more than so many resources of one namespace at a time: slow ones must not stop the others.
+    pub fn with_namespace_limit(limit: usize) -> Self {
+        let state = State { namespace_limit: Some(limit), ..State::default() };
+        Self { state: Mutex::new(state), changed: Notify::new() }
+    }
+
     /// Asks for a resource to be looked at now.
     pub fn add(&self, key: Key) {
         self.with(|state| state.add(key, Instant::now()));
@@ -131,8 +141,14 @@ impl State {
         {
             self.add(key.clone(), now);
         }
-        let (key, since) = self.ready.pop_front()?;
+        let is_allowed = |(key, _): &(Key, Instant)| {
+            let running = self.running_in.get(&key.namespace).copied().unwrap_or_default();
+            self.namespace_limit.is_none_or(|limit| running < limit)
+        };
+        let next = self.ready.iter().position(is_allowed)?;
+        let (key, since) = self.ready.remove(next)?;
         self.queued.remove(&key);
+        *self.running_in.entry(key.namespace.clone()).or_default() += 1;
         self.running.insert(key.clone());
         Some((key, since))
     }
@@ -150,6 +166,12 @@ impl State {
 
     fn finish(&mut self, key: Key, done: Done, now: Instant) {
         self.running.remove(&key);
+        if let Some(running) = self.running_in.get_mut(&key.namespace) {
+            *running -= 1;
+            if *running == 0 {
+                self.running_in.remove(&key.namespace);
+            }
+        }
         let woken = self.woken.remove(&key);
         if done == Done::Failed {
             let failures = self.failures.entry(key.clone()).or_default();
@@ -244,5 +266,22 @@ mod tests {
         assert_eq!(state.take(soon), None);
         assert_eq!(state.take(late).map(|(key, _)| key), Some(key("b")));
         assert!(state.waiting.is_empty() && state.due.is_empty());
+    }
+
+    #[test]
+    fn a_namespace_holds_no_more_workers_than_its_limit() {
+        let (mut state, now) = (State { namespace_limit: Some(2), ..State::default() }, Instant::now());
+        let in_namespace = |namespace: &str, name: &str| Key::resource(KindName::MCPServer, namespace, name);
+        for name in ["a", "b", "c", "d"] {
+            state.add(in_namespace("slow", name), now);
+        }
+        state.add(in_namespace("other", "e"), now);
+        let mut taken = || state.take(now).map(|(key, _)| key.name);
+        assert_eq!(
+            [taken(), taken(), taken(), taken()],
+            [Some("a"), Some("b"), Some("e"), None].map(|name| name.map(str::to_owned))
+        );
+        state.finish(in_namespace("slow", "a"), Done::Settled, now);
+        assert_eq!(state.take(now).map(|(key, _)| key.name), Some("c".to_owned()));
     }
 }

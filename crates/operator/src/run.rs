@@ -86,6 +86,11 @@ pub async fn run(
     Ok(())
 }
 
+/// The work queue. Where several namespaces are watched, none of them holds more than half of the workers.
+fn queue(namespaces: &[String]) -> Queue {
+    if namespaces.len() == 1 { Queue::default() } else { Queue::with_namespace_limit(WORKERS / 2) }
+}
+
 async fn lead(
     client: Client,
     options: Options,
@@ -112,7 +117,7 @@ async fn lead(
 
     let context = Context {
         store: Arc::new(Store::new(environment.settings.default_redis.clone())),
-        queue: Arc::new(Queue::default()),
+        queue: Arc::new(queue(&environment.namespaces)),
         readiness,
         metrics,
         served: Arc::new(Served::new()),

@@ -16,8 +16,8 @@ use std::time::Duration;
 use futures_util::{Stream, TryStreamExt as _};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use kube::Client;
-use kube::api::{Api, DynamicObject};
-use kube::core::{ApiResource, PartialObjectMeta, Resource as KubeResource};
+use kube::api::Api;
+use kube::core::{ApiResource, Resource as KubeResource};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt as _, watcher as watch};
 use skep_api::resource::KindName;
@@ -32,12 +32,17 @@ use self::kind::KindWatch;
 use self::sink::{Children, Contents, Pods, Resources, Sink};
 use crate::failure::{describe, refusal};
 use crate::metrics::Metrics;
-use crate::object::Tracked;
+use crate::object::{Metadata, Object, Tracked};
 use crate::queue::Queue;
 use crate::readiness::Readiness;
 use crate::served::Served;
 use crate::store::{Store, Wake};
 use crate::write::child_resource;
+
+/// How many objects a page of a list has. An object takes up to 1.5 MiB, and its users decide: a page is all that is in memory at a time.
+const PAGE: u32 = 20;
+/// The same for lists of metadata, whose annotations take up to 256 KiB.
+const METADATA_PAGE: u32 = 50;
 
 /// What a check says of a cache before its first list.
 const NOT_SYNCED: &str = "not synced yet";
@@ -120,37 +125,37 @@ impl Watches {
             }
             watches.start_children(client, scope, &feed);
             watches.start_pods(client, scope, &feed);
-            let secrets: Api<PartialObjectMeta<Secret>> = scoped(client, scope);
-            watches.run(feed.clone(), scope, secrets, watcher::Config::default(), Contents(ObjectKind::Secret));
-            let maps: Api<PartialObjectMeta<ConfigMap>> = scoped(client, scope);
-            watches.run(feed.clone(), scope, maps, watcher::Config::default(), Contents(ObjectKind::ConfigMap));
+            let secrets = dynamic::<Metadata>(client, scope, &ApiResource::erase::<Secret>(&()));
+            watches.run(feed.clone(), scope, secrets, metadata_config(), Contents(ObjectKind::Secret));
+            let maps = dynamic::<Metadata>(client, scope, &ApiResource::erase::<ConfigMap>(&()));
+            watches.run(feed.clone(), scope, maps, metadata_config(), Contents(ObjectKind::ConfigMap));
         }
         watches
     }
 
     fn start_children(&mut self, client: &Client, scope: Option<&str>, feed: &Feed) {
         for kind in ChildKind::ALL {
-            let selector = watcher::Config::default().labels(&format!("{}={}", MANAGED_LABEL.0, MANAGED_LABEL.1));
+            let selector = format!("{}={}", MANAGED_LABEL.0, MANAGED_LABEL.1);
             // Of most children only the metadata is of interest; of workloads, how many pods are ready as well.
             if kind.has_generation() {
                 let api = dynamic::<Tracked>(client, scope, &child_resource(*kind));
-                self.run(feed.clone(), scope, api, selector, Children(*kind, "children"));
+                self.run(feed.clone(), scope, api, config().labels(&selector), Children(*kind, "children"));
             } else {
-                let api = dynamic::<PartialObjectMeta<DynamicObject>>(client, scope, &child_resource(*kind));
-                self.run(feed.clone(), scope, api, selector, Children(*kind, "children"));
+                let api = dynamic::<Metadata>(client, scope, &child_resource(*kind));
+                let config = metadata_config().labels(&selector);
+                self.run(feed.clone(), scope, api, config, Children(*kind, "children"));
             }
         }
         // Backends are made by proxies, which know nothing of our label.
         let api = dynamic::<Tracked>(client, scope, &child_resource(Backend::KIND));
-        let selector = watcher::Config::default().labels(Backend::SELECTOR);
-        self.run(feed.clone(), scope, api, selector, Children(Backend::KIND, "backends"));
+        self.run(feed.clone(), scope, api, config().labels(Backend::SELECTOR), Children(Backend::KIND, "backends"));
     }
 
     fn start_pods(&mut self, client: &Client, scope: Option<&str>, feed: &Feed) {
         let selectors = kinds::pod_selectors().into_iter().chain([("of backends", Backend::pod_selector())]);
         for (name, selector) in selectors {
-            let pods: Api<Pod> = scoped(client, scope);
-            self.run(feed.clone(), scope, pods, watcher::Config::default().labels(&selector), Pods(name));
+            let pods = dynamic::<Object>(client, scope, &ApiResource::erase::<Pod>(&()));
+            self.run(feed.clone(), scope, pods, config().labels(&selector), Pods(name));
         }
     }
 
@@ -179,6 +184,16 @@ impl Watches {
         let watch = CacheWatch::new(sink.name(), scope, self.is_one_of_several, feed, settled);
         self.tasks.spawn(async move { watch.keep(api, config, sink).await });
     }
+}
+
+/// How whole objects are listed and watched.
+fn config() -> watcher::Config {
+    watcher::Config::default().page_size(PAGE)
+}
+
+/// How metadata are listed and watched.
+fn metadata_config() -> watcher::Config {
+    watcher::Config::default().page_size(METADATA_PAGE)
 }
 
 /// Feeds the store from a watch, until `tell` breaks off. `delivered` holds the ids of what the watch has delivered so far: after an
@@ -311,17 +326,6 @@ where
     match namespace {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, resource),
         None => Api::all_with(client.clone(), resource),
-    }
-}
-
-fn scoped<K>(client: &Client, namespace: Option<&str>) -> Api<K>
-where
-    K: KubeResource<Scope = k8s_openapi::NamespaceResourceScope>,
-    K::DynamicType: Default,
-{
-    match namespace {
-        Some(namespace) => Api::namespaced(client.clone(), namespace),
-        None => Api::all(client.clone()),
     }
 }
 

@@ -28,14 +28,14 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
-use kube::api::{Api, DynamicObject};
-use kube::core::{ApiResource, GroupVersionKind, PartialObjectMeta, Status};
+use kube::api::Api;
+use kube::core::{ApiResource, GroupVersionKind, Status};
 use skep_api::crd::{GROUP, STORED_VERSION};
 use skep_api::resource::KindName;
 use skep_plan::child::ChildKind;
 
 use crate::metrics::Metrics;
-use crate::object::Object;
+use crate::object::{Metadata, Object};
 use crate::served::{Served, resource_in};
 
 /// The field manager of everything that the operator writes.
@@ -86,7 +86,7 @@ pub struct Writer {
 }
 
 /// The metadata of a child, as the API server answers a write of it.
-pub type ChildAnswer = PartialObjectMeta<DynamicObject>;
+pub type ChildAnswer = Metadata;
 
 /// How kube addresses a kind of ours in the stored version.
 pub fn api_resource(kind: KindName) -> ApiResource {
@@ -121,7 +121,7 @@ impl Writer {
         Api::namespaced_with(self.client.clone(), namespace, &resource_in(kind, self.served.version(kind)))
     }
 
-    fn children(&self, kind: ChildKind, namespace: &str) -> Api<DynamicObject> {
+    fn children(&self, kind: ChildKind, namespace: &str) -> Api<Metadata> {
         Api::namespaced_with(self.client.clone(), namespace, &child_resource(kind))
     }
 }

@@ -62,6 +62,13 @@ fn distinct_inputs(me: &Resource, references: &[Reference]) -> BTreeSet<(Key, St
     references.iter().filter_map(input).collect()
 }
 
+/// How many Secrets and ConfigMaps a resource refers to. Of one that exceeds [`skep_bounds::CONTENT_REFERENCES`] none is read, and its plan is refused.
+pub fn count_contents(me: &Resource) -> usize {
+    let references = me.references();
+    let contents = references.iter().filter(|reference| !matches!(reference.to, Target::Kind(_)));
+    contents.map(|reference| Key::target(reference, me.namespace())).collect::<BTreeSet<Key>>().len()
+}
+
 /// What the pods of a resource read though its spec does not name it: the key that a virtual server binds its sessions with, and the
 /// password of the Redis for all who name none.
 pub fn implied(me: &Resource, default_redis: Option<&DefaultRedis>) -> Vec<Reference> {

@@ -258,7 +258,7 @@ impl Applier {
             if let Some(conflict) = name_conflict(me, id, &child_facts(id.kind, &found.metadata, None)) {
                 return Ok(Err(conflict));
             }
-            self.writer.take_over(id, &found.metadata, has_replicas).await?;
+            self.writer.take_over(id, &found, has_replicas).await?;
         }
         // What we do not know to have left before may be ours. One is what it would be anyway.
         if !has_replicas

@@ -178,6 +178,7 @@ impl State {
                 // It still refers to what it referred to, as far as anybody knows.
                 Entry::Unreadable { .. } => self.graph.targets(&key),
             };
+            self.forget_unused(&touched);
             wake.soon.extend(touched.into_iter().filter(|target| matches!(target.kind, ObjectKind::Kind(_))));
             wake.now.extend(saw_it.into_iter().chain(self.graph.dependants(&key)));
         }
@@ -219,6 +220,7 @@ impl State {
             *meanwhile = None;
         }
         let mut wake = Wake { now: self.graph.dependants(key), soon: self.graph.set(key, None) };
+        self.forget_unused(&wake.soon);
         self.ends.remove(key);
         if let Some(uid) = self.resources.remove(key).and_then(|entry| entry.metadata().uid.clone()) {
             self.gone.push_back(uid);
@@ -361,7 +363,8 @@ impl State {
         if reading.readers == 0 {
             self.reading.remove(key);
         }
-        if let Some(read) = read.filter(|_| !changed) {
+        // The last resource that refers to it may have gone meanwhile.
+        if let Some(read) = read.filter(|_| !changed).filter(|_| self.graph.is_used(key)) {
             self.contents.insert(key.clone(), read);
         }
     }
@@ -411,6 +414,13 @@ impl State {
             _ => BTreeMap::new(),
         };
         (self.graph.users(key), self.live(key, &children).0)
+    }
+
+    /// Forgets the content of Secrets and ConfigMaps that no resource refers to any more.
+    fn forget_unused(&mut self, targets: &BTreeSet<Key>) {
+        for target in targets.iter().filter(|target| !self.graph.is_used(target)) {
+            self.contents.remove(target);
+        }
     }
 
     /// The children that carry the uid of a resource.

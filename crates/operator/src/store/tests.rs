@@ -166,6 +166,25 @@ fn content_that_changes_while_it_is_read_is_read_again() {
 }
 
 #[test]
+fn content_is_forgotten_with_its_last_user() {
+    let store = Store::default();
+    let secret = Key { kind: ObjectKind::Secret, namespace: "ns".into(), name: "s".into() };
+    let spec = |secrets: Value| json!({ "image": "i", "secrets": secrets });
+    let refers = json!([{ "name": "s", "key": "k" }]);
+    let stored = || store.contents(ObjectKind::Secret).len();
+    put(&store, KindName::MCPServer, object(KindName::MCPServer, "m", 1, 1, &spec(refers.clone())));
+    store.end_read(&secret, store.begin_read(&secret), Some((None, None)));
+    assert_eq!(stored(), 1, "that it does not exist is known");
+    put(&store, KindName::MCPServer, object(KindName::MCPServer, "m", 2, 2, &spec(json!([]))));
+    assert_eq!(stored(), 0, "the reference is gone");
+    put(&store, KindName::MCPServer, object(KindName::MCPServer, "m", 3, 3, &spec(refers)));
+    let reading = store.begin_read(&secret);
+    store.remove_resource(&key(KindName::MCPServer, "m"));
+    store.end_read(&secret, reading, Some((None, None)));
+    assert_eq!(stored(), 0, "the resource is gone");
+}
+
+#[test]
 fn a_member_that_leaves_a_group_wakes_the_virtual_servers_of_both() {
     let store = Store::default();
     for group in ["one", "two"] {

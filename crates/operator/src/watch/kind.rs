@@ -13,7 +13,9 @@ use skep_api::resource::KindName;
 use skep_plan::key::Key;
 use tokio::sync::watch as signal;
 
-use super::{Feed, MANY_FAILURES, NOT_SYNCED, PROBATION, Resources, Signal, check_name, code, dynamic, pump, refused};
+use super::{
+    Feed, MANY_FAILURES, NOT_SYNCED, PROBATION, Resources, Signal, check_name, code, config, dynamic, pump, refused,
+};
 use crate::failure::describe;
 use crate::object::Object;
 use crate::readiness::Check;
@@ -176,7 +178,7 @@ impl KindWatch {
             }
         };
         let resources = Resources(self.kind);
-        let pumped = pump(&self.feed, api, watcher::Config::default(), &resources, delivered, tell);
+        let pumped = pump(&self.feed, api, config(), &resources, delivered, tell);
         tokio::select! {
             () = pumped => End::NotServed,
             () = probation => End::OtherVersion,

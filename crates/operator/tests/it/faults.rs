@@ -12,11 +12,12 @@ use kube::api::{Patch, PatchParams};
 use kube::client::Body;
 use serde_json::{Value, json};
 use skep_api::resource::KindName;
+use skep_operator::write::MANAGER;
 use skep_plan::child::ChildKind;
 use skep_testkit::{ControlPlane, Seen, eventually};
 
 use crate::between::{Verdict, between, refusal};
-use crate::running::{PATIENCE, condition, define, operator, plane, start, start_as};
+use crate::running::{PATIENCE, condition, define, operator, plane, start, start_as, start_watching};
 use crate::stage::Stage;
 
 fn server(image: &str) -> Value {
@@ -162,6 +163,55 @@ async fn an_object_that_is_nested_too_deep_stops_nobody_else_at_the_next_start_e
     second.create(KindName::MCPServer, "good", server("registry.example/a:1")).await?;
     second.child(ChildKind::Deployment, "good", "exists", |_| true).await?;
     second.stop().await
+}
+
+/// Any client may write `managedFields`, into any object that is watched: times that we cannot represent, and fields of any depth. One
+/// object must not keep the operator from listing the others.
+#[tokio::test]
+async fn metadata_that_cannot_be_decoded_stop_no_other_and_lists_come_in_small_pages() -> Result<()> {
+    let plane = plane().await?;
+    let (hostile, calm) = (plane.namespace("hostile").await?, plane.namespace("calm").await?);
+    let real = plane.client()?;
+    let deep = format!("{}{{}}{}", r#"{"f:x":"#.repeat(140), "}".repeat(140));
+    let managed = json!({ "toolhive.stacklok.io/managed-by": "toolhive-operator" });
+    let pod = json!({ "app": "mcpserver", "app.kubernetes.io/instance": "s" });
+    let spec = json!({ "containers": [{ "name": "c", "image": "i" }] });
+    for (path, labels, rest) in [
+        ("configmaps", json!({}), json!({})),
+        ("secrets", json!({}), json!({})),
+        ("serviceaccounts", managed, json!({})),
+        ("pods", pod, json!({ "spec": spec })),
+    ] {
+        for (name, time, fields) in
+            [("late", "9999-12-31T23:59:59Z", "{}"), ("deep", "2026-01-01T00:00:00Z", deep.as_str())]
+        {
+            let fields: Value =
+                serde_json::from_str(fields).or_else(|_too_deep| Ok::<_, anyhow::Error>(json!("$deep")))?;
+            let entry = json!({ "manager": MANAGER, "operation": "Apply", "apiVersion": "v1", "time": time, "fieldsType": "FieldsV1", "fieldsV1": fields });
+            let mut object = json!({ "metadata": { "name": name, "labels": labels, "managedFields": [entry] } });
+            object.as_object_mut().unwrap().extend(rest.as_object().cloned().unwrap());
+            let body = object.to_string().replace(r#""$deep""#, &deep);
+            let request = Request::post(format!("/api/v1/namespaces/{hostile}/{path}"))
+                .header("content-type", "application/json");
+            real.request_text(request.body(body.into_bytes())?).await?;
+        }
+    }
+    let pages: Arc<Mutex<BTreeSet<u32>>> = Arc::default();
+    let seen = pages.clone();
+    let judge = move |request: Request<Body>| {
+        let query = request.uri().query().unwrap_or_default();
+        let limit: Option<u32> =
+            query.split('&').find_map(|part| part.strip_prefix("limit=")).and_then(|limit| limit.parse().ok());
+        seen.lock().unwrap().extend(limit);
+        std::future::ready(Verdict::Pass(request))
+    };
+    let operator = start_watching(between(plane.client()?, judge), plane, &[&calm, &hostile])?;
+    operator.create(KindName::MCPServer, "s", server("registry.example/a:1")).await?;
+    operator.child(ChildKind::Deployment, "s", "exists", |_| true).await?;
+    let pages = pages.lock().unwrap().clone();
+    assert!(!pages.is_empty() && pages.iter().all(|limit| *limit <= 50), "{pages:?}");
+    assert!(pages.contains(&20), "whole objects come in smaller pages: {pages:?}");
+    operator.stop().await
 }
 
 /// A way to the API server on which watches can be cut. One that is cut ends at once; when it is asked for again it waits until

@@ -8,13 +8,21 @@ use std::collections::BTreeSet;
 
 use skep_api::reference::Target;
 use skep_api::resource::Resource;
+use skep_bounds::CONTENT_REFERENCES;
 
 use super::Problems;
+use crate::inputs::count_contents;
 use crate::text::{Name, check_key};
 
 /// What is wrong with the references of a resource to Secrets and ConfigMaps.
 pub(crate) fn problems(me: &Resource) -> Problems {
     let mut problems = Problems::default();
+    let count = count_contents(me);
+    if count > CONTENT_REFERENCES {
+        let advice = format_args!("refer to at most {CONTENT_REFERENCES}, with several keys in each");
+        problems.add("spec", format_args!("it refers to {count} Secrets and ConfigMaps; {advice}"));
+        return problems;
+    }
     let mut checked = BTreeSet::new();
     for reference in me.references() {
         let (Target::Secret { key } | Target::ConfigMap { key }) = &reference.to else { continue };
@@ -95,6 +103,26 @@ mod tests {
                 json!({ "validating": [{ "name": "v", "url": "https://w.example", "hmacSecretRef": secret }] }),
             ),
         ]
+    }
+
+    #[test]
+    fn a_resource_refers_to_a_bounded_number_of_secrets() {
+        let plan_of = |count: usize| {
+            let secrets: Vec<Value> = (0..count)
+                .map(
+                    |number| json!({ "name": format!("s{number}"), "key": "k", "targetEnvName": format!("E{number}") }),
+                )
+                .collect();
+            let me =
+                resource(KindName::MCPServer, "s", &json!({ "image": "registry.example/a:1", "secrets": secrets }));
+            plan(&me, &Surroundings::default().world()).verdict
+        };
+        assert_eq!(plan_of(256), Verdict::Apply);
+        let Verdict::Refuse(why) = plan_of(257) else { panic!("it was accepted") };
+        assert_eq!(
+            why,
+            "spec: it refers to 257 Secrets and ConfigMaps; refer to at most 256, with several keys in each"
+        );
     }
 
     /// What is said of a resource of which something is wrong.
