@@ -108,7 +108,7 @@ pub struct Live {
     /// Why the API server refused a child, if it did.
     pub refused: Option<String>,
     /// Digest of the key that binds sessions, where the virtual server's Secret holds a good one.
-    pub session_key: Option<Result<String, String>>,
+    pub session_key: Option<Result<String, SessionKeyError>>,
 }
 
 /// What is known of a Deployment or StatefulSet.
@@ -199,10 +199,20 @@ pub struct Failure {
     pub is_first: bool,
 }
 
+/// Why an authorization engine does not accept its configuration.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct PolicyError(pub String);
+
+/// Why the Secret with the session key cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct SessionKeyError(pub String);
+
 /// Validates authorization policies. The engines are not linked into the plan.
 pub trait Policies: std::fmt::Debug + Send + Sync {
     /// Whether the engine `engine` (`cedarv1`, `httpv1`) accepts its configuration; if not, what is wrong with it.
-    fn check(&self, engine: &str, config: &Value) -> Result<(), String>;
+    fn check(&self, engine: &str, config: &Value) -> Result<(), PolicyError>;
 }
 
 // === impl Failure ===

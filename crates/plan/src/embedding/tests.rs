@@ -198,7 +198,7 @@ fn a_taken_name_is_refused_and_its_owner_named() {
 }
 
 #[test]
-fn the_phase_tells_a_download_from_a_crash() {
+fn the_phase_distinguishes_a_download_from_a_crash() {
     let first = planned(&full(), &Surroundings::default());
     let crash = crash("no memory");
     let cases: &[(i32, &[PodState], &str, &str, &str)] = &[
@@ -249,7 +249,7 @@ fn a_refused_server_has_no_url_unless_its_service_is_there() {
 }
 
 #[test]
-fn a_missing_token_is_told_and_the_pods_are_made_all_the_same() {
+fn a_missing_token_is_reported_and_the_pods_are_created_all_the_same() {
     let plan = planned(&full(), &Surroundings::default());
     assert_eq!(plan.verdict, Verdict::Apply);
     let ready = plan.status.find("Ready").unwrap();
@@ -264,7 +264,7 @@ fn a_new_token_rolls_no_pod() {
 }
 
 #[test]
-fn a_change_of_the_volume_is_told_and_touches_nothing() {
+fn a_change_of_the_volume_is_reported_and_touches_nothing() {
     let first = planned(&full(), &Surroundings::default());
     let running = after(&first, &[PodState::Ready, PodState::Ready]);
     for (place, value) in [

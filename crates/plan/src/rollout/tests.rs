@@ -142,7 +142,7 @@ fn a_lost_replica_of_several_is_tolerated_once_all_were_there() {
 }
 
 #[test]
-fn pods_that_cannot_be_made_stall_a_rollout_with_the_words_of_the_controller() {
+fn pods_that_cannot_be_created_stall_a_rollout_with_the_message_of_the_controller() {
     let mut workload = deployment(1, 1, 0);
     let failure = Failure { reason: "FailedCreate".to_owned(), message: "exceeded quota".to_owned(), is_first: false };
     workload.progress.failure = Some(failure.clone());
@@ -338,7 +338,7 @@ fn a_plan_has_taken_over_when_no_pod_of_an_earlier_one_can_serve_again() {
 }
 
 #[test]
-fn a_rollout_that_is_paused_is_told_from_one_in_progress() {
+fn a_rollout_that_is_paused_is_not_one_in_progress() {
     let paused = |total: i32, updated: i32| LiveWorkload {
         name: "d".to_owned(),
         is_paused: true,

@@ -253,7 +253,7 @@ fn webhooks_are_named_bounded_and_reached_over_tls() {
 }
 
 #[test]
-fn all_problems_are_told_at_once() {
+fn all_problems_are_reported_at_once() {
     let bad = json!({ "validating": [{ "name": "a", "url": "x" }, { "name": "b", "url": "y", "timeout": "1h" }] });
     let invalid =
         validate(&resource(KindName::MCPWebhookConfig, "c", &bad), &Surroundings::default().world()).unwrap_err();

@@ -10,7 +10,7 @@ use super::*;
 use crate::child::{Child, ChildKind};
 use crate::pod::INPUTS;
 use crate::validate::testing::{Surroundings, bare, changed, deleted, resource};
-use crate::world::{DefaultRedis, PodState};
+use crate::world::{DefaultRedis, PodState, SessionKeyError};
 
 fn spec() -> Value {
     json!({
@@ -208,7 +208,7 @@ fn the_session_key_is_generated_outside_of_the_plan() {
     let mut surroundings = team();
     surroundings.live.session_key = Some(Ok("digest".into()));
     assert_eq!(planned(&spec(), &surroundings).children, planned(&spec(), &team()).children);
-    surroundings.live.session_key = Some(Err("it has another owner".into()));
+    surroundings.live.session_key = Some(Err(SessionKeyError("it has another owner".into())));
     let plan = planned(&spec(), &surroundings);
     assert_fails(&plan, false, "Failed", "SessionKeyValid", "HMACSecretValidationFailed");
     assert!(reported(&plan, "Ready").2.starts_with("Secret `virtual-hmac-secret`: it has another owner; delete"));

@@ -10,13 +10,13 @@ use skep_plan::canonical;
 use skep_plan::key::{Key, ObjectKind};
 use skep_plan::plan::{Plan, Verdict, plan};
 use skep_plan::pod::{CHECKSUM, CONSUMED, GENERATION};
-use skep_plan::world::{DefaultRedis, Found, Live, LiveWorkload, Policies, Settings, Site, World};
+use skep_plan::world::{DefaultRedis, Found, Live, LiveWorkload, Policies, PolicyError, Settings, Site, World};
 
 #[derive(Debug)]
 pub(crate) struct Engines;
 
 impl Policies for Engines {
-    fn check(&self, _: &str, _: &Value) -> Result<(), String> {
+    fn check(&self, _: &str, _: &Value) -> Result<(), PolicyError> {
         Ok(())
     }
 }
@@ -205,7 +205,7 @@ proptest! {
 
     /// Item 17-10: a proxy would run it in its own container.
     #[test]
-    fn no_proxy_in_a_cluster_is_told_to_run_a_host_process(spec in specs()) {
+    fn no_proxy_in_a_cluster_runs_a_host_process(spec in specs()) {
         let plan = planned(&resource(KindName::MCPServer, "s", 3, &spec), &world_objects(), &Live::default());
         if let Some(deployment) = deployment(&plan) {
             let arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"].as_array().unwrap();

@@ -147,7 +147,7 @@ fn hashes(status: &Value) -> Vec<&Value> {
 }
 
 #[test]
-fn every_hash_is_of_a_kind_that_the_law_over_sequences_looks_at() {
+fn every_hash_is_of_a_kind_that_the_law_over_sequences_covers() {
     let found = objects();
     let shown = |(kind, spec): &(KindName, Value)| {
         let plan = planned(&resource(*kind, spec, &json!({})), &found, &Live::default());

@@ -13,6 +13,8 @@ use skep_bounds::{
     BoundsError, EXPRESSION_DEPTH, MATCHER_CHAIN, MATCHER_MINUS_TOKENS, MATCHER_TOKENS, Nesting, NestingLimits, Token,
 };
 
+use super::MatcherError;
+
 /// What the tokens before a place say of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Before {
@@ -26,7 +28,7 @@ enum Before {
 
 /// Refuses what is too long or too deep, brackets without their other half, what is made of no tokens, and repeated prefix operators.
 /// Gives the number of tokens, as far as they cost the parser time.
-pub(super) fn check(text: &str) -> Result<usize, String> {
+pub(super) fn check(text: &str) -> Result<usize, MatcherError> {
     let mut nesting = Nesting::new(NestingLimits { depth: EXPRESSION_DEPTH, chain: MATCHER_CHAIN });
     let mut before = Before::Other;
     let mut tokens = 0;
@@ -35,20 +37,20 @@ pub(super) fn check(text: &str) -> Result<usize, String> {
         let (token, behind) = token(rest)?;
         let read = rest.get(..rest.len() - behind.len()).unwrap_or_default();
         rest = behind;
-        nesting.push(token).map_err(|error| error.to_string())?;
+        nesting.push(token)?;
         let next = before.next(read)?;
         tokens += Before::tokens(read, next);
         if tokens > MATCHER_TOKENS {
-            return Err(BoundsError::Tokens { most: MATCHER_TOKENS }.to_string());
+            return Err(BoundsError::Tokens { most: MATCHER_TOKENS }.into());
         }
         before = next;
     }
-    nesting.finish().map_err(|error| error.to_string())?;
+    nesting.finish()?;
     Ok(tokens)
 }
 
 /// The first token, and what stands behind it.
-fn token(text: &str) -> Result<(Token, &str), String> {
+fn token(text: &str) -> Result<(Token, &str), MatcherError> {
     if let Some(comment) = text.strip_prefix("//") {
         return Ok((Token::Plain, comment.trim_start_matches(|next| next != '\n')));
     }
@@ -58,9 +60,9 @@ fn token(text: &str) -> Result<(Token, &str), String> {
         return Ok((Token::Plain, inside.skip()?));
     }
     if identifier.starts_with(|first: char| first.is_ascii_digit()) && !is_number(identifier, behind_identifier) {
-        return Err(format!(
+        return Err(MatcherError(format!(
             "`{identifier}` is a number followed by an identifier; put an operator or a space between"
-        ));
+        )));
     }
     if !identifier.is_empty() {
         return Ok((if identifier == "in" { Token::Within } else { Token::Plain }, behind_identifier));
@@ -70,7 +72,7 @@ fn token(text: &str) -> Result<(Token, &str), String> {
         let fits = !name.is_empty() && name.chars().all(|next| in_identifier(next) || "./- ".contains(next));
         return fits
             .then_some((Token::Plain, behind))
-            .ok_or_else(|| "a name in backticks is broken; close it".to_owned());
+            .ok_or_else(|| MatcherError("a name in backticks is broken; close it".to_owned()));
     }
     for operator in ["&&", "||"] {
         if let Some(behind) = text.strip_prefix(operator) {
@@ -92,8 +94,12 @@ fn token(text: &str) -> Result<(Token, &str), String> {
         Some(',') => Token::Comma,
         Some('.' | '+' | '-' | '*' | '/' | '%' | '<' | '>' | '!') => Token::Link,
         Some(':' | ' ' | '\t' | '\n' | '\r' | '\u{c}') | None => Token::Plain,
-        Some(half @ ('=' | '&' | '|')) => return Err(format!("`{half}` alone means nothing; write `{half}{half}`")),
-        Some(other) => return Err(format!("`{other}` means nothing in CEL; remove it, or put it in quotes")),
+        Some(half @ ('=' | '&' | '|')) => {
+            return Err(MatcherError(format!("`{half}` alone means nothing; write `{half}{half}`")));
+        }
+        Some(other) => {
+            return Err(MatcherError(format!("`{other}` means nothing in CEL; remove it, or put it in quotes")));
+        }
     };
     Ok((token, characters.as_str()))
 }
@@ -124,7 +130,7 @@ impl Before {
     ///
     /// The parser visits what stands behind an even number of equal prefix operators twice, so that 31 of them around each
     /// other take it hours; and it takes `!!a` for `!a`.
-    fn next(self, read: &str) -> Result<Self, String> {
+    fn next(self, read: &str) -> Result<Self, MatcherError> {
         let Some(first) = read.chars().next().filter(|first| !first.is_whitespace() && !read.starts_with("//")) else {
             return Ok(self);
         };
@@ -132,7 +138,7 @@ impl Before {
             '-' if self == Self::Operand => Ok(Self::Other),
             '!' | '-' if read.len() == 1 => {
                 if self == Self::Prefix(first) {
-                    return Err(format!("`{first}{first}` changes nothing; remove both"));
+                    return Err(MatcherError(format!("`{first}{first}` changes nothing; remove both")));
                 }
                 Ok(Self::Prefix(first))
             }
@@ -164,14 +170,16 @@ struct Inside<'text> {
 
 impl<'text> Inside<'text> {
     /// The text whose quotes stand behind `prefix`, if it is one.
-    fn open(prefix: &str, quoted: &'text str) -> Result<Option<Self>, String> {
+    fn open(prefix: &str, quoted: &'text str) -> Result<Option<Self>, MatcherError> {
         for quotes in ["\"\"\"", "'''", "\"", "'"] {
             let Some(rest) = quoted.strip_prefix(quotes) else { continue };
             let raw = match prefix {
                 "" | "b" | "B" => false,
                 "r" | "R" | "br" | "bR" | "Br" | "BR" => true,
                 identifier => {
-                    return Err(format!("`{identifier}` is followed by a string; put an operator or a space between"));
+                    return Err(MatcherError(format!(
+                        "`{identifier}` is followed by a string; put an operator or a space between"
+                    )));
                 }
             };
             return Ok(Some(Self { rest, quotes, raw }));
@@ -180,7 +188,7 @@ impl<'text> Inside<'text> {
     }
 
     /// What stands behind the text.
-    fn skip(self) -> Result<&'text str, String> {
+    fn skip(self) -> Result<&'text str, MatcherError> {
         let Self { mut rest, quotes, raw } = self;
         let many_lines = quotes.len() > 1;
         loop {
@@ -188,7 +196,9 @@ impl<'text> Inside<'text> {
                 return Ok(behind);
             }
             let next = rest.chars().next().filter(|next| many_lines || !matches!(next, '\n' | '\r'));
-            let Some(next) = next else { return Err(format!("a text is not closed; `{quotes}` is missing")) };
+            let Some(next) = next else {
+                return Err(MatcherError(format!("a text is not closed; `{quotes}` is missing")));
+            };
             let length = if next == '\\' && !raw { escape(rest)? } else { next.len_utf8() };
             rest = rest.get(length..).unwrap_or_default();
         }
@@ -196,7 +206,7 @@ impl<'text> Inside<'text> {
 }
 
 /// How long the escape is with which this begins.
-fn escape(rest: &str) -> Result<usize, String> {
+fn escape(rest: &str) -> Result<usize, MatcherError> {
     let kind = rest.chars().nth(1).unwrap_or(' ');
     let (behind, digits, radix) = match kind {
         'a' | 'b' | 'f' | 'n' | 'r' | 't' | 'v' | '"' | '\'' | '`' | '?' | '\\' => (2, 0, 16),
@@ -204,11 +214,13 @@ fn escape(rest: &str) -> Result<usize, String> {
         'u' => (2, 4, 16),
         'U' => (2, 8, 16),
         '0'..='3' => (1, 3, 8),
-        _ => return Err(format!("`\\{kind}` in a text stands for nothing; for a backslash write `\\\\`")),
+        _ => {
+            return Err(MatcherError(format!("`\\{kind}` in a text stands for nothing; for a backslash write `\\\\`")));
+        }
     };
     let number = rest.get(behind..behind + digits);
     if number.is_some_and(|number| number.chars().all(|digit| digit.is_digit(radix))) {
         return Ok(behind + digits);
     }
-    Err(format!("`\\{kind}` in a text needs {digits} digits behind it"))
+    Err(MatcherError(format!("`\\{kind}` in a text needs {digits} digits behind it")))
 }

@@ -50,7 +50,7 @@ fn a_missing_group_is_waited_for() {
 }
 
 #[test]
-fn what_is_wrong_with_the_spec_is_told_all_at_once() {
+fn what_is_wrong_with_the_spec_is_reported_all_at_once() {
     let wrong = with(&json!({
         "passthroughHeaders": ["Cookie"],
         "outgoingAuth": { "backends": { "Not A Name": { "type": "externalAuthConfigRef" } } },
