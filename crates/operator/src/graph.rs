@@ -77,12 +77,12 @@ impl Graph {
         self.backward.get(of).map_or(0, BTreeSet::len)
     }
 
-    /// Whether anybody refers to an object.
+    /// Whether any resource refers to an object.
     pub fn is_used(&self, key: &Key) -> bool {
         self.backward.contains_key(key)
     }
 
-    /// Whom a change of an object wakes: everybody who refers to it, however indirectly.
+    /// The resources that a change of an object queues: all that refer to it, however indirectly.
     pub fn dependants(&self, of: &Key) -> BTreeSet<Key> {
         let mut seen = BTreeSet::new();
         let mut next = vec![of.clone()];
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_wakes_everybody_who_refers_to_it_however_indirectly() {
+    fn a_change_queues_all_that_refer_to_it_however_indirectly() {
         let virtual_server = resource(
             KindName::VirtualMCPServer,
             "v",

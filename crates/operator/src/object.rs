@@ -1,7 +1,6 @@
 //! An object as the API server sends it: its metadata read, the rest as it came.
 //!
-//! What the API server notes about who wrote which field is about half of an object and of no use to a plan. It is not even
-//! read. Nor is what is nested deeper than anything of ours: the reader of JSON gives up at some depth, and one object that it cannot
+//! `managedFields` are about half of an object and of no use to a plan, so they are skipped. Nor is what is nested deeper than anything of ours: the reader of JSON gives up at some depth, and one object that it cannot
 //! read would cost us the whole list that it is in. Of more values than a spec of ours can have only those texts are kept that could
 //! be names of what it refers to: an object takes a hundred times the bytes that it was sent in.
 
@@ -20,7 +19,7 @@ use skep_plan::canonical;
 use crate::possible_names::PossibleNames;
 use crate::write::MANAGER;
 
-/// Who wrote which field.
+/// The field managers of an object.
 const MANAGED_FIELDS: &str = "managedFields";
 
 /// How deep lists and objects in an object are read. The reader's own limit is 128, for all that an object is in as well.
@@ -259,8 +258,8 @@ pub fn is_applied_by_us(entry: &Value) -> bool {
 
 /// Digest of the fields of an object that the operator applied and that are still as it applied them; empty for none.
 ///
-/// A field that another manager sets to another value, or removes, is no longer noted as ours. So this changes when somebody changed
-/// what is ours, and stays when somebody changed the rest.
+/// A field that another manager sets to another value, or removes, is no longer noted as ours. So this changes when another manager
+/// changed a field of ours, and stays when one changed the rest.
 pub fn owned_fields(metadata: &ObjectMeta) -> String {
     let entries = metadata.managed_fields.iter().flatten().filter_map(|entry| serde_json::to_value(entry).ok());
     let ours = entries.filter(is_applied_by_us).find_map(|mut entry| entry.get_mut("fieldsV1").map(Value::take));
@@ -495,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fields_that_we_applied_change_only_when_somebody_changes_what_is_ours() {
+    fn the_digest_of_applied_fields_changes_only_with_fields_of_ours() {
         let entry = |manager: &str, operation: &str, fields: Value| json!({ "manager": manager, "operation": operation, "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": fields });
         let digest = |entries: Value| {
             let sent = json!({ "metadata": { "name": "a", "managedFields": entries } }).to_string();

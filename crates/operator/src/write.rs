@@ -45,13 +45,12 @@ pub const MANAGER: &str = "skep-operator";
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     /// Another client wrote in between. Not a fault: start again from a fresh read.
-    #[error("`{object}` was changed by somebody else meanwhile")]
+    #[error("`{object}` was changed by another client meanwhile")]
     Conflict {
         /// Which object.
         object: String,
     },
-    /// What an object names is not there, as far as the API server has seen. It looks at its own memory, which is a moment
-    /// behind.
+    /// What an object refers to does not exist, as far as the API server has seen: its own cache is a moment behind.
     #[error("cannot apply `{object}` yet: {message}")]
     NotYet {
         /// Which object.
@@ -154,7 +153,7 @@ impl WriteError {
         }
     }
 
-    /// One word for metrics.
+    /// The category for metrics.
     pub const fn category(&self) -> &'static str {
         match self {
             Self::Conflict { .. } => "conflict",

@@ -44,7 +44,7 @@ impl Reconciler {
             if let Some(notice) = plan.notice.as_ref().filter(|_| is_new) {
                 self.events.notice(me, notice).await;
             }
-            // What is not of the status was changed by another client, of which the watch may tell later, and then tells nothing new.
+            // What else changed was written by another client; when the watch shows it later, it is nothing new.
             self.wake(self.store.put_answer(me.kind(), written));
         }
         Ok(())

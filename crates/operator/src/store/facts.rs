@@ -1,4 +1,4 @@
-//! What is worth remembering of a child: a few words, taken from the whole object.
+//! The facts that the store keeps of a child, extracted from the whole object.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
@@ -19,7 +19,7 @@ pub struct ChildFacts {
     pub uid: String,
     /// Its resource version.
     pub resource_version: String,
-    /// Changes exactly when somebody changed what we wrote: not with its status, nor with fields of others.
+    /// Changes exactly when another manager changed a field of ours: not with its status, nor with fields of others.
     pub version: String,
     /// Who owns it.
     pub owner: Option<Owner>,
@@ -57,10 +57,10 @@ impl ChildFacts {
     }
 
     /// Who owns it, for messages.
-    pub fn owner_in_words(&self) -> String {
+    pub fn owner_text(&self) -> String {
         match &self.owner {
             Some(owner) => owner_text(&owner.kind, &owner.name),
-            None => "nobody that Skep knows".to_owned(),
+            None => "an object without an owner".to_owned(),
         }
     }
 }

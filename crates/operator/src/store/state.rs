@@ -1,4 +1,4 @@
-//! The state behind the store: plain maps, and the rules of who wakes whom.
+//! The state behind the store: plain maps, and the rules of which change queues which resources.
 
 mod concern;
 mod pods;
@@ -22,12 +22,12 @@ use crate::graph::Graph;
 use crate::object::Object;
 use crate::possible_names::PossibleNames;
 
-/// Whom a change wakes.
+/// The resources that a change queues.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wake {
-    /// To be looked at now: what they see has changed.
+    /// To be reconciled now: what their plans see has changed.
     pub now: BTreeSet<Key>,
-    /// To be looked at soon: who refers to them may have changed. Many such changes become one look.
+    /// To be reconciled soon: their users may have changed. Many such changes become one reconcile.
     pub soon: BTreeSet<Key>,
 }
 
@@ -94,16 +94,16 @@ enum Meanwhile {
 /// What a Secret or ConfigMap holds, if it exists, and at which version that was.
 pub(super) type Content = (Option<Found>, Option<String>);
 
-/// A Secret or ConfigMap that is being read: by how many, how often the watch told of a change meanwhile, and which version it told
-/// of last.
+/// A Secret or ConfigMap that is being read: by how many, how often the watch showed a change meanwhile, and which version it showed
+/// last.
 #[derive(Debug, Default)]
 struct Reading {
     readers: usize,
     changes: u64,
-    told: Option<String>,
+    seen: Option<String>,
 }
 
-/// How many deletions are remembered: far more than there can be answers under way.
+/// How many deletions are remembered: far more than there can be requests in flight.
 const REMEMBERED_DELETIONS: usize = 1024;
 
 // === impl Entry ===
@@ -149,7 +149,7 @@ impl State {
 
     /// Takes in the answer to a write of ours.
     pub(super) fn put_answer(&mut self, kind: KindName, object: Object) -> Wake {
-        // Only answers can come after the news of the deletion. Of what a watch shows, the watch tells the end as well.
+        // Only answers can come after the news of the deletion. A watch shows the deletion of what it has shown.
         if object.metadata().uid.as_ref().is_some_and(|uid| self.gone.contains(uid)) {
             return Wake::default();
         }
@@ -175,7 +175,7 @@ impl State {
             let touched = match &entry {
                 Entry::Readable(resource) => self.graph.set(&key, Some(resource.as_ref())),
                 Entry::Unreadable { .. } if is_another => self.graph.set(&key, None),
-                // It still refers to what it referred to, as far as anybody knows.
+                // It still refers to what it referred to when it could be read last.
                 Entry::Unreadable { .. } => self.graph.targets(&key),
             };
             self.forget_unused(&touched);
@@ -231,7 +231,7 @@ impl State {
         wake.now.extend(self.waiting_for_release(&wake.soon));
         wake.now.extend(self.note_readability(key, true));
         let mut wake = self.known_only(wake);
-        // Whoever looks at it finds that it is gone, and forgets it.
+        // Its reconcile finds that it is gone, and forgets it.
         wake.now.insert(key.clone());
         wake
     }
@@ -253,7 +253,7 @@ impl State {
         self.put_child(id, facts)
     }
 
-    /// A watch tells that a child is gone.
+    /// A watch shows that a child was deleted.
     pub(super) fn miss_child(&mut self, id: &ChildId) -> Wake {
         if let Some(writing) = self.writing.get_mut(id) {
             writing.meanwhile = Some(Meanwhile::Gone);
@@ -297,8 +297,8 @@ impl State {
         {
             return Wake::default();
         }
-        let told = |facts: &ChildFacts| (facts.version.clone(), facts.workload.clone(), facts.upstream.clone());
-        let changed = before.is_none_or(|before| told(before) != told(&facts));
+        let observed = |facts: &ChildFacts| (facts.version.clone(), facts.workload.clone(), facts.upstream.clone());
+        let changed = before.is_none_or(|before| observed(before) != observed(&facts));
         let mut wake = Wake::default();
         if changed {
             wake.now.extend(before.and_then(|before| owner_key(&id, before)));
@@ -330,7 +330,7 @@ impl State {
     pub(super) fn content_changed(&mut self, key: &Key, version: Option<&str>) -> Wake {
         if let Some(reading) = self.reading.get_mut(key) {
             reading.changes += 1;
-            reading.told = version.map(str::to_owned);
+            reading.seen = version.map(str::to_owned);
         }
         if !self.graph.is_used(key) {
             self.contents.remove(key);
@@ -346,7 +346,7 @@ impl State {
         self.known_only(Wake { now: self.graph.dependants(key), soon: BTreeSet::new() })
     }
 
-    /// Returns what [`Self::end_read`] is to be told.
+    /// Returns the argument of [`Self::end_read`].
     pub(super) fn begin_read(&mut self, key: &Key) -> u64 {
         let reading = self.reading.entry(key.clone()).or_default();
         reading.readers += 1;
@@ -356,8 +356,8 @@ impl State {
     pub(super) fn end_read(&mut self, key: &Key, began: u64, read: Option<Content>) {
         let Some(reading) = self.reading.get_mut(key) else { return };
         reading.readers -= 1;
-        // What was read is no older than what the watch told of last: it may be the very change.
-        let is_current = |read: &str| reading.told.as_deref().is_some_and(|told| told == read || older(told, read));
+        // What was read is no older than what the watch showed last: it may be the very change.
+        let is_current = |read: &str| reading.seen.as_deref().is_some_and(|seen| seen == read || older(seen, read));
         let version = read.as_ref().and_then(|(_, version)| version.as_deref());
         let changed = reading.changes != began && !version.is_some_and(is_current);
         if reading.readers == 0 {

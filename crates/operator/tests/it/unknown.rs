@@ -29,8 +29,8 @@ fn server() -> Value {
 async fn spoil(operator: &Running, name: &str) -> Result<()> {
     let without = Patch::Merge(json!({ "spec": { "image": null } }));
     operator.resources(KindName::MCPServer).patch(name, &PatchParams::default(), &without).await?;
-    let told = |one: &Value| condition(one, "Ready") == Some(("False", "SpecInvalid"));
-    operator.until(KindName::MCPServer, name, "cannot be read", told).await?;
+    let reported = |one: &Value| condition(one, "Ready") == Some(("False", "SpecInvalid"));
+    operator.until(KindName::MCPServer, name, "cannot be read", reported).await?;
     Ok(())
 }
 

@@ -56,7 +56,7 @@ async fn no_workload_touches_any_config_that_it_uses() -> Result<()> {
     for config in configs() {
         let users: BTreeSet<&str> =
             workloads().iter().filter(|workload| workload.uses(&config)).map(|workload| workload.name).collect();
-        assert!(!users.is_empty(), "{} is used by nobody", config.kind);
+        assert!(!users.is_empty(), "{} is not used", config.kind);
         let lists = |one: &Value| {
             let listed = one["status"]["referencingWorkloads"].as_array().into_iter().flatten();
             listed.filter_map(|user| user["name"].as_str()).collect::<BTreeSet<_>>() == users

@@ -60,7 +60,7 @@ impl State {
             Some(facts) if !facts.is_backend_of(&key.name, uid) => (None, Some(facts)),
             backend => (backend, None),
         };
-        let conflict = theirs.map(|facts| (Backend::KIND, key.name.clone(), facts.owner_in_words()));
+        let conflict = theirs.map(|facts| (Backend::KIND, key.name.clone(), facts.owner_text()));
         let mut live = Live {
             workload: mine(ChildKind::Deployment).or_else(|| mine(ChildKind::StatefulSet)),
             backend: backend.and_then(|facts| facts.workload.clone()),
