@@ -592,21 +592,26 @@ mod tests {
         prop_oneof![8 => entries, 1 => Just("null".to_owned()), 1 => Just("{}".to_owned())]
     }
 
+    /// The name of each object of a list, and whether it is being deleted.
+    fn names<T: for<'de> Deserialize<'de>>(
+        text: &str,
+        metadata: impl Fn(&T) -> &ObjectMeta,
+    ) -> Vec<(Option<String>, bool)> {
+        #[derive(Deserialize)]
+        struct List<T> {
+            items: Vec<T>,
+        }
+        let list: List<T> = serde_json::from_str(text).unwrap();
+        let of = |one: &T| (metadata(one).name.clone(), metadata(one).deletion_timestamp.is_some());
+        list.items.iter().map(of).collect()
+    }
+
     proptest! {
         #[test]
         fn whatever_clients_write_into_metadata_every_reader_reads_the_list(fields in hostile(), is_late in any::<bool>()) {
             let deleted = if is_late { r#","deletionTimestamp":"9999-12-31T23:59:59Z""# } else { "" };
             let hostile = format!(r#"{{"metadata":{{"name":"a","namespace":"ns","managedFields":{fields}{deleted}}}}}"#);
             let text = format!(r#"{{"metadata":{{}},"items":[{hostile},{{"metadata":{{"name":"b"}}}}]}}"#);
-            fn names<T: for<'de> Deserialize<'de>>(text: &str, metadata: impl Fn(&T) -> &ObjectMeta) -> Vec<(Option<String>, bool)> {
-                #[derive(Deserialize)]
-                struct List<T> {
-                    items: Vec<T>,
-                }
-                let list: List<T> = serde_json::from_str(text).unwrap();
-                let of = |one: &T| (metadata(one).name.clone(), metadata(one).deletion_timestamp.is_some());
-                list.items.iter().map(of).collect()
-            }
             let expected = vec![(Some("a".to_owned()), is_late), (Some("b".to_owned()), false)];
             prop_assert_eq!(names::<Object>(&text, Object::metadata), expected.clone());
             prop_assert_eq!(names::<Tracked>(&text, |one| one.object().metadata()), expected.clone());

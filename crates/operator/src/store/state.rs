@@ -426,8 +426,8 @@ impl State {
     /// The children that carry the uid of a resource.
     fn children_of(&self, kind: KindName, owner: &ObjectMeta) -> BTreeMap<ChildId, ChildFacts> {
         let (entry, uid) = (kinds::entry(kind), owner.uid.as_deref().unwrap_or_default());
-        let owned = self.by_owner.get(uid).into_iter().flatten().filter(|id| entry.prunes(id.kind));
-        owned.filter_map(|id| self.children.get(id).map(|facts| (id.clone(), facts.clone()))).collect()
+        let ids = self.by_owner.get(uid).into_iter().flatten().filter(|id| entry.prunes(id.kind));
+        ids.filter_map(|id| self.children.get(id).map(|facts| (id.clone(), facts.clone()))).collect()
     }
 
     /// Configurations that are being deleted and wait for their last user: the one that is gone may have been it.

@@ -218,7 +218,7 @@ pub(super) fn document(
         IncomingAuthType::Anonymous => "anonymous",
         IncomingAuthType::Oidc => "oidc",
     };
-    let mut resolved = ResolvedIncomingAuth { method: method.to_owned(), ..ResolvedIncomingAuth::default() };
+    let mut authentication = ResolvedIncomingAuth { method: method.to_owned(), ..ResolvedIncomingAuth::default() };
     let mut own = None;
     if let (IncomingAuthType::Oidc, Some(reference), Some(config)) = (incoming.method, &incoming.oidc_config_ref, oidc)
     {
@@ -230,13 +230,13 @@ pub(super) fn document(
                 Err(error) => resolver.reject(AUTH_SERVER, "AuthServerConfigInvalid", error.verdict()),
             }
         }
-        resolved.oidc = Some(incoming_oidc(config, believed));
+        authentication.oidc = Some(incoming_oidc(config, believed));
     }
     match policies.map(|policies| cedar(policies, incoming, spec.auth_server_config.as_ref())).transpose() {
-        Ok(authz) => resolved.authz = authz,
+        Ok(authz) => authentication.authz = authz,
         Err(error) => resolver.reject(SECRETS, "AuthInvalid", error.verdict()),
     }
-    (resolved, own)
+    (authentication, own)
 }
 
 /// The same document that a proxy gets, from which ours is taken: one place says what a configuration comes to.
