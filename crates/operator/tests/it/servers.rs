@@ -182,8 +182,7 @@ async fn the_generation_moves_with_what_the_pods_consume_and_with_nothing_else()
 }
 
 #[tokio::test]
-async fn replicas_that_are_not_said_any_more_stay_and_a_stdio_server_has_one_proxy_however_it_is_scaled() -> Result<()>
-{
+async fn replicas_that_are_not_said_any_more_stay_and_a_stdio_server_has_one_proxy() -> Result<()> {
     let operator = operator("replicas").await?;
     for (name, transport) in [("http", "streamable-http"), ("stdio", "stdio")] {
         let spec = json!({ "image": "i", "transport": transport, "replicas": 3 });
