@@ -238,6 +238,15 @@ mod tests {
         };
         assert_eq!(stamp(3), Some(3), "the pods consume the same");
         assert_eq!([stamp(99), stamp(4), stamp(1)], [Some(5); 3]);
+        // As after `kubectl rollout undo`: the stamp and its digest fit each other, and the backend is of a later generation.
+        let undone = |backend: i64| {
+            let mut surroundings = Surroundings::default().carried_out(&first, &[]);
+            let workload = surroundings.live.workload.as_mut().unwrap();
+            workload.generation_stamp = Some(3);
+            surroundings.live.backend = Some(LiveWorkload { generation_stamp: Some(backend), ..workload.clone() });
+            PodStamps::planned(&crate::plan::plan(&at(5), &surroundings.world()).children).unwrap().generation()
+        };
+        assert_eq!([undone(3), undone(4), undone(5), undone(99)], [Some(3), Some(5), Some(5), Some(3)]);
     }
 
     #[test]

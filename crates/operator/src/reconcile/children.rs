@@ -54,6 +54,8 @@ struct Contest {
     count: u32,
     /// When it was applied last for that reason.
     last: Instant,
+    /// Whether that was reported.
+    is_reported: bool,
 }
 
 /// How many managers a report names.
@@ -62,8 +64,8 @@ const MOST_MANAGERS: usize = 10;
 const UNCONTESTED: u32 = 3;
 /// Then it is done with backoff, from this delay on.
 const FIRST_CONTEST: Duration = Duration::from_secs(1);
-/// The longest of these delays.
-const LONGEST_CONTEST: Duration = Duration::from_secs(30);
+/// The longest of these delays: for so long, the fields of the other manager are in force.
+const LONGEST_CONTEST: Duration = Duration::from_secs(5);
 /// A child that was left alone for so long is not contested any more.
 const CONTEST_ENDS: Duration = Duration::from_mins(5);
 
@@ -89,7 +91,7 @@ pub(super) enum Outcome {
 /// How one child was applied.
 enum One {
     /// It is as planned.
-    Applied { workload_changed: bool },
+    Applied { workload_changed: bool, report: Option<String> },
     /// Another manager keeps changing it: it is applied after this time, and that is to be reported, once.
     Contested { wait: Duration, report: Option<String> },
     /// It did not exist before, and does now, with this uid.
@@ -107,6 +109,28 @@ pub(super) fn name_conflict(me: &Resource, id: &ChildId, facts: &ChildFacts) -> 
 /// The id of a child of a resource.
 pub(super) fn child_id(me: &Resource, kind: ChildKind, name: &str) -> ChildId {
     ChildId { kind, namespace: me.namespace().to_owned(), name: name.to_owned() }
+}
+
+// === impl Contest ===
+
+impl Contest {
+    fn next(&mut self, now: Instant) -> (ControlFlow<Duration>, bool) {
+        if now.saturating_duration_since(self.last) >= CONTEST_ENDS {
+            (self.count, self.is_reported) = (0, false);
+        }
+        let delay = match self.count.checked_sub(UNCONTESTED) {
+            None => Duration::ZERO,
+            Some(more) => FIRST_CONTEST.saturating_mul(1 << more.min(16)).min(LONGEST_CONTEST),
+        };
+        let is_news = self.count >= UNCONTESTED && !self.is_reported;
+        self.is_reported |= is_news;
+        let left = (self.last + delay).saturating_duration_since(now);
+        if !left.is_zero() {
+            return (ControlFlow::Break(left), is_news);
+        }
+        (self.count, self.last) = (self.count.saturating_add(1), now);
+        (ControlFlow::Continue(()), is_news)
+    }
 }
 
 // === impl Applier ===
@@ -141,7 +165,10 @@ impl Applier {
             let mut failures = Vec::new();
             for one in self.apply_wave(me, wave).await {
                 match one {
-                    Ok(One::Applied { workload_changed }) => changed |= workload_changed,
+                    Ok(One::Applied { workload_changed, report }) => {
+                        changed |= workload_changed;
+                        contested.extend(report);
+                    }
                     Ok(One::Contested { wait, report }) => {
                         contested.extend(report);
                         retry_after = retry_after.into_iter().chain([wait]).min();
@@ -257,16 +284,22 @@ impl Applier {
         });
         if unchanged {
             self.metrics.skipped(child.kind().api().2);
-            return Ok(One::Applied { workload_changed: false });
+            return Ok(One::Applied { workload_changed: false, report: None });
         }
         let is_contested = self.with(me, |sent| {
             sent.get(&id).zip(live.as_ref()).is_some_and(|(known, live)| {
                 known.body == body && known.uid == live.uid && known.version != live.version
             })
         });
-        if is_contested && let ControlFlow::Break((wait, is_news)) = self.contest(&id, Instant::now()) {
-            let report = if is_news { Some(self.report_contest(&id).await?) } else { None };
-            return Ok(One::Contested { wait, report });
+        let mut report = None;
+        if is_contested {
+            let (now, is_news) = self.contest(&id, Instant::now());
+            if is_news {
+                report = Some(self.report_contest(&id).await?);
+            }
+            if let ControlFlow::Break(wait) = now {
+                return Ok(One::Contested { wait, report });
+            }
         }
         // An object that we do not know does not exist, or has another owner: it is created, but never changed before it was read.
         let created = if live.is_none() { self.writer.create_child(me.namespace(), child).await? } else { None };
@@ -285,29 +318,13 @@ impl Applier {
         self.with(me, |sent| sent.insert(id.clone(), fingerprint));
         writing.written = Some(facts);
         drop(writing);
-        Ok(if is_created { One::Created(id, uid) } else { One::Applied { workload_changed } })
+        Ok(if is_created { One::Created(id, uid) } else { One::Applied { workload_changed, report } })
     }
 
-    /// Whether a child that another manager changed is applied again now; if not, after which time, and whether it is the first time.
-    fn contest(&self, id: &ChildId, now: Instant) -> ControlFlow<(Duration, bool)> {
+    /// Whether a child that another manager changed is applied again now; if not, after which time. And whether that is to be reported.
+    fn contest(&self, id: &ChildId, now: Instant) -> (ControlFlow<Duration>, bool) {
         let mut contests = self.contests.lock().unwrap_or_else(PoisonError::into_inner);
-        let contest = contests.entry(id.clone()).or_insert(Contest { count: 0, last: now });
-        if now.saturating_duration_since(contest.last) >= CONTEST_ENDS {
-            contest.count = 0;
-        }
-        let delay = match contest.count.checked_sub(UNCONTESTED) {
-            None => Duration::ZERO,
-            Some(more) => FIRST_CONTEST.saturating_mul(1 << more.min(16)).min(LONGEST_CONTEST),
-        };
-        let left = (contest.last + delay).saturating_duration_since(now);
-        if !left.is_zero() {
-            // Counted as one more, so that it is reported once: the next delay begins with the next apply.
-            let is_news = contest.count == UNCONTESTED;
-            contest.count += u32::from(is_news);
-            return ControlFlow::Break((left, is_news));
-        }
-        *contest = Contest { count: contest.count.saturating_add(1), last: now };
-        ControlFlow::Continue(())
+        contests.entry(id.clone()).or_insert(Contest { count: 0, last: now, is_reported: false }).next(now)
     }
 
     /// What to report of a child whose fields another manager keeps changing, with the names of its managers.
@@ -431,4 +448,32 @@ fn facts_after(child: &Child, answer: &ChildAnswer, live: Option<&ChildFacts>) -
 
 fn sends_replicas(child: &Child) -> bool {
     child.body().pointer("/spec/replicas").is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether another manager is quick or slow, it is reported once, and its fields are in force for a few seconds at most.
+    #[test]
+    fn a_contest_is_reported_once_however_quick_the_other_manager_is() {
+        for pause in [Duration::from_millis(100), Duration::from_millis(1500), Duration::from_secs(4)] {
+            let mut now = Instant::now();
+            let mut contest = Contest { count: 0, last: now, is_reported: false };
+            let (mut reports, mut longest) = (0, Duration::ZERO);
+            for _ in 0..50 {
+                let (next, is_news) = contest.next(now);
+                reports += usize::from(is_news);
+                if let ControlFlow::Break(wait) = next {
+                    longest = longest.max(wait);
+                }
+                now += pause;
+            }
+            assert_eq!(reports, 1, "{pause:?}");
+            assert!(longest <= LONGEST_CONTEST, "{longest:?}");
+            // After a while without changes, it is as if there had been none.
+            now += CONTEST_ENDS;
+            assert_eq!(contest.next(now), (ControlFlow::Continue(()), false));
+        }
+    }
 }

@@ -51,7 +51,10 @@ fn settle_generation(
     let live = context.world.live.workload.as_ref();
     let stamped = live.and_then(|live| live.generation_stamp).filter(|stamp| *stamp <= context.me.generation());
     let is_consumed = |stamp: &i64| live.and_then(|live| live.consumed.as_ref()) == Some(&digest(*stamp));
-    let generation = stamped.filter(is_consumed).unwrap_or_else(|| context.me.generation());
+    // A rollback of the Deployment brings an earlier stamp back with its digest. The backend may be of a later one, to which proxies yield.
+    let backend = context.world.live.backend.as_ref().and_then(|backend| backend.generation_stamp);
+    let is_latest = |stamp: &i64| backend.is_none_or(|backend| backend <= *stamp || backend > context.me.generation());
+    let generation = stamped.filter(is_consumed).filter(is_latest).unwrap_or_else(|| context.me.generation());
     plan.run_config.mcpserver_generation = generation;
     Ok(digest(generation))
 }

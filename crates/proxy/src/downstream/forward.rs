@@ -6,7 +6,7 @@
 //!                                                                                                └─ stream: each event
 //! ```
 //!
-//! What is forwarded unread is decided in one function, [`Forward::passes_through`].
+//! What is forwarded unread is decided in one function, [`Forward::passage`].
 
 mod check;
 mod passing;
@@ -26,6 +26,7 @@ use skep_net::headers::remove_hop_by_hop;
 use skep_net::{Body, Drain};
 use skep_upstream::http::{ForwardError, HttpUpstream, OpenedSession, ServerRequest, ServerSession};
 
+use self::stream::is_packed;
 use self::stream_endpoint::{EndpointRoute, OpenEndpoints};
 use super::request::{Refusal, store_unavailable};
 use crate::chain::reply::ReplyChain;
@@ -66,6 +67,19 @@ struct Prepared {
     is_initialize: bool,
     session: Option<ServerSession>,
     request: ServerRequest,
+}
+
+/// How a response is forwarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Passage {
+    /// As the very bytes that the server sends.
+    Bytes,
+    /// The same, of a stream that ends with its session.
+    OpenStream,
+    /// Event by event: middleware sees them, or they name a URL that the client cannot use.
+    Events,
+    /// When all of it is there: middleware sees it.
+    Whole,
 }
 
 // === impl Forward ===
@@ -201,21 +215,25 @@ impl Forward {
     ) -> Response<Body> {
         let is_stream = is_of_type(response.headers().get(header::CONTENT_TYPE), "text/event-stream");
         let replies = if is_stream && self.upstream.is_sse() { exchange.other_reply_chain() } else { replies };
-        match is_stream {
-            _ if self.passes_through(exchange, is_stream, &replies) => response,
-            true => self.clone().stream(exchange, session, response, replies),
-            false => Box::pin(self.whole(exchange, response, &replies)).await,
+        match self.passage(exchange, is_stream, is_packed(response.headers()), &replies) {
+            Passage::Bytes => response,
+            Passage::OpenStream => self.open_stream(exchange, session, response),
+            Passage::Events => self.clone().stream(exchange, session, response, replies),
+            Passage::Whole => Box::pin(self.whole(exchange, response, &replies)).await,
         }
     }
 
-    /// Whether a response goes to the client as the very bytes that the server sends: no middleware sees what is in it, and it is no
-    /// stream that lives as long as its session. What is no response to a message has nothing for middleware to see either: replies come
-    /// as events only.
-    fn passes_through(&self, exchange: &Exchange, is_stream: bool, replies: &ReplyChain) -> bool {
-        if is_stream {
-            replies.is_empty() && !self.stays_open(exchange)
-        } else {
-            replies.is_empty() || exchange.message().is_none()
+    /// How a response is forwarded, and so whether it is read on its way. What is no response to a message has nothing for middleware to see:
+    /// replies come as events only.
+    fn passage(&self, exchange: &Exchange, is_stream: bool, is_packed: bool, replies: &ReplyChain) -> Passage {
+        let is_unseen = replies.is_empty();
+        let has_endpoint = self.upstream.is_sse() && !is_packed;
+        match is_stream {
+            false if is_unseen || exchange.message().is_none() => Passage::Bytes,
+            false => Passage::Whole,
+            true if is_unseen && !self.stays_open(exchange) => Passage::Bytes,
+            true if is_unseen && !has_endpoint => Passage::OpenStream,
+            true => Passage::Events,
         }
     }
 }

@@ -16,6 +16,7 @@ use tracing::Instrument as _;
 
 use super::client_session::{ClientSession, Link, PendingCall};
 use super::handshake::accepted;
+use super::listen::Source;
 use super::messages::{Messages, is_events};
 use super::probe::is_header_mismatch;
 use super::{HttpUpstream, protocol_headers};
@@ -259,7 +260,7 @@ impl Exchange {
         match message.kind() {
             Kind::Request | Kind::Notification => {
                 let (session, interim) = (self.session.as_ref(), self.interim.as_ref());
-                self.upstream.deliver(session, message, interim, &self.headers).await;
+                self.upstream.deliver(session, message, Source::Call(interim), &self.headers).await;
                 Ok(None)
             }
             Kind::Response | Kind::Error if message.id().as_ref() == Some(&self.id) => Ok(Some(message)),

@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use skep_mcp::headers::LAST_EVENT_ID;
 use skep_mcp::{Kind, Message, answer};
 use skep_net::Budget;
@@ -24,6 +24,18 @@ use crate::upstream::SessionId;
 const RECONNECT: Duration = Duration::from_secs(1);
 /// The longest such time that a server may ask for.
 const LONGEST_RETRY: Duration = Duration::from_mins(1);
+
+/// What a message of the server came by, which says where the proxy's own response to it goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Source<'a> {
+    /// The stream of a call, with what takes messages before its response.
+    Call(Option<&'a mpsc::Sender<Bytes>>),
+    /// The listening stream of a session.
+    Listener,
+    /// The stream of a session over HTTP+SSE, whose endpoint this is. It answers there and not by the session, which waits for this very stream
+    /// while it is opened.
+    Stream(&'a Uri),
+}
 
 /// How a listening stream ended.
 enum Ended {
@@ -55,7 +67,7 @@ impl HttpUpstream {
         self: &Arc<Self>,
         session: Option<&Arc<ClientSession>>,
         message: Message,
-        interim: Option<&mpsc::Sender<Bytes>>,
+        source: Source<'_>,
         headers: &HeaderMap,
     ) {
         let (kind, id) = (message.kind(), message.id());
@@ -66,7 +78,7 @@ impl HttpUpstream {
             }
             (Kind::Request, Some("ping")) => {
                 let pong = id.as_ref().map(answer::empty_result);
-                return self.respond(session, pong, headers).await;
+                return self.respond(session, pong, source, headers).await;
             }
             (_, Some("notifications/tools/list_changed")) => self.catalogue.forget(),
             _ => {}
@@ -74,6 +86,7 @@ impl HttpUpstream {
         let listener = session.and_then(|session| session.listener());
         let is_asked = |id| session.is_some_and(|session| session.ask(id));
         let is_taken = kind != Kind::Request || id.clone().is_some_and(is_asked);
+        let interim = if let Source::Call(interim) = source { interim } else { None };
         let is_sent = match (interim, listener) {
             _ if !is_taken => false,
             // The call has a stream of its own, so the server waits.
@@ -96,7 +109,7 @@ impl HttpUpstream {
         } else {
             let text = format!("{}: no client takes requests of the server", message.method().unwrap_or_default());
             let refusal = answer::error(id.as_ref(), answer::METHOD_NOT_FOUND, &text, None);
-            self.respond(session, Some(refusal), headers).await;
+            self.respond(session, Some(refusal), source, headers).await;
         }
     }
 
@@ -105,10 +118,15 @@ impl HttpUpstream {
         self: &Arc<Self>,
         session: Option<&Arc<ClientSession>>,
         response: Option<Bytes>,
+        source: Source<'_>,
         headers: &HeaderMap,
     ) {
         let Some(Ok(response)) = response.map(Message::parse) else { return };
-        if let Err(error) = self.post_message(session, &response, headers).await {
+        let sent = match source {
+            Source::Stream(endpoint) => self.post_to(endpoint, session, &response).await,
+            Source::Call(_) | Source::Listener => self.post_message(session, &response, headers).await,
+        };
+        if let Err(error) = sent {
             tracing::debug!(%error, "response to a request of the server not sent");
         }
     }
@@ -138,7 +156,7 @@ impl HttpUpstream {
             let message = messages.next().await;
             last_event.clone_from(&messages.last_event);
             match message {
-                Ok(Some(message)) => self.deliver(Some(session), message, None, &HeaderMap::new()).await,
+                Ok(Some(message)) => self.deliver(Some(session), message, Source::Listener, &HeaderMap::new()).await,
                 Err(CallError::Malformed) => tracing::warn!("skipping malformed message of the server"),
                 Ok(None) | Err(_) => return Ok(Ended::Broken(messages.retry)),
             }

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, Method, StatusCode, Uri};
 use skep_mcp::{Era, Kind, Message};
 
 use super::client_session::ClientSession;
 use super::handshake::accepted;
-use super::{HttpUpstream, protocol_headers};
+use super::{HttpUpstream, ServerRequest, protocol_headers};
 use crate::error::CallError;
 use crate::upstream::SessionId;
 
@@ -81,6 +81,21 @@ impl HttpUpstream {
             }
         }
         Err(CallError::NotSent)
+    }
+
+    /// Sends a message that has no response to the endpoint that a stream named.
+    pub(super) async fn post_to(
+        &self,
+        endpoint: &Uri,
+        session: Option<&Arc<ClientSession>>,
+        message: &Message,
+    ) -> Result<(), CallError> {
+        let headers = session.map_or_else(|| self.options.headers.clone(), |session| self.headers(session));
+        let mut request = ServerRequest::new(Method::POST, endpoint.clone());
+        request.body = message.body().clone();
+        request.is_message = true;
+        request.headers = protocol_headers::of_message(headers, Era::Legacy, message, None, &[]);
+        accepted(self.send_message(&request).await?).await
     }
 
     /// Closes a session of a client, here and at the server.

@@ -12,6 +12,7 @@ use url::Url;
 
 use super::client_session::{ClientSession, Link, PendingCall, Task};
 use super::handshake::{accepted, version};
+use super::listen::Source;
 use super::messages::{Messages, is_events};
 use super::{HttpUpstream, protocol_headers};
 use crate::error::CallError;
@@ -58,7 +59,7 @@ impl HttpUpstream {
         let is_open = Arc::new(AtomicBool::new(true));
         let (weak, open) = (Arc::downgrade(session), is_open.clone());
         let upstream = Arc::downgrade(self);
-        let reading = tokio::spawn(read(upstream, weak, messages, open).in_current_span());
+        let reading = tokio::spawn(read(upstream, weak, messages, endpoint.clone(), open).in_current_span());
         let stream = SseStream { endpoint, is_open, _reading: Task(reading.abort_handle()) };
         let mut link = Link { session: None, version: None, pod: None, stream: Some(stream) };
         let initialized = self.initialize_on(session, &link).await?;
@@ -113,6 +114,7 @@ async fn read(
     upstream: Weak<HttpUpstream>,
     session: Weak<ClientSession>,
     mut messages: Messages,
+    endpoint: Uri,
     is_open: Arc<AtomicBool>,
 ) {
     loop {
@@ -125,12 +127,14 @@ async fn read(
             Ok(None) | Err(_) => break,
         };
         let (Some(upstream), Some(session)) = (upstream.upgrade(), session.upgrade()) else { return };
-        match session.owner(&message) {
+        // A ping is about the stream, and no client answers it.
+        let is_ping = message.method() == Some("ping");
+        match session.owner(&message).filter(|_| !is_ping) {
             Some(call) => {
                 // The call may be over.
                 let _over = call.send(message).await;
             }
-            None => upstream.deliver(Some(&session), message, None, &HeaderMap::new()).await,
+            None => upstream.deliver(Some(&session), message, Source::Stream(&endpoint), &HeaderMap::new()).await,
         }
     }
     is_open.store(false, Ordering::Release);

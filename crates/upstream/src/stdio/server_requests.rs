@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use skep_mcp::{Edit, Id, Message, answer, lines, splice};
+use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::capabilities::RelayError;
@@ -38,6 +39,18 @@ pub(super) struct ServerRequest {
     method: String,
     /// Whose answer counts.
     pub(super) session: SessionId,
+    /// Refuses it when its time is over. Ends with it.
+    _timeout: Timeout,
+}
+
+/// A task that ends with this.
+#[derive(Debug)]
+struct Timeout(AbortHandle);
+
+impl Drop for Timeout {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 /// It is not clear which client a request concerns.
 pub(super) const NO_OWNER: RelayError =
@@ -68,8 +81,11 @@ impl StdioUpstream {
             if state.asked.len() >= ASKED {
                 forgotten = state.asked.pop_first();
             }
-            state.asked.insert(number, ServerRequest { id: id.clone(), method: method.clone(), session });
-            tokio::spawn(self.clone().refuse_unanswered(number, state.servers));
+            let timeout = tokio::spawn(self.clone().refuse_unanswered(number, state.servers));
+            let timeout = Timeout(timeout.abort_handle());
+            state
+                .asked
+                .insert(number, ServerRequest { id: id.clone(), method: method.clone(), session, _timeout: timeout });
             Ok(())
         });
         if let Some(until) = hold_back {

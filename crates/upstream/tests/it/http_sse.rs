@@ -11,6 +11,11 @@ use crate::server::{Got, PATIENCE, Server, call, events, initialize, message, op
 
 /// A server whose streams name an endpoint, and where it writes to them.
 async fn server(endpoint: &'static str) -> (Server, Arc<Mutex<Vec<BodySender>>>) {
+    server_that(endpoint, false).await
+}
+
+/// The same, of a server that may ping a client while it is initialized.
+async fn server_that(endpoint: &'static str, pings: bool) -> (Server, Arc<Mutex<Vec<BodySender>>>) {
     let streams: Arc<Mutex<Vec<BodySender>>> = Arc::default();
     let kept = streams.clone();
     let server = Server::start(move |got: &Got| {
@@ -28,7 +33,13 @@ async fn server(endpoint: &'static str) -> (Server, Arc<Mutex<Vec<BodySender>>>)
             let _gone = streams.last().unwrap().try_send(format!("event: message\ndata: {message}\n\n").into());
         };
         match got.what() {
-            "initialize" => write(&result(&got.body, &json!({ "protocolVersion": "2024-11-05" }))),
+            "initialize" => {
+                if pings {
+                    write(&json!({ "jsonrpc": "2.0", "id": "before", "method": "ping" }));
+                }
+                write(&result(&got.body, &json!({ "protocolVersion": "2024-11-05" })));
+            }
+            "notifications/initialized" if pings => write(&json!({ "jsonrpc": "2.0", "id": "after", "method": "ping" })),
             "tools/call" => {
                 let token = &got.body["params"]["_meta"]["progressToken"];
                 write(&json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": { "progressToken": token } }));
@@ -82,4 +93,25 @@ async fn an_endpoint_on_another_host_is_refused() {
     let upstream = server.upstream_with(HttpOptions { transport: Some(Transport::Sse), ..HttpOptions::default() });
     let opened = upstream.open(&SessionId::from("s"), &initialize(), &http::HeaderMap::new()).await;
     assert_eq!(opened, Err(CallError::Malformed));
+}
+
+/// A ping that comes before the session is open is answered on its own stream, and opens no other session.
+#[tokio::test]
+async fn a_server_that_pings_while_it_is_initialized_is_answered_at_once() {
+    let (server, _streams) = server_that("/messages?sessionId=1", true).await;
+    let upstream = server.upstream_with(HttpOptions { transport: Some(Transport::Sse), ..HttpOptions::default() });
+    let session = tokio::time::timeout(PATIENCE, open(&upstream)).await.unwrap();
+    // The stream breaks, and the next call opens the session again.
+    assert_eq!(respond_to(&upstream, call(&session, &json!(1), "hang")).await, Err(CallError::Disconnected));
+    let listed = tokio::time::timeout(PATIENCE, respond_to(&upstream, call(&session, &json!(2), "tools/list"))).await;
+    assert_eq!(listed.unwrap().unwrap()["result"], json!({ "tools": [] }));
+    assert_eq!(server.methods().iter().filter(|method| *method == "GET").count(), 2, "{:?}", server.methods());
+    let pongs = || server.got().iter().filter(|got| got.body["result"] == json!({})).count();
+    tokio::time::timeout(PATIENCE, async {
+        while pongs() < 4 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await
+    .unwrap();
 }

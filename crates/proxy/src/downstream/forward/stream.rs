@@ -47,8 +47,29 @@ struct Stream {
 // === impl Forward ===
 
 impl Forward {
-    /// A stream of events, as its middleware lets them through, with the URLs in it that its client can use. One that no middleware sees is
-    /// passed through.
+    /// A stream that no middleware sees, until its session or the proxy ends.
+    pub(super) fn open_stream(
+        &self,
+        exchange: &Exchange,
+        session: Option<&ServerSession>,
+        response: Response<Body>,
+    ) -> Response<Body> {
+        let (mut parts, body) = response.into_parts();
+        parts.headers.remove(header::CONTENT_LENGTH);
+        let ending = self.ending_of(exchange, session);
+        Response::from_parts(parts, passing(body, ending).passing())
+    }
+
+    /// What ends a stream beside the client and the server: one that stays open ends with its session and with the proxy.
+    fn ending_of(&self, exchange: &Exchange, session: Option<&ServerSession>) -> Ending {
+        if self.stays_open(exchange) {
+            self.ending(session.map(|session| session.name().to_owned()))
+        } else {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    /// A stream of events, as its middleware lets them through, with the URLs in it that its client can use.
     pub(super) fn stream(
         self: Arc<Self>,
         exchange: &Exchange,
@@ -56,7 +77,6 @@ impl Forward {
         response: Response<Body>,
         replies: ReplyChain,
     ) -> Response<Body> {
-        let stays_open = self.stays_open(exchange);
         let is_packed = is_packed(response.headers());
         if is_packed && !replies.is_empty() {
             tracing::error!(
@@ -66,14 +86,8 @@ impl Forward {
         }
         let (mut parts, body) = response.into_parts();
         parts.headers.remove(header::CONTENT_LENGTH);
-        let ending = match session.map(|session| session.name().to_owned()) {
-            session if stays_open => self.ending(session),
-            _ => Box::pin(std::future::pending()),
-        };
+        let ending = self.ending_of(exchange, session);
         let endpoint = (self.upstream.is_sse() && !is_packed).then(|| PublicUrl::of(&self.options, exchange));
-        if replies.is_empty() && endpoint.is_none() {
-            return Response::from_parts(parts, passing(body, ending).passing());
-        }
         let (sender, passed) = Body::channel(EVENTS);
         let opened = self.opened(exchange);
         let budget = exchange.head.budget.clone();
@@ -248,7 +262,7 @@ async fn unless_over<T>(room: impl Future<Output = T>, sender: &BodySender, endi
 }
 
 /// Whether a body must be unpacked to be read.
-fn is_packed(headers: &HeaderMap) -> bool {
+pub(super) fn is_packed(headers: &HeaderMap) -> bool {
     headers.get_all(header::CONTENT_ENCODING).into_iter().any(|how| how != "identity")
 }
 

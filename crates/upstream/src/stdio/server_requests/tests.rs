@@ -141,3 +141,22 @@ async fn a_client_that_left_a_call_and_listens_can_still_answer() {
 fn capabilities() -> Message {
     request(&json!(0), "initialize", &json!({ "capabilities": { "elicitation": {} } }))
 }
+
+/// What is answered leaves nothing behind until its time would be over.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_was_answered_keeps_no_task() {
+    let (upstream, mut queued) = StdioUpstream::with_server();
+    let (ann, mut hears) = capable(&upstream, "ann");
+    let slow = request(&json!(1), "tools/call", &json!({ "name": "slow" }));
+    let _call = upstream.forward(&slow, Era::Legacy, Some(ann.clone()), None).await.unwrap();
+    sent(&mut queued);
+    let before = tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    for _ in 0..100 {
+        assert_eq!(upstream.dispatch(&elicitation()), None);
+        let number = read(&hears.recv().await.unwrap())["id"].clone();
+        upstream.answer(&answer(&number), Some(&ann)).await.unwrap();
+        heard(&mut queued).await;
+    }
+    tokio::task::yield_now().await;
+    assert_eq!(tokio::runtime::Handle::current().metrics().num_alive_tasks(), before);
+}
