@@ -14,11 +14,13 @@
 //! empty answer: whoever asks must be able to tell "no such session" from "I do not know". It decides nothing about who
 //! may use a session, and never shows a password.
 
+pub mod buckets;
 mod error;
 pub mod redis;
 pub mod session;
 mod sessions;
 
+pub use buckets::{Bucket, Buckets, MemoryBuckets, RedisBuckets, Taken};
 pub use error::StoreError;
 pub use session::Session;
 pub use sessions::{

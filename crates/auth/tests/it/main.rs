@@ -1,0 +1,6 @@
+//! Tokens of an issuer on loopback: discovery, keys that rotate, outages, opaque tokens.
+
+mod issuer;
+mod keys;
+mod opaque;
+mod tokens;
