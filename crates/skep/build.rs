@@ -1,4 +1,5 @@
-//! Builds what is not Rust: functions of the C library for the static program of the image, each with its reason in its file.
+//! Compiles the C parts: functions of the C library for the static binary of the image, each with its reason in its
+//! file.
 
 const SOURCES: &[&str] = &["native/memcmp.c", "native/memmove.c"];
 
@@ -20,7 +21,7 @@ fn main() {
     cc::Build::new()
         .files(SOURCES)
         .opt_level(3)
-        // The compiler would make calls of these functions out of what it takes for them.
+        // Otherwise the compiler would replace their bodies by calls to the functions themselves.
         .flag("-fno-builtin")
         .flag_if_supported("-fno-tree-loop-distribute-patterns")
         .compile("skep_native");

@@ -1,4 +1,4 @@
-// A caller on npm's @modelcontextprotocol/client. Usage: client.mjs URL streamable|sse TOOL ARGUMENTS
+// A client on npm's @modelcontextprotocol/client. Usage: client.mjs URL streamable|sse TOOL ARGUMENTS
 import assert from "node:assert";
 import { Client, SSEClientTransport, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";
 

@@ -1,4 +1,4 @@
-"""A caller on PyPI's mcp 1.x. Usage: python1.py URL streamable|sse TOOL ARGUMENTS"""
+"""A client on PyPI's mcp 1.x. Usage: python1.py URL streamable|sse TOOL ARGUMENTS"""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""A caller on PyPI's mcp 2.x. Usage: python2.py URL streamable|sse TOOL ARGUMENTS"""
+"""A client on PyPI's mcp 2.x. Usage: python2.py URL streamable|sse TOOL ARGUMENTS"""
 
 import asyncio
 import json

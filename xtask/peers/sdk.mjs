@@ -1,4 +1,4 @@
-// A caller on npm's @modelcontextprotocol/sdk. Usage: sdk.mjs URL streamable|sse TOOL ARGUMENTS
+// A client on npm's @modelcontextprotocol/sdk. Usage: sdk.mjs URL streamable|sse TOOL ARGUMENTS
 import assert from "node:assert";
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { SSEClientTransport } from "@modelcontextprotocol/sdk/client/sse.js";

@@ -1,10 +1,10 @@
-//! `cargo xtask arch`: the rules of the house that neither the compiler nor clippy knows.
+//! `cargo xtask arch`: the architecture rules that neither the compiler nor clippy checks.
 //!
 //! - [`arrows`]: which crate may use which;
 //! - [`purity`]: what pure crates are built from, and that clippy holds them to the rules of `pure.clippy.toml`;
 //! - [`text`]: what no source may contain.
 //!
-//! What a source may not call is said in `clippy.toml`. That the operator's rights suffice is tested on an API server, in
+//! What a source may not call is in `clippy.toml`. That the operator's RBAC suffices is tested on an API server, in
 //! `crates/operator/tests/it/permissions.rs`.
 //!
 //! Every rule is a function from text to complaints. All complaints are shown, not only the first.
@@ -62,7 +62,8 @@ fn sources() -> Result<Vec<Source>> {
     let list = capture(&mut git).context("cannot list the files of the repository")?;
     let mut sources = Vec::new();
     for path in list.split('\0').filter(|path| !path.is_empty()) {
-        // What cannot be read is deleted but not yet so for git, or a link to a directory; what is not UTF-8 is no text.
+        // An unreadable file is deleted but still in git's index, or a link to a directory; a file that is not UTF-8 is
+        // binary.
         let text = fs::read(root().join(path)).ok().and_then(|bytes| String::from_utf8(bytes).ok());
         sources.extend(text.map(|text| Source { path: path.to_owned(), text }));
     }

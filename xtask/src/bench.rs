@@ -15,11 +15,12 @@ use crate::target_dir;
 pub(crate) enum Command {
     /// The operator on an API server without pods: many MCPServers that share one MCPOIDCConfig.
     Operator(operator::Arguments),
-    /// What one hostile client costs the others: sessions without end, bodies that are not sent, responses that are not read.
+    /// The cost of one hostile client for the others: sessions without end, bodies that are not sent, responses that
+    /// are not read.
     Limits(limits::Arguments),
-    /// The proxy in front of a small fast server, beside a proxy that does nothing but pass on.
+    /// The proxy in front of a small fast server, beside a proxy that does nothing but forward.
     Proxy(proxy::Arguments),
-    /// The proxy that does nothing but pass on, for `bench proxy`.
+    /// The proxy that does nothing but forward, for `bench proxy`.
     #[command(hide = true)]
     Floor {
         /// Where it listens.

@@ -46,8 +46,8 @@ fn deny() -> Result<()> {
     program::run(cargo().args(["deny", "--log-level", "error", "check", "bans", "licenses", "sources"]))
 }
 
-/// Shows known vulnerabilities. They change without a change of ours, and their database may be out of reach; what cannot be
-/// fetched is said and does not fail, what was fetched and found does.
+/// Shows known vulnerabilities. They change without a change of ours, and their database may be unreachable; a failed
+/// download is reported and does not fail, a vulnerability that was found does.
 fn advisories() -> Result<()> {
     if let Err(error) = capture(cargo().args(["deny", "--log-level", "error", "fetch", "db"])) {
         ui::progress(&format!("advisories were not checked, because their database cannot be fetched: {error:#}"));

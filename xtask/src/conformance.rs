@@ -1,4 +1,5 @@
-//! `cargo xtask conformance`: the official suite, straight at a server and through `skep proxy`, must say the same.
+//! `cargo xtask conformance`: the official suite, directly at a server and through `skep proxy`, must give the same
+//! results.
 //!
 //! ```text
 //!                    ┌─ direct ────────────────────────────────────────┐
@@ -9,8 +10,8 @@
 //!                    └─ pods ────▶ a Service that the operator made ─────▶ fixture in a pod, both ways (`--pods`)
 //! ```
 //!
-//! There is no list of expected failures. What the fixture passes when it is reached directly, it must pass on every way; what
-//! cannot come about on one (a server on stdio has no stream to close) is told.
+//! There is no list of expected failures. A check that the fixture passes directly must pass on every path; a check
+//! that is impossible on one (a stdio server has no stream to close) is reported.
 
 mod install;
 mod results;
@@ -53,7 +54,7 @@ const SUITES: [Suite; 3] = [
 /// What to run.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// Another proxy to look at beside ours, such as http://127.0.0.1:9000/mcp. It must stand in front of the fixture; give
+    /// Another proxy to test beside ours, such as http://127.0.0.1:9000/mcp. It must stand in front of the fixture; give
     /// that a port by `--fixture-port`.
     #[arg(long, value_name = "URL")]
     peer_url: Option<String>,

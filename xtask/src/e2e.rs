@@ -20,12 +20,12 @@ pub(crate) struct Arguments {
     /// Build no images: those of the last run are in the cluster.
     #[arg(long)]
     no_images: bool,
-    /// Passed on to `cargo test`, such as a part of a test's name.
+    /// Passed to `cargo test`, such as a part of a test's name.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     passed_on: Vec<String>,
 }
 
-/// An image that the tests use: what is in it and the variable that tells them its name.
+/// An image that the tests use: its content, and the variable with its name.
 struct Subject<'a> {
     binary: Binary<'a>,
     name: String,

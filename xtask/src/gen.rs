@@ -1,7 +1,7 @@
-//! Writes what is generated from the code into the repository.
+//! Writes the generated files into the repository.
 //!
-//! Each generated thing is a function from code to text and one line in [`files`]. CI runs the same functions and fails when a
-//! file in the repository says something else.
+//! Each generated file is a function from code to text and one line in [`files`]. CI runs the same functions and fails
+//! when a file in the repository differs.
 
 mod reference;
 

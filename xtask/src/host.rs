@@ -1,4 +1,4 @@
-//! What this machine is, and Debian's packages for what it lacks.
+//! The properties of this machine, and Debian's packages for what it lacks.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::process::Command;
@@ -8,12 +8,12 @@ use anyhow::{Context as _, Result, bail};
 use crate::program::{capture, is_installed};
 use crate::ui;
 
-/// Whether we may do everything on this Linux machine.
+/// Whether this is Linux and we are root.
 pub(crate) fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
 }
 
-/// Whether packages can be installed without asking anybody.
+/// Whether packages can be installed without a prompt.
 pub(crate) fn can_install() -> bool {
     is_root() && is_installed("apt-get")
 }

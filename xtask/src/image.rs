@@ -47,7 +47,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Where the archive of a binary goes when nobody says otherwise.
+/// The default path of the archive of a binary.
 pub(crate) fn default_output(binary: &str) -> Result<PathBuf> {
     Ok(target_dir()?.join("image").join(format!("{binary}.tar")))
 }

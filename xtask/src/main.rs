@@ -44,7 +44,7 @@ struct Arguments {
 enum Command {
     /// Run all tests but the end-to-end ones, against a real API server.
     Test {
-        /// Passed on to `cargo test`, such as `-p skep-api` or a part of a test's name.
+        /// Passed to `cargo test`, such as `-p skep-api` or a part of a test's name.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::program::{self, cargo, wait_until};
 use crate::{root, target_dir, ui};
 
-/// How long a server may take to answer at first: packages may have to be unpacked.
+/// How long a server may take for its first response: packages may have to be unpacked.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Packages of npm: their own versions, so that a run next year asks the same of us.
@@ -127,7 +127,7 @@ pub(crate) fn run() -> Result<()> {
     ui::progress("packages by skep run");
     let packages = Packages::start(&home)?;
     for (name, url) in &packages.urls {
-        let server = servers.iter().find(|server| server.name == name).context("a server that nobody asked for")?;
+        let server = servers.iter().find(|server| server.name == name).context("an unexpected server")?;
         let way = Way { name: "skep run", server: "stdio", client: "streamable", remote: false };
         let mut cells = vec![format!("{name:<18} {:<18}", way.name)];
         for caller in &callers {
@@ -290,7 +290,7 @@ impl Stage {
             Command::new(skep()?).args(["proxy", "run", &image]).current_dir(&directory),
             &directory.join("proxy.log"),
         )?;
-        // A server that speaks HTTP is there when its own port answers.
+        // An HTTP server is ready when its own port responds.
         let listens = if way.server == "stdio" { port } else { target };
         for port in [port, listens] {
             wait_until("the server", PATIENCE, || {

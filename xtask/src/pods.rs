@@ -122,7 +122,7 @@ impl Pods {
         fs::write(&file, manifest.to_string())?;
         // A new one each time: a server on stdio keeps to the era it was opened in.
         let object = format!("mcpserver/{name}");
-        // And without the pod of the one before, which would answer until its time to end is over.
+        // And without the pod of the previous one, which would respond until it terminates.
         for object in [&object, &format!("statefulset/{name}"), &format!("pod/{name}-0")] {
             let options = ["--namespace", HOME, "--ignore-not-found", "--wait", "--grace-period=1"];
             self.kubectl(&[&["delete", object][..], &options].concat())?;
@@ -139,7 +139,7 @@ impl Pods {
             // Calls wait for it, and the first message must be the suite's.
             return Ok(url);
         }
-        wait_until("the server answers", PATIENCE, || {
+        wait_until("the server responds", PATIENCE, || {
             let message = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
             let mut curl = self.inside(Path::new("curl"))?;
             let headers = ["-H", "Content-Type: application/json", "-H", "Accept: application/json, text/event-stream"];
@@ -241,7 +241,7 @@ fn manifests() -> Result<PathBuf> {
     Ok(place)
 }
 
-/// Something to say as the image: what runs is this machine's.
+/// A placeholder for the image: the process runs on this machine.
 fn fixture() -> String {
     format!("localhost/skep-fixture:{VERSION}")
 }

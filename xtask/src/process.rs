@@ -115,36 +115,36 @@ pub(crate) fn get(port: u16, path: &str) -> Result<String> {
     write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
-    let (head, body) = answer.split_once("\r\n\r\n").context("not an HTTP answer")?;
+    let (head, body) = answer.split_once("\r\n\r\n").context("not an HTTP response")?;
     if !head.starts_with("HTTP/1.1 200") {
-        bail!("{path} answered {}", head.lines().next().unwrap_or_default());
+        bail!("{path} responded {}", head.lines().next().unwrap_or_default());
     }
     Ok(body.to_owned())
 }
 
-/// A port that nobody listens on.
+/// A free port.
 pub(crate) fn free_port() -> Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
-/// Waits until somebody listens on a port.
+/// Waits until a process listens on a port.
 pub(crate) fn wait_for_port(port: u16, limit: Duration) -> Result<()> {
     let deadline = Instant::now() + limit;
     while TcpStream::connect(("127.0.0.1", port)).is_err() {
         if Instant::now() > deadline {
-            bail!("nobody listens on port {port} within {limit:?}");
+            bail!("no process listens on port {port} after {limit:?}");
         }
         std::thread::sleep(Duration::from_millis(20));
     }
     Ok(())
 }
 
-/// Waits until a page answers.
+/// Waits until a page responds.
 pub(crate) fn wait_for(port: u16, path: &str, limit: Duration) -> Result<()> {
     let deadline = Instant::now() + limit;
     while get(port, path).is_err() {
         if Instant::now() > deadline {
-            bail!("{path} on port {port} does not answer within {limit:?}");
+            bail!("{path} on port {port} does not respond within {limit:?}");
         }
         std::thread::sleep(Duration::from_millis(50));
     }

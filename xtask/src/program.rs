@@ -1,4 +1,4 @@
-//! Running other programs: a failure names the command and, where its output was kept, its last words.
+//! Running other programs: an error names the command and, where its output was captured, its last lines.
 
 use std::ffi::OsStr;
 use std::io::IsTerminal as _;
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::ui;
 
-/// How long to rest between two looks at a condition.
+/// The interval between two checks of a condition.
 const INTERVAL: Duration = Duration::from_millis(100);
 
 /// Cargo, the one that runs us, in the workspace.

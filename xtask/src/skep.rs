@@ -26,7 +26,7 @@ pub(crate) enum Behind<'a> {
     Url(String),
     /// A program that speaks on stdio.
     Stdio(&'a Program),
-    /// A program that speaks streamable HTTP on the port that it is told.
+    /// A program that serves streamable HTTP on the given port.
     Http(&'a Program),
     /// A pod that the proxy makes and attaches itself to, in the cluster of `cargo xtask cluster up`.
     Pod(&'a Pod),

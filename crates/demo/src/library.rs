@@ -1,4 +1,4 @@
-//! What can be read: one resource, and one prompt.
+//! The readable content: one resource, and one prompt.
 
 use serde_json::{Map, Value, json};
 

@@ -1,4 +1,4 @@
-//! From a message to its answer: which era it is spoken in, and which method it names.
+//! From a message to its response: its era, and its method.
 
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
@@ -8,19 +8,19 @@ use uuid::Uuid;
 
 use crate::{library, tool};
 
-/// What a legacy server answers for a resource that it does not have.
+/// The legacy error code for a resource that does not exist.
 const RESOURCE_NOT_FOUND: i64 = -32002;
-/// How long a list may be kept, in milliseconds. Nothing here changes while the server runs.
+/// How long a list may be cached, in milliseconds. Nothing here changes while the server runs.
 const FRESH: u64 = 3_600_000;
-/// What a model should know before it calls anything.
+/// The instructions for a model.
 const INSTRUCTIONS: &str = "A server to try things with. Its tools keep nothing and reach nothing: they compute.";
 
-/// What a line cannot hold.
+/// The inputs that a line does not contain.
 #[derive(Clone, Copy, Debug)]
 pub struct Surroundings {
     /// The time.
     pub now: fn() -> jiff::Timestamp,
-    /// Chance.
+    /// Randomness.
     pub uuid: fn() -> Uuid,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Failure {
 /// The result of a request.
 struct Reply {
     members: Map<String, Value>,
-    /// Whether it may be kept for a while.
+    /// Whether it may be cached.
     keeps: bool,
 }
 
@@ -53,7 +53,7 @@ impl Server {
         Self { surroundings }
     }
 
-    /// Answers a line. Nothing for one that wants no answer.
+    /// Responds to a line. `None` for one that expects no response.
     pub fn answer(&self, line: &[u8]) -> Option<Bytes> {
         let line = line.trim_ascii();
         if line.is_empty() {
@@ -114,7 +114,7 @@ impl Server {
         }
     }
 
-    /// What both eras have. There is one page of everything, so a cursor leads nowhere and is ignored.
+    /// The methods of both eras. Every list has one page, so a cursor is ignored.
     fn common(&self, method: &str, params: &Map<String, Value>) -> Result<Reply, Failure> {
         match method {
             "tools/list" => Ok(Reply::kept(json!({ "tools": tool::list() }))),
@@ -127,7 +127,7 @@ impl Server {
         }
     }
 
-    /// What goes wrong inside a tool is a result that says so: the model that called it can do better the next time.
+    /// An error inside a tool is a result with `isError`: the model that called it can correct its arguments.
     fn call(&self, params: &Map<String, Value>) -> Result<Reply, Failure> {
         let name = text(params, "name")?;
         let tool = tool::find(name).ok_or_else(|| Failure::invalid(format!("there is no tool `{name}`")))?;
@@ -160,7 +160,7 @@ impl Reply {
         Self { keeps: true, ..Self::of(value) }
     }
 
-    /// With what every modern result says about itself.
+    /// With the members that every modern result has.
     fn modern(mut self) -> Map<String, Value> {
         self.members.insert("resultType".to_owned(), json!("complete"));
         self.members.insert("_meta".to_owned(), json!({ "io.modelcontextprotocol/serverInfo": about() }));
@@ -191,7 +191,7 @@ impl Failure {
         }
     }
 
-    /// A request that contradicts itself. One of an unknown version hears of every version that is spoken here.
+    /// A request that contradicts itself. The error for an unknown version lists every supported version.
     fn refusal(refusal: &Refusal) -> Self {
         match refusal {
             Refusal::Unsupported { requested } => Self {
@@ -203,7 +203,7 @@ impl Failure {
     }
 }
 
-/// Agrees on the version that the client names, or else on the newest that has a handshake.
+/// Negotiates the version that the client requests, or else the newest that has a handshake.
 fn initialize(params: &Map<String, Value>) -> Result<Reply, Failure> {
     let asked = text(params, "protocolVersion")?;
     let mut legacy = supported().into_iter().filter(|version| *version != MODERN);
@@ -217,7 +217,7 @@ fn initialize(params: &Map<String, Value>) -> Result<Reply, Failure> {
     })))
 }
 
-/// Every version that is spoken here, the newest first.
+/// Every supported version, the newest first.
 fn supported() -> Vec<&'static str> {
     VERSIONS.into_iter().rev().collect()
 }

@@ -26,9 +26,9 @@ pub(crate) struct Tool {
     repeats: bool,
     /// Schemas of the arguments, by name.
     arguments: fn() -> Value,
-    /// The arguments that must be there.
+    /// The required arguments.
     required: &'static [&'static str],
-    /// Schemas of what comes out, by name. All of it is always there.
+    /// Schemas of the output, by name. All of it is always present.
     output: fn() -> Value,
     run: fn(&Arguments, &Surroundings) -> Result<Value, String>,
 }
@@ -46,7 +46,7 @@ pub(crate) fn find(name: &str) -> Option<&'static Tool> {
 // === impl Tool ===
 
 impl Tool {
-    /// Runs the tool. What is wrong with the arguments is told in words.
+    /// Runs the tool. The error says what is wrong with the arguments.
     pub(crate) fn call(&self, arguments: &Arguments, surroundings: &Surroundings) -> Result<Value, String> {
         let known = (self.arguments)();
         if let Some(unknown) = arguments.keys().find(|name| known.get(name.as_str()).is_none()) {
@@ -84,7 +84,7 @@ impl Tool {
     }
 }
 
-/// A text among the arguments, if it is there.
+/// A string among the arguments, if present.
 fn text<'a>(arguments: &'a Arguments, name: &str) -> Result<Option<&'a str>, String> {
     match arguments.get(name) {
         None | Some(Value::Null) => Ok(None),

@@ -1,17 +1,18 @@
-//! What end-to-end tests put into pods beside the product: a program that idles, answers HTTP, or asks over HTTP.
+//! The fixture that end-to-end tests run in pods beside the product: a program that idles, serves HTTP, or sends HTTP
+//! requests.
 //!
 //! ```text
 //! skep-fixture              idle for ever (it holds a pod's network namespace open)
 //! skep-fixture serve PORT   answer every request with a line of JSON
-//! skep-fixture get URL      print the body behind an http:// address, trying for half a minute
+//! skep-fixture get URL      print the body behind an http:// address, retrying for half a minute
 //! skep-fixture mcp-stdio    be an MCP server on standard input and output
 //! skep-fixture mcp-http PORT  be an MCP server over HTTP
 //! skep-fixture mcp-sse PORT   be an MCP server over HTTP with a stream of events
 //! skep-fixture --model-id MODEL --port PORT …   answer as `serve` does, when called as embedding servers are
 //! ```
 //!
-//! It uses the standard library and nothing else, so that its image is small and built in seconds. It is no web server:
-//! it reads only as much of a request as it needs.
+//! It uses only the standard library, so that its image is small and built in seconds. It is not a web server: it reads
+//! only as much of a request as it needs.
 
 mod mcp;
 
@@ -21,7 +22,7 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long `get` goes on trying, and how long it rests in between.
+/// How long `get` retries, and the interval.
 const PATIENCE: Duration = Duration::from_secs(30);
 const INTERVAL: Duration = Duration::from_millis(200);
 
@@ -59,13 +60,13 @@ fn serve(port: &str) -> io::Result<()> {
     let listener = TcpListener::bind(("0.0.0.0", port))?;
     for connection in listener.incoming() {
         let connection = connection?;
-        // A client that goes away harms nobody but itself.
+        // A client that disconnects affects no other.
         thread::spawn(move || drop(answer(connection)));
     }
     Ok(())
 }
 
-/// Answers one request with its own path and the name of this pod.
+/// Responds to one request with its own path and the name of this pod.
 fn answer(mut connection: TcpStream) -> io::Result<()> {
     connection.set_read_timeout(Some(PATIENCE))?;
     let mut lines = BufReader::new(connection.try_clone()?).lines();

@@ -1,4 +1,4 @@
-//! A small MCP server with a few tools that tests need: one that says who answers, one that takes its time, one that dies.
+//! A small MCP server with a few tools that tests need: one that returns the name of its pod, one that sleeps, one that crashes.
 //!
 //! It reads messages by looking for what the tests write, and knows no more JSON than that.
 
@@ -12,12 +12,12 @@ use std::time::Duration;
 
 const TOOLS: &str = r#"{"tools":[{"name":"who","inputSchema":{"type":"object"}},{"name":"sleep","inputSchema":{"type":"object"}},{"name":"die","inputSchema":{"type":"object"}}]}"#;
 
-/// Speaks on standard input and output. It takes one handshake, as servers on the Go SDK do.
+/// Serves on standard input and output. It accepts one handshake, as servers on the Go SDK do.
 pub(crate) fn stdio() -> io::Result<()> {
-    let mut greeted = false;
+    let mut initialized = false;
     for line in io::stdin().lock().lines() {
         let line = line?;
-        if method(&line) == "initialize" && std::mem::replace(&mut greeted, true) {
+        if method(&line) == "initialize" && std::mem::replace(&mut initialized, true) {
             let id = id(&line).unwrap_or("null");
             let error = r#"{"code":0,"message":"duplicate \"initialize\" received"}"#;
             writeln!(io::stdout().lock(), r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#)?;
@@ -26,11 +26,11 @@ pub(crate) fn stdio() -> io::Result<()> {
         if text(&line, "name") == Some("die") {
             io::stdout().write_all(b"{\"jsonrpc\":\"2.0\",\"id\":")?;
             io::stdout().flush()?;
-            return Err(io::Error::other("told to die"));
+            return Err(io::Error::other("asked to exit"));
         }
-        // Each call on its own, so that one that takes its time keeps nobody waiting.
+        // Each call has its own thread, so that a slow one blocks no other.
         thread::spawn(move || {
-            if let Some(answer) = answer(&line, greeted) {
+            if let Some(answer) = answer(&line, initialized) {
                 let _closed = writeln!(io::stdout().lock(), "{answer}");
             }
         });
@@ -38,7 +38,7 @@ pub(crate) fn stdio() -> io::Result<()> {
     Ok(())
 }
 
-/// Speaks HTTP, with sessions.
+/// Serves streamable HTTP, with sessions.
 pub(crate) fn http(port: &str) -> io::Result<()> {
     let port: u16 = port.parse().map_err(|_| io::Error::other(format!("`{port}` is not a port")))?;
     let listener = TcpListener::bind(("0.0.0.0", port))?;
@@ -50,10 +50,10 @@ pub(crate) fn http(port: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Who listens, by the number of its stream.
+/// The listening clients, by stream number.
 type Streams = Arc<Mutex<Vec<Sender<String>>>>;
 
-/// Speaks HTTP in the older way: one stream of events for each client, and messages beside it.
+/// Serves HTTP+SSE: one event stream for each client, and messages beside it.
 pub(crate) fn sse(port: &str) -> io::Result<()> {
     let port: u16 = port.parse().map_err(|_| io::Error::other(format!("`{port}` is not a port")))?;
     let listener = TcpListener::bind(("0.0.0.0", port))?;
@@ -156,7 +156,7 @@ fn request(reader: &mut impl io::BufRead) -> io::Result<Option<(Vec<String>, Str
     Ok(Some((head, body)))
 }
 
-fn answer(message: &str, greeted: bool) -> Option<String> {
+fn answer(message: &str, initialized: bool) -> Option<String> {
     let id = id(message)?;
     let result = match method(message) {
         "initialize" => concat!(
@@ -164,9 +164,9 @@ fn answer(message: &str, greeted: bool) -> Option<String> {
             r#""serverInfo":{"name":"skep-fixture","version":"1"}}"#
         )
         .to_owned(),
-        _ if !greeted => {
+        _ if !initialized => {
             return Some(format!(
-                r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32002,"message":"nobody greeted me"}}}}"#
+                r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32002,"message":"not initialized"}}}}"#
             ));
         }
         "ping" => "{}".to_owned(),
@@ -178,7 +178,7 @@ fn answer(message: &str, greeted: bool) -> Option<String> {
                 thread::sleep(Duration::from_secs(seconds));
             }
             let version = std::env::var("FIXTURE_VERSION").unwrap_or_default();
-            // Clients of 2026-07-28, and no others, are told that this is all.
+            // Clients of 2026-07-28, and no others, get a `resultType`.
             let is_modern = text(message, "io.modelcontextprotocol/protocolVersion") == Some("2026-07-28");
             let complete = if is_modern { r#""resultType":"complete","# } else { "" };
             format!(r#"{{{complete}"content":[{{"type":"text","text":"{} {version}"}}]}}"#, host())
@@ -200,13 +200,13 @@ fn method(message: &str) -> &str {
     text(message, "method").unwrap_or_default()
 }
 
-/// The text of a member, wherever it stands.
+/// The string value of a member, wherever it occurs.
 fn text<'a>(message: &'a str, name: &str) -> Option<&'a str> {
     let (_, after) = message.split_once(&format!("\"{name}\":\""))?;
     after.split('"').next()
 }
 
-/// The id as it is written: a number, or a text with its quotes.
+/// The id as written: a number, or a string with its quotes.
 fn id(message: &str) -> Option<&str> {
     let (_, after) = message.split_once("\"id\":")?;
     after.split([',', '}']).next()

@@ -23,7 +23,7 @@ use crate::targets::{TARGETS, Target};
 
 /// The stack of a worker thread of tokio, on which the parsers run in production.
 const STACK: usize = 2 * 1024 * 1024;
-/// How long one input may take.
+/// The timeout of one input.
 const SLOWEST: Duration = Duration::from_secs(20);
 
 /// Drives fuzz targets.
@@ -35,7 +35,7 @@ struct Arguments {
     /// Only this target
     #[arg(long)]
     target: Option<String>,
-    /// Where the random numbers begin; the time, unless it is given
+    /// The seed of the random numbers; the time, unless it is given
     #[arg(long)]
     seed: Option<u64>,
 }
@@ -56,9 +56,9 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Drives one target until its time is up, or until it fails.
+/// Drives one target until its time is over, or until it fails.
 fn drive(target: &'static Target, seed: u64, time: Duration) -> Result<()> {
-    tell(&format!("{:<10} seed {seed}", target.name));
+    print(&format!("{:<10} seed {seed}", target.name));
     let count = Arc::new(AtomicU64::new(0));
     let (sender, receiver) = channel();
     let (counter, until) = (count.clone(), Instant::now() + time);
@@ -69,7 +69,7 @@ fn drive(target: &'static Target, seed: u64, time: Duration) -> Result<()> {
             (target.run)(&input);
             counter.fetch_add(1, Ordering::Relaxed);
         }
-        // The other end waits as long as this thread lives.
+        // The receiver waits as long as this thread lives.
         let _received = sender.send(());
     })?;
     let mut known = (0, Instant::now());
@@ -83,12 +83,12 @@ fn drive(target: &'static Target, seed: u64, time: Duration) -> Result<()> {
     }
     let inputs = count.load(Ordering::Relaxed);
     worker.join().map_err(|_| anyhow!("target `{}`, seed {seed}: input {inputs} panicked", target.name))?;
-    tell(&format!("{:<10} {inputs} inputs", target.name));
+    print(&format!("{:<10} {inputs} inputs", target.name));
     Ok(())
 }
 
-#[expect(clippy::print_stderr, reason = "a tool of developers, which says what it does")]
-fn tell(text: &str) {
+#[expect(clippy::print_stderr, reason = "progress of a developer tool")]
+fn print(text: &str) {
     eprintln!("{text}");
 }
 

@@ -1,8 +1,8 @@
 //! Inputs from seeds: some bytes replaced, pieces repeated (which nests), dropped and mixed.
 
-/// What an input may grow to. The limits on size are tested elsewhere; here depth and shape matter.
+/// The maximum length of an input. The limits on size are tested elsewhere; here depth and shape matter.
 const LONGEST: usize = 16 * 1024;
-/// What matters to readers of nested languages.
+/// Tokens that matter to parsers of nested languages.
 const WORDS: &[&[u8]] = &[
     b"(",
     b")",

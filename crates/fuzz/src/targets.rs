@@ -1,4 +1,4 @@
-//! The targets: what must hold for any bytes whatever.
+//! The targets: invariants for arbitrary bytes.
 
 use skep_mcp::fuzzing::{self, SEEDS};
 
@@ -45,14 +45,14 @@ const MANIFESTS: &[&[u8]] = &[
     b"---\n---\n...\n--- # a\n# b\n---\na\n---\n...\n{\"a\": \"\\u001b[2J\"}\n",
 ];
 
-/// Policies are judged, whatever they are.
+/// Any policies are validated.
 fn policies(data: &[u8]) {
     if let Ok(text) = std::str::from_utf8(data) {
         drop(skep_authz::policies::parse(text));
     }
 }
 
-/// Entities are judged, and what is accepted in its forgiving form is accepted in its strict one.
+/// Any entities are validated, and what is accepted in its lenient form is accepted in its strict one.
 fn entities(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     if skep_authz::entities::parse(text).is_ok() {
@@ -74,12 +74,12 @@ fn templates(data: &[u8]) {
     }
 }
 
-/// Manifests are read, and what is read can be written.
+/// Any manifests are parsed, and what was parsed can be written.
 fn manifests(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     for document in skep_api::manifest::documents(text) {
         for object in document.objects.iter().flatten() {
-            assert!(skep_api::manifest::document(object).is_ok(), "what was read cannot be written");
+            assert!(skep_api::manifest::document(object).is_ok(), "what was parsed cannot be written");
         }
     }
 }

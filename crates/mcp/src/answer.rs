@@ -1,6 +1,6 @@
-//! Answers that are ours: JSON-RPC errors and results as bytes.
+//! JSON-RPC responses that Skep itself writes, as bytes: errors and results.
 //!
-//! Members are sorted, and an answer to nobody in particular has no `id`, which is not the same as `null`.
+//! Members are sorted. A response without a request id has no `id` member, which is not the same as `null`.
 
 use bytes::Bytes;
 
@@ -8,30 +8,30 @@ use crate::id::Id;
 use crate::malformed::Malformed;
 use crate::raw::Raw;
 
-/// The bytes are not JSON.
+/// Parse error: the bytes are not JSON.
 pub const PARSE_ERROR: i64 = -32700;
-/// The JSON is no request that can be served.
+/// Invalid request: the JSON is not a request that can be served.
 pub const INVALID_REQUEST: i64 = -32600;
-/// There is no such method here.
+/// The method does not exist.
 pub const METHOD_NOT_FOUND: i64 = -32601;
 /// The parameters do not fit the method.
 pub const INVALID_PARAMS: i64 = -32602;
-/// The fault is ours.
+/// Internal error: the fault is in Skep.
 pub const INTERNAL_ERROR: i64 = -32603;
-/// The server did not answer in time, or the request was given up.
+/// The request timed out at the server, or was cancelled.
 pub const TIMEOUT: i64 = -32000;
-/// There is no such session.
+/// The session does not exist.
 pub const SESSION_NOT_FOUND: i64 = -32001;
-/// A header and the body say different things.
+/// A header and the body disagree.
 pub const HEADER_MISMATCH: i64 = -32020;
-/// The client does not say that it can do what is needed.
+/// The client does not declare a capability that the request needs.
 pub const MISSING_CAPABILITY: i64 = -32021;
-/// The version of the protocol is not supported.
+/// The protocol version is not supported.
 pub const UNSUPPORTED_VERSION: i64 = -32022;
 
 const BATCH: &str = "JSON-RPC batch requests are not supported (batching was removed in MCP revision 2025-06-18)";
 
-/// An error.
+/// An error response.
 pub fn error(id: Option<&Id>, code: i64, message: &str, data: Option<&Raw<'_>>) -> Bytes {
     let data = data.map(|data| format!(r#""data":{},"#, data.as_str())).unwrap_or_default();
     let id = id.map(|id| format!(r#""id":{id},"#)).unwrap_or_default();
@@ -39,17 +39,17 @@ pub fn error(id: Option<&Id>, code: i64, message: &str, data: Option<&Raw<'_>>) 
     format!(r#"{{"error":{{"code":{code},{data}"message":{}}},{id}"jsonrpc":"2.0"}}"#, message.as_str()).into()
 }
 
-/// A result.
+/// A success response.
 pub fn result(id: &Id, result: &Raw<'_>) -> Bytes {
     format!(r#"{{"id":{id},"jsonrpc":"2.0","result":{}}}"#, result.as_str()).into()
 }
 
-/// A result that says no more than that all is well.
+/// A success response with an empty result.
 pub fn empty_result(id: &Id) -> Bytes {
     format!(r#"{{"id":{id},"jsonrpc":"2.0","result":{{}}}}"#).into()
 }
 
-/// A body that is no message.
+/// The response to a malformed message.
 pub fn malformed(why: Malformed) -> Bytes {
     match why {
         Malformed::Batch => batch_refused(),
@@ -58,32 +58,32 @@ pub fn malformed(why: Malformed) -> Bytes {
     }
 }
 
-/// Several messages in one body.
+/// The response to a batch.
 pub fn batch_refused() -> Bytes {
     error(None, INVALID_REQUEST, BATCH, None)
 }
 
-/// A request of a page that may not call.
+/// The response to a request from an origin that is not allowed.
 pub fn origin_not_allowed() -> Bytes {
     error(None, INVALID_REQUEST, "Origin not allowed", None)
 }
 
-/// A session that is not, or no longer, known.
+/// The response for a session that is unknown or has expired.
 pub fn session_not_found(id: Option<&Id>) -> Bytes {
     error(id, SESSION_NOT_FOUND, "Session not found", None)
 }
 
-/// A call of a tool that does not exist for this caller.
+/// The response for a tool that does not exist for this client.
 pub fn tool_not_found(id: Option<&Id>) -> Bytes {
     error(id, INVALID_PARAMS, "tool not found", None)
 }
 
-/// A request that was not answered in time.
+/// The response to a request that timed out.
 pub fn timeout(id: Option<&Id>) -> Bytes {
     error(id, TIMEOUT, "Timeout", None)
 }
 
-/// A request that failed here.
+/// The response to a request that failed in Skep.
 pub fn internal(id: Option<&Id>) -> Bytes {
     error(id, INTERNAL_ERROR, "Internal error", None)
 }
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_written_to_the_byte() {
+    fn responses_are_exact_to_the_byte() {
         let id = Id::parse("12345678901234567890123").unwrap();
         for (answer, text) in [
             (
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_told_why() {
+    fn the_response_to_a_malformed_message_says_why() {
         assert_eq!(malformed(Malformed::Batch), batch_refused());
         assert_eq!(
             malformed(Malformed::Syntax { at: 7 }),

@@ -1,8 +1,9 @@
-//! The two eras of the protocol, and which of them a request is spoken in.
+//! The two eras of the protocol, and the classification of a request as one of them.
 //!
-//! Up to 2025-11-25 a connection begins with `initialize`, and a session remembers what was agreed on: legacy. Since
-//! 2026-07-28 there is no session, and every request says in `params._meta` what it needs to say: modern. A request that
-//! claims to be modern is either so in every respect or refused; it is never taken for a legacy one by mistake.
+//! Legacy, up to 2025-11-25: a connection starts with `initialize`, and a session holds what was negotiated. Modern,
+//! since 2026-07-28: there is no session, and every request carries version and capabilities in `params._meta`. A
+//! request that claims to be modern is either modern in every respect or rejected; it is never served as legacy by
+//! mistake.
 
 use std::borrow::Cow;
 
@@ -13,78 +14,79 @@ use crate::answer;
 use crate::id::Id;
 use crate::message::{Message, Part};
 use crate::raw::Raw;
+use crate::value::clipped;
 
-/// The version that is modern.
+/// The modern protocol version.
 pub const MODERN: &str = "2026-07-28";
 
-/// Every version there has been, the oldest first.
+/// All protocol versions, oldest first.
 pub const VERSIONS: [&str; 5] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", MODERN];
 
-/// How a request is spoken.
+/// The era of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Era {
     /// With sessions, up to 2025-11-25.
     Legacy,
-    /// Without, since 2026-07-28.
+    /// Without sessions, since 2026-07-28.
     Modern,
 }
 
-/// A request contradicts itself. To be answered with status 400.
+/// A request contradicts itself and is rejected with status 400.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The version in the header is not that in the body.
+    /// The version in the header differs from the version in the body.
     #[error(
-        "the header `MCP-Protocol-Version` says `{header}`, but `io.modelcontextprotocol/protocolVersion` in \
-         `params._meta` says `{body}`; send the same version in both"
+        "the header `MCP-Protocol-Version` is `{header}`, but `io.modelcontextprotocol/protocolVersion` in \
+         `params._meta` is `{body}`; send the same version in both"
     )]
     VersionMismatch {
-        /// What the header says.
+        /// The version in the header.
         header: String,
-        /// What the body says.
+        /// The version in the body.
         body: String,
     },
-    /// The body claims to be modern but does not say which version it is.
-    #[error("`params._meta` must say the version in `io.modelcontextprotocol/protocolVersion`, as a string")]
+    /// The body claims to be modern but has no version.
+    #[error("`params._meta` must contain `io.modelcontextprotocol/protocolVersion`, a string")]
     NoVersion,
-    /// The body says a version that is not known.
+    /// The version in the body is not supported.
     #[error("version `{requested}` is not supported; use `{MODERN}`")]
     Unsupported {
-        /// The version.
+        /// The version in the body.
         requested: String,
     },
-    /// The body does not say what the client can do.
+    /// The body lacks the client capabilities.
     #[error("`params._meta` must have `io.modelcontextprotocol/clientCapabilities`, an object")]
     NoCapabilities,
-    /// What the body says about what the client can do is not what it must be.
+    /// The client capabilities in the body are not an object.
     #[error("`io.modelcontextprotocol/clientCapabilities` in `params._meta` must be an object")]
     BadCapabilities,
-    /// A header that must repeat a part of the body is not there.
-    #[error("the header `{name}` is missing; it must say `{body}`, as the body does")]
+    /// A header that must repeat a part of the body is missing.
+    #[error("the header `{name}` is missing; it must be `{body}`, as in the body")]
     HeaderMissing {
         /// The name of the header.
         name: Cow<'static, str>,
-        /// What the body says.
+        /// The value in the body.
         body: String,
     },
-    /// A header that repeats a part of the body says something else.
-    #[error("the header `{name}` says `{header}`, but the body says `{body}`; send the same in both")]
+    /// A header that repeats a part of the body has another value.
+    #[error("the header `{name}` is `{header}`, but the body has `{body}`; send the same value in both")]
     HeaderMismatch {
         /// The name of the header.
         name: Cow<'static, str>,
-        /// What it says.
+        /// The value in the header.
         header: String,
-        /// What the body says.
+        /// The value in the body.
         body: String,
     },
-    /// A header that repeats a part of the body cannot be read.
-    #[error("the header `{name}` cannot be read; send it once, as plain text or as `=?base64?...?=` of UTF-8")]
+    /// A header that repeats a part of the body cannot be decoded.
+    #[error("the header `{name}` cannot be decoded; send it once, as plain text or as `=?base64?...?=` of UTF-8")]
     HeaderUnreadable {
         /// The name of the header.
         name: Cow<'static, str>,
     },
-    /// What a header repeats stands twice in the body, so nobody can say what it is.
+    /// The argument that a header repeats is duplicated in the body, so its value is ambiguous.
     #[error(
-        "the argument that the header `{name}` repeats, or an object around it, stands twice in the body; send it once"
+        "the argument that the header `{name}` repeats, or an object around it, is duplicated in the body; send it once"
     )]
     ArgumentTwice {
         /// The name of the header.
@@ -92,25 +94,26 @@ pub enum Refusal {
     },
 }
 
-/// Which era a request is of. `header` is the value of `MCP-Protocol-Version`.
+/// Classifies a request. `header` is the value of `MCP-Protocol-Version`.
 pub fn classify(header: Option<&str>, message: &Message) -> Result<Era, Refusal> {
     let header = header.filter(|header| !header.is_empty());
     if !claims_modern(header, message) {
         return Ok(Era::Legacy);
     }
     let body = message.protocol_version().filter(|version| !version.is_empty());
-    // The handshake is legacy, whatever a header says. One whose body says that it is modern is a method that does not exist.
+    // The handshake is legacy, whatever the header. An `initialize` whose body claims to be modern is an unknown
+    // method.
     if message.method() == Some("initialize") && body.as_deref() != Some(MODERN) {
         return Ok(Era::Legacy);
     }
     match (header, body) {
-        // The header is what was agreed on; what else `_meta` holds is no claim.
+        // The header is the negotiated version; other members of `_meta` are no claim.
         (Some(header), None) if header != MODERN => Ok(Era::Legacy),
         (_, None) => Err(Refusal::NoVersion),
         (Some(header), Some(body)) if header != body => {
-            Err(Refusal::VersionMismatch { header: header.to_owned(), body: body.into_owned() })
+            Err(Refusal::VersionMismatch { header: clipped(header).into_owned(), body: clipped(&body).into_owned() })
         }
-        (_, Some(body)) if body != MODERN => Err(Refusal::Unsupported { requested: body.into_owned() }),
+        (_, Some(body)) if body != MODERN => Err(Refusal::Unsupported { requested: clipped(&body).into_owned() }),
         _ => match message.client_capabilities() {
             None | Some(b"null") => Err(Refusal::NoCapabilities),
             Some(value) if value.first() == Some(&b'{') => Ok(Era::Modern),
@@ -122,7 +125,7 @@ pub fn classify(header: Option<&str>, message: &Message) -> Result<Era, Refusal>
 // === impl Refusal ===
 
 impl Refusal {
-    /// The code of the error.
+    /// The JSON-RPC error code.
     pub fn code(&self) -> i64 {
         match self {
             Self::VersionMismatch { .. }
@@ -136,7 +139,7 @@ impl Refusal {
         }
     }
 
-    /// What clients read beside the code.
+    /// The `data` member of the error.
     pub fn data(&self) -> Option<Value> {
         match self {
             Self::VersionMismatch { header, body } => Some(json!({ "body": body, "header": header })),
@@ -151,13 +154,13 @@ impl Refusal {
         }
     }
 
-    /// The answer to the request.
+    /// The error response to the request.
     pub fn answer(&self, id: Option<&Id>) -> Bytes {
         let data = self.data().map(|data| Raw::value(&data));
         answer::error(id, self.code(), &self.to_string(), data.as_ref())
     }
 
-    /// A short, constant word for metrics and logs.
+    /// A short, constant name for metrics and logs.
     pub fn category(&self) -> &'static str {
         match self {
             Self::VersionMismatch { .. } => "version_mismatch",
@@ -173,8 +176,8 @@ impl Refusal {
     }
 }
 
-/// Whether a request claims to be modern: by its header, or by what no legacy client puts into `_meta`, whatever its
-/// value.
+/// Whether a request claims to be modern: by its header, or by a `_meta` member that no legacy client sends, whatever
+/// its value.
 fn claims_modern(header: Option<&str>, message: &Message) -> bool {
     let claims = [Part::ProtocolVersion, Part::ClientInfo, Part::ClientCapabilities];
     header == Some(MODERN) || claims.iter().any(|part| message.value(*part).is_some())

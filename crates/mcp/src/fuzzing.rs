@@ -1,7 +1,7 @@
-//! What must hold for any bytes whatever: the bodies of the fuzz targets in `fuzz/`.
+//! Invariants for arbitrary input: the bodies of the fuzz targets in `fuzz/`.
 //!
-//! Tests drive the same functions with seeds and with generated input, so they are true on every run of the tests, and
-//! a fuzzer only looks longer.
+//! Tests drive the same functions with seeds and with generated input, so every test run checks them; a fuzzer only
+//! runs longer.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
@@ -15,7 +15,7 @@ use crate::splice::{self, Edit};
 use crate::sse;
 use crate::{Id, Raw, answer};
 
-/// What the protocol looks like, and what is nearly so.
+/// Valid and nearly valid input.
 pub const SEEDS: &[&[u8]] = &[
     br#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"a":[1,{"b":null}]},"_meta":{"progressToken":"t"}}}"#,
     br#" { "jsonrpc" : "2.0" , "id" : "a\u0062" , "method" : "tools\/call" , "params" : { "name" : "\u00e9" } } "#,
@@ -37,7 +37,7 @@ pub const SEEDS: &[&[u8]] = &[
     b"echo",
 ];
 
-/// A message is read without harm, and what is read of it is true.
+/// Parsing never panics, and what the parser reports is true of the bytes.
 pub fn message(data: &[u8]) {
     let read = match Message::parse(Bytes::copy_from_slice(data)) {
         Ok(read) => read,
@@ -67,8 +67,8 @@ pub fn message(data: &[u8]) {
     lists(&read);
 }
 
-/// Edits change what they say, and the result is what reading it would give. The input is a message, a zero byte, and
-/// the value to put into it.
+/// Edits change what they name, and the result equals a fresh parse. The input is a message, a zero byte, and the value
+/// to insert.
 pub fn splice(data: &[u8]) {
     let (body, value) = halves(data);
     let (Ok(message), Ok(value)) = (Message::parse(Bytes::copy_from_slice(body)), std::str::from_utf8(value)) else {
@@ -88,7 +88,7 @@ pub fn splice(data: &[u8]) {
     for path in paths {
         let set = [Edit::set(path, value.clone())];
         let Ok(changed) = splice::apply(&message, &set) else { continue };
-        assert_eq!(Message::parse(changed.body().clone()).as_ref(), Ok(&changed), "what is known is true");
+        assert_eq!(Message::parse(changed.body().clone()).as_ref(), Ok(&changed), "the head matches the body");
         assert_eq!(splice::apply(&changed, &set).as_ref(), Ok(&changed), "the same value changes nothing");
         if let Ok(removed) = splice::apply(&changed, &[Edit::remove(path)]) {
             assert_eq!(Message::parse(removed.body().clone()).as_ref(), Ok(&removed));
@@ -97,8 +97,8 @@ pub fn splice(data: &[u8]) {
     }
 }
 
-/// A stream means the same in whatever pieces it comes, and no byte of it is lost. The first byte of the input says how
-/// long the pieces are.
+/// A stream yields the same events in whatever chunks it arrives, and no byte of it is lost. The first byte of the
+/// input is the chunk length.
 pub fn sse(data: &[u8]) {
     let Some((length, stream)) = data.split_first() else { return };
     let limits = sse::Limits { line: 256, event: 512 };
@@ -109,7 +109,7 @@ pub fn sse(data: &[u8]) {
     assert_eq!(pieces_raw, stream, "every byte is handed out");
 }
 
-/// Lines are the same in whatever pieces they come. The first byte of the input says how long the pieces are.
+/// Lines are the same in whatever chunks they arrive. The first byte of the input is the chunk length.
 pub fn lines(data: &[u8]) {
     const LIMIT: usize = 64;
     let Some((length, stream)) = data.split_first() else { return };
@@ -132,8 +132,8 @@ pub fn lines(data: &[u8]) {
     assert_eq!(read.iter().map(Vec::as_slice).collect::<Vec<_>>(), expected.get(..count).unwrap_or_default());
 }
 
-/// Headers are judged without harm, and agree once they were renewed. The input is the value of a header, a zero byte,
-/// and a message.
+/// Checking headers never panics, and headers agree with the body after `renew`. The input is the value of a header, a
+/// zero byte, and a message.
 pub fn headers(data: &[u8]) {
     let (value, body) = halves(data);
     if let Ok(text) = std::str::from_utf8(value) {
@@ -147,13 +147,13 @@ pub fn headers(data: &[u8]) {
     let mut held = HeaderMap::from_iter([(headers::METHOD, value.clone()), (headers::NAME, value)]);
     let _ = headers::check(&held, &message);
     headers::renew(&mut held, &message);
-    // A method is sent as it is, and the protocol knows none that would have to be encoded.
+    // A method is sent as it is: no method of the protocol needs encoding.
     if message.method().is_some_and(|method| headers::encode(method) == method) {
         assert_eq!(headers::check(&held, &message), Ok(()));
     }
 }
 
-/// Keeping all changes nothing; dropping all leaves a message with nothing to judge.
+/// Keeping every element changes nothing; dropping every element leaves a message with an empty list.
 fn lists(message: &Message) {
     for list in [List::Tools, List::Prompts, List::Resources, List::ResourceTemplates] {
         let kept = list::rewrite(message, list, |element| {
@@ -163,18 +163,18 @@ fn lists(message: &Message) {
         let Ok(kept) = kept else { continue };
         assert_eq!(kept, None);
         let Ok(Some(body)) = list::rewrite(message, list, |_| Verdict::Drop) else { continue };
-        let mut judged = 0;
+        let mut visited = 0;
         let left = Message::parse(body).and_then(|left| {
             list::rewrite(&left, list, |_| {
-                judged += 1;
+                visited += 1;
                 Verdict::Drop
             })
         });
-        assert_eq!((left, judged), (Ok(None), 0));
+        assert_eq!((left, visited), (Ok(None), 0));
     }
 }
 
-/// What the items of a stream mean, and all their bytes.
+/// The events of a stream, and all its bytes.
 fn items<'a>(limits: sse::Limits, pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<sse::Event>, Vec<u8>) {
     let mut reader = sse::Reader::new(limits);
     let (mut events, mut raw) = (Vec::new(), Vec::new());
@@ -185,7 +185,7 @@ fn items<'a>(limits: sse::Limits, pieces: impl Iterator<Item = &'a [u8]>) -> (Ve
                 sse::Item::Quiet(bytes) => raw.extend_from_slice(&bytes),
                 sse::Item::Event(event) => {
                     raw.extend_from_slice(&event.raw);
-                    // A line end that comes in two pieces is handed out in two.
+                    // A line end that is split across two chunks is handed out in two.
                     events.push(sse::Event { raw: Bytes::new(), ..event });
                 }
             }
@@ -195,7 +195,7 @@ fn items<'a>(limits: sse::Limits, pieces: impl Iterator<Item = &'a [u8]>) -> (Ve
     (events, raw)
 }
 
-/// What stands before the first zero byte, and what behind it.
+/// The bytes before the first zero byte, and those after it.
 fn halves(data: &[u8]) -> (&[u8], &[u8]) {
     let at = data.iter().position(|byte| *byte == 0).unwrap_or(data.len());
     (data.get(..at).unwrap_or_default(), data.get(at + 1..).unwrap_or_default())

@@ -1,8 +1,8 @@
-//! HTTP headers that repeat what the body of a modern request says, so that those on the way need not read it.
+//! HTTP headers that repeat parts of a modern request's body, so that intermediaries need not parse it.
 //!
-//! A header that says something else than the body would let one reader route or judge by the one, and another act on
-//! the other. So the two must agree, in a legacy request as well: a gateway that routes or authorizes by `Mcp-Name` does not look
-//! at the era first. A header that is missing misleads nobody and is fine.
+//! A header that differs from the body would let an intermediary route or authorize by one value while the server acts
+//! on the other. So the two must agree, in a legacy request as well: a gateway that routes or authorizes by `Mcp-Name`
+//! does not check the era first. A missing header misleads no intermediary and is allowed.
 
 pub mod parameters;
 
@@ -15,26 +15,27 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use crate::era::Refusal;
 use crate::message::Message;
 use crate::method::resource;
+use crate::value::clipped;
 
-/// The version of the protocol.
+/// The protocol version.
 pub const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 /// The session of a legacy request.
 pub const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
-/// The last event that a client has seen.
+/// The id of the last event that a client received.
 pub const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// Repeats the method.
 pub const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 /// Repeats the name of a tool or prompt, the URI of a resource, or the id of a task.
 pub const NAME: HeaderName = HeaderName::from_static("mcp-name");
 
-/// How the names of headers begin that repeat arguments of a tool.
+/// The prefix of headers that repeat arguments of a tool.
 pub const PARAMETER: &str = "mcp-param-";
 
-/// What begins a value that cannot be written as plain text, and what ends it. The case matters.
+/// Prefix and suffix of an encoded value, for text that a header cannot hold. Case-sensitive.
 const OPEN: &str = "=?base64?";
 const CLOSE: &str = "?=";
 
-/// Whether the headers of a request or notification agree with its body.
+/// Checks that the headers of a request or notification agree with its body.
 pub fn check(headers: &HeaderMap, message: &Message) -> Result<(), Refusal> {
     let method = message.method().unwrap_or_default();
     let name = resource(message).unwrap_or_default();
@@ -42,35 +43,35 @@ pub fn check(headers: &HeaderMap, message: &Message) -> Result<(), Refusal> {
     agree(headers, &NAME, "Mcp-Name", &name, decode)
 }
 
-/// Whether the headers that a modern request must have are there. For whoever is the server that the client talks to: on the way,
-/// one that is missing misleads nobody.
+/// Checks that the headers a modern request must have are present. For the MCP endpoint that the client talks to: an
+/// intermediary is not misled by a missing header.
 pub fn require(headers: &HeaderMap, message: &Message) -> Result<(), Refusal> {
     let method = message.method().unwrap_or_default();
     let missing = |header: &HeaderName| headers.get(header).is_none_or(HeaderValue::is_empty);
     if missing(&METHOD) {
-        return Err(Refusal::HeaderMissing { name: "Mcp-Method".into(), body: method.to_owned() });
+        return Err(Refusal::HeaderMissing { name: "Mcp-Method".into(), body: clipped(method).into_owned() });
     }
     let is_named = matches!(method, "tools/call" | "prompts/get" | "resources/read");
     match resource(message).filter(|_| is_named && missing(&NAME)) {
-        Some(name) => Err(Refusal::HeaderMissing { name: "Mcp-Name".into(), body: name.into_owned() }),
+        Some(name) => Err(Refusal::HeaderMissing { name: "Mcp-Name".into(), body: clipped(&name).into_owned() }),
         None => Ok(()),
     }
 }
 
-/// Makes the headers say what the body says, after a change of the body. Headers that are not there stay away.
+/// Sets the headers to the values of a changed body. Absent headers stay absent.
 pub fn renew(headers: &mut HeaderMap, message: &Message) {
     let method = message.method().map(Cow::Borrowed);
     let name = resource(message);
     for (header, value) in [(METHOD, method), (NAME, name)] {
         let Some(held) = headers.remove(&header) else { continue };
         let value = value.map(|value| encode(&value).into_owned());
-        // What is encoded can always be written, so nothing is lost here but what the body no longer has.
+        // An encoded value is always a valid header, so only what the body no longer has is removed.
         let value = value.map(|value| HeaderValue::try_from(value).unwrap_or(held));
         headers.extend(value.map(|value| (header, value)));
     }
 }
 
-/// Writes a value so that any header can hold it.
+/// Encodes a value so that any header can hold it.
 pub fn encode(value: &str) -> Cow<'_, str> {
     let plain = value.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\t'));
     let trimmed = value.trim_matches([' ', '\t']).len() == value.len();
@@ -81,7 +82,7 @@ pub fn encode(value: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{OPEN}{}{CLOSE}", BASE64.encode(value)))
 }
 
-/// Reads a value that may be encoded. Nothing if it is, but wrongly.
+/// Decodes a value that may be encoded. `None` if its encoding is invalid.
 pub fn decode(value: &str) -> Option<Cow<'_, str>> {
     let Some(encoded) = value.strip_prefix(OPEN).and_then(|value| value.strip_suffix(CLOSE)) else {
         return Some(Cow::Borrowed(value));
@@ -99,26 +100,27 @@ fn agree(
 ) -> Result<(), Refusal> {
     let unreadable = || Refusal::HeaderUnreadable { name: name.into() };
     let value = match only(headers, header) {
-        // An empty header says nothing.
+        // An empty header counts as absent.
         Ok(value) if value.is_none_or(HeaderValue::is_empty) => return Ok(()),
         Ok(value) => value.and_then(|value| value.to_str().ok()).and_then(read).ok_or_else(unreadable)?,
-        Err(Several) => return Err(unreadable()),
+        Err(RepeatedHeaderError) => return Err(unreadable()),
     };
     if value != body {
-        return Err(Refusal::HeaderMismatch { name: name.into(), header: value.into_owned(), body: body.to_owned() });
+        let (header, body) = (clipped(&value).into_owned(), clipped(body).into_owned());
+        return Err(Refusal::HeaderMismatch { name: name.into(), header, body });
     }
     Ok(())
 }
 
-/// A header stands there more than once.
-struct Several;
+/// A header occurs more than once.
+struct RepeatedHeaderError;
 
-/// The one value of a header.
-fn only<'a>(headers: &'a HeaderMap, header: &HeaderName) -> Result<Option<&'a HeaderValue>, Several> {
+/// The single value of a header.
+fn only<'a>(headers: &'a HeaderMap, header: &HeaderName) -> Result<Option<&'a HeaderValue>, RepeatedHeaderError> {
     let mut values = headers.get_all(header).iter();
     match (values.next(), values.next()) {
         (value, None) => Ok(value),
-        (_, Some(_)) => Err(Several),
+        (_, Some(_)) => Err(RepeatedHeaderError),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The id of a request, kept as it was written.
+//! The id of a request, as the client wrote it.
 
 use std::borrow::Cow;
 use std::fmt::{self, Display};
@@ -9,30 +9,30 @@ use crate::raw::Raw;
 
 /// A JSON string or number, as its text: `1`, `1.0`, `"1"` and `"\u0031"` are four ids.
 ///
-/// An id is only ever given back to whoever chose it, so no two ways to write one need be equal, and no number is ever
-/// rounded. Tokens of progress have the same shape and are ids too.
+/// An id is only ever returned to the peer that chose it, so two spellings need not be equal, and no number is ever
+/// rounded. Progress tokens have the same shape and are ids too.
 // INVARIANT: exactly one valid JSON string or number, without spaces around it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id(Box<str>);
 
-/// The longest id, in bytes. Ids outlive the messages that they came in, so their length is bounded and not only that of the message.
+/// The maximum length of an id, in bytes. Ids outlive their messages, so their length has a limit of its own.
 const LONGEST: usize = 4096;
 
 // === impl Id ===
 
 impl Id {
-    /// Reads an id from its JSON text.
+    /// Parses an id from its JSON text.
     pub fn parse(raw: &str) -> Result<Self, Malformed> {
         let raw = Raw::parse(raw).map_err(|_| Malformed::BadId)?;
         Self::checked(raw.as_str()).ok_or(Malformed::BadId)
     }
 
-    /// The id that is this text.
+    /// The id of a string.
     pub fn string(text: &str) -> Self {
         Self(Raw::string(text).as_str().into())
     }
 
-    /// The id that is this number.
+    /// The id of a number.
     pub fn number(number: u64) -> Self {
         Self(number.to_string().into())
     }
@@ -42,12 +42,12 @@ impl Id {
         &self.0
     }
 
-    /// The text of an id that is a string. Nothing for a number.
+    /// The string of an id, unescaped. `None` for a number.
     pub fn text(&self) -> Option<Cow<'_, str>> {
         json::string(&self.0)
     }
 
-    /// Takes a text that is known to be one JSON value.
+    /// Wraps text that is known to be one JSON value.
     pub(crate) fn checked(raw: &str) -> Option<Self> {
         is_id(raw.as_bytes()).then(|| Self(raw.into()))
     }
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_has_a_longest_length() {
+    fn the_length_of_an_id_is_limited() {
         let of_length = |length: usize| format!("\"{}\"", "a".repeat(length - 2));
         assert!(Id::parse(&of_length(LONGEST)).is_ok());
         assert_eq!(Id::parse(&of_length(LONGEST + 1)), Err(Malformed::BadId));

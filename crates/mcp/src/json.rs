@@ -1,8 +1,8 @@
 //! Walking JSON text by position, one level at a time.
 //!
-//! A [`Cursor`] stands in a text. Objects and lists that are looked into are walked by [`Cursor::object`] and
-//! [`Cursor::array`]; all else is checked and stepped over by serde_json, which needs no stack for that however deep a
-//! value is nested. So one walk reads a message, and the depth of the input is never the depth of a call.
+//! A [`Cursor`] is a position in a text. [`Cursor::object`] and [`Cursor::array`] walk objects and arrays whose content
+//! matters; serde_json checks and skips everything else, without recursion however deep a value is nested. So one walk
+//! parses a message, and the nesting of the input is never the depth of the call stack.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -11,16 +11,16 @@ use serde_json::value::RawValue;
 
 use crate::malformed::Malformed;
 
-/// Where a value is in its text.
+/// The position of a value in its text.
 ///
-/// Positions have 32 bits, which keeps what travels with a message small. [`Cursor::new`] refuses longer texts.
+/// Positions have 32 bits, which keeps the head of a message small. [`Cursor::new`] rejects longer texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
     start: u32,
     end: u32,
 }
 
-/// A place in a text.
+/// A position in a text.
 #[derive(Debug)]
 pub(crate) struct Cursor<'a> {
     text: &'a str,
@@ -30,33 +30,33 @@ pub(crate) struct Cursor<'a> {
 /// The name of a member.
 #[derive(Debug)]
 pub(crate) struct Key<'a> {
-    /// The name, without escapes.
+    /// The name, unescaped.
     pub(crate) name: Cow<'a, str>,
-    /// Where the member begins.
+    /// Where the member starts.
     pub(crate) start: usize,
 }
 
-/// A name that occurs twice in an object: some backends take the first member, and most the last.
+/// A name occurs twice in an object: some backends read the first member, most the last.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Twice;
+pub(crate) struct DuplicateMemberError;
 
-/// The text that a JSON string stands for. Nothing if it is no string, or stands for no text (half a surrogate pair).
+/// The value of a JSON string. `None` if the text is not a string, or not valid Unicode (half a surrogate pair).
 pub(crate) fn string(raw: &str) -> Option<Cow<'_, str>> {
     let inner = raw.strip_prefix('"')?.strip_suffix('"')?;
     if inner.contains('\\') { serde_json::from_str(raw).ok().map(Cow::Owned) } else { Some(Cow::Borrowed(inner)) }
 }
 
-/// The member of an object, as a backend would most likely find it: the last one of that name.
+/// The member of an object, as most backends find it: the last one of that name.
 pub(crate) fn member<'a>(object: &'a str, name: &str) -> Option<&'a str> {
     find(object, name).map(|(value, _)| value)
 }
 
 /// The member of an object that every backend finds.
-pub(crate) fn only_member<'a>(object: &'a str, name: &str) -> Result<Option<&'a str>, Twice> {
+pub(crate) fn only_member<'a>(object: &'a str, name: &str) -> Result<Option<&'a str>, DuplicateMemberError> {
     match find(object, name) {
         None => Ok(None),
         Some((value, 1)) => Ok(Some(value)),
-        Some(_) => Err(Twice),
+        Some(_) => Err(DuplicateMemberError),
     }
 }
 
@@ -76,7 +76,7 @@ fn find<'a>(object: &'a str, name: &str) -> Option<(&'a str, usize)> {
     walked.ok().and(found).map(|value| (value, count))
 }
 
-/// The first element of a list.
+/// The first element of an array.
 pub(crate) fn first(list: &str) -> Option<&str> {
     let mut cursor = Cursor::new(list).ok()?;
     let mut found = None;
@@ -112,7 +112,7 @@ impl Span {
 // === impl Cursor ===
 
 impl<'a> Cursor<'a> {
-    /// A cursor at the beginning of a text.
+    /// A cursor at the start of a text.
     pub(crate) fn new(text: &'a str) -> Result<Self, Malformed> {
         Self::starting(text, 0)
     }
@@ -125,18 +125,18 @@ impl<'a> Cursor<'a> {
         Ok(Self { text, at })
     }
 
-    /// Where what comes next begins, behind any spaces.
+    /// Where the next token starts, after any white space.
     pub(crate) fn position(&mut self) -> usize {
         self.peek();
         self.at
     }
 
-    /// The text of a value that was stepped over.
+    /// The text of a value that was skipped.
     pub(crate) fn text(&self, span: Span) -> &'a str {
         self.text.get(span.range()).unwrap_or_default()
     }
 
-    /// The first byte of what comes next, behind any spaces.
+    /// The first byte of the next token, after any white space.
     pub(crate) fn peek(&mut self) -> Option<u8> {
         while let Some(byte) = self.text.as_bytes().get(self.at) {
             if !is_space(*byte) {
@@ -147,7 +147,7 @@ impl<'a> Cursor<'a> {
         None
     }
 
-    /// Steps over one value of any kind.
+    /// Skips one value of any kind.
     pub(crate) fn skip(&mut self) -> Result<Span, Malformed> {
         let start = self.position();
         let rest = self.text.get(start..).unwrap_or_default();
@@ -161,7 +161,7 @@ impl<'a> Cursor<'a> {
         Ok(Span::new(start, self.at))
     }
 
-    /// Walks an object. `member` is called behind every name and must step over the value.
+    /// Walks an object. `member` is called after every name and must skip the value.
     pub(crate) fn object<E: From<Malformed>>(
         &mut self,
         mut member: impl FnMut(&mut Self, Key<'a>) -> Result<(), E>,
@@ -172,7 +172,7 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    /// Walks a list. `element` is called before every element and must step over it.
+    /// Walks an array. `element` is called before every element and must skip it.
     pub(crate) fn array<E: From<Malformed>>(
         &mut self,
         element: impl FnMut(&mut Self) -> Result<(), E>,
@@ -180,7 +180,7 @@ impl<'a> Cursor<'a> {
         self.sequence(b'[', b']', element)
     }
 
-    /// Only spaces may be left.
+    /// Checks that only white space is left.
     pub(crate) fn end(&mut self) -> Result<(), Malformed> {
         if self.peek().is_some() { Err(self.syntax()) } else { Ok(()) }
     }
@@ -236,15 +236,15 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// The text of a string without escapes at the beginning of a text. Names and most short values are such strings; to
-/// ask serde_json for each of them takes longer than all the rest.
+/// The value of an escape-free string at the start of a text. Names and most short values are such strings; calling
+/// serde_json for each of them takes longer than all the rest.
 fn plain_string(text: &str) -> Option<&str> {
     let inner = text.strip_prefix('"')?;
     let end = inner.bytes().position(|byte| matches!(byte, b'"' | b'\\' | ..b' '))?;
     inner.get(end..)?.starts_with('"').then(|| inner.get(..end))?
 }
 
-/// The four bytes that may stand between the values of a JSON text.
+/// The four white-space bytes of JSON.
 pub(crate) fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r')
 }

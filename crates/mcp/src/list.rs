@@ -1,7 +1,7 @@
-//! Lists of what a server has: who may see what, and under which name.
+//! The lists in a server's responses: filtering and renaming their elements.
 //!
-//! A filter or a renaming looks at each element and says what becomes of it. Elements that stay, and everything else in
-//! the result (`nextCursor`, `_meta`, what nobody here knows), keep their bytes.
+//! A filter or a renaming returns a verdict for each element. Elements that stay, and everything else in the result
+//! (`nextCursor`, `_meta`, unknown members), keep their bytes.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ use crate::names::{Level, Names};
 use crate::patch::{Patches, Sequence};
 use crate::raw::Raw;
 
-/// A list that a server can be asked for.
+/// A list that a client can request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum List {
     /// `tools/list`
@@ -30,51 +30,50 @@ pub enum List {
 /// An element of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Element<'a> {
-    /// All of it.
+    /// Its JSON text.
     pub raw: &'a str,
-    /// What clients call it by: the `name` of a tool or prompt, the `uri` of a resource, the `uriTemplate` of a
-    /// template.
+    /// Its key for clients: the `name` of a tool or prompt, the `uri` of a resource, the `uriTemplate` of a template.
     pub name: Cow<'a, str>,
-    /// What it says of itself.
+    /// Its description.
     pub description: Option<Cow<'a, str>>,
-    /// Hints on what it does, as JSON.
+    /// Its annotations (behaviour hints), as JSON.
     pub annotations: Option<&'a str>,
 }
 
-/// What becomes of an element.
+/// What happens to an element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It stays as it is.
+    /// It stays unchanged.
     Keep,
-    /// It goes.
+    /// It is removed.
     Drop,
-    /// It stays, with other members.
+    /// It stays with changed members.
     Change(Change),
 }
 
-/// Members that are to be other ones. Those that are missing are added.
+/// Members to replace. Missing ones are added.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Change {
-    /// What clients call it by.
+    /// Its key for clients.
     pub name: Option<String>,
-    /// What it says of itself.
+    /// Its description.
     pub description: Option<String>,
-    /// Hints on what it does.
+    /// Its annotations.
     pub annotations: Option<Raw<'static>>,
 }
 
-/// Where the members of an element are: its name, description and annotations.
+/// The positions of an element's name, description and annotations.
 type Members = [Option<Span>; 3];
 
-/// Asks for a verdict on every element of the list in a response. Nothing if the response stays as it is, as one does
-/// that has no such list.
+/// Asks for a verdict on every element of the list in a response. `None` if the response stays unchanged, as it does
+/// when it has no such list.
 ///
-/// A list that cannot be judged is an error, never a list that was let through: elements that are no objects, that have
-/// no name, or whose name could be read in two ways.
+/// A list that cannot be evaluated is an error and is never passed through: elements that are not objects, have no
+/// name, or have an ambiguous name.
 pub fn rewrite(
     message: &Message,
     list: List,
-    mut judge: impl FnMut(&Element<'_>) -> Verdict,
+    mut verdict: impl FnMut(&Element<'_>) -> Verdict,
 ) -> Result<Option<Bytes>, Malformed> {
     let Some(result) = message.head().span(Part::Result).filter(|_| message.kind() == Kind::Response) else {
         return Ok(None);
@@ -89,7 +88,7 @@ pub fn rewrite(
     cursor.object(|cursor, key| {
         let found = names.note(key.name)?.is_some();
         if found && cursor.peek() == Some(b'[') {
-            return elements(cursor, list, &mut patches, &mut judge);
+            return elements(cursor, list, &mut patches, &mut verdict);
         }
         let value = cursor.skip()?;
         if found && cursor.text(value) != "null" {
@@ -104,7 +103,7 @@ pub fn rewrite(
 // === impl List ===
 
 impl List {
-    /// The method that asks for it.
+    /// The method that requests it.
     pub fn method(self) -> &'static str {
         match self {
             Self::Tools => "tools/list",
@@ -114,13 +113,13 @@ impl List {
         }
     }
 
-    /// The list that a method asks for.
+    /// The list that a method requests.
     pub fn of(method: &str) -> Option<Self> {
         let all = [Self::Tools, Self::Prompts, Self::Resources, Self::ResourceTemplates];
         all.into_iter().find(|list| list.method() == method)
     }
 
-    /// The member of the result that is the list.
+    /// The member of the result that holds the list.
     pub fn key(self) -> &'static str {
         match self {
             Self::Tools => "tools",
@@ -130,7 +129,7 @@ impl List {
         }
     }
 
-    /// The names that mean something in a result.
+    /// The known names in a result.
     fn result(self) -> &'static Level {
         match self {
             Self::Tools => &Level { place: "`result`", known: &["tools"] },
@@ -140,7 +139,7 @@ impl List {
         }
     }
 
-    /// The names that mean something in an element, in the order of [`Members`].
+    /// The known names in an element, in the order of [`Members`].
     fn element(self) -> &'static Level {
         match self {
             Self::Tools | Self::Prompts => {
@@ -161,7 +160,7 @@ fn elements(
     cursor: &mut Cursor<'_>,
     list: List,
     patches: &mut Patches<'_>,
-    judge: &mut impl FnMut(&Element<'_>) -> Verdict,
+    verdict: &mut impl FnMut(&Element<'_>) -> Verdict,
 ) -> Result<(), Malformed> {
     let mut sequence = Sequence::new(cursor.position() + 1);
     cursor.array(|cursor| {
@@ -171,7 +170,7 @@ fn elements(
         let nameless = || Malformed::Nameless { key, name: list.element().known.first().copied().unwrap_or_default() };
         let name = name.and_then(string).filter(|name| !name.is_empty()).ok_or_else(nameless)?;
         let description = description.and_then(string);
-        match judge(&Element { raw: cursor.text(span), name, description, annotations }) {
+        match verdict(&Element { raw: cursor.text(span), name, description, annotations }) {
             Verdict::Keep => sequence.keep(span, patches),
             Verdict::Drop => sequence.drop(span, patches),
             Verdict::Change(change) => {
@@ -185,7 +184,7 @@ fn elements(
     Ok(())
 }
 
-/// Steps over an element and says where its members are.
+/// Skips an element and returns the positions of its members.
 fn element(cursor: &mut Cursor<'_>, list: List) -> Result<(Span, Members), Malformed> {
     if cursor.peek() != Some(b'{') {
         return Err(Malformed::NotAList { key: list.key() });
@@ -204,7 +203,7 @@ fn element(cursor: &mut Cursor<'_>, list: List) -> Result<(Span, Members), Malfo
     Ok((span, members))
 }
 
-/// Replaces members of an element. What is missing is added behind the name, which is never missing.
+/// Replaces members of an element. Missing ones are added after the name, which is always present.
 fn alter(cursor: &Cursor<'_>, list: List, members: Members, change: Change, patches: &mut Patches<'_>) {
     let text = |text: String| Raw::string(&text);
     let values = [change.name.map(text), change.description.map(text), change.annotations];

@@ -1,10 +1,10 @@
 //! Why bytes are not a message.
 
-/// Bytes are not one message, or not one that every reader reads alike.
+/// Bytes are not one message, or not one that every parser reads alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// The first byte opens a list.
-    #[error("a list of messages; send them one by one")]
+    /// The first byte opens an array.
+    #[error("an array of messages; send them one by one")]
     Batch,
     /// The bytes are not UTF-8.
     #[error("not UTF-8")]
@@ -12,7 +12,7 @@ pub enum Malformed {
     /// The text is not JSON, or goes on after the message.
     #[error("not one JSON value; see byte {at}")]
     Syntax {
-        /// The position of what could not be read.
+        /// The position of the error.
         at: usize,
     },
     /// The text is JSON, but not an object.
@@ -21,13 +21,13 @@ pub enum Malformed {
     /// `jsonrpc` is missing or not `"2.0"`.
     #[error("`jsonrpc` must be \"2.0\"")]
     Version,
-    /// The id is a value that no id can be.
+    /// The id has an invalid type or is too long.
     #[error("`id` must be a string or a number of at most 4096 bytes")]
     BadId,
-    /// The method is not a text.
+    /// The method is not a string.
     #[error("`method` must be a string")]
     BadMethod,
-    /// A result that belongs to no request.
+    /// A result without the id of its request.
     #[error("a `result` needs the `id` of its request")]
     NoId,
     /// Neither a request nor a response, or both.
@@ -39,12 +39,12 @@ pub enum Malformed {
         /// The object.
         place: &'static str,
     },
-    /// A known name, written in another case. Some readers would take it for the known one.
+    /// A known name in another case. Some parsers would read it as the known one.
     #[error("a name in {place} must be written `{known}`")]
     OtherCase {
         /// The object.
         place: &'static str,
-        /// How the name is written.
+        /// The expected spelling.
         known: &'static str,
     },
     /// More members than can be checked with bounded effort.
@@ -53,13 +53,13 @@ pub enum Malformed {
         /// The object.
         place: &'static str,
     },
-    /// What should be a list of objects is something else.
-    #[error("`result.{key}` must be a list of objects")]
+    /// The list in a result is not an array of objects.
+    #[error("`result.{key}` must be an array of objects")]
     NotAList {
         /// The member of the result.
         key: &'static str,
     },
-    /// An element of a list that cannot be called by anything.
+    /// An element of a list has no name.
     #[error("an element of `result.{key}` has no `{name}`")]
     Nameless {
         /// The member of the result.
@@ -70,7 +70,7 @@ pub enum Malformed {
 }
 
 impl Malformed {
-    /// A short, constant word for metrics and logs.
+    /// A short, constant name for metrics and logs.
     pub fn category(&self) -> &'static str {
         match self {
             Self::Batch => "batch",

@@ -1,4 +1,4 @@
-//! One JSON-RPC message: its bytes, and what is known of them.
+//! One JSON-RPC message: its bytes, and what parsing found in them.
 
 mod head;
 mod parts;
@@ -15,28 +15,28 @@ use crate::id::Id;
 use crate::json;
 use crate::malformed::Malformed;
 
-/// A message as it came. Cheap to clone.
+/// A message as received. Cheap to clone.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Message {
     body: Bytes,
-    // INVARIANT: what reading `body` gives.
+    // INVARIANT: the result of parsing `body`.
     head: Head,
 }
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// It has a method and an id: it wants an answer.
+    /// It has a method and an id, and expects a response.
     Request,
     /// It has a method and no id, or the id `null`.
     Notification,
-    /// An answer with a result.
+    /// A response with a result.
     Response,
-    /// An answer with an error. It has no id if its sender could not read the request.
+    /// A response with an error. It has no id if its sender could not parse the request.
     Error,
 }
 
-/// The same bytes without the mark that some programs put before a text.
+/// The bytes without a leading byte order mark.
 pub fn without_byte_order_mark(mut body: Bytes) -> Bytes {
     const MARK: &[u8] = b"\xef\xbb\xbf";
     if body.starts_with(MARK) { body.split_off(MARK.len()) } else { body }
@@ -45,13 +45,13 @@ pub fn without_byte_order_mark(mut body: Bytes) -> Bytes {
 // === impl Message ===
 
 impl Message {
-    /// Reads a message. Its bytes are walked once: the result of a response is checked to be JSON but not looked into.
+    /// Parses a message in one walk: the result of a response is checked to be JSON, its content is not parsed.
     pub fn parse(body: Bytes) -> Result<Self, Malformed> {
         let head = Head::read(&body)?;
         Ok(Self { body, head })
     }
 
-    /// Puts together what is known to belong together.
+    /// Combines a body with the head that belongs to it.
     pub(crate) fn assembled(body: Bytes, head: Head) -> Self {
         Self { body, head }
     }
@@ -61,12 +61,12 @@ impl Message {
         &self.body
     }
 
-    /// The bytes, for good.
+    /// Consumes the message and returns its bytes.
     pub fn into_body(self) -> Bytes {
         self.body
     }
 
-    /// What is known of them.
+    /// What parsing found.
     pub fn head(&self) -> &Head {
         &self.head
     }
@@ -82,12 +82,12 @@ impl Message {
         self.head.decoded_method().or_else(plain)
     }
 
-    /// The id. Nothing for `null`.
+    /// The id. `None` for `null`.
     pub fn id(&self) -> Option<Id> {
         self.text(Part::Id).and_then(Id::checked)
     }
 
-    /// The parameters, whatever they are. Nothing for `null`.
+    /// The parameters, of any type. `None` for `null`.
     pub fn params(&self) -> Option<&[u8]> {
         self.value(Part::Params).filter(|params| *params != b"null")
     }
@@ -107,31 +107,31 @@ impl Message {
         self.value(Part::Meta).filter(|meta| meta.first() == Some(&b'{'))
     }
 
-    /// What progress is reported by: `params._meta.progressToken` of a request, which asks for reports, and
-    /// `params.progressToken` of `notifications/progress`, which is one.
+    /// The progress token: `params._meta.progressToken` of a request, which asks for progress, and
+    /// `params.progressToken` of `notifications/progress`, which reports it.
     pub fn progress_token(&self) -> Option<Id> {
         let reports = self.method() == Some("notifications/progress");
         let part = if reports { Part::ProgressToken } else { Part::MetaProgressToken };
         self.text(part).and_then(Id::checked)
     }
 
-    /// The request that `notifications/cancelled` takes back.
+    /// The id of the request that `notifications/cancelled` cancels.
     pub fn cancels(&self) -> Option<Id> {
         let cancels = self.method() == Some("notifications/cancelled");
         self.text(Part::RequestId).filter(|_| cancels).and_then(Id::checked)
     }
 
-    /// The version of the protocol that `params._meta` claims. Nothing unless it is a text.
+    /// The protocol version in `params._meta`. `None` unless it is a string.
     pub fn protocol_version(&self) -> Option<Cow<'_, str>> {
         self.text(Part::ProtocolVersion).and_then(json::string)
     }
 
-    /// The client that `params._meta` describes.
+    /// The client info in `params._meta`.
     pub fn client_info(&self) -> Option<&[u8]> {
         self.value(Part::ClientInfo)
     }
 
-    /// What the client can do, according to `params._meta`.
+    /// The client capabilities in `params._meta`.
     pub fn client_capabilities(&self) -> Option<&[u8]> {
         self.value(Part::ClientCapabilities)
     }
@@ -141,7 +141,7 @@ impl Message {
         self.body.get(self.head.span(part)?.range())
     }
 
-    /// The text of a part. Only for parts that are usually short: bytes are checked to be text on every call.
+    /// The text of a part. Only for parts that are usually short: UTF-8 is checked on every call.
     pub(crate) fn text(&self, part: Part) -> Option<&str> {
         std::str::from_utf8(self.value(part)?).ok()
     }
@@ -152,7 +152,7 @@ impl Message {
     }
 }
 
-/// Without the body: messages carry secrets, and logs show values by this.
+/// Without the body: messages carry secrets, and logs use this format.
 impl fmt::Debug for Message {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut message = formatter.debug_struct("Message");

@@ -1,7 +1,7 @@
-//! The methods of the protocol: who sends them, in which era, and what a message of each is about.
+//! The methods of the protocol: sender, era, and the resource that a message of each concerns.
 //!
-//! All of it is one table ([`Method::ALL`]). Methods that it does not list are passed on like any other; nothing is
-//! known of what they are about.
+//! All of it is one table ([`Method::ALL`]). Methods that it does not list are forwarded like any other, but have no
+//! known resource.
 
 mod resource;
 mod table;
@@ -15,13 +15,13 @@ use table::TABLE;
 /// A method that the protocol defines.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Method {
-    /// What messages call it.
+    /// Its name in messages.
     pub name: &'static str,
-    /// Who sends it.
+    /// The side that sends it.
     pub from: Side,
-    /// Whether it wants an answer.
+    /// Whether it expects a response.
     pub form: Form,
-    /// When it is sent, as a message of its own.
+    /// The eras that have it as a message of its own.
     pub eras: Eras,
     resource: Resource,
     arguments: Arguments,
@@ -38,12 +38,12 @@ pub enum Side {
     Both,
 }
 
-/// Whether a method wants an answer.
+/// Whether a method expects a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// It does.
+    /// It does: a request.
     Request,
-    /// It does not.
+    /// It does not: a notification.
     Notification,
 }
 
@@ -58,22 +58,22 @@ pub enum Eras {
     Both,
 }
 
-/// Where a message says what it is about.
+/// Where a message names the resource that it concerns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Resource {
-    /// It does not.
+    /// Nowhere.
     Nowhere,
-    /// It is always about the same.
+    /// It is always the same resource.
     Fixed(&'static str),
-    /// The first of these paths in `params` that ends in a text.
+    /// The first of these paths in `params` that leads to a string.
     Text(&'static [&'static [&'static str]]),
-    /// A member of `params` that is a text or a number. A number keeps its digits.
+    /// A member of `params` that is a string or a number. A number keeps its digits.
     TextOrNumber(&'static str),
-    /// The model that is asked for, or else how the prompt begins.
+    /// The requested model, or else the start of the prompt.
     Sampling,
 }
 
-/// Where a message has what a policy may look at.
+/// Where a message has the arguments that a policy may evaluate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Arguments {
     /// Nowhere.
@@ -84,14 +84,14 @@ enum Arguments {
     Params,
 }
 
-/// What a message is about: the name of a tool or prompt, the URI of a resource, and so on. Nothing if it does not say,
-/// or says the empty text.
+/// The resource that a message concerns: the name of a tool or prompt, the URI of a resource, and so on. `None` if it
+/// names none, or an empty string.
 pub fn resource(message: &Message) -> Option<Cow<'_, str>> {
     let method = Method::of(message)?;
     resource::find(method.resource, message).filter(|resource| !resource.is_empty())
 }
 
-/// The arguments of a message: a JSON object. Nothing if there are none.
+/// The arguments of a message: a JSON object. `None` if it has none.
 pub fn arguments(message: &Message) -> Option<&[u8]> {
     let arguments = match Method::of(message)?.arguments {
         Arguments::None => None,

@@ -1,31 +1,31 @@
-//! Names that could be read in two ways.
+//! Ambiguous names in JSON objects.
 //!
-//! Some readers of JSON take the first of two members of one name, most take the last, and some ignore case. Where a
-//! name decides something, all of them must see the same member, so a message that leaves a choice is refused.
+//! Some JSON parsers read the first of two members of one name, most read the last, and some ignore case. Where a name
+//! decides something, all of them must see the same member, so an ambiguous message is rejected.
 
 use std::borrow::Cow;
 
 use crate::malformed::Malformed;
 
-/// More members than this are not checked but refused, so that the effort has a bound.
+/// Objects with more members than this are rejected unchecked, so that the effort is bounded.
 const MOST_MEMBERS: usize = 65_536;
 
 /// An object whose names are checked.
 #[derive(Debug)]
 pub(crate) struct Level {
-    /// What the object is called in an error.
+    /// The name of the object in errors.
     pub(crate) place: &'static str,
-    /// The names that mean something here: at most 64.
+    /// The known names: at most 64.
     pub(crate) known: &'static [&'static str],
 }
 
-/// The names met so far in one object.
+/// The names seen so far in one object.
 #[derive(Debug)]
 pub(crate) struct Names<'a> {
     level: &'static Level,
     /// One bit for each known name.
     seen: u64,
-    /// Names that mean nothing here. Most messages have none, and then nothing is allocated.
+    /// Unknown names. Most messages have none, and then nothing is allocated.
     others: Vec<Cow<'a, str>>,
 }
 
@@ -36,7 +36,7 @@ impl<'a> Names<'a> {
         Self { level, seen: 0, others: Vec::new() }
     }
 
-    /// Takes note of a name. Gives the position of a known one in its table.
+    /// Records a name. Returns the position of a known one in its table.
     pub(crate) fn note(&mut self, name: Cow<'a, str>) -> Result<Option<usize>, Malformed> {
         let place = self.level.place;
         if let Some(position) = self.level.known.iter().position(|known| *known == name) {
@@ -57,7 +57,7 @@ impl<'a> Names<'a> {
         Ok(None)
     }
 
-    /// Checks the names that mean nothing: they may not occur twice either.
+    /// Checks that unknown names are not duplicated either.
     pub(crate) fn finish(mut self) -> Result<(), Malformed> {
         self.others.sort_unstable();
         let twice = self.others.iter().zip(self.others.iter().skip(1)).any(|(one, next)| one == next);
@@ -65,8 +65,8 @@ impl<'a> Names<'a> {
     }
 }
 
-/// Compares as readers do that ignore case. Two letters beyond ASCII have an ASCII letter as their other case: the sign
-/// of the kelvin, and the long s.
+/// Compares as case-insensitive parsers do. Two characters beyond ASCII have an ASCII letter as their other case: the
+/// kelvin sign, and the long s.
 fn equal_but_for_case(name: &str, known: &str) -> bool {
     if name.is_ascii() {
         return name.eq_ignore_ascii_case(known);

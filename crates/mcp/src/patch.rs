@@ -1,4 +1,4 @@
-//! Changes to a text that leave all else as it is.
+//! Replacements in a text that leave everything else unchanged.
 
 use std::borrow::Cow;
 
@@ -12,16 +12,16 @@ pub(crate) struct Patches<'a> {
     patches: Vec<(Span, Cow<'a, str>)>,
 }
 
-/// Taking items out of a comma-separated sequence, together with the right commas.
+/// Removes items from a comma-separated sequence, together with the right commas.
 ///
-/// An item goes together with the comma before it, or, as long as none before it stays, with the comma behind it.
+/// An item is removed with the comma before it, or, while no item before it stays, with the comma after it.
 #[derive(Debug)]
 pub(crate) struct Sequence {
-    /// Where the last item ends; before the first, where the sequence begins.
+    /// Where the last item ends; before the first, where the sequence starts.
     end: usize,
-    /// Whether an item has stayed.
+    /// Whether an item was kept.
     kept: bool,
-    /// Where the items begin that go together with the comma behind them.
+    /// Where the items start that are removed with the comma after them.
     cut_from: Option<usize>,
 }
 
@@ -44,15 +44,15 @@ impl<'a> Patches<'a> {
         self.replace(Span::new(start, end), "");
     }
 
-    /// Where a position is when all is done. Not for positions inside of what is replaced.
+    /// The position after all replacements. Not for positions inside replaced spans.
     pub(crate) fn shifted(&self, position: usize) -> usize {
         self.patches.iter().filter(|(span, _)| span.end() <= position).fold(position, |position, (span, text)| {
-            // The span lies before the position, so what is taken away is there to be taken.
+            // The span lies before the position, so the subtraction cannot underflow.
             (position + text.len()).saturating_sub(span.end() - span.start())
         })
     }
 
-    /// The text with every patch in its place.
+    /// The text with all replacements applied.
     pub(crate) fn apply(mut self, text: &[u8]) -> Bytes {
         self.patches.sort_by_key(|(span, _)| span.start());
         let added: usize = self.patches.iter().map(|(_, patch)| patch.len()).sum();
@@ -71,12 +71,12 @@ impl<'a> Patches<'a> {
 // === impl Sequence ===
 
 impl Sequence {
-    /// A sequence whose first item would begin at `start`.
+    /// A sequence whose first item would start at `start`.
     pub(crate) fn new(start: usize) -> Self {
         Self { end: start, kept: false, cut_from: None }
     }
 
-    /// The next item stays.
+    /// Keeps the next item.
     pub(crate) fn keep(&mut self, item: Span, patches: &mut Patches<'_>) {
         if let Some(cut_from) = self.cut_from.take() {
             patches.cut(cut_from, item.start());
@@ -85,7 +85,7 @@ impl Sequence {
         self.end = item.end();
     }
 
-    /// The next item goes.
+    /// Removes the next item.
     pub(crate) fn drop(&mut self, item: Span, patches: &mut Patches<'_>) {
         if self.kept {
             patches.cut(self.end, item.end());
@@ -95,7 +95,7 @@ impl Sequence {
         self.end = item.end();
     }
 
-    /// Ends the sequence, with one more item if there is one to add.
+    /// Ends the sequence, appending an item if there is one to add.
     pub(crate) fn finish(mut self, added: Option<String>, patches: &mut Patches<'_>) {
         if let Some(cut_from) = self.cut_from.take() {
             patches.cut(cut_from, self.end);

@@ -1,4 +1,4 @@
-//! JSON text that is known to be one value, ready to be put into a message as it is.
+//! JSON text that is known to be one value, ready to be inserted into a message.
 
 use std::borrow::Cow;
 
@@ -17,7 +17,7 @@ pub struct Raw<'a>(Cow<'a, str>);
 // === impl Raw ===
 
 impl<'a> Raw<'a> {
-    /// Takes a text that must be one JSON value. Spaces around it are dropped.
+    /// Parses a text that must be one JSON value. White space around it is dropped.
     pub fn parse(text: &'a str) -> Result<Self, Malformed> {
         let mut cursor = Cursor::new(text)?;
         let span = cursor.skip()?;
@@ -25,12 +25,12 @@ impl<'a> Raw<'a> {
         Ok(Self(Cow::Borrowed(text.get(span.range()).unwrap_or_default())))
     }
 
-    /// The JSON string that stands for a text.
+    /// The JSON string of a text.
     pub fn string(text: &str) -> Raw<'static> {
         Raw::value(&Value::from(text))
     }
 
-    /// The text of a value.
+    /// The JSON text of a value.
     pub fn value(value: &Value) -> Raw<'static> {
         Raw(Cow::Owned(value.to_string()))
     }

@@ -1,7 +1,7 @@
-//! Changing members of a message and nothing else.
+//! Editing members of a message and nothing else.
 //!
-//! An edit names a member by its path and sets or removes it. Every byte outside of the members that change stays as it
-//! was. Where only parts are replaced whose place is known, such as the id, nothing is read again.
+//! An edit names a member by its path and sets or removes it. Every byte outside the edited members stays unchanged.
+//! Where only parts with kept positions are replaced, such as the id, nothing is parsed again.
 
 use std::collections::BTreeMap;
 
@@ -11,18 +11,18 @@ use crate::message::{Message, Part};
 use crate::patch::{Patches, Sequence};
 use crate::raw::Raw;
 
-/// One change of a message.
+/// One edit of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edit<'a> {
     path: &'a [&'a str],
     value: Option<Raw<'a>>,
 }
 
-/// A message could not be changed.
+/// A message could not be edited.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpliceError {
-    /// Two edits change the same member, or one a member inside of what the other changes; or a path is empty.
-    #[error("two edits meet at `{path}`")]
+    /// Two edits change the same member, or one changes a member inside the other's; or a path is empty.
+    #[error("two edits conflict at `{path}`")]
     Conflict {
         /// The path of the later edit.
         path: String,
@@ -33,12 +33,12 @@ pub enum SpliceError {
         /// The name of the value.
         name: String,
     },
-    /// The changed text is no message.
-    #[error("after the change: {0}")]
+    /// The edited text is not a valid message.
+    #[error("after the edit: {0}")]
     Malformed(#[from] Malformed),
 }
 
-/// What is to happen to a member.
+/// What happens to a member.
 #[derive(Debug)]
 enum Change<'a> {
     Set(&'a str),
@@ -48,7 +48,7 @@ enum Change<'a> {
 
 type Changes<'a> = BTreeMap<&'a str, Change<'a>>;
 
-/// Applies edits, all at once. Objects that a path leads through are added where they are missing.
+/// Applies edits, all at once. Missing objects on a path are added.
 pub fn apply(message: &Message, edits: &[Edit<'_>]) -> Result<Message, SpliceError> {
     if let Some(changed) = replace_leaves(message, edits) {
         return Ok(changed);
@@ -76,7 +76,7 @@ impl<'a> Edit<'a> {
 // === impl Change ===
 
 impl Change<'_> {
-    /// The value of a member that is not there yet. Nothing if there is only something to remove.
+    /// The value of a member that does not exist yet. `None` if there is only something to remove.
     fn render(&self) -> Option<String> {
         match self {
             Self::Set(value) => Some((*value).to_owned()),
@@ -88,7 +88,7 @@ impl Change<'_> {
     }
 }
 
-/// Replaces parts whose place is known. Nothing if there is more to do than that.
+/// Replaces parts with kept positions. `None` if that does not suffice.
 fn replace_leaves(message: &Message, edits: &[Edit<'_>]) -> Option<Message> {
     let mut patches = Patches::default();
     let mut replaced = 0_u32;
@@ -97,7 +97,7 @@ fn replace_leaves(message: &Message, edits: &[Edit<'_>]) -> Option<Message> {
         let value = edit.value.as_ref()?;
         let stays_what_it_is = part != Part::Id || crate::id::is_id(value.as_str().as_bytes());
         let twice = replaced & (1 << part as u32) != 0;
-        // An id that was `null` was none.
+        // A `null` id counts as missing.
         let span = message.head().span(part).filter(|_| part != Part::Id || message.id().is_some())?;
         if twice || !stays_what_it_is {
             return None;
@@ -109,7 +109,7 @@ fn replace_leaves(message: &Message, edits: &[Edit<'_>]) -> Option<Message> {
     Some(Message::assembled(patches.apply(message.body()), head))
 }
 
-/// Sorts edits by the objects they are in.
+/// Groups edits by the objects they are in.
 fn changes<'a>(edits: &'a [Edit<'a>]) -> Result<Changes<'a>, SpliceError> {
     let mut all = Changes::new();
     for edit in edits {
@@ -130,7 +130,7 @@ fn changes<'a>(edits: &'a [Edit<'a>]) -> Result<Changes<'a>, SpliceError> {
     Ok(all)
 }
 
-/// Walks an object with changes in it. The depth is that of the longest path.
+/// Walks an object that has edits. The depth is that of the longest path.
 fn walk<'a>(cursor: &mut Cursor<'_>, changes: &Changes<'a>, patches: &mut Patches<'a>) -> Result<Span, SpliceError> {
     let mut missing: BTreeMap<&str, &Change<'a>> = changes.iter().map(|(name, change)| (*name, change)).collect();
     let mut sequence = Sequence::new(cursor.position() + 1);
@@ -144,7 +144,7 @@ fn walk<'a>(cursor: &mut Cursor<'_>, changes: &Changes<'a>, patches: &mut Patche
         match change {
             Some(Change::Set(text)) => patches.replace(value, *text),
             Some(inside @ Change::Inside(_)) if !opens => {
-                // Nothing can be removed from what has no members.
+                // A value without members has nothing to remove.
                 if let Some(object) = inside.render() {
                     if cursor.text(value) != "null" {
                         return Err(SpliceError::NotAnObject { name: key.name.into_owned() });
@@ -165,7 +165,7 @@ fn walk<'a>(cursor: &mut Cursor<'_>, changes: &Changes<'a>, patches: &mut Patche
     Ok(span)
 }
 
-/// Members that are to be added, with commas between them.
+/// The members to add, separated by commas.
 fn members<'c>(changes: impl Iterator<Item = (&'c str, &'c Change<'c>)>) -> Option<String> {
     let members: Vec<String> = changes
         .filter_map(|(name, change)| Some(format!("{}:{}", Raw::string(name).as_str(), change.render()?)))

@@ -1,7 +1,7 @@
 //! Server-sent events: the framing of streams over HTTP.
 //!
-//! [`Reader`] takes a stream apart, [`event`], [`parts`], [`comment`] and [`retry`] write one. What is read keeps its bytes beside
-//! its meaning, so that what nobody changes is passed on as it came.
+//! [`Reader`] parses a stream; [`event`], [`parts`], [`comment`] and [`retry`] write one. A parsed event keeps its
+//! bytes, so that an unchanged event is forwarded as received.
 
 mod reader;
 mod writer;

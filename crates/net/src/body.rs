@@ -1,7 +1,7 @@
-//! The one body type of what we send: answers to clients and requests to backends.
+//! The one body type for sending: responses to clients and requests to backends.
 //!
-//! A body that is only passed on is passed on as it is, frame by frame; a body that is known is one frame; a body that is
-//! made while it is sent comes through a channel with a bound, so a slow reader slows its writer down.
+//! A body that is only forwarded passes through frame by frame; a complete body is one frame; a generated body comes
+//! through a bounded channel, so a slow reader applies backpressure to its writer.
 //!
 //! ```text
 //!   backend ─▶ read buffer, or HTTP/2 window ─▶ body ─▶ write buffer ─▶ kernel
@@ -29,10 +29,10 @@ use crate::BoxError;
 use crate::budget::{Budget, OverBudgetError, Purpose, Reservation, TINY};
 use crate::client::Leased;
 
-/// How many bytes are buffered of a body that is read from a backend while it is sent: two parts of what is read at once on HTTP/1, or the
+/// How many bytes are buffered of a body that is read from a backend while it is sent: two reads on HTTP/1, or the
 /// window of a stream on HTTP/2. See `client/dial.rs`.
 pub const PASSING: usize = 64 * 1024;
-/// Up to which length such a body is not counted: the memory of a connection has room for it, and connections are limited.
+/// Up to which length such a body is not counted: the connection's buffers hold it, and connections are limited.
 const UNCOUNTED: u64 = 16 * 1024;
 
 /// A body to send.
@@ -41,23 +41,23 @@ pub struct Body(Kind);
 enum Kind {
     Empty,
     Full(Bytes),
-    /// The same, which a budget counts already.
+    /// The same, already counted in a budget.
     Counted(Bytes),
-    /// The last one first. None is empty.
+    /// In reverse order. None is empty.
     Parts(Vec<Bytes>),
     Incoming(Incoming),
-    /// Of an answer to our client: its connection, or its stream of one, is free again when the body has ended.
+    /// Of a response to our client: its connection, or its stream of one, is free again when the body has ended.
     Leased(Leased),
     Channel(mpsc::Receiver<Result<Frame<Bytes>, BodyError>>),
     Boxed(Pin<Box<dyn HttpBody<Data = Bytes, Error = BodyError> + Send>>),
-    /// The same, which is read from a backend while it is sent. No budget counts it so far.
+    /// The same, read from a backend while it is sent. Not counted in a budget so far.
     Passing(Pin<Box<dyn HttpBody<Data = Bytes, Error = BodyError> + Send>>),
 }
 
-/// A body that is read from a backend while it is sent, with room for what is buffered of it.
-struct Roomy {
+/// A body that is read from a backend while it is sent, with a reservation for what is buffered of it.
+struct BudgetedBody {
     body: Body,
-    /// Gone when the body has ended. Each part of it keeps it as well, until the kernel has taken that.
+    /// Released when the body has ended. Each part of it holds it as well, until the kernel has taken that.
     room: Option<Arc<Reservation>>,
 }
 
@@ -67,53 +67,53 @@ struct Part {
     _room: Arc<Reservation>,
 }
 
-/// A body, and what is dropped with its end.
+/// A body, and a value that is dropped at its end.
 struct Holding<T> {
     body: Body,
     held: Option<T>,
 }
 
-/// Writes a body while it is sent. The body ends when this is dropped; if that is because its writer panicked, it breaks off, so that
-/// nobody takes it for complete.
+/// Writes a body while it is sent. The body ends when this is dropped; if the writer panicked, the body is aborted, so
+/// that its reader does not take it for complete.
 #[derive(Debug)]
 pub struct BodySender(mpsc::Sender<Result<Frame<Bytes>, BodyError>>);
 
-/// Nobody reads the body any more: the client went away, or the connection broke.
+/// The body has no reader any more: the client disconnected, or the connection broke.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("nobody reads the body any more")]
-pub struct Unread;
+#[error("the body has no reader any more")]
+pub struct BodyClosedError;
 
-/// What can go wrong with a body.
+/// A body could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
-    /// It is longer than allowed.
+    /// It exceeds the limit.
     #[error("the body is longer than {limit} bytes")]
     TooLarge {
-        /// The most that is allowed.
+        /// The limit, in bytes.
         limit: usize,
     },
-    /// Its sender fell silent.
+    /// Its sender stalled.
     #[error("no part of the body arrived for {} s", .idle.as_secs_f32())]
     Stalled {
-        /// How long we waited for the next part.
+        /// How long the next part was waited for.
         idle: Duration,
     },
-    /// Its sender is too slow over the whole of it.
+    /// Its sender is below the minimum rate over the whole body.
     #[error("the body arrives at less than {rate} bytes a second; send it faster")]
     TooSlow {
-        /// The least that is taken, in bytes a second.
+        /// The minimum rate, in bytes per second.
         rate: usize,
     },
-    /// There is no room for it now.
+    /// The budget has no room for it now.
     #[error(transparent)]
     OverBudget(#[from] OverBudgetError),
-    /// It broke off.
-    #[error("the body broke off")]
+    /// It ended prematurely.
+    #[error("the body ended prematurely")]
     Broken(#[source] BoxError),
 }
 
 impl BodyError {
-    /// What went wrong, in one word for metrics.
+    /// A constant name for metrics.
     pub fn category(&self) -> &'static str {
         match self {
             Self::TooLarge { .. } => "too_large",
@@ -126,23 +126,23 @@ impl BodyError {
 }
 
 impl Body {
-    /// Nothing.
+    /// An empty body.
     pub const fn empty() -> Self {
         Self(Kind::Empty)
     }
 
-    /// These bytes and nothing more.
+    /// A body of these bytes.
     pub fn full(bytes: impl Into<Bytes>) -> Self {
         let bytes = bytes.into();
         Self(if bytes.is_empty() { Kind::Empty } else { Kind::Full(bytes) })
     }
 
-    /// These bytes and nothing more, which a budget counts already: see [`Self::within`].
+    /// A body of these bytes, already counted in a budget: see [`Self::within`].
     pub fn counted(bytes: Bytes) -> Self {
         Self(if bytes.is_empty() { Kind::Empty } else { Kind::Counted(bytes) })
     }
 
-    /// These bytes one after the other and nothing more. They are sent together without being copied together.
+    /// A body of these bytes in order. They are sent together without being copied together.
     pub fn parts(parts: impl IntoIterator<Item = Bytes>) -> Self {
         let mut parts: Vec<Bytes> = parts.into_iter().filter(|part| !part.is_empty()).collect();
         if parts.len() < 2 {
@@ -168,11 +168,11 @@ impl Body {
         Self(Kind::Boxed(Box::pin(body.map_err(|error| BodyError::Broken(error.into())))))
     }
 
-    /// The same, and a value that is dropped when the body has ended or nobody reads it any more.
+    /// The same, with a value that is dropped when the body has ended or has no reader any more.
     #[must_use]
     pub fn holding(self, held: impl Send + 'static) -> Self {
         match self.0 {
-            // All of it is there: its end is now.
+            // The body is complete: its end is now.
             Kind::Empty | Kind::Full(_) | Kind::Counted(_) | Kind::Parts(_) => self,
             Kind::Incoming(_) | Kind::Channel(_) | Kind::Boxed(_) => {
                 Self(Kind::Boxed(Box::pin(Holding { body: self, held: Some(held) })))
@@ -183,8 +183,8 @@ impl Body {
         }
     }
 
-    /// The same, as one that is read from a backend while it is sent: see [`PASSING`]. Bodies of responses of [`crate::Client`] are, and
-    /// what wraps one must say so.
+    /// Marks the body as one that is read from a backend while it is sent: see [`PASSING`]. Bodies of responses of
+    /// [`crate::Client`] are marked, and a wrapper around one must be marked again.
     #[must_use]
     pub fn passing(self) -> Self {
         Self(match self.0 {
@@ -194,14 +194,14 @@ impl Body {
         })
     }
 
-    /// The same, counted in a budget until it is sent; it waits until there is room. Of one that is read from a backend meanwhile, what is
-    /// buffered at most counts; what is made while it is sent is counted where it is made.
+    /// The same, counted in a budget until it is sent; waits until there is room. Of a body that is read from a backend
+    /// meanwhile, the most that is buffered counts; a generated body is counted where it is generated.
     pub async fn within(self, budget: &Budget) -> Result<Self, OverBudgetError> {
         let room = budget.reserve_or_wait(self.buffered(), Purpose::Response).await?;
         Ok(self.over(room))
     }
 
-    /// The same, if there is room now; otherwise as it was.
+    /// The same, if there is room now; otherwise returns it unchanged.
     pub fn try_within(self, budget: &Budget) -> Result<Self, Self> {
         match budget.try_reserve(self.buffered(), Purpose::Response) {
             Some(room) => Ok(self.over(room)),
@@ -227,14 +227,14 @@ impl Body {
         Self(match self.0 {
             Kind::Full(bytes) => Kind::Counted(room.over(bytes)),
             Kind::Parts(mut parts) => {
-                // The longest one is sent last of all, as far as it matters: the others only frame it.
+                // The longest part carries the reservation: the others only frame it.
                 if let Some(longest) = parts.iter_mut().max_by_key(|part| part.len()) {
                     *longest = room.over(std::mem::take(longest));
                 }
                 Kind::Parts(parts)
             }
             kind @ (Kind::Leased(_) | Kind::Passing(_)) if room.bytes() > 0 => {
-                Kind::Boxed(Box::pin(Roomy { body: Self(kind), room: Some(Arc::new(room)) }))
+                Kind::Boxed(Box::pin(BudgetedBody { body: Self(kind), room: Some(Arc::new(room)) }))
             }
             kind => kind,
         })
@@ -246,7 +246,7 @@ impl Body {
 }
 
 impl From<Incoming> for Body {
-    /// Passes a body on as it comes.
+    /// Forwards a body as it arrives.
     fn from(incoming: Incoming) -> Self {
         Self(Kind::Incoming(incoming))
     }
@@ -310,7 +310,7 @@ impl HttpBody for Body {
     }
 }
 
-impl HttpBody for Roomy {
+impl HttpBody for BudgetedBody {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -394,29 +394,29 @@ impl fmt::Debug for Body {
 
 impl BodySender {
     /// Sends bytes, waiting while the reader is behind.
-    pub async fn send(&self, bytes: Bytes) -> Result<(), Unread> {
-        self.0.send(Ok(Frame::data(bytes))).await.map_err(|_| Unread)
+    pub async fn send(&self, bytes: Bytes) -> Result<(), BodyClosedError> {
+        self.0.send(Ok(Frame::data(bytes))).await.map_err(|_| BodyClosedError)
     }
 
-    /// Sends bytes if there is room for them now; gives them back if the reader is behind.
-    pub fn try_send(&self, bytes: Bytes) -> Result<Option<Bytes>, Unread> {
+    /// Sends bytes if there is room for them now; returns them if the reader is behind.
+    pub fn try_send(&self, bytes: Bytes) -> Result<Option<Bytes>, BodyClosedError> {
         match self.0.try_reserve() {
             Ok(permit) => {
                 permit.send(Ok(Frame::data(bytes)));
                 Ok(None)
             }
             Err(mpsc::error::TrySendError::Full(())) => Ok(Some(bytes)),
-            Err(mpsc::error::TrySendError::Closed(())) => Err(Unread),
+            Err(mpsc::error::TrySendError::Closed(())) => Err(BodyClosedError),
         }
     }
 
-    /// Ends the body as broken, so that the reader does not take it for complete.
+    /// Aborts the body, so that the reader does not take it for complete.
     pub async fn abort(self, error: BodyError) {
-        // A reader that is gone needs not be told.
+        // A reader that has left needs no notification.
         let _unread = self.0.send(Err(error)).await;
     }
 
-    /// Waits until nobody reads the body any more.
+    /// Waits until the body has no reader any more.
     pub async fn closed(&self) {
         self.0.closed().await;
     }

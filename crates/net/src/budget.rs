@@ -1,8 +1,8 @@
-//! How many bytes a process may hold for its clients at once.
+//! The limit on the bytes that a process buffers for its clients.
 //!
-//! A [`Budget`] counts what is buffered: bodies of requests while they are read and answered, responses until the kernel has
-//! taken them, events that are kept for a client that may come back. What is counted is given back when the bytes are dropped,
-//! wherever that is: [`Budget::hold`] ties the two together.
+//! A [`Budget`] counts buffered bytes: request bodies until they have their response, responses until the kernel has
+//! taken them, events that are stored for resumption. Bytes are released when they are dropped, wherever that is:
+//! [`Budget::hold`] ties the two together.
 //!
 //! ```text
 //!   0 ── request bodies ──▶ 1/2                                    of them, while all else is below 3/4
@@ -10,12 +10,12 @@
 //!   0 ── up to 64 KiB each ─────────────────────────────▶ limit
 //! ```
 //!
-//! A request that was let in should not fail for want of room for its response, so requests leave some; and a client that sends large
-//! bodies does not keep others from small calls, so the last part is theirs. Of each of these, one client may have half
-//! ([`Budget::of_client`]), so that there is room for others.
+//! An admitted request should not fail because there is no room for its response, so requests leave some; and a client
+//! that sends large bodies does not block small calls of others, so the last part is reserved for those. Of each of
+//! these, one client may have half ([`Budget::of_client`]), so that there is room for others.
 //!
-//! A new request that finds no room is refused ([`Budget::reserve`]). A response to a request that was let in, and an event of a
-//! stream that was opened, wait for it ([`Budget::hold_or_wait`]).
+//! A new request that exceeds the budget is refused ([`Budget::reserve`]). A response to an admitted request, and an
+//! event of an open stream, wait for room ([`Budget::hold_or_wait`]).
 
 #[cfg(test)]
 mod tests;
@@ -34,17 +34,17 @@ use self::usage::{Amount, Shares, Usage};
 use self::wait::Growing;
 pub use self::wait::ROOM_TIMEOUT;
 
-/// What is so small that it may use the whole budget.
+/// Up to this size, bytes may use the whole budget.
 const SMALL: usize = 64 * 1024;
-/// What is so small that it is not counted: connections are, and each has few of them.
+/// Up to this size, bytes are not counted: connections are, and each has few of them.
 pub(crate) const TINY: usize = 1024;
 
 /// What bytes are held for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// A request that comes in.
+    /// An incoming request.
     Request,
-    /// A response that goes out, or is kept for its client.
+    /// An outgoing response, or one that is stored for its client.
     Response,
 }
 
@@ -62,49 +62,49 @@ struct Inner {
     total: Usage,
     shares: Shares,
     refused: AtomicU64,
-    /// How many wait for room, and what wakes them.
+    /// How many wait for room, and how they are woken.
     waiters: AtomicUsize,
     released: Notify,
     growing: Growing,
 }
 
-/// There is no room for more bytes.
+/// The budget has no room for more bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OverBudgetError {
     /// Not now: a later attempt may succeed.
     #[error("the memory budget of {limit} bytes, or the client's share of it, has no room for {bytes} more")]
     NoRoom {
-        /// How many were asked for.
+        /// How many were requested.
         bytes: usize,
         /// The budget.
         limit: usize,
     },
-    /// Not ever, whatever others give back.
-    #[error("{bytes} bytes or more are longer than {most}, the most that the memory budget holds for one client")]
+    /// Never, whatever others release.
+    #[error("{bytes} bytes or more exceed {most}, the most that the memory budget allows one client")]
     TooLong {
         /// How many would be held at once.
         bytes: usize,
-        /// The most that can be, see [`Budget::largest`].
+        /// The maximum, see [`Budget::largest`].
         most: usize,
     },
 }
 
-/// A part of a budget; given back when it is dropped.
+/// A part of a budget; released when dropped.
 #[derive(Debug)]
 pub struct Reservation {
     budget: Budget,
     purpose: Purpose,
     bytes: usize,
-    /// What its client holds. Nothing before the first byte, or if it is of no client.
+    /// What its client holds. `None` before the first byte, or without a client.
     share: Option<Arc<Usage>>,
 }
 
-/// What has no room.
+/// Which limit is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Full {
     /// The share of the client.
     Share,
-    /// The whole.
+    /// The whole budget.
     Total,
 }
 
@@ -123,7 +123,7 @@ impl AsRef<[u8]> for Held {
 // === impl Budget ===
 
 impl Budget {
-    /// A budget of so many bytes.
+    /// A budget of `limit` bytes.
     pub fn new(limit: usize) -> Self {
         let inner = Inner {
             limit,
@@ -137,11 +137,11 @@ impl Budget {
         Self { inner: Arc::new(inner), client: None }
     }
 
-    /// The share of one client: what is counted here counts in the whole, and half of that at the most. Clients are told apart by
-    /// their network, see [`crate::Peer::network`].
+    /// The share of one client: its bytes count in the whole budget, and may be half of that at most. Clients are
+    /// identified by their network, see [`crate::Peer::network`].
     #[must_use]
     pub fn of_client(&self, network: IpAddr) -> Self {
-        // Nothing is looked up before something is counted: most calls are tiny.
+        // The share is looked up when bytes are counted: most calls are tiny.
         Self { inner: Arc::clone(&self.inner), client: Some(network) }
     }
 
@@ -160,7 +160,7 @@ impl Budget {
         self.inner.total.held()
     }
 
-    /// How many bytes are in memory beside those, and wait for room.
+    /// How many more bytes are in memory and wait for room.
     pub fn waiting(&self) -> usize {
         self.inner.total.waiting()
     }
@@ -182,14 +182,15 @@ impl Budget {
         ceiling.bytes.min(ceiling.requests)
     }
 
-    /// Sets bytes aside, or refuses them.
+    /// Reserves bytes, or refuses them.
     pub fn reserve(&self, bytes: usize, purpose: Purpose) -> Result<Reservation, OverBudgetError> {
         let mut reservation = self.reservation(purpose);
         reservation.grow(bytes)?;
         Ok(reservation)
     }
 
-    /// Sets bytes aside, for a caller that can wait otherwise: this is not counted as refused, but clients that do not read are noticed.
+    /// Reserves bytes, for callers that can wait otherwise: this is not counted as refused, but marks the budget as
+    /// under pressure.
     pub fn try_reserve(&self, bytes: usize, purpose: Purpose) -> Option<Reservation> {
         let mut reservation = self.reservation(purpose);
         // No client is cut for what can never fit.
@@ -197,12 +198,12 @@ impl Budget {
         has_room.then_some(reservation)
     }
 
-    /// A reservation of nothing yet.
+    /// An empty reservation.
     pub fn reservation(&self, purpose: Purpose) -> Reservation {
         Reservation { budget: self.clone(), purpose, bytes: 0, share: None }
     }
 
-    /// The same bytes, which count until the last clone of them is dropped.
+    /// The same bytes, counted until the last clone of them is dropped.
     pub fn hold(&self, bytes: Bytes, purpose: Purpose) -> Result<Bytes, OverBudgetError> {
         if bytes.len() < TINY {
             return Ok(bytes);
@@ -210,14 +211,14 @@ impl Budget {
         Ok(self.reserve(bytes.len(), purpose)?.over(bytes))
     }
 
-    /// Where there was no room since this was last asked.
+    /// Takes the pressure since the last call: where there was no room.
     pub(crate) fn take_pressure(&self) -> Pressure {
         Pressure { total: self.inner.total.take_pressure(), clients: self.inner.shares.take_pressure() }
     }
 }
 
 impl Default for Budget {
-    /// No limit, for whoever counts elsewhere.
+    /// No limit, for servers that count elsewhere.
     fn default() -> Self {
         Self::new(usize::MAX)
     }
@@ -226,7 +227,7 @@ impl Default for Budget {
 // === impl Inner ===
 
 impl Inner {
-    /// Up to where something may be held that has so many bytes in all.
+    /// The ceiling for a reservation of this size.
     fn ceiling(&self, bytes: usize, purpose: Purpose) -> Amount {
         let limit = self.limit;
         match purpose {
@@ -245,12 +246,12 @@ impl Inner {
 // === impl Reservation ===
 
 impl Reservation {
-    /// How many bytes are set aside.
+    /// How many bytes are reserved.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Sets more bytes aside. If there is no room, nothing changes.
+    /// Reserves more bytes. If there is no room, nothing changes.
     pub fn grow(&mut self, more: usize) -> Result<(), OverBudgetError> {
         if self.try_grow(more) { Ok(()) } else { Err(self.budget.inner.refuse(more)) }
     }
@@ -260,7 +261,7 @@ impl Reservation {
         self.try_grow_or(more).is_ok()
     }
 
-    /// The same, saying what is full.
+    /// The same, returning which limit is reached.
     fn try_grow_or(&mut self, more: usize) -> Result<(), Full> {
         let full = match self.grow_ahead(more) {
             Ok(()) => return Ok(()),
@@ -305,7 +306,7 @@ impl Reservation {
         after <= SMALL || after <= self.budget.largest(self.purpose)
     }
 
-    /// Gives back what is beyond so many bytes.
+    /// Releases all but so many bytes.
     pub fn shrink_to(&mut self, bytes: usize) {
         if bytes >= self.bytes {
             return;
@@ -322,7 +323,7 @@ impl Reservation {
         }
     }
 
-    /// Ties this to bytes: it is given back when the last clone of them is dropped.
+    /// Ties the reservation to bytes: it is released when the last clone of them is dropped.
     pub fn over(self, bytes: Bytes) -> Bytes {
         if bytes.is_empty() || self.bytes == 0 {
             return bytes;
@@ -330,7 +331,7 @@ impl Reservation {
         Bytes::from_owner(Held { bytes, _reservation: self })
     }
 
-    /// What so many bytes count for.
+    /// How much so many bytes count.
     fn amount(&self, bytes: usize) -> Amount {
         let is_large_request = self.purpose == Purpose::Request && bytes > SMALL;
         Amount { bytes, requests: if is_large_request { bytes } else { 0 } }

@@ -3,14 +3,15 @@
 //! ```text
 //!   send(request) ─▶ idle connection of the pool, or ─▶ resolve ▶ address rule ▶ connect ▶ (proxy) ▶ (TLS)
 //!                     ▲                                                                          │
-//!                     └── the body of the answer has ended ◀── answer ◀── request ◀──────────────┘
+//!                     └── the body of the response has ended ◀── response ◀── request ◀──────────┘
 //! ```
 //!
-//! A request is written once. It is tried again on another connection only when hyper gives it back unsent, which happens
-//! when a backend closed an idle connection at that moment. Redirects are answers like any other (see [`crate::redirect`]).
+//! A request is written once. It is retried on another connection only when hyper returns it unsent, which happens when
+//! a backend closed an idle connection at that moment. Redirects are responses like any other (see
+//! [`crate::redirect`]).
 //!
-//! hyper's own pooling client starts a task per answer and boxes each call; this one does neither, and can say which step
-//! failed.
+//! hyper's own pooling client spawns a task per response and boxes each call; this one does neither, and reports which
+//! step failed.
 
 mod dial;
 mod error;
@@ -36,34 +37,35 @@ use crate::proxies::{HttpProxy, Proxies};
 use crate::tls::{Identity, Trust};
 use crate::{Addresses, Body, headers};
 
-/// What a client may do and how long it waits.
+/// The rules and time limits of a client.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What it may connect to. Checked after a name is resolved and before each connection is made, to the very address that is then
-    /// dialled, so a name that resolves to something else the second time (DNS rebinding) gains nothing. An HTTP proxy resolves names
-    /// itself: for a target that is reached through one, only what the name itself says is checked, and which private addresses
-    /// may be reached is for the proxy to say.
+    /// The addresses that it may connect to. Checked after a name is resolved and before each connection is made, on
+    /// the very address that is then dialled, so a name that resolves to something else the second time (DNS rebinding)
+    /// gains nothing. An HTTP proxy resolves names itself: for a target behind one, only the name is checked, and the
+    /// proxy decides which private addresses may be reached.
     pub addresses: Addresses,
-    /// Whether it may speak plain HTTP.
+    /// Whether plain HTTP is allowed.
     pub schemes: Schemes,
-    /// Whom it believes to be the server.
+    /// Which servers it trusts.
     pub trust: Trust,
-    /// The certificate that it shows to servers which ask for one.
+    /// The client certificate, for servers that request one.
     pub identity: Option<Identity>,
-    /// The proxies on its way.
+    /// The HTTP proxies that it uses.
     pub proxies: Proxies,
     /// Whether it offers HTTP/2 to TLS servers.
     pub http2: bool,
-    /// How long resolving and connecting may take together.
+    /// The timeout for resolving and connecting together.
     pub dial_timeout: Duration,
-    /// How long a TLS handshake may take.
+    /// The timeout for a TLS handshake.
     pub handshake_timeout: Duration,
-    /// How long to wait for the head of an answer; `None` is as long as it takes.
+    /// The timeout for the head of a response; `None` means no timeout.
     pub response_timeout: Option<Duration>,
-    /// How long an unused connection is kept.
+    /// How long an idle connection is kept.
     pub idle_timeout: Duration,
-    /// How many unused HTTP/1.1 connections are kept per host. The number of those in use has no limit: streams hold them long. A host
-    /// that speaks HTTP/2 has one connection, and another one for every 64 streams that are open at once, or fewer if it says so.
+    /// How many idle HTTP/1.1 connections are kept per host. The number of those in use has no limit: streams hold them
+    /// long. A host that speaks HTTP/2 has one connection, and another one for every 64 concurrent streams, or fewer if
+    /// its settings say so.
     pub idle_per_host: usize,
 }
 
@@ -95,19 +97,19 @@ pub enum Schemes {
     HttpsOnly,
 }
 
-/// Sends requests, over connections that it keeps. Clones share them.
+/// Sends requests over pooled connections. Clones share the pool.
 #[derive(Clone, Debug)]
 pub struct Client(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     options: Options,
-    /// Made at the first use: many clients never speak TLS, and the roots of a machine are some hundred files.
+    /// Created on first use: many clients never use TLS, and the system roots are some hundred files.
     tls: OnceCell<Arc<ClientConfig>>,
     pool: Arc<Pool>,
 }
 
-/// What a request is for.
+/// The target of a request.
 #[derive(Clone, Debug)]
 struct Target {
     https: bool,
@@ -121,7 +123,7 @@ impl Client {
         Self(Arc::new(Inner { options, tls: OnceCell::new(), pool }))
     }
 
-    /// Sends a request to the target that its URI names in full, and waits for the head of the answer.
+    /// Sends a request to the absolute URI in it, and waits for the head of the response.
     ///
     /// Sets `Host` from the URI unless the request has one. Headers are sent as they are: hop-by-hop headers are the
     /// caller's to remove.
@@ -131,17 +133,17 @@ impl Client {
         let target = Target::of(&uri, inner.options.schemes)?;
         let host = inner.pool.host(&target);
         headers::set_host_if_missing(request.headers_mut(), host.header());
-        // A proxy reads the requests for plain HTTP itself; for https it only sees the tunnel.
+        // A proxy handles requests for plain HTTP itself; for https it only sees the tunnel.
         let proxy = inner.proxy(&target).filter(|_| !target.https);
         if let Some(authorization) = proxy.and_then(|proxy| proxy.authorization.as_ref()) {
             request.headers_mut().insert(PROXY_AUTHORIZATION, authorization.clone());
         }
-        // HTTP/2 has no `Host`; a connection that is tried after one may be HTTP/1.1.
+        // HTTP/2 has no `Host`; a retry after it may be on HTTP/1.1.
         let mut named = None;
         loop {
             let (mut sender, is_new) = match host.take().await {
                 Some(sender) => (sender, false),
-                // Boxed: connecting is rare and needs much room, which every request would carry with it.
+                // Boxed: connecting is rare and needs a large future, which every request would carry with it.
                 None => (Box::pin(inner.connect(&target, &host)).await?, true),
             };
             address(&mut request, &uri, &mut named, &sender, proxy.is_some());
@@ -162,14 +164,14 @@ impl Client {
 }
 
 impl Inner {
-    /// The proxy that leads to a target, if it is not reached directly.
+    /// The proxy for a target, unless it is reached directly.
     fn proxy(&self, target: &Target) -> Option<&HttpProxy> {
         let proxies = &self.options.proxies;
         if proxies.is_empty() { None } else { proxies.find(target.https, target.host(), target.port()) }
     }
 }
 
-/// Gives the answer its connection, or its stream of one, until the last byte.
+/// Ties the connection, or its stream, to the response until the last byte.
 fn lease(sender: Sender, host: Arc<Host>, response: Response<Incoming>) -> Response<Body> {
     let is_upgrade = response.status() == StatusCode::SWITCHING_PROTOCOLS;
     response.map(|incoming| match sender {
@@ -179,7 +181,7 @@ fn lease(sender: Sender, host: Arc<Host>, response: Response<Incoming>) -> Respo
     })
 }
 
-/// Writes the target into a request the way its connection wants it. `named` keeps the `Host` of one that may not have it.
+/// Writes the target into a request in the form that its connection needs. `named` keeps the `Host` for a retry.
 fn address(
     request: &mut Request<Body>,
     uri: &Uri,
@@ -190,7 +192,7 @@ fn address(
     match sender {
         Sender::Http2(..) => {
             *request.version_mut() = Version::HTTP_2;
-            // The authority of the URI says the same.
+            // The authority of the URI has the same value.
             *named = request.headers_mut().remove(HOST).or_else(|| named.take());
             *request.uri_mut() = uri.clone();
         }
@@ -230,7 +232,7 @@ impl Target {
     }
 }
 
-/// Targets are told apart letter by letter: cheaper than not to care about case, and no worse than a second connection.
+/// Targets are compared case-sensitively: cheaper, and the worst case is a second connection.
 impl PartialEq for Target {
     fn eq(&self, other: &Self) -> bool {
         self.https == other.https && self.authority.as_str() == other.authority.as_str()

@@ -1,11 +1,11 @@
-//! Stopping without breaking calls.
+//! Graceful shutdown.
 //!
 //! ```text
-//!   start() ──▶ not ready ──linger──▶ no new connections; streams are told ──finish──▶ the rest is cut ──▶ drained()
+//!   start() ──▶ not ready ──linger──▶ no new connections; streams are notified ──finish──▶ the rest is cut ──▶ drained()
 //! ```
 //!
-//! One [`Drain`] is shared by all listeners of a process. Readiness goes first and new connections are still served for a
-//! while, because whoever balances load learns of it late.
+//! One [`Drain`] is shared by all listeners of a process. Readiness fails first and new connections are still served
+//! for a while, because load balancers learn of it late.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,23 +13,23 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// How much time an ending takes at most: the sum of both.
+/// The time limits of a shutdown, which takes at most the sum of both.
 #[derive(Clone, Copy, Debug)]
 pub struct Grace {
-    /// How long new connections are still served after readiness went.
+    /// How long new connections are still served after readiness failed.
     pub linger: Duration,
-    /// How long calls under way then have to finish before they are cut.
+    /// How long requests in flight then have to finish before they are cut.
     pub finish: Duration,
 }
 
-/// How an ending went.
+/// The outcome of a shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drained {
-    /// How many calls were cut because they did not finish in time.
+    /// How many requests were cut because they did not finish in time.
     pub cut: usize,
 }
 
-/// Begins and follows the end of everything that serves under it. Clones are the same drain.
+/// Starts and tracks the shutdown of everything that serves under it. Clones are the same drain.
 #[derive(Clone, Debug)]
 pub struct Drain {
     grace: Grace,
@@ -48,12 +48,12 @@ struct State {
 pub(crate) struct Server(Arc<watch::Sender<State>>);
 
 impl Drain {
-    /// A drain that has not begun.
+    /// A drain that has not started.
     pub fn new(grace: Grace) -> Self {
         Self { grace, state: Arc::new(watch::Sender::new(State::default())) }
     }
 
-    /// Begins the end. Readiness is gone when this returns; a second call changes nothing.
+    /// Starts the shutdown. Readiness fails when this returns; a second call changes nothing.
     pub fn start(&self) {
         self.state.send_if_modified(|state| {
             let first = state.started.is_none();
@@ -62,12 +62,13 @@ impl Drain {
         });
     }
 
-    /// Whether new work is welcome.
+    /// Whether new requests are accepted.
     pub fn is_ready(&self) -> bool {
         self.state.borrow().started.is_none()
     }
 
-    /// Waits until long answers should end, and says when they are cut. Select on it wherever a stream waits.
+    /// Waits until long-lived responses should end, and returns when they are cut. Select on it wherever a stream
+    /// waits.
     pub fn stopping(&self) -> impl Future<Output = Instant> + Send + use<> {
         let (mut state, grace) = (self.state.subscribe(), self.grace);
         // Keeps the sender, without which waiting would end.
@@ -81,7 +82,7 @@ impl Drain {
         }
     }
 
-    /// Waits until it has begun and nothing serves under it any more.
+    /// Waits until the drain has started and nothing serves under it any more.
     pub async fn drained(&self) -> Drained {
         let mut state = self.state.subscribe();
         let done = state.wait_for(|state| state.started.is_some() && state.servers == 0).await;
@@ -95,7 +96,7 @@ impl Drain {
 }
 
 impl Server {
-    /// Counts calls that were cut.
+    /// Counts requests that were cut.
     pub(crate) fn cut(&self, calls: usize) {
         self.0.send_modify(|state| state.cut += calls);
     }

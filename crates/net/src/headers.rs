@@ -1,4 +1,4 @@
-//! What a reverse proxy does to headers. Pure functions on a header map.
+//! Header rules of a reverse proxy, as pure functions on a header map.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// Headers in which proxies of various makes say where a client is. Only one that we trust may say so.
+/// Headers in which various proxies report the client's address. Only a trusted proxy may set them.
 static CLIENT_ADDRESS: [HeaderName; 8] = [
     HeaderName::from_static("x-real-ip"),
     HeaderName::from_static("x-client-ip"),
@@ -24,7 +24,7 @@ static CLIENT_ADDRESS: [HeaderName; 8] = [
     HeaderName::from_static("fastly-client-ip"),
 ];
 
-/// Headers that are about one connection and not about the message. Not a `const`, which would be built anew for each look.
+/// Hop-by-hop headers. Not a `const`, which would be built anew for each lookup.
 static HOP_BY_HOP: [HeaderName; 9] = [
     header::CONNECTION,
     KEEP_ALIVE,
@@ -37,9 +37,9 @@ static HOP_BY_HOP: [HeaderName; 9] = [
     header::UPGRADE,
 ];
 
-/// Removes what is about the connection only, including what `Connection` names. Upgrades are not passed on.
+/// Removes hop-by-hop headers, including those that `Connection` names. Upgrades are not forwarded.
 pub fn remove_hop_by_hop(headers: &mut HeaderMap) {
-    // One look at each name: most messages carry none of these, and the others one or two.
+    // One lookup for each name: most messages carry none of these, and the others one or two.
     let found: Vec<HeaderName> = headers.keys().filter(|name| HOP_BY_HOP.contains(name)).cloned().collect();
     if found.is_empty() {
         return;
@@ -52,24 +52,24 @@ pub fn remove_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// Where a forwarded request came in and where it goes.
+/// The origin and the target of a forwarded request.
 #[derive(Clone, Copy, Debug)]
 pub struct Forwarded<'a> {
     /// The address of the peer.
     pub peer: IpAddr,
-    /// The host that the client asked, as [`inbound_host`] finds it.
+    /// The host that the client requested, as [`inbound_host`] finds it.
     pub host: Option<&'a HeaderValue>,
     /// Whether the client's connection was TLS.
     pub tls: bool,
-    /// The scheme of a target outside of the cluster; `None` for one inside.
+    /// The scheme of a target outside the cluster; `None` for one inside.
     pub remote: Option<&'a Scheme>,
-    /// Whether the peer is a proxy that is believed what it says about its client.
+    /// Whether the peer is a trusted proxy, whose headers about its client are kept.
     pub trusted: bool,
 }
 
-/// Replaces what the client claims about where it came from with what we saw. A target outside of the cluster does not
-/// learn the name under which we serve, and is told its own scheme. `X-Forwarded-Prefix` passes, and `X-Real-IP` and its
-/// like pass from a trusted peer.
+/// Replaces the client's claims about its origin with the observed facts. A target outside the cluster does not learn
+/// the host name of this proxy and gets its own scheme. `X-Forwarded-Prefix` passes through, and `X-Real-IP` and
+/// similar headers pass through from a trusted peer.
 pub fn set_forwarded(headers: &mut HeaderMap, forwarded: &Forwarded<'_>) {
     headers.remove(header::FORWARDED);
     if !forwarded.trusted {
@@ -91,7 +91,7 @@ pub fn set_forwarded(headers: &mut HeaderMap, forwarded: &Forwarded<'_>) {
     };
 }
 
-/// The host that a client asked: the authority of an absolute or HTTP/2 request, else the `Host` header.
+/// The host that a client requested: the authority of an absolute or HTTP/2 request, else the `Host` header.
 pub fn inbound_host(uri: &Uri, headers: &HeaderMap) -> Option<HeaderValue> {
     match uri.authority() {
         Some(authority) => host(authority),
@@ -99,21 +99,21 @@ pub fn inbound_host(uri: &Uri, headers: &HeaderMap) -> Option<HeaderValue> {
     }
 }
 
-/// The `Host` header for a target: its host and, when given, its port. Never a name or password.
+/// The `Host` header for a target: its host and, when given, its port. Never credentials.
 pub fn host(target: &Authority) -> Option<HeaderValue> {
     let text = target.as_str();
     let text = text.rsplit_once('@').map_or(text, |(_credentials, host)| host);
     HeaderValue::from_str(text).ok()
 }
 
-/// Sets `Host` unless the caller chose one.
+/// Sets `Host` unless the request has one.
 pub(crate) fn set_host_if_missing(headers: &mut HeaderMap, host: Option<&HeaderValue>) {
     if let (Entry::Vacant(entry), Some(host)) = (headers.entry(header::HOST), host) {
         entry.insert(host.clone());
     }
 }
 
-/// The comma-separated words of a header, over all of its lines.
+/// The comma-separated tokens of a header, over all of its lines.
 fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
     let lines = headers.get_all(name).into_iter().filter_map(|line| line.to_str().ok());
     lines.flat_map(|line| line.split(',')).map(str::trim).filter(|token| !token.is_empty())
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_about_the_connection_does_not_pass() {
+    fn hop_by_hop_headers_are_removed() {
         let mut map = headers(&[
             ("connection", "close, X-One"),
             ("connection", " x-two ,, te"),
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(map, headers(&expected));
     }
 
-    /// Item 17-14: a client does not say where it is, a trusted proxy does.
+    /// Item 17-14: a client cannot claim an address, a trusted proxy can.
     #[test]
     fn x_real_ip_passes_from_a_trusted_proxy_only() {
         let peer = "10.0.0.9".parse().unwrap();

@@ -1,8 +1,9 @@
-//! HTTP as Skep speaks it, in and out.
+//! Inbound and outbound HTTP.
 //!
 //! This crate owns
-//! - [`serve`]: the listener, its time limits and the accept loop; [`drain`]: how all of it ends without breaking calls;
-//! - [`body`]: the one body type of requests and responses, and reading a body up to a limit; [`budget`]: how much is held at once;
+//! - [`serve`]: the listener, its time limits and the accept loop; [`drain`]: graceful shutdown;
+//! - [`body`]: the one body type of requests and responses, and reading a body up to a limit; [`budget`]: the limit on
+//!   buffered bytes;
 //! - [`client`]: the one outbound client, which checks every address that it dials ([`Addresses`]), and HTTP proxies in [`proxies`];
 //! - [`headers`] and [`redirect`]: what a reverse proxy does to headers and redirects, as pure functions;
 //! - [`tls`]: certificates and keys from PEM, and the settings of both sides.
@@ -33,5 +34,5 @@ pub use drain::Drain;
 pub use serve::{Listener, Peer, serve};
 pub use skep_address::{Addresses, Scope};
 
-/// An error of any kind that may cross threads.
+/// An error of any type that is `Send` and `Sync`.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

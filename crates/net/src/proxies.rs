@@ -1,7 +1,7 @@
-//! HTTP proxies for outbound traffic, from the variables that other programs read too.
+//! HTTP proxies for outbound traffic, from the usual environment variables.
 //!
-//! The variables come as a map: this crate does not look at the environment. The rules are those of Go's standard
-//! library, which users of the original know.
+//! The variables come as a map: this crate does not read the environment. The rules are those of Go's standard library,
+//! which users of the original know.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use http::HeaderValue;
 use url::{Host, Url};
 
-/// Which proxy, if any, leads to a target.
+/// Which proxy, if any, is used for a target.
 #[derive(Clone, Debug, Default)]
 pub struct Proxies {
     http: Option<HttpProxy>,
@@ -20,7 +20,7 @@ pub struct Proxies {
     except: Vec<Exception>,
 }
 
-/// A proxy: where it listens, and what it wants to know about us.
+/// A proxy: its address and credentials.
 #[derive(Clone)]
 pub(crate) struct HttpProxy {
     pub(crate) host: String,
@@ -29,14 +29,14 @@ pub(crate) struct HttpProxy {
     pub(crate) authorization: Option<HeaderValue>,
 }
 
-/// A proxy variable that cannot be used. Its value is not shown: it may hold a password.
+/// A proxy variable is invalid. Its value is not shown: it may hold a password.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{variable}` is not the address of an HTTP proxy; write it like `http://proxy.example.com:3128`")]
 pub struct ProxyError {
     variable: &'static str,
 }
 
-/// What is reached directly.
+/// A `NO_PROXY` entry: a target that is reached directly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Exception {
     what: Target,
@@ -47,9 +47,9 @@ struct Exception {
 enum Target {
     Everything,
     Address(IpAddr),
-    /// A block of addresses: its first address and the length of its prefix.
+    /// An address block: its first address and prefix length.
     Block(IpAddr, u32),
-    /// A domain, and whether it stands for itself too and not only for what is below.
+    /// A domain, and whether it includes the domain itself and not only its subdomains.
     Domain {
         name: String,
         itself: bool,
@@ -57,7 +57,7 @@ enum Target {
 }
 
 impl Proxies {
-    /// Reads `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY`, in upper or lower case, from these variables.
+    /// Parses `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY`, in upper or lower case, from these variables.
     pub fn from_variables(variables: &BTreeMap<String, String>) -> Result<Self, ProxyError> {
         let find = |upper: &str| {
             let value = variables.get(upper).or_else(|| variables.get(&upper.to_ascii_lowercase()));
@@ -75,7 +75,7 @@ impl Proxies {
         self.http.is_none() && self.https.is_none()
     }
 
-    /// The proxy for a target. This machine itself is never asked through one.
+    /// The proxy for a target. Loopback targets are always reached directly.
     pub(crate) fn find(&self, https: bool, host: &str, port: u16) -> Option<&HttpProxy> {
         let proxy = if https { self.https.as_ref() } else { self.http.as_ref() }?;
         let host = host.trim_start_matches('[').trim_end_matches([']', '.']).to_ascii_lowercase();
@@ -100,7 +100,7 @@ impl HttpProxy {
     }
 }
 
-/// Name and password as HTTP basic authentication.
+/// User and password as HTTP basic authentication.
 fn credentials(url: &Url) -> Option<HeaderValue> {
     let plain = format!("{}:{}", decoded(url.username()), decoded(url.password().unwrap_or_default()));
     let mut value = HeaderValue::from_str(&format!("Basic {}", STANDARD.encode(plain))).ok()?;
@@ -108,7 +108,7 @@ fn credentials(url: &Url) -> Option<HeaderValue> {
     Some(value)
 }
 
-/// Undoes percent-encoding; what is not UTF-8 then is replaced.
+/// Decodes percent-encoding; invalid UTF-8 is replaced.
 fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_http_proxy_is_an_error_without_its_value() {
+    fn an_invalid_proxy_is_an_error_without_its_value() {
         for wrong in ["socks5://proxy.test", "https://proxy.test", "http://", "user:secret@"] {
             let error = proxies(&[("HTTPS_PROXY", wrong)]).unwrap_err();
             assert_eq!(error, ProxyError { variable: "HTTPS_PROXY" });

@@ -1,5 +1,5 @@
-//! Where a redirect leads, if it may be followed at all. The client never follows one by itself: whoever calls it asks
-//! here, keeps method and body, and counts to [`MOST`].
+//! The target of a redirect, if it may be followed at all. The client never follows one by itself: the caller asks here,
+//! keeps method and body, and counts to [`MOST`].
 
 use http::header::HeaderValue;
 use http::uri::Authority;
@@ -9,16 +9,16 @@ use url::Url;
 /// How many redirects may be followed for one request.
 pub const MOST: usize = 10;
 
-/// Why a redirect is not followed. Its response goes to the caller as it came.
+/// Why a redirect is not followed. Its response is returned unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RedirectError {
     /// It is not a redirect that keeps method and body.
     #[error("not a redirect that can be followed")]
     Status,
-    /// It does not say where to.
+    /// It has no valid `Location`.
     #[error("the redirect has no usable location")]
     Location,
-    /// It leads to another host or port, where our headers and body have no business.
+    /// It leads to another host or port, which must not get our headers and body.
     #[error("the redirect leads to another host or port")]
     Elsewhere,
     /// It leads from https to http.
@@ -26,7 +26,7 @@ pub enum RedirectError {
     Downgrade,
 }
 
-/// The next address to ask, given the one that was asked, the status of its answer, and the `Location` in it.
+/// The next URL to request, given the one that was requested, the status of the response, and its `Location`.
 pub fn next(current: &Uri, status: StatusCode, location: Option<&HeaderValue>) -> Result<Uri, RedirectError> {
     if !matches!(status.as_u16(), 301 | 302 | 307 | 308) {
         return Err(RedirectError::Status);
@@ -40,7 +40,7 @@ pub fn next(current: &Uri, status: StatusCode, location: Option<&HeaderValue>) -
         _ => return Err(RedirectError::Location),
     }
     let place = |url: &Url| (url.host_str().map(str::to_ascii_lowercase), url.port_or_known_default());
-    // A name or password in a location could only be somebody's attempt to make us send it.
+    // Credentials in a location could only be an attempt to make us send them.
     if place(&current) != place(&next) || !next.username().is_empty() || next.password().is_some() {
         return Err(RedirectError::Elsewhere);
     }
@@ -48,8 +48,8 @@ pub fn next(current: &Uri, status: StatusCode, location: Option<&HeaderValue>) -
     next.as_str().parse().map_err(|_| RedirectError::Location)
 }
 
-/// The same for a server that was called by another name than the address that was asked, as a `Host` header says. What it builds
-/// from that name leads to the same address.
+/// The same for a server that was addressed by another name than the URL's, in the `Host` header. A location that it
+/// builds from that name leads to the same address.
 pub fn next_named(
     current: &Uri,
     host: Option<&HeaderValue>,

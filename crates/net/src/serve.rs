@@ -1,7 +1,7 @@
 //! The listener and the accept loop.
 //!
-//! Every connection is one task. Time limits cost a request nothing: a connection notes what it is doing, and the accept
-//! loop looks at all of them once a second (see `serve/registry.rs`). How long a body may pause is said where it is read: see
+//! Every connection is one task. Time limits cost a request nothing: a connection records its state, and the accept
+//! loop checks all of them once a second (see `serve/registry.rs`). The timeout of a body is set where it is read: see
 //! [`crate::body::Limit`].
 
 mod connection;
@@ -28,60 +28,62 @@ use self::registry::{Order, Registry, TICK};
 use self::stream::StreamExecutor;
 use crate::{Body, Budget, Drain};
 
-/// What a client is told for whose connection there is no room.
+/// The response to a client whose connection exceeds the limit.
 const BUSY: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 2\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
-/// How long to rest when connections cannot be accepted, most likely for want of file handles.
+/// How long to wait when connections cannot be accepted, most likely for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// How many streams one HTTP/2 connection may have. A client that wants more waits, or opens another connection.
 const STREAMS: u32 = 64;
-/// How many bytes of a response wait on one HTTP/2 stream for its client to read, beside what its body counts.
+/// How many bytes of a response are buffered on one HTTP/2 stream until its client reads, beside what its body counts.
 const SEND_BUFFER: usize = 64 * 1024;
 
-/// How many connections may wait to be accepted.
+/// The length of the accept queue.
 const BACKLOG: u32 = 1024;
 
-/// When a silent connection is asked whether its peer still exists, and how often after that.
+/// When TCP keepalive probes of a silent connection start, and how often they are sent.
 pub(crate) const KEEPALIVE: (Duration, Duration) = (Duration::from_mins(1), Duration::from_secs(15));
 
 /// The limits of a server.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How long a client may take to send the head of a request, and to greet us at all.
+    /// How long a client may take to send the head of a request, TLS handshake included.
     pub header_timeout: Duration,
-    /// How long a connection may stay open with no request under way.
+    /// How long a connection may stay open with no request in flight.
     pub idle_timeout: Duration,
-    /// The longest head of a request, at least 8 KiB. A longer one is answered 431. It is also what is read of a body at once on HTTP/1.
+    /// The maximum length of a request head, at least 8 KiB. A longer one gets 431. It is also the read size for bodies
+    /// on HTTP/1.
     pub header_bytes: u32,
-    /// How many connections there may be. A request on HTTP/2 that is in flight beside others of its connection counts as a connection of its
-    /// own: so the heads of all requests in flight take no more than `total` times `header_bytes`.
+    /// The connection limits. A request on HTTP/2 that is in flight beside others of its connection counts as a
+    /// connection of its own: so the heads of all requests in flight take no more than `total` times `header_bytes`.
     pub connections: ConnectionLimits,
-    /// The budget that its responses are counted in. While something finds no room in it, clients that do not read their
-    /// response are cut: on HTTP/1 the connection of one that has not taken a byte for [`STALLED`], on HTTP/2 the stream that has
-    /// not taken 16 KiB in that time. If only the share of one client has no room, only that client is; a handler that counts
-    /// by another client than the peer says so with [`ForwardedFor`].
+    /// The budget that its responses are counted in. While a reservation in it fails, clients that do not read their
+    /// response are cut: on HTTP/1 the connection of one that has not taken a byte for [`STALLED`], on HTTP/2 the
+    /// stream that has not taken 16 KiB in that time. If only the share of one client is full, only that client is cut;
+    /// a handler that counts for another client than the peer sets [`ForwardedFor`].
     pub budget: Budget,
-    /// How many connections and requests on HTTP/2 were refused for being too many. Clones of it can be read elsewhere.
+    /// How many connections and HTTP/2 requests were refused by the limits. Clones of it can be read elsewhere.
     pub refused: Arc<AtomicU64>,
-    /// The path of a health check, which a few connections beyond the limits may ask for: a process that is busy must not be taken for
-    /// one that is dead. Each of them gets one response.
+    /// The path of the health check, which a few connections beyond the limits may request: the kubelet must not
+    /// restart a process that is merely busy. Each of them gets one response.
     pub probe_path: Option<&'static str>,
     /// Serve TLS with these settings.
     pub tls: Option<Arc<ServerConfig>>,
 }
 
-/// How many connections there may be at once. Those beyond that are closed when they are accepted, and requests on HTTP/2 that would be
-/// are answered 503.
+/// How many connections there may be at once. Connections beyond that are closed when they are accepted, and HTTP/2
+/// requests beyond that get 503.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionLimits {
-    /// All of them.
+    /// In total.
     pub total: usize,
-    /// Those of one peer: of an IPv4 address, or of the /64 of an IPv6 address.
+    /// Of one peer: of an IPv4 address, or of the /64 of an IPv6 address.
     pub per_peer: usize,
 }
 
-/// How long a client may take no byte of a response (on HTTP/2, less than 16 KiB of it) while others are refused for want of memory.
+/// How long a client may take no byte of a response (on HTTP/2, less than 16 KiB of it) while others are refused for
+/// lack of memory.
 pub const STALLED: Duration = Duration::from_secs(30);
 
 impl ConnectionLimits {
@@ -112,14 +114,14 @@ impl Default for Options {
     }
 }
 
-/// An open port.
+/// A bound port.
 #[derive(Debug)]
 pub struct Listener {
     listener: TcpListener,
     address: SocketAddr,
 }
 
-/// A port cannot be opened.
+/// A port cannot be bound.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on `{address}`")]
 pub struct BindError {
@@ -127,23 +129,23 @@ pub struct BindError {
     source: io::Error,
 }
 
-/// Who is at the other end of a connection.
+/// The other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its address; an IPv4 address even when it came in on an IPv6 socket.
+    /// Its address; an IPv4 address even on an IPv6 socket.
     pub address: SocketAddr,
     /// Whether the connection is TLS.
     pub tls: bool,
 }
 
-/// The network of the client that a response is for, as an extension of the response: it is not the peer's if the peer is a proxy that
-/// forwards for many clients.
+/// The network of the client that a response is for, as an extension of the response: it differs from the peer's if the
+/// peer is a proxy that forwards for many clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForwardedFor(pub IpAddr);
 
 impl Peer {
-    /// What tells one peer from another: an IPv4 address, or the /64 of an IPv6 address, whose other half a client can choose
-    /// freely.
+    /// The network that identifies a client: an IPv4 address, or the /64 of an IPv6 address, whose other half a client
+    /// can choose freely.
     pub fn network(address: IpAddr) -> IpAddr {
         match address.to_canonical() {
             IpAddr::V6(address) if !address.is_loopback() => {
@@ -156,7 +158,7 @@ impl Peer {
 }
 
 impl Listener {
-    /// Opens a port. From here on connections queue up; [`serve`] answers them.
+    /// Binds a port. From here on connections queue up; [`serve`] accepts them.
     #[expect(clippy::unused_async, reason = "it needs a runtime, and says so")]
     pub async fn bind(address: SocketAddr) -> Result<Self, BindError> {
         open(address).map_err(|source| BindError { address, source })
@@ -179,17 +181,17 @@ fn open(address: SocketAddr) -> io::Result<Listener> {
     Ok(Listener { listener, address })
 }
 
-/// A peer that vanished without a word is noticed, however long its stream is silent. But while bytes of ours are on their way to it,
-/// nobody asks: the kernel sends them again for a quarter of an hour. A client may pause for as long as that; for backends, see
-/// `client/dial.rs`.
+/// Detects a peer that vanished without closing, however long its stream is silent. Keepalive probes do not run while
+/// sent bytes are unacknowledged: the kernel retransmits them for a quarter of an hour. A client may pause for as long
+/// as that; for backends, see `client/dial.rs`.
 pub(crate) fn set_keepalive(socket: &SockRef<'_>) -> io::Result<()> {
     let (time, interval) = KEEPALIVE;
     socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(time).with_interval(interval))
 }
 
-/// Answers every request on this port with the handler until the drain has run its course.
+/// Serves every request on this port with the handler until the drain is complete.
 ///
-/// A handler that panics answers 500. Dropping the future cuts every connection.
+/// A handler that panics results in 500. Dropping the future cuts every connection.
 pub async fn serve<H, F>(listener: Listener, options: Options, drain: Drain, handler: H)
 where
     H: Fn(Request<Incoming>, Peer) -> F + Send + Sync + 'static,
@@ -227,7 +229,7 @@ where
             () = &mut cut => {
                 let calls = registry.order(Order::Cut);
                 if calls > 0 {
-                    tracing::warn!(calls, "calls were cut because they did not finish in time");
+                    tracing::warn!(calls, "in-flight requests cut at the drain deadline");
                 }
                 server.cut(calls);
                 break;
@@ -238,26 +240,27 @@ where
     }
 }
 
-/// The next connection. Failures to accept are survived: those of one connection at once, the others after a pause.
+/// The next connection. Errors of accept are not fatal: those of one connection are skipped, the others retried after a
+/// pause.
 async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
             Ok((stream, address)) => {
-                // Only ever fails on a connection that is already gone, which its task will notice.
+                // Only ever fails on a connection that is already closed, which its task will notice.
                 let _gone = stream.set_nodelay(true);
                 return (stream, address);
             }
             Err(error) if is_of_one_connection(&error) => {}
             Err(error) => {
-                tracing::warn!(%error, "cannot accept connections");
+                tracing::warn!(%error, "failed to accept connections");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
     }
 }
 
-/// Tells a client that there are too many connections; dropping the stream then closes it. Nothing is waited for, and a client of TLS could
-/// not read it.
+/// Sends 503 to a client beyond the connection limit; dropping the stream then closes it. Nothing is awaited, and a TLS
+/// client could not read it.
 fn refuse(stream: TcpStream, tls: bool) {
     if !tls && let Ok(mut stream) = stream.into_std() {
         let _best_effort = io::Write::write(&mut stream, BUSY);

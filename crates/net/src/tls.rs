@@ -1,5 +1,5 @@
-//! Certificates, keys and trust from PEM, and the TLS settings of both sides. The cryptography is aws-lc-rs and is named
-//! here explicitly, so nothing depends on what a process installed as its default.
+//! Certificates, keys and trust from PEM, and the TLS settings of both sides. The provider is aws-lc-rs and is passed
+//! explicitly, so nothing depends on the process-wide default.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ pub enum TlsError {
     /// A key file holds no key.
     #[error("no private key found; PEM begins with `-----BEGIN PRIVATE KEY-----`")]
     Key(#[source] rustls_pki_types::pem::Error),
-    /// Certificate and key do not belong together, or one of them is of a kind that is not supported.
-    #[error("the certificate and the private key do not fit together")]
+    /// Certificate and key do not match, or one of them is of an unsupported type.
+    #[error("the certificate and the private key do not match")]
     Identity(#[source] rustls::Error),
     /// A certificate cannot serve as a root.
     #[error("a certificate of the bundle cannot be trusted as a root")]
@@ -34,8 +34,8 @@ pub enum TlsError {
     /// The machine has no trusted roots.
     #[error("this machine has no trusted certificates; install its package of CA certificates or give a CA bundle")]
     NoSystemRoots,
-    /// rustls does not accept the settings.
-    #[error("the TLS settings are not usable")]
+    /// rustls rejects the settings.
+    #[error("the TLS settings are invalid")]
     Settings(#[source] rustls::Error),
     /// The verifier of client certificates cannot be built.
     #[error("client certificates cannot be verified with this bundle")]
@@ -50,20 +50,20 @@ pub struct Roots(Arc<RootCertStore>);
 #[derive(Clone)]
 pub struct Identity(Arc<CertifiedKey>);
 
-/// Whom a client believes to be the server.
+/// Which servers a client trusts.
 #[derive(Clone, Debug, Default)]
 pub enum Trust {
-    /// Whoever the roots of this machine vouch for.
+    /// Those with a certificate from a root of this machine.
     #[default]
     System,
-    /// Whoever these roots vouch for, and nobody else.
+    /// Those with a certificate from one of these roots, and no others.
     Roots(Roots),
-    /// Anybody. Encrypts, but protects from nobody who can change traffic.
+    /// All of them. Encrypts, but does not protect against a man in the middle.
     DangerouslyAnyone,
 }
 
 impl Roots {
-    /// Reads a CA bundle: one or more certificates as PEM.
+    /// Parses a CA bundle: one or more certificates as PEM.
     pub fn from_pem(pem: &[u8]) -> Result<Self, TlsError> {
         let mut store = RootCertStore::empty();
         for certificate in certificates(pem)? {
@@ -75,7 +75,7 @@ impl Roots {
     /// The roots of this machine, read from its files.
     pub fn system() -> Result<Self, TlsError> {
         let mut store = RootCertStore::empty();
-        // Single files that cannot be read are no reason to trust nothing; none at all is.
+        // Single unreadable files are not fatal; no root at all is.
         store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         if store.is_empty() {
             return Err(TlsError::NoSystemRoots);
@@ -85,7 +85,7 @@ impl Roots {
 }
 
 impl Identity {
-    /// Reads a chain, leaf first, and the key of the leaf. They are checked to belong together.
+    /// Parses a chain, leaf first, and the key of the leaf. They are checked to match.
     pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Self, TlsError> {
         let key = PrivateKeyDer::from_pem_slice(key).map_err(TlsError::Key)?;
         let identity = CertifiedKey::from_der(certificates(chain)?, key, &provider()).map_err(TlsError::Identity)?;
@@ -93,7 +93,7 @@ impl Identity {
     }
 }
 
-/// The settings of a server. With `clients`, only callers whose certificate these roots signed get in.
+/// The settings of a server. With `clients`, only clients whose certificate these roots signed are accepted.
 pub fn server(identity: Identity, clients: Option<Roots>) -> Result<Arc<ServerConfig>, TlsError> {
     let provider = Arc::new(provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
@@ -121,7 +121,7 @@ pub fn client(trust: &Trust, identity: Option<Identity>, http2: bool) -> Result<
         Trust::System => builder.with_root_certificates(Roots::system()?.0),
         Trust::Roots(roots) => builder.with_root_certificates(Arc::clone(&roots.0)),
         Trust::DangerouslyAnyone => {
-            builder.dangerous().with_custom_certificate_verifier(Arc::new(BelieveAnyone(provider)))
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAnyCertificate(provider)))
         }
     };
     let mut config = match identity {
@@ -167,11 +167,11 @@ impl ResolvesClientCert for Identity {
     }
 }
 
-/// Takes every certificate, but still checks that the peer holds its key.
+/// Accepts every certificate, but still checks that the peer holds its key.
 #[derive(Debug)]
-struct BelieveAnyone(Arc<CryptoProvider>);
+struct AcceptAnyCertificate(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for BelieveAnyone {
+impl ServerCertVerifier for AcceptAnyCertificate {
     fn verify_server_cert(
         &self,
         _leaf: &CertificateDer<'_>,
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn files_without_what_they_should_hold_are_told_apart() {
+    fn each_kind_of_invalid_file_has_its_own_error() {
         assert!(matches!(Roots::from_pem(b""), Err(TlsError::NoCertificate)));
         assert!(matches!(Roots::from_pem(b"-----BEGIN CERTIFICATE-----\n"), Err(TlsError::Certificate(_))));
         let identity = Authority::generate().unwrap().issue("one", None, &[]).unwrap();

@@ -7,7 +7,7 @@ use clap_complete::Shell;
 
 /// Runs MCP servers for your people and agents.
 ///
-/// Exit codes: 0 all went well; 1 it did not, and one line says why; 2 the command line is wrong.
+/// Exit codes: 0 success; 1 failure, with one line that says why; 2 invalid command line.
 #[derive(Debug, Parser)]
 #[command(name = "skep", version, arg_required_else_help = true, propagate_version = true)]
 pub(crate) struct Cli {
@@ -19,9 +19,9 @@ pub(crate) struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Check manifests without a cluster: fields, types, bounds and rules, and what the operator would make of them
+    /// Check manifests without a cluster: fields, types, bounds and rules, and the operator's own validation
     Check(Check),
-    /// Print the custom resource definitions, or put them into a cluster
+    /// Print the custom resource definitions, or apply them to a cluster
     Crds(Crds),
     /// Print a completion script for your shell
     Completions {
@@ -30,13 +30,13 @@ pub(crate) enum Command {
     },
     /// Run a small MCP server on standard input and output, to try things with
     DemoServer,
-    /// Run the operator: watch manifests in a cluster and bring about what they say
+    /// Run the operator: reconcile the custom resources of a cluster
     Operator(Operator),
     /// Run the proxy in front of one server, as the operator starts it in a pod
     Proxy(Proxy),
     /// Run the servers of manifests on this machine, each behind a proxy of its own
     Run(Run),
-    /// Leave a cluster: stop the operator, remove its finalizers from every object, and delete its Lease
+    /// Remove the operator from a cluster: stop it, remove its finalizers from every object, and delete its Lease
     Uninstall(Uninstall),
     /// Print the version
     Version {
@@ -60,7 +60,7 @@ pub(crate) struct Check {
     pub(crate) output: Output,
 }
 
-/// Prints definitions, or puts them into a cluster.
+/// Prints definitions, or applies them to a cluster.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Crds {
@@ -72,10 +72,10 @@ pub(crate) struct Crds {
     pub(crate) output: Format,
 }
 
-/// What to do with the definitions.
+/// The action on the definitions.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CrdsAction {
-    /// Put them into a cluster by server-side apply, and wait until it serves them
+    /// Apply them to a cluster by server-side apply, and wait until its API serves them
     Apply {
         /// How to print the result
         #[arg(short, long, value_enum, default_value_t)]
@@ -89,13 +89,13 @@ pub(crate) enum CrdsAction {
 /// Runs the operator.
 #[derive(Debug, Args)]
 pub(crate) struct Operator {
-    /// Where /metrics, /healthz and /readyz are served; 0 for nowhere
+    /// The address of /metrics, /healthz and /readyz; 0 to disable
     #[arg(long, value_name = "ADDRESS", default_value = ":8080")]
     pub(crate) metrics_bind_address: String,
-    /// Where they are served for the kubelet; 0 for nowhere
+    /// The address of the probes for the kubelet; 0 to disable
     #[arg(long, value_name = "ADDRESS", default_value = ":8081")]
     pub(crate) health_probe_bind_address: String,
-    /// Compete for a lease, so that only one of several operators acts
+    /// Use leader election, so that only one of several operators acts
     #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = false, action = clap::ArgAction::Set)]
     pub(crate) leader_elect: bool,
     /// The cluster
@@ -106,7 +106,7 @@ pub(crate) struct Operator {
 /// Runs a proxy.
 #[derive(Debug, Args)]
 pub(crate) struct Proxy {
-    /// `run IMAGE`; flags that are not known are ignored, as the operator before us ignored them
+    /// `run IMAGE`; unknown flags are ignored, as the original ignored them
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "run IMAGE")]
     pub(crate) arguments: Vec<String>,
 }
@@ -118,27 +118,27 @@ pub(crate) struct Run {
     /// A manifest, a directory of them (*.yaml, *.yml, *.json), or - for standard input
     #[arg(short, long = "file", value_name = "FILE|DIR|-", num_args = 1..)]
     pub(crate) files: Vec<PathBuf>,
-    /// Run the demo server, which is in this program
+    /// Run the demo server, which is part of this program
     #[arg(long)]
     pub(crate) demo: bool,
-    /// The port of the demo [default: 8080, or any if that is taken]
+    /// The port of the demo [default: 8080, or any if that is in use]
     #[arg(long, value_name = "PORT", conflicts_with = "files", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) port: Option<u16>,
-    /// Let pages of this origin call from a browser, such as http://localhost:6274; may be given more than once
+    /// Allow browser requests from this origin, such as http://localhost:6274; may be given more than once
     #[arg(long, value_name = "ORIGIN")]
     pub(crate) allow_origin: Vec<String>,
-    /// Answer to this Host as well, beside localhost and addresses of loopback; may be given more than once
+    /// Accept this Host as well, beside localhost and loopback addresses; may be given more than once
     #[arg(long, value_name = "HOST[:PORT]")]
     pub(crate) allow_host: Vec<String>,
-    /// Show what the servers and their proxies log
+    /// Show the logs of the servers and their proxies
     #[arg(short, long)]
     pub(crate) verbose: bool,
-    /// How to print what happens
+    /// How to print state changes
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: Output,
 }
 
-/// Leaves a cluster. What runs in it goes on running; the definitions and all objects stay.
+/// Removes the operator from a cluster. Workloads keep running; the definitions and all objects stay.
 #[derive(Debug, Args)]
 pub(crate) struct Uninstall {
     /// The namespace of the operator
@@ -147,13 +147,13 @@ pub(crate) struct Uninstall {
     /// The name of its Deployment
     #[arg(long, value_name = "NAME", default_value = "skep-operator")]
     pub(crate) deployment: String,
-    /// The namespaces that it watches, with commas [default: all]
+    /// The namespaces that it watches, separated by commas [default: all]
     #[arg(long, value_name = "NAMES", env = "WATCH_NAMESPACE", value_delimiter = ',')]
     pub(crate) watch_namespace: Vec<String>,
-    /// The operator is gone already, with its Deployment and its Lease
+    /// The operator is already removed, with its Deployment and its Lease
     #[arg(long)]
     pub(crate) operator_gone: bool,
-    /// Say what would be done, and do nothing
+    /// Print what would be done, and do nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// How to print what is done
@@ -164,7 +164,7 @@ pub(crate) struct Uninstall {
     pub(crate) cluster: Cluster,
 }
 
-/// Which cluster to talk to.
+/// The cluster to use.
 #[derive(Debug, Args)]
 pub(crate) struct Cluster {
     /// The kubeconfig file [default: $KUBECONFIG, else ~/.kube/config, else the pod's own account]

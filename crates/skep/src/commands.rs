@@ -1,4 +1,4 @@
-//! What each subcommand does.
+//! The subcommands.
 
 mod check;
 mod completions;
@@ -17,7 +17,7 @@ use anyhow::Result;
 
 use crate::cli::{Cli, Command};
 
-/// Runs what the command line asks for.
+/// Runs the subcommand.
 pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
     match cli.command {
         Command::Check(arguments) => check::run(&arguments),
@@ -38,13 +38,14 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
 
 /// Has the server processes that this process starts end with it, even if it is killed.
 fn enable_watchdog() {
-    // Without a path to this program there is none, as on a system without /proc: then only a graceful end takes them along.
+    // Without a path to this program, as on a system without /proc, there is no watchdog: then only a graceful shutdown
+    // ends them.
     if let Ok(program) = std::env::current_exe() {
         skep_workload::watchdog::enable(program, "watchdog");
     }
 }
 
-/// The variables that we were started with. What is not text means nothing to us.
+/// The environment of this process. Variables that are not UTF-8 are ignored.
 fn variables() -> BTreeMap<String, String> {
     let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
         Some((name.into_string().ok()?, value.into_string().ok()?))

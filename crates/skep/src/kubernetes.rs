@@ -1,4 +1,4 @@
-//! Getting to a cluster, and saying clearly why we cannot.
+//! Connecting to a cluster, with clear errors.
 
 use anyhow::{Result, anyhow};
 use http::header::{HeaderValue, USER_AGENT};
@@ -7,14 +7,14 @@ use kube::{Client, Config};
 
 use crate::cli::Cluster;
 
-/// A cluster that we can talk to, and its address for messages.
+/// A connection to a cluster, and its address for messages.
 pub(crate) struct Connection {
     pub(crate) client: Client,
     server: String,
     advice: &'static str,
 }
 
-/// What to do about an API server that cannot be reached, for whoever has a kubeconfig.
+/// The advice for an unreachable API server outside a pod.
 const OUTSIDE: &str = "check the server in your kubeconfig, or pass --context";
 /// The same in a pod.
 const IN_A_POD: &str = "check that this pod may reach it: network policies, and the cluster's own network";
@@ -24,8 +24,8 @@ pub(crate) async fn connect(cluster: &Cluster) -> Result<Connection> {
     connect_as(cluster, "skep", Client::try_from).await
 }
 
-/// The same, under a name of its own: audit logs and the API server's priorities tell clients apart by it. And with a client
-/// of its own make.
+/// The same, with its own user agent, which audit logs and API priority and fairness use to distinguish clients, and
+/// with its own client.
 pub(crate) async fn connect_as(
     cluster: &Cluster,
     agent: &str,
@@ -34,8 +34,8 @@ pub(crate) async fn connect_as(
     let (mut config, advice) = config(cluster).await?;
     let agent = HeaderValue::try_from(format!("{agent}/{}", env!("CARGO_PKG_VERSION")))?;
     config.headers.push((USER_AGENT, agent));
-    // At a terminal, a server that cannot be reached is news; in the operator, its own queue tries again. Neither wants
-    // the client to try fifteen times in silence.
+    // At a terminal, an unreachable server is reported at once; in the operator, its own queue retries. Neither wants
+    // the client to retry fifteen times in silence.
     config.default_retry = false;
     let server = config.cluster_url.to_string();
     let client =
@@ -46,7 +46,7 @@ pub(crate) async fn connect_as(
 // === impl Connection ===
 
 impl Connection {
-    /// A failed call in one line: where it went, what came back, what to do.
+    /// A failed request in one line: the server, the error, what to do.
     pub(crate) fn explain(&self, error: &kube::Error) -> anyhow::Error {
         let server = &self.server;
         match error {
@@ -56,7 +56,7 @@ impl Connection {
     }
 }
 
-/// Where the cluster is, and what to do when it cannot be reached.
+/// The client configuration, and the advice for when the server is unreachable.
 async fn config(cluster: &Cluster) -> Result<(Config, &'static str)> {
     const ADVICE: &str = "pass --kubeconfig FILE, or set KUBECONFIG";
     let options = KubeConfigOptions { context: cluster.context.clone(), ..KubeConfigOptions::default() };
@@ -77,7 +77,7 @@ async fn config(cluster: &Cluster) -> Result<(Config, &'static str)> {
         Err(outside) => match Config::incluster() {
             Ok(config) => Ok((config, IN_A_POD)),
             Err(inside) if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() => Err(anyhow!(
-                "this pod has no account to call the API server with: {}; check `automountServiceAccountToken`",
+                "this pod has no service account for the API server: {}; check `automountServiceAccountToken`",
                 innermost(&inside)
             )),
             Err(_not_in_a_pod) => Err(anyhow!("no cluster is configured: {}; {ADVICE}", innermost(&outside))),
@@ -85,7 +85,7 @@ async fn config(cluster: &Cluster) -> Result<(Config, &'static str)> {
     }
 }
 
-/// The last cause of an error: the outer ones only repeat that there is one.
+/// The innermost cause of an error: the outer ones only repeat that there is one.
 fn innermost(error: &dyn std::error::Error) -> String {
     let mut last = error;
     while let Some(source) = last.source() {

@@ -1,7 +1,7 @@
-//! `skep`: one binary, a subcommand for each thing that it does.
+//! `skep`: one binary with subcommands.
 //!
-//! This crate is wiring: it reads arguments, calls the crates that do the work, and turns what they return into text, JSON
-//! and exit codes. It decides nothing else.
+//! This crate is wiring: it parses arguments, calls the other crates, and turns their results into text, JSON and exit
+//! codes. It decides nothing else.
 
 mod cli;
 mod commands;
@@ -25,7 +25,7 @@ use crate::cli::Cli;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    // Two TLS backends in one process panic at the first connection unless one of them is chosen before.
+    // Two TLS backends in one process panic at the first connection unless one of them is installed before.
     if rustls::crypto::aws_lc_rs::default_provider().install_default().is_err() {
         return terminal::fail(&anyhow::anyhow!("a TLS backend is installed already; this is a bug in skep"));
     }

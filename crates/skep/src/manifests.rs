@@ -1,6 +1,7 @@
-//! What the files say: resources of ours, admitted as an API server would, and the Secrets and ConfigMaps beside them.
+//! The content of the files: our resources, admitted as an API server would, and the Secrets and ConfigMaps beside
+//! them.
 //!
-//! `skep check` and `skep run` read the same files in the same way. Whatever is wrong with one file, document or object is kept
+//! `skep check` and `skep run` read the same files in the same way. An error in one file, document or object is kept
 //! beside the others, and hides none of them.
 
 use std::collections::BTreeMap;
@@ -22,17 +23,20 @@ use skep_plan::world::Found;
 
 use crate::files;
 
-/// The namespace of an object that names none.
+/// How many documents of one file are reported that cannot be read.
+const MOST_ERRORS: usize = 20;
+
+/// The default namespace of an object.
 pub(crate) const NAMESPACE: &str = "default";
 
-/// What the files say.
+/// The content of the files.
 #[derive(Debug, Default)]
 pub(crate) struct Manifests {
     /// Every object, in the order of the files.
     pub(crate) objects: Vec<Object>,
     /// Files and documents that cannot be read.
     pub(crate) unreadable: Vec<Unreadable>,
-    /// Everything that a plan may see.
+    /// All objects that a plan may see.
     pub(crate) found: BTreeMap<Key, Found>,
     places: BTreeMap<Identity, Place>,
     values: Values,
@@ -47,26 +51,26 @@ pub(crate) struct Object {
     pub(crate) kind: String,
     pub(crate) namespace: String,
     pub(crate) name: String,
-    /// Whether it says by itself at which port its proxy listens.
+    /// Whether it sets the port of its proxy.
     pub(crate) has_port: bool,
-    /// What it comes to.
+    /// Its content.
     pub(crate) content: Content,
 }
 
-/// What an object comes to.
+/// The content of an object.
 #[derive(Clone, Debug)]
 pub(crate) enum Content {
     /// A resource of ours.
     Resource(Arc<Resource>),
     /// A Secret or ConfigMap, which resources may refer to.
     Data,
-    /// Another kind of object, which is not looked into.
+    /// An object of another API group, which is ignored.
     Foreign,
-    /// An object that no API server would take; everything that is wrong with it.
+    /// An object that an API server would reject; all its errors.
     Invalid(Vec<String>),
 }
 
-/// Where an object begins.
+/// Where an object starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     file: String,
@@ -78,18 +82,18 @@ pub(crate) struct Place {
 pub(crate) struct Unreadable {
     /// The file.
     pub(crate) file: String,
-    /// What is wrong with it, and where.
+    /// The error, and where.
     pub(crate) problem: String,
 }
 
-/// What makes two objects the same one: API group, kind, namespace and name.
+/// The identity of an object: API group, kind, namespace and name.
 type Identity = [String; 4];
 
 /// The values of Secrets and ConfigMaps. They go into the memory of proxies and nowhere else.
 #[derive(Default)]
 struct Values(BTreeMap<Key, Keys>);
 
-/// What a Secret or ConfigMap holds, by key.
+/// The values of a Secret or ConfigMap, by key.
 type Keys = BTreeMap<String, Vec<u8>>;
 
 /// Without the values.
@@ -115,11 +119,26 @@ impl Manifests {
         Ok(manifests)
     }
 
-    /// Takes a text that is in no file; `origin` says where it comes from.
+    /// Parses a text that is in no file; `origin` is its name in messages.
     pub(crate) fn of(origin: &str, text: &str) -> Result<Self> {
         let mut manifests = Self::default();
         manifests.add_text(&Admission::new()?, origin, text);
         Ok(manifests)
+    }
+
+    /// The objects that an API server would reject, and where they are.
+    pub(crate) fn rejected(&self) -> BTreeMap<Key, Place> {
+        let invalid = self.objects.iter().filter(|object| matches!(object.content, Content::Invalid(_)));
+        let keyed = invalid.filter_map(|object| {
+            let kind = match object.kind.as_str() {
+                "Secret" => ObjectKind::Secret,
+                "ConfigMap" => ObjectKind::ConfigMap,
+                kind => ObjectKind::Kind(KindName::ALL.iter().copied().find(|known| known.as_str() == kind)?),
+            };
+            let (namespace, name) = (object.namespace.clone(), object.name.clone());
+            Some((Key { kind, namespace, name }, object.place.clone()))
+        });
+        keyed.collect()
     }
 
     /// Our resources, in the order of the files.
@@ -131,11 +150,20 @@ impl Manifests {
     }
 
     fn add_text(&mut self, admission: &Admission, file: &str, text: &str) {
+        let mut errors = 0;
         for document in manifest::documents(text) {
             let place = Place { file: file.to_owned(), line: document.line };
             match document.objects {
                 Ok(objects) => objects.into_iter().for_each(|object| self.add(admission, &place, object)),
-                Err(error) => self.unreadable.push(Unreadable { file: file.to_owned(), problem: error.to_string() }),
+                Err(_) if errors == MOST_ERRORS => {
+                    let problem = format!("more than {MOST_ERRORS} documents cannot be read; the rest is left out");
+                    self.unreadable.push(Unreadable { file: file.to_owned(), problem });
+                    return;
+                }
+                Err(error) => {
+                    errors += 1;
+                    self.unreadable.push(Unreadable { file: file.to_owned(), problem: error.to_string() });
+                }
             }
         }
     }
@@ -168,7 +196,7 @@ impl Manifests {
         }
     }
 
-    /// Notes where an object is. There can be only one of its name: of two, nobody knows which is meant.
+    /// Records where an object is. Its name must be unique: of two, it is unclear which one counts.
     fn claim(&mut self, place: &Place, object: &Value) -> Result<(), String> {
         let Some(name) = named(object, "name") else { return Ok(()) };
         let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default();
@@ -184,7 +212,7 @@ impl Manifests {
         Ok(())
     }
 
-    /// The value of a key of a Secret or ConfigMap. Nothing if it may be missing, and is.
+    /// The value of a key of a Secret or ConfigMap. `None` if it is optional and missing.
     pub(crate) fn value(
         &self,
         kind: ObjectKind,
@@ -208,7 +236,7 @@ impl Manifests {
 
     fn add_resource(&mut self, object: Value) -> Result<Content, String> {
         let kind = object.get("kind").and_then(Value::as_str).and_then(KindName::parse);
-        let kind = kind.ok_or_else(|| "it is of no kind that is known here".to_owned())?;
+        let kind = kind.ok_or_else(|| "its kind is unknown".to_owned())?;
         let resource = Resource::from_value(kind, as_if_running(kind, object)).map_err(|error| error.to_string())?;
         let resource = Arc::new(resource);
         self.found.insert(Key::of(&resource), Found::Resource(resource.clone()));
@@ -242,14 +270,14 @@ impl Place {
         &self.file
     }
 
-    /// The line that the object begins on.
+    /// The line that the object starts on.
     pub(crate) const fn line(&self) -> usize {
         self.line
     }
 }
 
 impl Object {
-    /// The name that people use: the usual namespace is left out.
+    /// The display name: without the default namespace.
     pub(crate) fn label(&self) -> String {
         if self.namespace == NAMESPACE { self.name.clone() } else { format!("{}/{}", self.namespace, self.name) }
     }
@@ -280,7 +308,7 @@ fn named<'a>(object: &'a Value, field: &str) -> Option<&'a str> {
     object.get("metadata")?.get(field)?.as_str()
 }
 
-/// The name of a Secret or ConfigMap, what plans see of it, and what it holds.
+/// The name of a Secret or ConfigMap, what plans see of it, and its values.
 fn read_foreign(kind: ObjectKind, object: &Value) -> Result<(Key, Found, Keys), String> {
     let part = |field: &str| {
         let text = named(object, field).map(str::to_owned);
@@ -304,7 +332,7 @@ fn read_foreign(kind: ObjectKind, object: &Value) -> Result<(Key, Found, Keys), 
     Ok((key, Found::Secret(digests.into()), values))
 }
 
-/// The members of a map of texts.
+/// The entries of a map of strings.
 fn texts(object: &Value, field: &str) -> Result<BTreeMap<String, String>, String> {
     let members = object.get(field).and_then(Value::as_object).into_iter().flatten();
     let read = members.map(|(name, value)| match value {
@@ -340,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_and_the_rest_counts() {
+    fn errors_are_reported_and_the_rest_counts() {
         let all = manifests(
             "{apiVersion: toolhive.stacklok.dev/v1beta1, kind: MCPServer, metadata: {name: a}, spec: {image: x}}\n\
              ---\n{apiVersion: toolhive.stacklok.dev/v1beta1, kind: MCPServer, metadata: {name: a}, spec: {image: z}}\n\
@@ -368,7 +396,7 @@ mod tests {
         assert!(broken.problem.contains("line 13"), "{}", broken.problem);
     }
 
-    /// What a name is made of in YAML is not always a string.
+    /// A name in YAML is not always a string.
     #[test]
     fn what_is_not_a_string_says_to_quote_it() {
         for (text, words) in [

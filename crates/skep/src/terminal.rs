@@ -1,4 +1,4 @@
-//! What reaches the terminal: results on standard output, one line about what went wrong on standard error.
+//! Terminal output: results on standard output, one line about errors on standard error.
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
@@ -10,11 +10,11 @@ use serde::Serialize;
 
 use crate::termination;
 
-/// Colours, where somebody is looking.
+/// Colours, if the output is a terminal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Paint(bool);
 
-/// Writes to standard output. A reader that has gone away (`skep crds | head`) is no error.
+/// Writes to standard output. A closed pipe (`skep crds | head`) is no error.
 pub(crate) fn print(text: &str) -> Result<()> {
     match io::stdout().lock().write_all(text.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -34,7 +34,7 @@ pub(crate) fn print_json_line<T: Serialize>(value: &T) -> Result<()> {
     print_json_text(&serde_json::to_string(value)?)
 }
 
-/// JSON escapes some control characters, and a terminal obeys more of them. Those that are left stand in strings.
+/// JSON escapes some control characters, and a terminal interprets more of them. Those that are left occur in strings.
 fn print_json_text(json: &str) -> Result<()> {
     let mut text = String::with_capacity(json.len() + 1);
     for next in json.chars() {
@@ -49,8 +49,8 @@ fn print_json_text(json: &str) -> Result<()> {
     print(&text)
 }
 
-/// Text of a user in one line, as it is written: what a terminal would obey is escaped. A manifest must not move the cursor, set the title
-/// or hide what is wrong with it.
+/// User text in one line: control sequences are escaped. A manifest must not move the cursor, set the title or hide an
+/// error.
 pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     if !text.contains(is_obeyed) {
         return Cow::Borrowed(text);
@@ -59,22 +59,23 @@ pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(escaped).collect())
 }
 
-/// Whether a terminal obeys a character instead of showing it: control characters, line separators, and those that change the direction.
+/// Whether a terminal interprets a character instead of showing it: control characters, line separators, and
+/// bidirectional controls.
 fn is_obeyed(next: char) -> bool {
     next.is_control()
         || matches!(next, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Says in one line what went wrong and why, and gives the exit code for it.
+/// Prints an error and its causes in one line, and returns the exit code for it.
 pub(crate) fn fail(error: &anyhow::Error) -> ExitCode {
     termination::report(&format!("{error:#}"));
     complain(&format!("error: {error:#}"));
     ExitCode::FAILURE
 }
 
-/// Says in one line what is wrong with the command line, and gives the exit code for it.
+/// Prints in one line what is invalid in the command line, and returns the exit code for it.
 ///
-/// With no arguments at all there is nothing to complain about: then the help is shown as it is.
+/// Without any arguments the help is shown instead.
 pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
     let text = error.render().to_string();
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
@@ -90,7 +91,7 @@ pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// One line on standard error, whatever line breaks a nested cause brings along.
+/// One line on standard error, whatever line breaks a nested cause has.
 pub(crate) fn complain(text: &str) {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     // Nothing can be done when standard error is closed.
@@ -116,7 +117,7 @@ impl Paint {
         self.with("32", text)
     }
 
-    /// Text that reports a fault.
+    /// Text that reports a failure.
     pub(crate) fn bad(self, text: &str) -> String {
         self.with("31", text)
     }
@@ -136,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_terminal_would_obey_is_escaped() {
+    fn control_sequences_are_escaped() {
         for (text, shown) in [
             ("as it is: é \\ \"…\"", "as it is: é \\ \"…\""),
             ("\u{1b}[2J\u{1b}]0;title\u{7}", "\\u{1b}[2J\\u{1b}]0;title\\u{7}"),

@@ -1,26 +1,28 @@
-//! Why a container ends, in the file where the kubelet looks for it: the operator shows it in the status of the resource.
+//! The termination message of a container, which the kubelet reads: the operator shows it in the status of the
+//! resource.
 
 use std::io::Write as _;
 use std::path::Path;
 
-/// Where the kubelet reads it, unless a pod says otherwise.
+/// The default path of the termination message.
 const FILE: &str = "/dev/termination-log";
-/// How much of it the kubelet keeps, in bytes.
+/// The kubelet's limit for the message, in bytes.
 const LONGEST: usize = 4096;
 
-/// Leaves a fatal error for the kubelet, if this is a container of a pod.
+/// Writes a fatal error for the kubelet, if this is a container of a pod.
 pub(crate) fn report(text: &str) {
     if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() {
         write(Path::new(FILE), text);
     }
 }
 
-/// Writes one line that is the same for the same error. The file is the kubelet's: where there is none, none is made.
+/// Writes one line that is the same for the same error. The kubelet creates the file: where there is none, none is
+/// created.
 fn write(file: &Path, text: &str) {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let line = line.get(..line.floor_char_boundary(LONGEST)).unwrap_or_default();
     let opened = std::fs::OpenOptions::new().write(true).truncate(true).open(file);
-    // The same is on standard error, so nothing is lost if this fails.
+    // The same text is on standard error, so nothing is lost if this fails.
     let _ignored = opened.and_then(|mut file| file.write_all(line.as_bytes()));
 }
 

@@ -1,18 +1,18 @@
 //! State that outlives a request, in memory or in Redis.
 //!
 //! This crate owns
-//! - [`Session`]: what is known of one MCP session, and the JSON that it is in Redis;
-//! - [`Sessions`]: where sessions are, [`Memory`] or [`Redis`], behind one set of operations;
-//! - [`redis`]: the connection to a Redis server, which everything that is kept there shares.
+//! - [`Session`]: the state of one MCP session, and its JSON in Redis;
+//! - [`Sessions`]: the session store, [`Memory`] or [`Redis`], behind one set of operations;
+//! - [`redis`]: the connection to a Redis server, which everything stored there shares.
 //!
 //! ```text
-//!   proxy ──▶ Sessions ──┬─▶ Memory ────────────▶ Ledger: who owns how many, and which one is evicted
+//!   proxy ──▶ Sessions ──┬─▶ Memory ────────────▶ Ledger: how many each owner has, and which one is evicted
 //!                        └─▶ Redis ──▶ Server     (with Redis, of what this replica sees)
 //! ```
 //!
-//! Both keep the same promises, and one suite of tests says which. A store that does not answer is an error and never an
-//! empty answer: whoever asks must be able to tell "no such session" from "I do not know". It decides nothing about who
-//! may use a session, and never shows a password.
+//! Both give the same guarantees, which one contract suite tests. An unavailable store is an error and never an empty
+//! result: the proxy must be able to distinguish "no such session" from "unknown". The crate does not authorize the use
+//! of a session, and never shows a password.
 
 pub mod buckets;
 mod error;

@@ -1,8 +1,8 @@
 //! The connection to a Redis server.
 //!
-//! One connection carries the commands of all requests. When it breaks, it is made anew at once and again at the next
-//! command, never in a loop behind anybody's back; what cannot be answered meanwhile is an error. One that is not broken
-//! but of no use, because the server does not let us in or follows another one by now, is left for a new one.
+//! One connection carries the commands of all requests. When it breaks, it reconnects at once and again at the next
+//! command, never in a background loop; commands fail meanwhile. A connection that is not broken but useless, because
+//! the server denies access or has become a replica, is replaced.
 
 mod cause;
 
@@ -22,23 +22,23 @@ pub use self::cause::Cause;
 use self::cause::Verdict;
 use crate::StoreError;
 
-/// How long making a connection may take, greeting included.
+/// The timeout for connecting, handshake included.
 const DIAL: Duration = Duration::from_secs(5);
 
-/// How long a command may take.
+/// The timeout for a command.
 const ANSWER: Duration = Duration::from_secs(3);
 
-/// How long a connection is kept that was made in place of one of no use: it may be of none either.
+/// How long a replacement connection is kept before it may be replaced in turn.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Where a server is and who we are to it.
+/// The address of a server and our credentials.
 #[derive(Clone)]
 pub struct Options {
     /// Its host.
     pub host: String,
     /// Its port.
     pub port: u16,
-    /// Speak TLS with it.
+    /// Use TLS.
     pub tls: Option<Tls>,
     /// The number of the database.
     pub database: i64,
@@ -48,21 +48,21 @@ pub struct Options {
     pub password: Option<String>,
 }
 
-/// How TLS is spoken with a server.
+/// The TLS settings for a server.
 #[derive(Clone, Debug, Default)]
 pub struct Tls {
-    /// The certificates that may vouch for the server, as PEM; `None` are those of the machine.
+    /// The CA certificates for the server, as PEM; `None` means those of the machine.
     pub roots: Option<Vec<u8>>,
 }
 
-/// An address that cannot be used. It is not shown: it may hold a password.
+/// An invalid address. It is not shown: it may hold a password.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "not the address of a Redis server; write it like `redis.example.com:6379` or `rediss://redis.example.com:6379/0`"
 )]
 pub struct AddressError;
 
-/// A server that answered. Clones share the connection.
+/// A connected server. Clones share the connection.
 #[derive(Clone)]
 pub struct Server(Arc<Inner>);
 
@@ -73,25 +73,25 @@ struct Inner {
     link: Mutex<Link>,
 }
 
-/// The connection that is in use.
+/// The current connection.
 #[derive(Clone)]
 struct Link {
     connection: ConnectionManager,
-    /// When it took the place of another one.
+    /// When it replaced another one.
     since: Option<Instant>,
 }
 
-/// Whether a command may be sent a second time when the connection broke.
+/// Whether a command may be retried when the connection broke.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Again {
-    /// Twice is as good as once.
+    /// It is idempotent.
     Yes,
     /// Only if the first one cannot have arrived.
     IfUnsent,
 }
 
 impl Options {
-    /// Reads `host:port`, or a URL with scheme `redis` or `rediss`, in which user, password and database may stand.
+    /// Parses `host:port`, or a URL with scheme `redis` or `rediss` and optional user, password and database.
     pub fn parse(address: &str) -> Result<Self, AddressError> {
         let url = if address.contains("://") { address.to_owned() } else { format!("redis://{address}") };
         if !url.starts_with("redis://") && !url.starts_with("rediss://") {
@@ -123,7 +123,7 @@ impl Options {
             None => ConnectionAddr::Tcp(host, port),
             Some(_) => ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None },
         };
-        // The newer protocol tells us when a connection ends, not only the next command.
+        // RESP3 reports the end of a connection by itself, not only at the next command.
         let mut settings = RedisConnectionInfo::default()
             .set_db(self.database)
             .set_protocol(ProtocolVersion::RESP3)
@@ -138,7 +138,7 @@ impl Options {
         match &self.tls {
             None => Client::open(info),
             Some(tls) => {
-                // The client takes the process's provider; an error means that there is one already.
+                // The client uses the process-wide provider; an error means that there is one already.
                 let _already_installed = rustls::crypto::aws_lc_rs::default_provider().install_default();
                 Client::build_with_tls(info, TlsCertificates { client_tls: None, root_cert: tls.roots.clone() })
             }
@@ -146,7 +146,7 @@ impl Options {
     }
 }
 
-/// Small commands leave at once, and a server that vanished without a word is noticed.
+/// Disables Nagle's algorithm, and detects a server that vanished without closing.
 fn tcp() -> TcpSettings {
     let settings = TcpSettings::default().set_nodelay(true);
     #[cfg(target_os = "linux")]
@@ -155,7 +155,7 @@ fn tcp() -> TcpSettings {
 }
 
 impl Server {
-    /// Connects, and fails if the server cannot be reached or does not let us in.
+    /// Connects, and fails if the server is unreachable or denies access.
     pub async fn connect(options: &Options) -> Result<Self, StoreError> {
         let config = ConnectionManagerConfig::new()
             .set_connection_timeout(Some(DIAL))
@@ -170,7 +170,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Asks whether it is there.
+    /// Checks the connection.
     pub async fn ping(&self) -> Result<(), StoreError> {
         self.run(&redis::cmd("PING"), Again::Yes).await
     }
@@ -180,7 +180,7 @@ impl Server {
         let mut link = self.0.link().clone();
         let mut answer = command.query_async(&mut link.connection).await;
         if answer.as_ref().is_err_and(|error| again.is_due(error)) {
-            // The failure has made the manager connect anew, and this waits for it.
+            // The failure has made the manager reconnect, and this waits for it.
             answer = command.query_async(&mut link.connection).await;
         }
         let verdict = answer.as_ref().err().map_or(Verdict::Keep, Verdict::of);
@@ -200,8 +200,8 @@ impl Inner {
         self.link.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The connection in place of one of no use, which connects at its first command. Of many who found the same one of no
-    /// use, one replaces it; nobody does shortly after another did.
+    /// The replacement of a useless connection, which connects at its first command. Of many commands that found the
+    /// same one useless, one replaces it; none does shortly after another did.
     fn replaced(&self, found: &Link) -> Option<Link> {
         let mut link = self.link();
         if link.since == found.since {
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_an_error_without_its_value() {
+    fn an_invalid_address_is_an_error_without_its_value() {
         for wrong in ["", "http://redis.test", "redis://", "host:port", "unix:///tmp/x", "redis://:secret@/x"] {
             assert_eq!(Options::parse(wrong).unwrap_err(), AddressError, "{wrong}");
         }

@@ -15,22 +15,22 @@ use uuid::Uuid;
 /// The metadata key of the identity that a session belongs to.
 const IDENTITY: &str = "skep_identity";
 
-/// What is known of a session.
+/// The state of a session.
 #[derive(Clone, Debug)]
 pub struct Session {
     /// Its id in the store: see [`normalised`].
     pub id: String,
-    /// Which transport it belongs to.
+    /// The transport that it belongs to.
     pub kind: Kind,
-    /// When it began.
+    /// When it was created.
     pub created_at: Timestamp,
-    /// When it was last changed. Looking at it is no change.
+    /// When it was last changed. Reading is no change.
     pub updated_at: Timestamp,
-    /// A JSON value of the transport's own.
+    /// A JSON value that the transport defines.
     pub data: Option<Box<RawValue>>,
-    /// What the transport remembers of it, such as `backend_url`.
+    /// The transport's metadata, such as `backend_url`.
     pub metadata: BTreeMap<String, String>,
-    /// Members that another program wrote and we do not know. They are kept as they are.
+    /// Unknown members that another program wrote. They are preserved.
     unknown: Vec<(String, Box<RawValue>)>,
 }
 
@@ -47,7 +47,7 @@ pub enum Kind {
 }
 
 impl Session {
-    /// A session that begins now. With `bound_to`, it is marked as the property of that identity.
+    /// A session that starts now. With `bound_to`, it is bound to that identity.
     pub fn new(id: &str, kind: Kind, now: Timestamp, bound_to: Option<&str>) -> Self {
         let identity = bound_to.map(|identity| (IDENTITY.to_owned(), identity.to_owned()));
         Self {
@@ -61,13 +61,14 @@ impl Session {
         }
     }
 
-    /// The identity that began the session, if that is known. Whether a caller is that identity is the caller's to judge.
+    /// The identity that the session is bound to, if any. Whether a client has that identity is for the caller to
+    /// check.
     pub fn bound_to(&self) -> Option<&str> {
         self.metadata.get(IDENTITY).map(String::as_str)
     }
 }
 
-/// The id under which a session is stored: ids that are UUIDs stay as they are, every other one is hashed into one.
+/// The id under which a session is stored: UUIDs are kept, every other id is hashed into one.
 pub fn normalised(id: &str) -> Cow<'_, str> {
     match Uuid::try_parse(id) {
         Ok(_) => Cow::Borrowed(id),

@@ -1,7 +1,7 @@
-//! Where sessions are.
+//! The session store.
 //!
-//! Two places and one set of operations. They are an enum and not a trait object: a look at a session in memory is then a
-//! hash and a lock, without an allocation for a future.
+//! Two implementations and one set of operations. They are an enum and not a trait object: reading a session in memory
+//! is then a hash and a lock, without an allocation for a future.
 
 mod ledger;
 mod memory;
@@ -20,8 +20,8 @@ pub use self::redis::Redis;
 
 use crate::{Session, StoreError};
 
-/// The sessions of a proxy. A session that nobody touches for its time to live is gone, and one that was not touched at all
-/// after a minute. Owners have limits: see [`SessionLimits`].
+/// The sessions of a proxy. A session that is not used for its time to live expires, and one that was never used after
+/// its creation expires after a minute. Owners have limits: see [`SessionLimits`].
 ///
 /// Ids are taken as clients send them and [normalised](crate::session::normalised) here.
 #[derive(Debug)]
@@ -38,24 +38,24 @@ pub enum Sessions {
 pub enum Created {
     /// It is new.
     New,
-    /// There is one of that id, which is left as it was.
+    /// A session of that id exists, and is unchanged.
     Existed,
 }
 
-/// A session that ended without being asked to.
+/// A session that ended without a request.
 #[derive(Clone, Debug)]
 pub struct Ended {
     /// Its id in the store.
     pub id: Arc<str>,
     /// The session, if it was kept in this process.
     pub session: Option<Arc<Session>>,
-    /// Whether it made room for another one; otherwise its time to live is over.
+    /// Whether it was evicted for another one; otherwise it expired.
     pub is_evicted: bool,
 }
 
-// What waits for Redis is boxed: a call that looks into memory would carry the room for it.
+// Futures that wait for Redis are boxed: every call that reads from memory would carry their size.
 impl Sessions {
-    /// How long a session lives after it was last touched.
+    /// How long a session lives after its last use.
     pub fn time_to_live(&self) -> Duration {
         match self {
             Self::Memory(memory) => memory.time_to_live(),
@@ -63,7 +63,7 @@ impl Sessions {
         }
     }
 
-    /// How long a session lives that was never touched.
+    /// How long a session lives that was never used.
     pub fn unused_time_to_live(&self) -> Duration {
         match self {
             Self::Memory(memory) => memory.unused_time_to_live(),
@@ -76,7 +76,7 @@ impl Sessions {
         self.create_for(session, &Owner::default()).await
     }
 
-    /// Stores a new session of an owner. An owner that has too many loses another one for it.
+    /// Stores a new session of an owner. An owner at its limit loses another one for it.
     pub async fn create_for(&self, session: Session, owner: &Owner) -> Result<Created, StoreError> {
         match self {
             Self::Memory(memory) => memory.create(session, owner).ok_or(StoreError::Full),
@@ -84,7 +84,7 @@ impl Sessions {
         }
     }
 
-    /// A session, if there is one. Its time to live begins anew.
+    /// Returns a session, if it exists, and renews its time to live.
     pub async fn touch(&self, id: &str) -> Result<Option<Arc<Session>>, StoreError> {
         self.touch_for(id, Owner::default).await
     }
@@ -97,7 +97,7 @@ impl Sessions {
         }
     }
 
-    /// Replaces a session, whose time to live begins anew. Says whether it was there: one that is gone stays gone.
+    /// Replaces a session and renews its time to live. Returns whether it existed: an expired one is not revived.
     pub async fn update(&self, session: Session) -> Result<bool, StoreError> {
         match self {
             Self::Memory(memory) => Ok(memory.update(session)),
@@ -105,7 +105,7 @@ impl Sessions {
         }
     }
 
-    /// Removes a session. Says whether it was there.
+    /// Removes a session. Returns whether it existed.
     pub async fn delete(&self, id: &str) -> Result<bool, StoreError> {
         match self {
             Self::Memory(memory) => Ok(memory.delete(id)),
@@ -113,7 +113,7 @@ impl Sessions {
         }
     }
 
-    /// How many there are. It looks at all of them: for metrics, not for requests.
+    /// The number of sessions. It visits all of them: for metrics, not for requests.
     pub async fn count(&self) -> Result<usize, StoreError> {
         match self {
             Self::Memory(memory) => Ok(memory.count()),
@@ -121,7 +121,7 @@ impl Sessions {
         }
     }
 
-    /// How many sessions made room for others so far, by this replica.
+    /// How many sessions this replica has evicted.
     pub fn evictions(&self) -> u64 {
         match self {
             Self::Memory(memory) => memory.evictions(),
@@ -129,7 +129,7 @@ impl Sessions {
         }
     }
 
-    /// Waits until a session has made room for another one.
+    /// Waits until a session was evicted.
     pub async fn evicted(&self) {
         match self {
             Self::Memory(memory) => memory.evicted().await,
@@ -137,13 +137,13 @@ impl Sessions {
         }
     }
 
-    /// Tells which sessions were evicted, so that their streams can be closed.
+    /// Returns the evicted sessions, so that their streams can be closed.
     pub fn take_evicted(&self) -> Vec<Ended> {
         self.ended(None)
     }
 
-    /// The same, and takes out those whose time is up, which looks at all of them: now and then is enough. With Redis, time is
-    /// up for what this replica has not seen used; another one may have.
+    /// The same, and removes expired sessions, which visits all of them: now and then is enough. With Redis, those
+    /// expire that this replica has not seen used; another one may have.
     pub fn reap(&self) -> Vec<Ended> {
         self.ended(Some(Instant::now()))
     }
@@ -164,7 +164,7 @@ impl<T> ledger::Ended<T> {
     }
 }
 
-/// How many bytes the texts of a session have.
+/// How many bytes the strings of a session have.
 fn texts(session: &Session) -> usize {
     let metadata = session.metadata.iter().map(|(name, value)| name.len() + value.len());
     session.id.len() + metadata.sum::<usize>()

@@ -5,10 +5,12 @@
 //! codes that only modern servers use (-32020 to -32022). rmcp in particular takes -32022 as a final answer, whatever versions it
 //! lists. So a probe is answered with -32601; requests that were sent without one get -32022 with the versions that are served.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use http::StatusCode;
 use serde_json::json;
-use skep_mcp::{Edit, Era, Id, Message, Raw, answer, era, splice};
+use skep_mcp::{Edit, Era, Id, Message, Raw, answer, era, splice, value};
 
 use crate::stdio::parameter;
 
@@ -33,7 +35,7 @@ pub(crate) fn mismatch(server: Era, request: Era, message: &Message, negotiated:
         (Era::Legacy, Era::Modern, _) => Some(unsupported(id.as_ref(), era::MODERN, &served(negotiated))),
         (Era::Modern, Era::Legacy, "initialize") => {
             let requested = parameter(message, "protocolVersion").unwrap_or_default();
-            Some(unsupported(id.as_ref(), &requested, &[era::MODERN]))
+            Some(unsupported(id.as_ref(), &value::clipped(&requested), &[era::MODERN]))
         }
         _ => None,
     }
@@ -70,8 +72,7 @@ pub(crate) fn answer_to(initialize: &Message, answered: &Message) -> Option<Mess
 
 /// The version that a server agreed to in its answer to `initialize`.
 pub(crate) fn protocol_version(answer: &Message) -> Option<String> {
-    let result: serde_json::Value = serde_json::from_slice(answer.result()?).ok()?;
-    Some(result.get("protocolVersion")?.as_str()?.to_owned())
+    value::find_text(answer.result()?, &["protocolVersion"]).map(Cow::into_owned)
 }
 
 #[cfg(test)]

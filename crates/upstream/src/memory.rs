@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use skep_mcp::headers::parameters::Parameter;
 use skep_mcp::{Message, answer};
+use skep_net::Budget;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
@@ -131,7 +132,7 @@ impl Upstream for MemoryUpstream {
         })
     }
 
-    fn events(&self, session: &SessionId) -> mpsc::Receiver<Bytes> {
+    fn events(&self, session: &SessionId, _budget: Budget) -> mpsc::Receiver<Bytes> {
         let (sender, receiver) = mpsc::channel(INTERIM);
         self.with(|sessions| sessions.insert(session.clone(), Some(sender)));
         receiver

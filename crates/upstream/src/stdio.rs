@@ -38,6 +38,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use skep_mcp::headers::parameters::Parameter;
 use skep_mcp::{Era, Message, answer};
+use skep_net::Budget;
 use tokio::sync::{mpsc, watch};
 
 use self::capabilities::ClientCapabilities;
@@ -104,8 +105,8 @@ impl Upstream for StdioUpstream {
         Box::pin(self.forward_notification(message, session))
     }
 
-    fn events(&self, session: &SessionId) -> mpsc::Receiver<Bytes> {
-        self.listen(session)
+    fn events(&self, session: &SessionId, budget: Budget) -> mpsc::Receiver<Bytes> {
+        self.listen(session, budget)
     }
 
     fn close(self: Arc<Self>, session: &SessionId) {

@@ -39,8 +39,9 @@ pub trait Upstream: Debug + Send + Sync {
     fn send<'a>(&'a self, session: Option<&'a SessionId>, message: &'a Message)
     -> BoxFuture<'a, Result<(), CallError>>;
 
-    /// What the server sends to a session outside of calls. An earlier receiver of the same session gets nothing more.
-    fn events(&self, session: &SessionId) -> mpsc::Receiver<Bytes>;
+    /// What the server sends to a session outside of calls; what waits there counts in the budget. An earlier receiver of the same session
+    /// gets nothing more.
+    fn events(&self, session: &SessionId, budget: Budget) -> mpsc::Receiver<Bytes>;
 
     /// Ends a session.
     fn close(self: Arc<Self>, session: &SessionId);

@@ -15,16 +15,16 @@ use serde_json::Value;
 use tokio::sync::{oneshot, watch};
 
 use self::lost::{Attached, Until};
-use self::notes::OnSet;
+use self::notes::StatefulSetNotes;
 use self::streams::Task;
 use crate::cluster::Cluster;
 use crate::objects::CONTAINER;
 use crate::pipe::{Held, Notes, Pipe};
 
-/// A pod, as far as it says whether its server runs.
+/// A pod, with the fields that say whether its server runs.
 type Pod = Object<NotUsed, PodStatus>;
 
-/// How a pod is.
+/// The status of a pod.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct PodStatus {
@@ -32,7 +32,7 @@ struct PodStatus {
     container_statuses: Vec<ContainerStatus>,
 }
 
-/// One thing that is so or is not.
+/// A condition of a pod.
 #[derive(Clone, Debug, Deserialize)]
 struct Condition {
     #[serde(rename = "type")]
@@ -40,41 +40,41 @@ struct Condition {
     status: String,
 }
 
-/// How a container is.
+/// The status of a container.
 #[derive(Clone, Debug, Deserialize)]
 struct ContainerStatus {
     name: String,
-    /// Another one after each restart.
+    /// Changes with each restart.
     #[serde(rename = "containerID")]
     id: Option<String>,
     #[serde(default)]
     state: ContainerState,
 }
 
-/// One of several members is there; this one, when the container runs.
+/// One of several members is set; this one, when the container runs.
 #[derive(Clone, Debug, Default, Deserialize)]
 struct ContainerState {
     running: Option<Value>,
 }
 
-/// What is behind the streams of an attachment.
+/// The resources behind the streams of an attachment.
 struct Attachment {
     _watching: Task,
-    notes: OnSet,
+    notes: StatefulSetNotes,
 }
 
-/// Why there is no attachment. Trying again later may help.
+/// Why there is no attachment. A retry may succeed.
 #[derive(Debug, thiserror::Error)]
-pub enum Detached {
+pub enum AttachError {
     /// No pod runs.
-    #[error("no pod of {0} runs")]
+    #[error("no pod of {0} is running")]
     NoPod(String),
-    /// The API server, or the node of the pod.
+    /// The API server, or the pod's kubelet, failed.
     #[error("cannot attach to {object}: {error}")]
     Api {
-        /// To what.
+        /// The object.
         object: String,
-        /// Why not.
+        /// The error.
         error: Box<kube::Error>,
     },
 }
@@ -82,15 +82,16 @@ pub enum Detached {
 // === impl Cluster ===
 
 impl Cluster {
-    /// Attaches to the server's pod, with its three streams kept apart. They end with the pod, whether its node says so or not.
-    pub async fn attach(&self) -> Result<Pipe, Detached> {
-        let failed = |object: String| move |error| Detached::Api { object, error: Box::new(error) };
+    /// Attaches to the server's pod, with its three streams kept apart. They end with the pod, whether its kubelet
+    /// reports that or not.
+    pub async fn attach(&self) -> Result<Pipe, AttachError> {
+        let failed = |object: String| move |error| AttachError::Api { object, error: Box::new(error) };
         let name = &self.server().name;
         let pods: Api<Pod> = self.objects("", "Pod");
         let labels = format!("app={name}");
         let found = pods.list(&ListParams::default().labels(&labels)).await;
         let found = found.map_err(failed(format!("the pods of {name}")))?;
-        let best = pick(&found.items).ok_or_else(|| Detached::NoPod(name.clone()))?;
+        let best = pick(&found.items).ok_or_else(|| AttachError::NoPod(name.clone()))?;
         let pod = best.metadata.name.as_deref().unwrap_or_default();
         let parameters = AttachParams::default().container(CONTAINER).stdin(true).stdout(true).stderr(true).tty(false);
         let connect = async {
@@ -99,7 +100,7 @@ impl Cluster {
             self.client().connect(request).await
         };
         let connection = connect.await.map_err(failed(format!("pod {pod}")))?;
-        tracing::info!(pod, "attached");
+        tracing::info!(pod, "attached to pod");
         let Pipe { stdin, stdout, stderr, held } = streams::open(connection.into_stream().into_inner()).await;
         let (sender, lost) = oneshot::channel();
         let (seen, container) = watch::channel(container(best));
@@ -115,11 +116,11 @@ impl Cluster {
         Ok(Pipe { stdin, stdout: Box::new(Until::new(stdout, lost)), stderr, held: Box::new(held) })
     }
 
-    fn notes(&self, container: watch::Receiver<Option<String>>) -> OnSet {
-        OnSet { sets: self.objects("apps", "StatefulSet"), name: self.server().name.clone(), container }
+    fn notes(&self, container: watch::Receiver<Option<String>>) -> StatefulSetNotes {
+        StatefulSetNotes { sets: self.objects("apps", "StatefulSet"), name: self.server().name.clone(), container }
     }
 
-    /// What is kept beside one container of the server.
+    /// The notes about one container of the server.
     pub fn notes_of(&self, container: &str) -> Arc<dyn Notes> {
         Arc::new(self.notes(watch::channel(Some(container.to_owned())).1))
     }
@@ -141,9 +142,9 @@ impl Held for Attachment {
     }
 }
 
-/// The pod to attach to: one whose server runs and that is not on its way out. Of several one that is ready, since the node of
-/// another one may be lost; of those the one made last, as the others are of an older make; of those made at once the first by
-/// name.
+/// The pod to attach to: one whose server runs and that is not terminating. Of several a ready one, since the node of
+/// another one may be lost; of those the newest, as the others are of an older revision; of those created at once the
+/// first by name.
 fn pick(pods: &[Pod]) -> Option<&Pod> {
     let stays = |pod: &&Pod| pod.metadata.deletion_timestamp.is_none() && runs(pod);
     pods.iter().filter(stays).min_by(|one, other| {
@@ -155,12 +156,12 @@ fn pick(pods: &[Pod]) -> Option<&Pod> {
     })
 }
 
-/// Whether a pod's server runs, as far as its node has told.
+/// Whether a pod's server runs, as far as its kubelet has reported.
 fn runs(pod: &Pod) -> bool {
     server(pod).is_some_and(|container| container.state.running.is_some())
 }
 
-/// What tells the server's container from all others, of the same pod and of other pods. The node tells late of a restart.
+/// The identity of the server's container, across restarts and pods. The kubelet reports a restart late.
 fn container(pod: &Pod) -> Option<String> {
     let (pod_id, id) = (pod.metadata.uid.as_deref()?, server(pod)?.id.as_deref()?);
     Some(format!("{pod_id} {id}"))

@@ -1,4 +1,4 @@
-//! The way of a proxy to the API server. All that a server on stdio says comes through it, so it is made for much.
+//! The Kubernetes client of a proxy. All output of a stdio server comes through it, so it is tuned for throughput.
 
 use std::io::{IoSlice, Result as IoResult};
 use std::pin::Pin;
@@ -17,15 +17,15 @@ use tokio::net::TcpStream;
 use tower::util::option_layer;
 use tower::{Layer as _, ServiceExt as _};
 
-/// How much is read from a connection at once, in bytes. TLS by itself reads 4 KiB at a time.
+/// The read size of a connection, in bytes. TLS by itself reads 4 KiB at a time.
 const CHUNK: usize = 64 * 1024;
-/// A connection on which nothing is said is looked after as often as this.
+/// The interval of keepalive probes on an idle connection.
 const ALIVE: Duration = Duration::from_secs(15);
-/// How long the other side may not answer at all, neither to what was sent nor to a look.
+/// How long the peer may acknowledge nothing, neither data nor keepalive probes.
 #[cfg(target_os = "linux")]
 const SILENCE: Duration = Duration::from_secs(45);
 
-/// A client that is read from in large pieces, and that notices within a minute when the network is gone.
+/// A client that reads in large chunks, and that detects within a minute when the network is gone.
 pub fn client(config: Config) -> Result<Client, kube::Error> {
     if config.proxy_url.is_some() {
         return Client::try_from(config);
@@ -49,7 +49,7 @@ pub fn client(config: Config) -> Result<Client, kube::Error> {
     Ok(ClientBuilder::new(service, config.default_namespace).build())
 }
 
-/// A connection that is read ahead of whoever reads it.
+/// A connection with a read buffer.
 #[derive(Debug)]
 struct Buffered(TokioIo<BufReader<TcpStream>>);
 

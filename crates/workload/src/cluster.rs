@@ -1,5 +1,5 @@
-//! A server in a cluster: its objects are applied, and again when its StatefulSet or one of its Services is deleted. All of them
-//! are watched.
+//! A server in a cluster: its objects are applied, and applied again when its StatefulSet or one of its Services is
+//! deleted. All of them are watched.
 
 mod pods;
 mod services;
@@ -25,24 +25,24 @@ use crate::objects::{ObjectError, Platform, live_generation, services, stateful_
 use crate::pauses::Pauses;
 use crate::server::Server;
 
-/// The name under which the objects are applied: that of the proxies before us, or both would own the same fields.
+/// The field manager of the objects: that of earlier proxies, or both would own the same fields.
 pub const MANAGER: &str = "toolhive-container-manager";
-/// The first pause after a failed apply.
+/// The first backoff after a failed apply.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
-/// How long after it was applied the watch may take to show a StatefulSet.
+/// How long after an apply the watch may take to show a StatefulSet.
 const SHOWN: Duration = Duration::from_secs(5);
-/// How long one try may take. An admission webhook has 30 s at most.
+/// The timeout of one attempt. An admission webhook has 30 s at most.
 const SLOWEST: Duration = Duration::from_secs(45);
-/// How often in a row the objects are looked at again because somebody changed them in between.
+/// How often in a row the objects are read again after a conflict.
 const LOOKS: usize = 5;
-/// How much of what the API server says is told, in characters.
+/// How much of an API server's message is reported, in characters.
 const REASON: usize = 1000;
 
-/// A StatefulSet, as far as it says how the server is. Code that reads all of it would be pages that each proxy holds for
-/// nothing.
+/// A StatefulSet, with the fields that say how the server is. Code that decodes all of it would be pages that each
+/// proxy holds for nothing.
 pub type StatefulSet = Object<Wanted, Counted>;
 
-/// How many pods there should be, and for whom they are made.
+/// The replicas and the pod template.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Wanted {
@@ -50,21 +50,21 @@ pub struct Wanted {
     template: Template,
 }
 
-/// The template of the pods, as far as it says who applied it.
+/// The pod template, with the fields that say which proxy applied it.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 struct Template {
     metadata: Option<Described>,
 }
 
-/// What is said about the pods.
+/// The metadata of the pods.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 struct Described {
     annotations: Option<BTreeMap<String, String>>,
 }
 
-/// How many pods there are.
+/// The status: how many pods there are.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Counted {
@@ -78,37 +78,37 @@ pub struct Counted {
 pub struct Cluster {
     client: Client,
     namespace: String,
-    /// Looked up before anything is made, unless somebody said it.
+    /// Detected before anything is applied, unless it was configured.
     platform: Arc<OnceCell<Platform>>,
     server: Server,
 }
 
-/// What became of an apply.
+/// The outcome of an apply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Applied {
-    /// The objects are as wanted. Pods follow: they are there once this generation of the StatefulSet is observed.
+    /// The objects are applied. Pods follow once this generation of the StatefulSet is observed.
     Ours {
-        /// The StatefulSet's uid. Generations of another one of that name say nothing.
+        /// The StatefulSet's uid. Generations of another one of that name are unrelated.
         uid: Option<String>,
         /// The StatefulSet's generation.
         generation: i64,
     },
-    /// A proxy of a newer generation owns the objects; they were left alone.
+    /// A proxy of a newer generation owns the objects; they were left unchanged.
     Newer,
 }
 
-/// How a server is.
+/// The state of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     /// Nothing is known yet, or there is no StatefulSet.
     Missing,
     /// It was scaled to zero.
     Stopped,
-    /// Its pods are on their way.
+    /// Its pods are starting.
     Starting {
         /// How many are ready.
         ready: i32,
-        /// How many there should be.
+        /// How many are desired.
         wanted: i32,
     },
     /// None of its pods can run, and why.
@@ -120,20 +120,20 @@ pub enum State {
 /// Why objects could not be applied.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
-    /// What is to be run is wrong. Trying again is of no use.
+    /// The spec is invalid. A retry cannot succeed.
     #[error(transparent)]
     Object(#[from] ObjectError),
-    /// The API server.
+    /// The API server returned an error.
     #[error("cannot {verb} {object}: {}", reason(.error))]
     Api {
-        /// What was tried.
+        /// The attempted verb.
         verb: &'static str,
-        /// With what.
+        /// The object.
         object: String,
-        /// What the API server said.
+        /// The error of the API server.
         error: Box<kube::Error>,
     },
-    /// Nothing came back.
+    /// The attempt timed out.
     #[error("the API server did not answer within {SLOWEST:?}")]
     Slow,
 }
@@ -141,7 +141,7 @@ pub enum ApplyError {
 // === impl State ===
 
 impl State {
-    /// Reads a StatefulSet. `since` is the generation that must have been observed.
+    /// The state that a StatefulSet reports. `since` is the generation that must have been observed.
     pub fn of(set: &StatefulSet, since: i64) -> Self {
         let Some(wanted) = set.spec.replicas else { return Self::Missing };
         let Counted { observed_generation: observed, ready_replicas: ready, updated_replicas: updated } =
@@ -155,7 +155,7 @@ impl State {
         Self::Starting { ready, wanted }
     }
 
-    /// Whether a request can be answered: one pod is enough.
+    /// Whether a request can be served: one pod is enough.
     pub fn serves(&self) -> bool {
         match self {
             Self::Ready => true,
@@ -168,7 +168,7 @@ impl State {
 // === impl Cluster ===
 
 impl Cluster {
-    /// A server in a namespace. What kind of cluster it is can be left out: then its API is asked before anything is made.
+    /// A server in a namespace. Without a platform, it is detected from the API before anything is applied.
     pub fn new(
         client: Client,
         namespace: impl Into<String>,
@@ -191,7 +191,7 @@ impl Cluster {
 
     /// Applies the objects once, unless a newer proxy owns them.
     pub async fn apply(&self) -> Result<Applied, ApplyError> {
-        // Asked first: whatever takes time between the look and the change lets others come in between.
+        // Detected first: any delay between read and write makes a conflict more likely.
         let platform = self.platform().await?;
         let mut looks = 1;
         let applied = loop {
@@ -210,8 +210,8 @@ impl Cluster {
         Ok(Applied::Ours { uid: set.metadata.uid, generation: set.metadata.generation.unwrap_or_default() })
     }
 
-    /// Applies the StatefulSet as it was looked at, or nothing if a newer proxy owns it. It is a conflict if somebody changed it
-    /// after the look.
+    /// Applies the StatefulSet on top of the version that was read, or nothing if a newer proxy owns it. A concurrent
+    /// change since then is a conflict.
     async fn apply_set(&self, platform: Platform) -> Result<Option<DynamicObject>, ApplyError> {
         let name = &self.server.name;
         let sets: Api<DynamicObject> = self.objects("apps", "StatefulSet");
@@ -223,12 +223,12 @@ impl Cluster {
                 name,
                 mine = self.server.generation,
                 theirs,
-                "a newer proxy owns the server; it is left as it is"
+                "newer proxy owns the server, leaving its objects unchanged"
             );
             return Ok(None);
         }
         if let Some(text) = theirs.filter(|text| text.parse::<i64>().is_err()) {
-            tracing::warn!(name, generation = text, "the server's generation is not a number; it is replaced");
+            tracing::warn!(name, generation = text, "replacing generation annotation that is not a number");
         }
         let mut set = stateful_set(&self.server, &self.namespace, platform, live.as_ref())?;
         let version = live.as_ref().and_then(|live| live.pointer("/metadata/resourceVersion"));
@@ -239,18 +239,19 @@ impl Cluster {
         applied.map(Some).map_err(self.failed("apply", "StatefulSet", name))
     }
 
-    /// Applies the objects, tells how the server is whenever that changes, and applies them again when one of them goes. What
-    /// is there is followed from the beginning: a server that cannot be changed still serves as it was. `tell` hears why an
-    /// apply failed, and nothing once one did not. Never ends, but for a server that cannot be run as it is.
+    /// Applies the objects, publishes the state of the server whenever it changes, and applies them again when one of
+    /// them is deleted. Existing objects are watched from the beginning: a server that cannot be changed still serves
+    /// as it was. `report` receives the error of a failed apply, and `None` after a successful one. Never ends, but for
+    /// a server whose spec is invalid.
     pub async fn keep(
         &self,
         state: &signal::Sender<State>,
-        tell: impl Fn(Option<&ApplyError>) + Send + Sync,
+        report: impl Fn(Option<&ApplyError>) + Send + Sync,
     ) -> ObjectError {
         loop {
             let (done, since) = signal::channel(None);
             let applying = async {
-                match self.apply_until_done(&tell).await {
+                match self.apply_until_done(&report).await {
                     Ok(applied) => {
                         done.send_replace(Some(applied));
                         std::future::pending().await
@@ -266,7 +267,7 @@ impl Cluster {
         }
     }
 
-    /// Tells how the server is whenever that changes, and touches nothing. Never ends.
+    /// Publishes the state of the server whenever it changes, and writes nothing. Never ends.
     pub async fn watch(&self, state: &signal::Sender<State>) {
         let (_never, since) = signal::channel(None);
         self.follow(since, state).await;
@@ -274,28 +275,28 @@ impl Cluster {
 
     async fn apply_until_done(
         &self,
-        tell: &(impl Fn(Option<&ApplyError>) + Send + Sync),
+        report: &(impl Fn(Option<&ApplyError>) + Send + Sync),
     ) -> Result<Applied, ObjectError> {
         let mut pauses = Pauses::new(FIRST_PAUSE);
         loop {
             let failed = match tokio::time::timeout(SLOWEST, self.apply()).await {
                 Ok(Ok(applied)) => {
-                    tell(None);
+                    report(None);
                     return Ok(applied);
                 }
                 Ok(Err(failed)) => failed,
                 Err(_) => ApplyError::Slow,
             };
-            tell(Some(&failed));
+            report(Some(&failed));
             if let ApplyError::Object(wrong) = failed {
                 return Err(wrong);
             }
-            tracing::warn!(error = %failed, "the server's objects are not applied yet");
+            tracing::warn!(error = %failed, "failed to apply the server's objects, retrying with backoff");
             tokio::time::sleep(pauses.after(Duration::ZERO)).await;
         }
     }
 
-    /// What kind of cluster it is. Its API is asked until it has answered once.
+    /// The platform of the cluster. Its API is queried until it has responded once.
     async fn platform(&self) -> Result<Platform, ApplyError> {
         let ask = async {
             let groups = self.client.list_api_groups().await?;
@@ -307,8 +308,8 @@ impl Cluster {
         self.platform.get_or_try_init(|| ask).await.copied().map_err(failed)
     }
 
-    /// Watches the StatefulSet: for ever until it was applied, from then on until it is gone. Watches break; the list that
-    /// follows says what was missed.
+    /// Watches the StatefulSet: forever until it was applied, from then on until it is deleted. Watches break; the list
+    /// that follows shows what was missed.
     async fn follow(&self, mut since: signal::Receiver<Option<Applied>>, state: &signal::Sender<State>) {
         let sets: Api<StatefulSet> = self.objects("apps", "StatefulSet");
         let config = watcher::Config::default().fields(&format!("metadata.name={}", self.server.name));
@@ -322,7 +323,8 @@ impl Cluster {
                     overdue.as_mut().reset(Instant::now() + SHOWN);
                     continue;
                 }
-                // It went before all of it was applied, so that nobody will say so any more. A list under way will.
+                // It was deleted before all of it was applied, so no event will follow. A list in progress will show
+                // it.
                 () = &mut overdue, if !is_there && !is_listing => return,
             };
             let Some(change) = change else { return };
@@ -343,12 +345,12 @@ impl Cluster {
                     continue;
                 }
                 Ok(Event::InitDone | Event::Delete(_)) => {
-                    tracing::warn!(name = self.server.name, "the server's StatefulSet is gone; it is made again");
+                    tracing::warn!(name = self.server.name, "StatefulSet of the server deleted, applying it again");
                     state.send_replace(State::Missing);
                     return;
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "the watch of the server comes back by itself");
+                    tracing::debug!(%error, "StatefulSet watch interrupted");
                     continue;
                 }
             };
@@ -358,17 +360,15 @@ impl Cluster {
                 continue;
             }
             let since = match applied {
-                // Ours went while nobody watched, and this one is somebody else's, perhaps of an older proxy.
+                // Ours was deleted while the watch was interrupted, and another manager, perhaps an older proxy,
+                // created this one.
                 Some(Applied::Ours { uid, .. }) if set.metadata.uid != uid => {
-                    tracing::warn!(name = self.server.name, "the server's StatefulSet is another one; it is looked at");
+                    tracing::warn!(name = self.server.name, "StatefulSet of the server replaced, applying it again");
                     return;
                 }
-                // Both of us had found nothing, and the older one was the later one.
-                Some(Applied::Ours { generation, .. }) if self.is_taken_back(&set, generation) => {
-                    tracing::warn!(
-                        name = self.server.name,
-                        "an older proxy has applied its server; ours is applied again"
-                    );
+                // Neither proxy had found a StatefulSet, and the older one wrote last.
+                Some(Applied::Ours { generation, .. }) if self.is_overwritten(&set, generation) => {
+                    tracing::warn!(name = self.server.name, "older proxy overwrote the StatefulSet, applying it again");
                     return;
                 }
                 Some(Applied::Ours { generation, .. }) => generation,
@@ -379,7 +379,7 @@ impl Cluster {
             state.send_if_modified(|known| {
                 let is_news = *known != now;
                 if is_news {
-                    tracing::info!(name = set.name_any(), state = ?now, "the server");
+                    tracing::info!(name = set.name_any(), state = ?now, "server state changed");
                     *known = now;
                 }
                 is_news
@@ -387,15 +387,15 @@ impl Cluster {
         }
     }
 
-    /// Whether somebody of a smaller generation applied a StatefulSet that was ours at this generation of its own. What we wrote
-    /// ourselves is not looked at: whoever changes that on its way would be written to for ever.
-    fn is_taken_back(&self, set: &StatefulSet, ours: i64) -> bool {
+    /// Whether a proxy of a smaller generation overwrote a StatefulSet that was ours at this generation of its own. Our
+    /// own writes are not checked: an admission webhook that changes them would cause endless writes.
+    fn is_overwritten(&self, set: &StatefulSet, ours: i64) -> bool {
         let annotations = set.spec.template.metadata.as_ref().and_then(|metadata| metadata.annotations.as_ref());
         let theirs = annotations.and_then(|annotations| annotations.get(GENERATION)?.parse::<i64>().ok());
         set.metadata.generation > Some(ours) && theirs.is_some_and(|theirs| theirs < self.server.generation)
     }
 
-    /// Objects of a kind in the server's namespace.
+    /// The API for objects of a kind in the server's namespace.
     pub(crate) fn objects<K>(&self, group: &str, kind: &str) -> Api<K>
     where
         K: Resource<Scope = DynamicResourceScope, DynamicType = ApiResource>,
@@ -417,18 +417,18 @@ impl std::fmt::Debug for Cluster {
     }
 }
 
-/// What kind of cluster it is, if `OPERATOR_OPENSHIFT` says so. Its API says it otherwise.
+/// The platform that `OPERATOR_OPENSHIFT` configures. Otherwise it is detected from the API.
 pub fn platform(variable: Option<&str>) -> Option<Platform> {
     let is_open_shift = variable?.eq_ignore_ascii_case("true");
     Some(if is_open_shift { Platform::OpenShift } else { Platform::Kubernetes })
 }
 
-/// Whether somebody else was faster.
+/// Whether the write conflicted with another one.
 fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409)
 }
 
-/// What the API server said, in its own words.
+/// The API server's own message.
 fn reason(error: &kube::Error) -> String {
     let text = match error {
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
@@ -470,7 +470,7 @@ mod tests {
             ("some pods are not ready", (Some(3), Some(5), 3, 2), starting(2, 3), true),
             ("none is ready", (Some(3), Some(5), 3, 0), starting(0, 3), false),
             ("more are ready than wanted", (Some(1), Some(5), 1, 2), starting(2, 1), true),
-            ("nobody says how many there should be", (None, Some(5), 1, 1), State::Missing, false),
+            ("replicas are not set", (None, Some(5), 1, 1), State::Missing, false),
             ("none should be there", (Some(0), Some(5), 0, 0), State::Stopped, false),
         ] {
             let now = State::of(&set(counts), 5);

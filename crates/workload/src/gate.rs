@@ -1,17 +1,18 @@
-//! The generation gate: an old proxy pod never takes back what a newer one has applied.
+//! The generation gate: an old proxy pod never reverts what a newer one has applied.
 //!
-//! While a Deployment rolls, two proxies of one server run side by side, and both bring about the server's StatefulSet. Each knows
-//! the generation of the spec that its pod was made for; the object carries the generation of whoever applied it last. Only a
-//! strictly greater generation on the object stops an apply: a pod that is stopped still serves, through the newer server.
+//! During a rollout of the Deployment, two proxies of one server run side by side, and both apply the server's
+//! StatefulSet. Each knows the generation of the spec that its pod was created for; the object carries the generation
+//! of the last apply. Only a strictly greater generation on the object stops an apply: a stopped proxy still serves,
+//! through the newer server.
 
 pub use skep_api::annotation::GENERATION_ENV as GENERATION_VARIABLE;
 
-/// Which generation a proxy acts for, and what to warn of.
+/// The generation that a proxy acts for, and a warning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frozen {
     /// The generation.
     pub generation: i64,
-    /// Why the variable was not believed, if it was not.
+    /// Why the variable was ignored, if it was.
     pub warning: Option<String>,
 }
 
@@ -20,15 +21,15 @@ pub struct Frozen {
 pub enum Gate {
     /// Apply it.
     Apply,
-    /// Leave it: a proxy of a newer generation owns it.
+    /// Skip it: a proxy of a newer generation owns it.
     Skip,
 }
 
-/// The generation of this pod: the variable where it holds one, else what the RunConfig says.
+/// The generation of this pod: the variable where it holds one, else that of the RunConfig.
 pub fn frozen(variable: Option<&str>, in_file: i64) -> Frozen {
     let refused = |why: &str, text: &str| Frozen {
         generation: in_file,
-        warning: Some(format!("{GENERATION_VARIABLE} is `{text}`, which is {why}; using {in_file} of the RunConfig")),
+        warning: Some(format!("{GENERATION_VARIABLE} is `{text}`, which is {why}; using {in_file} from the RunConfig")),
     };
     match variable.filter(|text| !text.is_empty()) {
         None => Frozen { generation: in_file, warning: None },
@@ -40,8 +41,8 @@ pub fn frozen(variable: Option<&str>, in_file: i64) -> Frozen {
     }
 }
 
-/// Whether a proxy of generation `mine` may apply a StatefulSet whose annotation says `live`. One that does not know its
-/// generation, because its operator did not write it, applies: it cannot tell who is newer.
+/// Whether a proxy of generation `mine` may apply a StatefulSet whose annotation is `live`. One that does not know its
+/// generation, because its operator did not set it, applies: it cannot compare.
 pub fn gate(live: Option<&str>, mine: i64) -> Gate {
     match live.and_then(|text| text.parse::<i64>().ok()) {
         Some(newer) if mine > 0 && newer > mine => Gate::Skip,
@@ -61,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_that_cannot_be_meant_is_warned_of_and_the_file_counts() {
+    fn an_invalid_variable_is_ignored_with_a_warning() {
         for variable in ["-1", "seven", "7.0", "99999999999999999999"] {
             let frozen = frozen(Some(variable), 3);
             assert_eq!(frozen.generation, 3);

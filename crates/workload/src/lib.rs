@@ -1,9 +1,8 @@
-//! Running the server behind a proxy: as a StatefulSet in a cluster ([`cluster`]), whose pods are reached by their Service or by
-//! their standard input and output ([`attach`], over a connection of its own make, [`client`]), or as a process on this machine ([`process`]), which ends
-//! with the program that started it ([`watchdog`]).
+//! Running the server behind a proxy: as a StatefulSet in a cluster ([`cluster`]), whose pods are reached by their
+//! Service or by attaching to their standard streams ([`attach`], over a tuned connection, [`client`]), or as a process
+//! on this machine ([`process`]), which ends with the program that started it ([`watchdog`]).
 //!
-//! What is applied is made by pure functions ([`objects`]); whose word counts when two proxies apply the same server is decided
-//! by another one ([`gate`]).
+//! Pure functions build the applied objects ([`objects`]) and decide which of two proxies may apply them ([`gate`]).
 
 pub mod attach;
 pub mod client;

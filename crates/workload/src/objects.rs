@@ -1,7 +1,7 @@
-//! The objects that a server consists of in a cluster: a StatefulSet and, for one that speaks HTTP, two Services. Pure.
+//! The objects of a server in a cluster: a StatefulSet and, for an HTTP server, two Services. Pure.
 //!
-//! Exactly these fields are applied, no more and no fewer: a proxy of an older make may apply the same objects under the same
-//! name, and a field that only one of them sends would come and go.
+//! Exactly these fields are applied, no more and no fewer: an older proxy may apply the same objects under the same
+//! field manager, and a field that only one of them sends would come and go.
 
 use std::collections::BTreeSet;
 
@@ -10,27 +10,27 @@ use skep_api::annotation::GENERATION;
 
 use crate::server::{Server, Speaks, is_ours};
 
-/// The container of the server among those of its pod.
+/// The server's container in its pod.
 pub const CONTAINER: &str = "mcp";
-/// Set by `kubectl rollout restart`. Kept, or every start of a proxy would undo a restart.
+/// Set by `kubectl rollout restart`. Preserved, or every start of a proxy would undo a restart.
 const RESTARTED_AT: &str = "kubectl.kubernetes.io/restartedAt";
-/// Ports that a node itself can listen on.
+/// The node port range.
 const NODE_PORTS: std::ops::RangeInclusive<u16> = 30000..=32767;
-/// How long the Service sends one client to the same pod, in seconds.
+/// The session affinity timeout of the Service, in seconds.
 const AFFINITY_SECONDS: u32 = 1800;
 
 type Object = Map<String, Value>;
 
-/// What kind of cluster it is.
+/// The platform of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Platform {
-    /// Any.
+    /// Any other.
     Kubernetes,
-    /// One that picks user ids itself and refuses others.
+    /// OpenShift, which assigns user ids itself and rejects others.
     OpenShift,
 }
 
-/// What is wrong with what is to be run.
+/// Why a spec is invalid.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ObjectError {
     /// The pod template.
@@ -41,7 +41,7 @@ pub enum ObjectError {
     Publish(String),
 }
 
-/// The StatefulSet. `live` is the one that is there, if any.
+/// The StatefulSet. `live` is the existing one, if any.
 pub fn stateful_set(
     server: &Server,
     namespace: &str,
@@ -62,7 +62,7 @@ pub fn stateful_set(
     }))
 }
 
-/// The Services by their names, given the uid of the StatefulSet that owns them. None for a server that speaks on stdio.
+/// The Services by name, given the uid of the StatefulSet that owns them. None for a stdio server.
 pub fn services(server: &Server, namespace: &str, owner: &str) -> Result<Vec<(String, Value)>, ObjectError> {
     if server.speaks == Speaks::Stdio {
         return Ok(Vec::new());
@@ -107,7 +107,7 @@ pub fn services(server: &Server, namespace: &str, owner: &str) -> Result<Vec<(St
     Ok(vec![service(server.headless_name(), headless), service(server.service_name(), backend)])
 }
 
-/// The generation that a live StatefulSet was applied for, as it says itself.
+/// The generation that a live StatefulSet was applied for, from its annotation.
 pub fn live_generation(live: &Value) -> Option<&str> {
     live.pointer("/spec/template/metadata/annotations")?.get(GENERATION)?.as_str()
 }
@@ -127,7 +127,7 @@ fn template(server: &Server, platform: Platform, live: Option<&Value>) -> Result
     }
     metadata.insert("labels".to_owned(), Value::Object(own));
     let mut annotations = take(&mut metadata, "annotations");
-    // Only a proxy may say which generation it applied: a patch that does would close the gate to all of them.
+    // Only a proxy may set the generation that it applied: a patch that does would close the gate to all of them.
     annotations.remove(GENERATION);
     if server.generation > 0 {
         annotations.insert(GENERATION.to_owned(), server.generation.to_string().into());
@@ -162,17 +162,17 @@ fn template(server: &Server, platform: Platform, live: Option<&Value>) -> Result
     Ok(json!({ "metadata": metadata, "spec": spec }))
 }
 
-/// What the patch brings: metadata and spec of the pods.
+/// Metadata and spec of the pods from the patch.
 fn base(patch: &str) -> Result<(Object, Object), ObjectError> {
     if patch.is_empty() {
         return Ok((Map::new(), Map::new()));
     }
     skep_bounds::json(patch).map_err(|error| ObjectError::Patch(error.to_string()))?;
-    // Read as what it must be, so that a wrong type is told; used as it was written, so that nothing is lost.
+    // Decoded to its type, so that a wrong type is reported; used as written, so that nothing is lost.
     serde_json::from_str::<k8s_openapi::api::core::v1::PodTemplateSpec>(patch)
         .map_err(|error| ObjectError::Patch(error.to_string()))?;
     let mut patch: Object = serde_json::from_str(patch).map_err(|error| ObjectError::Patch(error.to_string()))?;
-    // Of the metadata only labels and annotations mean anything in a template.
+    // Only labels and annotations are used in a template's metadata.
     let mut metadata = take(&mut patch, "metadata");
     metadata.retain(|name, _| name == "labels" || name == "annotations");
     Ok((metadata, take(&mut patch, "spec")))
@@ -206,8 +206,8 @@ fn lay_over(container: &mut Object, server: &Server, platform: Platform) {
     container.insert("securityContext".to_owned(), Value::Object(security));
 }
 
-/// The patch's variables, then ours in the order of their names. Each name once: where the server listens is ours to say,
-/// anything else is the patch's, which means the last one where it has several.
+/// The patch's variables, then ours sorted by name. Each name once: the address that the server listens on is ours,
+/// anything else is the patch's, of which the last one counts.
 fn variables(patch: Option<Value>, server: &Server) -> Vec<Value> {
     let ours = server.variables();
     let mut env: Vec<Value> = match patch {
@@ -225,7 +225,7 @@ fn variables(patch: Option<Value>, server: &Server) -> Vec<Value> {
     env
 }
 
-/// The patch's ports, and ours unless it is among them. The API server refuses an apply that has it twice.
+/// The patch's ports, and ours unless it is among them. The API server rejects an apply with duplicates.
 fn with_port(patch: Option<Value>, port: u16) -> Vec<Value> {
     let mut ports: Vec<Value> = match patch {
         Some(Value::Array(ports)) => ports,
@@ -238,7 +238,7 @@ fn with_port(patch: Option<Value>, port: u16) -> Vec<Value> {
     ports
 }
 
-/// Leaves of entries with the same name the last one, as a kubelet does. The API server refuses an apply that has several.
+/// Keeps the last of entries with the same name, as a kubelet does. The API server rejects an apply with duplicates.
 fn keep_last(list: &mut Vec<Value>) {
     let mut seen = BTreeSet::new();
     list.reverse();
@@ -246,7 +246,7 @@ fn keep_last(list: &mut Vec<Value>) {
     list.reverse();
 }
 
-/// The ports to serve: each container port once, with the node's port where the user asked for one.
+/// The ports to serve: each container port once, with the node port where the user set one.
 fn ports(server: &Server) -> Result<Vec<(u16, Option<u16>)>, ObjectError> {
     let mut ports: Vec<(u16, Option<u16>)> = server.speaks.port().map(|port| (port, None)).into_iter().collect();
     for text in &server.publish {
@@ -272,7 +272,7 @@ fn named(value: &Value) -> Option<&str> {
     value.get("name")?.as_str()
 }
 
-/// Takes an object out of an object; an empty one if there is none.
+/// Removes an object from an object; an empty one if there is none.
 fn take(object: &mut Object, name: &str) -> Object {
     match object.remove(name) {
         Some(Value::Object(inner)) => inner,

@@ -1,13 +1,13 @@
-//! How long is waited before something that failed is tried again.
+//! Exponential backoff between attempts.
 
 use std::time::Duration;
 
-/// The longest pause.
+/// The maximum backoff.
 const LONGEST: Duration = Duration::from_secs(15);
-/// What lasted this long was good: the next try comes soon.
+/// A success that lasted this long resets the backoff.
 const GOOD: Duration = Duration::from_secs(30);
 
-/// The pauses between tries: a first one, then twice the last one.
+/// A backoff: a first delay that doubles.
 #[derive(Clone, Copy, Debug)]
 pub struct Pauses {
     first: Duration,
@@ -15,12 +15,12 @@ pub struct Pauses {
 }
 
 impl Pauses {
-    /// Pauses that begin with this one.
+    /// A backoff that starts with this delay.
     pub const fn new(first: Duration) -> Self {
         Self { first, next: first }
     }
 
-    /// The pause after a try whose success, if it was one, lasted for so long.
+    /// The delay after an attempt whose success, if any, lasted for so long.
     pub fn after(&mut self, lasted: Duration) -> Duration {
         if lasted >= GOOD {
             self.next = self.first;
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_double_until_something_lasts() {
+    fn the_backoff_doubles_until_an_attempt_lasts() {
         let seconds = Duration::from_secs;
         let mut pauses = Pauses::new(seconds(1));
         for (lasted, pause) in [(0, 1), (29, 2), (0, 4), (1, 8), (0, 15), (0, 15), (30, 1), (0, 2)] {

@@ -5,49 +5,50 @@ use std::sync::Arc;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// The three streams of a running server. Dropping it lets go of the server.
+/// The three streams of a running server. Dropping it releases the server.
 pub struct Pipe {
-    /// Where messages go in, one per line.
+    /// For messages to the server, one per line.
     pub stdin: Box<dyn AsyncWrite + Send + Unpin>,
-    /// Where messages come out, one per line.
+    /// For messages from the server, one per line.
     pub stdout: Box<dyn AsyncRead + Send + Unpin>,
-    /// What the server says to people.
+    /// The log of the server.
     pub stderr: Box<dyn AsyncRead + Send + Unpin>,
-    /// Whatever must live as long as the streams do.
+    /// A value that must live as long as the streams do.
     pub held: Box<dyn Held>,
 }
 
 /// What is behind the streams. Dropping it ends it at once.
 pub trait Held: Send {
-    /// Ends it gently, and says how it ended, where that can be known.
+    /// Ends it gracefully, and returns how it ended, where that can be known.
     fn end(self: Box<Self>) -> Pin<Box<dyn Future<Output = Option<String>> + Send>>;
 
-    /// Waits until it has ended by itself, where that can be known apart from the end of its streams: others may hold those open.
+    /// Waits until it has ended by itself, where that can be known apart from the end of its streams: child processes
+    /// may hold those open.
     fn ended(&mut self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(std::future::pending())
     }
 
-    /// What tells it from others, where the same one can be met again: as far as is known by now, so ask late. Nothing where each
+    /// Its identity, where the same one can be met again: as far as it is known by now, so ask late. `None` where each
     /// is a new one.
     fn identity(&self) -> Option<String> {
         None
     }
 
-    /// Where something can be kept for whoever talks to the same one later, where there is such a place.
+    /// Notes for the next proxy of the same server, where they can be stored.
     fn notes(&self) -> Option<Arc<dyn Notes>> {
         None
     }
 }
 
-/// Something that takes its time.
+/// A boxed future.
 pub type Taken<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// What is kept beside a server that runs, for the next proxy in front of it.
+/// Notes about a running server, for the next proxy in front of it.
 pub trait Notes: std::fmt::Debug + Send + Sync {
-    /// Keeps a text. If that fails, there is none. It may take as long as the server is talked to: nobody should wait for it.
+    /// Stores a text. If that fails, there is none. It may take as long as the server is in use: do not wait for it.
     fn keep(&self, text: String) -> Taken<()>;
 
-    /// What was kept about this very server, and not about one before it.
+    /// The text about this very server, and not about an earlier one.
     fn kept(&self) -> Taken<Option<String>>;
 }
 

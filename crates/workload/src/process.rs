@@ -1,8 +1,8 @@
-//! A server on this machine: a process of our own.
+//! A server on this machine: a child process.
 //!
-//! An image may name a program instead: `exec://program`, or a package of a registry that is run by its own tool,
-//! `npx://package@version` and `uvx://package@version`. It gets the variables of its spec and a few of the system's ([`environment`]), and
-//! ends with this process, even if that is killed ([`crate::watchdog`]).
+//! An image may name a program instead: `exec://program`, or a package of a registry that its own tool runs,
+//! `npx://package@version` and `uvx://package@version`. It gets the variables of its spec and a few of the system's
+//! ([`environment`]), and ends with this process, even if that is killed ([`crate::watchdog`]).
 
 mod environment;
 
@@ -17,43 +17,44 @@ use crate::pipe::{Held, Pipe};
 use crate::server::{Server, Speaks};
 use crate::watchdog::{self, Registration};
 
-/// How much a server can write before we read it, in bytes. A long message fits into the pipe, so that it is written and read
-/// at once; the kernel's own 64 KiB would make the two take turns. This is the most that a user may ask for.
+/// The size of the pipe that a server writes to, in bytes. A long message fits into the pipe, so that it is written and
+/// read at once; the kernel's default of 64 KiB would make the two take turns. This is the maximum for an unprivileged
+/// user.
 #[cfg(target_os = "linux")]
 const PIPE: usize = 1024 * 1024;
 
-/// How long a server on stdio may take to end after its input did, before it is told to.
+/// How long a stdio server may take to end after its input was closed, before SIGTERM.
 const AFTER_INPUT: Duration = Duration::from_secs(1);
-/// How long a server may take to end after it was told to.
+/// How long a server may take to end after SIGTERM.
 const AFTER_SIGNAL: Duration = Duration::from_secs(3);
-/// How often is looked whether the processes that a server started have ended: nobody tells us.
+/// How often the processes that a server started are polled: their end is not signalled to us.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// What to start.
+/// A program to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     /// The program.
     pub program: String,
-    /// What comes before the server's own arguments.
+    /// Arguments before the server's own.
     pub args: Vec<String>,
 }
 
-/// Why a server does not run.
+/// Why a server could not be started.
 #[derive(Debug, thiserror::Error)]
-pub enum NotStarted {
+pub enum StartError {
     /// The image cannot be run without a cluster.
     #[error(
         "`{0}` is a container image, which needs a cluster; on one machine use exec://program, npx://package or uvx://package"
     )]
     Image(String),
-    /// The program.
+    /// The program failed to start.
     #[error("cannot start `{program}`: {error}{hint}")]
     Program {
-        /// Which one.
+        /// The program.
         program: String,
-        /// Why not.
+        /// The error.
         error: std::io::Error,
-        /// What to do.
+        /// What to do about it.
         hint: &'static str,
     },
 }
@@ -61,7 +62,7 @@ pub enum NotStarted {
 // === impl Program ===
 
 impl Program {
-    /// Reads an image. Nothing if it is one for containers.
+    /// Parses an image. `None` if it is a container image.
     pub fn of(image: &str) -> Option<Self> {
         let (scheme, rest) = image.split_once("://")?;
         let (program, args) = match scheme {
@@ -74,37 +75,38 @@ impl Program {
     }
 }
 
-/// A process with everything that it started. Ends with its value.
+/// A process with everything that it started. Dropping it ends them.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
-    /// The group that it leads, as long as somebody may be in it.
+    /// The process group that it leads, while it may have members.
     group: Option<(Pid, Registration)>,
-    /// How long it may take to end when its input does.
+    /// How long it may take to end when its input is closed.
     patience: Duration,
 }
 
 // === impl Process ===
 
 impl Process {
-    /// Starts a server. Its standard streams are pipes for one that speaks on stdio.
-    pub fn start(server: &Server) -> Result<Self, NotStarted> {
-        let program = Program::of(&server.image).ok_or_else(|| NotStarted::Image(server.image.clone()))?;
+    /// Starts a server. For a stdio server its standard streams are pipes.
+    pub fn start(server: &Server) -> Result<Self, StartError> {
+        let program = Program::of(&server.image).ok_or_else(|| StartError::Image(server.image.clone()))?;
         let mut command = Command::new(&program.program);
         command
             .args(&program.args)
             .args(&server.args)
-            // INVARIANT: nothing else of our environment, which holds the credentials of the proxy and of the user's shell.
+            // INVARIANT: nothing else of our environment, which holds the credentials of the proxy and of the user's
+            // shell.
             .env_clear()
             .envs(environment::inherited(std::env::vars_os()))
             .envs(server.variables())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // A group of its own: what it starts is ended with it, and a key press at our terminal is ours alone.
+            // A process group of its own: what it starts is ended with it, and Ctrl-C at our terminal is ours alone.
             .process_group(0)
             .kill_on_drop(true);
-        let child = command.spawn().map_err(|error| NotStarted::Program {
+        let child = command.spawn().map_err(|error| StartError::Program {
             hint: hint(&program.program, &error),
             program: program.program,
             error,
@@ -129,8 +131,8 @@ impl Process {
         &mut self.child
     }
 
-    /// Ends the process and all that it started, as the protocol has it: its input ends, then it is told to, then it is killed.
-    /// Says how it ended. Does not take longer than the process does.
+    /// Ends the process and all that it started, as the protocol requires: close its input, SIGTERM, SIGKILL. Returns
+    /// its exit status. Does not take longer than the process does.
     pub async fn end(mut self) -> std::io::Result<ExitStatus> {
         drop(self.child.stdin.take());
         if !self.is_over_within(self.patience).await {
@@ -179,15 +181,15 @@ impl Held for Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Even when the first process is gone already, what it started may not be.
+        // Even when the first process has ended already, what it started may not have.
         self.signal(Signal::KILL);
     }
 }
 
 fn hint(program: &str, error: &std::io::Error) -> &'static str {
     match (program, error.kind()) {
-        ("npx", std::io::ErrorKind::NotFound) => "; install Node.js, which brings it",
-        ("uvx", std::io::ErrorKind::NotFound) => "; install uv, which brings it",
+        ("npx", std::io::ErrorKind::NotFound) => "; install Node.js, which includes it",
+        ("uvx", std::io::ErrorKind::NotFound) => "; install uv, which includes it",
         (_, std::io::ErrorKind::NotFound) => "; give its path, or put it on PATH",
         _ => "",
     }
@@ -265,7 +267,7 @@ mod tests {
         until_ended(&grandchild).await;
     }
 
-    /// Whether a process runs. One that has ended may be there until somebody asks how it did.
+    /// Whether a process runs. One that has ended is a zombie until its parent waits for it.
     fn runs(id: &str) -> bool {
         let state = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
         !state.is_empty() && !state.contains(") Z ")
@@ -291,17 +293,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_process_may_end_by_itself_then_it_is_told_to_and_then_it_is_killed() {
+    async fn a_process_may_end_by_itself_then_gets_sigterm_and_then_sigkill() {
         let directory = std::env::temp_dir().join(format!("skep-ends-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         for (number, (script, ended, left)) in [
             // Ends with its input.
             ("echo; while read l; do :; done; echo input > F; exit 3", "exit status: 3", "input"),
-            // Reads no input.
-            ("trap 'echo told > F; exit 0' TERM; echo; while :; do sleep 0.05; done", "exit status: 0", "told"),
-            // Is only a shell around the one that matters, which takes its time.
+            // Does not read its input.
+            ("trap 'echo SIGTERM > F; exit 0' TERM; echo; while :; do sleep 0.05; done", "exit status: 0", "SIGTERM"),
+            // Is only a shell around the actual server, which ends slowly.
             ("sh -c 'trap \"sleep 0.3; echo late > F; exit 0\" TERM; echo; while :; do sleep 0.05; done' & trap - TERM; wait", "signal: 15 (SIGTERM)", "late"),
-            // Hears nothing.
+            // Ignores everything.
             ("trap '' TERM; echo > F; echo; while :; do sleep 0.05; done", "signal: 9 (SIGKILL)", ""),
         ]
         .into_iter()
@@ -331,7 +333,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_started_is_told_with_what_to_do() {
+    async fn an_error_of_a_start_says_what_to_do() {
         let message = |image: &str| Process::start(&server(image, &[])).unwrap_err().to_string();
         assert!(message("registry.example/a:1").contains("exec://"));
         assert!(message("exec://no-such-program-here").contains("PATH"));

@@ -1,9 +1,10 @@
-//! What a proxy reports of its connection to the server behind it: an annotation of the server's StatefulSet, outside the template of its
-//! pods, so that nothing restarts because of it. As long as there is no StatefulSet, as one that was denied, it is an annotation of the
-//! proxy's own Service. The operator watches both and shows it in the status.
+//! A proxy's report about its upstream: an annotation of the server's StatefulSet, outside the pod template, so that no
+//! pod restarts because of it. While there is no StatefulSet, for example because admission denied it, it is an
+//! annotation of the proxy's own Service. The operator watches both and shows it in the status.
 //!
-//! The annotation is there only while the server cannot be used, so a healthy server costs no write at all. It holds one report: several
-//! proxies that see the same trouble do not overwrite each other's, and the next one reports when the first has recovered or is gone.
+//! The annotation exists only while the server cannot be used, so a healthy server costs no write at all. It holds one
+//! report: several proxies with the same problem do not overwrite each other's, and the next one reports when the first
+//! has recovered or is gone.
 
 use std::path::Path;
 
@@ -18,35 +19,35 @@ use crate::cluster::Cluster;
 
 /// The field manager of the annotation.
 const MANAGER: &str = "skep-proxy";
-/// Where a pod finds its own name, if nothing better says it.
+/// The variable with a pod's name, if its token does not have it.
 const HOST_NAME: &str = "/proc/sys/kernel/hostname";
 
 /// Why a proxy cannot use its server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// How the server is.
+    /// The state of the server.
     pub state: UpstreamState,
-    /// Whether it ever answered this proxy.
+    /// Whether it ever responded to this proxy.
     pub answered: bool,
-    /// Why, for people.
+    /// The reason, for people.
     pub message: String,
 }
 
-/// What became of a report.
+/// The outcome of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reported {
     /// The annotation was written or removed.
     Written,
-    /// The annotation says it already, or there is nothing to say. Nothing was sent.
+    /// The annotation is up to date. Nothing was sent.
     Unchanged,
-    /// The annotation holds the report of another proxy that runs.
+    /// The annotation holds the report of another running proxy.
     ByAnother,
     /// There is no object to annotate yet.
     NoObject,
 }
 
 impl Cluster {
-    /// Reports why the proxy in `pod` cannot use the server, or that it can. Sends nothing that is there already.
+    /// Reports why the proxy in `pod` cannot use the server, or that it can. Sends nothing that is already there.
     pub async fn report(&self, pod: &str, problem: Option<&Problem>) -> Result<Reported, kube::Error> {
         let (set, service) = (&self.server().name, proxy_service(&self.server().name));
         let services: Api<DynamicObject> = self.objects("", "Service");
@@ -56,14 +57,14 @@ impl Cluster {
                 Ok(self.report_on(&services, &service, pod, problem).await?.unwrap_or(Reported::NoObject))
             }
             (on_set, _) => {
-                // One of them says it, or none.
+                // At most one of them carries the report.
                 let on_service = self.report_on(&services, &service, pod, None).await?;
                 Ok(on_set.or(on_service).unwrap_or(Reported::NoObject))
             }
         }
     }
 
-    /// Reports on one object; nothing if it does not exist.
+    /// Reports on one object; `None` if it does not exist.
     async fn report_on(
         &self,
         objects: &Api<DynamicObject>,
@@ -98,7 +99,7 @@ impl Cluster {
     async fn has_pod(&self, name: &str) -> Result<bool, kube::Error> {
         let pods: Api<DynamicObject> = self.objects("", "Pod");
         let Some(pod) = pods.get_opt(name).await? else { return Ok(false) };
-        // One that was evicted stays as an object, and the operator does not count it either.
+        // An evicted pod remains as an object, and the operator does not count it either.
         let phase = pod.data.pointer("/status/phase").and_then(Value::as_str);
         Ok(pod.metadata.deletion_timestamp.is_none() && !matches!(phase, Some("Failed" | "Succeeded")))
     }
@@ -118,8 +119,8 @@ fn reporter(report: &str) -> Option<String> {
     serde_json::from_str::<UpstreamReport>(report).ok().map(|report| report.pod)
 }
 
-/// The name of the pod that this process runs in, as the API server knows it: its token is bound to the pod. A variable may have been set
-/// by anybody, and the name of the host by the pod's template.
+/// The name of the pod that this process runs in, as the API server knows it: its token is bound to the pod. Any tool
+/// may have set a variable, and the pod template may set the host name.
 pub fn pod_name(account: &Path) -> Option<String> {
     let token = std::fs::read_to_string(account.join("token")).unwrap_or_default();
     let host = || std::fs::read_to_string(HOST_NAME).ok().map(|name| name.trim().to_owned());

@@ -1,8 +1,8 @@
-//! The server behind a proxy, as whoever runs it must know it.
+//! The specification of a server, whatever runs it.
 
 use std::collections::BTreeMap;
 
-/// What to run.
+/// A server to run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Server {
     /// Its name: that of the StatefulSet, and of what is derived from it.
@@ -11,31 +11,31 @@ pub struct Server {
     pub image: String,
     /// Arguments of the container.
     pub args: Vec<String>,
-    /// Variables of the user's.
+    /// The user's environment variables.
     pub env: BTreeMap<String, String>,
-    /// Labels for everything that is made.
+    /// Labels for all objects.
     pub labels: BTreeMap<String, String>,
-    /// How it speaks.
+    /// Its transport.
     pub speaks: Speaks,
-    /// The host that it is told to listen on. Empty leaves it to the server.
+    /// The host to listen on. Empty leaves it to the server.
     pub host: String,
     /// More ports: `hostPort:containerPort` or `containerPort`.
     pub publish: Vec<String>,
-    /// A pod template, as JSON, that the pods are built on. Empty means none.
+    /// A pod template, as JSON, that the pods are based on. Empty means none.
     pub patch: String,
     /// How many pods; `None` leaves the number to others.
     pub replicas: Option<i32>,
-    /// The generation of the spec that this was made from; 0 is "not known".
+    /// The generation of the spec that this was made from; 0 means unknown.
     pub generation: i64,
 }
 
-/// How a server speaks MCP.
+/// The transport of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Speaks {
     /// Lines on standard input and output.
     #[default]
     Stdio,
-    /// HTTP with a stream of events beside it, on a port.
+    /// HTTP with SSE, on a port.
     Sse(u16),
     /// Streamable HTTP, on a port.
     StreamableHttp(u16),
@@ -44,7 +44,7 @@ pub enum Speaks {
 // === impl Speaks ===
 
 impl Speaks {
-    /// The name that RunConfigs and servers know it by.
+    /// The name in RunConfigs and in the server's environment.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Stdio => "stdio",
@@ -65,7 +65,7 @@ impl Speaks {
 // === impl Server ===
 
 impl Server {
-    /// The variables that the server runs with: the user's, and where to listen.
+    /// The variables that the server runs with: the user's, and the address to listen on.
     pub fn variables(&self) -> BTreeMap<String, String> {
         let mut variables = self.env.clone();
         variables.insert("MCP_TRANSPORT".to_owned(), self.speaks.name().to_owned());
@@ -77,23 +77,23 @@ impl Server {
         variables
     }
 
-    /// The Service that reaches the server.
+    /// The Service of the server.
     pub fn service_name(&self) -> String {
         format!("mcp-{}", self.name)
     }
 
-    /// The Service whose name stands for each of the server's pods.
+    /// The headless Service of the server's pods.
     pub fn headless_name(&self) -> String {
         format!("mcp-{}-headless", self.name)
     }
 
-    /// The URL that reaches the server inside its namespace; nothing for one that speaks on stdio.
+    /// The URL of the server inside its namespace; `None` for a stdio server.
     pub fn url(&self) -> Option<String> {
         self.speaks.port().map(|port| format!("http://{}:{port}", self.service_name()))
     }
 }
 
-/// Whether a variable says where the server listens: these are never the pod template's.
+/// Whether a variable sets the address to listen on: these are never the pod template's.
 pub(crate) fn is_ours(variable: &str) -> bool {
     matches!(variable, "MCP_TRANSPORT" | "MCP_PORT" | "MCP_HOST" | "FASTMCP_PORT")
 }

@@ -5,10 +5,10 @@
 //!        ✗ SIGKILL                      end of input: SIGTERM to the groups that are left, SIGKILL after 3 s
 //! ```
 //!
-//! The watchdog is another process of the same program. Its input ends with this program, however that ends, so nothing has to
-//! be polled. It is started with the first server process, and only where [`enable`] was called: it is the state of the whole
-//! process and not of one proxy, so it is kept in a static. There is a moment between the start of a process and its
-//! registration in which SIGKILL still leaves it behind.
+//! The watchdog is another process of the same program. Its input ends with this program, however that ends, so nothing
+//! has to be polled. It is started with the first server process, and only where [`enable`] was called: it is state of
+//! the whole process and not of one proxy, so it is kept in a static. There is a moment between the start of a process
+//! and its registration in which SIGKILL still leaves it behind.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, Write as _};
@@ -22,25 +22,25 @@ use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 
 /// How long processes may take to end after SIGTERM.
 const AFTER_SIGNAL: Duration = Duration::from_secs(3);
-/// How often is checked whether they have ended.
+/// How often they are polled.
 const POLL: Duration = Duration::from_millis(10);
 
-/// INVARIANT: no group up to this one is ever signalled. To signal group 1 is `kill(-1)`, which means every process of the machine, and
-/// 0 is the watchdog's own group.
+/// INVARIANT: no group up to this one is ever signalled. Signalling group 1 is `kill(-1)`, which means every process of
+/// the machine, and 0 is the watchdog's own group.
 const INIT: i32 = 1;
 
 static WATCHDOG: Mutex<Watchdog> = Mutex::new(Watchdog { program: None, child: None, groups: BTreeSet::new() });
 
 /// The watchdog of this process.
 struct Watchdog {
-    /// The program and its argument; nothing if no watchdog is wanted.
+    /// The program and its argument; `None` if no watchdog is wanted.
     program: Option<(PathBuf, &'static str)>,
     child: Option<Child>,
     /// The process groups that run.
     groups: BTreeSet<i32>,
 }
 
-/// A process group that the watchdog knows. Dropping it says that the group has ended.
+/// A registered process group. Dropping it deregisters the group.
 #[derive(Debug)]
 pub(crate) struct Registration(i32);
 
@@ -62,7 +62,8 @@ impl Drop for Registration {
     }
 }
 
-/// What the watchdog process does: it reads until the program that started it is gone, and ends the process groups that it left.
+/// The body of the watchdog process: it reads until the program that started it is gone, and ends the process groups
+/// that it left.
 pub fn run(input: impl BufRead) {
     end(left(input).into_iter().filter_map(Pid::from_raw).collect());
 }
@@ -83,7 +84,7 @@ fn left(input: impl BufRead) -> BTreeSet<i32> {
 
 fn end(mut groups: Vec<Pid>) {
     let deadline = Instant::now() + AFTER_SIGNAL;
-    // A group that has ended meanwhile is fine.
+    // The group may have ended meanwhile.
     groups.retain(|group| kill_process_group(*group, Signal::TERM).is_ok());
     while !groups.is_empty() && Instant::now() < deadline {
         std::thread::sleep(POLL);
@@ -108,20 +109,20 @@ impl Watchdog {
         }
         // There is none yet, or it was killed.
         if let Err(error) = self.start() {
-            tracing::warn!(%error, "no watchdog: server processes survive if this process is killed");
+            tracing::warn!(%error, "failed to start watchdog, server processes will survive if this process is killed");
         }
     }
 
     fn remove(&mut self, group: i32) {
         if self.groups.remove(&group) {
-            // One that is gone learns of what runs when it is started again.
+            // A restarted watchdog learns all running groups.
             let _sent = self.send(&format!("-{group}\n"));
         }
     }
 
     fn send(&mut self, line: &str) -> bool {
         let input = self.child.as_mut().and_then(|child| child.stdin.as_mut());
-        // A line is shorter than what a pipe takes at once, so it is written whole or not at all.
+        // A line is shorter than PIPE_BUF, so it is written atomically.
         input.is_some_and(|input| input.write_all(line.as_bytes()).is_ok())
     }
 
@@ -137,7 +138,7 @@ impl Watchdog {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // A group of its own: Ctrl-C at the terminal is not meant for it.
+            // A process group of its own: Ctrl-C at the terminal is not meant for it.
             .process_group(0)
             .spawn()?;
         self.child = Some(child);
@@ -154,7 +155,7 @@ mod tests {
         Command::new("sleep").arg("1000").process_group(0).spawn().unwrap()
     }
 
-    /// The test reads only: to signal these would end everything.
+    /// The test reads only: signalling these would end everything.
     #[test]
     fn groups_that_mean_every_process_are_never_signalled() {
         let input = "+1\n+0\n+-1\n+-4711\n+2147483648\n+4711\n+4712\n-4712\n";

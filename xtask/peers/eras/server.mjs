@@ -1,4 +1,4 @@
-// A server on npm's @modelcontextprotocol/server, over stdio: it says back what it is told, asks for a name, and logs. It serves both
+// A server on npm's @modelcontextprotocol/server, over stdio: it echoes, asks for a name, and logs. It serves both
 // eras, or with the argument `modern` only 2026-07-28.
 import { McpServer } from "@modelcontextprotocol/server";
 import { serveStdio } from "@modelcontextprotocol/server/stdio";

@@ -1,4 +1,4 @@
-"""A server of both eras on PyPI's mcp 2.x, over stdio: it says back what it is told, asks for a name, and logs."""
+"""A server of both eras on PyPI's mcp 2.x, over stdio: it echoes, asks for a name, and logs."""
 
 import warnings
 

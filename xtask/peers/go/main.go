@@ -13,7 +13,7 @@ import (
 )
 
 type input struct {
-	Message string `json:"message" jsonschema:"what to say back"`
+	Message string `json:"message" jsonschema:"the message to echo"`
 }
 
 func echo(_ context.Context, _ *mcp.CallToolRequest, in input) (*mcp.CallToolResult, any, error) {
@@ -45,7 +45,7 @@ func main() {
 		log.Fatal("use: peer stdio | sse | streamable | client URL auto|legacy TOOL")
 	}
 	server := mcp.NewServer(&mcp.Implementation{Name: "peer", Version: "1"}, nil)
-	mcp.AddTool(server, &mcp.Tool{Name: "echo", Description: "Says what it is told"}, echo)
+	mcp.AddTool(server, &mcp.Tool{Name: "echo", Description: "Echoes the message"}, echo)
 	mcp.AddTool(server, &mcp.Tool{Name: "ask", Description: "Asks for a name"}, ask)
 	choose := func(*http.Request) *mcp.Server { return server }
 	address := "127.0.0.1:" + os.Getenv("PORT")

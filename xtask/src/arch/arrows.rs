@@ -18,7 +18,7 @@ enum Allowed {
 
 use Allowed::{All, OnTopOf, Shipped, These};
 
-/// The house: the same table as in the design, with what a crate's own types are made of.
+/// The table of the design document, with the crates that a crate's own types need.
 const HOUSE: &[Row] = &[
     ("skep-address", These(&[])),
     ("skep-bounds", These(&[])),
@@ -62,7 +62,7 @@ const HOUSE: &[Row] = &[
     ("xtask", All),
 ];
 
-/// Any crate's tests may stand on this.
+/// Any crate's tests may use this.
 const FOR_TESTS: &str = "skep-testkit";
 
 /// A crate of the workspace and what it uses of the workspace.
@@ -104,7 +104,7 @@ fn check_package(package: &Package) -> Vec<String> {
     let name = &package.name;
     let Some(allowed) = row(name) else {
         return vec![format!(
-            "crate `{name}` has no place in the house: add it, with what it may use, to the table in \
+            "crate `{name}` is not in the table of crates: add it, with what it may use, to the table in \
              xtask/src/arch/arrows.rs and to the design"
         )];
     };
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn an_unknown_crate_must_be_given_a_place() {
         let unknown = complaints("skep-attic", &json!([]));
-        assert!(unknown[0].contains("`skep-attic` has no place in the house: add it"), "{unknown:?}");
+        assert!(unknown[0].contains("`skep-attic` is not in the table of crates: add it"), "{unknown:?}");
     }
 
     #[test]

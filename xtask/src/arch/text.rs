@@ -18,15 +18,14 @@ fn too_long(path: &str, text: &str) -> Option<String> {
         .then(|| format!("{path}: {lines} lines are more than {MOST_LINES}: split it, one idea per file"))
 }
 
-/// Somebody's home, or this checkout: it means nothing on another machine.
+/// A path in a home directory, or of this checkout: it means nothing on another machine.
 fn private_paths(path: &str, text: &str, private: &[&str]) -> Vec<String> {
     let mut complaints = Vec::new();
     for (index, line) in text.lines().enumerate() {
         // A path of one part, such as a checkout in `/src`, is a word like any other.
         let ours = private.iter().find(|place| place.matches('/').count() > 1 && line.contains(**place));
         if ours.is_some() || homes(line) {
-            complaints
-                .push(format!("{path}:{}: a path of somebody's machine: write it relative, or take it out", index + 1));
+            complaints.push(format!("{path}:{}: a path of one machine: write it relative, or remove it", index + 1));
         }
     }
     complaints

@@ -1,4 +1,4 @@
-//! What one hostile client costs the others.
+//! The cost of one hostile client for the others.
 //!
 //! ```text
 //!   127.0.0.1            ── initialize, initialize, … ──┐
@@ -6,8 +6,8 @@
 //!   127.0.0.1            ── half a body; no reading ────┘
 //! ```
 //!
-//! The clients are told apart by their addresses. That the others fail at all is an error; what they wait, and what the proxy
-//! holds, is printed.
+//! The clients are identified by their addresses. A failed request of the others is an error; their latency, and the
+//! memory of the proxy, are printed.
 
 mod client;
 
@@ -66,7 +66,7 @@ async fn measure(arguments: &Arguments, port: u16, process: u32) -> Result<()> {
     ui::result(&format!("after it: {:.1} MiB resident, {:.1} at the most", resident()?, Usage::of(process)?.peak));
     let (before, bodies) = (resident()?, half_sent(arguments.bodies, port).await?);
     ui::result(&format!(
-        "{} half-sent bodies of 8 MiB: {:.1} MiB resident before, {:.1} with them; {} were let in, {} told 503",
+        "{} half-sent bodies of 8 MiB: {:.1} MiB resident before, {:.1} with them; {} were admitted, {} got 503",
         arguments.bodies,
         before,
         resident()?,
@@ -148,7 +148,7 @@ async fn work(number: u8, port: u16, is_over: Arc<AtomicBool>) -> Result<Vec<Dur
     Ok(taken)
 }
 
-/// Sends half of each body. One that is refused is none.
+/// Sends half of each body. A refused one does not count.
 async fn half_sent(count: usize, port: u16) -> Result<Vec<Option<Client>>> {
     let mut bodies = Vec::new();
     for _ in 0..count {
@@ -159,7 +159,7 @@ async fn half_sent(count: usize, port: u16) -> Result<Vec<Option<Client>>> {
     Ok(bodies)
 }
 
-/// Asks for long responses, and reads none of them.
+/// Requests long responses, and reads none of them.
 async fn unread(count: usize, port: u16) -> Result<Vec<Client>> {
     let mut responses = Vec::new();
     for _ in 0..count {

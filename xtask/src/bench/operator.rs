@@ -5,7 +5,7 @@
 //! then before the operator and after it, because an API server gets slower when it holds more: most of all its garbage
 //! collector, which takes longer for each byte the more there are.
 //!
-//! What came about is seen by watches. Lists would cost the API server more the more objects there are.
+//! Results are observed by watches. Lists would cost the API server more the more objects there are.
 
 mod plain;
 
@@ -35,9 +35,9 @@ use crate::{skep, ui};
 
 /// For how many objects the plain client writes before anything is measured.
 const WARM_UP: u32 = 200;
-/// How often to look whether the operator has come to rest.
+/// How often to check whether the operator is idle.
 const LOOK: Duration = Duration::from_millis(200);
-/// How long anything may take.
+/// The timeout of every wait.
 const PATIENCE: Duration = Duration::from_mins(10);
 
 /// How to measure.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!                 ┌──────────────────────────────┐
-//!   callers ──────┼─▶ floor: passes on only ─────┼─▶ server, streamable HTTP
+//!   callers ──────┼─▶ floor: forwards only ──────┼─▶ server, streamable HTTP
 //!                 ├─▶ skep proxy, streamable ────┤
 //!                 ├─▶ a peer, if one is named ───┘
 //!                 ├─▶ skep proxy, stdio ─────────────▶ server, stdio
@@ -44,7 +44,7 @@ const ROUNDS: usize = 3;
 const WARM_UP: Duration = Duration::from_millis(500);
 /// The lengths of results, in bytes.
 const SIZES: [usize; 2] = [1024, 100 * 1024];
-/// How long to wait before memory is looked at, so that what is let go of is let go of.
+/// How long to wait before memory is measured, so that freed memory is returned.
 const SETTLE: Duration = Duration::from_secs(1);
 
 /// How to measure.
@@ -66,10 +66,10 @@ pub(crate) struct Arguments {
     /// How many callers there are, each with a connection and a session of its own.
     #[arg(long, default_value_t = 16)]
     connections: usize,
-    /// How many sessions are opened and closed before memory is looked at.
+    /// How many sessions are opened and closed before memory is measured.
     #[arg(long, default_value_t = 60_000)]
     sessions: usize,
-    /// How many sessions are open at once when memory is looked at.
+    /// How many sessions are open at once when memory is measured.
     #[arg(long, default_value_t = 4_000)]
     open: usize,
     /// Also proxies that are attached to pods, in the cluster of `cargo xtask cluster up`: one on this machine, and one in a
@@ -220,7 +220,7 @@ async fn round(arguments: &Arguments, way: &Way, size: usize) -> Result<Round> {
     Ok(Round::new(taken, time, cpu))
 }
 
-/// Looks at the memory of one way, with many sessions and after many.
+/// Measures the memory of one way, with many sessions and after many.
 async fn memory(arguments: &Arguments, way: &Way) -> Result<Memory> {
     let Usage { resident: idle, own, .. } = usage(way)?;
     let counted = way.process.and_then(counted);
@@ -235,5 +235,5 @@ async fn memory(arguments: &Arguments, way: &Way) -> Result<Memory> {
 }
 
 fn usage(way: &Way) -> Result<Usage> {
-    Usage::of(way.process.context("there is no process to look at")?)
+    Usage::of(way.process.context("there is no process to measure")?)
 }

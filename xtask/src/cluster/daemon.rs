@@ -1,7 +1,7 @@
 //! Processes that outlive this command, and are found again by the next one.
 //!
-//! `NAME.pid` holds the process id and the time at which that process started: together they name one process for good,
-//! while an id alone may be somebody else's by now.
+//! `NAME.pid` holds the process id and the time at which that process started: together they identify one process,
+//! while an id alone may be reused.
 
 use std::fs::{self, File};
 use std::process::{Child, Command, Stdio};
@@ -79,7 +79,7 @@ pub(super) fn names(layout: &Layout) -> Vec<String> {
 pub(super) fn stop(layout: &Layout, names: &[String]) -> Result<()> {
     let running = || names.iter().filter_map(|name| recorded(layout, name)).filter(Record::is_running);
     for record in running() {
-        // It may end between the look and the signal.
+        // It may end between the check and the signal.
         let _gone = capture(Command::new("kill").args(["-s", "KILL", &record.pid.to_string()]));
     }
     wait_until("daemons to end", Duration::from_secs(10), || match running().next() {

@@ -15,7 +15,7 @@ use crate::ui;
 pub(super) fn down(layout: &Layout) -> Result<()> {
     let directory = layout.directory();
     if !directory.exists() {
-        ui::progress("no cluster is there");
+        ui::progress("there is no cluster");
         return network::remove();
     }
     // First the kubelet, which would start every pod again.
@@ -31,7 +31,7 @@ pub(super) fn down(layout: &Layout) -> Result<()> {
     fs::remove_dir_all(directory).with_context(|| format!("cannot remove `{}`", directory.display()))
 }
 
-/// Ends every container, and waits until containerd has ended their supervisors too: nobody else will.
+/// Ends every container, and waits until containerd has ended their supervisors too: no other process will.
 fn stop_containers(layout: &Layout) -> Result<()> {
     wait_until("the containers to end", Duration::from_secs(20), || {
         let tasks = capture(layout.ctr().args(["tasks", "list", "--quiet"]))?;

@@ -9,7 +9,7 @@ pub(super) const NAMESPACE: &str = "skep";
 pub(super) const NODE: &str = "node1";
 /// The bridge that the pods are on.
 pub(super) const BRIDGE: &str = "br0";
-/// The node's address on the bridge. DNS answers there too.
+/// The node's address on the bridge. DNS listens there too.
 pub(super) const NODE_ADDRESS: &str = "10.88.0.1";
 /// The addresses of pods.
 pub(super) const PODS: &str = "10.88.0.0/16";
@@ -37,7 +37,7 @@ impl Layout {
     pub(crate) fn from_env() -> Self {
         let given = std::env::var_os("SKEP_CLUSTER_DIR").filter(|directory| !directory.is_empty());
         let directory = given.map_or_else(|| std::env::temp_dir().join("skep-cluster"), PathBuf::from);
-        // Daemons start in this directory: what is told to them must not depend on where we are.
+        // Daemons start in this directory: their arguments must not depend on ours.
         Self { directory: std::path::absolute(&directory).unwrap_or(directory) }
     }
 

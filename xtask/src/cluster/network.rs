@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use super::layout::{BRIDGE, Layout, NAMESPACE, NODE_ADDRESS, SERVICES};
 use crate::program::capture;
 
-/// Makes the namespace unless it is there.
+/// Creates the namespace unless it exists.
 pub(super) fn make() -> Result<()> {
     if !exists() {
         ip(&["netns", "add", NAMESPACE])?;

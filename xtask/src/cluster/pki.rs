@@ -8,7 +8,7 @@ use skep_testkit::pki::{Authority, TokenKeys};
 
 use super::layout::{APISERVER, FIRST_SERVICE, Layout, NODE, NODE_ADDRESS};
 
-/// Makes certificates and kubeconfigs unless they are there. The last file made is the one looked for.
+/// Creates certificates and kubeconfigs unless they exist. The last file that is created is the one that is checked.
 pub(super) fn make(layout: &Layout) -> Result<()> {
     if layout.kubeconfig().exists() {
         return Ok(());

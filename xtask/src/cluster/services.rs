@@ -1,4 +1,4 @@
-//! The programs of the cluster and what each is told.
+//! The programs of the cluster and their arguments.
 
 use std::path::PathBuf;
 

@@ -41,7 +41,7 @@ pub(super) fn up(layout: &Layout) -> Result<()> {
     cluster.wait_until("the API server to be ready", || kubectl(layout, &["get", "--raw", "/readyz"]).map(drop))?;
     cluster.start(&services::controller_manager()?)?;
     cluster.start(&services::scheduler()?)?;
-    cluster.wait_until("containerd to answer", || capture(layout.ctr().arg("version")).map(drop))?;
+    cluster.wait_until("containerd to respond", || capture(layout.ctr().arg("version")).map(drop))?;
     load_pause_image(layout)?;
 
     ui::progress("starting the node…");
@@ -87,7 +87,8 @@ impl Starting<'_> {
     }
 }
 
-/// The kubeconfig in here is the cluster's root password, so nobody else may look in, or have made it for us.
+/// The kubeconfig in here is the cluster's root password, so no other user may read the directory, or have created it
+/// for us.
 fn make_directories(layout: &Layout) -> Result<()> {
     let directory = layout.directory();
     let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);

@@ -25,7 +25,7 @@ impl Installed {
         self.modules().join(&self.node).join("bin/node")
     }
 
-    /// Everything, for whoever sees this machine's files.
+    /// All paths, for processes that see this machine's files.
     pub(super) fn directory(&self) -> PathBuf {
         self.directory.clone()
     }

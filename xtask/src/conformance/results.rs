@@ -1,4 +1,4 @@
-//! What a suite found on one way, and how the ways differ.
+//! The results of a suite on one path, and how the paths differ.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -14,10 +14,10 @@ const TIME: usize = 25;
 /// Scenarios of an extension that the fixture's SDK does not serve. They count for no revision.
 const NOT_SERVED: &str = "tasks-";
 
-/// What is asked of servers on this machine only, and counted as a failure of others.
+/// Scenarios for servers on this machine only, which count as failures of others.
 const ELSEWHERE: &str = "non-localhost-url";
 
-/// What a server on stdio has no means for: to close the stream of an answer, so that its caller comes back for it.
+/// Impossible for a stdio server: closing the stream of a response, so that its client resumes it.
 const NOT_ON_STDIO: &str = "server-sse-disconnect-resume";
 
 /// What came out of each scenario.
@@ -39,12 +39,12 @@ struct Check {
 // === impl Check ===
 
 impl Check {
-    /// Whether the suite says that it does not try this at such a URL.
+    /// Whether the suite does not try this at such a URL.
     fn was_not_run(&self) -> bool {
         self.details.get("reason").and_then(Value::as_str) == Some(ELSEWHERE)
     }
 
-    /// Whether it is about what cannot come about on this way, which the suite only tells of.
+    /// Whether it is impossible on this path, which the suite only reports.
     fn cannot_be(&self, way: &str) -> bool {
         self.was_not_run() || (way.ends_with("stdio") && self.id == NOT_ON_STDIO && self.status == "INFO")
     }
@@ -128,12 +128,12 @@ pub(super) fn table(all: &[(&str, Results)]) -> String {
     table.trim_start().to_owned()
 }
 
-/// How a way falls short of the first one.
+/// How a path falls short of the first one.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Worse {
-    /// Checks that do not pass or are left out, in words.
+    /// Checks that do not pass or are left out, as text.
     pub(super) failures: Vec<String>,
-    /// Checks of what cannot come about on a way, in words.
+    /// Checks that are impossible on a path, as text.
     pub(super) warnings: Vec<String>,
 }
 
@@ -141,7 +141,7 @@ pub(super) struct Worse {
 pub(super) fn worse(all: &[(&str, Results)]) -> Worse {
     let mut worse = Worse::default();
     let Some(((direct_name, direct), others)) = all.split_first() else { return worse };
-    // A fixture that fails by itself proves nothing about the ways to it.
+    // A fixture that fails by itself proves nothing about the paths to it.
     for (scenario, checks) in &direct.0 {
         for check in checks.iter().filter(|check| check.failed()) {
             worse.failures.push(format!("{scenario}, {direct_name}: {} fails: {}", check.id, check.words()));
@@ -158,7 +158,7 @@ pub(super) fn worse(all: &[(&str, Results)]) -> Worse {
                 expected.iter().filter(|check| check.passed()).map(|check| &check.id).collect();
             for id in passed {
                 let found: Vec<&Check> = checks.iter().filter(|check| check.id == *id).collect();
-                // One id may stand for several checks, of which some only tell something on the first way, too.
+                // One id may stand for several checks, of which some are only informational on the first path, too.
                 let is_new = |check: &Check| !expected.iter().any(|one| one.id == *id && one.status == check.status);
                 let less = |check: &Check| matches!(check.status.as_str(), "WARNING" | "INFO") && is_new(check);
                 match found.iter().find(|check| less(check)) {

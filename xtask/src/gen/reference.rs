@@ -129,7 +129,7 @@ fn kind_of(node: &Map<String, Value>) -> String {
     }
 }
 
-/// What the schema demands of a value, in words.
+/// The constraints that the schema puts on a value, as text.
 fn bounds(node: &Map<String, Value>) -> String {
     let number = |key: &str| node.get(key).and_then(Value::as_f64);
     let mut bounds = Vec::new();

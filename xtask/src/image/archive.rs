@@ -13,11 +13,11 @@ use sha2::{Digest as _, Sha256};
 
 use super::roots;
 
-/// What the allocator is told by the image. Huge pages would make memory of 2 MiB out of each little bit: 29 MiB instead of 36 for
+/// The allocator's configuration in the image. Huge pages would make memory of 2 MiB out of each little bit: 29 MiB instead of 36 for
 /// the operator with 200 servers, 9 instead of 14 for a proxy.
 pub(crate) const ALLOCATOR: (&str, &str) = ("MIMALLOC_ALLOW_THP", "0");
 
-/// Nobody: an identity without a name, rights or files.
+/// The `nobody` user: an identity without a name, rights or files.
 const USER: &str = "65532:65532";
 
 /// One program to run, and its image.
@@ -30,7 +30,7 @@ pub(crate) struct Image<'a> {
     pub(crate) program: &'a [u8],
     /// Its file name in the root directory.
     pub(crate) program_name: &'a str,
-    /// What the image says about itself.
+    /// The image's labels.
     pub(crate) labels: BTreeMap<String, String>,
 }
 
@@ -100,7 +100,7 @@ impl Image<'_> {
                 "User": USER,
                 "WorkingDir": "/",
                 "Entrypoint": [format!("/{}", self.program_name)],
-                // So that a pod can say `command: [skep, …]`, in this image and in any other that has it somewhere.
+                // So that a pod can use `command: [skep, …]`, in this image and in any other that has it on its PATH.
                 "Env": ["PATH=/:/usr/local/bin:/usr/bin:/bin", format!("{}={}", ALLOCATOR.0, ALLOCATOR.1)],
                 "Labels": self.labels,
             },

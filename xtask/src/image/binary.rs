@@ -13,7 +13,7 @@ use crate::{host, root, target_dir, ui};
 /// Every start reads the table of relocations, and so keeps it in memory: packed, it is 50 times smaller. musl reads such a
 /// table since 1.2.4, and Rust brings a newer one; a linker that does not know the option says so and goes on.
 const PACKED: &str = "-Clink-arg=-Wl,-z,pack-relative-relocs";
-/// Names of functions that tell what they are made for; the older ones are the same for all that is made of one generic function.
+/// Symbol names that include the type arguments; the older mangling gives all instances of a generic function one name.
 const NAMES: &str = "-Csymbol-mangling-version=v0";
 
 /// A binary of this workspace, to be linked statically.

@@ -24,10 +24,10 @@ use super::binary::Binary;
 use crate::program::{self, capture, is_installed};
 use crate::{host, root, target_dir, ui};
 
-/// The linker, and what tells rustc of it: by its name, so that no path goes into what is built.
+/// The linker, and rustc's option for it: by its name, so that no path goes into the build.
 const LINKER: &str = "skep-cc";
 pub(super) const FLAG: &str = "-Clinker=skep-cc";
-/// The variable that tells `cargo xtask link`, and the build script of `skep`, which file holds the order.
+/// The variable with the order file, for `cargo xtask link` and the build script of `skep`.
 pub(super) const VARIABLE: &str = "SKEP_ORDER";
 /// How much of a name counts, in characters. What is made of generic functions can have names of many thousands.
 const LONGEST: usize = 400;
@@ -81,7 +81,7 @@ pub(super) fn link_with(cargo: &mut Command, file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Links as rustc says, with functions in the order of the file that [`VARIABLE`] names.
+/// Links as rustc requests, with functions in the order of the file that [`VARIABLE`] names.
 pub(crate) fn link(arguments: &[OsString]) -> Result<()> {
     let directory = lld()?;
     let output = arguments.iter().skip_while(|argument| *argument != "-o").nth(1);
@@ -130,7 +130,7 @@ fn function(line: &str) -> Option<&str> {
 
 /// A function's name without what differs from one build to the next, and not beyond [`LONGEST`].
 fn plain(symbol: &str) -> String {
-    // Copies of a function that the optimizer made for one caller are told apart by a number.
+    // Copies of a function that the optimizer made for one call site are distinguished by a number.
     let symbol = symbol.split_once(".llvm.").map_or(symbol, |(symbol, _)| symbol);
     match rustc_demangle::try_demangle(symbol) {
         Ok(name) => format!("{name:#}").chars().take(LONGEST).collect(),

@@ -1,7 +1,7 @@
-//! The certificates that a container trusts: there is no machine around it that would have any.
+//! The certificates that a container trusts: it has no system roots.
 //!
-//! They are those of Mozilla's list, in the file where Linux programs look for them. Whoever wants others mounts them over it, or
-//! names them by `SSL_CERT_FILE`.
+//! They are those of Mozilla's list, in the file where Linux programs look for them. To use others, mount them over it, or
+//! set `SSL_CERT_FILE`.
 
 use std::sync::LazyLock;
 

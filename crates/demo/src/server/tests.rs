@@ -71,7 +71,7 @@ fn a_tool_is_called_in_either_era() {
 }
 
 #[test]
-fn what_a_model_can_do_better_is_a_result_and_the_rest_an_error() {
+fn an_error_of_a_tool_is_a_result_and_any_other_an_error() {
     let result = &legacy("tools/call", &json!({ "name": "calculate", "arguments": { "expression": "1 /" } }))["result"];
     assert_eq!(result["isError"], true);
     assert_eq!(result["content"][0]["text"], "the expression ends too early");
@@ -89,7 +89,7 @@ fn what_a_model_can_do_better_is_a_result_and_the_rest_an_error() {
 }
 
 #[test]
-fn the_resource_can_be_read_and_others_are_not_there() {
+fn the_resource_can_be_read_and_others_do_not_exist() {
     let uri = legacy("resources/list", &json!({}))["result"]["resources"][0]["uri"].clone();
     let read = &legacy("resources/read", &json!({ "uri": uri }))["result"]["contents"][0];
     assert_eq!((&read["uri"], &read["mimeType"]), (&uri, &json!("text/markdown")));
@@ -154,7 +154,7 @@ fn methods_belong_to_their_era() {
 }
 
 #[test]
-fn lines_that_are_no_requests_are_told_or_passed_over() {
+fn invalid_lines_are_rejected_or_ignored() {
     let text = |line: &str| server().answer(line.as_bytes()).map(|answer| String::from_utf8(answer.to_vec()).unwrap());
     for (line, code) in [
         ("{", "-32700"),

@@ -187,7 +187,7 @@ impl Parser<'_> {
         self.take_any(&[')']).map(|_| ()).ok_or_else(|| "a `)` is missing".to_owned())
     }
 
-    /// The next character that is no space.
+    /// The next character that is not a space.
     fn peek(&mut self) -> Option<char> {
         while self.left.next_if(|(_, next)| next.is_whitespace()).is_some() {}
         self.left.peek().map(|(_, next)| *next)
@@ -203,7 +203,7 @@ impl Parser<'_> {
         self.left.peek().map_or(self.text.len(), |(offset, _)| *offset)
     }
 
-    /// Where people would say that the parser is.
+    /// The position for people, counted from 1.
     fn position(&mut self) -> usize {
         let offset = self.offset();
         self.text.get(..offset).map_or(0, |before| before.chars().count()) + 1

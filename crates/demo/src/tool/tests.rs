@@ -40,7 +40,7 @@ fn arithmetic_has_the_usual_order() {
 }
 
 #[test]
-fn what_cannot_be_calculated_is_told_in_words() {
+fn the_error_says_what_cannot_be_calculated() {
     for (expression, words) in [
         ("", "ends too early"),
         ("1 +", "ends too early"),
@@ -94,7 +94,7 @@ fn a_text_is_counted_by_several_measures() {
 }
 
 #[test]
-fn the_time_is_told_at_an_offset() {
+fn the_time_is_returned_at_an_offset() {
     let time = |offset: &str| call("time", &json!({ "offset": offset }));
     let expected = json!({ "time": "2026-03-02T00:30:00+02:00", "weekday": "Monday", "unixSeconds": 1_772_404_200 });
     assert_eq!(time("+02:00"), Ok(expected));
@@ -129,7 +129,7 @@ fn arguments_are_those_of_the_schema() {
 }
 
 #[test]
-fn what_comes_out_is_what_the_schema_says() {
+fn the_output_matches_the_schema() {
     let samples = [
         ("calculate", json!({ "expression": "1" })),
         ("json_query", json!({ "document": 1, "pointer": "" })),

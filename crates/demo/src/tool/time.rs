@@ -9,7 +9,7 @@ use crate::server::Surroundings;
 pub(super) const TOOL: Tool = Tool {
     name: "time",
     title: "Current time",
-    description: "Tells the current time in UTC, or at an offset from it.",
+    description: "Returns the current time in UTC, or at an offset from it.",
     repeats: false,
     arguments: || {
         json!({

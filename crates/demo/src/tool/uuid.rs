@@ -1,4 +1,4 @@
-//! `uuid`: names that nobody else has.
+//! `uuid`: unique identifiers.
 
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -6,7 +6,7 @@ use uuid::Uuid;
 use super::{Arguments, Tool, text};
 use crate::server::Surroundings;
 
-/// How many are made at once.
+/// The maximum per call.
 const MOST: u64 = 100;
 
 pub(super) const TOOL: Tool = Tool {

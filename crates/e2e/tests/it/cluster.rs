@@ -1,4 +1,4 @@
-//! The cluster under test: a namespace per test, and waiting for what pods do in it.
+//! The cluster under test: a namespace per test, and waiting for its pods.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -43,7 +43,7 @@ fn image(variable: &str) -> Result<String> {
 
 impl Cluster {
     /// Connects to the cluster that `cargo xtask e2e` chose. No other variable or file counts: a test run by accident
-    /// must not touch the cluster that somebody works with.
+    /// must not touch a cluster that is in use.
     pub(crate) async fn connect(prefix: &str) -> Result<Self> {
         skep_testkit::install_crypto_provider();
         let Some(path) = std::env::var_os("SKEP_E2E_KUBECONFIG") else { bail!("no cluster was chosen: {ADVICE}") };
@@ -63,7 +63,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Kubernetes makes a new namespace's service account when it gets round to it, and refuses pods until then.
+    /// The service account of a new namespace is created asynchronously, and pods are refused until then.
     async fn wait_for_service_account(&self) -> Result<()> {
         let accounts = Api::<ServiceAccount>::namespaced(self.client.clone(), &self.namespace);
         eventually("the namespace to have its service account", PATIENCE, || async {
@@ -90,7 +90,7 @@ impl Cluster {
         .await
     }
 
-    /// Fails if a container of the pods with these labels was started again.
+    /// Fails if a container of the pods with these labels was restarted.
     pub(crate) async fn no_restarts(&self, labels: &str) -> Result<()> {
         let pods = self.pods().list(&kube::api::ListParams::default().labels(labels)).await?;
         if pods.items.is_empty() {
@@ -129,7 +129,7 @@ impl Cluster {
         .await
     }
 
-    /// Waits until all of a pod's containers ended well.
+    /// Waits until all of a pod's containers terminated successfully.
     pub(crate) async fn wait_until_done(&self, pod: &str) -> Result<()> {
         self.wait_for_pod(pod, "done", |pod| phase(pod) == Some("Succeeded")).await
     }
@@ -153,14 +153,14 @@ impl Cluster {
         .await
     }
 
-    /// What a container of a pod has written.
+    /// The log of a container.
     pub(crate) async fn logs(&self, pod: &str, container: &str) -> Result<String> {
         let parameters = LogParams { container: Some(container.to_owned()), ..LogParams::default() };
         let logs = self.pods().logs(pod, &parameters).await;
         logs.with_context(|| format!("no logs of `{container}` in pod `{pod}` of `{}`", self.namespace))
     }
 
-    /// Removes the namespace. Not called after a failure, whose traces are worth a look.
+    /// Removes the namespace. Not called after a failure, so that it can be inspected.
     pub(crate) async fn remove(self) -> Result<()> {
         Api::<Namespace>::all(self.client).delete(&self.namespace, &DeleteParams::default()).await?;
         Ok(())

@@ -1,4 +1,4 @@
-//! What everybody depends on goes away and comes back: the API server, the network to it, Redis, the proxy in the middle of a stream.
+//! Shared dependencies fail and recover: the API server, the network to it, Redis, the proxy in the middle of a stream.
 
 use std::collections::BTreeSet;
 use std::process::{Child, Command, Stdio};
@@ -13,16 +13,16 @@ use skep_testkit::{Seen, eventually};
 use crate::cluster::{PATIENCE, fixture_image, next_image};
 use crate::home::{Caller, Home, get, http, post, sse, stdio, who, with};
 
-/// How many calls without a session are asked in a row.
+/// How many calls without a session are made in a row.
 const MODERN_CALLS: usize = 8;
-/// The longest body that a proxy reads.
+/// The maximum length of a request body.
 const LONGEST_BODY: usize = 8 * 1024 * 1024;
 
 #[tokio::test]
 async fn after_the_api_server_was_gone_everything_goes_on_and_a_new_proxy_starts_as_well() -> Result<()> {
-    // What can restart the API server: a program of ours, and only of the cluster that it started.
+    // The program that can restart the API server: ours, and only for a cluster that it started.
     let Some(xtask) = std::env::var_os("SKEP_E2E_CLUSTER") else {
-        println!("not tested: the API server of somebody else's cluster is not ours to restart");
+        println!("not tested: only the API server of a cluster that xtask started may be restarted");
         return Ok(());
     };
     let home = Home::alone("restart", false).await?;
@@ -47,7 +47,7 @@ async fn after_the_api_server_was_gone_everything_goes_on_and_a_new_proxy_starts
         let caller = home.caller(&home.address(name).await?).await?;
         ensure!(caller.call("who", "{}")?.starts_with(&format!("{name}-0")));
     }
-    // The operator works on, without having been started again.
+    // The operator continues without a restart.
     let next = next_image()?;
     let change = Patch::Merge(json!({ "spec": { "image": next } }));
     home.servers().patch("web", &PatchParams::default(), &change).await?;
@@ -62,7 +62,7 @@ async fn after_the_api_server_was_gone_everything_goes_on_and_a_new_proxy_starts
     home.cluster.remove().await
 }
 
-/// The proxy is the only one that applies the Services of its server.
+/// The proxy is the only field manager of its server's Services.
 #[tokio::test]
 async fn backend_services_that_are_deleted_come_back_at_once_and_calls_go_on() -> Result<()> {
     let home = Home::new("services").await?;
@@ -80,7 +80,7 @@ async fn backend_services_that_are_deleted_come_back_at_once_and_calls_go_on() -
             .await?;
     }
     again(&caller).await?;
-    // Nothing was started again for it.
+    // Nothing was restarted for it.
     home.cluster.no_restarts("app=mcpserver").await?;
     home.cluster.remove().await
 }
@@ -107,7 +107,7 @@ async fn while_redis_is_gone_calls_are_refused_clearly_and_afterwards_sessions_l
                 && set.and_then(|status| status.available_replicas) == Some(2))
         })
         .await?;
-    // Each proxy knows the session, whichever greeted it.
+    // Every proxy knows the session, whichever proxy initialized it.
     let address = home.address("s").await?;
     let service = home.caller(&address).await?;
     let mut proxies = Vec::new();
@@ -115,16 +115,16 @@ async fn while_redis_is_gone_calls_are_refused_clearly_and_afterwards_sessions_l
         let address = pod.status.and_then(|status| status.pod_ip).context("a proxy without an address")?;
         proxies.push(Caller { address: format!("{address}:8080"), session: service.session.clone() });
     }
-    // And all of them ask the pod that knows it, while other sessions are with other pods.
+    // And all of them route to the pod that has it, while other sessions are on other pods.
     let mut pods = BTreeSet::new();
     home.cluster
         .until("sessions are with either pod", || {
             let known = (|| -> Result<String> {
-                let caller = Caller::greet(&address)?;
+                let caller = Caller::initialize(&address)?;
                 let at = |proxy: &Caller| Caller { session: caller.session.clone(), ..proxy.clone() }.call("who", "{}");
                 let answers = proxies.iter().map(at).collect::<Result<BTreeSet<String>>>()?;
                 ensure!(answers.len() == 1, "one session is known to {answers:?}");
-                answers.into_iter().next().context("nobody answered")
+                answers.into_iter().next().context("no response")
             })();
             let seen = known.map(|pod| {
                 pods.insert(pod);
@@ -133,7 +133,7 @@ async fn while_redis_is_gone_calls_are_refused_clearly_and_afterwards_sessions_l
             async move { seen }
         })
         .await?;
-    // So are calls of clients that know no sessions, whoever answers them.
+    // So are calls of clients without sessions, whichever pod responds.
     let (head, page) = get(&address, "/health")?;
     ensure!(head.starts_with("HTTP/1.1 200"), "{head}\n{page}");
     for _ in 0..MODERN_CALLS {
@@ -169,7 +169,7 @@ async fn while_redis_is_gone_calls_are_refused_clearly_and_afterwards_sessions_l
 }
 
 #[tokio::test]
-async fn a_remote_server_is_reached_by_any_proxy_and_one_that_nobody_vouches_for_is_not() -> Result<()> {
+async fn a_remote_server_is_reached_by_any_proxy_and_an_untrusted_one_is_not() -> Result<()> {
     let home = Home::new("remote").await?;
     let node = home.node_address().await?;
     let directory = std::env::temp_dir().join(&home.namespace);
@@ -186,7 +186,7 @@ async fn a_remote_server_is_reached_by_any_proxy_and_one_that_nobody_vouches_for
         "sessionAffinity": "None",
     });
     home.create_kind("MCPRemoteProxy", "near", near).await?;
-    // The API server has a certificate, and an authority that only this cluster believes.
+    // The API server has a certificate from a CA that only this cluster trusts.
     let api = format!("https://{}/mcp", home.address_of_api().await?);
     home.create_kind("MCPRemoteProxy", "api", json!({ "remoteUrl": api, "allowPrivateEndpoint": true })).await?;
     home.phase("MCPRemoteProxy", "near", "Ready").await?;
@@ -227,15 +227,15 @@ async fn a_stream_ends_when_its_proxy_goes_and_the_next_proxy_opens_another() ->
     home.create("s", sse(&fixture_image()?)).await?;
     home.ready("s").await?;
     let address = home.address("s").await?;
-    let mut ear = home.ear(&address).await?;
+    let mut listener = home.sse_client(&address).await?;
     let proxies = home.pods("app=mcpserver").await?;
     let proxy = proxies.first().and_then(|pod| pod.metadata.name.clone()).context("no proxy")?;
     home.api::<Pod>().delete(&proxy, &DeleteParams::default()).await?;
-    let ended = tokio::task::spawn_blocking(move || ear.next(|_| false)).await?;
+    let ended = tokio::task::spawn_blocking(move || listener.next(|_| false)).await?;
     ensure!(matches!(ended, Ok(None)), "the stream did not end in good order: {ended:?}");
-    let mut ear = home.ear(&address).await?;
+    let mut listener = home.sse_client(&address).await?;
     let call = r#"{"jsonrpc":"2.0","id":6,"method":"tools/call","params":{"name":"who","arguments":{}}}"#;
-    ensure!(ear.ask(call, "\"id\":6")?.contains("s-0"));
+    ensure!(listener.ask(call, "\"id\":6")?.contains("s-0"));
     home.cluster.remove().await
 }
 
@@ -255,7 +255,7 @@ async fn the_longest_body_is_served_and_one_byte_more_is_refused() -> Result<()>
             let (head, body) = post(&caller.address, Some(&caller.session), &format!("{before}{load}{after}"))?;
             ensure!(head.starts_with(status), "{name}: {length} bytes: {head}\n{body}");
         }
-        ensure!(caller.call("who", "{}")?.starts_with(&format!("{name}-0")), "{name} does not answer any more");
+        ensure!(caller.call("who", "{}")?.starts_with(&format!("{name}-0")), "{name} does not respond any more");
     }
     home.cluster.remove().await
 }
@@ -272,9 +272,9 @@ async fn again(caller: &Caller) -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_network_that_is_gone_without_a_word_is_noticed_and_calls_are_told() -> Result<()> {
+async fn a_silent_network_failure_is_detected_and_calls_get_an_error() -> Result<()> {
     if std::env::var_os("SKEP_E2E_CLUSTER").is_none() {
-        println!("not tested: the network of somebody else's cluster is not ours to cut");
+        println!("not tested: only the network of a cluster that xtask started may be cut");
         return Ok(());
     }
     let home = Home::new("silence").await?;
@@ -285,7 +285,8 @@ async fn a_network_that_is_gone_without_a_word_is_noticed_and_calls_are_told() -
     let proxies = home.pods("app=mcpserver").await?;
     let address = proxies.into_iter().find_map(|pod| pod.status?.pod_ip).context("a proxy without an address")?;
     let cut = Cut::new(address)?;
-    // Nothing says that this is lost. Without more, it would end by the proxy's time limit, and the connection stay.
+    // No packet signals the loss. Without a check, the call would end by the proxy's timeout, and the connection would
+    // stay.
     let error =
         format!("{:#}", caller.call("who", "{}").err().context("answered through a network that is not there")?);
     ensure!(error.contains("went away"), "{error}");
@@ -295,12 +296,12 @@ async fn a_network_that_is_gone_without_a_word_is_noticed_and_calls_are_told() -
     home.cluster.remove().await
 }
 
-/// Packets between a pod and the API server are dropped for as long as this lives.
+/// Packets between a pod and the API server are dropped while this exists.
 struct Cut(String);
 
 impl Cut {
     fn new(pod: String) -> Result<Self> {
-        // Rules of a half-made cut go with it.
+        // The rules of a partial setup are removed with it.
         let cut = Self(pod);
         cut.rules("--insert")?;
         Ok(cut)
@@ -318,19 +319,19 @@ impl Cut {
 
 impl Drop for Cut {
     fn drop(&mut self) {
-        // Who waits for the network afterwards says that it is not there.
+        // A test that waits for the network afterwards reports that it is missing.
         let _unmended = self.rules("--delete");
     }
 }
 
-/// A Redis beside the node, reachable by its pods, whose data outlives the process.
+/// A Redis beside the node, reachable by its pods, whose data survives the process.
 struct Redis {
     address: String,
     port: u16,
     directory: std::path::PathBuf,
 }
 
-/// Its process, which ends with this.
+/// Its process, which is killed with this.
 struct Running(Child);
 
 impl Redis {
@@ -369,7 +370,7 @@ impl Drop for Running {
     }
 }
 
-/// A port that nobody uses just now.
+/// A free port.
 fn free_port(address: &str) -> Result<u16> {
     Ok(std::net::TcpListener::bind((address, 0))?.local_addr()?.port())
 }

@@ -1,4 +1,4 @@
-//! A namespace with an operator in it, and the clients that call what it makes.
+//! A namespace with an operator in it, and clients of its servers.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -15,16 +15,16 @@ use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::cluster::{Cluster, product_image};
 use crate::operator::{Scope, install};
 
-/// How long an answer may take.
+/// The timeout of a response.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
 
-const GREETING: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"e2e","version":"1"}}}"#;
+const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"e2e","version":"1"}}}"#;
 
 const MODERN_CALL: &str = r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"who","arguments":{},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/clientInfo":{"name":"e2e","version":"1"}}}}"#;
 
-/// Tests run beside each other, each in a namespace of its own, but for those that touch what all of them share.
+/// Tests run in parallel, each in a namespace of its own, except those that touch what all of them share.
 static CLUSTER: RwLock<()> = RwLock::const_new(());
 
 /// How much of the cluster a test has for itself.
@@ -41,12 +41,12 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    /// With an operator that looks after this namespace.
+    /// With an operator that watches this namespace.
     pub(crate) async fn new(prefix: &str) -> Result<Self> {
         Self::with_tenants(prefix, &[]).await
     }
 
-    /// With an operator that looks after this namespace and those.
+    /// With an operator that watches this namespace and those.
     pub(crate) async fn with_tenants(prefix: &str, tenants: &[&Self]) -> Result<Self> {
         let turn = Some(Turn::Shared { _guard: CLUSTER.read().await });
         let home = Self { _turn: turn, ..Self::empty(prefix).await? };
@@ -56,7 +56,7 @@ impl Home {
         Ok(home)
     }
 
-    /// While no other test runs, with an operator that looks after this namespace, or after the whole cluster.
+    /// While no other test runs, with an operator that watches this namespace, or the whole cluster.
     pub(crate) async fn alone(prefix: &str, is_everywhere: bool) -> Result<Self> {
         let turn = Some(Turn::Alone { _guard: CLUSTER.write().await });
         let home = Self { _turn: turn, ..Self::empty(prefix).await? };
@@ -111,7 +111,7 @@ impl Home {
         self.phase("MCPServer", name, "Ready").await
     }
 
-    /// Waits until an object says that it is in a phase.
+    /// Waits until an object is in a phase.
     pub(crate) async fn phase(&self, kind: &str, name: &str, phase: &str) -> Result<()> {
         let objects = self.kind(kind);
         self.cluster
@@ -122,12 +122,12 @@ impl Home {
             .await
     }
 
-    /// The address of a server's proxy, as its Service has it.
+    /// The address of a server's proxy, from its Service.
     pub(crate) async fn address(&self, name: &str) -> Result<String> {
         self.address_of(&format!("mcp-{name}-proxy")).await
     }
 
-    /// The address of the cluster's own API server, as pods have it.
+    /// The address of the cluster's API server for pods.
     pub(crate) async fn address_of_api(&self) -> Result<String> {
         address(Api::<Service>::namespaced(self.cluster.client(), "default").get("kubernetes").await?)
     }
@@ -137,7 +137,7 @@ impl Home {
         address(self.api::<Service>().get(service).await?)
     }
 
-    /// An address of a server's proxies for the world outside: a load balancer's Service, by its port on the node.
+    /// An address of a server's proxies from outside: a LoadBalancer Service, by its node port.
     pub(crate) async fn balanced_address(&self, name: &str, port: i32) -> Result<String> {
         let service: Service = self
             .cluster
@@ -162,34 +162,34 @@ impl Home {
         address.context("no node has an address")
     }
 
-    /// Waits until a client can be greeted, and returns it.
-    pub(crate) async fn ear(&self, address: &str) -> Result<Ear> {
-        let mut ear = None;
+    /// Waits until a client can initialize over SSE, and returns it.
+    pub(crate) async fn sse_client(&self, address: &str) -> Result<SseClient> {
+        let mut listener = None;
         self.cluster
             .until(&format!("{address} answers over SSE"), || {
-                ear = Ear::open(address).ok();
-                let done = ear.is_some();
+                listener = SseClient::open(address).ok();
+                let done = listener.is_some();
                 async move { Ok(done) }
             })
             .await?;
-        ear.context("nobody answered")
+        listener.context("no response")
     }
 
-    /// A caller that has been greeted, once there is somebody to greet it.
+    /// An initialized client, once the server is available.
     pub(crate) async fn caller(&self, address: &str) -> Result<Caller> {
         let mut caller = None;
         self.cluster
             .until(&format!("{address} answers"), || {
-                let greeted = Caller::greet(address);
-                let done = greeted.is_ok();
-                caller = greeted.ok().or_else(|| caller.take());
+                let initialized = Caller::initialize(address);
+                let done = initialized.is_ok();
+                caller = initialized.ok().or_else(|| caller.take());
                 async move { Ok(done) }
             })
             .await?;
-        caller.context("nobody answered")
+        caller.context("no response")
     }
 
-    /// Deletes every server, and waits until nothing of them is left.
+    /// Deletes every server, and waits until all their objects are gone.
     pub(crate) async fn empty_out(&self) -> Result<()> {
         let all = ListParams::default();
         self.servers().delete_collection(&DeleteParams::default(), &all).await?;
@@ -222,8 +222,8 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    pub(crate) fn greet(address: &str) -> Result<Self> {
-        let (head, body) = post(address, None, GREETING)?;
+    pub(crate) fn initialize(address: &str) -> Result<Self> {
+        let (head, body) = post(address, None, INITIALIZE)?;
         ensure!(head.starts_with("HTTP/1.1 200") && body.contains("skep-fixture"), "{head}\n{body}");
         let session = head.lines().find_map(|line| {
             let (name, value) = line.split_once(':')?;
@@ -234,7 +234,7 @@ impl Caller {
         Ok(Self { address: address.to_owned(), session })
     }
 
-    /// Calls a tool; returns the text that it answers.
+    /// Calls a tool; returns the text of its result.
     pub(crate) fn call(&self, tool: &str, arguments: &str) -> Result<String> {
         let body = format!(
             r#"{{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{{"name":"{tool}","arguments":{arguments}}}}}"#
@@ -248,38 +248,38 @@ impl Caller {
     }
 }
 
-/// A client over the older transport: answers come on a stream of events.
-pub(crate) struct Ear {
+/// A client over HTTP+SSE: responses come on an event stream.
+pub(crate) struct SseClient {
     address: String,
     path: String,
     events: BufReader<TcpStream>,
 }
 
-impl Ear {
-    /// Opens the stream and has itself greeted.
+impl SseClient {
+    /// Opens the stream and initializes.
     pub(crate) fn open(address: &str) -> Result<Self> {
         let mut stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(PATIENCE))?;
-        // The older version of HTTP: a stream without the marks of chunks in it.
+        // HTTP/1.0: a stream without chunk headers in it.
         write!(stream, "GET /sse HTTP/1.0\r\nHost: {address}\r\nAccept: text/event-stream\r\n\r\n")?;
-        let mut ear = Self { address: address.to_owned(), path: String::new(), events: BufReader::new(stream) };
-        let endpoint = ear.next(|_| true)?.context("the stream ended before it named an endpoint")?;
+        let mut listener = Self { address: address.to_owned(), path: String::new(), events: BufReader::new(stream) };
+        let endpoint = listener.next(|_| true)?.context("the stream ended before it named an endpoint")?;
         let path = endpoint.split_once("://").and_then(|(_, rest)| rest.split_once('/'));
-        ear.path = path.map_or_else(|| endpoint.clone(), |(_, path)| format!("/{path}"));
-        let greeted = ear.ask(GREETING, "\"id\":1")?;
-        ensure!(greeted.contains("skep-fixture"), "{greeted}");
-        post_to(&ear.address, &ear.path, "", INITIALIZED)?;
-        Ok(ear)
+        listener.path = path.map_or_else(|| endpoint.clone(), |(_, path)| format!("/{path}"));
+        let initialized = listener.ask(INITIALIZE, "\"id\":1")?;
+        ensure!(initialized.contains("skep-fixture"), "{initialized}");
+        post_to(&listener.address, &listener.path, "", INITIALIZED)?;
+        Ok(listener)
     }
 
-    /// Sends a message and returns the event with the mark in it.
+    /// Sends a message and returns the event that contains the mark.
     pub(crate) fn ask(&mut self, message: &str, mark: &str) -> Result<String> {
         let (head, body) = post_to(&self.address, &self.path, "", message)?;
         ensure!(head.starts_with("HTTP/1.1 202"), "{head}\n{body}");
         self.next(|event| event.contains(mark))?.context("the stream ended before the answer came")
     }
 
-    /// The data of the next event that is looked for; nothing when the stream ends.
+    /// The data of the next matching event; `None` when the stream ends.
     pub(crate) fn next(&mut self, is_it: impl Fn(&str) -> bool) -> Result<Option<String>> {
         let mut line = String::new();
         loop {
@@ -294,13 +294,13 @@ impl Ear {
     }
 }
 
-/// Sends a message; returns head and body of the answer.
+/// Sends a message; returns head and body of the response.
 pub(crate) fn post(address: &str, session: Option<&str>, body: &str) -> Result<(String, String)> {
     let session = session.map(|session| format!("Mcp-Session-Id: {session}\r\n")).unwrap_or_default();
     post_to(address, "/mcp", &session, body)
 }
 
-/// Asks who answers, as clients of 2026-07-28 do: without a session, and none may come back.
+/// Asks which pod responds, as clients of 2026-07-28 do: without a session, and none may be created.
 pub(crate) fn who(address: &str) -> Result<String> {
     let headers = "MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\nMcp-Name: who\r\n";
     let (head, body) = post_to(address, "/mcp", headers, MODERN_CALL)?;
@@ -313,7 +313,7 @@ pub(crate) fn who(address: &str) -> Result<String> {
     Ok(text.with_context(|| answer.to_string())?.to_owned())
 }
 
-/// Reads a page; returns head and body.
+/// Sends a GET request; returns head and body.
 pub(crate) fn get(address: &str, path: &str) -> Result<(String, String)> {
     exchange(address, &format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"))
 }
@@ -327,7 +327,7 @@ fn post_to(address: &str, path: &str, headers: &str, body: &str) -> Result<(Stri
     exchange(address, &request)
 }
 
-/// Sends a request as it is written; returns head and body of the answer.
+/// Sends a raw request; returns head and body of the response.
 fn exchange(address: &str, request: &str) -> Result<(String, String)> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(PATIENCE))?;

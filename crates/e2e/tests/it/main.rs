@@ -1,4 +1,4 @@
-//! Tests on real pods. They need a cluster with our images in it: `cargo xtask e2e` sees to both.
+//! Tests on real pods. They need a cluster with our images in it: `cargo xtask e2e` provides both.
 
 mod cluster;
 mod faults;

@@ -1,4 +1,5 @@
-//! The operator in the cluster, from our own image, installed by our own charts, with the rights of the chart and no others.
+//! The operator in the cluster, from our own image, installed by our own charts, with the RBAC of the chart and no
+//! more.
 
 use std::process::Command;
 
@@ -12,7 +13,7 @@ use skep_testkit::assets::{Assets, Tool};
 use crate::home::Home;
 
 #[tokio::test]
-async fn the_charts_install_an_operator_that_brings_about_what_manifests_say() -> Result<()> {
+async fn the_charts_install_an_operator_that_reconciles_manifests() -> Result<()> {
     let tenant = Home::new("operator").await?;
     let (cluster, home) = (&tenant.cluster, tenant.namespace.clone());
 
@@ -32,7 +33,7 @@ async fn the_charts_install_an_operator_that_brings_about_what_manifests_say() -
             Ok(status.pointer("/status/url").and_then(Value::as_str).is_some_and(|url| url.contains("mcp-time-proxy")))
         })
         .await?;
-    // It leads, it is healthy, and it did all that without falling over.
+    // It is the leader, it is healthy, and it did not restart.
     let operator = deployments.get(&home).await?.status.context("the operator has no status")?;
     assert_eq!(operator.ready_replicas, Some(1));
     cluster.no_restarts("app.kubernetes.io/name=skep").await?;
@@ -45,7 +46,7 @@ async fn the_charts_install_an_operator_that_brings_about_what_manifests_say() -
 /// Whether the definitions are installed: several tests need them at once.
 static DEFINED: std::sync::Mutex<bool> = std::sync::Mutex::new(false);
 
-/// What an operator looks after.
+/// The namespaces that an operator watches.
 pub(crate) enum Scope<'a> {
     Cluster,
     Namespaces(&'a [&'a str]),

@@ -1,4 +1,4 @@
-//! Servers on real pods, behind our proxy, made by our operator: what happens when something goes wrong.
+//! Servers on real pods, behind our proxy, created by our operator: failures.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use k8s_openapi::api::apps::v1::{ControllerRevision, Deployment, StatefulSet};
@@ -24,13 +24,13 @@ async fn servers_on_stdio_and_http_become_ready_answer_and_survive_the_loss_of_t
         callers.push((name, caller));
     }
     for (name, caller) in &callers {
-        // Its pod goes in the middle of a call: that call ends with a clear answer, and later ones are answered again.
+        // Its pod is deleted in the middle of a call: that call fails with a clear error, and later ones succeed again.
         let slow = {
             let (address, session) = (caller.address.clone(), caller.session.clone());
             tokio::task::spawn_blocking(move || Caller { address, session }.call("sleep", r#"{"seconds":"60"}"#))
         };
         home.cluster
-            .until("the call is under way", || async {
+            .until("the call is in flight", || async {
                 Ok(home.cluster.logs(&format!("{name}-0"), "mcp").await?.contains("a call sleeps"))
             })
             .await?;
@@ -39,7 +39,9 @@ async fn servers_on_stdio_and_http_become_ready_answer_and_survive_the_loss_of_t
         for (other, caller) in callers.iter().filter(|(other, _)| other != name) {
             ensure!(caller.call("who", "{}")?.starts_with(&format!("{other}-0")), "{other} suffers with {name}");
         }
-        told(&slow.await?.err().with_context(|| format!("{name}: a call was answered by a pod that is gone"))?)?;
+        fails_clearly(
+            &slow.await?.err().with_context(|| format!("{name}: a call got a response from a deleted pod"))?,
+        )?;
         home.cluster
             .until(&format!("{name} answers the same session again"), || {
                 let answered = caller.call("who", "{}").is_ok();
@@ -47,39 +49,39 @@ async fn servers_on_stdio_and_http_become_ready_answer_and_survive_the_loss_of_t
             })
             .await?;
     }
-    // A server that dies in the middle of a line.
+    // A server that crashes in the middle of a line.
     let address = home.address("lines").await?;
     let caller = home.caller(&address).await?;
-    told(&caller.call("die", "{}").err().context("a call was answered by a server that died")?)?;
+    fails_clearly(&caller.call("die", "{}").err().context("a call got a response from a crashed server")?)?;
     home.cluster
         .until("the server that died answers again", || {
             let answered = caller.call("who", "{}").is_ok();
             async move { Ok(answered) }
         })
         .await?;
-    // Nobody was started again for any of it.
+    // Nothing was restarted for any of it.
     home.cluster.no_restarts("app=mcpserver").await?;
 
-    // Down to nothing and back, without anybody falling over.
+    // Scaled to zero and back, without a restart.
     for (replicas, is_answered) in [(0, false), (1, true)] {
         let patch = Patch::Merge(json!({ "spec": { "replicas": replicas } }));
         home.api::<StatefulSet>().patch("web", &PatchParams::default(), &patch).await?;
         let address = home.address("web").await?;
         home.cluster
             .until(&format!("web with {replicas} pods"), || {
-                let answered = Caller::greet(&address).is_ok();
+                let answered = Caller::initialize(&address).is_ok();
                 async move { Ok(answered == is_answered) }
             })
             .await?;
     }
-    // The same on stdio. A handshake is answered by the proxy itself there, so its health and a call say how it is.
+    // The same on stdio. The proxy itself responds to a handshake there, so its health and a call show the state.
     let scale = async |replicas: u32| {
         let patch = Patch::Merge(json!({ "spec": { "replicas": replicas } }));
         home.api::<StatefulSet>().patch("lines", &PatchParams::default(), &patch).await
     };
     scale(0).await?;
     home.cluster
-        .until("lines is told to be scaled to zero", || {
+        .until("lines is reported as scaled to zero", || {
             let page = get(&address, "/health");
             async { Ok(page?.1.contains("scaled to zero")) }
         })
@@ -91,7 +93,7 @@ async fn servers_on_stdio_and_http_become_ready_answer_and_survive_the_loss_of_t
             async move { Ok(answered) }
         })
         .await?;
-    // A StatefulSet that somebody deletes comes back.
+    // A deleted StatefulSet is applied again.
     home.api::<StatefulSet>().delete("lines", &DeleteParams::background()).await?;
     home.cluster
         .until("lines is made again and answers", || {
@@ -103,19 +105,19 @@ async fn servers_on_stdio_and_http_become_ready_answer_and_survive_the_loss_of_t
     home.cluster.remove().await
 }
 
-/// The call ended with a clear answer: at once, and not by a time limit or a broken connection.
-fn told(error: &anyhow::Error) -> Result<()> {
-    ensure!(error.to_string().starts_with("HTTP/1.1 502"), "the caller is not told what happened: {error:#}");
+/// The call failed with a clear error: at once, and not by a timeout or a broken connection.
+fn fails_clearly(error: &anyhow::Error) -> Result<()> {
+    ensure!(error.to_string().starts_with("HTTP/1.1 502"), "the client does not learn what happened: {error:#}");
     Ok(())
 }
 
 #[tokio::test]
-async fn an_old_proxy_that_starts_again_does_not_take_the_server_back() -> Result<()> {
+async fn a_restarted_old_proxy_does_not_revert_the_server() -> Result<()> {
     let (fixture, next) = (fixture_image()?, next_image()?);
     let home = Home::new("gate").await?;
     home.create("s", http(&fixture)).await?;
     home.ready("s").await?;
-    // From now on a new proxy pod is not taken for available, so old and new ones stand beside each other.
+    // From now on a new proxy pod does not become available, so old and new ones run side by side.
     let slow = json!({ "spec": { "minReadySeconds": 3000, "progressDeadlineSeconds": 6000 } });
     home.api::<Deployment>().patch("s", &PatchParams::default(), &Patch::Merge(slow)).await?;
     let old = home.pods("app=mcpserver").await?;
@@ -136,7 +138,7 @@ async fn an_old_proxy_that_starts_again_does_not_take_the_server_back() -> Resul
     let pods = home.pods("app=mcpserver").await?;
     ensure!(pods.len() == 2, "old and new proxy should stand beside each other, there are {}", pods.len());
 
-    // The old one starts again, from the old template, with the new RunConfig mounted.
+    // The old one restarts, from the old template, with the new RunConfig mounted.
     let gone = old.first().and_then(|pod| pod.metadata.name.clone()).context("a pod without a name")?;
     home.api::<Pod>().delete(&gone, &DeleteParams { grace_period_seconds: Some(1), ..DeleteParams::default() }).await?;
     let generation = "toolhive.stacklok.dev/mcpserver-generation";
@@ -163,7 +165,7 @@ async fn an_old_proxy_that_starts_again_does_not_take_the_server_back() -> Resul
     let address = format!("{}:8080", again.context("the old proxy has no address")?);
     let caller = home.caller(&address).await?;
     ensure!(caller.call("who", "{}")?.starts_with("s-0"));
-    // The server ended on the new image and was never taken back: one revision for each image, no more.
+    // The server ended on the new image and was never reverted: one revision for each image, no more.
     ensure!(image(&sets.get("s").await?) == Some(next.clone()), "the old proxy took the server back");
     let revisions = home.api::<ControllerRevision>().list(&ListParams::default().labels("app=s")).await?;
     let mut numbers: Vec<i64> = revisions.items.iter().map(|revision| revision.revision).collect();
@@ -175,7 +177,7 @@ async fn an_old_proxy_that_starts_again_does_not_take_the_server_back() -> Resul
 }
 
 #[tokio::test]
-async fn a_slow_call_keeps_nobody_waiting_and_is_finished_by_a_proxy_that_is_told_to_go() -> Result<()> {
+async fn a_slow_call_blocks_no_other_and_is_finished_by_a_terminating_proxy() -> Result<()> {
     let home = Home::new("slow").await?;
     home.create("s", stdio(&fixture_image()?)).await?;
     home.ready("s").await?;
@@ -189,12 +191,12 @@ async fn a_slow_call_keeps_nobody_waiting_and_is_finished_by_a_proxy_that_is_tol
         caller.call("who", "{}")?;
     }
     ensure!(!slow.is_finished(), "twenty calls took longer than one of ten seconds");
-    // Its proxy is told to go: the call is finished all the same.
+    // Its proxy is terminated: the call is finished all the same.
     let proxies = home.pods("app=mcpserver").await?;
     let proxy = proxies.first().and_then(|pod| pod.metadata.name.clone()).context("no proxy")?;
     home.api::<Pod>().delete(&proxy, &DeleteParams::default()).await?;
     ensure!(slow.await??.starts_with("s-0"), "the call was not finished");
-    // Another one takes its place; the server behind was not touched.
+    // Another proxy replaces it; the server behind was not touched.
     let again = home.caller(&address).await?;
     ensure!(again.call("who", "{}")?.starts_with("s-0"));
     let pod = home.api::<Pod>().get("s-0").await?;

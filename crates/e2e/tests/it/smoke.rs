@@ -1,4 +1,4 @@
-//! Images of our own run in pods, become ready, and answer under the name of a Service.
+//! Images of our own run in pods, become ready, and respond under the name of a Service.
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::{Pod, Service};
@@ -9,7 +9,7 @@ use crate::cluster::{Cluster, fixture_image, product_image};
 const PORT: u16 = 8080;
 
 #[tokio::test]
-async fn an_image_of_our_own_becomes_ready_and_answers() -> Result<()> {
+async fn an_image_of_our_own_becomes_ready_and_responds() -> Result<()> {
     let (product, fixture) = (product_image()?, fixture_image()?);
     let cluster = Cluster::connect("smoke").await?;
     cluster.create::<Service>(service()).await?;
@@ -35,7 +35,7 @@ fn service() -> Value {
     })
 }
 
-/// The product runs first and to its end; then the fixture answers.
+/// The product runs first and to its end; then the fixture serves.
 fn responder(product: &str, fixture: &str) -> Value {
     json!({
         "metadata": { "name": "responder", "labels": { "app": "responder" } },
@@ -48,7 +48,7 @@ fn responder(product: &str, fixture: &str) -> Value {
     })
 }
 
-/// Asks the responder by its name, through cluster DNS and the Service.
+/// Requests the responder by its name, through cluster DNS and the Service.
 fn client(fixture: &str, namespace: &str) -> Value {
     let url = format!("http://responder.{namespace}.svc.cluster.local:{PORT}/smoke");
     json!({
@@ -61,7 +61,7 @@ fn client(fixture: &str, namespace: &str) -> Value {
     })
 }
 
-/// `ready` is the path that says whether the container is.
+/// `ready` is the path of the readiness probe.
 fn container(name: &str, image: &str, arguments: &[&str], ready: Option<&str>) -> Value {
     let probe = ready.map(|path| json!({ "httpGet": { "path": path, "port": PORT }, "periodSeconds": 1 }));
     json!({

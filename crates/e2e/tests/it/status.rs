@@ -1,4 +1,4 @@
-//! Statuses on real pods: ready means that the current pods serve and their backend does, and what fails says why.
+//! Statuses on real pods: ready means that the current pods and their backend serve, and a failure has its reason.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use skep_testkit::{Seen, eventually};
 use crate::cluster::{PATIENCE, fixture_image};
 use crate::home::{Home, http, stdio, with};
 
-/// A variable of the proxy with which it does not start: it refuses an HTTP proxy that it cannot use.
+/// A variable with which the proxy does not start: it refuses an invalid HTTP proxy.
 const BROKEN: &str = "ftp://nowhere.example";
 
 #[tokio::test]
@@ -25,14 +25,14 @@ async fn a_proxy_that_cannot_start_is_not_ready_while_the_old_one_serves() -> Re
     let broken = json!({ "spec": { "resourceOverrides": { "proxyDeployment": { "env": env } } } });
     home.servers().patch("web", &PatchParams::default(), &Patch::Merge(broken)).await?;
     let ready = home.condition("MCPServer", "web", "Ready", "False", "RolloutStalled").await?;
-    // It says what the program itself said, and that is what the kubelet got from it.
+    // The status has the program's own message, which the kubelet got as its termination message.
     let message = ready["message"].as_str().unwrap_or_default();
     ensure!(message.contains("CrashLoopBackOff") && message.contains("`HTTPS_PROXY` is not the address"), "{message}");
     home.condition("MCPServer", "web", "Stalled", "True", "RolloutStalled").await?;
     home.phase("MCPServer", "web", "Ready").await?;
     ensure!(caller.call("who", "{}")?.starts_with("web-0"), "the old proxy does not serve");
 
-    // However often it is started again, the status is written once.
+    // However often it restarts, the status is written once.
     let written = home.versions_until_restarted("web", "app=mcpserver,app.kubernetes.io/instance=web", 3).await?;
     ensure!(written.len() == 1, "{} versions of a status that says one thing", written.len());
 
@@ -63,7 +63,7 @@ async fn a_server_is_not_ready_without_its_backend_and_says_why() -> Result<()> 
         home.phase("MCPServer", name, "Failed").await?;
     }
     home.condition("MCPServer", "web", "Ready", "True", "Ready").await?;
-    // A container that ends again and again runs in between, and is never taken for one that serves.
+    // A container in a crash loop runs in between, and is never taken for one that serves.
     let written = home.versions_until_restarted("crashes", "app=crashes", 3).await?;
     ensure!(written.len() == 1, "{} versions of a status that says one thing", written.len());
 
@@ -75,7 +75,7 @@ async fn a_server_is_not_ready_without_its_backend_and_says_why() -> Result<()> 
 }
 
 #[tokio::test]
-async fn a_server_that_never_answers_is_not_ready_though_its_pod_is() -> Result<()> {
+async fn a_server_that_never_responds_is_not_ready_though_its_pod_is() -> Result<()> {
     let home = Home::new("mute").await?;
     let fixture = fixture_image()?;
     // Without arguments it idles.
@@ -89,7 +89,7 @@ async fn a_server_that_never_answers_is_not_ready_though_its_pod_is() -> Result<
             conditions.into_iter().any(|one| one.type_ == "Ready" && one.status == "True")
         };
         let objects = home.servers();
-        eventually(&format!("{name} is told of"), PATIENCE, || async {
+        eventually(&format!("{name} is reported"), PATIENCE, || async {
             let is_running = home.pods(&format!("app={name}")).await?.iter().any(ready);
             let server = objects.get(name).await?.data;
             let conditions = server.pointer("/status/conditions").and_then(Value::as_array);
@@ -129,7 +129,7 @@ async fn what_this_build_cannot_run_is_refused_and_what_runs_goes_on() -> Result
 }
 
 impl Home {
-    /// Waits until a condition is as wanted, and returns it.
+    /// Waits for a condition, and returns it.
     async fn condition(&self, kind: &str, name: &str, condition: &str, status: &str, reason: &str) -> Result<Value> {
         let objects = self.kind(kind);
         eventually(&format!("{kind} {name} has {condition}={status} ({reason})"), PATIENCE, || async {
@@ -144,7 +144,7 @@ impl Home {
         .await
     }
 
-    /// The versions that an MCPServer has until a container of the pods with these labels was started again so often.
+    /// The versions of an MCPServer until a container of the pods with these labels was restarted so often.
     async fn versions_until_restarted(&self, name: &str, labels: &str, restarts: i32) -> Result<BTreeSet<String>> {
         let servers = self.servers();
         let versions = std::sync::Mutex::new(BTreeSet::new());

@@ -1,5 +1,5 @@
-//! What users of the original operator check on a cluster: every transport, for one tenant and for several, embedding
-//! servers, and that all of it can be removed.
+//! The scenarios of the original operator's users: every transport, for one tenant and for several, embedding servers,
+//! and removal.
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
@@ -9,17 +9,17 @@ use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use crate::cluster::fixture_image;
-use crate::home::{Caller, Ear, Home, http, post, sse, stdio, with};
+use crate::home::{Caller, Home, SseClient, http, post, sse, stdio, with};
 use crate::operator::uninstall;
 
 const LIST: &str = r#"{"jsonrpc":"2.0","id":5,"method":"tools/list"}"#;
 const CALL: &str = r#"{"jsonrpc":"2.0","id":6,"method":"tools/call","params":{"name":"who","arguments":{}}}"#;
 
-/// The account that one of the servers is told to use.
+/// The service account that one of the servers uses.
 const ACCOUNT: &str = "bees";
 const ANNOTATION: &str = "team.example/owner";
 
-/// A server, and how its proxy is spoken to.
+/// A server, and how its proxy is reached.
 struct Subject {
     name: &'static str,
     spec: Value,
@@ -76,7 +76,7 @@ fn of(subjects: Option<&Vec<k8s_openapi::api::rbac::v1::Subject>>, namespace: &s
     subjects.into_iter().flatten().any(|subject| subject.namespace.as_deref() == Some(namespace))
 }
 
-/// Every way in which a server can be reached, each with what belongs to it.
+/// Every transport, each with its objects.
 async fn serve_every_transport(home: &Home) -> Result<()> {
     let fixture = fixture_image()?;
     home.cluster.create::<ServiceAccount>(json!({ "metadata": { "name": ACCOUNT } })).await?;
@@ -104,7 +104,7 @@ async fn serve_every_transport(home: &Home) -> Result<()> {
     home.cluster.no_restarts("app=mcpserver").await
 }
 
-/// What must be there of a server.
+/// The objects that a server must have.
 async fn check(home: &Home, name: &str, spec: &Value) -> Result<()> {
     home.ready(name).await?;
     let server = home.servers().get(name).await?.data;
@@ -159,11 +159,11 @@ async fn check(home: &Home, name: &str, spec: &Value) -> Result<()> {
     Ok(())
 }
 
-/// Greets a server from outside, asks for its tools and calls one.
+/// Initializes a session from outside, lists the tools and calls one.
 async fn converse(home: &Home, name: &str, address: &str, is_sse: bool) -> Result<()> {
     let (listed, called) = if is_sse {
-        let mut ear: Ear = home.ear(address).await?;
-        (ear.ask(LIST, "\"id\":5")?, ear.ask(CALL, "\"id\":6")?)
+        let mut listener: SseClient = home.sse_client(address).await?;
+        (listener.ask(LIST, "\"id\":5")?, listener.ask(CALL, "\"id\":6")?)
     } else {
         let caller: Caller = home.caller(address).await?;
         (post(address, Some(&caller.session), LIST)?.1, post(address, Some(&caller.session), CALL)?.1)
@@ -173,7 +173,7 @@ async fn converse(home: &Home, name: &str, address: &str, is_sse: bool) -> Resul
     Ok(())
 }
 
-/// An embedding server whose models are kept on a volume, from its creation to a change of it.
+/// An embedding server with a model volume, from its creation to an update.
 async fn embed(home: &Home) -> Result<()> {
     let class = &home.namespace;
     let volume = json!({
@@ -206,7 +206,7 @@ async fn embed(home: &Home) -> Result<()> {
         .await
 }
 
-/// Deletes the embedding server: what it downloaded stays, everything else goes.
+/// Deletes the embedding server: its volume stays, everything else is deleted.
 async fn forget_embeddings(home: &Home) -> Result<()> {
     home.kind("EmbeddingServer").delete("meaning", &DeleteParams::default()).await?;
     home.cluster

@@ -1,4 +1,4 @@
-//! Leaving a cluster: after `helm uninstall`, nothing waits for an operator that is gone.
+//! Uninstalling: after `helm uninstall`, nothing waits for an operator that is gone.
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -33,7 +33,7 @@ async fn after_helm_uninstall_a_namespace_with_resources_can_be_deleted() -> Res
 
     uninstall(&home.namespace)?;
 
-    // What the operator made goes on running, and nothing of the operator or of the hook is left.
+    // The operator's workloads keep running, and nothing of the operator or of the hook is left.
     let deployments = home.api::<Deployment>();
     ensure!(deployments.get_opt(&home.namespace).await?.is_none(), "the operator is still there");
     ensure!(deployments.get("web").await?.status.and_then(|status| status.ready_replicas) == Some(1), "no proxy");

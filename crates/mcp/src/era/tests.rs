@@ -22,7 +22,7 @@ fn classified(header: Option<&str>, method: &str, params: &Value) -> String {
 }
 
 #[test]
-fn requests_are_told_apart() {
+fn requests_are_classified_by_era() {
     const LEGACY: &str = "Legacy";
     const MODERN_ERA: &str = "Modern";
     const NO_VERSION: &str = "-32602";
@@ -51,14 +51,14 @@ fn requests_are_told_apart() {
         (Some("2024-11-05"), call, json!({}), LEGACY),
         (Some("2027-01-01"), call, json!({}), LEGACY),
         (Some("2026-07-28 "), call, json!({}), LEGACY),
-        // `initialize` belongs to one era, unless it says itself that it is of the other.
+        // `initialize` is legacy, unless its body claims to be modern.
         (modern, "initialize", json!({ "_meta": full }), MODERN_ERA),
         (None, "initialize", json!({ "_meta": full }), MODERN_ERA),
         (legacy, "initialize", json!({ "_meta": full }), OLD_HEADER),
         (modern, "initialize", json!({ "_meta": { VERSION: "2025-11-25", CAPABILITIES: {} } }), LEGACY),
         (modern, "initialize", json!({}), LEGACY),
         (None, "initialize", json!({ "_meta": { VERSION: 7 } }), LEGACY),
-        // All in order.
+        // Everything is consistent.
         (None, call, json!({ "_meta": full }), MODERN_ERA),
         (Some(""), call, json!({ "_meta": full }), MODERN_ERA),
         (modern, call, json!({ "_meta": full }), MODERN_ERA),
@@ -70,7 +70,7 @@ fn requests_are_told_apart() {
             MODERN_ERA,
         ),
         (modern, call, json!({ "_meta": { VERSION: MODERN, CAPABILITIES: {}, INFO: 7 } }), MODERN_ERA),
-        // The header claims, the body does not say.
+        // The header claims to be modern, the body does not.
         (modern, call, json!({}), HEADER_ONLY),
         (modern, call, json!(null), HEADER_ONLY),
         (modern, call, json!({ "_meta": {} }), HEADER_ONLY),
@@ -78,18 +78,18 @@ fn requests_are_told_apart() {
         (modern, call, json!({ "_meta": { VERSION: "" } }), HEADER_ONLY),
         (modern, call, json!({ "_meta": { VERSION: null, CAPABILITIES: {} } }), HEADER_ONLY),
         (modern, call, json!({ "_meta": { INFO: {} } }), HEADER_ONLY),
-        // The body claims without a version.
+        // The body claims to be modern without a version.
         (None, call, json!({ "_meta": { VERSION: 7 } }), NO_VERSION),
         (None, call, json!({ "_meta": { VERSION: "" } }), NO_VERSION),
         (None, call, json!({ "_meta": { VERSION: null } }), NO_VERSION),
         (None, call, json!({ "_meta": { INFO: {} } }), NO_VERSION),
         (Some(""), call, json!({ "_meta": { CAPABILITIES: {} } }), NO_VERSION),
-        // What was agreed on counts more than a stray member.
+        // The negotiated version wins over a stray member.
         (legacy, call, json!({ "_meta": { INFO: {} } }), LEGACY),
         (legacy, call, json!({ "_meta": { CAPABILITIES: {} } }), LEGACY),
         (legacy, call, json!({ "_meta": { VERSION: 7 } }), LEGACY),
         (Some("nonsense"), call, json!({ "_meta": { INFO: {} } }), LEGACY),
-        // A version that is not known.
+        // An unsupported version.
         (None, call, json!({ "_meta": { VERSION: "2027-01-01" } }), OTHER_BODY),
         (Some("2027-01-01"), call, json!({ "_meta": { VERSION: "2027-01-01", CAPABILITIES: {} } }), OTHER_BODY),
         (
@@ -98,7 +98,7 @@ fn requests_are_told_apart() {
             json!({ "_meta": { VERSION: "2025-11-25" } }),
             r#"-32022 {"requested":"2025-11-25","supported":["2026-07-28"]}"#,
         ),
-        // Two versions.
+        // Two different versions.
         (legacy, call, json!({ "_meta": full }), OLD_HEADER),
         (legacy, call, json!({ "_meta": { VERSION: MODERN } }), OLD_HEADER),
         (
@@ -108,7 +108,7 @@ fn requests_are_told_apart() {
             r#"-32020 {"body":"2027-01-01","header":"2026-07-28"}"#,
         ),
         (Some("nonsense"), call, json!({ "_meta": full }), r#"-32020 {"body":"2026-07-28","header":"nonsense"}"#),
-        // Nothing on what the client can do.
+        // No client capabilities.
         (modern, call, json!({ "_meta": { VERSION: MODERN } }), NO_CAPABILITIES),
         (None, call, json!({ "_meta": { VERSION: MODERN, INFO: {} } }), NO_CAPABILITIES),
         (modern, call, json!({ "_meta": { VERSION: MODERN, CAPABILITIES: null } }), NO_CAPABILITIES),
@@ -130,21 +130,21 @@ fn a_version_may_be_written_with_escapes() {
 fn a_refusal_names_both_sides_and_echoes_the_id() {
     let refusal =
         classify(Some("2025-11-25"), &message("tools/call", &json!({ "_meta": { VERSION: MODERN } }))).unwrap_err();
-    let words = refusal.to_string();
+    let text = refusal.to_string();
     assert!(
-        words.contains("MCP-Protocol-Version") && words.contains("2025-11-25") && words.contains("2026-07-28"),
-        "{words}"
+        text.contains("MCP-Protocol-Version") && text.contains("2025-11-25") && text.contains("2026-07-28"),
+        "{text}"
     );
-    let answered: Value = serde_json::from_slice(&refusal.answer(Some(&Id::number(0)))).unwrap();
+    let response: Value = serde_json::from_slice(&refusal.answer(Some(&Id::number(0)))).unwrap();
     assert_eq!(
-        answered,
+        response,
         json!({
             "jsonrpc": "2.0",
             "id": 0,
-            "error": { "code": -32020, "message": words, "data": { "header": "2025-11-25", "body": "2026-07-28" } },
+            "error": { "code": -32020, "message": text, "data": { "header": "2025-11-25", "body": "2026-07-28" } },
         })
     );
-    let nobody: Value = serde_json::from_slice(&Refusal::NoVersion.answer(None)).unwrap();
-    assert_eq!(nobody["error"].get("data"), None);
-    assert_eq!(nobody.get("id"), None);
+    let without_id: Value = serde_json::from_slice(&Refusal::NoVersion.answer(None)).unwrap();
+    assert_eq!(without_id["error"].get("data"), None);
+    assert_eq!(without_id.get("id"), None);
 }

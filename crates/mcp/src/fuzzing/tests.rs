@@ -1,4 +1,4 @@
-//! The fuzz targets, driven by seeds, by seeds that were damaged, and by noise.
+//! The fuzz targets, driven by seeds, damaged seeds and random bytes.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -46,18 +46,18 @@ fn damaged() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn noise_does_no_harm(data in vec(any::<u8>(), 0..200)) {
+    fn random_bytes_cause_no_panic(data in vec(any::<u8>(), 0..200)) {
         everything(&data);
     }
 
     #[test]
-    fn damaged_seeds_do_no_harm(first in damaged(), second in damaged()) {
+    fn damaged_seeds_cause_no_panic(first in damaged(), second in damaged()) {
         everything(&first);
         everything(&joined(&first, &second));
     }
 
     #[test]
-    fn streams_of_events_are_read_alike_in_any_pieces(
+    fn event_streams_are_parsed_alike_in_any_chunks(
         length in 1_u8..20,
         parts in vec(proptest::sample::select(vec!["data", "id", "event", "retry", ":", ": ", " ", "\r", "\n", "\r\n", "7", "x", "\u{feff}"]), 0..60),
     ) {

@@ -1,39 +1,40 @@
-//! Arguments of tools that headers repeat: `Mcp-Param-Region` for a parameter whose schema says `"x-mcp-header": "Region"`.
+//! Headers that repeat tool arguments: `Mcp-Param-Region` for a parameter whose schema has `"x-mcp-header": "Region"`.
 //!
-//! Whoever is the server that a client talks to must see that the two agree. Which parameters there are is written in the schema
-//! of a tool, so it must have been read before a call of it can be judged.
+//! The MCP endpoint that a client talks to must check that header and argument agree. The tool's schema defines the
+//! parameters, so it must have been read before a call of the tool can be checked.
 
 use std::borrow::Cow;
 
 use http::{HeaderMap, HeaderName};
 use serde_json::Value;
 
-use super::{PARAMETER, Several, decode, only};
+use super::{PARAMETER, RepeatedHeaderError, decode, only};
 use crate::era::Refusal;
 use crate::json::{member, only_member, string};
 use crate::list::Element;
 use crate::message::Message;
 use crate::method;
+use crate::value::clipped;
 
-/// What marks a parameter in a schema.
+/// The schema keyword that marks a parameter.
 const MARK: &str = "x-mcp-header";
-/// How deep parameters that headers repeat may stand in others.
+/// The maximum nesting depth of marked parameters.
 const DEPTH: usize = 32;
 
 /// A parameter that a header repeats.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameter {
     header: HeaderName,
-    /// The name of the header, as the tool writes it.
+    /// The name of the header, as the schema writes it.
     shown: String,
-    /// Where the argument stands.
+    /// The path of the argument.
     path: Vec<String>,
     is_number: bool,
 }
 
-/// The parameters of a tool that headers repeat. None at all if the tool marks them in a way that no client may follow.
+/// The marked parameters of a tool. Empty if the tool marks them in a way that no client may follow.
 pub fn of(tool: &Element<'_>) -> Vec<Parameter> {
-    // Most tools have none, and need not be read for that.
+    // Most tools have none and need not be parsed.
     if !tool.raw.contains(MARK) {
         return Vec::new();
     }
@@ -43,20 +44,20 @@ pub fn of(tool: &Element<'_>) -> Vec<Parameter> {
     if valid { found } else { Vec::new() }
 }
 
-/// Whether the headers of a call agree with its arguments. An argument that is missing or `null` needs no header.
+/// Checks that the headers of a call agree with its arguments. A missing or `null` argument needs no header.
 pub fn check(headers: &HeaderMap, message: &Message, parameters: &[Parameter]) -> Result<(), Refusal> {
     let arguments = method::arguments(message).and_then(|arguments| std::str::from_utf8(arguments).ok());
     let Some(arguments) = arguments else { return Ok(()) };
     parameters.iter().try_for_each(|parameter| parameter.check(headers, arguments))
 }
 
-/// The same for a client that need not send such headers, one of the legacy era: those that it sends must agree.
+/// The same for legacy clients, which need not send such headers: those they send must agree.
 pub fn check_sent(headers: &HeaderMap, message: &Message, parameters: &[Parameter]) -> Result<(), Refusal> {
     let sent = parameters.iter().filter(|parameter| headers.contains_key(&parameter.header));
     check(headers, message, &sent.cloned().collect::<Vec<_>>())
 }
 
-/// Whether headers claim to repeat arguments.
+/// Whether any header claims to repeat an argument.
 pub fn any(headers: &HeaderMap) -> bool {
     headers.keys().any(|name| name.as_str().starts_with(PARAMETER))
 }
@@ -69,25 +70,26 @@ impl Parameter {
         let mut found = Some(arguments);
         for step in &self.path {
             let Some(object) = found else { break };
-            // The server might take the one that is not compared.
+            // The server might use the duplicate that is not compared.
             found = only_member(object, step).map_err(|_twice| Refusal::ArgumentTwice { name: name() })?;
         }
         let Some(body) = found.and_then(text) else { return Ok(()) };
         let value = match only(headers, &self.header) {
-            Ok(None) => return Err(Refusal::HeaderMissing { name: name(), body: body.into_owned() }),
+            Ok(None) => return Err(Refusal::HeaderMissing { name: name(), body: clipped(&body).into_owned() }),
             Ok(Some(value)) => value.to_str().ok().and_then(decode),
-            Err(Several) => None,
+            Err(RepeatedHeaderError) => None,
         };
         let value = value.ok_or_else(|| Refusal::HeaderUnreadable { name: name() })?;
         if value == body || (self.is_number && is_same_number(&value, &body)) {
             return Ok(());
         }
-        Err(Refusal::HeaderMismatch { name: name(), header: value.into_owned(), body: body.into_owned() })
+        let (header, body) = (clipped(&value).into_owned(), clipped(&body).into_owned());
+        Err(Refusal::HeaderMismatch { name: name(), header, body })
     }
 }
 
-/// Collects the parameters of an object's schema: those that are reached by `properties` alone. Says whether all of them can be
-/// followed.
+/// Collects the parameters of an object's schema that are reached by `properties` alone. Returns whether all marks are
+/// valid.
 fn collect(schema: &Value, path: &mut Vec<String>, found: &mut Vec<Parameter>) -> bool {
     let Some(properties) = schema.get("properties").and_then(Value::as_object) else { return true };
     for (name, property) in properties {
@@ -101,14 +103,14 @@ fn collect(schema: &Value, path: &mut Vec<String>, found: &mut Vec<Parameter>) -
     true
 }
 
-/// Notes a property if it is marked. Says whether the mark is one that can be followed.
+/// Records a property if it is marked. Returns whether the mark is valid.
 fn mark(property: &Value, path: &[String], found: &mut Vec<Parameter>) -> bool {
     let Some(mark) = property.get(MARK) else { return true };
     let name = mark.as_str().filter(|name| !name.is_empty()).map(|name| format!("Mcp-Param-{name}"));
     let header = name.as_deref().and_then(|name| HeaderName::try_from(name).ok());
     let is_number = match property.get("type").and_then(Value::as_str) {
         Some("string" | "boolean") => false,
-        // No client may send the latter; one that does must still say the same in both.
+        // No client may send the latter; header and argument of one that does must still agree.
         Some("integer" | "number") => true,
         _ => return false,
     };
@@ -120,7 +122,7 @@ fn mark(property: &Value, path: &[String], found: &mut Vec<Parameter>) -> bool {
     true
 }
 
-/// What a header says for an argument. Nothing for what no header can say.
+/// The header value of an argument. `None` if no header can represent it.
 fn text(argument: &str) -> Option<Cow<'_, str>> {
     match argument.as_bytes().first()? {
         b'"' => string(argument),
@@ -129,7 +131,7 @@ fn text(argument: &str) -> Option<Cow<'_, str>> {
     }
 }
 
-/// Whether two texts are one number, as `42` and `42.0` are. Numbers that cannot be told apart so are not the same.
+/// Whether two texts are the same number, as `42` and `42.0` are. Numbers beyond the exact range of `f64` are never the same.
 fn is_same_number(one: &str, other: &str) -> bool {
     const SAFE: f64 = 9_007_199_254_740_991.0;
     let is_plain = |text: &str| text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'-' | b'.'));

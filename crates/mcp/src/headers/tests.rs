@@ -21,7 +21,7 @@ fn held(values: &[(HeaderName, &str)]) -> HeaderMap {
 }
 
 #[test]
-fn headers_that_say_what_the_body_says_are_fine() {
+fn headers_that_agree_with_the_body_are_accepted() {
     for (body, values) in [
         (CALL, &[][..]),
         (CALL, &[(METHOD, "tools/call")]),
@@ -39,7 +39,7 @@ fn headers_that_say_what_the_body_says_are_fine() {
 }
 
 #[test]
-fn headers_that_say_something_else_are_refused() {
+fn headers_that_differ_from_the_body_are_rejected() {
     for (body, name, value, said) in [
         (CALL, METHOD, "tools/list", "tools/list"),
         (CALL, METHOD, "Tools/Call", "Tools/Call"),
@@ -59,7 +59,7 @@ fn headers_that_say_something_else_are_refused() {
 }
 
 #[test]
-fn headers_that_cannot_be_read_are_refused() {
+fn headers_that_cannot_be_decoded_are_rejected() {
     for values in [
         &[(NAME, "=?base64?%%%?=")][..],
         &[(NAME, "=?base64?//4=?=")],
@@ -82,7 +82,7 @@ fn a_refusal_names_the_header_and_both_values() {
     assert_eq!(refusal.data(), Some(data));
     assert_eq!(
         refusal.to_string(),
-        "the header `Mcp-Name` says `other`, but the body says `echo`; send the same in both"
+        "the header `Mcp-Name` is `other`, but the body has `echo`; send the same value in both"
     );
 }
 
@@ -104,7 +104,7 @@ fn values_are_encoded_where_they_must_be() {
 }
 
 #[test]
-fn after_a_change_headers_say_what_the_body_says() {
+fn renewed_headers_agree_with_the_edited_body() {
     let mut headers = held(&[(METHOD, "old"), (NAME, "old"), (NAME, "older"), (SESSION_ID, "s")]);
     renew(&mut headers, &read(GREETING));
     assert_eq!(headers, held(&[(METHOD, "prompts/get"), (NAME, "=?base64?SGVsbG8sIOS4lueVjA==?="), (SESSION_ID, "s")]));

@@ -19,7 +19,7 @@ fn every_kind_of_value_is_stepped_over() {
 }
 
 #[test]
-fn what_is_no_value_is_refused() {
+fn invalid_values_are_rejected() {
     for text in [
         "",
         " ",
@@ -58,7 +58,7 @@ fn objects_and_lists_are_walked_in_order() {
 }
 
 #[test]
-fn sequences_that_are_not_written_right_are_refused() {
+fn malformed_sequences_are_rejected() {
     for text in [
         "{",
         "{\"a\":1",
@@ -84,7 +84,7 @@ fn of_two_members_of_one_name_the_last_one_counts_or_none() {
     assert_eq!(member(text, "a"), Some("2"));
     assert_eq!(
         (only_member(text, "a"), only_member(text, "b"), only_member(text, "c")),
-        (Err(Twice), Ok(Some("3")), Ok(None))
+        (Err(DuplicateMemberError), Ok(Some("3")), Ok(None))
     );
 }
 
@@ -98,7 +98,7 @@ fn strings_are_read_with_their_escapes() {
 
 proptest! {
     #[test]
-    fn what_serde_reads_is_stepped_over_and_nothing_else(
+    fn exactly_what_serde_accepts_is_skipped(
         parts in prop::collection::vec(prop::sample::select(vec![
             "{", "}", "[", "]", ",", ":", "\"", "\"a\"", "\\", "\\u0041", "\\ud800", "\t", " ", "0", "12", "-", ".5", "e3", "null", "true", "é",
         ]), 0..12),

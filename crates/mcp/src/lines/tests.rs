@@ -5,7 +5,7 @@ fn lines(reader: &mut Reader) -> Vec<Bytes> {
 }
 
 #[test]
-fn lines_come_whole_whatever_the_pieces() {
+fn lines_are_complete_in_any_chunks() {
     let mut reader = Reader::new(100);
     reader.feed(b"{\"a\"");
     assert!(lines(&mut reader).is_empty());
@@ -18,12 +18,12 @@ fn lines_come_whole_whatever_the_pieces() {
 }
 
 #[test]
-fn a_line_that_is_too_long_is_told_once_and_skipped() {
+fn an_oversized_line_is_reported_once_and_skipped() {
     let mut reader = Reader::new(4);
     for piece in [b"1234".as_slice(), b"5678", b"9\n"] {
         reader.feed(piece);
-        let told = reader.next_line();
-        assert_eq!(told.is_err(), piece == b"5678", "{told:?}");
+        let line = reader.next_line();
+        assert_eq!(line.is_err(), piece == b"5678", "{line:?}");
     }
     reader.feed(b"12345\nabcd\n");
     assert_eq!(reader.next_line(), Err(TooLong { limit: 4 }));
@@ -111,7 +111,7 @@ fn what_is_kept_does_not_keep_more_than_itself() {
 }
 
 #[test]
-fn what_is_no_message_may_still_say_what_it_answers() {
+fn a_malformed_line_may_still_name_the_request_it_responds_to() {
     for (found, id) in [
         (r#"{"jsonrpc":"2.0","id":7}"#, Some(7)),
         (r#"{"id":7,"result":{},"error":{}}"#, Some(7)),

@@ -6,8 +6,8 @@ fn read(text: &str) -> Message {
     Message::parse(Bytes::copy_from_slice(text.as_bytes())).unwrap()
 }
 
-fn judged(text: &str, judge: impl FnMut(&Element<'_>) -> Verdict) -> Option<String> {
-    let rewritten = rewrite(&read(text), List::Tools, judge).unwrap()?;
+fn filtered(text: &str, verdict: impl FnMut(&Element<'_>) -> Verdict) -> Option<String> {
+    let rewritten = rewrite(&read(text), List::Tools, verdict).unwrap()?;
     Message::parse(rewritten.clone()).unwrap();
     Some(String::from_utf8(rewritten.to_vec()).unwrap())
 }
@@ -20,7 +20,7 @@ fn refusal(result: &str) -> Malformed {
 #[test]
 fn every_element_is_shown() {
     let mut seen = Vec::new();
-    let changed = judged(LISTED, |element| {
+    let changed = filtered(LISTED, |element| {
         seen.push((element.name.to_string(), element.description.as_deref().map(str::to_owned), element.raw.len()));
         if element.name == "c" {
             assert_eq!(element.annotations, Some(r#"{"readOnlyHint":true}"#));
@@ -44,19 +44,20 @@ fn elements_go_and_all_else_stays() {
         ("ab", format!("{A} , {B} , ")),
         ("abc", format!("{A} , {B} , {C}")),
     ] {
-        let left = judged(
-            LISTED,
-            |element| {
-                if dropped.contains(element.name.as_ref()) { Verdict::Drop } else { Verdict::Keep }
-            },
-        );
+        let left =
+            filtered(
+                LISTED,
+                |element| {
+                    if dropped.contains(element.name.as_ref()) { Verdict::Drop } else { Verdict::Keep }
+                },
+            );
         assert_eq!(left, Some(LISTED.replacen(&gone, "", 1)), "{dropped}");
     }
 }
 
 #[test]
 fn members_change_and_all_else_stays() {
-    let renamed = judged(LISTED, |element| match element.name.as_ref() {
+    let renamed = filtered(LISTED, |element| match element.name.as_ref() {
         "a" => Verdict::Change(Change {
             name: Some("alpha \"1\"".to_owned()),
             description: Some("does b".to_owned()),
@@ -74,7 +75,7 @@ fn members_change_and_all_else_stays() {
 
 #[test]
 fn names_can_be_swapped() {
-    let swapped = judged(LISTED, |element| {
+    let swapped = filtered(LISTED, |element| {
         let name = match element.name.as_ref() {
             "a" => "b",
             "b" => "a",
@@ -94,7 +95,7 @@ fn names_can_be_swapped() {
 fn a_change_to_the_same_is_none() {
     let same =
         |element: &Element<'_>| Verdict::Change(Change { name: Some(element.name.to_string()), ..Change::default() });
-    assert_eq!(judged(LISTED, same), None);
+    assert_eq!(filtered(LISTED, same), None);
 }
 
 #[test]
@@ -108,12 +109,12 @@ fn what_has_no_list_stays_as_it_is() {
         r#"{"jsonrpc":"2.0","id":1,"error":{"tools":[{"name":"a"}]}}"#,
         r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"tools":[{"name":"a"}]}}"#,
     ] {
-        assert_eq!(judged(text, |_| Verdict::Drop), None, "{text}");
+        assert_eq!(filtered(text, |_| Verdict::Drop), None, "{text}");
     }
 }
 
 #[test]
-fn what_cannot_be_judged_is_never_let_through() {
+fn a_list_that_cannot_be_evaluated_is_never_passed_through() {
     let nameless = Malformed::Nameless { key: "tools", name: "name" };
     let not_a_list = Malformed::NotAList { key: "tools" };
     let twice = Malformed::Duplicate { place: "an element of the list" };

@@ -1,4 +1,4 @@
-//! What is known of a message, as positions in its body.
+//! What parsing found in a message, as positions in its body.
 
 use super::Kind;
 use super::parts::{MESSAGE, Part, Table};
@@ -8,12 +8,12 @@ use crate::malformed::Malformed;
 use crate::names::Names;
 use crate::patch::Patches;
 
-/// What is known of a message without reading it again. It borrows nothing; it is true of one body only.
+/// What is known of a message without parsing it again. It borrows nothing and belongs to one body only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
     kind: Kind,
     spans: Spans,
-    /// The method, if the body writes it with escapes, as `tools\/call`.
+    /// The unescaped method, if the body writes it with escapes, as `tools\/call`.
     method: Option<Box<str>>,
 }
 
@@ -23,7 +23,7 @@ struct Spans([Option<Span>; Part::COUNT]);
 // === impl Head ===
 
 impl Head {
-    /// Reads a message: one walk over its bytes.
+    /// Parses a message in one walk over its bytes.
     pub(super) fn read(body: &[u8]) -> Result<Self, Malformed> {
         if body.iter().find(|byte| !json::is_space(**byte)) == Some(&b'[') {
             return Err(Malformed::Batch);
@@ -56,7 +56,7 @@ impl Head {
         self.spans.get(part)
     }
 
-    /// What is known when leaves were replaced and all else stayed.
+    /// The head after leaves were replaced and nothing else changed.
     pub(crate) fn shifted(&self, patches: &Patches<'_>) -> Self {
         let shift = |span: Span| Span::new(patches.shifted(span.start()), patches.shifted(span.end()));
         let spans = Spans(self.spans.0.map(|span| span.map(shift)));
@@ -77,13 +77,13 @@ impl Spans {
         }
     }
 
-    /// The text of a part. Nothing for `null`, which is another way to leave a member out.
+    /// The text of a part. `None` for `null`, which means the same as a missing member.
     fn text<'a>(&self, text: &'a str, part: Part) -> Option<&'a str> {
         text.get(self.get(part)?.range()).filter(|value| *value != "null")
     }
 }
 
-/// Walks an object and the objects in it that have a table. These are nested four deep at most.
+/// Walks an object and those members that have a table of their own. These are nested four deep at most.
 fn walk(cursor: &mut Cursor<'_>, table: &'static Table, spans: &mut Spans) -> Result<Span, Malformed> {
     let mut names = Names::new(&table.level);
     let span = cursor.object(|cursor, key| {
@@ -101,7 +101,7 @@ fn walk(cursor: &mut Cursor<'_>, table: &'static Table, spans: &mut Spans) -> Re
     Ok(span)
 }
 
-/// The method, if it must be kept apart from the body because that has escapes in it.
+/// The method, if it must be stored apart from the body because it has escapes there.
 fn method(text: &str, spans: &Spans) -> Result<Option<Box<str>>, Malformed> {
     let Some(span) = spans.get(Part::Method) else { return Ok(None) };
     let method = text.get(span.range()).and_then(json::string).ok_or(Malformed::BadMethod)?;
@@ -112,7 +112,7 @@ fn method(text: &str, spans: &Spans) -> Result<Option<Box<str>>, Malformed> {
 }
 
 fn kind(text: &str, spans: &Spans) -> Result<Kind, Malformed> {
-    // By what it stands for: `"2\u002e0"` is the same version to every reader.
+    // Compared unescaped: `"2\u002e0"` is the same version to every parser.
     if spans.text(text, Part::Jsonrpc).and_then(json::string).as_deref() != Some("2.0") {
         return Err(Malformed::Version);
     }

@@ -1,11 +1,11 @@
-//! The parts of a message whose place is kept, and the objects they are found in.
+//! The parts of a message whose positions are kept, and the objects that contain them.
 //!
-//! These tables are all there is to know about the layout of a message: reading follows them, and so does a splice that
-//! need not read again.
+//! These tables are the only place that knows the layout of a message: parsing follows them, and so does a splice that
+//! need not parse again.
 
 use crate::names::Level;
 
-/// A part of a message whose place is kept when the message is read.
+/// A part of a message whose position is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     Jsonrpc,
@@ -28,10 +28,10 @@ pub(crate) enum Part {
     ClientCapabilities,
 }
 
-/// An object that is looked into when a message is read.
+/// An object whose members are parsed.
 #[derive(Debug)]
 pub(crate) struct Table {
-    /// The names that mean something. The first ones are the parts, in the same order.
+    /// The known names. The first ones are the parts, in the same order.
     pub(crate) level: Level,
     parts: &'static [Part],
 }
@@ -42,7 +42,8 @@ pub(crate) static MESSAGE: Table = Table {
     parts: &[Part::Jsonrpc, Part::Id, Part::Method, Part::Params, Part::Result, Part::Error],
 };
 
-/// What a request or notification is about. The names without a part are those that some method is judged by.
+/// The parameters of a request or notification. The names without a part are those that policies evaluate for some
+/// method.
 static PARAMS: Table = Table {
     level: Level {
         place: "`params`",
@@ -91,10 +92,10 @@ static META: Table = Table {
     parts: &[Part::MetaProgressToken, Part::ProtocolVersion, Part::ClientInfo, Part::ClientCapabilities],
 };
 
-/// What a completion is asked for: policies judge it by its name.
+/// The target of a completion: policies evaluate its name.
 static REF: Table = Table { level: Level { place: "`params.ref`", known: &["name", "uri"] }, parts: &[] };
 
-/// Policies and webhooks judge arguments, whose names are the server's: none may occur twice, all cases are fine.
+/// Policies and webhooks evaluate arguments, whose names the server defines: no duplicates, any case.
 static ARGUMENTS: Table = Table { level: Level { place: "`params.arguments`", known: &[] }, parts: &[] };
 
 // === impl Part ===
@@ -112,7 +113,7 @@ impl Part {
         }
     }
 
-    /// What to look into further, when the part is an object.
+    /// The table for the part's own members, when it is an object.
     pub(crate) fn inside(self) -> Option<&'static Table> {
         match self {
             Self::Params => Some(&PARAMS),
@@ -123,7 +124,7 @@ impl Part {
         }
     }
 
-    /// Whether another value of the same part leaves all that is known of the message true, but for positions.
+    /// Whether replacing the value of this part changes nothing in the head but positions.
     pub(crate) fn is_leaf(self) -> bool {
         matches!(
             self,

@@ -146,7 +146,7 @@ fn known_names_have_one_case() {
 fn names_that_mean_nothing_are_free() {
     let text = r#"{"x":1,"X":2,"jsonrpc":"2.0","method":"a","params":{"y":1,"Y":2,"arguments":{"Name":1,"name":2},"deep":{"a":1,"a":2}}}"#;
     assert_eq!(read(text).body(), text);
-    // Results are not looked into.
+    // Results are not parsed.
     read(r#"{"jsonrpc":"2.0","id":1,"result":{"a":1,"a":2,"Tools":[]}}"#);
 }
 
@@ -167,7 +167,7 @@ fn parts_are_found_wherever_they_stand() {
 }
 
 #[test]
-fn answers_give_what_they_hold() {
+fn responses_return_result_or_error() {
     let response = read(r#"{"jsonrpc":"2.0","id":"a","result":[1.0]}"#);
     assert_eq!((response.result(), response.error(), response.method()), (Some(b"[1.0]".as_slice()), None, None));
     let error = read(r#"{"jsonrpc":"2.0","id":null,"error":{"code":1}}"#);
@@ -222,13 +222,13 @@ fn long_messages_are_read() {
 }
 
 #[test]
-fn what_is_shown_holds_no_secret() {
+fn the_debug_format_holds_no_secret() {
     let message = read(r#"{"jsonrpc":"2.0","id":1,"method":"a","params":{"token":"hunter2"}}"#);
     assert_eq!(format!("{message:?}"), r#"Message { kind: Request, method: Some("a"), bytes: 66, .. }"#);
 }
 
 #[test]
-fn a_byte_order_mark_can_be_taken_away() {
+fn a_byte_order_mark_can_be_removed() {
     assert_eq!(without_byte_order_mark(Bytes::from_static(b"\xef\xbb\xbf{}")), "{}");
     assert_eq!(without_byte_order_mark(Bytes::from_static(b"{}")), "{}");
 }

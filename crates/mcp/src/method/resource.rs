@@ -1,4 +1,4 @@
-//! Finding what a message is about.
+//! Finding the resource that a message concerns.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use crate::id::is_id;
 use crate::json::{first, member, string};
 use crate::message::{Message, Part};
 
-/// How much of a prompt is enough to tell it from others, in bytes.
+/// How much of a prompt identifies it, in bytes.
 const MOST_OF_A_PROMPT: usize = 50;
 
 pub(super) fn find(resource: Resource, message: &Message) -> Option<Cow<'_, str>> {
@@ -23,14 +23,14 @@ pub(super) fn find(resource: Resource, message: &Message) -> Option<Cow<'_, str>
     }
 }
 
-/// The text at a path in `params`.
+/// The string at a path in `params`.
 fn text<'m>(message: &'m Message, path: &[&str]) -> Option<Cow<'m, str>> {
     let (name, inside) = path.split_first()?;
     let value = inside.iter().try_fold(param(message, name)?, |object, name| member(object, name))?;
     string(value)
 }
 
-/// The model by name, or as the first hint names it, or else how the prompt begins.
+/// The name of the model, or its first hint, or else the start of the prompt.
 fn sampling(message: &Message) -> Option<Cow<'_, str>> {
     let preferences = param(message, "modelPreferences");
     let name = |object| member(object, "name").and_then(string).filter(|name| !name.is_empty());
@@ -50,7 +50,7 @@ fn beginning(prompt: Cow<'_, str>) -> Cow<'_, str> {
     }
 }
 
-/// A member of `params`. Where its place is known it is not looked for.
+/// A member of `params`, by its kept position where there is one.
 fn param<'m>(message: &'m Message, name: &str) -> Option<&'m str> {
     match Part::at(&["params", name]) {
         Some(part) => message.text(part),

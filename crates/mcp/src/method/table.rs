@@ -12,7 +12,7 @@ const NAME: Resource = Text(&[&["name"]]);
 const URI: Resource = Text(&[&["uri"]]);
 const TASK: Resource = TextOrNumber("taskId");
 const CLIENT: Resource = Text(&[&["clientInfo", "name"]]);
-/// A prompt, or a template, or, in old clients, one text for either.
+/// A prompt, or a template, or, in old clients, one string for either.
 const REFERENCE: Resource = Text(&[&["ref", "name"], &["ref", "uri"], &["ref"]]);
 
 const fn method(
@@ -26,7 +26,7 @@ const fn method(
     Method { name, from, form, eras, resource, arguments }
 }
 
-/// Sorted by name. In the modern era what a server asks of a client (elicitation, sampling, roots) stands inside of
+/// Sorted by name. In the modern era, requests of a server to a client (elicitation, sampling, roots) are part of
 /// results; tasks are an extension.
 #[rustfmt::skip]
 pub(super) const TABLE: &[Method] = &[

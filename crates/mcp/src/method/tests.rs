@@ -17,9 +17,9 @@ fn the_table_is_sorted_and_every_method_is_found() {
     assert_eq!(Method::named("tools"), None);
 }
 
-/// What a policy judges by must not be readable in two ways.
+/// A name that a policy evaluates must not be ambiguous.
 #[test]
-fn every_name_that_is_looked_up_is_one_that_reading_checks() {
+fn every_name_that_is_looked_up_is_checked_by_the_parser() {
     let looked_up = Method::ALL.iter().flat_map(|method| match method.resource {
         Resource::Text(paths) => paths.iter().filter_map(|path| path.first().copied()).collect(),
         Resource::TextOrNumber(name) => vec![name],
@@ -68,7 +68,7 @@ fn methods_have_senders() {
 }
 
 #[test]
-fn what_a_message_is_about() {
+fn the_resource_that_a_message_concerns() {
     let sixty = format!(r#"{{"systemPrompt":"{}"}}"#, "x".repeat(60));
     let fifty = "x".repeat(50);
     let umlauts = format!(r#"{{"systemPrompt":"x{}"}}"#, "ä".repeat(40));
@@ -170,7 +170,7 @@ fn without_params_only_what_is_fixed_is_known() {
 }
 
 #[test]
-fn answers_are_about_nothing() {
+fn responses_concern_no_resource() {
     let response = Message::parse(Bytes::from_static(br#"{"jsonrpc":"2.0","id":1,"result":{"name":"x"}}"#)).unwrap();
     assert_eq!((resource(&response), arguments(&response)), (None, None));
 }

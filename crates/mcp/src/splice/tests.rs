@@ -16,7 +16,7 @@ fn raw(text: &str) -> Raw<'_> {
 
 fn changed(text: &str, edits: &[Edit<'_>]) -> String {
     let changed = apply(&read(text), edits).unwrap_or_else(|why| panic!("{why}: {text}"));
-    assert_eq!(read(std::str::from_utf8(changed.body()).unwrap()), changed, "what is known is true");
+    assert_eq!(read(std::str::from_utf8(changed.body()).unwrap()), changed, "the head matches the body");
     String::from_utf8(changed.into_body().to_vec()).unwrap()
 }
 
@@ -116,7 +116,7 @@ fn escaped_names_are_found() {
 }
 
 #[test]
-fn edits_that_meet_are_refused() {
+fn conflicting_edits_are_rejected() {
     let message = read(CALL);
     for paths in [[&["id"][..], &["id"]], [&["params"], &["params", "name"]], [&["params", "name"], &["params"]]] {
         let edits = paths.map(|path| Edit::set(path, raw("1")));
@@ -126,7 +126,7 @@ fn edits_that_meet_are_refused() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn impossible_edits_are_rejected() {
     let message = read(r#"{"jsonrpc":"2.0","id":1,"method":"a","params":[1]}"#);
     let named = [Edit::set(&["params", "name"], raw("1"))];
     assert_eq!(apply(&message, &named), Err(SpliceError::NotAnObject { name: "params".to_owned() }));
@@ -178,7 +178,7 @@ proptest! {
             format!(r#"{{"x":{value},"params":{{"x":{value},"name":{value},"_meta":{{"x":{value}}}}},"jsonrpc":"2.0","id":1,"method":"a"}}"#),
         ] {
             let expected = text.replacen(r#""id":1"#, &format!(r#""id":{id}"#), 1);
-            // The first way replaces what is known, the second one walks.
+            // The first edit replaces a part with a kept position, the second one walks.
             prop_assert_eq!(&changed(&text, &[Edit::set(&["id"], raw(&id))]), &expected);
             let edits = [Edit::set(&["id"], raw(&id)), Edit::remove(&["none"])];
             prop_assert_eq!(&changed(&text, &edits), &expected);

@@ -1,83 +1,85 @@
-//! Reading events, whatever the pieces are in which the stream comes.
+//! Parsing events, in whatever chunks the stream arrives.
 
 use std::ops::Range;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-/// How much memory of an event a reader keeps for the next one, in bytes.
+/// How much buffer capacity a reader keeps after an event, in bytes.
 const KEPT: usize = 64 * 1024;
 
-/// How much of a stream is held at once.
+/// The limits on what a reader buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The longest line, in bytes.
+    /// The maximum length of a line, in bytes.
     pub line: usize,
-    /// The longest event, in bytes, with everything that belongs to it.
+    /// The maximum length of an event, in bytes, with all its lines.
     pub event: usize,
 }
 
-/// A piece of the stream. All pieces together are the stream, byte for byte.
+/// A piece of the stream. All items together are the stream, byte for byte.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Item {
     /// An event.
     Event(Event),
-    /// A comment, or an empty line of its own. It means nothing, but keeps connections alive.
+    /// A comment, or an empty line of its own. It has no content, but keeps connections alive.
     Quiet(Bytes),
 }
 
 /// An event: all lines up to an empty one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// The bytes as they came, to pass the event on unchanged.
+    /// The bytes as received, to forward the event unchanged.
     pub raw: Bytes,
-    /// The name. Nothing means `message`.
+    /// The event name. `None` means `message`.
     pub name: Option<Bytes>,
-    /// The data, its lines joined by `\n`. Readers act on events that have it.
+    /// The data, its lines joined by `
+    /// `. Clients ignore events without it.
     pub data: Option<Bytes>,
-    /// The id of the event, from which a client could go on.
+    /// The event id, from which a client can resume.
     pub id: Option<Bytes>,
-    /// After how many milliseconds a client should connect again.
+    /// The reconnection delay for clients, in milliseconds.
     pub retry: Option<u64>,
 }
 
-/// More of a stream belongs together than may be held. What was held is still there: see [`Reader::into_rest`].
+/// A line or event exceeds its limit. The buffered bytes are kept: see [`Reader::into_rest`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TooLong {
     /// A line is too long.
     #[error("a line of more than {limit} bytes in an event stream")]
     Line {
-        /// How long a line may be.
+        /// The limit, in bytes.
         limit: usize,
     },
     /// An event is too long.
     #[error("an event of more than {limit} bytes")]
     Event {
-        /// How long an event may be.
+        /// The limit, in bytes.
         limit: usize,
     },
 }
 
-/// Takes a stream apart. No byte is looked at twice to find where lines end.
+/// Splits a stream into items. No byte is scanned twice to find line ends.
 #[derive(Debug)]
 pub struct Reader {
     limits: Limits,
-    /// What is not handed out yet. It begins where the piece under way begins.
+    /// Bytes that were not handed out yet. The buffer starts with the current item.
     buffer: BytesMut,
-    /// How much of it was looked at.
+    /// How many bytes of the buffer were scanned.
     scanned: usize,
-    /// Where the line under way begins.
+    /// Where the current line starts.
     line: usize,
-    /// The last line ended with `\r`, and the stream so far with it. If `\n` follows, the two are one end.
+    /// The last line ended with `\r`, which is also the last byte so far. A `
+    /// ` that follows belongs to the same line end.
     after_return: bool,
-    /// No line was read yet: the first one may begin with a byte order mark.
+    /// No line was read yet: the first one may start with a byte order mark.
     at_start: bool,
     fields: Fields,
 }
 
-/// What the lines of the event under way said. Ranges are positions in the buffer.
+/// The fields of the current event. Ranges are positions in the buffer.
 #[derive(Debug, Default)]
 struct Fields {
-    /// Whether there was any line but comments.
+    /// Whether there was any line that is not a comment.
     any: bool,
     name: Option<Range<usize>>,
     data: Data,
@@ -89,7 +91,7 @@ struct Fields {
 enum Data {
     #[default]
     None,
-    /// One line, which is the usual case, need not be copied.
+    /// A single line, which is the usual case, is not copied.
     Line(Range<usize>),
     Joined(BytesMut),
 }
@@ -97,7 +99,7 @@ enum Data {
 // === impl Event ===
 
 impl Event {
-    /// Whether the event carries a message: it has data, and no other name than `message`.
+    /// Whether the event carries a message: it has data, and its name is `message` or none.
     pub fn is_message(&self) -> bool {
         self.data.is_some() && self.name.as_deref().is_none_or(|name| name == b"message")
     }
@@ -106,7 +108,7 @@ impl Event {
 // === impl Reader ===
 
 impl Reader {
-    /// A reader at the beginning of a stream.
+    /// A reader at the start of a stream.
     pub fn new(limits: Limits) -> Self {
         Self {
             limits,
@@ -119,12 +121,12 @@ impl Reader {
         }
     }
 
-    /// Takes bytes of the stream.
+    /// Appends bytes of the stream.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next whole piece. Nothing until more bytes are fed.
+    /// The next complete item. `None` until more bytes are fed.
     pub fn next_item(&mut self) -> Result<Option<Item>, TooLong> {
         loop {
             let Some((line, next)) = self.next_line()? else { return Ok(None) };
@@ -147,12 +149,13 @@ impl Reader {
         self.buffer.len()
     }
 
-    /// What belongs to no whole piece. When a stream has ended, readers ignore it; to pass it on is up to the caller.
+    /// The bytes of an incomplete item. At the end of a stream, clients ignore them; whether to forward them is up to
+    /// the caller.
     pub fn into_rest(self) -> Bytes {
         self.buffer.freeze()
     }
 
-    /// Where the next line is, and where the one behind it begins.
+    /// The position of the next line, and of the one after it.
     fn next_line(&mut self) -> Result<Option<(Range<usize>, usize)>, TooLong> {
         if self.after_return && self.scanned < self.buffer.len() {
             self.after_return = false;
@@ -192,13 +195,13 @@ impl Reader {
         Ok(())
     }
 
-    /// Hands out the bytes up to a position. The next piece begins there.
+    /// Hands out the bytes up to a position. The next item starts there.
     fn take(&mut self, end: usize) -> Bytes {
         self.scanned = 0;
         self.line = 0;
         let taken = self.buffer.split_to(end).freeze();
         if taken.len() > KEPT {
-            // The rest of the buffer would keep the memory of a long event for as long as the stream is open.
+            // Otherwise the buffer would keep the memory of a long event for as long as the stream is open.
             self.buffer = BytesMut::from(&*self.buffer);
         }
         taken
@@ -221,7 +224,7 @@ impl Reader {
 // === impl Fields ===
 
 impl Fields {
-    /// Takes note of a line that is neither empty nor a comment.
+    /// Parses a line that is neither empty nor a comment.
     fn add(&mut self, buffer: &[u8], line: Range<usize>) {
         self.any = true;
         let text = buffer.get(line.clone()).unwrap_or_default();
@@ -260,7 +263,7 @@ impl Data {
     }
 }
 
-/// Digits and nothing else, or the field is ignored.
+/// Parses digits; any other value means that the field is ignored.
 fn milliseconds(value: &[u8]) -> Option<u64> {
     let digits = value.iter().all(u8::is_ascii_digit);
     std::str::from_utf8(value).ok().filter(|_| digits)?.parse().ok()

@@ -3,10 +3,10 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use memchr::memchr2;
 
-/// The longest data that is copied: up to here a copy costs less than sending in parts.
+/// The maximum length of data that is copied: up to here a copy costs less than sending in parts.
 const COPIED: usize = 4 * 1024;
 
-/// An event. Data of several lines is split as the format asks for.
+/// Writes an event. Data of several lines is split as the format requires.
 pub fn event(name: Option<&str>, id: Option<&str>, data: &[u8]) -> Bytes {
     let mut text = BytesMut::with_capacity(data.len() + 48);
     put_head(&mut text, name, id);
@@ -21,7 +21,7 @@ pub fn event(name: Option<&str>, id: Option<&str>, data: &[u8]) -> Bytes {
     text.freeze()
 }
 
-/// An event in the parts that it is sent in: long data that need not be split is not copied.
+/// An event in the parts that are sent: long data that need not be split is not copied.
 pub fn parts(name: Option<&str>, id: Option<&str>, data: Bytes) -> [Bytes; 3] {
     if data.len() <= COPIED || memchr2(b'\n', b'\r', &data).is_some() {
         return [event(name, id, &data), Bytes::new(), Bytes::new()];
@@ -32,13 +32,13 @@ pub fn parts(name: Option<&str>, id: Option<&str>, data: Bytes) -> [Bytes; 3] {
     [start.freeze(), data, Bytes::from_static(b"\n\n")]
 }
 
-/// A comment, which keeps a connection alive and means nothing.
+/// A comment, which keeps a connection alive and has no content.
 pub fn comment(text: &str) -> Bytes {
     let text = String::from_utf8_lossy(&one_line(text)).into_owned();
     format!(": {text}\n\n").into()
 }
 
-/// After how many milliseconds a client should connect again.
+/// The reconnection delay for clients.
 pub fn retry(milliseconds: u64) -> Bytes {
     format!("retry: {milliseconds}\n\n").into()
 }
@@ -58,7 +58,7 @@ fn put(text: &mut BytesMut, field: &str, value: &[u8]) {
     text.put_u8(b'\n');
 }
 
-/// A value without what would end its line, or make readers ignore it.
+/// A value without the bytes that would end its line or make parsers ignore it.
 fn one_line(value: &str) -> Vec<u8> {
     value.bytes().filter(|byte| !matches!(byte, b'\n' | b'\r' | b'\0')).collect()
 }
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_cannot_bring_a_field_of_its_own() {
+    fn a_name_cannot_inject_a_field() {
         assert_eq!(event(Some("a\ndata: b"), Some("1\r\n\n"), b"c"), "event: adata: b\nid: 1\ndata: c\n\n");
         assert_eq!(comment("a\n\ndata: b"), ": adata: b\n\n");
     }

@@ -1,4 +1,4 @@
-//! Reading a whole body, within bounds.
+//! Reading a whole body, within limits.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -13,37 +13,37 @@ use super::BodyError;
 use crate::BoxError;
 use crate::budget::{Budget, OverBudgetError, Purpose, Reservation, TINY};
 
-/// The most that is read of a body, and how long its sender may pause.
+/// The maximum length of a body, and how long its sender may pause.
 #[derive(Clone, Copy, Debug)]
 pub struct Limit {
-    /// The longest body; exactly this many bytes are fine.
+    /// The maximum length; exactly this many bytes are fine.
     pub bytes: usize,
-    /// How long the sender may take for the next `pace` bytes. Not a limit on the whole: a slow sender that keeps sending is
-    /// served, and one that lets single bytes drip is not.
+    /// How long the sender may take for the next `pace` bytes. Not a limit on the whole: a slow sender that keeps
+    /// sending is served, and one that sends single bytes is not.
     pub idle: Duration,
-    /// How many bytes each `idle` must bring; with 1, any part is enough.
+    /// How many bytes must arrive in each `idle`; with 1, any part is enough.
     pub pace: usize,
 }
 
-/// What a body may take that others need as well.
+/// The shared resources that a body may use.
 #[derive(Clone, Copy, Debug)]
 pub struct Intake<'a> {
-    /// Where its bytes are counted.
+    /// The budget that counts its bytes.
     pub budget: &'a Budget,
-    /// How many bytes a second its sender must bring, over the whole body; `idle` is granted on top of that, and 0 is any. A
-    /// sender that does what [`Limit`] asks for can still take an hour for some megabytes.
+    /// The minimum rate over the whole body, in bytes per second; `idle` is granted on top of that, and 0 means none. A
+    /// sender that meets [`Limit`] can still take an hour for some megabytes.
     pub rate: usize,
-    /// What they are held for.
+    /// The purpose of the bytes.
     pub purpose: Purpose,
 }
 
 impl<'a> Intake<'a> {
-    /// For a request whose sender must bring so many bytes a second.
+    /// For a request with this minimum rate.
     pub fn of_request(budget: &'a Budget, rate: usize) -> Self {
         Self { budget, rate, purpose: Purpose::Request }
     }
 
-    /// For the response of a server, which may take its time. It is read on when there is room for it.
+    /// For the response of a server, which may be slow. Reading pauses until there is room for it.
     pub fn of_response(budget: &'a Budget) -> Self {
         Self { budget, rate: 0, purpose: Purpose::Response }
     }
@@ -54,7 +54,7 @@ impl<'a> Intake<'a> {
         Ok(reservation)
     }
 
-    /// Refuses a request that finds no room. A response waits for it, which is backpressure on its sender.
+    /// Refuses a request that exceeds the budget. A response waits for room, which is backpressure on its sender.
     async fn grow(&self, reservation: &mut Reservation, more: usize) -> Result<(), OverBudgetError> {
         match self.purpose {
             Purpose::Request => reservation.grow(more),
@@ -63,8 +63,8 @@ impl<'a> Intake<'a> {
     }
 }
 
-/// Reads a body to its end. One that announces to be too long is refused before anything is read, and one that comes in
-/// one part is not copied.
+/// Reads a body to its end. One that announces to be too long is refused before anything is read, and one that arrives
+/// in one part is not copied.
 pub async fn collect<B>(body: B, limit: Limit) -> Result<Bytes, BodyError>
 where
     B: Body<Data = Bytes>,
@@ -74,8 +74,8 @@ where
     Ok(bytes)
 }
 
-/// The same within a budget. An announced length is set aside before anything is read, so that a body that was begun is not given
-/// up later; it counts until its last byte is dropped.
+/// The same within a budget. An announced length is reserved before anything is read, so that a started body is not
+/// refused later; it counts until its last byte is dropped.
 pub async fn collect_within<B>(body: B, limit: Limit, intake: Intake<'_>) -> Result<Bytes, BodyError>
 where
     B: Body<Data = Bytes>,
@@ -83,7 +83,7 @@ where
 {
     let (bytes, counted) = read(body, limit, Some(intake)).await?;
     if bytes.len() < TINY {
-        // A part of the connection's read buffer, which it would keep in memory and which is not counted.
+        // A slice of the connection's read buffer, which it would keep in memory and which is not counted.
         return Ok(Bytes::copy_from_slice(&bytes));
     }
     let Some(mut counted) = counted else { return Ok(bytes) };
@@ -111,7 +111,7 @@ where
     let mut first = Bytes::new();
     let mut rest = BytesMut::new();
     while let Some(frame) = next(body.as_mut(), pause.as_mut(), &mut clock).await? {
-        // Trailers say nothing that we would use.
+        // Trailers are not used.
         let Ok(data) = frame.into_data() else { continue };
         let so_far = first.len() + rest.len();
         if data.len() > limit.bytes - so_far {
@@ -122,7 +122,7 @@ where
             && length >= TINY
             && length > counted.bytes()
         {
-            // Ahead of what came, as memory is allocated.
+            // Reserved ahead of what arrived, as memory is allocated.
             let ahead = (2 * counted.bytes()).clamp(length, limit.bytes);
             if counted.grow_ahead(ahead - counted.bytes()).is_err() {
                 intake.grow(counted, length - counted.bytes()).await?;
@@ -142,8 +142,8 @@ where
     Ok((if rest.is_empty() { first } else { rest.freeze() }, counted))
 }
 
-/// Reads on and forgets what comes, within bounds. A connection that is closed while its peer still sends is reset, and the peer
-/// never sees the answer that it got.
+/// Reads on and discards, within limits. A connection that is closed while its peer still sends is reset, and the peer
+/// never sees the response.
 pub async fn discard<B>(body: B, bytes: usize, time: Duration)
 where
     B: Body<Data = Bytes>,
@@ -162,16 +162,16 @@ where
     let _too_long = tokio::time::timeout(time, read).await;
 }
 
-/// When a sender has taken too long.
+/// The deadlines of a sender.
 #[derive(Debug)]
 struct Clock {
     limit: Limit,
     rate: Option<usize>,
-    /// When its bytes were first waited for, and until when the next `pace` bytes must be there.
+    /// When its bytes were first waited for, and until when the next `pace` bytes must arrive.
     times: Option<(Instant, Instant)>,
-    /// What came since that was set.
+    /// What arrived since that was set.
     fresh: usize,
-    /// What came in all.
+    /// What arrived in all.
     received: usize,
 }
 
@@ -185,7 +185,7 @@ impl Clock {
         self.received += bytes;
     }
 
-    /// Until when the next bytes are waited for, and what it means if they do not come.
+    /// Until when the next bytes are waited for, and the error if they do not arrive.
     fn deadline(&mut self) -> (Instant, BodyError) {
         let (idle, now) = (self.limit.idle, Instant::now());
         let (started, mut idle_until) = self.times.unwrap_or((now, now));
@@ -201,7 +201,7 @@ impl Clock {
     }
 }
 
-/// The next frame. The clock is only looked at when there is nothing to read yet.
+/// The next frame. The clock is read only when there is nothing to read yet.
 async fn next<B>(
     mut body: Pin<&mut B>,
     mut pause: Pin<&mut Option<Sleep>>,

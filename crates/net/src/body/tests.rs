@@ -66,7 +66,7 @@ async fn an_announced_length_over_the_limit_is_refused_unread() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sender_that_falls_silent_is_given_up() {
+async fn a_sender_that_stalls_times_out() {
     let silent = Parts { endless: true, ..parts(&["12"]) };
     let error = collect(silent, limit(4)).await.unwrap_err();
     assert!(matches!(error, BodyError::Stalled { .. }), "{error:?}");
@@ -85,7 +85,7 @@ async fn a_slow_sender_that_keeps_sending_is_served() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sender_that_lets_bytes_drip_is_given_up() {
+async fn a_sender_of_single_bytes_times_out() {
     let (sender, body) = Body::channel(1);
     tokio::spawn(async move {
         while sender.send(Bytes::from_static(b"x")).await.is_ok() {
@@ -96,7 +96,7 @@ async fn a_sender_that_lets_bytes_drip_is_given_up() {
     let error = collect(body, Limit { pace: 40, ..limit(1000) }).await.unwrap_err();
     assert!(matches!(error, BodyError::Stalled { .. }), "{error:?}");
     assert!(started.elapsed() <= Duration::from_secs(61), "{:?}", started.elapsed());
-    // The same at the pace that is asked for.
+    // The same at the required pace.
     let (sender, body) = Body::channel(1);
     tokio::spawn(async move {
         for _ in 0..100 {
@@ -117,14 +117,14 @@ async fn an_aborted_body_is_not_taken_for_complete() {
 }
 
 #[tokio::test]
-async fn a_writer_is_held_back_and_learns_that_nobody_reads() {
+async fn a_writer_gets_backpressure_and_learns_that_its_reader_has_left() {
     let (sender, body) = Body::channel(1);
     assert_eq!(sender.try_send(Bytes::from_static(b"1")), Ok(None));
     assert_eq!(sender.try_send(Bytes::from_static(b"2")), Ok(Some(Bytes::from_static(b"2"))));
     drop(body);
     sender.closed().await;
-    assert_eq!(sender.send(Bytes::from_static(b"3")).await, Err(Unread));
-    assert_eq!(sender.try_send(Bytes::from_static(b"3")), Err(Unread));
+    assert_eq!(sender.send(Bytes::from_static(b"3")).await, Err(BodyClosedError));
+    assert_eq!(sender.try_send(Bytes::from_static(b"3")), Err(BodyClosedError));
 }
 
 #[test]
@@ -200,7 +200,7 @@ async fn a_body_whose_writer_panics_breaks_off() {
     }
 }
 
-/// A sender that brings so many bytes every so often, until it has brought enough or is not read any more.
+/// A sender that sends so many bytes at an interval, until it has sent enough or is not read any more.
 fn trickle(bytes: usize, every: Duration, total: usize) -> Body {
     let (sender, body) = Body::channel(1);
     tokio::spawn(async move {
@@ -227,13 +227,13 @@ async fn a_body_has_a_least_rate_over_the_whole_of_it() {
     let error = collect_within(trickle(64 * 1024, Duration::from_secs(29), 8 << 20), limit, intake).await.unwrap_err();
     assert!(matches!(error, BodyError::TooSlow { rate: 16_384 }), "{error:?}");
     assert!(started.elapsed() < Duration::from_mins(1), "{:?}", started.elapsed());
-    // A burst is no credit for silence.
+    // A burst is no credit for a pause.
     let started = tokio::time::Instant::now();
     let error = collect_within(trickle(4 << 20, Duration::from_hours(1), 8 << 20), limit, intake).await.unwrap_err();
     assert!(matches!(error, BodyError::Stalled { .. }), "{error:?}");
     assert!(started.elapsed() < Duration::from_secs(61), "{:?}", started.elapsed());
     assert_eq!(budget.held(), 0);
-    // Twice the least rate is fine, however long it takes.
+    // Twice the minimum rate is fine, however long it takes.
     let body = trickle(32 * 1024, Duration::from_secs(1), 8 << 20);
     assert_eq!(collect_within(body, limit, intake).await.unwrap().len(), 8 << 20);
 }
@@ -247,7 +247,7 @@ async fn an_announced_length_is_set_aside_before_anything_is_read() {
     assert_eq!(budget.held(), 6 << 20);
     let error = collect_within(Body::full(mib(3)), limit(8 << 20), intake).await.unwrap_err();
     assert!(matches!(error, BodyError::OverBudget(_)), "{error:?}");
-    // What comes without a length is counted as it comes, and a small call always finds room.
+    // A body without a length is counted as it arrives, and a small call always finds room.
     let (sender, body) = Body::channel(8);
     for _ in 0..3 {
         sender.send(mib(1)).await.unwrap();
@@ -327,7 +327,7 @@ async fn item_8_a_body_that_passes_through_counts_for_what_is_buffered_of_it() {
     for (length, held) in [(None, PASSING), (Some(1 << 30), PASSING), (Some(20_005), 20_005), (Some(16 * 1024), 0)] {
         let mut body = passing(length).within(&budget).await.unwrap();
         assert_eq!(budget.held(), held, "{length:?}");
-        // Once more takes nothing more, and what wraps it neither.
+        // A second call reserves nothing more, nor does a wrapper.
         body = body.try_within(&budget).unwrap().holding(());
         assert_eq!(budget.held(), held, "{length:?}");
         let long = body.frame().await.unwrap().unwrap().into_data().unwrap();
@@ -339,7 +339,7 @@ async fn item_8_a_body_that_passes_through_counts_for_what_is_buffered_of_it() {
         drop(long);
         assert_eq!(budget.held(), 0, "{length:?}");
     }
-    // What wraps it before it is counted counts in its place.
+    // A wrapper that was made before the body is counted counts in its place.
     let wrapped = passing(None).holding(()).within(&budget).await.unwrap();
     assert_eq!(budget.held(), PASSING);
     drop(wrapped);

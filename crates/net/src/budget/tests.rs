@@ -106,7 +106,7 @@ async fn a_response_waits_until_there_is_room() {
         async move { budget.hold_or_wait(mib(5), Purpose::Response).await }
     });
     let started = Instant::now();
-    // Those that look for clients that do not read hear of it for as long as it waits.
+    // The budget stays under pressure for as long as it waits.
     for _ in 0..30 {
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert!(budget.take_pressure().concerns(network(1)) && !waits.is_finished());
@@ -193,7 +193,7 @@ async fn responses_that_grow_do_not_wait_for_each_other() {
         let started = tokio::time::Instant::now();
         let grown = shares.map(|share| async move {
             let mut reservation = share.reservation(Purpose::Response);
-            // As parts of a response come in.
+            // As parts of a response arrive.
             while reservation.bytes() < limit / 32 * 31 {
                 reservation.grow_or_wait(limit / 32, 0).await?;
                 tokio::task::yield_now().await;

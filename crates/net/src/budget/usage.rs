@@ -1,4 +1,4 @@
-//! What is held of a budget: by all clients, and by each of them.
+//! How much of a budget is held: by all clients, and by each of them.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -20,7 +20,7 @@ pub(super) struct Usage {
     requests: AtomicUsize,
     /// What is in memory already and waits to be counted.
     waiting: AtomicUsize,
-    /// Whether something found no room since that was last asked.
+    /// Whether a reservation failed since that was last queried.
     is_pressed: AtomicBool,
 }
 
@@ -65,8 +65,7 @@ impl Usage {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Adds what is beneath a ceiling. What would be above it is never added, not even for a moment: it would be in the way of
-    /// others.
+    /// Adds what is below a ceiling. What would exceed it is never added, not even for a moment: it would block others.
     pub(super) fn add(&self, more: Amount, ceiling: Amount) -> bool {
         let add = |count: &AtomicUsize, more: usize, most: usize| {
             let sum = |before: usize| before.checked_add(more).filter(|sum| *sum <= most);
@@ -88,7 +87,7 @@ impl Usage {
         self.requests.fetch_sub(less.requests, Ordering::Relaxed);
     }
 
-    /// Takes in bytes that wait, up to a limit; those that wait alone have any length.
+    /// Adds bytes that wait, up to a limit; those that wait alone have any length.
     pub(super) fn enqueue(&self, bytes: usize, most: usize) -> bool {
         let sum = |before: usize| {
             let after = before.saturating_add(bytes);
@@ -118,12 +117,12 @@ impl Shares {
         Arc::clone(self.lock().entry(client).or_default())
     }
 
-    /// Gives a share back. Of a client that holds nothing, nothing is kept.
+    /// Releases a share. No entry remains for a client that holds nothing.
     pub(super) fn leave(&self, client: IpAddr, share: Arc<Usage>) {
         let mut clients = self.lock();
         drop(share);
-        // INVARIANT: clones are made under the lock, or go before the reservation that they were made from; so if only the map has it,
-        // this client holds nothing.
+        // INVARIANT: clones are made under the lock, or are dropped before the reservation that they were made from; so
+        // if only the map has it, this client holds nothing.
         if clients.get(&client).is_some_and(|share| Arc::strong_count(share) == 1) {
             clients.remove(&client);
         }
@@ -161,7 +160,7 @@ impl Pressure {
         !self.total && self.clients.is_empty()
     }
 
-    /// Whether a client of this network is in the way of others, or of itself, if it does not read.
+    /// Whether a client of this network, if it does not read, blocks others or itself.
     pub(crate) fn concerns(&self, network: IpAddr) -> bool {
         self.total || self.clients.contains(&network)
     }

@@ -1,11 +1,12 @@
 //! Waiting for room in a budget.
 //!
-//! What waits is mostly in memory already: a response that a server on stdio wrote cannot be left there, since all clients share its
-//! output. So what waits is limited as well, in all and for each client; beyond that it is refused at once. Nothing waits
-//! for ever, even if waiting responses hold the whole budget.
+//! What waits is mostly in memory already: a response that a stdio server wrote cannot be left in the pipe, since all
+//! clients share its output. So what waits is limited as well, in all and for each client; beyond that it is refused at
+//! once. Nothing waits forever, even if waiting responses hold the whole budget.
 //!
-//! A response whose length is not known grows while it is read, and holds what it has when it waits for more. If all that could be given
-//! back is held by such responses, they wait for each other: then all but the first of them are refused, so that it can go on.
+//! A response whose length is not known grows while it is read, and holds what it has when it waits for more. If such
+//! responses hold everything that could be released, they wait for each other: then all but the first of them are
+//! refused, so that it can continue.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -19,9 +20,9 @@ use tokio::time::Instant;
 use super::usage::Usage;
 use super::{Budget, Full, Inner, OverBudgetError, Purpose, Reservation, TINY};
 
-/// How long something may wait for room. It is twice of what a client may take to read before it is cut for others.
+/// How long a reservation may wait. It is twice as long as a client may take to read before it is cut for others.
 pub const ROOM_TIMEOUT: Duration = Duration::from_mins(1);
-/// How often a waiting response marks the budget as pressed, so that clients that do not read are cut.
+/// How often a waiting response marks the budget as under pressure, so that clients that do not read are cut.
 const REMINDER: Duration = Duration::from_secs(1);
 
 /// A place in the limit of what may wait.
@@ -31,18 +32,18 @@ struct Place {
     buffered: usize,
 }
 
-/// The reservations that hold something and wait for more, the first one first.
+/// The reservations that hold something and wait for more, in order.
 #[derive(Debug, Default)]
 pub(super) struct Growing(Mutex<Waiting>);
 
 #[derive(Debug, Default)]
 struct Waiting {
     last: u64,
-    /// Of which client each is, and how much it holds.
+    /// The client and the bytes held of each.
     all: BTreeMap<u64, (Option<IpAddr>, usize)>,
 }
 
-/// The place of a reservation among those that hold something and wait; given up when dropped.
+/// The place of a reservation among those that hold something and wait; released when dropped.
 struct Turn {
     inner: Arc<Inner>,
     number: u64,
@@ -52,12 +53,12 @@ struct Turn {
 // === impl Budget ===
 
 impl Budget {
-    /// The same bytes, which count as soon as there is room for them and until the last clone of them is dropped.
+    /// The same bytes, counted as soon as there is room for them and until the last clone of them is dropped.
     pub async fn hold_or_wait(&self, bytes: Bytes, purpose: Purpose) -> Result<Bytes, OverBudgetError> {
         Ok(self.reserve_or_wait(bytes.len(), purpose).await?.over(bytes))
     }
 
-    /// Sets bytes aside as soon as there is room. They are in memory already.
+    /// Reserves bytes as soon as there is room. They are in memory already.
     pub async fn reserve_or_wait(&self, bytes: usize, purpose: Purpose) -> Result<Reservation, OverBudgetError> {
         let mut reservation = self.reservation(purpose);
         if bytes >= TINY {
@@ -70,7 +71,8 @@ impl Budget {
 // === impl Reservation ===
 
 impl Reservation {
-    /// Sets more bytes aside as soon as there is room. So many of them are in memory meanwhile; with 0, their sender waits as well.
+    /// Reserves more bytes as soon as there is room. So many of them are in memory meanwhile; with 0, their sender
+    /// waits as well.
     pub async fn grow_or_wait(&mut self, more: usize, buffered: usize) -> Result<(), OverBudgetError> {
         // No client is cut for what can never fit.
         if !self.can_grow(more) {
@@ -79,7 +81,7 @@ impl Reservation {
         if self.try_grow(more) {
             return Ok(());
         }
-        // Boxed: hardly any call waits, and every one would carry the room for it.
+        // Boxed: hardly any call waits, and every one would carry the larger future.
         Box::pin(self.wait(more, buffered)).await
     }
 
@@ -102,7 +104,7 @@ impl Reservation {
         let until = Instant::now() + ROOM_TIMEOUT;
         loop {
             let mut released = std::pin::pin!(inner.released.notified());
-            // What is given back from here on is not missed.
+            // A release from here on is not missed.
             released.as_mut().enable();
             let Err(full) = self.try_grow_or(more) else { return Ok(()) };
             let is_stuck = turn.as_ref().is_some_and(|turn| turn.is_stuck(full, self.ceiling_of(full, more), more));
@@ -129,7 +131,8 @@ impl Turn {
         Self { inner: Arc::clone(inner), number, client }
     }
 
-    /// Whether it waits for an earlier one that waits for it: beside what they hold there is no room, whatever all others give back.
+    /// Whether it waits for an earlier one that waits for it: beside what they hold there is no room, whatever all
+    /// others release.
     fn is_stuck(&self, full: Full, ceiling: usize, more: usize) -> bool {
         self.inner.growing.with(|waiting| {
             let concerns = |client: &Option<IpAddr>| full == Full::Total || *client == self.client;

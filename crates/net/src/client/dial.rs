@@ -1,4 +1,4 @@
-//! From a target to a connection: resolve, check the address, connect, pass the proxy, speak TLS.
+//! From a target to a connection: resolve, check the address, connect, open the proxy's tunnel, TLS handshake.
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -28,30 +28,32 @@ use crate::serve::set_keepalive;
 use crate::tls::{self, TlsError};
 use crate::{Addresses, Body};
 
-/// How long to wait for one address before the next one is tried beside it.
+/// How long to wait for one address before the next one is tried in parallel.
 const HEAD_START: Duration = Duration::from_millis(250);
 
-/// The longest answer of a proxy to `CONNECT`.
+/// The maximum length of a proxy's response to `CONNECT`.
 const PROXY_ANSWER: usize = 8 * 1024;
 
 /// The end of its head.
 const END: &[u8] = b"\r\n\r\n";
 
-/// How often a shared connection is asked whether it still leads anywhere while requests wait on it.
+/// The interval of HTTP/2 pings on a shared connection while requests wait on it.
 const PING: Duration = Duration::from_secs(30);
 
-/// How long a backend may leave what we sent without an acknowledgement. One whose machine is gone would be waited for by every call that
-/// a kept connection is used for. Not for clients: it counts as well while a peer pauses and takes no more, which they may.
+/// How long a backend may leave sent bytes unacknowledged. Otherwise every call on a pooled connection would wait for a
+/// backend whose machine is gone. Not for clients: it counts as well while a peer pauses and takes no more, which they
+/// may.
 #[cfg(target_os = "linux")]
 const UNACKNOWLEDGED: Duration = Duration::from_secs(45);
 
-/// How much is read of an answer at once on HTTP/1: one part waits to be sent while the next one is read. It is also the longest head.
+/// The read size for a response on HTTP/1: one part waits to be sent while the next one is read. It is also the maximum
+/// length of a head.
 const READ_BUFFER: usize = PASSING / 2;
-/// How much of an answer comes on HTTP/2 before it is read.
+/// How much of a response arrives on HTTP/2 before it is read.
 const STREAM_WINDOW: u32 = 64 * 1024;
 const _: () = assert!(STREAM_WINDOW as usize == PASSING);
-/// How much of all answers together a shared connection takes before they are read: as much as its streams, since streams that are not
-/// read must not block the others.
+/// How much of all responses together a shared connection takes before they are read: as much as its streams, since
+/// streams that are not read must not block the others.
 const CONNECTION_WINDOW: u32 = STREAM_WINDOW * 64;
 const _: () = assert!(CONNECTION_WINDOW as usize == PASSING * STREAMS);
 
@@ -75,7 +77,7 @@ impl Inner {
         Ok(host.share(sender, allowed))
     }
 
-    /// Our side of TLS. Reading the roots of the machine takes a moment, which is not the runtime's.
+    /// The TLS settings of the client. Reading the system roots blocks, so it does not run on the runtime.
     async fn settings(&self) -> Result<Arc<ClientConfig>, Error> {
         let (trust, identity, http2) = (self.options.trust.clone(), self.options.identity.clone(), self.options.http2);
         let read = tokio::task::spawn_blocking(move || tls::client(&trust, identity, http2)).await;
@@ -83,10 +85,11 @@ impl Inner {
     }
 }
 
-/// A TCP connection that leads to the target, directly or through a tunnel of the proxy.
+/// A TCP connection to the target, directly or through a tunnel of the proxy.
 async fn dial(target: &Target, proxy: Option<&HttpProxy>, rule: Addresses) -> Result<TcpStream, Error> {
     let host = target.host().trim_start_matches('[').trim_end_matches(']');
-    // INVARIANT: the rule is relaxed for this dial only. Another target of the same client may be reached without the proxy.
+    // INVARIANT: the rule is relaxed for this dial only. Another target of the same client may be reached without the
+    // proxy.
     let of_name = match (proxy, rule) {
         (Some(_), Addresses::PublicOnly) => Addresses::Cluster,
         _ => rule,
@@ -95,7 +98,7 @@ async fn dial(target: &Target, proxy: Option<&HttpProxy>, rule: Addresses) -> Re
     let Some(proxy) = proxy else {
         return connect(host, target.port(), rule).await;
     };
-    // Proxies are named by whoever runs this program, and are often beside it.
+    // Proxies are configured by the administrator, and are often local.
     let stream = connect(&proxy.host, proxy.port, Addresses::Machine).await?;
     if target.https { tunnel(stream, target, proxy).await } else { Ok(stream) }
 }
@@ -117,12 +120,12 @@ async fn connect(host: &str, port: u16, rule: Addresses) -> Result<TcpStream, Er
     if let (true, Some((address, scope))) = (allowed.is_empty(), refused) {
         return Err(Error::RefusedAddress { host: host.to_owned(), address, scope });
     }
-    // INVARIANT: what is connected to is what was checked; the name is not resolved again.
+    // INVARIANT: the connected address is the one that was checked; the name is not resolved again.
     let stream = race(&allowed).await;
     stream.map_err(|source| Error::Connect { target: format!("{host}:{port}"), source })
 }
 
-/// Connects to the first address that answers. The next one is tried when one failed or is slow.
+/// Connects to the first address that accepts. The next one is tried when one failed or is slow.
 async fn race(addresses: &[SocketAddr]) -> std::io::Result<TcpStream> {
     let mut attempts = FuturesUnordered::new();
     let mut failed = std::io::Error::from(std::io::ErrorKind::AddrNotAvailable);
@@ -152,7 +155,7 @@ fn prepared(stream: TcpStream) -> std::io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Asks a proxy to lead this connection to the target.
+/// Asks a proxy for a tunnel to the target.
 async fn tunnel(mut stream: TcpStream, target: &Target, proxy: &HttpProxy) -> Result<TcpStream, Error> {
     let refused = |reason: String| Error::Proxy { target: target.to_string(), reason };
     let broke = |error: std::io::Error| refused(error.to_string());
@@ -166,28 +169,28 @@ async fn tunnel(mut stream: TcpStream, target: &Target, proxy: &HttpProxy) -> Re
     stream.write_all(&request).await.map_err(broke)?;
 
     let mut answer = Vec::new();
-    // The head is all that matters: a refusal may have a page behind it, and keep the connection open.
+    // Only the head matters: a refusal may have a body, and keep the connection open.
     let end = loop {
         if let Some(end) = answer.windows(END.len()).position(|bytes| bytes == END) {
             break end + END.len();
         }
         if answer.len() >= PROXY_ANSWER {
-            return Err(refused("its answer is too long".to_owned()));
+            return Err(refused("its response is too long".to_owned()));
         }
         if stream.read_buf(&mut answer).await.map_err(broke)? == 0 {
-            return Err(refused("it hung up".to_owned()));
+            return Err(refused("it closed the connection".to_owned()));
         }
     };
     let head = answer.get(..end).unwrap_or_default();
     let status = head.split(|byte| *byte == b' ').nth(1).and_then(|status| std::str::from_utf8(status).ok());
     match status {
-        // The target speaks only after we did, so nothing of it can stand behind the answer.
+        // The target speaks only after the client did, so nothing of it can follow the response.
         Some(status) if status.len() == 3 && status.starts_with('2') && answer.len() > end => {
-            Err(refused("it said more than it should".to_owned()))
+            Err(refused("it sent data after its response".to_owned()))
         }
         Some(status) if status.len() == 3 && status.starts_with('2') => Ok(stream),
-        Some(status) => Err(refused(format!("it answered `{}`", status.chars().take(3).collect::<String>()))),
-        None => Err(refused("its answer is not HTTP".to_owned())),
+        Some(status) => Err(refused(format!("it responded `{}`", status.chars().take(3).collect::<String>()))),
+        None => Err(refused("its response is not HTTP".to_owned())),
     }
 }
 
@@ -208,14 +211,14 @@ async fn http1(target: &Target, io: Io) -> Result<Sender, Error> {
     let (sender, connection) = made.map_err(|source| Error::Send { target: target.to_string(), source })?;
     tokio::spawn(async move {
         if let Err(error) = connection.with_upgrades().await {
-            // Whoever waits on it gets the error too.
-            tracing::debug!(%error, "a connection to a backend broke");
+            // The waiting request gets the error too.
+            tracing::debug!(%error, "backend connection broke");
         }
     });
     Ok(Sender::Http1(sender))
 }
 
-/// A connection for HTTP/2, and how many streams its peer allows, as far as that is known by then.
+/// An HTTP/2 connection, and how many streams its peer allows, as far as that is known by then.
 async fn http2(target: &Target, io: Io) -> Result<(http2::SendRequest<Body>, Arc<AtomicUsize>), Error> {
     let made = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
@@ -231,12 +234,12 @@ async fn http2(target: &Target, io: Io) -> Result<(http2::SendRequest<Body>, Arc
         let mut connection = pin!(connection);
         let ended = poll_fn(|context| {
             let polled = connection.as_mut().poll(context);
-            // A peer says it once, after the handshake.
+            // A peer sends its settings once, after the handshake.
             noted.store(connection.current_max_send_streams(), Ordering::Relaxed);
             polled
         });
         if let Err(error) = ended.await {
-            tracing::debug!(%error, "a connection to a backend broke");
+            tracing::debug!(%error, "backend connection broke");
         }
     });
     Ok((sender, allowed))

@@ -1,4 +1,4 @@
-//! What can go wrong on the way out, by step. No text holds a path, a query or credentials.
+//! Outbound errors, by step. No text holds a path, a query or credentials.
 
 use std::io;
 use std::net::IpAddr;
@@ -6,16 +6,16 @@ use std::net::IpAddr;
 use crate::Scope;
 use crate::tls::TlsError;
 
-/// Why there is no answer.
+/// Why there is no response.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The URI is not one to send a request to.
+    /// The URI is not a valid target.
     #[error("the target has no host, or names a user; write it like `https://mcp.example.com/mcp`")]
     Target,
     /// The scheme is not allowed.
     #[error("scheme `{scheme}` is not allowed here")]
     Scheme {
-        /// What the URI has.
+        /// The scheme of the URI.
         scheme: String,
     },
     /// The name has no address.
@@ -23,7 +23,7 @@ pub enum Error {
     Resolve {
         /// The name.
         host: String,
-        /// What the resolver said.
+        /// The resolver's error.
         source: io::Error,
     },
     /// The name resolved to addresses that may not be dialled.
@@ -33,61 +33,61 @@ pub enum Error {
         host: String,
         /// Its first address.
         address: IpAddr,
-        /// What that address is.
+        /// The scope of that address.
         scope: Scope,
     },
-    /// The name itself is of a place that may not be dialled.
+    /// The name itself may not be dialled.
     #[error("`{host}` is a {scope} host, which is not allowed here{}", advice(*.scope))]
     RefusedHost {
         /// The name.
         host: String,
-        /// What it is.
+        /// Its scope.
         scope: Scope,
     },
-    /// Nobody answers at the address.
+    /// The connection failed.
     #[error("cannot connect to `{target}`")]
     Connect {
         /// Host and port.
         target: String,
-        /// What the last attempt said.
+        /// The error of the last attempt.
         source: io::Error,
     },
-    /// The HTTP proxy does not lead to the target.
+    /// The HTTP proxy does not connect to the target.
     #[error("the proxy does not connect to `{target}`: {reason}")]
     Proxy {
         /// Host and port.
         target: String,
-        /// What it answered instead.
+        /// Its response.
         reason: String,
     },
-    /// TLS could not be set up on our side.
-    #[error("cannot speak TLS")]
+    /// The TLS configuration of the client is invalid.
+    #[error("cannot configure TLS")]
     Settings(#[source] TlsError),
     /// The TLS handshake failed.
-    #[error("no TLS with `{target}`")]
+    #[error("TLS handshake with `{target}` failed")]
     Tls {
         /// Host and port.
         target: String,
-        /// What went wrong.
+        /// The error of the handshake.
         source: io::Error,
     },
-    /// A step took too long.
+    /// A step timed out.
     #[error("{step} took too long")]
     Timeout {
-        /// Which one.
+        /// The step.
         step: Step,
     },
-    /// The connection broke while the request was sent or before the answer began.
+    /// The connection broke while the request was sent or before the response started.
     #[error("the connection to `{target}` broke")]
     Send {
         /// Host and port.
         target: String,
-        /// What hyper said.
+        /// The error of hyper.
         source: hyper::Error,
     },
 }
 
-/// What to do about an address that is refused, where something can be done.
+/// Advice on a denied address, where there is any.
 const fn advice(scope: Scope) -> &'static str {
     match scope {
         Scope::Private | Scope::Reserved => "; set allowPrivateEndpoint to true if that is meant",
@@ -102,7 +102,7 @@ pub enum Step {
     Dial,
     /// The TLS handshake.
     Handshake,
-    /// Waiting for the head of the answer.
+    /// Waiting for the head of the response.
     Answer,
 }
 
@@ -112,7 +112,7 @@ impl Error {
         !matches!(self, Self::Send { .. } | Self::Timeout { step: Step::Answer })
     }
 
-    /// The step that failed, in one word for metrics.
+    /// The step that failed, as a constant name for metrics.
     pub fn category(&self) -> &'static str {
         match self {
             Self::Target | Self::Scheme { .. } => "target",

@@ -1,4 +1,4 @@
-//! Connections that wait for their next request.
+//! Idle connections.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -18,8 +18,9 @@ use tokio::time::Instant;
 use super::Target;
 use crate::{Body, headers};
 
-/// How many streams are open on one HTTP/2 connection at once, if its peer allows as many. Requests beyond what it allows would
-/// wait until a stream ends, which may be never. What it allows is known only after the first answers; hardly any allows less.
+/// How many streams are open on one HTTP/2 connection at once, if its peer allows as many. Requests beyond what it
+/// allows would wait until a stream ends, which may be never. What it allows is known only after the first responses;
+/// hardly any allows less.
 pub(super) const STREAMS: usize = 64;
 
 /// A connection that takes a request.
@@ -29,9 +30,9 @@ pub(super) enum Sender {
     Http2(http2::SendRequest<Body>, Stream),
 }
 
-/// One stream of an HTTP/2 connection. It counts as open for as long as this is there.
+/// One stream of an HTTP/2 connection. It counts as open while this exists.
 #[derive(Debug)]
-pub(super) struct Stream(#[expect(dead_code, reason = "how many there are is what counts")] Arc<()>);
+pub(super) struct Stream(#[expect(dead_code, reason = "only counted")] Arc<()>);
 
 /// The connections of one client.
 #[derive(Debug)]
@@ -53,7 +54,7 @@ pub(super) struct Host {
 
 #[derive(Debug, Default)]
 struct Connections {
-    /// Unused HTTP/1.1 connections, the one used last at the end.
+    /// Idle HTTP/1.1 connections, the one used last at the end.
     idle: Vec<(http1::SendRequest<Body>, Instant)>,
     /// HTTP/2 connections, which requests share. There is one, unless its streams are used up.
     shared: Vec<Shared>,
@@ -66,28 +67,28 @@ struct Shared {
     streams: Arc<()>,
     /// How many its peer allows.
     allowed: Arc<AtomicUsize>,
-    /// When it was last given out.
+    /// When it was last used.
     used: Instant,
 }
 
-/// The body of an answer with the connection that it comes from.
+/// The body of a response with the connection that it comes from.
 #[derive(Debug)]
 pub(crate) struct Leased {
     incoming: Incoming,
-    /// Gone when the answer has ended.
+    /// `None` when the response has ended.
     lease: Option<Lease>,
 }
 
-/// What an answer holds until it has ended.
+/// What a response holds until it has ended.
 #[derive(Debug)]
 pub(super) enum Lease {
-    /// A connection, which then goes back to its host.
+    /// A connection, which then returns to its host.
     Connection(http1::SendRequest<Body>, Arc<Host>),
     /// A stream of one that others use as well.
-    Stream(#[expect(dead_code, reason = "it is kept for what its end means")] Stream),
+    Stream(#[expect(dead_code, reason = "held for its drop")] Stream),
 }
 
-/// What a host has.
+/// The result of a checkout.
 enum Checkout {
     Ready(Sender),
     /// Connections that are not ready, but may be in a moment.
@@ -131,7 +132,7 @@ impl Pool {
         host
     }
 
-    /// Closes what was not used for long, and forgets hosts of which nothing is left.
+    /// Closes connections that were idle for long, and removes hosts without connections.
     fn close_unused(&self) {
         let Some(oldest) = Instant::now().checked_sub(self.idle_timeout) else { return };
         lock(&self.hosts).retain(|_, host| {
@@ -140,7 +141,7 @@ impl Pool {
             let unused = connections.idle.len();
             connections.idle.shrink_to(unused * 2);
             connections.shared.retain(|shared| shared.is_alive() && (shared.open() > 0 || shared.used > oldest));
-            // A request under way still holds the host.
+            // A request in flight still holds the host.
             unused > 0 || !connections.shared.is_empty() || Arc::strong_count(host) > 1
         });
     }
@@ -169,8 +170,8 @@ impl Host {
             Checkout::None => return None,
             Checkout::NotYet => {}
         }
-        // Its answer has just ended, and its task has not come around to say so. One turn is enough, unless the backend
-        // answered before it read the request; then the connection is of no use for now.
+        // Its response has just ended, and its task has not run yet. One turn is enough, unless the backend responded
+        // before it read the request; then the connection cannot be used for now.
         tokio::task::yield_now().await;
         match self.take_ready() {
             Checkout::Ready(sender) => Some(sender),
@@ -182,7 +183,7 @@ impl Host {
         let mut connections = lock(&self.connections);
         let Connections { idle, shared } = &mut *connections;
         shared.retain(Shared::is_alive);
-        // The first one with room: the others may grow old and go.
+        // The first one with room: the others may become idle and close.
         if let Some(shared) = shared.iter_mut().find(|shared| shared.has_room()) {
             return Checkout::Ready(shared.give());
         }
@@ -199,7 +200,7 @@ impl Host {
         if idle.is_empty() { Checkout::None } else { Checkout::NotYet }
     }
 
-    /// Takes a new connection for a request. Others share it, unless there is one by now that they can share.
+    /// Uses a new connection for a request. Others share it, unless there is one by now that they can share.
     pub(super) fn share(&self, sender: http2::SendRequest<Body>, allowed: Arc<AtomicUsize>) -> Sender {
         let mut new = Shared { sender, streams: Arc::default(), allowed, used: Instant::now() };
         let given = new.give();
@@ -210,7 +211,7 @@ impl Host {
         given
     }
 
-    /// Keeps a connection for the next request, unless enough are kept.
+    /// Keeps a connection for the next request, up to the limit.
     fn put(&self, sender: http1::SendRequest<Body>) {
         let mut connections = lock(&self.connections);
         if connections.idle.len() < self.most && !sender.is_closed() {
@@ -262,7 +263,7 @@ impl Leased {
             Poll::Pending => {}
             Poll::Ready(None) => self.give_back(),
             Poll::Ready(Some(Ok(_))) => self.return_at_end(),
-            // A connection that broke is worth nothing.
+            // A broken connection is not reused.
             Poll::Ready(Some(Err(_))) => self.lease = None,
         }
         frame

@@ -29,7 +29,7 @@ use crate::{Body, BodyError};
 
 const CLOSE: HeaderValue = HeaderValue::from_static("close");
 
-/// Serves a connection until it ends or is told to.
+/// Serves a connection until it ends or is ordered to.
 pub(super) async fn run<H, F>(
     stream: TcpStream,
     peer: Peer,
@@ -44,9 +44,9 @@ pub(super) async fn run<H, F>(
     let activity = &registered.activity;
     let io = match acceptor {
         None => Io::Plain(stream),
-        Some(acceptor) => match unless_told(activity, acceptor.accept(stream)).await {
+        Some(acceptor) => match unless_ordered(activity, acceptor.accept(stream)).await {
             Some(Ok(stream)) => Io::Tls(Box::new(TlsStream::Server(stream))),
-            Some(Err(error)) => return tracing::debug!(%error, "the TLS handshake of a client failed"),
+            Some(Err(error)) => return tracing::debug!(%error, "TLS handshake with client failed"),
             None => return,
         },
     };
@@ -61,8 +61,8 @@ pub(super) async fn run<H, F>(
             };
             let answer = AssertUnwindSafe(async { handler(request, peer).await }).catch_unwind().await;
             let mut response = answer.unwrap_or_else(|_panic| {
-                // The panic hook has already said where and why.
-                tracing::error!("a handler panicked");
+                // The panic hook has already logged where and why.
+                tracing::error!("request handler panicked");
                 let mut response = Response::new(Body::full("Internal Server Error"));
                 *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
                 let plain = HeaderValue::from_static("text/plain; charset=utf-8");
@@ -91,12 +91,12 @@ pub(super) async fn run<H, F>(
         connection.as_mut().poll(context)
     });
     if let Err(error) = ended.await {
-        // Clients that go away in the middle are everyday life.
-        tracing::debug!(error = &*error, "a connection broke");
+        // Clients that disconnect in the middle are normal.
+        tracing::debug!(error = &*error, "client connection broke");
     }
 }
 
-/// The response to a request for which there is no room among the connections.
+/// The response to a request beyond the connection limits.
 fn too_many(is_last: bool) -> Response<Answer> {
     let mut response = Response::new(Answer::Refused);
     *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
@@ -107,8 +107,8 @@ fn too_many(is_last: bool) -> Response<Answer> {
     response
 }
 
-/// The result of a future, or nothing if the connection is told to end meanwhile.
-async fn unless_told<T: Future>(activity: &Activity, future: T) -> Option<T::Output> {
+/// The output of a future, or `None` if the connection is ordered to end meanwhile.
+async fn unless_ordered<T: Future>(activity: &Activity, future: T) -> Option<T::Output> {
     let mut future = pin!(future);
     poll_fn(|context| match activity.order(context.waker()) {
         Order::Serve => future.as_mut().poll(context).map(Some),
@@ -117,15 +117,15 @@ async fn unless_told<T: Future>(activity: &Activity, future: T) -> Option<T::Out
     .await
 }
 
-/// The body of an answer. Its request is under way until it is sent, or dropped with the connection.
+/// The body of a response. Its request is in flight until it is sent, or dropped with the connection.
 enum Answer {
     /// The only one of its connection at the moment.
     Alone {
         body: Body,
-        #[expect(dead_code, reason = "it is kept for what its end means")]
+        #[expect(dead_code, reason = "held for its drop")]
         call: Call,
     },
-    /// Of a request that was not taken in. It is empty.
+    /// Of a request that was not admitted. It is empty.
     Refused,
     /// One of many.
     Multiplexed { body: Pieces, call: Call, stream: Arc<Stream> },
@@ -182,7 +182,7 @@ impl HttpBody for Answer {
     }
 }
 
-/// A connection that notes when bytes pass.
+/// A connection that records when bytes pass.
 struct Watched {
     io: Io,
     activity: Arc<Activity>,

@@ -1,12 +1,12 @@
-//! The open connections of one server, and what each is doing.
+//! The open connections of one server, and the state of each.
 //!
-//! A connection writes down, with two plain stores, that it waits or works. Once a second the accept loop walks over all
+//! A connection records, with two plain stores, whether it waits or works. Once a second the accept loop walks over all
 //! of them and ends those that waited too long. So ten thousand connections need no timer, and no request pays for one.
-//! There may be so many connections, and so many of one peer; the next one is not registered. Requests that share a connection count as
-//! well, but for one of each.
+//! The number of connections is limited, in total and per peer; the next one is not registered. Requests that share a
+//! connection count as well, but for one of each.
 //!
 //! ```text
-//!   accepted ─▶ Head ──request──▶ working ──last answer ends──▶ Idle ──first byte──▶ Head ─▶ …
+//!   accepted ─▶ Head ──request──▶ working ──last response ends──▶ Idle ──first byte──▶ Head ─▶ …
 //!                │ header timeout: cut                           │ idle timeout: finish, then cut
 //! ```
 
@@ -27,31 +27,31 @@ use super::{ConnectionLimits, Options, Peer, STALLED};
 use crate::Budget;
 use crate::budget::Pressure;
 
-/// How often connections are looked at: how precise their time limits are.
+/// How often connections are checked: the precision of their time limits.
 pub(super) const TICK: Duration = Duration::from_secs(1);
 
-/// How many connections beyond the limits may ask for a health check. One peer may have half of them.
+/// How many connections beyond the limits may request a health check. One peer may have half of them.
 const PROBES: ConnectionLimits = ConnectionLimits::of_total(32);
 
-/// What a connection is told to do.
+/// What a connection shall do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
-    /// Go on.
+    /// Continue.
     Serve,
-    /// Finish what is under way, take nothing new.
+    /// Finish the requests in flight, accept no new one.
     Finish,
-    /// End now.
+    /// Close now.
     Cut,
 }
 
-/// What a connection waits for while no request is under way.
+/// What a connection waits for while no request is in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waiting {
-    /// The head of a request, the first one or one that has begun.
+    /// The head of a request, the first one or one that has started.
     Head,
     /// Anything.
     Idle,
-    /// Its own end: it was told to finish for being idle.
+    /// Its end: it was ordered to finish for being idle.
     End,
 }
 
@@ -66,7 +66,7 @@ pub(super) struct Registry {
     budget: Budget,
     /// Ticks since the start. Only differences count, so it may wrap.
     clock: Arc<AtomicU32>,
-    /// Ticks after which a head is late, and an idle connection not worth keeping.
+    /// The timeouts of a head and of an idle connection, in ticks.
     head: u32,
     idle: u32,
     filled: Notify,
@@ -80,29 +80,31 @@ struct Connections {
     peers: HashMap<IpAddr, usize>,
     /// How many requests are in flight beside others of their connection.
     streams: usize,
-    /// The connections beyond the limits that may ask for a health check: how many each peer has.
+    /// The connections beyond the limits that may request a health check, per peer.
     probes: HashMap<IpAddr, usize>,
 }
 
-/// The place of a request in the connection limits that is in flight beside others of its connection; given back when dropped.
+/// The slot in the connection limits of a request that is in flight beside others of its connection; released when
+/// dropped.
 #[derive(Debug)]
 struct Place {
     registry: Arc<Registry>,
     peer: IpAddr,
 }
 
-/// What one connection is doing.
+/// The state of one connection.
 #[derive(Debug)]
 pub(super) struct Activity {
     /// The network of its peer.
     peer: IpAddr,
-    /// The network of the client of the last response, if a proxy in front forwards for it and requests do not share the connection.
+    /// The network of the client of the last response, if a proxy in front forwards for it and requests do not share
+    /// the connection.
     client: Mutex<Option<IpAddr>>,
     clock: Arc<AtomicU32>,
     calls: AtomicU32,
     waiting: AtomicU8,
     since: AtomicU32,
-    /// Many requests share the connection, so bytes do not tell that a head has begun.
+    /// Many requests share the connection, so received bytes do not mean that a head has started.
     multiplexed: AtomicBool,
     /// Whether its peer has not taken what was last written to it, and since when.
     is_stalled: AtomicBool,
@@ -113,27 +115,27 @@ pub(super) struct Activity {
     waker: AtomicWaker,
 }
 
-/// A connection in the registry; leaves it when dropped.
+/// A connection in the registry; deregistered when dropped.
 #[derive(Debug)]
 pub(super) struct Registered {
     registry: Arc<Registry>,
     id: u64,
     pub(super) activity: Arc<Activity>,
-    /// Whether it is one beyond the limits, which may ask for a health check only.
+    /// Whether it is one beyond the limits, which may request only a health check.
     is_probe: bool,
 }
 
-/// A request under way: from its head to the end of its answer.
+/// A request in flight: from its head to the end of its response.
 #[derive(Debug)]
 pub(super) struct Call {
     activity: Arc<Activity>,
     /// The stream that its response is sent on, if others share the connection.
     stream: Option<Arc<Stream>>,
-    /// Its place in the connection limits, unless it has that of its connection.
+    /// Its slot in the connection limits, unless it uses that of its connection.
     place: Option<Place>,
 }
 
-/// The registry as its server holds it: when the server goes, so do the connections.
+/// The registry as its server holds it: dropping it drops the connections.
 #[derive(Debug)]
 pub(super) struct Owner(Arc<Registry>);
 
@@ -163,7 +165,7 @@ impl Registry {
         self.emptied.notified().await;
     }
 
-    /// Waits for the next tick, or for ever while there are no connections, and ends those that waited too long.
+    /// Waits for the next tick, or forever while there are no connections, and ends those that waited too long.
     pub(super) async fn tick(&self, interval: &mut Interval) {
         while self.is_empty() {
             self.filled.notified().await;
@@ -172,13 +174,13 @@ impl Registry {
         let now = self.clock.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         let (pressure, stalled) = (self.budget.take_pressure(), in_ticks(STALLED));
         for activity in self.lock().all.values() {
-            activity.look(now, self.head, self.idle);
+            activity.check_timeouts(now, self.head, self.idle);
             activity.cut_stalled(now, stalled, &pressure);
         }
         self.log_refused();
     }
 
-    /// Says once a tick, and not once a connection, that there are too many.
+    /// Logs refusals once per tick, and not once per connection.
     fn log_refused(&self) {
         let refused = self.refused.load(Ordering::Relaxed);
         let new = refused.wrapping_sub(self.logged.swap(refused, Ordering::Relaxed));
@@ -193,10 +195,10 @@ impl Registry {
         }
     }
 
-    /// Tells every connection; returns how many requests are under way.
+    /// Sends an order to every connection; returns how many requests are in flight.
     pub(super) fn order(&self, order: Order) -> usize {
         let connections = self.lock();
-        connections.all.values().map(|activity| activity.tell(order)).sum::<u32>() as usize
+        connections.all.values().map(|activity| activity.raise(order)).sum::<u32>() as usize
     }
 
     fn lock(&self) -> MutexGuard<'_, Connections> {
@@ -206,7 +208,7 @@ impl Registry {
 }
 
 impl Connections {
-    /// Counts one more connection or stream of a peer, unless there are too many.
+    /// Counts one more connection or stream of a peer, unless that exceeds a limit.
     fn enter(&mut self, peer: IpAddr, limits: ConnectionLimits) -> bool {
         let of_peer = self.peers.get(&peer).copied().unwrap_or_default();
         let probes: usize = self.probes.values().sum();
@@ -239,15 +241,15 @@ impl Connections {
 }
 
 impl Registered {
-    /// Takes a request in. Nothing if it would be in flight beside others of its connection and there are too many, or if its connection
-    /// is one beyond the limits and it is no health check.
+    /// Admits a request. `None` if it would be in flight beside others of its connection and exceed a limit, or if its
+    /// connection is one beyond the limits and it is not a health check.
     pub(super) fn begin(&self, multiplexed: bool, path: &str) -> Option<Call> {
         if self.is_probe && (multiplexed || self.registry.probe_path != Some(path)) {
             self.registry.refused.fetch_add(1, Ordering::Relaxed);
             return None;
         }
         let mut call = self.activity.begin(multiplexed);
-        // A connection has one place, so a request that is alone needs no other. HTTP/1 never does.
+        // A connection has one slot, so a request that is alone needs no other. HTTP/1 never does.
         if multiplexed && self.activity.calls.load(Ordering::Relaxed) > 1 {
             let (registry, peer) = (Arc::clone(&self.registry), self.activity.peer);
             {
@@ -282,7 +284,7 @@ impl Owner {
         Self(Arc::new(registry))
     }
 
-    /// Takes a connection in, unless there are too many.
+    /// Registers a connection, unless that exceeds a limit.
     pub(super) fn register(&self, address: IpAddr) -> Option<Registered> {
         let peer = Peer::network(address);
         let activity = Arc::new(Activity::new(peer, Arc::clone(&self.0.clock)));
@@ -377,7 +379,7 @@ impl Activity {
         }
     }
 
-    /// Bytes were sent: an answer that hyper has taken over from us is still on its way to a slow reader.
+    /// Bytes were sent: a response that hyper has taken over is still being sent to a slow reader.
     pub(super) fn has_written(&self) {
         if self.is_stalled.load(Ordering::Relaxed) {
             self.is_stalled.store(false, Ordering::Relaxed);
@@ -387,7 +389,7 @@ impl Activity {
         }
     }
 
-    /// What to do, with the promise to wake this task when that changes.
+    /// The current order; wakes this task when it changes.
     pub(super) fn order(&self, waker: &Waker) -> Order {
         self.waker.register(waker);
         match self.order.load(Ordering::Acquire) {
@@ -397,26 +399,26 @@ impl Activity {
         }
     }
 
-    /// Orders only ever get stricter. Returns the number of requests under way.
-    fn tell(&self, order: Order) -> u32 {
+    /// Raises the order; it only ever gets stricter. Returns the number of requests in flight.
+    fn raise(&self, order: Order) -> u32 {
         self.order.fetch_max(order as u8, Ordering::AcqRel);
         self.waker.wake();
         self.calls.load(Ordering::Relaxed)
     }
 
-    fn look(&self, now: u32, head: u32, idle: u32) {
+    fn check_timeouts(&self, now: u32, head: u32, idle: u32) {
         if self.calls.load(Ordering::Relaxed) > 0 {
             return;
         }
-        // The tick under way when the wait began does not count, so no limit is cut short.
+        // The tick in progress when the wait started does not count, so no limit is cut short.
         let waited = now.wrapping_sub(self.since.load(Ordering::Relaxed)).saturating_sub(1);
         if self.waits_for(Waiting::Idle) {
             if waited >= idle {
                 self.wait_for(Waiting::End);
-                self.tell(Order::Finish);
+                self.raise(Order::Finish);
             }
         } else if waited >= head {
-            self.tell(Order::Cut);
+            self.raise(Order::Cut);
         }
     }
 
@@ -426,8 +428,8 @@ impl Activity {
         self.is_stalled.load(Ordering::Relaxed) && now.wrapping_sub(since).saturating_sub(1) >= limit
     }
 
-    /// Cuts what has taken nothing for so many ticks, though there is something for it, and is in the way of others: the connection, or
-    /// those of its streams.
+    /// Cuts what has taken nothing for so many ticks, though there is something for it, and blocks others: the
+    /// connection, or some of its streams.
     fn cut_stalled(&self, now: u32, limit: u32, pressure: &Pressure) {
         if pressure.is_none() {
             return;
@@ -439,12 +441,12 @@ impl Activity {
             streams => streams.iter().any(|stream| pressure.concerns(client_of(stream))),
         };
         if self.has_stalled(now, limit) && concerns_any() {
-            tracing::warn!("cutting a client that does not read its response while others are refused");
-            self.tell(Order::Cut);
+            tracing::warn!("cutting client that does not read its response under memory pressure");
+            self.raise(Order::Cut);
         }
         let is_stalled = |stream: &&Arc<Stream>| stream.has_stalled(now, limit) && pressure.concerns(client_of(stream));
         for stream in streams.iter().filter(is_stalled) {
-            tracing::warn!("resetting a stream whose client does not read its response while others are refused");
+            tracing::warn!("resetting stream that its client does not read under memory pressure");
             stream.reset();
         }
     }
@@ -469,13 +471,13 @@ impl Activity {
 }
 
 impl Call {
-    /// Looks from now on whether the client reads the response on this stream.
+    /// Tracks from now on whether the client reads the response on this stream.
     pub(super) fn watch(&mut self, stream: &Arc<Stream>) {
         self.activity.streams().push(Arc::clone(stream));
         self.stream = Some(Arc::clone(stream));
     }
 
-    /// Notes whose response the connection sends now, unless it is its peer's.
+    /// Records the client of the current response, unless it is the peer.
     pub(super) fn is_for(&self, client: Option<IpAddr>) {
         *self.activity.client.lock().unwrap_or_else(PoisonError::into_inner) = client;
     }
@@ -491,7 +493,7 @@ impl Drop for Call {
         if let Some(ended) = self.stream.take() {
             self.activity.streams().retain(|stream| !Arc::ptr_eq(stream, &ended));
         }
-        // Before the count, so that nobody sees the connection wait since long ago.
+        // Before the count, so that a concurrent tick does not see the connection wait since long ago.
         self.activity.wait_for(Waiting::Idle);
         self.activity.calls.fetch_sub(1, Ordering::Release);
     }

@@ -1,12 +1,13 @@
 //! One stream of an HTTP/2 connection, and whether its client reads its response.
 //!
-//! Many streams share the connection, so that the socket takes bytes says nothing about any of them: a client can leave the
-//! flow-control window of one stream shut and use the others. A response notes when hyper took its last part, which it
-//! does once the client's window has room; one that does not advance can be reset, and the others go on.
+//! Many streams share the connection, so a socket that takes bytes does not mean that each stream is read: a client can
+//! leave the flow-control window of one stream closed and use the others. A response records when hyper took its last
+//! part, which it does once the client's window has room; one that does not advance can be reset, and the others
+//! continue.
 //!
 //! ```text
 //!   body ─▶ Pieces ──piece──▶ hyper ──window──▶ client
-//!             └─ notes when each piece was handed over ─▶ Stream ◀─ Registry: reset
+//!             └─ records when each piece was handed over ─▶ Stream ◀─ Registry: reset
 //! ```
 
 use std::net::IpAddr;
@@ -41,12 +42,12 @@ pub(super) struct Stream {
     reset: Notify,
 }
 
-/// Runs each stream of a connection as a task that can be ended: dropping what hyper does for a stream resets it and frees what is
-/// buffered for it.
+/// Runs each stream of a connection as a task that can be aborted: dropping hyper's future for a stream resets it and
+/// frees its buffers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StreamExecutor;
 
-/// A response in pieces, so that it is seen whether its client reads.
+/// A response in pieces, so that progress of its client is visible.
 #[derive(Debug)]
 pub(super) struct Pieces {
     body: Body,
@@ -57,12 +58,12 @@ pub(super) struct Pieces {
 // === impl Stream ===
 
 impl Stream {
-    /// The stream that this task serves. Nothing on HTTP/1.
+    /// The stream that this task serves. `None` on HTTP/1.
     pub(super) fn current() -> Option<Arc<Self>> {
         CURRENT.try_with(Arc::clone).ok()
     }
 
-    /// Notes whose response it is, unless it is that of the connection's peer.
+    /// Records the client of the response, unless it is the connection's peer.
     pub(super) fn is_for(&self, client: Option<IpAddr>) {
         if let Some(client) = client {
             // A stream has one response.
@@ -123,8 +124,9 @@ impl Pieces {
         Self { body, rest: Bytes::new() }
     }
 
-    /// The next piece of the last frame. The last byte is one of its own, and not a part of what is counted in a budget: hyper hands it
-    /// over once all before it is taken, so the stream is there, and can be reset, for as long as a counted byte is.
+    /// The next piece of the last frame. The last byte is a piece of its own, and not counted in a budget: hyper hands
+    /// it over once everything before it is taken, so the stream exists, and can be reset, for as long as a counted
+    /// byte does.
     fn next(&mut self) -> Bytes {
         match self.rest.len() {
             1 => Bytes::copy_from_slice(&std::mem::take(&mut self.rest)),
@@ -144,7 +146,7 @@ impl HttpBody for Pieces {
         }
         let frame = ready!(Pin::new(&mut this.body).poll_frame(context));
         Poll::Ready(match frame.map(|frame| frame.map(Frame::into_data)) {
-            // What is not counted needs no pieces.
+            // An uncounted body needs no pieces.
             Some(Ok(Ok(data))) if data.len() >= TINY => {
                 this.rest = data;
                 Some(Ok(Frame::data(this.next())))

@@ -28,7 +28,7 @@ impl Ports {
     }
 }
 
-/// Answers when as many requests are there as the barrier wants.
+/// Responds when as many requests have arrived as the barrier wants.
 async fn counting(ports: Ports, at_once: usize) -> Server {
     let barrier = Arc::new(Barrier::new(at_once));
     start(serve::Options::default(), GRACE, move |request, peer| {
@@ -94,7 +94,7 @@ async fn unused_connections_are_closed() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_dropped_half_read_does_not_come_back() {
+async fn the_connection_of_a_half_read_response_is_not_reused() {
     let ports = Ports::default();
     let server = counting(ports.clone(), 1).await;
     let client = client();
@@ -107,7 +107,7 @@ async fn an_answer_that_is_dropped_half_read_does_not_come_back() {
 async fn a_connection_that_the_backend_closed_is_not_used_again() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    // It promises to keep the connection and closes it, as servers do that were idle for long.
+    // It claims to keep the connection and closes it, as servers do that were idle for long.
     tokio::spawn(async move {
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
@@ -120,7 +120,7 @@ async fn a_connection_that_the_backend_closed_is_not_used_again() {
         let answer = client.send(get(&format!("http://{address}/"))).await;
         match answer {
             Ok(answer) => assert_eq!(text(answer).await, "ok"),
-            // Closed at the very moment that the request was written: only the caller knows whether to try again.
+            // Closed at the very moment that the request was written: only the caller knows whether to retry.
             Err(error) => assert!(!error.never_reached() && error.category() == "send", "{error:?}"),
         }
         // The end of the connection may be seen now.
@@ -129,7 +129,7 @@ async fn a_connection_that_the_backend_closed_is_not_used_again() {
 }
 
 #[tokio::test]
-async fn a_backend_that_is_not_there_was_never_reached() {
+async fn a_missing_backend_was_never_reached() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
@@ -159,7 +159,7 @@ async fn a_backend_that_breaks_off_was_reached() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_may_be_waited_for_only_so_long() {
+async fn waiting_for_a_response_times_out() {
     let server = start(serve::Options::default(), GRACE, |_, _| std::future::pending()).await;
     let limited = Options { response_timeout: Some(Duration::from_secs(10)), ..Options::default() };
     let error = Client::new(limited).send(get(&server.url("/"))).await.unwrap_err();
@@ -172,7 +172,7 @@ async fn private_addresses_are_refused_when_they_are_dialled() {
     let server = start(serve::Options::default(), GRACE, hello).await;
     let careful = Client::new(Options { addresses: Addresses::PublicOnly, ..Options::default() });
     let port = server.address.port();
-    // By address, by a name that resolves to one, and in clothes.
+    // By address, by a name that resolves to one, and in another notation.
     for host in ["127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0", "127.1", "0x7f000001"] {
         let Ok(uri) = format!("http://{host}:{port}/").parse::<http::Uri>() else { continue };
         let mut request = get("http://x/");
@@ -184,7 +184,7 @@ async fn private_addresses_are_refused_when_they_are_dialled() {
     assert_eq!(client().send(get(&format!("http://localhost:{port}/"))).await.unwrap().status(), 200);
 }
 
-/// Item 17-12: what a name resolves to is checked, not what it looks like.
+/// Item 17-12: the addresses that a name resolves to are checked, not the name.
 #[tokio::test]
 async fn a_name_that_resolves_to_a_refused_address_is_not_dialled() {
     let server = start(serve::Options::default(), GRACE, hello).await;
@@ -193,7 +193,7 @@ async fn a_name_that_resolves_to_a_refused_address_is_not_dialled() {
         let client = Client::new(Options { addresses, ..Options::default() });
         client.send(get(&format!("http://{host}:{port}/"))).await
     };
-    // Names that the table of names does not know, and the resolver does: numbers that it takes for addresses.
+    // Names that are not in the hosts file, but that the resolver accepts: numbers that it takes for addresses.
     for (host, is_loopback) in [("127.1", true), ("0x7f000001", true), ("169.16689662", false), ("0", false)] {
         for addresses in [Addresses::Machine, Addresses::Cluster, Addresses::PublicOnly] {
             let result = send(addresses, host).await;
@@ -208,7 +208,7 @@ async fn a_name_that_resolves_to_a_refused_address_is_not_dialled() {
     }
 }
 
-/// Item 17-12: a proxy resolves names itself, but what is known of a name is checked before it is asked.
+/// Item 17-12: a proxy resolves names itself, but the name is checked before the proxy is asked.
 #[tokio::test]
 async fn a_proxy_is_not_asked_for_a_metadata_service() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -219,7 +219,7 @@ async fn a_proxy_is_not_asked_for_a_metadata_service() {
     for target in
         ["http://169.254.169.254/", "https://metadata.google.internal/", "http://[fd00:ec2::254]/", "http://metadata/"]
     {
-        // This proxy never answers whoever asks it.
+        // This proxy never responds.
         let asked = tokio::time::timeout(Duration::from_secs(10), client.send(get(target))).await;
         let error = asked.expect("the proxy is not asked").unwrap_err();
         assert!(matches!(error, Error::RefusedHost { .. }), "{target}: {error:?}");
@@ -233,7 +233,7 @@ async fn a_proxy_is_not_asked_for_a_metadata_service() {
 }
 
 #[tokio::test]
-async fn only_whole_targets_of_an_allowed_scheme_are_asked() {
+async fn only_absolute_targets_of_an_allowed_scheme_are_requested() {
     let strict = Client::new(Options { schemes: Schemes::HttpsOnly, ..Options::default() });
     let error = strict.send(get("http://mcp.test/")).await.unwrap_err();
     assert_eq!(error.to_string(), "scheme `http` is not allowed here");
@@ -246,11 +246,11 @@ async fn only_whole_targets_of_an_allowed_scheme_are_asked() {
     }
 }
 
-/// Item 17-12: a proxy on the way to one target says nothing about those that are reached without it.
+/// Item 17-12: the rule for targets behind a proxy does not apply to those that are reached directly.
 #[tokio::test]
 async fn with_a_proxy_the_rule_about_addresses_holds_for_every_target_that_is_reached_without_it() {
     let server = start(serve::Options::default(), GRACE, hello).await;
-    // It answers whatever it is asked for.
+    // It responds to every request.
     let proxy = format!("http://{}", server.address);
     for (variable, refused) in [
         // Another scheme.
@@ -267,7 +267,7 @@ async fn with_a_proxy_the_rule_about_addresses_holds_for_every_target_that_is_re
         let error = asked.expect("it is not dialled").unwrap_err();
         assert!(matches!(error, Error::RefusedHost { .. } | Error::RefusedAddress { .. }), "{refused}: {error:?}");
         if variable == "HTTP_PROXY" {
-            // Which private addresses may be reached through it is for the proxy to say.
+            // The proxy decides which private addresses may be reached through it.
             for target in ["http://10.9.9.9/", "http://intranet.test/"] {
                 assert_eq!(client.send(get(target)).await.unwrap().status(), 200, "{target}");
             }
@@ -278,7 +278,7 @@ async fn with_a_proxy_the_rule_about_addresses_holds_for_every_target_that_is_re
 }
 
 #[tokio::test]
-async fn redirects_are_answers_like_any_other() {
+async fn redirects_are_responses_like_any_other() {
     let server = start(serve::Options::default(), GRACE, |_, _| async {
         let moved = Response::builder().status(StatusCode::TEMPORARY_REDIRECT).header("location", "/elsewhere");
         moved.body(Body::empty()).unwrap()
@@ -305,7 +305,7 @@ async fn the_backend_sees_a_host_and_a_path_and_the_body() {
 }
 
 #[tokio::test]
-async fn a_reverse_proxy_passes_streams_on_as_they_come() {
+async fn a_reverse_proxy_forwards_streams_as_they_arrive() {
     let go_on = Arc::new(Notify::new());
     let go = Arc::clone(&go_on);
     let backend = start(serve::Options::default(), GRACE, move |_, _| {

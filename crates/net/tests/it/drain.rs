@@ -17,7 +17,7 @@ use crate::support::{GRACE, hello, raw, rest, start, until};
 const REQUEST: &str = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
 
 #[tokio::test]
-async fn calls_under_way_finish_and_new_ones_are_refused() {
+async fn requests_in_flight_finish_and_new_ones_are_refused() {
     let (arrived, go) = (Arc::new(Notify::new()), Arc::new(Semaphore::new(0)));
     let (arriving, going) = (Arc::clone(&arrived), Arc::clone(&go));
     let server = start(Options::default(), GRACE, move |_, _| {
@@ -34,7 +34,7 @@ async fn calls_under_way_finish_and_new_ones_are_refused() {
     assert!(server.drain.is_ready());
     server.drain.start();
     assert!(!server.drain.is_ready());
-    // The listener is gone as soon as the accept loop has had its turn.
+    // The listener is closed as soon as the accept loop has had its turn.
     while TcpStream::connect(server.address).await.is_ok() {
         tokio::task::yield_now().await;
     }
@@ -56,14 +56,14 @@ async fn readiness_goes_before_the_listener() {
     assert!(!server.drain.is_ready());
     let mut late = raw(server.address, REQUEST).await;
     until(&mut late, "hello").await;
-    // It has no call under way, so it is closed when the lingering is over.
+    // It has no request in flight, so it is closed when the lingering is over.
     assert_eq!(rest(&mut late).await, "");
     assert_eq!(server.drain.drained().await, Drained { cut: 0 });
     assert!(begun.elapsed() >= Duration::from_secs(5));
     assert!(begun.elapsed() < Duration::from_secs(20));
 }
 
-/// Streams for ever. With a polite path it ends when told to; else it has to be cut.
+/// Streams forever. With a polite path it ends when the drain asks for it; else it has to be cut.
 fn streams(drain: Drain, request: &Request<hyper::body::Incoming>) -> Response<Body> {
     let (sender, body) = Body::channel(1);
     let polite = request.uri().path() == "/polite";
@@ -81,7 +81,7 @@ fn streams(drain: Drain, request: &Request<hyper::body::Incoming>) -> Response<B
 }
 
 #[tokio::test(start_paused = true)]
-async fn streams_are_told_and_cut_at_their_deadline() {
+async fn streams_are_notified_and_cut_at_their_deadline() {
     let listener = Listener::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
     let (address, drain) = (listener.address(), Drain::new(GRACE));
     let told = drain.clone();
@@ -139,7 +139,7 @@ async fn http2_calls_finish_too() {
     let first = tokio::spawn(sender.send_request(ask()));
     let second = tokio::spawn(sender.send_request(ask()));
     go.add_permits(1);
-    // Whichever answered: the connection is in use by the other.
+    // Whichever responded: the connection is in use by the other.
     let (answered, waiting) = select(first, second).await.factor_first();
     assert_eq!(answered.unwrap().unwrap().status(), 200);
     server.drain.start();

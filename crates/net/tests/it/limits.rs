@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 
 use crate::support::{GRACE, Server, raw, rest, start, until};
 
-/// Answers how long the body was, or what was wrong with it.
+/// Responds with the length of the body, or the error.
 async fn measure() -> Server {
     start(Options::default(), GRACE, |request, _| async move {
         let limit = Limit { bytes: 8, idle: Duration::from_secs(30), pace: 1 };
@@ -81,7 +81,7 @@ async fn a_body_longer_than_announced_ends_where_announced() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_upload_may_be_slow_but_not_silent() {
+async fn an_upload_may_be_slow_but_not_stall() {
     let server = measure().await;
     let mut stream = raw(server.address, &post("Content-Length: 8", "")).await;
     for _ in 0..8 {
@@ -139,7 +139,7 @@ async fn item_8_requests_that_share_a_connection_count_as_connections() {
     assert_eq!(response.headers()["retry-after"], "2");
     assert!(rest(&mut raw(server.address, "").await).await.starts_with("HTTP/1.1 503"));
     assert_eq!(refused.load(Ordering::Relaxed), 2);
-    // What ends makes room, for a request and for a connection.
+    // Every request that ends makes room, for a request and for a connection.
     open.truncate(2);
     while sender.send_request(request("")).await.unwrap().status() != StatusCode::OK {
         tokio::task::yield_now().await;
@@ -175,7 +175,7 @@ async fn a_health_check_is_answered_beyond_the_connection_limit() {
         assert!(rest(&mut other).await.starts_with("HTTP/1.1 503"));
     }
     assert_eq!(refused.load(Ordering::Relaxed), 40);
-    // There are only so many of them.
+    // Their number is limited.
     let mut silent = Vec::new();
     for _ in 0..16 {
         silent.push(raw(server.address, "").await);

@@ -1,4 +1,4 @@
-//! Through an HTTP proxy, written by hand here.
+//! Through an HTTP proxy, implemented here.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::support::{GRACE, get, hello, start, text, until};
 use crate::tls::{roots, secure};
 
-/// A proxy that leads everything to one backend and keeps the heads that it was sent.
+/// A proxy that connects everything to one backend and keeps the heads that it was sent.
 struct Proxy {
     address: SocketAddr,
     heads: Arc<Mutex<Vec<String>>>,
@@ -66,7 +66,7 @@ async fn https_goes_through_a_tunnel() {
 }
 
 #[tokio::test]
-async fn plain_http_is_asked_of_the_proxy_itself() {
+async fn plain_http_is_requested_from_the_proxy_itself() {
     let server = start(serve::Options::default(), GRACE, hello).await;
     let proxy = proxy("", server.address).await;
     let answer = client(&proxy, Trust::System).send(get("http://mcp.test/path?query")).await.unwrap();
@@ -81,11 +81,11 @@ async fn plain_http_is_asked_of_the_proxy_itself() {
 async fn a_proxy_that_refuses_says_why() {
     let server = start(serve::Options::default(), GRACE, hello).await;
     for (answer, said) in [
-        ("HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", "it answered `407`"),
-        ("HTTP/1.1 403 Forbidden\r\nContent-Length: 9\r\n\r\nno access", "it answered `403`"),
-        ("HTTP/1.1 200 OK\r\n\r\nsurprise", "it said more than it should"),
-        ("nonsense\r\n\r\n", "its answer is not HTTP"),
-        ("nonsense\r\n\r\n with a 200 behind it", "its answer is not HTTP"),
+        ("HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", "it responded `407`"),
+        ("HTTP/1.1 403 Forbidden\r\nContent-Length: 9\r\n\r\nno access", "it responded `403`"),
+        ("HTTP/1.1 200 OK\r\n\r\nsurprise", "it sent data after its response"),
+        ("nonsense\r\n\r\n", "its response is not HTTP"),
+        ("nonsense\r\n\r\n with a 200 behind it", "its response is not HTTP"),
     ] {
         let proxy = proxy(answer, server.address).await;
         let error = client(&proxy, Trust::System).send(get("https://mcp.test/path?query")).await.unwrap_err();
@@ -97,7 +97,7 @@ async fn a_proxy_that_refuses_says_why() {
 }
 
 #[tokio::test]
-async fn this_machine_is_never_asked_through_a_proxy() {
+async fn loopback_is_never_reached_through_a_proxy() {
     let server = start(serve::Options::default(), GRACE, hello).await;
     let proxy = proxy("", server.address).await;
     let answer = client(&proxy, Trust::System).send(get(&server.url("/"))).await.unwrap();

@@ -38,7 +38,7 @@ async fn a_head_that_drips_is_cut() {
         }
     });
     let mut answer = Vec::new();
-    // Reset or shut: both are an end.
+    // Reset or closed: both are an end.
     let _reset = tokio::io::AsyncReadExt::read_to_end(&mut reader, &mut answer).await;
     assert!(answer.is_empty());
     drop(reader);
@@ -74,7 +74,7 @@ async fn a_slow_head_on_a_kept_connection_is_cut() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_may_take_for_ever() {
+async fn a_response_may_take_forever() {
     let server = start(Options::default(), GRACE, |_, _| async {
         let (sender, body) = Body::channel(1);
         tokio::spawn(async move {
@@ -93,7 +93,7 @@ async fn an_answer_may_take_for_ever() {
 }
 
 #[tokio::test]
-async fn a_handler_that_panics_answers_500_and_harms_nobody() {
+async fn a_handler_that_panics_results_in_500_and_affects_no_other_request() {
     let server = start(Options::default(), GRACE, |request, peer| {
         // One panic before the future is made and one inside of it.
         assert_ne!(request.uri().path(), "/at-once");
@@ -196,7 +196,7 @@ async fn an_upgraded_connection_belongs_to_the_handler() {
     assert!(rest(&mut stream).await.ends_with("\r\n\r\nother protocol"));
 }
 
-/// The same program again, with few file handles.
+/// The same program again, with few file descriptors.
 #[test]
 fn a_server_without_file_handles_recovers() {
     const STARVED: &str = "SKEP_TEST_STARVED";
@@ -223,7 +223,7 @@ async fn starve() {
     }
     assert!(!hoard.is_empty());
     drop(hoard);
-    // The handles come back as the server notices that its clients are gone.
+    // The file descriptors come back as the server notices that its clients have left.
     let mut stream = loop {
         match TcpStream::connect(server.address).await {
             Ok(stream) => break stream,
@@ -257,7 +257,7 @@ async fn a_client_that_does_not_read_is_cut_only_while_others_are_refused() {
     assert!(tokio::time::timeout(Duration::from_hours(1), is_cut.recv()).await.is_err());
     let started = Instant::now();
     while is_cut.try_recv().is_err() {
-        // Somebody is refused, again and again.
+        // Other requests are refused, again and again.
         assert!(budget.reserve(2 << 20, Purpose::Response).is_err());
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());

@@ -21,7 +21,7 @@ use crate::support::{GRACE, Server, start};
 
 const LONG: usize = 400_000;
 
-/// A client that lets each stream have so many bytes before it reads.
+/// A client with an initial window of so many bytes per stream.
 async fn client(server: &Server, window: u32) -> SendRequest<Empty<Bytes>> {
     let stream = TcpStream::connect(server.address).await.unwrap();
     let mut builder = http2::Builder::new(TokioExecutor::new());
@@ -57,7 +57,7 @@ async fn serve(budget: &Budget) -> Server {
     .await
 }
 
-/// Has others refused, again and again, until it is true.
+/// Has others refused, again and again, until the condition holds.
 async fn refuse_until(budget: &Budget, mut is_true: impl FnMut() -> bool) -> Duration {
     let started = Instant::now();
     while !is_true() {
@@ -75,14 +75,14 @@ async fn a_stream_that_is_not_read_is_reset_while_others_are_refused_and_its_con
         let server = serve(&budget).await;
         let mut client = client(&server, window).await;
         let unread = get(&mut client, path).await;
-        // It is not in the way of others, so it may take its time.
+        // It blocks no other request, so it may take its time.
         tokio::time::sleep(Duration::from_hours(1)).await;
         assert_eq!(budget.held(), LONG, "{path} {window}");
         let mut other = client.clone();
         let time = refuse_until(&budget, || budget.held() == 0).await;
         assert!(time < Duration::from_secs(5), "{path} {window}: {time:?}");
         assert!(unread.into_body().collect().await.is_err(), "{path} {window}: it must not look complete");
-        // The other streams of the connection have lost nothing.
+        // The other streams of the connection are unaffected.
         assert_eq!(get(&mut other, "/short").await.status(), 200);
     }
 }
@@ -91,8 +91,8 @@ fn network(number: u8) -> IpAddr {
     IpAddr::from([192, 0, 2, number])
 }
 
-/// A server whose clients come by one proxy in front of it: the path is the last part of their address. Responses on HTTP/1 have no end, so
-/// that the kernel cannot take all of one; it says which of them were cut.
+/// A server whose clients come through one proxy in front of it: the path is the last part of their address. Responses
+/// on HTTP/1 have no end, so that the kernel cannot take all of one; it reports which of them were cut.
 async fn serve_behind_proxy(budget: &Budget) -> (Server, mpsc::Receiver<u8>) {
     let (options, budget) = (Options { budget: budget.clone(), ..Options::default() }, budget.clone());
     let (cut, cuts) = mpsc::channel(2);
@@ -177,7 +177,7 @@ async fn a_stream_that_is_read_slowly_is_not_reset() {
     assert_eq!(read, LONG);
 }
 
-/// A backend whose response has no end, and a server that passes it through.
+/// A backend whose response has no end, and a server that forwards it.
 async fn serve_passing(budget: &Budget) -> (Server, Server) {
     let backend = start(Options::default(), GRACE, |_, _| async {
         let (sender, body) = Body::channel(1);

@@ -1,4 +1,4 @@
-//! HTTP/2 backends: many streams on few connections, and none of them in the way of another.
+//! HTTP/2 backends: many streams on few connections, and none of them blocks another.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,7 +25,7 @@ use crate::tls::{identity, roots};
 
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// More than comes of an answer that nobody reads.
+/// More than is buffered of a response that is not read.
 const BIG: usize = 16 * 1024 * 1024;
 
 /// A server that speaks HTTP/2 and nothing else.
@@ -82,7 +82,7 @@ impl Backend {
 
 async fn answer(request: Request<Incoming>) -> Result<Response<Body>, &'static str> {
     match request.uri().path() {
-        // A stream of events on which nothing happens.
+        // An event stream without events.
         "/open" => {
             let (sender, body) = Body::channel(1);
             tokio::spawn(async move { sender.closed().await });
@@ -133,7 +133,7 @@ async fn a_request_that_was_left_or_failed_takes_no_room() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn connections_that_are_not_needed_any_more_go() {
+async fn connections_that_are_not_needed_any_more_are_closed() {
     let backend = Backend::start(100).await;
     let client = backend.client();
     let mut streams = Vec::new();
@@ -141,7 +141,7 @@ async fn connections_that_are_not_needed_any_more_go() {
         streams.push(client.send(get(&backend.url("/open"))).await.unwrap());
     }
     assert_eq!(backend.connections(), 3);
-    // Streams that are open keep their connection, and others may use it.
+    // Open streams keep their connection, and others may use it.
     tokio::time::sleep(Duration::from_mins(1)).await;
     assert_eq!(backend.connections(), 3);
     streams.truncate(1);
@@ -161,13 +161,13 @@ async fn connections_that_are_not_needed_any_more_go() {
 }
 
 #[tokio::test]
-async fn callers_that_do_not_read_stop_nobody_else() {
+async fn clients_that_do_not_read_do_not_block_others() {
     let backend = Backend::start(100).await;
     let client = backend.client();
     let mut unread = Vec::new();
     for _ in 0..8 {
         let mut answer = client.send(get(&backend.url("/big"))).await.unwrap();
-        // As much of it comes as may come.
+        // As much of it arrives as is buffered.
         let first = std::future::poll_fn(|context| std::pin::Pin::new(answer.body_mut()).poll_frame(context));
         assert!(timeout(PATIENCE, first).await.unwrap().unwrap().is_ok());
         unread.push(answer);

@@ -1,4 +1,4 @@
-//! A server to talk to, and ways to talk to it that no proper client offers.
+//! A server to talk to, and raw connections for what no proper client sends.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -43,27 +43,27 @@ where
     Server { address, drain, task }
 }
 
-/// Answers `hello` to everything.
+/// Responds `hello` to everything.
 pub(crate) async fn hello(_request: Request<Incoming>, _peer: Peer) -> Response<Body> {
     Response::new(Body::full("hello"))
 }
 
-/// A connection that is written to by hand.
+/// A connection that the test writes to by hand.
 pub(crate) async fn raw(address: SocketAddr, text: &str) -> TcpStream {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(text.as_bytes()).await.unwrap();
     stream
 }
 
-/// Everything until the peer closes, or breaks off.
+/// Everything until the peer closes or resets.
 pub(crate) async fn rest(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
-    // A connection that is reset is as closed as one that is shut.
+    // A reset connection is as closed as one that was shut down.
     let _reset = stream.read_to_end(&mut bytes).await;
     String::from_utf8(bytes).unwrap()
 }
 
-/// What comes until this text has come.
+/// What arrives up to this text.
 pub(crate) async fn until(stream: &mut TcpStream, text: &str) -> String {
     let mut bytes = Vec::new();
     while !bytes.ends_with(text.as_bytes()) {

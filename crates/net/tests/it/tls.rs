@@ -28,7 +28,7 @@ pub(crate) fn roots(authority: &Authority) -> Roots {
     Roots::from_pem(authority.certificate().as_bytes()).unwrap()
 }
 
-/// Says which version of HTTP it was asked in.
+/// Responds with the HTTP version of the request.
 pub(crate) async fn secure(authority: &Authority, clients: Option<Roots>) -> Server {
     let tls = server(identity(authority, "server", &["localhost", "127.0.0.1", "mcp.test"]), clients).unwrap();
     start(Options { tls: Some(tls), ..Options::default() }, GRACE, |request, peer| async move {
@@ -61,7 +61,7 @@ async fn both_versions_are_spoken_over_tls() {
 }
 
 #[tokio::test]
-async fn only_a_trusted_server_of_that_name_is_believed() {
+async fn only_a_trusted_server_of_that_name_is_accepted() {
     let (authority, other) = (Authority::generate().unwrap(), Authority::generate().unwrap());
     let tls = server(identity(&authority, "server", &["mcp.test"]), None).unwrap();
     let misnamed = start(Options { tls: Some(tls), ..Options::default() }, GRACE, hello).await;
@@ -73,7 +73,7 @@ async fn only_a_trusted_server_of_that_name_is_believed() {
     ];
     for (trust, server) in refused {
         let error = client(trust.clone(), None, true).send(get(&url(server, "localhost"))).await.unwrap_err();
-        // A machine may have no roots at all, which trusts nobody either.
+        // A machine may have no roots at all, which trusts no server either.
         assert_eq!(error.category(), "tls", "{trust:?}: {error:?}");
         assert!(error.never_reached());
     }
@@ -84,7 +84,7 @@ async fn only_a_trusted_server_of_that_name_is_believed() {
 }
 
 #[tokio::test]
-async fn each_side_shows_its_certificate() {
+async fn each_side_presents_its_certificate() {
     let (authority, other) = (Authority::generate().unwrap(), Authority::generate().unwrap());
     let server = secure(&authority, Some(roots(&authority))).await;
     let trust = || Trust::Roots(roots(&authority));
@@ -92,7 +92,7 @@ async fn each_side_shows_its_certificate() {
         let known = client(trust(), Some(identity(&authority, "me", &[])), http2);
         assert_eq!(known.send(get(&url(&server, "localhost"))).await.unwrap().status(), 200);
         for stranger in [None, Some(identity(&other, "me", &[]))] {
-            // In TLS 1.3 the client is done before the server has looked at its certificate, so it learns late.
+            // In TLS 1.3 the client is done before the server has verified its certificate, so it learns late.
             let error = client(trust(), stranger, http2).send(get(&url(&server, "localhost"))).await.unwrap_err();
             assert!(matches!(error, Error::Tls { .. } | Error::Send { .. }), "{error:?}");
         }
@@ -108,7 +108,7 @@ async fn a_handshake_that_never_ends_is_cut() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_never_shakes_hands_is_given_up() {
+async fn a_server_that_never_completes_the_handshake_times_out() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let client = client(Trust::DangerouslyAnyone, None, true);
@@ -117,9 +117,9 @@ async fn a_server_that_never_shakes_hands_is_given_up() {
     assert!(error.never_reached());
 }
 
-/// Speaks HTTP/2 on its first connection and HTTP/1.1 on all others, and answers with the host that it was asked for. It
-/// takes one request at a time on the first connection and breaks it off, as a backend does that is replaced, when asked
-/// for `/break`.
+/// Speaks HTTP/2 on its first connection and HTTP/1.1 on all others, and responds with the requested host. It takes one
+/// request at a time on the first connection and breaks it when `/break` is requested, as a backend does that is
+/// replaced.
 async fn changing(authority: &Authority) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -162,14 +162,14 @@ async fn changing(authority: &Authority) -> SocketAddr {
 }
 
 #[tokio::test]
-async fn a_request_that_one_connection_gave_back_still_names_its_host_on_the_next() {
+async fn a_request_that_is_retried_on_another_connection_keeps_its_host() {
     let authority = Authority::generate().unwrap();
     let port = changing(&authority).await.port();
     let client = client(Trust::Roots(roots(&authority)), None, true);
     let url = |path: &str| format!("https://localhost:{port}{path}");
     assert_eq!(client.send(get(&url("/"))).await.unwrap().version(), Version::HTTP_2);
 
-    // Two are on their way when the connection breaks, so nobody knows what became of them. The others were not sent.
+    // Two are in flight when the connection breaks, so their outcome is unknown. The others were not sent.
     let requests = ["/break", "/", "/", "/own", "/own"].map(|path| {
         let mut request = get(&url(path));
         if path == "/own" {

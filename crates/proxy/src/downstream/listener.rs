@@ -44,6 +44,8 @@ impl Listener {
             }
             let message = self.heard.recv().await?;
             let event = sse::event(Some("message"), None, &message);
+            // It was counted while it waited in the queue, and makes room for its event.
+            drop(message);
             if let Some(room) = self.budget.try_reserve(event.len(), Purpose::Response) {
                 return Some(room.over(event));
             }

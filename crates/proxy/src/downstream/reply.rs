@@ -126,6 +126,5 @@ impl Reply {
 
 /// The code of an error.
 fn error_code(message: &Message) -> Option<i64> {
-    let error: serde_json::Value = serde_json::from_slice(message.error()?).ok()?;
-    error.get("code")?.as_i64()
+    skep_mcp::value::find(message.error()?, &["code"])?.parse().ok()
 }

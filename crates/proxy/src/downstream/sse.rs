@@ -85,7 +85,7 @@ impl Sse {
         room: Arc<Semaphore>,
         (sender, budget): (BodySender, Budget),
     ) {
-        let mut listener = Listener::new(self.endpoint.upstream.events(&session), budget);
+        let mut listener = Listener::new(self.endpoint.upstream.events(&session, budget.clone()), budget);
         let mut stopping = std::pin::pin!(self.endpoint.drain.stopping());
         let mut idle = std::pin::pin!(room.clone().acquire_many_owned(REQUESTS));
         let mut last = std::pin::pin!(tokio::time::sleep(Duration::MAX));

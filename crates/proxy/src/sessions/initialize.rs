@@ -3,9 +3,7 @@
 //! It counts against the client's share of sessions, and a client that sends long ones must not use up the share of all that come
 //! from the same address.
 
-use std::collections::HashMap;
-
-use serde_json::value::RawValue;
+use skep_mcp::value;
 
 /// Where it is kept in a session.
 pub(crate) const INITIALIZE: &str = "init_body";
@@ -20,25 +18,28 @@ pub(crate) fn kept(initialize: &[u8]) -> Option<String> {
     if initialize.len() <= LONGEST {
         return Some(String::from_utf8_lossy(initialize).into_owned());
     }
-    let message = members(initialize)?;
-    let params = members(message.get("params")?.get().as_bytes())?;
-    let part = |name: &str| params.get(name).map(|value| (name.to_owned(), value.get().to_owned()));
-    let client = params.get("clientInfo").and_then(|client| members(client.get().as_bytes()));
-    let named = client.map(|client| {
-        let parts = ["name", "version"].into_iter().filter_map(|name| Some((name, client.get(name)?.get().to_owned())));
-        ("clientInfo".to_owned(), object(parts))
-    });
-    let rest = || ["protocolVersion", "capabilities"].into_iter().filter_map(part);
-    [part("clientInfo"), named].into_iter().find_map(|client| {
-        let params = object(rest().chain(client));
+    let params = value::find(initialize, &["params"])?;
+    // What is too long by itself is not put together first.
+    let part = |path: &[&'static str]| match (value::find(params.as_bytes(), path), path.last()) {
+        (Some(value), Some(name)) if value.len() <= LONGEST => Ok(Some((*name, value.to_owned()))),
+        (Some(_), _) => Err(TooLong),
+        (None, _) => Ok(None),
+    };
+    let rest = [part(&["protocolVersion"]).ok()?, part(&["capabilities"]).ok()?];
+    let whole = || part(&["clientInfo"]);
+    let named = || {
+        let parts = [part(&["clientInfo", "name"])?, part(&["clientInfo", "version"])?];
+        Ok(Some(("clientInfo", object(parts.into_iter().flatten()))))
+    };
+    [whole(), named()].into_iter().filter_map(Result::ok).find_map(|client| {
+        let params = object(rest.iter().cloned().chain([client]).flatten());
         let short = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"initialize","params":{params}}}"#);
         (short.len() <= LONGEST).then_some(short)
     })
 }
 
-fn members(object: &[u8]) -> Option<HashMap<String, &RawValue>> {
-    serde_json::from_slice(object).ok()
-}
+/// A part is too long to be kept.
+struct TooLong;
 
 /// A JSON object of members that are JSON. Their names have no letters that need escapes.
 fn object(members: impl Iterator<Item = (impl std::fmt::Display, String)>) -> String {

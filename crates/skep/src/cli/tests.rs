@@ -1,11 +1,11 @@
-//! Every command line that the documentation shows is one that this program takes, in a clone as it is.
+//! Every command line in the documentation is accepted by this program, in a fresh clone.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::*;
 
-/// What stands in the documentation for files of the reader.
+/// Placeholders in the documentation for the reader's own files.
 const PLACEHOLDERS: [&str; 2] = ["my-servers/", "more.yaml"];
 
 fn repository() -> PathBuf {
@@ -44,7 +44,7 @@ fn commands(page: &str) -> Vec<String> {
     commands
 }
 
-/// The arguments of `skep`, if it is what a command runs.
+/// The arguments of `skep`, if a command runs it.
 fn arguments(command: &str) -> Option<Vec<String>> {
     let words = || command.split_whitespace().map(str::to_owned);
     match words().next()?.as_str() {
@@ -57,7 +57,7 @@ fn arguments(command: &str) -> Option<Vec<String>> {
 }
 
 #[test]
-fn every_command_line_in_the_documentation_is_taken() {
+fn every_command_line_in_the_documentation_is_accepted() {
     let mut count = 0;
     for (page, text) in pages() {
         for command in commands(&text) {
@@ -96,7 +96,7 @@ fn every_path_that_other_commands_name_exists() {
     assert!(count >= 4, "only {count} paths were found");
 }
 
-/// The README says how to get the program that its examples run.
+/// The README says how to install the program that its examples run.
 #[test]
 fn programs_of_the_examples_are_installed_by_the_readme() {
     let readme = fs::read_to_string(repository().join("README.md")).unwrap();
@@ -105,12 +105,12 @@ fn programs_of_the_examples_are_installed_by_the_readme() {
     for entry in fs::read_dir(repository().join("examples")).unwrap() {
         let text = fs::read_to_string(entry.unwrap().path()).unwrap();
         for line in text.lines().filter(|line| line.trim_start().starts_with("image: exec://")) {
-            assert_eq!(line.trim(), "image: exec://skep", "a program that nobody has");
+            assert_eq!(line.trim(), "image: exec://skep", "a program that the README does not install");
         }
     }
 }
 
-/// What people build first must not take minutes more for a few percent; what ships may.
+/// A first build must not take minutes more for a few percent; a release build may.
 #[test]
 fn only_what_ships_is_built_with_link_time_optimisation() {
     let manifest = fs::read_to_string(repository().join("Cargo.toml")).unwrap();

@@ -1,11 +1,12 @@
-//! `skep check`: judges manifests as an API server and the operator would, without either.
+//! `skep check`: validates manifests as an API server and the operator would, without either.
 //!
 //! ```text
 //!   files ─▶ manifests: schema and rules, as by the API server ─▶ plan, as by the operator ─▶ findings
 //! ```
 //!
-//! There is no second validator here: what is found are the refusals and conditions of the operator's own plans ([`planning`]), in a
-//! world that is made of the files. What the files refer to and do not hold may be in the cluster; see [`references`].
+//! There is no second validator here: the findings are the refusals and conditions of the operator's own plans
+//! ([`planning`]), in a world made of the files. An object that the files refer to and do not contain may be in the
+//! cluster; see [`references`].
 
 mod planning;
 mod references;
@@ -19,12 +20,12 @@ use skep_api::plain::plain;
 use skep_api::resource::Resource;
 
 use self::planning::{Planner, is_new};
-use self::references::{Missing, Objects};
+use self::references::{Missing, Objects, Rejected};
 use crate::cli::{Check, Output};
 use crate::manifests::{Content, Manifests, Object, Unreadable};
 use crate::terminal::{self, visible};
 
-/// What is said about one object, or about a file that cannot be read.
+/// The finding about one object, or about a file that cannot be read.
 #[derive(Serialize)]
 struct Finding {
     file: String,
@@ -32,29 +33,31 @@ struct Finding {
     line: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     object: Option<String>,
-    verdict: Judgement,
+    verdict: Verdict,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     problems: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
 }
 
-/// How an object fared.
+/// The verdict on an object.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Judgement {
+enum Verdict {
     Valid,
     Invalid,
-    /// Not of Skep's API group, and so not looked into.
+    /// Not of Skep's API group, and so not checked.
     Skipped,
 }
 
-/// What every object of the files is judged by.
-struct Judge {
+/// Checks the objects of the files.
+struct Checker {
     planner: Planner,
-    /// What the files hold.
+    /// The objects in the files.
     found: Objects,
-    /// The same, and what the cluster is assumed to hold.
+    /// The objects in the files that are not valid, and where they are.
+    rejected: Rejected,
+    /// The valid ones, and those that the cluster is assumed to have.
     assumed: Objects,
 }
 
@@ -62,8 +65,9 @@ pub(super) fn run(arguments: &Check) -> Result<ExitCode> {
     let manifests = Manifests::load(&arguments.files)?;
     let mut findings: Vec<Finding> = manifests.unreadable.iter().map(Finding::of_file).collect();
     let assumed = references::assumed(&manifests.found);
-    let judge = Judge { planner: Planner::new()?, found: manifests.found, assumed };
-    findings.extend(manifests.objects.iter().map(|object| Finding::of_object(object, &judge)));
+    let rejected = manifests.rejected();
+    let checker = Checker { planner: Planner::new()?, found: manifests.found, rejected, assumed };
+    findings.extend(manifests.objects.iter().map(|object| Finding::of_object(object, &checker)));
     if findings.is_empty() {
         return Err(anyhow!("there is nothing to check: no file holds a manifest"));
     }
@@ -71,7 +75,7 @@ pub(super) fn run(arguments: &Check) -> Result<ExitCode> {
         Output::Json => terminal::print_json(&findings)?,
         Output::Text => report(&findings)?,
     }
-    let invalid = findings.iter().any(|finding| finding.verdict == Judgement::Invalid);
+    let invalid = findings.iter().any(|finding| finding.verdict == Verdict::Invalid);
     Ok(if invalid { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
@@ -87,9 +91,9 @@ fn report(findings: &[Finding]) -> Result<()> {
             continue;
         };
         let word = match verdict {
-            Judgement::Valid => paint.good("valid"),
-            Judgement::Invalid => paint.bad("invalid"),
-            Judgement::Skipped => "skipped".to_owned(),
+            Verdict::Valid => paint.good("valid"),
+            Verdict::Invalid => paint.bad("invalid"),
+            Verdict::Skipped => "skipped".to_owned(),
         };
         let (object, file) = (visible(object), visible(file));
         let place = line.map_or_else(|| file.to_string(), |line| format!("{file}:{line}"));
@@ -104,16 +108,17 @@ fn report(findings: &[Finding]) -> Result<()> {
     terminal::print(&text)
 }
 
-// === impl Judge ===
+// === impl Checker ===
 
-impl Judge {
-    /// What the operator would say about a resource: what is wrong with it, and what it would wait for.
-    fn judge(&self, me: &Resource) -> (Vec<String>, Vec<String>) {
-        let missing = Missing::of(me, &self.found);
+impl Checker {
+    /// What the operator would report about a resource: its errors, and what it would wait for.
+    fn check(&self, me: &Resource) -> (Vec<String>, Vec<String>) {
+        let missing = Missing::of(me, &self.found, &self.rejected);
         let (mut problems, mut warnings) = (missing.problems(), missing.warnings());
-        let whole = self.planner.judge(me, &self.assumed);
-        // The operator judges nothing else as long as a reference leads nowhere. The rest of the spec is judged without it.
-        let without = missing.without(me).map(|rest| self.planner.judge(&rest, &self.assumed)).unwrap_or_default();
+        let whole = self.planner.check(me, &self.assumed);
+        // The operator checks nothing else while a reference does not resolve. The rest of the spec is checked without
+        // it.
+        let without = missing.without(me).map(|rest| self.planner.check(&rest, &self.assumed)).unwrap_or_default();
         let in_rest = |message: &String| !missing.is_about(message);
         let errors = whole.errors.into_iter().filter(|message| !missing.explains(message));
         for problem in errors.chain(without.errors.into_iter().filter(in_rest)) {
@@ -141,19 +146,19 @@ impl Finding {
             file: source.file.clone(),
             line: None,
             object: None,
-            verdict: Judgement::Invalid,
+            verdict: Verdict::Invalid,
             problems: vec![source.problem.clone()],
             warnings: Vec::new(),
         }
     }
 
-    fn of_object(object: &Object, judge: &Judge) -> Self {
+    fn of_object(object: &Object, checker: &Checker) -> Self {
         let (verdict, problems, warnings) = match &object.content {
-            Content::Data | Content::Foreign => (Judgement::Skipped, Vec::new(), Vec::new()),
-            Content::Invalid(problems) => (Judgement::Invalid, problems.clone(), Vec::new()),
+            Content::Data | Content::Foreign => (Verdict::Skipped, Vec::new(), Vec::new()),
+            Content::Invalid(problems) => (Verdict::Invalid, problems.clone(), Vec::new()),
             Content::Resource(resource) => {
-                let (problems, warnings) = judge.judge(resource);
-                let verdict = if problems.is_empty() { Judgement::Valid } else { Judgement::Invalid };
+                let (problems, warnings) = checker.check(resource);
+                let verdict = if problems.is_empty() { Verdict::Valid } else { Verdict::Invalid };
                 (verdict, problems, warnings)
             }
         };

@@ -1,4 +1,4 @@
-//! `skep crds`: the custom resource definitions, printed or put into a cluster.
+//! `skep crds`: the custom resource definitions, printed or applied to a cluster.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -18,10 +18,10 @@ use crate::terminal;
 const MANAGER: &str = "skep-crds";
 /// How long the API server may take until it serves a definition.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// How long to wait before asking it again.
+/// The polling interval.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What became of one definition.
+/// The outcome for one definition.
 #[derive(Serialize)]
 struct Applied {
     name: String,
@@ -95,7 +95,7 @@ async fn wait_until_served(cluster: &Connection, name: &str) -> Result<()> {
     };
     tokio::time::timeout(PATIENCE, served).await.unwrap_or_else(|_elapsed| {
         let seconds = PATIENCE.as_secs();
-        Err(anyhow!("the API server does not serve `{name}` after {seconds} s; look at the conditions in its status"))
+        Err(anyhow!("the API server does not serve `{name}` after {seconds} s; see the conditions in its status"))
     })
 }
 
@@ -106,7 +106,7 @@ async fn is_served(cluster: &Connection, name: &str) -> Result<bool> {
     let find = |kind: &str, status: &str| conditions.iter().find(|one| one.type_ == kind && one.status == status);
     if let Some(refused) = find("NamesAccepted", "False") {
         let why = refused.message.as_deref().unwrap_or("another definition has them");
-        return Err(anyhow!("the API server does not accept the names of `{name}`: {why}"));
+        return Err(anyhow!("the API server rejects the names of `{name}`: {why}"));
     }
     Ok(find("Established", "True").is_some())
 }

@@ -7,12 +7,12 @@ use anyhow::{Context as _, Result};
 use skep_demo::{Server, Surroundings};
 use skep_mcp::{answer, lines};
 
-/// The longest line that is read, in bytes.
+/// The maximum length of a line, in bytes.
 const LONGEST: usize = 8 * 1024 * 1024;
-/// How much is read at once, in bytes.
+/// The size of a read, in bytes.
 const CHUNK: usize = 64 * 1024;
 
-/// Answers line by line until the input ends, or nobody reads the answers any more.
+/// Responds line by line until the input ends, or its output has no reader any more.
 pub(super) fn run() -> Result<ExitCode> {
     let server = Server::new(Surroundings { now: jiff::Timestamp::now, uuid: uuid::Uuid::new_v4 });
     let (mut input, mut output) = (io::stdin().lock(), io::stdout().lock());
@@ -49,7 +49,7 @@ fn add(answers: &mut Vec<u8>, answer: Option<&[u8]>) {
     }
 }
 
-/// Whether somebody read it.
+/// Whether the output still has a reader.
 fn send(output: &mut impl io::Write, answers: &[u8]) -> Result<bool> {
     match output.write_all(answers).and_then(|()| output.flush()) {
         Ok(()) => Ok(true),

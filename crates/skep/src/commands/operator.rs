@@ -33,7 +33,7 @@ pub(super) fn run_until_stopped(arguments: &Operator) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-// One thread is enough for what the operator does, and half the memory.
+// One thread is enough for the operator, and takes half the memory.
 #[tokio::main(flavor = "current_thread")]
 async fn serve(arguments: &Operator, environment: Environment) -> Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
@@ -57,7 +57,7 @@ async fn serve(arguments: &Operator, environment: Environment) -> Result<()> {
     run(cluster.client, options, environment, Box::new(Engines), stop).await
 }
 
-/// Who this process is among those that compete for the lease: the pod's name, which is its host's, and a number that no
+/// The identity of this process in leader election: the pod's name, which is its host name, and a number that no
 /// earlier process of that name had.
 fn identity() -> String {
     let host = std::env::var("HOSTNAME").unwrap_or_else(|_unset| "skep".to_owned());

@@ -17,16 +17,16 @@ use crate::cli::{Cluster, Proxy};
 use crate::commands::variables;
 use crate::{kubernetes, logs};
 
-/// Where a pod finds the account that it runs as.
+/// The path of a pod's service account.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// Where a pod finds the namespace that it is in.
+/// The path of a pod's namespace.
 const NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
-/// How long an ending takes at most. Together they stay below the 30 s that a pod has.
+/// The time limits of a shutdown. Together they stay below the 30 s that a pod has.
 const GRACE: Grace = Grace { linger: Duration::from_secs(3), finish: Duration::from_secs(20) };
 
 const USAGE: &str = "write `skep proxy run IMAGE`";
 
-/// What the command line says.
+/// The parsed command line.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Wanted {
     image: Option<String>,
@@ -35,7 +35,7 @@ struct Wanted {
 }
 
 pub(super) fn run_until_stopped(arguments: &Proxy) -> Result<ExitCode> {
-    // Flags may stand before the command as well.
+    // Flags may precede the command as well.
     let Some(command) = arguments.arguments.iter().position(|argument| !argument.starts_with('-')) else {
         crate::terminal::print(&format!("{USAGE}\n"))?;
         return Ok(ExitCode::SUCCESS);
@@ -43,7 +43,7 @@ pub(super) fn run_until_stopped(arguments: &Proxy) -> Result<ExitCode> {
     let mut rest = arguments.arguments.clone();
     let wanted = match rest.remove(command).as_str() {
         "run" => read(&rest),
-        other => bail!("`{other}` is not something a proxy does; {USAGE}"),
+        other => bail!("`{other}` is not a command of `skep proxy`; {USAGE}"),
     };
     let Some(image) = wanted.image else { bail!("an image is missing; {USAGE}") };
     let environment = variables();
@@ -57,7 +57,7 @@ pub(super) fn run_until_stopped(arguments: &Proxy) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-// One thread costs a call the least: see `cargo xtask bench proxy`.
+// One thread has the lowest cost per call: see `cargo xtask bench proxy`.
 #[tokio::main(flavor = "current_thread")]
 async fn serve(settings: &Settings, environment: &BTreeMap<String, String>) -> Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
@@ -78,19 +78,20 @@ async fn serve(settings: &Settings, environment: &BTreeMap<String, String>) -> R
     let running = tokio::select! {
         running = starting => running?,
         () = &mut asked => {
-            tracing::info!("ended before it had started");
+            tracing::info!("stopped before startup completed");
             return Ok(());
         }
     };
     asked.await;
-    tracing::info!("ending: calls under way are finished");
+    tracing::info!("draining, finishing requests in flight");
     let drained = running.end().await;
-    tracing::info!(cut = drained.cut, "ended");
+    tracing::info!(cut = drained.cut, "stopped");
     Ok(())
 }
 
-/// Where the server runs: in the cluster that we are in, unless its image is a program of this machine, which only a proxy outside a
-/// pod runs. Nobody is asked for it: an API server that does not answer just now is no reason to keep the port closed.
+/// Where the server runs: in the cluster of this pod, unless its image is a program of this machine, which only a proxy
+/// outside a pod runs. This makes no API request: an API server that does not respond just now is no reason to keep the
+/// port closed.
 async fn place(settings: &Settings, environment: &BTreeMap<String, String>) -> Result<Place> {
     let needs_cluster = match &settings.backend {
         Backend::Remote(_) => false,
@@ -115,21 +116,22 @@ async fn place(settings: &Settings, environment: &BTreeMap<String, String>) -> R
     Ok(Place::Cluster { client: cluster.client, namespace, platform })
 }
 
-/// The namespace of the pod that this process is in, as far as it says so.
+/// The namespace of the pod that this process is in, if known.
 fn namespace(environment: &BTreeMap<String, String>) -> Option<String> {
     let own = std::fs::read_to_string(NAMESPACE).ok().map(|text| text.trim().to_owned());
     let own = own.filter(|name| !name.is_empty());
     own.or_else(|| environment.get("POD_NAMESPACE").filter(|name| !name.is_empty()).cloned())
 }
 
-/// Whether this process is in a pod. Any sign will do: each can be missing (no account is mounted), and variables can be overridden.
+/// Whether this process is in a pod. Any sign suffices: each can be missing (no account is mounted), and variables can
+/// be overridden.
 fn is_in_pod(environment: &BTreeMap<String, String>, account: &Path) -> bool {
     environment.contains_key("KUBERNETES_SERVICE_HOST")
         || environment.get("TOOLHIVE_RUNTIME").is_some_and(|runtime| runtime == "kubernetes")
         || account.exists()
 }
 
-/// Reads the arguments of `run`. Flags that are not known are left out, with their value if one follows.
+/// Parses the arguments of `run`. Unknown flags are skipped, with their value if one follows.
 fn read(arguments: &[String]) -> Wanted {
     let mut wanted = Wanted::default();
     let mut left = arguments.iter().peekable();
@@ -182,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_that_are_not_known_are_left_out_with_their_values() {
+    fn unknown_flags_are_skipped_with_their_values() {
         let image = |image: &str| Wanted { image: Some(image.to_owned()), ..Wanted::default() };
         for (line, expected) in [
             ("i", image("i")),

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   files ─▶ manifests ─▶ plan (as the operator's) ─▶ RunConfig, variables ─▶ proxy in this process ─▶ server
-//!                                                     └─ what cannot be run here is told, and the rest runs
+//!                                                     └─ what cannot run here is reported, and the rest runs
 //! ```
 //!
-//! Nothing is written anywhere: a plan's RunConfig goes straight to the proxy, and Secrets go into its memory only.
+//! Nothing is written to disk: a plan's RunConfig goes straight to the proxy, and Secrets go into its memory only.
 
 mod demo;
 mod failures;
@@ -34,20 +34,23 @@ use crate::cli::Run;
 use crate::logs;
 use crate::manifests::Manifests;
 
-/// How long an ending takes at most. Nobody balances load between us and another, so ports close at once.
+/// The time limits of a shutdown. There is no load balancer in front, so ports close at once.
 const GRACE: Grace = Grace { linger: Duration::ZERO, finish: Duration::from_secs(10) };
 /// How long servers may take to start before the table is shown without them.
 const SETTLE: Duration = Duration::from_secs(1);
-/// How long a server must be there before that is news: one that fails at once should not be reported as ready in between.
+/// Signals within this time of the first count as one.
+const ONE_SIGNAL: Duration = Duration::from_millis(100);
+/// How long a server must be ready before that is reported: one that fails at once should not be reported as ready in
+/// between.
 const STEADY: Duration = Duration::from_millis(500);
 
-/// A proxy that runs, and what is said about it.
+/// A running proxy, and its entry in the report.
 struct Served {
     entry: Entry,
     running: Running,
 }
 
-/// The signals that end everything.
+/// The signals that stop everything.
 struct Signals([Signal; 4]);
 
 pub(super) fn run_until_stopped(arguments: &Run) -> Result<ExitCode> {
@@ -59,41 +62,41 @@ pub(super) fn run_until_stopped(arguments: &Run) -> Result<ExitCode> {
         return Err(anyhow!("there is nothing to run: no file holds a manifest"));
     }
     manifests.unreadable.iter().try_for_each(|one| report.unreadable(one))?;
-    let (mut proxies, told) = local_proxy::all(&manifests);
+    let (mut proxies, reported) = local_proxy::all(&manifests);
     for proxy in &mut proxies {
         proxy.settings.allow(&arguments.allow_origin, &arguments.allow_host)?;
     }
-    told.iter().try_for_each(|entry| report.tell(entry))?;
+    reported.iter().try_for_each(|entry| report.failure(entry))?;
     if manifests.objects.is_empty() {
         return Ok(ExitCode::FAILURE);
     }
     serve(proxies, arguments, report)
 }
 
-// One thread costs a call the least: see `cargo xtask bench proxy`.
+// One thread has the lowest cost per call: see `cargo xtask bench proxy`.
 #[tokio::main(flavor = "current_thread")]
 async fn serve(proxies: Vec<LocalProxy>, arguments: &Run, report: Report) -> Result<ExitCode> {
     let mut signals = Signals::listen()?;
     let (mut served, is_empty) = (Vec::new(), proxies.is_empty());
     let ports = Ports::default();
-    // Before any server is given one: it may have the same by itself.
+    // Before any server is assigned a port: it may want the same one.
     for proxy in &proxies {
         ports.promise(proxy.settings.listen.port());
     }
     let given = port::given(&proxies);
     for proxy in proxies {
-        // The logs of several servers come on one stream.
+        // The logs of several servers share one stream.
         let span = tracing::info_span!("server", name = proxy.entry.label());
         match port::open(&proxy, &ports, &given).instrument(span).await {
             Ok(running) => served.push(Served::new(&proxy, running)),
-            Err(problem) => report.tell(&proxy.entry.in_state(State::Refused(problem)))?,
+            Err(problem) => report.failure(&proxy.entry.in_state(State::Refused(problem)))?,
         }
     }
     if served.is_empty() && is_empty {
-        return Err(anyhow!("nothing runs here: no manifest is of a server that this machine can run"));
+        return Err(anyhow!("nothing runs here: no manifest describes a server that this machine can run"));
     }
     if served.is_empty() {
-        return Err(anyhow!("nothing runs here: no server could be started; what stands above says why"));
+        return Err(anyhow!("nothing runs here: no server could be started, for the reasons above"));
     }
     settle(&mut served).await;
     let entries: Vec<&Entry> = served.iter().map(|one| &one.entry).collect();
@@ -116,40 +119,51 @@ async fn serve(proxies: Vec<LocalProxy>, arguments: &Run, report: Report) -> Res
     report.ending()?;
     tokio::select! {
         () = end(served, report) => Ok(ExitCode::SUCCESS),
-        () = signals.next() => Err(anyhow!("ended at once, as asked for: calls under way were cut")),
+        () = second(&mut signals) => Err(anyhow!("stopped at once by a second signal: requests in flight were cut")),
     }
 }
 
-/// Waits a moment for servers to start, so that the first word about them is not that they are starting.
+/// Waits for a second signal. `timeout` and shells signal a process and its process group at once, which counts as one signal.
+async fn second(signals: &mut Signals) {
+    let since = Instant::now();
+    loop {
+        signals.next().await;
+        if since.elapsed() >= ONE_SIGNAL {
+            return;
+        }
+    }
+}
+
+/// Waits a moment for servers to start, so that their first reported state is not `starting`.
 async fn settle(served: &mut [Served]) {
     let until = Instant::now() + SETTLE;
     for one in served {
         let mut changes = one.running.changes();
         let is_settled = |(known, _): &(ServerHealth, _)| !matches!(known, ServerHealth::Starting(_));
-        // Whether it came about or time ran out, the state is what it is.
+        // Whether they started or the time is over, the state is what it is.
         let _whichever = tokio::time::timeout_at(until, changes.wait_for(is_settled)).await;
         one.entry.state = State::of(&one.running.health());
     }
 }
 
-/// Hears of every change of a server's state.
+/// Reports every change of a server's state.
 fn watch(served: &[Served]) -> mpsc::Receiver<(usize, State)> {
     let (sender, receiver) = mpsc::channel(16);
     for (index, one) in served.iter().enumerate() {
-        let (mut changes, mut told) = (one.running.changes(), one.entry.state.clone());
+        let (mut changes, mut reported) = (one.running.changes(), one.entry.state.clone());
         let sender = sender.clone();
         tokio::spawn(async move {
             let mut failures = Failures::default();
-            failures.is_news(&told);
-            // What changed before this began was told already, or is seen here.
+            failures.is_news(&reported);
+            // A change before this was reported already, or is seen here.
             changes.mark_changed();
             while changes.changed().await.is_ok() {
-                if matches!(changes.borrow_and_update().0, ServerHealth::Available { .. }) && told != State::Ready {
+                if matches!(changes.borrow_and_update().0, ServerHealth::Available { .. }) && reported != State::Ready {
                     tokio::time::sleep(STEADY).await;
                 }
                 let now = State::of(&changes.borrow_and_update().0);
-                if now != told && failures.is_news(&now) {
-                    told = now.clone();
+                if now != reported && failures.is_news(&now) {
+                    reported = now.clone();
                     if sender.send((index, now)).await.is_err() {
                         return;
                     }
@@ -160,7 +174,7 @@ fn watch(served: &[Served]) -> mpsc::Receiver<(usize, State)> {
     receiver
 }
 
-/// Ends every proxy, all at the same time. Their servers end with them.
+/// Stops every proxy, all at the same time. Their servers end with them.
 async fn end(served: Vec<Served>, report: Report) {
     let mut ending = JoinSet::new();
     for Served { mut entry, running } in served {
@@ -172,7 +186,7 @@ async fn end(served: Vec<Served>, report: Report) {
     }
     while let Some(ended) = ending.join_next().await {
         if let Ok(entry) = ended {
-            // There is nobody left to tell that telling failed.
+            // A failure to report cannot be reported.
             let _closed = report.ended(&entry);
         }
     }

@@ -1,4 +1,4 @@
-//! `skep uninstall`: leaves a cluster so that nothing in it waits for an operator that is gone.
+//! `skep uninstall`: removes the operator from a cluster so that nothing in it waits for an operator that is gone.
 
 use std::cell::RefCell;
 use std::process::ExitCode;
@@ -11,7 +11,7 @@ use crate::cli::{Output, Uninstall};
 use crate::kubernetes::{self, Connection};
 use crate::terminal;
 
-/// What was done, for programs.
+/// The result, for programs.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Report<'a> {
@@ -39,7 +39,7 @@ async fn leave(arguments: &Uninstall) -> Result<()> {
     let is_text = arguments.output == Output::Text;
     let left = leaving.run(&cluster.client, |step| {
         if is_text {
-            // A reader that has gone away must not leave the work half done.
+            // A closed output must not stop the work halfway.
             let _closed = terminal::print(&line(step, arguments.dry_run));
         }
         steps.borrow_mut().push(step.clone());
@@ -55,7 +55,7 @@ async fn leave(arguments: &Uninstall) -> Result<()> {
     left.map_err(|error| explain(&cluster, error))
 }
 
-/// A failure in one line: what was tried, what came back, what to do.
+/// A failure in one line: the action, the error, what to do.
 fn explain(cluster: &Connection, error: UninstallError) -> anyhow::Error {
     match error {
         UninstallError::Api { action, source } => cluster.explain(&source).context(format!("cannot {action}")),

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::cli::Output;
 use crate::terminal;
 
-/// What `skep version -o json` prints.
+/// The output of `skep version -o json`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct About {

@@ -1,5 +1,5 @@
-//! Texts that are too large or too deep: refused by `skep check` and by `skep operator`, with their place and the limit, while
-//! everything else goes on.
+//! Texts that are too large or too deep: `skep check` and `skep operator` refuse them, with their place and the limit,
+//! while everything else continues.
 
 use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
@@ -14,17 +14,20 @@ use skep_plan::child::ChildKind;
 use skep_testkit::{ControlPlane, Seen, eventually};
 
 const VERSION: &str = "toolhive.stacklok.dev/v1beta1";
-/// The peak of `skep check` may not exceed this, whatever it is given; nor may the growth of the operator.
+/// The limit on the growth of the operator's memory, whatever the input.
 const MOST_KIB: u64 = 64 * 1024;
+/// By how much the peak memory of `skep check` may exceed that of a check of one small object. A shipped binary takes some 20 MiB for that; an
+/// unoptimized one takes more, most of it for its own pages.
+const MOST_OF_CHECK_KIB: u64 = 44 * 1024;
 const PERMIT: &str = "permit(principal, action, resource);";
 
-/// An object, what it needs, and what must be said about it.
+/// An object, what it needs, and the expected message.
 struct Hostile {
     kind: KindName,
     name: &'static str,
     spec: Value,
     config_map: Option<Value>,
-    /// Nothing if it is within the limits.
+    /// `None` if it is within the limits.
     words: Option<&'static str>,
 }
 
@@ -194,7 +197,7 @@ fn hostile(large: usize, entries: usize) -> Vec<Hostile> {
             shared(json!(many)),
             Some("there are 2000 policies, and 1000 are the most"),
         ),
-        // As much as is allowed is still judged in bounded memory.
+        // As much as is allowed is still validated in bounded memory.
         one(KindName::MCPAuthzConfig, "most", shared(json!(many.get(..1_000))), None),
         one(
             KindName::MCPExternalAuthConfig,
@@ -214,7 +217,7 @@ fn hostile(large: usize, entries: usize) -> Vec<Hostile> {
             with_arguments(nested(json!(vec!["{{((((((((((((((((((((((((((((((((((("; entries]))),
             Some("0 more"),
         ),
-        // Nothing is wrong with it, so no place is written.
+        // It is valid, so no place is reported.
         one(
             KindName::VirtualMCPCompositeToolDefinition,
             "leaves",
@@ -298,12 +301,12 @@ impl Hostile {
 }
 
 /// The peak of a process's memory in KiB, as far as it can still be read.
-fn peak(pid: u32) -> Option<u64> {
+pub(crate) fn peak(pid: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.trim().parse().ok())
 }
 
-/// Runs `skep check` on a manifest and follows its memory until it ends: exit code, findings, peak.
+/// Runs `skep check` on a manifest and tracks its memory until it ends: exit code, findings, peak.
 fn check(manifest: &str) -> (Option<i32>, String, u64) {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("a.json");
@@ -335,6 +338,7 @@ fn check(manifest: &str) -> (Option<i32>, String, u64) {
 fn skep_check_refuses_what_is_too_large_or_too_deep_in_bounded_memory() {
     let bystander =
         json!({ "apiVersion": VERSION, "kind": "MCPGroup", "metadata": { "name": "bystander" }, "spec": {} });
+    let (_, _, least) = check(&bystander.to_string());
     for hostile in hostile(2_000_000, 1_200) {
         let started = std::time::Instant::now();
         let manifests = hostile.manifests().into_iter().chain([bystander.to_string()]).collect::<Vec<_>>();
@@ -360,7 +364,7 @@ fn skep_check_refuses_what_is_too_large_or_too_deep_in_bounded_memory() {
             }
             None => assert_eq!((code, object["verdict"].as_str()), (Some(0), Some("valid")), "{object}"),
         }
-        assert!(most < MOST_KIB, "{} took {most} KiB", hostile.name);
+        assert!(most < least + MOST_OF_CHECK_KIB, "{} took {most} KiB, a small check {least} KiB", hostile.name);
     }
     for deep in ["[".repeat(10_000), r#"{"a":"#.repeat(10_000)] {
         let object = format!(
@@ -372,11 +376,11 @@ fn skep_check_refuses_what_is_too_large_or_too_deep_in_bounded_memory() {
             out.contains("more than 64 lists and objects are nested") && out.contains("MCPGroup/bystander"),
             "{out}"
         );
-        assert!(most < MOST_KIB, "it took {most} KiB");
+        assert!(most < least + MOST_OF_CHECK_KIB, "it took {most} KiB, a small check {least} KiB");
     }
 }
 
-/// An operator that is ended with its test.
+/// An operator that is killed with its test.
 struct Operator(Child);
 
 impl Drop for Operator {
@@ -431,7 +435,7 @@ async fn the_operator_refuses_what_is_too_large_or_too_deep_while_others_are_rec
     until(&deployments, "before", "exists", |_| true).await?;
     let before = peak(operator.0.id()).context("the operator ended")?;
 
-    // As large as an object can be: what is larger is refused by the API server.
+    // As large as an object can be: the API server rejects a larger one.
     let too_large = hostile(2_000_000, 1_200).into_iter().find(|one| one.name == "large").context("a large one")?;
     assert!(plane.kubectl_with_input(&apply, &too_large.manifests().concat()).await?.success().is_err());
     let all = hostile(1_000_000, 3_000);
@@ -439,10 +443,12 @@ async fn the_operator_refuses_what_is_too_large_or_too_deep_while_others_are_rec
         let started = std::time::Instant::now();
         let manifests = hostile.manifests().join("\n---\n");
         plane.kubectl_with_input(&apply, &manifests).await?.success()?;
-        let (is_told, words) =
+        let (is_reported, words) =
             (|one: &Value| one["status"]["conditions"].is_array(), hostile.words.unwrap_or_default());
-        until(&of(hostile.kind), hostile.name, words, |one| is_told(one) && one["status"].to_string().contains(words))
-            .await?;
+        until(&of(hostile.kind), hostile.name, words, |one| {
+            is_reported(one) && one["status"].to_string().contains(words)
+        })
+        .await?;
         println!("{:<10} {:?}", hostile.name, started.elapsed());
         let name = format!("after-{number}");
         plane.kubectl_with_input(&apply, &bystander(&name)).await?.success()?;

@@ -1,4 +1,4 @@
-//! `skep run` as a page in a browser meets it: which names its listeners answer to, and which origins may call.
+//! `skep run` from a browser: which Host headers its listeners accept, and which origins are allowed.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use crate::skep;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A `skep run` with one server. Ends with its value.
+/// A `skep run` with one server. Killed when dropped.
 struct Serving {
     child: Child,
     address: String,

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::{repository, skep, skep_with_input};
 
-/// What the warnings say of what only `skep run` does, and of what this version does not do.
+/// The warnings about what only `skep run` accepts, and about what this version does not support.
 const SKEP_RUN: &str = "a cluster refuses this, only `skep run` accepts it: ";
 const NOT_SUPPORTED: &str = "is not supported by the configured image of Skep";
 
@@ -12,7 +12,7 @@ const NOT_SUPPORTED: &str = "is not supported by the configured image of Skep";
 fn the_examples_are_valid() {
     let examples = repository().join("examples");
     let run = skep(&["check", "-f", examples.to_str().unwrap()]);
-    // What the examples refer to and do not hold are Secrets; some are for `skep run`, and some for a later version.
+    // The missing objects of the examples are Secrets; some examples are for `skep run`, and some for a later version.
     let expected = [": Secret `", SKEP_RUN, NOT_SUPPORTED];
     let is_fine = |line: &str| {
         line.contains(" valid ") || line.starts_with("  warning: ") && expected.iter().any(|words| line.contains(words))
@@ -102,12 +102,8 @@ fn a_broken_file_hides_none_of_the_others() {
         assert!(line.starts_with(name) && line.contains(verdict), "{line}");
     }
     let errors: Vec<_> = run.err.lines().collect();
-    let words = [
-        "no-such-file.yaml",
-        "a.yaml`: not valid YAML",
-        "b.yaml`: not valid YAML or JSON at line 5",
-        "not a text in UTF-8",
-    ];
+    let words =
+        ["no-such-file.yaml", "a.yaml`: not valid YAML", "b.yaml`: not valid YAML or JSON at line 5", "not UTF-8 text"];
     assert_eq!(errors.len(), words.len(), "{}", run.err);
     for (line, words) in errors.iter().zip(words) {
         assert!(line.starts_with("error: cannot read `") && line.contains(words), "{line}");
@@ -129,12 +125,38 @@ fn a_version_that_does_not_exist_suggests_the_newest() {
         let said = problems(&format!("apiVersion: {version}\nkind: MCPGroup\nmetadata: {{name: g}}\n"));
         assert!(said.contains("write `toolhive.stacklok.dev/v1beta1`"), "{version}: {said}");
     }
-    // A kind of the same name that is somebody else's.
+    // A kind of the same name in another API group.
     let (code, findings) = findings("apiVersion: kagent.dev/v1alpha1\nkind: MCPServer\nmetadata: {name: s}\n");
     assert_eq!((code, findings[0]["verdict"].as_str()), (0, Some("skipped")));
 }
 
-/// What only the operator knows: references, URLs, policies, pod templates.
+/// An object that is in the files and not valid is not reported as missing.
+#[test]
+fn a_reference_to_an_object_that_is_not_valid_says_where_it_is() {
+    let server = |spec: &str| ours("MCPServer", "s", spec);
+    let tools = ours("MCPToolConfig", "tools", "{toolsFilter: 5}");
+    let said = problems(&format!("{tools}\n---\n{}", server("{image: a, toolConfigRef: {name: tools}}")));
+    assert!(
+        said.contains("spec.toolConfigRef: MCPToolConfig `tools` (") && said.contains(":2) is not valid"),
+        "{said}"
+    );
+    let secret = |name: &str, data: &str| {
+        format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: {name}}}\ndata: {{k: '{data}'}}\n---\n")
+    };
+    let server = server("{image: a, secrets: [{name: sec, key: k, targetEnvName: K}]}");
+    let said = problems(&format!("{}{}{server}", secret("sec", "not base64!"), secret("other", "YQ==")));
+    assert!(said.contains("Secret `sec` (") && said.contains("is not valid"), "{said}");
+}
+
+/// A file of documents that cannot be read does not flood the terminal.
+#[test]
+fn only_the_first_documents_of_a_file_that_cannot_be_read_are_reported() {
+    let (code, findings) = findings(&"---\na: [\n".repeat(500));
+    assert_eq!((code, findings.len()), (1, 21));
+    assert!(findings[20]["problems"][0].as_str().unwrap().contains("more than 20 documents"), "{}", findings[20]);
+}
+
+/// What only the operator validates: references, URLs, policies, pod templates.
 #[test]
 fn the_operators_own_validation_is_applied() {
     let policy =
@@ -176,7 +198,7 @@ fn the_operators_own_validation_is_applied() {
     }
 }
 
-/// What the files refer to and do not hold may be in the cluster.
+/// Objects that the files refer to and do not contain may be in the cluster.
 #[test]
 fn a_reference_out_of_the_files_is_a_warning() {
     let spec = "{image: a, toolConfigRef: {name: t}, secrets: [{name: k, key: c}], sessionStorage: {provider: redis, address: 'r:1', passwordRef: {name: k, key: d}}}";
@@ -213,7 +235,7 @@ fn external_auth_that_is_not_in_force_is_a_warning() {
     assert!(!warnings[0].contains(SKEP_RUN), "{warnings:?}");
 }
 
-/// What is made for `skep run`, or for a later version, is not wrong, but the operator refuses it.
+/// A manifest for `skep run`, or for a later version, is not invalid, but the operator refuses it.
 #[test]
 fn what_the_operator_refuses_for_now_is_a_warning() {
     let oidc = ours("MCPOIDCConfig", "o", "{type: inline, inline: {issuer: 'https://a.example.com'}}");
@@ -241,14 +263,14 @@ fn what_the_operator_refuses_for_now_is_a_warning() {
         let is_said = |warning: &String| words.iter().all(|words| warning.contains(words));
         assert_eq!(warnings.iter().filter(|warning| is_said(warning)).count(), 1, "{text}: {warnings:?}");
     }
-    // One does not hide the other, nor what is wrong.
+    // One does not hide the other, nor an error.
     let both = ours("MCPServer", "s", &format!("{{image: 'exec://sh', {authz}}}"));
     assert_eq!(warnings(&both).len(), 2, "{:?}", warnings(&both));
     let said = problems(&both.replace("resource);", "resource"));
     assert!(said.contains("policies[0]: a bracket is not closed"), "{said}");
 }
 
-/// A reference out of the files is no reason to believe the rest.
+/// A reference to an object outside the files does not skip the rest of the checks.
 #[test]
 fn the_rest_of_an_object_with_a_reference_out_of_the_files_is_checked() {
     let policies = "authzConfig: {type: inline, inline: {policies: ['permit(']}}";
@@ -313,7 +335,7 @@ fn the_rest_of_an_object_with_a_reference_out_of_the_files_is_checked() {
         assert!(said.contains(words), "{text}: {said}");
         assert!(!said.contains("not found"), "{text}: {said}");
     }
-    // What is left out is not asked for.
+    // A reference that is left out is not reported.
     for spec in [
         "{groupRef: {name: g}, incomingAuth: {type: oidc, oidcConfigRef: {name: o, audience: a}}}",
         "{groupRef: {name: g}, incomingAuth: {type: anonymous}, config: {compositeToolRefs: [{name: a}, {name: b}]}}",
@@ -330,9 +352,9 @@ fn the_rest_of_an_object_with_a_reference_out_of_the_files_is_checked() {
     }
 }
 
-/// Nobody who writes a manifest knows what a unit variant is.
+/// Authors of manifests do not know what a unit variant is.
 #[test]
-fn no_word_of_a_library_reaches_the_terminal() {
+fn no_internal_error_text_reaches_the_terminal() {
     let entities = ours(
         "MCPAuthzConfig",
         "p",

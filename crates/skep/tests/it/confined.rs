@@ -1,4 +1,4 @@
-//! What server processes of `skep run` get of their surroundings, and how long they live.
+//! The environment and the lifetime of the server processes of `skep run`.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::run::{PATIENCE, Running, is_alive, post, request, server, way_out, write};
 
-/// What a server has written, once it has.
+/// The content of a file that a server writes.
 fn written(file: &Path) -> String {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -19,12 +19,12 @@ fn written(file: &Path) -> String {
     }
 }
 
-/// Item 17-14: a server that speaks HTTP does not notice that its input ended, and must not be left behind.
+/// Item 17-14: an HTTP server does not notice that its input ended, and must not be left behind.
 #[test]
 fn servers_over_http_end_when_run_is_killed() {
     let directory = tempfile::tempdir().unwrap();
     let ids = directory.path().join("ids");
-    // Started by a shell, as npx does, and deaf to SIGTERM.
+    // Started by a shell, as npx does, and ignoring SIGTERM.
     let deaf = format!("trap '' TERM; sleep 1000 & echo $$ $! > {0}.new; mv {0}.new {0}; wait", ids.display());
     let text = server("http", &format!("image: 'exec://sh', args: [-c, \"{deaf}\"], transport: streamable-http"));
     let mut run = Running::start(&["-f", &write(directory.path(), "http.yaml", &text)]);
@@ -58,7 +58,7 @@ fn servers_do_not_get_the_environment_of_run() {
     assert!(!text.contains("of-another-program") && !text.contains("of-the-proxy"), "{text}");
 }
 
-/// Item 17-12: a remote server on this machine is the user's own; a metadata service is nobody's.
+/// Item 17-12: a remote server on this machine is the user's own; a metadata service is always denied.
 #[test]
 fn a_remote_server_may_be_on_this_machine() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

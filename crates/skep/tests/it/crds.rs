@@ -1,4 +1,4 @@
-//! `skep crds`, printed and put into a real API server.
+//! `skep crds`, printed and applied to a real API server.
 
 use anyhow::Result;
 use serde_json::Value;
@@ -17,7 +17,7 @@ fn the_definitions_are_printed_as_yaml_and_as_json() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn applying_them_twice_changes_nothing_the_second_time() -> Result<()> {
-    // A plane of its own: the other tests of a binary must not see these definitions come and go.
+    // A control plane of its own: other tests of this binary must not see these definitions come and go.
     let plane = ControlPlane::start().await?;
     let kubeconfig = plane.kubeconfig().to_str().unwrap();
     let first = skep(&["crds", "apply", "--kubeconfig", kubeconfig]);
@@ -26,7 +26,7 @@ async fn applying_them_twice_changes_nothing_the_second_time() -> Result<()> {
     let results: Vec<Value> = serde_json::from_str(second.succeeded())?;
     assert!(results.len() == 14 && results.iter().all(|result| result["change"] == "unchanged"), "{results:?}");
 
-    // What the README says, word for word: the printed definitions through kubectl.
+    // The README's command, verbatim: the printed definitions through kubectl.
     let applied = plane
         .kubectl_with_input(&["apply", "--server-side", "--force-conflicts", "-f", "-"], &skep(&["crds"]).out)
         .await?;

@@ -1,4 +1,4 @@
-//! The manifests in the documentation and the examples do what they say.
+//! The manifests in the documentation and the examples are valid.
 
 use std::fs;
 

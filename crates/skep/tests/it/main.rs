@@ -1,4 +1,4 @@
-//! The binary as people and programs use it: what it prints, where, and with which exit code.
+//! The binary from the outside: its output and exit codes.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -10,6 +10,7 @@
 mod bounds;
 mod browser;
 mod check;
+mod command_line;
 mod confined;
 mod crds;
 mod documents;
@@ -17,20 +18,19 @@ mod native;
 mod proxy;
 mod run;
 mod uninstall;
-mod words;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What a run left behind.
+/// The result of a run.
 struct Run {
     code: i32,
     out: String,
     err: String,
 }
 
-/// Runs `skep` with nothing of the surroundings that could change what it does.
+/// Runs `skep` with a clean environment.
 fn skep(arguments: &[&str]) -> Run {
     skep_with_input(arguments, "")
 }
@@ -68,7 +68,7 @@ fn repository() -> PathBuf {
 }
 
 impl Run {
-    /// It failed with one line that holds all these words, and printed no result.
+    /// Asserts a failure with one line that contains all these words, and no result.
     fn refused(&self, code: i32, words: &[&str]) {
         assert_eq!((self.code, self.out.as_str()), (code, ""), "{}", self.err);
         assert_eq!(self.err.lines().count(), 1, "not one line: {}", self.err);
@@ -77,7 +77,7 @@ impl Run {
         }
     }
 
-    /// It went well and said nothing on the side.
+    /// Asserts success without any output on standard error.
     fn succeeded(&self) -> &str {
         assert_eq!((self.code, self.err.as_str()), (0, ""), "{}", self.out);
         &self.out

@@ -1,9 +1,10 @@
-//! What is not Rust.
+//! The C parts.
 
 use std::path::Path;
 use std::process::Command;
 
-/// The names under which a test calls what it tests. They must not be those of the C library that the test itself uses.
+/// The names under which a test calls the functions under test. They must differ from those of the C library that the
+/// test itself uses.
 const NAMES: &[&str] = &["-Dmemcmp=compared", "-Dbcmp=unlike", "-Dmemmove=moved", "-Dmemcpy=upwards"];
 
 /// The compiler that the build needs as well.
@@ -11,7 +12,7 @@ fn compiler() -> Command {
     Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()))
 }
 
-/// Builds a function of ours and the program that tests it, and runs that.
+/// Builds a function and its test program, and runs that.
 fn assert_right(function: &str) {
     let home = Path::new(env!("CARGO_MANIFEST_DIR"));
     let place = tempfile::tempdir().unwrap();
@@ -30,7 +31,7 @@ fn assert_right(function: &str) {
 }
 
 #[test]
-fn bytes_are_moved_wherever_they_go() {
+fn bytes_are_moved_with_any_overlap() {
     assert_right("memmove");
 }
 

@@ -1,4 +1,4 @@
-//! `skep proxy`: from its RunConfig to SIGTERM, as a pod has it.
+//! `skep proxy`: from its RunConfig to SIGTERM, as in a pod.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-/// How long anything may take.
+/// The timeout of every wait.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// How long a pod has to end.
+/// The termination grace period of a pod.
 const GRACE: Duration = Duration::from_secs(30);
 
-/// A proxy in front of the demo server, in a directory with its RunConfig. Ends with its value.
+/// A proxy in front of the demo server, in a directory with its RunConfig. Killed when dropped.
 struct Proxy {
     child: Child,
     address: String,
@@ -55,7 +55,7 @@ impl Proxy {
         serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
     }
 
-    /// The whole answer to a message, head and body.
+    /// The whole response to a message, head and body.
     fn post(&self, body: &str) -> String {
         let mut stream = self.send(&head(&self.address, body.len()));
         stream.write_all(body.as_bytes()).unwrap();
@@ -71,12 +71,12 @@ impl Proxy {
         stream
     }
 
-    /// Tells it to end.
+    /// Sends SIGTERM.
     fn terminate(&self) {
         assert!(Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap().success());
     }
 
-    /// Waits until it has ended, as long as a pod has for it.
+    /// Waits until it has ended, within the grace period of a pod.
     fn ended(&mut self) -> Option<i32> {
         let deadline = Instant::now() + GRACE;
         loop {
@@ -110,16 +110,16 @@ fn head(host: &str, length: usize) -> String {
 }
 
 #[test]
-fn a_proxy_opens_its_port_answers_and_ends_well_when_it_is_told_to() {
+fn a_proxy_opens_its_port_serves_and_shuts_down_gracefully_on_sigterm() {
     let mut proxy = Proxy::start();
     assert!(proxy.list()["result"]["tools"].as_array().is_some_and(|tools| !tools.is_empty()));
     let children = crate::server_processes(proxy.child.id());
     assert_eq!(children.len(), 1, "{children:?}");
-    // Somebody listens, and goes on listening.
-    let greeting = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+    // A client listens, and keeps listening.
+    let initialize = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
         "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "c", "version": "1" } } });
-    let greeted = proxy.post(&greeting.to_string()).to_lowercase();
-    let session = greeted.split_once("mcp-session-id: ").unwrap().1.split("\r\n").next().unwrap();
+    let initialized = proxy.post(&initialize.to_string()).to_lowercase();
+    let session = initialized.split_once("mcp-session-id: ").unwrap().1.split("\r\n").next().unwrap();
     let mut listening = proxy.send(&format!(
         "GET /mcp HTTP/1.1\r\nHost: {}\r\nAccept: text/event-stream\r\nMcp-Session-Id: {session}\r\n\r\n",
         proxy.address
@@ -139,8 +139,8 @@ fn a_proxy_opens_its_port_answers_and_ends_well_when_it_is_told_to() {
     }
 }
 
-/// An API server that hangs, or is not there, when a pod starts: the port opens, the page says what is wrong, and who tells the
-/// proxy to end is heard.
+/// An API server that hangs, or is down, when a pod starts: the port opens, the health endpoint reports the problem,
+/// and SIGTERM works.
 #[test]
 fn a_proxy_starts_and_ends_without_the_api_server() {
     let hangs = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -193,7 +193,7 @@ fn a_proxy_starts_and_ends_without_the_api_server() {
 }
 
 #[test]
-fn the_log_says_as_much_as_it_is_told_to_and_never_what_was_said() {
+fn the_log_respects_its_level_and_never_contains_messages() {
     let debug: &[(&str, &str)] = &[("TOOLHIVE_DEBUG", "true")];
     let plain: &[(&str, &str)] = &[("UNSTRUCTURED_LOGS", "true")];
     for (flags, variables) in [(&[][..], &[][..]), (&["--debug"], &[]), (&[], debug), (&[], plain)] {
@@ -201,7 +201,7 @@ fn the_log_says_as_much_as_it_is_told_to_and_never_what_was_said() {
         let mut proxy = Proxy::start_with(flags, variables, file.reopen().unwrap().into());
         let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"text":"of-the-caller"}}}"#;
         assert!(proxy.post(call).starts_with("HTTP/1.1 200"));
-        // Who speaks no HTTP is worth a word to whoever wants many.
+        // A client that does not speak HTTP is logged at debug level.
         let _refused = proxy.send("of-the-caller\r\n\r\n").read_to_string(&mut String::new());
         proxy.terminate();
         assert_eq!(proxy.ended(), Some(0));
@@ -268,21 +268,21 @@ fn a_config_that_is_missing_or_broken_is_one_clear_error() {
 }
 
 #[test]
-fn an_upload_that_drips_is_cut_and_keeps_nobody_waiting() {
+fn a_slow_upload_is_cut_and_blocks_no_other_client() {
     let proxy = Proxy::start();
     let mut slow = TcpStream::connect(&proxy.address).unwrap();
     slow.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
     slow.write_all(head(&proxy.address, 1000).as_bytes()).unwrap();
     let deadline = Instant::now() + PATIENCE;
     let mut answer = Vec::new();
-    // One byte now and then, until it is told off.
+    // One byte now and then, until it is refused.
     while answer.is_empty() {
         assert!(Instant::now() < deadline, "it is waited for");
         let _closed = slow.write_all(b" ");
         let mut part = [0; 1024];
         if let Ok(length) = slow.read(&mut part) {
             answer.extend_from_slice(&part[..length]);
-            assert!(length > 0, "cut without a word");
+            assert!(length > 0, "cut without a response");
         }
         assert!(proxy.list()["result"]["tools"].is_array());
     }
@@ -291,7 +291,7 @@ fn an_upload_that_drips_is_cut_and_keeps_nobody_waiting() {
 }
 
 #[test]
-fn who_sends_too_much_before_it_listens_is_told_so() {
+fn a_client_that_sends_too_much_before_it_reads_gets_413() {
     let proxy = Proxy::start();
     let body = vec![b' '; 8 * 1024 * 1024 + 1];
     for announced in [format!("Content-Length: {}", body.len()), "Transfer-Encoding: chunked".to_owned()] {
@@ -310,7 +310,7 @@ fn who_sends_too_much_before_it_listens_is_told_so() {
         stream.read_to_string(&mut answer).unwrap();
         assert!(answer.starts_with("HTTP/1.1 413"), "{announced}: {answer}");
     }
-    // Who asks first hears it before it sends anything.
+    // A client that sends Expect gets the response before it sends anything.
     let mut stream = TcpStream::connect(&proxy.address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let head = head(&proxy.address, body.len()).replace("Connection:", "Expect: 100-continue\r\nConnection:");

@@ -2,6 +2,7 @@
 
 mod failures;
 mod files;
+mod memory;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -14,9 +15,9 @@ use serde_json::{Value, json};
 
 use crate::{skep, skep_with_input};
 
-/// How long anything may take.
+/// The timeout of every wait.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-/// A server on stdio in a few lines: it answers every request with a variable of its own, `slow` ones after a while, and
+/// A stdio server in a few lines: it answers every request with a variable of its own, `slow` ones after a while, and
 /// `never` ones not at all.
 const FIXTURE: &str = r#"
 echo "fixture talks to people" >&2
@@ -30,7 +31,7 @@ while read -r line; do
 done
 "#;
 
-/// A `skep run` under way. Ends with its value.
+/// A running `skep run`. Killed when dropped.
 pub(crate) struct Running {
     pub(crate) child: Child,
     lines: Receiver<String>,
@@ -91,7 +92,7 @@ impl Running {
         assert!(sent.success());
     }
 
-    /// Waits for the end. What is left: the exit code and standard error. No process that it started lives on.
+    /// Waits for the end. Returns the exit code and standard error. No process that it started survives.
     fn ended(mut self, children: &[u32]) -> (i32, String) {
         let deadline = Instant::now() + PATIENCE;
         let code = loop {
@@ -101,7 +102,7 @@ impl Running {
             assert!(Instant::now() < deadline, "it does not end");
             std::thread::sleep(Duration::from_millis(10));
         };
-        // They were ended before; that they are gone is for the kernel to say.
+        // They were ended before; the kernel decides when they are gone.
         for child in children {
             while is_alive(*child) {
                 assert!(Instant::now() < deadline, "{child} lives on");
@@ -141,7 +142,7 @@ fn lines(output: impl std::io::Read + Send + 'static) -> Receiver<String> {
     receiver
 }
 
-/// Whether a process runs. One that is dead and not yet buried does not.
+/// Whether a process runs. A zombie does not.
 pub(crate) fn is_alive(id: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{id}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }
@@ -152,7 +153,7 @@ pub(crate) fn post(url: &str, body: &str) -> Value {
     message
 }
 
-/// Sends a message; returns the status and the message that is answered.
+/// Sends a message; returns the status and the response message.
 fn exchange(url: &str, body: &str) -> (u16, Value) {
     let (host, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
     let mut stream = TcpStream::connect(host).unwrap();
@@ -171,7 +172,7 @@ fn exchange(url: &str, body: &str) -> (u16, Value) {
     (status, serde_json::from_str(body).unwrap())
 }
 
-/// A page, head and all.
+/// The response to a GET request, head and body.
 fn get(host: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(host).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -207,7 +208,7 @@ pub(crate) fn write(directory: &Path, name: &str, text: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// A manifest directory with the fixture in it, and what more is wanted.
+/// A manifest directory with the fixture and further files.
 fn with_fixture(directory: &Path, more: &str) -> String {
     let script = write(directory, "fixture.sh", FIXTURE);
     let manifest = server(
@@ -227,7 +228,7 @@ fn free_port() -> u16 {
 }
 
 #[test]
-fn the_demo_prints_a_call_that_answers_and_leaves_nothing_behind() {
+fn the_demo_prints_a_call_that_works_and_leaves_nothing_behind() {
     let run = Running::start(&["--demo"]);
     let address = run.line();
     let url = address.strip_prefix("demo ").unwrap();
@@ -235,7 +236,7 @@ fn the_demo_prints_a_call_that_answers_and_leaves_nothing_behind() {
     assert!(shown.starts_with(&format!("curl -s {url} ")), "{shown}");
     let body = shown.split_once("-d '").unwrap().1.strip_suffix('\'').unwrap();
     assert_eq!(post(url, body)["result"]["structuredContent"], json!({ "result": 42 }));
-    // Word for word, where there is a curl.
+    // Verbatim, if there is a curl.
     let curled = Command::new("sh").args(["-c", &shown]).output().unwrap();
     if curled.status.code() != Some(127) {
         assert!(curled.status.success(), "{curled:?}");
@@ -254,7 +255,7 @@ fn the_demo_is_served_to_clients_of_both_eras() {
         "params": { "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } } });
     let modern = json!({ "jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": { "_meta": {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {} } } });
-    // It is initialized in the legacy era, so that clients of 2026-07-28 fall back, whoever comes first.
+    // It is initialized in the legacy era, so that clients of 2026-07-28 fall back, whichever comes first.
     for _ in 0..2 {
         let (status, refused) = exchange(&url, &modern.to_string());
         assert_eq!((status, &refused["error"]["code"]), (404, &json!(-32601)));
@@ -264,7 +265,7 @@ fn the_demo_is_served_to_clients_of_both_eras() {
 }
 
 #[test]
-fn a_port_that_is_asked_for_is_taken_or_refused() {
+fn a_requested_port_is_bound_or_refused() {
     let port = free_port();
     let run = Running::start(&["--demo", "--port", &port.to_string()]);
     assert_eq!(run.line(), format!("demo http://127.0.0.1:{port}/mcp"));
@@ -295,7 +296,7 @@ fn a_directory_is_served_with_its_secrets_and_they_are_seen_nowhere() {
 }
 
 #[test]
-fn a_server_that_speaks_http_is_told_where_to_listen() {
+fn an_http_server_gets_the_address_to_listen_on() {
     let directory = tempfile::tempdir().unwrap();
     let script = format!("exec '{}' run --demo --port $MCP_PORT", env!("CARGO_BIN_EXE_skep"));
     let text = server("http", &format!("image: 'exec://sh', args: [-c, \"{script}\"], transport: streamable-http"));
@@ -339,7 +340,7 @@ fn servers_with_the_same_port_get_ports_of_their_own_and_none_that_a_proxy_wants
 }
 
 #[test]
-fn what_cannot_run_is_told_and_the_rest_runs() {
+fn what_cannot_run_is_reported_and_the_rest_runs() {
     let directory = tempfile::tempdir().unwrap();
     let text = server("image", "image: 'ghcr.io/a/b:1'")
         + &server("reference", "image: 'exec://true', toolConfigRef: {name: nope}")
@@ -353,7 +354,7 @@ fn what_cannot_run_is_told_and_the_rest_runs() {
         ("wrong", "refused", "did you mean `image`"),
         ("image", "refused", "npx://package"),
         ("reference", "refused", "MCPToolConfig `nope` not found"),
-        ("vectors", "skipped", "in a cluster only"),
+        ("vectors", "skipped", "only in a cluster"),
         ("missing", "failing", "cannot start `no-such-program-here`"),
     ] {
         let line = run.about(name);
@@ -369,7 +370,7 @@ fn what_cannot_run_is_told_and_the_rest_runs() {
     assert_eq!(run.about("demo")["state"], "ended");
     assert_eq!(run.ended(&children), (0, String::new()));
 
-    // For people: what cannot run stands on standard error, and only what runs on standard output.
+    // For people: what cannot run is on standard error, and only what runs on standard output.
     let run = Running::start(&["-f", &file]);
     assert!(run.line().starts_with("missing http://127.0.0.1:"));
     assert!(run.line().starts_with("demo http://127.0.0.1:"));
@@ -398,7 +399,7 @@ fn a_change_of_state_is_one_line() {
 
 /// A server is asked to end before it is killed, and all are at the same time.
 #[test]
-fn servers_may_put_things_away_before_they_end() {
+fn servers_may_clean_up_before_they_end() {
     let directory = tempfile::tempdir().unwrap();
     let left = |name: &str| directory.path().join(name);
     let put_away = |name: &str| format!("sleep 0.3; echo away > {}; exit 0", left(name).display());
@@ -437,7 +438,7 @@ fn the_log_says_which_server_speaks() {
     for words in ["first words", "second words"] {
         let line = loop {
             let line = log.recv_timeout(PATIENCE).expect("another line");
-            // What is said about a server that failed has its last words, too, and is no log.
+            // A failure report contains the last log lines of the server, too, and is no log.
             if line.contains(words) && !line.starts_with("MCPServer/") {
                 break line;
             }
@@ -447,7 +448,7 @@ fn the_log_says_which_server_speaks() {
     }
 }
 
-/// A variable of the user's that is not text is no reason to fall over. The server has it all the same.
+/// A user's variable that is not UTF-8 must not cause a crash. The server has it all the same.
 #[test]
 fn a_variable_that_is_not_text_is_left_alone() {
     use std::os::unix::ffi::OsStrExt as _;
@@ -469,7 +470,7 @@ fn a_variable_that_is_not_text_is_left_alone() {
     run.stop();
 }
 
-/// Answers one request as the way out to the world, and says what it was asked.
+/// Responds to one request as an HTTP proxy, and returns the request.
 pub(crate) fn way_out(listener: TcpListener) -> std::thread::JoinHandle<String> {
     std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
@@ -508,15 +509,15 @@ fn a_remote_server_is_fronted_with_a_header_from_a_secret() {
 }
 
 #[test]
-fn a_call_under_way_is_finished_and_a_second_signal_cuts_it() {
+fn a_call_in_flight_is_finished_and_a_second_signal_cuts_it() {
     let directory = tempfile::tempdir().unwrap();
     let path = with_fixture(directory.path(), "");
     let run = Running::start(&["-f", &path]);
     let url = run.line().split_once(' ').unwrap().1.to_owned();
-    let under_way = std::thread::spawn(move || post(&url, &request("slow")));
+    let in_flight = std::thread::spawn(move || post(&url, &request("slow")));
     std::thread::sleep(Duration::from_millis(300));
     run.stop();
-    assert_eq!(under_way.join().unwrap()["result"]["greeting"], "hush-hush");
+    assert_eq!(in_flight.join().unwrap()["result"]["greeting"], "hush-hush");
 
     let run = Running::start(&["-f", &path]);
     let host = run.line().split_once("http://").unwrap().1.split_once('/').unwrap().0.to_owned();
@@ -532,7 +533,7 @@ fn a_call_under_way_is_finished_and_a_second_signal_cuts_it() {
     let started = Instant::now();
     run.signal("-INT");
     let (code, errors) = run.ended(&children);
-    assert!(code == 1 && errors.contains("calls under way were cut"), "{code} {errors}");
+    assert!(code == 1 && errors.contains("requests in flight were cut"), "{code} {errors}");
     assert!(started.elapsed() < Duration::from_secs(5));
 }
 
@@ -550,7 +551,7 @@ fn nothing_to_run_is_an_error() {
 }
 
 #[test]
-fn the_demo_server_answers_lines_until_its_input_ends() {
+fn the_demo_server_serves_lines_until_its_input_ends() {
     let input = "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\nnonsense\n\n{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"ping\"}";
     let run = skep_with_input(&["demo-server"], input);
     let answers: Vec<Value> = run.succeeded().lines().map(|line| serde_json::from_str(line).unwrap()).collect();

@@ -87,7 +87,7 @@ async fn uninstalling_releases_every_object_and_can_be_repeated() -> Result<()> 
     subject.server(&one, "shared", &["other.example/finalizer", FINALIZER]).await?;
     let elsewhere = subject.server(&two, "leaving", &[FINALIZER]).await?;
     elsewhere.delete("leaving", &kube::api::DeleteParams::default()).await?;
-    // A kind that this cluster does not have must not stand in the way of the others.
+    // A kind that this cluster does not have must not block the others.
     subject.plane.kubectl(&["delete", "crd", "mcpwebhookconfigs.toolhive.stacklok.dev"]).await?.success()?;
     let deployments = subject.deployment(2).await?;
     let leases = subject.lease("dead").await?;
@@ -126,7 +126,7 @@ async fn uninstalling_releases_every_object_and_can_be_repeated() -> Result<()> 
     let again = subject.uninstall(&["-o", "json"]);
     let said: Value = serde_json::from_str(again.succeeded())?;
     assert!(said["steps"].as_array().unwrap().iter().all(|step| step["step"] == "notDefined"), "{said}");
-    // The next line of the documentation, with nobody there who would remove a finalizer.
+    // The next command of the documentation, with no operator that would remove a finalizer.
     servers
         .patch("shared", &PatchParams::default(), &Patch::Merge(json!({ "metadata": { "finalizers": [] } })))
         .await?;

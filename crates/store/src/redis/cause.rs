@@ -1,62 +1,62 @@
-//! Why a server has no answer, in words that may be shown.
+//! Why a server is unavailable, in text that may be shown.
 //!
-//! Nothing of what a server said is repeated but the code of its error: an older one repeats the greeting that it does not
-//! know, and the password is in it.
+//! Of the server's error, only its code is repeated: an older server echoes the `HELLO` command that it does not know,
+//! and the password is in it.
 
 use std::io;
 use std::sync::Arc;
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
-/// The longest code of an error that is repeated.
+/// The maximum length of an error code that is repeated.
 const CODE: usize = 32;
 
-/// What is between us and an answer.
+/// Why a server is unavailable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Cause {
-    /// The host is there, and nobody listens.
-    #[error("nobody listens at its address")]
+    /// The host exists, and the port is closed.
+    #[error("connection refused")]
     Refused,
-    /// It cannot be found, or TLS with it fails: what the system or TLS says of it.
+    /// It cannot be resolved or reached, or TLS fails: the error of the system or of TLS.
     #[error("it cannot be reached: {0}")]
     Unreachable(String),
-    /// Connecting, or the answer, took too long.
-    #[error("it takes too long")]
+    /// Connecting, or the response, timed out.
+    #[error("timed out")]
     Slow,
-    /// The connection broke before the answer.
+    /// The connection broke before the response.
     #[error("the connection broke")]
     Broken,
-    /// It wants another user or password, or one at all.
-    #[error("it does not accept the user or the password")]
+    /// It requires another user or password, or any.
+    #[error("it rejects the user or the password")]
     Login,
     /// It is not a Redis server, or one that does not know our protocol.
     #[error("it does not speak the protocol of Redis 6 or later")]
     Protocol,
-    /// It follows another server, which is the one to write to.
-    #[error("it is read-only: it follows another server")]
+    /// It is a replica, and writes must go to its master.
+    #[error("it is a read-only replica")]
     ReadOnly,
     /// It has just started.
     #[error("it is still loading its data")]
     Loading,
-    /// It takes no more connections.
-    #[error("it has as many clients as it takes")]
+    /// It accepts no more connections.
+    #[error("it has reached its maximum number of clients")]
     Crowded,
-    /// It refused, and this is its word for why.
+    /// It refused, with this error code.
     #[error("it refuses with `{0}`")]
     Refusal(String),
-    /// It answered something else than it should.
-    #[error("its answer is not what was asked for")]
+    /// Its response has an unexpected type.
+    #[error("its response is not of the expected type")]
     Answer,
 }
 
-/// What an error says about the connection that it came from.
+/// What an error means for the connection that it came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// The connection is good, or whoever manages it makes a new one.
+    /// The connection is good, or its manager reconnects.
     Keep,
-    /// It will say the same for ever, and did nothing.
+    /// It will fail the same way forever, and had no effect.
     Replace,
-    /// The same, but nobody knows whether the command was done.
+    /// The same, but the command may have taken effect.
     ReplaceUnsure,
 }
 
@@ -89,13 +89,13 @@ impl Cause {
 }
 
 impl Verdict {
-    /// A connection's manager dials again after an I/O error only. Any other error of a greeting is kept, and given to
-    /// everybody who asks, so all must count that are not surely about one command.
+    /// A connection manager reconnects after an I/O error only. Any other error of a handshake is kept and returned to
+    /// every command, so every error counts that is not surely about one command.
     pub(super) fn of(error: &RedisError) -> Self {
         match error.kind() {
             ErrorKind::Io | ErrorKind::UnexpectedReturnType | ErrorKind::Client => Self::Keep,
             ErrorKind::Parse => Self::ReplaceUnsure,
-            // About a key, or about room and copies of the data: said to writes, never to a greeting.
+            // About a key, or about memory and replication: returned to writes, never to a handshake.
             ErrorKind::Extension if matches!(error.code(), Some("WRONGTYPE" | "OOM" | "MISCONF" | "NOREPLICAS")) => {
                 Self::Keep
             }
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_error_has_its_words_and_its_verdict() {
+    fn each_kind_of_error_has_its_text_and_its_verdict() {
         let server = |kind: ServerErrorKind| RedisError::from((ErrorKind::Server(kind), "words"));
         for (error, cause, verdict) in [
             (io(io::ErrorKind::ConnectionRefused), Cause::Refused, Verdict::Keep),
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_repeats_is_not_shown() {
+    fn text_that_a_server_echoes_is_not_shown() {
         let repeated = said("ERR", "unknown command 'HELLO', with args beginning with: '3', 'AUTH', 'me', 'secret'");
         assert_eq!(Cause::of(&repeated).to_string(), "it refuses with `ERR`");
     }

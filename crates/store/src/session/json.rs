@@ -74,7 +74,7 @@ impl<'de> Visitor<'de> for Members {
     }
 }
 
-/// A time as RFC 3339, with as many digits of the second as it takes, as Go prints it.
+/// A time as RFC 3339, with as many fractional digits as needed, as Go prints it.
 struct Time(Timestamp);
 
 impl Serialize for Time {

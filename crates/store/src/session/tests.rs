@@ -38,7 +38,7 @@ fn times_have_the_digits_that_go_prints() {
 }
 
 #[test]
-fn what_we_do_not_know_survives_a_change() {
+fn unknown_members_survive_a_change() {
     let written = format!(
         r#"{{"later":[1e3, 12345678901234567890123],"type":"sse","id":"{ID}","updated_at":"2026-11-16T03:02:03.5+02:00","created_at":"0001-01-01T00:00:00Z","metadata":{{"k":"v"}},"also":{{"b":1,"a":2}}}}"#
     );
@@ -82,7 +82,7 @@ fn ids_are_uuids_in_the_store() {
 }
 
 #[test]
-fn a_session_knows_whose_it_is() {
+fn a_session_has_its_identity() {
     assert_eq!(Session::new(ID, Kind::Mcp, now(), None).bound_to(), None);
     let session = Session::new(ID, Kind::Mcp, now(), Some("https://idp.test|alice"));
     let read: Session = serde_json::from_str(&json(&session)).unwrap();

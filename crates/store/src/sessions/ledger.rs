@@ -1,8 +1,8 @@
-//! Who owns which session, and which one goes when an owner has too many.
+//! Which owner has which sessions, and which one is evicted when an owner has too many.
 //!
-//! Every session counts against the peer address that opened it and, if the client is authenticated, against its identity.
-//! An owner that reaches its share loses sessions of its own, never those of another one. If all owners together reach the
-//! total, it is the sessions of all that one is chosen from.
+//! Every session counts against the peer address that opened it and, if the client is authenticated, against its
+//! identity. An owner that reaches its share loses sessions of its own, never those of another one. If all owners
+//! together reach the total, the evicted session is chosen from all.
 //!
 //! ```text
 //!   index: id ─▶ key ─▶ entry ─┬─ place in the queues of its peer       unused ─▶ oldest … newest
@@ -10,10 +10,10 @@
 //!                              └─ place in the queues of all
 //! ```
 //!
-//! The oldest session without a second message goes first, then the one that is idle for longest; of all owners, that of the
-//! peer with the most. A new session is spared for [`SPARED`], or clients that use their sessions could keep others
-//! from ever sending a second message. But only while the unused ones take no more than a quarter: a flood of them
-//! displaces itself.
+//! The oldest session without a second message is evicted first, then the one that is idle for longest; among all
+//! owners, that of the peer with the most. A new session is spared for [`SPARED`], or clients that use their sessions
+//! could keep others from ever sending a second message. But only while the unused ones take no more than a quarter: a
+//! flood of them displaces itself.
 //!
 //! Every operation is a constant number of hash lookups; creation and the first use add one ordered lookup for the largest peer.
 
@@ -33,43 +33,44 @@ pub use self::limits::SessionLimits;
 use self::limits::Side;
 use self::queue::{Links, Queue};
 
-/// What a session takes beside its texts, here and in the proxy, in bytes. Measured, and rounded up.
+/// The size of a session beside its strings, here and in the proxy, in bytes. Measured, and rounded up.
 pub const SESSION_BYTES: usize = 1280;
 
 /// How long a session lives before its second message.
 pub const UNUSED_TIME_TO_LIVE: Duration = Duration::from_mins(1);
 
-/// How long a session without a second message is spared while others can go.
+/// How long a session without a second message is spared while others can be evicted.
 pub(super) const SPARED: Duration = Duration::from_secs(5);
 
-/// The part of a limit within which sessions without a second message are spared: one in so many.
+/// The fraction of a limit within which sessions without a second message are spared: one in so many.
 const SPARED_PART: usize = 4;
 
-/// The part of the total from which on a peer is large: one in so many. Where no peer is, the session goes that is idle for longest.
+/// The fraction of the total from which on a peer is large: one in so many. Where no peer is, the session that is idle
+/// for longest is evicted.
 const LARGE_PART: usize = 16;
 
-/// A map smaller than this is not worth shrinking.
+/// A map smaller than this is not shrunk.
 const SMALL: usize = 64;
 
-/// Whom a session counts against.
+/// The owner that a session counts against.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Owner {
-    /// The authenticated identity, if there is one. One that all clients share is none.
+    /// The authenticated identity, if there is one. An identity that all clients share does not count.
     pub identity: Option<Arc<str>>,
     /// The address of the client, or the network that it has for itself.
     pub peer: Option<IpAddr>,
 }
 
-/// A session that ended without being asked to.
+/// A session that ended without a request.
 #[derive(Clone, Debug)]
 pub(super) struct Ended<T> {
     /// Its id in the store.
     pub(super) id: Arc<str>,
-    /// What was kept of it.
+    /// Its stored value.
     pub(super) value: T,
-    /// Whether it made room for another one; otherwise its time to live is over.
+    /// Whether it was evicted for another one; otherwise it expired.
     pub(super) is_evicted: bool,
-    /// When it would have ended by itself.
+    /// When it would have expired.
     pub(super) expires: Instant,
 }
 
@@ -84,10 +85,10 @@ pub(super) struct Ledger<T> {
     groups: HashMap<u64, Group>,
     /// All sessions.
     all: Sum,
-    /// The peers by what their used sessions take.
+    /// The peers by the size of their used sessions.
     largest: BTreeSet<(usize, u64)>,
     last_key: u64,
-    /// Ended, and not told yet.
+    /// Ended, and not reported yet.
     ended: Vec<Ended<T>>,
     evictions: u64,
 }
@@ -106,11 +107,11 @@ struct Group {
     sum: Sum,
 }
 
-/// Sessions in the order in which they go, and what they take.
+/// Sessions in eviction order, and their size.
 #[derive(Debug, Default)]
 struct Sum {
     bytes: usize,
-    /// Of it those that were used.
+    /// The size of those that were used.
     used_bytes: usize,
     unused: Queue,
     used: Queue,
@@ -136,7 +137,7 @@ struct Place {
     links: Links,
 }
 
-/// What became of a new session.
+/// The outcome of inserting a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Inserted {
     New,
@@ -173,8 +174,8 @@ impl<T> Ledger<T> {
         self.time_to_live.min(UNUSED_TIME_TO_LIVE)
     }
 
-    /// Adds a session, in place of others if need be. One of the same id whose time is over is replaced, and not reported as ended:
-    /// whoever let go of what belongs to that id would take it from the new session.
+    /// Adds a session, evicting others if necessary. An expired one of the same id is replaced, and not reported as
+    /// ended: releasing the resources of that id would take them from the new session.
     pub(super) fn insert(&mut self, id: &str, texts: usize, owner: &Owner, value: T, now: Instant) -> Inserted {
         let bytes = SESSION_BYTES + texts;
         let limits = self.limits;
@@ -211,7 +212,7 @@ impl<T> Ledger<T> {
         Inserted::New
     }
 
-    /// Notes that a session is used, and gives what is kept of it.
+    /// Records a use of a session, and returns its value.
     pub(super) fn touch(&mut self, id: &str, now: Instant) -> Option<&mut T> {
         let key = *self.index.get(id)?;
         let time_to_live = self.time_to_live;
@@ -232,7 +233,7 @@ impl<T> Ledger<T> {
         self.entries.get_mut(&key).map(|entry| &mut entry.value)
     }
 
-    /// Replaces what is kept of a session, which counts as a use. Says whether the session is there.
+    /// Replaces the value of a session, which counts as a use. Returns whether the session exists.
     pub(super) fn update(&mut self, id: &str, texts: usize, value: T, now: Instant) -> bool {
         let Some(kept) = self.touch(id, now) else { return false };
         *kept = value;
@@ -246,7 +247,7 @@ impl<T> Ledger<T> {
         true
     }
 
-    /// Removes a session. Says whether its time was not over.
+    /// Removes a session. Returns whether it had not expired.
     pub(super) fn remove(&mut self, id: &str, now: Instant) -> bool {
         let Some(key) = self.index.get(id).copied() else { return false };
         let removed = self.take(key);
@@ -254,17 +255,17 @@ impl<T> Ledger<T> {
         removed.is_some_and(|entry| now < entry.expires)
     }
 
-    /// How many there are.
+    /// The number of sessions.
     pub(super) fn count_living(&self, now: Instant) -> usize {
         self.entries.values().filter(|entry| now < entry.expires).count()
     }
 
-    /// How many made room for others so far.
+    /// How many were evicted so far.
     pub(super) fn evictions(&self) -> u64 {
         self.evictions
     }
 
-    /// Those that were evicted since there had been so many, as far as they were not told yet.
+    /// Those that were evicted since that count, unless already reported.
     pub(super) fn evicted_since(&self, before: u64) -> Vec<Ended<T>>
     where
         T: Clone,
@@ -273,12 +274,12 @@ impl<T> Ledger<T> {
         self.ended.iter().rev().filter(|ended| ended.is_evicted).take(count).cloned().collect()
     }
 
-    /// Whether there are sessions that ended and were not told.
+    /// Whether there are ended sessions that were not reported.
     pub(super) fn has_ended(&self) -> bool {
         !self.ended.is_empty()
     }
 
-    /// What was evicted since this was last asked, and what expired if `now` is given.
+    /// What was evicted since the last call, and what expired if `now` is given.
     pub(super) fn reap(&mut self, now: Option<Instant>) -> Vec<Ended<T>> {
         if let Some(now) = now {
             let expired = self.entries.iter().filter(|(_, entry)| now >= entry.expires).map(|(key, _)| *key);
@@ -309,8 +310,8 @@ impl<T> Ledger<T> {
         }
     }
 
-    /// The used session that goes first of all: that of the peer with the most, if that is much, and else the one that is idle for
-    /// longest. Who has most among many that have little says nothing.
+    /// The used session to evict first of all: that of the peer with the most, if that is large, and else the one that
+    /// is idle for longest. Which of many small peers is the largest is arbitrary.
     fn longest_idle(&self) -> Option<u64> {
         let largest = self.largest.last().filter(|(bytes, _)| *bytes > self.limits.total / LARGE_PART);
         let group = largest.and_then(|(_, group)| self.groups.get(group));
@@ -328,7 +329,7 @@ impl<T> Ledger<T> {
         }
     }
 
-    /// Takes a session out of everything.
+    /// Removes a session from all indexes.
     fn take(&mut self, key: u64) -> Option<Entry<T>> {
         let bytes = self.entries.get(&key)?.bytes;
         self.dequeue(key);
@@ -364,7 +365,7 @@ impl<T> Ledger<T> {
         self.weigh(key, |sum| sum - bytes);
     }
 
-    /// Changes what the owners of a session are counted for.
+    /// Changes the size that a session counts for its owners.
     fn weigh(&mut self, key: u64, change: impl Fn(usize) -> usize) {
         let Some(entry) = self.entries.get(&key) else { return };
         self.all.weigh(entry.is_used, &change);
@@ -380,7 +381,7 @@ impl<T> Ledger<T> {
         }
     }
 
-    /// Puts a session at the end of the queues that it belongs to.
+    /// Appends a session to the queues that it belongs to.
     fn enqueue(&mut self, key: u64) {
         for side in Side::EACH {
             let Self { entries, groups, all, .. } = self;
@@ -389,7 +390,7 @@ impl<T> Ledger<T> {
         }
     }
 
-    /// Takes a session out of the queues that it is in.
+    /// Removes a session from the queues that it is in.
     fn dequeue(&mut self, key: u64) {
         for side in Side::EACH {
             let Self { entries, groups, all, .. } = self;
@@ -404,7 +405,7 @@ impl<T> Ledger<T> {
         self.last_key
     }
 
-    /// Gives memory back when most of it is unused. Halving at a quarter keeps the cost per removal constant.
+    /// Releases memory when most of it is unused. Halving at a quarter keeps the cost per removal constant.
     fn shrink(&mut self) {
         let (used, room) = (self.entries.len(), self.entries.capacity());
         if room > SMALL && used < room / 4 {
@@ -456,7 +457,7 @@ impl Sum {
 // === impl Entry ===
 
 impl<T> Entry<T> {
-    /// Whether a use would not change its places, as when one client does all the work.
+    /// Whether a use would not change its places, as when one client sends all requests.
     fn is_last_used(&self) -> bool {
         self.is_used && Side::EACH.into_iter().filter_map(|side| self.links(side)).all(Links::is_last)
     }

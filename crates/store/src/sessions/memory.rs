@@ -1,7 +1,7 @@
 //! Sessions in this process.
 //!
-//! One lock is enough: a proxy has one thread, and what is done under it is a few hash lookups. Nothing is kept of a session
-//! that is deleted, not even its place in the maps once there are many such places.
+//! One lock is enough: a proxy has one thread, and the critical section is a few hash lookups. Nothing is kept of a
+//! deleted session, not even its slot in the maps once there are many free slots.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -22,12 +22,12 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// No sessions yet. Each lives this long after it was last touched, and a minute at most before it is touched.
+    /// An empty store. Each session lives this long after its last use, and a minute at most before its first.
     pub fn new(time_to_live: Duration) -> Self {
         Self::within(time_to_live, SessionLimits::default())
     }
 
-    /// The same, within other limits.
+    /// The same, with other limits.
     pub fn within(time_to_live: Duration, limits: SessionLimits) -> Self {
         Self { ledger: Box::new(Mutex::new(Ledger::new(time_to_live, limits))), evicted: Notify::new() }
     }
@@ -40,7 +40,7 @@ impl Memory {
         self.lock().unused_time_to_live()
     }
 
-    /// Stores a new session, in place of others if need be. Nothing if there can be no room for it.
+    /// Stores a new session, evicting others if necessary. `None` if it can never fit.
     pub(super) fn create(&self, session: Session, owner: &Owner) -> Option<Created> {
         let (texts, session) = (texts(&session), Arc::new(session));
         let mut ledger = self.lock();
@@ -146,7 +146,7 @@ mod tests {
         tokio::time::advance(Duration::from_secs(1)).await;
         assert!(memory.touch(&id(0)).is_none() && memory.touch(&id(1)).is_some());
         assert_eq!(reaped(&memory), [id(0), id(2)]);
-        // A time to live that is shorter than that holds for both.
+        // A shorter time to live applies to both.
         let memory = Memory::new(Duration::from_secs(5));
         assert_eq!(memory.create(session(1), &Owner::default()), Some(Created::New));
         tokio::time::advance(Duration::from_secs(5)).await;
@@ -154,15 +154,15 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_expired_is_told_once_unless_its_id_was_opened_again() {
+    async fn what_expired_is_reported_once_unless_its_id_was_opened_again() {
         let memory = Memory::new(LIFE);
         used(&memory, 1);
         used(&memory, 2);
         tokio::time::advance(LIFE).await;
-        // Expired is as good as gone, whoever asks.
+        // An expired session is not found by any operation.
         assert!(!memory.update(session(1)));
         assert_eq!(memory.create(session(1), &Owner::default()), Some(Created::New));
-        // Whoever hears of an end lets go of what belongs to the id, which is the new session's now.
+        // The proxy releases the resources of an ended id, which belongs to the new session now.
         assert_eq!(reaped(&memory), [id(2)]);
         assert!(reaped(&memory).is_empty());
         assert!(memory.touch(&id(1)).is_some());
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_eviction_is_told_at_once() {
+    async fn an_eviction_is_reported_at_once() {
         let memory = Memory::within(LIFE, SessionLimits::of_total(8 * 1500));
         for number in 0..5 {
             assert_eq!(memory.create(session(number), &Owner::default()), Some(Created::New));

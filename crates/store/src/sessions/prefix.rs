@@ -1,10 +1,10 @@
-//! What the keys of sessions begin with.
+//! The key prefix of sessions.
 
-/// What the keys of sessions begin with.
+/// The key prefix of sessions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prefix(String);
 
-/// A prefix that cannot be used.
+/// An invalid prefix.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("key prefix `{0}` must end with a colon, such as `{DEFAULT}`")]
 pub struct PrefixError(String);
@@ -12,7 +12,7 @@ pub struct PrefixError(String);
 const DEFAULT: &str = "thv:proxy:session:";
 
 impl Prefix {
-    /// A prefix. It must end with a colon, so that no two of them can run into each other.
+    /// Parses a prefix. It must end with a colon, so that no two of them overlap.
     pub fn new(text: &str) -> Result<Self, PrefixError> {
         if text.ends_with(':') { Ok(Self(text.to_owned())) } else { Err(PrefixError(text.to_owned())) }
     }
@@ -22,7 +22,7 @@ impl Prefix {
         [self.0.as_str(), id].concat()
     }
 
-    /// The pattern that all keys match, and only they.
+    /// The pattern that matches exactly these keys.
     pub(super) fn pattern(&self) -> String {
         let mut pattern = String::with_capacity(self.0.len() + 1);
         for character in self.0.chars() {

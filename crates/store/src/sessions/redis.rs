@@ -1,7 +1,7 @@
-//! Sessions in Redis. Every operation on one session is one command: no other replica can come in between.
+//! Sessions in Redis. Every operation on one session is one command, so it is atomic across replicas.
 //!
-//! Who owns how many is counted by each replica for the sessions that it sees. A session that it evicts is deleted in Redis,
-//! unless another replica used it meanwhile.
+//! Each replica counts per owner the sessions that it sees. A session that it evicts is deleted in Redis, unless
+//! another replica used it meanwhile.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -16,21 +16,21 @@ use crate::redis::{Again, Server};
 use crate::session::normalised;
 use crate::{Session, StoreError};
 
-/// How many keys Redis looks at before it answers others, when it is asked to count.
+/// The `COUNT` of a `SCAN` step: how many keys Redis visits before it serves other commands.
 const AT_ONCE: usize = 1000;
 
-/// Deletes those keys that live no longer than so many milliseconds each, in one step: a replica that uses one meanwhile comes before
-/// or after all of it.
+/// Deletes those keys that live no longer than so many milliseconds each, atomically: a replica that uses one meanwhile
+/// comes before or after all of it.
 const EVICT: &str = "local deleted = 0
 for at, key in ipairs(KEYS) do
   if redis.call('PTTL', key) <= tonumber(ARGV[at]) then deleted = deleted + redis.call('DEL', key) end
 end
 return deleted";
 
-/// How many sessions are evicted by one command. A newcomer displaces a few at the most, so there is hardly ever a second one.
+/// How many sessions one command evicts. A new session displaces a few at most, so there is hardly ever a second one.
 const BATCH: usize = 100;
 
-/// How much longer than expected a session may live in Redis, before another replica must have used it.
+/// How much longer than expected a session may live in Redis before another replica must have used it.
 const SLACK: Duration = Duration::from_secs(1);
 
 /// Sessions in Redis.
@@ -50,12 +50,12 @@ struct Seen {
 }
 
 impl Redis {
-    /// The sessions under this prefix. Each lives this long after it was last touched.
+    /// The sessions under this prefix. Each lives this long after its last use.
     pub fn new(server: Server, prefix: Prefix, time_to_live: Duration) -> Self {
         Self::within(server, prefix, time_to_live, SessionLimits::default())
     }
 
-    /// The same, within limits for the sessions that this replica sees.
+    /// The same, with limits for the sessions that this replica sees.
     pub fn within(server: Server, prefix: Prefix, time_to_live: Duration, limits: SessionLimits) -> Self {
         let seen = Seen { ledger: Mutex::new(Ledger::new(time_to_live, limits)), evicted: Notify::new() };
         Self { server, prefix, time_to_live, seen: Arc::new(seen) }
@@ -72,7 +72,7 @@ impl Redis {
     pub(super) async fn create(&self, session: &Session, owner: &Owner) -> Result<Created, StoreError> {
         let mut set = self.set(session, self.unused_time_to_live())?;
         set.arg("NX");
-        // Not twice: the second would find what the first had left.
+        // Not retried: the second attempt would find what the first one created.
         let stored: bool = self.server.run(&set, Again::IfUnsent).await?;
         if !stored {
             return Ok(Created::Existed);
@@ -147,7 +147,7 @@ impl Redis {
         }
     }
 
-    /// Counts a session for its owners, and deletes those that make room for it.
+    /// Counts a session for its owners, and deletes those that are evicted for it.
     async fn count_in(&self, session: &Session, owner: &Owner) -> Result<(), StoreError> {
         let (evicted, now) = {
             let mut ledger = self.ledger();
@@ -167,7 +167,8 @@ impl Redis {
         Ok(())
     }
 
-    /// Deletes sessions, but for those that live longer than they would if this replica had been the last one to use them.
+    /// Deletes sessions, except those that live longer than they would if this replica had been the last one to use
+    /// them.
     async fn evict(&self, evicted: &[Ended<()>], now: Instant) -> Result<(), StoreError> {
         let mut evict = cmd("EVAL");
         evict.arg(EVICT).arg(evicted.len());

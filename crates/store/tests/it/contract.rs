@@ -1,4 +1,4 @@
-//! The promises of [`Sessions`], held against an empty store.
+//! The guarantees of [`Sessions`], tested against an empty store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use skep_testkit::{Seen, eventually};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// An id that is a UUID, told from others by its number.
+/// An id that is a UUID made from a number.
 pub(crate) fn id(number: u32) -> String {
     format!("0b0a5a0e-6a34-4a9c-8f4c-{number:012x}")
 }
@@ -20,7 +20,7 @@ pub(crate) fn session(id: &str) -> Session {
     Session::new(id, Kind::Streamable, "2026-11-16T01:02:03.5Z".parse::<Timestamp>().unwrap(), Some("alice"))
 }
 
-/// All promises but those about time. The sessions live long.
+/// All guarantees but those about time. The sessions live long.
 pub(crate) async fn holds(sessions: Sessions) -> Result<()> {
     let sessions = Arc::new(sessions);
     a_session_is_there_from_creation_to_deletion(&sessions).await?;
@@ -29,7 +29,7 @@ pub(crate) async fn holds(sessions: Sessions) -> Result<()> {
     one_of_many_creates(&sessions).await
 }
 
-async fn a_session_is_there_from_creation_to_deletion(sessions: &Sessions) -> Result<()> {
+async fn a_session_exists_from_creation_to_deletion(sessions: &Sessions) -> Result<()> {
     assert!(sessions.touch(&id(1)).await?.is_none());
     assert!(!sessions.delete(&id(1)).await?);
     assert_eq!(sessions.count().await?, 0);
@@ -79,7 +79,7 @@ async fn any_id_will_do(sessions: &Sessions) -> Result<()> {
         assert_eq!(sessions.touch(odd).await?.unwrap().id.len(), 36);
         assert!(sessions.delete(odd).await?);
     }
-    // Ids that are UUIDs are not made equal, as little as they are changed.
+    // Ids that are UUIDs are neither made equal nor changed.
     assert_eq!(sessions.create(session(&id(10))).await?, Created::New);
     assert!(sessions.touch(&id(10).to_uppercase()).await?.is_none());
     assert!(sessions.delete(&id(10)).await?);
@@ -104,7 +104,7 @@ async fn one_of_many_creates(sessions: &Arc<Sessions>) -> Result<()> {
     Ok(())
 }
 
-/// What nobody touches goes by itself. The sessions live for an instant.
+/// A session that is not used expires. The sessions live for an instant.
 pub(crate) async fn forgets(sessions: Sessions) -> Result<()> {
     for number in 0..10 {
         assert_eq!(sessions.create(session(&id(number))).await?, Created::New);

@@ -1,4 +1,4 @@
-//! What both stores promise, and what only Redis can break.
+//! The guarantees of both stores, and the failures of Redis.
 
 #[cfg(test)]
 mod buckets;

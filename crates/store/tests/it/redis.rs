@@ -29,7 +29,7 @@ async fn redis_keeps_the_contract() -> Result<()> {
 async fn redis_keeps_the_contract_over_tls() -> Result<()> {
     let mut server = RedisServer::start_tls().await?;
     contract::holds(sessions(&server, LIFE).await?).await?;
-    // Somebody else's certificate is nobody's.
+    // A certificate of another CA is rejected.
     server.options.tls = Some(Tls { roots: Some(Authority::generate()?.certificate().into_bytes()) });
     let error = server.connect().await.unwrap_err();
     assert!(matches!(error.downcast_ref(), Some(StoreError::Unavailable(_))), "{error:?}");
@@ -48,7 +48,7 @@ async fn keys_and_values_are_those_of_the_original() -> Result<()> {
     );
     assert_eq!(server.ask(&["GET", &key]).await?, expected);
 
-    // What another program added is still there after a change of ours.
+    // A member that another program added survives our change.
     let foreign = expected.replace(r#""type""#, r#""later":[1.0],"type""#);
     server.ask(&["SET", &key, &foreign]).await?;
     let found = sessions.touch("not a uuid").await?.unwrap();
@@ -75,7 +75,7 @@ async fn every_touch_and_change_renews_the_time_to_live() -> Result<()> {
     assert!(is_renewed().await?);
     assert!(sessions.update(session(&id(1))).await?);
     assert!(is_renewed().await?);
-    // Whoever comes second has no say in how long the first one's session lives.
+    // A second creation does not change the time to live of the first session.
     assert_eq!(sessions.create(session(&id(1))).await?, Created::Existed);
     assert!(!is_renewed().await?);
     Ok(())
@@ -109,7 +109,7 @@ async fn a_large_number_of_sessions_is_counted_whole() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_is_no_session_is_an_error_and_not_an_absence() -> Result<()> {
+async fn an_invalid_value_is_an_error_and_not_an_absence() -> Result<()> {
     let server = RedisServer::start().await?;
     let sessions = sessions(&server, LIFE).await?;
     server.ask(&["SET", &format!("thv:proxy:session:{}", id(1)), "{}"]).await?;
@@ -142,7 +142,7 @@ async fn an_outage_is_an_error_and_ends_by_itself() -> Result<()> {
             assert!(!format!("{error:?} {error}").contains(PASSWORD));
         }
         server.restart().await?;
-        // The first try after the outage works: nobody has to ask twice.
+        // The first attempt after the outage works: no retry is needed.
         assert_eq!(sessions.create(session(&id(1))).await?, Created::New);
         assert!(sessions.touch(&id(1)).await?.is_some());
     }
@@ -167,7 +167,7 @@ async fn a_server_that_hangs_is_an_error_too() -> Result<()> {
     let error = sessions.touch(&id(1)).await.unwrap_err();
     assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
     server.signal("CONT")?;
-    let answer = eventually("it answers again", Duration::from_secs(20), || async {
+    let answer = eventually("it responds again", Duration::from_secs(20), || async {
         Ok(match sessions.touch(&id(1)).await {
             Ok(found) => Seen::Yes(found.is_none()),
             Err(error) => Seen::NotYet(error.to_string()),
@@ -191,15 +191,15 @@ async fn a_wrong_password_is_refused_and_not_shown() -> Result<()> {
 }
 
 #[tokio::test]
-async fn an_error_says_what_is_between_us_and_the_store() -> Result<()> {
+async fn an_error_says_why_the_store_is_unavailable() -> Result<()> {
     let mut server = RedisServer::start().await?;
     let found = |server: &RedisServer| {
         let options = server.options.clone();
         async move { Server::connect(&options).await.unwrap_err().to_string() }
     };
-    let said = "the store does not answer: ";
+    let said = "the store is unavailable: ";
     server.options.password = Some("wrong".to_owned());
-    assert_eq!(found(&server).await, format!("{said}it does not accept the user or the password"));
+    assert_eq!(found(&server).await, format!("{said}it rejects the user or the password"));
     server.options.tls = Some(Tls::default());
     let no_tls = found(&server).await;
     assert!(no_tls.starts_with(said) && !no_tls.contains("password"), "{no_tls}");
@@ -208,11 +208,11 @@ async fn an_error_says_what_is_between_us_and_the_store() -> Result<()> {
     assert!(found(&server).await.starts_with(&format!("{said}it cannot be reached: ")));
     server.options.host = "127.0.0.1".to_owned();
     server.kill()?;
-    assert_eq!(found(&server).await, format!("{said}nobody listens at its address"));
+    assert_eq!(found(&server).await, format!("{said}connection refused"));
     Ok(())
 }
 
-/// What a touch fails with.
+/// The cause of a failed touch.
 async fn cause(sessions: &Sessions) -> Result<Cause> {
     match sessions.touch(&id(1)).await {
         Err(StoreError::Unavailable(cause)) => Ok(cause),
@@ -220,7 +220,7 @@ async fn cause(sessions: &Sessions) -> Result<Cause> {
     }
 }
 
-/// The greeting of a connection fails, and the next one's would not.
+/// The handshake of a connection fails, and that of the next one would not.
 #[tokio::test]
 async fn a_server_that_does_not_let_us_in_for_a_while_is_not_lost_for_ever() -> Result<()> {
     let server = RedisServer::start().await?;
@@ -231,14 +231,14 @@ async fn a_server_that_does_not_let_us_in_for_a_while_is_not_lost_for_ever() -> 
     {
         say(&mut admin, &["CONFIG", "SET", setting, wrong]).await?;
         say(&mut admin, &["CLIENT", "KILL", "TYPE", "normal"]).await?;
-        // A connection may break before we have read why.
-        eventually("the greeting fails", Duration::from_secs(20), || async {
+        // A connection may break before its error was read.
+        eventually("the handshake fails", Duration::from_secs(20), || async {
             let cause = cause(&sessions).await?;
             Ok(if cause == expected { Seen::Yes(()) } else { Seen::NotYet(cause.to_string()) })
         })
         .await?;
         say(&mut admin, &["CONFIG", "SET", setting, right]).await?;
-        eventually("it answers again", Duration::from_secs(20), || async {
+        eventually("it responds again", Duration::from_secs(20), || async {
             Ok(match sessions.touch(&id(1)).await {
                 Ok(_) => Seen::Yes(()),
                 Err(error) => Seen::NotYet(error.to_string()),
@@ -250,7 +250,7 @@ async fn a_server_that_does_not_let_us_in_for_a_while_is_not_lost_for_ever() -> 
     Ok(())
 }
 
-/// The address leads to another server by now, and the connection still to the one that was the master.
+/// The address leads to another server by now, and the connection still to the former master.
 #[tokio::test]
 async fn a_master_that_follows_another_one_by_now_is_left_for_it() -> Result<()> {
     let (old, new) = (RedisServer::start().await?, RedisServer::start().await?);
@@ -276,7 +276,7 @@ async fn a_master_that_follows_another_one_by_now_is_left_for_it() -> Result<()>
     Ok(())
 }
 
-/// The commands that a server has run, by name, without those that ask for them.
+/// The commands that a server has run, by name, without those of this query.
 async fn commands(admin: &mut MultiplexedConnection) -> Result<BTreeMap<String, u64>> {
     let mut counted = BTreeMap::new();
     for line in say(admin, &["INFO", "commandstats"]).await?.lines() {
@@ -289,7 +289,7 @@ async fn commands(admin: &mut MultiplexedConnection) -> Result<BTreeMap<String, 
     Ok(counted)
 }
 
-/// What a request costs is a round trip. A second one, or a look at the connection before each, would be seen here.
+/// A request costs one round trip. A second one, or a check of the connection before each, would be seen here.
 #[tokio::test]
 async fn every_operation_on_a_session_is_one_command() -> Result<()> {
     let server = RedisServer::start().await?;
@@ -353,7 +353,7 @@ async fn each_replica_bounds_the_sessions_of_a_peer_and_spares_those_that_anothe
 }
 
 #[tokio::test]
-async fn sessions_that_make_room_are_judged_and_deleted_by_one_command() -> Result<()> {
+async fn evicted_sessions_are_checked_and_deleted_by_one_command() -> Result<()> {
     let server = RedisServer::start().await?;
     let limits = SessionLimits::of_total(8 * (SESSION_BYTES + 100));
     let redis = Redis::within(server.connect().await?, Prefix::default(), LIFE, limits);
@@ -368,7 +368,7 @@ async fn sessions_that_make_room_are_judged_and_deleted_by_one_command() -> Resu
     large.metadata.insert("text".to_owned(), "x".repeat(2 * SESSION_BYTES));
     assert_eq!(sessions.create_for(large, &peer).await?, Created::New);
     assert_eq!(sessions.evictions(), 3);
-    // What the script does is counted as well; what matters is that there is one script, and nothing beside it.
+    // The commands of the script are counted as well; what matters is that there is one script, and nothing beside it.
     let expected = [("del", 3), ("eval", 1), ("pttl", 3), ("set", 1)].map(|(name, calls)| (name.to_owned(), calls));
     assert_eq!(commands(&mut admin).await?, expected.into());
     Ok(())

@@ -1,4 +1,4 @@
-//! A real Redis on loopback, in a directory of its own, gone when the test is.
+//! A real Redis on loopback, in a directory of its own, stopped and removed with the test.
 
 use std::fs;
 use std::net::TcpListener;
@@ -27,12 +27,12 @@ pub(crate) struct RedisServer {
 }
 
 impl RedisServer {
-    /// A server that wants a password of its default user.
+    /// A server that requires a password of its default user.
     pub(crate) async fn start() -> Result<Self> {
         Self::start_with(None, |port, _| Ok(format!("port {port}\nrequirepass {PASSWORD}\n"))).await
     }
 
-    /// A server that speaks TLS only and knows a user by name.
+    /// A server that speaks TLS only and has a named user.
     pub(crate) async fn start_tls() -> Result<Self> {
         let authority = Authority::generate()?;
         let identity = authority.issue("redis", None, &["localhost", "127.0.0.1"])?;
@@ -52,7 +52,7 @@ impl RedisServer {
         Ok(server)
     }
 
-    /// The port is free when it is chosen but may be taken when it is used, so this tries a few.
+    /// The port is free when it is chosen but may be in use when it is bound, so this tries a few.
     async fn start_with(tls: Option<Tls>, config: impl Fn(u16, &Path) -> Result<String>) -> Result<Self> {
         let mut failed = None;
         for _ in 0..5 {
@@ -73,7 +73,7 @@ impl RedisServer {
         Err(failed.context("never tried")?)
     }
 
-    /// Waits until it answers.
+    /// Waits until it responds.
     pub(crate) async fn wait(&mut self) -> Result<()> {
         let (process, options, directory) = (&mut self.process, &self.options, &self.directory);
         eventually("Redis answers", PATIENCE, || {
@@ -95,14 +95,14 @@ impl RedisServer {
         Ok(Server::connect(&self.options).await?)
     }
 
-    /// Ends it as a crash would.
+    /// Kills it, as a crash would.
     pub(crate) fn kill(&mut self) -> Result<()> {
         self.process.kill()?;
         self.process.wait()?;
         Ok(())
     }
 
-    /// Starts it again on the same port, empty.
+    /// Restarts it on the same port, empty.
     pub(crate) async fn restart(&mut self) -> Result<()> {
         self.process = spawn(self.directory.path())?;
         self.wait().await
@@ -113,19 +113,19 @@ impl RedisServer {
         if status.success() { Ok(()) } else { bail!("kill -s {signal}: {status}") }
     }
 
-    /// A connection past our code. It stays even if the server lets nobody in any more.
+    /// A separate connection. It stays even if the server denies new ones.
     pub(crate) async fn admin(&self) -> Result<MultiplexedConnection> {
         let url = format!("redis://:{PASSWORD}@{}:{}", self.options.host, self.options.port);
         Ok(redis::Client::open(url)?.get_multiplexed_async_connection().await?)
     }
 
-    /// What the server answers to a command, sent past our code.
+    /// The server's response to a command on a separate connection.
     pub(crate) async fn ask(&self, words: &[&str]) -> Result<String> {
         say(&mut self.admin().await?, words).await
     }
 }
 
-/// What a server answers to a command.
+/// The server's response to a command.
 pub(crate) async fn say(connection: &mut MultiplexedConnection, words: &[&str]) -> Result<String> {
     let mut command = redis::Cmd::new();
     command.arg(words);
@@ -137,7 +137,7 @@ pub(crate) async fn say(connection: &mut MultiplexedConnection, words: &[&str]) 
     })
 }
 
-/// An address that leads each new connection to the server that is chosen by then, as a Service of Kubernetes does.
+/// An address that forwards each new connection to the server that is current, as a Kubernetes Service does.
 pub(crate) struct Service {
     pub(crate) port: u16,
     target: watch::Sender<u16>,
@@ -154,7 +154,7 @@ impl Service {
                 let port = *chosen.borrow();
                 tokio::spawn(async move {
                     if let Ok(mut server) = TcpStream::connect(("127.0.0.1", port)).await {
-                        // Either side may break off.
+                        // Either side may close.
                         let _ended = tokio::io::copy_bidirectional(&mut client, &mut server).await;
                     }
                 });
@@ -176,7 +176,7 @@ impl Drop for Service {
 
 impl Drop for RedisServer {
     fn drop(&mut self) {
-        // It may be gone already, which is what we want.
+        // It may have ended already, which is fine.
         let _gone = self.process.kill();
         let _collected = self.process.wait();
     }
@@ -191,5 +191,5 @@ fn spawn(directory: &Path) -> Result<Child> {
         .stdout(log.try_clone()?)
         .stderr(log)
         .spawn()
-        .context("cannot start `redis-server`; it comes with Debian's package of that name")
+        .context("cannot start `redis-server`; install Debian's package of that name")
 }

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use skep_mcp::{Edit, Id, Message, lines, splice};
 
 use super::call::PendingCall;
+use super::server_requests::ServerRequest;
 use super::upstream::{Line, State, StdioUpstream};
 use crate::error::CallError;
 use crate::upstream::SessionId;
@@ -26,8 +27,9 @@ impl StdioUpstream {
             let wire = *wire;
             state.abandon_call(wire).map(|pending| (wire, pending))
         });
-        let Some((wire, pending)) = taken else { return Ok(()) };
+        let Some((wire, (pending, unanswered))) = taken else { return Ok(()) };
         pending.settle(Err(CallError::Cancelled));
+        self.refuse_left(unanswered);
         let number = Id::number(wire);
         let mapped =
             splice::apply(message, &[Edit::set(&["params", "requestId"], &number)]).map_err(|_| CallError::NotSent)?;
@@ -43,7 +45,8 @@ impl StdioUpstream {
 
     /// Takes a call back. The server is told, if it still works on it.
     pub(super) fn abandon(&self, wire: u64) {
-        let Some(pending) = self.with(|state| state.abandon_call(wire)) else { return };
+        let Some((pending, unanswered)) = self.with(|state| state.abandon_call(wire)) else { return };
+        self.refuse_left(unanswered);
         // The handshake must not be cancelled.
         if !pending.is_handshake {
             self.send_at_once(cancellation(wire));
@@ -80,11 +83,12 @@ impl StdioUpstream {
 // === impl State ===
 
 impl State {
-    /// Abandons a call. The server may work on it for a while.
-    fn abandon_call(&mut self, wire: u64) -> Option<PendingCall> {
+    /// Abandons a call. The server may work on it for a while; what it asked of a client that cannot answer any more is returned.
+    fn abandon_call(&mut self, wire: u64) -> Option<(PendingCall, Vec<ServerRequest>)> {
         let pending = self.waiting.remove(&wire)?;
         self.left.add(wire, &pending);
-        Some(pending)
+        let unanswered = pending.session.as_ref().map(|session| self.take_unanswerable(session));
+        Some((pending, unanswered.unwrap_or_default()))
     }
 }
 

@@ -1,8 +1,7 @@
 //! What clients can be asked for. The server is initialized with everything that the proxy can relay; a client that did not declare
 //! a capability is never sent a request that needs it: the proxy refuses on its behalf, as the client itself would.
 
-use serde_json::Value;
-use skep_mcp::{Message, answer};
+use skep_mcp::{Message, answer, value};
 
 /// The client capabilities that the proxy relays, as JSON: what it declares to every server. The last one costs nothing to relay:
 /// it is about resources that clients read.
@@ -32,19 +31,16 @@ pub(super) struct RelayError {
 impl ClientCapabilities {
     /// What the `initialize` of a client declares. No more is kept of it.
     pub(crate) fn of(initialize: &Message) -> Self {
-        let params = initialize.params().and_then(|params| serde_json::from_slice::<Value>(params).ok());
-        let declared = params.as_ref().and_then(|params| params.get("capabilities"));
-        let find = |name: &str| declared.and_then(|all| all.get(name)).filter(|found| !found.is_null());
-        let has =
-            |found: Option<&Value>, part: &str| found.and_then(|found| found.get(part)).is_some_and(|it| !it.is_null());
-        let (elicitation, sampling) = (find("elicitation"), find("sampling"));
-        let by_url = has(elicitation, "url");
+        let declared =
+            initialize.params().and_then(|params| value::find(params, &["capabilities"])).unwrap_or_default();
+        let has = |path: &[&str]| value::has(declared.as_bytes(), path);
+        let by_url = has(&["elicitation", "url"]);
         Self {
-            roots: find("roots").is_some(),
-            sampling: sampling.is_some(),
-            sampling_tools: has(sampling, "tools"),
+            roots: has(&["roots"]),
+            sampling: has(&["sampling"]),
+            sampling_tools: has(&["sampling", "tools"]),
             // Without a mode it means forms: before 2025-11-25 there was nothing else.
-            elicitation: elicitation.is_some() && (!by_url || has(elicitation, "form")),
+            elicitation: has(&["elicitation"]) && (!by_url || has(&["elicitation", "form"])),
             elicitation_url: by_url,
         }
     }
@@ -80,13 +76,12 @@ impl ClientCapabilities {
 }
 
 fn has_param(request: &Message, name: &str) -> bool {
-    let params = request.params().and_then(|params| serde_json::from_slice::<Value>(params).ok());
-    params.and_then(|params| params.get(name).map(|found| !found.is_null())).unwrap_or_default()
+    request.params().is_some_and(|params| value::has(params, &[name]))
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::super::upstream::tests::request;
     use super::*;

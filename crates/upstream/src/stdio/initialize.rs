@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use skep_mcp::{Era, Kind, Message, era};
+use skep_mcp::{Era, Kind, Message, era, value};
 
 use super::capabilities::RELAYED;
 use super::upstream::StdioUpstream;
@@ -127,15 +127,14 @@ fn discover_params() -> String {
 }
 
 fn supports_modern(answer: &Message) -> bool {
-    let result = answer.result().and_then(|result| serde_json::from_slice::<serde_json::Value>(result).ok());
-    let versions = result.as_ref().and_then(|result| result.get("supportedVersions")?.as_array());
-    versions.is_some_and(|versions| versions.iter().any(|version| version == era::MODERN))
+    let versions = answer.result().and_then(|result| value::find(result, &["supportedVersions"]));
+    versions.is_some_and(|versions| value::has_text(versions, era::MODERN))
 }
 
 /// What a server says in an error, on one line and not too long.
 fn error_message(answer: &Message) -> String {
-    let error = answer.error().and_then(|error| serde_json::from_slice::<serde_json::Value>(error).ok());
-    let text = error.as_ref().and_then(|error| error.get("message")?.as_str()).unwrap_or("without a message");
+    let text = answer.error().and_then(|error| value::find_text(error, &["message"]));
+    let text = text.unwrap_or("without a message".into());
     text.chars().filter(|character| !character.is_control()).take(LONGEST).collect()
 }
 

@@ -2,7 +2,7 @@
 //! server on stdio does not say which request a line is about: it is that of the only request in flight that asked for it.
 
 use bytes::Bytes;
-use skep_mcp::Message;
+use skep_mcp::{Message, value};
 
 use super::log_level::level_of;
 use super::upstream::State;
@@ -12,8 +12,7 @@ const LEVEL: &str = "io.modelcontextprotocol/logLevel";
 
 /// How much of the log a request asks for. Nothing if it asks for none.
 pub(super) fn asked_for(request: &Message) -> Option<u8> {
-    let meta: serde_json::Value = serde_json::from_slice(request.meta()?).ok()?;
-    meta.get(LEVEL)?.as_str().map(level_of)
+    value::find_text(request.meta()?, &[LEVEL]).map(|level| level_of(&level))
 }
 
 impl State {

@@ -5,15 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
-use skep_mcp::{Edit, Message, answer, splice};
-use tokio::sync::mpsc;
+use skep_mcp::{Edit, Message, answer, splice, value};
 use tokio::time::Instant;
 
 use super::call::PendingCall;
 use super::capabilities::RelayError;
 use super::log_level::level_of;
 use super::server_requests::NO_OWNER;
-use super::session::Session;
+use super::session::{QueueError, Session};
 use super::upstream::{State, StdioUpstream, parameter};
 use crate::upstream::SessionId;
 use crate::upstream::abbreviate;
@@ -233,14 +232,14 @@ impl State {
 
     pub(super) fn pass_to_session(&self, body: &Bytes, session: &SessionId) -> bool {
         let listener = self.sessions.get(session).and_then(|one| one.listener.as_ref());
-        listener.is_some_and(|listener| listener.try_send(body.clone()).is_ok())
+        listener.is_some_and(|listener| listener.queue(body).is_ok())
     }
 
     pub(super) fn pass_to(&self, body: &Bytes, wanted: impl Fn(&SessionId, &Session) -> bool) {
         for (session, one) in self.sessions.iter().filter(|(session, one)| wanted(session, one)) {
             let Some(listener) = &one.listener else { continue };
-            if let Err(mpsc::error::TrySendError::Full(_)) = listener.try_send(body.clone()) {
-                tracing::warn!(session = %abbreviate(session), "a message is dropped: its reader is behind");
+            if let Err(error @ (QueueError::Full | QueueError::OverBudget)) = listener.queue(body) {
+                tracing::warn!(session = %abbreviate(session), %error, "dropping a message for a listening session");
             }
         }
     }
@@ -265,7 +264,6 @@ impl<'a> Owner<'a> {
 
 /// The request that a message says to belong to, by the id that we gave it.
 fn subscription(message: &Message) -> Option<u64> {
-    let meta: serde_json::Value = serde_json::from_slice(message.meta()?).ok()?;
-    let id = meta.get(SUBSCRIPTION)?;
-    id.as_u64().or_else(|| id.as_str()?.parse().ok())
+    let id = value::find(message.meta()?, &[SUBSCRIPTION])?;
+    id.trim_matches('"').parse().ok()
 }

@@ -2,6 +2,7 @@
 //! server's own id back with the answer.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use skep_mcp::{Edit, Id, Message, answer, lines, splice};
@@ -18,8 +19,26 @@ const HELD_BACK: usize = 100;
 pub(super) const ASKED: usize = 1000;
 
 const NOT_RELAYED: RelayError = RelayError { code: answer::METHOD_NOT_FOUND, why: "it cannot be passed on" };
-const UNANSWERED: RelayError =
-    RelayError { code: answer::METHOD_NOT_FOUND, why: "its caller has not answered, and too many wait like that" };
+const UNANSWERED: RelayError = RelayError {
+    code: answer::METHOD_NOT_FOUND,
+    why: "the client has not answered, and too many requests wait for clients",
+};
+/// The client that was asked cannot answer any more: its session ended, or it left the call that the request is about and does not listen.
+const CLIENT_LEFT: RelayError = RelayError { code: answer::INTERNAL_ERROR, why: "the client left before it answered" };
+/// The client that was asked is silent.
+const TIMED_OUT: RelayError = RelayError { code: answer::INTERNAL_ERROR, why: "the client did not answer in time" };
+/// How long a client may take for its answer. A person may have to be asked.
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_mins(10);
+
+/// A request of the server that a client was asked to answer.
+#[derive(Debug)]
+pub(super) struct ServerRequest {
+    /// The server's id of it.
+    pub(super) id: Id,
+    method: String,
+    /// Whose answer counts.
+    pub(super) session: SessionId,
+}
 /// No caller can be told to be the one that a request concerns.
 pub(super) const NO_OWNER: RelayError =
     RelayError { code: answer::METHOD_NOT_FOUND, why: "no caller can be told to be the one it concerns" };
@@ -49,7 +68,8 @@ impl StdioUpstream {
             if state.asked.len() >= ASKED {
                 forgotten = state.asked.pop_first();
             }
-            state.asked.insert(number, (id.clone(), session));
+            state.asked.insert(number, ServerRequest { id: id.clone(), method: method.clone(), session });
+            tokio::spawn(self.clone().refuse_unanswered(number, state.servers));
             Ok(())
         });
         if let Some(until) = hold_back {
@@ -58,8 +78,8 @@ impl StdioUpstream {
             tokio::spawn(self.clone().refuse_later(id, method, until, server));
             return None;
         }
-        if let Some((_, (oldest, _))) = forgotten {
-            return Some(refusal(&oldest, "an earlier request", UNANSWERED));
+        if let Some((_, oldest)) = forgotten {
+            return Some(refusal(&oldest.id, &oldest.method, UNANSWERED));
         }
         asked.err().map(|refused| refusal(&id, &method, refused))
     }
@@ -78,12 +98,34 @@ impl StdioUpstream {
         self.with(|state| state.held_back = state.held_back.saturating_sub(1));
     }
 
+    /// Refuses a request of the server that its client has not answered in time. A server that serves one request after the other would
+    /// wait for ever, and all clients with it.
+    async fn refuse_unanswered(self: Arc<Self>, number: u64, server: u64) {
+        let upstream = Arc::downgrade(&self);
+        drop(self);
+        tokio::time::sleep(ANSWER_TIMEOUT).await;
+        let Some(upstream) = upstream.upgrade() else { return };
+        let unanswered = upstream.with(|state| state.asked.remove(&number).filter(|_| state.servers == server));
+        upstream.refuse_all(unanswered, TIMED_OUT);
+    }
+
+    /// Refuses requests of the server whose clients left.
+    pub(super) fn refuse_left(&self, unanswered: Vec<ServerRequest>) {
+        self.refuse_all(unanswered, CLIENT_LEFT);
+    }
+
+    fn refuse_all(&self, unanswered: impl IntoIterator<Item = ServerRequest>, why: RelayError) {
+        for request in unanswered {
+            self.send_at_once(refusal(&request.id, &request.method, why));
+        }
+    }
+
     /// Passes on a caller's answer to a request of the server, if that caller was asked.
     pub(super) async fn answer(&self, message: &Message, session: Option<&SessionId>) -> Result<(), CallError> {
         let number = message.id().and_then(|id| id.raw().parse::<u64>().ok());
         let asked = |state: &State| {
-            let (id, whom) = state.asked.get(&number?)?;
-            (Some(whom) == session).then(|| id.clone())
+            let request = state.asked.get(&number?)?;
+            (Some(&request.session) == session).then(|| request.id.clone())
         };
         let Some(id) = self.with(|state| asked(state)) else {
             tracing::debug!("an answer to nothing that was asked is dropped");
@@ -106,13 +148,33 @@ impl StdioUpstream {
     pub(super) fn withdraw(&self, message: &Message) {
         let Some(id) = message.cancels() else { return };
         self.with(|state| {
-            let found = state.asked.iter().find(|(_, (theirs, _))| *theirs == id).map(|(number, _)| *number);
-            let Some((_, session)) = found.and_then(|number| state.asked.remove(&number)) else { return };
+            let found = state.asked.iter().find(|(_, request)| request.id == id).map(|(number, _)| *number);
+            let Some(ServerRequest { session, .. }) = found.and_then(|number| state.asked.remove(&number)) else {
+                return;
+            };
             let number = Id::number(found.unwrap_or_default());
             if let Ok(mapped) = splice::apply(message, &[Edit::set(&["params", "requestId"], &number)]) {
                 state.pass_to_owner(mapped.body(), &session);
             }
         });
+    }
+}
+
+// === impl State ===
+
+impl State {
+    /// Takes out the requests of the server that a session was asked to answer.
+    pub(super) fn take_asked(&mut self, session: &SessionId) -> Vec<ServerRequest> {
+        let theirs = self.asked.extract_if(.., |_, request| request.session == *session);
+        theirs.map(|(_, request)| request).collect()
+    }
+
+    /// The same for a session that can answer none of them any more: it has no call that the server may ask about, and does not listen.
+    pub(super) fn take_unanswerable(&mut self, session: &SessionId) -> Vec<ServerRequest> {
+        let is_at_work = self.waiting.values().any(|one| one.can_be_asked() && one.session.as_ref() == Some(session));
+        let listens =
+            self.sessions.get(session).and_then(|one| one.listener.as_ref()).is_some_and(|one| !one.is_closed());
+        if is_at_work || listens { Vec::new() } else { self.take_asked(session) }
     }
 }
 

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use skep_net::Budget;
+use skep_net::budget::Purpose;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -13,11 +15,14 @@ use crate::upstream::SessionId;
 /// How many messages may wait for one session that listens. What comes beyond that is dropped, with a warning.
 pub(crate) const LISTENER: usize = 100;
 
+/// How many bytes the framing of an event adds to its message, at most.
+const FRAMING: usize = 64;
+
 /// What is known of a caller's session.
 #[derive(Debug, Default)]
 pub(super) struct Session {
     /// Where it listens.
-    pub(super) listener: Option<mpsc::Sender<Bytes>>,
+    pub(super) listener: Option<Listener>,
     /// What its client can be asked for. Nothing if the client has not said it here.
     pub(super) capabilities: Option<ClientCapabilities>,
     pub(super) level: Option<u8>,
@@ -29,13 +34,57 @@ pub(super) struct Session {
     pub(super) used: Option<Instant>,
 }
 
+/// The queue of a session that listens. What waits in it counts in the share of its client: a client that does not read would otherwise
+/// keep as many messages as it can make the server send.
+#[derive(Debug)]
+pub(super) struct Listener {
+    queue: mpsc::Sender<Bytes>,
+    budget: Budget,
+}
+
+/// Why a message was not queued for a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum QueueError {
+    /// The session does not listen any more.
+    #[error("the session does not listen")]
+    Closed,
+    /// Too many wait.
+    #[error("its client is behind: the queue is full")]
+    Full,
+    /// There is no room in the share of the client, or at all.
+    #[error("its client is behind: no room in the memory budget")]
+    OverBudget,
+}
+
+// === impl Listener ===
+
+impl Listener {
+    /// Queues a message, without waiting.
+    pub(super) fn queue(&self, message: &Bytes) -> Result<(), QueueError> {
+        if self.queue.is_closed() {
+            return Err(QueueError::Closed);
+        }
+        // The event that it becomes is a little longer.
+        let room = self.budget.try_reserve(message.len() + FRAMING, Purpose::Response);
+        let room = room.ok_or(QueueError::OverBudget)?;
+        self.queue.try_send(room.over(message.clone())).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => QueueError::Full,
+            mpsc::error::TrySendError::Closed(_) => QueueError::Closed,
+        })
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.queue.is_closed()
+    }
+}
+
 // === impl StdioUpstream ===
 
 impl StdioUpstream {
     /// Begins to listen for a session. An earlier receiver of the session gets nothing more.
-    pub(super) fn listen(&self, session: &SessionId) -> mpsc::Receiver<Bytes> {
-        let (sender, receiver) = mpsc::channel(LISTENER);
-        self.with(|state| state.known(session).listener = Some(sender));
+    pub(super) fn listen(&self, session: &SessionId, budget: Budget) -> mpsc::Receiver<Bytes> {
+        let (queue, receiver) = mpsc::channel(LISTENER);
+        self.with(|state| state.known(session).listener = Some(Listener { queue, budget }));
         receiver
     }
 
@@ -72,5 +121,28 @@ impl State {
         let one = self.sessions.entry(session.clone()).or_default();
         one.used = Some(Instant::now());
         one
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Item 17-8: a client that listens and does not read keeps no more than its share of the memory.
+    #[tokio::test]
+    async fn what_waits_for_a_session_counts_in_the_share_of_its_client() {
+        let (upstream, _queued) = StdioUpstream::with_server();
+        let budget = Budget::new(1 << 20).of_client([192, 0, 2, 1].into());
+        let session: SessionId = "ann".into();
+        let mut heard = upstream.listen(&session, budget.clone());
+        let long = Bytes::from("x".repeat(200_000));
+        let passed = (0..10).filter(|_| upstream.with(|state| state.pass_to_session(&long, &session))).count();
+        assert_eq!(passed, 2, "half of the budget");
+        assert!(budget.held() >= 400_000);
+        heard.recv().await.unwrap();
+        assert!(upstream.with(|state| state.pass_to_session(&long, &session)));
+        drop(heard);
+        assert!(!upstream.with(|state| state.pass_to_session(&long, &session)));
+        assert_eq!(budget.held(), 0);
     }
 }

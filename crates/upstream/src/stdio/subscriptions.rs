@@ -164,17 +164,18 @@ impl StdioUpstream {
 
     /// Forgets a session that ended. The server is unsubscribed from resources that no other session subscribes to.
     pub(super) fn end(self: &Arc<Self>, session: &SessionId) {
-        let (uris, level) = self.with(|state| {
+        let (uris, level, unanswered) = self.with(|state| {
             let ended = state.sessions.remove(session);
-            state.asked.retain(|_, (_, whom)| whom != session);
+            let unanswered = state.take_asked(session);
             // Most sessions have neither: they end without a look at all others, of which there may be many.
             let (has_subscriptions, has_level) =
                 ended.map_or((false, false), |one| (one.subscriptions > 0, one.level.is_some()));
             let wanted = state.subscriptions.iter().filter(|(_, who)| has_subscriptions && who.contains_key(session));
             let uris: Vec<String> = wanted.map(|(uri, _)| uri.clone()).collect();
             // Without a session that set a level, the server may log as it did.
-            (uris, if has_level { state.most().and_then(|_| state.new_level()) } else { None })
+            (uris, if has_level { state.most().and_then(|_| state.new_level()) } else { None }, unanswered)
         });
+        self.refuse_left(unanswered);
         if level.is_some() {
             self.send_level();
         }

@@ -151,8 +151,7 @@ fn meta_of(call: &Message) -> String {
 
 /// Where the next page begins.
 fn next_cursor(answer: &Message) -> Option<String> {
-    let result: HashMap<&str, &serde_json::value::RawValue> = serde_json::from_slice(answer.result()?).ok()?;
-    serde_json::from_str(result.get("nextCursor")?.get()).ok()
+    skep_mcp::value::find_text(answer.result()?, &["nextCursor"]).map(std::borrow::Cow::into_owned)
 }
 
 #[cfg(test)]

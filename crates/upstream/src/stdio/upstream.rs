@@ -1,17 +1,19 @@
 //! Who waits for what: the state that all callers of one stdio server share.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use skep_mcp::{Edit, Id, Kind, Message, lines, splice};
+use skep_mcp::{Edit, Kind, Message, lines, splice};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::call::PendingCall;
 use super::handshake::Handshake;
 use super::routing::AbandonedCalls;
+use super::server_requests::ServerRequest;
 use super::session::Session;
 use super::subscriptions::{Counted, SubscriptionLocks, Subscriptions};
 use super::tool_parameters::ToolCatalogue;
@@ -52,8 +54,8 @@ pub(super) struct State {
     pub(super) waiting: HashMap<u64, PendingCall>,
     /// What callers left and the server may still work on.
     pub(super) left: AbandonedCalls,
-    /// Requests of the server that a caller was asked to answer: the server's id, and whose answer counts.
-    pub(super) asked: BTreeMap<u64, (Id, SessionId)>,
+    /// Requests of the server that a client was asked to answer.
+    pub(super) asked: BTreeMap<u64, ServerRequest>,
     pub(super) sessions: HashMap<SessionId, Session>,
     /// Who wants to hear of a resource. The server knows of the first one only.
     pub(super) subscriptions: BTreeMap<String, BTreeMap<SessionId, Counted>>,
@@ -193,7 +195,7 @@ impl StdioUpstream {
         self.with(|state| {
             let session = state.waiting.get(&wire)?.session.as_ref()?;
             let now = Instant::now();
-            if state.asked.values().any(|(_, whom)| whom == session) {
+            if state.asked.values().any(|request| request.session == *session) {
                 return Some(now + timeout);
             }
             let answered = state.sessions.get(session)?.answered?;
@@ -269,8 +271,7 @@ fn first_id() -> u64 {
 
 /// A text among the parameters of a message.
 pub(crate) fn parameter(message: &Message, name: &str) -> Option<String> {
-    let params: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(message.params()?).ok()?;
-    params.get(name)?.as_str().map(str::to_owned)
+    skep_mcp::value::find_text(message.params()?, &[name]).map(Cow::into_owned)
 }
 
 #[cfg(test)]

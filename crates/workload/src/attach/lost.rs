@@ -1,5 +1,5 @@
-//! Whether the pod that is attached to is still there. When its node is lost, nobody says so on the attachment itself: it only
-//! falls silent. So the pod is watched, and the output ends when the pod is lost.
+//! Whether the attached pod still exists. When its node is lost, the attachment itself does not end: it only falls
+//! silent. So the pod is watched, and the output ends when the pod is lost.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -14,21 +14,21 @@ use tokio::sync::{oneshot, watch as signal};
 
 use super::{Pod, container, is_ready, pick, runs};
 
-/// How often is looked for a better pod while the one that is attached to is not ready.
+/// How often a better pod is searched for while the attached one is not ready.
 const LOOK: Duration = Duration::from_secs(15);
 
-/// What is to be thought of the pod that is attached to.
+/// The state of the attached pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// It is there.
+    /// It is fine.
     Stays,
     /// It is not ready. If there is a better one, that should be attached to.
     Doubtful,
-    /// It is no more.
+    /// It is gone.
     Gone,
 }
 
-/// Which pod is attached to, and among which.
+/// The attached pod, and how to find the others.
 #[derive(Debug)]
 pub(super) struct Attached {
     pub(super) pods: Api<Pod>,
@@ -36,12 +36,12 @@ pub(super) struct Attached {
     pub(super) labels: String,
     pub(super) name: String,
     pub(super) uid: Option<String>,
-    /// Hears which container it is. What was seen before it was attached to may have been the one before: the node tells late
-    /// of a restart.
+    /// Receives the identity of the container. What was seen before the attachment may have been the previous one: the
+    /// kubelet reports a restart late.
     pub(super) container: signal::Sender<Option<String>>,
 }
 
-/// What a pod writes, until that pod is lost.
+/// The output of a pod, until that pod is lost.
 pub(super) struct Until<Output> {
     output: Output,
     lost: Option<oneshot::Receiver<()>>,
@@ -50,7 +50,7 @@ pub(super) struct Until<Output> {
 // === impl Attached ===
 
 impl Attached {
-    /// Waits until the pod is lost. Watches break, and API servers go away for a while: that says nothing about the pod.
+    /// Waits until the pod is lost. Broken watches and an unavailable API server say nothing about the pod.
     pub(super) async fn lost(self) {
         let config = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
         let mut changes = std::pin::pin!(watch(self.pods.clone(), config).default_backoff());
@@ -69,16 +69,16 @@ impl Attached {
                 }
                 Some(Ok(Event::InitDone)) if listed => {}
                 Some(Ok(Event::InitDone | Event::Delete(_))) => fate = Fate::Gone,
-                Some(Err(error)) => tracing::debug!(%error, "the watch of the pod comes back by itself"),
+                Some(Err(error)) => tracing::debug!(%error, "pod watch interrupted"),
                 None => {}
             }
             let is_lost = match fate {
                 Fate::Stays => false,
-                Fate::Doubtful => self.is_there_a_better_one().await,
+                Fate::Doubtful => self.has_better_pod().await,
                 Fate::Gone => true,
             };
             if is_lost {
-                tracing::warn!(pod = self.name, "the pod is lost; the attachment to it is given up");
+                tracing::warn!(pod = self.name, "pod lost, closing the attachment");
                 return;
             }
         }
@@ -92,7 +92,7 @@ impl Attached {
         if is_ready(pod) { Fate::Stays } else { Fate::Doubtful }
     }
 
-    /// An attachment ends with its container, so another one that is seen while it lasts is the one that is attached to.
+    /// An attachment ends with its container, so another container that is seen while it lasts is the attached one.
     fn see(&self, pod: &Pod) {
         let now = container(pod).filter(|_| pod.metadata.uid == self.uid);
         self.container.send_if_modified(|known| {
@@ -104,7 +104,7 @@ impl Attached {
         });
     }
 
-    async fn is_there_a_better_one(&self) -> bool {
+    async fn has_better_pod(&self) -> bool {
         let Ok(found) = self.pods.list(&ListParams::default().labels(&self.labels)).await else { return false };
         // It may have become ready in between.
         let is_ready_again = found.items.iter().any(|pod| pod.metadata.uid == self.uid && is_ready(pod));
@@ -128,7 +128,7 @@ impl<Output: AsyncRead + Unpin> AsyncRead for Until<Output> {
     ) -> Poll<std::io::Result<()>> {
         let this = &mut *self;
         let read = Pin::new(&mut this.output).poll_read(context, buffer);
-        // While it speaks, it is there.
+        // A pod that sends output exists.
         if read.is_pending()
             && let Some(lost) = &mut this.lost
             && let Poll::Ready(heard) = Pin::new(lost).poll(context)

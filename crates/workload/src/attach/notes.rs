@@ -1,5 +1,5 @@
-//! What is kept beside a server for the next proxy in front of it: an annotation of its StatefulSet, outside the template of its
-//! pods, so that nothing restarts because of it.
+//! Notes about a server for the next proxy in front of it: an annotation of its StatefulSet, outside the pod template,
+//! so that no pod restarts because of it.
 
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use serde::{Deserialize, Serialize};
@@ -10,17 +10,17 @@ use crate::pipe::{Notes, Taken};
 
 /// The annotation.
 const HANDSHAKE: &str = "toolhive.stacklok.dev/handshake";
-/// Who writes it.
+/// The field manager.
 const MANAGER: &str = "skep-proxy";
-/// The longest text that is kept, in bytes. All annotations of an object may have 256 KiB.
+/// The maximum length of a note, in bytes. All annotations of an object may have 256 KiB.
 const LONGEST: usize = 64 * 1024;
 
-/// The notes of one container.
+/// The notes about one container.
 #[derive(Clone, Debug)]
-pub(super) struct OnSet {
+pub(super) struct StatefulSetNotes {
     pub(super) sets: Api<DynamicObject>,
     pub(super) name: String,
-    /// Which one it is, as far as is known by now.
+    /// The container's identity, as far as it is known.
     pub(super) container: watch::Receiver<Option<String>>,
 }
 
@@ -31,13 +31,16 @@ struct Note {
     text: String,
 }
 
-impl Notes for OnSet {
-    /// Whenever it turns out to be about another container than was thought, it is written again.
+impl Notes for StatefulSetNotes {
+    /// The note is written again whenever its container turns out to be another one.
     fn keep(&self, text: String) -> Taken<()> {
         let mut this = self.clone();
         Box::pin(async move {
             if text.len() > LONGEST {
-                return tracing::debug!(length = text.len(), "what the server said of itself is too long to be kept");
+                return tracing::debug!(
+                    length = text.len(),
+                    "initialize response of the server too long for an annotation"
+                );
             }
             loop {
                 let container = this.container.borrow_and_update().clone();
@@ -62,12 +65,12 @@ impl Notes for OnSet {
     }
 }
 
-impl OnSet {
+impl StatefulSetNotes {
     async fn write(&self, note: &Note) {
         let change = Patch::Merge(json!({ "metadata": { "annotations": { HANDSHAKE: json!(note).to_string() } } }));
         let parameters = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
         if let Err(error) = self.sets.patch(&self.name, &parameters, &change).await {
-            tracing::warn!(%error, "what the server said of itself is not kept for the next proxy");
+            tracing::warn!(%error, "failed to store the initialize response of the server for the next proxy");
         }
     }
 }
@@ -93,7 +96,7 @@ mod tests {
         Ok(Cluster::new(client, namespace, Platform::Kubernetes, server))
     }
 
-    /// The node tells late of a restart: what is said to be the old container is the new one already.
+    /// The kubelet reports a restart late: the container it still reports as the old one is the new one already.
     #[tokio::test]
     async fn what_is_kept_goes_over_to_the_container_that_it_turns_out_to_be_about() -> Result<()> {
         let cluster = cluster().await?;
@@ -112,7 +115,7 @@ mod tests {
             assert_eq!(notes.kept().await.as_deref(), Some("hello"));
         }
         assert_eq!(cluster.notes_of("old").kept().await, None);
-        // With the attachment all that is to be told ends.
+        // The updates end with the attachment.
         drop(sees);
         tokio::time::timeout(PATIENCE, keeping).await??;
         Ok(())

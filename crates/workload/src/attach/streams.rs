@@ -1,4 +1,4 @@
-//! The three streams of an attachment. They share a WebSocket: a message begins with the number of its stream.
+//! The three streams of an attachment. They share a WebSocket: a message starts with the number of its stream.
 //!
 //! ```text
 //!   stdin ──▶ buffer ──▶ task ──▶ ┐
@@ -7,8 +7,8 @@
 //!   stderr ◀── buffer ◀────────── ┘
 //! ```
 //!
-//! Whoever reads stdout reads the socket. That never waits for a write to it: a server that writes and does not read would wait
-//! for us then, and we for it.
+//! Reading stdout reads the socket. That never waits for a write to it: a server that writes and does not read would
+//! deadlock with us.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -27,48 +27,48 @@ use tokio_tungstenite::tungstenite::{Error, Message};
 use super::frames::Frames;
 use crate::pipe::{Held, Pipe};
 
-/// How much of stdin and of stderr may wait, in bytes. Whoever writes waits beyond that.
+/// How much of stdin and of stderr is buffered, in bytes. Beyond that the writer gets backpressure.
 const BUFFER: usize = 64 * 1024;
 /// How much of stdin is sent in one message, in bytes: as much as `kubectl` does.
 const CHUNK: usize = 32 * 1024;
-/// How much of what is not stdout is read at once, in bytes.
+/// The read size for everything but stdout, in bytes.
 const PIECE: usize = 4 * 1024;
-/// How many answers to pings may wait. Whoever asks more often than we can write gets fewer.
+/// How many pongs may be queued. Pings beyond that are not answered.
 const PONGS: usize = 4;
-/// How often something is said in any case. Connections on which nothing is said for minutes are cut by balancers on the way.
+/// The interval of pings. Load balancers cut connections that are idle for minutes.
 const PING: Duration = Duration::from_mins(1);
 
 const STDIN: u8 = 0;
 const STDOUT: u8 = 1;
 const STDERR: u8 = 2;
-/// Comes once, when the server or the attachment has ended.
+/// Sent once, when the server or the attachment has ended.
 const STATUS: u8 = 3;
 
-/// What the server writes, until the attachment ends.
+/// The output of the server, until the attachment ends.
 struct Output<Io> {
     frames: Frames<ReadHalf<Io>>,
     part: Part,
-    /// Of which stream the message under way is, once its first byte has come.
+    /// The stream of the current message, once its first byte has arrived.
     stream: Option<u8>,
-    /// What was received of stderr and is not passed on yet; or of a frame of control; or of the status.
+    /// Received bytes of stderr that were not forwarded yet; or of a control frame; or of the status.
     aside: BytesMut,
     stderr: DuplexStream,
     pongs: mpsc::Sender<Bytes>,
     is_over: bool,
 }
 
-/// Where in the frames we are.
+/// The position between frames.
 #[derive(Clone, Copy, Debug)]
 enum Part {
     /// Before a frame.
     Between,
     /// In one that holds a message or a part of one.
     Message,
-    /// In one between the parts of messages.
+    /// In a control frame.
     Control(Control),
 }
 
-/// A task that ends with this value.
+/// A task that is aborted when this is dropped.
 pub(super) struct Task(pub(super) tokio::task::JoinHandle<()>);
 
 /// The streams of an attachment over a connection that has become a WebSocket.
@@ -79,7 +79,7 @@ where
     let (read, write) = tokio::io::split(connection);
     // It only ever writes.
     let sink = WebSocketStream::from_raw_socket(tokio::io::join(tokio::io::empty(), write), Role::Client, None).await;
-    let (stdin, words) = tokio::io::duplex(BUFFER);
+    let (stdin, queued) = tokio::io::duplex(BUFFER);
     let (log, stderr) = tokio::io::duplex(BUFFER);
     let (pongs, asked) = mpsc::channel(PONGS);
     let stdout = Output {
@@ -91,12 +91,12 @@ where
         pongs,
         is_over: false,
     };
-    let task = Task(tokio::spawn(send(words, asked, sink)));
+    let task = Task(tokio::spawn(send(queued, asked, sink)));
     Pipe { stdin: Box::new(stdin), stdout: Box::new(stdout), stderr: Box::new(stderr), held: Box::new(task) }
 }
 
-/// Sends what is written to stdin, until it is closed or the connection ends. Pings are answered, and sent every minute, whether
-/// something else is said or not: that costs less than to look.
+/// Sends the bytes written to stdin, until it is closed or the connection ends. Pings are answered, and sent every
+/// minute, whether the connection is idle or not: that costs less than tracking it.
 async fn send(
     mut stdin: DuplexStream,
     mut asked: mpsc::Receiver<Bytes>,
@@ -118,7 +118,7 @@ async fn send(
             _ = pings.tick() => Message::Ping(Bytes::new()),
         };
         if let Err(why) = sink.send(message).await {
-            tracing::debug!(%why, "the attachment takes nothing more");
+            tracing::debug!(%why, "attachment closed for writing");
             return;
         }
     }
@@ -134,7 +134,7 @@ fn pings() -> Interval {
 // === impl Output ===
 
 impl<Io: AsyncRead + AsyncWrite + Unpin> Output<Io> {
-    /// Goes on to the next frame.
+    /// Advances to the next frame.
     fn poll_frame(&mut self, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
         self.part = match ready!(self.frames.poll_next(context))? {
             OpCode::Data(Data::Continue) => Part::Message,
@@ -151,7 +151,7 @@ impl<Io: AsyncRead + AsyncWrite + Unpin> Output<Io> {
         Poll::Ready(Ok(()))
     }
 
-    /// Sets aside a piece of the frame under way.
+    /// Buffers a part of the current frame.
     fn poll_aside(&mut self, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
         let mut piece = [0; PIECE];
         let mut piece = ReadBuf::new(&mut piece);
@@ -160,14 +160,14 @@ impl<Io: AsyncRead + AsyncWrite + Unpin> Output<Io> {
         Poll::Ready(Ok(()))
     }
 
-    /// A frame has come to its end.
+    /// A frame has ended.
     fn end_frame(&mut self) {
         match (self.part, self.stream) {
             (Part::Control(Control::Ping), _) => {
                 let _too_many = self.pongs.try_send(self.aside.split().freeze());
             }
             (Part::Message, Some(STATUS)) => {
-                tracing::debug!(status = %String::from_utf8_lossy(&self.aside), "the attachment ended");
+                tracing::debug!(status = %String::from_utf8_lossy(&self.aside), "attachment ended");
                 self.is_over = true;
             }
             _ => {}
@@ -176,12 +176,12 @@ impl<Io: AsyncRead + AsyncWrite + Unpin> Output<Io> {
         self.part = Part::Between;
     }
 
-    /// Passes on what was received of stderr.
+    /// Forwards the received bytes of stderr.
     fn poll_log(&mut self, context: &mut Context<'_>) -> Poll<()> {
         while !self.aside.is_empty() {
             match ready!(Pin::new(&mut self.stderr).poll_write(context, &self.aside)) {
                 Ok(written @ 1..) => self.aside.advance(written),
-                // Nobody reads it.
+                // It has no reader.
                 Ok(0) | Err(_) => self.aside.clear(),
             }
         }
@@ -211,7 +211,7 @@ impl<Io: AsyncRead + AsyncWrite + Unpin> AsyncRead for Output<Io> {
                 }
                 (Part::Message, Some(STDOUT)) => return this.frames.poll_read(context, buffer),
                 (Part::Message, Some(_)) => {
-                    // The status is short. What is unknown is not, and its beginning is as much as is kept.
+                    // The status is short. An unknown stream may not be, and only its start is kept.
                     ready!(this.poll_aside(context))?;
                     this.aside.truncate(PIECE);
                 }

@@ -12,14 +12,14 @@ use tokio::sync::watch as signal;
 
 use super::{Cluster, State};
 
-/// Reasons of a waiting container that are part of every start.
+/// Waiting reasons that are part of every start.
 const ORDINARY: &[&str] = &["", "ContainerCreating", "PodInitializing"];
-/// Reasons of a container whose image cannot be pulled.
+/// Waiting reasons of a container whose image cannot be pulled.
 const IMAGE_PULL: &[&str] = &["ErrImagePull", "ImagePullBackOff"];
-/// How much of what the kubelet or the scheduler says is shown, in characters.
+/// How much of a message of the kubelet or the scheduler is shown, in characters.
 const LONGEST_MESSAGE: usize = 500;
 
-/// A pod, as far as it says why it does not run.
+/// A pod, with the fields that say why it does not run.
 type Pod = Object<NotUsed, PodStatus>;
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -70,8 +70,8 @@ struct Terminated {
 // === impl Cluster ===
 
 impl Cluster {
-    /// Publishes in `state` what `counted` says of the StatefulSet, and [`State::Failing`] instead of a start that its pods say
-    /// cannot succeed. Never ends.
+    /// Publishes in `state` the state from `counted`, and [`State::Failing`] instead of a start that cannot succeed
+    /// according to its pods. Never ends.
     pub async fn explain(&self, mut counted: signal::Receiver<State>, state: &signal::Sender<State>) {
         loop {
             let now = counted.borrow_and_update().clone();
@@ -92,7 +92,8 @@ impl Cluster {
         }
     }
 
-    /// Reports why the pods of the server cannot run, whenever that changes. Watches break; the list that follows says what was missed.
+    /// Reports why the pods of the server cannot run, whenever that changes. Watches break; the list that follows shows
+    /// what was missed.
     async fn watch_failures(&self, report: impl Fn(Option<String>)) {
         let pods: Api<Pod> = self.objects("", "Pod");
         let config = watcher::Config::default().labels(&format!("app={}", self.server.name));
@@ -114,7 +115,7 @@ impl Cluster {
                 }
                 Ok(Event::InitDone) => {}
                 Err(error) => {
-                    tracing::debug!(%error, "watch of the pods interrupted");
+                    tracing::debug!(%error, "pod watch interrupted");
                     continue;
                 }
             }
@@ -123,7 +124,7 @@ impl Cluster {
     }
 }
 
-/// Notes how a pod is. One that is being deleted says nothing about the server.
+/// Records the state of a pod. A terminating pod is ignored.
 fn see(failures: &mut BTreeMap<Option<String>, Option<String>>, pod: &Pod) {
     if pod.metadata.deletion_timestamp.is_some() {
         failures.remove(&pod.metadata.name);
@@ -132,7 +133,7 @@ fn see(failures: &mut BTreeMap<Option<String>, Option<String>>, pod: &Pod) {
     }
 }
 
-/// Why none of the pods can run: one that merely starts may serve in a moment.
+/// Why none of the pods can run: one that is merely starting may serve in a moment.
 fn common_failure(failures: &BTreeMap<Option<String>, Option<String>>) -> Option<String> {
     let all: Option<Vec<&String>> = failures.values().map(Option::as_ref).collect();
     all?.first().map(|failure| (*failure).clone())
@@ -148,7 +149,7 @@ fn publish(state: &signal::Sender<State>, now: State) {
     });
 }
 
-/// Why a pod cannot run; nothing for one that starts or runs.
+/// Why a pod cannot run; `None` for one that starts or runs.
 fn failure(pod: &Pod) -> Option<String> {
     let status = pod.status.as_ref()?;
     let containers = || status.init_container_statuses.iter().chain(&status.container_statuses);
@@ -160,7 +161,8 @@ fn failure(pod: &Pod) -> Option<String> {
     Some(format!("pod `{name}` of the server cannot run: {reason}{separator}{message}"))
 }
 
-/// The reason for which a container waits. One that crashed waits with a message that counts the attempts; how it ended says more.
+/// The reason for which a container waits. One that crashed waits with a message that counts the attempts; how it
+/// terminated says more.
 fn waiting(container: &ContainerStatus) -> Option<(&str, String)> {
     let waiting = container.state.waiting.as_ref().filter(|one| !ORDINARY.contains(&one.reason.as_str()))?;
     // The kubelet alternates between two reasons for the same image, and repeats the message of the first within that of the second.

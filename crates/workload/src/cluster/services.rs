@@ -1,4 +1,4 @@
-//! The watch of a server's Services. Nothing of them is read but whether they are still the objects that were applied.
+//! The watch of a server's Services. Only their uids are read: are they still the objects that were applied?
 
 use futures_util::StreamExt as _;
 use futures_util::future::select_all;
@@ -12,8 +12,8 @@ use super::{Applied, Cluster};
 use crate::objects::services;
 
 impl Cluster {
-    /// Ends when a Service that this proxy applied was deleted, or was replaced by another one of its name. Waits for the apply
-    /// first; never ends for a server without Services, nor for one that a newer proxy owns.
+    /// Ends when a Service that this proxy applied was deleted or replaced. Waits for the apply first; never ends for a
+    /// server without Services, nor for one that a newer proxy owns.
     pub(super) async fn service_deleted(&self, mut since: signal::Receiver<Option<Applied>>) {
         let applied = since.wait_for(Option::is_some).await.ok().and_then(|applied| applied.clone());
         let Some(Applied::Ours { uid, .. }) = applied else { return std::future::pending().await };
@@ -26,12 +26,12 @@ impl Cluster {
         select_all(watches).await;
     }
 
-    /// Ends when the Service of that name is gone. Watches break; the list that follows says what was missed.
+    /// Ends when the Service of that name is deleted. Watches break; the list that follows shows what was missed.
     async fn is_deleted(&self, name: &str) {
         let services: Api<PartialObjectMeta<DynamicObject>> = self.objects("", "Service");
         let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
         let mut changes = std::pin::pin!(watch(services, config).default_backoff());
-        // The uid of the one that was applied, and whether the list under way has it.
+        // The uid of the one that was applied, and whether the list in progress has it.
         let (mut known, mut is_listed): (Option<String>, bool) = (None, false);
         let mut is_another = |service: &PartialObjectMeta<DynamicObject>| {
             let uid = service.metadata.uid.clone().unwrap_or_default();
@@ -51,12 +51,12 @@ impl Cluster {
                 Ok(Event::InitDone) => !is_listed,
                 Ok(Event::Delete(_)) => true,
                 Err(error) => {
-                    tracing::debug!(%error, service = name, "watch of a Service interrupted");
+                    tracing::debug!(%error, service = name, "Service watch interrupted");
                     false
                 }
             };
             if is_gone {
-                tracing::warn!(service = name, "Service of the MCP server was deleted; applying it again");
+                tracing::warn!(service = name, "Service of the server deleted, applying it again");
                 return;
             }
         }

@@ -18,7 +18,7 @@ fn pod(server: &Server, platform: Platform) -> Value {
 }
 
 #[test]
-fn variables_have_an_order_and_each_name_stands_once() {
+fn variables_are_sorted_and_unique() {
     let patch = json!({ "spec": { "containers": [{ "name": "mcp", "env": [{ "name": "A", "value": "theirs" }, { "name": "MCP_TRANSPORT", "value": "theirs" }] }] } });
     let server = Server { patch: patch.to_string(), ..server() };
     let env = &pod(&server, Platform::Kubernetes)["spec"]["containers"][0]["env"];
@@ -101,7 +101,7 @@ fn ports_of_a_patch_stay_and_ours_stands_among_them_once() {
 }
 
 #[test]
-fn a_restart_that_somebody_asked_for_is_not_taken_back() {
+fn a_requested_rollout_restart_is_not_reverted() {
     let restarted =
         json!({ "kubectl.kubernetes.io/restartedAt": "2026-01-01T00:00:00Z", "theirs": "not ours to send" });
     let live = json!({ "spec": { "template": { "metadata": { "annotations": restarted } } } });
@@ -141,7 +141,7 @@ fn replicas_are_sent_only_when_they_are_given_and_zero_is_given() {
 }
 
 #[test]
-fn ports_are_served_once_and_a_node_listens_only_when_the_user_says_so() {
+fn ports_are_unique_and_a_node_port_exists_only_when_the_user_sets_it() {
     let speaks = Speaks::StreamableHttp(30500);
     let publish = vec!["9000".to_owned(), "8080:9001".to_owned(), "31000:9002".to_owned(), "30500".to_owned()];
     let made = services(&Server { speaks, publish, ..server() }, "ns", "u").unwrap();
@@ -158,7 +158,7 @@ fn ports_are_served_once_and_a_node_listens_only_when_the_user_says_so() {
 }
 
 #[test]
-fn a_server_that_speaks_http_has_two_services_of_its_own_whichever_way_it_speaks() {
+fn an_http_server_has_two_services_with_either_transport() {
     for speaks in [Speaks::Sse(8080), Speaks::StreamableHttp(8080)] {
         let server = Server { speaks, ..server() };
         let made = services(&server, "ns", "u").unwrap();

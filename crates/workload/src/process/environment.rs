@@ -1,13 +1,13 @@
-//! Which variables of this process a server process inherits: the few that any program needs to run on this machine.
+//! The variables that a server process inherits: the few that any program needs to run on this machine.
 //!
-//! Everything else stays here. The environment of a proxy or of the user's shell holds credentials (client secrets, tokens of
-//! other programs), and a server gets those that its own spec names, and no others.
+//! Everything else is withheld. The environment of a proxy or of the user's shell holds credentials (client secrets,
+//! tokens of other programs), and a server gets those that its own spec names, and no others.
 
 use std::ffi::{OsStr, OsString};
 
 /// Variables that are inherited, whatever their value.
 const INHERITED: &[&str] = &[
-    // Where programs and files are, and whose they are.
+    // Paths and users.
     "PATH",
     "HOME",
     "USER",
@@ -27,7 +27,7 @@ const INHERITED: &[&str] = &[
     "LANGUAGE",
     "TZ",
     "TZDIR",
-    // The way to the network: HTTP proxies, in either case, and certificate authorities.
+    // Network access: HTTP proxies, in either case, and certificate authorities.
     "ALL_PROXY",
     "HTTP_PROXY",
     "HTTPS_PROXY",
@@ -43,7 +43,7 @@ const INHERITED: &[&str] = &[
     "SSL_CERT_FILE",
 ];
 
-/// How the names of further inherited variables begin: the parts of the locale.
+/// Prefixes of further inherited variables: the parts of the locale.
 const INHERITED_PREFIX: &str = "LC_";
 
 /// The inherited ones among these variables.

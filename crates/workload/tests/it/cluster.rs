@@ -1,4 +1,4 @@
-//! What is applied, by whom, and what happens when it goes.
+//! The applied objects, their field managers, and what happens when they are deleted.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,7 +16,7 @@ use tokio::sync::watch;
 
 use crate::support::{GENERATION, Gatekeeper, PATIENCE, Place, owned, server};
 
-/// What the original made of the same servers: its objects by kind and name.
+/// What the original applied for the same servers: its objects by kind and name.
 fn theirs() -> Result<BTreeMap<(String, String), Value>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../compat/objects/out/20-live-statefulsets.yaml");
     let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
@@ -76,13 +76,13 @@ async fn the_objects_are_those_of_the_original_to_the_last_field() -> Result<()>
         assert_eq!(owned(&ours), owned(&theirs), "{kind} {name}: the fields that are applied");
         let mut spec = ours["spec"].clone();
         if let Some(spec) = spec.as_object_mut() {
-            // Chosen by the API server; and the data has the names of cluster addresses left out.
+            // Chosen by the API server; and the data omits the cluster addresses.
             spec.retain(|field, value| {
                 !(field.starts_with("clusterIP") && *value != json!("None") && *value != json!(["None"]))
             });
         }
         let mut wanted = theirs["spec"].clone();
-        // An empty value is not kept by the API server, nor by whoever printed the data.
+        // The API server drops empty values, and so did the tool that printed the data.
         drop_empty(&mut wanted);
         drop_empty(&mut spec);
         assert_eq!(spec, wanted, "{kind} {name}");
@@ -107,7 +107,7 @@ async fn an_older_proxy_never_takes_back_what_a_newer_one_applied() -> Result<()
     let at =
         |generation: i64, image: &str| place.cluster(Server { image: image.to_owned(), ..server("s", generation) });
     assert!(matches!(at(2, "two").apply().await?, Applied::Ours { .. }));
-    // The pod that is on its way out starts again: it leaves everything alone, and still knows where the server is.
+    // The terminating pod starts again: it leaves everything unchanged, and still knows where the server is.
     let before = place.sets().get("s").await?.metadata.resource_version;
     let older = at(1, "one");
     assert_eq!(older.apply().await?, Applied::Newer);
@@ -118,7 +118,7 @@ async fn an_older_proxy_never_takes_back_what_a_newer_one_applied() -> Result<()
     assert_eq!(place.image("s").await?, "two-again");
     assert!(matches!(at(3, "three").apply().await?, Applied::Ours { .. }));
     assert_eq!(place.image("s").await?, "three");
-    // What cannot be read is no reason to wait, and is mended.
+    // An invalid annotation does not block, and is repaired.
     for nonsense in [json!("many"), json!(""), Value::Null] {
         let patch = json!({ "spec": { "template": { "metadata": { "annotations": { GENERATION: nonsense } } } } });
         place.sets().patch("s", &PatchParams::default(), &Patch::Merge(patch)).await?;
@@ -126,7 +126,7 @@ async fn an_older_proxy_never_takes_back_what_a_newer_one_applied() -> Result<()
         let set = serde_json::to_value(place.sets().get("s").await?)?;
         assert_eq!(set["spec"]["template"]["metadata"]["annotations"][GENERATION], "1");
     }
-    // One that does not know its generation applies, and says none.
+    // One that does not know its generation applies, and sets none.
     assert!(matches!(at(0, "unknown").apply().await?, Applied::Ours { .. }));
     let set = serde_json::to_value(place.sets().get("s").await?)?;
     assert_eq!(set["spec"]["template"]["metadata"]["annotations"].get(GENERATION), None);
@@ -175,7 +175,7 @@ async fn a_server_that_is_kept_is_followed_comes_back_and_may_be_scaled_to_zero(
     place.sets().patch("s", &PatchParams::default(), &Patch::Merge(json!({ "spec": { "replicas": 0 } }))).await?;
     wait(State::Stopped).await?;
     place.sets().patch("s", &PatchParams::default(), &Patch::Merge(json!({ "spec": { "replicas": 1 } }))).await?;
-    // The controller has not looked yet: the old pods' readiness says nothing.
+    // The controller has not observed it yet: the readiness of the old pods says nothing.
     place.status("s", json!({ "observedGeneration": 3, "readyReplicas": 0, "updatedReplicas": 0 })).await?;
     wait(State::Starting { ready: 0, wanted: 1 }).await?;
     let uid = place.sets().get("s").await?.metadata.uid;
@@ -210,7 +210,8 @@ async fn a_stateful_set_that_goes_before_its_services_are_there_is_made_again() 
     Ok(())
 }
 
-/// A bad edit must not take down what runs: the new proxy serves through the old server, and says why it is still the old one.
+/// A bad edit must not take down what runs: the new proxy serves through the old server, and reports why it is still
+/// the old one.
 #[tokio::test]
 async fn a_server_whose_change_is_refused_is_followed_as_it_was_until_the_change_is_taken() -> Result<()> {
     let place = Place::new("refused").await?;
@@ -221,9 +222,9 @@ async fn a_server_whose_change_is_refused_is_followed_as_it_was_until_the_change
     let patch =
         json!({ "spec": { "containers": [{ "name": "mcp", "resources": { "limits": { "memory": "-1Mi" } } }] } });
     let changed = place.cluster(Server { replicas: Some(1), patch: patch.to_string(), ..server("s", 2) });
-    let ((sender, mut state), (tell, mut refusal)) = (watch::channel(State::Missing), watch::channel(None));
+    let ((sender, mut state), (report, mut refusal)) = (watch::channel(State::Missing), watch::channel(None));
     let keeper = tokio::spawn(async move {
-        changed.keep(&sender, move |failed| drop(tell.send_replace(failed.map(ToString::to_string)))).await
+        changed.keep(&sender, move |failed| drop(report.send_replace(failed.map(ToString::to_string)))).await
     });
     let refused = tokio::time::timeout(PATIENCE, refusal.wait_for(Option::is_some)).await??.clone();
     let refused = refused.context("a reason")?;
@@ -231,7 +232,7 @@ async fn a_server_whose_change_is_refused_is_followed_as_it_was_until_the_change
     tokio::time::timeout(PATIENCE, state.wait_for(|now| *now == State::Ready)).await??;
     keeper.abort();
 
-    // What cannot even be sent is no reason either.
+    // An invalid spec is no reason either.
     let wrong = place.cluster(Server { patch: "{".to_owned(), ..server("s", 2) });
     let (sender, mut state) = watch::channel(State::Missing);
     let watcher = tokio::spawn(async move { wrong.watch(&sender).await });
@@ -240,9 +241,9 @@ async fn a_server_whose_change_is_refused_is_followed_as_it_was_until_the_change
     Ok(())
 }
 
-/// An API server that is not there, or hangs, when a proxy starts.
+/// An API server that is down, or hangs, when a proxy starts.
 #[tokio::test]
-async fn the_kind_of_cluster_is_asked_for_until_it_is_known() -> Result<()> {
+async fn the_platform_is_queried_until_it_is_known() -> Result<()> {
     let place = Place::new("platform").await?;
     let cluster = Cluster::new(place.client.clone(), &place.namespace, None, server("s", 1));
     assert!(matches!(cluster.apply().await?, Applied::Ours { .. }));
@@ -250,9 +251,9 @@ async fn the_kind_of_cluster_is_asked_for_until_it_is_known() -> Result<()> {
     assert_eq!(user(&serde_json::to_value(place.sets().get("s").await?)?), 1000);
     let nowhere = kube::Config::new("http://127.0.0.1:1".parse()?);
     let cluster = Cluster::new(skep_workload::client::client(nowhere)?, "n", None, server("s", 1));
-    let ((sender, _state), (tell, mut refusal)) = (watch::channel(State::Missing), watch::channel(0));
+    let ((sender, _state), (report, mut refusal)) = (watch::channel(State::Missing), watch::channel(0));
     let keeper = tokio::spawn(async move {
-        cluster.keep(&sender, move |failed| tell.send_modify(|count| *count += i32::from(failed.is_some()))).await
+        cluster.keep(&sender, move |failed| report.send_modify(|count| *count += i32::from(failed.is_some()))).await
     });
     tokio::time::timeout(PATIENCE, refusal.wait_for(|count| *count > 1)).await??;
     keeper.abort();
@@ -260,7 +261,7 @@ async fn the_kind_of_cluster_is_asked_for_until_it_is_known() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_server_that_cannot_be_run_is_told_and_not_tried_again() -> Result<()> {
+async fn a_server_that_cannot_be_run_is_reported_and_not_retried() -> Result<()> {
     let place = Place::new("wrong").await?;
     for (patch, publish, words) in [
         ("{", vec![], "--k8s-pod-patch"),
@@ -275,7 +276,7 @@ async fn a_server_that_cannot_be_run_is_told_and_not_tried_again() -> Result<()>
     Ok(())
 }
 
-/// The API server's own admission says what the strictest standard for pods is.
+/// The API server's own admission decides whether a pod meets the restricted standard.
 #[tokio::test]
 async fn pods_keep_the_restricted_standard_unless_the_patch_says_otherwise() -> Result<()> {
     let place = Place::new("restricted").await?;
@@ -318,7 +319,8 @@ async fn pods_keep_the_restricted_standard_unless_the_patch_says_otherwise() -> 
     Ok(())
 }
 
-/// The next proxy reads what the one before it wrote down, about the same container only, and no pod restarts because of it.
+/// The next proxy reads the notes of the one before it, about the same container only, and no pod restarts because of
+/// it.
 #[tokio::test]
 async fn what_is_kept_beside_a_server_is_about_one_container_and_restarts_nothing() -> Result<()> {
     let place = Place::new("notes").await?;

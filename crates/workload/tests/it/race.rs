@@ -1,4 +1,4 @@
-//! Two proxies, or a proxy and somebody else, who write at the same time.
+//! Two proxies, or a proxy and another field manager, that write at the same time.
 
 use anyhow::Result;
 use kube::api::DeleteParams;
@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use crate::support::{GENERATION, Gatekeeper, PATIENCE, Place, keep, owned, server};
 
-/// The older proxy has looked, and is about to write, when the newer one does both.
+/// The older proxy has read, and is about to write, when the newer one does both.
 #[tokio::test]
 async fn an_older_proxy_that_looked_before_a_newer_one_applied_leaves_it_alone() -> Result<()> {
     let place = Place::new("between").await?;
@@ -28,12 +28,12 @@ async fn an_older_proxy_that_looked_before_a_newer_one_applied_leaves_it_alone()
     assert_eq!(older.await??, Applied::Newer);
     assert_eq!(place.image("s").await?, "two");
     assert_eq!(gate.come(), 1, "it looked again, and wrote nothing");
-    // What was looked at is no field that anybody owns.
+    // What was read is no field that any manager owns.
     assert_eq!(owned(&serde_json::to_value(place.sets().get("s").await?)?), fields);
     Ok(())
 }
 
-/// A change by somebody else, such as the number of ready pods, is no reason to give up.
+/// A change by a controller, such as the number of ready pods, is no reason to give up.
 #[tokio::test]
 async fn a_change_of_the_status_between_look_and_write_is_looked_at_again() -> Result<()> {
     let place = Place::new("moved").await?;
@@ -68,7 +68,7 @@ async fn a_stateful_set_that_goes_between_look_and_write_is_made() -> Result<()>
     Ok(())
 }
 
-/// Where both find nothing there is nothing to compare: whoever is newer looks after it.
+/// Where both find nothing there is nothing to compare: the newer one corrects it.
 #[tokio::test]
 async fn a_newer_proxy_applies_again_what_an_older_one_wrote_after_it() -> Result<()> {
     let place = Place::new("after").await?;
@@ -82,7 +82,7 @@ async fn a_newer_proxy_applies_again_what_an_older_one_wrote_after_it() -> Resul
     tokio::time::timeout(PATIENCE, applied.wait_for(|applied| *applied)).await??;
     tokio::time::timeout(PATIENCE, state.wait_for(|now| *now != State::Missing)).await??;
     gate.let_go();
-    assert!(matches!(older.await??, Applied::Ours { .. }), "nothing told it not to");
+    assert!(matches!(older.await??, Applied::Ours { .. }), "nothing stopped it");
     let place = &place;
     eventually("the newer server is back", PATIENCE, || async move {
         let image = place.image("s").await?;
@@ -93,7 +93,7 @@ async fn a_newer_proxy_applies_again_what_an_older_one_wrote_after_it() -> Resul
     Ok(())
 }
 
-/// Two that differ in what they want, and not in their generation: the later one wins, and nobody takes it back.
+/// Two that differ in what they want, and not in their generation: the later one wins, and neither reverts it.
 #[tokio::test]
 async fn two_proxies_of_one_generation_settle() -> Result<()> {
     let place = Place::new("equal").await?;
@@ -115,7 +115,7 @@ async fn two_proxies_of_one_generation_settle() -> Result<()> {
         )
         .await?;
     for (gate, keeper, mut state) in kept {
-        // Whoever sees this has seen all that was before it.
+        // Whatever has received this has received everything before it.
         tokio::time::timeout(PATIENCE, state.wait_for(|now| *now == State::Ready)).await??;
         assert_eq!(gate.come(), 1);
         keeper.abort();
@@ -125,7 +125,7 @@ async fn two_proxies_of_one_generation_settle() -> Result<()> {
     Ok(())
 }
 
-/// A webhook of the cluster may change whatever is written. To write it again would not end.
+/// A webhook of the cluster may change whatever is written. Writing it again would not end.
 #[tokio::test]
 async fn a_generation_that_is_changed_on_its_way_is_not_fought_over() -> Result<()> {
     let place = Place::new("changed").await?;

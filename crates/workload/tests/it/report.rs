@@ -1,4 +1,4 @@
-//! What a proxy reports of its server, on a real API server.
+//! A proxy's reports about its server, on a real API server.
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::{Pod, Service};
@@ -18,7 +18,7 @@ async fn a_server_that_cannot_be_used_is_reported_on_its_stateful_set_and_the_re
     let place = Place::new("report").await?;
     let cluster = place.cluster(server("s", 1));
     let problem = |state, message: &str| Problem { state, answered: false, message: message.to_owned() };
-    // There is nothing to report on yet, and the caller learns that it has to repeat it.
+    // There is no object to annotate yet, and the caller learns that it has to repeat it.
     let early = cluster.report("proxy-1", Some(&problem(Starting, "nothing is there"))).await?;
     assert_eq!(early, Reported::NoObject);
     cluster.apply().await?;
@@ -41,10 +41,10 @@ async fn a_server_that_cannot_be_used_is_reported_on_its_stateful_set_and_the_re
     let refused = problem(Degraded, "connection refused");
     let (report, version, unchanged) = seen().await?;
     assert_eq!(unchanged, generation, "a report rolls no pod");
-    // The API server drops writes that change nothing: what was sent says more than the version.
+    // The API server drops writes that change nothing: the requests say more than the version.
     assert_eq!(cluster.report("proxy-1", Some(&refused)).await?, Reported::Unchanged);
     assert_eq!(seen().await?.1, version, "the same report is not written again");
-    // Only the proxy that reported it takes it back: another one may reach the server all the while. Applying leaves it alone.
+    // Only the proxy that reported it removes it: another one may reach the server all the while. Applying keeps it.
     cluster.apply().await?;
     assert_eq!(seen().await?.0, report);
     cluster.report("proxy-2", None).await?;

@@ -1,4 +1,4 @@
-//! A namespace of a real API server, and ways to come between a proxy and it.
+//! A namespace of a real API server, and ways to intercept a proxy's requests to it.
 
 use std::time::Duration;
 
@@ -72,20 +72,21 @@ pub(crate) fn owned(object: &Value) -> Value {
     fields
 }
 
-/// Keeps a server, and says when it was applied.
+/// Keeps a server, and reports when it was applied.
 pub(crate) fn keep(cluster: Cluster) -> (tokio::task::JoinHandle<()>, watch::Receiver<State>, watch::Receiver<bool>) {
-    let ((sender, state), (tell, applied)) = (watch::channel(State::Missing), watch::channel(false));
+    let ((sender, state), (report, applied)) = (watch::channel(State::Missing), watch::channel(false));
     let keeper = tokio::spawn(async move {
-        let wrong = cluster.keep(&sender, move |failed| tell.send_modify(|applied| *applied = failed.is_none())).await;
+        let wrong =
+            cluster.keep(&sender, move |failed| report.send_modify(|applied| *applied = failed.is_none())).await;
         panic!("{wrong}");
     });
     (keeper, state, applied)
 }
 
-/// Requests of one kind that wait on their way to the API server until they may go on.
+/// Requests of one kind that are held on their way to the API server until released.
 #[derive(Clone)]
 pub(crate) struct Gatekeeper {
-    /// How many have come.
+    /// How many have arrived.
     come: watch::Sender<usize>,
     may: watch::Sender<bool>,
 }
@@ -95,7 +96,7 @@ impl Gatekeeper {
         Self { come: watch::Sender::new(0), may: watch::Sender::new(false) }
     }
 
-    /// A client whose requests of this method to such a path have to wait.
+    /// A client whose requests of this method to such a path are held.
     pub(crate) fn between(&self, real: &kube::Client, method: hyper::Method, path: &'static str) -> kube::Client {
         let (gate, real) = (self.clone(), real.clone());
         let service = tower::service_fn(move |request: hyper::Request<kube::client::Body>| {
@@ -113,7 +114,7 @@ impl Gatekeeper {
         kube::Client::new(service, "default")
     }
 
-    /// Waits until one has come.
+    /// Waits until one has arrived.
     pub(crate) async fn has_come(&self) -> Result<()> {
         tokio::time::timeout(PATIENCE, self.come.subscribe().wait_for(|come| *come > 0)).await??;
         Ok(())

@@ -1,4 +1,4 @@
-//! Lists that are slow and watches that break.
+//! Slow lists and broken watches.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ fn is_watch(uri: &Uri) -> bool {
     uri.path().ends_with("/statefulsets") && uri.query().is_some_and(|query| query.contains("watch=true"))
 }
 
-/// An API server with one StatefulSet. Its lists take a minute, and its watches tell nothing.
+/// An API server with one StatefulSet. Its lists take a minute, and its watches send no event.
 async fn slow(request: Request<Body>, writes: watch::Sender<u32>) -> Result<Response<Body>, kube::Error> {
     let set = json!({
         "apiVersion": "apps/v1",
@@ -82,7 +82,7 @@ async fn pods_that_cannot_run_say_why_while_none_is_ready_and_are_not_watched_ot
     pods.patch_status("s-0", &PatchParams::default(), &waiting("ImagePullBackOff")).await?;
     let failing = State::Failing("pod `s-0` of the server cannot run: ImagePullBackOff: not found".to_owned());
     tokio::time::timeout(PATIENCE, seen.wait_for(|now| *now == failing)).await??;
-    // Its image is there now.
+    // Its image can be pulled now.
     pods.patch_status("s-0", &PatchParams::default(), &waiting("ContainerCreating")).await?;
     tokio::time::timeout(PATIENCE, seen.wait_for(|now| *now == starting)).await??;
     pods.patch_status("s-0", &PatchParams::default(), &waiting("ImagePullBackOff")).await?;
@@ -100,7 +100,7 @@ async fn pods_that_cannot_run_say_why_while_none_is_ready_and_are_not_watched_ot
     Ok(())
 }
 
-/// A client whose first watch waits until it may go on, and then asks for what the API server has long forgotten.
+/// A client whose first watch is held until released, and then asks for a version that the API server has compacted.
 fn late(real: kube::Client, may: watch::Receiver<bool>, asked: watch::Sender<u32>) -> kube::Client {
     let service = tower::service_fn(move |mut request: Request<Body>| {
         let (real, mut may, asked) = (real.clone(), may.clone(), asked.clone());
@@ -131,7 +131,7 @@ async fn a_watch_that_comes_back_too_late_lists_anew_and_sees_that_the_server_is
     let place = Place { client, namespace: control_plane.namespace("late").await? };
     let server = Server { replicas: Some(1), ..server("s", 1) };
     place.cluster(server.clone()).apply().await?;
-    // One that has just started knows nothing of what was before.
+    // A watch that has just started has no history.
     control_plane.restart_apiserver().await?;
     let ((go_on, may), asked) = (watch::channel(false), watch::Sender::new(0));
     let client = late(place.client.clone(), may, asked.clone());
@@ -140,7 +140,7 @@ async fn a_watch_that_comes_back_too_late_lists_anew_and_sees_that_the_server_is
     tokio::time::timeout(PATIENCE, state.wait_for(|now| *now != State::Missing)).await??;
     tokio::time::timeout(PATIENCE, asked.subscribe().wait_for(|asked| *asked == 1)).await??;
 
-    // It goes while nobody watches.
+    // It is deleted while the watch is interrupted.
     let uid = place.sets().get("s").await?.metadata.uid;
     place.sets().delete("s", &DeleteParams::background()).await?;
     let path = format!("/apis/apps/v1/namespaces/{}/statefulsets?watch=true&timeoutSeconds=1", place.namespace);
@@ -156,7 +156,7 @@ async fn a_watch_that_comes_back_too_late_lists_anew_and_sees_that_the_server_is
     })
     .await?;
 
-    // And from then on it is followed as before.
+    // And from then on it is watched as before.
     let status = json!({ "observedGeneration": 1, "replicas": 1, "readyReplicas": 1, "updatedReplicas": 1 });
     place.status("s", status).await?;
     tokio::time::timeout(PATIENCE, state.wait_for(|now| *now == State::Ready)).await??;
@@ -166,7 +166,7 @@ async fn a_watch_that_comes_back_too_late_lists_anew_and_sees_that_the_server_is
     Ok(())
 }
 
-/// A client whose first watch tells nothing until it may, and then only that something was missed.
+/// A client whose first watch sends nothing until released, and then only an error.
 fn blind(real: kube::Client, may: watch::Receiver<bool>) -> kube::Client {
     let is_first = Arc::new(AtomicBool::new(true));
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -185,7 +185,7 @@ fn blind(real: kube::Client, may: watch::Receiver<bool>) -> kube::Client {
     kube::Client::new(service, "default")
 }
 
-/// Generations of two objects say nothing about each other.
+/// Generations of two objects are unrelated.
 #[tokio::test]
 async fn a_server_that_an_older_proxy_made_anew_while_nobody_watched_is_not_taken_for_ours() -> Result<()> {
     let place = Place::new("anew").await?;
@@ -217,7 +217,7 @@ async fn a_server_that_an_older_proxy_made_anew_while_nobody_watched_is_not_take
     Ok(())
 }
 
-/// The proxy is the only one that applies the Services of its server, so it must notice that one was deleted.
+/// The proxy is the only field manager of its server's Services, so it must notice that one was deleted.
 #[tokio::test]
 async fn a_service_that_was_deleted_is_applied_again_at_once() -> Result<()> {
     let place = Place::new("services").await?;
@@ -257,7 +257,7 @@ async fn an_older_proxy_leaves_a_deleted_service_to_the_newer_one() -> Result<()
     tokio::time::timeout(PATIENCE, applied.wait_for(|applied| *applied)).await??;
     tokio::time::timeout(PATIENCE, state.wait_for(|now| *now != State::Missing)).await??;
     place.services().delete("mcp-s", &DeleteParams::default()).await?;
-    // The newer one brings it back; the older one has written nothing.
+    // The newer one applies it again; the older one has written nothing.
     let (newer, _state, _applied) = keep(place.cluster(server("s", 2)));
     let services = &place.services();
     eventually("the Service comes back", PATIENCE, || async move {

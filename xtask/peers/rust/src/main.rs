@@ -1,4 +1,4 @@
-//! A caller on crates.io's rmcp. Usage: `peer URL streamable TOOL ARGUMENTS`. It is a client of either era as well, `peer client URL
+//! A client on crates.io's rmcp. Usage: `peer URL streamable TOOL ARGUMENTS`. It is a client of either era as well, `peer client URL
 //! auto|legacy TOOL`, and a server on stdio, `peer server both|modern`.
 
 mod client;
@@ -22,7 +22,7 @@ async fn main() -> Result<()> {
     let tools = client.list_all_tools().await?;
     ensure!(tools.iter().any(|one| one.name == tool.as_str()), "{tools:?}");
     let arguments: serde_json::Value = serde_json::from_str(arguments)?;
-    let arguments = arguments.as_object().context("arguments are no object")?.clone();
+    let arguments = arguments.as_object().context("arguments are not an object")?.clone();
     for _ in 0..10 {
         let called = client.call_tool(CallToolRequestParams::new(tool.clone()).with_arguments(arguments.clone())).await?;
         ensure!(called.is_error != Some(true) && !called.content.is_empty(), "{called:?}");

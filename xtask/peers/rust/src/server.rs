@@ -1,4 +1,4 @@
-//! A server on crates.io's rmcp, over stdio: it says back what it is told, asks for a name, and logs. It serves both eras, or only
+//! A server on crates.io's rmcp, over stdio: it echoes, asks for a name, and logs. It serves both eras, or only
 //! 2026-07-28.
 
 #![expect(deprecated, reason = "logging, which is deprecated, is what is tried here")]

@@ -32,7 +32,7 @@ impl Client {
         let params =
             r#"{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}"#;
         let (status, head) = self.ask("initialize", params, "").await?;
-        ensure!(status == 200, "initialize answered {status}");
+        ensure!(status == 200, "initialize returned {status}");
         let id = head.lines().find_map(|line| line.strip_prefix("mcp-session-id: "));
         id.map(|id| id.trim().to_owned()).context("no session")
     }
@@ -41,17 +41,17 @@ impl Client {
     pub(super) async fn call(&mut self, session: &str) -> Result<()> {
         let params = r#"{"name":"calculate","arguments":{"expression":"6 * 7"}}"#;
         let (status, _) = self.ask("tools/call", params, &format!("Mcp-Session-Id: {session}\r\n")).await?;
-        ensure!(status == 200, "a call answered {status}");
+        ensure!(status == 200, "a call returned {status}");
         Ok(())
     }
 
-    /// Sends half of a body. Says whether it was taken.
+    /// Sends half of a body. Returns whether it was admitted.
     pub(super) async fn send_half(&mut self, length: usize) -> Result<bool> {
         let head = format!("POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n");
         self.stream.write_all(head.as_bytes()).await?;
         if let Ok(refused) = tokio::time::timeout(REFUSAL, self.response()).await {
             let (status, _) = refused?;
-            ensure!(status == 503, "half a body answered {status}");
+            ensure!(status == 503, "half a body returned {status}");
             return Ok(false);
         }
         self.stream.write_all(&vec![b' '; length / 2]).await?;

@@ -1,5 +1,5 @@
-//! The yardstick: a client that only writes. The very bodies of the plan, by server-side apply, a finalizer and a status for each
-//! object, with as many requests under way as the operator has.
+//! The yardstick: a client that only writes. The very bodies of the plan, by server-side apply, a finalizer and a
+//! status for each object, with as many requests in flight as the operator has.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -19,9 +19,9 @@ use skep_plan::world::{Found, Live, Policies, World};
 
 use crate::process::Usage;
 
-/// How many requests the plain client has under way.
+/// How many requests the plain client has in flight.
 const AT_ONCE: usize = 8;
-/// What the shared configuration says at first.
+/// The initial value of the shared configuration.
 const OLD_TOOL: &str = "old";
 /// How many fan-out edits there are, of the operator and of the plain client. The processor time of one is too short for the kernel's
 /// clock, which counts in hundredths of a second.

@@ -13,7 +13,7 @@ use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Passes everything on, for ever.
+/// Forwards everything, forever.
 #[tokio::main(flavor = "current_thread")]
 pub(crate) async fn run(port: u16, to: u16) -> Result<()> {
     let listener = TcpListener::bind(("127.0.0.1", port)).await?;
@@ -23,14 +23,14 @@ pub(crate) async fn run(port: u16, to: u16) -> Result<()> {
         tokio::spawn(async move {
             let way = Arc::new(Mutex::new(None));
             let service = service_fn(move |request| pass_on(way.clone(), request, to));
-            // A caller that goes away is none of our business.
+            // A client that disconnects is ignored.
             let _gone =
                 http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service).await;
         });
     }
 }
 
-/// One request, on the one connection to the server that belongs to the caller's connection.
+/// One request, on the one connection to the server that belongs to the client's connection.
 async fn pass_on(
     way: Arc<Mutex<Option<SendRequest<Incoming>>>>,
     mut request: Request<Incoming>,

@@ -1,4 +1,4 @@
-//! Callers that do nothing but call: each has one connection, one session and one call under way, and looks at every answer.
+//! Load-generating clients: each has one connection, one session and one call in flight, and checks every response.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 
 const SESSION: &str = "mcp-session-id";
 const VERSION: &str = "2025-11-25";
-/// How long one call may take before the measurement is given up.
+/// The timeout of one call, after which the measurement fails.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Some callers of one URL.
@@ -32,7 +32,7 @@ struct Caller {
     id: u64,
 }
 
-/// An answer, as far as it is looked at.
+/// The checked members of a response.
 #[derive(Deserialize)]
 struct Answer<'a> {
     id: Option<u64>,
@@ -72,7 +72,7 @@ impl Callers {
         .map(drop)
     }
 
-    /// Calls the tool for as long as told, and returns how long each call took.
+    /// Calls the tool for a duration, and returns how long each call took.
     pub(super) async fn call(&mut self, size: usize, time: Duration) -> Result<Vec<Duration>> {
         let end = Instant::now() + time;
         let taken = self.each(async |caller| {
@@ -87,7 +87,7 @@ impl Callers {
         Ok(taken.await?.into_iter().flatten().collect())
     }
 
-    /// Opens sessions, and lets them be.
+    /// Opens sessions, and leaves them open.
     pub(super) async fn open(&mut self, count: usize) -> Result<Vec<HeaderValue>> {
         let each = count.div_ceil(self.0.len().max(1));
         let opened = self.each(async |caller| {
@@ -127,7 +127,7 @@ impl Callers {
         let job = &job;
         let count = self.0.len();
         let jobs = self.0.iter_mut().map(|caller| async move { job(caller).await }).collect::<FuturesUnordered<_>>();
-        // All are waited for, because it tells much whether one of them failed or all.
+        // All are awaited, because it matters whether one of them failed or all.
         let done: Vec<Result<T>> = jobs.collect().await;
         let failed = done.iter().filter(|done| done.is_err()).count();
         let done: Result<Vec<T>> = done.into_iter().collect();
@@ -175,7 +175,7 @@ impl Caller {
         self.ask("tools/call", &params, size).await.map(drop)
     }
 
-    /// Sends a request, and checks that what comes back is its answer, and as long as it should be.
+    /// Sends a request, and checks the id and the length of its response.
     async fn ask(&mut self, method: &str, params: &str, length: usize) -> Result<HeaderMap> {
         self.id += 1;
         let id = self.id;

@@ -33,7 +33,7 @@ func bytes(_ context.Context, request *mcp.CallToolRequest) (*mcp.CallToolResult
 // A pipe that Go waits for with its poller, and not in read or write. With Go 1.26 (seen with 1.26.8), a collection that begins
 // just as a thread begins to wait in such a call can hold the whole program for up to a minute, and with it the measurement.
 func polled(pipe *os.File) *os.File {
-	// A descriptor of its own: the one of the file is closed when nobody refers to the file any more.
+	// A descriptor of its own: the one of the file is closed when the file has no reference any more.
 	descriptor, err := syscall.Dup(int(pipe.Fd()))
 	if err != nil {
 		log.Fatal(err)

@@ -16,7 +16,7 @@ fn call(arguments: &str) -> Message {
     Message::parse(Bytes::from(body)).unwrap()
 }
 
-/// What is refused of a call, if anything.
+/// The refusal of a call, if any.
 fn refused(properties: &Value, arguments: &str, headers: &[(&'static str, &str)]) -> Option<&'static str> {
     let mut held = HeaderMap::new();
     for (name, value) in headers {
@@ -28,7 +28,7 @@ fn refused(properties: &Value, arguments: &str, headers: &[(&'static str, &str)]
 }
 
 #[test]
-fn a_header_says_what_its_argument_says() {
+fn a_header_agrees_with_its_argument() {
     let schema = json!({ "region": { "type": "string", "x-mcp-header": "Region" }, "free": { "type": "string" } });
     let region = "mcp-param-region";
     for (arguments, headers, why) in [
@@ -87,7 +87,7 @@ fn a_parameter_may_stand_in_another() {
     assert_eq!(refused(&schema, r#"{"at":{"zone":"a"}}"#, &[("mcp-param-zone", "a")]), None);
     assert_eq!(refused(&schema, r#"{"at":{"zone":"a"}}"#, &[]), Some("header_missing"));
     assert_eq!(refused(&schema, r#"{"at":"zone","zone":"a"}"#, &[]), None);
-    // Some readers take the first of two, and some the last.
+    // Some parsers read the first of two, and some the last.
     for twice in [
         r#"{"at":{"zone":"b","zone":"a"}}"#,
         r#"{"at":{"zone":"a","zon\u0065":"a"}}"#,
@@ -100,9 +100,9 @@ fn a_parameter_may_stand_in_another() {
     assert_eq!(parameters(&elsewhere), []);
 }
 
-/// No client may call a tool with such marks by headers, so none can be asked for them.
+/// No client may send headers for a tool with such marks, so none are required.
 #[test]
-fn marks_that_nobody_may_follow_are_none() {
+fn invalid_marks_are_ignored() {
     let good = json!({ "type": "string", "x-mcp-header": "Good" });
     for bad in [
         json!({ "type": "string", "x-mcp-header": "" }),

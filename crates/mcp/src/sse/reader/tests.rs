@@ -108,7 +108,7 @@ fn only_events_with_data_and_no_other_name_are_messages() {
 }
 
 #[test]
-fn what_is_unfinished_is_no_event_but_not_lost() {
+fn an_incomplete_event_is_not_lost() {
     let mut reader = Reader::new(LIMITS);
     reader.feed(b"data: a\n\ndata: b\nda");
     assert_eq!(items(&mut reader).len(), 1);
@@ -116,9 +116,9 @@ fn what_is_unfinished_is_no_event_but_not_lost() {
 }
 
 #[test]
-fn limits_are_kept_and_nothing_is_lost() {
+fn limits_hold_and_no_byte_is_lost() {
     let limits = Limits { line: 10, event: 20 };
-    for (stream, told) in [
+    for (stream, expected) in [
         ("data: 1234\n\n", None),
         ("data: 12345\n\n", Some(TooLong::Line { limit: 10 })),
         ("data: 1234567890", Some(TooLong::Line { limit: 10 })),
@@ -128,17 +128,17 @@ fn limits_are_kept_and_nothing_is_lost() {
     ] {
         let mut reader = Reader::new(limits);
         reader.feed(stream.as_bytes());
-        let told_now = std::iter::from_fn(|| reader.next_item().transpose()).find_map(Result::err);
-        assert_eq!(told_now, told, "{stream:?}");
-        if told.is_some() {
-            assert_eq!(reader.next_item().err(), told, "the reader stays where it is");
+        let error = std::iter::from_fn(|| reader.next_item().transpose()).find_map(Result::err);
+        assert_eq!(error, expected, "{stream:?}");
+        if expected.is_some() {
+            assert_eq!(reader.next_item().err(), expected, "the reader stays where it is");
             assert_eq!(reader.into_rest(), stream);
         }
     }
 }
 
 #[test]
-fn a_long_event_in_small_pieces_is_not_read_again_and_again() {
+fn a_long_event_in_small_chunks_is_scanned_once() {
     let mut reader = Reader::new(Limits { line: 8 << 20, event: 16 << 20 });
     reader.feed(b"data: ");
     for _ in 0..8000 {
@@ -169,7 +169,7 @@ proptest! {
     }
 
     #[test]
-    fn any_cut_gives_the_same_events(
+    fn any_chunks_give_the_same_events(
         parts in prop::collection::vec(prop::sample::select(vec!["data: a", "data", "id: 1", "event: e", ":", ": c", "\r", "\n", "\r\n", "\n\n", "\u{feff}", " "]), 0..30),
         cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8),
     ) {

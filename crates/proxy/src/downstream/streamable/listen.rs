@@ -15,7 +15,7 @@ use crate::http::events;
 impl Streamable {
     /// Streams what a session hears, until the client leaves, the session ends, or another stream of the session takes over.
     pub(super) fn listen(&self, session: SessionId, budget: Budget) -> Response<Body> {
-        let mut listener = Listener::new(self.endpoint.upstream.events(&session), budget);
+        let mut listener = Listener::new(self.endpoint.upstream.events(&session, budget.clone()), budget);
         let (sender, body) = Body::channel(INTERIM);
         let stopping = self.endpoint.drain.stopping();
         let sessions = self.endpoint.sessions.clone();

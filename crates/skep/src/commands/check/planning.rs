@@ -1,15 +1,16 @@
-//! The plans that `skep check` makes, and what they object to.
+//! The plans that `skep check` makes, and their errors.
 //!
-//! The operator refuses what cannot run in a cluster, and what the data plane of its images does not support yet. Both say nothing
-//! against a manifest as such: `skep run` may run it, or a later version. So three worlds are asked, which differ in that alone:
+//! The operator refuses what cannot run in a cluster, and what the data plane of its images does not support yet.
+//! Neither makes a manifest invalid: `skep run` may run it, or a later version. So three worlds are planned, which
+//! differ in that alone:
 //!
 //! ```text
 //!   one machine, everything supported ─▶ errors
-//!   a cluster, everything supported   ─▶ what is new: warnings, only `skep run` does it
+//!   a cluster, everything supported   ─▶ what is new: warnings, only `skep run` accepts it
 //!   one machine, this version         ─▶ what is new: warnings, not supported yet
 //! ```
 //!
-//! What is configured and not in force is always a warning: the operator sets a condition and runs the workload.
+//! Configuration that is not in force is always a warning: the operator sets a condition and runs the workload.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,14 +26,15 @@ use skep_proxy::unsupported::UNSUPPORTED;
 use super::references::Objects;
 use crate::commands::operator::Engines;
 
-/// How the conditions end with which the operator says that a spec is wrong. Others are about what runs.
-const JUDGEMENTS: &[&str] = &["Valid", "Validated"];
-/// How the conditions end that say whether what is configured happens. The operator refuses nothing because of them.
+/// The suffixes of conditions that report an invalid spec. Others are about what runs.
+const VALIDATIONS: &[&str] = &["Valid", "Validated"];
+/// The suffixes of conditions that report whether the configuration is in force. The operator refuses nothing because
+/// of them.
 const IN_FORCE: &[&str] = &["InForce"];
-/// How the reason of a condition ends that is false for want of an object. References are judged by themselves.
+/// The suffix of a reason for a missing object. References are checked separately.
 const MISSING: &str = "NotFound";
 
-/// Plans as an operator with the usual settings does.
+/// Plans as an operator with default settings does.
 #[derive(Debug)]
 pub(super) struct Planner {
     /// On one machine, where everything is supported.
@@ -43,12 +45,12 @@ pub(super) struct Planner {
     version: Settings,
 }
 
-/// What is said against a resource.
+/// The objections to a resource.
 #[derive(Debug, Default)]
 pub(super) struct Objections {
     /// What no version of Skep accepts anywhere.
     pub(super) errors: Vec<String>,
-    /// What the operator refuses, and `skep run` or another version may not; and what is configured and not in force.
+    /// What the operator refuses, and `skep run` or another version may not; and configuration that is not in force.
     pub(super) warnings: Vec<String>,
     /// What it waits for.
     pub(super) wait: Option<String>,
@@ -64,8 +66,8 @@ impl Planner {
         Ok(Self { lenient: Settings { site: Site::Machine, ..cluster.clone() }, cluster, version })
     }
 
-    /// What the operator would say about a resource among these objects.
-    pub(super) fn judge(&self, me: &Resource, found: &Objects) -> Objections {
+    /// What the operator would report about a resource among these objects.
+    pub(super) fn check(&self, me: &Resource, found: &Objects) -> Objections {
         let planned = |settings: &Settings| {
             let (users, live) = (BTreeSet::new(), Live::default());
             plan(me, &World { settings, found, users: &users, live: &live, policies: &Engines })
@@ -93,18 +95,18 @@ impl Planner {
     }
 }
 
-/// Whether a message says something that no other says. A condition that sums up others says nothing new.
+/// Whether a message is not contained in another one. A condition that sums up others is not new.
 pub(super) fn is_new<'a>(message: &str, known: impl IntoIterator<Item = &'a String>) -> bool {
     !known.into_iter().any(|known| known.contains(message) || message.contains(known.as_str()))
 }
 
-/// What a plan says against a spec.
+/// The objections of a plan to a spec.
 fn objections(plan: &Plan) -> Vec<String> {
     let refused = if let Verdict::Refuse(why) = &plan.verdict { Some(clipped(why).into_owned()) } else { None };
-    refused.into_iter().chain(conditions(plan, JUDGEMENTS)).collect()
+    refused.into_iter().chain(conditions(plan, VALIDATIONS)).collect()
 }
 
-/// The messages of the conditions of a plan that are false and end in one of these ways.
+/// The messages of a plan's false conditions with one of these suffixes.
 fn conditions(plan: &Plan, endings: &[&str]) -> Vec<String> {
     let status = plan.status.onto(&json!({}), 0, "");
     let conditions = status.get("conditions").and_then(Value::as_array).cloned().unwrap_or_default();

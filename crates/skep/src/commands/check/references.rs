@@ -1,8 +1,8 @@
-//! References of the files to what is not in the files.
+//! References to objects that are not in the files.
 //!
-//! Files rarely hold everything that a cluster holds, Secrets least of all. So a reference is an error only where the files can tell:
-//! the namespace has other objects of that kind in the files, so the one that is meant should be among them and is misspelt; or the
-//! object is there and lacks the key. Otherwise it is a warning.
+//! Files rarely contain everything that a cluster has, Secrets least of all. So a reference is an error only where the
+//! files prove it: the namespace has other objects of that kind in the files, so the name is misspelt; or the object
+//! exists and lacks the key. Otherwise it is a warning.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,17 +14,22 @@ use skep_api::resource::{KindName, Resource};
 use skep_plan::key::{Key, ObjectKind};
 use skep_plan::world::Found;
 
+use crate::manifests::Place;
+
 /// How many names of other objects a message lists.
 const LISTED: usize = 5;
 
-/// What a plan may see.
+/// The objects that a plan may see.
 pub(super) type Objects = BTreeMap<Key, Found>;
 
-/// What a resource refers to and the files do not have.
+/// The objects of the files that are not valid, and where they are.
+pub(super) type Rejected = BTreeMap<Key, Place>;
+
+/// The references of a resource that the files do not resolve.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Missing(Vec<Gap>);
 
-/// One thing that is missing.
+/// One missing object or key.
 #[derive(Debug, PartialEq, Eq)]
 struct Gap {
     target: Key,
@@ -35,8 +40,8 @@ struct Gap {
     message: String,
 }
 
-/// What the files say, and what they refer to and do not hold, as far as the cluster can be assumed to have it: Secrets, of which a plan
-/// sees no more than the keys, and objects with a [`stand_in`].
+/// The objects in the files, and the missing ones as far as the cluster can be assumed to have them: Secrets, of which
+/// a plan sees no more than the keys, and objects with a [`stand_in`].
 pub(super) fn assumed(found: &Objects) -> Objects {
     let mut assumed = found.clone();
     let resources = found.iter().filter_map(|(key, object)| match object {
@@ -69,8 +74,8 @@ pub(super) fn assumed(found: &Objects) -> Objects {
     assumed
 }
 
-/// The spec that is assumed of an object that the files do not hold, of a kind that must be there. Those of other kinds may as well be
-/// left out, and what they hold counts.
+/// The spec that is assumed of a missing object whose kind is required. For other kinds the reference can be left out,
+/// and their content matters.
 fn stand_in(kind: KindName) -> Option<Value> {
     match kind {
         KindName::MCPGroup => Some(json!({})),
@@ -84,10 +89,11 @@ fn stand_in(kind: KindName) -> Option<Value> {
 // === impl Missing ===
 
 impl Missing {
-    /// What a resource refers to and is not in `found`.
-    pub(super) fn of(me: &Resource, found: &Objects) -> Self {
+    /// The references of a resource that `found` does not resolve.
+    pub(super) fn of(me: &Resource, found: &Objects, rejected: &Rejected) -> Self {
         let references = me.references();
-        Self(references.iter().filter_map(|reference| Gap::of(reference, me.namespace(), found)).collect())
+        let gaps = references.iter().filter_map(|reference| Gap::of(reference, me.namespace(), found, rejected));
+        Self(gaps.collect())
     }
 
     /// Whether nothing is missing.
@@ -105,7 +111,7 @@ impl Missing {
         self.messages(false)
     }
 
-    /// Whether a message of a plan only says that one of these is missing.
+    /// Whether a message of a plan only reports one of these as missing.
     pub(super) fn explains(&self, message: &str) -> bool {
         let names = |gap: &Gap| {
             let Key { kind, name, .. } = &gap.target;
@@ -114,10 +120,10 @@ impl Missing {
         message.contains("not found") && self.0.iter().any(names)
     }
 
-    /// The resource without the references that lead nowhere; nothing if none of them can be left out.
+    /// The resource without the references that do not resolve; `None` if none of them can be left out.
     pub(super) fn without(&self, me: &Resource) -> Option<Resource> {
         let mut object = json!({ "spec": me.spec_value() });
-        // From the last to the first, so that the places in a list stay what they are.
+        // From the last to the first, so that list indexes stay valid.
         let count = self.0.iter().rev().filter(|gap| !gap.is_assumed() && gap.remove_from(&mut object)).count();
         let metadata = serde_json::to_value(me.metadata()).ok().filter(|_| count > 0)?;
         of_parts(me.kind(), &metadata, object.get("spec")?)
@@ -130,7 +136,7 @@ impl Missing {
         left_out.filter_map(|gap| gap.steps().into_iter().rfind(is_name)).any(|name| message.contains(name))
     }
 
-    /// What is said of what the files should have, or of what may be in the cluster: that once for each object.
+    /// The messages about what the files should have, or what may be in the cluster: those once for each object.
     fn messages(&self, is_certain: bool) -> Vec<String> {
         let mut seen = BTreeSet::new();
         let gaps = self.0.iter().filter(|gap| gap.is_certain == is_certain);
@@ -141,7 +147,7 @@ impl Missing {
 // === impl Gap ===
 
 impl Gap {
-    /// Whether [`assumed`] fills it, so that a plan does not end at it.
+    /// Whether [`assumed`] fills it, so that a plan does not stop at it.
     fn is_assumed(&self) -> bool {
         match self.target.kind {
             ObjectKind::Secret => true,
@@ -150,17 +156,17 @@ impl Gap {
         }
     }
 
-    /// The way to the value that is of no use without what is missing.
+    /// The path to the value that is useless without the missing object.
     fn steps(&self) -> Vec<&str> {
         let mut steps: Vec<&str> = self.field.split(['.', '[', ']']).filter(|step| !step.is_empty()).collect();
-        // `authzConfig.configMap` and `caBundleRef.configMapRef` are all that their objects say.
+        // `authzConfig.configMap` and `caBundleRef.configMapRef` are the only content of their objects.
         if matches!(steps.as_slice(), [_, .., "configMap" | "configMapRef"]) {
             steps.pop();
         }
         steps
     }
 
-    /// Takes the reference out of a spec, if it is there.
+    /// Removes the reference from a spec, if it is there.
     fn remove_from(&self, spec: &mut Value) -> bool {
         let steps = self.steps();
         let Some((last, way)) = steps.split_last() else { return false };
@@ -181,8 +187,8 @@ impl Gap {
         }
     }
 
-    /// What is missing where a reference leads, if anything is.
-    fn of(reference: &Reference, namespace: &str, found: &Objects) -> Option<Self> {
+    /// What is missing for a reference, if anything.
+    fn of(reference: &Reference, namespace: &str, found: &Objects, rejected: &Rejected) -> Option<Self> {
         let target = Key::target(reference, namespace);
         let (field, Key { kind, name, .. }) = (&reference.field, &target);
         let (is_certain, message) = match found.get(&target) {
@@ -190,12 +196,15 @@ impl Gap {
                 let key = missing_key(&reference.to, object)?;
                 (true, format!("{field}: {kind} `{name}` has no key `{key}`; add it, or correct the key"))
             }
-            None => match others(*kind, namespace, found) {
-                known if known.is_empty() => {
+            None => match (rejected.get(&target), others(*kind, namespace, found)) {
+                (Some(place), _) => {
+                    (true, format!("{field}: {kind} `{name}` ({place}) is not valid; correct it there"))
+                }
+                (None, known) if known.is_empty() => {
                     let place = format!("it must exist in namespace `{namespace}`");
                     (false, format!("{field}: {kind} `{name}` is not in these files; {place}"))
                 }
-                known => {
+                (None, known) => {
                     let advice = "add it, or correct the name";
                     (true, format!("{field}: {kind} `{name}` is not in these files, which have {known}; {advice}"))
                 }
@@ -205,7 +214,7 @@ impl Gap {
     }
 }
 
-/// A resource of its parts.
+/// A resource from its parts.
 fn of_parts(kind: KindName, metadata: &Value, spec: &Value) -> Option<Resource> {
     let version = format!("{GROUP}/{STORED_VERSION}");
     let object = json!({ "apiVersion": version, "kind": kind.as_str(), "metadata": metadata, "spec": spec });

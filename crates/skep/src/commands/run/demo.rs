@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::manifests::Manifests;
 
-/// Where the manifest of the demo is said to be.
+/// The file name of the demo's manifest in messages.
 pub(super) const ORIGIN: &str = "--demo";
 
 /// The manifest of the demo.
@@ -24,7 +24,7 @@ pub(super) fn manifests(port: Option<u16>) -> Result<Manifests> {
     Manifests::of(ORIGIN, &object.to_string())
 }
 
-/// A call that answers, for a shell.
+/// An example call, for a shell.
 pub(super) fn call(url: &str) -> String {
     let call = json!({
         "jsonrpc": "2.0", "id": 1, "method": "tools/call",

@@ -1,17 +1,17 @@
-//! Which failures of a server are news. One that is tried again fails with almost the same words: what differs from try to try, such
-//! as the time in the name of a log file, makes no new failure of it.
+//! Which failures of a server are reported. A server that is restarted fails with almost the same message: a part that
+//! changes with every attempt, such as the time in the name of a log file, does not make it a new failure.
 
 use std::collections::BTreeSet;
 
 use super::report::State;
 
-/// How many different failures are remembered until the server recovers. Beyond that, each is news.
+/// How many different failures are remembered until the server recovers. Beyond that, each is reported.
 const MOST: usize = 32;
-/// So many digits in one word are a time, a number of a process, a hash, or part of a name that is made up anew each time.
+/// So many digits in one word are a time, a process id, a hash, or a generated name.
 const DIGITS: usize = 6;
-/// So many digits in a row are the number of a process.
+/// So many digits in a row are a process id.
 const NUMBER: usize = 4;
-/// So many hexadecimal digits in a row, one of them a number, are a hash.
+/// So many hexadecimal digits in a row, one of them a digit, are a hash.
 const HASH: usize = 8;
 
 /// The failures of one server that were reported since it last recovered.
@@ -19,7 +19,7 @@ const HASH: usize = 8;
 pub(super) struct Failures(BTreeSet<String>);
 
 impl Failures {
-    /// Whether a state is news: every one is but for a failure that was reported already.
+    /// Whether a state is to be reported: every one is but for a failure that was reported already.
     pub(super) fn is_news(&mut self, state: &State) -> bool {
         match state {
             State::Failing(why) => {
@@ -37,7 +37,7 @@ impl Failures {
     }
 }
 
-/// A reason without what changes from try to try.
+/// A reason without the parts that change with every attempt.
 fn normalized(why: &str) -> String {
     let mut words = Vec::new();
     let mut before = "";
@@ -70,7 +70,7 @@ fn stable(word: &str, before: &str) -> String {
     stable
 }
 
-/// Whether a word is a time of day, or how long something took.
+/// Whether a word is a time of day, or a duration.
 fn is_time(word: &str) -> bool {
     let word = word.trim_matches(|one: char| matches!(one, '[' | ']' | '(' | ')' | ',' | ';'));
     let starts_with_digit = word.starts_with(|one: char| one.is_ascii_digit());
@@ -96,7 +96,7 @@ mod tests {
             (&one, true),
             (&one, false),
             (&two, true),
-            // Two that take turns are none the more news for that.
+            // Two alternating failures are each reported once.
             (&one, false),
             (&two, false),
             (&State::Ready, true),
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_from_try_to_try_makes_no_new_failure() {
+    fn parts_that_change_with_every_attempt_make_no_new_failure() {
         for (first, second) in [
             (
                 "exit status: 1 | npm error 404 | npm error A complete log of this run can be found in: /var/cache/npm/_logs/2026-11-17T22_26_49_123Z-debug-0.log",
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_another_failure_stays_one() {
+    fn a_different_failure_stays_different() {
         for (first, second) in [
             ("exit status: 1", "exit status: 2"),
             ("exit status: 1", "signal: 9 (SIGKILL)"),

@@ -1,4 +1,4 @@
-//! Which process listens on a port of this machine, as far as the kernel tells us.
+//! Which process listens on a port of this machine, according to `/proc`.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -6,24 +6,24 @@ use std::path::Path;
 
 /// The tables of TCP sockets, one per version of the protocol.
 const TABLES: [&str; 2] = ["/proc/net/tcp", "/proc/net/tcp6"];
-/// The state of a socket that listens.
+/// The state of a listening socket.
 const LISTEN: &str = "0A";
 
-/// Who listens on a port.
+/// The process that listens on a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Holder {
-    /// A process that we may look at.
+    /// A process that we may inspect.
     Process {
         /// Its id.
         pid: u32,
         /// What it is called.
         name: String,
     },
-    /// A process of another user: all that is known is the address that it listens on.
+    /// A process of another user: only its listening address is known.
     Hidden(SocketAddr),
 }
 
-/// Who listens where we would. Nothing if no socket is found.
+/// The holder of the socket that conflicts with ours. `None` if no socket is found.
 pub(super) fn of(address: SocketAddr) -> Option<Holder> {
     let inodes: Vec<String> = TABLES
         .iter()
@@ -36,7 +36,7 @@ pub(super) fn of(address: SocketAddr) -> Option<Holder> {
     Some(process_with(&inodes).unwrap_or(Holder::Hidden(address)))
 }
 
-/// The inodes of the sockets in a table that listen where we would.
+/// The inodes of the sockets in a table that conflict with ours.
 fn listeners(table: &str, wanted: SocketAddr) -> Vec<String> {
     let listener = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
@@ -46,14 +46,14 @@ fn listeners(table: &str, wanted: SocketAddr) -> Vec<String> {
     table.lines().skip(1).filter_map(listener).collect()
 }
 
-/// Whether a socket at one address keeps another from being opened: the same address, or one of them is every address.
+/// Whether a socket at one address prevents another from being opened: the same address, or one of them is unspecified.
 fn collides(held: SocketAddr, wanted: SocketAddr) -> bool {
     let every = |all: IpAddr, one: IpAddr| all.is_unspecified() && (all.is_ipv6() || one.is_ipv4());
     let (held_ip, wanted_ip) = (held.ip().to_canonical(), wanted.ip().to_canonical());
     held.port() == wanted.port() && (held_ip == wanted_ip || every(held_ip, wanted_ip) || every(wanted_ip, held_ip))
 }
 
-/// An address as the kernel writes it: words of 32 bits in the order of this machine, and a port.
+/// An address as the kernel writes it: 32-bit words in host byte order, and a port.
 fn local_address(text: &str) -> Option<SocketAddr> {
     let (address, port) = text.rsplit_once(':')?;
     let word =
@@ -104,7 +104,7 @@ mod tests {
     fn the_process_that_listens_is_found_and_a_free_port_has_none() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let Some(Holder::Process { pid, name }) = of(address) else { panic!("nobody listens on {address}") };
+        let Some(Holder::Process { pid, name }) = of(address) else { panic!("no process listens on {address}") };
         assert_eq!(pid, std::process::id());
         assert!(!name.is_empty());
         drop(listener);

@@ -1,4 +1,4 @@
-//! From a plan to what a proxy of this process is started with: its settings, and the values of its variables.
+//! From a plan to the settings and environment of a proxy in this process.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,40 +10,40 @@ use skep_plan::pod::{EnvSource, KeySelector, Variable};
 use skep_plan::proxy::ProxyProcess;
 use skep_plan::world::{Found, Live, Settings as Platform, Site, World};
 use skep_proxy::settings::{Backend, Overrides, Settings};
-use skep_workload::process::{NotStarted, Program};
+use skep_workload::process::{Program, StartError};
 
 use super::report::{Entry, State};
 use crate::commands;
 use crate::commands::operator::Engines;
 use crate::manifests::{Content, Manifests, Object, Place};
 
-/// What a variable that holds a secret begins with.
+/// The prefix of a variable that holds a secret.
 const SECRET: &str = "TOOLHIVE_SECRET_";
-/// What comes next where the secret is a variable of the server. No Secret's name looks like this.
+/// The infix where the secret is a variable of the server. No Secret's name looks like this.
 const OF_SERVER: &str = "SERVER_VARIABLE_";
 
-/// A proxy to start. It cannot be shown: there are secrets in it.
+/// A proxy to start. It has no `Debug`: it holds secrets.
 pub(super) struct LocalProxy {
     pub(super) entry: Entry,
-    /// Where the manifest says at which port it listens. A port that it does not say may be any other.
+    /// The field with its port, if the manifest sets one. Otherwise any port will do.
     pub(super) port_given_at: Option<Place>,
     pub(super) settings: Settings,
     pub(super) environment: Environment,
 }
 
-/// The variables of a proxy. Some of them are secrets.
+/// The environment of a proxy. Some of it is secret.
 type Environment = BTreeMap<String, String>;
 
-/// The proxies to start, and what is not run and why.
+/// The proxies to start, and the objects that are not run and why.
 pub(super) fn all(manifests: &Manifests) -> (Vec<LocalProxy>, Vec<Entry>) {
-    let (mut proxies, mut told) = (Vec::new(), Vec::new());
+    let (mut proxies, mut reported) = (Vec::new(), Vec::new());
     for object in &manifests.objects {
         match &object.content {
             Content::Resource(_) | Content::Data => {}
-            Content::Foreign => told.push(entry(object, State::Skipped("it is no kind of Skep's".to_owned()))),
+            Content::Foreign => reported.push(entry(object, State::Skipped("it is not a kind of Skep".to_owned()))),
             Content::Invalid(problems) => {
                 let problem = format!("{} (in {})", problems.join("; "), object.place.file());
-                told.push(entry(object, State::Refused(problem)));
+                reported.push(entry(object, State::Refused(problem)));
             }
         }
     }
@@ -51,23 +51,23 @@ pub(super) fn all(manifests: &Manifests) -> (Vec<LocalProxy>, Vec<Entry>) {
         match proxy_of(resource, object, manifests) {
             Ok(Some(proxy)) => proxies.push(proxy),
             Ok(None) => {}
-            Err(state) => told.push(entry(object, state)),
+            Err(state) => reported.push(entry(object, state)),
         }
     }
-    (proxies, told)
+    (proxies, reported)
 }
 
-/// What to start for a resource. Nothing for one that only says how others are run.
+/// The proxy of a resource. `None` for a kind that only configures others.
 fn proxy_of(me: &Resource, object: &Object, manifests: &Manifests) -> Result<Option<LocalProxy>, State> {
     match me.kind() {
         KindName::MCPServer | KindName::MCPRemoteProxy => {
             proxy(me, object, manifests).map(Some).map_err(|problem| State::Refused(plain(&problem)))
         }
         KindName::EmbeddingServer | KindName::MCPRegistry | KindName::VirtualMCPServer => {
-            Err(State::Skipped("this kind runs in a cluster only, so far".to_owned()))
+            Err(State::Skipped("this kind is supported only in a cluster so far".to_owned()))
         }
         KindName::MCPServerEntry | KindName::VirtualMCPCompositeToolDefinition => {
-            Err(State::Skipped("it is for a VirtualMCPServer, which runs in a cluster only, so far".to_owned()))
+            Err(State::Skipped("it is for a VirtualMCPServer, which is supported only in a cluster so far".to_owned()))
         }
         KindName::MCPAuthzConfig
         | KindName::MCPExternalAuthConfig
@@ -87,12 +87,12 @@ fn proxy(me: &Resource, object: &Object, manifests: &Manifests) -> Result<LocalP
     let proxy = plan.proxy.ok_or("its plan has no proxy")?;
     let is_program = !proxy.run_config.remote_url.is_empty() || Program::of(&proxy.run_config.image).is_some();
     if !is_program {
-        return Err(NotStarted::Image(proxy.run_config.image).to_string());
+        return Err(StartError::Image(proxy.run_config.image).to_string());
     }
     let ProxyProcess { mut run_config, env, server_env } = proxy.process().map_err(|error| error.to_string())?;
     let mut environment: Environment = commands::variables();
     environment.extend(values(&env, me.namespace(), manifests)?);
-    // Variables of the server may be secrets, so they take the way on which values are never shown.
+    // Variables of the server may be secrets, so they use the path whose values are never shown.
     for (variable, value) in values(&server_env, me.namespace(), manifests)? {
         run_config.secrets.push(format!("{OF_SERVER}{variable},target={variable}"));
         environment.insert(format!("{SECRET}{OF_SERVER}{variable}"), value);
@@ -105,7 +105,7 @@ fn proxy(me: &Resource, object: &Object, manifests: &Manifests) -> Result<LocalP
     Ok(LocalProxy { entry, port_given_at, settings, environment })
 }
 
-/// The plan that the operator would make, but for where the proxy and its server run.
+/// The plan that the operator would make, except for where the proxy and its server run.
 fn planned(me: &Resource, found: &BTreeMap<Key, Found>) -> Plan {
     let platform = Platform {
         runner_image: String::new(),
@@ -143,7 +143,7 @@ fn values(variables: &[Variable], namespace: &str, manifests: &Manifests) -> Res
     Ok(values)
 }
 
-/// How the server speaks.
+/// The transport of the server.
 fn transport(settings: &Settings) -> &'static str {
     match &settings.backend {
         Backend::Stdio(server, _) | Backend::Http(server) => server.speaks.name(),

@@ -1,7 +1,7 @@
-//! The port of a proxy: the one that its manifest says, or else any that is free.
+//! The port of a proxy: the one in its manifest, or else any free one.
 //!
-//! Clients are configured with a port that a manifest says. If another process has it, a proxy on another port would be found by
-//! nobody, and whoever has that port would be taken for the server: that is an error which names the process.
+//! Clients are configured with the port of a manifest. If another process has it, no client would find a proxy on
+//! another port, and clients would take the other process for the server: that is an error which names the process.
 
 use std::collections::BTreeMap;
 use std::error::Error as _;
@@ -13,7 +13,7 @@ use skep_proxy::run::{Error, Place, Ports, Running, start};
 use super::local_proxy::LocalProxy;
 use super::{GRACE, demo, holder};
 
-/// Which proxy has a port by its manifest: the first that says it.
+/// Which proxy has a port by its manifest: the first that sets it.
 pub(super) type Given = BTreeMap<u16, Claim>;
 
 /// A proxy and where its manifest is.
@@ -23,7 +23,7 @@ pub(super) struct Claim {
     place: String,
 }
 
-/// The ports that manifests say.
+/// The ports that manifests set.
 pub(super) fn given(proxies: &[LocalProxy]) -> Given {
     let mut given = Given::new();
     for proxy in proxies {
@@ -34,13 +34,13 @@ pub(super) fn given(proxies: &[LocalProxy]) -> Given {
     given
 }
 
-/// Opens the port of a proxy and starts it.
+/// Binds the port of a proxy and starts it.
 pub(super) async fn open(proxy: &LocalProxy, ports: &Ports, given: &Given) -> Result<Running, String> {
     let mut settings = proxy.settings.clone();
     let first = given.get(&settings.listen.port());
     match (Claim::of(proxy), first) {
         (Some(own), Some(first)) if own != *first => return Err(own.conflict(first, settings.listen)),
-        // A port that another manifest says is that one's, whoever is started first.
+        // A port in another manifest belongs to that proxy, whichever is started first.
         (None, Some(_)) => settings.listen.set_port(0),
         _ => {}
     }
@@ -61,8 +61,8 @@ pub(super) async fn open(proxy: &LocalProxy, ports: &Ports, given: &Given) -> Re
     opened.map_err(|error| error.to_string())
 }
 
-/// Whether a port cannot be opened because another process has it. A port that may not be opened, or an address that this machine does
-/// not have, is another matter.
+/// Whether a port cannot be bound because another process has it. A lack of permission, or an address that this machine
+/// does not have, is another error.
 fn is_in_use(error: &Error) -> bool {
     let Error::Bind { error } = error else { return false };
     let cause = error.source().and_then(|cause| cause.downcast_ref::<io::Error>());

@@ -1,7 +1,7 @@
-//! What `skep run` says: a table for people, a line per URL in a pipe, a line of JSON per change for programs.
+//! The output of `skep run`: a table for people, a line per URL in a pipe, a line of JSON per change for programs.
 //!
-//! What runs goes to standard output. What cannot be run is told on standard error, and so is in a pipe what fails and recovers;
-//! but for programs, which get all in one place.
+//! What runs goes to standard output. What cannot run is reported on standard error, and so are failures and recoveries
+//! in a pipe; JSON has everything on standard output.
 
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
@@ -16,10 +16,10 @@ use crate::cli::Output;
 use crate::manifests::{NAMESPACE, Unreadable};
 use crate::terminal::{self, Paint};
 
-/// How things are said.
+/// The output format.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Report {
-    /// Somebody is looking.
+    /// A terminal.
     Table(Paint),
     /// A pipe.
     Lines,
@@ -27,7 +27,7 @@ pub(super) enum Report {
     Json,
 }
 
-/// One object of the manifests, and how it is.
+/// One object of the manifests, and its state.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) kind: String,
@@ -38,26 +38,26 @@ pub(super) struct Entry {
     pub(super) state: State,
 }
 
-/// How an object is.
+/// The state of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// It is on its way.
+    /// It is starting.
     Starting,
-    /// The server is there.
+    /// The server is ready.
     Ready,
-    /// The proxy is there; nobody looks after the server behind it.
+    /// The proxy listens; the server behind it is not checked.
     Listening,
-    /// The server is not there, and why.
+    /// The server is unavailable, and why.
     Failing(String),
-    /// It ended because it was asked to.
+    /// It was stopped.
     Ended,
-    /// It is not run, because of what it says.
+    /// It is not run, because its spec is invalid or not supported here.
     Refused(String),
-    /// It is not run, because of what it is.
+    /// It is not run, because of its kind.
     Skipped(String),
 }
 
-/// What programs read.
+/// A line of JSON.
 #[derive(Serialize)]
 struct Line<'a> {
     kind: &'a str,
@@ -83,8 +83,8 @@ impl Report {
         }
     }
 
-    /// Something that is not run, or that fails.
-    pub(super) fn tell(self, entry: &Entry) -> Result<()> {
+    /// Reports an object that is not run, or that fails.
+    pub(super) fn failure(self, entry: &Entry) -> Result<()> {
         if let Self::Json = self {
             return terminal::print_json_line(&entry.line());
         }
@@ -93,7 +93,7 @@ impl Report {
         Ok(())
     }
 
-    /// A file that cannot be read.
+    /// Reports a file that cannot be read.
     pub(super) fn unreadable(self, source: &Unreadable) -> Result<()> {
         let Unreadable { file, problem } = source;
         if let Self::Json = self {
@@ -103,7 +103,7 @@ impl Report {
         Ok(())
     }
 
-    /// Everything listens.
+    /// Reports the started proxies.
     pub(super) fn listening(self, entries: &[&Entry]) -> Result<()> {
         match self {
             Self::Table(paint) => terminal::print(&table(entries, paint)?),
@@ -116,7 +116,7 @@ impl Report {
         }
     }
 
-    /// What to do with the demo.
+    /// Prints an example call of the demo.
     pub(super) fn demo(self, entries: &[&Entry]) -> Result<()> {
         let Some(call) = entries.first().map(|one| demo::call(one.url())) else { return Ok(()) };
         match self {
@@ -128,11 +128,11 @@ impl Report {
         }
     }
 
-    /// A state changed. In a pipe, failures and the recovery from them are reported beside the URLs.
+    /// Reports a changed state. In a pipe, failures and the recovery from them are reported beside the URLs.
     pub(super) fn changed(self, entry: &Entry, before: &State) -> Result<()> {
         match self {
             Self::Table(paint) => terminal::print(&format!("{}  {}\n", entry.label(), entry.state.painted(paint))),
-            Self::Lines if matches!(entry.state, State::Failing(_)) => self.tell(entry),
+            Self::Lines if matches!(entry.state, State::Failing(_)) => self.failure(entry),
             Self::Lines if matches!(before, State::Failing(_)) => {
                 terminal::complain(&format!("{}/{}: {}", entry.kind, entry.label(), entry.state.word()));
                 Ok(())
@@ -142,17 +142,17 @@ impl Report {
         }
     }
 
-    /// The end was asked for.
+    /// Reports that a graceful shutdown started.
     pub(super) fn ending(self) -> Result<()> {
         match self {
             Self::Table(_) => {
-                terminal::print("\nending: calls under way are finished; press Ctrl-C again to cut them\n")
+                terminal::print("\nstopping: requests in flight are finished; press Ctrl-C again to cut them\n")
             }
             Self::Lines | Self::Json => Ok(()),
         }
     }
 
-    /// Something ended.
+    /// Reports a stopped proxy.
     pub(super) fn ended(self, entry: &Entry) -> Result<()> {
         match self {
             Self::Table(_) | Self::Lines => Ok(()),
@@ -169,7 +169,7 @@ impl Entry {
         Self { state, ..self.clone() }
     }
 
-    /// The name that people use: the usual namespace is left out.
+    /// The display name: without the default namespace.
     pub(super) fn label(&self) -> String {
         if self.namespace == NAMESPACE { self.name.clone() } else { format!("{}/{}", self.namespace, self.name) }
     }
@@ -194,12 +194,12 @@ impl Entry {
 // === impl State ===
 
 impl State {
-    /// What a proxy knows of its server, in one word and a reason.
+    /// A proxy's view of its server, as one word and a reason.
     pub(super) fn of(known: &ServerHealth) -> Self {
         match known {
             ServerHealth::Starting(_) => Self::Starting,
             ServerHealth::Available { .. } => Self::Ready,
-            // The server's own last words are on lines of their own.
+            // The last log lines of the server are on lines of their own.
             ServerHealth::Unavailable(why) => Self::Failing(why.lines().collect::<Vec<_>>().join(" | ")),
             ServerHealth::Unwatched => Self::Listening,
         }

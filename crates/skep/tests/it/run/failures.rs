@@ -1,12 +1,12 @@
-//! What is reported of servers that fail, and that recover.
+//! The reports about servers that fail and recover.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 
 use super::{PATIENCE, Running, get, lines, server, write};
 
-/// A server that dies at once: in a pipe, too, it is told that it does, how, and what it said last.
+/// A server that exits at once: in a pipe, too, the failure is reported with its exit status and its last log lines.
 #[test]
-fn a_server_that_fails_is_told_with_how_it_ended_and_what_it_said() {
+fn a_failed_server_is_reported_with_its_exit_status_and_its_last_log_lines() {
     let directory = tempfile::tempdir().unwrap();
     let script = "for n in 1 2 3 4 5 6 7; do echo line $n >&2; done; exit 7";
     let text = server("broken", &format!("image: 'exec://sh', args: [-c, '{script}']"));
@@ -19,7 +19,7 @@ fn a_server_that_fails_is_told_with_how_it_ended_and_what_it_said() {
         line = run.about("broken");
     }
     assert_eq!(line["reason"], words);
-    // The page that anybody may read has nothing of what the server said.
+    // The public health endpoint shows nothing of the server's log.
     let (host, _) = line["url"].as_str().unwrap().strip_prefix("http://").unwrap().split_once('/').unwrap();
     let health = get(host, "/health");
     assert!(health.contains("exit status: 7") && !health.contains("line 3"), "{health}");
@@ -37,7 +37,7 @@ fn a_server_that_fails_is_told_with_how_it_ended_and_what_it_said() {
     assert_eq!(more, "", "it did not change");
 }
 
-/// A server that fails twice, in words that differ by the time only, and then serves.
+/// A server that fails twice, with messages that differ by the time only, and then serves.
 const RECOVERS: &str = r#"
 tries=$(cat TRIES 2>/dev/null || echo 0); echo $((tries + 1)) > TRIES
 if [ "$tries" -lt 2 ]; then echo "a log is in /tmp/logs/$(date +%s%N)-debug.log" >&2; exit 1; fi
@@ -69,9 +69,9 @@ fn an_identical_failure_is_reported_once_and_so_is_the_recovery_also_in_a_pipe()
     assert!(errors.recv_timeout(PATIENCE).is_err(), "there is no more to report");
 }
 
-/// A process that lives is no server yet: it may be a package manager that looks for what does not exist.
+/// A running process is not yet a ready server: it may be a package manager that looks for what does not exist.
 #[test]
-fn a_server_that_never_answers_is_not_ready() {
+fn a_server_that_never_responds_is_not_ready() {
     let directory = tempfile::tempdir().unwrap();
     let file = write(directory.path(), "a.yaml", &server("slow", "image: 'exec://sh', args: [-c, 'sleep 3; exit 1']"));
     let run = Running::start(&["-f", &file, "-o", "json"]);

@@ -1,11 +1,11 @@
-//! What files say about ports, files that are broken, servers that this version cannot run, and the file that the README runs.
+//! Ports in manifests, broken files, servers that this version cannot run, and the file that the README runs.
 
 use super::*;
 use crate::repository;
 
-/// Clients look for a server at the port that its manifest says, and must not find somebody else there.
+/// Clients connect to the port in a server's manifest, and must not find another process there.
 #[test]
-fn a_port_that_a_manifest_says_is_kept_or_refused_with_who_has_it() {
+fn the_port_of_a_manifest_is_bound_or_refused_with_its_holder() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let (taken_port, free) = (taken.local_addr().unwrap().port(), free_port());
     let directory = tempfile::tempdir().unwrap();
@@ -24,7 +24,7 @@ fn a_port_that_a_manifest_says_is_kept_or_refused_with_who_has_it() {
     assert!(third.starts_with("MCPServer/third: refused: ") && third.contains(&both), "{third}");
 }
 
-/// A port that no manifest says is nobody's: any will do, but not one that a manifest says.
+/// A port that no manifest sets may be any, but not one that a manifest sets.
 #[test]
 fn servers_without_a_port_get_one_each_and_leave_the_given_ones_alone() {
     let directory = tempfile::tempdir().unwrap();
@@ -35,7 +35,7 @@ fn servers_without_a_port_get_one_each_and_leave_the_given_ones_alone() {
         let line: Value = serde_json::from_str(&run.line()).unwrap();
         let name = line["name"].as_str().unwrap().to_owned();
         if line["state"] == "refused" {
-            // Another test, or somebody else, has the usual port.
+            // Another process may have the default port.
             assert_eq!(name, "given", "{line}");
             urls.insert(name, String::new());
         } else if let Some(url) = line["url"].as_str() {
@@ -49,7 +49,8 @@ fn servers_without_a_port_get_one_each_and_leave_the_given_ones_alone() {
     run.stop();
 }
 
-/// What the README shows, with `skep` on the PATH as it says. The packages need a network, so that server runs which needs none.
+/// The README's example, with `skep` on the PATH as it says. The packages need a network, so only the server that needs
+/// none runs.
 #[test]
 fn the_example_for_this_machine_runs_once_skep_is_installed() {
     let text = std::fs::read_to_string(repository().join("examples/07-on-this-machine.yaml")).unwrap();
@@ -72,7 +73,7 @@ fn the_example_for_this_machine_runs_once_skep_is_installed() {
 }
 
 #[test]
-fn a_broken_file_is_told_and_the_rest_runs() {
+fn a_broken_file_is_reported_and_the_rest_runs() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), "a.yaml", "a: [\n");
     write(directory.path(), "b.yaml", &format!("{}---\nb: {{\n", demo_server("demo", "")));

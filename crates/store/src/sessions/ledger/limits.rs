@@ -1,17 +1,17 @@
-//! How much the sessions of a proxy may take.
+//! The memory limits for sessions.
 
-/// How much the sessions of a proxy may take, in bytes: each counts [`SESSION_BYTES`](super::SESSION_BYTES) and its texts.
+/// The memory limits for sessions, in bytes: each counts [`SESSION_BYTES`](super::SESSION_BYTES) and its strings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionLimits {
-    /// All of them.
+    /// Of all sessions.
     pub total: usize,
-    /// Those of one identity.
+    /// Of one identity.
     pub per_identity: usize,
-    /// Those of one peer address. All clients behind an ingress share one.
+    /// Of one peer address. All clients behind an ingress share one.
     pub per_peer: usize,
 }
 
-/// Whom a session counts against.
+/// The kind of owner that a session counts against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Peer,
@@ -22,8 +22,8 @@ pub(super) enum Side {
 // === impl SessionLimits ===
 
 impl SessionLimits {
-    /// A total, of which one peer address may have half. An identity may have a quarter of that: of the clients behind one ingress,
-    /// one that is authenticated leaves the others most of it.
+    /// A total, of which one peer address may have half. An identity may have a quarter of that: one authenticated
+    /// client behind an ingress leaves the others most of it.
     pub const fn of_total(total: usize) -> Self {
         let per_peer = total / 2;
         Self { total, per_identity: per_peer / 4, per_peer }

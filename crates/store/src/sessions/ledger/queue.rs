@@ -1,4 +1,4 @@
-//! A queue whose members can leave from anywhere in it. The links are kept with the members.
+//! A linked queue with removal at any position. The links are kept with the members.
 
 /// The neighbours of a member.
 #[derive(Clone, Copy, Debug, Default)]
@@ -15,7 +15,7 @@ pub(super) struct Queue {
 }
 
 impl Links {
-    /// Whether nothing comes after this member.
+    /// Whether this member is the last one.
     pub(super) fn is_last(self) -> bool {
         self.after.is_none()
     }
@@ -26,7 +26,7 @@ impl Queue {
         self.first
     }
 
-    /// Adds a member at the end. `change` changes the links of a member.
+    /// Appends a member. `change` changes the links of a member.
     pub(super) fn push(&mut self, key: u64, mut change: impl FnMut(u64, &mut dyn FnMut(&mut Links))) {
         let before = self.last.replace(key);
         match before {
@@ -36,7 +36,7 @@ impl Queue {
         change(key, &mut |links| *links = Links { before, after: None });
     }
 
-    /// Takes out the member with these links.
+    /// Removes the member with these links.
     pub(super) fn remove(&mut self, member: Links, mut change: impl FnMut(u64, &mut dyn FnMut(&mut Links))) {
         let Links { before, after } = member;
         match before {

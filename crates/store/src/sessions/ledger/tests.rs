@@ -14,7 +14,7 @@ fn named(identity: &str, number: u8) -> Owner {
     Owner { identity: Some(identity.into()), ..peer(number) }
 }
 
-/// The sessions that are there, in the order of their names.
+/// The sessions that exist, in the order of their names.
 fn ids(ledger: &Ledger<()>) -> Vec<String> {
     let mut ids: Vec<String> = ledger.entries.values().map(|entry| entry.id.to_string()).collect();
     ids.sort();
@@ -67,7 +67,7 @@ async fn never_used_sessions_go_first_and_then_the_longest_idle() {
     let mut evicted = Vec::new();
     tokio::time::advance(SPARED).await;
     for id in ["1", "2", "3", "4", "5", "6", "7", "8"] {
-        // What displaces the others is used itself, so that it does not go first.
+        // The session that displaces the others is used itself, so that it is not evicted first.
         open_used(&mut ledger, id, &peer(1));
         evicted.extend(ledger.reap(None).into_iter().map(|ended| ended.id.to_string()));
     }
@@ -85,7 +85,7 @@ async fn a_newcomer_gets_to_its_second_message_beside_clients_that_use_their_ses
         open_used(&mut ledger, &format!("used-{number:02}"), &peer(1));
     }
     assert!(ledger.touch("new", Instant::now()).is_some());
-    // But one that takes its time goes before any that is used.
+    // But one that stays unused for long is evicted before any that is used.
     open(&mut ledger, "late", &peer(1));
     tokio::time::advance(SPARED).await;
     open_used(&mut ledger, "last", &peer(1));
@@ -141,7 +141,7 @@ async fn the_longest_idle_of_the_largest_peer_makes_room_when_all_of_them_reach_
     assert_eq!(evicted, ["1-1"]);
 }
 
-/// Sizes differ by a few letters of a path: which of many small peers is the largest says nothing.
+/// Sizes differ by a few letters of a path: which of many small peers is the largest is arbitrary.
 #[tokio::test(start_paused = true)]
 async fn of_many_peers_with_little_the_session_goes_that_is_idle_for_longest() {
     let limits = SessionLimits::of_total(40 * SESSION_BYTES);
@@ -158,7 +158,7 @@ async fn of_many_peers_with_little_the_session_goes_that_is_idle_for_longest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_stays_of_sessions_that_are_gone() {
+async fn ended_sessions_leave_nothing_behind() {
     let mut ledger = Ledger::new(LIFE, SessionLimits::default());
     for number in 0..40_000 {
         open(&mut ledger, &format!("{number}"), &named(&format!("{}", number % 999), 1));
@@ -173,7 +173,7 @@ async fn nothing_stays_of_sessions_that_are_gone() {
     assert!(ledger.groups.is_empty() && ledger.largest.is_empty() && ledger.all.bytes == 0);
 }
 
-/// What can be done to sessions.
+/// An operation on sessions.
 #[derive(Clone, Debug)]
 enum Step {
     Insert { id: u8, owner: u8, identity: Option<u8>, texts: usize },
@@ -198,7 +198,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 0..120)
 }
 
-/// The same rules, written down plainly: a list in the order of use.
+/// The same rules as a simple model: a list in the order of use.
 #[derive(Clone, Debug)]
 struct Plain {
     id: u8,
@@ -212,7 +212,7 @@ struct Plain {
 #[derive(Default)]
 struct Model {
     all: Vec<Plain>,
-    /// The peers in the order in which they came.
+    /// The peers in the order of their arrival.
     peers: Vec<u8>,
 }
 
@@ -231,7 +231,7 @@ impl Model {
         }
     }
 
-    /// The peer with the most that is used, if it has much.
+    /// The peer with the most used sessions, if it is large.
     fn largest(&self) -> Option<u8> {
         let used = |peer: u8| self.bytes(|one| one.owner == peer && one.is_used);
         let most = self.peers.iter().copied().max_by_key(|peer| used(*peer))?;
@@ -266,9 +266,9 @@ impl Model {
 }
 
 proptest! {
-    /// The queues and sums are those of the plain list, and so is the choice of what goes.
+    /// Queues and sums equal those of the model, and so does the choice of what is evicted.
     #[test]
-    fn the_ledger_keeps_the_books(steps in steps()) {
+    fn the_ledger_agrees_with_the_model(steps in steps()) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         runtime.block_on(async {
             let (mut ledger, mut model) = (Ledger::new(LIFE, FEW), Model::default());

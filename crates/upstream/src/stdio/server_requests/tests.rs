@@ -90,3 +90,54 @@ async fn what_one_server_asked_is_not_refused_to_the_next() {
     assert!(queued.try_recv().is_err());
     assert_eq!(upstream.with(|state| state.held_back), 0);
 }
+
+/// A server that serves one request after the other waits for the answer, and all clients with it.
+#[tokio::test(start_paused = true)]
+async fn a_request_to_a_client_that_left_is_refused_for_it() {
+    let slow = request(&json!(1), "tools/call", &json!({ "name": "slow" }));
+    for leaves in ["the call", "the session", "nothing"] {
+        let (upstream, mut queued) = StdioUpstream::with_server();
+        let ann: SessionId = "ann".into();
+        upstream.register(&ann, super::super::capabilities::ClientCapabilities::of(&capabilities()));
+        let (sender, mut interim) = tokio::sync::mpsc::channel(4);
+        let call = upstream.forward(&slow, Era::Legacy, Some(ann.clone()), Some(sender)).await.unwrap();
+        sent(&mut queued);
+        assert_eq!(upstream.dispatch(&elicitation()), None);
+        interim.recv().await.unwrap();
+        let started = Instant::now();
+        match leaves {
+            "the call" => drop(call),
+            "the session" => upstream.end(&ann),
+            _ => {}
+        }
+        let refused = loop {
+            let line = heard(&mut queued).await;
+            if line["id"] == "theirs" {
+                break line;
+            }
+        };
+        assert_eq!(refused["error"]["code"], -32603, "{leaves}: {refused}");
+        let waited = if leaves == "nothing" { ANSWER_TIMEOUT } else { Duration::ZERO };
+        assert_eq!(started.elapsed().as_secs(), waited.as_secs(), "{leaves}");
+        assert!(upstream.with(|state| state.asked.is_empty()));
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_left_a_call_and_listens_can_still_answer() {
+    let (upstream, mut queued) = StdioUpstream::with_server();
+    let (ann, mut hears) = capable(&upstream, "ann");
+    let slow = request(&json!(1), "tools/call", &json!({ "name": "slow" }));
+    let call = upstream.forward(&slow, Era::Legacy, Some(ann.clone()), None).await.unwrap();
+    sent(&mut queued);
+    assert_eq!(upstream.dispatch(&elicitation()), None);
+    let number = read(&hears.recv().await.unwrap())["id"].clone();
+    drop(call);
+    assert_eq!(heard(&mut queued).await["method"], "notifications/cancelled");
+    upstream.answer(&answer(&number), Some(&ann)).await.unwrap();
+    assert_eq!(heard(&mut queued).await["id"], "theirs");
+}
+
+fn capabilities() -> Message {
+    request(&json!(0), "initialize", &json!({ "capabilities": { "elicitation": {} } }))
+}

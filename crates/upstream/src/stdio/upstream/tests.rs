@@ -1,5 +1,6 @@
 use serde_json::{Value, json};
 use skep_mcp::Era;
+use skep_net::Budget;
 use tokio::sync::mpsc::error::TryRecvError;
 
 use super::super::server_requests::ASKED;
@@ -35,7 +36,7 @@ pub(in crate::stdio) fn sent(queued: &mut mpsc::Receiver<Line>) -> u64 {
 /// A session whose client can answer anything, and where it listens.
 pub(crate) fn capable(upstream: &StdioUpstream, name: &str) -> (SessionId, mpsc::Receiver<Bytes>) {
     let session: SessionId = name.into();
-    let heard = upstream.listen(&session);
+    let heard = upstream.listen(&session, Budget::default());
     upstream.register(&session, all_capabilities());
     (session, heard)
 }
@@ -396,7 +397,7 @@ async fn a_request_of_the_server_is_refused_for_a_client_that_did_not_declare_th
     let (able, mut able_hears) = capable(&upstream, "able");
     let call = request(&json!(1), "tools/call", &json!({}));
     let unable: SessionId = "unable".into();
-    let mut unable_hears = upstream.listen(&unable);
+    let mut unable_hears = upstream.listen(&unable, Budget::default());
     upstream.register(&unable, ClientCapabilities::default());
     let working = upstream.forward(&call, Era::Legacy, Some(unable), None).await.unwrap();
     let refused = upstream.dispatch(&elicitation()).unwrap();
@@ -416,7 +417,7 @@ async fn a_request_of_the_server_is_refused_for_a_client_that_did_not_declare_th
 async fn who_listens_is_not_forgotten_at_the_moment_when_its_stream_breaks() {
     let (upstream, _queued) = StdioUpstream::with_server();
     let session: SessionId = "ann".into();
-    let listening = upstream.listen(&session);
+    let listening = upstream.listen(&session, Budget::default());
     for _ in 0..3 {
         tokio::time::advance(WAIT).await;
         assert!(upstream.idle(WAIT).is_empty());

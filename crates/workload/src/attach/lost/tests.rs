@@ -8,7 +8,7 @@ use super::*;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Pods without a kubelet: they are what their status says.
+/// Pods without a kubelet: the test writes their status.
 struct Pods(Api<k8s_openapi::api::core::v1::Pod>, Api<Pod>);
 
 impl Pods {
@@ -20,7 +20,7 @@ impl Pods {
         Ok(Self(Api::namespaced(client, &namespace), pods))
     }
 
-    /// A pod on a node, so that it does not go at once when it is deleted.
+    /// A pod on a node, so that it terminates gracefully when it is deleted.
     async fn make(&self, name: &str) -> Result<()> {
         let pod = json!({
             "metadata": { "name": name, "labels": { "app": "s" } },
@@ -33,16 +33,16 @@ impl Pods {
         self.set(name, true, json!({ "running": {} })).await
     }
 
-    /// The node tells which container runs.
+    /// The kubelet reports which container runs.
     async fn restarted(&self, name: &str, container: &str) -> Result<()> {
-        self.tell(name, true, json!({ "containerID": container, "state": { "running": {} } })).await
+        self.set_status(name, true, json!({ "containerID": container, "state": { "running": {} } })).await
     }
 
     async fn set(&self, name: &str, ready: bool, state: Value) -> Result<()> {
-        self.tell(name, ready, json!({ "state": state })).await
+        self.set_status(name, ready, json!({ "state": state })).await
     }
 
-    async fn tell(&self, name: &str, ready: bool, more: Value) -> Result<()> {
+    async fn set_status(&self, name: &str, ready: bool, more: Value) -> Result<()> {
         let ready = if ready { "True" } else { "False" };
         let mut container = json!({ "name": "mcp", "image": "i", "imageID": "i", "ready": true, "restartCount": 0 });
         container.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -56,7 +56,7 @@ impl Pods {
         Ok(tokio::spawn(self.to(name, self.0.get(name).await?.metadata.uid, None).0.lost()))
     }
 
-    /// An attachment to a pod, and what is known of its container, which was this one when it was attached to.
+    /// An attachment to a pod, and the identity of its container at that time.
     fn to(
         &self,
         name: &str,
@@ -76,18 +76,18 @@ impl Pods {
 }
 
 #[tokio::test]
-async fn a_pod_is_lost_when_it_is_gone_or_ended_or_another_one_is_better() -> Result<()> {
+async fn a_pod_is_lost_when_it_is_deleted_or_ended_or_another_one_is_better() -> Result<()> {
     let pods = Pods::new().await?;
-    // It goes.
+    // It is deleted.
     pods.make("s-0").await?;
     let first = pods.attached("s-0").await?;
     pods.delete("s-0").await?;
     tokio::time::timeout(PATIENCE, first).await??;
-    // It went, and another one has its name already.
+    // It was deleted, and another one has its name already.
     pods.make("s-0").await?;
     let uid = Some("another".to_owned());
     tokio::time::timeout(PATIENCE, pods.to("s-0", uid, None).0.lost()).await?;
-    // It is on its way out, and its server has ended.
+    // It is terminating, and its server has ended.
     let last = pods.attached("s-0").await?;
     pods.0.delete("s-0", &DeleteParams::default().grace_period(600)).await?;
     pods.set("s-0", false, json!({ "terminated": { "exitCode": 0 } })).await?;
@@ -103,11 +103,12 @@ async fn a_pod_is_lost_when_it_is_gone_or_ended_or_another_one_is_better() -> Re
 }
 
 #[tokio::test]
-async fn a_pod_that_is_there_stays_attached_to() -> Result<()> {
+async fn an_existing_pod_stays_attached() -> Result<()> {
     let pods = Pods::new().await?;
     pods.make("s-0").await?;
     let attached = pods.attached("s-0").await?;
-    // Not ready, but there is no other one; on its way out, but its server still runs; and a newer one, but this one is ready.
+    // Not ready, but there is no other one; terminating, but its server still runs; and a newer one, but this one is
+    // ready.
     pods.set("s-0", false, json!({ "running": {} })).await?;
     pods.set("s-0", true, json!({ "running": {} })).await?;
     pods.make("s-1").await?;
@@ -121,7 +122,7 @@ async fn a_pod_that_is_there_stays_attached_to() -> Result<()> {
     Ok(())
 }
 
-/// What is attached to was started before its node told of it.
+/// The attached container was started before its kubelet reported it.
 #[tokio::test]
 async fn a_container_is_the_one_that_the_pod_tells_of_at_last() -> Result<()> {
     let pods = Pods::new().await?;
@@ -133,7 +134,7 @@ async fn a_container_is_the_one_that_the_pod_tells_of_at_last() -> Result<()> {
     pods.restarted("s-0", "containerd://new").await?;
     let is_new = |known: &Option<String>| known.as_ref().is_some_and(|known| known.ends_with(" containerd://new"));
     tokio::time::timeout(PATIENCE, known.wait_for(is_new)).await??;
-    // While there is none, it is still about the last one.
+    // While there is none, it is still the last one.
     pods.set("s-0", true, json!({ "waiting": {} })).await?;
     pods.delete("s-0").await?;
     tokio::time::timeout(PATIENCE, watching).await??;
@@ -142,7 +143,7 @@ async fn a_container_is_the_one_that_the_pod_tells_of_at_last() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_was_said_is_read_before_the_output_ends() {
+async fn received_output_is_read_before_the_end() {
     let (mut server, output) = tokio::io::duplex(64);
     let (lost, hears) = oneshot::channel();
     let mut output = Until::new(output, hears);
@@ -151,7 +152,7 @@ async fn what_was_said_is_read_before_the_output_ends() {
     let mut said = String::new();
     tokio::time::timeout(PATIENCE, output.read_to_string(&mut said)).await.unwrap().unwrap();
     assert_eq!(said, "last words");
-    // Nobody looks any more: that is no reason to end.
+    // The watch has ended: that is no reason to end the output.
     let (mut server, output) = tokio::io::duplex(64);
     let mut output = Until::new(output, oneshot::channel().1);
     server.write_all(b"words").await.unwrap();

@@ -25,7 +25,7 @@ async fn read(stream: &mut (impl AsyncRead + Unpin), length: usize) -> String {
 }
 
 #[tokio::test]
-async fn the_streams_are_kept_apart_and_what_is_unknown_is_left_out() {
+async fn the_streams_are_kept_apart_and_unknown_ones_are_ignored() {
     let (mut pipe, mut pod) = attached(1 << 20).await;
     for (stream, words) in [(STDOUT, "one "), (STDERR, "a log"), (9, "nobody's"), (STDOUT, ""), (STDOUT, "line\n")] {
         pod.send(message(stream, words.as_bytes())).await.unwrap();
@@ -55,9 +55,9 @@ async fn what_is_written_arrives_in_order_and_in_messages_that_the_api_server_ta
 }
 
 #[tokio::test]
-async fn a_server_that_writes_and_does_not_read_is_heard() {
+async fn output_of_a_server_that_does_not_read_is_received() {
     let (mut pipe, mut pod) = attached(1024).await;
-    // More than fits anywhere on the way.
+    // More than all buffers hold.
     let words = vec![b'x'; 4 * BUFFER];
     let writes = tokio::spawn(async move {
         let written = pipe.stdin.write_all(&words).await;
@@ -92,7 +92,7 @@ async fn an_attachment_that_ends_or_breaks_ends_its_stream_after_what_came_befor
 }
 
 #[tokio::test]
-async fn a_log_that_nobody_reads_holds_nothing_up() {
+async fn a_log_without_a_reader_blocks_nothing() {
     let (mut pipe, mut pod) = attached(1 << 20).await;
     drop(pipe.stderr);
     for _ in 0..4 {
@@ -103,14 +103,14 @@ async fn a_log_that_nobody_reads_holds_nothing_up() {
 }
 
 #[tokio::test]
-async fn whoever_lets_go_of_an_attachment_closes_its_connection() {
+async fn dropping_an_attachment_closes_its_connection() {
     let (pipe, mut pod) = attached(1 << 20).await;
     drop(pipe);
     assert!(!matches!(pod.next().await, Some(Ok(_))));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_on_which_nothing_is_said_is_kept_open() {
+async fn an_idle_connection_is_kept_open() {
     let (_pipe, mut pod) = attached(1 << 20).await;
     for _ in 0..2 {
         assert_eq!(pod.next().await.unwrap().unwrap(), Message::Ping(Bytes::new()));
@@ -125,12 +125,12 @@ fn frame(is_final: bool, opcode: OpCode, content: &[u8]) -> Vec<u8> {
     [bytes, content.to_vec()].concat()
 }
 
-/// What is heard of a server that sends these bytes, in pieces, and then nothing more.
+/// The output of a server that sends these bytes, in chunks, and then nothing more.
 async fn heard(bytes: Vec<u8>, piece: usize) -> (Vec<u8>, Vec<u8>, std::io::Result<usize>) {
     let (ours, mut theirs) = tokio::io::duplex(piece);
     let mut pipe = open(ours).await;
     let writes = tokio::spawn(async move {
-        // Whoever reads may have seen enough.
+        // The reader may have stopped.
         let _broken = theirs.write_all(&bytes).await;
     });
     let (mut said, mut logged) = (Vec::new(), Vec::new());
@@ -143,7 +143,7 @@ async fn heard(bytes: Vec<u8>, piece: usize) -> (Vec<u8>, Vec<u8>, std::io::Resu
 }
 
 #[tokio::test]
-async fn messages_come_whole_however_they_are_cut() {
+async fn messages_are_complete_in_any_chunks() {
     let (binary, more) = (OpCode::Data(Data::Binary), OpCode::Data(Data::Continue));
     let long = vec![b'l'; 70_000];
     let bytes = [
@@ -168,7 +168,7 @@ async fn messages_come_whole_however_they_are_cut() {
 }
 
 #[tokio::test]
-async fn what_no_websocket_has_and_what_is_cut_off_is_an_error() {
+async fn invalid_and_truncated_frames_are_errors() {
     let whole = frame(true, OpCode::Data(Data::Binary), b"\x01whole");
     let mut masked = whole.clone();
     masked[1] |= 0x80;

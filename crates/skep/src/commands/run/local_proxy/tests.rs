@@ -30,15 +30,15 @@ fn planned_all(text: &str) -> (Vec<LocalProxy>, Vec<Entry>) {
 }
 
 fn one(text: &str) -> LocalProxy {
-    let (mut proxies, told) = planned_all(text);
-    assert!(proxies.len() == 1 && told.is_empty(), "{told:?}");
+    let (mut proxies, reported) = planned_all(text);
+    assert!(proxies.len() == 1 && reported.is_empty(), "{reported:?}");
     proxies.remove(0)
 }
 
 fn refused(text: &str) -> String {
-    let (proxies, told) = planned_all(text);
+    let (proxies, reported) = planned_all(text);
     assert!(proxies.is_empty());
-    match &told[..] {
+    match &reported[..] {
         [Entry { state: State::Refused(why), .. }] => why.clone(),
         other => panic!("{other:?}"),
     }
@@ -127,13 +127,14 @@ fn what_a_machine_cannot_give_is_refused_with_what_to_do() {
 }
 
 #[test]
-fn kinds_that_only_say_how_are_quiet_and_kinds_for_clusters_are_told() {
+fn configuration_kinds_are_silent_and_kinds_for_clusters_are_reported() {
     let text = ours("MCPGroup", "g", "{}")
         + &ours("MCPToolConfig", "t", "{toolsFilter: [a]}")
         + &ours("MCPServerEntry", "e", "{remoteUrl: 'https://a.example/mcp', transport: sse, groupRef: {name: g}}")
         + &ours("EmbeddingServer", "b", "{}");
-    let (proxies, told) = planned_all(&text);
+    let (proxies, reported) = planned_all(&text);
     assert!(proxies.is_empty());
-    let told: Vec<_> = told.iter().map(|one| (one.name.as_str(), matches!(one.state, State::Skipped(_)))).collect();
-    assert_eq!(told, [("e", true), ("b", true)]);
+    let reported: Vec<_> =
+        reported.iter().map(|one| (one.name.as_str(), matches!(one.state, State::Skipped(_)))).collect();
+    assert_eq!(reported, [("e", true), ("b", true)]);
 }

@@ -1,4 +1,4 @@
-//! Versions, completions, and what happens to a command line that is wrong.
+//! Versions, completions, and invalid command lines.
 
 use serde_json::Value;
 
@@ -15,7 +15,7 @@ fn the_version_is_for_people_and_for_programs() {
 }
 
 #[test]
-fn completions_are_there_for_the_usual_shells() {
+fn completions_exist_for_the_usual_shells() {
     for (shell, word) in [("bash", "complete"), ("zsh", "#compdef skep"), ("fish", "complete -c skep")] {
         assert!(skep(&["completions", shell]).succeeded().contains(word), "{shell}");
     }

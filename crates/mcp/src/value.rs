@@ -1,0 +1,82 @@
+//! Reading one value out of JSON without building a tree of it.
+//!
+//! A tree of a message takes up to a hundred times its size: `{"":0}` has six bytes, and a map for it more than six hundred. What a client or
+//! a server sent is therefore never parsed as a whole; the members on the way to a value are stepped over in their text.
+
+use std::borrow::Cow;
+
+use crate::json::{self, Cursor};
+use crate::malformed::Malformed;
+
+/// The value at a path of members below an object, as JSON. Of several members of one name, the last one counts.
+pub fn find<'a>(object: &'a [u8], path: &[&str]) -> Option<&'a str> {
+    let object = std::str::from_utf8(object).ok()?.trim_matches([' ', '\t', '\r', '\n']);
+    path.iter().try_fold(object, |object, name| json::member(object, name).filter(|_| object.starts_with('{')))
+}
+
+/// The same for a value that is a text.
+pub fn find_text<'a>(object: &'a [u8], path: &[&str]) -> Option<Cow<'a, str>> {
+    json::string(find(object, path)?)
+}
+
+/// Whether there is a value other than `null` at a path.
+pub fn has(object: &[u8], path: &[&str]) -> bool {
+    find(object, path).is_some_and(|value| value != "null")
+}
+
+/// Whether a list of texts has one.
+pub fn has_text(list: &str, wanted: &str) -> bool {
+    let Ok(mut cursor) = Cursor::new(list) else { return false };
+    let mut is_found = false;
+    let walked: Result<_, Malformed> = cursor.array(|cursor| {
+        let value = cursor.skip()?;
+        is_found |= json::string(cursor.text(value)).is_some_and(|text| text == wanted);
+        Ok(())
+    });
+    walked.is_ok() && is_found
+}
+
+/// Enough of a text of a client to recognize it in an error.
+pub fn clipped(text: &str) -> Cow<'_, str> {
+    const LONGEST: usize = 256;
+    match text.get(..text.floor_char_boundary(LONGEST)) {
+        Some(start) if text.len() > LONGEST => Cow::Owned(format!("{start}…")),
+        _ => Cow::Borrowed(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_found_at_its_path() {
+        let object = br#" {"a":{"b":[1],"c":"x\u0041","n":null},"a2":1} "#;
+        assert_eq!(find(object, &["a", "b"]), Some("[1]"));
+        assert_eq!(find_text(object, &["a", "c"]).as_deref(), Some("xA"));
+        assert_eq!(find_text(object, &["a", "b"]), None);
+        assert!(has(object, &["a", "b"]) && !has(object, &["a", "n"]) && !has(object, &["a", "x"]));
+        for nothing in [&["x"][..], &["a2", "b"], &["a", "b", "0"]] {
+            assert_eq!(find(object, nothing), None, "{nothing:?}");
+        }
+        for malformed in [&b"[]"[..], b"\"a\"", b"", b"{", b"\xff", b"{\"a\":1"] {
+            assert_eq!(find(malformed, &["a"]), None);
+        }
+    }
+
+    #[test]
+    fn a_list_has_a_text_or_not() {
+        assert!(has_text(r#"["a", "b"]"#, "b"));
+        for list in ["[]", r#"["bb"]"#, r#"[["b"]]"#, "{}", "b", r#"["b""#] {
+            assert!(!has_text(list, "b"), "{list}");
+        }
+    }
+
+    #[test]
+    fn a_long_text_is_clipped_between_two_letters() {
+        assert_eq!(clipped("short"), "short");
+        let long = "é".repeat(1000);
+        let clipped = clipped(&long);
+        assert!(clipped.len() < 270 && clipped.ends_with("é…"), "{clipped}");
+    }
+}
