@@ -23,7 +23,7 @@ pub(crate) fn session(id: &str) -> Session {
 /// All guarantees but those about time. The sessions live long.
 pub(crate) async fn holds(sessions: Sessions) -> Result<()> {
     let sessions = Arc::new(sessions);
-    a_session_is_there_from_creation_to_deletion(&sessions).await?;
+    a_session_exists_from_creation_to_deletion(&sessions).await?;
     a_change_replaces_and_never_revives(&sessions).await?;
     any_id_will_do(&sessions).await?;
     one_of_many_creates(&sessions).await
