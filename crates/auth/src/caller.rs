@@ -153,7 +153,8 @@ mod tests {
 
     #[test]
     fn the_key_of_an_identity_is_no_other_identity_s() {
-        let identity = |issuer: &str, subject: &str| Identity { issuer: issuer.into(), subject: subject.into(), name: "".into() };
+        let identity =
+            |issuer: &str, subject: &str| Identity { issuer: issuer.into(), subject: subject.into(), name: "".into() };
         assert!(identity("https://a", "b c").has_key(&identity("https://a", "b c").key()));
         assert!(!identity("https://a", "c").has_key(&identity("https://a", "b c").key()));
     }

@@ -123,7 +123,8 @@ mod tests {
 
     #[test]
     fn what_may_not_be_in_a_header_does_not_get_into_one() {
-        let header = Challenge::new("https://a\r\nx: y", "", &[]).header(ErrorCode::InvalidToken, "key ID \u{1F511}\n not found");
+        let header = Challenge::new("https://a\r\nx: y", "", &[])
+            .header(ErrorCode::InvalidToken, "key ID \u{1F511}\n not found");
         assert_eq!(
             header,
             r#"Bearer realm="https://a??x: y", error="invalid_token", error_description="key ID ?? not found""#

@@ -210,8 +210,10 @@ mod tests {
 
     #[test]
     fn every_scope_is_required_but_those_of_an_identity() {
-        let expected =
-            Expectations { scopes: ["openid", "mcp:read", "mcp:call"].map(str::to_owned).into(), ..Expectations::default() };
+        let expected = Expectations {
+            scopes: ["openid", "mcp:read", "mcp:call"].map(str::to_owned).into(),
+            ..Expectations::default()
+        };
         let missing = |name: &str| Err(ClaimError::Scope(name.to_owned()));
         for (given, outcome) in [
             (json!({"scope": "mcp:call mcp:read"}), Ok(())),

@@ -213,7 +213,8 @@ mod tests {
 
     #[test]
     fn a_token_of_github_has_an_expiry() {
-        let said = json!({"scopes": ["repo", "user"], "user": {"id": 7, "login": "ada", "email": null}, "app": {"name": "x"}});
+        let said =
+            json!({"scopes": ["repo", "user"], "user": {"id": 7, "login": "ada", "email": null}, "app": {"name": "x"}});
         let claims = github(&answer(200, &said), 100).unwrap();
         assert_eq!((claims.get("sub").unwrap(), claims.expiry()), (&json!("7"), Some(160)));
         assert_eq!((claims.get("scope").unwrap(), claims.get("login").unwrap()), (&json!("repo user"), &json!("ada")));

@@ -25,7 +25,10 @@ pub struct Key {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Material {
-    Rsa { modulus: Vec<u8>, exponent: Vec<u8> },
+    Rsa {
+        modulus: Vec<u8>,
+        exponent: Vec<u8>,
+    },
     /// A curve, and a point of it, not compressed.
     Elliptic(Curve, Vec<u8>),
     Ed25519(Vec<u8>),
@@ -156,7 +159,7 @@ impl Curve {
 
     /// A point as the library wants it. Coordinates must have their full length; some issuers strip leading zeros.
     fn point(self, x: &[u8], y: &[u8]) -> Option<Vec<u8>> {
-        let length = match self {
+        let length: usize = match self {
             Self::P256 => 32,
             Self::P384 => 48,
             Self::P521 => 66,

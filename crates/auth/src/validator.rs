@@ -57,7 +57,9 @@ pub enum ConfigError {
     #[error("either issuer or JWKS URL must be provided")]
     NoIssuer,
     /// It would accept the tokens of every Google client.
-    #[error("an audience must be configured for the token information of Google: without one, tokens of every Google client would be valid")]
+    #[error(
+        "an audience must be configured for the token information of Google: without one, tokens of every Google client would be valid"
+    )]
     GoogleAudience,
     /// The CA bundle cannot be used.
     #[error("the CA bundle cannot be used: {0}")]
@@ -131,11 +133,20 @@ impl Validator {
             None => Trust::System,
         };
         let schemes = if options.insecure_http { Schemes::Any } else { Schemes::HttpsOnly };
-        let client =
-            Client::new(skep_net::client::Options { addresses: options.addresses, schemes, trust, ..Default::default() });
+        let client = Client::new(skep_net::client::Options {
+            addresses: options.addresses,
+            schemes,
+            trust,
+            ..Default::default()
+        });
         let fetcher = Fetcher::new(client, options.token_file, TIMEOUT);
         let introspection = (!options.introspection_url.is_empty()).then(|| {
-            Introspection::new(fetcher.clone(), &options.introspection_url, &options.client_id, options.client_secret.as_ref())
+            Introspection::new(
+                fetcher.clone(),
+                &options.introspection_url,
+                &options.client_id,
+                options.client_secret.as_ref(),
+            )
         });
         let jwks_url = Some(options.jwks_url).filter(|url| !url.is_empty());
         let keys = Arc::new(KeyCache::new(fetcher, options.expected.issuer.trim(), jwks_url));

@@ -77,7 +77,8 @@ impl Cedar {
     pub fn new(config: &Value) -> Result<Self, ConfigError> {
         policies::check(config).map_err(ConfigError)?;
         let text = |name: &str| config.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let list = |name: &str| config.get(name).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+        let list =
+            |name: &str| config.get(name).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
         let settings = CedarConfig {
             group_claim_name: text("group_claim_name"),
             role_claim_name: text("role_claim_name"),
@@ -85,7 +86,8 @@ impl Cedar {
             multi_valued_claims: list("multi_valued_claims").map(str::to_owned).collect(),
         };
         let policies = join(list("policies"))?;
-        let entities = entities::parse(&text("entities_json")).map_err(|error| ConfigError(format!("entities_json: {error}")))?;
+        let entities =
+            entities::parse(&text("entities_json")).map_err(|error| ConfigError(format!("entities_json: {error}")))?;
         let known = entities.iter().cloned().map(|entity| {
             let (uid, attributes, parents) = entity.into_inner();
             (uid, (attributes, parents))
@@ -98,14 +100,14 @@ impl Cedar {
     pub fn principal(&self, claims: &Map<String, Value>) -> Result<Principal, Decision> {
         let subject = claims.get("sub").and_then(Value::as_str).filter(|subject| !subject.is_empty());
         let subject = subject.ok_or_else(|| Decision::failed("the claims have no subject"))?;
-        let uid = uid(&self.types.client, subject);
+        let client = uid(&self.types.client, subject);
         let attributes = claims::attributes(claims, &self.config);
         let attributes = attributes.into_iter().filter_map(|(name, value)| Some((name, values::of_json(&value)?)));
         let context: Vec<_> = attributes.collect();
         let groups = claims::groups(claims, &self.config);
         let parents = groups.into_iter().map(|group| uid(&self.types.group, group)).collect();
-        let entity = self.entity(uid.clone(), context.iter().cloned().collect(), parents)?;
-        Ok(Principal { uid, entity, context })
+        let entity = self.entity(client.clone(), context.iter().cloned().collect(), parents)?;
+        Ok(Principal { uid: client, entity, context })
     }
 
     /// Decides.
@@ -181,7 +183,12 @@ impl Cedar {
     }
 
     /// An entity of a request, with what the configuration says of it. What the request says of it wins.
-    fn entity(&self, uid: EntityUid, attributes: Attributes, mut parents: HashSet<EntityUid>) -> Result<Entity, Decision> {
+    fn entity(
+        &self,
+        uid: EntityUid,
+        attributes: Attributes,
+        mut parents: HashSet<EntityUid>,
+    ) -> Result<Entity, Decision> {
         let attributes = match self.known.get(&uid) {
             None => attributes,
             Some((known, more)) => {
@@ -202,7 +209,9 @@ impl Types {
     fn new(group: &str) -> Result<Self, ConfigError> {
         let named = |name: &str| {
             let parsed = name.parse::<EntityTypeName>();
-            parsed.map_err(|error| ConfigError(format!("group_entity_type: `{name}` is not an entity type: {}", one_line(&error))))
+            parsed.map_err(|error| {
+                ConfigError(format!("group_entity_type: `{name}` is not an entity type: {}", one_line(&error)))
+            })
         };
         if group.contains("::") {
             return Err(ConfigError(format!("group_entity_type: `{group}` must be a plain name without `::`")));
@@ -254,7 +263,6 @@ fn hints(annotations: Annotations) -> impl Iterator<Item = (String, RestrictedEx
 fn uid(name: &EntityTypeName, id: &str) -> EntityUid {
     EntityUid::from_type_name_and_id(name.clone(), EntityId::new(id))
 }
-
 
 fn failed(error: &dyn std::error::Error) -> Decision {
     Decision::failed(one_line(error))

@@ -133,7 +133,8 @@ mod tests {
     #[test]
     fn a_question_has_the_shape_of_both_mappings() {
         let http = json!({"url": "https://pdp.example/"});
-        let full = json!({"http": http, "claim_mapping": "mpe", "context": {"include_args": true, "include_operation": true}});
+        let full =
+            json!({"http": http, "claim_mapping": "mpe", "context": {"include_args": true, "include_operation": true}});
         let expected = json!({
             "principal": {"sub": "ada", "mroles": ["dev"], "mgroups": ["g"], "scopes": "a b", "mclearance": 3, "mannotations": {}},
             "operation": "mcp:tool:call",
@@ -145,13 +146,23 @@ mod tests {
         let plain = question(&json!({"http": http, "claim_mapping": "standard"}));
         assert_eq!(plain["principal"], json!({"sub": "ada", "roles": ["dev"], "groups": ["g"], "scopes": "a b"}));
         assert_eq!(plain["context"], json!({"mcp": {"annotations": {"readOnlyHint": true}}}));
-        assert_eq!(Pdp::new(&json!({"http": http, "claim_mapping": "mpe"})).unwrap().url, "https://pdp.example/decision");
+        assert_eq!(
+            Pdp::new(&json!({"http": http, "claim_mapping": "mpe"})).unwrap().url,
+            "https://pdp.example/decision"
+        );
     }
 
     #[test]
     fn only_a_clear_yes_allows() {
         assert!(Pdp::is_allowed(200, br#"{"allow":true}"#));
-        for (status, body) in [(200, r#"{"allow":false}"#), (200, r#"{"allow":"true"}"#), (200, "{}"), (200, "x"), (500, r#"{"allow":true}"#), (204, "")] {
+        for (status, body) in [
+            (200, r#"{"allow":false}"#),
+            (200, r#"{"allow":"true"}"#),
+            (200, "{}"),
+            (200, "x"),
+            (500, r#"{"allow":true}"#),
+            (204, ""),
+        ] {
             assert!(!Pdp::is_allowed(status, body.as_bytes()), "{status} {body}");
         }
     }

@@ -216,7 +216,8 @@ mod tests {
 
     #[test]
     fn only_hints_that_are_booleans_are_known() {
-        let annotations = Annotations::of_json(r#"{"readOnlyHint":true,"destructiveHint":"no","title":"x","name":"y"}"#);
+        let annotations =
+            Annotations::of_json(r#"{"readOnlyHint":true,"destructiveHint":"no","title":"x","name":"y"}"#);
         assert_eq!(annotations.known().collect::<Vec<_>>(), [("readOnlyHint", true)]);
         assert_eq!(Annotations::of_json("[]"), Annotations::default());
     }

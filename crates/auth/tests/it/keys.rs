@@ -135,8 +135,7 @@ async fn the_token_for_the_issuer_is_read_again_for_each_request() {
     let issuer = Issuer::start(&[&key]).await;
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "first\n").unwrap();
-    let validator =
-        Validator::new(Options { token_file: Some(file.path().to_owned()), ..issuer.options() }).unwrap();
+    let validator = Validator::new(Options { token_file: Some(file.path().to_owned()), ..issuer.options() }).unwrap();
     validator.validate(&key.sign(&issuer.claims("ada")), NOW).await.unwrap();
     std::fs::write(file.path(), "second\n").unwrap();
     issuer.rotate(&[&new]);

@@ -16,7 +16,8 @@ fn validator(issuer: &Issuer) -> Validator {
 #[tokio::test]
 async fn an_opaque_token_is_introspected_and_remembered_for_a_minute() {
     let issuer = Issuer::start(&[]).await;
-    let said = json!({"active": true, "sub": "ada", "iss": issuer.url, "aud": ["mcp"], "groups": ["dev"], "exp": NOW + 600});
+    let said =
+        json!({"active": true, "sub": "ada", "iss": issuer.url, "aud": ["mcp"], "groups": ["dev"], "exp": NOW + 600});
     issuer.say("/introspect", 200, said);
     let validator = validator(&issuer);
     for _ in 0..3 {
@@ -65,7 +66,8 @@ async fn a_failing_issuer_is_no_reason_to_let_a_token_in_and_says_nothing_to_the
 
 #[test]
 fn tokens_of_every_google_client_are_not_accepted() {
-    let options = Options { introspection_url: "https://oauth2.googleapis.com/tokeninfo".to_owned(), ..Options::default() };
+    let options =
+        Options { introspection_url: "https://oauth2.googleapis.com/tokeninfo".to_owned(), ..Options::default() };
     let mut named = options.clone();
     named.expected.issuer = "https://accounts.google.com".to_owned();
     assert!(Validator::new(named.clone()).is_err());

@@ -34,8 +34,7 @@ fn find<'a>(claims: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
 
 /// The claims as attributes of the caller and of the context: `claim_<name>`, and for those with several values `claimset_<name>`.
 pub(super) fn attributes(claims: &Map<String, Value>, config: &CedarConfig) -> Vec<(String, Value)> {
-    let mut attributes: Vec<_> =
-        claims.iter().map(|(name, value)| (format!("claim_{name}"), value.clone())).collect();
+    let mut attributes: Vec<_> = claims.iter().map(|(name, value)| (format!("claim_{name}"), value.clone())).collect();
     for name in &config.multi_valued_claims {
         let Some(values) = claims.get(name).and_then(several) else { continue };
         let joined = Value::from(values.join(" "));
@@ -78,7 +77,12 @@ mod tests {
             (json!({"groups": ["a"], "teams": ["t"]}), "teams", "", &["t"]),
             (json!({"https://x.example/groups": ["t"]}), "https://x.example/groups", "", &["t"]),
             (json!({"realm_access": {"roles": ["r"]}}), "realm_access.roles", "", &["r"]),
-            (json!({"realm_access.roles": ["flat"], "realm_access": {"roles": ["r"]}}), "realm_access.roles", "", &["flat"]),
+            (
+                json!({"realm_access.roles": ["flat"], "realm_access": {"roles": ["r"]}}),
+                "realm_access.roles",
+                "",
+                &["flat"],
+            ),
             (json!({"groups": ["a", "x"], "realm": {"roles": ["r", "x"]}}), "", "realm.roles", &["a", "x", "r"]),
             (json!({"groups": ["a"]}), "missing", "", &[]),
         ] {

@@ -69,7 +69,11 @@ fn claims_arguments_groups_and_the_server_can_be_asked_for() {
         let arguments = json!({"city": "Bern", "limit": 5, "filter": {"a": 1}, "none": null});
         let decision = call(&engine, &ada, "weather", &arguments);
         assert!(decision.is_allowed, "{policy}: {}", decision.reason());
-        assert!(!call(&engine, &json!({"sub": "x"}), "other", &json!({})).is_allowed || policy.contains("MCP::") || policy.contains("call_tool"));
+        assert!(
+            !call(&engine, &json!({"sub": "x"}), "other", &json!({})).is_allowed
+                || policy.contains("MCP::")
+                || policy.contains("call_tool")
+        );
     }
 }
 
@@ -88,10 +92,7 @@ fn a_policy_that_fails_denies_even_what_another_permits() {
 
 #[test]
 fn neither_arguments_nor_hints_displace_what_a_request_is() {
-    let engine = engine(
-        &[r#"permit(principal, action, resource) when { resource.name == "safe" };"#],
-        json!({}),
-    );
+    let engine = engine(&[r#"permit(principal, action, resource) when { resource.name == "safe" };"#], json!({}));
     let ada = json!({"sub": "ada"});
     assert!(!call(&engine, &ada, "evil", &json!({"name": "safe"})).is_allowed);
     let hinted = self::engine(
@@ -99,7 +100,8 @@ fn neither_arguments_nor_hints_displace_what_a_request_is() {
         json!({}),
     );
     let principal = hinted.principal(ada.as_object().unwrap()).unwrap();
-    let with = |annotations| hinted.decide(&principal, &Query::of_element(Feature::Tool, "t", annotations), "srv").is_allowed;
+    let with =
+        |annotations| hinted.decide(&principal, &Query::of_element(Feature::Tool, "t", annotations), "srv").is_allowed;
     assert!(with(Annotations { read_only: Some(true), ..Annotations::default() }));
     assert!(!with(Annotations { read_only: Some(false), ..Annotations::default() }));
     assert!(!with(Annotations::default()), "what a tool does not say is not known");
