@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 use skep_mcp::list::List;
+use skep_mcp::value;
 
 /// A kind of thing that a server has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -162,8 +163,11 @@ impl<'a> Query<'a> {
 impl Annotations {
     /// The hints of a tool, from its JSON. Other members, and hints that are no booleans, do not count.
     pub fn of_json(text: &str) -> Self {
-        let hints: Map<String, Value> = serde_json::from_str(text).unwrap_or_default();
-        let hint = |name: &str| hints.get(name).and_then(Value::as_bool);
+        let hint = |name: &str| match value::find(text.as_bytes(), &[name]) {
+            Some("true") => Some(true),
+            Some("false") => Some(false),
+            _ => None,
+        };
         Self {
             read_only: hint("readOnlyHint"),
             destructive: hint("destructiveHint"),
