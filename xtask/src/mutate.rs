@@ -6,10 +6,10 @@
 mod items;
 mod place;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
@@ -66,7 +66,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if !failures.is_empty() {
         ui::progress(&format!("out of date, the others are run all the same:\n  {}", failures.join("\n  ")));
     }
-    for (mutation, place) in found {
+    let red = red_tests(&copy, &found)?;
+    failures.extend(red.iter().map(|(test, why)| format!("`cargo test {test}` {why} with nothing taken out")));
+    for (mutation, place) in found.into_iter().filter(|(mutation, _)| !red.contains_key(&mutation.test)) {
         let title = mutation.title();
         let failure = match try_one(&copy, mutation, &place) {
             Ok(Noticed::Yes) => continue,
@@ -127,7 +129,37 @@ fn try_one(copy: &Path, mutation: &Mutation, place: &Place) -> Result<Noticed> {
 }
 
 fn test(copy: &Path, mutation: &Mutation) -> Result<Noticed> {
-    let words: Vec<&str> = mutation.test.split_whitespace().collect();
+    let tested = run_test(copy, &mutation.title(), &mutation.test)
+        .context("it does not build any more: a compiler is not the test that is meant")?;
+    Ok(if tested.status.success() { Noticed::No } else { Noticed::Yes })
+}
+
+/// The tests that fail, or find nothing to run, while nothing is taken out, and how: that one of them fails later would mean nothing.
+fn red_tests(copy: &Path, found: &[(&Mutation, Place)]) -> Result<BTreeMap<String, &'static str>> {
+    let tests: BTreeSet<&str> = found.iter().map(|(mutation, _)| mutation.test.as_str()).collect();
+    let mut red = BTreeMap::new();
+    for test in tests {
+        let tested = run_test(copy, &format!("baseline {test}"), test)?;
+        if let Some(why) = verdict(tested.status.success(), &String::from_utf8_lossy(&tested.stdout)) {
+            ui::progress(&format!("`cargo test {test}` {why} with nothing taken out"));
+            red.insert(test.to_owned(), why);
+        }
+    }
+    Ok(red)
+}
+
+/// What is wrong with a test that was run with nothing taken out, by its outcome and its output.
+fn verdict(is_success: bool, output: &str) -> Option<&'static str> {
+    let passed = |line: &str| line.strip_prefix("test result: ok. ").is_some_and(|rest| !rest.starts_with("0 passed"));
+    match (is_success, output.lines().any(passed)) {
+        (false, _) => Some("fails"),
+        (true, false) => Some("runs no test"),
+        (true, true) => None,
+    }
+}
+
+fn run_test(copy: &Path, title: &str, test: &str) -> Result<Output> {
+    let arguments: Vec<&str> = test.split_whitespace().collect();
     let command = || {
         let mut command = cargo();
         command.current_dir(copy).env("CARGO_TARGET_DIR", copy.join(BUILD)).arg("test");
@@ -135,11 +167,9 @@ fn test(copy: &Path, mutation: &Mutation) -> Result<Noticed> {
         command.env("RUSTFLAGS", "--cap-lints warn");
         command
     };
-    let built = words.iter().take_while(|word| **word != "--");
-    program::build(&mutation.title(), command().args(built).arg("--no-run"))
-        .context("it does not build any more: a compiler is not the test that is meant")?;
-    let tested = command().args(&words).output().context("cannot start cargo")?;
-    Ok(if tested.status.success() { Noticed::No } else { Noticed::Yes })
+    let built = arguments.iter().take_while(|argument| **argument != "--");
+    program::build(title, command().args(built).arg("--no-run"))?;
+    command().args(&arguments).output().context("cannot start cargo")
 }
 
 /// Makes a directory the same as what git knows of the workspace.
@@ -189,6 +219,15 @@ mod tests {
         let mutations = mutations().unwrap();
         let (_, stale) = resolve(&root(), &mutations);
         assert!(stale.is_empty(), "{}", stale.join("\n"));
+    }
+
+    #[test]
+    fn a_test_that_fails_or_runs_nothing_is_no_witness() {
+        let run =
+            |count: usize| format!("running {count} tests\n\ntest result: ok. {count} passed; 0 failed; 0 ignored");
+        assert_eq!(verdict(true, &run(1)), None);
+        assert_eq!(verdict(true, &run(0)), Some("runs no test"));
+        assert_eq!(verdict(false, &run(1)), Some("fails"));
     }
 
     #[test]

@@ -75,6 +75,8 @@ pub const ENTITY_VALUES: usize = 16 * 1024;
 pub const ENTITY_NESTED_VALUES: usize = 64 * 1024;
 /// How many variables a user may set in one container.
 pub const ENV_VARIABLES: usize = 1_000;
+/// How many Secrets and ConfigMaps an object may refer to. Each is read, one request each, before the object is planned.
+pub const CONTENT_REFERENCES: usize = 256;
 /// How many composite tools one virtual server may have, in its own spec and by reference each.
 pub const COMPOSITE_TOOLS: usize = 100;
 /// How many steps one composite tool may have.
@@ -113,7 +115,7 @@ pub const CONFIG_MAP_VALUES: usize = OBJECT_VALUES;
 /// six bytes.
 pub const CONFIG_MAP_DOCUMENTS: usize = 16;
 
-/// A text exceeds a limit, or its tokens cannot be told apart.
+/// A text exceeds a limit, or cannot be split into tokens.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BoundsError {
     /// It is too large.
@@ -131,7 +133,7 @@ pub enum BoundsError {
         most: usize,
     },
     /// It has too many tokens.
-    #[error("it has more than {most} words and signs; split it")]
+    #[error("it has more than {most} tokens; split it")]
     Tokens {
         /// The limit.
         most: usize,

@@ -43,7 +43,7 @@ pub fn handover(metadata: &Value, sends_replicas: bool) -> Option<Value> {
     ]))
 }
 
-/// The patch by which the number of replicas is nobody's who was ours; nothing if it is not ours.
+/// The patch by which the operator gives up the ownership of the number of replicas; nothing if it does not own it.
 ///
 /// Were it simply not sent any more, the API server would remove it, and it would be 1, whatever an autoscaler had made of it.
 pub fn leave_replicas(metadata: &Value) -> Option<Value> {

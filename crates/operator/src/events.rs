@@ -1,4 +1,4 @@
-//! Events: what people see in `kubectl describe`. Only when a condition turns, never on every look, and never a reason to fail.
+//! Events: what people see in `kubectl describe`. One per transition of a condition, not per reconcile; a failure to publish one fails nothing.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
@@ -15,7 +15,7 @@ use crate::write::cluster;
 /// How long a note of an event may be, in bytes.
 const LONGEST_NOTE: usize = 1024;
 
-/// Tells people what happened.
+/// Publishes events.
 #[derive(Clone)]
 pub struct Events {
     recorder: Recorder,
@@ -38,12 +38,12 @@ impl Events {
             let is_fault = is_fault(&condition.kind, condition.status);
             let is_true = condition.is_true();
             let turned = match was {
-                // The first word about something is news only when it is bad.
+                // A condition that is new is published only if it is a fault.
                 None => is_fault && condition.kind != "Ready",
                 Some("Unknown") => is_true || condition.is_false(),
                 Some(was) => (was == "True") != is_true,
             };
-            // What is stalled is not ready either, and that is told.
+            // What is stalled is not ready either, and that is published.
             if !turned || condition.kind == "Stalled" {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! Errors in words: an error and its causes in one line, as people read them.
+//! Messages of errors: an error and its causes in one line.
 //!
 //! The Kubernetes client prints a refusal of the API server with all its fields in Rust's debug format, and repeats each cause in the
 //! error around it. Whatever is logged or put into a status goes through [`describe`] instead.
@@ -14,8 +14,8 @@ pub fn describe(error: &(dyn Error + 'static)) -> String {
     let mut next = Some(error);
     while let Some(error) = next {
         next = error.source();
-        if let Some(text) = own_words(error) {
-            // An error that names its cause in its own words has said it all.
+        if let Some(text) = own_message(error) {
+            // An error that includes its cause is not followed by it.
             if parts.last().is_none_or(|said| !said.contains(&text)) {
                 parts.push(text);
             }
@@ -32,7 +32,7 @@ pub fn refusal(status: &Status) -> String {
 }
 
 /// What an error says itself, without its causes; nothing for one that only wraps another.
-fn own_words(error: &(dyn Error + 'static)) -> Option<String> {
+fn own_message(error: &(dyn Error + 'static)) -> Option<String> {
     // Boxes are errors of their own, and what they hold is not among the causes.
     let boxed = error.downcast_ref::<Box<Status>>().map(AsRef::as_ref);
     if let Some(status) = error.downcast_ref::<Status>().or(boxed) {
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_told_in_the_words_of_the_api_server_and_never_as_rust_prints_it() {
+    fn a_refusal_has_the_message_of_the_api_server_and_no_debug_output() {
         let write = WriteError::Api { verb: "write", object: "Service a/b".into(), source: Box::new(refused()) };
         let watch = watcher::Error::InitialListFailed(refused());
         for (error, expected) in [
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_is_told_once() {
+    fn a_cause_is_printed_once() {
         #[derive(Debug, thiserror::Error)]
         #[error("cannot read: {0}")]
         struct Outer(#[source] std::io::Error);

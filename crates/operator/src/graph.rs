@@ -11,7 +11,8 @@
 use std::collections::{BTreeSet, HashMap};
 
 use skep_api::resource::Resource;
-use skep_plan::inputs::implied;
+use skep_bounds::CONTENT_REFERENCES;
+use skep_plan::inputs::{count_contents, implied};
 use skep_plan::key::{Key, ObjectKind};
 use skep_plan::kinds::{self, Grouping};
 use skep_plan::world::DefaultRedis;
@@ -35,7 +36,11 @@ impl Graph {
         let targets: BTreeSet<Key> = resource
             .map(|resource| {
                 let implied = implied(resource, self.default_redis.as_ref());
-                resource.references().iter().chain(&implied).map(|one| Key::target(one, &from.namespace)).collect()
+                let references = resource.references();
+                let targets = references.iter().chain(&implied).map(|one| Key::target(one, &from.namespace));
+                // Nothing is read for a resource that refers to too many Secrets and ConfigMaps, nor for those that refer to it.
+                let exceeds = count_contents(resource) > CONTENT_REFERENCES;
+                targets.filter(|key| !exceeds || matches!(key.kind, ObjectKind::Kind(_))).collect()
             })
             .unwrap_or_default();
         let mut touched = self.forward.remove(from).unwrap_or_default();
@@ -72,12 +77,12 @@ impl Graph {
         self.backward.get(of).map_or(0, BTreeSet::len)
     }
 
-    /// Whether anybody refers to an object.
+    /// Whether any resource refers to an object.
     pub fn is_used(&self, key: &Key) -> bool {
         self.backward.contains_key(key)
     }
 
-    /// Whom a change of an object wakes: everybody who refers to it, however indirectly.
+    /// The resources that a change of an object queues: all that refer to it, however indirectly.
     pub fn dependants(&self, of: &Key) -> BTreeSet<Key> {
         let mut seen = BTreeSet::new();
         let mut next = vec![of.clone()];
@@ -171,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_wakes_everybody_who_refers_to_it_however_indirectly() {
+    fn a_change_queues_all_that_refer_to_it_however_indirectly() {
         let virtual_server = resource(
             KindName::VirtualMCPServer,
             "v",
@@ -218,5 +223,23 @@ mod tests {
         assert!(!graph.is_used(&key(KindName::MCPOIDCConfig, "c")));
         graph.set(&key(KindName::MCPServer, "a"), None);
         assert!(graph.forward.is_empty() && graph.backward.is_empty());
+    }
+
+    #[test]
+    fn of_a_resource_with_too_many_secrets_none_is_read() {
+        let server = |count: usize| {
+            let secret = |number: usize| json!({ "name": format!("s{number}"), "key": "k", "targetEnvName": "E" });
+            let secrets: Vec<_> = (0..count).map(secret).collect();
+            resource(
+                KindName::MCPServer,
+                "a",
+                &json!({ "image": "i", "secrets": secrets, "toolConfigRef": { "name": "t" } }),
+            )
+        };
+        let mut graph = Graph::default();
+        graph.set(&key(KindName::MCPServer, "a"), Some(&server(CONTENT_REFERENCES)));
+        assert_eq!(graph.targets(&key(KindName::MCPServer, "a")).len(), CONTENT_REFERENCES + 1);
+        graph.set(&key(KindName::MCPServer, "a"), Some(&server(6_000)));
+        assert_eq!(graph.targets(&key(KindName::MCPServer, "a")), [key(KindName::MCPToolConfig, "t")].into());
     }
 }

@@ -1,7 +1,7 @@
 //! Leader election by a Lease: one operator acts, the others wait.
 //!
-//! A process that may have lost its lease must not go on: [`Leadership::lost`] ends, and the caller ends the process. Whether a
-//! lease has expired is judged by our own clock from the moment we saw it last renewed, never by comparing clocks of two machines.
+//! A process that may have lost its lease must not go on: [`Leadership::lost`] returns, and the process ends. Whether a
+//! lease has expired is measured by our own clock from the moment we saw it last renewed, never by comparing clocks of two machines.
 
 use std::time::{Duration, Instant};
 
@@ -20,11 +20,11 @@ use crate::write::cluster;
 const CHECK: &str = "leader-election";
 /// How long a lease lasts without being renewed.
 const LASTS: Duration = Duration::from_secs(15);
-/// A leader that could not renew for this long gives up, well before anybody else may take over.
+/// A leader that could not renew for this long gives up, well before another candidate may take over.
 const GIVE_UP: Duration = Duration::from_secs(10);
 /// How long one attempt to get or to renew it may take.
 const ATTEMPT: Duration = Duration::from_secs(4);
-/// How often a lease is renewed or looked at.
+/// How often a lease is renewed or checked.
 const PAUSE: Duration = Duration::from_secs(2);
 
 /// The lease and who we are.
@@ -42,7 +42,7 @@ pub struct Leadership {
     renewed: Instant,
 }
 
-/// What somebody else's lease looked like, and when we first saw it so.
+/// The lease of another holder, and when we first saw it in this state.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
     holder: Option<String>,
@@ -68,7 +68,7 @@ impl Election {
         readiness.set(CHECK, Check::Failed("lease not read yet".to_owned()));
         let mut seen: Option<Seen> = None;
         loop {
-            // It lasts from before the request: nobody knows when the API server wrote it down.
+            // It lasts from before the request: the time at which the API server wrote it is unknown.
             let began = Instant::now();
             match within(ATTEMPT, self.attempt(&mut seen)).await {
                 Ok(true) => {
@@ -136,7 +136,7 @@ impl Election {
 // === impl Leadership ===
 
 impl Leadership {
-    /// Renews the lease for as long as that goes well, and ends when it may be somebody else's.
+    /// Renews the lease for as long as that goes well, and ends when another candidate may hold it.
     pub async fn lost(mut self) -> String {
         loop {
             tokio::time::sleep(PAUSE).await;

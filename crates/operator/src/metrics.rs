@@ -1,4 +1,4 @@
-//! What the operator counts, in the words of Prometheus.
+//! The operator's metrics, for Prometheus.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -80,13 +80,13 @@ impl Metrics {
         let (age, depth, leading) = (histogram(), Gauge::default(), Gauge::default());
         let requests = Family::<Request, Counter>::default();
         let skipped = Family::<Kind, Counter>::default();
-        registry.register("reconciles", "Looks at a resource, by kind and result", reconciles.clone());
-        registry.register("reconcile_duration_seconds", "How long a look at a resource took", duration.clone());
-        registry.register("queue_age_seconds", "How long a resource waited to be looked at", age.clone());
-        registry.register("queue_depth", "Resources that wait to be looked at", depth.clone());
+        registry.register("reconciles", "Reconciles of a resource, by kind and result", reconciles.clone());
+        registry.register("reconcile_duration_seconds", "Duration of a reconcile", duration.clone());
+        registry.register("queue_age_seconds", "How long a resource waited in the queue", age.clone());
+        registry.register("queue_depth", "Resources in the queue", depth.clone());
         registry.register("api_requests", "Requests to the API server, by verb and resource", requests.clone());
         registry.register("writes_skipped", "Writes that were not sent because nothing had changed", skipped.clone());
-        registry.register("leading", "Whether this process holds the lease", leading.clone());
+        registry.register("leading", "Whether this process is the leader", leading.clone());
         let (panics, kinds) = (Family::<Kind, Counter>::default(), Family::<ServedKind, Gauge>::default());
         registry.register("reconcile_panics", "Reconciles that panicked, by kind", panics.clone());
         let help = "Whether a kind is watched, and in which version; 0 for one that cannot be listed";
@@ -99,7 +99,7 @@ impl Metrics {
         Self(Arc::new(inner))
     }
 
-    /// A look at a resource is over.
+    /// Counts a reconcile that ended.
     pub fn reconciled(&self, kind: &str, result: &str, took: Duration) {
         self.0.reconciles.get_or_create(&Outcome { kind: kind.into(), result: result.into() }).inc();
         self.0.duration.get_or_create(&Kind { kind: kind.into() }).observe(took.as_secs_f64());
@@ -121,7 +121,7 @@ impl Metrics {
         self.0.skipped.get_or_create(&Kind { kind: kind.into() }).inc();
     }
 
-    /// Whether this process holds the lease.
+    /// Whether this process is the leader.
     pub fn leading(&self, leading: bool) {
         self.0.leading.set(i64::from(leading));
     }

@@ -57,7 +57,7 @@ pub async fn keep_migrated(client: Client, events: Events) {
                     events.migrated(kind).await;
                 }
                 Ok(Migration::Interrupted) => {
-                    tracing::info!(kind = %kind, "somebody else writes the objects: storage version not migrated yet");
+                    tracing::info!(kind = %kind, "storage version migration interrupted by another writer");
                     due.insert(kind);
                 }
                 Err(failed) => {
@@ -77,7 +77,7 @@ pub enum Migration {
     NotNeeded,
     /// So many objects were written anew.
     Done(usize),
-    /// Somebody else wrote in between; the definition is left as it is.
+    /// Another client wrote in between; the definition is left as it is.
     Interrupted,
 }
 
@@ -128,7 +128,7 @@ pub async fn migrate(client: &Client, kind: KindName) -> Result<Migration, Migra
     let stored = definition.status.as_ref().and_then(|status| status.stored_versions.clone()).unwrap_or_default();
     let storage = definition.spec.versions.iter().find(|version| version.storage).map(|version| version.name.as_str());
     let asks = definition.labels().get(MIGRATE_LABEL).is_some_and(|asks| asks == "true");
-    // Only towards the version that the definition itself stores: a definition of somebody else's is not ours to change.
+    // Only towards the version that the definition itself stores: a definition of another owner is not changed.
     if !asks || storage != Some(STORED_VERSION) || stored == [STORED_VERSION] {
         return Ok(Migration::NotNeeded);
     }

@@ -1,25 +1,25 @@
 //! An object as the API server sends it: its metadata read, the rest as it came.
 //!
-//! What the API server notes about who wrote which field is about half of an object and of no use to a plan. It is not even
-//! read. Nor is what is nested deeper than anything of ours: the reader of JSON gives up at some depth, and one object that it cannot
+//! `managedFields` are about half of an object and of no use to a plan, so they are skipped. Nor is what is nested deeper than anything of ours: the reader of JSON gives up at some depth, and one object that it cannot
 //! read would cost us the whole list that it is in. Of more values than a spec of ours can have only those texts are kept that could
 //! be names of what it refers to: an object takes a hundred times the bytes that it was sent in.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{ApiResource, DynamicResourceScope};
-use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use skep_plan::canonical;
 
 use crate::possible_names::PossibleNames;
 use crate::write::MANAGER;
 
-/// Who wrote which field.
+/// The field managers of an object.
 const MANAGED_FIELDS: &str = "managedFields";
 
 /// How deep lists and objects in an object are read. The reader's own limit is 128, for all that an object is in as well.
@@ -39,6 +39,32 @@ pub struct Object {
     value: Value,
     excess: Option<Excess>,
     names: PossibleNames,
+}
+
+/// The metadata of an object of any kind, which is all that is requested of it: of its managers only which fields the operator
+/// applied.
+#[derive(Clone, Debug)]
+pub struct Metadata {
+    /// The metadata.
+    pub metadata: ObjectMeta,
+}
+
+/// The metadata of an object of any kind with all its managers, to change them.
+#[derive(Clone, Debug)]
+pub struct FullMetadata {
+    /// The metadata, without managers.
+    pub metadata: ObjectMeta,
+    /// The metadata as it was sent, with managers.
+    pub value: Value,
+}
+
+/// What a Secret or a ConfigMap holds.
+#[derive(Clone, Debug)]
+pub struct Content<T> {
+    /// Its metadata.
+    pub metadata: ObjectMeta,
+    /// Its values by key.
+    pub data: BTreeMap<String, T>,
 }
 
 /// Which limit an object exceeds.
@@ -78,13 +104,13 @@ impl Object {
 
 impl<'de> Deserialize<'de> for Object {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Self::read(deserializer, false)
+        Self::read(deserializer, Managers::None)
     }
 }
 
 impl<'de> Deserialize<'de> for Tracked {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Object::read(deserializer, true).map(Self)
+        Object::read(deserializer, Managers::Ours).map(Self)
     }
 }
 
@@ -96,15 +122,79 @@ impl Tracked {
 }
 
 impl Object {
-    fn read<'de, D: Deserializer<'de>>(deserializer: D, is_tracked: bool) -> Result<Self, D::Error> {
+    fn read<'de, D: Deserializer<'de>>(deserializer: D, managers: Managers) -> Result<Self, D::Error> {
         let limits = Limits::default();
-        let members = Members { of: Part::Whole, is_tracked, limits: &limits };
-        let value = deserializer.deserialize_map(members)?;
-        let metadata = value.get("metadata").map(ObjectMeta::deserialize).transpose().map_err(D::Error::custom)?;
-        let value = Value::Object(value);
-        let excess = limits.excess.get();
-        Ok(Self { metadata: metadata.unwrap_or_default(), value, excess, names: limits.names.into_inner() })
+        let value = deserializer.deserialize_map(Members { of: Part::Whole, managers, limits: &limits })?;
+        let metadata = value.get("metadata").map(metadata_of).unwrap_or_default();
+        let (value, excess) = (Value::Object(value), limits.excess.get());
+        Ok(Self { metadata, value, excess, names: limits.names.into_inner() })
     }
+}
+
+// === impl Metadata, FullMetadata, Content ===
+
+impl<'de> Deserialize<'de> for Metadata {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let limits = Limits::default();
+        let members = Members { of: Part::WholeMetadata, managers: Managers::Ours, limits: &limits };
+        let value = deserializer.deserialize_map(members)?;
+        Ok(Self { metadata: value.get("metadata").map(metadata_of).unwrap_or_default() })
+    }
+}
+
+impl<'de> Deserialize<'de> for FullMetadata {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let limits = Limits::default();
+        let members = Members { of: Part::WholeMetadata, managers: Managers::All, limits: &limits };
+        let mut value = deserializer.deserialize_map(members)?;
+        let value = value.remove("metadata").unwrap_or_default();
+        Ok(Self { metadata: metadata_of(&value), value })
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Content<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Wire<T> {
+            #[serde(default)]
+            metadata: OwnMetadata,
+            data: Option<BTreeMap<String, T>>,
+        }
+        let Wire { metadata: OwnMetadata(metadata), data } = Wire::deserialize(deserializer)?;
+        Ok(Self { metadata, data: data.unwrap_or_default() })
+    }
+}
+
+/// Metadata without managers.
+#[derive(Default)]
+struct OwnMetadata(ObjectMeta);
+
+impl<'de> Deserialize<'de> for OwnMetadata {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let limits = Limits::default();
+        let members = Members { of: Part::Metadata, managers: Managers::None, limits: &limits };
+        let value = deserializer.deserialize_map(members)?;
+        Ok(Self(metadata_of(&Value::Object(value))))
+    }
+}
+
+/// The metadata in a value. A member that cannot be read is left out; a time that is later than any that we can represent is the latest.
+///
+/// One object that cannot be read would cost the whole list that it is in, and with it the reconciliation of every namespace.
+fn metadata_of(value: &Value) -> ObjectMeta {
+    if let Ok(metadata) = ObjectMeta::deserialize(value) {
+        return metadata;
+    }
+    let is_readable = |name: &str, member: &Value| ObjectMeta::deserialize(&json!({ name: member })).is_ok();
+    let members = value.as_object().into_iter().flatten().filter_map(|(name, member)| {
+        let is_time = matches!(name.as_str(), "creationTimestamp" | "deletionTimestamp");
+        match is_readable(name, member) {
+            true => Some((name.clone(), member.clone())),
+            false if is_time => Some((name.clone(), json!(jiff::Timestamp::MAX.to_string()))),
+            false => None,
+        }
+    });
+    ObjectMeta::deserialize(Value::Object(members.collect())).unwrap_or_default()
 }
 
 impl Serialize for Object {
@@ -113,12 +203,16 @@ impl Serialize for Object {
     }
 }
 
-/// Both are addressed by a resource that is known at run time.
+/// All are addressed by a resource that is known at run time. Of some only the metadata is requested.
 macro_rules! dynamic_resource {
-    ($type:ty, $($metadata:tt).+) => {
+    ($type:ty, $is_metadata:literal, $($metadata:tt).+) => {
         impl kube::Resource for $type {
             type DynamicType = ApiResource;
             type Scope = DynamicResourceScope;
+
+            fn metadata_api() -> bool {
+                $is_metadata
+            }
 
             fn kind(of: &ApiResource) -> Cow<'_, str> {
                 of.kind.as_str().into()
@@ -151,8 +245,10 @@ macro_rules! dynamic_resource {
     };
 }
 
-dynamic_resource!(Object, metadata);
-dynamic_resource!(Tracked, 0.metadata);
+dynamic_resource!(Object, false, metadata);
+dynamic_resource!(Tracked, false, 0.metadata);
+dynamic_resource!(Metadata, true, metadata);
+dynamic_resource!(FullMetadata, true, metadata);
 
 /// Whether the API server notes here which fields the operator applied.
 pub fn is_applied_by_us(entry: &Value) -> bool {
@@ -162,8 +258,8 @@ pub fn is_applied_by_us(entry: &Value) -> bool {
 
 /// Digest of the fields of an object that the operator applied and that are still as it applied them; empty for none.
 ///
-/// A field that another manager sets to another value, or removes, is no longer noted as ours. So this changes when somebody changed
-/// what is ours, and stays when somebody changed the rest.
+/// A field that another manager sets to another value, or removes, is no longer noted as ours. So this changes when another manager
+/// changed a field of ours, and stays when one changed the rest.
 pub fn owned_fields(metadata: &ObjectMeta) -> String {
     let entries = metadata.managed_fields.iter().flatten().filter_map(|entry| serde_json::to_value(entry).ok());
     let ours = entries.filter(is_applied_by_us).find_map(|mut entry| entry.get_mut("fieldsV1").map(Value::take));
@@ -173,8 +269,17 @@ pub fn owned_fields(metadata: &ObjectMeta) -> String {
 /// Reads the members of an object, or of its metadata, but those that are of no use.
 struct Members<'a> {
     of: Part,
-    is_tracked: bool,
+    managers: Managers,
     limits: &'a Limits,
+}
+
+/// Which entries of `managedFields` are kept.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Managers {
+    None,
+    /// The one that says which fields the operator applied, without its time: any client may have written it.
+    Ours,
+    All,
 }
 
 /// What was read of an object, and which limit that exceeded first.
@@ -189,6 +294,8 @@ struct Limits {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     Whole,
+    /// The whole object, of which only the metadata is kept.
+    WholeMetadata,
     Metadata,
 }
 
@@ -203,16 +310,18 @@ impl<'de> Visitor<'de> for Members<'_> {
         let mut members = Map::new();
         while let Some(name) = access.next_key::<String>()? {
             match (self.of, name.as_str()) {
-                (Part::Whole, "metadata") => {
+                (Part::Whole | Part::WholeMetadata, "metadata") => {
                     let metadata = access.next_value_seed(Members { of: Part::Metadata, ..self })?;
                     members.insert(name, Value::Object(metadata));
                 }
-                (Part::Metadata, MANAGED_FIELDS) if self.is_tracked => {
-                    let mut entries = access.next_value::<Vec<Value>>()?;
-                    entries.retain(is_applied_by_us);
-                    members.insert(name, Value::Array(entries));
+                (Part::Metadata, MANAGED_FIELDS) if self.managers != Managers::None => {
+                    // What is too deep in there is left out, and does not make the object itself too deep: any client may write it.
+                    let limits = Limits::default();
+                    let part = Within { left: DEEPEST, is_counted: false, limits: &limits };
+                    let entries = access.next_value_seed(part)?;
+                    members.insert(name, self.managers.keep(entries));
                 }
-                (Part::Metadata, MANAGED_FIELDS) => {
+                (Part::Metadata, MANAGED_FIELDS) | (Part::WholeMetadata, _) => {
                     access.next_value::<IgnoredAny>()?;
                 }
                 (of, member) => {
@@ -225,6 +334,19 @@ impl<'de> Visitor<'de> for Members<'_> {
             }
         }
         Ok(members)
+    }
+}
+
+impl Managers {
+    fn keep(self, entries: Value) -> Value {
+        let Value::Array(mut entries) = entries else { return Value::Array(Vec::new()) };
+        if self == Self::Ours {
+            entries.retain(is_applied_by_us);
+            for entry in entries.iter_mut().filter_map(Value::as_object_mut) {
+                entry.remove("time");
+            }
+        }
+        Value::Array(entries)
     }
 }
 
@@ -353,105 +475,4 @@ impl<'de> DeserializeSeed<'de> for Members<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use kube::api::DynamicObject;
-    use kube::core::PartialObjectMeta;
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn an_object_is_kept_as_it_came_but_for_who_wrote_what() {
-        let metadata = json!({ "name": "a", "uid": "u", "labels": { "managedFields": "mine" } });
-        let mut sent =
-            json!({ "kind": "K", "metadata": metadata, "spec": { "managedFields": [1, 2.5, null] }, "x": [] });
-        let expected = sent.clone();
-        sent["metadata"][MANAGED_FIELDS] = json!([{ "manager": "m", "fieldsV1": { "f:spec": {} } }]);
-        let object: Object = serde_json::from_str(&sent.to_string()).unwrap();
-        assert_eq!(object.metadata().uid.as_deref(), Some("u"));
-        assert_eq!(object.metadata().managed_fields, None);
-        assert_eq!(object.value(), &expected);
-    }
-
-    #[test]
-    fn the_fields_that_we_applied_change_only_when_somebody_changes_what_is_ours() {
-        let entry = |manager: &str, operation: &str, fields: Value| json!({ "manager": manager, "operation": operation, "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": fields });
-        let digest = |entries: Value| {
-            let sent = json!({ "metadata": { "name": "a", "managedFields": entries } }).to_string();
-            let tracked: Tracked = serde_json::from_str(&sent).unwrap();
-            let partial: PartialObjectMeta<DynamicObject> = serde_json::from_str(&sent).unwrap();
-            let digests = [tracked.object().metadata(), &partial.metadata].map(owned_fields);
-            assert_eq!(digests[0], digests[1]);
-            digests[0].clone()
-        };
-        let ours = json!({ "f:data": { "f:a": {} } });
-        let before = digest(json!([entry(MANAGER, "Apply", ours.clone())]));
-        let foreign = entry("kubectl", "Update", json!({ "f:metadata": { "f:labels": { "f:theirs": {} } } }));
-        assert_eq!(digest(json!([foreign, entry(MANAGER, "Apply", ours)])), before);
-        let taken = entry("kubectl", "Update", json!({ "f:data": { "f:a": {} } }));
-        assert_ne!(digest(json!([taken, entry(MANAGER, "Apply", json!({}))])), before);
-        assert_eq!(digest(json!([taken])), "");
-    }
-
-    #[test]
-    fn one_that_is_nested_too_deep_is_known_as_such_and_costs_no_other_one() {
-        let lists = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
-        let maps = |levels: usize| format!("{}1{}", r#"{"x":"#.repeat(levels), "}".repeat(levels));
-        for (levels, is_too_deep) in [(DEEPEST, false), (DEEPEST + 1, true), (9_000, true)] {
-            for deep in [lists(levels), maps(levels)] {
-                let first = format!(r#"{{"metadata":{{"name":"a"}},"spec":{deep}}}"#);
-                let text = format!(r#"{{"items":[{first},{{"metadata":{{"name":"b"}}}}]}}"#);
-                let read: std::collections::BTreeMap<String, Vec<Object>> = serde_json::from_str(&text).unwrap();
-                let known: Vec<_> =
-                    read["items"].iter().map(|one| (one.metadata().name.as_deref(), one.excess().is_some())).collect();
-                assert_eq!(known, [(Some("a"), is_too_deep), (Some("b"), false)], "{levels}");
-            }
-        }
-    }
-
-    #[test]
-    fn one_with_too_many_values_is_known_as_such_and_costs_no_other_one() {
-        let list = |values: usize| format!("[{}0]", "0,".repeat(values - 2));
-        let map =
-            |values: usize| (0..values - 1).map(|n| (n.to_string(), 0)).collect::<std::collections::BTreeMap<_, _>>();
-        let of = |values: usize| [list(values), serde_json::to_string(&map(values)).unwrap()];
-        for (values, excess) in
-            [(MOST_VALUES, None), (MOST_VALUES + 1, Some(Excess::Values)), (500_000, Some(Excess::Values))]
-        {
-            for many in of(values) {
-                // The metadata comes behind, and does not count; nor does the status.
-                let text = format!(
-                    r#"[{{"spec":{many},"metadata":{{"name":"a"}},"status":[1,2]}},{{"metadata":{{"name":"b"}}}}]"#
-                );
-                let read: Vec<Object> = serde_json::from_str(&text).unwrap();
-                let known: Vec<_> = read.iter().map(|one| (one.metadata().name.as_deref(), one.excess())).collect();
-                assert_eq!(known, [(Some("a"), excess), (Some("b"), None)], "{values}");
-                assert_eq!(read[0].value()["status"], json!([1, 2]));
-                let kept = &read[0].value()["spec"];
-                assert!(kept.as_array().map_or_else(|| kept.as_object().unwrap().len(), Vec::len) < MOST_VALUES);
-            }
-        }
-    }
-
-    /// They were kept for the texts in them: 300,000 small objects took 200 MB.
-    #[test]
-    fn of_too_many_values_only_names_are_kept_whatever_holds_them() {
-        let texts: Vec<String> = (0..2 * MOST_VALUES).map(|number| format!("n{number}")).collect();
-        let nested: Vec<Value> = texts.iter().map(|text| json!({ "a": [text] })).collect();
-        for spec in [json!(texts), json!([{ "a": nested }]), json!({ "a": { "first": "n0" }, "b": { "c": nested } })] {
-            let object: Object = serde_json::from_str(&json!({ "spec": spec }).to_string()).unwrap();
-            assert_eq!(object.excess(), Some(Excess::Values));
-            let (_, value, mut names) = object.into_parts();
-            assert!(value.to_string().len() < 10 * MOST_VALUES);
-            names.collect(&value);
-            assert!(texts.iter().step_by(999).chain(texts.last()).all(|text| names.contains(text)));
-        }
-    }
-
-    #[test]
-    fn what_is_no_object_is_refused() {
-        for text in ["[]", "null", r#"{"metadata":[]}"#, r#"{"metadata":{"name":1}}"#] {
-            assert!(serde_json::from_str::<Object>(text).is_err(), "{text}");
-        }
-    }
-}
+mod tests;

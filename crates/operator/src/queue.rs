@@ -1,6 +1,6 @@
-//! The work queue: which resources to look at, each once however often it was asked for, never two workers on one.
+//! The work queue: the resources to reconcile, each once however often it was added, and never two workers on one.
 //!
-//! A resource that fails comes back later and later; one that is woken while somebody works on it comes back when they are
+//! A resource whose reconcile fails is retried with backoff; one that is added while a worker reconciles it is queued again when that worker is
 //! done. The state is a plain value ([`State`]) without a clock, so the rules are tested without waiting.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 /// The wait after the first failure.
 const FIRST_RETRY: Duration = Duration::from_millis(200);
-/// The longest wait between two tries.
+/// The longest wait between two retries.
 const LONGEST_RETRY: Duration = Duration::from_mins(5);
 
 /// The queue that workers share.
@@ -22,14 +22,14 @@ pub struct Queue {
     changed: Notify,
 }
 
-/// How a piece of work ended.
+/// How a reconcile ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Done {
-    /// All is well; look again when something changes.
+    /// It succeeded; reconcile again when something changes.
     Settled,
-    /// All is well so far; look again after this time.
+    /// It succeeded so far; reconcile again after this time.
     Again(Duration),
-    /// It did not work; try again, later each time.
+    /// It failed; retry with backoff.
     Failed,
 }
 
@@ -42,6 +42,10 @@ struct State {
     waiting: HashMap<Key, Instant>,
     due: BTreeSet<(Instant, Key)>,
     running: HashSet<Key>,
+    /// How many of them are in each namespace.
+    running_in: HashMap<String, usize>,
+    /// How many of one namespace may run at a time; no limit for none.
+    namespace_limit: Option<usize>,
     woken: HashSet<Key>,
     failures: HashMap<Key, u32>,
 }
@@ -49,19 +53,25 @@ struct State {
 // === impl Queue ===
 
 impl Queue {
-    /// Asks for a resource to be looked at now.
+    /// A queue of which workers take no more than so many resources of one namespace at a time: slow ones must not stop the others.
+    pub fn with_namespace_limit(limit: usize) -> Self {
+        let state = State { namespace_limit: Some(limit), ..State::default() };
+        Self { state: Mutex::new(state), changed: Notify::new() }
+    }
+
+    /// Queues a resource to be reconciled now.
     pub fn add(&self, key: Key) {
         self.with(|state| state.add(key, Instant::now()));
         self.changed.notify_one();
     }
 
-    /// Asks for a resource to be looked at within `delay`: several wake-ups in that time become one look.
+    /// Queues a resource to be reconciled within `delay`: several additions in that time become one reconcile.
     pub fn add_within(&self, key: Key, delay: Duration) {
         self.with(|state| state.add_at(key, Instant::now() + delay));
         self.changed.notify_one();
     }
 
-    /// The next resource to look at, and how long it has waited. Ends never; the caller is cancelled instead.
+    /// The next resource to reconcile, and how long it has waited. It never ends; the worker that waits is cancelled instead.
     pub async fn next(&self) -> (Key, Duration) {
         loop {
             let now = Instant::now();
@@ -90,7 +100,7 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// How many resources wait to be looked at now.
+    /// How many resources wait to be reconciled now.
     pub fn depth(&self) -> usize {
         self.with(|state| state.ready.len())
     }
@@ -131,8 +141,14 @@ impl State {
         {
             self.add(key.clone(), now);
         }
-        let (key, since) = self.ready.pop_front()?;
+        let is_allowed = |(key, _): &(Key, Instant)| {
+            let running = self.running_in.get(&key.namespace).copied().unwrap_or_default();
+            self.namespace_limit.is_none_or(|limit| running < limit)
+        };
+        let next = self.ready.iter().position(is_allowed)?;
+        let (key, since) = self.ready.remove(next)?;
         self.queued.remove(&key);
+        *self.running_in.entry(key.namespace.clone()).or_default() += 1;
         self.running.insert(key.clone());
         Some((key, since))
     }
@@ -150,12 +166,18 @@ impl State {
 
     fn finish(&mut self, key: Key, done: Done, now: Instant) {
         self.running.remove(&key);
+        if let Some(running) = self.running_in.get_mut(&key.namespace) {
+            *running -= 1;
+            if *running == 0 {
+                self.running_in.remove(&key.namespace);
+            }
+        }
         let woken = self.woken.remove(&key);
         if done == Done::Failed {
             let failures = self.failures.entry(key.clone()).or_default();
             *failures += 1;
             let wait = FIRST_RETRY.saturating_mul(1 << (*failures - 1).min(16)).min(LONGEST_RETRY);
-            // A change may be the cure, but a resource that everybody pokes must not be tried without rest.
+            // A change may be the cure, but a resource that changes all the time must not be retried without backoff.
             let wait = if woken { wait.min(Duration::from_secs(1)) } else { wait };
             self.add_at(key, now + wait);
             return;
@@ -180,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resource_that_is_asked_for_often_is_looked_at_once() {
+    fn a_resource_that_is_added_often_is_reconciled_once() {
         let (mut state, now) = (State::default(), Instant::now());
         state.add(key("a"), now);
         state.add(key("b"), now);
@@ -220,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn wake_ups_within_a_delay_become_one_look_at_the_earliest_time() {
+    fn additions_within_a_delay_become_one_reconcile_at_the_earliest_time() {
         let (mut state, now) = (State::default(), Instant::now());
         state.add_at(key("a"), now + Duration::from_millis(100));
         state.add_at(key("a"), now + Duration::from_millis(500));
@@ -244,5 +266,22 @@ mod tests {
         assert_eq!(state.take(soon), None);
         assert_eq!(state.take(late).map(|(key, _)| key), Some(key("b")));
         assert!(state.waiting.is_empty() && state.due.is_empty());
+    }
+
+    #[test]
+    fn a_namespace_holds_no_more_workers_than_its_limit() {
+        let (mut state, now) = (State { namespace_limit: Some(2), ..State::default() }, Instant::now());
+        let in_namespace = |namespace: &str, name: &str| Key::resource(KindName::MCPServer, namespace, name);
+        for name in ["a", "b", "c", "d"] {
+            state.add(in_namespace("slow", name), now);
+        }
+        state.add(in_namespace("other", "e"), now);
+        let mut taken = || state.take(now).map(|(key, _)| key.name);
+        assert_eq!(
+            [taken(), taken(), taken(), taken()],
+            [Some("a"), Some("b"), Some("e"), None].map(|name| name.map(str::to_owned))
+        );
+        state.finish(in_namespace("slow", "a"), Done::Settled, now);
+        assert_eq!(state.take(now).map(|(key, _)| key.name), Some("c".to_owned()));
     }
 }

@@ -8,8 +8,8 @@
 //! The resources in it are read from the tables of kinds ([`KindName`](skep_api::resource::KindName), [`skep_plan::kinds`],
 //! [`ChildKind`](skep_plan::child::ChildKind)): a new kind needs no change here.
 //!
-//! The API server lets nobody create a Role with more rights than they have themselves. So whatever stands in a child's
-//! Role is added to what the operator holds; nobody has to remember to write it here as well.
+//! The API server lets a client create a Role only with rights that it has itself. So the rules of every child's Role are added to
+//! those of the operator; they are written once, with the child.
 //!
 //! Three shapes follow from how the operator writes:
 //! - children are server-side applied: `patch`, and `create` because the apply may make the object;
@@ -89,7 +89,7 @@ pub fn rules() -> Vec<Rule> {
             resources: grant.resources,
             names: &[],
             verbs: grant.verbs,
-            reason: format!("handed on to {}: {}", role.bearer, words(grant.verbs)),
+            reason: format!("handed on to {}: {}", role.bearer, verb_list(grant.verbs)),
         })
     }));
     merge(&asks)
@@ -179,6 +179,6 @@ fn reason(ask: &Ask, resources: &BTreeSet<&'static str>) -> Option<String> {
     Some(format!("{}: {}", about.into_iter().collect::<Vec<_>>().join(", "), ask.reason))
 }
 
-fn words(verbs: &[Verb]) -> String {
+fn verb_list(verbs: &[Verb]) -> String {
     verbs.iter().map(|verb| verb.as_str()).collect::<Vec<_>>().join(", ")
 }

@@ -1,4 +1,4 @@
-//! Whether this process can fill its role, as `/readyz` tells it: a standby can take over, a leader has synced its caches.
+//! Whether this process can fill its role, as `/readyz` reports it: a standby can take over, a leader has synced its caches.
 //!
 //! A check that failed makes the process unready. One that is degraded concerns a single kind of resource, which the operator does
 //! without: it shows in `/readyz?verbose`, in a metric and in the log, and the rest goes on.

@@ -125,18 +125,16 @@ impl Reconciler {
             self.write_status(me, &plan).await.map_err(ReconcileError::reported)?;
             return Err(ReconcileError::reported(error.into()));
         }
-        if let ControlFlow::Break(pass) = self.apply(me, &plan, &gathered).await? {
-            return Ok(pass);
-        }
+        let retry_after = match self.apply(me, &plan, &gathered).await? {
+            ControlFlow::Continue(retry_after) => retry_after,
+            ControlFlow::Break(pass) => return Ok(pass),
+        };
         self.prune(me, &plan, &gathered).await?;
         self.report(me, &plan).await.map_err(ReconcileError::reported)?;
         let settles = gathered.settles.map(|at| at.duration_since(jiff::Timestamp::now()));
-        Ok(Pass::Done(match settles.map(Duration::try_from) {
-            Some(after) if plan.recheck => Done::Again(after.unwrap_or_default().min(self.recheck)),
-            Some(after) => Done::Again(after.unwrap_or_default()),
-            None if plan.recheck => Done::Again(self.recheck),
-            None => Done::Settled,
-        }))
+        let settles = settles.map(|after| Duration::try_from(after).unwrap_or_default());
+        let again = [settles, retry_after, plan.recheck.then_some(self.recheck)].into_iter().flatten().min();
+        Ok(Pass::Done(again.map_or(Done::Settled, Done::Again)))
     }
 
     /// Settles a resource that cannot be planned: it is gone, in a namespace that is not watched, or cannot be read. Nothing for one
@@ -154,9 +152,9 @@ impl Reconciler {
                 tracing::debug!(%key, "namespace is not watched");
                 Ok(Some(Done::Settled))
             }
-            Some(Entry::Unreadable { metadata, problem, .. }) => {
+            Some(Entry::Unreadable { metadata, status, problem, .. }) => {
                 tracing::warn!(%key, %problem, "skipping malformed object");
-                self.report_unreadable(key, &metadata, &problem).await.map(Some)
+                self.report_unreadable(key, &metadata, &status, &problem).await.map(Some)
             }
             Some(Entry::Readable(_)) => Ok(None),
         }
@@ -196,17 +194,17 @@ impl ReconcileError {
         }
     }
 
-    /// A failure that the status does not have to tell of.
+    /// A failure that the status does not have to report.
     fn reported(cause: Self) -> Self {
         Self::Reported(Box::new(cause))
     }
 
-    /// What failed, whether the status tells of it or not.
+    /// What failed, whether the status reports it or not.
     fn into_cause(self) -> Self {
         if let Self::Reported(cause) = self { *cause } else { self }
     }
 
-    /// After how many failures in a row the status tells of one; nothing for one that it never tells of. A single one may be over with
+    /// After how many failures in a row the status reports one; nothing for one that it never reports. A single one may be over with
     /// the next retry, and what the API server does not know yet it learns within seconds.
     fn tolerated(&self) -> Option<u32> {
         match self {

@@ -26,9 +26,9 @@ use crate::write::Writer;
 pub const LEASE: &str = "toolhive-operator-leader-election";
 /// How long giving the lease back may take when the process ends.
 const FAREWELL: std::time::Duration = std::time::Duration::from_secs(3);
-/// How often a blocked deletion is checked again, beside the watches that tell when its last user goes.
+/// How often a blocked deletion is checked again, beside the watches, which show when its last user goes.
 pub const RECHECK: std::time::Duration = std::time::Duration::from_secs(30);
-/// How many resources are looked at at the same time.
+/// How many resources are reconciled at the same time.
 const WORKERS: usize = 8;
 
 /// What the command line says.
@@ -75,7 +75,7 @@ pub async fn run(
         result = work => return result,
         () = stop => tracing::info!("stopping"),
     }
-    // Nothing of ours is under way any more: the next one may act at once.
+    // No request of ours is in flight any more: the next leader may act at once.
     if let Some(election) = election {
         match tokio::time::timeout(FAREWELL, election.release()).await {
             Ok(Ok(())) => {}
@@ -84,6 +84,11 @@ pub async fn run(
         }
     }
     Ok(())
+}
+
+/// The work queue. Where several namespaces are watched, none of them holds more than half of the workers.
+fn queue(namespaces: &[String]) -> Queue {
+    if namespaces.len() == 1 { Queue::default() } else { Queue::with_namespace_limit(WORKERS / 2) }
 }
 
 async fn lead(
@@ -112,7 +117,7 @@ async fn lead(
 
     let context = Context {
         store: Arc::new(Store::new(environment.settings.default_redis.clone())),
-        queue: Arc::new(Queue::default()),
+        queue: Arc::new(queue(&environment.namespaces)),
         readiness,
         metrics,
         served: Arc::new(Served::new()),

@@ -1,7 +1,6 @@
 //! Digests of Secret values, for pod templates: they change with the value and say nothing about it.
 //!
-//! Whoever may read a Deployment reads the digest of what its pods read. A plain hash of a short password could be tried out
-//! against a list, so it is keyed with the uid of its Secret: 122 random bits, which the API server shows only to those who may
+//! A user who may read a Deployment reads the digest of what its pods read. A plain hash of a short password could be brute-forced, so it is keyed with the uid of its Secret: 122 random bits, which the API server shows only to those who may
 //! read the Secret. They are the same for every replica and after every restart, and cost no write. See
 //! `docs/decisions/0006-keyed-digests-of-secrets.md`.
 
@@ -29,12 +28,12 @@ mod tests {
         of(&secret, &ByteString(value.as_bytes().to_vec()))
     }
 
-    /// Item 17-14: who can guess the value cannot tell whether the guess is right.
+    /// Item 17-14: a guess of the value cannot be verified.
     #[test]
     fn a_digest_needs_the_uid_of_its_secret() {
         assert_eq!(digest("one", "hunter2"), digest("one", "hunter2"));
         assert_ne!(digest("one", "hunter2"), digest("one", "hunter3"));
-        assert_ne!(digest("one", "hunter2"), digest("two", "hunter2"), "equal values cannot be told");
+        assert_ne!(digest("one", "hunter2"), digest("two", "hunter2"), "equal values have different digests");
         assert_ne!(digest("one", "hunter2"), sha256_hex(b"hunter2"));
         assert_eq!(digest("one", "").len(), 64);
     }

@@ -81,7 +81,7 @@ fn answer<B>(request: &Request<B>, readiness: &Readiness, metrics: &Metrics) -> 
         "/readyz" => {
             let is_ready = readiness.is_ready();
             let status = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-            // The reasons are told to whoever asks, and to whoever has to find out why it is not ready.
+            // The reasons are in the response if it is verbose, or not ready.
             let is_verbose = request.uri().query().is_some_and(|query| query.split('&').any(is_verbose));
             text(status, PLAIN, if is_ready && !is_verbose { "ok\n".into() } else { readiness.report() })
         }

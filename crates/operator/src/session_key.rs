@@ -10,6 +10,7 @@ use skep_api::resource::Resource;
 use skep_plan::key::{Key, ObjectKind};
 use skep_plan::kinds;
 use skep_plan::plan::GeneratedSecret;
+use skep_plan::world::SessionKeyError;
 
 use crate::secret_digest;
 
@@ -28,7 +29,7 @@ struct Entry {
 }
 
 /// A digest of the key, or what is wrong with it.
-pub type CheckedKey = Result<String, String>;
+pub type CheckedKey = Result<String, SessionKeyError>;
 
 /// The Secret of a resource whose pods read a generated one; nothing for other resources.
 pub fn secret_of(me: &Resource) -> Option<Key> {
@@ -66,17 +67,20 @@ impl SessionKeys {
 
 fn check(secret: &Secret, me: &Resource, wanted: &GeneratedSecret) -> CheckedKey {
     let GeneratedSecret { key, bytes: length, .. } = wanted;
+    let invalid = SessionKeyError;
     let owners = secret.metadata.owner_references.as_deref().unwrap_or_default();
     if !owners.iter().any(|owner| Some(&owner.uid) == me.metadata().uid.as_ref()) {
-        return Err("it belongs to somebody else".to_owned());
+        return Err(SessionKeyError("it has another owner".to_owned()));
     }
-    let value = secret.data.as_ref().and_then(|data| data.get(key)).ok_or_else(|| format!("it has no key `{key}`"))?;
-    let bytes = STANDARD.decode(&value.0).map_err(|_not_base64| format!("the value of `{key}` is not base64"))?;
+    let value =
+        secret.data.as_ref().and_then(|data| data.get(key)).ok_or_else(|| invalid(format!("it has no key `{key}`")))?;
+    let bytes =
+        STANDARD.decode(&value.0).map_err(|_not_base64| invalid(format!("the value of `{key}` is not base64")))?;
     if bytes.len() != *length {
-        return Err(format!("the value of `{key}` holds {} bytes instead of {length}", bytes.len()));
+        return Err(invalid(format!("the value of `{key}` holds {} bytes instead of {length}", bytes.len())));
     }
     if bytes.iter().all(|byte| *byte == 0) {
-        return Err(format!("the value of `{key}` is all zeros"));
+        return Err(invalid(format!("the value of `{key}` is all zeros")));
     }
     Ok(secret_digest::of(secret, value))
 }
@@ -95,7 +99,7 @@ mod tests {
     const KEY: &str = "hmac-secret";
     const BYTES: usize = 32;
 
-    fn checked(uid: &str, key: &str, value: &[u8]) -> Result<String, String> {
+    fn checked(uid: &str, key: &str, value: &[u8]) -> CheckedKey {
         let spec = json!({ "incomingAuth": { "type": "anonymous" }, "groupRef": { "name": "g" } });
         let me = json!({ "metadata": { "name": "v", "uid": "mine" }, "spec": spec });
         let me = Resource::from_value(KindName::VirtualMCPServer, me).unwrap();
@@ -110,15 +114,15 @@ mod tests {
     fn only_a_good_key_of_our_own_is_accepted() {
         let good = STANDARD.encode([7; BYTES]);
         assert!(checked("mine", KEY, good.as_bytes()).is_ok());
-        for (uid, key, value, words) in [
-            ("other", KEY, good.as_str(), "somebody else"),
+        for (uid, key, value, part) in [
+            ("other", KEY, good.as_str(), "another owner"),
             ("mine", "else", &good, "no key"),
             ("mine", KEY, "***", "not base64"),
             ("mine", KEY, &STANDARD.encode([7; 16]), "16 bytes"),
             ("mine", KEY, &STANDARD.encode([0; BYTES]), "zeros"),
         ] {
-            let problem = checked(uid, key, value.as_bytes()).unwrap_err();
-            assert!(problem.contains(words), "{problem}");
+            let problem = checked(uid, key, value.as_bytes()).unwrap_err().to_string();
+            assert!(problem.contains(part), "{problem}");
         }
     }
 }

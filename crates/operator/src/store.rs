@@ -47,7 +47,7 @@ pub struct PodId {
     pub name: String,
 }
 
-/// One consistent look at a resource and what surrounds it.
+/// One consistent snapshot of a resource and what surrounds it.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     /// The resource.
@@ -58,7 +58,7 @@ pub struct Snapshot {
     pub users: BTreeSet<Key>,
     /// What runs for it.
     pub live: Live,
-    /// Secrets and ConfigMaps among what it refers to whose content nobody has read yet.
+    /// Secrets and ConfigMaps among what it refers to whose content was not read yet.
     pub unread: Vec<Key>,
     /// The children that carry its uid.
     pub children: BTreeMap<ChildId, ChildFacts>,
@@ -96,7 +96,7 @@ impl Store {
 
     /// The metadata of a resource was written, and the resource is like this; nothing if that failed. Returns whom it wakes. That is
     /// the resource itself only if the watch said something else of it meanwhile: the write was refused unless it was at the version
-    /// that we knew, so there is nothing else in it that we must look at.
+    /// that we knew, so it holds no other change that has to be reconciled.
     pub fn end_change(&self, kind: KindName, key: &Key, written: Option<Object>) -> Wake {
         self.with(|state| state.end_change(kind, key, written))
     }
@@ -116,9 +116,9 @@ impl Store {
         self.with(|state| state.user_count(key))
     }
 
-    /// What may refer to a configuration though it is not known to, in words.
-    pub fn possible_users(&self, key: &Key) -> BTreeSet<String> {
-        self.with(|state| state.possible_users(key))
+    /// The resources that refer to an object, and what runs for it, whether the object can be read or not.
+    pub fn surroundings(&self, key: &Key) -> (BTreeSet<Key>, Live) {
+        self.with(|state| state.surroundings(key))
     }
 
     /// Sets why the objects of a kind are not known, in a namespace or in all; nothing where they are.
@@ -153,12 +153,12 @@ impl Store {
     }
 
     /// A watch shows a child. While it is being written, that waits: it may be what we write, which the watch can bring back
-    /// before the answer comes, and would be taken for somebody else's change.
+    /// before the answer comes, and would pass for a change by another client.
     pub fn see_child(&self, id: ChildId, facts: ChildFacts) -> Wake {
         self.with(|state| state.see_child(id, facts))
     }
 
-    /// A watch tells that a child is gone.
+    /// A watch shows that a child was deleted.
     pub fn miss_child(&self, id: &ChildId) -> Wake {
         self.with(|state| state.miss_child(id))
     }
@@ -205,7 +205,7 @@ impl Store {
     }
 
     /// A Secret or ConfigMap was read: what it holds, `None` if it does not exist, and its version; nothing if that failed. It is not
-    /// remembered if the watch told of a change meanwhile: nobody knows which of the two is newer, and it must be read again.
+    /// kept if the watch showed a change meanwhile: either of the two may be newer, so it must be read again.
     pub fn end_read(&self, key: &Key, began: u64, read: Option<(Option<Found>, Option<String>)>) {
         self.with(|state| state.end_read(key, began, read));
     }
@@ -220,7 +220,7 @@ impl Store {
         self.with(|state| state.contents(kind))
     }
 
-    /// One consistent look at a resource; `None` if it is not known or cannot be read.
+    /// One consistent snapshot of a resource; `None` if it is not known or cannot be read.
     pub fn snapshot(&self, key: &Key) -> Option<Snapshot> {
         self.with(|state| state.snapshot(key))
     }

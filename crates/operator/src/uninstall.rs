@@ -153,10 +153,10 @@ pub enum UninstallError {
 // === impl Uninstall ===
 
 impl Uninstall {
-    /// Does everything in order, and tells of each step as it is done.
-    pub async fn run(&self, client: &Client, tell: impl Fn(&Step)) -> Result<(), UninstallError> {
+    /// Does everything in order, and reports each step as it is done.
+    pub async fn run(&self, client: &Client, report: impl Fn(&Step)) -> Result<(), UninstallError> {
         self.find_operator(client).await?;
-        self.stop(client, &tell).await?;
+        self.stop(client, &report).await?;
         self.wait_for_lease(client).await?;
         let found = discover(client).await.map_err(failed(|| format!("discover the kinds of {GROUP}")))?;
         let mut failures = Vec::new();
@@ -164,14 +164,14 @@ impl Uninstall {
             // Metadata is the same in every version, also in one that this release does not know.
             let known = found.versions.get(&kind).copied();
             match known.or_else(|| found.unknown.get(&kind).map(String::as_str)) {
-                Some(version) => failures.extend(self.release(client, kind, version, &tell).await),
-                None => tell(&Step::NotDefined { kind: kind.as_str() }),
+                Some(version) => failures.extend(self.release(client, kind, version, &report).await),
+                None => report(&Step::NotDefined { kind: kind.as_str() }),
             }
         }
         if !failures.is_empty() {
             return Err(UninstallError::Incomplete { failures });
         }
-        self.delete_lease(client, &tell).await
+        self.delete_lease(client, &report).await
     }
 
     /// Refuses to release the objects of an operator of which there is no sign: in another namespace it may well be running.
@@ -191,7 +191,7 @@ impl Uninstall {
     }
 
     /// Stops the operator, and waits until none of its pods can write any more.
-    async fn stop(&self, client: &Client, tell: &impl Fn(&Step)) -> Result<(), UninstallError> {
+    async fn stop(&self, client: &Client, report: &impl Fn(&Step)) -> Result<(), UninstallError> {
         let deployments: Api<Deployment> = Api::namespaced(client.clone(), &self.home);
         let name = &self.deployment;
         let found = deployments.get_opt(name).await.map_err(failed(|| format!("read Deployment `{name}`")))?;
@@ -202,7 +202,7 @@ impl Uninstall {
                 let scaled = cluster::scale_to_zero(&deployments, name).await;
                 scaled.map_err(failed(|| format!("scale Deployment `{name}` to zero")))?;
             }
-            tell(&Step::Scaled { deployment: name.clone(), from });
+            report(&Step::Scaled { deployment: name.clone(), from });
         }
         if self.dry_run {
             return Ok(());
@@ -230,8 +230,8 @@ impl Uninstall {
         }
     }
 
-    /// Waits until nobody renews the Lease. An operator that ended well has given it back; of one that was killed it expires, which
-    /// is judged by our own clock.
+    /// Waits until no operator renews the Lease. One that shut down gracefully has released it; that of one that was killed expires, as measured
+    /// by our own clock.
     async fn wait_for_lease(&self, client: &Client) -> Result<(), UninstallError> {
         let leases: Api<Lease> = Api::namespaced(client.clone(), &self.home);
         let read = async || {
@@ -259,7 +259,7 @@ impl Uninstall {
         client: &Client,
         kind: KindName,
         version: &str,
-        tell: &impl Fn(&Step),
+        report: &impl Fn(&Step),
     ) -> Vec<UninstallError> {
         let resource = &resource_in(kind, version);
         let mut failures = Vec::new();
@@ -280,7 +280,7 @@ impl Uninstall {
                         .buffer_unordered(CONCURRENCY);
                 while let Some(released) = released.next().await {
                     match released {
-                        Ok(step) => step.iter().for_each(tell),
+                        Ok(step) => step.iter().for_each(report),
                         Err(failure) => failures.push(failure),
                     }
                 }
@@ -306,7 +306,7 @@ impl Uninstall {
         let objects: Api<Object> = Api::namespaced_with(client.clone(), &namespace, resource);
         let action = || format!("release {kind} `{namespace}/{name}`");
         for attempt in 0..ATTEMPTS {
-            // Whoever changes it at the same time may need a moment to come to rest.
+            // Another client that changes it at the same time may need a moment to settle.
             tokio::time::sleep(FIRST_BACKOFF * ((1 << attempt) - 1)).await;
             if !is_held(kind, &metadata) {
                 return Ok(None);
@@ -328,14 +328,14 @@ impl Uninstall {
     }
 
     /// Deletes the Lease.
-    async fn delete_lease(&self, client: &Client, tell: &impl Fn(&Step)) -> Result<(), UninstallError> {
+    async fn delete_lease(&self, client: &Client, report: &impl Fn(&Step)) -> Result<(), UninstallError> {
         let leases: Api<Lease> = Api::namespaced(client.clone(), &self.home);
         let action = |verb: &str| format!("{verb} Lease `{LEASE}`");
         let Some(lease) = leases.get_opt(LEASE).await.map_err(failed(|| action("read")))? else { return Ok(()) };
         if !self.dry_run {
             cluster::delete_lease(&leases, LEASE, lease.metadata).await.map_err(failed(|| action("delete")))?;
         }
-        tell(&Step::LeaseDeleted { lease: LEASE });
+        report(&Step::LeaseDeleted { lease: LEASE });
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! The watches: every kind of ours, what we made, our pods, and what happens to Secrets and ConfigMaps.
 //!
-//! Each watch is a task that feeds the store and queues whom a change wakes. A broken watch comes back by itself, with a pause
+//! Each watch is a task that feeds the store and queues whom a change wakes. A broken watch is restarted with backoff
 //! that grows; an object that cannot be read is remembered as such and stops nothing. A kind of ours that cannot be listed at all
 //! concerns that kind alone ([`kind`]), and a namespace of several in which the operator has no rights that namespace ([`cache`]).
 
@@ -16,8 +16,8 @@ use std::time::Duration;
 use futures_util::{Stream, TryStreamExt as _};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use kube::Client;
-use kube::api::{Api, DynamicObject};
-use kube::core::{ApiResource, PartialObjectMeta, Resource as KubeResource};
+use kube::api::Api;
+use kube::core::{ApiResource, Resource as KubeResource};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt as _, watcher as watch};
 use skep_api::resource::KindName;
@@ -32,12 +32,17 @@ use self::kind::KindWatch;
 use self::sink::{Children, Contents, Pods, Resources, Sink};
 use crate::failure::{describe, refusal};
 use crate::metrics::Metrics;
-use crate::object::Tracked;
+use crate::object::{Metadata, Object, Tracked};
 use crate::queue::Queue;
 use crate::readiness::Readiness;
 use crate::served::Served;
 use crate::store::{Store, Wake};
 use crate::write::child_resource;
+
+/// How many objects a page of a list has. An object takes up to 1.5 MiB, and its users decide: a page is all that is in memory at a time.
+const PAGE: u32 = 20;
+/// The same for lists of metadata, whose annotations take up to 256 KiB.
+const METADATA_PAGE: u32 = 50;
 
 /// What a check says of a cache before its first list.
 const NOT_SYNCED: &str = "not synced yet";
@@ -45,12 +50,12 @@ const NOT_SYNCED: &str = "not synced yet";
 const PROBATION: Duration = Duration::from_mins(1);
 /// So many failures of a watch in a row are no interruption any more: what is cached may be long out of date.
 const MANY_FAILURES: u32 = 3;
-/// Several changes of who uses a configuration within this time become one look at it.
+/// Several changes of the users of a configuration within this time become one reconcile of it.
 const SOON: Duration = Duration::from_millis(250);
-/// The same for each that uses it, where that is longer. A look lists all of them: were the pauses equal, users that come one
+/// The same for each that uses it, where that is longer. A reconcile lists all of them: were the delays equal, users that come one
 /// after the other would cost the more each, the more there are.
 const SOON_FOR_EACH: Duration = Duration::from_millis(2);
-/// The longest of these pauses.
+/// The longest of these delays.
 const SOON_AT_MOST: Duration = Duration::from_secs(10);
 
 /// What the watches share with the rest of the operator.
@@ -58,7 +63,7 @@ const SOON_AT_MOST: Duration = Duration::from_secs(10);
 pub struct Context {
     /// What is known.
     pub store: Arc<Store>,
-    /// What to look at next.
+    /// The work queue.
     pub queue: Arc<Queue>,
     /// Where the watches report whether they have synced.
     pub readiness: Readiness,
@@ -92,7 +97,7 @@ enum Signal<'a> {
     Synced,
     /// A change came through the watch.
     Changed,
-    /// It was interrupted, and comes back after a pause.
+    /// It was interrupted, and is restarted with backoff.
     Interrupted(&'a watcher::Error),
 }
 
@@ -120,37 +125,37 @@ impl Watches {
             }
             watches.start_children(client, scope, &feed);
             watches.start_pods(client, scope, &feed);
-            let secrets: Api<PartialObjectMeta<Secret>> = scoped(client, scope);
-            watches.run(feed.clone(), scope, secrets, watcher::Config::default(), Contents(ObjectKind::Secret));
-            let maps: Api<PartialObjectMeta<ConfigMap>> = scoped(client, scope);
-            watches.run(feed.clone(), scope, maps, watcher::Config::default(), Contents(ObjectKind::ConfigMap));
+            let secrets = dynamic::<Metadata>(client, scope, &ApiResource::erase::<Secret>(&()));
+            watches.run(feed.clone(), scope, secrets, metadata_config(), Contents(ObjectKind::Secret));
+            let maps = dynamic::<Metadata>(client, scope, &ApiResource::erase::<ConfigMap>(&()));
+            watches.run(feed.clone(), scope, maps, metadata_config(), Contents(ObjectKind::ConfigMap));
         }
         watches
     }
 
     fn start_children(&mut self, client: &Client, scope: Option<&str>, feed: &Feed) {
         for kind in ChildKind::ALL {
-            let selector = watcher::Config::default().labels(&format!("{}={}", MANAGED_LABEL.0, MANAGED_LABEL.1));
+            let selector = format!("{}={}", MANAGED_LABEL.0, MANAGED_LABEL.1);
             // Of most children only the metadata is of interest; of workloads, how many pods are ready as well.
             if kind.has_generation() {
                 let api = dynamic::<Tracked>(client, scope, &child_resource(*kind));
-                self.run(feed.clone(), scope, api, selector, Children(*kind, "children"));
+                self.run(feed.clone(), scope, api, config().labels(&selector), Children(*kind, "children"));
             } else {
-                let api = dynamic::<PartialObjectMeta<DynamicObject>>(client, scope, &child_resource(*kind));
-                self.run(feed.clone(), scope, api, selector, Children(*kind, "children"));
+                let api = dynamic::<Metadata>(client, scope, &child_resource(*kind));
+                let config = metadata_config().labels(&selector);
+                self.run(feed.clone(), scope, api, config, Children(*kind, "children"));
             }
         }
         // Backends are made by proxies, which know nothing of our label.
         let api = dynamic::<Tracked>(client, scope, &child_resource(Backend::KIND));
-        let selector = watcher::Config::default().labels(Backend::SELECTOR);
-        self.run(feed.clone(), scope, api, selector, Children(Backend::KIND, "backends"));
+        self.run(feed.clone(), scope, api, config().labels(Backend::SELECTOR), Children(Backend::KIND, "backends"));
     }
 
     fn start_pods(&mut self, client: &Client, scope: Option<&str>, feed: &Feed) {
         let selectors = kinds::pod_selectors().into_iter().chain([("of backends", Backend::pod_selector())]);
         for (name, selector) in selectors {
-            let pods: Api<Pod> = scoped(client, scope);
-            self.run(feed.clone(), scope, pods, watcher::Config::default().labels(&selector), Pods(name));
+            let pods = dynamic::<Object>(client, scope, &ApiResource::erase::<Pod>(&()));
+            self.run(feed.clone(), scope, pods, config().labels(&selector), Pods(name));
         }
     }
 
@@ -181,7 +186,17 @@ impl Watches {
     }
 }
 
-/// Feeds the store from a watch, until `tell` breaks off. `delivered` holds the ids of what the watch has delivered so far: after an
+/// How whole objects are listed and watched.
+fn config() -> watcher::Config {
+    watcher::Config::default().page_size(PAGE)
+}
+
+/// How metadata are listed and watched.
+fn metadata_config() -> watcher::Config {
+    watcher::Config::default().page_size(METADATA_PAGE)
+}
+
+/// Feeds the store from a watch, until `on_signal` breaks off. `delivered` holds the ids of what the watch has delivered so far: after an
 /// interruption all objects are listed anew, and whatever is not among them was deleted meanwhile.
 async fn pump<K, T>(
     feed: &Feed,
@@ -189,7 +204,7 @@ async fn pump<K, T>(
     config: watcher::Config,
     sink: &T,
     delivered: &mut BTreeSet<T::Id>,
-    tell: impl FnMut(Signal<'_>) -> ControlFlow<()>,
+    on_signal: impl FnMut(Signal<'_>) -> ControlFlow<()>,
 ) where
     K: KubeResource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
     K::DynamicType: Send + Sync,
@@ -197,7 +212,7 @@ async fn pump<K, T>(
 {
     // The most recent objects, not those of a cache that may be behind: an operator that starts with what was there a while ago would
     // apply the plan of that time, and roll pods back and forth.
-    pump_events(feed, watch(api, config).default_backoff(), sink, delivered, tell).await;
+    pump_events(feed, watch(api, config).default_backoff(), sink, delivered, on_signal).await;
 }
 
 /// Feeds the store from the events of a watch.
@@ -206,7 +221,7 @@ async fn pump_events<K, T: Sink<K>>(
     events: impl Stream<Item = watcher::Result<Event<K>>>,
     sink: &T,
     delivered: &mut BTreeSet<T::Id>,
-    mut tell: impl FnMut(Signal<'_>) -> ControlFlow<()>,
+    mut on_signal: impl FnMut(Signal<'_>) -> ControlFlow<()>,
 ) {
     let mut stream = std::pin::pin!(events);
     let mut listed = BTreeSet::new();
@@ -233,24 +248,24 @@ async fn pump_events<K, T: Sink<K>>(
                     feed.wake(sink.remove(&feed.store, id));
                 }
                 *delivered = if T::TRACKS_IDS { listed } else { BTreeSet::new() };
-                tell(Signal::Synced)
+                on_signal(Signal::Synced)
             }
             Ok(Some(Event::Apply(object))) => {
                 if T::TRACKS_IDS {
                     delivered.extend(sink.id(&object));
                 }
                 feed.wake(sink.put(&feed.store, object));
-                tell(Signal::Changed)
+                on_signal(Signal::Changed)
             }
             Ok(Some(Event::Delete(object))) => {
                 if let Some(id) = sink.id(&object) {
                     delivered.remove(&id);
                     feed.wake(sink.remove(&feed.store, &id));
                 }
-                tell(Signal::Changed)
+                on_signal(Signal::Changed)
             }
             Ok(None) => return,
-            Err(error) => tell(Signal::Interrupted(&error)),
+            Err(error) => on_signal(Signal::Interrupted(&error)),
         };
         if signal.is_break() {
             return;
@@ -258,7 +273,7 @@ async fn pump_events<K, T: Sink<K>>(
     }
 }
 
-/// What the API server answered to a watch; 0 for what is no answer.
+/// The status code that the API server sent to a watch; 0 for a failure of the connection.
 fn code(error: &watcher::Error) -> u16 {
     match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status))
@@ -293,14 +308,14 @@ impl Feed {
             self.queue.add(key);
         }
         for key in wake.soon {
-            let pause = pause_for(self.store.user_count(&key));
-            self.queue.add_within(key, pause);
+            let delay = delay_for(self.store.user_count(&key));
+            self.queue.add_within(key, delay);
         }
     }
 }
 
-/// How long to wait before a look at a configuration whose users changed.
-fn pause_for(users: usize) -> Duration {
+/// How long to wait before a configuration whose users changed is reconciled.
+fn delay_for(users: usize) -> Duration {
     SOON_FOR_EACH.saturating_mul(u32::try_from(users).unwrap_or(u32::MAX)).clamp(SOON, SOON_AT_MOST)
 }
 
@@ -311,17 +326,6 @@ where
     match namespace {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, resource),
         None => Api::all_with(client.clone(), resource),
-    }
-}
-
-fn scoped<K>(client: &Client, namespace: Option<&str>) -> Api<K>
-where
-    K: KubeResource<Scope = k8s_openapi::NamespaceResourceScope>,
-    K::DynamicType: Default,
-{
-    match namespace {
-        Some(namespace) => Api::namespaced(client.clone(), namespace),
-        None => Api::all(client.clone()),
     }
 }
 
@@ -357,8 +361,8 @@ mod tests {
             let is_known = |name: &str| store.entry(&Key::resource(KindName::MCPServer, "ns", name)).is_some();
             for events in watches {
                 let sink = Resources(KindName::MCPServer);
-                let tell = |_: Signal<'_>| ControlFlow::Continue(());
-                pump_events(&feed, stream::iter::<Vec<_>>(events).map(Ok), &sink, &mut delivered, tell).await;
+                let on_signal = |_: Signal<'_>| ControlFlow::Continue(());
+                pump_events(&feed, stream::iter::<Vec<_>>(events).map(Ok), &sink, &mut delivered, on_signal).await;
             }
             assert_eq!((is_known("a"), is_known("b")), (false, true));
             assert_eq!(delivered.len(), 1);
@@ -375,7 +379,7 @@ mod tests {
                 listed += known - 1;
                 due = None;
             }
-            due.get_or_insert(now + pause_for(known));
+            due.get_or_insert(now + delay_for(known));
         }
         100 * (listed + users) / users
     }
@@ -387,9 +391,9 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_of_few_users_is_looked_at_soon() {
-        assert_eq!(pause_for(0), SOON);
-        assert_eq!(pause_for(100), SOON);
-        assert!(pause_for(usize::MAX) <= SOON_AT_MOST);
+    fn a_configuration_of_few_users_is_reconciled_soon() {
+        assert_eq!(delay_for(0), SOON);
+        assert_eq!(delay_for(100), SOON);
+        assert!(delay_for(usize::MAX) <= SOON_AT_MOST);
     }
 }

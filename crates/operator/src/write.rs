@@ -9,7 +9,7 @@
 //! | child, backend, pod that goes | delete with the uid as precondition | a new object of the same name is never hit | [`Writer::delete`], [`Writer::delete_pods`] |
 //! | generated Secret | create, never changed | its content is random | [`Writer::create_secret`] |
 //! | metadata of a resource of ours | merge patch with `metadata.resourceVersion` | a merge patch replaces `finalizers` whole: without the precondition, one of two controllers that add theirs would lose it. The loser gets a conflict, and starts again from a fresh read | [`Writer::metadata`] |
-//! | status of a resource of ours | merge patch on `/status` of the difference, no precondition; no difference, no request | the operator and a program that reports other fields of the same status do not disturb each other | [`Writer::status`], [`Writer::unreadable`] |
+//! | status of a resource of ours | merge patch on `/status` of the difference, no precondition; no difference, no request | the operator and a program that reports other fields of the same status do not disturb each other | [`Writer::status`] |
 //! | finalizer, when the operator is uninstalled | merge patch with `metadata.resourceVersion`, in any served version | as above | `resources::release_finalizer` |
 //! | stored version of a resource of ours | empty merge patch | the API server stores the object anew, in today's version | `resources::store_anew` |
 //! | stored versions of a definition | merge patch on `/status` with `metadata.resourceVersion` | the list may have grown meanwhile | `cluster::strike_stored_versions` |
@@ -28,14 +28,14 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
-use kube::api::{Api, DynamicObject};
-use kube::core::{ApiResource, GroupVersionKind, PartialObjectMeta, Status};
+use kube::api::Api;
+use kube::core::{ApiResource, GroupVersionKind, Status};
 use skep_api::crd::{GROUP, STORED_VERSION};
 use skep_api::resource::KindName;
 use skep_plan::child::ChildKind;
 
 use crate::metrics::Metrics;
-use crate::object::Object;
+use crate::object::{Metadata, Object};
 use crate::served::{Served, resource_in};
 
 /// The field manager of everything that the operator writes.
@@ -45,13 +45,12 @@ pub const MANAGER: &str = "skep-operator";
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     /// Another client wrote in between. Not a fault: start again from a fresh read.
-    #[error("`{object}` was changed by somebody else meanwhile")]
+    #[error("`{object}` was changed by another client meanwhile")]
     Conflict {
         /// Which object.
         object: String,
     },
-    /// What an object names is not there, as far as the API server has seen. It looks at its own memory, which is a moment
-    /// behind.
+    /// What an object refers to does not exist, as far as the API server has seen: its own cache is a moment behind.
     #[error("cannot apply `{object}` yet: {message}")]
     NotYet {
         /// Which object.
@@ -86,7 +85,7 @@ pub struct Writer {
 }
 
 /// The metadata of a child, as the API server answers a write of it.
-pub type ChildAnswer = PartialObjectMeta<DynamicObject>;
+pub type ChildAnswer = Metadata;
 
 /// How kube addresses a kind of ours in the stored version.
 pub fn api_resource(kind: KindName) -> ApiResource {
@@ -121,7 +120,7 @@ impl Writer {
         Api::namespaced_with(self.client.clone(), namespace, &resource_in(kind, self.served.version(kind)))
     }
 
-    fn children(&self, kind: ChildKind, namespace: &str) -> Api<DynamicObject> {
+    fn children(&self, kind: ChildKind, namespace: &str) -> Api<Metadata> {
         Api::namespaced_with(self.client.clone(), namespace, &child_resource(kind))
     }
 }
@@ -154,7 +153,7 @@ impl WriteError {
         }
     }
 
-    /// One word for metrics.
+    /// The category for metrics.
     pub const fn category(&self) -> &'static str {
         match self {
             Self::Conflict { .. } => "conflict",

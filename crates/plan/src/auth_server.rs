@@ -23,10 +23,10 @@ const HMAC: &str = "/etc/toolhive/authserver/hmac";
 const REDIS_TLS: &str = "/etc/toolhive/authserver/redis-tls";
 const REDIS_USERNAME: &str = "TOOLHIVE_AUTH_SERVER_REDIS_USERNAME";
 const REDIS_PASSWORD: &str = "TOOLHIVE_AUTH_SERVER_REDIS_PASSWORD";
-/// What is advertised where nobody says otherwise.
+/// The scopes that are advertised where the spec names none.
 const DEFAULT_SCOPES: [&str; 4] = ["openid", "profile", "email", "offline_access"];
 
-/// The document. Scopes that nobody named are filled in on both sides.
+/// The document. Scopes that the spec does not name are filled in on both sides.
 pub(crate) fn document(
     server: &EmbeddedAuthServer,
     oidc: &mut OidcConfig,

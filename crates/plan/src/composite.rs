@@ -1,8 +1,8 @@
-//! `VirtualMCPCompositeToolDefinition`: a tool made of steps. Nothing is made for it; it is judged, and says who
-//! uses it.
+//! `VirtualMCPCompositeToolDefinition`: a tool made of steps. It has no children; its status says whether
+//! it is valid and which virtual servers use it.
 //!
-//! The same judgement holds for the tools that stand right in a VirtualMCPServer. What a template means is not judged
-//! here: it is the virtual server that knows the language. Here its size and depth are.
+//! The same validation applies to tools that are inline in a VirtualMCPServer. Of a template only size and depth are checked
+//! here: the virtual server evaluates the language.
 
 mod order;
 mod output;
@@ -52,12 +52,12 @@ pub fn problems(tool: &CompositeTool) -> Vec<String> {
     problems_of(tool).list()
 }
 
-/// The same, to be told from another place.
+/// The same, with places relative to the tool.
 pub(crate) fn problems_of(tool: &CompositeTool) -> Problems {
     let mut problems = Problems::default();
-    problems.filled("name", &tool.name, "give the name by which callers see the tool");
+    problems.filled("name", &tool.name, "give the name by which clients see the tool");
     let description = tool.description.as_deref().unwrap_or_default();
-    problems.filled("description", description, "say what the tool does; callers choose tools by it");
+    problems.filled("description", description, "say what the tool does; clients choose tools by it");
     if let Some(parameters) = &tool.parameters {
         let is_object = parameters.0.get("type").is_some_and(|kind| kind == "object");
         problems.unless(is_object, "parameters", "it is not the schema of an object; set its `type` to `object`");

@@ -1,7 +1,7 @@
 //! The six kinds that only configure others: one path, and a table of how they differ.
 //!
-//! Each says in its status whether it is valid, what its hash is, and who uses it. It is the only writer of that status: a
-//! workload that uses a configuration reads its spec, judges it with the same function, and leaves the object alone.
+//! The status of each has its validity, its hash and its users. It is the only writer of that status: a
+//! workload that uses a configuration reads its spec, validates it with the same function, and leaves the object alone.
 
 use std::collections::BTreeSet;
 
@@ -13,14 +13,14 @@ use crate::key::{Key, ObjectKind};
 use crate::plan::{Finalizer, Plan};
 use crate::status::Status;
 use crate::validate::{config_hash, in_one_line, synthesizes_identity, validate};
-use crate::world::World;
+use crate::world::{Live, World};
 
 /// How many users a message names.
 const NAMED: usize = 10;
 
 /// Plans a configuration: no children, a status.
 pub(crate) fn plan(me: &Resource, world: &World<'_>) -> Plan {
-    let users = users(world);
+    let users = workloads(world.users);
     let mut status = Status::default();
     status.set("referencingWorkloads", listed(&users));
     match validate(me, world) {
@@ -37,42 +37,47 @@ pub(crate) fn plan(me: &Resource, world: &World<'_>) -> Plan {
         && let Some(server) = &object.spec.embedded_auth_server
     {
         if synthesizes_identity(server) {
-            let message =
-                "an upstream provider has no user info endpoint: who a caller is will be made up from its token";
+            let message = "an upstream provider has no user info endpoint: identities are synthesized from its tokens";
             status.condition("IdentitySynthesized", true, "OAuth2UpstreamWithoutUserInfo", message);
         } else {
-            let message = "every upstream provider says who a caller is";
+            let message = "every upstream provider has a user info endpoint";
             status.condition("IdentitySynthesized", false, "AllUpstreamsHaveUserInfo", message);
         }
     }
     let mut plan = Plan::without_children(me, status);
     if me.is_deleting() {
-        let possible = &world.live.possible_users;
-        if users.is_empty() && !possible.is_empty() {
-            let reasons: Vec<String> = possible.iter().cloned().collect();
-            let message = format!("not all users are known: {}", in_one_line(&reasons));
-            plan.status.condition("DeletionBlocked", true, "UsersUnknown", message);
-            plan.recheck = true;
-        } else if users.is_empty() {
-            plan.finalizer = Finalizer::Release;
-        } else {
-            let message = format!("still used by {}; remove the reference there first", named(&users));
-            plan.status.condition("DeletionBlocked", true, "ReferencedByWorkloads", message);
-            plan.recheck = true;
-        }
+        plan_deletion(&mut plan, world.users, world.live);
     }
     plan
 }
 
-/// The workloads that use a configuration, sorted by kind and name.
-fn users(world: &World<'_>) -> Vec<WorkloadRef> {
+/// Releases the finalizer of a configuration that is being deleted, unless a workload uses it, or may use it: then a condition says which.
+pub(crate) fn plan_deletion(plan: &mut Plan, users: &BTreeSet<Key>, live: &Live) {
+    let (users, possible) = (workloads(users), &live.possible_users);
+    if users.is_empty() && possible.is_empty() {
+        plan.finalizer = Finalizer::Release;
+        return;
+    }
+    plan.recheck = true;
+    if users.is_empty() {
+        let reasons: Vec<String> = possible.iter().cloned().collect();
+        let message = format!("not all users are known: {}", in_one_line(&reasons));
+        plan.status.condition("DeletionBlocked", true, "UsersUnknown", message);
+    } else {
+        let message = format!("still used by {}; remove the reference there first", named(&users));
+        plan.status.condition("DeletionBlocked", true, "ReferencedByWorkloads", message);
+    }
+}
+
+/// The workloads among the users of a configuration, sorted by kind and name.
+fn workloads(users: &BTreeSet<Key>) -> Vec<WorkloadRef> {
     let workload = |key: &Key| match key.kind {
         ObjectKind::Kind(kind) if !kind.is_config() => {
             Some(WorkloadRef { kind: kind.as_str().into(), name: key.name.clone() })
         }
         _ => None,
     };
-    let mut users: Vec<WorkloadRef> = world.users.iter().filter_map(workload).collect();
+    let mut users: Vec<WorkloadRef> = users.iter().filter_map(workload).collect();
     users.sort();
     users
 }

@@ -8,7 +8,7 @@ use skep_api::kinds::{EmbeddingServer, EmbeddingServerSpec};
 use skep_api::resource::Resource;
 
 use crate::child::Child;
-use crate::error::{PlanError, check_name, check_untaken};
+use crate::error::{PlanError, check_name, check_names};
 use crate::merge::check_pod_template;
 use crate::names;
 use crate::overrides::DroppedOverrides;
@@ -32,7 +32,7 @@ pub(crate) fn plan(me: &Resource, object: &EmbeddingServer, world: &World<'_>) -
     let mut dropped = DroppedOverrides::default();
     let built = build(me, spec, world, &mut dropped);
     dropped.report(&mut status);
-    judge_template(&mut status, spec, built.as_ref().err());
+    report_template(&mut status, spec, built.as_ref().err());
     let change = built.as_ref().ok().and_then(|_| forbidden_change(me, spec, world));
     if let Some(error) = &change {
         status.condition("VolumeReady", false, error.reason(), error.to_string());
@@ -48,7 +48,7 @@ pub(crate) fn plan(me: &Resource, object: &EmbeddingServer, world: &World<'_>) -
         Err(error) => plan.verdict = error.verdict(),
         Ok(children) => plan.children = children,
     }
-    // It follows the port: whoever reads it gets the address of today.
+    // It follows the port of the spec.
     let url = format!("http://{}:{}", names::host(me.name(), me.namespace()), spec.port);
     set_url(&mut status, url, &plan.verdict, me.name(), world.live);
     plan.status = status;
@@ -79,11 +79,11 @@ fn build(
         check_pod_template(template)?;
     }
     let children = children::build(me, spec, template.as_ref(), world.settings, dropped)?;
-    check_untaken(me, world)?;
+    check_names(me, world)?;
     Ok(children)
 }
 
-fn judge_template(status: &mut Status, spec: &EmbeddingServerSpec, error: Option<&PlanError>) {
+fn report_template(status: &mut Status, spec: &EmbeddingServerSpec, error: Option<&PlanError>) {
     const CONDITION: &str = "PodTemplateValid";
     if let Some(error) = error.filter(|error| error.is_of_template()) {
         status.condition(CONDITION, false, error.reason(), error.to_string());

@@ -10,7 +10,7 @@ use crate::text::{check_forwarded_header, check_header_limits, remote_url};
 use crate::validate::{Problems, in_one_line, reference_problems, validate};
 use crate::world::{Found, Site, World};
 
-/// Plans an entry: no children, a status. All checks are made, and what any of them found is said.
+/// Plans an entry: no children, a status. Every check has a condition.
 pub(crate) fn plan(me: &Resource, object: &MCPServerEntry, world: &World<'_>) -> Plan {
     let (spec, namespace) = (&object.spec, me.namespace());
     let mut conditions = vec![
@@ -26,9 +26,9 @@ pub(crate) fn plan(me: &Resource, object: &MCPServerEntry, world: &World<'_>) ->
     let failures: Vec<String> = conditions.iter().filter(|one| !one.is_true()).map(|one| one.message.clone()).collect();
     let valid = failures.is_empty();
     conditions.push(if valid {
-        said("Valid", true, "ConfigValid", "The entry can be used".to_owned())
+        condition("Valid", true, "ConfigValid", "The entry can be used".to_owned())
     } else {
-        said("Valid", false, "ConfigInvalid", in_one_line(&failures))
+        condition("Valid", false, "ConfigInvalid", in_one_line(&failures))
     });
 
     let mut status = Status::default();
@@ -42,8 +42,8 @@ pub(crate) fn plan(me: &Resource, object: &MCPServerEntry, world: &World<'_>) ->
 fn url(spec: &MCPServerEntrySpec, site: Site) -> Condition {
     const CONDITION: &str = "RemoteURLValidated";
     match remote_url(&spec.remote_url, spec.allow_private_endpoint, site) {
-        Ok(_) => said(CONDITION, true, "RemoteURLValid", "Remote URL is valid".to_owned()),
-        Err(problem) => said(CONDITION, false, "RemoteURLInvalid", format!("spec.remoteUrl: {problem}")),
+        Ok(_) => condition(CONDITION, true, "RemoteURLValid", "Remote URL is valid".to_owned()),
+        Err(problem) => condition(CONDITION, false, "RemoteURLInvalid", format!("spec.remoteUrl: {problem}")),
     }
 }
 
@@ -52,18 +52,18 @@ fn group(spec: &MCPServerEntrySpec, namespace: &str, world: &World<'_>) -> Condi
     let name = &spec.group_ref.name;
     match world.resource(KindName::MCPGroup, namespace, name) {
         Some(Found::Resource(group)) if !group.is_deleting() => {
-            said(CONDITION, true, "GroupRefIsValid", "Referenced MCPGroup exists and is ready".to_owned())
+            condition(CONDITION, true, "GroupRefIsValid", "Referenced MCPGroup exists and is ready".to_owned())
         }
         Some(_) => {
             let message =
                 format!("spec.groupRef: MCPGroup `{name}` is being deleted or cannot be read; name another one");
-            said(CONDITION, false, "GroupRefNotReady", message)
+            condition(CONDITION, false, "GroupRefNotReady", message)
         }
         None => {
             let message = format!(
                 "spec.groupRef: MCPGroup `{name}` not found in namespace `{namespace}`; create it, or correct the name"
             );
-            said(CONDITION, false, "GroupRefNotFound", message)
+            condition(CONDITION, false, "GroupRefNotFound", message)
         }
     }
 }
@@ -72,27 +72,32 @@ fn external_auth(spec: &MCPServerEntrySpec, namespace: &str, world: &World<'_>) 
     const CONDITION: &str = "ExternalAuthConfigValidated";
     let place = "spec.externalAuthConfigRef: MCPExternalAuthConfig";
     let Some(name) = spec.external_auth_config_ref.as_ref().map(|reference| &reference.name) else {
-        return said(CONDITION, true, "AuthConfigNotConfigured", "No MCPExternalAuthConfig is referenced".to_owned());
+        return condition(
+            CONDITION,
+            true,
+            "AuthConfigNotConfigured",
+            "No MCPExternalAuthConfig is referenced".to_owned(),
+        );
     };
     match world.resource(KindName::MCPExternalAuthConfig, namespace, name) {
         None => {
             let message =
                 format!("{place} `{name}` not found in namespace `{namespace}`; create it, or correct the name");
-            said(CONDITION, false, "AuthConfigNotFound", message)
+            condition(CONDITION, false, "AuthConfigNotFound", message)
         }
         Some(Found::Resource(config)) => match validate(config, world) {
-            Ok(()) => said(CONDITION, true, "AuthConfigValid", format!("MCPExternalAuthConfig `{name}` is valid")),
+            Ok(()) => condition(CONDITION, true, "AuthConfigValid", format!("MCPExternalAuthConfig `{name}` is valid")),
             Err(invalid) => {
-                said(CONDITION, false, "AuthConfigInvalid", format!("{place} `{name}` is not valid: {invalid}"))
+                condition(CONDITION, false, "AuthConfigInvalid", format!("{place} `{name}` is not valid: {invalid}"))
             }
         },
         Some(Found::Unlisted(why)) => {
             let message = format!("{place} `{name}` is not known, as objects of its kind cannot be listed: {why}");
-            said(CONDITION, false, UNLISTED, message)
+            condition(CONDITION, false, UNLISTED, message)
         }
         Some(found) => {
             let why = if let Found::Unreadable(why) = found { why } else { "it is of another kind" };
-            said(CONDITION, false, "AuthConfigInvalid", format!("{place} `{name}` cannot be read: {why}"))
+            condition(CONDITION, false, "AuthConfigInvalid", format!("{place} `{name}` cannot be read: {why}"))
         }
     }
 }
@@ -100,27 +105,27 @@ fn external_auth(spec: &MCPServerEntrySpec, namespace: &str, world: &World<'_>) 
 fn ca_bundle(spec: &MCPServerEntrySpec, namespace: &str, world: &World<'_>) -> Condition {
     const CONDITION: &str = "CABundleRefValidated";
     let Some(reference) = spec.ca_bundle_ref.as_ref().and_then(|bundle| bundle.config_map_ref.as_ref()) else {
-        return said(CONDITION, true, "CABundleRefNotConfigured", "No CA bundle is referenced".to_owned());
+        return condition(CONDITION, true, "CABundleRefNotConfigured", "No CA bundle is referenced".to_owned());
     };
     let (name, key) = (&reference.name, if reference.key.is_empty() { "ca.crt" } else { &reference.key });
     match world.config_map(namespace, name) {
         None => {
             let message = format!("spec.caBundleRef: ConfigMap `{name}` not found; create it with the key `{key}`");
-            said(CONDITION, false, "CABundleRefNotFound", message)
+            condition(CONDITION, false, "CABundleRefNotFound", message)
         }
         Some(data) if !data.contains_key(key) => {
             let message =
                 format!("spec.caBundleRef: ConfigMap `{name}` has no key `{key}`; add it, or correct the key");
-            said(CONDITION, false, "CABundleRefInvalid", message)
+            condition(CONDITION, false, "CABundleRefInvalid", message)
         }
-        Some(_) => said(CONDITION, true, "CABundleRefValid", format!("CA bundle ConfigMap `{name}` is there")),
+        Some(_) => condition(CONDITION, true, "CABundleRefValid", format!("CA bundle ConfigMap `{name}` is there")),
     }
 }
 
 /// Secrets and ConfigMaps that cannot exist; nothing where all of them can.
 fn references(me: &Resource) -> Option<Condition> {
     let error = reference_problems(me).result().err()?;
-    Some(said("ReferencesValidated", false, "ReferenceInvalid", error.to_string()))
+    Some(condition("ReferencesValidated", false, "ReferenceInvalid", error.to_string()))
 }
 
 /// Nothing where no header is kept in a Secret.
@@ -144,8 +149,8 @@ fn header_secrets(spec: &MCPServerEntrySpec, namespace: &str, world: &World<'_>)
         }
     }
     Some(match problems.result() {
-        Ok(()) => said(CONDITION, true, "HeaderSecretsValid", "The Secrets of all headers are there".to_owned()),
-        Err(error) => said(CONDITION, false, "HeaderSecretNotFound", error.to_string()),
+        Ok(()) => condition(CONDITION, true, "HeaderSecretsValid", "The Secrets of all headers are there".to_owned()),
+        Err(error) => condition(CONDITION, false, "HeaderSecretNotFound", error.to_string()),
     })
 }
 
@@ -162,10 +167,10 @@ fn header_names(spec: &MCPServerEntrySpec) -> Option<Condition> {
         problems.check(place, check_forwarded_header(&header.header_name));
     }
     let error = problems.result().err()?;
-    Some(said("HeaderForwardValidated", false, "HeaderForwardInvalid", error.to_string()))
+    Some(condition("HeaderForwardValidated", false, "HeaderForwardInvalid", error.to_string()))
 }
 
-fn said(kind: &str, holds: bool, reason: &str, message: String) -> Condition {
+fn condition(kind: &str, holds: bool, reason: &str, message: String) -> Condition {
     Condition { kind: kind.to_owned(), status: holds.into(), reason: reason.to_owned(), message }
 }
 

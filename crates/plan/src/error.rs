@@ -76,9 +76,9 @@ pub enum PlanError {
     /// Only a pod has what the spec asks for, so that no process of a machine can do it.
     #[error("{0}")]
     NeedsPod(String),
-    /// The name of a child is taken by an object of another owner.
-    #[error("the name of {kind} `{name}` is taken by {owner}; rename this {resource}, or remove the other object")]
-    NameTaken {
+    /// An object of another owner has the name of a child.
+    #[error("the name of {kind} `{name}` is in use by {owner}; rename this {resource}, or remove the other object")]
+    NameConflict {
         /// The kind of the child.
         kind: ChildKind,
         /// Its name.
@@ -150,7 +150,7 @@ impl PlanError {
             Self::MissingPolicyMap(_) => "AuthzConfigMapNotFound",
             Self::Unlisted { .. } => UNLISTED,
             Self::Unsupported(_) => NOT_SUPPORTED,
-            Self::NameTaken { .. } => "NameTaken",
+            Self::NameConflict { .. } => "NameTaken",
             Self::GarbageCollected { .. } => GARBAGE_COLLECTION,
             Self::ApplyRefused(_) => "ApplyRefused",
             Self::ImmutableVolumeClaim(_) => "VolumeClaimImmutable",
@@ -176,7 +176,7 @@ impl PlanError {
 
     /// Whether the cluster does not take the children, whatever the spec says.
     pub(crate) const fn is_of_cluster(&self) -> bool {
-        matches!(self, Self::NameTaken { .. } | Self::GarbageCollected { .. } | Self::ApplyRefused(_))
+        matches!(self, Self::NameConflict { .. } | Self::GarbageCollected { .. } | Self::ApplyRefused(_))
     }
 
     /// Whether the pod template of the spec is invalid.
@@ -258,7 +258,7 @@ impl MissingKey {
     }
 }
 
-/// Refuses a resource whose name is too long, or is no name, for the Service and the pods that are named after it.
+/// Refuses a resource whose name is too long or invalid for the Service and the pods that are named after it.
 pub(crate) fn check_name(me: &Resource, longest: usize) -> Result<(), PlanError> {
     let name = me.name();
     if name.len() <= longest && is_dns_label(name) && !name.starts_with(|first: char| first.is_ascii_digit()) {
@@ -269,21 +269,21 @@ pub(crate) fn check_name(me: &Resource, longest: usize) -> Result<(), PlanError>
 }
 
 /// Refuses a resource of whose children one has the name of another owner's object, or is not accepted by the API server.
-pub(crate) fn check_untaken(me: &Resource, world: &World<'_>) -> Result<(), PlanError> {
+pub(crate) fn check_names(me: &Resource, world: &World<'_>) -> Result<(), PlanError> {
     if let Some(message) = &world.live.refused {
         return Err(PlanError::ApplyRefused(message.clone()));
     }
-    let Some((kind, name, owner)) = world.live.taken.first() else { return Ok(()) };
+    let Some((kind, name, owner)) = world.live.name_conflicts.first() else { return Ok(()) };
     let (kind, name, owner, resource) = (*kind, name.clone(), owner.clone(), me.kind());
     // It is not ours, so one that is called as we are had another uid: it was deleted, and its children go by themselves.
-    Err(if owner == owner_in_words(resource.as_str(), me.name()) {
+    Err(if owner == owner_text(resource.as_str(), me.name()) {
         PlanError::GarbageCollected { kind, name, resource }
     } else {
-        PlanError::NameTaken { kind, name, owner, resource }
+        PlanError::NameConflict { kind, name, owner, resource }
     })
 }
 
 /// The owner of an object, for messages.
-pub fn owner_in_words(kind: &str, name: &str) -> String {
+pub fn owner_text(kind: &str, name: &str) -> String {
     format!("{kind} `{name}`")
 }

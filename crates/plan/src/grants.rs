@@ -23,12 +23,12 @@ pub enum Verb {
     Patch,
     /// Replace it whole. The operator only holds this to hand it on.
     Update,
-    /// Be told of changes.
+    /// Watch for changes.
     Watch,
 }
 
 impl Verb {
-    /// The word Kubernetes uses.
+    /// As RBAC spells it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Create => "create",
@@ -56,7 +56,7 @@ pub struct Grant {
 /// The Role of one sort of child.
 #[derive(Clone, Copy, Debug)]
 pub struct Role {
-    /// Who gets it, in words.
+    /// Who gets it, for messages.
     pub bearer: &'static str,
     /// In the order in which they are written.
     pub rules: &'static [Grant],

@@ -33,6 +33,11 @@ pub(crate) fn digest_with(me: &Resource, mut others: Vec<Reference>, world: &Wor
         }
     }
     others.extend(own);
+    digest_of(me, &others, world)
+}
+
+/// Digest of the content of every Secret key and ConfigMap key that references lead to; none if they lead to none.
+pub(crate) fn digest_of(me: &Resource, references: &[Reference], world: &World<'_>) -> Option<String> {
     let digest = |(key, item): (Key, String)| {
         let digest = match world.found.get(&key) {
             Some(Found::Secret(keys)) => keys.get(&item).cloned(),
@@ -41,7 +46,7 @@ pub(crate) fn digest_with(me: &Resource, mut others: Vec<Reference>, world: &Wor
         };
         format!("{}/{}/{item}={}", key.kind, key.name, digest.unwrap_or_default())
     };
-    let mut lines: Vec<String> = distinct_inputs(me, &others).into_iter().map(digest).collect();
+    let mut lines: Vec<String> = distinct_inputs(me, references).into_iter().map(digest).collect();
     lines.sort();
     (!lines.is_empty()).then(|| canonical::sha256_hex(lines.join("\n").as_bytes()))
 }
@@ -55,6 +60,13 @@ fn distinct_inputs(me: &Resource, references: &[Reference]) -> BTreeSet<(Key, St
         Target::Kind(_) => None,
     };
     references.iter().filter_map(input).collect()
+}
+
+/// How many Secrets and ConfigMaps a resource refers to. Of one that exceeds [`skep_bounds::CONTENT_REFERENCES`] none is read, and its plan is refused.
+pub fn count_contents(me: &Resource) -> usize {
+    let references = me.references();
+    let contents = references.iter().filter(|reference| !matches!(reference.to, Target::Kind(_)));
+    contents.map(|reference| Key::target(reference, me.namespace())).collect::<BTreeSet<Key>>().len()
 }
 
 /// What the pods of a resource read though its spec does not name it: the key that a virtual server binds its sessions with, and the

@@ -14,7 +14,7 @@ pub enum ObjectKind {
     Kind(KindName),
     /// A Secret.
     Secret,
-    /// A ConfigMap that somebody else wrote.
+    /// A ConfigMap that the operator does not own.
     ConfigMap,
 }
 

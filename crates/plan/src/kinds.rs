@@ -37,6 +37,17 @@ pub struct KindEntry {
     pub generated_secret: Option<fn(&Resource) -> GeneratedSecret>,
     /// How it takes part in groups.
     pub group: Grouping,
+    /// What its status says of a spec that is refused, beside the readiness of a kind with pods.
+    pub refusal: Refusal,
+}
+
+/// The conditions and fields by which the status of a kind says that its spec is refused.
+#[derive(Clone, Copy, Debug)]
+pub struct Refusal {
+    /// Conditions that are false then.
+    pub conditions: &'static [&'static str],
+    /// Fields, and their values.
+    pub fields: &'static [(&'static str, &'static str)],
 }
 
 /// A child that plans of a kind hold.
@@ -59,7 +70,7 @@ enum When {
     WithInlineAuthz,
 }
 
-/// How the pods of a kind are told from all others, and which resource each of them runs for.
+/// The labels that select the pods of a kind, and the resource that each of them runs for.
 #[derive(Clone, Copy, Debug)]
 pub struct PodLabels {
     /// What the watch of them is called.
@@ -115,13 +126,21 @@ pub const fn entry(kind: KindName) -> KindEntry {
         KindName::MCPAuthzConfig
         | KindName::MCPExternalAuthConfig
         | KindName::MCPOIDCConfig
-        | KindName::MCPServerEntry
         | KindName::MCPTelemetryConfig
         | KindName::MCPToolConfig
-        | KindName::MCPWebhookConfig
-        | KindName::VirtualMCPCompositeToolDefinition => KindEntry::PLAIN,
+        | KindName::MCPWebhookConfig => KindEntry::PLAIN,
+        KindName::MCPServerEntry => SERVER_ENTRY,
+        KindName::VirtualMCPCompositeToolDefinition => COMPOSITE_TOOL,
     }
 }
+
+const SERVER_ENTRY: KindEntry =
+    KindEntry { refusal: Refusal { conditions: &["Valid"], fields: &[("phase", "Failed")] }, ..KindEntry::PLAIN };
+
+const COMPOSITE_TOOL: KindEntry = KindEntry {
+    refusal: Refusal { conditions: &["WorkflowValidated", "Ready"], fields: &[("validationStatus", "Invalid")] },
+    ..KindEntry::PLAIN
+};
 
 const EMBEDDING_SERVER: KindEntry = KindEntry {
     owns: &[owned(ChildKind::Service, names::same), owned(ChildKind::StatefulSet, names::same)],
@@ -132,6 +151,7 @@ const EMBEDDING_SERVER: KindEntry = KindEntry {
         workload_label: INSTANCE,
         owner_name: None,
     }),
+    refusal: Refusal::NONE,
     ..KindEntry::PLAIN
 };
 
@@ -152,6 +172,7 @@ const REGISTRY: KindEntry = KindEntry {
         workload_label: APP_NAME,
         owner_name: Some(names::registry_of),
     }),
+    refusal: Refusal::NONE,
     ..KindEntry::PLAIN
 };
 
@@ -166,6 +187,7 @@ const REMOTE_PROXY: KindEntry = KindEntry {
         owned(ChildKind::Deployment, names::same),
     ],
     pods: Some(PodLabels::of_proxy("mcpremoteproxy")),
+    refusal: Refusal { conditions: &["ConfigurationValid"], fields: &[] },
     ..KindEntry::PLAIN
 };
 
@@ -182,6 +204,7 @@ const SERVER: KindEntry = KindEntry {
     ],
     pods: Some(PodLabels::of_proxy("mcpserver")),
     has_backend: true,
+    refusal: Refusal::NONE,
     ..KindEntry::PLAIN
 };
 
@@ -197,10 +220,15 @@ const VIRTUAL_SERVER: KindEntry = KindEntry {
     pods: Some(PodLabels::of_proxy("virtualmcpserver")),
     generated_secret: Some(virtual_server::session_key),
     group: Grouping::SeesMembers,
+    refusal: Refusal { conditions: &["Valid"], fields: &[] },
     ..KindEntry::PLAIN
 };
 
-const GROUP: KindEntry = KindEntry { group: Grouping::Group, ..KindEntry::PLAIN };
+const GROUP: KindEntry = KindEntry {
+    group: Grouping::Group,
+    refusal: Refusal { conditions: &["Ready"], fields: &[("phase", "Failed")] },
+    ..KindEntry::PLAIN
+};
 
 const fn owned(kind: ChildKind, name: fn(&str) -> String) -> OwnedChild {
     OwnedChild { kind, name, when: When::Always }
@@ -287,8 +315,14 @@ pub fn shown(me: &Resource) -> Option<(String, Option<String>)> {
 
 impl KindEntry {
     /// A kind that owns nothing.
-    const PLAIN: Self =
-        Self { owns: &[], pods: None, has_backend: false, generated_secret: None, group: Grouping::None };
+    const PLAIN: Self = Self {
+        owns: &[],
+        pods: None,
+        has_backend: false,
+        generated_secret: None,
+        group: Grouping::None,
+        refusal: Refusal { conditions: &["Valid"], fields: &[] },
+    };
 
     /// Whether a child of that kind which carries the uid of a resource of this kind goes when no plan holds it.
     pub fn prunes(&self, child: ChildKind) -> bool {
@@ -296,6 +330,13 @@ impl KindEntry {
         let is_backend = self.has_backend && child == Backend::KIND;
         !self.owns.is_empty() && !is_backend
     }
+}
+
+// === impl Refusal ===
+
+impl Refusal {
+    /// Readiness alone says it.
+    const NONE: Self = Self { conditions: &[], fields: &[] };
 }
 
 // === impl PodLabels ===

@@ -10,7 +10,7 @@
 //! accepted; a list or object where the other belongs is refused instead of taken; and an element that is deleted does
 //! not disturb the order of the others under `$setElementOrder`.
 //!
-//! Nothing here knows what a template is for, or which of its fields are ours: that is enforced by whoever stamps it.
+//! Nothing here knows what a template is for, or which of its fields are ours: the code that stamps a template enforces that.
 
 mod check;
 mod list;
@@ -43,8 +43,8 @@ pub enum Problem {
         /// What the patch has.
         found: &'static str,
     },
-    /// An element of a list cannot be told from the others.
-    #[error("an element has no `{0}`, which tells elements of this list apart; add it")]
+    /// An element of a list lacks the merge key.
+    #[error("an element has no `{0}`, the merge key of this list; add it")]
     NoKey(&'static str),
     /// A `$patch` says something else than it can.
     #[error("`$patch` cannot be {0}; write `replace`, `delete` or `merge`, or leave it out")]

@@ -1,4 +1,4 @@
-//! The names of children, each a function of the resource's own. Nobody else spells them.
+//! The names of children, each a function of the resource's own. No other code spells them.
 
 const REGISTRY_API_SUFFIX: &str = "-api";
 

@@ -21,6 +21,15 @@ pub(crate) const PROXY_PODS: &str = "spec.resourceOverrides.proxyDeployment.podT
 /// Where a pod template is overridden.
 pub(crate) const POD_TEMPLATE: &str = "spec.podTemplateSpec";
 
+/// Beginnings of the names of annotations that other programs write: the Deployment controller, kubectl, and Skep's own. An override of one
+/// would be applied by force against that program, without end.
+const RESERVED_ANNOTATIONS: &[&str] = &[
+    "deployment.kubernetes.io/",
+    "kubectl.kubernetes.io/last-applied-configuration",
+    "toolhive.stacklok.dev/",
+    "toolhive.stacklok.io/",
+];
+
 /// The condition that names what was dropped.
 const CONDITION: &str = "OverridesApplied";
 /// How many names a message has.
@@ -49,6 +58,12 @@ impl DroppedOverrides {
         self.compare_entries(&format!("{field}.labels"), &wanted.labels, metadata.and_then(|all| all.get("labels")));
         let annotations = metadata.and_then(|all| all.get("annotations"));
         self.compare_entries(&format!("{field}.annotations"), &wanted.annotations, annotations);
+    }
+
+    /// Adds the annotations of an override that only other programs write ([`allowed_annotations`]).
+    pub(crate) fn add_reserved(&mut self, field: &str, wanted: Option<&MetadataOverrides>) {
+        let names = wanted.into_iter().flat_map(|wanted| wanted.annotations.keys());
+        names.filter(|name| is_reserved(name)).for_each(|name| self.add(&format!("{field}.annotations"), name));
     }
 
     /// Adds the entries that a finished map has with other values.
@@ -80,6 +95,15 @@ impl DroppedOverrides {
             format!("the operator sets these itself, so the overrides were dropped: {named}{more}; remove them");
         status.condition(CONDITION, false, "ReservedName", message);
     }
+}
+
+/// The annotations of an override but for those that only other programs write.
+pub(crate) fn allowed_annotations(overrides: &MetadataOverrides) -> impl Iterator<Item = (&String, &String)> {
+    overrides.annotations.iter().filter(|(name, _)| !is_reserved(name))
+}
+
+fn is_reserved(annotation: &str) -> bool {
+    RESERVED_ANNOTATIONS.iter().any(|reserved| annotation.starts_with(reserved))
 }
 
 #[cfg(test)]

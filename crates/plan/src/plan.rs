@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
-use skep_api::resource::Resource;
+use skep_api::resource::{KindName, Resource};
 
 use crate::child::Child;
+use crate::error::check_names;
 use crate::proxy::ProxyPlan;
 use crate::status::Status;
 use crate::world::{Live, LivePod, World};
@@ -22,13 +23,13 @@ pub struct Plan {
     pub proxy: Option<Box<ProxyPlan>>,
     /// Finished objects in the order in which they are applied. What is ours and not here is removed.
     pub children: Vec<Child>,
-    /// What to say about the resource.
+    /// The next status of the resource.
     pub status: Status,
     /// What to do with its finalizer.
     pub finalizer: Finalizer,
     /// Annotations to put on the resource itself.
     pub annotations: Map<String, Value>,
-    /// A Secret that must exist and that nobody but chance can fill.
+    /// A Secret with random content that must exist.
     pub generated_secret: Option<GeneratedSecret>,
     /// Pods to delete, each by its uid, so that their controller makes others in their place at once.
     pub delete_pods: Vec<LivePod>,
@@ -40,7 +41,7 @@ pub struct Plan {
     pub recheck: bool,
 }
 
-/// A Secret with random content. A plan has no chance in it, so whoever carries it out makes the content, once: it is
+/// A Secret with random content. A plan is deterministic, so the operator generates the content, once: it is
 /// created when it is not there, owned by the resource, and never changed. It is made before the children are
 /// applied, and only if they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,7 +72,7 @@ pub enum BackendAction {
 /// A warning about a resource that no condition carries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// In one word.
+    /// A CamelCase reason.
     pub reason: String,
     /// What the user should know, and do.
     pub message: String,
@@ -105,8 +106,7 @@ pub fn plan(me: &Resource, world: &World<'_>) -> Plan {
     if plan.verdict == Verdict::Apply && !me.is_deleting() {
         plan.delete_pods.extend(blocking_pods(world.live));
     }
-    // No watch shows when an object of another owner goes.
-    plan.recheck |= !world.live.taken.is_empty();
+    plan.recheck |= waits_for_name(me, world, &plan.verdict);
     // INVARIANT: the names that are checked for other owners before planning are those of the children.
     debug_assert!(
         holds_declared_children(me, &plan),
@@ -114,6 +114,13 @@ pub fn plan(me: &Resource, world: &World<'_>) -> Plan {
         me.kind()
     );
     plan
+}
+
+/// Whether a plan waits for the name of a child: no watch shows when an object of another owner goes. One that is refused for another
+/// reason waits for a change of what it refers to, or of its own spec, and the names are looked up then.
+fn waits_for_name(me: &Resource, world: &World<'_>, verdict: &Verdict) -> bool {
+    let conflict = check_names(me, world).err().filter(|_| !world.live.name_conflicts.is_empty());
+    conflict.is_some_and(|conflict| conflict.verdict() == *verdict)
 }
 
 /// The pods that keep a StatefulSet from its current template: that of an embedding server, or the one that a proxy made.
@@ -152,12 +159,17 @@ fn plan_of(me: &Resource, world: &World<'_>) -> Plan {
 impl Plan {
     /// A plan that makes no children.
     pub(crate) fn without_children(me: &Resource, status: Status) -> Self {
+        Self::of_status(me.kind(), status)
+    }
+
+    /// A plan of a resource of this kind that makes no children.
+    pub(crate) fn of_status(kind: KindName, status: Status) -> Self {
         Self {
             verdict: Verdict::Apply,
             proxy: None,
             children: Vec::new(),
             status,
-            finalizer: me.kind().finalizer().map_or(Finalizer::None, |_| Finalizer::Hold),
+            finalizer: kind.finalizer().map_or(Finalizer::None, |_| Finalizer::Hold),
             annotations: Map::new(),
             generated_secret: None,
             delete_pods: Vec::new(),
@@ -165,5 +177,29 @@ impl Plan {
             notice: None,
             recheck: false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::child::ChildKind;
+    use crate::validate::testing::{Surroundings, resource};
+
+    /// Every recheck looks up the names of all children: with a spec that is refused anyway, nothing would come of it.
+    #[test]
+    fn only_a_plan_that_waits_for_a_name_is_rechecked_for_it() {
+        let mut surroundings = Surroundings::default();
+        surroundings.live.name_conflicts.insert((
+            ChildKind::Deployment,
+            "s".to_owned(),
+            "Deployment `other`".to_owned(),
+        ));
+        let recheck = |spec: Value| plan(&resource(KindName::MCPServer, "s", &spec), &surroundings.world()).recheck;
+        assert!(recheck(json!({ "image": "a" })));
+        assert!(!recheck(json!({ "image": "a", "toolConfigRef": { "name": "missing" } })));
+        assert!(!recheck(json!({ "image": "a", "resources": { "limits": { "memory": "much" } } })));
     }
 }

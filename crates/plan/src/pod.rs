@@ -54,7 +54,7 @@ pub const CONFIG_HASH: &str = "toolhive.stacklok.dev/config-hash";
 /// The `app.kubernetes.io/component` of the pods of every registry, by which they are selected.
 pub const REGISTRY_COMPONENT: &str = "registry-api";
 
-/// What tells the pods of one plan from those of another: the stamps on their template.
+/// The stamps on a pod template, which identify the pods of one plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PodStamps {
     checksum: Option<String>,

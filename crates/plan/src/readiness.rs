@@ -1,7 +1,7 @@
 //! Phase, message and readiness of a resource with pods. One function decides ([`Readiness::of`], [`Readiness::refused`]), and every
-//! condition that speaks of readiness is written from what it decided ([`Readiness::write`]), so none can contradict another.
+//! condition about readiness is written from its result ([`Readiness::write`]), so none can contradict another.
 //!
-//! `Ready` and `Stalled` follow kstatus, by which Flux and others judge objects: `Ready` is true only for the current plan,
+//! `Ready` and `Stalled` follow kstatus, by which Flux and others assess objects: `Ready` is true only for the current plan,
 //! unknown while it rolls out, and `Stalled` is present only while nothing but a change by people can help. The phase says whether
 //! anything serves, as groups and virtual servers route by it.
 
@@ -18,12 +18,12 @@ pub(crate) const ROLLING_OUT: &str = "RollingOut";
 /// The reason of `Ready` when they cannot.
 pub(crate) const ROLLOUT_STALLED: &str = "RolloutStalled";
 
-/// The condition that tells kstatus that only people can help.
+/// The condition by which kstatus knows that only people can help.
 pub(crate) const STALLED: &str = "Stalled";
 
-/// The words of a kind for what all kinds have in common.
+/// The messages, reasons and phases of a kind for what all kinds with pods have in common.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Words {
+pub(crate) struct ReadinessTexts {
     /// What it is called at the beginning of a sentence.
     pub(crate) subject: &'static str,
     /// The message while there is no pod.
@@ -59,8 +59,8 @@ const PODS_SERVE: &str = "the running pods go on serving";
 
 impl Readiness {
     /// Decides by the pods of a plan that is applied.
-    pub(crate) fn of(rollout: &Rollout, words: &Words) -> Self {
-        let Words { subject, no_pods, failed, stopped, ready, not_ready } = *words;
+    pub(crate) fn of(rollout: &Rollout, texts: &ReadinessTexts) -> Self {
+        let ReadinessTexts { subject, no_pods, failed, stopped, ready, not_ready } = *texts;
         let is_serving = rollout.serving != Serving::Nothing;
         let phase = |otherwise: &'static str| if is_serving { "Ready" } else { otherwise };
         match &rollout.stage {
@@ -78,6 +78,16 @@ impl Readiness {
                 Self::rolling_out("Ready", message)
             }
             Stage::RollingOut(_) => Self::rolling_out("Pending", format!("{subject} is starting")),
+            Stage::Paused { deployment, count } => {
+                let pause =
+                    format!("paused, continue it with `kubectl rollout resume deployment/{deployment}`: {count}");
+                let message = match rollout.serving {
+                    Serving::Older => format!("{OLDER_SERVES}; the rollout of the current one is {pause}"),
+                    _ if rollout.ready_older > 0 => format!("the rollout is {pause}; {OLDER_BESIDE}"),
+                    _ => format!("the rollout is {pause}"),
+                };
+                Self::rolling_out(phase("Pending"), message)
+            }
             Stage::Stalled(stall) => {
                 let message = match rollout.serving {
                     Serving::Nothing => format!("{failed}: {stall}"),

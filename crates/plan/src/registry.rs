@@ -10,7 +10,7 @@ use skep_api::kinds::{MCPRegistry, MCPRegistrySpec};
 use skep_api::resource::Resource;
 
 use crate::child::Child;
-use crate::error::{PlanError, check_name, check_untaken};
+use crate::error::{PlanError, check_name, check_names};
 use crate::merge::check_pod_template;
 use crate::overrides::DroppedOverrides;
 use crate::plan::{Finalizer, Notice, Plan};
@@ -30,7 +30,7 @@ pub(crate) fn plan(me: &Resource, object: &MCPRegistry, world: &World<'_>) -> Pl
     let mut dropped = DroppedOverrides::default();
     let built = build(me, &object.spec, world, &mut dropped);
     dropped.report(&mut status);
-    judge_template(&mut status, &object.spec, built.as_ref().err());
+    report_template(&mut status, &object.spec, built.as_ref().err());
     state::add(&mut status, me, object, &built, world);
     let mut plan = Plan::without_children(me, status);
     match built {
@@ -74,12 +74,12 @@ fn build(
     problems.under("", check::problems(spec, template.as_ref()));
     problems.result().map_err(failed)?;
     let children = children::build(me, spec, template.as_ref(), world, dropped)?;
-    check_untaken(me, world)?;
+    check_names(me, world)?;
     Ok(children)
 }
 
 /// A registry without a template says nothing about templates.
-fn judge_template(status: &mut Status, spec: &MCPRegistrySpec, error: Option<&PlanError>) {
+fn report_template(status: &mut Status, spec: &MCPRegistrySpec, error: Option<&PlanError>) {
     const CONDITION: &str = "PodTemplateValid";
     if let Some(error) = error.filter(|error| error.is_of_template()) {
         status.condition(CONDITION, false, error.reason(), error.to_string());

@@ -14,14 +14,14 @@ use crate::proxy::{
     self, Backend, EnvGroup, FileGroup, Outcome, ProxyContext, ProxyDraft, ProxyKind, ProxyPlan, ProxyPod, ProxySpec,
     add_shared, check_template, session_warning,
 };
-use crate::readiness::{Readiness, Words, keep_hashes, was_ready};
+use crate::readiness::{Readiness, ReadinessTexts, keep_hashes, was_ready};
 use crate::rollout::{Serving, observe};
 use crate::status::Status;
 use crate::text::{check_forwarded_headers, remote_url};
 use crate::world::World;
 use crate::{authz, grants, names, run_config};
 
-const WORDS: Words = Words {
+const TEXTS: ReadinessTexts = ReadinessTexts {
     subject: "Remote proxy",
     no_pods: "No pods found for remote proxy",
     failed: "Remote proxy failed to start",
@@ -108,15 +108,15 @@ fn build(
     proxy::build(context, ProxyDraft { run_config, backend: Backend::Remote, pod, accounts }, dropped)
 }
 
-/// Says whether the configuration can be applied: as the verdict says, in the words of whichever check failed first.
+/// Says whether the configuration can be applied: as the verdict says, with the reason and message of the first check that failed.
 fn configuration(status: &mut Status, invalid: Option<&PlanError>, outcome: &Outcome) {
     const CONDITION: &str = "ConfigurationValid";
     match (invalid, &outcome.verdict) {
         (Some(error), _) => status.condition(CONDITION, false, error.reason(), error.to_string()),
         (None, Verdict::Wait(why) | Verdict::Refuse(why)) if outcome.is_misconfigured() => {
-            let told = status.conditions().iter().find(|known| known.is_false() && known.message == *why);
+            let reported = status.conditions().iter().find(|known| known.is_false() && known.message == *why);
             let of_error = outcome.error.as_ref().map_or("ValidationFailed", PlanError::reason);
-            let reason = told.map_or(of_error, |known| known.reason.as_str()).to_owned();
+            let reason = reported.map_or(of_error, |known| known.reason.as_str()).to_owned();
             status.condition(CONDITION, false, &reason, why)
         }
         _ => status.condition(CONDITION, true, CONDITION, "All configuration validations passed"),
@@ -193,6 +193,6 @@ fn readiness(status: &mut Status, object: &MCPRemoteProxy, outcome: &Outcome, wo
     };
     let is_serving = rollout.serving != Serving::Nothing;
     let refused = Readiness::refused(&verdict, outcome.refusal_reason("NotReady"), "Failed", is_serving);
-    refused.unwrap_or_else(|| Readiness::of(&rollout, &WORDS)).write(status);
+    refused.unwrap_or_else(|| Readiness::of(&rollout, &TEXTS)).write(status);
     keep_hashes(status, &rollout);
 }

@@ -1,7 +1,7 @@
-//! From references to what they lead to, with a word in the status about each.
+//! Resolves references, with a condition in the status about each.
 //!
-//! A configuration is judged here by the same function that its own status comes from, so a workload never acts on a verdict that
-//! is older than the spec it reads. Every reference is looked at, not only up to the first that fails; the first failure decides.
+//! A configuration is validated here by the same function that its own status comes from, so a workload never acts on a verdict that
+//! is older than the spec it reads. Every reference is resolved, also after one that fails; the first failure decides.
 
 use std::sync::Arc;
 
@@ -25,15 +25,15 @@ use crate::world::{Found, World};
 pub(crate) struct Resolver<'a> {
     world: &'a World<'a>,
     namespace: &'a str,
-    /// What is said so far.
+    /// The status so far.
     pub(crate) status: Status,
     /// The first failure.
     pub(crate) failure: Option<Verdict>,
 }
 
-/// How a kind of reference is spoken of in a status.
+/// The condition and the hash field of a kind of reference.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Words {
+pub(crate) struct ReferenceCondition {
     /// Type of the condition; empty for none.
     pub(crate) condition: &'static str,
     /// Reason when all is well.
@@ -47,7 +47,7 @@ pub(crate) struct Words {
 }
 
 /// A reference to an MCPOIDCConfig.
-pub(crate) const OIDC: Words = Words {
+pub(crate) const OIDC: ReferenceCondition = ReferenceCondition {
     condition: "OIDCConfigRefValidated",
     good: "OIDCConfigRefValid",
     missing: "OIDCConfigRefNotFound",
@@ -55,7 +55,7 @@ pub(crate) const OIDC: Words = Words {
     hash: "oidcConfigHash",
 };
 /// A reference to an MCPAuthzConfig.
-pub(crate) const AUTHZ: Words = Words {
+pub(crate) const AUTHZ: ReferenceCondition = ReferenceCondition {
     condition: "AuthzConfigRefValidated",
     good: "AuthzConfigRefValid",
     missing: "AuthzConfigRefNotFound",
@@ -63,7 +63,7 @@ pub(crate) const AUTHZ: Words = Words {
     hash: "authzConfigHash",
 };
 /// A reference to an MCPTelemetryConfig.
-pub(crate) const TELEMETRY: Words = Words {
+pub(crate) const TELEMETRY: ReferenceCondition = ReferenceCondition {
     condition: "TelemetryConfigRefValidated",
     good: "TelemetryConfigRefValid",
     missing: "TelemetryConfigRefNotFound",
@@ -71,7 +71,7 @@ pub(crate) const TELEMETRY: Words = Words {
     hash: "telemetryConfigHash",
 };
 /// A reference to an MCPToolConfig.
-pub(crate) const TOOLS: Words = Words {
+pub(crate) const TOOLS: ReferenceCondition = ReferenceCondition {
     condition: "ToolConfigValidated",
     good: "ToolConfigValid",
     missing: "ToolConfigNotFound",
@@ -79,7 +79,7 @@ pub(crate) const TOOLS: Words = Words {
     hash: "toolConfigHash",
 };
 /// A reference to an MCPWebhookConfig.
-pub(crate) const WEBHOOKS: Words = Words {
+pub(crate) const WEBHOOKS: ReferenceCondition = ReferenceCondition {
     condition: "WebhookConfigValidated",
     good: "WebhookConfigValid",
     missing: "WebhookConfigNotFound",
@@ -87,7 +87,7 @@ pub(crate) const WEBHOOKS: Words = Words {
     hash: "webhookConfigHash",
 };
 /// A reference to an MCPExternalAuthConfig.
-pub(crate) const EXTERNAL_AUTH: Words = Words {
+pub(crate) const EXTERNAL_AUTH: ReferenceCondition = ReferenceCondition {
     condition: "ExternalAuthConfigValidated",
     good: "ExternalAuthConfigValid",
     missing: "ExternalAuthConfigNotFound",
@@ -95,7 +95,7 @@ pub(crate) const EXTERNAL_AUTH: Words = Words {
     hash: "externalAuthConfigHash",
 };
 /// A reference to an MCPExternalAuthConfig that holds an authorization server.
-pub(crate) const AUTH_SERVER: Words = Words {
+pub(crate) const AUTH_SERVER: ReferenceCondition = ReferenceCondition {
     condition: "AuthServerRefValidated",
     good: "AuthServerRefValid",
     missing: "AuthServerRefNotFound",
@@ -137,8 +137,8 @@ macro_rules! lookups {
         impl<'a> Resolver<'a> {
             $(
                 /// The configuration of that name, if it is there and valid.
-                pub(crate) fn $method(&mut self, name: Option<&str>, words: Words) -> Option<&'a $spec> {
-                    match self.config(KindName::$kind, name, words)?.as_ref() {
+                pub(crate) fn $method(&mut self, name: Option<&str>, reported: ReferenceCondition) -> Option<&'a $spec> {
+                    match self.config(KindName::$kind, name, reported)?.as_ref() {
                         Resource::$kind(object) => Some(&object.spec),
                         _ => None,
                     }
@@ -172,10 +172,10 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// As [`Self::fail`], with a condition that says so. What was said before about the same failure stays.
+    /// As [`Self::fail`], with a condition that says so. A condition about the same failure that is false already stays.
     pub(crate) fn reject(&mut self, condition: &str, reason: &str, verdict: Verdict) {
-        let told = self.status.find(condition).is_some_and(|known| !known.is_true());
-        if let (false, Verdict::Wait(message) | Verdict::Refuse(message)) = (told, &verdict) {
+        let reported = self.status.find(condition).is_some_and(|known| !known.is_true());
+        if let (false, Verdict::Wait(message) | Verdict::Refuse(message)) = (reported, &verdict) {
             self.status.condition(condition, false, reason, message);
         }
         self.fail(verdict);
@@ -282,20 +282,25 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    fn config(&mut self, kind: KindName, name: Option<&str>, words: Words) -> Option<&'a Arc<Resource>> {
+    fn config(
+        &mut self,
+        kind: KindName,
+        name: Option<&str>,
+        reported: ReferenceCondition,
+    ) -> Option<&'a Arc<Resource>> {
         let Some(name) = name else {
-            self.set_hash(words, None);
+            self.set_hash(reported, None);
             return None;
         };
         match find(self.world, kind, self.namespace, name) {
             Ok(config) => {
-                self.set_hash(words, Some(config_hash(config)));
-                self.say(words, true, words.good, format!("{kind} {name} is valid and ready"));
+                self.set_hash(reported, Some(config_hash(config)));
+                self.report(reported, true, reported.good, format!("{kind} {name} is valid and ready"));
                 Some(config)
             }
             Err(error) => {
-                let reason = error.reference_reason(words.missing, words.invalid);
-                self.say(words, false, reason, error.to_string());
+                let reason = error.reference_reason(reported.missing, reported.invalid);
+                self.report(reported, false, reason, error.to_string());
                 self.fail(error.verdict());
                 None
             }
@@ -315,15 +320,15 @@ impl<'a> Resolver<'a> {
         None
     }
 
-    fn say(&mut self, words: Words, holds: bool, reason: &str, message: String) {
-        if !words.condition.is_empty() {
-            self.status.condition(words.condition, holds, reason, message);
+    fn report(&mut self, reported: ReferenceCondition, holds: bool, reason: &str, message: String) {
+        if !reported.condition.is_empty() {
+            self.status.condition(reported.condition, holds, reason, message);
         }
     }
 
-    fn set_hash(&mut self, words: Words, hash: Option<String>) {
-        if !words.hash.is_empty() {
-            self.status.set(words.hash, hash);
+    fn set_hash(&mut self, reported: ReferenceCondition, hash: Option<String>) {
+        if !reported.hash.is_empty() {
+            self.status.set(reported.hash, hash);
         }
     }
 }

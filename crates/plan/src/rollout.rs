@@ -33,6 +33,13 @@ pub(crate) enum Stage {
     Stopped,
     /// The pods of this plan come up.
     RollingOut(Count),
+    /// The rollout of this plan is paused: no pod of it comes up until the Deployment is resumed.
+    Paused {
+        /// The name of the Deployment.
+        deployment: String,
+        /// The pods so far.
+        count: Count,
+    },
     /// The pods of this plan cannot come up.
     Stalled(Stall),
     /// The pods of this plan serve. Of several replicas some may be missing, once all of them were ready.
@@ -161,7 +168,7 @@ fn stage(workload: &LiveWorkload, current: &Pods<'_>, older: &Pods<'_>, ready: u
         return Stage::Stalled(stall);
     }
     // A Deployment leaves pods that were evicted behind: once another one is ready, they say nothing.
-    // A StatefulSet makes the next pod where the last one was, so an older one may be all that tells why there is none.
+    // A StatefulSet makes the next pod where the last one was, so an older one may be the only one with a reason.
     let has_none = current.live.is_empty() && is_observed && progress.revision.is_some();
     let ended = current.first_end().or_else(|| older.first_end().filter(|_| has_none));
     if let Some((pod, failure)) = ended.filter(|_| ready == 0) {
@@ -173,6 +180,7 @@ fn stage(workload: &LiveWorkload, current: &Pods<'_>, older: &Pods<'_>, ready: u
     }
     match (current.live.is_empty() && older.live.is_empty(), is_all_current && progress.completed) {
         (_, true) => Stage::Unavailable,
+        _ if workload.is_paused => Stage::Paused { deployment: workload.name.clone(), count },
         (true, false) => Stage::NotApplied,
         (false, false) => Stage::RollingOut(count),
     }
@@ -213,7 +221,7 @@ pub(crate) fn blocking<'a>(workload: Option<&LiveWorkload>, pods: &'a [LivePod])
     })
 }
 
-/// Tells the current pods from older ones.
+/// Splits pods into current and older ones.
 fn split<'a>(workload: Option<&'a LiveWorkload>, pods: &'a [LivePod], planned: Planned<'_>) -> (Pods<'a>, Pods<'a>) {
     let ended = workload.map(|workload| workload.ended.as_slice()).unwrap_or_default();
     let is_stamped = |pod: &&LivePod| match planned {

@@ -114,7 +114,7 @@ fn ca_path(inline: &InlineOidc) -> Option<String> {
     ca_mount(inline).map(|(_, key, directory)| format!("{directory}/{key}"))
 }
 
-/// Which tools callers see.
+/// Which tools clients see.
 pub(crate) fn tools(config: &mut RunConfig, spec: &MCPToolConfigSpec) {
     config.tools_filter.clone_from(&spec.tools_filter);
     for (tool, seen) in &spec.tools_override {
@@ -212,8 +212,8 @@ pub(crate) fn authz_key(engine: &str) -> &'static str {
     }
 }
 
-/// Whether the proxy of an MCPServer or MCPRemoteProxy does what a type of external authentication says. The other types are the
-/// business of a virtual server, or of nobody.
+/// Whether the proxy of an MCPServer or MCPRemoteProxy does what a type of external authentication says. A virtual server
+/// implements the other types, as far as they are supported.
 pub(crate) const fn is_used_by_proxies(method: ExternalAuthMethod) -> bool {
     match method {
         ExternalAuthMethod::TokenExchange

@@ -96,7 +96,12 @@ fn build(
         stamps: restart.into_iter().collect(),
         template: None,
     };
-    let draft = ProxyDraft { run_config, backend: backend::backend(me, object), pod, accounts: accounts(context) };
+    let draft = ProxyDraft {
+        run_config,
+        backend: backend::backend(me, object, context.world),
+        pod,
+        accounts: accounts(context),
+    };
     proxy::build(context, draft, dropped)
 }
 
@@ -197,8 +202,43 @@ mod tests {
 
     use super::*;
     use crate::pod::{PodStamps, RESTARTED_AT};
-    use crate::validate::testing::Surroundings;
+    use crate::validate::testing::{Surroundings, resource};
     use crate::world::{LivePod, PodState};
+
+    #[test]
+    fn a_backend_of_a_greater_generation_is_not_ready_and_its_stamp_is_not_taken_over() {
+        let me = resource(KindName::MCPServer, "s", &json!({ "image": "a" }));
+        let first = crate::plan::plan(&me, &Surroundings::default().world());
+        let ready = |stamp: i64| {
+            let mut surroundings = Surroundings::default().carried_out(&first, &[PodState::Ready]);
+            surroundings.live.backend =
+                Some(LiveWorkload { replicas: 1, ready: 1, generation_stamp: Some(stamp), ..LiveWorkload::default() });
+            let status = crate::plan::plan(&me, &surroundings.world()).status;
+            let ready = status.find("Ready").unwrap().clone();
+            (ready.is_false(), ready.reason, status.find("Stalled").is_some())
+        };
+        assert_eq!(ready(2), (true, "BackendGenerationConflict".to_owned(), true));
+        assert_ne!(ready(1).1, "BackendGenerationConflict");
+    }
+
+    #[test]
+    fn a_generation_that_another_client_stamped_is_healed() {
+        let metadata = json!({ "name": "s", "namespace": "ns", "uid": "u", "generation": 5 });
+        let at = |generation: i64| {
+            let mut metadata = metadata.clone();
+            metadata["generation"] = json!(generation);
+            Resource::from_value(KindName::MCPServer, json!({ "metadata": metadata, "spec": { "image": "a" } }))
+                .unwrap()
+        };
+        let first = crate::plan::plan(&at(3), &Surroundings::default().world());
+        let stamp = |stamp: i64| {
+            let mut surroundings = Surroundings::default().carried_out(&first, &[]);
+            surroundings.live.workload.as_mut().unwrap().generation_stamp = Some(stamp);
+            PodStamps::planned(&crate::plan::plan(&at(5), &surroundings.world()).children).unwrap().generation()
+        };
+        assert_eq!(stamp(3), Some(3), "the pods consume the same");
+        assert_eq!([stamp(99), stamp(4), stamp(1)], [Some(5); 3]);
+    }
 
     #[test]
     fn an_immediate_restart_deletes_the_pods_before_it_and_none_that_was_made_for_it() {

@@ -1,6 +1,6 @@
-//! The next status of a resource: what a plan says, brought together with what is there.
+//! The next status of a resource: what a plan sets, merged into what is stored.
 //!
-//! A plan says what holds, not since when. [`Status::onto`] keeps the time of a condition as long as the condition keeps its
+//! A plan has no clock. [`Status::onto`] keeps the time of a condition as long as the condition keeps its
 //! value, so writing the same plan twice changes nothing.
 
 use std::borrow::Cow;
@@ -19,18 +19,18 @@ pub struct Status {
     fields: Vec<(&'static str, Value)>,
     conditions: Vec<Condition>,
     kept_conditions: Vec<&'static str>,
-    /// Which conditions go though all others that are not spoken of are kept, if those are.
+    /// If all conditions that are not set are kept: the exceptions, which are removed.
     kept_except: Option<&'static [&'static str]>,
 }
 
 /// One aspect of a resource's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
-    /// What is spoken of.
+    /// Its type.
     pub kind: String,
     /// Whether it holds.
     pub status: ConditionStatus,
-    /// Why, in one word.
+    /// Why, as a CamelCase reason.
     pub reason: String,
     /// What is the case and, where something is wrong, what to do.
     pub message: String,
@@ -83,14 +83,14 @@ impl Condition {
 // === impl Status ===
 
 impl Status {
-    /// Says what a field holds; null removes it. Fields that no plan speaks of belong to somebody else and stay.
+    /// Sets a field; null removes it. Fields that no plan sets belong to other writers and stay.
     pub fn set(&mut self, field: &'static str, value: impl Into<Value>) -> &mut Self {
         self.fields.retain(|(name, _)| *name != field);
         self.fields.push((field, value.into()));
         self
     }
 
-    /// Says what holds. A second word about the same thing replaces the first.
+    /// Sets a condition. A second one of the same type replaces the first.
     pub fn condition(
         &mut self,
         kind: &str,
@@ -107,25 +107,25 @@ impl Status {
         self
     }
 
-    /// Leaves a field as it is in the status that is there, whatever was said about it.
+    /// Leaves a field as it is stored, though it was set before.
     pub fn keep_field(&mut self, field: &str) -> &mut Self {
         self.fields.retain(|(name, _)| *name != field);
         self
     }
 
-    /// Leaves a condition alone that another program writes.
+    /// Keeps a condition that another program writes.
     pub fn keep_condition(&mut self, kind: &'static str) -> &mut Self {
         self.kept_conditions.push(kind);
         self
     }
 
-    /// Leaves every condition alone that is not spoken of, but for some: those go.
+    /// Keeps every condition that is not set, but for these, which are removed.
     pub fn keep_other_conditions(&mut self, except: &'static [&'static str]) -> &mut Self {
         self.kept_except = Some(except);
         self
     }
 
-    /// What is said about one aspect.
+    /// The condition of a type, if it is set.
     pub fn find(&self, kind: &str) -> Option<&Condition> {
         self.conditions.iter().find(|condition| condition.kind == kind)
     }
@@ -135,12 +135,12 @@ impl Status {
         &self.conditions
     }
 
-    /// What is said about a field.
+    /// The value of a field, if it is set.
     pub fn field(&self, name: &str) -> Option<&Value> {
         self.fields.iter().find(|(field, _)| *field == name).map(|(_, value)| value)
     }
 
-    /// The complete next status. Conditions that are not spoken of are gone, unless they are kept.
+    /// The complete next status. Conditions that are not set are removed, unless they are kept.
     pub fn onto(&self, old: &Value, generation: i64, now: &str) -> Value {
         let mut next: Map<String, Value> = old.as_object().cloned().unwrap_or_default();
         for (field, value) in &self.fields {
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_spoken_of_is_gone_unless_it_belongs_to_somebody_else() {
+    fn conditions_that_are_not_set_are_removed_unless_they_are_kept() {
         let old = json!({
             "theirs": 1,
             "mine": 2,

@@ -1,7 +1,7 @@
 //! What people write into fields of text, and whether it is what it must be.
 //!
 //! Every reader here returns a typed error whose message names the input and says what to write instead. None looks
-//! anything up: a host is judged by its name, never by where it leads.
+//! anything up: a host is validated by its name, never by the address that it resolves to.
 
 mod header;
 mod identifier;

@@ -1,8 +1,7 @@
-//! Whether a configuration can be used: one judgement per kind, the same for its own status and for the workloads that
-//! use it.
+//! Whether a configuration is valid: one function per kind, for its own status and for the workloads that use it.
 //!
 //! The API server has already checked what a schema can say. Here is what it cannot, and once more what would be
-//! dangerous if an older definition had let it in. All problems are told at once, each with its place and what to do.
+//! dangerous if an older definition had let it in. All problems are reported at once, each with its place and what to do.
 
 mod address;
 mod auth_server;
@@ -37,7 +36,7 @@ use crate::world::World;
 /// How many digits of its hash a configuration shows: enough that two never meet, few enough to read.
 const HASH_DIGITS: usize = 16;
 
-/// Judges a configuration. Kinds that are none have nothing to judge.
+/// Validates a configuration. Resources of other kinds are valid.
 pub fn validate(me: &Resource, world: &World<'_>) -> Result<(), PlanError> {
     let (reason, own) = match me {
         Resource::MCPToolConfig(object) => ("ValidationFailed", tools::problems(&object.spec)),

@@ -33,7 +33,7 @@ use self::budget::{ReferenceBudget, Size};
 pub(crate) use self::children::session_key;
 use self::members::{Member, Variable};
 use self::outgoing::Outgoing;
-use crate::error::{PlanError, check_untaken};
+use crate::error::{PlanError, check_names};
 use crate::merge::check_pod_template;
 use crate::names;
 use crate::overrides::DroppedOverrides;
@@ -51,7 +51,7 @@ use crate::world::World;
 
 /// Where it listens.
 const PORT: i32 = 4483;
-/// The condition that judges the user's pod template.
+/// The condition about the user's pod template.
 const TEMPLATE: &str = "PodTemplateSpecValid";
 
 /// What a virtual server's references lead to, all valid.
@@ -59,8 +59,8 @@ const TEMPLATE: &str = "PodTemplateSpecValid";
 struct Inputs<'a> {
     oidc: Option<&'a MCPOIDCConfigSpec>,
     /// Who may call, and what they may do.
-    callers: ResolvedIncomingAuth,
-    /// The document of the authorization server that callers sign in to.
+    incoming: ResolvedIncomingAuth,
+    /// The document of the authorization server that users sign in to.
     auth_server: Option<EmbeddedAuthServerConfig>,
     telemetry: Option<&'a MCPTelemetryConfigSpec>,
     tools: BTreeMap<String, &'a MCPToolConfigSpec>,
@@ -80,7 +80,7 @@ struct Inputs<'a> {
 /// Plans a virtual server. It has no finalizer: its children go by their owner references.
 pub(crate) fn plan(me: &Resource, object: &VirtualMCPServer, world: &World<'_>) -> Plan {
     if me.is_deleting() {
-        return farewell(me);
+        return plan_deletion(me);
     }
     let spec = &object.spec;
     let mut status = Status::default();
@@ -105,7 +105,7 @@ pub(crate) fn plan(me: &Resource, object: &VirtualMCPServer, world: &World<'_>) 
         let message = format!("Secret `{}`: {problem}; {advice}", names::virtual_session_key(me.name()));
         resolver.reject("SessionKeyValid", "HMACSecretValidationFailed", Verdict::Refuse(message));
     }
-    // What the spec is not at fault for is told by `Ready` alone.
+    // What the spec is not at fault for is in `Ready` alone.
     let supported = support::check_kind(Feature::VirtualServer, world.settings);
     let mut built = Vec::new();
     if resolver.failure.is_none() && supported.is_ok() {
@@ -121,7 +121,7 @@ pub(crate) fn plan(me: &Resource, object: &VirtualMCPServer, world: &World<'_>) 
         }
     }
     let (mut status, failure) = (resolver.status, resolver.failure);
-    let unfit = supported.and_then(|()| check_untaken(me, world));
+    let unfit = supported.and_then(|()| check_names(me, world));
     let (verdict, error) = match (failure, unfit) {
         (Some(failure), _) => (failure, None),
         (None, Err(error)) => (error.verdict(), Some(error)),
@@ -145,8 +145,8 @@ fn base_url(me: &Resource) -> String {
     format!("http://{}:{PORT}", names::host(&names::virtual_service(me.name()), me.namespace()))
 }
 
-/// The last plan, while somebody else holds the object: everything goes.
-fn farewell(me: &Resource) -> Plan {
+/// The plan of a virtual server that is being deleted, while another controller holds a finalizer: its children are removed.
+fn plan_deletion(me: &Resource) -> Plan {
     const MESSAGE: &str = "Virtual MCP server is being deleted";
     let mut status = Status::default();
     status.set("phase", "Pending").set("message", MESSAGE).keep_condition("BackendsDiscovered").condition(
@@ -178,14 +178,14 @@ fn check(resolver: &mut Resolver<'_>, me: &Resource, spec: &VirtualMCPServerSpec
     }
 }
 
-/// Follows every reference, with a word in the status about each; the first that fails decides.
+/// Resolves every reference, with a condition in the status about each; the first that fails decides.
 fn resolve<'a>(
     resolver: &mut Resolver<'a>,
     me: &'a Resource,
     spec: &'a VirtualMCPServerSpec,
     world: &'a World<'a>,
 ) -> Inputs<'a> {
-    let (namespace, config, callers) = (me.namespace(), spec.config.as_ref(), &spec.incoming_auth);
+    let (namespace, config, incoming) = (me.namespace(), spec.config.as_ref(), &spec.incoming_auth);
     let group = &spec.group_ref.name;
     references::group(resolver, namespace, group, world);
     references::members_listed(resolver, world);
@@ -194,12 +194,12 @@ fn resolve<'a>(
     let embedding_service = references::embedding_server(resolver, spec, namespace, world);
     let tools = references::tool_configs(resolver, &mut budget, config, namespace, world);
     incoming::auth_server(resolver, spec);
-    let oidc = incoming::oidc(resolver, callers);
-    let shared = incoming::shared_authz(resolver, callers);
+    let oidc = incoming::oidc(resolver, incoming);
+    let shared = incoming::shared_authz(resolver, incoming);
     let telemetry = spec.telemetry_config_ref.as_ref().map(|reference| reference.name.as_str());
     let telemetry = resolver.telemetry(telemetry, resolve::TELEMETRY);
-    let policies = incoming::authentication(resolver, me, callers, shared, world);
-    let (callers, auth_server) = incoming::document(resolver, me, spec, oidc, policies.as_ref());
+    let policies = incoming::authentication(resolver, me, incoming, shared, world);
+    let (incoming, auth_server) = incoming::document(resolver, me, spec, oidc, policies.as_ref());
     references::embedding_readiness(resolver, spec, namespace, world);
 
     let mut members = members::members(world, namespace, group);
@@ -214,7 +214,7 @@ fn resolve<'a>(
     let outgoing = outgoing::resolve(&mut resolver.status, &mut budget, spec, &members, namespace, world);
     let mut inputs = Inputs {
         oidc,
-        callers,
+        incoming,
         auth_server,
         telemetry,
         tools,
@@ -229,7 +229,7 @@ fn resolve<'a>(
     inputs
 }
 
-/// Puts the members into the configuration. One that cannot stand there is left out, and told.
+/// Puts the members into the configuration. One that cannot be there is left out, and a condition says so.
 fn serve<'a>(
     resolver: &mut Resolver<'_>,
     budget: &mut ReferenceBudget,

@@ -23,7 +23,7 @@ pub struct World<'a> {
     pub users: &'a BTreeSet<Key>,
     /// What runs for it.
     pub live: &'a Live,
-    /// Judges authorization policies.
+    /// Validates authorization policies.
     pub policies: &'a dyn Policies,
 }
 
@@ -69,7 +69,7 @@ pub struct DefaultRedis {
     pub secret: Option<(String, String)>,
 }
 
-/// An object that somebody refers to.
+/// An object that a resource refers to.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Found {
     /// An object of ours.
@@ -99,21 +99,25 @@ pub struct Live {
     pub backend_pods: Vec<LivePod>,
     /// The names of the Services that it owns.
     pub services: BTreeSet<String>,
-    /// Children whose names are taken: (kind, name, by whom).
-    pub taken: BTreeSet<(ChildKind, String, String)>,
-    /// What may refer to this resource though it is not among its users, in words.
+    /// Children whose names objects of other owners have: kind, name, owner.
+    pub name_conflicts: BTreeSet<(ChildKind, String, String)>,
+    /// What may refer to this resource though it is not among its users, for messages.
     pub possible_users: BTreeSet<String>,
     /// Kinds whose objects the operator cannot list, and why: there may be more of them than are known.
     pub unlisted: BTreeMap<KindName, String>,
     /// Why the API server refused a child, if it did.
     pub refused: Option<String>,
     /// Digest of the key that binds sessions, where the virtual server's Secret holds a good one.
-    pub session_key: Option<Result<String, String>>,
+    pub session_key: Option<Result<String, SessionKeyError>>,
 }
 
 /// What is known of a Deployment or StatefulSet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LiveWorkload {
+    /// Its name.
+    pub name: String,
+    /// Whether its rollout is paused (`kubectl rollout pause`): its controller makes no pod of another template.
+    pub is_paused: bool,
     /// How many pods are wanted.
     pub replicas: i32,
     /// How many are ready.
@@ -148,7 +152,7 @@ pub struct RolloutProgress {
     pub updated: i32,
     /// The revision of the current template, where the status names it.
     pub revision: Option<String>,
-    /// Whether the rollout of the current template completed once, where the status tells.
+    /// Whether the rollout of the current template completed once, where the status says so.
     pub completed: bool,
     /// Why pods cannot be made, or do not become ready in time.
     pub failure: Option<Failure>,
@@ -184,10 +188,10 @@ pub enum PodState {
     Failed(Failure),
 }
 
-/// Why something cannot run, in the words of whoever found out: a container, the kubelet, the scheduler, a controller.
+/// Why something cannot run, as a container, the kubelet, the scheduler or a controller reports it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Failure {
-    /// In one word, such as `CrashLoopBackOff`.
+    /// A CamelCase reason, such as `CrashLoopBackOff`.
     pub reason: String,
     /// The particulars; empty if there are none.
     pub message: String,
@@ -195,10 +199,20 @@ pub struct Failure {
     pub is_first: bool,
 }
 
-/// Judges authorization policies. The engines are not linked into the plan.
+/// Why an authorization engine does not accept its configuration.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct PolicyError(pub String);
+
+/// Why the Secret with the session key cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct SessionKeyError(pub String);
+
+/// Validates authorization policies. The engines are not linked into the plan.
 pub trait Policies: std::fmt::Debug + Send + Sync {
     /// Whether the engine `engine` (`cedarv1`, `httpv1`) accepts its configuration; if not, what is wrong with it.
-    fn check(&self, engine: &str, config: &Value) -> Result<(), String>;
+    fn check(&self, engine: &str, config: &Value) -> Result<(), PolicyError>;
 }
 
 // === impl Failure ===

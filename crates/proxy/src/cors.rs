@@ -1,4 +1,4 @@
-//! What a browser must be told so that a page of an allowed origin can read a response.
+//! The headers that a browser needs so that a page of an allowed origin can read a response.
 //!
 //! A page sees nothing of a response without these headers, not even that it is an error. Whatever the proxy answers itself
 //! carries them: everything in front of a stdio server, and errors in front of one that speaks HTTP. What such a server answers

@@ -4,11 +4,13 @@
 //! ```text
 //!   POST, GET, DELETE /mcp ─▶ streamable ─┬─▶ Upstream
 //!   GET /sse, POST /messages ─▶ sse ──────┘
+//!   any path ─▶ forward ──────────────────▶ HttpUpstream::forward
 //! ```
 //!
 //! A response that takes its time becomes a stream of events (`stream`), which a client that lost it can resume (`resume`).
 
 mod endpoint;
+pub(crate) mod forward;
 mod listener;
 pub(crate) mod reply;
 pub(crate) mod request;
@@ -18,6 +20,7 @@ mod stream;
 pub(crate) mod streamable;
 
 pub use endpoint::Endpoint;
+pub use forward::{Forward, ForwardOptions};
 pub use sse::Sse;
 pub use streamable::Streamable;
 

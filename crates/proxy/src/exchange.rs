@@ -7,7 +7,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Method, Response, Uri, Version};
-use skep_mcp::{Id, Malformed, Message};
+use skep_mcp::headers::PROTOCOL_VERSION;
+use skep_mcp::{Era, Id, Kind, Malformed, Message, Refusal, era};
 use skep_net::{Body, Budget, Peer};
 
 use crate::caller::{Caller, Identity};
@@ -154,6 +155,16 @@ impl Exchange {
     /// The message, if the request carries one.
     pub fn message(&self) -> Option<&Message> {
         self.content.message()
+    }
+
+    /// The era of the request in it, or why it contradicts itself. Nothing if it carries no request.
+    ///
+    /// This is the only place that classifies a message of a client. It is called once, by the endpoint, when middleware cannot change the
+    /// message any more.
+    pub(crate) fn era(&self) -> Option<Result<Era, Refusal>> {
+        let request = self.message().filter(|message| message.kind() == Kind::Request)?;
+        let version = self.head.headers.get(PROTOCOL_VERSION).and_then(|version| version.to_str().ok());
+        Some(era::classify(version, request))
     }
 
     /// Gives the bytes of the request back, once it was sent and only its response is waited for: both count in the share of one client,

@@ -1,4 +1,4 @@
-//! `/health`: how the proxy and the server behind it are, as far as is known. Nobody is asked: a probe must not wait.
+//! `/health`: how the proxy and the server behind it are, as far as is known. The server is not asked: a probe must not wait.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -23,11 +23,11 @@ pub enum ServerHealth {
     },
     /// It does not answer.
     Unavailable(String),
-    /// Nobody looks.
+    /// It is not checked.
     Unwatched,
 }
 
-/// How things are, kept by whoever looks.
+/// How the proxy and its server are, as last checked.
 #[derive(Debug)]
 pub struct Health {
     transport: String,
@@ -53,7 +53,7 @@ impl Health {
         Self { transport: transport.to_owned(), drain, known, refusal, answered, has_cause }
     }
 
-    /// Remembers what was seen by whoever runs the server.
+    /// Sets what the supervisor of the server found.
     pub fn set(&self, known: ServerHealth) {
         let has_cause = matches!(known, ServerHealth::Unavailable(_));
         self.replace(known, |_before| Some(has_cause));
@@ -100,8 +100,8 @@ impl Health {
         self.known.subscribe()
     }
 
-    /// Why the server cannot be used though its pods may be ready, in the words of the page: it has not answered so far, does not
-    /// answer any more, or cannot be changed as it should be. Only what anybody may read.
+    /// Why the server cannot be used though its pods may be ready, as the page says it: it has not answered so far, does not
+    /// answer any more, or cannot be changed as it should be. Only what is public.
     pub fn problem(&self) -> Option<Problem> {
         let answered = self.answered.load(Ordering::Relaxed);
         let problem = |state, why: &str| Some(Problem { state, answered, message: ours(why).to_owned() });
@@ -172,7 +172,7 @@ impl Health {
     }
 }
 
-/// The part of a reason that anybody may read: what the server itself said to people comes after its first line.
+/// The public part of a reason: the server's own log comes after its first line.
 fn ours(why: &str) -> &str {
     why.lines().next().unwrap_or_default()
 }
@@ -208,7 +208,7 @@ mod tests {
             ),
             (ServerHealth::Available { milliseconds: None }, "healthy", object!({ "available": true })),
             (ServerHealth::Unavailable("it fell".to_owned()), "degraded", unwell("it fell")),
-            (ServerHealth::Unavailable("it fell\nsecret words of its own".to_owned()), "degraded", unwell("it fell")),
+            (ServerHealth::Unavailable("it fell\nsecret of its own".to_owned()), "degraded", unwell("it fell")),
             (ServerHealth::Unwatched, "healthy", Value::Null),
         ] {
             health.set(known);
@@ -226,10 +226,10 @@ mod tests {
         {
             health.set(known);
             health.refuse(Some("its memory is negative".to_owned()));
-            let (code, told) = page(&health, &Method::GET).await;
-            assert_eq!((code, &told["status"]), (200, &object!("degraded")));
+            let (code, page_now) = page(&health, &Method::GET).await;
+            assert_eq!((code, &page_now["status"]), (200, &object!("degraded")));
             assert_eq!(
-                (&told["mcp"]["available"], &told["mcp"]["error"]),
+                (&page_now["mcp"]["available"], &page_now["mcp"]["error"]),
                 (&object!(is_available), &object!("its memory is negative"))
             );
             health.refuse(None);

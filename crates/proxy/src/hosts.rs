@@ -2,7 +2,7 @@
 //!
 //! A page of any site can make its own name resolve to 127.0.0.1, and then reads what a proxy on this machine answers: to the
 //! browser both are one origin. Only the name in the request tells. A listener on loopback therefore answers to names of
-//! loopback, and to those that it is told; one that others reach has a name that only its users know.
+//! loopback, and to those that it is configured with; one that others reach has a name that only its users know.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -18,7 +18,7 @@ use crate::http::{json, text};
 /// The names that a listener answers to.
 #[derive(Clone, Debug, Default)]
 pub struct Hosts {
-    /// Whether names are looked at.
+    /// Whether names are checked.
     is_guarded: bool,
     allowed: Vec<AllowedHost>,
 }
@@ -53,7 +53,7 @@ impl Hosts {
         Ok(Self { is_guarded: listen.ip().to_canonical().is_loopback(), allowed })
     }
 
-    /// Judges the name that a request was sent to. HTTP/1.1 wants exactly one, wherever it listens.
+    /// Checks the name that a request was sent to. HTTP/1.1 wants exactly one, wherever it listens.
     pub(crate) fn check(&self, parts: &Parts) -> Result<(), HostError> {
         let mut lines = parts.headers.get_all(HOST).iter();
         let (line, authority) = (lines.next(), parts.uri.authority());
@@ -77,12 +77,12 @@ impl Hosts {
         // Whichever of them a server would go by.
         if let Some(line) = line {
             let named = Authority::try_from(line.as_bytes()).map_err(|_invalid| HostError::Malformed)?;
-            self.judge(&named)?;
+            self.check_authority(&named)?;
         }
-        authority.map_or(Ok(()), |authority| self.judge(authority))
+        authority.map_or(Ok(()), |authority| self.check_authority(authority))
     }
 
-    fn judge(&self, authority: &Authority) -> Result<(), HostError> {
+    fn check_authority(&self, authority: &Authority) -> Result<(), HostError> {
         let named = AllowedHost::of(authority).ok_or(HostError::Malformed)?;
         let is_allowed = |one: &AllowedHost| one.host == named.host && (one.port.is_none() || one.port == named.port);
         if named.is_loopback() || self.allowed.iter().any(is_allowed) { Ok(()) } else { Err(HostError::NotAllowed) }
@@ -126,9 +126,9 @@ impl HostError {
             Self::Duplicate => text(StatusCode::BAD_REQUEST, "the request has more than one Host header"),
             Self::Malformed => text(StatusCode::BAD_REQUEST, "the Host of the request is malformed"),
             Self::NotAllowed => {
-                let words =
+                let text =
                     "Host not allowed: this listener answers to names of loopback; allow others with --allow-host";
-                json(StatusCode::FORBIDDEN, answer::error(None, answer::INVALID_REQUEST, words, None))
+                json(StatusCode::FORBIDDEN, answer::error(None, answer::INVALID_REQUEST, text, None))
             }
         }
     }

@@ -91,7 +91,7 @@ pub(crate) fn is_of_type(value: Option<&HeaderValue>, wanted: &str) -> bool {
     text.split(';').next().is_some_and(|media| media.trim().eq_ignore_ascii_case(wanted))
 }
 
-/// Whether a client takes a media type, judged by what its `Accept` headers name.
+/// Whether a client takes a media type, by its `Accept` headers.
 pub(crate) fn accepts(headers: &http::HeaderMap, wanted: &str) -> bool {
     let lines = headers.get_all(http::header::ACCEPT).into_iter().filter_map(|line| line.to_str().ok());
     lines

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   RunConfig ─▶ settings ─▶ run ─┬─▶ workload: the server behind
-//!                                 └─▶ proxy ─▶ chain ─▶ downstream::streamable | downstream::sse | transparent ─▶ server
+//!                                 └─▶ proxy ─▶ chain ─▶ downstream::{streamable, sse, forward} ─▶ upstream ─▶ server
 //! ```
 //!
 //! A message is read once into an [`exchange::Exchange`], which goes through the [`chain`] of middleware and then to the
@@ -26,7 +26,6 @@ pub mod run;
 mod secrets;
 pub mod sessions;
 pub mod settings;
-pub mod transparent;
 pub mod unsupported;
 
 pub use proxy::{Front, Guards, Proxy};

@@ -22,13 +22,13 @@ use crate::observe::{Observation, Observer};
 
 /// Bounds of the durations, in seconds.
 const SECONDS: [f64; 14] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0];
-/// The longest label that a caller can choose, in bytes.
+/// The longest label that a client can choose, in bytes.
 const LABEL: usize = 128;
-/// How many different calls are told apart. Callers choose the names: beyond this, all others are one.
+/// How many different calls have labels of their own. Clients choose the names: beyond this, all others are one.
 const SERIES: usize = 2000;
 /// The method of a call that is none of the protocol's, or one too many.
 const UNKNOWN: &str = "unknown";
-/// The HTTP methods that are told apart. Callers can make up any other.
+/// The HTTP methods that have labels of their own. Clients can make up any other.
 const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
 /// All other ones.
 const OTHER: &str = "other";
@@ -48,7 +48,7 @@ struct Record<'a> {
     version: http::Version,
 }
 
-/// What is open between a caller and the proxy.
+/// What is open between a client and the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// A request, and its answer to its end.
@@ -94,12 +94,12 @@ struct ToolCall {
 /// Labels of which not every one has all.
 type Labels = Vec<(&'static str, String)>;
 
-/// What is under way. Counts down when it is dropped.
+/// A request in flight. Counts down when it is dropped.
 #[derive(Debug)]
 struct Active {
     gauge: Gauge,
     started: Instant,
-    /// Where its time is told, once it is known what it is.
+    /// Where its duration is recorded, once its labels are known.
     times: Vec<Histogram>,
 }
 
@@ -142,7 +142,7 @@ impl Metrics {
         registry.register("toolhive_mcp_request_duration_seconds", "Time of MCP requests", metrics.duration.clone());
         registry.register("toolhive_mcp_tool_calls", "Calls of tools", metrics.tool_calls.clone());
         registry.register("mcp_server_operation_duration_seconds", "Time of MCP requests", metrics.operations.clone());
-        registry.register("toolhive_mcp_active_connections", "Requests under way", metrics.active.clone());
+        registry.register("toolhive_mcp_active_connections", "Requests in flight", metrics.active.clone());
         registry.register_collector(Box::new(metrics.limits.clone()));
         metrics
     }
@@ -164,7 +164,7 @@ impl Metrics {
         Active { gauge, started: Instant::now(), times: Vec::new() }
     }
 
-    /// Counts a call whose answer has begun. If it is a request, its time is told when `active` is dropped.
+    /// Counts a call whose answer has begun. If it is a request, its duration is recorded when `active` is dropped.
     fn count(&self, kind: Kind, record: &Record<'_>, active: &mut Active) {
         let status = if record.status >= 400 { "error" } else { "success" };
         let mut call = Call {
@@ -264,7 +264,7 @@ fn histogram() -> Histogram {
     Histogram::new(SECONDS)
 }
 
-/// A label of a bounded length: callers choose it.
+/// A label of a bounded length: clients choose it.
 fn cut(text: &str) -> String {
     if text.len() <= LABEL {
         return text.to_owned();
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn callers_cannot_fill_the_memory_with_names() {
+    fn clients_cannot_fill_the_memory_with_names() {
         let metrics = Metrics::new("s", "stdio");
         call(&metrics, "tools/call", &"ü".repeat(100));
         let page = metrics.page();
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn http_methods_that_callers_make_up_are_one() {
+    fn http_methods_that_clients_make_up_are_one() {
         let metrics = Metrics::new("s", "stdio");
         let made_up = ["AAAA1", "AAAA2", "get", "PROPFIND"];
         for method in ["GET", "PATCH"].into_iter().chain(made_up) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use skep_mcp::Message;
@@ -18,6 +18,7 @@ use skep_net::{Body, BodyError, Budget, Peer};
 
 use crate::chain::{Chain, Flow};
 use crate::cors;
+use crate::downstream::forward::Forward;
 use crate::downstream::sse::Sse;
 use crate::downstream::streamable::Streamable;
 use crate::exchange::{Content, Exchange, Head};
@@ -25,8 +26,7 @@ use crate::health::Health;
 use crate::hosts::Hosts;
 use crate::http::{SESSION, is_of_type, json, over_budget, text};
 use crate::metrics::Metrics;
-use crate::router::Group;
-use crate::transparent::Transparent;
+use crate::router::{BodyRule, Group, OriginRule, Paths};
 
 /// How long the sender of a body may take for its next part, and how much that must be.
 const PAUSE: Duration = Duration::from_secs(30);
@@ -44,8 +44,8 @@ pub enum Front {
     Streamable(Arc<Streamable>),
     /// A stdio server, behind HTTP with a stream of events beside it.
     Sse(Arc<Sse>),
-    /// A server that speaks HTTP itself.
-    Transparent(Arc<Transparent>),
+    /// A server that speaks HTTP in the client's era.
+    Forward(Arc<Forward>),
 }
 
 /// A proxy.
@@ -75,6 +75,19 @@ struct Denial {
     is_body_sent: bool,
 }
 
+// === impl Front ===
+
+impl Front {
+    /// The paths that it owns.
+    fn paths(&self) -> Paths {
+        match self {
+            Self::Streamable(_) => Paths::These(&["/mcp"]),
+            Self::Sse(_) => Paths::These(&["/sse", "/messages"]),
+            Self::Forward(_) => Paths::All,
+        }
+    }
+}
+
 // === impl Proxy ===
 
 impl Proxy {
@@ -100,13 +113,14 @@ impl Proxy {
         let origin = self.chain.allowed_origin(&parts.headers);
         // From the headers as they arrived: a client may name `X-Forwarded-For` in `Connection`, and it would be gone.
         let client = client_of(peer, &parts.headers, self.chain.trusts_proxies());
-        if let Some(response) = self.route(&mut parts, origin.is_some()) {
+        let group = Group::of(parts.uri.path(), self.front.paths());
+        if let Some(response) = self.route(group, &mut parts, origin.is_some()) {
             return readable(response, origin);
         }
         let mut exchange = Exchange::new(Head::new(parts, peer), Content::Opaque(Bytes::new()));
         exchange.head.client = client;
         exchange.head.budget = self.guards.budget.of_client(client);
-        let response = match self.receive(&mut exchange, &mut body).await {
+        let response = match self.receive(group, &mut exchange, &mut body).await {
             Ok(()) => self.forward(&mut exchange).await,
             Err(denial) => {
                 // A client that waits for `100 Continue` does not send its body now.
@@ -125,27 +139,31 @@ impl Proxy {
     }
 
     /// Answers what is not for the chain: a request to a name that is not the proxy's, paths of other groups, paths without an owner.
-    fn route(&self, parts: &mut Parts, is_allowed_origin: bool) -> Option<Response<Body>> {
+    fn route(&self, group: Group, parts: &mut Parts, is_allowed_origin: bool) -> Option<Response<Body>> {
         if let Err(error) = self.guards.hosts.check(parts) {
             return Some(error.response());
         }
-        if is_allowed_origin && !self.is_transparent() && cors::is_preflight(&parts.method, &parts.headers) {
+        if is_allowed_origin && !self.is_forwarded() && cors::is_preflight(&parts.method, &parts.headers) {
             return Some(cors::preflight(&parts.headers));
         }
-        if let Some(response) = Group::of(parts.uri.path()).response(parts, &self.health, self.metrics.as_deref()) {
-            return Some(response);
+        // Where the chain decides about origins, a request goes through it.
+        if group.rules().origin == OriginRule::Any {
+            return group.response(parts, &self.health, self.metrics.as_deref());
         }
         // Before any middleware: what the client names in `Connection` must not be what a middleware adds for the server.
         remove_hop_by_hop(&mut parts.headers);
-        self.refuse(&parts.method, &parts.uri, &parts.headers)
+        match &self.front {
+            Front::Forward(front) => front.gate(&parts.method, &parts.headers),
+            Front::Streamable(_) | Front::Sse(_) => None,
+        }
     }
 
     /// Puts the head of a request through the chain, and reads its body if it is not denied.
-    async fn receive(&self, exchange: &mut Exchange, body: &mut Incoming) -> Result<(), Box<Denial>> {
+    async fn receive(&self, group: Group, exchange: &mut Exchange, body: &mut Incoming) -> Result<(), Box<Denial>> {
         if let Flow::Answer(response) = self.chain.head(&mut exchange.head).await {
             return Err(Box::new(Denial { response, is_body_sent: !body.is_end_stream() }));
         }
-        match self.collect(body, &exchange.head.budget).await {
+        match self.collect(group.rules().body, body, &exchange.head.budget).await {
             Ok(bytes) => {
                 exchange.content = self.read(&exchange.head, bytes);
                 Ok(())
@@ -158,9 +176,13 @@ impl Proxy {
     }
 
     /// Reads a body, if it may be as long as it is and there is room for it.
-    async fn collect(&self, body: &mut Incoming, budget: &Budget) -> Result<Bytes, BodyError> {
+    async fn collect(&self, rule: BodyRule, body: &mut Incoming, budget: &Budget) -> Result<Bytes, BodyError> {
+        let limit = match rule {
+            BodyRule::Unread => 0,
+            BodyRule::Chain => self.chain.body_limit(),
+        };
         // What can never fit is too large, and not too large for now.
-        let bytes = self.chain.body_limit().min(budget.largest(Purpose::Request));
+        let bytes = limit.min(budget.largest(Purpose::Request));
         collect_within(body, Limit { bytes, idle: PAUSE, pace: PACE }, Intake::of_request(budget, RATE)).await
     }
 
@@ -192,8 +214,8 @@ impl Proxy {
         }
     }
 
-    fn is_transparent(&self) -> bool {
-        matches!(self.front, Front::Transparent(_))
+    fn is_forwarded(&self) -> bool {
+        matches!(self.front, Front::Forward(_))
     }
 
     /// Puts a message through the chain and to the server.
@@ -208,18 +230,8 @@ impl Proxy {
             Front::Streamable(front) => front.call(exchange).await,
             Front::Sse(front) if exchange.head.uri.path() == "/sse" => front.open(exchange).await,
             Front::Sse(front) => front.message(exchange).await,
-            Front::Transparent(front) => front.call(exchange).await,
+            Front::Forward(front) => front.call(exchange).await,
         }
-    }
-
-    /// What nobody answers, whoever asks.
-    fn refuse(&self, method: &Method, uri: &Uri, headers: &http::HeaderMap) -> Option<Response<Body>> {
-        let is_known = match &self.front {
-            Front::Streamable(_) => uri.path() == "/mcp",
-            Front::Sse(_) => matches!(uri.path(), "/sse" | "/messages"),
-            Front::Transparent(front) => return front.gate(method, headers),
-        };
-        (!is_known).then(|| text(StatusCode::NOT_FOUND, "404 page not found"))
     }
 
     /// Parses a body, once.
@@ -227,7 +239,7 @@ impl Proxy {
         let Head { method, uri, headers, .. } = head;
         let is_message = match &self.front {
             Front::Streamable(_) | Front::Sse(_) => method == Method::POST,
-            Front::Transparent(front) => front.expects_message(method, uri, headers),
+            Front::Forward(front) => front.expects_message(method, uri, headers),
         };
         let is_json = is_of_type(headers.get(http::header::CONTENT_TYPE), "application/json");
         if bytes.is_empty() || !(is_message || is_json || self.chain.needs_message()) {

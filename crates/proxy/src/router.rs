@@ -1,13 +1,14 @@
 //! Which part of the proxy owns a path. Decided once, before anything is read of a request but its head.
 //!
-//! | group | paths | body | pages of allowed origins |
+//! | group | paths | body | requests of pages |
 //! | --- | --- | --- | --- |
-//! | health | `/health` | none | may read it |
-//! | metrics | `/metrics` | none | may read it |
-//! | well-known | `/.well-known/*` | none | may read it |
-//! | MCP | all others | as the chain allows | as the chain allows |
+//! | health | `/health` | not read | of any origin |
+//! | metrics | `/metrics` | not read | of any origin |
+//! | well-known | `/.well-known/*` | not read | of any origin |
+//! | MCP | those of the endpoint | as the chain limits it | of origins that the chain allows |
+//! | none | all others | not read | of any origin |
 //!
-//! Only MCP goes through the chain.
+//! Only MCP goes through the chain. A page of an origin that the chain allows may read the response of any group.
 
 use http::header::{HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http::request::Parts;
@@ -29,6 +30,42 @@ pub(crate) enum Group {
     WellKnown,
     /// The MCP server.
     Mcp,
+    /// No owner.
+    None,
+}
+
+/// The paths of an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Paths {
+    /// These only.
+    These(&'static [&'static str]),
+    /// All that no other group owns: what there is is for the server to say.
+    All,
+}
+
+/// What holds for the requests to a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rules {
+    pub(crate) body: BodyRule,
+    pub(crate) origin: OriginRule,
+}
+
+/// How long the body of a request may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BodyRule {
+    /// It is not read.
+    Unread,
+    /// As long as the chain allows.
+    Chain,
+}
+
+/// Pages of which origins may send requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OriginRule {
+    /// Of any.
+    Any,
+    /// Of those that the chain allows.
+    Chain,
 }
 
 /// The path of the health check.
@@ -37,13 +74,25 @@ pub(crate) const HEALTH: &str = "/health";
 // === impl Group ===
 
 impl Group {
-    /// The owner of a path.
-    pub(crate) fn of(path: &str) -> Self {
-        match path {
-            HEALTH => Self::Health,
-            "/metrics" => Self::Metrics,
-            path if path.starts_with("/.well-known/") => Self::WellKnown,
-            _ => Self::Mcp,
+    /// The owner of a path, in front of an endpoint that has these.
+    pub(crate) fn of(path: &str, endpoint: Paths) -> Self {
+        match (path, endpoint) {
+            (HEALTH, _) => Self::Health,
+            ("/metrics", _) => Self::Metrics,
+            (path, _) if path.starts_with("/.well-known/") => Self::WellKnown,
+            (_, Paths::All) => Self::Mcp,
+            (path, Paths::These(these)) if these.contains(&path) => Self::Mcp,
+            _ => Self::None,
+        }
+    }
+
+    /// What holds for requests to it.
+    pub(crate) const fn rules(self) -> Rules {
+        match self {
+            Self::Mcp => Rules { body: BodyRule::Chain, origin: OriginRule::Chain },
+            Self::Health | Self::Metrics | Self::WellKnown | Self::None => {
+                Rules { body: BodyRule::Unread, origin: OriginRule::Any }
+            }
         }
     }
 
@@ -53,6 +102,7 @@ impl Group {
             Self::Health => health.page(&parts.method),
             Self::Metrics => metrics.map_or_else(no_metrics, metrics_page),
             Self::WellKnown => json(StatusCode::NOT_FOUND, bytes::Bytes::from_static(br#"{"error":"not_found"}"#)),
+            Self::None => text(StatusCode::NOT_FOUND, "404 page not found"),
             Self::Mcp => return None,
         })
     }
@@ -88,7 +138,18 @@ mod tests {
             ("/mcp", Group::Mcp),
             ("/", Group::Mcp),
         ] {
-            assert_eq!(Group::of(path), group, "{path}");
+            assert_eq!(Group::of(path, Paths::All), group, "{path}");
+            // An endpoint that has one path owns no other.
+            let one = if group == Group::Mcp && path != "/mcp" { Group::None } else { group };
+            assert_eq!(Group::of(path, Paths::These(&["/mcp"])), one, "{path}");
+        }
+    }
+
+    #[test]
+    fn only_mcp_reads_a_body_and_asks_the_chain_for_the_origin() {
+        for group in [Group::Health, Group::Metrics, Group::WellKnown, Group::None, Group::Mcp] {
+            let chain = Rules { body: BodyRule::Chain, origin: OriginRule::Chain };
+            assert_eq!(group.rules() == chain, group == Group::Mcp, "{group:?}");
         }
     }
 }

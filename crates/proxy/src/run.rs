@@ -37,7 +37,7 @@ use crate::settings::{self, Backend, Mode, Settings};
 /// Why a proxy does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// What it is told.
+    /// Its settings.
     #[error(transparent)]
     Settings(#[from] settings::SettingsError),
     /// Its middleware.
@@ -63,7 +63,7 @@ pub enum Error {
     Sessions(String),
     /// Its target.
     #[error(transparent)]
-    Target(#[from] crate::transparent::TargetError),
+    Target(#[from] skep_upstream::http::TargetError),
     /// The names that it answers to.
     #[error(transparent)]
     Hosts(#[from] crate::hosts::AllowedHostError),
@@ -86,10 +86,10 @@ pub struct Running {
     tasks: Tasks,
 }
 
-/// What runs beside the port. Ends with this, and says in the log what the caller's span says.
+/// What runs beside the port. Ends with this, and says in the log what the client's span says.
 #[derive(Debug)]
 struct Tasks {
-    /// Those that look after the server. They end by themselves when they are told to.
+    /// Those that look after the server. They end by themselves on shutdown.
     keepers: JoinSet<()>,
     ending: watch::Sender<bool>,
     others: JoinSet<()>,
@@ -121,7 +121,7 @@ pub async fn start(
     let telemetry = diagnostics.as_ref().map(|diagnostics| diagnostics.metrics.clone() as Arc<dyn Observer>);
     let context = chain::Context { port: address.port(), headers: secrets.headers.clone(), telemetry };
     let chain = Chain::new(&settings.config, &context)?;
-    // What callers speak with; but behind SSE, the original names what the server speaks.
+    // What clients speak with; but behind SSE, the original names what the server speaks.
     let spoken = match &settings.backend {
         Backend::Stdio(_, Mode::StreamableHttp) => "streamable-http",
         _ => settings.config.transport.as_str(),
@@ -179,7 +179,7 @@ impl Running {
         self.health.changes()
     }
 
-    /// The path that callers use.
+    /// The path that clients use.
     pub fn path(settings: &Settings) -> &'static str {
         match &settings.backend {
             Backend::Stdio(_, Mode::Sse) => "/sse",
@@ -188,7 +188,7 @@ impl Running {
         }
     }
 
-    /// Ends it without breaking a call, within its grace. Then the server is told to end, and killed if it does not.
+    /// Ends it without breaking a call, within its grace. Then the server is asked to end, and killed if it does not.
     pub async fn end(self) -> Drained {
         self.drain.start();
         let drained = self.drain.drained().await;
@@ -205,7 +205,7 @@ impl Tasks {
         Self { keepers: JoinSet::new(), ending, others: JoinSet::new(), span: Span::current() }
     }
 
-    /// Something that ends by itself when it is told to.
+    /// A task that ends by itself on shutdown.
     fn keep(&mut self, task: impl Future<Output = ()> + Send + 'static) {
         self.keepers.spawn(task.instrument(self.span.clone()));
     }

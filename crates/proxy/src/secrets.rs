@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_secret_that_is_not_there_is_named() {
-        for (json, words) in [
+        for (json, part) in [
             (r#"{"secrets":["c,target=KEY"]}"#, "TOOLHIVE_SECRET_c"),
             (r#"{"secrets":["c"]}"#, "name,target=VARIABLE"),
             (r#"{"header_forward":{"add_headers_from_secret":{"X-Key":"c"}}}"#, "TOOLHIVE_SECRET_c"),
@@ -120,7 +120,7 @@ mod tests {
             (r#"{"remote_auth_config":{"client_id":"c"}}"#, "use a bearer token"),
         ] {
             let wrong = resolved(json).unwrap_err();
-            assert!(wrong.contains(words), "{json}: {wrong}");
+            assert!(wrong.contains(part), "{json}: {wrong}");
         }
     }
 }

@@ -1,6 +1,4 @@
-//! The sessions of callers: where they are kept, and whose they are.
-
-pub(crate) mod initialize;
+//! The sessions of clients: where they are kept, and whose they are.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -15,12 +13,13 @@ use tokio::time::{Interval, MissedTickBehavior, interval_at};
 pub use skep_store::session::Kind;
 pub use skep_store::{Sessions as Store, StoreError as Unavailable};
 
-use self::initialize::INITIALIZE;
+use skep_upstream::initialize::{self, INITIALIZE};
+
 use crate::caller::Identity;
 use crate::exchange::Exchange;
 use crate::settings::Settings;
 
-/// How often sessions that nobody used are looked for, at most.
+/// How often unused sessions are expired, at most.
 const LOOK: Duration = Duration::from_mins(1);
 
 /// How long a session that must live goes without a touch, at most.
@@ -75,7 +74,7 @@ fn options(redis: &SessionRedis, environment: &BTreeMap<String, String>) -> Resu
 // === impl Client ===
 
 impl Client<'_> {
-    /// Whom a session of this client counts against. An identity that all clients share tells nobody apart.
+    /// Whom a session of this client counts against. An identity that all clients share distinguishes none.
     fn owner(&self) -> Owner {
         let identity = self.identity.filter(|identity| identity.is_authenticated());
         Owner { identity: identity.map(|identity| identity.key().into()), peer: self.address }
@@ -102,7 +101,7 @@ impl Sessions {
         Self { store: Arc::new(store), kind }
     }
 
-    /// Opens a session for a caller, under a name that nobody can guess.
+    /// Opens a session for a client, under an id that cannot be guessed.
     pub async fn open<'a>(&self, client: impl Into<Client<'a>>) -> Result<Arc<str>, Unavailable> {
         self.open_with(client.into(), None).await
     }
@@ -142,15 +141,15 @@ impl Sessions {
         Ok(())
     }
 
-    /// Finds a session of this caller, and keeps it alive. Somebody else's is not found.
+    /// Finds a session of this client, and keeps it alive. One of another identity is not found.
     pub async fn find<'a>(&self, id: &str, client: impl Into<Client<'a>>) -> Result<Option<Arc<Session>>, Unavailable> {
         let client = client.into();
         let found = self.store.touch_for(id, || client.owner()).await?;
         Ok(found.filter(|session| belongs(session, client.identity)))
     }
 
-    /// Whether a session is there and belongs to somebody else.
-    pub async fn is_another_callers(&self, id: &str, identity: Option<&Identity>) -> Result<bool, Unavailable> {
+    /// Whether a session exists and belongs to another identity.
+    pub async fn belongs_to_another(&self, id: &str, identity: Option<&Identity>) -> Result<bool, Unavailable> {
         let found = self.store.touch(id).await?;
         Ok(found.is_some_and(|session| !belongs(&session, identity)))
     }
@@ -173,13 +172,13 @@ impl Sessions {
             match self.store.touch(id).await {
                 Ok(Some(_)) => {}
                 Ok(None) => return,
-                Err(unavailable) => tracing::debug!(%unavailable, "a session that is listened to cannot be looked up"),
+                Err(unavailable) => tracing::debug!(%unavailable, "session of a listening client cannot be looked up"),
             }
         }
     }
 
     /// The store behind.
-    pub fn store(&self) -> &Store {
+    pub fn store(&self) -> &Arc<Store> {
         &self.store
     }
 
@@ -204,7 +203,7 @@ impl Sessions {
     }
 }
 
-/// Whether a session is of this caller. One that was opened before sessions were bound is anybody's.
+/// Whether a session is of this client. One that was opened before sessions were bound belongs to any client.
 fn belongs(session: &Session, identity: Option<&Identity>) -> bool {
     session.bound_to().is_none_or(|owner| identity.is_some_and(|identity| identity.has_key(owner)))
 }
@@ -218,7 +217,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_session_is_found_by_whoever_opened_it_and_by_nobody_else() {
+    async fn a_session_is_found_by_the_identity_that_opened_it_and_by_no_other() {
         let sessions = Sessions::new(Store::Memory(Memory::new(Duration::from_mins(1))), Kind::Streamable);
         let (ann, bob) = (caller("ann"), caller("bob"));
         let elsewhere = Identity { issuer: "https://other".into(), ..ann.clone() };
@@ -232,11 +231,11 @@ mod tests {
             }
             assert!(sessions.find(name, Some(&ann)).await.unwrap().is_some(), "{name}");
         }
-        assert!(sessions.is_another_callers("theirs", Some(&bob)).await.unwrap());
-        assert!(!sessions.is_another_callers("theirs", Some(&ann)).await.unwrap());
-        assert!(!sessions.is_another_callers("nobody's", Some(&bob)).await.unwrap());
+        assert!(sessions.belongs_to_another("theirs", Some(&bob)).await.unwrap());
+        assert!(!sessions.belongs_to_another("theirs", Some(&ann)).await.unwrap());
+        assert!(!sessions.belongs_to_another("unknown", Some(&bob)).await.unwrap());
         let unbound = sessions.open(None).await.unwrap();
-        assert!(sessions.find(&unbound, Some(&bob)).await.unwrap().is_some(), "nobody's is anybody's");
+        assert!(sessions.find(&unbound, Some(&bob)).await.unwrap().is_some(), "an unbound one belongs to any client");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What a proxy is told: a RunConfig, the environment, the command line. Read once, checked once, typed from then on.
+//! The settings of a proxy: a RunConfig, the environment, the command line. Read once, checked once, typed from then on.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -26,7 +26,7 @@ const ALLOWED_ORIGINS: &str = "SKEP_ALLOWED_ORIGINS";
 /// The variable with names that a listener on loopback answers to.
 const ALLOWED_HOSTS: &str = "SKEP_ALLOWED_HOSTS";
 
-/// What is wrong with what a proxy is told.
+/// What is wrong with the settings of a proxy.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
     /// There is no file.
@@ -82,15 +82,15 @@ pub struct Settings {
 /// Who answers the calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Backend {
-    /// A server that we run and that speaks on stdio, and what its callers speak.
+    /// A server that we run and that speaks on stdio, and what its clients speak.
     Stdio(Server, Mode),
     /// A server that we run and that speaks HTTP.
     Http(Server),
-    /// A server that somebody else runs.
+    /// A remote server.
     Remote(url::Url),
 }
 
-/// What the callers of a stdio server speak.
+/// What the clients of a stdio server speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Streamable HTTP.

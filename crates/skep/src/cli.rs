@@ -19,6 +19,8 @@ pub(crate) struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Call a tool of an MCP server, and print what it returns
+    Call(Call),
     /// Check manifests without a cluster: fields, types, bounds and rules, and the operator's own validation
     Check(Check),
     /// Print the custom resource definitions, or apply them to a cluster
@@ -36,6 +38,8 @@ pub(crate) enum Command {
     Proxy(Proxy),
     /// Run the servers of manifests on this machine, each behind a proxy of its own
     Run(Run),
+    /// List the tools of an MCP server
+    Tools(Tools),
     /// Remove the operator from a cluster: stop it, remove its finalizers from every object, and delete its Lease
     Uninstall(Uninstall),
     /// Print the version
@@ -136,6 +140,61 @@ pub(crate) struct Run {
     /// How to print state changes
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) output: Output,
+}
+
+/// Lists tools.
+#[derive(Debug, Args)]
+pub(crate) struct Tools {
+    /// The server
+    #[command(flatten)]
+    pub(crate) server: McpServer,
+    /// How to print them
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: Output,
+}
+
+/// Calls a tool.
+#[derive(Debug, Args)]
+pub(crate) struct Call {
+    /// The server
+    #[command(flatten)]
+    pub(crate) server: McpServer,
+    /// The name of the tool
+    pub(crate) tool: String,
+    /// An argument; a value that is JSON, such as 5 or true, is sent as that, and any other one as text; may be given more than once
+    #[arg(long = "arg", value_name = "NAME=VALUE")]
+    pub(crate) arguments: Vec<String>,
+    /// All arguments, as a JSON object
+    #[arg(long, value_name = "OBJECT", conflicts_with = "arguments")]
+    pub(crate) json: Option<String>,
+    /// How to print the result: its text, or all of it
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: Output,
+}
+
+/// An MCP server that speaks HTTP.
+#[derive(Debug, Args)]
+pub(crate) struct McpServer {
+    /// The URL of the server, such as http://localhost:8080/mcp
+    pub(crate) url: String,
+    /// A header of every request, such as 'Authorization: Bearer ...'; may be given more than once
+    #[arg(long = "header", value_name = "NAME: VALUE")]
+    pub(crate) headers: Vec<String>,
+    /// The transport of the server [default: found out by asking it]
+    #[arg(long, value_enum)]
+    pub(crate) transport: Option<HttpTransport>,
+    /// How long all of it may take, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) timeout: u64,
+}
+
+/// A transport over HTTP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum HttpTransport {
+    /// Streamable HTTP
+    StreamableHttp,
+    /// HTTP with a stream of events beside it, which the protocol deprecated
+    Sse,
 }
 
 /// Removes the operator from a cluster. Workloads keep running; the definitions and all objects stay.

@@ -1,12 +1,15 @@
 //! The subcommands.
 
+mod call;
 mod check;
 mod completions;
 mod crds;
 mod demo_server;
+mod mcp_client;
 mod operator;
 mod proxy;
 mod run;
+mod tools;
 mod uninstall;
 mod version;
 
@@ -20,6 +23,7 @@ use crate::cli::{Cli, Command};
 /// Runs the subcommand.
 pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
     match cli.command {
+        Command::Call(arguments) => call::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
         Command::Crds(arguments) => crds::run(&arguments),
         Command::Completions { shell } => completions::run(shell),
@@ -27,6 +31,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Command::Operator(arguments) => operator::run_until_stopped(&arguments),
         Command::Proxy(arguments) => proxy::run_until_stopped(&arguments),
         Command::Run(arguments) => run::run_until_stopped(&arguments),
+        Command::Tools(arguments) => tools::run(&arguments),
         Command::Uninstall(arguments) => uninstall::run(&arguments),
         Command::Version { output } => version::run(output),
         Command::Watchdog => {

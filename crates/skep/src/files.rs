@@ -29,10 +29,10 @@ pub(crate) fn read_all(paths: &[PathBuf]) -> Vec<Source> {
     }
     // A file that is named twice, by itself and by its directory, is one file.
     files.retain(|file| seen.insert(file.canonicalize().unwrap_or_else(|_| file.clone())));
-    sources.extend(files.iter().map(|file| match file.as_os_str() == "-" {
-        true => Source::new(file, Ok(io::stdin())),
-        false => Source::new(file, File::open(file)),
-    }));
+    let open = |file: &PathBuf| {
+        if file.as_os_str() == "-" { Source::new(file, Ok(io::stdin())) } else { Source::new(file, File::open(file)) }
+    };
+    sources.extend(files.iter().map(open));
     sources
 }
 

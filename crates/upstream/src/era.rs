@@ -110,14 +110,14 @@ mod tests {
     }
 
     #[test]
-    fn a_version_that_nobody_knows_leaves_all_legacy_ones() {
+    fn an_unknown_version_leaves_all_legacy_ones() {
         assert_eq!(served(Some("1999-01-01")).len(), 4);
         assert_eq!(served(None), ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]);
     }
 
     #[test]
     fn each_client_gets_the_version_that_it_asked_for_if_the_server_is_past_it() {
-        for (requested, negotiated, told) in [
+        for (requested, negotiated, agreed) in [
             (json!("2025-03-26"), json!("2025-11-25"), json!("2025-03-26")),
             (json!("2025-11-25"), json!("2025-06-18"), json!("2025-06-18")),
             (json!("2025-06-18"), json!("2025-06-18"), json!("2025-06-18")),
@@ -128,9 +128,9 @@ mod tests {
             let asked = request(&json!("mine"), "initialize", &json!({ "protocolVersion": requested }));
             let result = json!({ "protocolVersion": negotiated, "kept": 1e2 });
             let answered = message(&json!({ "jsonrpc": "2.0", "id": 1, "result": result }));
-            let told_now: Value = serde_json::from_slice(answer_to(&asked, &answered).unwrap().body()).unwrap();
-            assert_eq!((&told_now["id"], &told_now["result"]["protocolVersion"]), (&json!("mine"), &told));
-            assert_eq!(told_now["result"]["kept"], json!(1e2));
+            let response: Value = serde_json::from_slice(answer_to(&asked, &answered).unwrap().body()).unwrap();
+            assert_eq!((&response["id"], &response["result"]["protocolVersion"]), (&json!("mine"), &agreed));
+            assert_eq!(response["result"]["kept"], json!(1e2));
         }
     }
 }

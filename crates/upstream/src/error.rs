@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::StatusCode;
 use skep_mcp::{Id, answer};
 
 /// Why a call has no response.
@@ -14,6 +15,15 @@ pub enum CallError {
     /// The server cannot be used now, and why.
     #[error("the server is not available: {0}")]
     Unavailable(Arc<str>),
+    /// The server refused the request by its HTTP status, without a message.
+    #[error("the server responded with HTTP status {0}")]
+    Rejected(StatusCode),
+    /// The server's response is longer than is read.
+    #[error("the server's response is longer than {limit} bytes")]
+    TooLarge {
+        /// The most that is read.
+        limit: usize,
+    },
     /// The server's response is malformed.
     #[error("the server's response is malformed")]
     Malformed,
@@ -36,13 +46,15 @@ impl CallError {
     pub fn answer(self, id: Option<&Id>) -> Bytes {
         match self {
             Self::NotSent => answer::internal(id),
-            Self::Unavailable(_) => answer::error(id, answer::INTERNAL_ERROR, &self.to_string(), None),
+            Self::Unavailable(_) | Self::Rejected(_) | Self::TooLarge { .. } => {
+                answer::error(id, answer::INTERNAL_ERROR, &self.to_string(), None)
+            }
             Self::Disconnected => {
                 let text = "the server went away before it answered; it is being started again, so try once more";
                 answer::error(id, answer::INTERNAL_ERROR, text, None)
             }
             Self::Malformed => {
-                let text = "the server answered with something that is no message; its log may say why";
+                let text = "the server's response is malformed; its log may say why";
                 answer::error(id, answer::INTERNAL_ERROR, text, None)
             }
             Self::Timeout => answer::timeout(id),

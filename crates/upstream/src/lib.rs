@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!   downstream ─▶ Upstream ─┬─ stdio::StdioUpstream ─▶ a process, or a pod that the proxy is attached to
+//!                           ├─ http::HttpUpstream ───▶ streamable HTTP, HTTP+SSE
 //!                           └─ memory::MemoryUpstream ─▶ a test
 //! ```
 //!
@@ -12,9 +13,14 @@
 pub mod admission;
 mod era;
 mod error;
+mod handshake;
+pub mod http;
+pub mod initialize;
+mod listener;
 pub mod memory;
 mod replies;
 pub mod stdio;
+mod tool_catalogue;
 mod upstream;
 
 pub use admission::AdmissionError;

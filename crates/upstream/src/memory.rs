@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::HeaderMap;
 use skep_mcp::headers::parameters::Parameter;
 use skep_mcp::{Message, answer};
 use skep_net::Budget;
@@ -94,6 +95,7 @@ impl Upstream for MemoryUpstream {
         &'a self,
         session: &'a SessionId,
         initialize: &'a Message,
+        _headers: &'a HeaderMap,
     ) -> BoxFuture<'a, Result<Message, CallError>> {
         Box::pin(async move {
             admission::ready(&mut self.state()).await?;

@@ -36,6 +36,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::HeaderMap;
 use skep_mcp::headers::parameters::Parameter;
 use skep_mcp::{Era, Message, answer};
 use skep_net::Budget;
@@ -64,6 +65,7 @@ impl Upstream for StdioUpstream {
         &'a self,
         session: &'a SessionId,
         initialize: &'a Message,
+        _headers: &'a HeaderMap,
     ) -> BoxFuture<'a, Result<Message, CallError>> {
         Box::pin(async move {
             // The request was admitted, so the server is initialized; this waits for nothing.
@@ -84,7 +86,7 @@ impl Upstream for StdioUpstream {
 
     fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Replies, CallError>> {
         Box::pin(async move {
-            let Call { message, era, session, takes_interim, budget } = call;
+            let Call { message, era, session, takes_interim, budget, .. } = call;
             if era == Era::Legacy && changes_session(&message) {
                 let Some(session) = &session else { return needs_session(&message) };
                 if let Some(response) = self.change_session(&message, session, &budget).await {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::HeaderMap;
 use skep_mcp::headers::parameters::Parameter;
 use skep_mcp::{Era, Message};
 use skep_net::Budget;
@@ -25,9 +26,14 @@ pub trait Upstream: Debug + Send + Sync {
     /// Whether it takes requests, now and from now on.
     fn state(&self) -> watch::Receiver<UpstreamState>;
 
-    /// Opens a session for a legacy client, and returns the response to its `initialize`.
-    fn open<'a>(&'a self, session: &'a SessionId, initialize: &'a Message)
-    -> BoxFuture<'a, Result<Message, CallError>>;
+    /// Opens a session for a legacy client, and returns the response to its `initialize`. `headers` are for a server that speaks HTTP, see
+    /// [`Call::headers`].
+    fn open<'a>(
+        &'a self,
+        session: &'a SessionId,
+        initialize: &'a Message,
+        headers: &'a HeaderMap,
+    ) -> BoxFuture<'a, Result<Message, CallError>>;
 
     /// Takes over a session that another replica opened by this `initialize`. Does nothing for a session that is known.
     fn restore(&self, session: &SessionId, initialize: &[u8]);
@@ -71,6 +77,8 @@ pub struct Call {
     pub session: Option<SessionId>,
     /// Whether the client takes messages before the response.
     pub takes_interim: bool,
+    /// Headers for a server that speaks HTTP, beside those of the protocol: credentials of the client for the server.
+    pub headers: HeaderMap,
     /// The client's share of the memory budget, for what the upstream keeps beyond the call.
     pub budget: Budget,
 }
@@ -93,6 +101,16 @@ pub struct Server {
     pub era: Era,
     /// The protocol version that it agreed to in `initialize`.
     pub version: Option<Arc<str>>,
+}
+
+// === impl Call ===
+
+impl Call {
+    /// A request of no session, for its response only.
+    pub fn new(message: Message, era: Era) -> Self {
+        let (headers, budget) = (HeaderMap::new(), Budget::default());
+        Self { message, era, session: None, takes_interim: false, headers, budget }
+    }
 }
 
 // === impl UpstreamState ===

@@ -5,10 +5,10 @@
 
 use std::borrow::Cow;
 
-use http::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 
-use super::{PARAMETER, RepeatedHeaderError, decode, only};
+use super::{PARAMETER, RepeatedHeaderError, decode, encode, only};
 use crate::era::Refusal;
 use crate::json::{member, only_member, string};
 use crate::list::Element;
@@ -57,6 +57,17 @@ pub fn check_sent(headers: &HeaderMap, message: &Message, parameters: &[Paramete
     check(headers, message, &sent.cloned().collect::<Vec<_>>())
 }
 
+/// Makes the headers of a call repeat its arguments, for a client of a server that wants it.
+pub fn set(headers: &mut HeaderMap, message: &Message, parameters: &[Parameter]) {
+    let arguments = method::arguments(message).and_then(|arguments| std::str::from_utf8(arguments).ok());
+    let Some(arguments) = arguments else { return };
+    for parameter in parameters {
+        let value = parameter.argument(arguments).ok().flatten();
+        let value = value.and_then(|value| HeaderValue::try_from(encode(&value).into_owned()).ok());
+        headers.extend(value.map(|value| (parameter.header.clone(), value)));
+    }
+}
+
 /// Whether any header claims to repeat an argument.
 pub fn any(headers: &HeaderMap) -> bool {
     headers.keys().any(|name| name.as_str().starts_with(PARAMETER))
@@ -65,15 +76,21 @@ pub fn any(headers: &HeaderMap) -> bool {
 // === impl Parameter ===
 
 impl Parameter {
-    fn check(&self, headers: &HeaderMap, arguments: &str) -> Result<(), Refusal> {
-        let name = || Cow::Owned(self.shown.clone());
+    /// What a header says for the argument. Nothing if there is none, or none that a header can say.
+    fn argument<'a>(&self, arguments: &'a str) -> Result<Option<Cow<'a, str>>, Refusal> {
         let mut found = Some(arguments);
         for step in &self.path {
             let Some(object) = found else { break };
             // The server might use the duplicate that is not compared.
-            found = only_member(object, step).map_err(|_twice| Refusal::ArgumentTwice { name: name() })?;
+            let twice = |_twice| Refusal::ArgumentTwice { name: Cow::Owned(self.shown.clone()) };
+            found = only_member(object, step).map_err(twice)?;
         }
-        let Some(body) = found.and_then(text) else { return Ok(()) };
+        Ok(found.and_then(text))
+    }
+
+    fn check(&self, headers: &HeaderMap, arguments: &str) -> Result<(), Refusal> {
+        let name = || Cow::Owned(self.shown.clone());
+        let Some(body) = self.argument(arguments)? else { return Ok(()) };
         let value = match only(headers, &self.header) {
             Ok(None) => return Err(Refusal::HeaderMissing { name: name(), body: clipped(&body).into_owned() }),
             Ok(Some(value)) => value.to_str().ok().and_then(decode),

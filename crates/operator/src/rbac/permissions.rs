@@ -143,7 +143,7 @@ fn migrator() -> Vec<Permission> {
     ]
 }
 
-/// Leader election. A create request names its object only in its body, which no rule can look into.
+/// Leader election. A create request names its object only in its body, which no rule can inspect.
 fn leader_election() -> Vec<Permission> {
     let row = |names, verbs, reason| Permission {
         place: Place::Home,

@@ -37,7 +37,7 @@ fn every_status_is_held_once_for_reading_and_patching() {
 }
 
 #[test]
-fn statuses_of_configs_are_handed_to_nobody() {
+fn statuses_of_configs_are_granted_to_no_child() {
     let handed: Vec<_> = ROLES.iter().flat_map(|role| role.rules).flat_map(|grant| grant.resources).collect();
     let statuses: BTreeSet<_> = handed.iter().filter(|resource| resource.ends_with("/status")).collect();
     assert_eq!(statuses.into_iter().collect::<Vec<_>>(), [&&"virtualmcpservers/status"]);
@@ -71,8 +71,8 @@ fn secrets_are_read_and_made_but_never_changed() {
 fn no_rule_has_a_wildcard_or_is_empty() {
     for rule in all_rules() {
         assert!(!rule.resources.is_empty() && !rule.verbs.is_empty() && !rule.reasons.is_empty(), "{rule:?}");
-        for word in rule.resources.iter().chain(rule.names).chain([&rule.group]) {
-            assert!(!word.contains('*'), "{rule:?}");
+        for name in rule.resources.iter().chain(rule.names).chain([&rule.group]) {
+            assert!(!name.contains('*'), "{rule:?}");
         }
     }
     assert!(!helm_template().contains("\"*\""));
@@ -209,6 +209,6 @@ fn rules_are_written_as_yaml() {
 fn roles_of_children_keep_their_order() {
     let order: Vec<_> = grants::SERVER_PROXY.rules.iter().map(|grant| grant.resources[0]).collect();
     assert_eq!(order, ["statefulsets", "services", "pods", "pods/log", "pods/attach", "configmaps"]);
-    let words: Vec<_> = grants::SERVER_PROXY.rules[0].verbs.iter().map(|verb| verb.as_str()).collect();
-    assert_eq!(words, ["get", "list", "watch", "create", "update", "patch", "delete"]);
+    let verbs: Vec<_> = grants::SERVER_PROXY.rules[0].verbs.iter().map(|verb| verb.as_str()).collect();
+    assert_eq!(verbs, ["get", "list", "watch", "create", "update", "patch", "delete"]);
 }

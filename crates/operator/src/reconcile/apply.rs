@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use skep_api::resource::Resource;
 use skep_plan::key::{Key, ObjectKind};
 use skep_plan::kinds::Backend;
-use skep_plan::plan::{BackendAction, Finalizer, GeneratedSecret, Plan, Verdict};
+use skep_plan::plan::{BackendAction, Finalizer, GeneratedSecret, Notice, Plan, Verdict};
 
 use super::children::{NameConflict, Outcome, child_id};
 use super::worker::AFTER_CONFLICT;
@@ -16,29 +17,35 @@ use crate::store::Snapshot;
 use crate::write::WriteError;
 
 impl Reconciler {
-    /// Applies a plan. Breaks off where the plan is out of date: what it could not know is found out by applying it.
+    /// Applies a plan. Returns after which time to apply it again, if another manager keeps changing a child. Breaks off where the plan is out of date: what it could not know is found out by applying it.
     pub(super) async fn apply(
         &self,
         me: &Resource,
         plan: &Plan,
         gathered: &Snapshot,
-    ) -> Result<ControlFlow<Pass>, ReconcileError> {
+    ) -> Result<ControlFlow<Pass, Option<Duration>>, ReconcileError> {
         if plan.finalizer == Finalizer::Hold && !me.is_deleting() {
             self.set_finalizer(me.kind(), me.metadata(), true).await?;
         }
         if let Verdict::Wait(why) | Verdict::Refuse(why) = &plan.verdict {
             tracing::debug!(kind = %me.kind(), namespace = me.namespace(), name = me.name(), why, "children left as they are");
-            return Ok(ControlFlow::Continue(()));
+            return Ok(ControlFlow::Continue(None));
         }
-        let names = &gathered.live.taken;
+        let names = &gathered.live.name_conflicts;
         if let Some(wanted) = plan.generated_secret.as_ref().filter(|_| gathered.live.session_key.is_none()) {
             // The pods carry a digest of it from the first: they would roll when it is known.
             return Ok(ControlFlow::Break(self.create_secret(me, wanted, names).await?));
         }
-        match self.applier.apply(me, &plan.children).await {
-            Ok(Outcome::Applied { workload_changed: false }) => {}
+        let retry_after = match self.applier.apply(me, &plan.children).await {
+            Ok(Outcome::Applied { workload_changed: false, contested, retry_after }) => {
+                for message in contested {
+                    let notice = Notice { reason: "FieldConflict".to_owned(), message };
+                    self.events.notice(me, &notice).await;
+                }
+                retry_after
+            }
             // The plan was made when all pods were of the workload's template before, and calls them those of its own.
-            Ok(Outcome::Applied { workload_changed: true }) => {
+            Ok(Outcome::Applied { workload_changed: true, .. }) => {
                 return Ok(ControlFlow::Break(plan_again(names.clone(), None)));
             }
             Ok(Outcome::NamesInUse(conflicts)) => return Ok(ControlFlow::Break(plan_again(conflicts, None))),
@@ -46,11 +53,11 @@ impl Reconciler {
                 return Ok(ControlFlow::Break(plan_again(names.clone(), Some(error))));
             }
             Err(error) => return Err(error.into()),
-        }
+        };
         if plan.backend == BackendAction::Adopt {
             self.adopt_backend(me).await?;
         }
-        Ok(ControlFlow::Continue(()))
+        Ok(ControlFlow::Continue(retry_after))
     }
 
     /// Creates a Secret with random content. If another client was quicker, the watch will show theirs.

@@ -1,13 +1,16 @@
 //! Applying children, and removing what is ours and not wanted any more; nothing that has another owner is touched.
 //!
-//! There is no comparison of fields here. The API server's own server-side apply is the only judge of what differs; we only
+//! There is no comparison of fields here. The API server's own server-side apply is the only comparator; we only
 //! remember, per child, what we sent last and which of its fields were noted as ours after it. Equal on both sides, nothing is sent:
 //! a change of another manager's fields costs no request.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use serde_json::Value;
 use skep_api::resource::Resource;
 use skep_plan::canonical;
 use skep_plan::child::{Child, ChildKind};
@@ -16,7 +19,7 @@ use skep_plan::key::Key;
 use crate::metrics::Metrics;
 use crate::queue::Queue;
 use crate::store::{ChildFacts, ChildId, Store, child_facts};
-use crate::write::{ChildAnswer, WriteError, Writer};
+use crate::write::{ChildAnswer, MANAGER, WriteError, Writer};
 
 /// Applies children and remembers what it sent.
 #[derive(Debug)]
@@ -29,11 +32,13 @@ pub struct Applier {
     sent: Mutex<HashMap<Key, BTreeMap<ChildId, Fingerprint>>>,
     /// Namespaces in which nothing could be created lately, as they are being deleted.
     terminating: Mutex<HashSet<String>>,
+    /// Children whose fields another manager changes again and again.
+    contests: Mutex<HashMap<ChildId, Contest>>,
     /// Resources of which no name was in use when all names were looked up, with the uid and the generation of that time.
     free_names: Mutex<HashMap<Key, (Option<String>, i64)>>,
 }
 
-/// What we sent last, and what the object was after it. Opaque: it never looks at a field of ours.
+/// What we sent last, and what the object was after it. Opaque: it compares no fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Fingerprint {
     body: String,
@@ -42,6 +47,25 @@ struct Fingerprint {
     uid: String,
     version: String,
 }
+
+/// How often a child was applied again because another manager had changed fields of ours.
+#[derive(Clone, Copy, Debug)]
+struct Contest {
+    count: u32,
+    /// When it was applied last for that reason.
+    last: Instant,
+}
+
+/// How many managers a report names.
+const MOST_MANAGERS: usize = 10;
+/// So many times it is done at once: people edit what is not theirs, and find it restored.
+const UNCONTESTED: u32 = 3;
+/// Then it is done with backoff, from this delay on.
+const FIRST_CONTEST: Duration = Duration::from_secs(1);
+/// The longest of these delays.
+const LONGEST_CONTEST: Duration = Duration::from_secs(30);
+/// A child that was left alone for so long is not contested any more.
+const CONTEST_ENDS: Duration = Duration::from_mins(5);
 
 /// A child whose name an object of another owner has: its kind, its name and that owner.
 pub(super) type NameConflict = (ChildKind, String, String);
@@ -53,6 +77,10 @@ pub(super) enum Outcome {
     Applied {
         /// Whether the workload is another one than the plan saw.
         workload_changed: bool,
+        /// What to report of children whose fields another manager keeps changing.
+        contested: Vec<String>,
+        /// When the first of those is to be applied again.
+        retry_after: Option<Duration>,
     },
     /// Some names are in use. What was created for this plan is removed again.
     NamesInUse(BTreeSet<NameConflict>),
@@ -62,6 +90,8 @@ pub(super) enum Outcome {
 enum One {
     /// It is as planned.
     Applied { workload_changed: bool },
+    /// Another manager keeps changing it: it is applied after this time, and that is to be reported, once.
+    Contested { wait: Duration, report: Option<String> },
     /// It did not exist before, and does now, with this uid.
     Created(ChildId, String),
     /// Its name is in use.
@@ -71,7 +101,7 @@ enum One {
 /// The conflict about the name of a child, if the object of that name is not this resource's.
 pub(super) fn name_conflict(me: &Resource, id: &ChildId, facts: &ChildFacts) -> Option<NameConflict> {
     let is_mine = facts.owner.as_ref().is_some_and(|owner| Some(&owner.uid) == me.metadata().uid.as_ref());
-    (!is_mine).then(|| (id.kind, id.name.clone(), facts.owner_in_words()))
+    (!is_mine).then(|| (id.kind, id.name.clone(), facts.owner_text()))
 }
 
 /// The id of a child of a resource.
@@ -91,6 +121,7 @@ impl Applier {
             metrics,
             sent: Mutex::default(),
             terminating: Mutex::default(),
+            contests: Mutex::default(),
             free_names: Mutex::default(),
         }
     }
@@ -104,12 +135,17 @@ impl Applier {
     pub(super) async fn apply(&self, me: &Resource, children: &[Child]) -> Result<Outcome, WriteError> {
         let (last, first): (Vec<&Child>, Vec<&Child>) =
             children.iter().partition(|child| child.kind().has_generation() || child.kind() == ChildKind::RoleBinding);
-        let (mut created, mut conflicts, mut changed) = (Vec::new(), BTreeSet::new(), false);
+        let (mut created, mut conflicts, mut changed, mut contested) = (Vec::new(), BTreeSet::new(), false, Vec::new());
+        let mut retry_after = None::<Duration>;
         for wave in [first, last] {
             let mut failures = Vec::new();
             for one in self.apply_wave(me, wave).await {
                 match one {
                     Ok(One::Applied { workload_changed }) => changed |= workload_changed,
+                    Ok(One::Contested { wait, report }) => {
+                        contested.extend(report);
+                        retry_after = retry_after.into_iter().chain([wait]).min();
+                    }
                     Ok(One::Created(id, uid)) => {
                         changed |= id.kind.has_generation();
                         created.push((id, uid));
@@ -129,7 +165,7 @@ impl Applier {
             }
             gravest(failures).map_or(Ok(()), Err)?;
         }
-        Ok(Outcome::Applied { workload_changed: changed })
+        Ok(Outcome::Applied { workload_changed: changed, contested, retry_after })
     }
 
     async fn apply_wave(&self, me: &Resource, wave: Vec<&Child>) -> Vec<Result<One, WriteError>> {
@@ -200,7 +236,8 @@ impl Applier {
 
     /// Forgets what was sent for a resource that is gone.
     pub(super) fn forget(&self, owner: &Key) {
-        self.lock().remove(owner);
+        let sent = self.lock().remove(owner).unwrap_or_default();
+        self.contests.lock().unwrap_or_else(PoisonError::into_inner).retain(|id, _| !sent.contains_key(id));
         self.free_names().remove(owner);
     }
 
@@ -222,6 +259,15 @@ impl Applier {
             self.metrics.skipped(child.kind().api().2);
             return Ok(One::Applied { workload_changed: false });
         }
+        let is_contested = self.with(me, |sent| {
+            sent.get(&id).zip(live.as_ref()).is_some_and(|(known, live)| {
+                known.body == body && known.uid == live.uid && known.version != live.version
+            })
+        });
+        if is_contested && let ControlFlow::Break((wait, is_news)) = self.contest(&id, Instant::now()) {
+            let report = if is_news { Some(self.report_contest(&id).await?) } else { None };
+            return Ok(One::Contested { wait, report });
+        }
         // An object that we do not know does not exist, or has another owner: it is created, but never changed before it was read.
         let created = if live.is_none() { self.writer.create_child(me.namespace(), child).await? } else { None };
         let is_created = created.is_some();
@@ -242,6 +288,44 @@ impl Applier {
         Ok(if is_created { One::Created(id, uid) } else { One::Applied { workload_changed } })
     }
 
+    /// Whether a child that another manager changed is applied again now; if not, after which time, and whether it is the first time.
+    fn contest(&self, id: &ChildId, now: Instant) -> ControlFlow<(Duration, bool)> {
+        let mut contests = self.contests.lock().unwrap_or_else(PoisonError::into_inner);
+        let contest = contests.entry(id.clone()).or_insert(Contest { count: 0, last: now });
+        if now.saturating_duration_since(contest.last) >= CONTEST_ENDS {
+            contest.count = 0;
+        }
+        let delay = match contest.count.checked_sub(UNCONTESTED) {
+            None => Duration::ZERO,
+            Some(more) => FIRST_CONTEST.saturating_mul(1 << more.min(16)).min(LONGEST_CONTEST),
+        };
+        let left = (contest.last + delay).saturating_duration_since(now);
+        if !left.is_zero() {
+            // Counted as one more, so that it is reported once: the next delay begins with the next apply.
+            let is_news = contest.count == UNCONTESTED;
+            contest.count += u32::from(is_news);
+            return ControlFlow::Break((left, is_news));
+        }
+        *contest = Contest { count: contest.count.saturating_add(1), last: now };
+        ControlFlow::Continue(())
+    }
+
+    /// What to report of a child whose fields another manager keeps changing, with the names of its managers.
+    async fn report_contest(&self, id: &ChildId) -> Result<String, WriteError> {
+        let found = self.writer.look_up(id).await?;
+        let entries = found.as_ref().and_then(|found| found.value.get("managedFields")).and_then(Value::as_array);
+        let managers = entries.into_iter().flatten().filter_map(|entry| entry.get("manager")).filter_map(Value::as_str);
+        let others: BTreeSet<&str> = managers.filter(|manager| *manager != MANAGER).take(MOST_MANAGERS).collect();
+        let others: Vec<String> = others.into_iter().map(|manager| format!("`{manager}`")).collect();
+        let (kind, name) = (id.kind, &id.name);
+        tracing::warn!(child = %format_args!("{kind} {}/{name}", id.namespace), managers = others.join(", "), "field conflict; applying with backoff");
+        Ok(format!(
+            "another field manager keeps changing fields of {kind} `{name}` that the operator applies (managers: {}); it is applied again \
+             with backoff, remove the fields from the other manager or from the spec",
+            others.join(", ")
+        ))
+    }
+
     /// Applies a child that exists. One that no watch has shown us is read first: it may have another owner, or be the child that the
     /// operator before us made for this resource, whose fields are taken over.
     async fn apply_existing(
@@ -258,7 +342,7 @@ impl Applier {
             if let Some(conflict) = name_conflict(me, id, &child_facts(id.kind, &found.metadata, None)) {
                 return Ok(Err(conflict));
             }
-            self.writer.take_over(id, &found.metadata, has_replicas).await?;
+            self.writer.take_over(id, &found, has_replicas).await?;
         }
         // What we do not know to have left before may be ours. One is what it would be anyway.
         if !has_replicas
@@ -335,6 +419,7 @@ fn facts_after(child: &Child, answer: &ChildAnswer, live: Option<&ChildFacts>) -
     let mut facts = child_facts(child.kind(), &answer.metadata, Some(child.body()));
     if let (Some(sent), Some(seen)) = (&mut facts.workload, live.and_then(|live| live.workload.clone())) {
         sent.ready = seen.ready;
+        sent.is_paused = seen.is_paused;
         sent.progress = seen.progress;
         sent.upstream = seen.upstream;
         if !sends_replicas(child) {

@@ -1,6 +1,6 @@
 //! Reconciles that keep failing: the status of a resource says so, or it would go on saying that the current plan is ready.
 //!
-//! A single failure is not told: most are over with the next retry. Neither is each of a series: its first message stands for all of
+//! A single failure is not reported: most are over with the next retry. Neither is each of a series: its first message stands for all of
 //! them, as the API server's own may name a port or an id that is another one each time.
 
 use std::collections::HashMap;
@@ -34,7 +34,7 @@ impl Failures {
     fn note(&self, key: &Key, error: &ReconcileError) -> Option<String> {
         let mut all = self.lock();
         let Some(tolerated) = error.tolerated() else {
-            // The status tells of it already, so the series ends.
+            // The status reports it already, so the series ends.
             all.remove(key);
             return None;
         };
@@ -94,20 +94,20 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_when_it_comes_again_and_in_the_words_that_it_had_first() {
+    fn a_failure_is_reported_when_it_repeats_with_its_first_message() {
         let (failures, key) = (Failures::default(), Key::resource(KindName::MCPServer, "ns", "s"));
         let note = |error: &ReconcileError| failures.note(&key, error);
         assert_eq!(note(&failed("Service a", "request 1")), None);
-        let told = Some("cannot write `Service a`: request 1".to_owned());
-        assert_eq!(note(&failed("Service a", "request 2")), told);
-        assert_eq!(note(&failed("Service a", "request 3")), told);
+        let reported = Some("cannot write `Service a`: request 1".to_owned());
+        assert_eq!(note(&failed("Service a", "request 2")), reported);
+        assert_eq!(note(&failed("Service a", "request 3")), reported);
         assert_eq!(note(&failed("Role a", "request 4")), Some("cannot write `Role a`: request 4".to_owned()));
         failures.forget(&key);
         assert_eq!(note(&failed("Service a", "request 5")), None);
     }
 
     #[test]
-    fn what_the_status_says_already_and_what_passes_is_not_told() {
+    fn what_the_status_says_already_and_what_passes_is_not_reported() {
         let (failures, key) = (Failures::default(), Key::resource(KindName::MCPServer, "ns", "s"));
         let not_yet = || WriteError::NotYet { object: "RoleBinding a".into(), message: "no role".into() }.into();
         let conflict = WriteError::Conflict { object: "a".into() }.into();

@@ -7,8 +7,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use futures_util::future::try_join_all;
+use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::api::Api;
+use kube::api::GetParams;
+use kube::core::{Request, Resource as KubeResource};
+use serde::de::DeserializeOwned;
 use serde_json::Map;
 use skep_api::resource::Resource;
 use skep_plan::key::{Key, ObjectKind};
@@ -17,10 +20,14 @@ use skep_plan::world::Found;
 
 use super::children::{NameConflict, child_id, name_conflict};
 use super::{Findings, ReconcileError, Reconciler};
+use crate::object::Content;
 use crate::secret_digest;
 use crate::session_key::{self, CheckedKey};
 use crate::store::{Snapshot, Store, child_facts};
 use crate::write::WriteError;
+
+/// How many Secrets and ConfigMaps one reconcile reads at a time.
+const CONCURRENT_READS: usize = 8;
 
 impl Reconciler {
     /// Everything that a plan needs; nothing for a resource that is gone or cannot be read.
@@ -28,7 +35,7 @@ impl Reconciler {
         let Some(mut gathered) = self.read_contents(key).await? else { return Ok(None) };
         gathered.live.session_key = self.session_key(&gathered).await?;
         // Beside the name of the backend, which the store knows to be in use.
-        gathered.live.taken.extend(match &findings.conflicts {
+        gathered.live.name_conflicts.extend(match &findings.conflicts {
             Some(conflicts) => conflicts.clone(),
             None => self.name_conflicts(&gathered.me).await?,
         });
@@ -44,8 +51,8 @@ impl Reconciler {
                 return Ok(Some(snapshot));
             }
             // What changes while it, or another one, is read is read again: what is not known must not pass for what is not there.
-            for near in &snapshot.unread {
-                self.read_content(near, &snapshot.me).await?;
+            for some in snapshot.unread.chunks(CONCURRENT_READS) {
+                try_join_all(some.iter().map(|near| self.read_content(near, &snapshot.me))).await?;
             }
         }
     }
@@ -97,20 +104,34 @@ impl Reconciler {
     }
 
     async fn get_secret(&self, key: &Key) -> Result<Option<Secret>, ReconcileError> {
-        self.metrics.request("get", "secrets");
-        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &key.namespace);
-        let failed = |source| ReconcileError::Read { kind: key.kind, name: key.name.clone(), source: Box::new(source) };
-        secrets.get_opt(&key.name).await.map_err(failed)
+        let found = self.get_content::<Secret, ByteString>(key).await?;
+        Ok(found.map(|Content { metadata, data }| Secret { metadata, data: Some(data), ..Secret::default() }))
     }
 
-    /// Reads a Secret or ConfigMap that `me` refers to.
-    async fn read_content(&self, key: &Key, me: &Resource) -> Result<(), ReconcileError> {
-        let mut reading = Reading::begin(key, &self.store);
+    /// What a Secret or ConfigMap holds; nothing if it does not exist. Its metadata cannot make it unreadable ([`Content`]).
+    async fn get_content<K, T>(&self, key: &Key) -> Result<Option<Content<T>>, ReconcileError>
+    where
+        K: KubeResource<DynamicType = ()>,
+        T: DeserializeOwned,
+    {
+        self.metrics.request("get", &K::plural(&()));
         let failed = |source: kube::Error| ReconcileError::Read {
             kind: key.kind,
             name: key.name.clone(),
             source: Box::new(source),
         };
+        let request = Request::new(K::url_path(&(), Some(&key.namespace))).get(&key.name, &GetParams::default());
+        let request = request.map_err(|error| failed(kube::Error::BuildRequest(error)))?;
+        match self.client.request(request).await {
+            Ok(content) => Ok(Some(content)),
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// Reads a Secret or ConfigMap that `me` refers to.
+    async fn read_content(&self, key: &Key, me: &Resource) -> Result<(), ReconcileError> {
+        let mut reading = Reading::begin(key, &self.store);
         match key.kind {
             ObjectKind::Secret => {
                 let found = self.get_secret(key).await?;
@@ -127,11 +148,9 @@ impl Reconciler {
                 reading.read = Some((digests, version));
             }
             ObjectKind::ConfigMap => {
-                self.metrics.request("get", "configmaps");
-                let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &key.namespace);
-                let found = maps.get_opt(&key.name).await.map_err(failed)?;
+                let found = self.get_content::<ConfigMap, String>(key).await?;
                 let version = found.as_ref().and_then(|map| map.metadata.resource_version.clone());
-                let data = found.map(|map| Found::ConfigMap(map.data.unwrap_or_default().into()));
+                let data = found.map(|map| Found::ConfigMap(map.data.into()));
                 reading.read = Some((data, version));
             }
             ObjectKind::Kind(_) => {}

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use skep_api::resource::Resource;
 use skep_plan::key::{Key, ObjectKind};
 use skep_plan::plan::{Finalizer, Plan};
-use skep_plan::validate::in_one_line;
+use skep_plan::unplanned::{Unreadable, plan_unreadable};
 
 use super::{ReconcileError, Reconciler};
 use crate::queue::Done;
@@ -34,46 +34,47 @@ impl Reconciler {
 
     /// Writes a status, if it differs, and publishes the conditions that turned.
     pub(super) async fn write_status(&self, me: &Resource, plan: &Plan) -> Result<(), ReconcileError> {
-        let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let old = me.status_value();
-        let new = plan.status.onto(&old, me.generation(), &now);
+        let new = plan.status.onto(&old, me.generation(), &now());
         // The difference to what is stored: a status of another release that cannot be read is replaced.
-        if let Some(written) = self.writer.status(me, &me.stored_status(), &new).await? {
+        let written = self.writer.status(me.kind(), me.metadata(), &me.stored_status(), &new).await?;
+        if let Some(written) = written {
             self.events.transitions(me, &old, &plan.status).await;
             let is_new = old.get("observedGeneration") != Some(&me.generation().into());
             if let Some(notice) = plan.notice.as_ref().filter(|_| is_new) {
                 self.events.notice(me, notice).await;
             }
-            // What is not of the status was changed by another client, of which the watch may tell later, and then tells nothing new.
+            // What else changed was written by another client; when the watch shows it later, it is nothing new.
             self.wake(self.store.put_answer(me.kind(), written));
         }
         Ok(())
     }
 
-    /// Says on an object that cannot be read what is wrong with it. Nothing else of it is touched, but that its finalizer is released
-    /// when it is deleted and nothing uses it: its children go by their owner references.
+    /// Writes the status of an object that cannot be read, and releases its finalizer if its plan does. Nothing else of it is touched.
     pub(super) async fn report_unreadable(
         &self,
         key: &Key,
         metadata: &ObjectMeta,
+        status: &Value,
         problem: &str,
     ) -> Result<Done, ReconcileError> {
         let ObjectKind::Kind(kind) = key.kind else { return Ok(Done::Settled) };
-        if metadata.deletion_timestamp.is_none() {
-            self.writer.unreadable(kind, metadata, problem).await?;
-            return Ok(Done::Settled);
-        }
-        let users = self.store.user_count(key);
-        let mut why: Vec<String> = self.store.possible_users(key).into_iter().collect();
-        if users > 0 {
-            why.insert(0, format!("{users} objects refer to it"));
-        }
-        if why.is_empty() {
+        let (users, live) = self.store.surroundings(key);
+        let is_deleting = metadata.deletion_timestamp.is_some();
+        let plan = plan_unreadable(&Unreadable { kind, problem, status, is_deleting, users: &users, live: &live });
+        if plan.finalizer == Finalizer::Release {
             self.set_finalizer(kind, metadata, false).await?;
             return Ok(Done::Settled);
         }
-        let problem = format!("{problem}; its deletion is blocked: {}", in_one_line(&why));
-        self.writer.unreadable(kind, metadata, &problem).await?;
-        Ok(Done::Again(self.recheck))
+        let new = plan.status.onto(status, metadata.generation.unwrap_or_default(), &now());
+        if let Some(written) = self.writer.status(kind, metadata, status, &new).await? {
+            self.wake(self.store.put_answer(kind, written));
+        }
+        Ok(if plan.recheck { Done::Again(self.recheck) } else { Done::Settled })
     }
+}
+
+/// The time, as conditions carry it.
+fn now() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

@@ -67,7 +67,7 @@ impl Reconciler {
                 tracing::debug!(%key, %error, "retrying with backoff");
                 (error.category(), Done::Failed)
             }
-            // It went meanwhile, and the watch will tell; but a watch that is down does not, so with backoff.
+            // It was deleted meanwhile, and the watch will show that; a watch that is down does not, so retry with backoff.
             Err(ReconcileError::Write(gone)) if gone.is_gone() => ("gone", Done::Failed),
             Err(error) if error.is_terminating() => {
                 tracing::debug!(%key, error = describe(&error), "namespace is terminating");

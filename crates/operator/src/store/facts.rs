@@ -1,11 +1,11 @@
-//! What is worth remembering of a child: a few words, taken from the whole object.
+//! The facts that the store keeps of a child, extracted from the whole object.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 use skep_api::annotation::UPSTREAM;
 use skep_api::resource::KindName;
 use skep_plan::child::ChildKind;
-use skep_plan::error::owner_in_words;
+use skep_plan::error::owner_text;
 use skep_plan::kinds::Backend;
 use skep_plan::pod::{CONSUMED, GENERATION};
 use skep_plan::world::{Failure, LiveWorkload, RolloutProgress, UpstreamReport};
@@ -19,7 +19,7 @@ pub struct ChildFacts {
     pub uid: String,
     /// Its resource version.
     pub resource_version: String,
-    /// Changes exactly when somebody changed what we wrote: not with its status, nor with fields of others.
+    /// Changes exactly when another manager changed a field of ours: not with its status, nor with fields of others.
     pub version: String,
     /// Who owns it.
     pub owner: Option<Owner>,
@@ -57,10 +57,10 @@ impl ChildFacts {
     }
 
     /// Who owns it, for messages.
-    pub fn owner_in_words(&self) -> String {
+    pub fn owner_text(&self) -> String {
         match &self.owner {
-            Some(owner) => owner_in_words(&owner.kind, &owner.name),
-            None => "nobody that Skep knows".to_owned(),
+            Some(owner) => owner_text(&owner.kind, &owner.name),
+            None => "an object without an owner".to_owned(),
         }
     }
 }
@@ -85,6 +85,8 @@ pub fn child_facts(kind: ChildKind, metadata: &ObjectMeta, object: Option<&Value
             .and_then(|all| all.get(GENERATION))
             .and_then(Value::as_str);
         LiveWorkload {
+            name: metadata.name.clone().unwrap_or_default(),
+            is_paused: object.pointer("/spec/paused").and_then(Value::as_bool).unwrap_or_default(),
             replicas: number("/spec/replicas").unwrap_or(1),
             ready: number("/status/readyReplicas").unwrap_or_default(),
             generation_stamp: stamp.and_then(|stamp| stamp.parse().ok()),

@@ -18,7 +18,7 @@ use super::PodId;
 
 /// The reason of a container that ends again and again, whatever it is doing at the moment.
 const CRASH_LOOP: &str = "CrashLoopBackOff";
-/// The reason of a container whose image cannot be pulled. The kubelet alternates between two words for it.
+/// The reason of a container whose image cannot be pulled. The kubelet alternates between two reasons.
 const IMAGE_PULL: &str = "ImagePullBackOff";
 /// Reasons of a waiting container from which it does not come back by itself.
 const HOPELESS: &[&str] = &[
@@ -37,11 +37,11 @@ const SETTLES_AGAIN_AFTER: jiff::SignedDuration = jiff::SignedDuration::from_sec
 const SETTLES_AT_LAST_AFTER: jiff::SignedDuration = jiff::SignedDuration::from_mins(1);
 /// A run of this length ends a crash loop: the kubelet resets its back-off after it.
 const BACKOFF_RESETS_AFTER: jiff::SignedDuration = jiff::SignedDuration::from_mins(10);
-/// A container that was started again so long after its end was backed off: for 10 s at least, as told in whole seconds.
+/// A container that was started again so long after its end was backed off: for 10 s at least, as reported in whole seconds.
 const BACKED_OFF_AFTER: jiff::SignedDuration = jiff::SignedDuration::from_secs(9);
 /// How long after its grace period a pod that is deleted is still taken for one that is on its way.
 const HANGS_AFTER: jiff::SignedDuration = jiff::SignedDuration::from_secs(30);
-/// How much of what a container said at its end is told, in characters.
+/// How much of the termination message of a container is reported, in characters.
 const LONGEST_MESSAGE: usize = 1024;
 
 /// What is remembered of a pod.
@@ -271,7 +271,7 @@ fn pull_problem(message: &str) -> &str {
     message.split_once("ErrImagePull: ").map_or(message, |(_, problem)| problem)
 }
 
-/// A failure in words that a condition takes: one line, not too long, and a reason that is a word.
+/// A failure as a condition takes it: a message of one line, clipped, and a CamelCase reason.
 fn failure(reason: &str, message: Option<&str>) -> Failure {
     let is_word = reason.starts_with(|first: char| first.is_ascii_alphabetic())
         && reason.chars().all(|one| one.is_ascii_alphanumeric());
@@ -301,7 +301,7 @@ fn settling(pod: &Pod) -> Option<(Timestamp, PodState)> {
 }
 
 /// How long a container that ended before must have run to count as ready. One in a crash loop must outlive its previous run, or it
-/// would count as ready in every run until it ends again. One end is no loop, and neither is one after a run that reset the kubelet's
+/// would count as ready in every run until it ends again. One end is not a crash loop, and neither is one after a run that reset the kubelet's
 /// back-off, by which a loop is over.
 fn settles_again_after(container: &ContainerStatus, end: &ContainerStateTerminated) -> jiff::SignedDuration {
     let previous = run_length(end);

@@ -1,4 +1,4 @@
-//! The state behind the store: plain maps, and the rules of who wakes whom.
+//! The state behind the store: plain maps, and the rules of which change queues which resources.
 
 mod concern;
 mod pods;
@@ -8,10 +8,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::{Value, json};
 use skep_api::resource::{KindName, Resource};
 use skep_plan::key::{Key, ObjectKind};
 use skep_plan::kinds::{self, Backend};
-use skep_plan::world::{DefaultRedis, Found};
+use skep_plan::world::{DefaultRedis, Found, Live};
 
 use self::concern::{concerns_itself, concerns_others};
 pub use self::unknown::Unavailable;
@@ -21,12 +22,12 @@ use crate::graph::Graph;
 use crate::object::Object;
 use crate::possible_names::PossibleNames;
 
-/// Whom a change wakes.
+/// The resources that a change queues.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wake {
-    /// To be looked at now: what they see has changed.
+    /// To be reconciled now: what their plans see has changed.
     pub now: BTreeSet<Key>,
-    /// To be looked at soon: who refers to them may have changed. Many such changes become one look.
+    /// To be reconciled soon: their users may have changed. Many such changes become one reconcile.
     pub soon: BTreeSet<Key>,
 }
 
@@ -39,6 +40,8 @@ pub enum Entry {
     Unreadable {
         /// What every object has.
         metadata: Box<ObjectMeta>,
+        /// Its status, as it is stored; an empty object if it has none.
+        status: Box<Value>,
         /// What is wrong with the rest.
         problem: String,
         /// Every text in it that could be the name of what it refers to.
@@ -91,16 +94,16 @@ enum Meanwhile {
 /// What a Secret or ConfigMap holds, if it exists, and at which version that was.
 pub(super) type Content = (Option<Found>, Option<String>);
 
-/// A Secret or ConfigMap that is being read: by how many, how often the watch told of a change meanwhile, and which version it told
-/// of last.
+/// A Secret or ConfigMap that is being read: by how many, how often the watch showed a change meanwhile, and which version it showed
+/// last.
 #[derive(Debug, Default)]
 struct Reading {
     readers: usize,
     changes: u64,
-    told: Option<String>,
+    seen: Option<String>,
 }
 
-/// How many deletions are remembered: far more than there can be answers under way.
+/// How many deletions are remembered: far more than there can be requests in flight.
 const REMEMBERED_DELETIONS: usize = 1024;
 
 // === impl Entry ===
@@ -108,7 +111,7 @@ const REMEMBERED_DELETIONS: usize = 1024;
 impl Entry {
     fn of(kind: KindName, object: Object) -> Self {
         let excess = object.excess();
-        let (metadata, value, mut names) = object.into_parts();
+        let (metadata, mut value, mut names) = object.into_parts();
         let problem = match excess {
             Some(excess) => excess.to_string(),
             None => match read(kind, &value) {
@@ -117,9 +120,10 @@ impl Entry {
             },
         };
         // What is left out of an object that is too deep is deeper than any reference.
-        names.collect(value.get("spec").unwrap_or(&serde_json::Value::Null));
+        names.collect(value.get("spec").unwrap_or(&Value::Null));
         names.compact();
-        Self::Unreadable { metadata: Box::new(metadata), problem, names }
+        let status = value.get_mut("status").map_or_else(|| json!({}), Value::take);
+        Self::Unreadable { metadata: Box::new(metadata), status: Box::new(status), problem, names }
     }
 
     /// Whether it can be read.
@@ -145,7 +149,7 @@ impl State {
 
     /// Takes in the answer to a write of ours.
     pub(super) fn put_answer(&mut self, kind: KindName, object: Object) -> Wake {
-        // Only answers can come after the news of the deletion. Of what a watch shows, the watch tells the end as well.
+        // Only answers can come after the news of the deletion. A watch shows the deletion of what it has shown.
         if object.metadata().uid.as_ref().is_some_and(|uid| self.gone.contains(uid)) {
             return Wake::default();
         }
@@ -171,9 +175,10 @@ impl State {
             let touched = match &entry {
                 Entry::Readable(resource) => self.graph.set(&key, Some(resource.as_ref())),
                 Entry::Unreadable { .. } if is_another => self.graph.set(&key, None),
-                // It still refers to what it referred to, as far as anybody knows.
+                // It still refers to what it referred to when it could be read last.
                 Entry::Unreadable { .. } => self.graph.targets(&key),
             };
+            self.forget_unused(&touched);
             wake.soon.extend(touched.into_iter().filter(|target| matches!(target.kind, ObjectKind::Kind(_))));
             wake.now.extend(saw_it.into_iter().chain(self.graph.dependants(&key)));
         }
@@ -215,6 +220,7 @@ impl State {
             *meanwhile = None;
         }
         let mut wake = Wake { now: self.graph.dependants(key), soon: self.graph.set(key, None) };
+        self.forget_unused(&wake.soon);
         self.ends.remove(key);
         if let Some(uid) = self.resources.remove(key).and_then(|entry| entry.metadata().uid.clone()) {
             self.gone.push_back(uid);
@@ -225,7 +231,7 @@ impl State {
         wake.now.extend(self.waiting_for_release(&wake.soon));
         wake.now.extend(self.note_readability(key, true));
         let mut wake = self.known_only(wake);
-        // Whoever looks at it finds that it is gone, and forgets it.
+        // Its reconcile finds that it is gone, and forgets it.
         wake.now.insert(key.clone());
         wake
     }
@@ -247,7 +253,7 @@ impl State {
         self.put_child(id, facts)
     }
 
-    /// A watch tells that a child is gone.
+    /// A watch shows that a child was deleted.
     pub(super) fn miss_child(&mut self, id: &ChildId) -> Wake {
         if let Some(writing) = self.writing.get_mut(id) {
             writing.meanwhile = Some(Meanwhile::Gone);
@@ -291,8 +297,8 @@ impl State {
         {
             return Wake::default();
         }
-        let told = |facts: &ChildFacts| (facts.version.clone(), facts.workload.clone(), facts.upstream.clone());
-        let changed = before.is_none_or(|before| told(before) != told(&facts));
+        let observed = |facts: &ChildFacts| (facts.version.clone(), facts.workload.clone(), facts.upstream.clone());
+        let changed = before.is_none_or(|before| observed(before) != observed(&facts));
         let mut wake = Wake::default();
         if changed {
             wake.now.extend(before.and_then(|before| owner_key(&id, before)));
@@ -324,7 +330,7 @@ impl State {
     pub(super) fn content_changed(&mut self, key: &Key, version: Option<&str>) -> Wake {
         if let Some(reading) = self.reading.get_mut(key) {
             reading.changes += 1;
-            reading.told = version.map(str::to_owned);
+            reading.seen = version.map(str::to_owned);
         }
         if !self.graph.is_used(key) {
             self.contents.remove(key);
@@ -340,7 +346,7 @@ impl State {
         self.known_only(Wake { now: self.graph.dependants(key), soon: BTreeSet::new() })
     }
 
-    /// Returns what [`Self::end_read`] is to be told.
+    /// Returns the argument of [`Self::end_read`].
     pub(super) fn begin_read(&mut self, key: &Key) -> u64 {
         let reading = self.reading.entry(key.clone()).or_default();
         reading.readers += 1;
@@ -350,14 +356,15 @@ impl State {
     pub(super) fn end_read(&mut self, key: &Key, began: u64, read: Option<Content>) {
         let Some(reading) = self.reading.get_mut(key) else { return };
         reading.readers -= 1;
-        // What was read is no older than what the watch told of last: it may be the very change.
-        let is_current = |read: &str| reading.told.as_deref().is_some_and(|told| told == read || older(told, read));
+        // What was read is no older than what the watch showed last: it may be the very change.
+        let is_current = |read: &str| reading.seen.as_deref().is_some_and(|seen| seen == read || older(seen, read));
         let version = read.as_ref().and_then(|(_, version)| version.as_deref());
         let changed = reading.changes != began && !version.is_some_and(is_current);
         if reading.readers == 0 {
             self.reading.remove(key);
         }
-        if let Some(read) = read.filter(|_| !changed) {
+        // The last resource that refers to it may have gone meanwhile.
+        if let Some(read) = read.filter(|_| !changed).filter(|_| self.graph.is_used(key)) {
             self.contents.insert(key.clone(), read);
         }
     }
@@ -395,18 +402,32 @@ impl State {
                 found.insert(near, object);
             }
         }
-        let uid = me.metadata().uid.clone().unwrap_or_default();
-        let entry = kinds::entry(me.kind());
-        let children: BTreeMap<ChildId, ChildFacts> = self
-            .by_owner
-            .get(&uid)
-            .into_iter()
-            .flatten()
-            .filter(|id| entry.prunes(id.kind))
-            .filter_map(|id| self.children.get(id).map(|facts| (id.clone(), facts.clone())))
-            .collect();
+        let children = self.children_of(me.kind(), me.metadata());
         let (live, settles) = self.live(key, &children);
         Some(Snapshot { me: me.clone(), found, users: self.graph.users(key), live, unread, children, settles })
+    }
+
+    /// The resources that refer to an object, and what runs for it, whether the object can be read or not.
+    pub(super) fn surroundings(&self, key: &Key) -> (BTreeSet<Key>, Live) {
+        let children = match (key.kind, self.resources.get(key)) {
+            (ObjectKind::Kind(kind), Some(entry)) => self.children_of(kind, entry.metadata()),
+            _ => BTreeMap::new(),
+        };
+        (self.graph.users(key), self.live(key, &children).0)
+    }
+
+    /// Forgets the content of Secrets and ConfigMaps that no resource refers to any more.
+    fn forget_unused(&mut self, targets: &BTreeSet<Key>) {
+        for target in targets.iter().filter(|target| !self.graph.is_used(target)) {
+            self.contents.remove(target);
+        }
+    }
+
+    /// The children that carry the uid of a resource.
+    fn children_of(&self, kind: KindName, owner: &ObjectMeta) -> BTreeMap<ChildId, ChildFacts> {
+        let (entry, uid) = (kinds::entry(kind), owner.uid.as_deref().unwrap_or_default());
+        let ids = self.by_owner.get(uid).into_iter().flatten().filter(|id| entry.prunes(id.kind));
+        ids.filter_map(|id| self.children.get(id).map(|facts| (id.clone(), facts.clone()))).collect()
     }
 
     /// Configurations that are being deleted and wait for their last user: the one that is gone may have been it.
@@ -435,7 +456,7 @@ impl State {
 }
 
 /// Reads an object. A panic of the reader is a problem of this object alone.
-fn read(kind: KindName, value: &serde_json::Value) -> Result<Resource, String> {
+fn read(kind: KindName, value: &Value) -> Result<Resource, String> {
     let read = std::panic::catch_unwind(|| Resource::from_ref(kind, value).map_err(|problem| problem.to_string()));
     read.unwrap_or_else(|_panic| Err("reading it failed; this is a bug".to_owned()))
 }

@@ -43,7 +43,7 @@ fn a_config_wakes_its_users_and_a_user_wakes_its_configs_soon() {
 }
 
 #[test]
-fn the_status_of_a_config_wakes_nobody() {
+fn the_status_of_a_config_queues_nothing() {
     let store = Store::default();
     put(&store, KindName::MCPToolConfig, object(KindName::MCPToolConfig, "c", 1, 1, &json!({})));
     put(&store, KindName::MCPServer, server("s", 2, "c"));
@@ -146,23 +146,42 @@ fn content_that_changes_while_it_is_read_is_read_again() {
     // Who began to read after the change has what is so.
     store.end_read(&secret, second, Some((None, Some("1".into()))));
     assert!(unread().is_empty());
-    // What the watch told of meanwhile, or something newer, was read.
-    for (told, read) in [("2", "2"), ("3", "4")] {
-        store.content_changed(&secret, Some(&format!("{told}0")));
+    // What the watch showed meanwhile, or something newer, was read.
+    for (seen, read) in [("2", "2"), ("3", "4")] {
+        store.content_changed(&secret, Some(&format!("{seen}0")));
         let reading = store.begin_read(&secret);
-        store.content_changed(&secret, Some(told));
+        store.content_changed(&secret, Some(seen));
         store.end_read(&secret, reading, Some((None, Some(read.into()))));
-        assert!(unread().is_empty(), "{told} {read}");
+        assert!(unread().is_empty(), "{seen} {read}");
     }
     let reading = store.begin_read(&secret);
     store.content_changed(&secret, Some("5"));
     store.content_changed(&secret, None);
     store.end_read(&secret, reading, Some((None, Some("5".into()))));
     assert_eq!(unread(), std::slice::from_ref(&secret), "it was deleted after it was read");
-    // A watch that is behind what was read tells nothing new.
+    // A watch that is behind what was read shows nothing new.
     store.end_read(&secret, store.begin_read(&secret), Some((None, Some("7".into()))));
     assert_eq!(store.content_changed(&secret, Some("6")), Wake::default());
     assert!(store.content_changed(&secret, Some("8")).now.contains(&me));
+}
+
+#[test]
+fn content_is_forgotten_with_its_last_user() {
+    let store = Store::default();
+    let secret = Key { kind: ObjectKind::Secret, namespace: "ns".into(), name: "s".into() };
+    let spec = |secrets: Value| json!({ "image": "i", "secrets": secrets });
+    let refers = json!([{ "name": "s", "key": "k" }]);
+    let stored = || store.contents(ObjectKind::Secret).len();
+    put(&store, KindName::MCPServer, object(KindName::MCPServer, "m", 1, 1, &spec(refers.clone())));
+    store.end_read(&secret, store.begin_read(&secret), Some((None, None)));
+    assert_eq!(stored(), 1, "that it does not exist is known");
+    put(&store, KindName::MCPServer, object(KindName::MCPServer, "m", 2, 2, &spec(json!([]))));
+    assert_eq!(stored(), 0, "the reference is gone");
+    put(&store, KindName::MCPServer, object(KindName::MCPServer, "m", 3, 3, &spec(refers)));
+    let reading = store.begin_read(&secret);
+    store.remove_resource(&key(KindName::MCPServer, "m"));
+    store.end_read(&secret, reading, Some((None, None)));
+    assert_eq!(stored(), 0, "the resource is gone");
 }
 
 #[test]
@@ -219,7 +238,7 @@ fn writing() -> (Store, Key) {
 }
 
 #[test]
-fn what_the_watch_brings_back_before_the_answer_wakes_nobody() {
+fn what_the_watch_brings_back_before_the_answer_queues_nothing() {
     let (store, _) = writing();
     let (id, facts) = child("2");
     assert_eq!(store.see_child(id.clone(), facts.clone()), Wake::default());
@@ -229,7 +248,7 @@ fn what_the_watch_brings_back_before_the_answer_wakes_nobody() {
 }
 
 #[test]
-fn what_somebody_else_does_while_a_child_is_written_is_not_missed() {
+fn a_change_by_another_client_while_a_child_is_written_is_not_missed() {
     for answer in [Some(child("2").1), None] {
         let (store, me) = writing();
         let (id, theirs) = child("3");
@@ -272,7 +291,7 @@ fn changing() -> (Store, Key) {
 }
 
 #[test]
-fn the_watch_that_brings_our_own_change_of_a_resource_before_the_answer_wakes_nobody() {
+fn the_watch_that_brings_our_own_change_of_a_resource_before_the_answer_queues_nothing() {
     let (store, me) = changing();
     assert_eq!(store.see_resource(KindName::MCPServer, held(2, 1)), Wake::default());
     assert_eq!(store.end_change(KindName::MCPServer, &me, Some(held(2, 1))), Wake::default());
@@ -283,7 +302,7 @@ fn the_watch_that_brings_our_own_change_of_a_resource_before_the_answer_wakes_no
 }
 
 #[test]
-fn what_somebody_else_does_while_a_resource_is_changed_is_not_missed() {
+fn a_change_by_another_client_while_a_resource_is_changed_is_not_missed() {
     for answer in [Some(held(2, 1)), None] {
         let (store, me) = changing();
         assert_eq!(store.see_resource(KindName::MCPServer, held(3, 2)), Wake::default());
@@ -299,7 +318,7 @@ fn what_somebody_else_does_while_a_resource_is_changed_is_not_missed() {
 }
 
 #[test]
-fn a_child_wakes_its_owner_when_somebody_else_changes_it_but_not_with_its_status_noise() {
+fn a_child_queues_its_owner_when_another_client_changes_it_but_not_with_its_status() {
     let store = Store::default();
     put(&store, KindName::MCPServer, server("s", 1, "c"));
     let id = ChildId { kind: ChildKind::Service, namespace: "ns".into(), name: "mcp-s-proxy".into() };
@@ -322,7 +341,7 @@ fn a_child_wakes_its_owner_when_somebody_else_changes_it_but_not_with_its_status
 fn what_the_watch_brings_back_of_our_own_writing_is_nothing_new() {
     let store = Store::default();
     put(&store, KindName::MCPServer, server("s", 2, "c"));
-    // Only the version is looked at: the same one is the same object.
+    // Only the version counts: the same one is the same object.
     assert_eq!(put(&store, KindName::MCPServer, server("s", 2, "other")), Wake::default());
     let users = |config: &str| {
         store
@@ -333,7 +352,7 @@ fn what_the_watch_brings_back_of_our_own_writing_is_nothing_new() {
 }
 
 #[test]
-fn what_is_gone_is_looked_at_once_more_so_that_it_is_forgotten() {
+fn what_is_gone_is_reconciled_once_more_so_that_it_is_forgotten() {
     let store = Store::default();
     put(&store, KindName::MCPServer, server("s", 2, "c"));
     let wake = store.remove_resource(&key(KindName::MCPServer, "s"));
@@ -375,9 +394,9 @@ fn a_stateful_set_of_another_owner_is_no_backend_and_takes_the_name() {
         let wake = store.see_child(id.clone(), facts).now;
         let live = store.snapshot(&me).unwrap().live;
         store.miss_child(&id);
-        let taken: Vec<String> =
-            live.taken.into_iter().map(|(kind, name, whose)| format!("{kind} {name}: {whose}")).collect();
-        (wake.contains(&me), live.backend.is_some(), taken.join(", "))
+        let conflicts: Vec<String> =
+            live.name_conflicts.into_iter().map(|(kind, name, whose)| format!("{kind} {name}: {whose}")).collect();
+        (wake.contains(&me), live.backend.is_some(), conflicts.join(", "))
     };
     let mine = (true, true, String::new());
     assert_eq!(with(None, Some("s")), mine);
@@ -385,11 +404,11 @@ fn a_stateful_set_of_another_owner_is_no_backend_and_takes_the_name() {
     let theirs = |whose: &str| (true, false, format!("StatefulSet s: {whose}"));
     assert_eq!(with(Some(owner("EmbeddingServer", "e")), None), theirs("EmbeddingServer `s`"));
     assert_eq!(with(Some(owner("EmbeddingServer", "e")), Some("s")), theirs("EmbeddingServer `s`"));
-    assert_eq!(with(None, None), theirs("nobody that Skep knows"));
+    assert_eq!(with(None, None), theirs("an object without an owner"));
     // The name is free again when it is gone, and resources of other kinds have no backend.
     store.see_child(id.clone(), ChildFacts { owner: Some(owner("EmbeddingServer", "e")), ..unowned.clone() });
     assert!(store.miss_child(&id).now.contains(&me));
-    // That another resource makes it is told as well.
+    // That another resource makes it is reported as well.
     store.begin_write(&id);
     let made = ChildFacts { owner: Some(owner("EmbeddingServer", "e")), ..unowned.clone() };
     assert_eq!(store.end_write(&id, Some(made)).now, BTreeSet::from([me]));
@@ -398,7 +417,7 @@ fn a_stateful_set_of_another_owner_is_no_backend_and_takes_the_name() {
     let spec = json!({ "remoteUrl": "https://mcp.example" });
     put(&store, KindName::MCPRemoteProxy, object(KindName::MCPRemoteProxy, "s", 1, 1, &spec));
     let live = store.snapshot(&key(KindName::MCPRemoteProxy, "s")).unwrap().live;
-    assert!(live.backend.is_none() && live.taken.is_empty());
+    assert!(live.backend.is_none() && live.name_conflicts.is_empty());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The watch of anything but our own kinds: children, pods, Secrets and ConfigMaps, in one namespace or in all.
 //!
-//! Without it the operator cannot tell what runs, so it is not ready before the first list, nor once the watch is refused or fails
+//! Without it the operator does not know what runs, so it is not ready before the first list, nor once the watch is refused or fails
 //! again and again. Where several namespaces are watched, one in which it is refused concerns that namespace alone: it may have been
 //! deleted, and the operator's Role with it. Nothing in it is reconciled until the first list succeeds.
 
@@ -68,7 +68,7 @@ impl CacheWatch {
         T: Sink<K>,
     {
         let mut delivered = BTreeSet::new();
-        let tell = |signal: Signal<'_>| {
+        let on_signal = |signal: Signal<'_>| {
             match signal {
                 Signal::Synced => self.synced(),
                 Signal::Changed => self.opened(),
@@ -85,7 +85,7 @@ impl CacheWatch {
             }
         };
         tokio::select! {
-            () = pump(&self.feed, api, config, &sink, &mut delivered, tell) => {}
+            () = pump(&self.feed, api, config, &sink, &mut delivered, on_signal) => {}
             () = probation => {}
         }
     }

@@ -13,7 +13,9 @@ use skep_api::resource::KindName;
 use skep_plan::key::Key;
 use tokio::sync::watch as signal;
 
-use super::{Feed, MANY_FAILURES, NOT_SYNCED, PROBATION, Resources, Signal, check_name, code, dynamic, pump, refused};
+use super::{
+    Feed, MANY_FAILURES, NOT_SYNCED, PROBATION, Resources, Signal, check_name, code, config, dynamic, pump, refused,
+};
 use crate::failure::describe;
 use crate::object::Object;
 use crate::readiness::Check;
@@ -85,7 +87,7 @@ impl KindWatch {
             let Ok(now) = found.wait_for(|found| found.rounds > 0).await.map(|found| found.clone()) else { return };
             let Some(version) = now.versions.get(&self.kind).copied() else {
                 if let Some(version) = now.unknown.get(&self.kind) {
-                    // Its objects are there, and nobody knows what they say now.
+                    // Its objects exist, and their present content is unknown.
                     self.unavailable(Unavailable::UnknownVersion(format!("{GROUP}/{version}")));
                     let is_another = |found: &Found| found.unknown.get(&self.kind) != Some(version);
                     drop(found.wait_for(is_another).await);
@@ -139,7 +141,7 @@ impl KindWatch {
         // A watch that may be opened again says nothing until there is a change; that it was refused says it each time.
         let refused_at: Mutex<Option<Instant>> = Mutex::new(None);
         let note = |at: Option<Instant>| std::mem::replace(&mut *lock(&refused_at), at);
-        let tell = |signal: Signal<'_>| {
+        let on_signal = |signal: Signal<'_>| {
             match signal {
                 Signal::Changed if lock(&refused_at).is_none() && !self.has_failed() => {
                     *lock(&self.failures) = Interruptions::default();
@@ -176,7 +178,7 @@ impl KindWatch {
             }
         };
         let resources = Resources(self.kind);
-        let pumped = pump(&self.feed, api, watcher::Config::default(), &resources, delivered, tell);
+        let pumped = pump(&self.feed, api, config(), &resources, delivered, on_signal);
         tokio::select! {
             () = pumped => End::NotServed,
             () = probation => End::OtherVersion,

@@ -5,14 +5,12 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt as _;
-use kube::api::DynamicObject;
-use kube::core::{PartialObjectMeta, Resource as KubeResource};
 use serde_json::Value;
 use skep_api::resource::KindName;
 use skep_plan::child::ChildKind;
 use skep_plan::key::{Key, ObjectKind};
 
-use crate::object::{Object, Tracked};
+use crate::object::{Metadata, Object, Tracked};
 use crate::store::{ChildId, PodId, Store, Wake, child_facts, pod_facts};
 
 /// How the objects of a watch get into the store.
@@ -102,18 +100,18 @@ impl Sink<Tracked> for Children {
     }
 }
 
-impl Sink<PartialObjectMeta<DynamicObject>> for Children {
+impl Sink<Metadata> for Children {
     type Id = ChildId;
 
     fn name(&self) -> String {
         self.watch_name()
     }
 
-    fn id(&self, object: &PartialObjectMeta<DynamicObject>) -> Option<ChildId> {
+    fn id(&self, object: &Metadata) -> Option<ChildId> {
         self.id_of(&object.metadata)
     }
 
-    fn put(&self, store: &Store, object: PartialObjectMeta<DynamicObject>) -> Wake {
+    fn put(&self, store: &Store, object: Metadata) -> Wake {
         self.see(store, &object.metadata, None)
     }
 
@@ -122,20 +120,20 @@ impl Sink<PartialObjectMeta<DynamicObject>> for Children {
     }
 }
 
-impl Sink<Pod> for Pods {
+impl Sink<Object> for Pods {
     type Id = PodId;
 
     fn name(&self) -> String {
         format!("pods ({})", self.0)
     }
 
-    fn id(&self, object: &Pod) -> Option<PodId> {
+    fn id(&self, object: &Object) -> Option<PodId> {
         Some(PodId { namespace: object.namespace()?, name: object.name_any() })
     }
 
-    fn put(&self, store: &Store, object: Pod) -> Wake {
+    fn put(&self, store: &Store, object: Object) -> Wake {
         let Some(id) = self.id(&object) else { return Wake::default() };
-        match pod_facts(&object) {
+        match read_pod(object).as_ref().and_then(pod_facts) {
             Some(facts) => store.put_pod(facts),
             // Its labels may have been others before.
             None => store.remove_pod(&id),
@@ -147,7 +145,7 @@ impl Sink<Pod> for Pods {
     }
 }
 
-impl<K: KubeResource> Sink<PartialObjectMeta<K>> for Contents {
+impl Sink<Metadata> for Contents {
     type Id = Key;
     const TRACKS_IDS: bool = false;
 
@@ -155,11 +153,11 @@ impl<K: KubeResource> Sink<PartialObjectMeta<K>> for Contents {
         self.0.to_string()
     }
 
-    fn id(&self, object: &PartialObjectMeta<K>) -> Option<Key> {
+    fn id(&self, object: &Metadata) -> Option<Key> {
         Some(Key { kind: self.0, namespace: object.metadata.namespace.clone()?, name: object.metadata.name.clone()? })
     }
 
-    fn put(&self, store: &Store, object: PartialObjectMeta<K>) -> Wake {
+    fn put(&self, store: &Store, object: Metadata) -> Wake {
         let Some(key) = self.id(&object) else { return Wake::default() };
         store.content_changed(&key, object.metadata.resource_version.as_deref())
     }
@@ -170,6 +168,22 @@ impl<K: KubeResource> Sink<PartialObjectMeta<K>> for Contents {
 
     fn stored(&self, store: &Store) -> BTreeSet<Key> {
         store.contents(self.0)
+    }
+}
+
+/// The pod in an object; nothing for one that cannot be read, which costs no other one.
+fn read_pod(object: Object) -> Option<Pod> {
+    let (metadata, mut value, _) = object.into_parts();
+    // It was read already, and more leniently.
+    if let Some(members) = value.as_object_mut() {
+        members.remove("metadata");
+    }
+    match serde_json::from_value::<Pod>(value) {
+        Ok(pod) => Some(Pod { metadata, ..pod }),
+        Err(error) => {
+            tracing::warn!(namespace = metadata.namespace, name = metadata.name, %error, "skipping malformed pod");
+            None
+        }
     }
 }
 

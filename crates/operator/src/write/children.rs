@@ -9,6 +9,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::ApiResource;
 use serde_json::{Value, json};
 use skep_api::crd::STORED_VERSION;
 use skep_api::resource::{KindName, Resource};
@@ -16,8 +17,9 @@ use skep_plan::child::Child;
 use skep_plan::plan::GeneratedSecret;
 use skep_plan::world::LivePod;
 
-use super::{ChildAnswer, MANAGER, WriteError, Writer};
+use super::{ChildAnswer, MANAGER, WriteError, Writer, child_resource};
 use crate::adopt::{handover, leave_replicas};
+use crate::object::{FullMetadata, Metadata};
 use crate::store::ChildId;
 
 /// A version that no object has. An apply that asks for it is refused where there is an object, with a conflict, and makes one
@@ -48,7 +50,7 @@ impl Writer {
         self.metrics.request("apply", child.kind().api().2);
         let body = self.with_served_owners(body);
         self.children(child.kind(), namespace)
-            .patch_metadata(child.name(), &PatchParams::apply(MANAGER).force(), &Patch::Apply(&*body))
+            .patch(child.name(), &PatchParams::apply(MANAGER).force(), &Patch::Apply(&*body))
             .await
             .map_err(|error| match error {
                 kube::Error::Api(status) if status.is_not_found() => {
@@ -82,31 +84,30 @@ impl Writer {
         });
         self.metrics.request("apply", id.kind.api().2);
         let children = self.children(id.kind, &id.namespace);
-        let written =
-            children.patch_metadata(&id.name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(body)).await;
+        let written = children.patch(&id.name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(body)).await;
         written.map(|_| ()).map_err(|error| WriteError::from(error, "adopt", object))
     }
 
     /// Reads the metadata of a child that no watch has shown us.
-    pub async fn look_up(&self, id: &ChildId) -> Result<Option<ChildAnswer>, WriteError> {
+    pub async fn look_up(&self, id: &ChildId) -> Result<Option<FullMetadata>, WriteError> {
         self.metrics.request("get", id.kind.api().2);
         let object = format!("{} {}/{}", id.kind, id.namespace, id.name);
-        let found = self.children(id.kind, &id.namespace).get_metadata_opt(&id.name).await;
+        let children: Api<FullMetadata> =
+            Api::namespaced_with(self.client.clone(), &id.namespace, &child_resource(id.kind));
+        let found = children.get_opt(&id.name).await;
         found.map_err(|error| WriteError::from(error, "read", object))
     }
 
     /// Makes the fields that the operator before us wrote into a child our own, so that applying it removes what we do not send.
-    pub async fn take_over(&self, id: &ChildId, metadata: &ObjectMeta, sends_replicas: bool) -> Result<(), WriteError> {
-        let metadata = serde_json::to_value(metadata).unwrap_or_default();
-        let Some(operations) = handover(&metadata, sends_replicas) else { return Ok(()) };
+    pub async fn take_over(&self, id: &ChildId, found: &FullMetadata, sends_replicas: bool) -> Result<(), WriteError> {
+        let Some(operations) = handover(&found.value, sends_replicas) else { return Ok(()) };
         self.change_owners(id, operations, "taken over from the operator before").await
     }
 
     /// Leaves the number of replicas of a child to others, as it is, where it was ours until now.
     pub async fn leave_replicas(&self, id: &ChildId) -> Result<(), WriteError> {
         let Some(found) = self.look_up(id).await? else { return Ok(()) };
-        let metadata = serde_json::to_value(&found.metadata).unwrap_or_default();
-        let Some(operations) = leave_replicas(&metadata) else { return Ok(()) };
+        let Some(operations) = leave_replicas(&found.value) else { return Ok(()) };
         self.change_owners(id, operations, "its replicas are left to others").await
     }
 
@@ -118,14 +119,14 @@ impl Writer {
         tracing::info!(%object, why, "fields change their owner");
         self.metrics.request("patch", id.kind.api().2);
         let children = self.children(id.kind, &id.namespace);
-        let written = children.patch_metadata(&id.name, &PatchParams::default(), &Patch::<()>::Json(patch)).await;
+        let written = children.patch(&id.name, &PatchParams::default(), &Patch::<()>::Json(patch)).await;
         written.map(|_| ()).map_err(|error| WriteError::from(error, "take over", object))
     }
 
     /// Deletes pods, so that others are started in their place. One that is gone already is fine, and so is a new one of the same name,
     /// which stays.
     pub async fn delete_pods(&self, namespace: &str, pods: &[LivePod]) -> Result<(), WriteError> {
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let api: Api<Metadata> = Api::namespaced_with(self.client.clone(), namespace, &ApiResource::erase::<Pod>(&()));
         for LivePod { name, uid, .. } in pods {
             let preconditions = Preconditions { uid: Some(uid.clone()), resource_version: None };
             let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };

@@ -3,9 +3,8 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Map, Value, json};
-use skep_api::resource::{KindName, Resource};
+use skep_api::resource::KindName;
 use skep_plan::merge::merge_diff;
-use skep_plan::status::clipped;
 
 use super::{WriteError, Writer, place};
 use crate::object::Object;
@@ -29,47 +28,24 @@ impl Writer {
     }
 
     /// Writes the difference between two statuses. Nothing is sent, and nothing returned, when there is none.
-    pub async fn status(&self, me: &Resource, old: &Value, new: &Value) -> Result<Option<Object>, WriteError> {
+    pub async fn status(
+        &self,
+        kind: KindName,
+        known: &ObjectMeta,
+        old: &Value,
+        new: &Value,
+    ) -> Result<Option<Object>, WriteError> {
         let difference = merge_diff(old, new);
         if difference.as_object().is_some_and(Map::is_empty) {
-            self.metrics.skipped(me.kind().plural());
+            self.metrics.skipped(kind.plural());
             return Ok(None);
         }
+        let (namespace, name) = place(known);
         let patch = Patch::Merge(json!({ "status": difference }));
-        let object = format!("the status of {} {}/{}", me.kind(), me.namespace(), me.name());
-        self.metrics.request("patch", &format!("{}/status", me.kind().plural()));
-        let resources = self.resources(me.kind(), me.namespace());
-        let written = resources.patch_status(me.name(), &PatchParams::default(), &patch).await;
-        written.map(Some).map_err(|error| WriteError::from(error, "write", object))
-    }
-
-    /// Says on an object that cannot be read what is wrong with it. Its other conditions are unreadable to us as well, and
-    /// no other controller writes them, so this one stands alone.
-    pub async fn unreadable(&self, kind: KindName, metadata: &ObjectMeta, problem: &str) -> Result<(), WriteError> {
-        let (namespace, name) = place(metadata);
-        let objects = self.resources(kind, namespace);
         let object = format!("the status of {kind} {namespace}/{name}");
-        let message = format!("this object cannot be read: {problem}; correct its spec");
-        let message = clipped(&message);
-        self.metrics.request("get", kind.plural());
-        let known = objects.get(name).await.map_err(|error| WriteError::from(error, "read", object.clone()))?;
-        let said = known.value().pointer("/status/conditions/0/message").and_then(Value::as_str) == Some(&*message);
-        if said {
-            self.metrics.skipped(kind.plural());
-            return Ok(());
-        }
-        let conditions = json!([{
-            "type": if kind.is_config() { "Valid" } else { "Ready" },
-            "status": "False",
-            "reason": "SpecInvalid",
-            "message": message,
-            "observedGeneration": metadata.generation,
-            "lastTransitionTime": jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-        }]);
         self.metrics.request("patch", &format!("{}/status", kind.plural()));
-        let patch = Patch::Merge(json!({ "status": { "conditions": conditions } }));
-        let written = objects.patch_status(name, &PatchParams::default(), &patch).await;
-        written.map(|_| ()).map_err(|error| WriteError::from(error, "write", object))
+        let written = self.resources(kind, namespace).patch_status(name, &PatchParams::default(), &patch).await;
+        written.map(Some).map_err(|error| WriteError::from(error, "write", object))
     }
 }
 

@@ -97,7 +97,7 @@ const SHAPE: &str = "spec.podTemplateSpec is not a pod template";
 async fn what_reaches_the_node_or_other_accounts_is_refused_for_every_kind() -> Result<()> {
     let guarded = Guarded::new().await?;
     let context = |context: Value| json!({ "containers": [container(&json!({ "securityContext": context }))] });
-    for (pod, words) in [
+    for (pod, part) in [
         (json!({ "volumes": [{ "name": "n", "hostPath": { "path": "/" } }] }), HOST_PATH),
         (json!({ "hostNetwork": true }), NAMESPACES),
         (json!({ "hostPID": true }), NAMESPACES),
@@ -122,7 +122,7 @@ async fn what_reaches_the_node_or_other_accounts_is_refused_for_every_kind() -> 
     ] {
         for object in templates(&pod) {
             let said = guarded.apply(&object).await?.unwrap_or_default();
-            assert!(said.contains(words), "{object}: {said}");
+            assert!(said.contains(part), "{object}: {said}");
         }
     }
     Ok(())
@@ -134,7 +134,7 @@ async fn what_specs_say_beside_the_template_is_refused_too() -> Result<()> {
     let guarded = Guarded::new().await?;
     let volume = json!([{ "name": "n", "hostPath": "/", "mountPath": "/n" }]);
     let host = json!([{ "name": "n", "hostPath": { "path": "/" } }]);
-    for (kind, field, value, words) in [
+    for (kind, field, value, part) in [
         (KindName::MCPServer, "volumes", volume, HOST_PATH),
         (KindName::MCPRegistry, "volumes", host, HOST_PATH),
         (KindName::MCPServer, "serviceAccount", json!("other"), ACCOUNT),
@@ -144,7 +144,7 @@ async fn what_specs_say_beside_the_template_is_refused_too() -> Result<()> {
         let mut spec = specs().into_iter().find(|(known, _)| *known == kind).unwrap().1;
         spec[field] = value;
         let said = guarded.apply(&resource(kind, &spec)).await?.unwrap_or_default();
-        assert!(said.contains(words), "{kind} {field}: {said}");
+        assert!(said.contains(part), "{kind} {field}: {said}");
     }
     Ok(())
 }
@@ -184,7 +184,7 @@ async fn what_is_harmless_passes() -> Result<()> {
     Ok(())
 }
 
-/// Whoever writes finalizers, annotations or statuses does not answer for the spec.
+/// A client that writes finalizers, annotations or statuses does not answer for the spec.
 #[tokio::test]
 async fn an_object_that_is_older_than_the_policy_can_still_be_handled() -> Result<()> {
     let plane = plane().await?;
@@ -228,7 +228,7 @@ async fn an_object_without_a_spec_passes_and_can_be_handled() -> Result<()> {
             plane.kubectl(&arguments).await?.success()?;
         }
     }
-    // A spec that comes later is judged.
+    // A spec that comes later is validated.
     let arguments = ["patch", "embeddingserver", "s", "-n", &guarded.namespace, "--type=merge", "-p"];
     let patch = r#"{"spec":{"podTemplateSpec":{"spec":{"hostPID":true}}}}"#;
     let error = plane.kubectl(&[&arguments[..], &[patch]].concat()).await?.success().unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! A client with somebody in between: what is asked can be answered in the API server's place, or changed on its way.
+//! A client with an interceptor: requests can be answered in the API server's place, or changed.
 
 use std::time::Duration;
 
@@ -25,16 +25,16 @@ pub(crate) enum Verdict {
 
 type Answered = UnsyncBoxBody<Bytes, kube::Error>;
 
-/// A client whose requests are all judged first.
-pub(crate) fn between<Judge, Judged>(real: Client, judge: Judge) -> Client
+/// A client whose requests all go through an interceptor.
+pub(crate) fn between<Intercept, Intercepted>(real: Client, intercept: Intercept) -> Client
 where
-    Judge: Fn(Request<Body>) -> Judged + Clone + Send + Sync + 'static,
-    Judged: Future<Output = Verdict> + Send,
+    Intercept: Fn(Request<Body>) -> Intercepted + Clone + Send + Sync + 'static,
+    Intercepted: Future<Output = Verdict> + Send,
 {
     let service = service_fn(move |request: Request<Body>| {
-        let (real, judge) = (real.clone(), judge.clone());
+        let (real, intercept) = (real.clone(), intercept.clone());
         async move {
-            Ok::<_, kube::Error>(match judge(request).await {
+            Ok::<_, kube::Error>(match intercept(request).await {
                 Verdict::Pass(request) => real.send(request).await?.map(Answered::new),
                 Verdict::Late(request, pause) => real.send(request).await?.map(|body| late(body, pause)),
                 Verdict::Answer(response) => response.map(Answered::new),

@@ -1,4 +1,4 @@
-//! Watches of what is not of our own kinds: where they are refused, others go on, and `/readyz` tells.
+//! Watches of what is not of our own kinds: where they are refused, others go on, and `/readyz` says so.
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::{Pod, ServiceAccount};

@@ -308,7 +308,7 @@ fn what_is_switched_off_leaves_nothing_behind() {
 }
 
 #[test]
-fn the_operator_listens_where_its_probes_and_its_service_look_for_it() {
+fn the_operator_listens_where_its_probes_and_its_service_expect_it() {
     let ports = r#"[{"name": "metrics", "containerPort": 9090}, {"name": "health", "containerPort": 9091}]"#;
     let container = objects(&format!(r#"{{"operator": {{"ports": {ports}}}}}"#)).container().clone();
     let arguments =

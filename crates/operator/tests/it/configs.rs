@@ -48,7 +48,7 @@ async fn a_server_with_a_missing_config_fails_and_heals_the_moment_the_config_ap
 }
 
 #[tokio::test]
-async fn a_change_of_a_config_reaches_the_run_config_without_anybody_touching_the_server() -> Result<()> {
+async fn a_change_of_a_config_reaches_the_run_config_without_a_change_of_the_server() -> Result<()> {
     let operator = operator("change").await?;
     operator.create(KindName::MCPWebhookConfig, "hooks", webhooks("https://hooks.example/1")).await?;
     let created = operator.create(KindName::MCPServer, "s", server(Some("hooks"))).await?;
@@ -70,11 +70,11 @@ async fn a_change_of_a_config_reaches_the_run_config_without_anybody_touching_th
     operator.stop().await
 }
 
-/// The watch brings back what we write, often before the answer. It is not taken for somebody else's change.
+/// The watch brings back what we write, often before the answer. It does not pass for a change by another client.
 #[tokio::test]
-async fn a_new_server_is_looked_at_once_and_once_more_for_an_edit_of_its_config() -> Result<()> {
+async fn a_new_server_is_reconciled_once_and_once_more_for_an_edit_of_its_config() -> Result<()> {
     const SERVERS: u64 = 20;
-    let operator = operator("looks").await?;
+    let operator = operator("reconciles").await?;
     operator.create(KindName::MCPWebhookConfig, "hooks", webhooks("https://hooks.example/1")).await?;
     let hashed = |config: &Value| config.pointer("/status/configHash").is_some();
     operator.until(KindName::MCPWebhookConfig, "hooks", "is known", hashed).await?;
@@ -82,15 +82,15 @@ async fn a_new_server_is_looked_at_once_and_once_more_for_an_edit_of_its_config(
         operator.create(KindName::MCPServer, &format!("s{number}"), server(Some("hooks"))).await?;
     }
     operator.settled().await?;
-    let looks = || operator.counted("reconciles", &["MCPServer"]);
-    assert_eq!(looks(), SERVERS, "at new servers");
+    let reconciles = || operator.counted("reconciles", &["MCPServer"]);
+    assert_eq!(reconciles(), SERVERS, "at new servers");
     operator.edit(KindName::MCPWebhookConfig, "hooks", webhooks("https://hooks.example/2")).await?;
     for number in 0..SERVERS {
         let follows = |config: &Value| config["validating_webhooks"][0]["url"] == "https://hooks.example/2";
         operator.run_config(&format!("s{number}"), "follows", follows).await?;
     }
     operator.settled().await?;
-    assert_eq!(looks(), 2 * SERVERS);
+    assert_eq!(reconciles(), 2 * SERVERS);
     operator.stop().await
 }
 
@@ -178,7 +178,7 @@ async fn an_invalid_config_says_so_and_its_users_keep_what_they_have() -> Result
 }
 
 #[tokio::test]
-async fn events_tell_of_what_turned_and_of_nothing_else() -> Result<()> {
+async fn events_report_transitions_and_nothing_else() -> Result<()> {
     let operator = operator("events").await?;
     operator.create(KindName::MCPServer, "s", server(Some("hooks"))).await?;
     operator.until(KindName::MCPServer, "s", "fails", |one| one["status"]["phase"] == "Failed").await?;
@@ -189,22 +189,22 @@ async fn events_tell_of_what_turned_and_of_nothing_else() -> Result<()> {
     operator.settled().await?;
     let events: kube::Api<k8s_openapi::api::events::v1::Event> =
         kube::Api::namespaced(operator.client.clone(), &operator.namespace);
-    let told = || async {
+    let reported = || async {
         let list = events.list(&kube::api::ListParams::default()).await?;
         let about = list
             .items
             .into_iter()
             .filter(|event| event.regarding.as_ref().and_then(|one| one.name.as_deref()) == Some("s"));
-        let mut told: Vec<_> =
+        let mut reported: Vec<_> =
             about.map(|event| (event.type_.unwrap_or_default(), event.reason.unwrap_or_default())).collect();
-        told.sort();
-        Ok::<_, anyhow::Error>(told)
+        reported.sort();
+        Ok::<_, anyhow::Error>(reported)
     };
     let one = |kind: &str, reason: &str| (kind.to_owned(), reason.to_owned());
-    assert_eq!(told().await?, [one("Warning", "WebhookConfigNotFound")]);
+    assert_eq!(reported().await?, [one("Warning", "WebhookConfigNotFound")]);
     operator.create(KindName::MCPWebhookConfig, "hooks", webhooks("https://hooks.example/1")).await?;
     operator.until(KindName::MCPServer, "s", "heals", |one| one["status"]["phase"] == "Pending").await?;
     operator.settled().await?;
-    assert_eq!(told().await?, [one("Normal", "WebhookConfigValid"), one("Warning", "WebhookConfigNotFound")]);
+    assert_eq!(reported().await?, [one("Normal", "WebhookConfigValid"), one("Warning", "WebhookConfigNotFound")]);
     operator.stop().await
 }

@@ -79,14 +79,14 @@ fn normalize(value: &mut Value, namespace: &str) {
 
 fn without_digests(text: &str) -> String {
     let mut result = String::new();
-    let mut word = String::new();
+    let mut token = String::new();
     for letter in text.chars().chain(['\0']) {
         if letter.is_ascii_digit() || matches!(letter, 'a'..='f') {
-            word.push(letter);
+            token.push(letter);
             continue;
         }
-        result.push_str(if word.len() >= DIGEST { "<digest>" } else { &word });
-        word.clear();
+        result.push_str(if token.len() >= DIGEST { "<digest>" } else { &token });
+        token.clear();
         if letter != '\0' {
             result.push(letter);
         }

@@ -38,7 +38,7 @@ pub(crate) enum Fault {
     BreakAfter,
     /// The operator is killed after the write, and the watch cache that serves the next one is as old as the first list.
     StaleRestart,
-    /// A resource is deleted and made again, as the watches tell: what the next one is compared with.
+    /// A resource is deleted and made again, as the watches show: what the next one is compared with.
     Recreation,
     /// The same while no watch brings anything, between two lists.
     HiddenRecreation,

@@ -166,7 +166,7 @@ async fn a_kind_without_a_definition_is_done_without_until_it_comes() -> Result<
     operator.create(KindName::MCPServer, "s", server("toolConfigRef", "tools")).await?;
     let waits = |one: &Value| condition(one, "ToolConfigValidated") == Some(("False", "KindUnavailable"));
     operator.until(KindName::MCPServer, "s", "waits", waits).await?;
-    // What nobody can refer to goes.
+    // What no object can refer to goes.
     let oidc = json!({ "type": "inline", "inline": { "issuer": "https://idp.example" } });
     operator.create(KindName::MCPOIDCConfig, "idp", oidc).await?;
     operator.resources(KindName::MCPOIDCConfig).delete("idp", &DeleteParams::default()).await?;
@@ -243,7 +243,7 @@ struct Faults {
     no_discovery: bool,
 }
 
-/// A config that is used by server `s`, and that somebody deletes meanwhile: it stays.
+/// A config that is used by server `s`, and that is deleted meanwhile: it stays.
 async fn deleted_while_used(operator: &Running) -> Result<()> {
     let users = json!([{ "kind": "MCPServer", "name": "s" }]);
     let used = |one: &Value| one["status"]["referencingWorkloads"] == users;

@@ -1,4 +1,4 @@
-//! The lease on a real API server: one leads, the other waits, and whoever may have lost it says so.
+//! The lease on a real API server: one is the leader, the other waits, and a leader that may have lost it says so.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ async fn one_leads_the_other_waits_and_takes_over_when_the_lease_is_given_back()
     let holder = || async { Ok::<_, anyhow::Error>(leases.get("l").await?.spec.and_then(|spec| spec.holder_identity)) };
     assert_eq!(holder().await?.as_deref(), Some("first"));
     assert!(!second.is_finished());
-    // Only whoever holds it can give it back.
+    // Only its holder can release it.
     election("stranger")?.release().await?;
     assert_eq!(holder().await?.as_deref(), Some("first"));
     first.release().await?;
@@ -37,7 +37,7 @@ async fn one_leads_the_other_waits_and_takes_over_when_the_lease_is_given_back()
 }
 
 #[tokio::test]
-async fn a_leader_whose_lease_somebody_else_took_says_so_and_does_not_take_it_back() -> Result<()> {
+async fn a_leader_whose_lease_another_candidate_holds_gives_up() -> Result<()> {
     let plane = ControlPlane::shared().await?;
     let namespace = plane.namespace("lease").await?;
     let leadership = Election::new(plane.client()?, &namespace, "l", "first".to_owned()).win().await;
@@ -52,7 +52,7 @@ async fn a_leader_whose_lease_somebody_else_took_says_so_and_does_not_take_it_ba
 }
 
 #[tokio::test]
-async fn a_leader_that_cannot_renew_gives_up_before_anybody_else_may_take_over() -> Result<()> {
+async fn a_leader_that_cannot_renew_gives_up_before_another_candidate_may_take_over() -> Result<()> {
     let mut plane = ControlPlane::start().await?;
     let namespace = plane.namespace("lease").await?;
     let leadership = Election::new(plane.client()?, &namespace, "l", "first".to_owned()).win().await;

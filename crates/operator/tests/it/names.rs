@@ -22,8 +22,8 @@ fn reads_content(request: &Request<Body>) -> bool {
     request.method() == Method::GET && is_content && !path.ends_with("/secrets") && !path.ends_with("/configmaps")
 }
 
-fn told(object: &Value, name: &str) -> bool {
-    object["status"].to_string().contains(&format!("`{name}` is no name for an object"))
+fn reported(object: &Value, name: &str) -> bool {
+    object["status"].to_string().contains(&format!("`{name}` is not a valid object name"))
 }
 
 #[tokio::test]
@@ -31,14 +31,14 @@ async fn a_name_that_no_secret_has_is_never_asked_for_and_a_condition_says_so() 
     let plane = plane().await?;
     let namespace = plane.namespace("names").await?;
     let requests: Arc<Mutex<Vec<String>>> = Arc::default();
-    let judge = {
+    let intercept = {
         let requests = requests.clone();
         move |request: Request<Body>| {
             requests.lock().unwrap().push(format!("{} {}", request.method(), request.uri()));
             std::future::ready(Verdict::Pass(request))
         }
     };
-    let operator = start_as(between(plane.client()?, judge), plane, namespace)?;
+    let operator = start_as(between(plane.client()?, intercept), plane, namespace)?;
     for (index, name) in NAMES.iter().enumerate() {
         let secret = json!({ "name": name, "key": "k" });
         let server = json!({ "image": "registry.example/a:1", "transport": "stdio", "secrets": [secret], "permissionProfile": { "type": "configmap", "name": name, "key": "k" } });
@@ -49,7 +49,7 @@ async fn a_name_that_no_secret_has_is_never_asked_for_and_a_condition_says_so() 
     for (index, name) in NAMES.iter().enumerate() {
         for (kind, object) in [(KindName::MCPServer, "s"), (KindName::MCPExternalAuthConfig, "c")] {
             let object = format!("{object}{index}");
-            operator.until(kind, &object, "is refused", |one| told(one, name)).await?;
+            operator.until(kind, &object, "is refused", |one| reported(one, name)).await?;
             operator.resources(kind).delete(&object, &DeleteParams::default()).await?;
             operator.gone(kind, &object).await?;
         }
@@ -65,7 +65,7 @@ async fn a_name_that_no_secret_has_is_never_asked_for_and_a_condition_says_so() 
 async fn a_resource_goes_though_its_secrets_cannot_be_read() -> Result<()> {
     let plane = plane().await?;
     let namespace = plane.namespace("unread").await?;
-    let judge = |request: Request<Body>| {
+    let intercept = |request: Request<Body>| {
         let is_refused = reads_content(&request);
         let verdict = if is_refused { Verdict::Answer(refusal(500, "InternalError")) } else { Verdict::Pass(request) };
         std::future::ready(verdict)
@@ -79,7 +79,7 @@ async fn a_resource_goes_though_its_secrets_cannot_be_read() -> Result<()> {
     first.until(KindName::MCPServer, "s", "is held", is_held).await?;
     first.stop().await?;
 
-    let second = start_as(between(plane.client()?, judge), plane, namespace)?;
+    let second = start_as(between(plane.client()?, intercept), plane, namespace)?;
     second.resources(KindName::MCPServer).delete("s", &DeleteParams::default()).await?;
     second.gone(KindName::MCPServer, "s").await?;
     second.stop().await

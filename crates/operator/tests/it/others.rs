@@ -54,7 +54,7 @@ async fn every_kind_of_user_of_a_config_is_listed_and_protects_it() -> Result<()
         let valid = |one: &Value| condition(one, "OIDCConfigRefValidated").is_some_and(|(status, _)| status == "True");
         operator.until(kind, name, "sees it", valid).await?;
     }
-    // Somebody empties the list; the protection does not believe it.
+    // Another client empties the list; the protection does not trust it.
     let configs = operator.resources(KindName::MCPOIDCConfig);
     let lie = Patch::Merge(json!({ "status": { "referencingWorkloads": [] } }));
     configs.patch_status("idp", &PatchParams::default(), &lie).await?;
@@ -135,7 +135,7 @@ async fn a_remote_proxy_gets_its_children_and_says_what_is_wrong_with_its_spec()
 }
 
 #[tokio::test]
-async fn a_child_that_the_api_server_does_not_take_is_told_in_the_status() -> Result<()> {
+async fn a_child_that_the_api_server_refuses_is_reported_in_the_status() -> Result<()> {
     let operator = operator("refused").await?;
     let template = |policy: &str| json!({ "spec": { "dnsPolicy": policy } });
     operator
@@ -145,9 +145,9 @@ async fn a_child_that_the_api_server_does_not_take_is_told_in_the_status() -> Re
             json!({ "remoteUrl": "https://a.example", "podTemplateSpec": template("Nobody") }),
         )
         .await?;
-    let told =
+    let reported =
         |one: &Value| condition(one, "Ready") == Some(("False", "ApplyRefused")) && one["status"]["phase"] == "Failed";
-    let proxy = operator.until(KindName::MCPRemoteProxy, "r", "is told", told).await?;
+    let proxy = operator.until(KindName::MCPRemoteProxy, "r", "is reported", reported).await?;
     assert!(proxy["status"]["message"].as_str().unwrap().contains("dnsPolicy"), "{proxy}");
     operator.edit(KindName::MCPRemoteProxy, "r", json!({ "podTemplateSpec": template("Default") })).await?;
     operator.until(KindName::MCPRemoteProxy, "r", "heals", |one| one["status"]["phase"] == "Pending").await?;
@@ -156,7 +156,7 @@ async fn a_child_that_the_api_server_does_not_take_is_told_in_the_status() -> Re
 
 /// As a quota does, and a policy.
 #[tokio::test]
-async fn a_child_that_is_forbidden_is_told_in_the_status_with_the_reason() -> Result<()> {
+async fn a_child_that_is_forbidden_is_reported_in_the_status_with_the_reason() -> Result<()> {
     let plane = plane().await?;
     let namespace = plane.namespace("forbidden").await?;
     let forbidding = between(plane.client()?, |request: Request<Body>| {
@@ -165,16 +165,16 @@ async fn a_child_that_is_forbidden_is_told_in_the_status_with_the_reason() -> Re
     });
     let operator = start_as(forbidding, plane, namespace)?;
     operator.create(KindName::MCPServer, "s", json!({ "image": "i" })).await?;
-    let told =
+    let reported =
         |one: &Value| condition(one, "Ready") == Some(("False", "ApplyRefused")) && one["status"]["phase"] == "Failed";
-    let server = operator.until(KindName::MCPServer, "s", "is told", told).await?;
+    let server = operator.until(KindName::MCPServer, "s", "is reported", reported).await?;
     let message = server["status"]["message"].as_str().unwrap();
     assert!(message.contains("Forbidden for the test") && message.contains("a quota"), "{message}");
     operator.stop().await
 }
 
 #[tokio::test]
-async fn external_auth_that_is_missing_or_of_the_wrong_type_is_told_and_heals() -> Result<()> {
+async fn external_auth_that_is_missing_or_of_the_wrong_type_is_reported_and_heals() -> Result<()> {
     let operator = operator("external").await?;
     operator
         .create(
@@ -254,11 +254,11 @@ async fn a_virtual_server_gets_its_children_and_a_key_that_is_made_once() -> Res
     operator.settled().await?;
     let server = operator.until(KindName::VirtualMCPServer, "v", "is there", |_| true).await?;
     assert_eq!(server["status"]["backendCount"], 1);
-    // A key that is no key is told; deleted, as the advice says, it is made anew, and the pods read it.
+    // An invalid key is reported; deleted, as the advice says, it is made anew, and the pods read it.
     let broken = Patch::Merge(json!({ "stringData": { "hmac-secret": "broken" } }));
     secrets.patch("v-hmac-secret", &PatchParams::default(), &broken).await?;
-    let told = |one: &Value| condition(one, "SessionKeyValid") == Some(("False", "HMACSecretValidationFailed"));
-    operator.until(KindName::VirtualMCPServer, "v", "is told", told).await?;
+    let reported = |one: &Value| condition(one, "SessionKeyValid") == Some(("False", "HMACSecretValidationFailed"));
+    operator.until(KindName::VirtualMCPServer, "v", "is reported", reported).await?;
     secrets.delete("v-hmac-secret", &DeleteParams::default()).await?;
     let inputs = |one: &Value| {
         let annotations = one.pointer("/spec/template/metadata/annotations").cloned().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What the operator does not send: reads of what it knows, applies of what nobody changed, retries that cannot succeed.
+//! What the operator does not send: reads of what it knows, applies of what did not change, retries that cannot succeed.
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
@@ -30,7 +30,7 @@ async fn the_session_key_of_a_virtual_server_is_read_once_per_change() -> Result
     let before = reads();
     assert!(before <= 2, "{before} reads of a key that was not there, and then was");
     let reconciles = operator.counted("reconciles", &["VirtualMCPServer"]);
-    // The API server defaults to one replica, so only from two on does a Deployment tell that the edit was reconciled.
+    // The API server defaults to one replica, so only from two on does a Deployment show that the edit was reconciled.
     for replicas in 2..=6 {
         operator.edit(KindName::VirtualMCPServer, "v", json!({ "replicas": replicas })).await?;
         let scaled = |one: &Value| one["spec"]["replicas"] == replicas;
@@ -39,14 +39,14 @@ async fn the_session_key_of_a_virtual_server_is_read_once_per_change() -> Result
     // A reconcile is counted when it ends, which is after its children are applied.
     operator.settled().await?;
     assert!(operator.counted("reconciles", &["VirtualMCPServer"]) >= reconciles + 5);
-    assert_eq!(reads(), before, "nobody changed the key");
+    assert_eq!(reads(), before, "the key did not change");
 
-    // A change of it is read, and told.
+    // A change of it is read, and reported.
     let secrets: Api<Secret> = Api::namespaced(operator.client.clone(), &operator.namespace);
     let spoilt = Patch::Merge(json!({ "stringData": { "hmac-secret": "short" } }));
     secrets.patch("v-hmac-secret", &PatchParams::default(), &spoilt).await?;
-    let told = |one: &Value| condition(one, "SessionKeyValid") == Some(("False", "HMACSecretValidationFailed"));
-    operator.until(KindName::VirtualMCPServer, "v", "is told", told).await?;
+    let reported = |one: &Value| condition(one, "SessionKeyValid") == Some(("False", "HMACSecretValidationFailed"));
+    operator.until(KindName::VirtualMCPServer, "v", "is reported", reported).await?;
     operator.settled().await?;
     assert_eq!(reads(), before + 1);
     // One that is deleted is made again.
@@ -95,7 +95,7 @@ async fn labels_and_annotations_of_others_on_children_cost_no_apply() -> Result<
         operator.settled().await?;
         assert_eq!(requests(&operator, "apply"), before + 1, "{kind} {name}");
     }
-    // A value of ours that somebody else changed is put back as well.
+    // A value of ours that another manager changed is restored as well.
     let patch = Patch::Merge(json!({ "spec": { "template": { "spec": { "terminationGracePeriodSeconds": 7 } } } }));
     operator.children(ChildKind::Deployment).patch("s", &PatchParams::default(), &patch).await?;
     let right = |one: &Value| one["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == 30;

@@ -4,7 +4,7 @@ use crate::helm::{chart, template};
 
 /// Values, and what the refusal must say.
 const REFUSED: &[(&str, &[&str])] = &[
-    // Wrong types and words.
+    // Wrong types and values.
     ("{operator: {replicaCount: two}}", &["/operator/replicaCount", "want integer"]),
     ("{operator: {rbac: {scope: everywhere}}}", &["/operator/rbac/scope", "'cluster', 'namespace'"]),
     ("{operator: {image: ''}}", &["/operator/image"]),

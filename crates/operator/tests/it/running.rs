@@ -1,4 +1,4 @@
-//! An operator that runs inside a test, on the shared API server, and looks after one namespace only.
+//! An operator that runs inside a test, on the shared API server, and watches one namespace only.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use skep_operator::run::{Options, RECHECK, run};
 use skep_operator::settings::Environment;
 use skep_operator::write::{api_resource, child_resource};
 use skep_plan::child::ChildKind;
-use skep_plan::world::{Feature, Policies};
+use skep_plan::world::{Feature, Policies, PolicyError};
 use skep_testkit::{ControlPlane, Seen, eventually};
 use tokio::sync::{OnceCell, oneshot};
 use tokio::task::JoinHandle;
@@ -24,7 +24,7 @@ static DEFINED: OnceCell<()> = OnceCell::const_new();
 /// How long anything may take to come about.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
-/// An operator and the namespace that it looks after.
+/// An operator and the namespace that it watches.
 pub(crate) struct Running {
     pub(crate) client: Client,
     pub(crate) namespace: String,
@@ -34,17 +34,17 @@ pub(crate) struct Running {
     task: JoinHandle<Result<()>>,
 }
 
-/// Accepts what looks like a policy. The engines are tested where they are.
+/// Accepts what resembles a policy. The engines are tested where they are.
 #[derive(Debug)]
 struct Engines;
 
 impl Policies for Engines {
-    fn check(&self, engine: &str, config: &Value) -> Result<(), String> {
+    fn check(&self, engine: &str, config: &Value) -> Result<(), PolicyError> {
         assert!(!config.to_string().contains("panic for the test"), "a bug in an engine");
         match engine {
             "cedarv1" if config.to_string().contains("permit(") => Ok(()),
             "httpv1" => Ok(()),
-            _ => Err("no policy in it".to_owned()),
+            _ => Err(PolicyError("no policy in it".to_owned())),
         }
     }
 }
@@ -249,7 +249,7 @@ impl Running {
         Ok(versions)
     }
 
-    /// What the operator has counted under a name that starts so: looks (`reconciles`), requests (`api_requests`).
+    /// What the operator has counted under a name that starts so: reconciles (`reconciles`), requests (`api_requests`).
     pub(crate) fn counted(&self, name: &str, labels: &[&str]) -> u64 {
         counted_in(&self.metrics.page(), name, labels)
     }
@@ -331,14 +331,14 @@ fn run_config(map: &Value) -> Value {
     serde_json::from_str(text).unwrap_or_default()
 }
 
-/// Waits until what is looked at stays the same for a second, and returns it.
-pub(crate) async fn at_rest<Look, Found, Versions>(mut look: Look) -> Result<Versions>
+/// Waits until what is observed stays the same for a second, and returns it.
+pub(crate) async fn at_rest<Observe, Found, Versions>(mut observe: Observe) -> Result<Versions>
 where
-    Look: FnMut() -> Found,
+    Observe: FnMut() -> Found,
     Found: Future<Output = Result<Versions>>,
     Versions: PartialEq,
 {
-    let mut before = look().await?;
+    let mut before = observe().await?;
     let mut calm = 0;
     let deadline = tokio::time::Instant::now() + PATIENCE;
     while calm < 5 {
@@ -346,7 +346,7 @@ where
             bail!("the operator does not come to rest");
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
-        let now = look().await?;
+        let now = observe().await?;
         calm = if now == before { calm + 1 } else { 0 };
         before = now;
     }

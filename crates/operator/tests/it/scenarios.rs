@@ -1,7 +1,7 @@
 //! Scenarios: what a user does to the resources, and what must come of it, as data.
 //!
 //! A file in `tests/scenarios` holds the scenarios of one kind. Each runs in a namespace of its own, all of them beside each other
-//! on one operator that looks after the whole cluster.
+//! on one operator that watches the whole cluster.
 
 use std::path::Path;
 use std::time::Duration;
@@ -69,13 +69,13 @@ async fn every_scenario_comes_out_as_written() -> Result<()> {
         failures.len(),
         failures.join("\n")
     );
-    // Whatever is wrong with what is left behind, nobody looks at it again and again.
+    // Whatever is wrong with what is left behind, it is not reconciled again and again.
     operator.settled().await?;
-    let looks = || operator.counted("reconciles", &[]);
-    let before = looks();
+    let reconciles = || operator.counted("reconciles", &[]);
+    let before = reconciles();
     tokio::time::sleep(Duration::from_secs(3)).await;
-    ensure!(looks() == before, "{} looks at objects that nobody touched", looks() - before);
-    // What all of them left behind, in every state, is what GitOps tools are told.
+    ensure!(reconciles() == before, "{} reconciles of objects that did not change", reconciles() - before);
+    // What all of them left behind, in every state, is what GitOps tools see.
     let health = crate::gitops::check_all(&operator.client).await?;
     ensure!(only().is_some() || health.len() == 3, "too few states among the scenarios: {health:?}");
     operator.stop().await?;

@@ -182,7 +182,7 @@ async fn the_generation_moves_with_what_the_pods_consume_and_with_nothing_else()
 }
 
 #[tokio::test]
-async fn replicas_that_are_not_said_any_more_stay_and_a_stdio_server_has_one_proxy_whoever_scales_it() -> Result<()> {
+async fn replicas_that_are_not_said_any_more_stay_and_a_stdio_server_has_one_proxy() -> Result<()> {
     let operator = operator("replicas").await?;
     for (name, transport) in [("http", "streamable-http"), ("stdio", "stdio")] {
         let spec = json!({ "image": "i", "transport": transport, "replicas": 3 });
@@ -199,7 +199,7 @@ async fn replicas_that_are_not_said_any_more_stay_and_a_stdio_server_has_one_pro
     }
     operator.settled().await?;
     operator.child(ChildKind::Deployment, "http", "still has three", has(3)).await?;
-    // An autoscaler, or somebody by hand.
+    // An autoscaler, or `kubectl scale`.
     for name in ["http", "stdio"] {
         let scale = Patch::Merge(json!({ "spec": { "replicas": 5 } }));
         operator.children(ChildKind::Deployment).patch(name, &PatchParams::default(), &scale).await?;
@@ -264,7 +264,7 @@ async fn the_url_follows_port_and_transport() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_field_that_somebody_else_applied_survives_finalizer_and_restart() -> Result<()> {
+async fn a_field_of_another_manager_survives_finalizer_and_restart() -> Result<()> {
     let operator = operator("clobber").await?;
     let base = json!({
         "apiVersion": "toolhive.stacklok.dev/v1beta1", "kind": "MCPServer", "metadata": { "name": "s" },
@@ -304,7 +304,8 @@ async fn a_name_that_is_taken_is_refused_and_the_other_object_is_left_alone() ->
     operator.children(ChildKind::ConfigMap).create(&PostParams::default(), &serde_json::from_value(theirs)?).await?;
     operator.create(KindName::MCPServer, "s", json!({ "image": "registry.example/a:1" })).await?;
     let refused = |one: &Value| {
-        one["status"]["phase"] == "Failed" && one["status"]["message"].as_str().unwrap_or_default().contains("is taken")
+        one["status"]["phase"] == "Failed"
+            && one["status"]["message"].as_str().unwrap_or_default().contains("is in use")
     };
     operator.until(KindName::MCPServer, "s", "is refused", refused).await?;
     operator.settled().await?;
@@ -317,7 +318,7 @@ async fn a_name_that_is_taken_is_refused_and_the_other_object_is_left_alone() ->
         let names: Vec<String> = left.into_iter().map(|one| one.name_any()).collect();
         assert!(names.is_empty(), "{kind}: {names:?}");
     }
-    // Whenever it is looked at again, nothing is made.
+    // Whenever it is reconciled again, nothing is created.
     let applied = operator.counted("api_requests", &["verb=\"apply\""]);
     operator.edit(KindName::MCPServer, "s", json!({ "image": "registry.example/a:1", "args": ["x"] })).await?;
     let again = |one: &Value| one["status"]["observedGeneration"] == 2 && refused(one);
@@ -332,7 +333,7 @@ async fn a_name_that_is_taken_is_refused_and_the_other_object_is_left_alone() ->
 #[tokio::test]
 async fn a_server_with_the_name_of_an_embedding_server_is_refused_until_the_name_is_free() -> Result<()> {
     let plane = plane().await?;
-    // What our own requests change is known before the watch tells of it, and nothing is found by checking again.
+    // What our own requests change is known before the watch shows it, and nothing is found by checking again.
     let client = between(plane.client()?, |request: Request<Body>| {
         let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
         let is_late = is_watch && request.uri().path().ends_with("/statefulsets");
@@ -363,7 +364,7 @@ async fn a_server_with_the_name_of_an_embedding_server_is_refused_until_the_name
     operator.stop().await
 }
 
-/// Somebody edits a server while its status is written, and the answer to that tells us before the watch does.
+/// A client edits a server while its status is written, and the answer to that write shows the edit before the watch does.
 #[tokio::test]
 async fn an_edit_that_the_answer_to_our_own_write_brings_is_not_missed() -> Result<()> {
     let plane = plane().await?;
@@ -372,7 +373,7 @@ async fn an_edit_that_the_answer_to_our_own_write_brings_is_not_missed() -> Resu
     let servers: Api<DynamicObject> =
         Api::namespaced_with(real.clone(), &namespace, &api_resource(KindName::MCPServer));
     let first = Arc::new(AtomicBool::new(true));
-    let judge = move |request: Request<Body>| {
+    let intercept = move |request: Request<Body>| {
         let (servers, first) = (servers.clone(), first.clone());
         async move {
             let path = request.uri().path();
@@ -387,7 +388,7 @@ async fn an_edit_that_the_answer_to_our_own_write_brings_is_not_missed() -> Resu
             Verdict::Pass(request)
         }
     };
-    let operator = start_as(between(real, judge), plane, namespace)?;
+    let operator = start_as(between(real, intercept), plane, namespace)?;
     operator.create(KindName::MCPServer, "s", json!({ "image": "registry.example/a:1" })).await?;
     let seen = |one: &Value| one["status"]["observedGeneration"] == 2;
     operator.until(KindName::MCPServer, "s", "sees the edit", seen).await?;
@@ -395,14 +396,14 @@ async fn an_edit_that_the_answer_to_our_own_write_brings_is_not_missed() -> Resu
     operator.stop().await
 }
 
-/// Somebody makes an object of the same name while our own request to make it is on its way.
+/// Another client creates an object of the same name while our own request is in flight.
 #[tokio::test]
-async fn a_name_that_somebody_takes_at_the_same_moment_is_left_to_them() -> Result<()> {
+async fn an_object_that_another_client_creates_at_the_same_moment_is_left_alone() -> Result<()> {
     let plane = plane().await?;
     let namespace = plane.namespace("taken-now").await?;
     let maps: Api<ConfigMap> = Api::namespaced(plane.client()?, &namespace);
     let first = Arc::new(AtomicBool::new(true));
-    let judge = move |request: Request<Body>| {
+    let intercept = move |request: Request<Body>| {
         let (maps, first) = (maps.clone(), first.clone());
         async move {
             let is_ours =
@@ -416,10 +417,10 @@ async fn a_name_that_somebody_takes_at_the_same_moment_is_left_to_them() -> Resu
             Verdict::Pass(request)
         }
     };
-    let operator = start_as(between(plane.client()?, judge), plane, namespace)?;
+    let operator = start_as(between(plane.client()?, intercept), plane, namespace)?;
     operator.create(KindName::MCPServer, "s", json!({ "image": "registry.example/a:1" })).await?;
-    let told = |one: &Value| one["status"]["message"].as_str().unwrap_or_default().contains("is taken");
-    operator.until(KindName::MCPServer, "s", "is refused", told).await?;
+    let reported = |one: &Value| one["status"]["message"].as_str().unwrap_or_default().contains("is in use");
+    operator.until(KindName::MCPServer, "s", "is refused", reported).await?;
     let map = operator.child(ChildKind::ConfigMap, "s-runconfig", "exists", |_| true).await?;
     assert_eq!(map["data"], json!({ "mine": "yes" }));
     assert_eq!(map["metadata"]["managedFields"].as_array().map(Vec::len), Some(1), "{map}");
@@ -427,11 +428,11 @@ async fn a_name_that_somebody_takes_at_the_same_moment_is_left_to_them() -> Resu
 }
 
 #[tokio::test]
-async fn a_name_that_somebody_takes_before_a_deleted_child_is_back_is_left_to_them() -> Result<()> {
+async fn an_object_that_another_client_creates_in_place_of_a_deleted_child_is_left_alone() -> Result<()> {
     let plane = plane().await?;
     let namespace = plane.namespace("taken-since").await?;
     let (closed, tried) = (Arc::new(AtomicBool::new(false)), Arc::new(Notify::new()));
-    let judge = {
+    let intercept = {
         let (closed, tried) = (closed.clone(), tried.clone());
         move |request: Request<Body>| {
             let at_fault = closed.load(Ordering::SeqCst)
@@ -443,7 +444,7 @@ async fn a_name_that_somebody_takes_before_a_deleted_child_is_back_is_left_to_th
             ready(if at_fault { Verdict::Answer(refusal(503, "ServiceUnavailable")) } else { Verdict::Pass(request) })
         }
     };
-    let operator = start_as(between(plane.client()?, judge), plane, namespace)?;
+    let operator = start_as(between(plane.client()?, intercept), plane, namespace)?;
     operator.create(KindName::MCPServer, "s", json!({ "image": "registry.example/a:1" })).await?;
     operator.child(ChildKind::Deployment, "s", "exists", |_| true).await?;
     operator.settled().await?;
@@ -456,8 +457,8 @@ async fn a_name_that_somebody_takes_before_a_deleted_child_is_back_is_left_to_th
     });
     maps.create(&PostParams::default(), &serde_json::from_value(theirs)?).await?;
     closed.store(false, Ordering::SeqCst);
-    let told = |one: &Value| one["status"]["message"].as_str().unwrap_or_default().contains("is taken");
-    operator.until(KindName::MCPServer, "s", "is refused", told).await?;
+    let reported = |one: &Value| one["status"]["message"].as_str().unwrap_or_default().contains("is in use");
+    operator.until(KindName::MCPServer, "s", "is refused", reported).await?;
     let map = operator.child(ChildKind::ConfigMap, "s-runconfig", "exists", |_| true).await?;
     assert_eq!(map["data"], json!({ "mine": "yes" }));
     operator.stop().await
@@ -466,7 +467,7 @@ async fn a_name_that_somebody_takes_before_a_deleted_child_is_back_is_left_to_th
 #[tokio::test]
 async fn bad_specs_get_a_condition_and_no_deployment() -> Result<()> {
     let operator = operator("bad").await?;
-    for (name, spec, words) in [
+    for (name, spec, part) in [
         (
             "template",
             json!({ "image": "i", "podTemplateSpec": { "spec": { "containers": "none" } } }),
@@ -495,16 +496,16 @@ async fn bad_specs_get_a_condition_and_no_deployment() -> Result<()> {
     ] {
         operator.create(KindName::MCPServer, name, spec).await?;
         let refused = |one: &Value| {
-            one["status"]["phase"] == "Failed" && one["status"]["message"].as_str().unwrap_or_default().contains(words)
+            one["status"]["phase"] == "Failed" && one["status"]["message"].as_str().unwrap_or_default().contains(part)
         };
-        let server = operator.until(KindName::MCPServer, name, words, refused).await?;
+        let server = operator.until(KindName::MCPServer, name, part, refused).await?;
         assert_eq!(condition(&server, "Ready"), Some(("False", "NotReady")));
         assert!(operator.children(ChildKind::Deployment).get_opt(name).await?.is_none(), "{name}");
     }
     operator.settled().await?;
-    // Told once, not tried again and again: a look for the object, one for its finalizer, one for what it refers to.
-    let looks = operator.counted("reconciles", &["MCPServer"]);
-    assert!(looks <= 5 * 3, "{looks} looks at five servers");
+    // Reported once, not retried: a reconcile for the object, one for its finalizer, one for what it refers to.
+    let reconciles = operator.counted("reconciles", &["MCPServer"]);
+    assert!(reconciles <= 5 * 3, "{reconciles} reconciles of five servers");
     assert_eq!(operator.counted("api_requests", &["mcpservers/status"]), 5, "each status is written once");
     let template = operator.until(KindName::MCPServer, "template", "says so", |_| true).await?;
     assert_eq!(condition(&template, "PodTemplateValid"), Some(("False", "InvalidPodTemplateSpec")));
@@ -570,7 +571,7 @@ async fn a_secret_that_a_pod_reads_at_start_rolls_it_by_content() -> Result<()> 
         .patch("idp", &PatchParams::default(), &Patch::Merge(json!({ "metadata": { "annotations": { "note": "b" } } })))
         .await?;
     let calm = operator.settled().await?;
-    assert_eq!(before, calm, "a new annotation on a Secret is no new content");
+    assert_eq!(before, calm, "a new annotation on a Secret is not new content");
     secrets.patch("idp", &PatchParams::default(), &Patch::Merge(json!({ "stringData": { "secret": "two" } }))).await?;
     operator
         .child(ChildKind::Deployment, "s", "rolls", |one| {

@@ -15,7 +15,7 @@ use skep_testkit::{Seen, eventually};
 
 use crate::running::{PATIENCE, at_rest};
 
-/// Whoever applies the manifests.
+/// The field manager of the manifests.
 const USER: &str = "user";
 
 /// What is done, and what must come of it.
@@ -34,7 +34,7 @@ pub(crate) enum Step {
     Apply(Object),
     /// The object is changed by a merge patch.
     Merge(Object),
-    /// The status is changed by a merge patch, as whoever runs the pods would. The text `$now` stands for the time of the step.
+    /// The status is changed by a merge patch, as controllers and kubelets do. The text `$now` stands for the time of the step.
     Status(Object),
     /// The object is deleted.
     Delete(Object),

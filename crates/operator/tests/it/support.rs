@@ -23,8 +23,8 @@ async fn what_this_build_cannot_run_is_a_condition_and_touches_no_child() -> Res
     // What only observes calls is reported, and the server runs.
     let observed = json!({ "image": "i", "telemetryConfigRef": { "name": "otel" } });
     operator.create(KindName::MCPServer, "s", observed).await?;
-    let told = |one: &Value| condition(one, "TracingInForce") == Some(("False", "NotSupported"));
-    operator.until(KindName::MCPServer, "s", "says what is not in force", told).await?;
+    let reported = |one: &Value| condition(one, "TracingInForce") == Some(("False", "NotSupported"));
+    operator.until(KindName::MCPServer, "s", "says what is not in force", reported).await?;
     let before = operator.child(ChildKind::Deployment, "s", "is there", |_| true).await?;
 
     // What guards or records calls is refused, and what runs stays as it is.

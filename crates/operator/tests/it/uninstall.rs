@@ -98,7 +98,7 @@ async fn the_hook_does_its_work_with_its_own_rights_and_no_others() -> Result<()
     }
     let (tools, servers) = (operator.resources(KindName::MCPToolConfig), operator.resources(KindName::MCPServer));
     let leases: Api<Lease> = Api::namespaced(operator.client.clone(), &home);
-    // It stops as one does that is told to, and what is deleted now waits for it.
+    // It shuts down gracefully, and what is deleted now waits for it.
     operator.stop().await?;
     tools.delete("tools", &DeleteParams::default()).await?;
     servers.delete("s", &DeleteParams::default()).await?;
@@ -212,8 +212,8 @@ async fn an_object_that_cannot_be_released_stops_none_of_the_others() -> Result<
         })
     });
     let error = leaving(&home).run(&client, |_| {}).await.unwrap_err().to_string();
-    for words in ["2 of the steps failed", "release MCPServer", "a-refused", "list objects of kind MCPOIDCConfig"] {
-        assert!(error.contains(words), "{words}: {error}");
+    for part in ["2 of the steps failed", "release MCPServer", "a-refused", "list objects of kind MCPOIDCConfig"] {
+        assert!(error.contains(part), "{part}: {error}");
     }
     assert!(is_released(&servers, "b").await? && is_released(&servers, "c").await?);
     assert!(is_released(&tools, "tools").await?, "a kind after those that failed");

@@ -29,8 +29,8 @@ fn server() -> Value {
 async fn spoil(operator: &Running, name: &str) -> Result<()> {
     let without = Patch::Merge(json!({ "spec": { "image": null } }));
     operator.resources(KindName::MCPServer).patch(name, &PatchParams::default(), &without).await?;
-    let told = |one: &Value| condition(one, "Ready") == Some(("False", "SpecInvalid"));
-    operator.until(KindName::MCPServer, name, "cannot be read", told).await?;
+    let reported = |one: &Value| condition(one, "Ready") == Some(("False", "SpecInvalid"));
+    operator.until(KindName::MCPServer, name, "cannot be read", reported).await?;
     Ok(())
 }
 
@@ -112,8 +112,11 @@ async fn of_many_that_may_use_an_unreadable_config_ten_are_named() -> Result<()>
     configs.create(&kube::api::PostParams::default(), &serde_json::from_value(bare)?).await?;
     configs.delete("idp", &DeleteParams::default()).await?;
     let named = |one: &Value| {
-        let message = one["status"]["conditions"][0]["message"].as_str().unwrap_or_default();
-        message.contains("its deletion is blocked")
+        let conditions = one["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let blocked = conditions.iter().find(|condition| condition["type"] == "DeletionBlocked");
+        let message = blocked.and_then(|blocked| blocked["message"].as_str()).unwrap_or_default();
+        condition(one, "Valid") == Some(("False", "SpecInvalid"))
+            && condition(one, "DeletionBlocked") == Some(("True", "UsersUnknown"))
             && message.contains("and 2 more")
             && message.matches("MCPServer `").count() == 10
     };

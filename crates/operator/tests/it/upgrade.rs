@@ -51,7 +51,7 @@ async fn children_of_the_operator_before_us_are_taken_over_and_what_we_do_not_se
         }},
     });
     deployments.create(&before, &serde_json::from_value(old)?).await?;
-    // Somebody else's annotation is not the old operator's.
+    // An annotation of another manager is not the old operator's.
     let theirs = Patch::Merge(json!({ "metadata": { "annotations": { "theirs": "yes" } } }));
     deployments
         .patch("s", &PatchParams { field_manager: Some("kubectl".into()), ..PatchParams::default() }, &theirs)
@@ -151,7 +151,7 @@ impl Older {
         Ok(objects.get(name).await?.metadata.resource_version.unwrap_or_default())
     }
 
-    /// A client whose writes of one object end as told.
+    /// A client whose writes of one object end as given.
     fn client_that_fails(&self, name: &'static str, code: u16, reason: &'static str, times: usize) -> Client {
         let left = Arc::new(AtomicUsize::new(times));
         between(self.client.clone(), move |request| {
@@ -243,7 +243,7 @@ async fn a_migration_that_does_not_come_to_its_end_leaves_the_list_alone() -> Re
 }
 
 #[tokio::test]
-async fn a_definition_that_does_not_ask_is_left_alone_and_one_that_begins_to_ask_is_told_about() -> Result<()> {
+async fn a_definition_that_does_not_ask_is_left_alone_and_one_that_begins_to_ask_gets_an_event() -> Result<()> {
     let older = Older::with(1).await?;
     let label = format!("{MIGRATE_LABEL}-");
     older.plane.kubectl(&["label", "crd", DEFINITION, &label]).await?.success()?;
@@ -253,14 +253,14 @@ async fn a_definition_that_does_not_ask_is_left_alone_and_one_that_begins_to_ask
     let events = Events::new(older.client.clone(), "test", None);
     let keeper = tokio::spawn(keep_migrated(older.client.clone(), events));
     older.plane.kubectl(&["label", "crd", DEFINITION, &format!("{MIGRATE_LABEL}=true")]).await?.success()?;
-    eventually("the list is trimmed and people are told", crate::running::PATIENCE, || async {
-        let told = older
+    eventually("the list is trimmed and an event is published", crate::running::PATIENCE, || async {
+        let reported = older
             .plane
             .kubectl(&["get", "events.events.k8s.io", "-A", "-o", "jsonpath={.items[*].reason}"])
             .await?
             .success()?;
-        let done = older.stored().await? == r#"["v1beta1"]"# && told.contains("StorageVersionMigrationSucceeded");
-        Ok(if done { Seen::Yes(()) } else { Seen::NotYet(told) })
+        let done = older.stored().await? == r#"["v1beta1"]"# && reported.contains("StorageVersionMigrationSucceeded");
+        Ok(if done { Seen::Yes(()) } else { Seen::NotYet(reported) })
     })
     .await?;
     keeper.abort();

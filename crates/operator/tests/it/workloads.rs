@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Result;
 use http::{Method, Request};
 use kube::Client;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::client::Body;
 use serde_json::{Map, Value, json};
 use skep_api::resource::KindName;
@@ -56,7 +56,7 @@ async fn no_workload_touches_any_config_that_it_uses() -> Result<()> {
     for config in configs() {
         let users: BTreeSet<&str> =
             workloads().iter().filter(|workload| workload.uses(&config)).map(|workload| workload.name).collect();
-        assert!(!users.is_empty(), "{} is used by nobody", config.kind);
+        assert!(!users.is_empty(), "{} is not used", config.kind);
         let lists = |one: &Value| {
             let listed = one["status"]["referencingWorkloads"].as_array().into_iter().flatten();
             listed.filter_map(|user| user["name"].as_str()).collect::<BTreeSet<_>>() == users
@@ -433,5 +433,34 @@ async fn a_deletion_that_is_blocked_is_checked_again_at_intervals_without_a_writ
     for config in configs() {
         gone(&operator, config.kind, config.name).await?;
     }
+    operator.stop().await
+}
+
+#[tokio::test]
+async fn a_secret_of_the_backend_reaches_the_backend_by_content() -> Result<()> {
+    let operator = operator("backend-secrets").await?;
+    let secrets: kube::Api<k8s_openapi::api::core::v1::Secret> =
+        kube::Api::namespaced(operator.client.clone(), &operator.namespace);
+    let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "token" }, "stringData": { "token": "one" } });
+    secrets.create(&PostParams::default(), &serde_json::from_value(secret)?).await?;
+    let spec = json!({ "image": "i", "secrets": [{ "name": "token", "key": "token", "targetEnvName": "TOKEN" }] });
+    operator.create(KindName::MCPServer, "s", spec).await?;
+    // The annotation of the pod template that the proxy applies for its backend.
+    let digest = |deployment: &Value| {
+        let arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"].as_array().cloned();
+        let patch = arguments
+            .into_iter()
+            .flatten()
+            .find_map(|one| one.as_str().and_then(|one| one.strip_prefix("--k8s-pod-patch=")).map(str::to_owned));
+        let patch: Value = patch.and_then(|patch| serde_json::from_str(&patch).ok()).unwrap_or_default();
+        patch["metadata"]["annotations"]["toolhive.stacklok.dev/inputs-checksum"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let first = operator.child(ChildKind::Deployment, "s", "has a digest", |one| !digest(one).is_empty()).await?;
+    operator.settled().await?;
+    secrets.patch("token", &PatchParams::default(), &Patch::Merge(json!({ "stringData": { "token": "two" } }))).await?;
+    operator.child(ChildKind::Deployment, "s", "has another one", |one| digest(one) != digest(&first)).await?;
     operator.stop().await
 }

@@ -29,7 +29,7 @@ pub(super) fn problems(steps: &[Step]) -> Problems {
 
 /// The first steps that wait for each other in a circle, the first one named again at the end.
 fn circle(steps: &[Step]) -> Option<Vec<&str>> {
-    // Of two steps with one id, the last counts; that there are two is told elsewhere.
+    // Of two steps with one id, the last counts; that there are two is reported elsewhere.
     let known: BTreeMap<&str, &Step> = steps.iter().map(|step| (step.id.as_str(), step)).collect();
     let mut waiting: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let mut dependants: BTreeMap<&str, Vec<&str>> = BTreeMap::new();

@@ -10,7 +10,7 @@ use crate::validate::{Place, Problems};
 /// How deep members may stand in each other.
 const DEEPEST: usize = 10;
 
-/// What is wrong with an output. Places are told from the output.
+/// What is wrong with an output. Places are relative to the output.
 pub(super) fn problems(output: &Output) -> Problems {
     let mut problems = Problems::default();
     let properties = Place::Root(".properties");

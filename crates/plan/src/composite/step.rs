@@ -10,7 +10,7 @@ use crate::validate::Problems;
 /// The longest time that a person may take to answer, in seconds.
 const LONGEST_QUESTION: i64 = 600;
 
-/// What is wrong with a step. Places are told from the step.
+/// What is wrong with a step. Places are relative to the step.
 pub(super) fn problems(step: &Step) -> Problems {
     let mut problems = Problems::default();
     problems.filled(".id", &step.id, "give the step a name");
@@ -27,7 +27,11 @@ pub(super) fn problems(step: &Step) -> Problems {
     }
     template::all_in_step(&mut problems, step);
     if let Some(results) = &step.default_results {
-        problems.unless(results.0.is_object(), ".defaultResults", "it is no object; write the members of the result");
+        problems.unless(
+            results.0.is_object(),
+            ".defaultResults",
+            "it is not an object; write the members of the result",
+        );
     }
     problems
 }
@@ -36,7 +40,8 @@ fn tool(problems: &mut Problems, step: &Step) {
     match step.tool.as_deref().unwrap_or_default() {
         "" => problems.add(".tool", "it is missing; name the tool to call, or set type to `elicitation` or `forEach`"),
         name if !is_tool_name(name) => {
-            let problem = "is no name of a tool; use letters, digits, `.`, `_` and `-`, the first a letter or digit";
+            let problem =
+                "is not a valid tool name; use letters, digits, `.`, `_` and `-`, the first a letter or digit";
             problems.add(".tool", format_args!("`{name}` {problem}"));
         }
         _ => {}
@@ -62,7 +67,7 @@ fn each(problems: &mut Problems, step: &Step) {
     problems.filled(".collection", collection, "write a template that gives the list to go through");
     if let Some(name) = step.item_var.as_deref().filter(|name| !name.is_empty()) {
         let problem =
-            "is no name for the current element; use letters, digits and `_`, no digit first, and not `index`";
+            "is not a valid name for the current element; use letters, digits and `_`, no digit first, and not `index`";
         problems.unless(is_variable(name), ".itemVar", format_args!("`{name}` {problem}"));
     }
     for (place, number) in [(".maxParallel", step.max_parallel), (".maxIterations", step.max_iterations)] {

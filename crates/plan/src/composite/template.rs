@@ -5,7 +5,7 @@ use skep_api::kinds::Step;
 
 use crate::validate::{Place, Problems};
 
-/// Checks every template of a step. Places are told from the step.
+/// Checks every template of a step. Places are relative to the step.
 pub(super) fn all_in_step(problems: &mut Problems, step: &Step) {
     for (place, text) in
         [(".condition", &step.condition), (".message", &step.message), (".collection", &step.collection)]

@@ -45,7 +45,7 @@ fn every_rule_says_what_is_wrong_and_where() {
         ("/description", json!(null), "description: it is empty"),
         ("/parameters", json!({ "type": "string" }), "parameters: it is not the schema of an object"),
         ("/timeout", json!("soon"), "timeout: `soon` is not a duration"),
-        ("/timeout", json!("0s"), "timeout: `0s` is no time at all"),
+        ("/timeout", json!("0s"), "timeout: `0s` is not above zero"),
         ("/steps", json!([]), "steps: there is no step"),
         ("/steps/0/id", json!(""), "steps[0].id: it is empty"),
         ("/steps/1/id", json!("ask"), "steps[1].id: `ask` is the id of an earlier step"),
@@ -53,17 +53,17 @@ fn every_rule_says_what_is_wrong_and_where() {
         ("/steps/1/dependsOn", json!(["find"]), "steps: `find` → `find` wait for each other"),
         ("/steps/0/dependsOn", json!(["all"]), "steps: `ask` → `all` → `find` → `ask` wait for each other"),
         ("/steps/1/tool", json!(null), "steps[1].tool: it is missing"),
-        ("/steps/1/tool", json!("-x"), "steps[1].tool: `-x` is no name of a tool"),
-        ("/steps/1/timeout", json!("-1s"), "steps[1].timeout: `-1s` is no time at all"),
+        ("/steps/1/tool", json!("-x"), "steps[1].tool: `-x` is not a valid tool name"),
+        ("/steps/1/timeout", json!("-1s"), "steps[1].timeout: `-1s` is not above zero"),
         ("/steps/1/onError/retryCount", json!(0), "steps[1].onError.retryCount: `0` is too few"),
         ("/steps/1/onError/retryDelay", json!("1"), "steps[1].onError.retryDelay: `1` is not a duration"),
-        ("/steps/1/defaultResults", json!("none"), "steps[1].defaultResults: it is no object"),
+        ("/steps/1/defaultResults", json!("none"), "steps[1].defaultResults: it is not an object"),
         ("/steps/0/message", json!(""), "steps[0].message: it is empty"),
         ("/steps/0/schema", json!(null), "steps[0].schema: it is missing"),
         ("/steps/0/timeout", json!("11m"), "steps[0].timeout: `11m` is out of bounds; choose from 1s to 10m0s"),
         ("/steps/2/collection", json!(null), "steps[2].collection: it is empty"),
-        ("/steps/2/itemVar", json!("index"), "steps[2].itemVar: `index` is no name for the current element"),
-        ("/steps/2/itemVar", json!("1st"), "steps[2].itemVar: `1st` is no name"),
+        ("/steps/2/itemVar", json!("index"), "steps[2].itemVar: `index` is not a valid name for the current element"),
+        ("/steps/2/itemVar", json!("1st"), "steps[2].itemVar: `1st` is not a valid name"),
         ("/steps/2/maxParallel", json!(-1), "steps[2].maxParallel: `-1` is below zero"),
         ("/steps/2/step", json!(null), "steps[2].step: it is missing"),
         ("/steps/2/step", json!({ "type": "forEach" }), "steps[2].step.type: only a step of type `tool`"),
@@ -83,7 +83,7 @@ fn every_rule_says_what_is_wrong_and_where() {
     for (place, value, expected) in cases {
         let found = problems(&tool(&changed(&good(), place, value)));
         assert!(found.iter().any(|one| one.starts_with(expected)), "{place}: {found:?}");
-        // Whoever depends on a step that has another name now is wrong as well.
+        // Steps that depend on a renamed step are invalid as well.
         assert!(found.len() == 1 || place.ends_with("/id"), "{place}: {found:?}");
     }
 }

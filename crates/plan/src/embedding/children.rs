@@ -10,7 +10,7 @@ use skep_api::workload::{EnvVar, MetadataOverrides};
 use crate::canonical;
 use crate::child::{Child, ChildKind};
 use crate::error::PlanError;
-use crate::overrides::DroppedOverrides;
+use crate::overrides::{DroppedOverrides, allowed_annotations};
 use crate::pod::{CONSUMED, Env, Template, probe, pull_secrets, resources};
 use crate::text::Quantity;
 use crate::world::Settings;
@@ -24,6 +24,8 @@ const CACHE_PATH: &str = "/data";
 
 /// Where labels and annotations of the pods are overridden.
 const POD_METADATA: &str = "spec.resourceOverrides.statefulSet.podTemplateMetadataOverrides";
+/// Where those of the Service are.
+const SERVICE_METADATA: &str = "spec.resourceOverrides.service";
 /// Where those of the StatefulSet are.
 const SET_METADATA: &str = "spec.resourceOverrides.statefulSet";
 
@@ -38,7 +40,7 @@ pub(super) fn build(
     if let Some(cache) = cache(spec) {
         cache.size.parse::<Quantity>().map_err(|error| PlanError::field("spec.modelCache.size", error))?;
     }
-    Ok(vec![service(me, spec), stateful_set(me, spec, template, settings, dropped)?])
+    Ok(vec![service(me, spec, dropped), stateful_set(me, spec, template, settings, dropped)?])
 }
 
 /// Digest of the claims for volumes: what a StatefulSet cannot change once it is there.
@@ -46,13 +48,14 @@ pub(super) fn digest_of_claims(me: &Resource, spec: &EmbeddingServerSpec) -> Str
     canonical::value_hash(&Value::Array(claims(me, spec)))
 }
 
-fn service(me: &Resource, spec: &EmbeddingServerSpec) -> Child {
+fn service(me: &Resource, spec: &EmbeddingServerSpec, dropped: &mut DroppedOverrides) -> Child {
     let body = json!({ "spec": {
         "type": "ClusterIP",
         "selector": labels(me),
         "ports": [{ "name": "http", "port": spec.port, "targetPort": spec.port, "protocol": "TCP" }],
     }});
     let overrides = spec.resource_overrides.as_ref().and_then(|overrides| overrides.service.as_ref());
+    dropped.add_reserved(SERVICE_METADATA, overrides);
     let (labels, annotations) = metadata(me, overrides);
     Child::new(me, ChildKind::Service, me.name(), Value::Object(labels), Value::Object(annotations), body)
 }
@@ -81,6 +84,7 @@ fn stateful_set(
     if let (false, Some(body)) = (claims.is_empty(), body.as_object_mut()) {
         body.insert("volumeClaimTemplates".to_owned(), Value::Array(claims));
     }
+    dropped.add_reserved(SET_METADATA, overrides.map(|overrides| &overrides.metadata));
     let (labels, mut annotations) = metadata(me, overrides.map(|overrides| &overrides.metadata));
     annotations.insert(CONSUMED.to_owned(), json!(digest_of_claims(me, spec)));
     let (labels, annotations) = (Value::Object(labels), Value::Object(annotations));
@@ -181,5 +185,6 @@ fn metadata(me: &Resource, overrides: Option<&MetadataOverrides>) -> (Map<String
     let mut all = labels(me);
     let Some(overrides) = overrides else { return (values(&all), Map::new()) };
     all.extend(overrides.labels.iter().map(|(name, value)| (name.clone(), value.clone())));
-    (values(&all), values(&overrides.annotations))
+    let annotations = allowed_annotations(overrides).map(|(name, value)| (name.clone(), json!(value))).collect();
+    (values(&all), annotations)
 }

@@ -4,12 +4,12 @@ use skep_api::kinds::EmbeddingServer;
 use skep_api::resource::Resource;
 
 use crate::error::{MissingKey, PlanError};
-use crate::readiness::{Readiness, Words, was_ready};
+use crate::readiness::{Readiness, ReadinessTexts, was_ready};
 use crate::rollout::{Planned, Serving, Stage, observe};
 use crate::status::Status;
 use crate::world::World;
 
-const WORDS: Words = Words {
+const TEXTS: ReadinessTexts = ReadinessTexts {
     subject: "Embedding server",
     no_pods: "Waiting for statefulset",
     failed: "Embedding server failed to start",
@@ -30,7 +30,7 @@ pub(super) fn add(
     let was_ready = was_ready(&object.metadata, object.status.as_ref().map(|status| status.conditions.as_slice()));
     let planned = if error.is_none() { Planned::Revision } else { Planned::Nothing };
     let rollout = observe(live.workload.as_ref(), &live.pods, planned, was_ready);
-    // The pods wait for the token by themselves; only the waiting is told.
+    // The pods wait for the token by themselves; only the waiting is reported.
     let secret = object.spec.hf_token_secret_ref.as_ref();
     let secret = secret.and_then(|one| {
         MissingKey::in_secret("spec.hfTokenSecretRef", &one.name, &one.key, me.namespace(), world).err()
@@ -43,7 +43,7 @@ pub(super) fn add(
         (None, _, Stage::RollingOut(_)) if !is_serving => {
             Readiness::rolling_out("Downloading", "Downloading embedding model".to_owned())
         }
-        _ => Readiness::of(&rollout, &WORDS),
+        _ => Readiness::of(&rollout, &TEXTS),
     };
     readiness.write(status);
     let ready = live.workload.as_ref().map_or(0, |workload| workload.ready);

@@ -190,15 +190,15 @@ fn names_that_no_service_can_have_are_refused() {
 #[test]
 fn a_taken_name_is_refused_and_its_owner_named() {
     let mut surroundings = Surroundings::default();
-    surroundings.live.taken.insert((ChildKind::StatefulSet, "embed".into(), "MCPServer `embed`".into()));
+    surroundings.live.name_conflicts.insert((ChildKind::StatefulSet, "embed".into(), "MCPServer `embed`".into()));
     let plan = planned(&spec(), &surroundings);
-    let expected = "the name of StatefulSet `embed` is taken by MCPServer `embed`; rename this EmbeddingServer, or remove the other object";
+    let expected = "the name of StatefulSet `embed` is in use by MCPServer `embed`; rename this EmbeddingServer, or remove the other object";
     assert_eq!(plan.verdict, Verdict::Refuse(expected.into()));
     assert_eq!(plan.status.find("Ready").unwrap().reason, "NameTaken");
 }
 
 #[test]
-fn the_phase_tells_a_download_from_a_crash() {
+fn the_phase_distinguishes_a_download_from_a_crash() {
     let first = planned(&full(), &Surroundings::default());
     let crash = crash("no memory");
     let cases: &[(i32, &[PodState], &str, &str, &str)] = &[
@@ -233,8 +233,8 @@ fn the_phase_tells_a_download_from_a_crash() {
         assert_eq!(plan.status.field("phase"), Some(&json!(phase)));
         assert_eq!(plan.status.field("message"), Some(&json!(message)));
         assert_eq!(plan.status.field("readyReplicas"), Some(&json!((*ready > 0).then_some(ready))));
-        let told = plan.status.find("Ready").unwrap();
-        assert_eq!((told.reason.as_str(), told.is_true()), (*reason, *reason == "Ready"), "{message}");
+        let reported = plan.status.find("Ready").unwrap();
+        assert_eq!((reported.reason.as_str(), reported.is_true()), (*reason, *reason == "Ready"), "{message}");
     }
 }
 
@@ -249,7 +249,7 @@ fn a_refused_server_has_no_url_unless_its_service_is_there() {
 }
 
 #[test]
-fn a_missing_token_is_told_and_the_pods_are_made_all_the_same() {
+fn a_missing_token_is_reported_and_the_pods_are_created_all_the_same() {
     let plan = planned(&full(), &Surroundings::default());
     assert_eq!(plan.verdict, Verdict::Apply);
     let ready = plan.status.find("Ready").unwrap();
@@ -264,7 +264,7 @@ fn a_new_token_rolls_no_pod() {
 }
 
 #[test]
-fn a_change_of_the_volume_is_told_and_touches_nothing() {
+fn a_change_of_the_volume_is_reported_and_touches_nothing() {
     let first = planned(&full(), &Surroundings::default());
     let running = after(&first, &[PodState::Ready, PodState::Ready]);
     for (place, value) in [
@@ -286,7 +286,7 @@ fn a_change_of_the_volume_is_told_and_touches_nothing() {
         assert_eq!((ready.is_false(), ready.reason.as_str()), (true, "VolumeClaimImmutable"));
     }
     assert!(planned(&full(), &running).status.find("VolumeReady").is_none());
-    // Nothing is there any more, or it was made by somebody who noted nothing: it is made as the spec says.
+    // Nothing is there any more, or its maker recorded nothing: it is made as the spec says.
     let mut gone = after(&first, &[]);
     gone.live.workload = None;
     assert_eq!(planned(&changed(&full(), "/modelCache/size", &json!("30Gi")), &gone).verdict, Verdict::Apply);
@@ -313,7 +313,7 @@ fn whatever_is_wrong_it_can_be_deleted() {
 #[test]
 fn a_resource_waits_for_the_children_of_the_one_that_had_its_name() {
     let mut surroundings = Surroundings::default();
-    surroundings.live.taken.insert((ChildKind::StatefulSet, "embed".into(), "EmbeddingServer `embed`".into()));
+    surroundings.live.name_conflicts.insert((ChildKind::StatefulSet, "embed".into(), "EmbeddingServer `embed`".into()));
     let me = resource(KindName::EmbeddingServer, "embed", &spec());
     let plan = crate::plan::plan(&me, &surroundings.world());
     assert!(

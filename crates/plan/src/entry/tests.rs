@@ -125,7 +125,7 @@ fn a_private_address_is_let_through_where_it_is_meant() {
 }
 
 #[test]
-fn a_group_on_its_way_out_and_an_invalid_configuration_are_told() {
+fn a_group_that_is_deleted_and_an_invalid_configuration_are_reported() {
     let mut world = surroundings().with(deleted(KindName::MCPGroup, "g", &json!({})));
     assert_eq!(status(&spec(), &world).find("GroupRefValidated").unwrap().reason, "GroupRefNotReady");
     world = surroundings().with(auth("bearerToken"));

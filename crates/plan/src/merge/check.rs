@@ -1,4 +1,4 @@
-//! Whether a value is a pod template, as an API server would see it: fields that nobody knows are ignored, a value of the
+//! Whether a value is a pod template, as an API server would see it: unknown fields are ignored, a value of the
 //! wrong type is an error that says where.
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;

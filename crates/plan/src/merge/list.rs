@@ -161,7 +161,7 @@ fn key_of(member: Option<Member>) -> Option<&'static str> {
     }
 }
 
-/// What tells an element from the others: a member of it, or all of it.
+/// The merge key of an element: a member of it, or all of it.
 fn name_of(element: &Value, key: Option<&'static str>) -> Result<Value, MergeError> {
     match key {
         Some(key) => identity(&object(element)?, key),

@@ -12,7 +12,7 @@ pub(super) struct Schema(&'static [(&'static str, Member)]);
 pub(super) enum Member {
     /// An object with such members of its own.
     Object(&'static Schema),
-    /// A list of objects that are told apart by a member.
+    /// A list of objects with a merge key.
     Keyed(&'static str, &'static Schema),
     /// A list of scalars without order or repetition.
     Set,

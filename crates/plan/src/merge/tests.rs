@@ -41,7 +41,7 @@ fn a_patch_of_the_wrong_shape_is_refused_with_its_place() {
         ),
         (
             json!({ "spec": { "containers": [{ "name": "mcp", "ports": [{ "name": "x" }] }] } }),
-            "spec.containers[mcp].ports: an element has no `containerPort`, which tells elements of this list apart; add it",
+            "spec.containers[mcp].ports: an element has no `containerPort`, the merge key of this list; add it",
         ),
         (
             json!({ "spec": { "containers": [{ "name": "mcp", "ports": [{ "containerPort": 80, "$patch": 1 }] }] } }),
@@ -82,7 +82,7 @@ fn no_directive_survives() {
 }
 
 #[test]
-fn members_that_nobody_knows_come_through() {
+fn unknown_members_are_kept() {
     let base = json!({ "spec": { "novelty": { "a": 1, "list": [1] } } });
     let patch = json!({ "spec": { "novelty": { "b": { "c": 2 }, "list": [2] } } });
     assert_eq!(

@@ -12,7 +12,7 @@ use super::template::template;
 use super::{ProxyContext, ProxyDraft, ProxyPlan};
 use crate::child::{Child, ChildKind, MANAGED_LABEL};
 use crate::error::PlanError;
-use crate::overrides::{DroppedOverrides, PROXY_DEPLOYMENT, PROXY_SERVICE};
+use crate::overrides::{DroppedOverrides, PROXY_DEPLOYMENT, PROXY_SERVICE, allowed_annotations};
 use crate::pod::{CONSUMED, Stamped, TEMPLATE_HASH, workload_labels};
 use crate::{canonical, names, support};
 
@@ -37,8 +37,8 @@ pub(crate) fn build(
     Ok((plan, children))
 }
 
-/// Gives the plan its generation, and returns the digest of what its pods consume but for that: as long as the digest is the same, so
-/// is the generation.
+/// Gives the plan its generation, and returns the digest of that and of all else that its pods consume: as long as they consume the same,
+/// the generation stays.
 fn settle_generation(
     context: &ProxyContext<'_>,
     plan: &mut ProxyPlan,
@@ -46,11 +46,14 @@ fn settle_generation(
 ) -> Result<String, PlanError> {
     let template = template(context, plan, "", dropped)?.into_value();
     let text = format!("{}\n{}", plan.run_config.to_json_compact(), canonical::to_string(&template));
-    let consumed = canonical::sha256_hex(text.as_bytes());
-    let live = context.world.live.workload.as_ref().filter(|live| live.consumed.as_deref() == Some(&consumed));
-    let generation = live.and_then(|live| live.generation_stamp);
-    plan.run_config.mcpserver_generation = generation.unwrap_or_else(|| context.me.generation());
-    Ok(consumed)
+    // The digest covers the generation: a stamp that another client wrote does not fit it, and is not taken over.
+    let digest = |generation: i64| canonical::sha256_hex(format!("{generation}\n{text}").as_bytes());
+    let live = context.world.live.workload.as_ref();
+    let stamped = live.and_then(|live| live.generation_stamp).filter(|stamp| *stamp <= context.me.generation());
+    let is_consumed = |stamp: &i64| live.and_then(|live| live.consumed.as_ref()) == Some(&digest(*stamp));
+    let generation = stamped.filter(is_consumed).unwrap_or_else(|| context.me.generation());
+    plan.run_config.mcpserver_generation = generation;
+    Ok(digest(generation))
 }
 
 /// The ConfigMap with the RunConfig, and its checksum.
@@ -143,6 +146,7 @@ fn finish(
 ) -> Child {
     let child = Child::new(me, kind, name, Value::Object(labels), Value::Object(annotations), body);
     dropped.compare(field, overrides, child.metadata());
+    dropped.add_reserved(field, overrides);
     child
 }
 
@@ -154,7 +158,7 @@ fn with_overrides(
     let (mut labels, mut annotations) = (Map::new(), Map::new());
     if let Some(overrides) = overrides {
         labels.extend(overrides.labels.iter().map(|(name, value)| (name.clone(), json!(value))));
-        annotations.extend(overrides.annotations.iter().map(|(name, value)| (name.clone(), json!(value))));
+        annotations.extend(allowed_annotations(overrides).map(|(name, value)| (name.clone(), json!(value))));
     }
     labels.extend(own.iter().map(|(name, value)| (name.clone(), json!(value))));
     (labels, annotations)

@@ -7,7 +7,7 @@ use skep_runconfig::feature::Feature;
 
 use super::{ProxyContext, ProxyPlan};
 use crate::child::Child;
-use crate::error::{PlanError, check_untaken};
+use crate::error::{PlanError, check_names};
 use crate::merge::check_pod_template;
 use crate::overrides::DroppedOverrides;
 use crate::plan::{Plan, Verdict};
@@ -74,7 +74,7 @@ impl ProxyContext<'_> {
         let mut dropped = DroppedOverrides::default();
         let result = self.check_override_env().and_then(|()| build(&mut dropped));
         dropped.report(status);
-        match (result, check_untaken(self.me, self.world)) {
+        match (result, check_names(self.me, self.world)) {
             (Err(error), _) => {
                 Outcome { children: Vec::new(), proxy: None, verdict: error.verdict(), error: Some(error) }
             }

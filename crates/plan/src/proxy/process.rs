@@ -123,7 +123,7 @@ impl UserContainer {
     fn check_server_volumes(&self) -> Result<(), PlanError> {
         let Some(volume) = self.volumes.first() else { return Ok(()) };
         Err(PlanError::NeedsPod(format!(
-            "it needs the files of the volume `{volume}`; on this machine, tell the server where they are in spec.args or spec.env"
+            "it needs the files of the volume `{volume}`; on this machine, pass their paths to the server in spec.args or spec.env"
         )))
     }
 }

@@ -85,14 +85,14 @@ impl Additions {
             let place = format!("spec.volumes[{index}]");
             match serde_json::from_value::<Volume>(volume.0.clone()) {
                 Ok(volume) => all.volumes.push((place, volume.name)),
-                Err(problem) => problems.add(place, format_args!("it is no volume: {problem}")),
+                Err(problem) => problems.add(place, format_args!("it is not a volume: {problem}")),
             }
         }
         for (index, mount) in spec.volume_mounts.iter().enumerate() {
             let place = format!("spec.volumeMounts[{index}]");
             match serde_json::from_value::<VolumeMount>(mount.0.clone()) {
                 Ok(mount) => all.mounts.push((place, mount)),
-                Err(problem) => problems.add(place, format_args!("it is no mount of a volume: {problem}")),
+                Err(problem) => problems.add(place, format_args!("it is not a volume mount: {problem}")),
             }
         }
         // INVARIANT: the template as a whole can be read, so its parts can.

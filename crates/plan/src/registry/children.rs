@@ -31,7 +31,7 @@ pub(super) const CONFIG_VOLUME: &str = "registry-server-config";
 pub(super) const CONFIG_PATH: &str = "/config";
 /// The volume with the Secret of the password file.
 pub(super) const PASSWORD_SOURCE: &str = "pgpass-secret";
-/// The volume with the password file as the server wants it: its own, and readable by nobody else.
+/// The volume with the password file as the server wants it: owned by its user, and readable by no other.
 pub(super) const PASSWORD_VOLUME: &str = "pgpass";
 /// The init container that copies the one to the other.
 pub(super) const PASSWORD_INIT: &str = "setup-pgpass";
@@ -99,7 +99,7 @@ fn service(me: &Resource) -> Child {
     Child::new(me, ChildKind::Service, &name, json!(labels(me, &name)), json!({}), body)
 }
 
-/// Replicas are not ours: left out, one runs, and whoever scales the Deployment keeps what they set.
+/// Replicas are not ours: left out, one runs, and the manager that scales the Deployment keeps what it set.
 fn deployment(
     me: &Resource,
     spec: &MCPRegistrySpec,

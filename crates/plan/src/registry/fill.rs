@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-/// Lists of a pod that are put together, and what tells their entries apart.
+/// Lists of a pod that are merged, and their merge keys.
 const POD_LISTS: &[(&str, &str)] = &[("volumes", "name"), ("initContainers", "name"), ("containers", "name")];
-/// Lists of a container that are put together, and what tells their entries apart.
+/// Lists of a container that are merged, and their merge keys.
 const CONTAINER_LISTS: &[(&str, &str)] = &[("env", "name"), ("ports", "containerPort"), ("volumeMounts", "mountPath")];
 
 /// The pod spec of a user's template with ours in its gaps.

@@ -10,12 +10,12 @@ use crate::error::{MissingKey, PlanError};
 use crate::names;
 use crate::plan::Verdict;
 use crate::pod::PodStamps;
-use crate::readiness::{Readiness, Words, set_url, was_ready};
+use crate::readiness::{Readiness, ReadinessTexts, set_url, was_ready};
 use crate::rollout::{Serving, Stage, observe};
 use crate::status::Status;
 use crate::world::World;
 
-const WORDS: Words = Words {
+const TEXTS: ReadinessTexts = ReadinessTexts {
     subject: "Registry API",
     no_pods: "Registry API deployment is not ready yet",
     failed: "Registry API failed to start",
@@ -37,26 +37,26 @@ pub(super) fn add(
     let stamps = built.as_ref().ok().and_then(|children| PodStamps::planned(children));
     let rollout = observe(live.workload.as_ref(), &live.pods, stamps.as_ref().into(), was_ready);
     let is_serving = rollout.serving != Serving::Nothing;
-    // The pod waits for the password by itself; only the waiting is told.
+    // The pod waits for the password by itself; only the waiting is reported.
     let secret = object.spec.pgpass_secret_ref.as_ref();
     let secret = secret.and_then(|one| {
         MissingKey::in_secret("spec.pgpassSecretRef", &one.name, &one.key, me.namespace(), world).err()
     });
     let verdict = built.as_ref().err().map_or(Verdict::Apply, PlanError::verdict);
-    let reason = built.as_ref().err().map_or(WORDS.not_ready, PlanError::reason);
+    let reason = built.as_ref().err().map_or(TEXTS.not_ready, PlanError::reason);
     let refused = Readiness::refused(&verdict, reason, "Failed", is_serving);
     let readiness = match (refused, secret, &rollout.stage) {
         (Some(refused), _, _) => refused,
         (None, _, Stage::Stopped) => {
             let message = "Registry API is scaled to zero; scale its Deployment up".to_owned();
-            Readiness::waiting(WORDS.stopped, WORDS.not_ready, message)
+            Readiness::waiting(TEXTS.stopped, TEXTS.not_ready, message)
         }
         (None, Some(missing), _) if !is_serving => Readiness::waiting("Pending", "SecretNotFound", missing.to_string()),
         (None, _, Stage::Complete(count)) => {
             let partial = if count.is_partial() { format!("; {count}") } else { String::new() };
-            Readiness::ready(WORDS.ready, format!("Registry API is ready and serving requests{partial}"))
+            Readiness::ready(TEXTS.ready, format!("Registry API is ready and serving requests{partial}"))
         }
-        _ => Readiness::of(&rollout, &WORDS),
+        _ => Readiness::of(&rollout, &TEXTS),
     };
     readiness.write(status);
     let service = names::registry_api(me.name());

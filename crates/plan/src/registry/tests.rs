@@ -127,7 +127,7 @@ fn a_change_of_the_configuration_or_of_the_password_rolls_the_pods() {
 }
 
 #[test]
-fn replicas_belong_to_whoever_scales() {
+fn replicas_belong_to_the_manager_that_scales() {
     assert_eq!(child(&planned(&spec(), &running(3, 3)), ChildKind::Deployment)["spec"].get("replicas"), None);
 }
 
@@ -165,8 +165,8 @@ fn what_cannot_be_is_refused_with_a_reason() {
         ("/volumes", volume("pgpass"), "spec.volumes[1]: `pgpass` is a volume of Skep's own"),
         ("/volumes", volume("data"), "spec.volumes[1]: there is another volume `data`"),
         ("/volumes", volume("more"), "spec.podTemplateSpec.spec.volumes[0]: there is another volume `more`"),
-        ("/volumes", json!([{ "name": 7 }]), "spec.volumes[0]: it is no volume"),
-        ("/volumeMounts", json!([7]), "spec.volumeMounts[0]: it is no mount"),
+        ("/volumes", json!([{ "name": 7 }]), "spec.volumes[0]: it is not a volume"),
+        ("/volumeMounts", json!([7]), "spec.volumeMounts[0]: it is not a volume mount"),
         ("/volumeMounts", mount("/config/"), "spec.volumeMounts[0]: Skep mounts `/config` itself"),
         (
             "/volumeMounts",
@@ -218,10 +218,14 @@ fn an_unreadable_template_is_refused() {
 #[test]
 fn a_taken_name_is_refused_and_its_owner_named() {
     let mut surroundings = Surroundings::default();
-    surroundings.live.taken.insert((ChildKind::Deployment, "registry-api".into(), "MCPServer `registry-api`".into()));
+    surroundings.live.name_conflicts.insert((
+        ChildKind::Deployment,
+        "registry-api".into(),
+        "MCPServer `registry-api`".into(),
+    ));
     let plan = planned(&spec(), &surroundings);
     assert!(
-        matches!(&plan.verdict, Verdict::Refuse(why) if why.contains("taken by MCPServer `registry-api`; rename this MCPRegistry"))
+        matches!(&plan.verdict, Verdict::Refuse(why) if why.contains("in use by MCPServer `registry-api`; rename this MCPRegistry"))
     );
     assert_eq!(plan.status.find("Ready").unwrap().reason, "NameTaken");
 }
@@ -243,9 +247,9 @@ fn status_of(spec: &Value, pods: &[PodState]) -> Status {
 }
 
 /// Phase, message, status and reason of `Ready`, and whether it is stalled.
-type Told = (String, String, ConditionStatus, String, bool);
+type Reported = (String, String, ConditionStatus, String, bool);
 
-fn told(status: &Status) -> Told {
+fn reported(status: &Status) -> Reported {
     let text = |name: &str| status.field(name).and_then(Value::as_str).unwrap_or_default().to_owned();
     let ready = status.find("Ready").unwrap();
     (text("phase"), text("message"), ready.status, ready.reason.clone(), status.find("Stalled").is_some())
@@ -256,7 +260,7 @@ fn readiness_follows_the_pods() {
     use ConditionStatus::{False, True, Unknown};
     let (ready, pending) = (PodState::Ready, PodState::Pending);
     let no_node = Failure { reason: Failure::UNSCHEDULABLE.to_owned(), message: "no node".to_owned(), is_first: false };
-    let expected = |phase: &str, message: &str, is_ready, reason: &str, is_stalled| -> Told {
+    let expected = |phase: &str, message: &str, is_ready, reason: &str, is_stalled| -> Reported {
         (phase.to_owned(), message.to_owned(), is_ready, reason.to_owned(), is_stalled)
     };
     let fails = |why: &str, is_stalled| {
@@ -265,7 +269,7 @@ fn readiness_follows_the_pods() {
     };
     let serves = expected("Ready", "Registry API is ready and serving requests", True, "Ready", false);
     let rolls = "Registry API is rolling out: 1 of 2 pods are ready";
-    let cases: Vec<(Vec<PodState>, Told)> = vec![
+    let cases: Vec<(Vec<PodState>, Reported)> = vec![
         (vec![], expected("Pending", "Registry API deployment is not ready yet", False, "NotReady", false)),
         (vec![pending.clone()], expected("Pending", "Registry API is starting", Unknown, "RollingOut", false)),
         (vec![ready.clone()], serves),
@@ -275,7 +279,7 @@ fn readiness_follows_the_pods() {
     ];
     for (pods, expected) in cases {
         let status = status_of(&spec(), &pods);
-        assert_eq!(told(&status), expected);
+        assert_eq!(reported(&status), expected);
         let url = pods.contains(&ready).then_some("http://registry-api.ns.svc.cluster.local:8080");
         assert_eq!(status.field("url"), Some(&json!(url)), "{pods:?}");
     }
@@ -287,24 +291,24 @@ fn only_pods_of_the_current_spec_make_a_registry_ready() {
     let first = planned(&spec(), &surroundings);
     let surroundings = surroundings.carried_out(&first, &[PodState::Ready]);
     let other = changed(&spec(), "/configYAML", &json!("sources: [1]\n"));
-    let (phase, message, is_ready, ..) = told(&planned(&other, &surroundings).status);
+    let (phase, message, is_ready, ..) = reported(&planned(&other, &surroundings).status);
     assert_eq!((phase.as_str(), is_ready), ("Ready", ConditionStatus::Unknown), "{message}");
     assert!(message.starts_with("an earlier configuration is still serving"), "{message}");
     // A spec that is refused leaves what serves as it is, with its address.
     let refused = planned(&changed(&spec(), "/volumes", &json!([7])), &surroundings).status;
-    let (phase, message, is_ready, reason, is_stalled) = told(&refused);
+    let (phase, message, is_ready, reason, is_stalled) = reported(&refused);
     assert_eq!((phase.as_str(), is_ready, is_stalled), ("Ready", ConditionStatus::False, true), "{message}");
     assert_eq!((reason.as_str(), refused.field("url")), ("ValidationFailed", None));
 }
 
 #[test]
 fn a_registry_without_pods_says_what_it_waits_for() {
-    let stopped = told(&planned(&spec(), &running(0, 0)).status);
+    let stopped = reported(&planned(&spec(), &running(0, 0)).status);
     assert_eq!(stopped.1, "Registry API is scaled to zero; scale its Deployment up");
     assert_eq!((stopped.0.as_str(), stopped.2, stopped.4), ("Pending", ConditionStatus::False, false));
     let waiting = planned(&full(), &running(1, 0)).status;
     assert_eq!(waiting.find("Ready").unwrap().reason, "SecretNotFound");
-    assert_eq!(told(&status_of(&full(), &[PodState::Ready])).0, "Ready", "its Secret is there");
+    assert_eq!(reported(&status_of(&full(), &[PodState::Ready])).0, "Ready", "its Secret is there");
 }
 
 #[test]

@@ -142,7 +142,7 @@ fn a_lost_replica_of_several_is_tolerated_once_all_were_there() {
 }
 
 #[test]
-fn pods_that_cannot_be_made_stall_a_rollout_with_the_words_of_the_controller() {
+fn pods_that_cannot_be_created_stall_a_rollout_with_the_message_of_the_controller() {
     let mut workload = deployment(1, 1, 0);
     let failure = Failure { reason: "FailedCreate".to_owned(), message: "exceeded quota".to_owned(), is_first: false };
     workload.progress.failure = Some(failure.clone());
@@ -181,7 +181,7 @@ fn only_failing_pods_of_an_older_revision_block_a_stateful_set_that_is_observed(
     let mut broken = pods.clone();
     broken[2].state = crash();
     assert!(blocked(&set, &broken).is_empty());
-    // One restart is no reason to replace a pod that serves.
+    // One restart does not replace a pod that serves.
     let mut restarted = pods.clone();
     if let PodState::Failed(failure) = &mut restarted[1].state {
         failure.is_first = true;
@@ -335,4 +335,22 @@ fn a_plan_has_taken_over_when_no_pod_of_an_earlier_one_can_serve_again() {
     assert!(is_taken_over(None, &[]));
     let refused = observe(Some(&deployment(1, 0, 0)), &[], Planned::Nothing, true);
     assert!(!refused.is_taken_over, "the Deployment makes pods of the plan before");
+}
+
+#[test]
+fn a_rollout_that_is_paused_is_not_one_in_progress() {
+    let paused = |total: i32, updated: i32| LiveWorkload {
+        name: "d".to_owned(),
+        is_paused: true,
+        ..deployment(1, total, updated)
+    };
+    let of = |ready: usize| Stage::Paused { deployment: "d".to_owned(), count: Count { ready, wanted: 1 } };
+    let (old, new) = (pod("old", "a", PodState::Ready), pod("new", "b", PodState::Ready));
+    let stage = |workload: &LiveWorkload, pods: &[LivePod]| stage_of(workload, pods, false);
+    assert_eq!(stage(&paused(0, 0), &[]), (of(0), Serving::Nothing));
+    assert_eq!(stage(&paused(1, 0), std::slice::from_ref(&old)), (of(0), Serving::Older));
+    assert_eq!(stage(&paused(2, 1), &[old, new.clone()]), (of(1), Serving::Current));
+    // A pause stops nothing that is complete, and is not why a pod fails.
+    assert_eq!(stage(&paused(1, 1), &[new]), (complete(1, 1), Serving::Current));
+    assert_eq!(stage(&paused(1, 1), &[pod("new", "b", crash())]).0, stalled("new"));
 }

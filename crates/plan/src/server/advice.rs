@@ -1,4 +1,4 @@
-//! Words about a server that stop nothing: what is capped, what is missing for several replicas, what is ignored.
+//! Conditions about a server that stop nothing: what is capped, what is missing for several replicas, what is ignored.
 
 use skep_api::kinds::{MCPServer, Transport};
 use skep_api::workload::StorageProvider;

@@ -4,12 +4,12 @@ use skep_api::kinds::MCPServer;
 
 use crate::pod::PodStamps;
 use crate::proxy::Outcome;
-use crate::readiness::{Readiness, Words, keep_hashes, was_ready};
+use crate::readiness::{Readiness, ReadinessTexts, keep_hashes, was_ready};
 use crate::rollout::{Planned, Rollout, Serving, Stage, observe};
 use crate::status::Status;
 use crate::world::{Live, LiveWorkload, PodState, UpstreamReport, UpstreamState, World};
 
-const WORDS: Words = Words {
+const TEXTS: ReadinessTexts = ReadinessTexts {
     subject: "MCP server",
     no_pods: "MCP server is being created",
     failed: "MCP server pod failed",
@@ -26,7 +26,7 @@ pub(super) fn add(status: &mut Status, object: &MCPServer, outcome: &Outcome, wo
     let proxy = observe(live.workload.as_ref(), &live.pods, stamps.as_ref().into(), was_ready);
     let generation = stamps.as_ref().and_then(PodStamps::generation);
     let is_served = proxy.serving != Serving::Nothing && live.backend.as_ref().is_some_and(|backend| backend.ready > 0);
-    let reason = outcome.refusal_reason(WORDS.not_ready);
+    let reason = outcome.refusal_reason(TEXTS.not_ready);
     let refused = Readiness::refused(&outcome.verdict, reason, "Failed", is_served);
     let readiness = refused.unwrap_or_else(|| of_both(&proxy, generation, was_ready, live));
     readiness.write(status);
@@ -40,7 +40,7 @@ pub(super) fn add(status: &mut Status, object: &MCPServer, outcome: &Outcome, wo
 /// The proxy comes first: while it is not of this plan, its backend cannot be. Nothing serves without a backend, so the phase follows
 /// both.
 fn of_both(proxy: &Rollout, generation: Option<i64>, was_ready: bool, live: &Live) -> Readiness {
-    let of_proxy = Readiness::of(proxy, &WORDS);
+    let of_proxy = Readiness::of(proxy, &TEXTS);
     if proxy.serving == Serving::Nothing {
         return of_proxy;
     }
@@ -49,7 +49,7 @@ fn of_both(proxy: &Rollout, generation: Option<i64>, was_ready: bool, live: &Liv
             return of_report(report, false, live);
         }
         let message = "MCP server proxy is running; its workload StatefulSet is on its way".to_owned();
-        return Readiness::waiting("Pending", WORDS.not_ready, message);
+        return Readiness::waiting("Pending", TEXTS.not_ready, message);
     };
     let of_backend = of_backend(backend, generation, was_ready, live);
     if of_proxy.is_ready() {
@@ -63,11 +63,20 @@ fn of_backend(backend: &LiveWorkload, generation: Option<i64>, was_ready: bool, 
     let is_serving = backend.ready > 0;
     let phase = |otherwise: &'static str| if is_serving { "Ready" } else { otherwise };
     let rollout = observe(Some(backend), &live.backend_pods, Planned::Revision, was_ready);
-    let is_outdated = backend.generation_stamp.zip(generation).is_some_and(|(live, planned)| live < planned);
+    let stamps = backend.generation_stamp.zip(generation);
+    let is_outdated = stamps.is_some_and(|(live, planned)| live < planned);
+    // No proxy applies a StatefulSet over a greater generation than its own.
+    if let Some((live, planned)) = stamps.filter(|(live, planned)| live > planned) {
+        let message = format!(
+            "the backend is of generation {live}, which is greater than {planned}, so that no proxy applies the current configuration \
+             to it; delete its StatefulSet, which the proxy then creates anew"
+        );
+        return Readiness::failed(phase("Failed"), "BackendGenerationConflict", message, true);
+    }
     let upstream = current_report(backend.upstream.as_ref(), live);
     match (&rollout.stage, upstream) {
         (Stage::Stopped, _) => {
-            let message = format!("{} is stopped (its backend is scaled to zero)", WORDS.subject);
+            let message = format!("{} is stopped (its backend is scaled to zero)", TEXTS.subject);
             Readiness::waiting("Stopped", "BackendScaledToZero", message)
         }
         (Stage::Stalled(stall), _) if !is_outdated => {
@@ -77,7 +86,7 @@ fn of_backend(backend: &LiveWorkload, generation: Option<i64>, was_ready: bool, 
         (_, Some(report)) => of_report(report, is_serving, live),
         (Stage::Complete(count), None) if is_serving && !is_outdated => {
             let partial = if count.is_partial() { format!("; {count}") } else { String::new() };
-            Readiness::ready(WORDS.ready, format!("{} is running{partial}", WORDS.subject))
+            Readiness::ready(TEXTS.ready, format!("{} is running{partial}", TEXTS.subject))
         }
         _ if is_serving => Readiness::rolling_out("Ready", "the backend is rolling out".to_owned()),
         _ => Readiness::rolling_out("Pending", "the backend is starting".to_owned()),

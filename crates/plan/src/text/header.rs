@@ -1,4 +1,4 @@
-//! Names of HTTP headers, and those that nobody may set for somebody else.
+//! Names of HTTP headers, and those that a configuration must not set or forward.
 
 use std::collections::BTreeMap;
 
@@ -31,11 +31,11 @@ pub enum HeaderError {
         found: usize,
     },
     /// Two headers have values from different Secrets, which arrive in one variable.
-    #[error("headers `{0}` and `{1}` cannot be told apart in the name of a variable; remove one of them")]
+    #[error("headers `{0}` and `{1}` map to the same variable name; remove one of them")]
     SameVariable(String, String),
-    /// It proves who the caller is, to us and to nobody else.
+    /// It carries the client's credential for this proxy.
     #[error(
-        "header `{0}` is the caller's credential and is not handed on; remove it, or configure outgoing authentication"
+        "header `{0}` carries the client's credential and is not forwarded; remove it, or configure outgoing authentication"
     )]
     Credential(String),
 }
@@ -61,7 +61,7 @@ const RESERVED: &[&str] = &[
     "x-real-ip",
 ];
 
-/// Headers that carry a caller's credentials.
+/// Headers that carry a client's credentials.
 const CREDENTIALS: &[&str] = &["authorization", "cookie"];
 
 /// Whether a text is the name of a header (a token of RFC 9110).
@@ -110,7 +110,7 @@ pub fn check_forwarded_header(name: &str) -> Result<(), HeaderError> {
     Ok(())
 }
 
-/// Whether a caller's header may be handed on to servers.
+/// Whether a header of a client may be forwarded to backends.
 pub fn check_passthrough_header(name: &str) -> Result<(), HeaderError> {
     check_forwarded_header(name)?;
     if is_among(name, CREDENTIALS) {

@@ -6,7 +6,7 @@ const LONGEST: usize = 253;
 /// A text cannot be a key of a Secret or ConfigMap.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is no key of a Secret or ConfigMap; use at most {LONGEST} letters, digits, `-`, `_` and `.`, and not `..` at its start"
+    "`{0}` is not a valid key of a Secret or ConfigMap; use at most {LONGEST} letters, digits, `-`, `_` and `.`, and not `..` at its start"
 )]
 pub struct KeyError(String);
 

@@ -28,7 +28,7 @@ pub enum NameError {
     },
     /// It has characters that no name has.
     #[error(
-        "`{0}` is no name for an object; use lower-case letters, digits and `-`, and begin and end with a letter or digit"
+        "`{0}` is not a valid object name; use lower-case letters, digits and `-`, and begin and end with a letter or digit"
     )]
     Malformed(String),
 }

@@ -9,7 +9,7 @@ pub struct Quantity {
     billionths: i128,
 }
 
-/// A text is no quantity.
+/// A text is not a quantity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a quantity; write a number with a unit or none, such as `500m`, `2`, `256Mi` or `1.5Gi`")]
 pub struct QuantityError(pub String);
@@ -30,7 +30,7 @@ struct Factor {
 
 /// No exponent beyond this makes a difference: the amount is then more, or less, than can be counted.
 const LARGEST_EXPONENT: i32 = 100;
-/// As many digits behind the point are looked at; the others only count as "a bit more".
+/// How many digits behind the point count; the others only round up.
 const FRACTION_DIGITS: usize = 18;
 
 // === impl Quantity ===
@@ -83,7 +83,7 @@ fn billionths(whole: &str, part: &str, factor: Factor) -> i128 {
     let digits: String = part.chars().chain(std::iter::repeat('0')).take(FRACTION_DIGITS).collect();
     let more = i128::from(part.bytes().skip(FRACTION_DIGITS).any(|digit| digit != b'0'));
     let upper = whole.parse::<i128>().ok().and_then(|whole| whole.checked_mul(power)?.checked_mul(1_000_000_000));
-    // A billion of the smallest parts that are looked at make a billionth.
+    // A billion of the smallest parts that count make a billionth.
     let lower = digits.parse::<i128>().unwrap_or_default() * power + more;
     let lower = lower / 1_000_000_000 + i128::from(lower % 1_000_000_000 > 0);
     upper.and_then(|upper| upper.checked_add(lower)).unwrap_or(i128::MAX)

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-/// A text is no moment.
+/// A text is not a timestamp.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a time; write it as RFC 3339 does, such as `2026-01-31T12:00:00Z`")]
 pub struct TimestampError(pub String);

@@ -1,7 +1,6 @@
 //! URLs that people give us to call: of remote servers, and of identity providers.
 //!
-//! A URL is judged by what it says. That a harmless name leads to a forbidden address is for the client to find, which checks
-//! the address at the moment of the connection, by the same table.
+//! A URL is validated by its text. The outbound client checks the resolved address when it dials, by the same table.
 
 use ::url::{Host, Url};
 use skep_address::{Addresses, Scope, scope_of, scope_of_name};

@@ -1,4 +1,4 @@
-//! URLs in configurations: over TLS, unless they lead to this machine or somebody said that they may do without.
+//! URLs in configurations: over TLS, unless they lead to this machine or an option allows plain HTTP.
 
 use std::fmt::Display;
 

@@ -14,12 +14,12 @@ const MINUTE: i64 = 60;
 const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 
-/// Judges an embedded authorization server, wherever it is written. Places are told from it.
+/// Validates an embedded authorization server, wherever it is written. Places are relative to it.
 pub fn embedded_auth_server(config: &EmbeddedAuthServer) -> Result<(), PlanError> {
     problems(config, &mut Matchers::default()).result()
 }
 
-/// Whether some upstream provider says nothing about who a person is, so that somebody is made up from each token.
+/// Whether some upstream provider has no user info endpoint, so that an identity is synthesized from each token.
 pub fn synthesizes_identity(config: &EmbeddedAuthServer) -> bool {
     let nameless =
         config.upstream_providers.iter().filter(|provider| provider.protocol == UpstreamProviderType::OAuth2);

@@ -6,7 +6,7 @@ use skep_api::kinds::MCPAuthzConfigSpec;
 use super::Problems;
 use crate::world::Policies;
 
-/// The engines that judge calls.
+/// The authorization engines.
 const ENGINES: &[&str] = &["cedarv1", "httpv1"];
 
 pub(super) fn problems(spec: &MCPAuthzConfigSpec, policies: &dyn Policies) -> Problems {

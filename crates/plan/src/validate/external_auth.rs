@@ -96,7 +96,7 @@ fn of_aws(aws: &AwsSts, matchers: &mut Matchers) -> Problems {
     problems.unless(
         has_role,
         ".roleMappings",
-        "no caller gets a role; set fallbackRoleArn or at least one entry of roleMappings",
+        "no client gets a role; set fallbackRoleArn or at least one entry of roleMappings",
     );
     for (index, mapping) in aws.role_mappings.iter().enumerate() {
         let place = format!(".roleMappings[{index}]");

@@ -1,8 +1,7 @@
-//! Matchers: conditions in CEL, written by administrators, that are true or false of a caller's claims.
+//! Matchers: conditions in CEL, written by administrators, that are true or false of the claims of a token.
 //!
 //! An environment has one variable, `claims`, and the functions of CEL's standard library. A matcher that names anything
-//! else would fail for every caller, one at a time and without a word to whoever wrote it; here it fails once, with its
-//! place.
+//! else would fail for every request; here it fails once, when it is written, with its place.
 
 mod shape;
 #[cfg(test)]
@@ -13,11 +12,11 @@ use std::fmt::Display;
 use cel::common::ast::{EntryExpr, Expr, IdedEntryExpr, LiteralValue};
 use cel::parser::Parser;
 use cel::{IdedExpr, ParseErrors};
-use skep_bounds::{MATCHER_BYTES, MATCHER_COUNT, MATCHER_SET_BYTES, MATCHER_SET_TOKENS};
+use skep_bounds::{BoundsError, MATCHER_BYTES, MATCHER_COUNT, MATCHER_SET_BYTES, MATCHER_SET_TOKENS};
 
 use super::Problems;
 
-/// What a matcher speaks of.
+/// The only variable of a matcher.
 const CLAIMS: &str = "claims";
 /// Names of types, which can be compared with what `type()` gives.
 const TYPES: &[&str] = &["bool", "bytes", "double", "int", "list", "map", "null_type", "string", "type", "uint"];
@@ -69,6 +68,11 @@ pub(super) struct Matchers {
     tokens: usize,
 }
 
+/// What is wrong with a matcher, and where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct MatcherError(String);
+
 /// How many tokens the parser sees of the matchers of a configuration, as far as it sees them. They cost no more time than that.
 pub(crate) fn tokens<'a>(matchers: impl IntoIterator<Item = &'a str>) -> usize {
     let mut all = Matchers::default();
@@ -79,6 +83,14 @@ pub(crate) fn tokens<'a>(matchers: impl IntoIterator<Item = &'a str>) -> usize {
         }
     }
     all.tokens
+}
+
+// === impl MatcherError ===
+
+impl From<BoundsError> for MatcherError {
+    fn from(error: BoundsError) -> Self {
+        Self(error.to_string())
+    }
 }
 
 // === impl Matchers ===
@@ -92,22 +104,22 @@ impl Matchers {
     }
 
     /// Checks the limits of a text, and of all texts so far.
-    fn scan(&mut self, text: &str) -> Result<(), String> {
-        // Once there are too many, nothing more is looked at.
+    fn scan(&mut self, text: &str) -> Result<(), MatcherError> {
+        // Once there are too many, no further one is scanned.
         if !self.exceed() {
             self.count += 1;
             self.bytes += text.len();
         }
         if !self.exceed() {
             // Longer ones are refused where they are evaluated, too.
-            skep_bounds::size(text, MATCHER_BYTES).map_err(|error| error.to_string())?;
+            skep_bounds::size(text, MATCHER_BYTES)?;
             self.tokens += shape::check(text)?;
         }
         if self.exceed() {
-            return Err(format!(
+            return Err(MatcherError(format!(
                 "with it, the matchers of this configuration are too many; write at most {MATCHER_COUNT}, with {MATCHER_SET_BYTES} bytes \
-                 and {MATCHER_SET_TOKENS} words and signs together"
-            ));
+                 and {MATCHER_SET_TOKENS} tokens together"
+            )));
         }
         Ok(())
     }
@@ -118,23 +130,24 @@ impl Matchers {
 }
 
 /// Whether a matcher can be evaluated; if not, what is wrong with it, and where. Its limits were checked.
-fn parse(text: &str) -> Result<(), String> {
-    let condition = Parser::new().parse(text).map_err(|errors| told(&errors))?;
+fn parse(text: &str) -> Result<(), MatcherError> {
+    let condition = Parser::new().parse(text).map_err(|errors| syntax_error(&errors))?;
     if !can_be_true(&condition.expr) {
-        return Err(
-            "it is no condition, so nobody fits; compare a claim, such as `claims.sub == \"someone\"`".to_owned()
-        );
+        return Err(MatcherError(
+            "it is not a condition, so it matches no token; compare a claim, such as `claims.sub == \"someone\"`"
+                .to_owned(),
+        ));
     }
     known(&condition, &mut Vec::new())
 }
 
-/// The first error of the parser. It lists all that could have stood there, which helps nobody.
-fn told(errors: &ParseErrors) -> String {
-    let Some(error) = errors.errors.first() else { return "it is no CEL".to_owned() };
+/// The first error of the parser, without its list of expected tokens, which is longer than the error itself.
+fn syntax_error(errors: &ParseErrors) -> MatcherError {
+    let Some(error) = errors.errors.first() else { return MatcherError("it is not valid CEL".to_owned()) };
     let (line, column) = error.pos;
     let message = error.msg.split(" expecting ").next().unwrap_or_default();
     let message = message.strip_prefix("Syntax error: ").unwrap_or(message).replace("'<EOF>'", "its end");
-    format!("it is no CEL: line {line}, column {column}: {message}; correct it there")
+    MatcherError(format!("it is not valid CEL: line {line}, column {column}: {message}; correct it there"))
 }
 
 /// Whether a condition can come out as true, as far as can be seen without claims.
@@ -147,7 +160,7 @@ fn can_be_true(condition: &Expr) -> bool {
 }
 
 /// Refuses names that stand for nothing. `bound` are the variables of the macros around.
-fn known<'text>(condition: &'text IdedExpr, bound: &mut Vec<&'text str>) -> Result<(), String> {
+fn known<'text>(condition: &'text IdedExpr, bound: &mut Vec<&'text str>) -> Result<(), MatcherError> {
     match &condition.expr {
         Expr::Unspecified | Expr::Literal(_) => Ok(()),
         Expr::Ident(name) => {
@@ -157,7 +170,9 @@ fn known<'text>(condition: &'text IdedExpr, bound: &mut Vec<&'text str>) -> Resu
             if internal || name == CLAIMS || bound.contains(&name) || TYPES.contains(&name) {
                 return Ok(());
             }
-            Err(format!("`{name}` is unknown; all there is are the caller's claims, such as `{CLAIMS}.{name}`"))
+            Err(MatcherError(format!(
+                "`{name}` is unknown; a matcher sees the claims of the token alone, such as `{CLAIMS}.{name}`"
+            )))
         }
         Expr::Select(select) => known(&select.operand, bound),
         Expr::Call(call) => {
@@ -166,7 +181,9 @@ fn known<'text>(condition: &'text IdedExpr, bound: &mut Vec<&'text str>) -> Resu
         }
         Expr::List(list) => list.elements.iter().try_for_each(|element| known(element, bound)),
         Expr::Map(map) => map.entries.iter().try_for_each(|entry| known_entry(entry, bound)),
-        Expr::Struct(value) => Err(format!("`{}` is unknown; there are no types of messages", value.type_name)),
+        Expr::Struct(value) => {
+            Err(MatcherError(format!("`{}` is unknown; there are no types of messages", value.type_name)))
+        }
         Expr::Comprehension(each) => {
             known(&each.iter_range, bound)?;
             known(&each.accu_init, bound)?;
@@ -181,7 +198,7 @@ fn known<'text>(condition: &'text IdedExpr, bound: &mut Vec<&'text str>) -> Resu
     }
 }
 
-fn known_entry<'text>(entry: &'text IdedEntryExpr, bound: &mut Vec<&'text str>) -> Result<(), String> {
+fn known_entry<'text>(entry: &'text IdedEntryExpr, bound: &mut Vec<&'text str>) -> Result<(), MatcherError> {
     match &entry.expr {
         EntryExpr::MapEntry(entry) => {
             known(&entry.key, bound)?;
@@ -192,15 +209,17 @@ fn known_entry<'text>(entry: &'text IdedEntryExpr, bound: &mut Vec<&'text str>) 
 }
 
 /// Operators are calls as well, but their names begin with no letter.
-fn known_function(name: &str) -> Result<(), String> {
+fn known_function(name: &str) -> Result<(), MatcherError> {
     let operator = !name.starts_with(|first: char| first.is_ascii_alphabetic());
     if operator || FUNCTIONS.contains(&name) {
         return Ok(());
     }
     match MACROS.iter().find(|(of, _)| *of == name) {
-        Some((_, example)) => Err(format!("`{name}` does not take these arguments; write it as in {example}")),
-        None => {
-            Err(format!("there is no function `{name}`; use those of CEL's standard library, such as `startsWith`"))
+        Some((_, example)) => {
+            Err(MatcherError(format!("`{name}` does not take these arguments; write it as in {example}")))
         }
+        None => Err(MatcherError(format!(
+            "there is no function `{name}`; use those of CEL's standard library, such as `startsWith`"
+        ))),
     }
 }

@@ -30,7 +30,7 @@ pub(super) fn problems(spec: &MCPOIDCConfigSpec) -> Problems {
 
 fn of_cluster(cluster: &KubernetesServiceAccountOidc) -> Problems {
     let mut problems = Problems::default();
-    // Old clusters call themselves by a name that is no URL; it is only compared, if the keys are found without it.
+    // The issuer of an old cluster is not a URL; it is only compared, if the keys are found without it.
     let is_name = cluster.jwks_url.is_some() && !cluster.issuer.contains("://");
     if is_name {
         problems.filled(".issuer", &cluster.issuer, "write the issuer of the cluster's tokens");

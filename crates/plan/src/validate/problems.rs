@@ -65,7 +65,7 @@ impl Problems {
         }
     }
 
-    /// The problems of a part of the spec that stands at a place; their own places are told from there.
+    /// The problems of a part of the spec that stands at a place; their own places are relative to it.
     pub(crate) fn under(&mut self, place: impl Display, part: Self) {
         let room = MOST.saturating_sub(self.kept.len());
         self.more += part.more + part.kept.len().saturating_sub(room);
@@ -121,7 +121,7 @@ impl Problems {
         match text.parse::<GoDuration>() {
             Err(problem) => self.add(place, problem),
             Ok(duration) if duration.nanoseconds <= 0 => {
-                self.add(place, format_args!("`{text}` is no time at all; write a duration above zero, such as `30s`"));
+                self.add(place, format_args!("`{text}` is not above zero; write a duration such as `30s`"));
             }
             Ok(_) => {}
         }
@@ -183,7 +183,7 @@ pub(crate) fn clipped_to(text: &str, longest: usize) -> String {
     clipped(&text, longest)
 }
 
-/// Problems in one line. A condition has no room for all of very many, and nobody reads them all.
+/// Problems in one line: the first of them, and how many more there are. A condition has no room for very many.
 pub fn in_one_line(problems: &[String]) -> String {
     one_line(problems, 0)
 }

@@ -8,13 +8,21 @@ use std::collections::BTreeSet;
 
 use skep_api::reference::Target;
 use skep_api::resource::Resource;
+use skep_bounds::CONTENT_REFERENCES;
 
 use super::Problems;
+use crate::inputs::count_contents;
 use crate::text::{Name, check_key};
 
 /// What is wrong with the references of a resource to Secrets and ConfigMaps.
 pub(crate) fn problems(me: &Resource) -> Problems {
     let mut problems = Problems::default();
+    let count = count_contents(me);
+    if count > CONTENT_REFERENCES {
+        let advice = format_args!("refer to at most {CONTENT_REFERENCES}, with several keys in each");
+        problems.add("spec", format_args!("it refers to {count} Secrets and ConfigMaps; {advice}"));
+        return problems;
+    }
     let mut checked = BTreeSet::new();
     for reference in me.references() {
         let (Target::Secret { key } | Target::ConfigMap { key }) = &reference.to else { continue };
@@ -97,8 +105,28 @@ mod tests {
         ]
     }
 
+    #[test]
+    fn a_resource_refers_to_a_bounded_number_of_secrets() {
+        let plan_of = |count: usize| {
+            let secrets: Vec<Value> = (0..count)
+                .map(
+                    |number| json!({ "name": format!("s{number}"), "key": "k", "targetEnvName": format!("E{number}") }),
+                )
+                .collect();
+            let me =
+                resource(KindName::MCPServer, "s", &json!({ "image": "registry.example/a:1", "secrets": secrets }));
+            plan(&me, &Surroundings::default().world()).verdict
+        };
+        assert_eq!(plan_of(256), Verdict::Apply);
+        let Verdict::Refuse(why) = plan_of(257) else { panic!("it was accepted") };
+        assert_eq!(
+            why,
+            "spec: it refers to 257 Secrets and ConfigMaps; refer to at most 256, with several keys in each"
+        );
+    }
+
     /// What is said of a resource of which something is wrong.
-    fn told(kind: KindName, spec: &Value) -> Vec<String> {
+    fn reported(kind: KindName, spec: &Value) -> Vec<String> {
         let surroundings = Surroundings::default().with(resource(KindName::MCPGroup, "g", &json!({})));
         let plan = plan(&resource(kind, "x", spec), &surroundings.world());
         let verdict = match &plan.verdict {
@@ -113,9 +141,9 @@ mod tests {
     fn a_name_that_no_object_has_is_refused_in_every_kind() {
         for name in ["?", "?watch=true", "a b", "../x", "a/b", "%2e", "A"] {
             for (kind, spec) in specs(name, "key") {
-                let told = told(kind, &spec);
-                let expected = format!("`{name}` is no name for an object");
-                assert!(told.iter().any(|one| one.contains(&expected)), "{kind}: {told:?}");
+                let reported = reported(kind, &spec);
+                let expected = format!("`{name}` is not a valid object name");
+                assert!(reported.iter().any(|one| one.contains(&expected)), "{kind}: {reported:?}");
             }
         }
     }
@@ -124,9 +152,9 @@ mod tests {
     fn a_key_that_no_object_has_is_refused_in_every_kind() {
         for key in ["../x", "..", "a b", "a/b", "é"] {
             for (kind, spec) in specs("name", key) {
-                let told = told(kind, &spec);
-                let expected = format!("`{key}` is no key of a Secret or ConfigMap");
-                assert!(told.iter().any(|one| one.contains(&expected)), "{kind}: {told:?}");
+                let reported = reported(kind, &spec);
+                let expected = format!("`{key}` is not a valid key of a Secret or ConfigMap");
+                assert!(reported.iter().any(|one| one.contains(&expected)), "{kind}: {reported:?}");
             }
         }
     }

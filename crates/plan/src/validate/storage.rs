@@ -12,7 +12,7 @@ pub(super) fn problems(storage: &AuthServerStorage) -> Problems {
         (StorageProvider::Redis, None) => {
             problems.add(".redis", "it is missing; say where the Redis server is, or set type to `memory`");
         }
-        // Settings that are not used are not judged: they wait for the type to be turned.
+        // Settings that are not used are not validated: they wait for the type to be changed.
         (StorageProvider::Memory, _) => {}
     }
     problems

@@ -11,7 +11,8 @@ use crate::key::{Key, ObjectKind};
 use crate::plan::Plan;
 use crate::pod::{CONSUMED, PodStamps};
 use crate::world::{
-    Failure, Found, Live, LivePod, LiveWorkload, PodState, Policies, RolloutProgress, Settings, Site, World,
+    Failure, Found, Live, LivePod, LiveWorkload, PodState, Policies, PolicyError, RolloutProgress, Settings, Site,
+    World,
 };
 
 /// Everything that a world borrows.
@@ -28,8 +29,8 @@ pub(crate) struct Surroundings {
 struct Lenient;
 
 impl Policies for Lenient {
-    fn check(&self, engine: &str, config: &Value) -> Result<(), String> {
-        if config.get("bad").is_some() { Err(format!("{engine} does not like it")) } else { Ok(()) }
+    fn check(&self, engine: &str, config: &Value) -> Result<(), PolicyError> {
+        if config.get("bad").is_some() { Err(PolicyError(format!("{engine} does not like it"))) } else { Ok(()) }
     }
 }
 
@@ -64,6 +65,8 @@ impl Surroundings {
         let progress =
             RolloutProgress { observed_generation: 1, total: count, updated: count, ..RolloutProgress::default() };
         self.live.workload = Some(LiveWorkload {
+            name: workload.name().to_owned(),
+            is_paused: false,
             replicas: count.max(1),
             ready: i32::try_from(states.iter().filter(|state| **state == PodState::Ready).count()).unwrap(),
             generation_stamp: stamps.generation(),

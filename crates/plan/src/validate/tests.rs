@@ -7,10 +7,10 @@ use super::*;
 /// A valid spec, and changes of it with the only thing that must be said about each.
 fn assert_rules(kind: KindName, reason: &str, good: &Value, cases: &[(&str, Value, &str)]) {
     let surroundings = Surroundings::default();
-    let judged = |spec: &Value| validate(&resource(kind, "c", spec), &surroundings.world());
-    assert_eq!(judged(good), Ok(()), "{kind}: {good}");
+    let validated = |spec: &Value| validate(&resource(kind, "c", spec), &surroundings.world());
+    assert_eq!(validated(good), Ok(()), "{kind}: {good}");
     for (place, value, expected) in cases {
-        let found = judged(&changed(good, place, value));
+        let found = validated(&changed(good, place, value));
         let Err(invalid) = found else {
             assert!(expected.is_empty(), "{kind} {place} {value}: nothing was found, not `{expected}`");
             continue;
@@ -111,7 +111,7 @@ fn an_identity_provider_is_one_and_is_reached_over_tls() {
 }
 
 #[test]
-fn a_policy_is_judged_by_its_engine() {
+fn a_policy_is_checked_by_its_engine() {
     assert_rules(
         KindName::MCPAuthzConfig,
         "ConfigInvalid",
@@ -185,8 +185,8 @@ fn webhooks_are_named_bounded_and_reached_over_tls() {
     let secret = json!({ "name": "s", "key": "k" });
     let good = json!({
         "validating": [{
-            "name": "judge",
-            "url": "https://hooks.example/judge",
+            "name": "check",
+            "url": "https://hooks.example/check",
             "timeout": "5s",
             "tlsConfig": { "caSecretRef": secret, "clientCertSecretRef": secret, "clientKeySecretRef": secret },
             "hmacSecretRef": secret,
@@ -215,33 +215,33 @@ fn webhooks_are_named_bounded_and_reached_over_tls() {
             (
                 "/validating/0/timeout",
                 json!("500ms"),
-                "validating webhook[0] \"judge\": timeout: `500ms` is out of bounds; choose from 1s to 30s",
+                "validating webhook[0] \"check\": timeout: `500ms` is out of bounds; choose from 1s to 30s",
             ),
-            ("/validating/0/timeout", json!("31s"), "validating webhook[0] \"judge\": timeout: `31s` is out of bounds"),
+            ("/validating/0/timeout", json!("31s"), "validating webhook[0] \"check\": timeout: `31s` is out of bounds"),
             (
                 "/validating/0/timeout",
                 json!("soon"),
-                "validating webhook[0] \"judge\": timeout: `soon` is not a duration",
+                "validating webhook[0] \"check\": timeout: `soon` is not a duration",
             ),
             (
                 "/validating/0/hmacSecretRef/key",
                 json!(""),
-                "validating webhook[0] \"judge\": hmacSecretRef.key: it is empty",
+                "validating webhook[0] \"check\": hmacSecretRef.key: it is empty",
             ),
             (
                 "/validating/0/tlsConfig/caSecretRef/name",
                 json!(""),
-                "validating webhook[0] \"judge\": tlsConfig.caSecretRef.name",
+                "validating webhook[0] \"check\": tlsConfig.caSecretRef.name",
             ),
             (
                 "/validating/0/tlsConfig/clientKeySecretRef",
                 Value::Null,
-                "validating webhook[0] \"judge\": tlsConfig: a certificate and its key",
+                "validating webhook[0] \"check\": tlsConfig: a certificate and its key",
             ),
             (
                 "/validating/0/tlsConfig/clientCertSecretRef",
                 Value::Null,
-                "validating webhook[0] \"judge\": tlsConfig: a certificate and its key",
+                "validating webhook[0] \"check\": tlsConfig: a certificate and its key",
             ),
         ],
     );
@@ -253,7 +253,7 @@ fn webhooks_are_named_bounded_and_reached_over_tls() {
 }
 
 #[test]
-fn all_problems_are_told_at_once() {
+fn all_problems_are_reported_at_once() {
     let bad = json!({ "validating": [{ "name": "a", "url": "x" }, { "name": "b", "url": "y", "timeout": "1h" }] });
     let invalid =
         validate(&resource(KindName::MCPWebhookConfig, "c", &bad), &Surroundings::default().world()).unwrap_err();
@@ -271,21 +271,22 @@ fn very_many_problems_fit_into_a_condition() {
 #[test]
 fn settings_go_with_their_type() {
     let surroundings = Surroundings::default();
-    let judged = |spec: &Value| validate(&resource(KindName::MCPExternalAuthConfig, "c", spec), &surroundings.world());
+    let validated =
+        |spec: &Value| validate(&resource(KindName::MCPExternalAuthConfig, "c", spec), &surroundings.world());
     let secret = json!({ "name": "s", "key": "k" });
     let exchange = json!({ "tokenUrl": "https://idp/token", "audience": "a" });
     let header = json!({ "headerName": "X-Key", "valueSecretRef": secret });
-    assert_eq!(judged(&json!({ "type": "unauthenticated" })), Ok(()));
-    assert_eq!(judged(&json!({ "type": "tokenExchange", "tokenExchange": exchange })), Ok(()));
-    let missing = judged(&json!({ "type": "tokenExchange" })).unwrap_err();
+    assert_eq!(validated(&json!({ "type": "unauthenticated" })), Ok(()));
+    assert_eq!(validated(&json!({ "type": "tokenExchange", "tokenExchange": exchange })), Ok(()));
+    let missing = validated(&json!({ "type": "tokenExchange" })).unwrap_err();
     assert_eq!(missing.to_string(), "spec.tokenExchange: it is missing; set it, or change type");
-    let both =
-        judged(&json!({ "type": "tokenExchange", "tokenExchange": exchange, "headerInjection": header })).unwrap_err();
+    let both = validated(&json!({ "type": "tokenExchange", "tokenExchange": exchange, "headerInjection": header }))
+        .unwrap_err();
     assert!(
         both.to_string().starts_with("spec.headerInjection: it goes with type `headerInjection`, not `tokenExchange`"),
         "{both}"
     );
-    let extra = judged(&json!({ "type": "unauthenticated", "headerInjection": header })).unwrap_err();
+    let extra = validated(&json!({ "type": "unauthenticated", "headerInjection": header })).unwrap_err();
     assert!(extra.to_string().starts_with("spec.headerInjection: it goes with type"), "{extra}");
 }
 
@@ -352,7 +353,7 @@ fn each_way_of_signing_in_has_what_it_needs() {
         &aws,
         &[
             ("/awsSts/region", json!(""), "spec.awsSts.region: it is empty"),
-            ("/awsSts/roleMappings", json!([]), "spec.awsSts.roleMappings: no caller gets a role"),
+            ("/awsSts/roleMappings", json!([]), "spec.awsSts.roleMappings: no client gets a role"),
             (
                 "/awsSts/roleMappings/0/matcher",
                 json!("true"),

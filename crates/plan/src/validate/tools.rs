@@ -11,7 +11,7 @@ pub(super) fn problems(spec: &MCPToolConfigSpec) -> Problems {
     for (index, name) in spec.tools_filter.iter().enumerate() {
         problems.filled(format_args!("spec.toolsFilter[{index}]"), name, "name a tool, or remove the entry");
     }
-    // By the name that callers see, the tool that has it.
+    // By the name that clients see, the tool that has it.
     let mut seen: BTreeMap<&str, &str> = BTreeMap::new();
     for (tool, changes) in &spec.tools_override {
         let place = format!("spec.toolsOverride[{tool}]");

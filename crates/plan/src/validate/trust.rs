@@ -49,7 +49,7 @@ fn of_issuer(issuer: &TrustedIssuer, matchers: &mut Matchers) -> Problems {
     problems.unless(
         !open,
         ".allowMayAct",
-        "with the wildcard `*` any client could act for anybody; name the clients, or turn it off",
+        "with the wildcard `*` any client could act for any user; name the clients, or turn it off",
     );
     let claim = issuer.actor_claim.as_deref().unwrap_or_default();
     let reserved = RESERVED_CLAIMS.contains(&claim);
@@ -61,7 +61,7 @@ fn of_issuer(issuer: &TrustedIssuer, matchers: &mut Matchers) -> Problems {
 
     matchers.check(&mut problems, ".actorMatcher", issuer.actor_matcher.as_deref());
 
-    // Whether its tokens are exchanged for somebody, or only traded as they are.
+    // Whether its tokens are exchanged on behalf of another subject, or only as they are.
     let is_set = |text: &Option<String>| text.as_deref().is_some_and(|text| !text.is_empty());
     let actors = is_set(&issuer.actor_claim) || is_set(&issuer.actor_matcher) || issuer.allow_may_act;
     let audience = is_set(&issuer.expected_audience);
@@ -95,12 +95,12 @@ fn of_grant(grant: &JwtBearerGrant) -> Problems {
     for (index, binding) in grant.subject_bindings.iter().enumerate() {
         let place = format!(".subjectBindings[{index}]");
         let subject = &binding.subject;
-        problems.filled(format_args!("{place}.subject"), subject, "name the subject word for word");
+        problems.filled(format_args!("{place}.subject"), subject, "name the subject exactly");
         let exact = !subject.contains(ANY);
         problems.unless(
             exact,
             format_args!("{place}.subject"),
-            format_args!("`{subject}` has a wildcard, and there are none; name each subject word for word"),
+            format_args!("`{subject}` has a wildcard, and there are none; name each subject exactly"),
         );
         let fresh = seen.insert(subject.as_str());
         problems.unless(

@@ -32,7 +32,7 @@ pub(super) fn problems(config: &EmbeddedAuthServer) -> Problems {
     problems.unless(
         !providers.is_empty(),
         "upstreamProviders",
-        "there is no provider; name at least one that callers sign in to",
+        "there is no provider; name at least one that users sign in to",
     );
     let mut names = BTreeSet::new();
     for (index, provider) in providers.iter().enumerate() {
@@ -63,7 +63,7 @@ fn of_provider(provider: &UpstreamProvider) -> Problems {
     let mut problems = Problems::default();
     let name = &provider.name;
     let advice = "use at most 63 lower-case letters, digits and `-`, and begin and end with a letter or digit";
-    problems.unless(is_dns_label(name), ".name", format_args!("`{name}` is no name for a provider; {advice}"));
+    problems.unless(is_dns_label(name), ".name", format_args!("`{name}` is not a valid provider name; {advice}"));
     match (provider.protocol, &provider.oidc_config, &provider.oauth2_config) {
         (UpstreamProviderType::Oidc, Some(oidc), None) => problems.under(".oidcConfig", of_oidc(oidc)),
         (UpstreamProviderType::OAuth2, None, Some(oauth2)) => problems.under(".oauth2Config", of_oauth2(oauth2)),
@@ -89,7 +89,7 @@ fn of_oidc(oidc: &UpstreamOidc) -> Problems {
     parameters(&mut problems, &oidc.additional_authorization_params);
     let claim = oidc.subject_claim.as_deref().unwrap_or_default();
     let advice = "use letters, digits and `_`, and no digit first";
-    problems.unless(is_claim(claim), ".subjectClaim", format_args!("`{claim}` is no name of a claim; {advice}"));
+    problems.unless(is_claim(claim), ".subjectClaim", format_args!("`{claim}` is not a valid claim name; {advice}"));
     problems
 }
 

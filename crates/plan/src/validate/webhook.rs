@@ -33,7 +33,7 @@ fn of_webhook(webhook: &Webhook) -> Problems {
         format_args!("it has {length} characters; use at most {LONGEST_NAME}"),
     );
     let tls = webhook.tls_config.as_ref();
-    // Whoever believes any certificate has given up on TLS; only then may it be left out.
+    // Plain HTTP is allowed only where certificates are not verified either.
     let plain = tls.is_some_and(|tls| tls.insecure_skip_verify);
     match provider_url(&webhook.url, true) {
         Err(problem) => problems.add("url", problem),

@@ -31,7 +31,7 @@ pub(super) fn count(spec: &VirtualMCPServerSpec) -> Result<(), PlanError> {
     composite::check_count("spec.config.compositeToolRefs", config.composite_tool_refs.len(), 0)
 }
 
-/// Judges a spec.
+/// Validates a spec.
 pub(super) fn problems(spec: &VirtualMCPServerSpec) -> Problems {
     let mut problems = Problems::default();
     let RequiredNameRef { name } = &spec.group_ref;
@@ -89,7 +89,7 @@ fn outgoing(problems: &mut Problems, spec: &VirtualMCPServerSpec) {
     }
 }
 
-/// Places are told from `spec.config`.
+/// Places are relative to `spec.config`.
 fn of_config(config: &VirtualConfig) -> Problems {
     let mut problems = Problems::default();
     for header in &config.passthrough_headers {

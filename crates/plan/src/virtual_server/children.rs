@@ -58,7 +58,7 @@ pub(super) fn build(
     Ok(children)
 }
 
-/// The Secret with the key that binds sessions to whoever opened them.
+/// The Secret with the key that binds sessions to the identity that opened them.
 pub(crate) fn session_key(me: &Resource) -> GeneratedSecret {
     let text = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()

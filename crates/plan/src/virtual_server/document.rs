@@ -68,7 +68,7 @@ pub(super) fn build(
     config.name = Some(me.name().to_owned());
     config.group_ref = Some(spec.group_ref.name.clone());
     config.backends = backends(config.backends, &inputs.backends);
-    config.incoming_auth = Some(inputs.callers.clone());
+    config.incoming_auth = Some(inputs.incoming.clone());
     config.outgoing_auth = Some(inputs.outgoing.document.clone());
     config.aggregation = Some(aggregation(config.aggregation.take(), &inputs.tools));
     config.composite_tools.extend(inputs.composite_tools.iter().map(|tool| (*tool).clone()));
@@ -149,24 +149,24 @@ fn normal(text: &mut String) {
 fn telemetry(reference: &TelemetryConfigRef, spec: &MCPTelemetryConfigSpec, name: &str) -> Option<ResolvedTelemetry> {
     let mut scratch = RunConfig::default();
     run_config::telemetry(&mut scratch, reference, spec, name);
-    let told = scratch.telemetry_config?;
+    let reported = scratch.telemetry_config?;
     let some = |text: String| Some(text).filter(|text| !text.is_empty());
     Some(ResolvedTelemetry {
-        endpoint: some(told.endpoint),
-        service_name: some(told.service_name),
+        endpoint: some(reported.endpoint),
+        service_name: some(reported.service_name),
         service_version: None,
-        tracing_enabled: told.tracing_enabled,
-        metrics_enabled: told.metrics_enabled,
-        sampling_rate: some(told.sampling_rate).unwrap_or_else(|| "0.05".to_owned()),
-        headers: told.headers,
-        insecure: told.insecure,
-        enable_prometheus_metrics_path: told.enable_prometheus_metrics_path,
+        tracing_enabled: reported.tracing_enabled,
+        metrics_enabled: reported.metrics_enabled,
+        sampling_rate: some(reported.sampling_rate).unwrap_or_else(|| "0.05".to_owned()),
+        headers: reported.headers,
+        insecure: reported.insecure,
+        enable_prometheus_metrics_path: reported.enable_prometheus_metrics_path,
         metrics_on_transport_port: None,
         prometheus_port: None,
         environment_variables: Vec::new(),
-        custom_attributes: told.custom_attributes,
-        use_legacy_attributes: told.use_legacy_attributes,
-        ca_cert_path: some(told.ca_cert_path),
+        custom_attributes: reported.custom_attributes,
+        use_legacy_attributes: reported.use_legacy_attributes,
+        ca_cert_path: some(reported.ca_cert_path),
     })
 }
 

@@ -25,24 +25,24 @@ const ENGINE: &str = "cedarv1";
 const AUTH_SERVER: &str = "AuthServerConfigValidated";
 const SECRETS: &str = "AuthConfigured";
 
-/// Judges the embedded authorization server, and whose claims the policies see.
+/// Validates the embedded authorization server, and whose claims the policies see.
 pub(super) fn auth_server(resolver: &mut Resolver<'_>, spec: &VirtualMCPServerSpec) {
     if let Some(server) = &spec.auth_server_config {
         if synthesizes_identity(server) {
-            let message = "some upstream provider does not say who a caller is; such callers get a made-up identity";
+            let message = "an upstream provider has no user info endpoint: identities are synthesized from its tokens";
             resolver.status.condition("IdentitySynthesized", true, "OAuth2UpstreamWithoutUserInfo", message);
         } else {
-            let message = "every upstream provider says who a caller is";
+            let message = "every upstream provider has a user info endpoint";
             resolver.status.condition("IdentitySynthesized", false, "AllUpstreamsHaveUserInfo", message);
         }
         let needs_oidc =
-            "spec.incomingAuth.type must be oidc: callers show the tokens that the authorization server issued";
-        let judged = match (embedded_auth_server(server), spec.incoming_auth.method) {
+            "spec.incomingAuth.type must be oidc: clients present the tokens that the authorization server issued";
+        let checked = match (embedded_auth_server(server), spec.incoming_auth.method) {
             (Err(problem), _) => Err(PlanError::field("spec.authServerConfig", problem)),
             (Ok(()), IncomingAuthType::Anonymous) => Err(PlanError::InvalidSpec(needs_oidc.to_owned())),
             (Ok(()), IncomingAuthType::Oidc) => Ok(()),
         };
-        match judged {
+        match checked {
             Ok(()) => {
                 let message = "the authorization server can run";
                 resolver.status.condition(AUTH_SERVER, true, "AuthServerConfigValid", message);
@@ -128,7 +128,7 @@ pub(super) fn shared_authz(resolver: &mut Resolver<'_>, incoming: &IncomingAuth)
     Some(run_config::shared_authz(shared))
 }
 
-/// Judges what authentication needs and the references do not say: that Secrets are there, and that policies written in
+/// Validates what authentication needs and the references do not say: that Secrets are there, and that policies written in
 /// place hold. Gives the policies, wherever they were written.
 pub(super) fn authentication(
     resolver: &mut Resolver<'_>,
@@ -205,7 +205,7 @@ fn in_place(authz: &AuthzConfig, namespace: &str, world: &World<'_>) -> Result<J
     Ok(document)
 }
 
-/// What the document says about callers, and the document of the embedded authorization server.
+/// The incoming authentication of the document, and the document of the embedded authorization server.
 pub(super) fn document(
     resolver: &mut Resolver<'_>,
     me: &Resource,
@@ -218,7 +218,7 @@ pub(super) fn document(
         IncomingAuthType::Anonymous => "anonymous",
         IncomingAuthType::Oidc => "oidc",
     };
-    let mut callers = ResolvedIncomingAuth { method: method.to_owned(), ..ResolvedIncomingAuth::default() };
+    let mut authentication = ResolvedIncomingAuth { method: method.to_owned(), ..ResolvedIncomingAuth::default() };
     let mut own = None;
     if let (IncomingAuthType::Oidc, Some(reference), Some(config)) = (incoming.method, &incoming.oidc_config_ref, oidc)
     {
@@ -230,13 +230,13 @@ pub(super) fn document(
                 Err(error) => resolver.reject(AUTH_SERVER, "AuthServerConfigInvalid", error.verdict()),
             }
         }
-        callers.oidc = Some(incoming_oidc(config, believed));
+        authentication.oidc = Some(incoming_oidc(config, believed));
     }
     match policies.map(|policies| cedar(policies, incoming, spec.auth_server_config.as_ref())).transpose() {
-        Ok(authz) => callers.authz = authz,
+        Ok(authz) => authentication.authz = authz,
         Err(error) => resolver.reject(SECRETS, "AuthInvalid", error.verdict()),
     }
-    (callers, own)
+    (authentication, own)
 }
 
 /// The same document that a proxy gets, from which ours is taken: one place says what a configuration comes to.
@@ -251,7 +251,7 @@ fn check_issuer(server: &EmbeddedAuthServer, believed: &OidcConfig) -> Result<()
         return Ok(());
     }
     Err(PlanError::InvalidSpec(format!(
-        "spec.authServerConfig.issuer `{}` must equal the issuer of the MCPOIDCConfig, `{}`: callers show the \
+        "spec.authServerConfig.issuer `{}` must equal the issuer of the MCPOIDCConfig, `{}`: clients present the \
          tokens that it issued",
         server.issuer, believed.issuer
     )))

@@ -1,7 +1,7 @@
 //! The members of a group, as the servers behind a virtual server.
 //!
-//! What is said about a member follows from its spec alone. Its state is the business of whoever calls it: a member
-//! that is briefly away must neither change the document nor roll the pods that read it.
+//! The entry of a member follows from its spec alone. The virtual server handles its state: a member that is briefly
+//! unavailable must neither change the document nor roll the pods that read it.
 
 use std::collections::BTreeMap;
 
@@ -133,14 +133,16 @@ impl<'a> Member<'a> {
         })
     }
 
-    /// Why its headers cannot be told from another entry's: `a.b` and `a-b` are both `A_B` in the name of a variable,
+    /// A conflict with the headers of another entry: `a.b` and `a-b` are both `A_B` in the name of a variable,
     /// and a header that is one server's credential must never reach the other.
     pub(super) fn clash(&self, others: &BTreeMap<String, Self>) -> Option<PlanError> {
         let other = others.get(&self.owner()?)?;
         let forwards = self.header_forward().is_some() || other.header_forward().is_some();
         forwards.then(|| {
             let name = other.name();
-            PlanError::InvalidSpec(format!("its headers cannot be told from those of `{name}`; rename one of them"))
+            PlanError::InvalidSpec(format!(
+                "its headers map to the same variables as those of `{name}`; rename one of them"
+            ))
         })
     }
 
@@ -275,8 +277,8 @@ fn transport(spec: &MCPServerSpec) -> RemoteTransport {
     }
 }
 
-/// Names of entries may hold dots and be long; those of volumes may not. Such a name is cut, and told from others by
-/// its hash.
+/// Names of entries may hold dots and be long; those of volumes may not. Such a name is cut, and its hash
+/// makes it unique.
 fn volume_name(entry: &str) -> String {
     let name = format!("ca-bundle-{entry}");
     if name.len() <= LONGEST_VOLUME && !entry.contains('.') {

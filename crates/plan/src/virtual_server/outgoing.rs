@@ -1,7 +1,7 @@
-//! As whom a virtual server signs in to the servers behind it: every MCPExternalAuthConfig as a strategy of the
+//! How a virtual server authenticates to its backends: every MCPExternalAuthConfig as a strategy of the
 //! document.
 //!
-//! One server whose strategy cannot be made concerns no other. It is never called as somebody else: a strategy that
+//! A backend whose strategy cannot be converted affects no other. It never gets foreign credentials: a strategy that
 //! fails does not fall back to the default one, whose credentials are not meant for it.
 
 use std::collections::BTreeMap;
@@ -91,7 +91,7 @@ pub(super) fn is_inline(spec: &VirtualMCPServerSpec) -> bool {
     spec.outgoing_auth.as_ref().is_some_and(|outgoing| outgoing.source == OutgoingAuthSource::Inline)
 }
 
-/// Makes all strategies, with a word in the status about each.
+/// Converts all strategies, with a condition in the status about each.
 pub(super) fn resolve<'a>(
     status: &mut Status,
     budget: &mut ReferenceBudget,
@@ -120,7 +120,7 @@ pub(super) fn resolve<'a>(
     for member in members.iter().filter(|member| !entries.contains_key(member.name())) {
         let own = default.is_some_and(|auth| auth.method == BackendAuthType::Discovered);
         match member.external_auth() {
-            // The process reads it by itself; it is only told here how that will go.
+            // The process reads it by itself; here only its condition is written.
             Some(name) if !inline => {
                 let condition = discovered.entry(name).or_insert_with(|| AuthCondition::of(&converter.strategy(name)));
                 condition.say(status, &format!("DiscoveredAuthConfig-{}", member.name()));
@@ -187,7 +187,7 @@ impl Outgoing {
             Err(error) if inline => {
                 self.failed.insert(name.to_owned(), shortened(&error));
             }
-            // The process finds this server by itself. Better called as nobody than with the default's credentials.
+            // The process finds this server by itself. It is called without credentials, never with the default's.
             Err(_) => {
                 self.document.backends.insert(name.to_owned(), unauthenticated());
             }
@@ -237,7 +237,7 @@ impl<'a> Converter<'a, '_> {
             let tokens = matcher_tokens(&object.spec);
             let Some(left) = self.matcher_tokens_left.checked_sub(tokens) else {
                 let problem = format!(
-                    "with it, the configurations of this virtual server have more than {REFERENCED_MATCHER_TOKENS} words and signs in \
+                    "with it, the configurations of this virtual server have more than {REFERENCED_MATCHER_TOKENS} tokens in \
                      their matchers; refer to fewer, or write shorter ones"
                 );
                 return Err(failed(name, &problem));
@@ -329,7 +329,7 @@ impl<'a> Converter<'a, '_> {
                 return Err(failed(name, advice));
             }
             ExternalAuthMethod::EmbeddedAuthServer => {
-                let advice = "an embedded authorization server is no way of signing in to a server; name a configuration \
+                let advice = "an embedded authorization server does not authenticate to a backend; name a configuration \
                               of another type in spec.outgoingAuth";
                 return Err(failed(name, advice));
             }

@@ -152,7 +152,7 @@ pub(super) fn tool_configs<'a>(
     tools
 }
 
-/// The URL of the EmbeddingServer, if it exists. Whether it is ready is judged later, by [`embedding_readiness`].
+/// The URL of the EmbeddingServer, if it exists. Whether it is ready is checked later, by [`embedding_readiness`].
 pub(super) fn embedding_server(
     resolver: &mut Resolver<'_>,
     spec: &VirtualMCPServerSpec,

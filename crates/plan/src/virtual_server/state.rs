@@ -7,12 +7,12 @@ use super::references::PASSING;
 use crate::error::PlanError;
 use crate::plan::Verdict;
 use crate::proxy::Outcome;
-use crate::readiness::{Readiness, Words, keep_hashes, was_ready};
+use crate::readiness::{Readiness, ReadinessTexts, keep_hashes, was_ready};
 use crate::rollout::{Serving, observe};
 use crate::status::Status;
 use crate::world::World;
 
-const WORDS: Words = Words {
+const TEXTS: ReadinessTexts = ReadinessTexts {
     subject: "Virtual MCP server",
     no_pods: "No pods found for Virtual MCP server",
     failed: "Virtual MCP server failed to start",
@@ -31,7 +31,7 @@ pub(super) fn add(status: &mut Status, object: &VirtualMCPServer, outcome: &Outc
     let reason = refusal_reason(status, outcome);
     let phase = if PASSING.contains(&reason.as_str()) { "Pending" } else { "Failed" };
     let readiness = Readiness::refused(&outcome.verdict, &reason, phase, is_serving)
-        .unwrap_or_else(|| Readiness::of(&rollout, &WORDS));
+        .unwrap_or_else(|| Readiness::of(&rollout, &TEXTS));
     let backends = known.map(|status| status.discovered_backends.as_slice()).unwrap_or_default();
     match degraded(backends).filter(|_| is_serving) {
         Some((reason, message)) if readiness.is_ready() => Readiness::waiting("Degraded", reason, message),
@@ -45,13 +45,14 @@ pub(super) fn add(status: &mut Status, object: &VirtualMCPServer, outcome: &Outc
 /// The condition that says what failed also says, by its reason, whether that is only a matter of time.
 fn refusal_reason(status: &Status, outcome: &Outcome) -> String {
     let (Verdict::Wait(why) | Verdict::Refuse(why)) = &outcome.verdict else { return String::new() };
-    let told = status.conditions().iter().find(|condition| condition.is_false() && condition.message == *why);
-    told.map_or(outcome.error.as_ref().map_or("Failed", PlanError::reason), |condition| condition.reason.as_str())
+    let reported = status.conditions().iter().find(|condition| condition.is_false() && condition.message == *why);
+    reported
+        .map_or(outcome.error.as_ref().map_or("Failed", PlanError::reason), |condition| condition.reason.as_str())
         .to_owned()
 }
 
-/// Why a virtual server is degraded, if it is. A server that does not know the virtual server answers all the same: its callers may
-/// sign in by themselves.
+/// Why a virtual server is degraded, if it is. A server that refuses the virtual server's credentials is up all the same: its clients may
+/// authenticate by themselves.
 fn degraded(backends: &[DiscoveredBackend]) -> Option<(&'static str, String)> {
     let is = |backend: &DiscoveredBackend, states: &[&str]| {
         backend.status.as_deref().is_some_and(|status| states.contains(&status))

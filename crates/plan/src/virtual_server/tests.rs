@@ -10,7 +10,7 @@ use super::*;
 use crate::child::{Child, ChildKind};
 use crate::pod::INPUTS;
 use crate::validate::testing::{Surroundings, bare, changed, deleted, resource};
-use crate::world::{DefaultRedis, PodState};
+use crate::world::{DefaultRedis, PodState, SessionKeyError};
 
 fn spec() -> Value {
     json!({
@@ -76,7 +76,7 @@ fn variables(plan: &Plan) -> Vec<String> {
 }
 
 /// Status, reason and message of a condition.
-fn told(plan: &Plan, kind: &str) -> (bool, String, String) {
+fn reported(plan: &Plan, kind: &str) -> (bool, String, String) {
     let condition = plan.status.find(kind).unwrap_or_else(|| panic!("nothing is said about {kind}"));
     (condition.is_true(), condition.reason.clone(), condition.message.clone())
 }
@@ -91,8 +91,8 @@ fn assert_fails(plan: &Plan, waits: bool, expected: &str, condition: &str, reaso
     let (Verdict::Wait(why) | Verdict::Refuse(why)) = &plan.verdict else { panic!("{condition}: it was applied") };
     assert_eq!(matches!(plan.verdict, Verdict::Wait(_)), waits, "{why}");
     assert_eq!(phase(plan), expected, "{why}");
-    assert_eq!(told(plan, condition), (false, reason.to_owned(), why.clone()));
-    assert_eq!(told(plan, "Ready"), (false, reason.to_owned(), why.clone()));
+    assert_eq!(reported(plan, condition), (false, reason.to_owned(), why.clone()));
+    assert_eq!(reported(plan, "Ready"), (false, reason.to_owned(), why.clone()));
     assert!(plan.children.is_empty());
     assert_eq!(plan.generated_secret, None);
 }
@@ -138,7 +138,7 @@ fn the_document_and_its_checksum_are_those_of_the_original_byte_for_byte() {
 }
 
 #[test]
-fn another_key_of_its_sessions_rolls_the_pods_and_so_does_another_password_of_everybodys_redis() {
+fn another_session_key_rolls_the_pods_and_so_does_another_password_of_the_default_redis() {
     let digest = |surroundings: &Surroundings| {
         let template = child(&planned(&spec(), surroundings), ChildKind::Deployment)["spec"]["template"].clone();
         template["metadata"]["annotations"][INPUTS].clone()
@@ -198,7 +198,7 @@ fn what_the_process_writes_stays() {
 }
 
 #[test]
-fn the_key_of_sessions_is_made_by_whoever_carries_the_plan_out() {
+fn the_session_key_is_generated_outside_of_the_plan() {
     let plan = planned(&spec(), &team());
     let key = plan.generated_secret.unwrap();
     assert_eq!((key.name.as_str(), key.key.as_str(), key.bytes), ("virtual-hmac-secret", "hmac-secret", 32));
@@ -208,19 +208,19 @@ fn the_key_of_sessions_is_made_by_whoever_carries_the_plan_out() {
     let mut surroundings = team();
     surroundings.live.session_key = Some(Ok("digest".into()));
     assert_eq!(planned(&spec(), &surroundings).children, planned(&spec(), &team()).children);
-    surroundings.live.session_key = Some(Err("it belongs to somebody else".into()));
+    surroundings.live.session_key = Some(Err(SessionKeyError("it has another owner".into())));
     let plan = planned(&spec(), &surroundings);
     assert_fails(&plan, false, "Failed", "SessionKeyValid", "HMACSecretValidationFailed");
-    assert!(told(&plan, "Ready").2.starts_with("Secret `virtual-hmac-secret`: it belongs to somebody else; delete"));
+    assert!(reported(&plan, "Ready").2.starts_with("Secret `virtual-hmac-secret`: it has another owner; delete"));
 }
 
 #[test]
 fn a_taken_name_is_refused_and_its_owner_named() {
     let mut surroundings = team();
-    surroundings.live.taken.insert((ChildKind::Deployment, "virtual".into(), "MCPServer `virtual`".into()));
+    surroundings.live.name_conflicts.insert((ChildKind::Deployment, "virtual".into(), "MCPServer `virtual`".into()));
     let plan = planned(&spec(), &surroundings);
-    assert!(matches!(&plan.verdict, Verdict::Refuse(why) if why.contains("taken by MCPServer `virtual`")));
-    assert_eq!((phase(&plan), told(&plan, "Ready").1.as_str()), ("Failed", "NameTaken"));
+    assert!(matches!(&plan.verdict, Verdict::Refuse(why) if why.contains("in use by MCPServer `virtual`")));
+    assert_eq!((phase(&plan), reported(&plan, "Ready").1.as_str()), ("Failed", "NameTaken"));
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn replicas_are_sent_only_where_they_are_set() {
     assert_eq!(child(&planned(&spec(), &team()), ChildKind::Deployment)["spec"].get("replicas"), None);
     let plan = planned(&with(&json!({ "replicas": 3 })), &team());
     assert_eq!(child(&plan, ChildKind::Deployment)["spec"]["replicas"], 3);
-    assert_eq!(told(&plan, "SessionStorageWarning").1, "SessionStorageMissingForReplicas");
+    assert_eq!(reported(&plan, "SessionStorageWarning").1, "SessionStorageMissingForReplicas");
 }
 
 #[test]
@@ -275,7 +275,7 @@ fn the_users_template_is_merged_and_displaces_no_stamp() {
         "spec": { "nodeSelector": { "disk": "ssd" }, "containers": [{ "name": "vmcp", "env": [{ "name": "A", "value": "1" }] }] },
     });
     let plan = planned(&with(&json!({ "podTemplateSpec": template })), &team());
-    assert!(told(&plan, "PodTemplateSpecValid").0);
+    assert!(reported(&plan, "PodTemplateSpecValid").0);
     let made = child(&plan, ChildKind::Deployment)["spec"]["template"].clone();
     assert_eq!(made["spec"]["nodeSelector"], json!({ "disk": "ssd" }));
     assert_eq!(made["metadata"]["labels"]["app"], "virtualmcpserver");

@@ -1,4 +1,4 @@
-//! However an address is written, a remote URL with it is judged the same.
+//! However an address is written, a remote URL with it is validated the same.
 
 use core::net::Ipv4Addr;
 
@@ -54,7 +54,7 @@ fn verdict(host: &str, allow_private: bool, site: Site) -> &'static str {
 proptest! {
     /// Item 17-12.
     #[test]
-    fn every_form_of_an_address_is_judged_alike(address in addresses(), allow_private in any::<bool>(), machine in any::<bool>()) {
+    fn every_form_of_an_address_is_validated_alike(address in addresses(), allow_private in any::<bool>(), machine in any::<bool>()) {
         let site = if machine { Site::Machine } else { Site::Cluster };
         let plain = verdict(&address.to_string(), allow_private, site);
         prop_assert_ne!(plain, "no URL");

@@ -10,13 +10,13 @@ use skep_plan::canonical;
 use skep_plan::key::{Key, ObjectKind};
 use skep_plan::plan::{Plan, Verdict, plan};
 use skep_plan::pod::{CHECKSUM, CONSUMED, GENERATION};
-use skep_plan::world::{DefaultRedis, Found, Live, LiveWorkload, Policies, Settings, Site, World};
+use skep_plan::world::{DefaultRedis, Found, Live, LiveWorkload, Policies, PolicyError, Settings, Site, World};
 
 #[derive(Debug)]
 pub(crate) struct Engines;
 
 impl Policies for Engines {
-    fn check(&self, _: &str, _: &Value) -> Result<(), String> {
+    fn check(&self, _: &str, _: &Value) -> Result<(), PolicyError> {
         Ok(())
     }
 }
@@ -155,7 +155,7 @@ proptest! {
 
     #[test]
     fn the_order_of_variables_and_maps_in_a_manifest_changes_nothing_but_the_order_of_variables(spec in specs()) {
-        // A list map has no order of its own for the API server; a JSON map has none for anybody.
+        // A list map has no order of its own for the API server; a JSON map has none at all.
         let shuffled: Value = serde_json::from_str(&canonical::to_string(&spec)).unwrap();
         let found = world_objects();
         let plans = [&spec, &shuffled].map(|spec| text(&planned(&resource(KindName::MCPServer, "s", 3, spec), &found, &Live::default())));
@@ -203,9 +203,9 @@ proptest! {
         }
     }
 
-    /// Item 17-10: a proxy that was told to would run it in its own container.
+    /// Item 17-10: a proxy would run it in its own container.
     #[test]
-    fn no_proxy_in_a_cluster_is_told_to_run_a_host_process(spec in specs()) {
+    fn no_proxy_in_a_cluster_runs_a_host_process(spec in specs()) {
         let plan = planned(&resource(KindName::MCPServer, "s", 3, &spec), &world_objects(), &Live::default());
         if let Some(deployment) = deployment(&plan) {
             let arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"].as_array().unwrap();

@@ -48,6 +48,7 @@ struct Drawn {
     has_services: bool,
     was_ready: bool,
     has_evicted: bool,
+    is_paused: bool,
     unsupported: BTreeSet<Feature>,
 }
 
@@ -82,10 +83,10 @@ fn drawn() -> impl Strategy<Value = Drawn> {
     (
         (0..4_i32, 0..3_i64, 0..4_i32, any::<bool>(), prop::collection::vec((any::<bool>(), 0..4_u8), 0..4), backend),
         (upstream, prop::bool::weighted(0.1), prop::bool::weighted(0.1), any::<bool>(), any::<bool>(), features),
-        prop::bool::weighted(0.3),
+        (prop::bool::weighted(0.3), prop::bool::weighted(0.2)),
         any::<bool>(),
     )
-        .prop_map(|(running, flags, has_evicted, serves)| {
+        .prop_map(|(running, flags, (has_evicted, is_paused), serves)| {
             let (replicas, observed, updated, completed, pods, backend) = running;
             let (upstream, is_taken, is_refused, has_services, was_ready, unsupported) = flags;
             let unsupported = unsupported.into_iter().collect();
@@ -102,6 +103,7 @@ fn drawn() -> impl Strategy<Value = Drawn> {
                 has_services,
                 was_ready,
                 has_evicted,
+                is_paused,
                 unsupported,
             };
             if serves { drawn.serving() } else { drawn }
@@ -239,6 +241,7 @@ fn live(drawn: &Drawn, children: &[Child], planned: Option<&PodStamps>) -> Live 
     let evicted = LivePod { state: PodState::Failed(failure("Evicted")), ..pod((7, &(true, 0))) };
     let workload = LiveWorkload {
         ended: drawn.has_evicted.then_some(evicted).into_iter().collect(),
+        is_paused: drawn.is_paused,
         replicas: drawn.replicas,
         ready: i32::try_from(ready).unwrap(),
         generation: 1,
@@ -271,7 +274,11 @@ fn live(drawn: &Drawn, children: &[Child], planned: Option<&PodStamps>) -> Live 
         backend,
         pods,
         services: services.map(|child| child.name().to_owned()).collect(),
-        taken: drawn.is_taken.then(|| (ChildKind::Service, "s".to_owned(), "another".to_owned())).into_iter().collect(),
+        name_conflicts: drawn
+            .is_taken
+            .then(|| (ChildKind::Service, "s".to_owned(), "another".to_owned()))
+            .into_iter()
+            .collect(),
         refused: drawn.is_refused.then(|| "the API server refused it".to_owned()),
         ..Live::default()
     }
@@ -298,7 +305,7 @@ impl Case {
     }
 }
 
-/// How kstatus, and with it Flux, judges an object of a kind that it has no rules of its own for: by the generation, then `Stalled`, then
+/// How kstatus, and with it Flux, assesses an object of a kind that it has no rules of its own for: by the generation, then `Stalled`, then
 /// `Ready`.
 fn kstatus(generation: i64, status: &Value) -> &'static str {
     let find = |kind: &str| status["conditions"].as_array().into_iter().flatten().find(|one| one["type"] == kind);
@@ -330,8 +337,8 @@ proptest! {
             prop_assert!(!is_stalled);
         }
         if let Some(why) = case.why() {
-            let told = case.plan.status.find("Ready").unwrap();
-            prop_assert!(told.is_false() && told.message.contains(why), "{:?}", told);
+            let reported = case.plan.status.find("Ready").unwrap();
+            prop_assert!(reported.is_false() && reported.message.contains(why), "{:?}", reported);
             prop_assert_eq!(is_stalled, matches!(case.plan.verdict, Verdict::Refuse(_)));
             prop_assert!(case.phase() != "Ready" || case.live.pods.iter().any(|pod| pod.state == PodState::Ready));
         }
@@ -347,8 +354,8 @@ proptest! {
             prop_assert!(is_of_the_cluster, "the configuration is valid, and refused: {}", why);
         }
         if case.status_of("Valid") == Some(ConditionStatus::True) {
-            let told = case.plan.status.conditions().iter().any(|one| one.kind != "Ready" && one.is_false() && one.message == why);
-            prop_assert!(told || is_of_the_cluster || case.reason() == "NotSupported", "it is valid, and refused: {}", why);
+            let reported = case.plan.status.conditions().iter().any(|one| one.kind != "Ready" && one.is_false() && one.message == why);
+            prop_assert!(reported || is_of_the_cluster || case.reason() == "NotSupported", "it is valid, and refused: {}", why);
         }
         for condition in case.plan.status.conditions() {
             prop_assert!(!(condition.is_true() && condition.kind != "Stalled" && condition.message.contains(why)), "{:?}", condition);
@@ -396,7 +403,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_not_supported_is_never_applied_and_what_only_observes_is_told((kind, spec) in resources(), drawn in drawn()) {
+    fn what_is_not_supported_is_never_applied_and_what_only_observes_is_reported((kind, spec) in resources(), drawn in drawn()) {
         let case = case(kind, &spec, &drawn);
         let lacks = |feature: Feature| drawn.unsupported.contains(&feature);
         let applies = case.plan.verdict == Verdict::Apply;
@@ -425,7 +432,7 @@ proptest! {
             _ => "InProgress",
         };
         prop_assert_eq!(kstatus(3, &status), expected);
-        // An edit that nobody has looked at yet is on its way, whatever was said before.
+        // An edit that is not reconciled yet is in progress, whatever the status said before.
         prop_assert_eq!(kstatus(4, &status), "InProgress");
         if matches!(case.plan.verdict, Verdict::Refuse(_)) {
             prop_assert_eq!(expected, "Failed");

@@ -130,7 +130,7 @@ fn live(state: &StateDraw, planned: &PodStamps) -> Live {
         ..LiveWorkload::default()
     };
     let taken = state.is_refused.then(|| (ChildKind::Service, "s".to_owned(), "another".to_owned()));
-    Live { workload: Some(workload), pods, taken: taken.into_iter().collect(), ..Live::default() }
+    Live { workload: Some(workload), pods, name_conflicts: taken.into_iter().collect(), ..Live::default() }
 }
 
 /// Whether a state ends the rollout: from then on there are no pods of the earlier plan.
@@ -147,7 +147,7 @@ fn hashes(status: &Value) -> Vec<&Value> {
 }
 
 #[test]
-fn every_hash_is_of_a_kind_that_the_law_over_sequences_looks_at() {
+fn every_hash_is_of_a_kind_that_the_law_over_sequences_covers() {
     let found = objects();
     let shown = |(kind, spec): &(KindName, Value)| {
         let plan = planned(&resource(*kind, spec, &json!({})), &found, &Live::default());

@@ -72,7 +72,7 @@ fn a_list_of_the_planner_is_in_the_order_of_a_chain_that_is_built_here() {
 
 #[test]
 fn guards_that_are_not_there_stop_the_start_and_unknown_ones_are_named() {
-    for (kind, parameters, words) in [
+    for (kind, parameters, part) in [
         ("auth", r#"{"oidc_config":{"Issuer":"https://a"}}"#, "`auth` is not in this version"),
         ("authorization", "{}", "`authorization` is not in this version"),
         ("ratelimit", "{}", "`ratelimit` is not in this version"),
@@ -86,7 +86,7 @@ fn guards_that_are_not_there_stop_the_start_and_unknown_ones_are_named() {
     ] {
         let listed = format!(r#"{{"middleware_configs":[{{"type":"{kind}","parameters":{parameters}}}]}}"#);
         let message = chain(&config(&listed)).unwrap_err().to_string();
-        assert!(message.contains(words), "{kind}: {message}");
+        assert!(message.contains(part), "{kind}: {message}");
     }
 }
 
@@ -116,7 +116,7 @@ fn names(json: &str) -> Vec<String> {
 }
 
 #[test]
-fn pages_are_judged_first_and_headers_for_the_server_are_added_last() {
+fn origins_are_checked_first_and_headers_for_the_server_are_added_last() {
     let all =
         r#""allowed_origins":["http://a"],"tools_filter":["a"],"header_forward":{"add_plaintext_headers":{"x-a":"1"}}"#;
     let additional = r#""additional_middleware_configs":[{"type":"strip-auth","parameters":{}}]"#;
@@ -209,7 +209,7 @@ async fn request(chain: &Chain, exchange: &mut Exchange) -> Flow {
 }
 
 #[tokio::test]
-async fn a_call_is_judged_by_what_goes_to_the_server_and_its_headers_say_the_same() {
+async fn a_call_is_checked_as_it_goes_to_the_server_and_its_headers_say_the_same() {
     let renames = r#"{"type":"tool-call-filter","parameters":{"tools_override":{"secret":{"name":"harmless"}}}}"#;
     let hides = r#"{"type":"tool-call-filter","parameters":{"filter_tools":["harmless"]}}"#;
     let chain =
@@ -294,7 +294,7 @@ async fn who_observes_sees_the_calls_that_come_to_its_place_until_their_answers_
         "refused by a later middleware"
     );
     assert_eq!(run("c").await.1, [""; 0], "refused by an earlier middleware");
-    // A caller that leaves before there is an answer.
+    // A client that leaves before there is an answer.
     let mut left = call("a");
     assert!(matches!(request(&chain, &mut left).await, Flow::Next));
     drop(left);

@@ -1,4 +1,4 @@
-//! How an answer is written for whoever asked.
+//! How a response is written for its client.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -20,7 +20,7 @@ pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(30);
 /// How many parts of a stream may wait to be written.
 pub(super) const INTERIM: usize = 16;
 
-/// When whoever still waits is told that there will be no answer, before everything that is left is cut.
+/// When clients that still wait get an error, before everything that is left is cut.
 pub(crate) fn last_moment(cut: Instant) -> Instant {
     cut.checked_sub(Duration::from_secs(1)).unwrap_or(cut)
 }
@@ -39,7 +39,7 @@ pub(super) struct Reply {
     pub(super) as_events: bool,
     pub(super) era: Era,
     pub(super) session: Option<SessionId>,
-    /// Whether the caller knows how to come back to a stream that broke.
+    /// Whether the client knows how to come back to a stream that broke.
     pub(super) resumes: bool,
     pub(super) replies: ReplyChain,
     /// Where what is streamed is counted.
@@ -115,9 +115,11 @@ impl Reply {
         }
         match error {
             CallError::NotSent => text(StatusCode::INTERNAL_SERVER_ERROR, "Failed to process request"),
-            CallError::Disconnected | CallError::Malformed | CallError::Unavailable(_) => {
-                json(StatusCode::BAD_GATEWAY, error.answer(id))
-            }
+            CallError::Disconnected
+            | CallError::Malformed
+            | CallError::Rejected(_)
+            | CallError::TooLarge { .. }
+            | CallError::Unavailable(_) => json(StatusCode::BAD_GATEWAY, error.answer(id)),
             CallError::Cancelled => json(StatusCode::OK, error.answer(id)),
             CallError::Timeout => text(StatusCode::GATEWAY_TIMEOUT, "Timeout waiting for response from container"),
         }

@@ -3,11 +3,11 @@
 use http::{HeaderName, Response, StatusCode};
 use skep_mcp::{Id, Malformed, Message, answer};
 use skep_net::Body;
+use skep_upstream::initialize::INITIALIZE;
 use skep_upstream::{SessionId, Upstream};
 
 use crate::exchange::{Content, Exchange};
 use crate::http::{json, text};
-use crate::sessions::initialize::INITIALIZE;
 use crate::sessions::{Sessions, Unavailable};
 
 /// The response to a request that goes no further. Boxed: it is rare, and every request would carry the room for it.

@@ -1,7 +1,7 @@
-//! Answers that a caller can come back to: which streams of a session there are, and what of them is kept.
+//! Answers that a client can come back to: which streams of a session there are, and what of them is kept.
 //!
-//! The id of an event is the name of its stream and its number on it. It is looked up among the streams of the caller's own
-//! session, so nobody comes by another one's. All that is kept is counted, for each session and for all of them.
+//! The id of an event is the name of its stream and its number on it. It is looked up among the streams of the client's own
+//! session, so no client resumes a stream of another. All that is kept is counted, for each session and for all of them.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -14,9 +14,9 @@ use skep_net::{BodySender, Budget};
 use skep_upstream::SessionId;
 use tokio::sync::mpsc;
 
-/// How long a caller may be away, before what is kept for it goes and its call is taken back.
+/// How long a client may be away, before what is kept for it goes and its call is taken back.
 pub(super) const AWAY: Duration = Duration::from_mins(1);
-/// After how long a caller should come back, in milliseconds.
+/// After how long a client should come back, in milliseconds.
 const RETRY: u32 = 1000;
 /// How many streams of a session can be come back to.
 const STREAMS: usize = 32;
@@ -61,7 +61,7 @@ struct Entry {
     is_answered: bool,
 }
 
-/// A caller that comes back.
+/// A client that comes back.
 #[derive(Debug)]
 pub(super) struct Resume {
     /// The number of the last event that it has.
@@ -83,7 +83,7 @@ pub(super) struct Ticket {
     _share: Reservation,
 }
 
-/// What was written to a caller and is kept, and what is yet to be written.
+/// What was written to a client and is kept, and what is yet to be written.
 #[derive(Debug)]
 pub(super) struct Outbox {
     events: VecDeque<Event>,
@@ -227,7 +227,7 @@ impl State {
 // === impl Outbox ===
 
 impl Outbox {
-    /// An empty one; with a ticket, one that tells the caller at once how to come back.
+    /// An empty one; with a ticket, one that says at once how to resume it.
     pub(super) fn new(ticket: Option<Ticket>) -> Self {
         let mut outbox = Self { events: VecDeque::new(), written: 0, number: 0, answer: None, ticket };
         if let Some(id) = outbox.id() {
@@ -255,7 +255,7 @@ impl Outbox {
         }
     }
 
-    /// The answer, which is the last message. It may take the place of others that nobody has read.
+    /// The answer, which is the last message. It may take the place of others that the client has not read.
     pub(super) fn answer(&mut self, data: &[u8], mut room: Option<Reservation>, is_away: bool) {
         let bytes = sse::event(Some("message"), self.id().as_deref(), data);
         self.answer = Some(self.number);

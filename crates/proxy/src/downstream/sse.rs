@@ -1,7 +1,7 @@
 //! A stdio server behind HTTP with a stream of events beside it: `/sse` and `/messages`. Deprecated by the protocol, and still
 //! spoken.
 //!
-//! Each caller sees the answers to its own requests only: ids are changed on the way in and changed back on the way out.
+//! Each client sees the answers to its own requests only: ids are changed on the way in and changed back on the way out.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response, StatusCode};
-use skep_mcp::{Era, Kind, Message, Refusal, answer, era, sse};
+use skep_mcp::{Era, Kind, Message, Refusal, answer, sse};
 use skep_net::budget::{OverBudgetError, Purpose};
 use skep_net::{Body, BodySender, Budget};
 use skep_upstream::{AdmissionError, Call, CallError, Replies, SessionId, admission};
@@ -22,7 +22,7 @@ use super::reply::{keep_alive, last_moment};
 use super::request::{Refusal as Refused, find_session, message_of, store_unavailable};
 use crate::chain::reply::ReplyChain;
 use crate::exchange::Exchange;
-use crate::http::{VERSION, events, json, method_not_allowed, over_budget, over_budget_message, text};
+use crate::http::{events, json, method_not_allowed, over_budget, over_budget_message, text};
 
 /// How many messages may wait to be written to a client.
 const QUEUE: usize = 100;
@@ -40,7 +40,7 @@ pub struct Sse {
     streams: Mutex<HashMap<SessionId, Stream>>,
 }
 
-/// A caller's stream, as far as its requests need it.
+/// A client's stream, as far as its requests need it.
 #[derive(Clone, Debug)]
 struct Stream {
     /// Where answers go, as events that are counted.
@@ -105,10 +105,10 @@ impl Sse {
                         is_stopping = true;
                         last.as_mut().reset(last_moment(until));
                     }
-                    // Once the proxy ends, no request is taken any more, and those that are under way get the time that is left.
+                    // Once the proxy ends, no request is taken any more, and those in flight get the time that is left.
                     _ = &mut idle, if is_stopping => break 'stream,
                     () = &mut last, if is_stopping => break 'stream,
-                    // A session that is listened to lives; one that is gone from the store takes no more messages, and its caller
+                    // A session that is listened to lives; one that is gone from the store takes no more messages, and its client
                     // hears of that by the end of its stream.
                     () = &mut over => break 'stream,
                     _ = alive.tick() => break sse::comment("keep-alive"),
@@ -184,7 +184,7 @@ impl Sse {
             Ok(counted) => counted,
             Err(over) => return over_budget(&over, message.id().as_ref()),
         };
-        let claimed = era::classify(first(&exchange.head.headers, VERSION.as_str()).as_deref(), &message);
+        let claimed = exchange.era().unwrap_or(Ok(Era::Legacy));
         let answered = self.clone().answer(message, claimed, session, answers, replies, budget);
         tokio::spawn(async move {
             answered.await;
@@ -213,7 +213,7 @@ impl Sse {
         let body = match admitted {
             Err(refusal) => refusal,
             Ok(Era::Legacy) if is_initialize => {
-                let opened = self.endpoint.upstream.open(&session, &message).await;
+                let opened = self.endpoint.upstream.open(&session, &message, &HeaderMap::new()).await;
                 opened.map_or_else(|error| error.answer(id.as_ref()), Message::into_body)
             }
             // 2026-07-28 has no handshake. A server of both eras would take it for one.
@@ -262,8 +262,8 @@ impl Sse {
         budget: &Budget,
     ) -> Option<Bytes> {
         let (id, until) = (message.id(), Instant::now() + self.endpoint.timeout);
-        let (session, takes_interim) = (Some(session.clone()), true);
-        let call = Call { message, era, session, takes_interim, budget: budget.clone() };
+        let (session, budget_of_client) = (Some(session.clone()), budget.clone());
+        let call = Call { session, takes_interim: true, budget: budget_of_client, ..Call::new(message, era) };
         // This waits as well, when many others wait for a server that is away.
         let called = tokio::select! {
             called = tokio::time::timeout_at(until, self.endpoint.upstream.clone().call(call)) => called,
@@ -282,7 +282,7 @@ impl Sse {
         }
     }
 
-    /// How the caller reached us: what the first event tells it to use.
+    /// How the client reached us: what the first event tells it to use.
     fn base(&self, exchange: &Exchange) -> String {
         let headers = &exchange.head.headers;
         let said = |name: &str| first(headers, name).filter(|_| self.trust_proxy_headers);

@@ -39,7 +39,7 @@ pub(super) struct Stream {
     /// The reply that middleware evaluates. Nothing before and after.
     evaluated: Option<Evaluation>,
     outbox: Outbox,
-    /// Who reads. Nothing while nobody does.
+    /// The client's connection. Nothing while it is disconnected.
     reader: Option<BodySender>,
     /// Readers that come back. Nothing if they cannot.
     resumed: Option<mpsc::Receiver<Resume>>,
@@ -313,7 +313,7 @@ async fn evaluated(reply: &mut Option<Evaluation>) -> Bytes {
     }
 }
 
-/// Writes what is next, and says whether somebody reads. Waits until nobody does, if there is nothing to write.
+/// Writes what is next, and says whether the client is connected. Waits until it disconnects, if there is nothing to write.
 async fn write(reader: Option<&BodySender>, next: Option<&Bytes>) -> bool {
     match (reader, next) {
         (Some(reader), Some(next)) => reader.send(next.clone()).await.is_ok(),

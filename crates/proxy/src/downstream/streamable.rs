@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderValue, Method, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use skep_mcp::headers::{self, LAST_EVENT_ID};
 use skep_mcp::{Era, Id, Kind, Message, answer, era};
 use skep_net::Body;
@@ -30,7 +30,7 @@ const HEAD_AFTER: Duration = Duration::from_secs(1);
 /// How long it may take for a client that can resume it: the sooner it knows how, the less can be lost. But a stream is kept
 /// for a minute, and takes twice the time of a response in one piece; a busy server's calls take tens of milliseconds each.
 const RESUMABLE_AFTER: Duration = Duration::from_millis(75);
-/// The version whose clients can resume any stream. Older ones take the event that tells them how for a malformed message.
+/// The version whose clients can resume any stream. Older ones take the event that says how for a malformed message.
 const RESUMES: &str = "2025-11-25";
 
 /// The endpoint.
@@ -99,7 +99,7 @@ impl Streamable {
         message: Message,
         version: Option<String>,
     ) -> Response<Body> {
-        let era = match era::classify(version.as_deref(), &message) {
+        let era = match exchange.era().unwrap_or(Ok(Era::Legacy)) {
             Ok(era) => era,
             Err(refusal) => return json(StatusCode::BAD_REQUEST, refusal.answer(message.id().as_ref())),
         };
@@ -183,7 +183,7 @@ impl Streamable {
         self.admit(message, reply).await?;
         let opened = self.endpoint.sessions.open_by(message.body(), exchange).await;
         let session = opened.map_err(|unavailable| store_unavailable(&unavailable))?;
-        let initialized = match self.endpoint.upstream.open(&session, message).await {
+        let initialized = match self.endpoint.upstream.open(&session, message, &HeaderMap::new()).await {
             Ok(initialized) => initialized,
             Err(error) => {
                 // It expires if it cannot be closed.
@@ -214,7 +214,7 @@ impl Streamable {
         // A subscription of 2026-07-28 is answered when it ends.
         let stays_open = message.method() == Some("subscriptions/listen");
         let (session, budget) = (reply.session.clone(), reply.budget.clone());
-        let call = Call { message, era: reply.era, session, takes_interim: reply.as_events, budget };
+        let call = Call { session, takes_interim: reply.as_events, budget, ..Call::new(message, reply.era) };
         let mut called = pin!(tokio::time::timeout_at(until, self.endpoint.upstream.clone().call(call)));
         let called = self.before_shutdown(called.as_mut()).await;
         let called = called.and_then(Result::ok).unwrap_or(Err(CallError::Timeout));

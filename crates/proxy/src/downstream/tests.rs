@@ -70,7 +70,7 @@ async fn open(sse: &Arc<Sse>) -> (Body, String) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_waits_for_ever_to_tell_a_server_something_that_does_not_read() {
+async fn no_client_waits_for_ever_for_a_server_that_does_not_read() {
     let (upstream, _received) = ready();
     let news = Message::parse(Bytes::from_static(NEWS)).unwrap();
     for _ in 0..QUEUE {
@@ -87,7 +87,7 @@ async fn nobody_waits_for_ever_to_tell_a_server_something_that_does_not_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_takes_json_only_is_answered_before_the_proxy_ends_and_the_server_is_told() {
+async fn a_client_that_takes_json_only_is_answered_before_the_proxy_ends_and_the_server_is_notified() {
     let (upstream, mut received) = ready();
     let (streamable, sessions, drain) = streamable(&upstream);
     let session = sessions.open(None).await.unwrap();
@@ -141,7 +141,7 @@ async fn a_request_that_meets_the_end_of_its_stream_leaves_nothing_behind() {
         br#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"slow"}}"#,
     ] {
         let (stream, path) = open(&sse).await;
-        // Both are there before either is looked at.
+        // Both are there before either is read.
         drop(stream);
         let answer = sse.message(&mut exchange(Method::POST, &path, body)).await;
         assert_eq!(answer.status(), StatusCode::ACCEPTED);

@@ -35,7 +35,7 @@ impl LimitCounters {
 
     /// Shows how many of these sessions were evicted.
     pub fn watch(&self, sessions: &Sessions) {
-        // There is one store, and it is told once.
+        // There is one store, and it is set once.
         let _told = self.sessions.set(sessions.clone());
     }
 

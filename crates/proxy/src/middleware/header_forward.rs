@@ -10,7 +10,7 @@ use skep_runconfig::run_config::MiddlewareConfig;
 use crate::chain::{ChainError, Middleware, Pass, Step};
 use crate::exchange::Exchange;
 
-/// Headers that are about the connection, or about where a request came from: nobody may set these for others.
+/// Headers that are about the connection, or about where a request came from: a RunConfig may not set these.
 const REFUSED: [&str; 17] = [
     "host",
     "connection",

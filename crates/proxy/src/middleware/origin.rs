@@ -34,7 +34,7 @@ impl Origins {
         Self(origins.iter().filter_map(|text| Origin::parse(text)).collect())
     }
 
-    /// Those of a RunConfig. A proxy that only this machine can reach is guarded without being told; for others there is
+    /// Those of a RunConfig. A proxy that only this machine can reach is guarded by default; for others there is
     /// nothing to go by.
     pub(crate) fn of(config: &RunConfig, port: u16) -> Option<Self> {
         if !config.allowed_origins.is_empty() {
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loopback_address_is_guarded_without_being_told() {
+    fn a_loopback_address_is_guarded_by_default() {
         let config = |host: &str| RunConfig { host: host.to_owned(), ..RunConfig::default() };
         assert_eq!(Origins::of(&config("127.0.0.1"), 80).unwrap().0.len(), 3);
         assert_eq!(Origins::of(&config("::1"), 80).unwrap().0.len(), 3);

@@ -1,6 +1,6 @@
-//! Which tools callers see and may call, and under which names.
+//! Which tools clients see and may call, and under which names.
 //!
-//! A list of names is of those that callers see. An override maps the server's name of a tool to the one that is seen; a call by
+//! A list of names is of those that clients see. An override maps the server's name of a tool to the one that is seen; a call by
 //! the seen name reaches the server by its own.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -213,7 +213,7 @@ impl Middleware for CallFilter {
     }
 }
 
-/// The answer to a call of a tool that is not there for this caller.
+/// The answer to a call of a tool that is not there for this client.
 fn refuse<'a>(exchange: &Exchange) -> Step<'a> {
     let headers = &exchange.head.headers;
     let takes_json = headers.get_all(http::header::ACCEPT).into_iter().all(http::HeaderValue::is_empty)

@@ -7,6 +7,7 @@ use std::time::Duration;
 use skep_net::proxies::Proxies;
 use skep_net::{Addresses, Client, Drain};
 use skep_upstream::Upstream;
+use skep_upstream::http::{HttpOptions, HttpUpstream, Pods, Target, Transport};
 use skep_upstream::stdio::{Limits, StdioUpstream, Supervision};
 use skep_workload::cluster::State;
 use skep_workload::server::Server;
@@ -17,14 +18,13 @@ use super::health_check::check_health;
 use super::machine;
 use super::reaper::{close_ended, reap};
 use super::{Error, Place, Tasks};
-use crate::downstream::{Endpoint, Sse, Streamable};
+use crate::downstream::{Endpoint, Forward, ForwardOptions, Sse, Streamable};
 use crate::health::{Health, ServerHealth};
 use crate::metrics::LimitCounters;
 use crate::proxy::Front;
 use crate::secrets::Secrets;
 use crate::sessions::{Kind, Sessions, Store};
 use crate::settings::{Backend, Mode, Settings};
-use crate::transparent::{Options, Pods, Target, Transparent};
 
 /// How long an idle connection of a client is kept: in front of a stdio server, and in front of others.
 const IDLE_STDIO: Duration = Duration::from_secs(30);
@@ -64,13 +64,13 @@ impl Wiring<'_> {
             }
             Backend::Http(server) => {
                 let backend = self.http(self.with_secrets(server), place, tasks)?;
-                Ok((self.transparent(backend, store, tasks)?, IDLE_HTTP))
+                Ok((self.forward(backend, store, tasks)?, IDLE_HTTP))
             }
             Backend::Remote(_) => {
                 self.health.set(ServerHealth::Unwatched);
                 let (url, addresses) = place.remote(&self.settings.config);
                 let backend = HttpBackend { target: Target::remote(&url)?, addresses, pods: None, state: None };
-                Ok((self.transparent(backend, store, tasks)?, IDLE_HTTP))
+                Ok((self.forward(backend, store, tasks)?, IDLE_HTTP))
             }
         }
     }
@@ -137,7 +137,7 @@ impl Wiring<'_> {
     }
 
     /// The endpoint in front of a server that speaks HTTP.
-    fn transparent(&self, backend: HttpBackend, store: Store, tasks: &mut Tasks) -> Result<Front, Error> {
+    fn forward(&self, backend: HttpBackend, store: Store, tasks: &mut Tasks) -> Result<Front, Error> {
         let HttpBackend { target, addresses, pods, state } = backend;
         let proxies = Proxies::from_variables(self.environment).map_err(|error| Error::Client(error.to_string()))?;
         let options = skep_net::client::Options { proxies, addresses, ..skep_net::client::Options::default() };
@@ -148,8 +148,7 @@ impl Wiring<'_> {
             let (how, health) = (self.settings.health, self.health.clone());
             tasks.spawn(check_health(client.clone(), base, how, config.stateless, state, health));
         }
-        let options = Options {
-            sse: config.transport == "sse",
+        let options = ForwardOptions {
             stateless: config.stateless,
             trust_proxy_headers: config.trust_proxy_headers,
             endpoint_prefix: config.endpoint_prefix.clone(),
@@ -157,8 +156,15 @@ impl Wiring<'_> {
         };
         let sessions = Sessions::new(store, Kind::Mcp);
         self.limits.watch(&sessions);
-        let front = Transparent::new(target, pods, client, sessions.clone(), options, self.drain.clone());
-        tasks.spawn(close_ended(sessions, front.clone()));
-        Ok(Front::Transparent(front))
+        let transport = if config.transport == "sse" { Transport::Sse } else { Transport::StreamableHttp };
+        let http = HttpOptions {
+            transport: Some(transport),
+            pods,
+            store: Some(sessions.store().clone()),
+            ..HttpOptions::default()
+        };
+        let upstream = HttpUpstream::new(target, client, http);
+        tasks.spawn(close_ended(sessions.clone(), upstream.clone()));
+        Ok(Front::Forward(Forward::new(upstream, sessions, options, self.drain.clone())))
     }
 }

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use skep_net::{Body, Client};
+use skep_upstream::http::unreachable_reason;
 use skep_workload::cluster::State;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::health::{Health, ServerHealth};
 use crate::settings;
-use crate::transparent::unreachable_reason;
 
 /// How often a server is checked that has not answered so far, at most.
 const FIRST_CHECKS: Duration = Duration::from_millis(500);
@@ -99,9 +99,9 @@ mod tests {
     /// Item 17-22: what a check finds is in the body of a 502, which names no address.
     #[tokio::test]
     async fn the_reason_of_a_check_that_failed_names_no_address() {
-        let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         for (base, reason) in [
-            (format!("http://{nobody}/"), "it cannot be reached: connection refused"),
+            (format!("http://{closed}/"), "it cannot be reached: connection refused"),
             ("http://no-such-host.invalid:8080/".to_owned(), "it cannot be reached: its name cannot be resolved"),
         ] {
             let (health, _drain) = new_health();

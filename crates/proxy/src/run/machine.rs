@@ -19,22 +19,22 @@ use skep_upstream::stdio::{LastLines, forward_log, shutdown};
 
 /// The first pause before a server that ended is started again.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// How long is waited for the last words of a server that ended: something may hold them open that is not the server.
+/// How long is waited for the last lines of a server that ended: something may hold them open that is not the server.
 const LAST_WAIT: Duration = Duration::from_secs(1);
 
-/// Keeps a process running until it is not needed any more. Its words become our log.
+/// Keeps a process running until it is not needed any more. Its output becomes our log.
 pub(super) async fn supervise(server: Server, health: Arc<Health>, mut ending: watch::Receiver<bool>) {
     let mut pauses = Pauses::new(FIRST_PAUSE);
     loop {
         let started = tokio::time::Instant::now();
         match Process::start(&server) {
             Ok(process) => {
-                let (why, words) = run_once(process, &mut ending).await;
+                let (why, log) = run_once(process, &mut ending).await;
                 if *ending.borrow() {
                     return;
                 }
                 tracing::warn!(why, "the server ended; it is started again");
-                let more = if words.is_empty() { words } else { format!("\n{words}") };
+                let more = if log.is_empty() { log } else { format!("\n{log}") };
                 health.set(ServerHealth::Unavailable(format!("the server ended: {why}{more}")));
             }
             Err(error) => {
@@ -49,7 +49,7 @@ pub(super) async fn supervise(server: Server, health: Arc<Health>, mut ending: w
     }
 }
 
-/// Waits for a process to end, or ends it when it is not needed any more. Says how it ended, and its last words to people.
+/// Waits for a process to end, or ends it when it is not needed any more. Says how it ended, and the last lines of its log.
 async fn run_once(mut process: Process, ending: &mut watch::Receiver<bool>) -> (String, String) {
     let (output, errors) = (process.child().stdout.take(), process.child().stderr.take());
     let last = Arc::new(Mutex::new(LastLines::default()));
@@ -65,26 +65,26 @@ async fn run_once(mut process: Process, ending: &mut watch::Receiver<bool>) -> (
         () = shutdown(ending) => {}
     }
     let ended = process.end().await;
-    // What it said last is read before it is told that it ended.
+    // Its last lines are read before its end is reported.
     let _in_time = tokio::time::timeout(LAST_WAIT, async { while log.join_next().await.is_some() {} }).await;
     let why = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
-    let words = last.lock().unwrap_or_else(PoisonError::into_inner).text();
-    (why, words)
+    let log = last.lock().unwrap_or_else(PoisonError::into_inner).text();
+    (why, log)
 }
 
-/// Ports of this machine that are promised, whether or not somebody has opened them yet. All proxies of one process share them.
+/// Ports of this machine that are promised, whether or not they are open yet. All proxies of one process share them.
 #[derive(Clone, Debug, Default)]
 pub struct Ports(Arc<Mutex<BTreeSet<u16>>>);
 
 // === impl Ports ===
 
 impl Ports {
-    /// Promises a port. Says whether it was nobody's.
+    /// Promises a port. Says whether it was free.
     pub fn promise(&self, port: u16) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(port)
     }
 
-    /// Opens the port of a proxy. Any port will do if it has none: but not one that a server was told to open.
+    /// Opens the port of a proxy. Any port will do if it has none: but not one that was assigned to a server.
     pub(super) async fn bind(&self, address: SocketAddr) -> Result<Listener, BindError> {
         let mut others = Vec::new();
         loop {
@@ -114,7 +114,7 @@ impl Ports {
     }
 }
 
-/// Where a server on this machine listens: on its own port, or on a free one if somebody else has that. Returns its URL.
+/// Where a server on this machine listens: on its own port, or on a free one if that is in use. Returns its URL.
 pub(super) fn listen(server: &mut Server, ports: &Ports) -> String {
     let port = ports.for_server(server.speaks.port().unwrap_or_default());
     server.speaks = match server.speaks {
@@ -147,9 +147,9 @@ mod tests {
         let (_sender, mut ending) = watch::channel(false);
         for _ in 0..20 {
             let script = "n=0; while [ $n -lt 300 ]; do n=$((n+1)); echo line $n >&2; done; exit 9";
-            let (why, words) = run_once(process(script), &mut ending).await;
+            let (why, log) = run_once(process(script), &mut ending).await;
             assert_eq!(why, "exit status: 9");
-            assert_eq!(words, "line 296\nline 297\nline 298\nline 299\nline 300");
+            assert_eq!(log, "line 296\nline 297\nline 298\nline 299\nline 300");
         }
     }
 
@@ -159,7 +159,7 @@ mod tests {
         let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let wanted = free();
         assert_eq!(ports.for_server(wanted), wanted);
-        // Nobody has opened it so far.
+        // It is not open so far.
         let second = ports.for_server(wanted);
         assert_ne!(second, wanted);
         let kept = free();
@@ -169,7 +169,7 @@ mod tests {
         assert_ne!(ports.for_server(taken.local_addr().unwrap().port()), taken.local_addr().unwrap().port());
         let opened = ports.bind("127.0.0.1:0".parse().unwrap()).await.unwrap().address().port();
         assert!(!ports.promise(opened));
-        // One that is asked for by its number is opened, whoever it was promised to.
+        // One that is asked for by its number is opened, whichever server it was promised to.
         let asked = format!("127.0.0.1:{kept}").parse().unwrap();
         assert_eq!(ports.bind(asked).await.unwrap().address().port(), kept);
     }

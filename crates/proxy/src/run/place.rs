@@ -16,7 +16,7 @@ pub enum Place {
         client: kube::Client,
         /// The namespace.
         namespace: String,
-        /// What kind of cluster it is, if somebody said it. Its API is asked otherwise.
+        /// What kind of cluster it is, if it is configured. Its API is asked otherwise.
         platform: Option<Platform>,
     },
     /// On this machine, as a process, beside others that have ports of their own.

@@ -1,16 +1,16 @@
-//! What is let go of when sessions end without their clients' word: because nobody used them, or because they made room for
+//! What is let go of when sessions end without a request of their clients: because they were unused, or because they made room for
 //! newer ones of the same client.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use skep_store::Ended;
+use skep_upstream::http::HttpUpstream;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::downstream::streamable::Streamable;
 use crate::sessions::Sessions;
-use crate::transparent::Transparent;
 
 /// How many sessions wait to be closed at a server when many end at once, and how many are closed at the same time.
 const CLOSED_AT_ONCE: usize = 256;
@@ -33,7 +33,7 @@ pub(super) async fn reap(sessions: Sessions, front: Option<(Arc<Streamable>, Dur
 }
 
 /// Ends at a server that speaks HTTP the sessions that ended here. What is too much at once is left to the server's own limits.
-pub(super) async fn close_ended(sessions: Sessions, front: Arc<Transparent>) {
+pub(super) async fn close_ended(sessions: Sessions, upstream: Arc<HttpUpstream>) {
     let mut looks = Sessions::looks();
     let (permits, mut closing) = (Arc::new(Semaphore::new(CLOSING)), JoinSet::new());
     loop {
@@ -43,10 +43,10 @@ pub(super) async fn close_ended(sessions: Sessions, front: Arc<Transparent>) {
         // A slow server must not make sessions that ended pile up here: they are taken from the store at once, whatever it does.
         let room = CLOSED_AT_ONCE.saturating_sub(closing.len());
         for session in ended.into_iter().filter_map(|ended| ended.session).take(room) {
-            let (front, permits) = (front.clone(), permits.clone());
+            let (upstream, permits) = (upstream.clone(), permits.clone());
             closing.spawn(async move {
                 let _permit = permits.acquire().await;
-                front.close_at_server(&session).await;
+                upstream.close_at_server(&session).await;
             });
         }
     }

@@ -207,7 +207,7 @@ mod tests {
             see(Some(ServerHealth::Unavailable("the server went away: exit status: 1".to_owned())), &down);
         }
         see(Some(ServerHealth::Available { milliseconds: None }), &State::Ready);
-        let words = reports.iter().map(Option::as_deref).collect::<Vec<_>>();
-        assert_eq!(words, [Some("the server is being started"), Some("the server went away: exit status: 1"), None]);
+        let reasons = reports.iter().map(Option::as_deref).collect::<Vec<_>>();
+        assert_eq!(reasons, [Some("the server is being started"), Some("the server went away: exit status: 1"), None]);
     }
 }

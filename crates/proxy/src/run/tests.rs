@@ -4,6 +4,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use skep_mcp::Message;
 use skep_net::{Body, Client};
+use skep_upstream::http::{HttpOptions, HttpUpstream, Pods, Target};
 use skep_upstream::stdio::{Connect, ConnectionEvent, Limits, StdioUpstream, Supervision};
 use skep_workload::cluster::State;
 use skep_workload::pipe::Pipe;
@@ -14,11 +15,10 @@ use super::backend::{known, report_outage, watch_link, watch_pods};
 use super::health_check::check_health;
 use super::reaper::{close_ended, reap};
 use super::*;
-use crate::downstream::{Endpoint, Streamable};
+use crate::downstream::{Endpoint, Forward, ForwardOptions, Streamable};
 use crate::exchange::{Content, Exchange, Head};
 use crate::http::SESSION;
 use crate::sessions::{Kind, Sessions, Store};
-use crate::transparent::{Options, Pods, Target, Transparent};
 
 #[tokio::test(start_paused = true)]
 async fn a_server_on_stdio_is_available_once_it_was_initialized_and_no_sooner() {
@@ -124,11 +124,11 @@ async fn calls_fail_at_once_while_the_pods_of_a_stdio_server_cannot_run_and_wait
     assert!(body.contains("result") && waited >= Duration::from_secs(5), "{body} after {waited:?}");
 }
 
-/// A server that agrees to everything, and what it is told.
+/// A server that agrees to everything, and the methods that it gets.
 pub(crate) fn agreeable() -> (Connect, mpsc::UnboundedReceiver<String>) {
-    let (told, heard) = mpsc::unbounded_channel();
+    let (got, heard) = mpsc::unbounded_channel();
     let connect: Connect = Box::new(move || {
-        let told = told.clone();
+        let got = got.clone();
         Box::pin(async move {
             let (stdin, input) = tokio::io::duplex(1 << 16);
             let (mut output, stdout) = tokio::io::duplex(1 << 16);
@@ -140,7 +140,7 @@ pub(crate) fn agreeable() -> (Connect, mpsc::UnboundedReceiver<String>) {
                     output.write_all(format!("{answer}\n").as_bytes()).await.unwrap();
                     let method = message["method"].as_str().unwrap_or_default().to_owned();
                     if !method.contains("initialize") {
-                        told.send(method).unwrap();
+                        got.send(method).unwrap();
                     }
                 }
             });
@@ -190,8 +190,8 @@ async fn a_session_of_a_store_that_says_nothing_is_forgotten_when_it_was_not_use
         assert_eq!(called(&front, session, Method::POST, subscribe).await.status(), StatusCode::OK);
         assert_eq!(heard.recv().await.unwrap(), "resources/subscribe");
     }
-    let told = tokio::time::timeout(Duration::from_hours(1), heard.recv()).await;
-    assert_eq!(told.unwrap().unwrap(), "resources/unsubscribe");
+    let got = tokio::time::timeout(Duration::from_hours(1), heard.recv()).await;
+    assert_eq!(got.unwrap().unwrap(), "resources/unsubscribe");
     // Who listens is not forgotten.
     assert!(tokio::time::timeout(Duration::from_hours(1), heard.recv()).await.is_err());
 }
@@ -213,11 +213,11 @@ async fn a_session_lives_while_it_is_listened_to_and_takes_its_subscriptions_alo
     assert_eq!(heard.recv().await.unwrap(), "resources/subscribe");
     let stream = called(&front, &session, Method::GET, b"").await;
     assert_eq!(stream.status(), StatusCode::OK);
-    // Nobody calls, and nobody reads; the clock goes on for as long as somebody waits.
+    // No client calls or reads; the clock goes on for as long as a task waits.
     assert!(tokio::time::timeout(20 * TIME_TO_LIVE, heard.recv()).await.is_err());
     drop(stream);
-    let told = tokio::time::timeout(Duration::from_hours(1), heard.recv()).await;
-    assert_eq!(told.unwrap().unwrap(), "resources/unsubscribe");
+    let got = tokio::time::timeout(Duration::from_hours(1), heard.recv()).await;
+    assert_eq!(got.unwrap().unwrap(), "resources/unsubscribe");
     assert_eq!(called(&front, &session, Method::GET, b"").await.status(), StatusCode::NOT_FOUND);
 }
 
@@ -249,14 +249,14 @@ async fn item_7_an_evicted_session_takes_its_subscriptions_along_at_once() {
 
 #[tokio::test]
 async fn item_7_an_evicted_session_is_closed_at_a_server_that_speaks_http() {
-    let (told, mut heard) = mpsc::unbounded_channel();
+    let (got, mut heard) = mpsc::unbounded_channel();
     let listener = Listener::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
     let target = Target::local(&format!("http://{}", listener.address())).unwrap();
     let drain = Drain::new(Grace { linger: Duration::ZERO, finish: Duration::ZERO });
     let count = std::sync::atomic::AtomicUsize::new(0);
     let handler = move |request: http::Request<hyper::body::Incoming>, _peer| {
         let named = request.headers().get(SESSION).map(|name| name.to_str().unwrap().to_owned());
-        told.send((request.method().clone(), request.uri().path().to_owned(), named)).unwrap();
+        got.send((request.method().clone(), request.uri().path().to_owned(), named)).unwrap();
         let mut response = Response::new(Body::full(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#));
         let name = format!("session {}", count.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
         response.headers_mut().insert(SESSION, name.parse().unwrap());
@@ -267,8 +267,10 @@ async fn item_7_an_evicted_session_is_closed_at_a_server_that_speaks_http() {
     let store = Store::Memory(skep_store::Memory::within(TIME_TO_LIVE, limits));
     let sessions = Sessions::new(store, Kind::Mcp);
     let client = Client::new(skep_net::client::Options::default());
-    let front = Transparent::new(target, None, client, sessions.clone(), Options::default(), drain);
-    let _closer = tokio::spawn(close_ended(sessions, front.clone()));
+    let options = HttpOptions { store: Some(sessions.store().clone()), ..HttpOptions::default() };
+    let upstream = HttpUpstream::new(target, client, options);
+    let front = Forward::new(upstream.clone(), sessions.clone(), ForwardOptions::default(), drain);
+    let _closer = tokio::spawn(close_ended(sessions, upstream));
     let initialize = br#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18"}}"#;
     for _ in 0..3 {
         let mut request = http::Request::new(());
@@ -300,14 +302,13 @@ async fn a_session_is_not_closed_at_a_pod_that_is_no_longer_one_of_the_server() 
     };
     tokio::spawn(serve(listener, skep_net::serve::Options::default(), drain.clone(), handler));
     let pods = Pods::new(move || Box::pin(std::future::ready(Ok(vec![here]))));
-    let sessions = Sessions::new(Store::Memory(skep_store::Memory::new(TIME_TO_LIVE)), Kind::Mcp);
     let client = Client::new(skep_net::client::Options::default());
-    let front = Transparent::new(target, Some(pods), client, sessions, Options::default(), drain);
+    let upstream = HttpUpstream::new(target, client, HttpOptions { pods: Some(pods), ..HttpOptions::default() });
     for (pod, closed) in [(here, 1), (elsewhere, 1), (here, 2)] {
         let mut session = skep_store::Session::new("s", Kind::Mcp, jiff::Timestamp::now(), None);
         session.metadata.insert("skep_path".to_owned(), "/mcp".to_owned());
         session.metadata.insert("backend_pod".to_owned(), pod.to_string());
-        front.close_at_server(&session).await;
+        upstream.close_at_server(&session).await;
         assert_eq!(count.load(Ordering::SeqCst), closed, "{pod}");
     }
 }
@@ -316,8 +317,8 @@ async fn a_session_is_not_closed_at_a_pod_that_is_no_longer_one_of_the_server() 
 async fn a_server_without_pods_is_not_asked_so_that_what_is_known_of_it_stays() {
     let drain = Drain::new(Grace { linger: Duration::ZERO, finish: Duration::ZERO });
     let health = Arc::new(Health::new("streamable-http", drain));
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let base: http::Uri = format!("http://{nobody}/").parse().unwrap();
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let base: http::Uri = format!("http://{closed}/").parse().unwrap();
     let interval = Duration::from_secs(10);
     let how = settings::Health { enabled: true, interval, timeout: interval };
     let client = Client::new(skep_net::client::Options::default());

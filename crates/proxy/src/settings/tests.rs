@@ -51,7 +51,7 @@ fn the_image_comes_from_the_command_line_and_so_may_the_pod_template() {
 
 #[test]
 fn what_cannot_be_meant_is_refused_by_name() {
-    for (json, words) in [
+    for (json, part) in [
         (r#"{"transport":"inspector"}"#, "transport: `inspector`"),
         (r#"{"transport":"sse"}"#, "target_port: `0`"),
         (r#"{"transport":"stdio","proxy_mode":"x"}"#, "unsupported proxy mode `x`"),
@@ -63,7 +63,7 @@ fn what_cannot_be_meant_is_refused_by_name() {
         (r#"{"transport":"sse","remote_url":"ftp://a"}"#, "remote_url"),
     ] {
         let message = settings(json, &[]).unwrap_err().to_string();
-        assert!(message.contains(words), "{json}: {message}");
+        assert!(message.contains(part), "{json}: {message}");
     }
 }
 
@@ -94,7 +94,7 @@ fn how_a_server_is_watched_can_be_set() {
 }
 
 #[test]
-fn remote_servers_are_watched_only_when_somebody_asks() {
+fn remote_servers_are_checked_only_on_request() {
     let watched = |json: &str, variable: &str| {
         settings(json, &[("TOOLHIVE_REMOTE_HEALTHCHECKS", variable)]).unwrap().health.enabled
     };

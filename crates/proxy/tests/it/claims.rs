@@ -8,14 +8,14 @@ use anyhow::Result;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use skep_net::drain::Grace;
+use skep_proxy::downstream::ForwardOptions;
 use skep_proxy::run::{Place, Ports, start};
 use skep_proxy::settings::{Overrides, Settings};
-use skep_proxy::transparent::Options;
 use skep_runconfig::RunConfig;
 
-use crate::client::{Answer, Caller, request};
+use crate::client::{Answer, TestClient, request};
+use crate::forward::{answer, result};
 use crate::lines::{How as Lines, Stage};
-use crate::transparent::{answer, result};
 use crate::web::{Got, How, Web, backend};
 
 /// Headers of a call of the tool `echo` that contradict it.
@@ -36,12 +36,12 @@ fn is_refused(answer: &Answer) -> Result<()> {
 #[tokio::test]
 async fn legacy_requests_that_contradict_their_headers_never_reach_a_stdio_server() -> Result<()> {
     let stage = Stage::new().await?;
-    let caller = stage.caller().greeted().await?;
+    let caller = stage.caller().initialized().await?;
     for (name, value) in CONTRADICTIONS {
         is_refused(&caller.clone().with(name, value).post(call().to_string()).await?)?;
     }
     is_refused(&caller.clone().with("mcp-method", "tools/call").tell("notifications/x", json!({})).await?)?;
-    assert!(stage.told("tools/call").is_empty() && stage.told("notifications/x").is_empty());
+    assert!(stage.received("tools/call").is_empty() && stage.received("notifications/x").is_empty());
     let agreeing = caller.with("mcp-method", "tools/call").with("mcp-name", "echo");
     assert_eq!(agreeing.post(call().to_string()).await?.status, StatusCode::OK);
     Ok(())
@@ -51,10 +51,10 @@ async fn legacy_requests_that_contradict_their_headers_never_reach_a_stdio_serve
 #[tokio::test]
 async fn legacy_calls_that_contradict_their_argument_headers_never_reach_a_stdio_server() -> Result<()> {
     let stage = Stage::new().await?;
-    let caller = stage.caller().greeted().await?;
+    let caller = stage.caller().initialized().await?;
     let call = request(json!(4), "tools/call", json!({ "name": "place", "arguments": { "region": "eu" } })).to_string();
     is_refused(&caller.clone().with("mcp-param-region", "us").post(call.clone()).await?)?;
-    assert!(stage.told("tools/call").is_empty());
+    assert!(stage.received("tools/call").is_empty());
     for agreeing in [caller.clone(), caller.with("mcp-param-region", "eu")] {
         assert_eq!(agreeing.post(call.clone()).await?.status, StatusCode::OK);
     }
@@ -70,7 +70,7 @@ async fn requests_over_sse_that_contradict_their_headers_never_reach_a_stdio_ser
     for (name, value) in CONTRADICTIONS {
         is_refused(&caller.clone().with(name, value).whole(Method::POST, &path, call().to_string()).await?)?;
     }
-    assert!(stage.told("tools/call").is_empty());
+    assert!(stage.received("tools/call").is_empty());
     Ok(())
 }
 
@@ -92,7 +92,8 @@ async fn legacy_requests_that_contradict_their_headers_never_reach_an_http_serve
 #[tokio::test]
 async fn x_real_ip_of_a_client_is_not_forwarded_unless_proxies_are_trusted() -> Result<()> {
     for trust_proxy_headers in [false, true] {
-        let how = How { options: Options { trust_proxy_headers, ..Options::default() }, ..How::default() };
+        let how =
+            How { options: ForwardOptions { trust_proxy_headers, ..ForwardOptions::default() }, ..How::default() };
         let web = Web::with(how, |got| answer(200, &[], result(got, json!({})))).await?;
         let caller = web.caller().with("x-real-ip", "6.6.6.6").with("true-client-ip", "6.6.6.6");
         assert_eq!(caller.post(call().to_string()).await?.status, StatusCode::OK);
@@ -134,7 +135,7 @@ async fn a_remote_url_that_leads_to_a_refused_address_is_a_bad_gateway() -> Resu
         let settings = Settings::new(config, &Overrides::default(), &BTreeMap::new())?;
         let grace = Grace { linger: Duration::ZERO, finish: Duration::ZERO };
         let running = start(&settings, &BTreeMap::new(), place, grace).await?;
-        let answered = Caller::new(running.address()).post(call().to_string()).await?;
+        let answered = TestClient::new(running.address()).post(call().to_string()).await?;
         assert_eq!(answered.status, expected, "{url}");
         assert_eq!(got.lock().unwrap().len(), usize::from(expected == StatusCode::OK), "{url}");
         running.end().await;

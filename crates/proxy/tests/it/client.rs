@@ -1,4 +1,4 @@
-//! A caller: requests over real sockets, answers as JSON, as text, or event by event.
+//! A client: requests over real sockets, answers as JSON, as text, or event by event.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -16,9 +16,9 @@ use skep_net::{Body, Client};
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) const BOTH: &str = "application/json, text/event-stream";
 
-/// A caller of one proxy.
+/// A client of one proxy.
 #[derive(Clone)]
-pub(crate) struct Caller {
+pub(crate) struct TestClient {
     client: Client,
     base: String,
     pub(crate) session: Option<String>,
@@ -39,13 +39,13 @@ pub(crate) struct Events {
     pub(crate) status: StatusCode,
     /// The id of the event that came last.
     pub(crate) last: Option<String>,
-    /// After how long the caller is told to come back, in milliseconds.
+    /// After how long the client should reconnect, in milliseconds.
     pub(crate) retry: Option<u64>,
     body: Pin<Box<Body>>,
     reader: sse::Reader,
 }
 
-impl Caller {
+impl TestClient {
     pub(crate) fn new(address: SocketAddr) -> Self {
         let client = Client::new(skep_net::client::Options::default());
         let base = format!("http://{address}");
@@ -62,9 +62,9 @@ impl Caller {
         self
     }
 
-    /// Says the first words, and keeps the session that comes of it.
-    pub(crate) async fn greeted(mut self) -> Result<Self> {
-        let answer = self.ask(json!(1), "initialize", greeting()).await?;
+    /// Initializes, and keeps the session.
+    pub(crate) async fn initialized(mut self) -> Result<Self> {
+        let answer = self.ask(json!(1), "initialize", initialize_request()).await?;
         anyhow::ensure!(answer.status == StatusCode::OK, "{answer:?}");
         self.session = answer.headers.get("mcp-session-id").map(|value| value.to_str().unwrap().to_owned());
         self.tell("notifications/initialized", json!({})).await?;
@@ -159,7 +159,7 @@ impl Events {
     }
 }
 
-pub(crate) fn greeting() -> Value {
+pub(crate) fn initialize_request() -> Value {
     json!({ "protocolVersion": "2025-06-18", "capabilities": { "sampling": {} }, "clientInfo": { "name": "c", "version": "1" } })
 }
 

@@ -1,4 +1,4 @@
-//! Where calls may go and what they carry there, whatever their callers write: a server that speaks HTTP, its names, its pods and
+//! Where calls may go and what they carry there, whatever their clients write: a server that speaks HTTP, its names, its pods and
 //! its path.
 
 use std::sync::{Arc, Mutex};
@@ -12,17 +12,18 @@ use serde_json::json;
 use skep_mcp::Message;
 use skep_net::{Body, Client};
 use skep_proxy::caller::Identity;
+use skep_proxy::downstream::{Forward, ForwardOptions};
 use skep_proxy::exchange::{Content, Exchange, Head};
 use skep_proxy::sessions::{Kind, Sessions, Store};
-use skep_proxy::transparent::{Answer, Options, Pods, Target, Transparent};
 use skep_store::Memory;
+use skep_upstream::http::{HttpOptions, HttpUpstream, Lookup, Pods, Target, Transport};
 
 use crate::client::{PATIENCE, request};
-use crate::transparent::{answer, result};
+use crate::forward::{answer, result};
 use crate::web::{Got, How, Web, backend, drain};
 
 #[tokio::test]
-async fn a_caller_cannot_take_away_what_is_added_for_the_server() -> Result<()> {
+async fn a_client_cannot_remove_what_is_added_for_the_server() -> Result<()> {
     let mut how = How { remote: Some("/mcp"), ..How::default() };
     let added = r#"{"remote_url":"http://a","header_forward":{"add_plaintext_headers":{"authorization":"ours","x-tenant":"us"}}}"#;
     how.config = skep_runconfig::RunConfig::from_slice(added.as_bytes())?;
@@ -52,13 +53,13 @@ fn guarded(got: &Got) -> Response<Body> {
 }
 
 #[tokio::test]
-async fn a_page_that_nobody_here_judged_is_judged_by_the_server() -> Result<()> {
+async fn an_origin_that_is_not_checked_here_is_checked_by_the_server() -> Result<()> {
     let web = Web::new(guarded).await?;
     let page = web.caller().with("origin", "http://evil.example");
     let ping = request(json!(1), "ping", json!({})).to_string();
     assert_eq!(page.post(ping.clone()).await?.status, StatusCode::FORBIDDEN);
     assert_eq!(web.got().len(), 1, "it is not asked again in another name");
-    // Only a success tells which name is the right one, and a failure under another name is not the caller's to see.
+    // Only a success tells which name is the right one, and a failure under another name is not the client's to see.
     let refused = web.caller().whole(Method::POST, "/fails", ping.clone()).await?;
     assert_eq!((refused.status, refused.text()), (StatusCode::FORBIDDEN, &*format!("{} refused", web.server)));
     assert_eq!(web.got().len(), 3);
@@ -72,7 +73,7 @@ async fn a_page_that_nobody_here_judged_is_judged_by_the_server() -> Result<()> 
     how.config.allowed_origins = vec!["http://ours.example".to_owned()];
     let web = Web::with(how, guarded).await?;
     let page = web.caller().with("origin", "http://ours.example");
-    assert_eq!(page.post(ping.clone()).await?.status, StatusCode::OK, "it was judged here");
+    assert_eq!(page.post(ping.clone()).await?.status, StatusCode::OK, "it was checked here");
     assert!(!web.got().last().unwrap().headers.contains_key("origin"));
     assert_eq!(web.caller().with("origin", "http://evil.example").post(ping).await?.status, StatusCode::FORBIDDEN);
     Ok(())
@@ -93,7 +94,7 @@ async fn redirects_are_followed_by_the_name_that_the_server_was_called_by_and_st
     for got in &pods {
         addresses.push(backend("127.0.0.1:0".parse()?, Arc::new(moves), got.clone()).await?);
     }
-    let resolve = move || -> Answer { Box::pin(std::future::ready(Ok(addresses.clone()))) };
+    let resolve = move || -> Lookup { Box::pin(std::future::ready(Ok(addresses.clone()))) };
     let web = Web::with(How { pods: Some(Pods::new(resolve)), ..How::default() }, moves).await?;
     for id in 0..4 {
         let followed = web.caller().ask(json!(id), "ping", json!({})).await?;
@@ -135,10 +136,9 @@ fn telling(url: &'static str, stream: Arc<Mutex<Option<skep_net::BodySender>>>) 
 }
 
 #[tokio::test]
-async fn no_caller_leaves_the_path_of_a_remote_server_but_for_where_a_stream_of_its_own_said() -> Result<()> {
+async fn no_client_leaves_the_path_of_a_remote_server_but_for_the_endpoint_of_its_own_stream() -> Result<()> {
     for sse in [false, true] {
-        let options = Options { sse, ..Options::default() };
-        let how = How { remote: Some("/their/sse?key=1"), options, ..How::default() };
+        let how = How { remote: Some("/their/sse?key=1"), sse, ..How::default() };
         let stream: Arc<Mutex<Option<skep_net::BodySender>>> = Arc::default();
         let web = Web::with(how, telling("/messages/?sessionId=abc", stream.clone())).await?;
         let (caller, body) = (web.caller(), "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/x\"}");
@@ -162,8 +162,8 @@ async fn no_caller_leaves_the_path_of_a_remote_server_but_for_where_a_stream_of_
         for (method, path, expected) in astray {
             assert_eq!(went(method, path).await?, expected);
         }
-        let told = if sse { "/messages/?key=1&sessionId=abc" } else { "/their/sse?key=1&sessionId=abc" };
-        assert_eq!(went(Method::POST, "/messages/?sessionId=abc").await?, told);
+        let reply = if sse { "/messages/?key=1&sessionId=abc" } else { "/their/sse?key=1&sessionId=abc" };
+        assert_eq!(went(Method::POST, "/messages/?sessionId=abc").await?, reply);
         // Nor does it lead there when the stream is gone.
         stream.lock().unwrap().take();
         skep_testkit::eventually("the path is forgotten", PATIENCE, || async {
@@ -177,7 +177,7 @@ async fn no_caller_leaves_the_path_of_a_remote_server_but_for_where_a_stream_of_
 }
 
 #[tokio::test]
-async fn messages_for_the_stream_of_another_caller_go_nowhere() -> Result<()> {
+async fn messages_for_the_stream_of_another_client_go_nowhere() -> Result<()> {
     let got: Arc<Mutex<Vec<Got>>> = Arc::default();
     let streams: Arc<Mutex<Vec<skep_net::BodySender>>> = Arc::default();
     let kept = streams.clone();
@@ -192,9 +192,10 @@ async fn messages_for_the_stream_of_another_caller_go_nowhere() -> Result<()> {
     };
     let server = backend("127.0.0.1:0".parse()?, Arc::new(answer), got.clone()).await?;
     let sessions = Sessions::new(Store::Memory(Memory::new(Duration::from_mins(10))), Kind::Mcp);
-    let options = Options { sse: true, ..Options::default() };
     let client = Client::new(skep_net::client::Options::default());
-    let front = Transparent::new(Target::local(&format!("http://{server}"))?, None, client, sessions, options, drain());
+    let http = HttpOptions { transport: Some(Transport::Sse), ..HttpOptions::default() };
+    let upstream = HttpUpstream::new(Target::local(&format!("http://{server}"))?, client, http);
+    let front = Forward::new(upstream, sessions, ForwardOptions::default(), drain());
     let ask = async |who: &str, method: Method, uri: &str| {
         let body: &[u8] = if method == Method::GET { b"" } else { br#"{"jsonrpc":"2.0","id":7,"method":"ping"}"# };
         let content = match body {
@@ -213,14 +214,14 @@ async fn messages_for_the_stream_of_another_caller_go_nowhere() -> Result<()> {
     for uri in ["/messages?sessionId=abc", "/messages?x=1&session%49d=abc", "/messages?sessionId=other&sessionId=abc"] {
         let refused = ask("bob", Method::POST, uri).await;
         assert_eq!(refused.status(), StatusCode::NOT_FOUND, "{uri}");
-        let told = refused.into_body().collect().await?.to_bytes();
-        assert_eq!(told, r#"{"error":{"code":-32001,"message":"Session not found"},"id":7,"jsonrpc":"2.0"}"#);
+        let reply = refused.into_body().collect().await?.to_bytes();
+        assert_eq!(reply, r#"{"error":{"code":-32001,"message":"Session not found"},"id":7,"jsonrpc":"2.0"}"#);
     }
     assert_eq!(got.lock().unwrap().len(), 1, "only the stream reached the server");
     for (who, uri) in [("ann", "/messages?sessionId=abc"), ("bob", "/messages?sessionId=of-another-proxy")] {
         assert_eq!(ask(who, Method::POST, uri).await.status(), StatusCode::ACCEPTED, "{who}");
     }
-    // When the stream has ended, it is nobody's, and the server says so itself.
+    // When the stream has ended, it belongs to no client, and the server says so itself.
     drop(stream);
     let passed = async {
         while ask("bob", Method::POST, "/messages?sessionId=abc").await.status() != StatusCode::ACCEPTED {

@@ -5,7 +5,7 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use skep_testkit::{Seen, eventually};
 
-use crate::client::{Answer, BOTH, Caller, MODERN, PATIENCE, modern, request};
+use crate::client::{Answer, BOTH, MODERN, PATIENCE, TestClient, modern, request};
 use crate::lines::{How, Speaks, Stage};
 
 /// Waits until the server takes requests.
@@ -35,9 +35,9 @@ fn initialize(version: &str, capabilities: Value) -> Value {
 async fn modern_client(stage: &Stage) -> Result<()> {
     for accept in ["application/json", BOTH] {
         let probe = ask_modern(stage, accept, "server/discover").await?;
-        let told = probe.message()?;
-        assert_eq!((probe.status, &told["error"]["code"]), (StatusCode::NOT_FOUND, &json!(-32601)), "{told}");
-        assert_eq!(told["id"], "mine");
+        let reply = probe.message()?;
+        assert_eq!((probe.status, &reply["error"]["code"]), (StatusCode::NOT_FOUND, &json!(-32601)), "{reply}");
+        assert_eq!(reply["id"], "mine");
         for method in ["tools/call", "tools/list", "subscriptions/listen"] {
             let pinned = ask_modern(stage, accept, method).await?;
             let error = &pinned.message()?["error"];
@@ -50,7 +50,7 @@ async fn modern_client(stage: &Stage) -> Result<()> {
 }
 
 async fn legacy_client(stage: &Stage) -> Result<()> {
-    let caller = stage.caller().greeted().await?;
+    let caller = stage.caller().initialized().await?;
     assert!(caller.call(json!(2), "echo", json!({})).await?["result"].is_object());
     Ok(())
 }
@@ -63,7 +63,7 @@ async fn clients_of_both_eras_are_served_in_any_order_of_arrival() -> Result<()>
             for is_modern in [is_modern_first, !is_modern_first, is_modern_first] {
                 if is_modern { modern_client(&stage).await? } else { legacy_client(&stage).await? }
             }
-            assert_eq!(stage.told("initialize").len(), 1);
+            assert_eq!(stage.received("initialize").len(), 1);
             let seen = stage.seen.lock().unwrap();
             assert!(seen.messages.iter().all(|one| one["params"]["_meta"].is_null()), "nothing of the other era");
         }
@@ -120,12 +120,12 @@ async fn the_server_is_initialized_before_anything_else_reaches_it() -> Result<(
 #[tokio::test]
 async fn each_client_gets_the_version_that_it_asked_for() -> Result<()> {
     let stage = Stage::new().await?;
-    for (requested, told) in [("2025-11-25", "2025-06-18"), ("2025-06-18", "2025-06-18"), ("2024-11-05", "2024-11-05")]
+    for (requested, reply) in [("2025-11-25", "2025-06-18"), ("2025-06-18", "2025-06-18"), ("2024-11-05", "2024-11-05")]
     {
         let answer = stage.caller().ask(json!(1), "initialize", initialize(requested, json!({}))).await?;
-        assert_eq!(answer.message()?["result"]["protocolVersion"], told, "{requested}");
+        assert_eq!(answer.message()?["result"]["protocolVersion"], reply, "{requested}");
     }
-    assert_eq!(stage.told("initialize")[0]["params"]["protocolVersion"], "2025-11-25");
+    assert_eq!(stage.received("initialize")[0]["params"]["protocolVersion"], "2025-11-25");
     Ok(())
 }
 
@@ -134,38 +134,38 @@ async fn a_server_of_2026_07_28_only_is_served_to_clients_of_its_era() -> Result
     for speaks in [Speaks::Modern, Speaks::ModernAndFragile] {
         let stage = Stage::speaking(speaks, How::default()).await?;
         for _ in 0..2 {
-            // One that ends on the way is no failure that is told.
+            // One that ends on the way is no failure that is reported.
             let probe = ask_modern(&stage, BOTH, "server/discover").await?;
             assert_eq!(probe.message()?["result"]["supportedVersions"], json!([MODERN]));
             assert!(ask_modern(&stage, BOTH, "tools/call").await?.message()?["result"].is_object());
             let refused = stage.caller().ask(json!("mine"), "initialize", initialize("2025-06-18", json!({}))).await?;
-            let told = refused.message()?;
-            assert_eq!((refused.status, &told["error"]["code"]), (StatusCode::BAD_REQUEST, &json!(-32022)));
-            assert_eq!(told["error"]["data"], json!({ "requested": "2025-06-18", "supported": [MODERN] }));
+            let reply = refused.message()?;
+            assert_eq!((refused.status, &reply["error"]["code"]), (StatusCode::BAD_REQUEST, &json!(-32022)));
+            assert_eq!(reply["error"]["data"], json!({ "requested": "2025-06-18", "supported": [MODERN] }));
             stage.kill().await;
         }
-        assert_eq!(stage.told("initialize").len(), 1, "one that was restarted is opened as it was before");
+        assert_eq!(stage.received("initialize").len(), 1, "one that was restarted is opened as it was before");
     }
     Ok(())
 }
 
 /// A call of the tool that asks its client something, and what becomes of it.
-fn asked(caller: &Caller) -> tokio::task::JoinHandle<Result<Value>> {
+fn asked(caller: &TestClient) -> tokio::task::JoinHandle<Result<Value>> {
     let caller = caller.clone();
     tokio::spawn(async move { caller.call(json!(5), "ask", json!({})).await })
 }
 
 #[tokio::test]
-async fn the_first_clients_capabilities_hold_for_nobody_else() -> Result<()> {
+async fn the_first_clients_capabilities_hold_for_no_other() -> Result<()> {
     let stage = Stage::new().await?;
-    let open = async |capabilities: Value| -> Result<Caller> {
+    let open = async |capabilities: Value| -> Result<TestClient> {
         let mut caller = stage.caller();
         let answer = caller.ask(json!(1), "initialize", initialize("2025-06-18", capabilities)).await?;
         caller.session = Some(answer.headers["mcp-session-id"].to_str()?.to_owned());
         Ok(caller)
     };
     let (unable, able) = (open(json!({})).await?, open(json!({ "sampling": {} })).await?);
-    let declared = stage.told("initialize")[0]["params"]["capabilities"].clone();
+    let declared = stage.received("initialize")[0]["params"]["capabilities"].clone();
     for capability in ["sampling", "elicitation", "roots"] {
         assert!(declared[capability].is_object(), "{declared}");
     }
@@ -183,7 +183,7 @@ async fn the_first_clients_capabilities_hold_for_nobody_else() -> Result<()> {
     let question = listening.message().await?;
     assert_eq!(question["method"], "sampling/createMessage");
     able.post(json!({ "jsonrpc": "2.0", "id": question["id"], "result": { "role": "assistant" } }).to_string()).await?;
-    assert_eq!(call.await??["result"]["told"], json!({ "role": "assistant" }));
+    assert_eq!(call.await??["result"]["reply"], json!({ "role": "assistant" }));
     Ok(())
 }
 
@@ -209,18 +209,18 @@ async fn the_log_of_a_call_arrives_on_its_stream_while_others_subscribe() -> Res
     let subscriber = caller("subscriptions/listen");
     let listen = modern(json!(1), "subscriptions/listen", MODERN).to_string();
     let subscription = tokio::spawn(async move { subscriber.events(Method::POST, "/mcp", listen).await });
-    stage.until_told("subscriptions/listen", 1).await?;
+    stage.until_received("subscriptions/listen", 1).await?;
     let ask = |level: Option<&'static str>| {
         let (caller, call) = (caller("tools/call"), call(level));
         tokio::spawn(async move { caller.post(call).await })
     };
     let silent = ask(None);
     let asking = ask(Some("info"));
-    let told = stage.until_told("tools/call", 2).await?;
+    let reply = stage.until_received("tools/call", 2).await?;
     for number in 0..3 {
         stage.say(log(&number.to_string())).await?;
     }
-    for call in &told {
+    for call in &reply {
         stage.say(json!({ "jsonrpc": "2.0", "id": call["id"], "result": { "done": true } })).await?;
     }
     assert_eq!(silent.await??.text().matches("notifications/message").count(), 0, "it did not ask for it");
@@ -233,17 +233,17 @@ async fn the_log_of_a_call_arrives_on_its_stream_while_others_subscribe() -> Res
 
 /// In the legacy era the log is a session's. The key of 2026-07-28 in a legacy call takes it from no other client.
 #[tokio::test]
-async fn a_legacy_call_with_a_log_level_takes_the_log_from_nobody() -> Result<()> {
+async fn a_legacy_call_with_a_log_level_takes_the_log_from_no_session() -> Result<()> {
     for accept in ["application/json", BOTH] {
         let stage = Stage::new().await?;
-        let working = stage.caller().taking(BOTH).greeted().await?;
+        let working = stage.caller().taking(BOTH).initialized().await?;
         let mut listening = working.events(Method::GET, "/mcp", "").await?;
         working.ask(json!(2), "logging/setLevel", json!({ "level": "info" })).await?;
-        let greedy = stage.caller().taking(accept).greeted().await?;
+        let greedy = stage.caller().taking(accept).initialized().await?;
         let meta = json!({ "io.modelcontextprotocol/logLevel": "debug" });
         let call = request(json!(3), "tools/call", json!({ "name": "wait", "arguments": {}, "_meta": meta }));
         let held = tokio::spawn(async move { greedy.post(call.to_string()).await });
-        let own = stage.until_told("tools/call", 1).await?.remove(0);
+        let own = stage.until_received("tools/call", 1).await?.remove(0);
         stage.say(log("about its own call")).await?;
         stage.say(json!({ "jsonrpc": "2.0", "id": own["id"], "result": {} })).await?;
         let answer = held.await??;
@@ -276,7 +276,7 @@ async fn over_sse_a_request_that_contradicts_itself_is_answered_and_never_reache
             let answer = events.message().await?;
             assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!("mine"), &json!(code)), "{message} {answer}");
         }
-        assert!(stage.told("tools/call").is_empty(), "{speaks:?}");
+        assert!(stage.received("tools/call").is_empty(), "{speaks:?}");
     }
     Ok(())
 }

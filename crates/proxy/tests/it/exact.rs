@@ -1,4 +1,4 @@
-//! What callers see to the letter, and what never reaches a server that speaks HTTP.
+//! What clients see to the letter, and what never reaches a server that speaks HTTP.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -7,9 +7,9 @@ use anyhow::Result;
 use http::{HeaderValue, Method, Response, StatusCode};
 use serde_json::{Value, json};
 use skep_net::Body;
-use skep_proxy::transparent::Options;
+use skep_proxy::downstream::ForwardOptions;
 
-use crate::client::{BOTH, Caller, MODERN, greeting, modern, request};
+use crate::client::{BOTH, MODERN, TestClient, initialize_request, modern, request};
 use crate::lines::Stage;
 use crate::web::{Got, How, Web};
 
@@ -54,7 +54,7 @@ fn hostile() -> Vec<(Option<&'static str>, Value, Value)> {
     ]
 }
 
-async fn refused_with(caller: Caller, header: Option<&str>, body: &Value, wanted: &Value) -> Result<()> {
+async fn refused_with(caller: TestClient, header: Option<&str>, body: &Value, wanted: &Value) -> Result<()> {
     let caller = caller.with("mcp-method", "tools/call").with("mcp-name", "echo");
     let caller = header.into_iter().fold(caller, |caller, version| caller.with("mcp-protocol-version", version));
     let answer = caller.post(body.to_string()).await?;
@@ -62,15 +62,15 @@ async fn refused_with(caller: Caller, header: Option<&str>, body: &Value, wanted
         (answer.status, answer.headers["content-type"].to_str()?),
         (StatusCode::BAD_REQUEST, "application/json")
     );
-    let told = answer.message()?;
-    assert_eq!(json!([told["error"]["code"], told["error"]["data"]]), *wanted, "{header:?} {body}");
-    assert_eq!((&told["id"], &told["jsonrpc"]), (&json!("x"), &json!("2.0")));
-    assert_eq!(told["error"].get("data").is_some(), !wanted[1].is_null(), "no data is not null");
+    let reply = answer.message()?;
+    assert_eq!(json!([reply["error"]["code"], reply["error"]["data"]]), *wanted, "{header:?} {body}");
+    assert_eq!((&reply["id"], &reply["jsonrpc"]), (&json!("x"), &json!("2.0")));
+    assert_eq!(reply["error"].get("data").is_some(), !wanted[1].is_null(), "no data is not null");
     Ok(())
 }
 
 #[tokio::test]
-async fn requests_that_contradict_themselves_are_refused_with_their_code_and_reach_nobody() -> Result<()> {
+async fn requests_that_contradict_themselves_are_refused_with_their_code_and_reach_no_server() -> Result<()> {
     let web = Web::new(fine).await?;
     let stage = Stage::new().await?;
     for (header, body, wanted) in hostile() {
@@ -78,8 +78,8 @@ async fn requests_that_contradict_themselves_are_refused_with_their_code_and_rea
         refused_with(stage.caller(), header, &body, &wanted).await?;
     }
     assert!(web.got().is_empty());
-    assert!(stage.told("tools/call").is_empty());
-    // One that is right is passed on, once.
+    assert!(stage.received("tools/call").is_empty());
+    // One that is right is forwarded, once.
     let right = web.caller().with("mcp-protocol-version", MODERN).with("mcp-method", "tools/call");
     let answer = right.with("mcp-name", "echo").post(modern(json!(1), "tools/call", MODERN).to_string()).await?;
     assert_eq!(answer.status, StatusCode::OK);
@@ -90,38 +90,37 @@ async fn requests_that_contradict_themselves_are_refused_with_their_code_and_rea
 #[tokio::test]
 async fn several_messages_in_one_body_are_refused_in_every_shape() -> Result<()> {
     let (web, stage) = (Web::new(fine).await?, Stage::new().await?);
-    let words = "JSON-RPC batch requests are not supported (batching was removed in MCP revision 2025-06-18)";
-    let expected = format!(r#"{{"error":{{"code":-32600,"message":"{words}"}},"jsonrpc":"2.0"}}"#);
+    let expected_text = "JSON-RPC batch requests are not supported (batching was removed in MCP revision 2025-06-18)";
+    let expected = format!(r#"{{"error":{{"code":-32600,"message":"{expected_text}"}},"jsonrpc":"2.0"}}"#);
     let request = r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#;
     for body in ["[]", "[1]", &format!("[{request}]"), &format!(" \r\n\t[{request},{request}]"), "[[]]", "[null]"] {
         for address in [web.address, stage.address] {
             for kind in ["application/json", "text/plain"] {
-                let answer = Caller::new(address).with("content-type", kind).post(body.to_owned()).await?;
+                let answer = TestClient::new(address).with("content-type", kind).post(body.to_owned()).await?;
                 assert_eq!((answer.status, answer.text()), (StatusCode::BAD_REQUEST, expected.as_str()), "{body}");
             }
         }
     }
     let mut stranger = web.caller();
-    stranger.session = Some("nobody".to_owned());
+    stranger.session = Some("unknown".to_owned());
     assert_eq!(stranger.post("[]").await?.text(), expected);
-    // Also where bodies that are not called JSON are nobody's business.
-    let options = Options { sse: true, ..Options::default() };
-    let older = Web::with(How { options, ..How::default() }, fine).await?;
+    // Also where bodies that are not called JSON are not parsed.
+    let older = Web::with(How { sse: true, ..How::default() }, fine).await?;
     for method in [Method::POST, Method::PUT] {
         let caller = older.caller().with("content-type", "text/plain");
         let answer = caller.whole(method, "/messages?sessionId=s", format!(" [{request}]")).await?;
         assert_eq!((answer.status, answer.text()), (StatusCode::BAD_REQUEST, expected.as_str()));
     }
     assert!(older.got().is_empty());
-    assert!(web.got().is_empty() && stage.told("ping").is_empty());
+    assert!(web.got().is_empty() && stage.received("ping").is_empty());
     Ok(())
 }
 
 #[tokio::test]
-async fn an_unknown_session_is_told_with_the_id_that_was_asked_with_and_never_with_another() -> Result<()> {
+async fn an_unknown_session_is_reported_with_the_id_of_the_request_and_never_with_another() -> Result<()> {
     let web = Web::new(fine).await?;
     let mut stranger = web.caller();
-    stranger.session = Some("nobody".to_owned());
+    stranger.session = Some("unknown".to_owned());
     for (method, body, id) in [
         (Method::POST, r#"{"jsonrpc":"2.0","id":"a\u0062","method":"ping"}"#, r#""id":"a\u0062","#),
         (
@@ -138,8 +137,9 @@ async fn an_unknown_session_is_told_with_the_id_that_was_asked_with_and_never_wi
         (Method::DELETE, "", ""),
     ] {
         let answer = stranger.whole(method.clone(), "/mcp", body).await?;
-        let words = format!(r#"{{"error":{{"code":-32001,"message":"Session not found"}},{id}"jsonrpc":"2.0"}}"#);
-        assert_eq!((answer.status, answer.text()), (StatusCode::NOT_FOUND, words.as_str()), "{method} {body}");
+        let expected_text =
+            format!(r#"{{"error":{{"code":-32001,"message":"Session not found"}},{id}"jsonrpc":"2.0"}}"#);
+        assert_eq!((answer.status, answer.text()), (StatusCode::NOT_FOUND, expected_text.as_str()), "{method} {body}");
     }
     assert!(web.got().is_empty());
     Ok(())
@@ -148,8 +148,8 @@ async fn an_unknown_session_is_told_with_the_id_that_was_asked_with_and_never_wi
 #[tokio::test]
 async fn a_session_that_two_readers_could_read_as_two_is_none() -> Result<()> {
     let (web, stage) = (Web::new(fine).await?, Stage::new().await?);
-    let known = stage.caller().greeted().await?.session.unwrap();
-    let told = stage.seen.lock().unwrap().messages.len();
+    let known = stage.caller().initialized().await?.session.unwrap();
+    let reply = stage.seen.lock().unwrap().messages.len();
     for address in [web.address, stage.address] {
         for names in [vec![b"\xe9".as_slice()], vec![b"", known.as_bytes()], vec![known.as_bytes(), b"\xe9"]] {
             for (method, body, id) in [
@@ -158,20 +158,24 @@ async fn a_session_that_two_readers_could_read_as_two_is_none() -> Result<()> {
                 (Method::GET, "", ""),
                 (Method::DELETE, "", ""),
             ] {
-                let mut caller = Caller::new(address).taking(BOTH);
+                let mut caller = TestClient::new(address).taking(BOTH);
                 for name in &names {
                     caller.headers.append("mcp-session-id", HeaderValue::from_bytes(name)?);
                 }
                 let answer = caller.whole(method.clone(), "/mcp", body).await?;
-                let words =
+                let expected_text =
                     format!(r#"{{"error":{{"code":-32001,"message":"Session not found"}},{id}"jsonrpc":"2.0"}}"#);
-                assert_eq!((answer.status, answer.text()), (StatusCode::NOT_FOUND, &*words), "{names:?} {method}");
+                assert_eq!(
+                    (answer.status, answer.text()),
+                    (StatusCode::NOT_FOUND, &*expected_text),
+                    "{names:?} {method}"
+                );
             }
         }
     }
     assert!(web.got().is_empty());
-    assert_eq!(stage.seen.lock().unwrap().messages.len(), told);
-    // A name with nothing in it is no name, and the server is told none.
+    assert_eq!(stage.seen.lock().unwrap().messages.len(), reply);
+    // A name with nothing in it is no name, and the server gets none.
     assert_eq!(web.caller().with("mcp-session-id", "").ask(json!(1), "ping", json!({})).await?.status, StatusCode::OK);
     assert!(!web.got()[0].headers.contains_key("mcp-session-id"));
     Ok(())
@@ -180,9 +184,9 @@ async fn a_session_that_two_readers_could_read_as_two_is_none() -> Result<()> {
 #[tokio::test]
 async fn only_a_handshake_opens_a_session_and_it_is_never_sent_twice() -> Result<()> {
     let status = Arc::new(AtomicU16::new(200));
-    let told = status.clone();
+    let reply = status.clone();
     let web = Web::new(move |_| {
-        let response = Response::builder().status(told.load(Ordering::SeqCst)).header("mcp-session-id", "theirs");
+        let response = Response::builder().status(reply.load(Ordering::SeqCst)).header("mcp-session-id", "theirs");
         response.header("content-type", "application/json").body(Body::full("{}")).unwrap()
     })
     .await?;
@@ -193,12 +197,12 @@ async fn only_a_handshake_opens_a_session_and_it_is_never_sent_twice() -> Result
     for refusal in [404, 500, 202] {
         status.store(refusal, Ordering::SeqCst);
         let before = web.got().len();
-        assert_eq!(named.ask(json!(1), "initialize", greeting()).await?.status, refusal);
+        assert_eq!(named.ask(json!(1), "initialize", initialize_request()).await?.status, refusal);
         assert_eq!(web.got().len(), before + 1);
         assert_eq!(named.ask(json!(1), "ping", json!({})).await?.status, StatusCode::NOT_FOUND, "{refusal}");
     }
     status.store(200, Ordering::SeqCst);
-    named.ask(json!(1), "initialize", greeting()).await?;
+    named.ask(json!(1), "initialize", initialize_request()).await?;
     assert_eq!(named.ask(json!(1), "ping", json!({})).await?.status, StatusCode::OK);
     Ok(())
 }
@@ -214,7 +218,7 @@ async fn a_session_is_gone_when_the_server_says_so_and_not_when_it_fails() -> Re
             response.body(Body::empty()).unwrap()
         })
         .await?;
-        let caller = web.caller().greeted().await?;
+        let caller = web.caller().initialized().await?;
         assert_eq!(caller.whole(Method::DELETE, "/mcp", "").await?.status, said);
         let known = caller.ask(json!(1), "ping", json!({})).await?.status == StatusCode::OK;
         assert_eq!(known, stays, "{said}");
@@ -232,7 +236,7 @@ async fn methods_that_need_a_session_are_refused_where_there_are_none() -> Resul
         (true, Some("2025-11-25"), true),
         (true, Some(MODERN), true),
     ] {
-        let options = Options { stateless, ..Options::default() };
+        let options = ForwardOptions { stateless, ..ForwardOptions::default() };
         let web = Web::with(How { options, ..How::default() }, fine).await?;
         let caller =
             version.into_iter().fold(web.caller(), |caller, version| caller.with("mcp-protocol-version", version));
@@ -241,8 +245,8 @@ async fn methods_that_need_a_session_are_refused_where_there_are_none() -> Resul
             assert_eq!(answer.status == StatusCode::METHOD_NOT_ALLOWED, refuses, "{method} {stateless} {version:?}");
             if refuses && method != Method::HEAD {
                 assert_eq!(answer.headers["allow"], "POST, OPTIONS");
-                let words = "method not allowed: server is stateless / stateless MCP revision (POST only)";
-                assert_eq!(answer.text(), words);
+                let expected_text = "method not allowed: server is stateless / stateless MCP revision (POST only)";
+                assert_eq!(answer.text(), expected_text);
             }
         }
         let refused = web.got().len();
@@ -282,8 +286,8 @@ async fn redirects_keep_method_and_body_and_end() -> Result<()> {
         Ok((answer.status, web.got()))
     };
     for status in [301, 302, 307, 308] {
-        let (told, got) = sent(&format!("/by/{status}")).await?;
-        assert_eq!((told, got.len()), (StatusCode::OK, 2), "{status}");
+        let (reply, got) = sent(&format!("/by/{status}")).await?;
+        assert_eq!((reply, got.len()), (StatusCode::OK, 2), "{status}");
         assert_eq!(
             (&got[1].method, got[1].uri.path(), &got[1].body[..]),
             (&Method::POST, "/end", &br#"{"kept":1}"#[..])
@@ -291,8 +295,8 @@ async fn redirects_keep_method_and_body_and_end() -> Result<()> {
     }
     assert_eq!(sent("/deep/relative").await?.1[1].uri, "/end?a=1");
     for (path, status, times) in [("/loop", 307, 11), ("/nowhere", 302, 1), ("/see-other", 303, 1)] {
-        let (told, got) = sent(path).await?;
-        assert_eq!((told.as_u16(), got.len()), (status, times), "{path}");
+        let (reply, got) = sent(path).await?;
+        assert_eq!((reply.as_u16(), got.len()), (status, times), "{path}");
     }
     Ok(())
 }
@@ -343,8 +347,8 @@ async fn pages_of_a_browser_may_call_if_their_origin_is_listed() -> Result<()> {
         assert_eq!(answer.status == StatusCode::OK, passes, "{origins:?}");
         assert!(!answer.headers.contains_key("access-control-allow-origin"));
         if !passes {
-            let words = r#"{"error":{"code":-32600,"message":"Origin not allowed"},"jsonrpc":"2.0"}"#;
-            assert_eq!((answer.status, answer.text()), (StatusCode::FORBIDDEN, words));
+            let expected_text = r#"{"error":{"code":-32600,"message":"Origin not allowed"},"jsonrpc":"2.0"}"#;
+            assert_eq!((answer.status, answer.text()), (StatusCode::FORBIDDEN, expected_text));
             assert_eq!(answer.headers["content-type"], "application/json");
         }
     }
@@ -409,7 +413,7 @@ async fn a_strict_proxy_takes_known_versions_or_none() -> Result<()> {
 }
 
 #[tokio::test]
-async fn streams_of_the_older_protocol_tell_where_the_caller_came_in() -> Result<()> {
+async fn sse_streams_name_where_the_client_came_in() -> Result<()> {
     let host = "h.example";
     for (prefix, trusts, prefixed, at, expected) in [
         ("", false, None, None, "/messages?sessionId=s"),
@@ -421,8 +425,8 @@ async fn streams_of_the_older_protocol_tell_where_the_caller_came_in() -> Result
         ("", true, None, None, "/messages?sessionId=s"),
     ] {
         let endpoint_prefix = prefix.to_owned();
-        let options = Options { sse: true, trust_proxy_headers: trusts, endpoint_prefix, ..Options::default() };
-        let web = Web::with(How { options, ..How::default() }, |_| {
+        let options = ForwardOptions { trust_proxy_headers: trusts, endpoint_prefix, ..ForwardOptions::default() };
+        let web = Web::with(How { options, sse: true, ..How::default() }, |_| {
             let body =
                 "event: endpoint\ndata: /messages?sessionId=s\n\nevent: message\ndata: /messages?sessionId=s\n\n";
             Response::builder().header("content-type", "text/event-stream").body(Body::full(body)).unwrap()

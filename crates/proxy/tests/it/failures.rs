@@ -12,7 +12,7 @@ use skep_proxy::settings::{Overrides, Settings};
 use skep_runconfig::RunConfig;
 use skep_testkit::{Seen, eventually};
 
-use crate::client::{Answer, BOTH, Caller, PATIENCE, greeting};
+use crate::client::{Answer, BOTH, PATIENCE, TestClient, initialize_request};
 
 /// How long a client may wait for what is known. A call may take 60 s.
 const AT_ONCE: Duration = Duration::from_secs(8);
@@ -28,14 +28,14 @@ async fn proxy(image: &str, config: Value) -> Result<Running> {
 
 /// The answer to a request, which must come at once.
 async fn answered(running: &Running, accept: &'static str, method: &str) -> Result<Answer> {
-    let caller = Caller::new(running.address()).taking(accept);
-    tokio::time::timeout(AT_ONCE, caller.ask(json!("mine"), method, greeting())).await?
+    let caller = TestClient::new(running.address()).taking(accept);
+    tokio::time::timeout(AT_ONCE, caller.ask(json!("mine"), method, initialize_request())).await?
 }
 
 fn reason(answer: &Answer) -> Result<String> {
-    let told = answer.message()?;
-    assert_eq!((&told["id"], &told["error"]["code"]), (&json!("mine"), &json!(-32603)), "{told}");
-    Ok(told["error"]["message"].as_str().unwrap_or_default().to_owned())
+    let reply = answer.message()?;
+    assert_eq!((&reply["id"], &reply["error"]["code"]), (&json!("mine"), &json!(-32603)), "{reply}");
+    Ok(reply["error"]["message"].as_str().unwrap_or_default().to_owned())
 }
 
 #[tokio::test]
@@ -44,14 +44,14 @@ async fn a_call_to_a_program_that_is_missing_fails_at_once_with_the_reason() -> 
     for mode in ["streamable-http", "sse"] {
         let running = proxy("exec://no-such-program-here", json!({ "transport": "stdio", "proxy_mode": mode })).await?;
         if mode == "sse" {
-            let caller = Caller::new(running.address());
+            let caller = TestClient::new(running.address());
             let mut events = caller.events(http::Method::GET, "/sse", "").await?;
             let endpoint = events.next().await?.unwrap().1;
             let path = format!("/messages{}", endpoint.rsplit_once("/messages").unwrap().1);
             let ping = crate::client::request(json!("mine"), "ping", json!({}));
             caller.whole(http::Method::POST, &path, ping.to_string()).await?;
-            let told = tokio::time::timeout(AT_ONCE, events.message()).await??;
-            assert!(told["error"]["message"].as_str().unwrap().contains("no-such-program-here"), "{told}");
+            let reply = tokio::time::timeout(AT_ONCE, events.message()).await??;
+            assert!(reply["error"]["message"].as_str().unwrap().contains("no-such-program-here"), "{reply}");
             running.end().await;
             continue;
         }
@@ -106,10 +106,10 @@ async fn a_server_that_speaks_http_and_is_known_to_have_failed_is_a_502_with_the
 #[tokio::test]
 async fn a_remote_server_that_cannot_be_reached_is_a_502_with_the_reason_and_no_address() -> Result<()> {
     skep_testkit::install_crypto_provider();
-    let nobody = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+    let unknown = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
     let remote = |url: String| json!({ "transport": "streamable-http", "remote_url": url });
     for (url, wanted) in [
-        (format!("http://{nobody}/mcp"), "the server cannot be reached: connection refused"),
+        (format!("http://{unknown}/mcp"), "the server cannot be reached: connection refused"),
         ("http://no-such-host.invalid/mcp".to_owned(), "the server cannot be reached: its name cannot be resolved"),
     ] {
         let running = proxy("", remote(url)).await?;
@@ -117,7 +117,7 @@ async fn a_remote_server_that_cannot_be_reached_is_a_502_with_the_reason_and_no_
         assert_eq!(answer.status, StatusCode::BAD_GATEWAY);
         assert_eq!(reason(&answer)?, wanted);
         // What is no request has an error without an id.
-        let stream = Caller::new(running.address()).taking(BOTH).whole(http::Method::GET, "/mcp", "").await?;
+        let stream = TestClient::new(running.address()).taking(BOTH).whole(http::Method::GET, "/mcp", "").await?;
         assert_eq!((stream.status, stream.message()?["id"].is_null()), (StatusCode::BAD_GATEWAY, true));
         assert_eq!(stream.message()?["error"]["message"], wanted);
         running.end().await;

@@ -54,7 +54,7 @@ async fn a_list_is_filtered_whatever_it_is_called_and_however_it_begins() -> Res
 }
 
 #[tokio::test]
-async fn what_cannot_be_judged_is_withheld_and_what_is_no_list_passes() -> Result<()> {
+async fn what_cannot_be_evaluated_is_withheld_and_what_is_no_list_passes() -> Result<()> {
     let nameless = json!({ "jsonrpc": "2.0", "id": 1, "result": { "tools": [{ "title": "hidden" }] } }).to_string();
     for body in [nameless.as_str(), "hidden, but not JSON", "[{\"name\":\"hidden\"}]"] {
         let answer = says(200, Some("application/json"), body.to_owned()).await?;
@@ -91,14 +91,15 @@ async fn a_stream_may_begin_with_an_event_that_says_only_how_to_come_back() -> R
 
 #[tokio::test]
 async fn who_comes_back_to_a_list_by_another_stream_sees_no_more_of_it() -> Result<()> {
-    let told = json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": { "tools": "all" } }).to_string();
-    let body = format!("id: 1\ndata: \n\nid: 2\ndata: {told}\n\nid: 3\ndata: {}\n\n", list(json!("a")));
+    let reply =
+        json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": { "tools": "all" } }).to_string();
+    let body = format!("id: 1\ndata: \n\nid: 2\ndata: {reply}\n\nid: 3\ndata: {}\n\n", list(json!("a")));
     let web = says(200, Some("text/event-stream"), body).await?;
-    // A body that nobody asked for changes nothing.
+    // A body that was not requested changes nothing.
     for body in [String::new(), request(json!(1), "ping", json!({})).to_string()] {
         let mut events = web.caller().with("last-event-id", "0").events(Method::GET, "/mcp", body).await?;
         assert_eq!(events.next().await?.unwrap().1, "");
-        assert_eq!(events.message().await?, serde_json::from_str::<Value>(&told)?);
+        assert_eq!(events.message().await?, serde_json::from_str::<Value>(&reply)?);
         assert_eq!(events.message().await?["result"]["tools"], json!([{ "name": "seen" }]));
         assert_eq!(events.last.as_deref(), Some("3"));
     }
@@ -133,13 +134,13 @@ async fn a_list_in_a_stream_is_filtered_whatever_its_event_is_called_and_however
 }
 
 #[tokio::test]
-async fn a_hidden_tool_is_not_found_or_a_bad_request_as_the_caller_takes_it() -> Result<()> {
+async fn a_hidden_tool_is_not_found_or_a_bad_request_as_the_client_accepts() -> Result<()> {
     let web = says(200, Some("application/json"), "{}".to_owned()).await?;
     let call = |name: Value| request(json!("i"), "tools/call", json!({ "name": name })).to_string();
     for accept in ["application/json", "Application/JSON", "text/html, application/*;q=0.1", "*/*", BOTH] {
         let answer = web.caller().taking(accept).post(call(json!("hidden"))).await?;
-        let words = r#"{"error":{"code":-32602,"message":"tool not found"},"id":"i","jsonrpc":"2.0"}"#;
-        assert_eq!((answer.status, answer.text()), (StatusCode::OK, words), "{accept}");
+        let expected_text = r#"{"error":{"code":-32602,"message":"tool not found"},"id":"i","jsonrpc":"2.0"}"#;
+        assert_eq!((answer.status, answer.text()), (StatusCode::OK, expected_text), "{accept}");
     }
     // A header may come in several lines.
     for accepts in [&["text/event-stream", "application/json"][..], &["text/event-stream, text/html", "*/*"], &[""]] {
@@ -180,7 +181,7 @@ fn disguised() -> Vec<Disguise> {
         (plain().into_iter().flat_map(|byte| [byte, 0]).collect(), None),
         (b"\x1f\x8b\x08\x00".to_vec(), Some(("content-encoding", "gzip"))),
         (plain(), Some(("content-encoding", "br"))),
-        // The letters are those of UTF-7, to who is told so.
+        // The letters are those of UTF-7, for a reader that takes it as such.
         (
             br#"{"jsonrpc":"2.0","id":1,"method":"+AHQ-ools/call","params":{"name":"hidden"}}"#.to_vec(),
             Some(("content-type", "application/json; Charset=\"utf-7\"")),
@@ -192,10 +193,8 @@ fn disguised() -> Vec<Disguise> {
 #[tokio::test]
 async fn what_the_filter_cannot_read_does_not_reach_the_server_and_passes_where_there_is_none() -> Result<()> {
     for sse in [false, true] {
-        let options = || skep_proxy::transparent::Options { sse, ..Default::default() };
-        let guarded = Web::with(How { options: options(), ..hiding() }, |_: &Got| Response::new(Body::empty())).await?;
-        let open =
-            Web::with(How { options: options(), ..How::default() }, |_: &Got| Response::new(Body::empty())).await?;
+        let guarded = Web::with(How { sse, ..hiding() }, |_: &Got| Response::new(Body::empty())).await?;
+        let open = Web::with(How { sse, ..How::default() }, |_: &Got| Response::new(Body::empty())).await?;
         for (body, header) in disguised() {
             let send = async |web: &Web, method: Method| {
                 let caller = header.iter().fold(web.caller(), |caller, (name, value)| caller.with(name, value));
@@ -209,7 +208,7 @@ async fn what_the_filter_cannot_read_does_not_reach_the_server_and_passes_where_
         }
         assert!(guarded.got().is_empty());
         assert_eq!(open.got().len(), disguised().len());
-        // What the proxy can read, it judges, whatever it is called.
+        // What the proxy can parse, it evaluates, whatever it is called.
         let named = r#"{"jsonrpc":"2\u002e0","id":1,"method":"tools\/call","params":{"n\u0061me":"hid\u0064en"}}"#;
         for kind in ["application/json; charset=UTF-8", "text/plain", "application/octet-stream"] {
             let refused = guarded.caller().with("content-type", kind).whole(Method::POST, "/x", named).await?;
@@ -223,11 +222,10 @@ async fn what_the_filter_cannot_read_does_not_reach_the_server_and_passes_where_
 }
 
 #[tokio::test]
-async fn a_list_on_the_stream_of_the_older_protocol_is_filtered_whoever_asked_for_it_and_how() -> Result<()> {
-    let options = skep_proxy::transparent::Options { sse: true, ..Default::default() };
+async fn a_list_on_an_sse_stream_is_filtered_however_it_was_requested() -> Result<()> {
     let stream: std::sync::Arc<std::sync::Mutex<Option<skep_net::BodySender>>> = std::sync::Arc::default();
     let kept = stream.clone();
-    let web = Web::with(How { options, ..hiding() }, move |got: &Got| {
+    let web = Web::with(How { sse: true, ..hiding() }, move |got: &Got| {
         // Some servers open a stream whatever the method is, and some answer in both places.
         if got.uri.path() != "/sse" {
             let is_list = String::from_utf8_lossy(&got.body).contains("tools/list");
@@ -253,19 +251,24 @@ async fn a_list_on_the_stream_of_the_older_protocol_is_filtered_whoever_asked_fo
             ("/messages?sessionId=another", "3", json!(3)),
         ] {
             let body = format!(r#"{{"jsonrpc":"2.0","id":{asked},"method":"tools/list"}}"#);
-            let told = caller.whole(Method::POST, path, body).await?;
-            assert_eq!((told.status, told.text().contains("hidden")), (StatusCode::ACCEPTED, false), "{}", told.text());
+            let reply = caller.whole(Method::POST, path, body).await?;
+            assert_eq!(
+                (reply.status, reply.text().contains("hidden")),
+                (StatusCode::ACCEPTED, false),
+                "{}",
+                reply.text()
+            );
             sender.send(format!("data: {}\n\n", list(answered)).into()).await?;
             assert_eq!(events.message().await?["result"]["tools"], json!([{ "name": "seen" }]), "{asked} {path}");
         }
-        // Nobody asked here: another proxy passed that on.
+        // Not requested here: another proxy forwarded that.
         sender.send(format!("data: {}\n\n", list(json!("unasked"))).into()).await?;
         assert_eq!(events.message().await?["result"]["tools"], json!([{ "name": "seen" }]));
         let other = r#"{"jsonrpc": "2.0", "id" : 4, "result" : {"content":[{"type":"text","text":"hidden"}]}}"#;
         sender.send(format!("data: {other}\n\n").into()).await?;
         assert_eq!(events.next().await?.unwrap().1, other, "what is no list keeps its bytes");
     }
-    let told = caller.whole(Method::POST, "/messages?sessionId=abc", ping).await?;
-    assert_eq!((told.status, told.text()), (StatusCode::ACCEPTED, "Accepted"));
+    let reply = caller.whole(Method::POST, "/messages?sessionId=abc", ping).await?;
+    assert_eq!((reply.status, reply.text()), (StatusCode::ACCEPTED, "Accepted"));
     Ok(())
 }

@@ -55,7 +55,7 @@ async fn until_waiting(budget: &Budget, bytes: usize) -> Result<()> {
 
 /// The same with 200,000 calls is `cargo xtask bench limits`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn item_7_one_client_that_opens_sessions_without_end_locks_nobody_out() -> Result<()> {
+async fn item_7_one_client_that_opens_sessions_without_end_locks_no_other_out() -> Result<()> {
     let limits = SessionLimits::of_total(100 * (SESSION_BYTES + 128));
     let stage = Stage::with(How { session_limits: limits, ..How::default() }).await?;
     let address = stage.address;
@@ -446,7 +446,7 @@ async fn item_8_responses_that_pass_through_count_while_they_are_open() -> Resul
         let guards = Guards { budget: budget.clone(), ..Guards::default() };
         let mut how = crate::web::How { guards, ..crate::web::How::default() };
         how.config.tools_filter = filter.into_iter().map(str::to_owned).collect();
-        how.options.sse = sse;
+        how.sse = sse;
         let web = Web::with(how, |got: &Got| match got.method {
             http::Method::GET => open_stream(),
             _ => Response::new(Body::full("x".repeat(10_000))),

@@ -21,7 +21,7 @@ use skep_workload::pipe::{Held, Notes, Pipe, Taken};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, WriteHalf};
 use tokio::sync::Mutex as AsyncMutex;
 
-use crate::client::{Caller, PATIENCE};
+use crate::client::{PATIENCE, TestClient};
 
 /// What the server saw, and how it behaves.
 #[derive(Default)]
@@ -30,7 +30,7 @@ pub(crate) struct Seen {
     pub(crate) messages: Vec<Value>,
     /// How often it was started.
     pub(crate) starts: usize,
-    /// Whether it refuses to be greeted, and to report on resources whose names begin with `no:`.
+    /// Whether it refuses to be initialized, and to report on resources whose names begin with `no:`.
     pub(crate) refuses: bool,
     /// What tells it from others, if it is the same one whenever it is started.
     pub(crate) identity: Option<String>,
@@ -38,7 +38,7 @@ pub(crate) struct Seen {
     pub(crate) turns_out: Option<String>,
     /// What is kept beside it for the next proxy, if there is such a place.
     pub(crate) notes: Option<Arc<Paper>>,
-    /// Whether it keeps silent when it is greeted.
+    /// Whether it keeps silent when it is initialized.
     pub(crate) is_shy: bool,
     /// Which eras it speaks.
     pub(crate) speaks: Speaks,
@@ -172,24 +172,24 @@ impl Stage {
         Ok(Self { address, seen, drain, sessions, there, output })
     }
 
-    pub(crate) fn caller(&self) -> Caller {
-        Caller::new(self.address)
+    pub(crate) fn caller(&self) -> TestClient {
+        TestClient::new(self.address)
     }
 
     /// What the server was told by a method.
-    pub(crate) fn told(&self, method: &str) -> Vec<Value> {
+    pub(crate) fn received(&self, method: &str) -> Vec<Value> {
         let seen = self.seen.lock().unwrap();
         seen.messages.iter().filter(|message| message["method"] == method).cloned().collect()
     }
 
     /// Waits until the server was told by a method so many times.
-    pub(crate) async fn until_told(&self, method: &str, times: usize) -> Result<Vec<Value>> {
+    pub(crate) async fn until_received(&self, method: &str, times: usize) -> Result<Vec<Value>> {
         skep_testkit::eventually(&format!("{times} times {method}"), PATIENCE, || async {
-            let told = self.told(method);
-            Ok(if told.len() >= times {
-                skep_testkit::Seen::Yes(told)
+            let reply = self.received(method);
+            Ok(if reply.len() >= times {
+                skep_testkit::Seen::Yes(reply)
             } else {
-                skep_testkit::Seen::NotYet(format!("{told:?}"))
+                skep_testkit::Seen::NotYet(format!("{reply:?}"))
             })
         })
         .await
@@ -376,12 +376,12 @@ fn not_today(id: &Value) -> Vec<String> {
     vec![json!({ "jsonrpc": "2.0", "id": id, "error": { "code": -32603, "message": "not today" } }).to_string()]
 }
 
-/// A caller answered a request of the server: so the call that led to it can be answered.
+/// A client answered a request of the server: so the call that led to it can be answered.
 fn answered(message: &Value, seen: &Seen) -> Vec<String> {
     if message["id"] != "theirs" {
         return Vec::new();
     }
     let asked = seen.messages.iter().rev().find(|one| one["params"]["name"] == "ask");
     let id = asked.map(|asked| asked["id"].clone()).unwrap_or_default();
-    vec![json!({ "jsonrpc": "2.0", "id": id, "result": { "content": [], "told": message["result"] } }).to_string()]
+    vec![json!({ "jsonrpc": "2.0", "id": id, "result": { "content": [], "reply": message["result"] } }).to_string()]
 }

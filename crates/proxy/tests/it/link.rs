@@ -1,4 +1,4 @@
-//! The way to a stdio server, with nobody else on it.
+//! The connection to a stdio server, without other clients.
 
 use anyhow::{Context as _, Result};
 use skep_testkit::{Seen, eventually};
@@ -58,16 +58,16 @@ fn shell(script: &str) -> Connect {
 
 #[tokio::test]
 async fn a_process_that_ends_is_started_again_though_another_one_holds_its_streams() -> Result<()> {
-    // The one that stays behind tells its number on the log, which is told among the last words.
+    // The one that stays behind writes its number to the log, which is among the last lines.
     let connect = shell("sleep 1000 & echo $! >&2; exit 3");
-    let ((news, mut told), (_never, ending)) = (mpsc::channel(16), watch::channel(false));
+    let ((news, mut reply), (_never, ending)) = (mpsc::channel(16), watch::channel(false));
     let (_upstream, talk) = StdioUpstream::start_for(
         connect,
         Limits::default(),
         Supervision { news, ending, shared: None, outage: watch::channel(None).1 },
     );
     let talk = tokio::spawn(talk);
-    let mut next = async || tokio::time::timeout(PATIENCE, told.recv()).await?.context("nobody looks after it");
+    let mut next = async || tokio::time::timeout(PATIENCE, reply.recv()).await?.context("it is not supervised");
     assert_eq!(next().await?, ConnectionEvent::Connected);
     let ConnectionEvent::Lost(why) = next().await? else { anyhow::bail!("it did not go away") };
     let (why, left) = why.split_once('\n').context("it said nothing")?;
@@ -89,7 +89,7 @@ async fn the_last_words_of_a_process_are_heard() -> Result<()> {
     let connect = shell(
         r#"read -r line; id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p'); echo "{\"jsonrpc\":\"2.0\",\"id\":$id,\"result\":{}}""#,
     );
-    let ((news, mut told), (_never, ending)) = (mpsc::channel(16), watch::channel(false));
+    let ((news, mut reply), (_never, ending)) = (mpsc::channel(16), watch::channel(false));
     let (_upstream, talk) = StdioUpstream::start_for(
         connect,
         Limits::default(),
@@ -101,7 +101,7 @@ async fn the_last_words_of_a_process_are_heard() -> Result<()> {
         ConnectionEvent::Initialized,
         ConnectionEvent::Lost("the server went away: exit status: 0".to_owned()),
     ] {
-        assert_eq!(tokio::time::timeout(PATIENCE, told.recv()).await?, Some(wanted));
+        assert_eq!(tokio::time::timeout(PATIENCE, reply.recv()).await?, Some(wanted));
     }
     talk.abort();
     Ok(())

@@ -1,4 +1,4 @@
-//! Who hears what of a stdio server that all callers share, and in which order the server hears of it.
+//! Who hears what of a stdio server that all clients share, and in which order the server hears of it.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use skep_testkit::{Seen, eventually};
 
-use crate::client::{BOTH, Caller, MODERN, PATIENCE, greeting, modern, request};
+use crate::client::{BOTH, MODERN, PATIENCE, TestClient, initialize_request, modern, request};
 use crate::lines::{How, Paper, Stage};
 
 fn changed() -> Value {
@@ -18,13 +18,13 @@ fn updated(uri: &str) -> Value {
     json!({ "jsonrpc": "2.0", "method": "notifications/resources/updated", "params": { "uri": uri } })
 }
 
-async fn subscribe(caller: &Caller, uri: &str) -> Result<Value> {
+async fn subscribe(caller: &TestClient, uri: &str) -> Result<Value> {
     caller.ask(json!(1), "resources/subscribe", json!({ "uri": uri })).await?.message()
 }
 
 /// Sends a request and does not wait for its answer.
 fn held(
-    caller: &Caller,
+    caller: &TestClient,
     method: &'static str,
     params: Value,
 ) -> tokio::task::JoinHandle<Result<crate::client::Answer>> {
@@ -35,7 +35,7 @@ fn held(
 #[tokio::test]
 async fn a_session_has_one_stream_and_none_when_it_is_over() -> Result<()> {
     let stage = Stage::new().await?;
-    let caller = stage.caller().greeted().await?;
+    let caller = stage.caller().initialized().await?;
     let mut first = caller.events(Method::GET, "/mcp", "").await?;
     let mut second = caller.events(Method::GET, "/mcp", "").await?;
     assert!(first.next().await?.is_none(), "the second takes the place of the first");
@@ -44,30 +44,30 @@ async fn a_session_has_one_stream_and_none_when_it_is_over() -> Result<()> {
     assert_eq!(caller.whole(Method::DELETE, "/mcp", "").await?.status, StatusCode::NO_CONTENT);
     assert!(second.next().await?.is_none(), "it ends with its session");
     let late = caller.whole(Method::GET, "/mcp", "").await?;
-    let words = r#"{"error":{"code":-32001,"message":"Session not found"},"jsonrpc":"2.0"}"#;
-    assert_eq!((late.status, late.text()), (StatusCode::NOT_FOUND, words));
-    let nobody = stage.caller();
-    for (method, words) in [
+    let expected_text = r#"{"error":{"code":-32001,"message":"Session not found"},"jsonrpc":"2.0"}"#;
+    assert_eq!((late.status, late.text()), (StatusCode::NOT_FOUND, expected_text));
+    let unknown = stage.caller();
+    for (method, expected_text) in [
         (Method::GET, "Mcp-Session-Id header required for standalone SSE"),
         (Method::DELETE, "Mcp-Session-Id header required for DELETE"),
     ] {
-        let refused = nobody.whole(method, "/mcp", "").await?;
-        assert_eq!((refused.status, refused.text()), (StatusCode::BAD_REQUEST, words));
+        let refused = unknown.whole(method, "/mcp", "").await?;
+        assert_eq!((refused.status, refused.text()), (StatusCode::BAD_REQUEST, expected_text));
     }
     Ok(())
 }
 
 #[tokio::test]
-async fn a_subscription_that_failed_is_nobodys_and_the_next_one_tries_again() -> Result<()> {
+async fn a_subscription_that_failed_is_no_clients_and_the_next_one_tries_again() -> Result<()> {
     let stage = Stage::new().await?;
-    let (one, two) = (stage.caller().greeted().await?, stage.caller().greeted().await?);
+    let (one, two) = (stage.caller().initialized().await?, stage.caller().initialized().await?);
     let mut first = one.events(Method::GET, "/mcp", "").await?;
     let mut second = two.events(Method::GET, "/mcp", "").await?;
     stage.seen.lock().unwrap().refuses = true;
     assert_eq!(subscribe(&one, "no:a").await?["error"]["message"], "not today");
     stage.seen.lock().unwrap().refuses = false;
     assert_eq!(subscribe(&two, "no:a").await?["result"], json!({}));
-    assert_eq!(stage.told("resources/subscribe").len(), 2);
+    assert_eq!(stage.received("resources/subscribe").len(), 2);
     stage.say(updated("no:a")).await?;
     stage.say(changed()).await?;
     assert_eq!(second.message().await?, updated("no:a"));
@@ -78,24 +78,24 @@ async fn a_subscription_that_failed_is_nobodys_and_the_next_one_tries_again() ->
 #[tokio::test]
 async fn who_leaves_before_the_server_agreed_does_not_stand_in_the_way_of_the_next() -> Result<()> {
     let stage = Stage::new().await?;
-    let (one, two) = (stage.caller().greeted().await?, stage.caller().greeted().await?);
+    let (one, two) = (stage.caller().initialized().await?, stage.caller().initialized().await?);
     let leaving = held(&one, "resources/subscribe", json!({ "uri": "hold:a" }));
-    stage.until_told("resources/subscribe", 1).await?;
+    stage.until_received("resources/subscribe", 1).await?;
     leaving.abort();
-    stage.until_told("notifications/cancelled", 1).await?;
+    stage.until_received("notifications/cancelled", 1).await?;
     let staying = held(&two, "resources/subscribe", json!({ "uri": "hold:a" }));
-    let told = stage.until_told("resources/subscribe", 2).await?;
-    stage.say(json!({ "jsonrpc": "2.0", "id": told[1]["id"], "result": {} })).await?;
+    let reply = stage.until_received("resources/subscribe", 2).await?;
+    stage.say(json!({ "jsonrpc": "2.0", "id": reply[1]["id"], "result": {} })).await?;
     assert_eq!(staying.await??.message()?["result"], json!({}));
     Ok(())
 }
 
 #[tokio::test]
-async fn nobody_is_subscribed_before_the_server_has_agreed_with_the_first() -> Result<()> {
+async fn no_client_is_subscribed_before_the_server_has_agreed_with_the_first() -> Result<()> {
     let stage = Stage::new().await?;
-    let (one, two) = (stage.caller().greeted().await?, stage.caller().greeted().await?);
+    let (one, two) = (stage.caller().initialized().await?, stage.caller().initialized().await?);
     let first = held(&one, "resources/subscribe", json!({ "uri": "hold:a" }));
-    let told = stage.until_told("resources/subscribe", 1).await?;
+    let reply = stage.until_received("resources/subscribe", 1).await?;
     let second = held(&two, "resources/subscribe", json!({ "uri": "hold:a" }));
     // Others pass meanwhile, so the second one is there as well.
     for id in 0..10 {
@@ -103,10 +103,10 @@ async fn nobody_is_subscribed_before_the_server_has_agreed_with_the_first() -> R
     }
     assert!(!second.is_finished());
     let no = json!({ "code": -32603, "message": "not today" });
-    stage.say(json!({ "jsonrpc": "2.0", "id": told[0]["id"], "error": no })).await?;
+    stage.say(json!({ "jsonrpc": "2.0", "id": reply[0]["id"], "error": no })).await?;
     assert_eq!(first.await??.message()?["error"], no);
-    let told = stage.until_told("resources/subscribe", 2).await?;
-    stage.say(json!({ "jsonrpc": "2.0", "id": told[1]["id"], "result": {} })).await?;
+    let reply = stage.until_received("resources/subscribe", 2).await?;
+    stage.say(json!({ "jsonrpc": "2.0", "id": reply[1]["id"], "result": {} })).await?;
     assert_eq!(second.await??.message()?["result"], json!({}));
     Ok(())
 }
@@ -114,9 +114,9 @@ async fn nobody_is_subscribed_before_the_server_has_agreed_with_the_first() -> R
 #[tokio::test]
 async fn a_resource_that_the_server_is_slow_with_holds_up_no_other_one() -> Result<()> {
     let stage = Stage::new().await?;
-    let (one, two) = (stage.caller().greeted().await?, stage.caller().greeted().await?);
+    let (one, two) = (stage.caller().initialized().await?, stage.caller().initialized().await?);
     let slow = held(&one, "resources/subscribe", json!({ "uri": "hold:a" }));
-    stage.until_told("resources/subscribe", 1).await?;
+    stage.until_received("resources/subscribe", 1).await?;
     assert_eq!(subscribe(&two, "other:b").await?["result"], json!({}));
     assert!(!slow.is_finished());
     slow.abort();
@@ -131,7 +131,7 @@ async fn the_server_hears_of_a_resource_in_the_order_in_which_it_is_wanted() -> 
         let caller = stage.caller();
         all.spawn(async move {
             for _ in 0..8 {
-                let caller = caller.clone().greeted().await.unwrap();
+                let caller = caller.clone().initialized().await.unwrap();
                 assert_eq!(subscribe(&caller, "a:b").await.unwrap()["result"], json!({}));
                 if index % 2 == 0 {
                     caller.whole(Method::DELETE, "/mcp", "").await.unwrap();
@@ -146,32 +146,32 @@ async fn the_server_hears_of_a_resource_in_the_order_in_which_it_is_wanted() -> 
     }
     let heard = || {
         let seen = stage.seen.lock().unwrap();
-        let words = seen.messages.iter().filter(|message| message["params"]["uri"] == "a:b");
-        words.map(|message| message["method"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        let expected_text = seen.messages.iter().filter(|message| message["params"]["uri"] == "a:b");
+        expected_text.map(|message| message["method"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    let words = eventually("the last one does not want it any more", PATIENCE, || async {
-        let words = heard();
-        let is_over = words.last().is_some_and(|word| word == "resources/unsubscribe");
-        Ok(if is_over { Seen::Yes(words) } else { Seen::NotYet(format!("{words:?}")) })
+    let expected_text = eventually("the last one does not want it any more", PATIENCE, || async {
+        let expected_text = heard();
+        let is_over = expected_text.last().is_some_and(|word| word == "resources/unsubscribe");
+        Ok(if is_over { Seen::Yes(expected_text) } else { Seen::NotYet(format!("{expected_text:?}")) })
     })
     .await?;
-    for pair in words.chunks(2) {
-        assert_eq!(pair, ["resources/subscribe", "resources/unsubscribe"], "{words:?}");
+    for pair in expected_text.chunks(2) {
+        assert_eq!(pair, ["resources/subscribe", "resources/unsubscribe"], "{expected_text:?}");
     }
     Ok(())
 }
 
 #[tokio::test]
-async fn the_server_logs_less_when_the_most_curious_caller_has_gone() -> Result<()> {
+async fn the_server_logs_less_when_the_most_curious_client_has_gone() -> Result<()> {
     let stage = Stage::new().await?;
-    let (one, two) = (stage.caller().greeted().await?, stage.caller().greeted().await?);
+    let (one, two) = (stage.caller().initialized().await?, stage.caller().initialized().await?);
     for (caller, level) in [(&one, "error"), (&two, "debug")] {
         caller.ask(json!(1), "logging/setLevel", json!({ "level": level })).await?;
     }
-    stage.until_told("logging/setLevel", 2).await?;
+    stage.until_received("logging/setLevel", 2).await?;
     assert_eq!(two.whole(Method::DELETE, "/mcp", "").await?.status, StatusCode::NO_CONTENT);
-    let told = stage.until_told("logging/setLevel", 3).await?;
-    let levels: Vec<&Value> = told.iter().map(|message| &message["params"]["level"]).collect();
+    let reply = stage.until_received("logging/setLevel", 3).await?;
+    let levels: Vec<&Value> = reply.iter().map(|message| &message["params"]["level"]).collect();
     assert_eq!(levels, ["error", "debug", "error"]);
     Ok(())
 }
@@ -179,7 +179,7 @@ async fn the_server_logs_less_when_the_most_curious_caller_has_gone() -> Result<
 #[tokio::test]
 async fn who_has_no_session_changes_nothing_that_others_hear() -> Result<()> {
     let stage = Stage::new().await?;
-    let caller = stage.caller().greeted().await?;
+    let caller = stage.caller().initialized().await?;
     assert!(subscribe(&caller, "a:b").await?["error"].is_null());
     for (method, params) in [
         ("resources/unsubscribe", json!({ "uri": "a:b" })),
@@ -189,15 +189,16 @@ async fn who_has_no_session_changes_nothing_that_others_hear() -> Result<()> {
         let refused = stage.caller().ask(json!(1), method, params).await?.message()?;
         assert_eq!(refused["error"]["code"], -32600, "{refused}");
     }
-    assert!(stage.told("resources/unsubscribe").is_empty() && stage.told("logging/setLevel").is_empty());
-    assert_eq!(stage.told("resources/subscribe").len(), 1);
+    assert!(stage.received("resources/unsubscribe").is_empty() && stage.received("logging/setLevel").is_empty());
+    assert_eq!(stage.received("resources/subscribe").len(), 1);
     Ok(())
 }
 
 #[tokio::test]
 async fn progress_with_the_same_token_is_of_one_request_only() -> Result<()> {
     let stage = Stage::new().await?;
-    let (one, two) = (stage.caller().greeted().await?.taking(BOTH), stage.caller().greeted().await?.taking(BOTH));
+    let (one, two) =
+        (stage.caller().initialized().await?.taking(BOTH), stage.caller().initialized().await?.taking(BOTH));
     let call = || {
         let params = json!({ "name": "wait", "_meta": { "progressToken": "same" } });
         request(json!(1), "tools/call", params).to_string()
@@ -207,16 +208,16 @@ async fn progress_with_the_same_token_is_of_one_request_only() -> Result<()> {
         let (one, call) = (one.clone(), call());
         async move { one.post(call).await }
     });
-    stage.until_told("tools/call", 1).await?;
+    stage.until_received("tools/call", 1).await?;
     let second = tokio::spawn({
         let (two, call) = (two.clone(), call());
         async move { two.post(call).await }
     });
-    let told = stage.until_told("tools/call", 2).await?;
-    assert_ne!(told[0]["params"]["_meta"]["progressToken"], told[1]["params"]["_meta"]["progressToken"]);
-    let report = json!({ "progressToken": told[1]["params"]["_meta"]["progressToken"], "progress": 1 });
+    let reply = stage.until_received("tools/call", 2).await?;
+    assert_ne!(reply[0]["params"]["_meta"]["progressToken"], reply[1]["params"]["_meta"]["progressToken"]);
+    let report = json!({ "progressToken": reply[1]["params"]["_meta"]["progressToken"], "progress": 1 });
     stage.say(json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": report })).await?;
-    for message in &told {
+    for message in &reply {
         stage.say(json!({ "jsonrpc": "2.0", "id": message["id"], "result": {} })).await?;
     }
     let (first, second) = (first.await??, second.await??);
@@ -226,19 +227,19 @@ async fn progress_with_the_same_token_is_of_one_request_only() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_server_that_is_slow_to_start_is_initialized_once_for_everybody() -> Result<()> {
+async fn a_server_that_is_slow_to_start_is_initialized_once_for_all_clients() -> Result<()> {
     let stage = Stage::absent(How::default()).await?;
     stage.seen.lock().unwrap().is_shy = true;
     stage.appear();
-    let leaving = held(&stage.caller(), "initialize", greeting());
-    let told = stage.until_told("initialize", 1).await?;
+    let leaving = held(&stage.caller(), "initialize", initialize_request());
+    let reply = stage.until_received("initialize", 1).await?;
     leaving.abort();
     assert!(leaving.await.is_err());
-    let staying = held(&stage.caller(), "initialize", greeting());
-    stage.say(json!({ "jsonrpc": "2.0", "id": told[0]["id"], "result": { "for": "all" } })).await?;
+    let staying = held(&stage.caller(), "initialize", initialize_request());
+    stage.say(json!({ "jsonrpc": "2.0", "id": reply[0]["id"], "result": { "for": "all" } })).await?;
     assert_eq!(staying.await??.message()?["result"], json!({ "for": "all" }));
-    assert_eq!(stage.told("initialize").len(), 1);
-    assert!(stage.told("notifications/cancelled").is_empty(), "a handshake is not taken back");
+    assert_eq!(stage.received("initialize").len(), 1);
+    assert!(stage.received("notifications/cancelled").is_empty(), "a handshake is not taken back");
     Ok(())
 }
 
@@ -247,28 +248,28 @@ async fn an_answer_that_is_no_message_is_an_error_at_once_and_a_handshake_is_ask
     let stage = Stage::absent(How::default()).await?;
     stage.seen.lock().unwrap().is_shy = true;
     stage.appear();
-    let asked = held(&stage.caller(), "initialize", greeting());
-    let told = stage.until_told("initialize", 1).await?;
-    stage.write(&format!(r#"{{"jsonrpc":"2.0","id":{}}}"#, told[0]["id"])).await?;
+    let asked = held(&stage.caller(), "initialize", initialize_request());
+    let reply = stage.until_received("initialize", 1).await?;
+    stage.write(&format!(r#"{{"jsonrpc":"2.0","id":{}}}"#, reply[0]["id"])).await?;
     let answer = asked.await??;
     assert_eq!(answer.message()?["error"]["code"], -32603, "{}", answer.text());
     assert!(!answer.headers.contains_key("mcp-session-id"));
-    stage.until_told("initialize", 2).await?;
-    let told = stage.until_told("initialize", 2).await?;
-    stage.say(json!({ "jsonrpc": "2.0", "id": told[1]["id"], "result": { "now": "well" } })).await?;
+    stage.until_received("initialize", 2).await?;
+    let reply = stage.until_received("initialize", 2).await?;
+    stage.say(json!({ "jsonrpc": "2.0", "id": reply[1]["id"], "result": { "now": "well" } })).await?;
     crate::eras::until_initialized(&stage).await?;
-    let answer = stage.caller().ask(json!(1), "initialize", greeting()).await?;
+    let answer = stage.caller().ask(json!(1), "initialize", initialize_request()).await?;
     assert_eq!(answer.message()?["result"], json!({ "now": "well" }));
     for (times, answer) in [
         (1, r#"{"id":ID,"result":{}}"#),
         (2, r#"{"jsonrpc":"2.0","id":ID,"result":{},"error":{}}"#),
         (3, r#"{"jsonrpc":"2.0","id":1,"result":{},"id":ID}"#),
     ] {
-        let asked = held(&stage.caller(), "hold", greeting());
-        let told = stage.until_told("hold", times).await?;
+        let asked = held(&stage.caller(), "hold", initialize_request());
+        let reply = stage.until_received("hold", times).await?;
         // One that nobody asked for is nobody's.
         stage.write(&answer.replace("ID", "1")).await?;
-        stage.write(&answer.replace("ID", &told[times - 1]["id"].to_string())).await?;
+        stage.write(&answer.replace("ID", &reply[times - 1]["id"].to_string())).await?;
         let answer = asked.await??;
         assert_eq!(answer.message()?["id"], json!("held"));
         assert_eq!(answer.message()?["error"]["code"], -32603, "{}", answer.text());
@@ -280,13 +281,13 @@ async fn an_answer_that_is_no_message_is_an_error_at_once_and_a_handshake_is_ask
 async fn who_comes_after_a_restart_hears_what_the_server_says_of_itself_now() -> Result<()> {
     let stage = Stage::new().await?;
     let version = async || -> Result<Value> {
-        let answer = stage.caller().ask(json!(1), "initialize", greeting()).await?;
+        let answer = stage.caller().ask(json!(1), "initialize", initialize_request()).await?;
         Ok(answer.message()?["result"]["serverInfo"]["version"].clone())
     };
     assert_eq!(version().await?, "1");
     stage.kill().await;
-    stage.until_told("initialize", 2).await?;
-    eventually("the new version is told", PATIENCE, || async {
+    stage.until_received("initialize", 2).await?;
+    eventually("the new version is reply", PATIENCE, || async {
         Ok(match version().await? {
             now if now == "2" => Seen::Yes(()),
             before => Seen::NotYet(before.to_string()),
@@ -296,9 +297,9 @@ async fn who_comes_after_a_restart_hears_what_the_server_says_of_itself_now() ->
     // One that refuses what it took before is not taken for well: clients wait until it is.
     stage.seen.lock().unwrap().refuses = true;
     stage.kill().await;
-    stage.until_told("initialize", 4).await?;
+    stage.until_received("initialize", 4).await?;
     stage.seen.lock().unwrap().refuses = false;
-    let caller = stage.caller().greeted().await?;
+    let caller = stage.caller().initialized().await?;
     assert!(caller.call(json!(2), "echo", json!({})).await?["result"].is_object());
     Ok(())
 }
@@ -308,23 +309,27 @@ async fn a_server_that_lost_its_connection_only_goes_on_even_if_it_takes_no_seco
     let stage = Stage::absent(How::default()).await?;
     stage.seen.lock().unwrap().identity = Some("one".to_owned());
     stage.appear();
-    let caller = stage.caller().greeted().await?;
+    let caller = stage.caller().initialized().await?;
     assert_eq!(subscribe(&caller, "a:b").await?["result"], json!({}));
     stage.seen.lock().unwrap().refuses = true;
     for times in 2..4 {
         stage.kill().await;
-        stage.until_told("initialize", times).await?;
+        stage.until_received("initialize", times).await?;
         assert!(caller.call(json!(2), "echo", json!({})).await?["result"].is_object());
-        assert_eq!(stage.until_told("resources/subscribe", times).await?.len(), times, "it may not have heard of it");
+        assert_eq!(
+            stage.until_received("resources/subscribe", times).await?.len(),
+            times,
+            "it may not have heard of it"
+        );
     }
-    let late = stage.caller().greeted().await?;
+    let late = stage.caller().initialized().await?;
     assert!(late.session.is_some(), "what it said before is everybody's");
-    assert_eq!(stage.told("notifications/initialized").len(), 1);
+    assert_eq!(stage.received("notifications/initialized").len(), 1);
     // Another one must take it.
     stage.seen.lock().unwrap().identity = Some("two".to_owned());
     stage.kill().await;
-    stage.until_told("initialize", 5).await?;
-    assert_eq!(stage.told("resources/subscribe").len(), 3);
+    stage.until_received("initialize", 5).await?;
+    assert_eq!(stage.received("resources/subscribe").len(), 3);
     Ok(())
 }
 
@@ -334,15 +339,15 @@ async fn a_server_is_known_again_as_what_it_turned_out_to_be() -> Result<()> {
     let stage = Stage::absent(How::default()).await?;
     stage.seen.lock().unwrap().identity = Some("old".to_owned());
     stage.appear();
-    let caller = stage.caller().greeted().await?;
+    let caller = stage.caller().initialized().await?;
     {
         let mut seen = stage.seen.lock().unwrap();
         (seen.turns_out, seen.refuses) = (Some("new".to_owned()), true);
     }
     stage.kill().await;
-    stage.until_told("initialize", 2).await?;
+    stage.until_received("initialize", 2).await?;
     assert!(caller.call(json!(2), "echo", json!({})).await?["result"].is_object());
-    assert_eq!(stage.told("initialize").len(), 2);
+    assert_eq!(stage.received("initialize").len(), 2);
     Ok(())
 }
 
@@ -359,25 +364,25 @@ async fn a_server_that_takes_one_handshake_only_goes_on_with_the_next_proxy() ->
         Ok(stage)
     };
     // Without a word of the proxy before, its refusal is all there is.
-    let refused = stage(true).await?.caller().ask(json!(1), "initialize", greeting()).await?;
+    let refused = stage(true).await?.caller().ask(json!(1), "initialize", initialize_request()).await?;
     assert!(refused.message()?["error"]["message"].as_str().unwrap().ends_with("not today"), "{}", refused.text());
     let first = stage(false).await?;
-    first.caller().greeted().await?;
+    first.caller().initialized().await?;
     eventually("it is written down", PATIENCE, || async {
         let is_kept = notes.0.lock().unwrap().is_some();
         Ok(if is_kept { Seen::Yes(()) } else { Seen::NotYet("nothing".to_owned()) })
     })
     .await?;
     let next = stage(true).await?;
-    let caller = next.caller().greeted().await?;
-    let greeted = next.caller().ask(json!("mine"), "initialize", greeting()).await?.message()?;
-    assert_eq!((&greeted["id"], &greeted["result"]["serverInfo"]["name"]), (&json!("mine"), &json!("s")));
+    let caller = next.caller().initialized().await?;
+    let initialized = next.caller().ask(json!("mine"), "initialize", initialize_request()).await?.message()?;
+    assert_eq!((&initialized["id"], &initialized["result"]["serverInfo"]["name"]), (&json!("mine"), &json!("s")));
     assert!(caller.call(json!(2), "echo", json!({})).await?["result"].is_object());
-    assert_eq!(next.told("initialize").len(), 1);
-    assert!(next.told("notifications/initialized").is_empty(), "it heard that from the first one");
-    // Also when another one greeted it first after a restart.
+    assert_eq!(next.received("initialize").len(), 1);
+    assert!(next.received("notifications/initialized").is_empty(), "it heard that from the first one");
+    // Also when another one initialized it first after a restart.
     next.kill().await;
-    next.until_told("initialize", 2).await?;
+    next.until_received("initialize", 2).await?;
     assert!(caller.call(json!(3), "echo", json!({})).await?["result"].is_object());
     Ok(())
 }
@@ -387,30 +392,30 @@ async fn a_server_that_takes_one_handshake_only_goes_on_with_the_next_proxy() ->
 async fn many_subscriptions_are_said_again_to_a_server_that_answers_each() -> Result<()> {
     const MANY: usize = 300;
     let stage = Stage::new().await?;
-    let caller = stage.caller().greeted().await?;
+    let caller = stage.caller().initialized().await?;
     for number in 0..MANY {
         subscribe(&caller, &format!("x:{number}/{}", "long".repeat(40))).await?;
     }
     stage.kill().await;
-    stage.until_told("resources/subscribe", 2 * MANY).await?;
+    stage.until_received("resources/subscribe", 2 * MANY).await?;
     assert!(caller.call(json!(2), "echo", json!({})).await?["result"].is_object());
     Ok(())
 }
 
 #[tokio::test]
-async fn the_end_of_the_handshake_is_told_once() -> Result<()> {
+async fn the_end_of_the_handshake_is_sent_once() -> Result<()> {
     let stage = Stage::new().await?;
     for _ in 0..3 {
-        stage.caller().greeted().await?;
+        stage.caller().initialized().await?;
     }
     // Whatever was passed on is before this.
     stage.caller().ask(json!(1), "ping", json!({})).await?;
-    assert_eq!(stage.told("notifications/initialized").len(), 1);
+    assert_eq!(stage.received("notifications/initialized").len(), 1);
     Ok(())
 }
 
 #[tokio::test]
-async fn modern_callers_with_the_same_ids_and_the_same_foreign_session_get_their_own_answers() -> Result<()> {
+async fn modern_clients_with_the_same_ids_and_the_same_foreign_session_get_their_own_responses() -> Result<()> {
     let stage = Stage::modern().await?;
     let mut caller = stage.caller().with("mcp-protocol-version", MODERN).with("mcp-method", "tools/call");
     caller = caller.with("mcp-name", "wait");
@@ -425,7 +430,7 @@ async fn modern_callers_with_the_same_ids_and_the_same_foreign_session_get_their
         })
         .collect();
     // All are with the server before the first is answered, and the last is answered first.
-    for message in stage.until_told("tools/call", 20).await?.iter().rev() {
+    for message in stage.until_received("tools/call", 20).await?.iter().rev() {
         let result = json!({ "index": message["params"]["arguments"]["index"] });
         stage.say(json!({ "jsonrpc": "2.0", "id": message["id"], "result": result })).await?;
     }
@@ -439,11 +444,11 @@ async fn modern_callers_with_the_same_ids_and_the_same_foreign_session_get_their
 }
 
 #[tokio::test]
-async fn a_call_that_hangs_holds_up_nobody() -> Result<()> {
+async fn a_call_that_hangs_holds_up_no_other() -> Result<()> {
     let stage = Stage::new().await?;
-    let caller = stage.caller().greeted().await?;
+    let caller = stage.caller().initialized().await?;
     let hung = held(&caller, "hold", json!({}));
-    stage.until_told("hold", 1).await?;
+    stage.until_received("hold", 1).await?;
     for id in 0..20 {
         let other = if id % 2 == 0 { caller.clone() } else { stage.caller() };
         assert_eq!(other.ask(json!(id), "ping", json!({})).await?.message()?["id"], id);
@@ -454,9 +459,9 @@ async fn a_call_that_hangs_holds_up_nobody() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_caller_subscribes_to_so_many_resources_and_no_more() -> Result<()> {
+async fn a_client_subscribes_to_so_many_resources_and_no_more() -> Result<()> {
     let stage = Stage::new().await?;
-    let (one, two) = (stage.caller().greeted().await?, stage.caller().greeted().await?);
+    let (one, two) = (stage.caller().initialized().await?, stage.caller().initialized().await?);
     for number in 0..1000 {
         assert_eq!(subscribe(&one, &format!("no:{number}")).await?["result"], json!({}));
     }
@@ -465,7 +470,7 @@ async fn a_caller_subscribes_to_so_many_resources_and_no_more() -> Result<()> {
     assert_eq!(subscribe(&two, "no:one-more").await?["result"], json!({}), "somebody else");
     let long = format!("no:{}", "x".repeat(8 * 1024));
     assert_eq!(subscribe(&two, &long).await?["error"]["code"], -32602);
-    assert_eq!(stage.told("resources/subscribe").len(), 1001);
+    assert_eq!(stage.received("resources/subscribe").len(), 1001);
     // Room comes back with what is given back.
     one.ask(json!(2), "resources/unsubscribe", json!({ "uri": "no:7" })).await?;
     assert_eq!(subscribe(&one, "no:one-more").await?["result"], json!({}));

@@ -3,6 +3,8 @@
 #![cfg_attr(test, expect(clippy::needless_pass_by_value, reason = "values are written in place"))]
 
 #[cfg(test)]
+mod called;
+#[cfg(test)]
 mod claims;
 #[cfg(test)]
 mod client;
@@ -16,6 +18,8 @@ mod exact;
 mod failures;
 #[cfg(test)]
 mod filtered;
+#[cfg(test)]
+mod forward;
 #[cfg(test)]
 mod hosts;
 #[cfg(test)]
@@ -41,8 +45,6 @@ mod shared;
 mod sse;
 #[cfg(test)]
 mod streamable;
-#[cfg(test)]
-mod transparent;
 #[cfg(test)]
 mod watched;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Streams of a server that speaks HTTP, which stay open for as long as their caller likes.
+//! Streams of a server that speaks HTTP, which stay open for as long as their client likes.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -10,17 +10,16 @@ use http::{Method, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use serde_json::json;
 use skep_net::{Body, BodySender};
-use skep_proxy::transparent::Options;
 use skep_testkit::{Seen, eventually};
 
 use crate::client::{BOTH, MODERN, PATIENCE, modern, request};
-use crate::transparent::{answer, result};
+use crate::forward::{answer, result};
 use crate::web::{Got, How, Web};
 
 /// The server's end of each stream, the last one at the end.
 type Streams = Arc<Mutex<Vec<BodySender>>>;
 
-/// A server that opens a session when it is greeted, and a stream when it is asked for one.
+/// A server that opens a session when it is initialized, and a stream when it is asked for one.
 async fn opening(how: How) -> Result<(Web, Streams)> {
     let streams = Streams::default();
     let kept = streams.clone();
@@ -47,7 +46,7 @@ fn note(text: &str) -> String {
 }
 
 fn over_sse() -> How {
-    How { options: Options { sse: true, ..Options::default() }, ..How::default() }
+    How { sse: true, ..How::default() }
 }
 
 fn filtered() -> How {
@@ -61,7 +60,7 @@ fn patient() -> How {
     How { finish: PATIENCE * 2, ..How::default() }
 }
 
-/// Lets time pass, with a moment for everybody in each step.
+/// Lets time pass, with a moment for every task in each step.
 async fn pass(whole: Duration, step: Duration) {
     tokio::time::pause();
     let start = tokio::time::Instant::now();
@@ -123,7 +122,7 @@ async fn an_event_that_has_begun_comes_to_its_end_before_the_stream_does() -> Re
 }
 
 #[tokio::test]
-async fn an_event_that_nobody_has_to_see_may_have_any_length() -> Result<()> {
+async fn an_event_that_no_middleware_sees_may_have_any_length() -> Result<()> {
     const PIECES: usize = 65;
     let (web, streams) = opening(How::default()).await?;
     let mut body = web.caller().send(Method::GET, "/mcp", "").await?.into_body();
@@ -163,7 +162,7 @@ async fn a_reader_that_is_behind_is_not_waited_for_when_the_proxy_ends() -> Resu
     })
     .await?;
     web.drain.start();
-    // The server is let go before anybody reads on.
+    // The connection to the server is closed before the client reads on.
     tokio::time::timeout(PATIENCE, server).await??;
     while let Some(frame) = tokio::time::timeout(PATIENCE, body.frame()).await? {
         frame?;
@@ -181,7 +180,7 @@ async fn a_session_lives_while_a_stream_is_open_for_it_and_its_stream_ends_with_
         (filtered, seconds, Duration::from_secs(4)),
     ] {
         let (web, streams) = opening(How { session_ttl, ..how() }).await?;
-        let caller = web.caller().greeted().await?;
+        let caller = web.caller().initialized().await?;
         let mut events = caller.events(Method::GET, "/mcp", "").await?;
         let sender = last(&streams)?;
         pass(hour.min(session_ttl * 5), step).await;

@@ -55,7 +55,7 @@ impl Raw {
 
     /// Opens a session, and gives its id.
     pub(crate) async fn initialize(&mut self) -> Result<String> {
-        let params = crate::client::greeting();
+        let params = crate::client::initialize_request();
         let message = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params });
         let response = self.post("", &message).await?;
         ensure!(response.status == 200, "{response:?}");

@@ -12,8 +12,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
-use crate::client::{PATIENCE, greeting, request};
-use crate::transparent::{answer, result};
+use crate::client::{PATIENCE, initialize_request, request};
+use crate::forward::{answer, result};
 use crate::web::{Got, How, Web};
 
 /// A server that is written by hand, because it does what no server should.
@@ -22,7 +22,7 @@ struct Server {
     made: AtomicUsize,
     /// Sessions with a lower number are forgotten.
     least: AtomicUsize,
-    /// From which greeting on it does not answer one.
+    /// From which initialize_request on it does not answer one.
     mute: Option<usize>,
 }
 
@@ -47,13 +47,13 @@ impl Server {
     /// Answers at an address, and tells of the calls that it took and left without an answer.
     async fn start(self: Arc<Self>, at: SocketAddr) -> Result<mpsc::UnboundedReceiver<String>> {
         let listener = TcpListener::bind(at).await?;
-        let (tell, told) = mpsc::unbounded_channel();
+        let (tell, reply) = mpsc::unbounded_channel();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 tokio::spawn(self.clone().converse(stream, tell.clone()));
             }
         });
-        Ok(told)
+        Ok(reply)
     }
 
     async fn converse(self: Arc<Self>, mut stream: TcpStream, tell: mpsc::UnboundedSender<String>) -> Result<()> {
@@ -89,18 +89,18 @@ impl Server {
 async fn set(server: Server) -> Result<(Web, Arc<Server>, mpsc::UnboundedReceiver<String>)> {
     let web = Web::with(How { lives: false, ..How::default() }, |_| unreachable!("it does not run")).await?;
     let server = Arc::new(server);
-    let told = server.clone().start(web.server).await?;
-    Ok((web, server, told))
+    let reply = server.clone().start(web.server).await?;
+    Ok((web, server, reply))
 }
 
 #[tokio::test]
 async fn a_slow_call_after_a_new_handshake_keeps_no_other_session_waiting() -> Result<()> {
-    let (web, server, mut told) = set(Server::default()).await?;
-    let (one, two) = (web.caller().greeted().await?, web.caller().greeted().await?);
+    let (web, server, mut reply) = set(Server::default()).await?;
+    let (one, two) = (web.caller().initialized().await?, web.caller().initialized().await?);
     server.least.store(2, Ordering::SeqCst);
     let slow = one.clone();
     let slow = tokio::spawn(async move { slow.call(json!(1), "slow", json!({})).await });
-    assert_eq!(tokio::time::timeout(PATIENCE, told.recv()).await?.as_deref(), Some("slow"));
+    assert_eq!(tokio::time::timeout(PATIENCE, reply.recv()).await?.as_deref(), Some("slow"));
     for caller in [&two, &one] {
         assert_eq!(caller.ask(json!(1), "ping", json!({})).await?.status, StatusCode::OK);
     }
@@ -111,22 +111,22 @@ async fn a_slow_call_after_a_new_handshake_keeps_no_other_session_waiting() -> R
 
 #[tokio::test]
 async fn a_call_whose_connection_breaks_after_a_new_handshake_is_a_bad_gateway_and_is_not_sent_again() -> Result<()> {
-    let (web, server, mut told) = set(Server::default()).await?;
-    let caller = web.caller().greeted().await?;
+    let (web, server, mut reply) = set(Server::default()).await?;
+    let caller = web.caller().initialized().await?;
     server.least.store(1, Ordering::SeqCst);
     let answer = caller.ask(json!(1), "tools/call", json!({ "name": "breaks" })).await?;
     assert_eq!(answer.status, StatusCode::BAD_GATEWAY);
-    assert_eq!(told.recv().await.as_deref(), Some("breaks"));
-    assert!(told.try_recv().is_err(), "once");
+    assert_eq!(reply.recv().await.as_deref(), Some("breaks"));
+    assert!(reply.try_recv().is_err(), "once");
     Ok(())
 }
 
 #[tokio::test]
 async fn a_server_that_does_not_answer_a_new_handshake_is_not_waited_for_for_ever() -> Result<()> {
-    let (web, server, mut told) = set(Server { mute: Some(1), ..Server::default() }).await?;
-    let caller = web.caller().greeted().await?;
+    let (web, server, mut reply) = set(Server { mute: Some(1), ..Server::default() }).await?;
+    let caller = web.caller().initialized().await?;
     server.least.store(1, Ordering::SeqCst);
-    // Without the patience of a caller, which ends as well when time passes.
+    // Without the patience of a client, which ends as well when time passes.
     let client = skep_net::Client::new(skep_net::client::Options::default());
     let ping = request(json!(1), "ping", json!({})).to_string();
     let ping = http::Request::post(format!("http://{}/mcp", web.address))
@@ -134,7 +134,7 @@ async fn a_server_that_does_not_answer_a_new_handshake_is_not_waited_for_for_eve
         .header("mcp-session-id", caller.session.as_deref().context("no session")?)
         .body(skep_net::Body::full(ping))?;
     let asked = tokio::spawn(async move { client.send(ping).await });
-    assert_eq!(told.recv().await.as_deref(), Some("initialize"));
+    assert_eq!(reply.recv().await.as_deref(), Some("initialize"));
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(31)).await;
     tokio::time::resume();
@@ -161,7 +161,7 @@ async fn little_is_kept_of_a_session_however_long_its_handshake_is_and_it_can_be
         }
     })
     .await?;
-    let mut params = greeting();
+    let mut params = initialize_request();
     params["_meta"] = json!({ "long": "x".repeat(50 * 1024) });
     let path = format!("/mcp/{}", "p".repeat(10 * 1024));
     let mut caller = web.caller();
@@ -172,8 +172,8 @@ async fn little_is_kept_of_a_session_however_long_its_handshake_is_and_it_can_be
     assert!(length < 5 * 1024, "{length} bytes");
     caller.session = Some("s-0".to_owned());
     assert!(caller.ask(json!(2), "ping", json!({})).await?.message()?["result"].is_object());
-    let greeted = web.got().into_iter().filter(|got| got.body.windows(12).any(|part| part == b"\"initialize\""));
-    let again: serde_json::Value = serde_json::from_slice(&greeted.last().context("it was initialized")?.body)?;
-    assert_eq!(again["params"], greeting(), "all that a server needs");
+    let initialized = web.got().into_iter().filter(|got| got.body.windows(12).any(|part| part == b"\"initialize\""));
+    let again: serde_json::Value = serde_json::from_slice(&initialized.last().context("it was initialized")?.body)?;
+    assert_eq!(again["params"], initialize_request(), "all that a server needs");
     Ok(())
 }

@@ -1,23 +1,23 @@
-//! Streams of 2025-11-25 in front of a server on stdio: callers lose them and come back.
+//! Streams of 2025-11-25 in front of a server on stdio: clients lose them and come back.
 
 use anyhow::{Context as _, Result};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::client::{BOTH, Caller, Events, request};
+use crate::client::{BOTH, Events, TestClient, request};
 use crate::lines::Stage;
 
-async fn caller(stage: &Stage) -> Result<Caller> {
-    Ok(stage.caller().greeted().await?.taking(BOTH).with("mcp-protocol-version", "2025-11-25"))
+async fn caller(stage: &Stage) -> Result<TestClient> {
+    Ok(stage.caller().initialized().await?.taking(BOTH).with("mcp-protocol-version", "2025-11-25"))
 }
 
 /// A call that the server does not answer by itself: its stream, and the server's id of it.
-async fn held(stage: &Stage, caller: &Caller, token: &str) -> Result<(Events, Value)> {
-    let before = stage.told("tools/call").len();
+async fn held(stage: &Stage, caller: &TestClient, token: &str) -> Result<(Events, Value)> {
+    let before = stage.received("tools/call").len();
     let params = json!({ "name": "wait", "_meta": { "progressToken": token } });
     let events = caller.events(Method::POST, "/mcp", request(json!("mine"), "tools/call", params).to_string()).await?;
-    let told = stage.until_told("tools/call", before + 1).await?;
-    Ok((events, told[before]["id"].clone()))
+    let reply = stage.until_received("tools/call", before + 1).await?;
+    Ok((events, reply[before]["id"].clone()))
 }
 
 /// The first event of a stream: it says how and after how long to come back, and nothing else.
@@ -35,12 +35,12 @@ fn result(wire: &Value, text: &str) -> Value {
     json!({ "jsonrpc": "2.0", "id": wire, "result": { "text": text } })
 }
 
-async fn resume(caller: &Caller, last: &str) -> Result<Events> {
+async fn resume(caller: &TestClient, last: &str) -> Result<Events> {
     caller.clone().with("last-event-id", last).events(Method::GET, "/mcp", "").await
 }
 
 #[tokio::test]
-async fn a_caller_that_lost_its_stream_comes_back_to_the_answer() -> Result<()> {
+async fn a_client_that_lost_its_stream_resumes_the_response() -> Result<()> {
     let stage = Stage::new().await?;
     let caller = caller(&stage).await?;
     let (mut events, wire) = held(&stage, &caller, "t").await?;
@@ -62,12 +62,12 @@ async fn a_caller_that_lost_its_stream_comes_back_to_the_answer() -> Result<()> 
         assert_eq!((&answer["id"], &answer["result"]["text"]), (&json!("mine"), &json!("done")));
         assert!(last.next().await?.is_none(), "the answer ends it");
     }
-    assert!(stage.told("notifications/cancelled").is_empty(), "to leave is not to cancel");
+    assert!(stage.received("notifications/cancelled").is_empty(), "to leave is not to cancel");
     Ok(())
 }
 
 #[tokio::test]
-async fn nobody_comes_by_a_stream_of_somebody_else() -> Result<()> {
+async fn no_client_resumes_a_stream_of_another() -> Result<()> {
     let stage = Stage::new().await?;
     let (one, two) = (caller(&stage).await?, caller(&stage).await?);
     let (mut events, wire) = held(&stage, &one, "t").await?;
@@ -94,8 +94,8 @@ async fn who_cannot_come_back_ends_the_work_by_leaving() -> Result<()> {
         assert_eq!(events.message().await?["params"]["progress"], 1, "no event is before it");
         assert_eq!(events.last, None);
         drop(events);
-        let told = stage.until_told("notifications/cancelled", index + 1).await?;
-        assert_eq!(told[index]["params"]["requestId"], wire);
+        let reply = stage.until_received("notifications/cancelled", index + 1).await?;
+        assert_eq!(reply[index]["params"]["requestId"], wire);
     }
     Ok(())
 }
@@ -108,22 +108,22 @@ async fn a_session_that_ends_takes_its_streams_along() -> Result<()> {
     let last = primed(&mut events).await?;
     drop(events);
     assert_eq!(caller.whole(Method::DELETE, "/mcp", "").await?.status, StatusCode::NO_CONTENT);
-    assert_eq!(stage.until_told("notifications/cancelled", 1).await?[0]["params"]["requestId"], wire);
+    assert_eq!(stage.until_received("notifications/cancelled", 1).await?[0]["params"]["requestId"], wire);
     assert_eq!(resume(&caller, &last).await?.status, StatusCode::NOT_FOUND);
     Ok(())
 }
 
 #[tokio::test]
-async fn a_caller_can_still_cancel() -> Result<()> {
+async fn a_client_can_still_cancel() -> Result<()> {
     let stage = Stage::new().await?;
     let caller = caller(&stage).await?;
     let (mut events, wire) = held(&stage, &caller, "t").await?;
     let last = primed(&mut events).await?;
     drop(events);
     caller.tell("notifications/cancelled", json!({ "requestId": "mine" })).await?;
-    assert_eq!(stage.until_told("notifications/cancelled", 1).await?[0]["params"]["requestId"], wire);
+    assert_eq!(stage.until_received("notifications/cancelled", 1).await?[0]["params"]["requestId"], wire);
     let mut again = resume(&caller, &last).await?;
-    assert_eq!(again.message().await?["error"]["code"], -32000, "nobody comes back to it in vain");
+    assert_eq!(again.message().await?["error"]["code"], -32000, "no client resumes it in vain");
     assert!(again.next().await?.is_none());
     Ok(())
 }

@@ -17,7 +17,7 @@ use skep_proxy::settings::{Overrides, Settings};
 use skep_runconfig::RunConfig;
 use skep_testkit::{Seen, eventually};
 
-use crate::client::{Caller, PATIENCE};
+use crate::client::{PATIENCE, TestClient};
 use crate::web::{Got, backend};
 
 struct Redis {
@@ -57,7 +57,7 @@ impl Redis {
         Ok(String::from_utf8(answer)?)
     }
 
-    /// The commands that it has run since it was told to forget them, but for those that ask.
+    /// The commands that it has run since the test made it forget them, but for queries.
     fn commands(&self) -> Result<Vec<String>> {
         let all = self.say("INFO commandstats")?;
         let all = all.lines().filter_map(|line| line.strip_prefix("cmdstat_")?.split_once(",usec="));
@@ -137,9 +137,9 @@ async fn a_session_of_one_proxy_is_known_to_the_other_and_an_outage_is_no_unknow
     let got = Arc::default();
     let server = backend("127.0.0.1:0".parse()?, Arc::new(answer), Arc::clone(&got)).await?;
     let (one, two) = (proxy(server, redis.port).await?, proxy(server, redis.port).await?);
-    let first = Caller::new(one.address()).greeted().await?;
+    let first = TestClient::new(one.address()).initialized().await?;
     assert_eq!(first.session.as_deref(), Some("their-own-name"));
-    let mut second = Caller::new(two.address());
+    let mut second = TestClient::new(two.address());
     second.session.clone_from(&first.session);
     for id in 0..5 {
         assert_eq!(second.ask(json!(id), "ping", json!({})).await?.status, StatusCode::OK);
@@ -147,15 +147,15 @@ async fn a_session_of_one_proxy_is_known_to_the_other_and_an_outage_is_no_unknow
     redis.kill()?;
     let away = second.ask(json!(1), "ping", json!({})).await?;
     assert_eq!((away.status, away.text()), (StatusCode::SERVICE_UNAVAILABLE, "session store unavailable"));
-    // Callers without a session do not need it.
-    assert_eq!(Caller::new(one.address()).ask(json!(1), "ping", json!({})).await?.status, StatusCode::OK);
+    // Clients without a session do not need it.
+    assert_eq!(TestClient::new(one.address()).ask(json!(1), "ping", json!({})).await?.status, StatusCode::OK);
     redis.restart().await?;
     eventually("sessions can be looked up again", PATIENCE, || async {
         let status = second.ask(json!(1), "ping", json!({})).await?.status;
         Ok(if status == StatusCode::NOT_FOUND { Seen::Yes(()) } else { Seen::NotYet(status.to_string()) })
     })
     .await?;
-    Caller::new(one.address()).greeted().await?;
+    TestClient::new(one.address()).initialized().await?;
     assert_eq!(second.ask(json!(1), "ping", json!({})).await?.status, StatusCode::OK, "the same name, opened again");
     assert_eq!(second.whole(Method::DELETE, "/mcp", "").await?.status, StatusCode::OK);
     assert_eq!(first.ask(json!(1), "ping", json!({})).await?.status, StatusCode::NOT_FOUND, "gone for both");
@@ -171,15 +171,15 @@ async fn a_call_costs_redis_one_command() -> Result<()> {
     let redis = Redis::start().await?;
     let server = backend("127.0.0.1:0".parse()?, Arc::new(answer), Arc::default()).await?;
     for running in [proxy(server, redis.port).await?, proxy_of_process(redis.port).await?] {
-        let caller = Caller::new(running.address()).greeted().await?;
+        let caller = TestClient::new(running.address()).initialized().await?;
         redis.say("CONFIG RESETSTAT")?;
         for calls in 1..=3 {
             assert_eq!(caller.ask(json!(calls), "ping", json!({})).await?.status, StatusCode::OK);
             assert_eq!(redis.commands()?, [format!("getex:calls={calls}")]);
         }
-        // Callers without a session cost nothing.
+        // Clients without a session cost nothing.
         redis.say("CONFIG RESETSTAT")?;
-        Caller::new(running.address()).ask(json!(1), "ping", json!({})).await?;
+        TestClient::new(running.address()).ask(json!(1), "ping", json!({})).await?;
         assert_eq!(redis.commands()?, [""; 0]);
         running.end().await;
     }
@@ -191,7 +191,7 @@ async fn an_outage_while_a_session_is_opened_again_is_no_unknown_session_either(
     skep_testkit::install_crypto_provider();
     let redis = Arc::new(Mutex::new(Redis::start().await?));
     let port = redis.lock().unwrap().port;
-    // The server forgets its sessions, and Redis goes before anybody could look after them.
+    // The server forgets its sessions, and Redis goes before they could be re-initialized.
     let says = move |got: &Got| {
         if !String::from_utf8_lossy(&got.body).contains("\"ping\"") {
             return answer(got);
@@ -201,7 +201,7 @@ async fn an_outage_while_a_session_is_opened_again_is_no_unknown_session_either(
     };
     let server = backend("127.0.0.1:0".parse()?, Arc::new(says), Arc::default()).await?;
     let running = proxy(server, port).await?;
-    let caller = Caller::new(running.address()).greeted().await?;
+    let caller = TestClient::new(running.address()).initialized().await?;
     let away = caller.ask(json!(1), "ping", json!({})).await?;
     assert_eq!((away.status, away.text()), (StatusCode::SERVICE_UNAVAILABLE, "session store unavailable"));
     running.end().await;
@@ -228,15 +228,15 @@ async fn a_message_for_a_stream_of_one_proxy_goes_where_the_stream_said_by_the_o
     let server = backend("127.0.0.1:0".parse()?, Arc::new(says), got.clone()).await?;
     let url = format!("http://{server}/their/sse");
     let (one, two) = (proxy_of("sse", &url, redis.port).await?, proxy_of("sse", &url, redis.port).await?);
-    let mut events = Caller::new(one.address()).events(Method::GET, "/sse", "").await?;
+    let mut events = TestClient::new(one.address()).events(Method::GET, "/sse", "").await?;
     assert_eq!(events.next().await?.unwrap().1, "/messages?session_id=abc");
     let ping = json!({ "jsonrpc": "2.0", "id": 1, "method": "ping" }).to_string();
     for (path, expected) in [
         ("/messages?session_id=abc", "/messages?session_id=abc"),
         ("/admin?session_id=abc", "/their/sse?session_id=abc"),
     ] {
-        let told = Caller::new(two.address()).whole(Method::POST, path, ping.clone()).await?;
-        assert_eq!(told.status, StatusCode::ACCEPTED);
+        let reply = TestClient::new(two.address()).whole(Method::POST, path, ping.clone()).await?;
+        assert_eq!(reply.status, StatusCode::ACCEPTED);
         assert_eq!(got.lock().unwrap().last().unwrap().uri, expected);
     }
     drop((events, stream));
@@ -246,22 +246,22 @@ async fn a_message_for_a_stream_of_one_proxy_goes_where_the_stream_said_by_the_o
     Ok(())
 }
 
-/// A server on stdio that does nothing before it was greeted, and tells what it was asked for.
+/// A server on stdio that does nothing before it was initialized, and tells what it was asked for.
 const STRICT: &str = r#"
 while read -r line; do
   id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
   case "$line" in
-    *notifications/initialized*) greeted=$asked; continue ;;
+    *notifications/initialized*) initialized=$asked; continue ;;
     *notifications/*) continue ;;
     *initialize*) asked=yes; result='"result":{"protocolVersion":"2025-06-18","capabilities":{}}' ;;
-    *) if [ "$greeted" ]; then result='"result":{"well":true}'; else result='"error":{"code":-1,"message":"who are you?"}'; fi ;;
+    *) if [ "$initialized" ]; then result='"result":{"well":true}'; else result='"error":{"code":-1,"message":"who are you?"}'; fi ;;
   esac
   printf '{"jsonrpc":"2.0","id":%s,%s}\n' "$id" "$result"
 done
 "#;
 
 #[tokio::test]
-async fn a_new_server_is_greeted_for_the_sessions_of_the_proxy_before() -> Result<()> {
+async fn a_new_server_is_initialized_for_the_sessions_of_the_previous_proxy() -> Result<()> {
     skep_testkit::install_crypto_provider();
     let redis = Redis::start().await?;
     let proxy = async || -> Result<Running> {
@@ -276,10 +276,10 @@ async fn a_new_server_is_greeted_for_the_sessions_of_the_proxy_before() -> Resul
         Ok(start(&settings, &BTreeMap::new(), Place::Machine(Ports::default()), grace).await?)
     };
     let before = proxy().await?;
-    let session = Caller::new(before.address()).greeted().await?.session;
+    let session = TestClient::new(before.address()).initialized().await?.session;
     before.end().await;
     let after = proxy().await?;
-    let mut caller = Caller::new(after.address());
+    let mut caller = TestClient::new(after.address());
     caller.session = session;
     for id in 0..3 {
         assert_eq!(caller.ask(json!(id), "ping", json!({})).await?.message()?["result"], json!({ "well": true }));
@@ -329,17 +329,17 @@ async fn calls_are_counted_and_shown_on_both_ports_or_on_one() -> Result<()> {
     let taken = TcpListener::bind("127.0.0.1:0")?;
     for on_this_port in [None, Some(true), Some(false)] {
         let running = counted(server, taken.local_addr()?.port(), on_this_port).await?;
-        let caller = Caller::new(running.address()).greeted().await?;
+        let caller = TestClient::new(running.address()).initialized().await?;
         caller.call(json!(1), "echo", json!({})).await?;
         let beside = running.diagnostics().context("no diagnostics")?;
         assert_ne!(beside.port(), taken.local_addr()?.port(), "that one is taken");
-        let page = Caller::new(beside).whole(Method::GET, "/metrics", "").await?;
-        for words in
+        let page = TestClient::new(beside).whole(Method::GET, "/metrics", "").await?;
+        for expected_text in
             ["mcp_method=\"initialize\"", "mcp_resource_id=\"echo\"", "server=\"s\"", "toolhive_mcp_tool_calls_total"]
         {
-            assert!(page.text().contains(words), "{words}: {}", page.text());
+            assert!(page.text().contains(expected_text), "{expected_text}: {}", page.text());
         }
-        assert_eq!(Caller::new(beside).whole(Method::GET, "/mcp", "").await?.status, StatusCode::NOT_FOUND);
+        assert_eq!(TestClient::new(beside).whole(Method::GET, "/mcp", "").await?.status, StatusCode::NOT_FOUND);
         let own = caller.whole(Method::GET, "/metrics", "").await?.status;
         assert_eq!(own, if on_this_port == Some(false) { StatusCode::NOT_FOUND } else { StatusCode::OK });
         running.end().await;
@@ -364,10 +364,10 @@ async fn a_stream_counts_as_open_until_it_ends_and_has_no_time() -> Result<()> {
     };
     let server = backend("127.0.0.1:0".parse()?, Arc::new(says), Arc::default()).await?;
     let running = counted(server, 0, None).await?;
-    let caller = Caller::new(running.address());
+    let caller = TestClient::new(running.address());
     let page = async || Ok::<_, anyhow::Error>(caller.whole(Method::GET, "/metrics", "").await?.text().to_owned());
     for (path, labels) in [("/sse", ",connection_type=\"sse\""), ("/mcp", "")] {
-        let events = Caller::new(running.address()).events(Method::GET, path, "").await?;
+        let events = TestClient::new(running.address()).events(Method::GET, path, "").await?;
         let gauge = format!("toolhive_mcp_active_connections{{server=\"s\",transport=\"streamable-http\"{labels}}}");
         let shows = async |number: u8| page().await.map(|page| page.contains(&format!("{gauge} {number}\n")));
         assert!(shows(1).await?, "{gauge}: {}", page().await?);

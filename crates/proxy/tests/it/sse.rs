@@ -7,11 +7,11 @@ use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use skep_testkit::Seen;
 
-use crate::client::{Caller, Events, greeting, request};
+use crate::client::{Events, TestClient, initialize_request, request};
 use crate::lines::{How, Stage};
 
 /// Opens a stream; returns it with the path that its first event tells.
-pub(crate) async fn open(caller: &Caller) -> Result<(Events, String)> {
+pub(crate) async fn open(caller: &TestClient) -> Result<(Events, String)> {
     let mut events = caller.events(Method::GET, "/sse", "").await?;
     assert_eq!(events.status, StatusCode::OK);
     let (name, url) = events.next().await?.unwrap();
@@ -20,7 +20,7 @@ pub(crate) async fn open(caller: &Caller) -> Result<(Events, String)> {
     Ok((events, format!("/messages{path}")))
 }
 
-async fn send(caller: &Caller, path: &str, message: &Value) -> Result<()> {
+async fn send(caller: &TestClient, path: &str, message: &Value) -> Result<()> {
     let answer = caller.whole(Method::POST, path, message.to_string()).await?;
     assert_eq!((answer.status, answer.text()), (StatusCode::ACCEPTED, "Accepted"));
     Ok(())
@@ -31,17 +31,17 @@ fn sse() -> How {
 }
 
 #[tokio::test]
-async fn callers_with_the_same_ids_get_their_own_answers_only() -> Result<()> {
+async fn clients_with_the_same_ids_get_their_own_responses_only() -> Result<()> {
     let stage = Stage::with(sse()).await?;
     let caller = stage.caller();
     let (mut one, first) = open(&caller).await?;
     let (mut two, second) = open(&caller).await?;
     for (events, path) in [(&mut one, &first), (&mut two, &second)] {
-        send(&caller, path, &request(json!(1), "initialize", greeting())).await?;
+        send(&caller, path, &request(json!(1), "initialize", initialize_request())).await?;
         assert_eq!(events.message().await?["result"]["serverInfo"]["name"], "s");
         send(&caller, path, &json!({ "jsonrpc": "2.0", "method": "notifications/initialized" })).await?;
     }
-    assert_eq!(stage.told("initialize").len(), 1);
+    assert_eq!(stage.received("initialize").len(), 1);
     let call = |text: &str| request(json!(7), "tools/call", json!({ "name": "echo", "arguments": { "t": text } }));
     send(&caller, &first, &call("one")).await?;
     send(&caller, &second, &call("two")).await?;
@@ -58,17 +58,17 @@ async fn callers_with_the_same_ids_get_their_own_answers_only() -> Result<()> {
     assert_eq!(two.message().await?, changed);
     // A stream that ends takes its session with it, and its work.
     send(&caller, &first, &request(json!(8), "hold", json!({}))).await?;
-    stage.until_told("hold", 1).await?;
+    stage.until_received("hold", 1).await?;
     drop(one);
-    stage.until_told("notifications/cancelled", 1).await?;
+    stage.until_received("notifications/cancelled", 1).await?;
     let gone = caller.whole(Method::POST, &first, call("late").to_string()).await?;
     assert_eq!(gone.status, StatusCode::NOT_FOUND);
     Ok(())
 }
 
 #[tokio::test]
-async fn the_first_event_says_how_the_caller_reached_us() -> Result<()> {
-    let forwarded = |caller: Caller| {
+async fn the_first_event_says_how_the_client_reached_us() -> Result<()> {
+    let forwarded = |caller: TestClient| {
         caller
             .with("x-forwarded-proto", "https")
             .with("x-forwarded-host", "h.example")
@@ -80,12 +80,12 @@ async fn the_first_event_says_how_the_caller_reached_us() -> Result<()> {
         Ok(events.next().await?.unwrap().1)
     };
     let plain = Stage::with(sse()).await?;
-    let told = url(&plain).await?;
-    assert!(told.starts_with(&format!("http://{}/messages?session_id=", plain.address)), "{told}");
+    let reply = url(&plain).await?;
+    assert!(reply.starts_with(&format!("http://{}/messages?session_id=", plain.address)), "{reply}");
     let mut how = sse();
     how.config.trust_proxy_headers = true;
-    let told = url(&Stage::with(how).await?).await?;
-    assert!(told.starts_with("https://h.example:8443/tools/messages?session_id="), "{told}");
+    let reply = url(&Stage::with(how).await?).await?;
+    assert!(reply.starts_with("https://h.example:8443/tools/messages?session_id="), "{reply}");
     Ok(())
 }
 
@@ -94,7 +94,7 @@ async fn messages_need_a_stream() -> Result<()> {
     let stage = Stage::with(sse()).await?;
     let caller = stage.caller();
     let message = request(json!(1), "ping", json!({})).to_string();
-    for (method, path, status, words) in [
+    for (method, path, status, expected_text) in [
         (Method::POST, "/messages", StatusCode::BAD_REQUEST, "session_id is required"),
         (Method::POST, "/messages?session_id=x", StatusCode::NOT_FOUND, "Session not found"),
         (Method::GET, "/messages", StatusCode::METHOD_NOT_ALLOWED, ""),
@@ -103,7 +103,7 @@ async fn messages_need_a_stream() -> Result<()> {
     ] {
         let answer = caller.whole(method, path, message.clone()).await?;
         assert_eq!(answer.status, status, "{path}");
-        assert!(answer.text().contains(words), "{path}: {}", answer.text());
+        assert!(answer.text().contains(expected_text), "{path}: {}", answer.text());
     }
     let (_events, path) = open(&caller).await?;
     assert_eq!(caller.whole(Method::POST, &path, "{").await?.status, StatusCode::BAD_REQUEST);
@@ -112,11 +112,11 @@ async fn messages_need_a_stream() -> Result<()> {
 }
 
 #[tokio::test]
-async fn everybody_hears_in_time_that_the_server_is_away() -> Result<()> {
+async fn every_client_learns_in_time_that_the_server_is_away() -> Result<()> {
     let stage = Stage::absent(How { timeout: Duration::from_secs(1), ..sse() }).await?;
     let caller = stage.caller();
     let (mut events, path) = open(&caller).await?;
-    // More than wait for the server, and less than wait for the caller.
+    // More than wait for the server, and less than wait for the client.
     for id in 0..70 {
         send(&caller, &path, &request(json!(id), "ping", json!({}))).await?;
     }
@@ -147,7 +147,7 @@ async fn resources_and_logs_are_heard_of_by_who_asked() -> Result<()> {
         send(&caller, path, &subscribe).await?;
         assert_eq!(events.message().await?, json!({ "jsonrpc": "2.0", "id": 1, "result": {} }));
     }
-    assert_eq!(stage.told("resources/subscribe").len(), 1, "the server hears of the first only");
+    assert_eq!(stage.received("resources/subscribe").len(), 1, "the server hears of the first only");
     send(&caller, &second, &request(json!(2), "resources/unsubscribe", json!({ "uri": "a:b" }))).await?;
     assert_eq!(two.message().await?["id"], 2);
     send(&caller, &first, &request(json!(2), "logging/setLevel", json!({ "level": "info" }))).await?;
@@ -161,14 +161,14 @@ async fn resources_and_logs_are_heard_of_by_who_asked() -> Result<()> {
         assert_eq!(one.message().await?, *message);
     }
     assert_eq!(two.message().await?, changed(), "who did not ask hears nothing of it");
-    assert!(stage.told("resources/unsubscribe").is_empty());
+    assert!(stage.received("resources/unsubscribe").is_empty());
     drop(one);
-    stage.until_told("resources/unsubscribe", 1).await?;
+    stage.until_received("resources/unsubscribe", 1).await?;
     Ok(())
 }
 
 #[tokio::test]
-async fn a_caller_has_so_many_requests_under_way_and_no_more() -> Result<()> {
+async fn a_client_has_so_many_requests_in_flight_and_no_more() -> Result<()> {
     let stage = Stage::with(sse()).await?;
     let caller = stage.caller();
     let (mut events, path) = open(&caller).await?;
@@ -184,15 +184,15 @@ async fn a_caller_has_so_many_requests_under_way_and_no_more() -> Result<()> {
     send(&caller, &their_path, &request(json!(1), "ping", json!({}))).await?;
     assert_eq!(others.message().await?["id"], 1);
     // One answer makes room for one more.
-    let told = stage.until_told("hold", 100).await?;
-    stage.say(json!({ "jsonrpc": "2.0", "id": told[0]["id"], "result": {} })).await?;
+    let reply = stage.until_received("hold", 100).await?;
+    stage.say(json!({ "jsonrpc": "2.0", "id": reply[0]["id"], "result": {} })).await?;
     assert_eq!(events.message().await?["result"], json!({}));
     skep_testkit::eventually("room for one more", crate::client::PATIENCE, || async {
         let status = caller.whole(Method::POST, &path, more.clone()).await?.status;
         Ok(if status == StatusCode::ACCEPTED { Seen::Yes(()) } else { Seen::NotYet(status.to_string()) })
     })
     .await?;
-    stage.until_told("hold", 101).await?;
+    stage.until_received("hold", 101).await?;
     assert_eq!(caller.whole(Method::POST, &path, more.clone()).await?.status, StatusCode::TOO_MANY_REQUESTS);
     // So does one that is taken back, which is not answered.
     let cancel = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 1 } });
@@ -208,7 +208,7 @@ async fn a_caller_has_so_many_requests_under_way_and_no_more() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_caller_that_does_not_read_loses_messages_and_holds_up_nobody() -> Result<()> {
+async fn a_client_that_does_not_read_loses_messages_and_holds_up_no_other() -> Result<()> {
     let stage = Stage::with(sse()).await?;
     let caller = stage.caller();
     let (mut slow, _) = open(&caller).await?;
@@ -236,7 +236,7 @@ async fn a_caller_that_does_not_read_loses_messages_and_holds_up_nobody() -> Res
 }
 
 #[tokio::test]
-async fn many_callers_come_and_go_and_nothing_stays_of_them() -> Result<()> {
+async fn many_clients_come_and_go_and_nothing_stays_of_them() -> Result<()> {
     let stage = Stage::with(sse()).await?;
     let mut all = tokio::task::JoinSet::new();
     for index in 0..50 {
@@ -275,7 +275,7 @@ async fn a_session_whose_stream_is_elsewhere_is_not_taken_for_an_unknown_one() -
     let (_events, path) = open(&stage.caller()).await?;
     let answer = stage.caller().whole(Method::POST, &path, vec![b' '; 8 * 1024 * 1024 + 1]).await?;
     assert_eq!((answer.status, answer.text()), (StatusCode::PAYLOAD_TOO_LARGE, "Request Entity Too Large"));
-    assert!(stage.told("ping").is_empty());
+    assert!(stage.received("ping").is_empty());
     Ok(())
 }
 
@@ -286,7 +286,7 @@ async fn a_call_takes_as_long_as_it_takes() -> Result<()> {
     let caller = stage.caller();
     let (mut events, path) = open(&caller).await?;
     send(&caller, &path, &request(json!(1), "hold", json!({ "_meta": { "progressToken": "mine" } }))).await?;
-    let held = stage.until_told("hold", 1).await?.remove(0);
+    let held = stage.until_received("hold", 1).await?.remove(0);
     let mut passing = tokio::time::interval(TIMEOUT / 4);
     for progress in 0..6 {
         passing.tick().await;
@@ -298,13 +298,13 @@ async fn a_call_takes_as_long_as_it_takes() -> Result<()> {
     assert_eq!(events.message().await?, json!({ "jsonrpc": "2.0", "id": 1, "result": { "done": true } }));
     // One that is silent does so too: the original never ends it.
     send(&caller, &path, &request(json!(2), "hold", json!({}))).await?;
-    let held = stage.until_told("hold", 2).await?.remove(1);
+    let held = stage.until_received("hold", 2).await?.remove(1);
     for _ in 0..6 {
         passing.tick().await;
     }
     stage.say(json!({ "jsonrpc": "2.0", "id": held["id"], "result": { "late": true } })).await?;
     assert_eq!(events.message().await?, json!({ "jsonrpc": "2.0", "id": 2, "result": { "late": true } }));
-    assert!(stage.told("notifications/cancelled").is_empty());
+    assert!(stage.received("notifications/cancelled").is_empty());
     Ok(())
 }
 
@@ -315,7 +315,7 @@ async fn a_call_under_way_is_answered_before_the_proxy_ends_and_no_other_one_is_
     let (mut events, path) = open(&caller).await?;
     let (mut idle, _) = open(&caller).await?;
     send(&caller, &path, &request(json!(1), "hold", json!({}))).await?;
-    let held = stage.until_told("hold", 1).await?.remove(0);
+    let held = stage.until_received("hold", 1).await?.remove(0);
     stage.drain.start();
     assert!(idle.next().await?.is_none(), "who waits for nothing has nothing to wait for");
     stage.say(json!({ "jsonrpc": "2.0", "id": held["id"], "result": { "done": true } })).await?;

@@ -15,7 +15,7 @@ use skep_proxy::run::{Place, Ports, Running, start};
 use skep_proxy::settings::{Overrides, Settings};
 use skep_runconfig::RunConfig;
 
-use crate::client::{Caller, PATIENCE};
+use crate::client::{PATIENCE, TestClient};
 use crate::web::{backend, backend_until, drain};
 
 /// Watches a server, and gives it little time.
@@ -42,18 +42,19 @@ async fn until(running: &Running, what: &str, is_it: impl Fn(&ServerHealth) -> b
     let mut changes = running.changes();
     let seen = tokio::time::timeout(PATIENCE, changes.wait_for(|(known, _)| is_it(known))).await;
     drop(seen.with_context(|| format!("never {what}; it is {:?}", running.health()))??);
-    let page = Caller::new(running.address()).whole(Method::GET, "/health", "").await?;
+    let page = TestClient::new(running.address()).whole(Method::GET, "/health", "").await?;
     assert_eq!(page.status, http::StatusCode::OK, "a server that is away is no reason to end its proxy");
     page.message()
 }
 
 #[tokio::test]
-async fn a_server_that_fails_is_told_and_the_proxy_stays() -> Result<()> {
+async fn a_server_that_fails_is_reported_and_the_proxy_stays() -> Result<()> {
     skep_testkit::install_crypto_provider();
     let status = Arc::new(AtomicU16::new(200));
-    let told = status.clone();
-    let answer =
-        move |_: &crate::web::Got| Response::builder().status(told.load(Ordering::SeqCst)).body(Body::empty()).unwrap();
+    let reply = status.clone();
+    let answer = move |_: &crate::web::Got| {
+        Response::builder().status(reply.load(Ordering::SeqCst)).body(Body::empty()).unwrap()
+    };
     let stop = drain();
     let server = backend_until(stop.clone(), "127.0.0.1:0".parse()?, Arc::new(answer), Arc::default()).await?;
     let running = watching(server, false).await?;
@@ -66,7 +67,7 @@ async fn a_server_that_fails_is_told_and_the_proxy_stays() -> Result<()> {
             |known: &ServerHealth| matches!(known, ServerHealth::Unavailable(why) if why.contains(&bad.to_string()));
         let page = until(&running, "unwell", says).await?;
         assert_eq!((&page["status"], &page["mcp"]["available"]), (&json!("degraded"), &json!(false)));
-        // Whoever answers at all is alive.
+        // A server that answers at all is alive.
         for alive in [401, 403, 404, 302] {
             status.store(alive, Ordering::SeqCst);
             until(&running, "well again", well).await?;
@@ -82,7 +83,7 @@ async fn a_server_that_fails_is_told_and_the_proxy_stays() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_answer_in_time_is_told() -> Result<()> {
+async fn a_server_that_does_not_answer_in_time_is_reported() -> Result<()> {
     skep_testkit::install_crypto_provider();
     // It takes connections, as the kernel does, and says nothing.
     let silent = std::net::TcpListener::bind("127.0.0.1:0")?;

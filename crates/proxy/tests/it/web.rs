@@ -1,4 +1,4 @@
-//! A server that speaks HTTP and does as it is told, and the proxy in front of it.
+//! A server that speaks HTTP and responds as a test says, and the proxy in front of it.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -12,14 +12,15 @@ use hyper::body::Incoming;
 use skep_net::drain::Grace;
 use skep_net::{Body, Client, Drain, Listener, serve};
 use skep_proxy::chain::{Chain, Context};
+use skep_proxy::downstream::{Forward, ForwardOptions};
 use skep_proxy::health::Health;
 use skep_proxy::sessions::{Kind, Sessions, Store};
-use skep_proxy::transparent::{Options, Pods, Target, Transparent};
 use skep_proxy::{Front, Guards, Proxy};
 use skep_runconfig::RunConfig;
 use skep_store::Memory;
+use skep_upstream::http::{HttpOptions, HttpUpstream, Pods, Target, Transport};
 
-use crate::client::Caller;
+use crate::client::TestClient;
 
 /// How long calls have to finish, unless a test says otherwise.
 const FINISH: Duration = Duration::from_secs(1);
@@ -49,14 +50,16 @@ pub(crate) struct Web {
 /// How the proxy is set up.
 pub(crate) struct How {
     pub(crate) config: RunConfig,
-    pub(crate) options: Options,
+    pub(crate) options: ForwardOptions,
+    /// Whether the server speaks HTTP+SSE.
+    pub(crate) sse: bool,
     /// The path and query of a remote URL; `None` for a server of our own.
     pub(crate) remote: Option<&'static str>,
     /// The pods behind it.
     pub(crate) pods: Option<Pods>,
     /// Whether the server runs from the start.
     pub(crate) lives: bool,
-    /// How long a session lives that nobody uses.
+    /// How long an unused session lives.
     pub(crate) session_ttl: Duration,
     /// How long calls have to finish when the proxy ends.
     pub(crate) finish: Duration,
@@ -68,7 +71,8 @@ impl Default for How {
     fn default() -> Self {
         Self {
             config: RunConfig::default(),
-            options: Options::default(),
+            options: ForwardOptions::default(),
+            sse: false,
             remote: None,
             pods: None,
             lives: true,
@@ -101,14 +105,11 @@ impl Web {
         let drain = Drain::new(Grace { linger: Duration::ZERO, finish: how.finish });
         let client = Client::new(skep_net::client::Options::default());
         let sessions = Sessions::new(Store::Memory(Memory::new(how.session_ttl)), Kind::Mcp);
-        let front = Front::Transparent(Transparent::new(
-            target,
-            how.pods,
-            client,
-            sessions.clone(),
-            how.options,
-            drain.clone(),
-        ));
+        let transport = if how.sse { Transport::Sse } else { Transport::StreamableHttp };
+        let store = Some(sessions.store().clone());
+        let http = HttpOptions { transport: Some(transport), pods: how.pods, store, ..HttpOptions::default() };
+        let upstream = HttpUpstream::new(target, client, http);
+        let front = Front::Forward(Forward::new(upstream, sessions.clone(), how.options, drain.clone()));
         let listener = Listener::bind("127.0.0.1:0".parse()?).await?;
         let address = listener.address();
         let config = RunConfig { host: "0.0.0.0".to_owned(), ..how.config };
@@ -120,8 +121,8 @@ impl Web {
         Ok(Self { address, server, got, drain, sessions })
     }
 
-    pub(crate) fn caller(&self) -> Caller {
-        Caller::new(self.address)
+    pub(crate) fn caller(&self) -> TestClient {
+        TestClient::new(self.address)
     }
 
     /// Starts a server that did not run from the start.
@@ -140,7 +141,7 @@ pub(crate) async fn backend(at: SocketAddr, answer: Answer, got: Arc<Mutex<Vec<G
     backend_until(drain(), at, answer, got).await
 }
 
-/// Starts a server that ends when it is told to.
+/// Starts a server that ends on request.
 pub(crate) async fn backend_until(
     drain: Drain,
     at: SocketAddr,

@@ -8,7 +8,7 @@ use skep_operator::metrics::Metrics;
 use skep_operator::readiness::Readiness;
 use skep_operator::run::{Options, RECHECK, run};
 use skep_operator::settings::Environment;
-use skep_plan::world::Policies;
+use skep_plan::world::{Policies, PolicyError};
 use skep_proxy::unsupported::UNSUPPORTED;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -21,8 +21,8 @@ use crate::{kubernetes, logs};
 pub(super) struct Engines;
 
 impl Policies for Engines {
-    fn check(&self, engine: &str, config: &Value) -> Result<(), String> {
-        skep_authz::check(engine, config)
+    fn check(&self, engine: &str, config: &Value) -> Result<(), PolicyError> {
+        skep_authz::check(engine, config).map_err(PolicyError)
     }
 }
 

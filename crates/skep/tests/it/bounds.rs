@@ -240,7 +240,7 @@ fn hostile(large: usize, entries: usize) -> Vec<Hostile> {
             KindName::MCPExternalAuthConfig,
             "minus",
             roles(&matcher(3_290), 1),
-            Some("matcher: it has more than 2048 words and signs"),
+            Some("matcher: it has more than 2048 tokens"),
         ),
         one(
             KindName::MCPExternalAuthConfig,

@@ -14,6 +14,7 @@ mod command_line;
 mod confined;
 mod crds;
 mod documents;
+mod mcp_client;
 mod native;
 mod proxy;
 mod run;

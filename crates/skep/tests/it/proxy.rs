@@ -14,9 +14,9 @@ const PATIENCE: Duration = Duration::from_mins(1);
 const GRACE: Duration = Duration::from_secs(30);
 
 /// A proxy in front of the demo server, in a directory with its RunConfig. Killed when dropped.
-struct Proxy {
+pub(crate) struct Proxy {
     child: Child,
-    address: String,
+    pub(crate) address: String,
     _directory: tempfile::TempDir,
 }
 
@@ -26,14 +26,23 @@ impl Proxy {
         Self::start_with(&[], &[], Stdio::null())
     }
 
+    /// The same with clients that speak this transport.
+    pub(crate) fn start_in(mode: &str) -> Self {
+        Self::start_as(mode, &[], &[], Stdio::null())
+    }
+
     /// The same, with flags before the command and variables, and its log going somewhere.
     fn start_with(flags: &[&str], variables: &[(&str, &str)], log: Stdio) -> Self {
+        Self::start_as("", flags, variables, log)
+    }
+
+    fn start_as(mode: &str, flags: &[&str], variables: &[(&str, &str)], log: Stdio) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let config = json!({
             "schema_version": "v0.1.0", "name": "s", "container_name": "s", "transport": "stdio", "host": "127.0.0.1",
             "port": port, "cmd_args": ["demo-server"], "a_member_of_tomorrow": { "kept": true },
-            "env_vars": { "TOKEN": "of-the-server" },
+            "env_vars": { "TOKEN": "of-the-server" }, "proxy_mode": mode,
         });
         std::fs::write(directory.path().join("runconfig.json"), config.to_string()).unwrap();
         let image = format!("exec://{}", env!("CARGO_BIN_EXE_skep"));

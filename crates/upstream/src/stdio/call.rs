@@ -17,16 +17,16 @@ use crate::upstream::{Server, SessionId, UpstreamState};
 /// Who waits for the answer to a request.
 #[derive(Debug)]
 pub(super) struct PendingCall {
-    /// The caller's id of it.
+    /// The client's id of it.
     pub(super) id: Id,
     /// Whether it opens the conversation with the server: such a request is never cancelled.
     pub(super) is_handshake: bool,
     pub(super) session: Option<SessionId>,
-    /// What the caller knows reports of progress by.
+    /// What the client knows reports of progress by.
     pub(super) token: Option<Id>,
-    /// Where goes what comes before the answer. Nothing for callers that take an answer only.
+    /// Where goes what comes before the answer. Nothing for clients that take an answer only.
     pub(super) interim: Option<mpsc::Sender<Bytes>>,
-    /// Whether its answer says what tools there are, and how their calls are to be judged.
+    /// Whether its answer says what tools there are, and how their calls are checked.
     pub(super) is_learnt_from: bool,
     /// Whether the server has the request, as far as is known.
     pub(super) is_sent: bool,
@@ -36,7 +36,7 @@ pub(super) struct PendingCall {
     pub(super) outcome: oneshot::Sender<Response>,
 }
 
-/// What the server may have to say to a caller because of a request, beside the answer.
+/// What the server may have to say to a client because of a request, beside the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Involvement {
     /// Nothing: it is the proxy's own, the handshake, which has no session yet, or a subscription of 2026-07-28.
@@ -199,7 +199,7 @@ impl PendingCall {
     }
 
     pub(super) fn settle(self, outcome: Response) {
-        // The caller may have gone.
+        // The client may have gone.
         let _gone = self.outcome.send(outcome);
     }
 }

@@ -17,8 +17,8 @@ pub(super) const REASON: usize = 4 * 1024;
 // === impl StdioUpstream ===
 
 impl StdioUpstream {
-    /// Passes on a caller's word that it does not want the answer to a request any more, which ends the request: servers do not
-    /// answer it then. One without a session says so by leaving: ids are not its own, and it could mean anybody's request.
+    /// Forwards a client's cancellation of a request, which ends the request: servers do not
+    /// answer it then. One without a session says so by leaving: ids are not its own, and it could mean another client's request.
     pub(super) fn cancel(&self, message: &Message, session: Option<&SessionId>) -> Result<(), CallError> {
         let (Some(id), Some(_)) = (message.cancels(), session) else { return Ok(()) };
         let taken = self.with(|state| {
@@ -43,7 +43,7 @@ impl StdioUpstream {
         Ok(())
     }
 
-    /// Takes a call back. The server is told, if it still works on it.
+    /// Cancels a call. The server is notified, if it still works on it.
     pub(super) fn abandon(&self, wire: u64) {
         let Some((pending, unanswered)) = self.with(|state| state.abandon_call(wire)) else { return };
         self.refuse_left(unanswered);
@@ -94,6 +94,6 @@ impl State {
 
 /// The cancellation of a call that its client abandoned.
 fn cancellation(wire: u64) -> Bytes {
-    let params = format!(r#"{{"requestId":{wire},"reason":"the caller does not wait any longer"}}"#);
+    let params = format!(r#"{{"requestId":{wire},"reason":"the client does not wait any longer"}}"#);
     format!("{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/cancelled\",\"params\":{params}}}\n").into()
 }

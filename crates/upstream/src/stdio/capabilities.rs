@@ -21,7 +21,7 @@ pub(crate) struct ClientCapabilities {
     pub(super) elicitation_url: bool,
 }
 
-/// Why a request of the server is refused on behalf of a client.
+/// Why refusing a request of the server on behalf of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RelayError {
     pub(super) code: i64,
@@ -67,7 +67,7 @@ impl ClientCapabilities {
         }
     }
 
-    /// Whether the client declared the capability that a request of the server needs. Where it needs none that is known, nobody did.
+    /// Whether the client declared the capability that a request of the server needs. Where it needs none that is known, no client did.
     pub(super) fn covers(self, request: &Message) -> bool {
         let needs_one =
             matches!(request.method(), Some("roots/list" | "sampling/createMessage" | "elicitation/create"));

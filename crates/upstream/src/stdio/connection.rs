@@ -26,7 +26,7 @@ const AGAIN: Duration = Duration::from_secs(30);
 const LAST_WAIT: Duration = Duration::from_secs(1);
 
 /// How long clients wait for a server that is restarted although it failed to start meanwhile. After that, and if it never served,
-/// they are told at once why it does not.
+/// they get the reason at once.
 const RESTARTING: Duration = Duration::from_secs(10);
 
 /// How to reach the server: each call is a new connection.
@@ -39,7 +39,7 @@ pub enum ConnectionEvent {
     Connected,
     /// The server answered `initialize`, or `server/discover` where it has no `initialize`: it can take requests.
     Initialized,
-    /// It is not there, and why. The server's own last words to people, if it had any, begin on the second line.
+    /// It is not there, and why. The last lines of the server's log, if there are any, begin on the second line.
     Lost(String),
 }
 
@@ -58,11 +58,11 @@ pub struct Supervision {
 
 impl Supervision {
     async fn tell(&self, news: ConnectionEvent) {
-        let _nobody_hears = self.news.send(news).await;
+        let _no_supervisor = self.news.send(news).await;
     }
 }
 
-/// How much of the server's words is held at once.
+/// How much of the server's output is buffered at once.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// The longest message, in bytes.
@@ -100,7 +100,7 @@ impl StdioUpstream {
     }
 }
 
-/// Connects, talks until the connection ends, and begins anew. Ends when it is told to.
+/// Connects, talks until the connection ends, and reconnects. Ends on shutdown.
 async fn keep(
     upstream: Arc<StdioUpstream>,
     connect: Connect,
@@ -136,11 +136,11 @@ async fn keep(
                         () = shutdown(&mut supervision.ending) => return,
                     }
                 }
-                tracing::warn!(why = why.lines().next(), "the server went away; it is connected to again");
+                tracing::warn!(why = why.lines().next(), "connection to the server lost; reconnecting");
                 why
             }
             Err(why) => {
-                tracing::info!(why, "the server is not there yet");
+                tracing::info!(why, "server not connected yet");
                 why
             }
         };
@@ -176,7 +176,7 @@ pub async fn shutdown(ending: &mut watch::Receiver<bool>) {
 
 /// How a connection to the server ended.
 struct Ended {
-    /// Why. The server's own last words to people begin on the second line.
+    /// Why. The last lines of the server's log begin on the second line.
     why: String,
     /// Whether the server could take requests.
     was_ready: bool,
@@ -203,7 +203,7 @@ async fn talk(
     let is_known = identity.is_some() && identity == *known;
     let (mut was_ready, mut unusable) = (false, None);
     let talking = async {
-        let _nobody_hears = news.send(ConnectionEvent::Connected).await;
+        let _no_supervisor = news.send(ConnectionEvent::Connected).await;
         let (replies, mut to_send) = mpsc::channel(REPLIES);
         let mut opening = std::pin::pin!(open(upstream, is_known, news, &mut was_ready));
         let why = tokio::select! {
@@ -276,13 +276,13 @@ async fn open(
             if !is_new && era == Era::Legacy {
                 tokio::spawn(ask_again(upstream.clone()).in_current_span());
             }
-            let _nobody_hears = news.send(ConnectionEvent::Initialized).await;
+            let _no_supervisor = news.send(ConnectionEvent::Initialized).await;
             std::future::pending().await
         }
     }
 }
 
-/// A server that was restarted hears what callers had asked it to report. As calls among others: a server that answers while it is
+/// A server that was restarted hears what clients had asked it to report. As calls among others: a server that answers while it is
 /// asked would wait for us, and we for it.
 async fn ask_again(upstream: Arc<StdioUpstream>) {
     if let Some(level) = upstream.level() {

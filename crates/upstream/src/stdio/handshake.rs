@@ -1,4 +1,4 @@
-//! What the server said when it was initialized: told once to the proxy, repeated to every client, and kept for the next proxy in front
+//! What the server responded when it was initialized: once to the proxy, repeated to every client, and kept for the next proxy in front
 //! of the same server.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -62,7 +62,7 @@ impl Handshake {
         self.answer().as_ref().and_then(era::protocol_version)
     }
 
-    /// The server answered `initialize`: that is what clients are told from now on.
+    /// The server answered `initialize`: that is the response to every client from now on.
     pub(super) fn accept(&self, answer: Message) {
         let legacy = Era::Legacy;
         self.with(|answered| *answered = Answered { era: Some(legacy), answer: Some(answer), opening: legacy });
@@ -97,7 +97,7 @@ impl Handshake {
         *self.notes.lock().unwrap_or_else(PoisonError::into_inner) = notes;
     }
 
-    /// Writes down what the server said, for the next proxy in front of it. Nobody waits for that.
+    /// Writes down what the server said, for the next proxy in front of it, without waiting for that.
     pub(super) fn note(&self, answer: &Message) {
         let Some(notes) = self.notes() else { return };
         if let Ok(text) = String::from_utf8(answer.body().to_vec()) {

@@ -20,6 +20,7 @@ use skep_mcp::{Era, Kind, Message, era, value};
 use super::capabilities::RELAYED;
 use super::upstream::StdioUpstream;
 use crate::error::CallError;
+use crate::handshake::{discover_params, supports_modern};
 
 /// How long a server may take for its first answer. A package may have to be fetched.
 const FIRST: Duration = Duration::from_mins(10);
@@ -27,13 +28,13 @@ const FIRST: Duration = Duration::from_mins(10);
 const AGAIN: Duration = Duration::from_mins(2);
 /// How long a server that refused `initialize` may take to answer `server/discover`: it runs already.
 const DISCOVERY: Duration = Duration::from_secs(10);
-/// How much of the server's words in a refusal is told, in characters.
+/// How much of the server's error message is reported, in characters.
 const LONGEST: usize = 200;
 
 /// The version that servers are asked for: the newest one that has a handshake.
 const LEGACY: &str = "2025-11-25";
 
-/// What a server is told when the handshake is over.
+/// The notification that completes the handshake.
 const INITIALIZED: &[u8] = b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n";
 
 impl StdioUpstream {
@@ -117,18 +118,6 @@ fn initialize_params() -> String {
     format!(
         r#"{{"protocolVersion":"{LEGACY}","capabilities":{RELAYED},"clientInfo":{{"name":"skep","version":"{version}"}}}}"#
     )
-}
-
-fn discover_params() -> String {
-    let (modern, version) = (era::MODERN, env!("CARGO_PKG_VERSION"));
-    format!(
-        r#"{{"_meta":{{"io.modelcontextprotocol/protocolVersion":"{modern}","io.modelcontextprotocol/clientInfo":{{"name":"skep","version":"{version}"}},"io.modelcontextprotocol/clientCapabilities":{{}}}}}}"#
-    )
-}
-
-fn supports_modern(answer: &Message) -> bool {
-    let versions = answer.result().and_then(|result| value::find(result, &["supportedVersions"]));
-    versions.is_some_and(|versions| value::has_text(versions, era::MODERN))
 }
 
 /// What a server says in an error, on one line and not too long.

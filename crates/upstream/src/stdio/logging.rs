@@ -17,7 +17,7 @@ pub(super) fn asked_for(request: &Message) -> Option<u8> {
 
 impl State {
     /// Passes a line of the log on to the only request in flight that asked for lines of this level. Says whether any asked for
-    /// them: if several did, or one whose client left just now, it is nobody's.
+    /// them: if several did, or one whose client left just now, it goes to no client.
     pub(super) fn pass_to_asker(&self, body: &Bytes, level: u8) -> bool {
         let is_wanted = |logs: Option<u8>| logs.is_some_and(|wanted| level <= wanted);
         let mut askers = self.waiting.values().filter(|one| is_wanted(one.logs));

@@ -1,5 +1,5 @@
 //! Whom it concerns what the server says unasked. A server on stdio does not say whom it means: it is taken to mean whose call it
-//! works on. Where that can be more than one, it is nobody's.
+//! works on. Where that can be more than one, it goes to no client.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,12 +12,13 @@ use super::call::PendingCall;
 use super::capabilities::RelayError;
 use super::log_level::level_of;
 use super::server_requests::NO_OWNER;
-use super::session::{QueueError, Session};
+use super::session::Session;
 use super::upstream::{State, StdioUpstream, parameter};
+use crate::listener::QueueError;
 use crate::upstream::SessionId;
 use crate::upstream::abbreviate;
 
-/// How long a call that was left counts like one under way: the server may hear late of it, or not care.
+/// How long a call that was left counts like one in flight: the server may hear late of it, or not care.
 const LATELY: Duration = Duration::from_mins(1);
 /// How many calls that were left are remembered.
 const LEFT: usize = 1000;
@@ -25,7 +26,7 @@ const LEFT: usize = 1000;
 /// Where a message says which subscription it belongs to.
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 
-/// Calls that their callers left, and that the server may still work on. Many servers never answer them.
+/// Calls that their clients left, and that the server may still work on. Many servers never answer them.
 #[derive(Debug, Default)]
 pub(super) struct AbandonedCalls {
     calls: BTreeMap<u64, AbandonedCall>,
@@ -56,7 +57,7 @@ enum Owner<'a> {
 // === impl AbandonedCalls ===
 
 impl AbandonedCalls {
-    /// A caller left.
+    /// A client left.
     pub(super) fn add(&mut self, wire: u64, pending: &PendingCall) {
         if !pending.is_work() {
             return;
@@ -114,7 +115,7 @@ impl StdioUpstream {
                     if state.pass_to_asker(message.body(), level) {
                         return;
                     }
-                    // With nobody at work, here or elsewhere, it is for whoever asked for a log this detailed.
+                    // With no call in flight, here or elsewhere, it is for all sessions that asked for a log this detailed.
                     if !state.pass_about_work(message.body()) && !state.is_shared() {
                         state.pass_to(message.body(), |_, one| one.level.is_some_and(|wanted| level <= wanted));
                     }
@@ -126,7 +127,7 @@ impl StdioUpstream {
             | "notifications/resources/list_changed" => {
                 self.with(|state| state.pass_to(message.body(), |_, _| true));
             }
-            // A task goes on when the call that began it is over: whoever is at work need not be its owner, who asks for it anyway.
+            // A task goes on when the call that began it is over: the owner of the call in flight need not be its owner, who asks for it anyway.
             "notifications/tasks/status" => {}
             _ => {
                 self.with(|state| state.pass_about_work(message.body()));
@@ -134,7 +135,7 @@ impl StdioUpstream {
         }
     }
 
-    /// A report on a request, for whoever made it.
+    /// A report on a request, for its client.
     fn progress(&self, message: &Message) {
         let wire = message.progress_token().and_then(|token| token.raw().parse::<u64>().ok());
         let found = self.with(|state| {
@@ -169,7 +170,7 @@ impl StdioUpstream {
 // === impl State ===
 
 impl State {
-    /// Whether somebody here waits for an answer that the server may have a question about.
+    /// Whether a client here waits for a response that the server may have a question about.
     pub(super) fn is_at_work(&self) -> bool {
         self.waiting.values().any(PendingCall::can_be_asked)
     }
@@ -177,7 +178,7 @@ impl State {
     /// Passes a question of the server to whom it concerns, and says who that is.
     pub(super) fn pass_question(&self, body: &Bytes, request: &Message) -> Result<SessionId, RelayError> {
         const DEAF: RelayError =
-            RelayError { code: answer::METHOD_NOT_FOUND, why: "the caller that it concerns does not listen" };
+            RelayError { code: answer::METHOD_NOT_FOUND, why: "the client that it concerns does not listen" };
         let waiting = self.waiting.values().filter(|one| one.can_be_asked()).map(|one| one.session.as_ref());
         let left = self.left.lately().filter(|one| one.can_be_asked).map(|one| one.session.as_ref());
         let owner = match Owner::of(waiting.chain(left)) {
@@ -201,8 +202,8 @@ impl State {
         }
     }
 
-    /// Passes on what may be about work to the one caller whose work it can only be about, and to nobody else. Says whether
-    /// anybody is at work at all.
+    /// Forwards what may be about a call to the one client whose call it can only be about, and to no other. Says whether
+    /// any call is in flight at all.
     pub(super) fn pass_about_work(&self, body: &Bytes) -> bool {
         let waiting = self.waiting.values().filter(|one| one.is_work()).map(|one| one.session.as_ref());
         let left = self.left.lately().map(|one| one.session.as_ref());

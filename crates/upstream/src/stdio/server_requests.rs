@@ -1,4 +1,4 @@
-//! What the server asks callers: sampling, elicitation, roots. Each question gets a number of ours on its way to a caller, and the
+//! What the server asks clients: sampling, elicitation, roots. Each question gets a number of ours on its way to a client, and the
 //! server's own id back with the answer.
 
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use super::upstream::{State, StdioUpstream};
 use crate::error::CallError;
 use crate::upstream::SessionId;
 
-/// How many requests of the server that concern nobody here may wait for somebody else's answer.
+/// How many requests of the server that concern no session here may wait for the response of another proxy.
 const HELD_BACK: usize = 100;
-/// How many requests of the server may wait for a caller's answer. The oldest one is refused beyond that.
+/// How many requests of the server may wait for a client's answer. The oldest one is refused beyond that.
 pub(super) const ASKED: usize = 1000;
 
-const NOT_RELAYED: RelayError = RelayError { code: answer::METHOD_NOT_FOUND, why: "it cannot be passed on" };
+const NOT_RELAYED: RelayError = RelayError { code: answer::METHOD_NOT_FOUND, why: "it cannot be forwarded" };
 const UNANSWERED: RelayError = RelayError {
     code: answer::METHOD_NOT_FOUND,
     why: "the client has not answered, and too many requests wait for clients",
@@ -39,15 +39,15 @@ pub(super) struct ServerRequest {
     /// Whose answer counts.
     pub(super) session: SessionId,
 }
-/// No caller can be told to be the one that a request concerns.
+/// It is not clear which client a request concerns.
 pub(super) const NO_OWNER: RelayError =
-    RelayError { code: answer::METHOD_NOT_FOUND, why: "no caller can be told to be the one it concerns" };
+    RelayError { code: answer::METHOD_NOT_FOUND, why: "it is not clear which client it concerns" };
 
 // === impl StdioUpstream ===
 
 impl StdioUpstream {
-    /// A request of the server. It goes to the caller whom it concerns; the server hears at once if there is none, unless another
-    /// proxy may have that caller. Returns what the server is to be told.
+    /// A request of the server. It goes to the client whom it concerns; the server hears at once if there is none, unless another
+    /// proxy may have that client. Returns the response to the server, if there is one already.
     pub(super) fn ask(self: &Arc<Self>, message: &Message) -> Option<Bytes> {
         let id = message.id()?;
         let method = message.method().unwrap_or_default().to_owned();
@@ -73,7 +73,7 @@ impl StdioUpstream {
             Ok(())
         });
         if let Some(until) = hold_back {
-            tracing::debug!(method, "a request of the server is left to another proxy");
+            tracing::debug!(method, "request of the server left to another proxy");
             let server = self.with(|state| state.servers);
             tokio::spawn(self.clone().refuse_later(id, method, until, server));
             return None;
@@ -84,7 +84,7 @@ impl StdioUpstream {
         asked.err().map(|refused| refusal(&id, &method, refused))
     }
 
-    /// Refuses a request of the server once nobody else can answer it. Never, if somebody else speaks with the server for good.
+    /// Refuses a request of the server once no other proxy can answer it. Never, if another proxy stays connected to the server.
     async fn refuse_later(self: Arc<Self>, id: Id, method: String, until: Option<Instant>, server: u64) {
         if let Some(until) = until {
             tokio::time::sleep_until(until).await;
@@ -120,7 +120,7 @@ impl StdioUpstream {
         }
     }
 
-    /// Passes on a caller's answer to a request of the server, if that caller was asked.
+    /// Forwards a client's response to a request of the server, if that client was asked.
     pub(super) async fn answer(&self, message: &Message, session: Option<&SessionId>) -> Result<(), CallError> {
         let number = message.id().and_then(|id| id.raw().parse::<u64>().ok());
         let asked = |state: &State| {
@@ -128,7 +128,7 @@ impl StdioUpstream {
             (Some(&request.session) == session).then(|| request.id.clone())
         };
         let Some(id) = self.with(|state| asked(state)) else {
-            tracing::debug!("an answer to nothing that was asked is dropped");
+            tracing::debug!("dropping a response to no request of the server");
             return Ok(());
         };
         let restored = splice::apply(message, &[Edit::set(&["id"], &id)]).map_err(|_| CallError::NotSent)?;
@@ -178,9 +178,9 @@ impl State {
     }
 }
 
-/// What the server is told whose request nobody can answer.
+/// The response to a request of the server that no client can answer.
 fn refusal(id: &Id, method: &str, RelayError { code, why }: RelayError) -> Bytes {
-    tracing::warn!(method, why, "a request of the server is refused");
+    tracing::warn!(method, why, "refusing a request of the server");
     line(&answer::error(Some(id), code, &format!("{method}: {why}"), None))
 }
 

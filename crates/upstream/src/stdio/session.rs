@@ -4,21 +4,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use skep_net::Budget;
-use skep_net::budget::Purpose;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::capabilities::ClientCapabilities;
 use super::upstream::{State, StdioUpstream};
+use crate::listener::Listener;
 use crate::upstream::SessionId;
 
-/// How many messages may wait for one session that listens. What comes beyond that is dropped, with a warning.
-pub(crate) const LISTENER: usize = 100;
-
-/// How many bytes the framing of an event adds to its message, at most.
-const FRAMING: usize = 64;
-
-/// What is known of a caller's session.
+/// What is known of a client's session.
 #[derive(Debug, Default)]
 pub(super) struct Session {
     /// Where it listens.
@@ -34,57 +28,13 @@ pub(super) struct Session {
     pub(super) used: Option<Instant>,
 }
 
-/// The queue of a session that listens. What waits in it counts in the share of its client: a client that does not read would otherwise
-/// keep as many messages as it can make the server send.
-#[derive(Debug)]
-pub(super) struct Listener {
-    queue: mpsc::Sender<Bytes>,
-    budget: Budget,
-}
-
-/// Why a message was not queued for a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum QueueError {
-    /// The session does not listen any more.
-    #[error("the session does not listen")]
-    Closed,
-    /// Too many wait.
-    #[error("its client is behind: the queue is full")]
-    Full,
-    /// There is no room in the share of the client, or at all.
-    #[error("its client is behind: no room in the memory budget")]
-    OverBudget,
-}
-
-// === impl Listener ===
-
-impl Listener {
-    /// Queues a message, without waiting.
-    pub(super) fn queue(&self, message: &Bytes) -> Result<(), QueueError> {
-        if self.queue.is_closed() {
-            return Err(QueueError::Closed);
-        }
-        // The event that it becomes is a little longer.
-        let room = self.budget.try_reserve(message.len() + FRAMING, Purpose::Response);
-        let room = room.ok_or(QueueError::OverBudget)?;
-        self.queue.try_send(room.over(message.clone())).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => QueueError::Full,
-            mpsc::error::TrySendError::Closed(_) => QueueError::Closed,
-        })
-    }
-
-    pub(super) fn is_closed(&self) -> bool {
-        self.queue.is_closed()
-    }
-}
-
 // === impl StdioUpstream ===
 
 impl StdioUpstream {
     /// Begins to listen for a session. An earlier receiver of the session gets nothing more.
     pub(super) fn listen(&self, session: &SessionId, budget: Budget) -> mpsc::Receiver<Bytes> {
-        let (queue, receiver) = mpsc::channel(LISTENER);
-        self.with(|state| state.known(session).listener = Some(Listener { queue, budget }));
+        let (listener, receiver) = Listener::new(budget);
+        self.with(|state| state.known(session).listener = Some(listener));
         receiver
     }
 

@@ -1,4 +1,4 @@
-//! What callers want to hear of: which resources, and how much of the log. The server knows the sum of it.
+//! What clients want to hear of: which resources, and how much of the log. The server knows the sum of it.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, OnceLock};
@@ -19,7 +19,7 @@ use crate::upstream::SessionId;
 /// How many resources can be subscribed to at once. Two that share a turn wait for each other.
 const TURNS: usize = 64;
 
-/// How many resources one caller can subscribe to, and how long the name of one may be, in bytes. All of it is kept.
+/// How many resources one client can subscribe to, and how long the name of one may be, in bytes. All of it is kept.
 const MOST: usize = 1000;
 const LONGEST: usize = 8 * 1024;
 /// What a subscription takes beside the URI, in bytes: its places in two maps, the name of its session, what counts it.
@@ -29,7 +29,7 @@ const PART: usize = 4;
 /// How long the server may take for a request of the proxy's own.
 const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Whether a request is about what a caller wants to hear of.
+/// Whether a request is about what a client wants to hear of.
 pub(super) fn changes_session(message: &Message) -> bool {
     matches!(message.method(), Some("resources/subscribe" | "resources/unsubscribe" | "logging/setLevel"))
 }
@@ -50,7 +50,7 @@ pub(super) struct Counted {
     _share: Reservation,
 }
 
-/// A subscription that the server has not agreed to. It ends with its value, also when the caller goes.
+/// A subscription that the server has not agreed to. It ends with its value, also when the client goes.
 struct TentativeSubscription<'a> {
     upstream: &'a StdioUpstream,
     uri: &'a str,
@@ -101,7 +101,7 @@ impl Drop for TentativeSubscription<'_> {
 // === impl StdioUpstream ===
 
 impl StdioUpstream {
-    /// The answer to a legacy request about what a caller wants to hear of; nothing if it is about anything else.
+    /// The answer to a legacy request about what a client wants to hear of; nothing if it is about anything else.
     pub(super) async fn change_session(
         self: &Arc<Self>,
         message: &Message,
@@ -167,7 +167,7 @@ impl StdioUpstream {
         let (uris, level, unanswered) = self.with(|state| {
             let ended = state.sessions.remove(session);
             let unanswered = state.take_asked(session);
-            // Most sessions have neither: they end without a look at all others, of which there may be many.
+            // Most sessions have neither: they end without a search through all others, of which there may be many.
             let (has_subscriptions, has_level) =
                 ended.map_or((false, false), |one| (one.subscriptions > 0, one.level.is_some()));
             let wanted = state.subscriptions.iter().filter(|(_, who)| has_subscriptions && who.contains_key(session));
@@ -192,7 +192,7 @@ impl StdioUpstream {
         }
     }
 
-    /// Whether a caller may hear of one more resource.
+    /// Whether a client may hear of one more resource.
     fn has_room(&self, uri: &str, session: &SessionId) -> bool {
         let has_room = |state: &mut State| state.sessions.get(session).is_none_or(|one| one.subscriptions < MOST);
         self.is_subscribed(uri, session) || self.with(has_room)
@@ -202,7 +202,7 @@ impl StdioUpstream {
         self.with(|state| state.subscriptions.get(uri).is_some_and(|who| who.contains_key(session)))
     }
 
-    /// Whether a caller is the first who wants to hear of a resource.
+    /// Whether a client is the first who wants to hear of a resource.
     fn subscribe(&self, uri: &str, session: &SessionId, counted: Counted) -> bool {
         self.with(|state| {
             let who = state.subscriptions.entry(uri.to_owned()).or_default();
@@ -215,7 +215,7 @@ impl StdioUpstream {
         })
     }
 
-    /// Whether a caller was the last who wanted to hear of a resource.
+    /// Whether a client was the last who wanted to hear of a resource.
     fn unsubscribe(&self, uri: &str, session: &SessionId) -> bool {
         self.with(|state| {
             let Some(who) = state.subscriptions.get_mut(uri) else { return true };
@@ -237,7 +237,7 @@ impl StdioUpstream {
         self.with(|state| state.subscriptions.keys().cloned().collect())
     }
 
-    /// Remembers the log level of a session. Returns the level that the server must be told, if it changes.
+    /// Remembers the log level of a session. Returns the level that the server must be sent, if it changes.
     fn set_level(&self, session: &SessionId, level: u8) -> Option<u8> {
         self.with(|state| {
             state.known(session).level = Some(level);
@@ -245,7 +245,7 @@ impl StdioUpstream {
         })
     }
 
-    /// The log level that the server was told.
+    /// The log level that was sent to the server.
     pub(super) fn level(&self) -> Option<u8> {
         self.with(|state| state.level)
     }
@@ -287,7 +287,7 @@ impl StdioUpstream {
         });
     }
 
-    /// The same, for a caller that waits for the response. Nothing if the request could not be sent in time.
+    /// The same, for a client that waits for the response. Nothing if the request could not be sent in time.
     async fn send_internally(self: &Arc<Self>, method: &str, params: &str, until: Instant) -> Option<PendingResponse> {
         let request = format!(r#"{{"jsonrpc":"2.0","id":0,"method":"{method}","params":{params}}}"#);
         let message = Message::parse(request.into()).ok()?;
@@ -302,12 +302,12 @@ impl StdioUpstream {
 // === impl State ===
 
 impl State {
-    /// The level of the caller that wants to hear most.
+    /// The level of the client that wants to hear most.
     fn most(&self) -> Option<u8> {
         self.sessions.values().filter_map(|session| session.level).max()
     }
 
-    /// The level that the server must be told, if it is another one than it was told.
+    /// The level that must be sent to the server, if it differs from the last one.
     fn new_level(&mut self) -> Option<u8> {
         let most = self.most();
         let is_new = most != self.level;

@@ -1,4 +1,4 @@
-//! Who waits for what: the state that all callers of one stdio server share.
+//! Who waits for what: the state that all clients of one stdio server share.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -16,11 +16,11 @@ use super::routing::AbandonedCalls;
 use super::server_requests::ServerRequest;
 use super::session::Session;
 use super::subscriptions::{Counted, SubscriptionLocks, Subscriptions};
-use super::tool_parameters::ToolCatalogue;
 use crate::error::CallError;
+use crate::tool_catalogue::ToolCatalogue;
 use crate::upstream::{SessionId, UpstreamState};
 
-/// How many messages may wait to be written to the server. Callers wait beyond that.
+/// How many messages may wait to be written to the server. Clients wait beyond that.
 pub(crate) const QUEUE: usize = 100;
 
 /// One stdio server and all of its sessions.
@@ -30,7 +30,7 @@ pub struct StdioUpstream {
     pub(super) handshake: Handshake,
     pub(super) catalogue: ToolCatalogue,
     pub(super) turns: SubscriptionLocks,
-    /// How much is kept of what callers subscribe to.
+    /// How much is kept of what clients subscribe to.
     pub(super) subscriptions: Subscriptions,
     /// Whether the server can take requests. Changed under the lock of the state.
     pub(super) upstream_state: watch::Sender<UpstreamState>,
@@ -52,16 +52,16 @@ pub(super) struct State {
     last_id: u64,
     /// Who waits for the answer to which request.
     pub(super) waiting: HashMap<u64, PendingCall>,
-    /// What callers left and the server may still work on.
+    /// What clients left and the server may still work on.
     pub(super) left: AbandonedCalls,
     /// Requests of the server that a client was asked to answer.
     pub(super) asked: BTreeMap<u64, ServerRequest>,
     pub(super) sessions: HashMap<SessionId, Session>,
     /// Who wants to hear of a resource. The server knows of the first one only.
     pub(super) subscriptions: BTreeMap<String, BTreeMap<SessionId, Counted>>,
-    /// The log level that the server was told.
+    /// The log level that was sent to the server.
     pub(super) level: Option<u8>,
-    /// Whether it is being told, by the one task that does.
+    /// Whether it is being sent, by the one task that does.
     pub(super) is_sending_level: bool,
     /// Until when another proxy may speak with the same server, as far as is known.
     pub(super) shared_until: Option<Instant>,
@@ -94,7 +94,7 @@ impl StdioUpstream {
         (Arc::new(upstream), queued)
     }
 
-    /// Takes something of a caller that wants no answer. A server that does not read is not waited for any longer than for a call.
+    /// Takes something of a client that wants no answer. A server that does not read is not waited for any longer than for a call.
     pub(super) async fn forward_notification(
         &self,
         message: &Message,
@@ -109,7 +109,7 @@ impl StdioUpstream {
         }
     }
 
-    /// Passes on what wants no answer. What to say is asked when there is room for it: a caller may leave before, and then nothing
+    /// Sends a line that has no response. The line is made when there is room for it: a client may leave before, and then nothing
     /// is said and nothing has changed. Its source is the counted body that the line is made of.
     pub(super) async fn tell(&self, source: &Bytes, line: impl FnOnce() -> Option<Bytes>) -> Result<(), CallError> {
         self.ready().await.map_err(|_unavailable| CallError::NotSent)?;
@@ -124,12 +124,12 @@ impl StdioUpstream {
         })
     }
 
-    /// Passes on what belongs to the handshake.
+    /// Sends a line of the handshake.
     pub(super) async fn send_in_handshake(&self, line: Bytes) {
         let _closed = self.queue.send(Line::telling(line, Bytes::new())).await;
     }
 
-    /// Takes a message of the server to whom it concerns. Returns what the server is to be told in return.
+    /// Takes a message of the server to whom it concerns. Returns the proxy's own response to it, if there is one.
     pub(super) fn dispatch(self: &Arc<Self>, message: &Message) -> Option<Bytes> {
         match message.kind() {
             Kind::Response | Kind::Error => {
@@ -189,8 +189,8 @@ impl StdioUpstream {
         });
     }
 
-    /// Until when the server may be silent about a request although its time is over, if it may: while it waits for its caller, it has
-    /// nothing to say. Its time begins anew with the caller's answer.
+    /// Until when the server may be silent about a request although its time is over, if it may: while it waits for its client, it has
+    /// nothing to say. Its time begins anew with the client's answer.
     pub(super) fn extended_deadline(&self, wire: u64, timeout: Duration) -> Option<Instant> {
         self.with(|state| {
             let session = state.waiting.get(&wire)?.session.as_ref()?;

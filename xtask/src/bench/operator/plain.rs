@@ -15,7 +15,7 @@ use skep_operator::write::{api_resource, child_resource};
 use skep_plan::child::ChildKind;
 use skep_plan::key::Key;
 use skep_plan::plan::{Verdict, plan};
-use skep_plan::world::{Found, Live, Policies, World};
+use skep_plan::world::{Found, Live, Policies, PolicyError, World};
 
 use crate::process::Usage;
 
@@ -46,7 +46,7 @@ pub(super) struct Plain {
 struct NoPolicies;
 
 impl Policies for NoPolicies {
-    fn check(&self, _: &str, _: &Value) -> Result<(), String> {
+    fn check(&self, _: &str, _: &Value) -> Result<(), PolicyError> {
         Ok(())
     }
 }

@@ -147,7 +147,7 @@ fn changes_in_crash_loop(run: i64, exit_code: i32, within: i64) -> (usize, i64) 
 
 #[test]
 fn a_crash_loop_without_a_readiness_probe_stops_flapping_after_its_second_end() {
-    // Pending, ready, failed once, failed and backed off, ready, failed: one end is no loop.
+    // Pending, ready, failed once, failed and backed off, ready, failed: one end is not a crash loop.
     for exit_code in [1, 0] {
         assert_eq!(changes_in_crash_loop(25, exit_code, 600), (5, 25 + 10 + 25));
         assert_eq!(
@@ -179,7 +179,7 @@ fn a_container_that_outlives_its_previous_run_has_got_over_its_crash_loop() {
 }
 
 #[test]
-fn what_keeps_a_pod_from_running_is_told_in_the_words_of_whoever_found_out() {
+fn what_keeps_a_pod_from_running_has_the_reason_of_its_reporter() {
     let waiting = |reason: &str, message: &str| {
         container(false, &json!({ "waiting": { "reason": reason, "message": message } }), &json!({}))
     };
@@ -226,7 +226,7 @@ fn a_pod_that_the_kubelet_rejected_or_evicted_says_why() {
     assert_eq!(end(&rejected), Some(failed("OutOfcpu", "Pod was rejected: not enough cpu")));
     let odd = json!({ "phase": "Failed", "reason": "not a word" });
     assert_eq!(end(&odd), Some(failed("PodFailed", "")));
-    // The containers of a pod that is deleted end as they like, and a pod that runs may have been told of a node's trouble.
+    // The containers of a pod that is deleted end as they like, and a pod that runs may have a condition about its node.
     for status in [
         json!({ "phase": "Failed" }),
         json!({ "phase": "Succeeded", "reason": "Done" }),

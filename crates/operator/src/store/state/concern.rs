@@ -1,11 +1,11 @@
-//! Whom a change of a resource concerns: the resource itself, and those who refer to it.
+//! Which resources a change of one concerns: itself, and those that refer to it.
 
 use skep_api::kinds::DiscoveredBackend;
 use skep_plan::kinds;
 
 use super::Entry;
 
-/// Whether a resource itself must be looked at: everything but its own status counts.
+/// Whether a resource itself must be reconciled: everything but its own status counts.
 pub(super) fn concerns_itself(before: &Entry, after: &Entry) -> bool {
     let (old, new) = (before.metadata(), after.metadata());
     old.uid != new.uid
@@ -25,7 +25,7 @@ fn reported(entry: &Entry) -> Option<&[DiscoveredBackend]> {
     }
 }
 
-/// Whether those who refer to a resource must be looked at: its spec, its end, and the little of its status that others read.
+/// Whether those that refer to a resource must be reconciled: its spec, its end, and the little of its status that others read.
 pub(super) fn concerns_others(before: &Entry, after: &Entry) -> bool {
     let (old, new) = (before.metadata(), after.metadata());
     let shown = |entry: &Entry| match entry {

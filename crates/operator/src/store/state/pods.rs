@@ -60,7 +60,7 @@ impl State {
             Some(facts) if !facts.is_backend_of(&key.name, uid) => (None, Some(facts)),
             backend => (backend, None),
         };
-        let taken = theirs.map(|facts| (Backend::KIND, key.name.clone(), facts.owner_in_words()));
+        let conflict = theirs.map(|facts| (Backend::KIND, key.name.clone(), facts.owner_text()));
         let mut live = Live {
             workload: mine(ChildKind::Deployment).or_else(|| mine(ChildKind::StatefulSet)),
             backend: backend.and_then(|facts| facts.workload.clone()),
@@ -68,7 +68,7 @@ impl State {
                 .iter()
                 .filter(|(id, _)| id.kind == ChildKind::Service)
                 .find_map(|(_, facts)| facts.upstream.clone()),
-            taken: taken.into_iter().collect(),
+            name_conflicts: conflict.into_iter().collect(),
             services: children.keys().filter(|id| id.kind == ChildKind::Service).map(|id| id.name.clone()).collect(),
             possible_users: self.possible_users(key),
             unlisted: self.unlisted(&key.namespace),

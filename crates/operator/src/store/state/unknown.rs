@@ -36,7 +36,7 @@ impl fmt::Display for Unavailable {
 }
 
 impl State {
-    /// Sets whether the objects of a kind can be known, in a namespace or in all. Returns whom that wakes: everybody who may
+    /// Sets whether the objects of a kind can be known, in a namespace or in all. Returns the resources to reconcile: all that may
     /// refer to them or be referred to by them.
     pub(in crate::store) fn set_unavailable(
         &mut self,

@@ -110,7 +110,7 @@ fn what_is_no_url_over_http_is_refused() {
 }
 
 #[test]
-fn a_provider_is_reached_over_tls_unless_told_otherwise() {
+fn a_provider_is_reached_over_tls_unless_an_option_allows_otherwise() {
     assert!(provider_url("https://idp.example.com", false).is_ok());
     assert!(provider_url("https://kubernetes.default.svc", false).is_ok());
     assert!(provider_url("http://idp.example.com", true).is_ok());

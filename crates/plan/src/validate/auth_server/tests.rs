@@ -116,7 +116,7 @@ fn keys_and_lifespans_are_within_bounds() {
             (
                 "/cimd",
                 json!({ "enabled": true, "cacheFallbackTtl": "0s" }),
-                "cimd.cacheFallbackTtl: `0s` is no time at all",
+                "cimd.cacheFallbackTtl: `0s` is not above zero",
             ),
         ],
     );
@@ -137,7 +137,7 @@ fn upstream_providers_are_distinct_and_complete() {
             ("/upstreamProviders", json!([oidc("a"), oidc("default")]), "upstreamProviders[1].name: `default` is kept"),
             ("/upstreamProviders", json!([oidc("default")]), ""),
             ("/upstreamProviders", json!([oidc("a"), oauth2()]), ""),
-            (&format!("{first}/name"), json!("A_b"), "upstreamProviders[0].name: `A_b` is no name"),
+            (&format!("{first}/name"), json!("A_b"), "upstreamProviders[0].name: `A_b` is not a valid provider name"),
             (&format!("{first}/type"), json!("oauth2"), "upstreamProviders[0]: type `oauth2` takes oauth2Config"),
             (
                 &format!("{first}/oauth2Config"),
@@ -264,14 +264,14 @@ fn an_oauth2_provider_knows_one_client() {
 }
 
 #[test]
-fn an_identity_is_made_up_only_where_nobody_tells_it() {
+fn an_identity_is_synthesized_only_without_user_info() {
     let hub = json!({ "issuer": "https://mcp.example", "upstreamProviders": [oidc("idp"), oauth2()] });
     assert!(!synthesizes_identity(&read(&hub)));
     let nameless = changed(&hub, "/upstreamProviders/1/oauth2Config/userInfo", &Value::Null);
     assert!(synthesizes_identity(&read(&nameless)));
-    let told =
+    let reported =
         changed(&nameless, "/upstreamProviders/1/oauth2Config/identityFromToken", &json!({ "subjectPath": "user.id" }));
-    assert!(!synthesizes_identity(&read(&told)));
+    assert!(!synthesizes_identity(&read(&reported)));
 }
 
 #[test]
@@ -304,7 +304,7 @@ fn a_redis_is_found_in_one_way() {
                 "storage.redis.sentinelConfig.masterName",
             ),
             ("/storage/redis/clusterMode", json!(true), ""),
-            ("/storage/redis/dialTimeout", json!("0s"), "storage.redis.dialTimeout: `0s` is no time at all"),
+            ("/storage/redis/dialTimeout", json!("0s"), "storage.redis.dialTimeout: `0s` is not above zero"),
             (
                 "/storage/redis/aclUserConfig/passwordSecretRef/name",
                 json!(""),
@@ -414,7 +414,7 @@ fn other_issuers_are_trusted_with_care() {
             (
                 &at("jwtBearerGrant/maxAssertionAge"),
                 json!("0s"),
-                "trustedIssuers[0].jwtBearerGrant.maxAssertionAge: `0s` is no time",
+                "trustedIssuers[0].jwtBearerGrant.maxAssertionAge: `0s` is not above zero",
             ),
             (
                 &at("jwtBearerGrant/subjectBindings"),

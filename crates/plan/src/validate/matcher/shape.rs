@@ -2,18 +2,20 @@
 //!
 //! The parser of the `cel` crate recurses, and ends the process when there is no stack left: after 14 open brackets on a
 //! thread with 2 MiB when it is not optimized, after ten thousand characters of `[[[…` or `a.a.a…` when it is. A matcher may be as
-//! long as an object, so whoever may write a configuration would stop the operator for all. What is deep is refused before
+//! long as an object, so any editor of a configuration could stop the operator for all. What is deep is refused before
 //! it is parsed.
 //!
 //! INVARIANT: what is a text or a comment here is one for the parser, too, because brackets in them do not count. The parser
 //! drops what it cannot make a token of, quotes included, and goes on behind it. So such things are refused here, and so are
-//! numbers that run into a word: `1in` is two tokens for the parser.
+//! numbers that run into an identifier: `1in` is two tokens for the parser.
 
 use skep_bounds::{
     BoundsError, EXPRESSION_DEPTH, MATCHER_CHAIN, MATCHER_MINUS_TOKENS, MATCHER_TOKENS, Nesting, NestingLimits, Token,
 };
 
-/// What the tokens before a place tell of it.
+use super::MatcherError;
+
+/// What the tokens before a place say of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Before {
     /// An operand: a `-` here subtracts.
@@ -26,7 +28,7 @@ enum Before {
 
 /// Refuses what is too long or too deep, brackets without their other half, what is made of no tokens, and repeated prefix operators.
 /// Gives the number of tokens, as far as they cost the parser time.
-pub(super) fn check(text: &str) -> Result<usize, String> {
+pub(super) fn check(text: &str) -> Result<usize, MatcherError> {
     let mut nesting = Nesting::new(NestingLimits { depth: EXPRESSION_DEPTH, chain: MATCHER_CHAIN });
     let mut before = Before::Other;
     let mut tokens = 0;
@@ -35,40 +37,42 @@ pub(super) fn check(text: &str) -> Result<usize, String> {
         let (token, behind) = token(rest)?;
         let read = rest.get(..rest.len() - behind.len()).unwrap_or_default();
         rest = behind;
-        nesting.push(token).map_err(|error| error.to_string())?;
+        nesting.push(token)?;
         let next = before.next(read)?;
         tokens += Before::tokens(read, next);
         if tokens > MATCHER_TOKENS {
-            return Err(BoundsError::Tokens { most: MATCHER_TOKENS }.to_string());
+            return Err(BoundsError::Tokens { most: MATCHER_TOKENS }.into());
         }
         before = next;
     }
-    nesting.finish().map_err(|error| error.to_string())?;
+    nesting.finish()?;
     Ok(tokens)
 }
 
 /// The first token, and what stands behind it.
-fn token(text: &str) -> Result<(Token, &str), String> {
+fn token(text: &str) -> Result<(Token, &str), MatcherError> {
     if let Some(comment) = text.strip_prefix("//") {
         return Ok((Token::Plain, comment.trim_start_matches(|next| next != '\n')));
     }
-    let behind_word = text.trim_start_matches(in_word);
-    let word = text.strip_suffix(behind_word).unwrap_or_default();
-    if let Some(inside) = Inside::open(word, behind_word)? {
+    let behind_identifier = text.trim_start_matches(in_identifier);
+    let identifier = text.strip_suffix(behind_identifier).unwrap_or_default();
+    if let Some(inside) = Inside::open(identifier, behind_identifier)? {
         return Ok((Token::Plain, inside.skip()?));
     }
-    if word.starts_with(|first: char| first.is_ascii_digit()) && !is_number(word, behind_word) {
-        return Err(format!("`{word}` is a number and a word side by side; put an operator or a space between"));
+    if identifier.starts_with(|first: char| first.is_ascii_digit()) && !is_number(identifier, behind_identifier) {
+        return Err(MatcherError(format!(
+            "`{identifier}` is a number followed by an identifier; put an operator or a space between"
+        )));
     }
-    if !word.is_empty() {
-        return Ok((if word == "in" { Token::Within } else { Token::Plain }, behind_word));
+    if !identifier.is_empty() {
+        return Ok((if identifier == "in" { Token::Within } else { Token::Plain }, behind_identifier));
     }
     if let Some(inside) = text.strip_prefix('`') {
         let (name, behind) = inside.split_once('`').unwrap_or_default();
-        let fits = !name.is_empty() && name.chars().all(|next| in_word(next) || "./- ".contains(next));
+        let fits = !name.is_empty() && name.chars().all(|next| in_identifier(next) || "./- ".contains(next));
         return fits
             .then_some((Token::Plain, behind))
-            .ok_or_else(|| "a name in backticks is broken; close it".to_owned());
+            .ok_or_else(|| MatcherError("a name in backticks is broken; close it".to_owned()));
     }
     for operator in ["&&", "||"] {
         if let Some(behind) = text.strip_prefix(operator) {
@@ -90,24 +94,28 @@ fn token(text: &str) -> Result<(Token, &str), String> {
         Some(',') => Token::Comma,
         Some('.' | '+' | '-' | '*' | '/' | '%' | '<' | '>' | '!') => Token::Link,
         Some(':' | ' ' | '\t' | '\n' | '\r' | '\u{c}') | None => Token::Plain,
-        Some(half @ ('=' | '&' | '|')) => return Err(format!("`{half}` alone means nothing; write `{half}{half}`")),
-        Some(other) => return Err(format!("`{other}` means nothing in CEL; remove it, or put it in quotes")),
+        Some(half @ ('=' | '&' | '|')) => {
+            return Err(MatcherError(format!("`{half}` alone means nothing; write `{half}{half}`")));
+        }
+        Some(other) => {
+            return Err(MatcherError(format!("`{other}` means nothing in CEL; remove it, or put it in quotes")));
+        }
     };
     Ok((token, characters.as_str()))
 }
 
-fn in_word(next: char) -> bool {
+fn in_identifier(next: char) -> bool {
     next.is_ascii_alphanumeric() || next == '_'
 }
 
-/// Whether a word that begins with a digit is one number, or the part of one that stands before the sign of its exponent.
-fn is_number(word: &str, behind: &str) -> bool {
+/// Whether an identifier that begins with a digit is one number, or the part of one that stands before the sign of its exponent.
+fn is_number(identifier: &str, behind: &str) -> bool {
     let is_digit = |next: char| next.is_ascii_digit();
-    if let Some(digits) = word.strip_prefix("0x") {
+    if let Some(digits) = identifier.strip_prefix("0x") {
         let digits = digits.strip_suffix(['u', 'U']).unwrap_or(digits);
         return !digits.is_empty() && digits.chars().all(|next| next.is_ascii_hexdigit());
     }
-    let suffix = word.trim_start_matches(is_digit);
+    let suffix = identifier.trim_start_matches(is_digit);
     match suffix.strip_prefix(['e', 'E']) {
         None => matches!(suffix, "" | "u" | "U"),
         Some("") => behind.strip_prefix(['+', '-']).is_some_and(|exponent| exponent.starts_with(is_digit)),
@@ -118,11 +126,11 @@ fn is_number(word: &str, behind: &str) -> bool {
 // === impl Before ===
 
 impl Before {
-    /// What a token tells of the place behind it.
+    /// What a token says of the place behind it.
     ///
     /// The parser visits what stands behind an even number of equal prefix operators twice, so that 31 of them around each
     /// other take it hours; and it takes `!!a` for `!a`.
-    fn next(self, read: &str) -> Result<Self, String> {
+    fn next(self, read: &str) -> Result<Self, MatcherError> {
         let Some(first) = read.chars().next().filter(|first| !first.is_whitespace() && !read.starts_with("//")) else {
             return Ok(self);
         };
@@ -130,12 +138,12 @@ impl Before {
             '-' if self == Self::Operand => Ok(Self::Other),
             '!' | '-' if read.len() == 1 => {
                 if self == Self::Prefix(first) {
-                    return Err(format!("`{first}{first}` changes nothing; remove both"));
+                    return Err(MatcherError(format!("`{first}{first}` changes nothing; remove both")));
                 }
                 Ok(Self::Prefix(first))
             }
             ')' | ']' | '}' | '"' | '\'' | '`' => Ok(Self::Operand),
-            _ if in_word(first) && read != "in" => Ok(Self::Operand),
+            _ if in_identifier(first) && read != "in" => Ok(Self::Operand),
             _ => Ok(Self::Other),
         }
     }
@@ -162,14 +170,16 @@ struct Inside<'text> {
 
 impl<'text> Inside<'text> {
     /// The text whose quotes stand behind `prefix`, if it is one.
-    fn open(prefix: &str, quoted: &'text str) -> Result<Option<Self>, String> {
+    fn open(prefix: &str, quoted: &'text str) -> Result<Option<Self>, MatcherError> {
         for quotes in ["\"\"\"", "'''", "\"", "'"] {
             let Some(rest) = quoted.strip_prefix(quotes) else { continue };
             let raw = match prefix {
                 "" | "b" | "B" => false,
                 "r" | "R" | "br" | "bR" | "Br" | "BR" => true,
-                word => {
-                    return Err(format!("`{word}` and a text stand side by side; put an operator or a space between"));
+                identifier => {
+                    return Err(MatcherError(format!(
+                        "`{identifier}` is followed by a string; put an operator or a space between"
+                    )));
                 }
             };
             return Ok(Some(Self { rest, quotes, raw }));
@@ -178,7 +188,7 @@ impl<'text> Inside<'text> {
     }
 
     /// What stands behind the text.
-    fn skip(self) -> Result<&'text str, String> {
+    fn skip(self) -> Result<&'text str, MatcherError> {
         let Self { mut rest, quotes, raw } = self;
         let many_lines = quotes.len() > 1;
         loop {
@@ -186,7 +196,9 @@ impl<'text> Inside<'text> {
                 return Ok(behind);
             }
             let next = rest.chars().next().filter(|next| many_lines || !matches!(next, '\n' | '\r'));
-            let Some(next) = next else { return Err(format!("a text is not closed; `{quotes}` is missing")) };
+            let Some(next) = next else {
+                return Err(MatcherError(format!("a text is not closed; `{quotes}` is missing")));
+            };
             let length = if next == '\\' && !raw { escape(rest)? } else { next.len_utf8() };
             rest = rest.get(length..).unwrap_or_default();
         }
@@ -194,7 +206,7 @@ impl<'text> Inside<'text> {
 }
 
 /// How long the escape is with which this begins.
-fn escape(rest: &str) -> Result<usize, String> {
+fn escape(rest: &str) -> Result<usize, MatcherError> {
     let kind = rest.chars().nth(1).unwrap_or(' ');
     let (behind, digits, radix) = match kind {
         'a' | 'b' | 'f' | 'n' | 'r' | 't' | 'v' | '"' | '\'' | '`' | '?' | '\\' => (2, 0, 16),
@@ -202,11 +214,13 @@ fn escape(rest: &str) -> Result<usize, String> {
         'u' => (2, 4, 16),
         'U' => (2, 8, 16),
         '0'..='3' => (1, 3, 8),
-        _ => return Err(format!("`\\{kind}` in a text stands for nothing; for a backslash write `\\\\`")),
+        _ => {
+            return Err(MatcherError(format!("`\\{kind}` in a text stands for nothing; for a backslash write `\\\\`")));
+        }
     };
     let number = rest.get(behind..behind + digits);
     if number.is_some_and(|number| number.chars().all(|digit| digit.is_digit(radix))) {
         return Ok(behind + digits);
     }
-    Err(format!("`\\{kind}` in a text needs {digits} digits behind it"))
+    Err(MatcherError(format!("`\\{kind}` in a text needs {digits} digits behind it")))
 }

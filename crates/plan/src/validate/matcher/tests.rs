@@ -4,17 +4,18 @@ use skep_bounds::{MATCHER_BYTES, MATCHER_TOKENS};
 
 use super::{Matchers, parse, tokens};
 
-/// What is said about a matcher that is alone.
+/// Checks a matcher that is alone.
 fn check(text: &str) -> Result<(), String> {
-    Matchers::default().scan(text).and_then(|()| parse(text))
+    let checked = Matchers::default().scan(text).and_then(|()| parse(text));
+    checked.map_err(|error| error.to_string())
 }
 
-/// Asserts what is said about a matcher: it begins as given, or nothing is said where that is empty.
-fn assert_told(matcher: &str, expected: &str) {
-    let told = check(matcher).err().unwrap_or_default();
-    let fits = if expected.is_empty() { told.is_empty() } else { told.starts_with(expected) };
+/// Asserts how the error of a matcher begins; an empty text stands for no error.
+fn assert_error(matcher: &str, expected: &str) {
+    let reported = check(matcher).err().unwrap_or_default();
+    let fits = if expected.is_empty() { reported.is_empty() } else { reported.starts_with(expected) };
     let matcher: String = matcher.chars().take(200).collect();
-    assert!(fits, "{matcher}\n  told: {told}\n  expected: {expected}");
+    assert!(fits, "{matcher}\n  error: {reported}\n  expected: {expected}");
 }
 
 #[test]
@@ -34,39 +35,39 @@ fn conditions_over_claims_are_taken() {
         "!(claims.sub in ['a', 'b'])",
         "claims.n in [1, 2u, 3U, 0x1F, 0xau, 1.5, .5, 1e3, 1E-3, 1.5e+3] && claims.n-1 > 0",
     ] {
-        assert_told(matcher, "");
+        assert_error(matcher, "");
     }
 }
 
 #[test]
 fn what_could_not_be_evaluated_is_refused_with_its_place() {
     for (matcher, expected) in [
-        ("", "it is no CEL: line 1, column 1: mismatched input its end; correct it there"),
-        ("claims.sub ==", "it is no CEL: line 1, column 14: mismatched input its end;"),
-        ("claims.sub ==\n  == 1", "it is no CEL: line 2, column 3: "),
-        ("claims.sub claims.aud", "it is no CEL: line 1, column 12: mismatched input 'claims'"),
-        ("claims.n == 99999999999999999999", "it is no CEL: line 1, column 13: invalid int literal"),
+        ("", "it is not valid CEL: line 1, column 1: mismatched input its end; correct it there"),
+        ("claims.sub ==", "it is not valid CEL: line 1, column 14: mismatched input its end;"),
+        ("claims.sub ==\n  == 1", "it is not valid CEL: line 2, column 3: "),
+        ("claims.sub claims.aud", "it is not valid CEL: line 1, column 12: mismatched input 'claims'"),
+        ("claims.n == 99999999999999999999", "it is not valid CEL: line 1, column 13: invalid int literal"),
         ("claims.sub = 'x'", "`=` alone means nothing; write `==`"),
         ("claims.sub == “x”", "`“` means nothing in CEL; remove it, or put it in quotes"),
         ("claims.sub == 'x", "a text is not closed; `'` is missing"),
         ("claims.sub == 'x\n'", "a text is not closed; `'` is missing"),
         ("claims.sub == '\\d'", "`\\d` in a text stands for nothing; for a backslash write `\\\\`"),
         ("claims.sub == '\\u00'", "`\\u` in a text needs 4 digits behind it"),
-        ("claims.sub in'x'", "`in` and a text stand side by side;"),
+        ("claims.sub in'x'", "`in` is followed by a string;"),
         ("claims['sub' == 1", "a bracket is not closed; `]` is missing"),
         ("(claims.a]", "`]` closes nothing that is open;"),
         ("claims.`a\"b`", "a name in backticks is broken;"),
-        ("sub == 'x'", "`sub` is unknown; all there is are the caller's claims, such as `claims.sub`"),
+        ("sub == 'x'", "`sub` is unknown; a matcher sees the claims of the token alone, such as `claims.sub`"),
         ("claims.groups.exists(g, g == h)", "`h` is unknown;"),
         ("claims.groups.exists(g, true) && g", "`g` is unknown;"),
         ("{'a': b}.a", "`b` is unknown;"),
         ("claims.groups.exists(g)", "`exists` does not take these arguments; write it as in `claims.groups.exists("),
         ("claims.sub.lowerAscii() == 'x'", "there is no function `lowerAscii`;"),
         ("google.protobuf.Empty{} == claims", "`google.protobuf.Empty` is unknown;"),
-        ("'admins'", "it is no condition, so nobody fits;"),
-        ("['admins']", "it is no condition, so nobody fits;"),
+        ("'admins'", "it is not a condition, so it matches no token;"),
+        ("['admins']", "it is not a condition, so it matches no token;"),
     ] {
-        assert_told(matcher, expected);
+        assert_error(matcher, expected);
     }
 }
 
@@ -82,8 +83,8 @@ fn repeated_prefix_operators_are_refused() {
         "!!!claims.x",
         "-(--1) < 1",
     ] {
-        let told = check(matcher).unwrap_err();
-        assert!(told.ends_with("changes nothing; remove both"), "{matcher}: {told}");
+        let reported = check(matcher).unwrap_err();
+        assert!(reported.ends_with("changes nothing; remove both"), "{matcher}: {reported}");
     }
     for prefix in ["!!(", "--(", "! !(", "- -(", "1in--(", "0x1in--(", "1uin--(", "1e3in--(", ".5in--("] {
         for levels in [1, 31] {
@@ -99,7 +100,7 @@ fn repeated_prefix_operators_are_refused() {
         "-claims.x != -1",
         "claims.x -1 in[-1]",
     ] {
-        assert_told(matcher, "");
+        assert_error(matcher, "");
     }
 }
 
@@ -112,7 +113,7 @@ fn depth_is_refused_before_it_is_parsed() {
         ("(".repeat(40), deep),
         (format!("{}true{}", "(".repeat(33), ")".repeat(33)), deep),
         (format!("{}true{}", "(".repeat(32), ")".repeat(32)), ""),
-        (format!("{}[] == []{}", "[".repeat(31), "]".repeat(31)), "it is no condition"),
+        (format!("{}[] == []{}", "[".repeat(31), "]".repeat(31)), "it is not a condition"),
         (format!("{}true{} == claims", "{1:".repeat(32), "}".repeat(32)), ""),
         (format!("{}claims.x{}", "size(".repeat(32), ")".repeat(32)), ""),
         (format!("claims{}", ".x".repeat(256)), ""),
@@ -129,10 +130,10 @@ fn depth_is_refused_before_it_is_parsed() {
         (format!("claims.x{}", " in claims".repeat(256)), long),
         (format!("1{}", " in 1".repeat(1_990)), long),
         // A number that runs into `in` is two tokens for the parser.
-        (format!("{}1", "1in ".repeat(2_400)), "`1in` is a number and a word side by side;"),
-        (format!("{}1", "0xfin ".repeat(1_600)), "`0xfin` is a number and a word side by side;"),
-        (format!("{}1", "1uin ".repeat(1_900)), "`1uin` is a number and a word side by side;"),
-        (format!("{}1", ".1e-1in ".repeat(1_200)), "`1in` is a number and a word side by side;"),
+        (format!("{}1", "1in ".repeat(2_400)), "`1in` is a number followed by an identifier;"),
+        (format!("{}1", "0xfin ".repeat(1_600)), "`0xfin` is a number followed by an identifier;"),
+        (format!("{}1", "1uin ".repeat(1_900)), "`1uin` is a number followed by an identifier;"),
+        (format!("{}1", ".1e-1in ".repeat(1_200)), "`1in` is a number followed by an identifier;"),
         // What hangs on a bracket hangs on all that the bracket holds.
         (format!("{}claims{}", "(".repeat(31), ")".repeat(31)), ""),
         (format!("{}claims{}", "(".repeat(31), format!("){}", ".x".repeat(7)).repeat(31)), ""),
@@ -143,13 +144,13 @@ fn depth_is_refused_before_it_is_parsed() {
         (format!("claims.x{}", " || claims.x == 1".repeat(300)), ""),
         ("x".repeat(10_001), "it has 10001 bytes, and 10000 are the most;"),
         // What the parser would not take for texts.
-        (format!("0x1br\"\\\"{}\"", "(".repeat(200)), "`0x1br` and a text stand side by side;"),
+        (format!("0x1br\"\\\"{}\"", "(".repeat(200)), "`0x1br` is followed by a string;"),
         (format!("=\"{}\"", "(".repeat(200)), "`=` alone means nothing;"),
         (format!("`\"{}\"`", "(".repeat(200)), "a name in backticks is broken;"),
         (format!("//\r\"\"\"\n{}\"\"\"", "(".repeat(200)), deep),
         (format!("'\\q{}'", "(".repeat(200)), "`\\q` in a text stands for nothing;"),
     ] {
-        assert_told(&matcher, expected);
+        assert_error(&matcher, expected);
     }
 }
 
@@ -157,7 +158,7 @@ fn depth_is_refused_before_it_is_parsed() {
 #[test]
 fn tokens_are_counted_by_what_they_cost_the_parser() {
     let list = |element: &str, count: usize| format!("size([{}]) > 0", vec![element; count].join(","));
-    let refused = "it has more than 2048 words and signs; split it";
+    let refused = "it has more than 2048 tokens; split it";
     for (element, tokens_of_one) in [
         ("1", 2),
         ("a", 2),
@@ -173,10 +174,10 @@ fn tokens_are_counted_by_what_they_cost_the_parser() {
         let most = (MATCHER_TOKENS - 6) / tokens_of_one;
         assert_eq!(tokens([list(element, most).as_str()]), 6 + most * tokens_of_one, "{element}");
         assert_ne!(check(&list(element, most)).err().as_deref(), Some(refused), "{element}");
-        assert_told(&list(element, most + 1), refused);
+        assert_error(&list(element, most + 1), refused);
     }
     // As many bytes as there may be are refused by their tokens before they are parsed.
-    assert_told(&list("-1", (MATCHER_BYTES - 20) / 3), refused);
+    assert_error(&list("-1", (MATCHER_BYTES - 20) / 3), refused);
 }
 
 #[test]
@@ -186,18 +187,19 @@ fn the_matchers_of_one_configuration_are_bounded_together() {
     let costly = format!("claims.x in [{}]", vec!["-1"; 110].join(","));
     for (matcher, most) in [(few, 100), (long, 6), (costly, 8)] {
         let mut matchers = Matchers::default();
-        let told: Vec<_> = (0..200).map(|_| matchers.scan(&matcher).and_then(|()| parse(&matcher)).is_ok()).collect();
-        assert!(told.iter().enumerate().all(|(index, is_fine)| *is_fine == (index < most)), "{most}: {told:?}");
+        let reported: Vec<_> =
+            (0..200).map(|_| matchers.scan(&matcher).and_then(|()| parse(&matcher)).is_ok()).collect();
+        assert!(reported.iter().enumerate().all(|(index, is_fine)| *is_fine == (index < most)), "{most}: {reported:?}");
         assert!(
-            matchers.scan(&matcher).unwrap_err().contains("at most 100, with 65536 bytes and 16384 words and signs")
+            matchers.scan(&matcher).unwrap_err().to_string().contains("at most 100, with 65536 bytes and 16384 tokens")
         );
     }
 }
 
 proptest! {
-    /// Nothing that anybody writes ends the process. A failure is the end of this test's process, too.
+    /// No matcher ends the process. A failure is the end of this test's process, too.
     #[test]
-    fn any_tokens_are_judged(
+    fn any_tokens_are_checked(
         tokens in prop::collection::vec(
             prop::sample::select(vec![
                 "(", ")", "[", "]", "{", "}", "((((", "))))", "[[[[", "{1:{1:", "'", "\"", "'''", "\"\"\"", "r'", "b\"", "\\", "\\n", "\\'", "`", "=",
@@ -212,7 +214,7 @@ proptest! {
 
     /// As deep as may be, in every mixture.
     #[test]
-    fn the_deepest_are_judged(
+    fn the_deepest_are_checked(
         around in prop::collection::vec(
             prop_oneof![60 => prop::sample::select(vec![
                 ("(", ")"), ("[", "]"), ("{1:", "}"), ("{", ":1}"), ("size(", ")"), ("!(-", ")"), ("(", ").x.x.x.x.x"), ("1 in [", "]"), ("1in[", "]"), ("1+[1,", "][0]"), ("claims.x?1:", ""),
@@ -227,7 +229,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_judged(text in any::<String>()) {
+    fn any_text_is_checked(text in any::<String>()) {
         drop(check(&text));
     }
 }

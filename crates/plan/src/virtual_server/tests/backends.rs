@@ -80,7 +80,7 @@ fn members_stand_in_the_configuration_as_they_really_speak() {
         "remote_url": "https://mcp.example.com/mcp",
     });
     assert_eq!(entry["metadata"], metadata);
-    assert!(told(&plan, "BackendsConfigured").0);
+    assert!(reported(&plan, "BackendsConfigured").0);
     assert_eq!(child(&plan, ChildKind::Role)["rules"].as_array().unwrap().len(), 2);
 }
 
@@ -150,12 +150,12 @@ fn what_pods_read_through_a_member_rolls_them() {
 fn discovered_members_leave_no_trace_in_the_pod() {
     let plan = planned(&spec(), &mixed());
     assert_eq!(plan.children, planned(&spec(), &group()).children);
-    assert_eq!(told(&plan, "DiscoveredAuthConfig-entry").1, "ConversionSucceeded");
+    assert_eq!(reported(&plan, "DiscoveredAuthConfig-entry").1, "ConversionSucceeded");
     let mut poor = mixed();
     poor.found.retain(|key, _| key.name != "s");
     let plan = planned(&spec(), &poor);
     assert_eq!(plan.verdict, Verdict::Apply);
-    let (holds, reason, message) = told(&plan, "DiscoveredAuthConfig-entry");
+    let (holds, reason, message) = reported(&plan, "DiscoveredAuthConfig-entry");
     assert_eq!((holds, reason.as_str()), (false, "ConversionFailed"));
     assert_eq!(message, "MCPExternalAuthConfig `key`: Secret `s` not found; create it with the key `k`");
 }
@@ -202,12 +202,12 @@ fn each_way_of_signing_in_becomes_a_strategy() {
     );
     assert_eq!(written["backends"]["aws"]["awsSts"]["region"], "eu-west-1");
     assert_eq!(written["backends"]["xaa"]["xaa"]["idpClientSecretEnv"], "TOOLHIVE_XAA_IDP_CLIENT_SECRET_XAA");
-    // What fails is called as nobody, and never with the default's key.
+    // A backend whose strategy fails is called without credentials, and never with the default's key.
     for (name, reason) in [("bearer", "ConversionFailed"), ("gone", "ConversionFailed"), ("obo", "NotSupported")] {
         assert_eq!(written["backends"][name], json!({ "type": "unauthenticated" }), "{name}");
-        assert_eq!(told(&plan, &format!("BackendAuthConfig-{name}")).1, reason);
+        assert_eq!(reported(&plan, &format!("BackendAuthConfig-{name}")).1, reason);
     }
-    assert_eq!(told(&plan, "DefaultAuthConfig").1, "ConversionSucceeded");
+    assert_eq!(reported(&plan, "DefaultAuthConfig").1, "ConversionSucceeded");
     let secrets = [
         "TOOLHIVE_TOKEN_EXCHANGE_CLIENT_SECRET_EXCHANGE",
         "TOOLHIVE_XAA_IDP_CLIENT_SECRET_XAA",
@@ -226,7 +226,7 @@ fn a_member_that_cannot_be_signed_in_to_is_left_out_of_the_configuration() {
     let config = config(&plan);
     assert!(!config["backends"].as_array().unwrap().iter().any(|one| one["name"] == "http"));
     assert_eq!(config["outgoingAuth"]["backends"]["entry"]["type"], "header_injection", "as the entry itself says");
-    let (holds, reason, message) = told(&plan, "BackendsConfigured");
+    let (holds, reason, message) = reported(&plan, "BackendsConfigured");
     assert_eq!((holds, reason.as_str()), (false, "BackendsLeftOut"));
     assert!(message.contains("`http` is left out: MCPExternalAuthConfig `gone` not found"), "{message}");
 }
@@ -236,7 +236,7 @@ fn a_dangerous_entry_is_left_out() {
     let entry = json!({ "remoteUrl": "http://169.254.169.254/", "transport": "sse", "groupRef": { "name": "team" } });
     let plan = planned(&inline(), &team().with(resource(KindName::MCPServerEntry, "metadata", &entry)));
     assert_eq!(config(&plan)["backends"].as_array().unwrap().len(), 2);
-    assert_eq!(told(&plan, "BackendsConfigured").1, "BackendsLeftOut");
+    assert_eq!(reported(&plan, "BackendsConfigured").1, "BackendsLeftOut");
 }
 
 #[test]
@@ -255,8 +255,8 @@ fn two_configurations_never_share_a_variable() {
         mixed().with(header_config("a.b", "s")).with(header_config("a-b", "other")).with_secret("other", "k");
     let spec = outgoing("discovered", &Value::Null, &json!({ "one": explicit("a.b"), "two": explicit("a-b") }));
     let plan = planned(&spec, &surroundings);
-    assert_eq!(told(&plan, "BackendAuthConfig-one").1, "ConversionSucceeded");
-    assert_eq!(told(&plan, "BackendAuthConfig-two").1, "ConversionFailed");
+    assert_eq!(reported(&plan, "BackendAuthConfig-one").1, "ConversionSucceeded");
+    assert_eq!(reported(&plan, "BackendAuthConfig-two").1, "ConversionFailed");
 }
 
 #[test]
@@ -273,8 +273,9 @@ fn the_subject_of_an_exchange_is_the_only_upstream_provider() {
     let with_upstreams = |names: &[&str]| {
         let mut spec =
             outgoing("discovered", &Value::Null, &json!({ "a": explicit("exchange"), "b": explicit("inject") }));
-        let callers = json!({ "name": "own", "audience": "https://mcp.example", "resourceUrl": "https://mcp.example" });
-        spec["incomingAuth"] = json!({ "type": "oidc", "oidcConfigRef": callers });
+        let incoming =
+            json!({ "name": "own", "audience": "https://mcp.example", "resourceUrl": "https://mcp.example" });
+        spec["incomingAuth"] = json!({ "type": "oidc", "oidcConfigRef": incoming });
         let upstreams: Vec<Value> = names.iter().map(upstream).collect();
         spec["authServerConfig"] = json!({ "issuer": "https://mcp.example", "upstreamProviders": upstreams });
         planned(&spec, &surroundings)
@@ -283,11 +284,11 @@ fn the_subject_of_an_exchange_is_the_only_upstream_provider() {
     assert_eq!(config(&plan)["outgoingAuth"]["backends"]["a"]["tokenExchange"]["subjectProviderName"], "one");
     assert_eq!(config(&plan)["outgoingAuth"]["backends"]["b"]["upstreamInject"]["providerName"], "one");
     let plan = with_upstreams(&["one", "two"]);
-    assert_eq!(told(&plan, "BackendAuthConfig-a").1, "AmbiguousSubjectProvider");
-    assert_eq!(told(&plan, "BackendAuthConfig-b").1, "ConversionSucceeded");
-    assert_eq!(told(&with_upstreams(&["two"]), "BackendAuthConfig-b").1, "ConversionFailed");
+    assert_eq!(reported(&plan, "BackendAuthConfig-a").1, "AmbiguousSubjectProvider");
+    assert_eq!(reported(&plan, "BackendAuthConfig-b").1, "ConversionSucceeded");
+    assert_eq!(reported(&with_upstreams(&["two"]), "BackendAuthConfig-b").1, "ConversionFailed");
     let without = planned(&outgoing("discovered", &explicit("inject"), &json!({})), &surroundings);
-    assert_eq!(told(&without, "DefaultAuthConfig").1, "ConversionFailed");
+    assert_eq!(reported(&without, "DefaultAuthConfig").1, "ConversionFailed");
 }
 
 #[test]
@@ -305,5 +306,5 @@ fn headers_of_one_entry_never_reach_another() {
     let plan = planned(&inline(), &surroundings);
     assert_eq!(config(&plan)["backends"].as_array().unwrap().len(), 1);
     assert!(!variables(&plan).contains(&"TOOLHIVE_HEADER_FORWARD_A_B".to_owned()));
-    assert_eq!(told(&plan, "BackendsConfigured").1, "BackendsLeftOut");
+    assert_eq!(reported(&plan, "BackendsConfigured").1, "BackendsLeftOut");
 }

@@ -35,9 +35,9 @@ fn of_backends(plan: &Plan) -> Vec<(bool, &str)> {
 fn a_configuration_is_validated_once_however_many_backends_refer_to_it() {
     let backends = (0..50).map(|number| (format!("b{number}"), "x".to_owned()));
     let plan = planned(&signing_in("inline", backends), &team().with(costly("x")));
-    let told = of_backends(&plan);
-    assert_eq!(told.len(), 50);
-    assert!(told.iter().all(|(holds, _)| *holds), "{told:?}");
+    let reported = of_backends(&plan);
+    assert_eq!(reported.len(), 50);
+    assert!(reported.iter().all(|(holds, _)| *holds), "{reported:?}");
 
     let mut discovered = group().with(costly("x"));
     for number in 0..50 {
@@ -45,9 +45,9 @@ fn a_configuration_is_validated_once_however_many_backends_refer_to_it() {
         discovered = discovered.with(resource(KindName::MCPServerEntry, &format!("e{number}"), &spec));
     }
     let plan = planned(&with(&json!({ "outgoingAuth": { "source": "discovered" } })), &discovered);
-    let told = of_backends(&plan);
-    assert_eq!(told.len(), 50);
-    assert!(told.iter().all(|(holds, _)| *holds), "{told:?}");
+    let reported = of_backends(&plan);
+    assert_eq!(reported.len(), 50);
+    assert!(reported.iter().all(|(holds, _)| *holds), "{reported:?}");
 }
 
 #[test]
@@ -58,9 +58,9 @@ fn the_matchers_of_all_configurations_are_bounded_together() {
     }
     let backends = (0..6).map(|number| (format!("b{number}"), format!("x{number}")));
     let plan = planned(&signing_in("inline", backends), &all);
-    let told = of_backends(&plan);
-    assert_eq!(told.iter().map(|(holds, _)| *holds).collect::<Vec<_>>(), [true, true, true, true, false, false]);
-    assert!(told[4].1.contains("have more than 65536 words and signs in their matchers"), "{told:?}");
+    let reported = of_backends(&plan);
+    assert_eq!(reported.iter().map(|(holds, _)| *holds).collect::<Vec<_>>(), [true, true, true, true, false, false]);
+    assert!(reported[4].1.contains("have more than 65536 tokens in their matchers"), "{reported:?}");
 }
 
 #[test]
@@ -69,9 +69,13 @@ fn what_backends_take_over_is_bounded() {
     let all = team().with(aws("x", &[mapping.clone(), mapping]));
     let backends = (0..100).map(|number| (format!("b{number:02}"), "x".to_owned()));
     let plan = planned(&signing_in("inline", backends), &all);
-    let told = of_backends(&plan);
-    assert_eq!(told.iter().take_while(|(holds, _)| *holds).count(), 3, "{told:?}");
-    assert!(told[99].1.contains("takes over more than 1048576 bytes or 32768 values by reference"), "{:?}", told[99]);
+    let reported = of_backends(&plan);
+    assert_eq!(reported.iter().take_while(|(holds, _)| *holds).count(), 3, "{reported:?}");
+    assert!(
+        reported[99].1.contains("takes over more than 1048576 bytes or 32768 values by reference"),
+        "{:?}",
+        reported[99]
+    );
 }
 
 #[test]
@@ -87,7 +91,7 @@ fn what_tools_take_over_is_bounded() {
     assert_eq!(planned(&tools(3), &all).verdict, Verdict::Apply);
     let plan = planned(&tools(4), &all);
     let message = "spec.config.aggregation.tools: MCPToolConfig `c`: with it, this virtual server takes over more than 1048576 bytes";
-    assert!(told(&plan, "ToolConfigValidated").2.starts_with(message), "{:?}", plan.verdict);
+    assert!(reported(&plan, "ToolConfigValidated").2.starts_with(message), "{:?}", plan.verdict);
     assert_eq!(phase(&plan), "Failed");
     assert!(plan.children.is_empty());
 }
@@ -129,7 +133,7 @@ fn more_entries_than_are_checked_are_refused_and_nothing_is_resolved() {
     ] {
         let plan = planned(&spec, &team());
         assert_fails(&plan, false, "Failed", "Valid", "ValidationFailed");
-        assert_eq!(told(&plan, "Valid").2, expected);
+        assert_eq!(reported(&plan, "Valid").2, expected);
         assert!(plan.status.conditions().len() < 10, "{:?}", plan.status.conditions());
     }
 }
@@ -169,7 +173,7 @@ fn a_group_with_too_many_members_is_refused() {
     let all = all.with(resource(KindName::MCPServerEntry, "more", &entry));
     let plan = planned(&spec, &all);
     assert_fails(&plan, false, "Failed", "MembersListed", "TooManyMembers");
-    assert!(told(&plan, "Ready").2.contains("has 1001 members, and a virtual server serves at most 1000"));
+    assert!(reported(&plan, "Ready").2.contains("has 1001 members, and a virtual server serves at most 1000"));
     assert_eq!(of_backends(&plan).len(), 0);
 }
 
@@ -207,7 +211,7 @@ fn composite_tools_by_reference_are_bounded_together() {
     assert_eq!(planned(&references(6), &all).verdict, Verdict::Apply);
     let plan = planned(&references(7), &all);
     assert_fails(&plan, false, "Failed", "CompositeToolRefsValidated", "CompositeToolRefInvalid");
-    assert!(told(&plan, "CompositeToolRefsValidated").2.contains("1048576 bytes or 32768 values by reference"));
+    assert!(reported(&plan, "CompositeToolRefsValidated").2.contains("1048576 bytes or 32768 values by reference"));
 }
 
 #[test]
@@ -219,7 +223,7 @@ fn what_entries_bring_along_is_bounded() {
     }
     let plan = planned(&inline(), &all);
     assert_eq!(plan.verdict, Verdict::Apply);
-    let condition = told(&plan, "BackendsConfigured");
+    let condition = reported(&plan, "BackendsConfigured");
     assert!(condition.2.contains("`e10` is left out") && condition.2.contains("1000 are the most"), "{condition:?}");
 
     let headers = json!({ "addPlaintextHeaders": { "X-A": "a".repeat(16_000) } });
@@ -228,7 +232,7 @@ fn what_entries_bring_along_is_bounded() {
         all = all.with(entry(&format!("e{number:02}"), URL, &headers));
     }
     let plan = planned(&inline(), &all);
-    let condition = told(&plan, "BackendsConfigured");
+    let condition = reported(&plan, "BackendsConfigured");
     assert!(condition.2.contains("takes over more than 1048576 bytes"), "{condition:?}");
     let deployment = plan.children.iter().map(|child| child.body().to_string().len()).max().unwrap();
     assert!(deployment < 1_500_000, "{deployment}");
@@ -247,10 +251,10 @@ fn an_entry_has_few_headers_and_a_short_url() {
         let bad = entry("bad", url, &headers);
         let all = team().with_secret("s", "k").with(bad.clone());
         let plan = planned(&inline(), &all);
-        let condition = told(&plan, "BackendsConfigured");
+        let condition = reported(&plan, "BackendsConfigured");
         assert!(condition.2.contains("`bad` is left out") && condition.2.contains(expected), "{condition:?}");
         let own = crate::plan::plan(&bad, &all.world());
-        assert!(told(&own, "Valid").2.contains(expected), "{:?}", own.status);
+        assert!(reported(&own, "Valid").2.contains(expected), "{:?}", own.status);
     }
 }
 
@@ -260,16 +264,16 @@ fn a_header_of_one_entry_never_arrives_at_another() {
     let one = |name: &str, header: &str, secret| entry(name, URL, &from_secret([(header.to_owned(), secret)]));
     let all = || group().with_secret("s", "k").with_secret("other", "k");
     let plan = planned(&inline(), &all().with(one("c", "A-B", "s")).with(one("b-c", "A", "other")));
-    let condition = told(&plan, "BackendsConfigured");
+    let condition = reported(&plan, "BackendsConfigured");
     let expected = "variable `TOOLHIVE_SECRET_HEADER_FORWARD_A_B_C` carries a header of another entry";
     assert!(condition.2.contains("`c` is left out") && condition.2.contains(expected), "{condition:?}");
     let plan = planned(&inline(), &all().with(one("c", "A-B", "s")).with(one("b-c", "A", "s")));
-    assert!(told(&plan, "BackendsConfigured").0, "{:?}", plan.status);
+    assert!(reported(&plan, "BackendsConfigured").0, "{:?}", plan.status);
 
     let both = from_secret([("X-A".to_owned(), "s"), ("X_A".to_owned(), "other")]);
     let plan = planned(&inline(), &all().with(entry("e", URL, &both)));
-    let condition = told(&plan, "BackendsConfigured");
-    assert!(condition.2.contains("headers `X-A` and `X_A` cannot be told apart"), "{condition:?}");
+    let condition = reported(&plan, "BackendsConfigured");
+    assert!(condition.2.contains("headers `X-A` and `X_A` map to the same variable name"), "{condition:?}");
 }
 
 #[test]
@@ -280,5 +284,5 @@ fn nothing_is_built_for_a_virtual_server_that_is_not_supported() {
     let template = json!({ "spec": { "containers": [{ "name": "vmcp", "$patch": "improve" }] } });
     let plan = planned(&with(&json!({ "podTemplateSpec": template })), &all);
     assert!(plan.children.is_empty() && matches!(plan.verdict, Verdict::Refuse(_)), "{:?}", plan.verdict);
-    assert_eq!(told(&plan, "Ready").1, "NotSupported");
+    assert_eq!(reported(&plan, "Ready").1, "NotSupported");
 }

@@ -50,7 +50,7 @@ fn a_missing_group_is_waited_for() {
 }
 
 #[test]
-fn what_is_wrong_with_the_spec_is_told_all_at_once() {
+fn what_is_wrong_with_the_spec_is_reported_all_at_once() {
     let wrong = with(&json!({
         "passthroughHeaders": ["Cookie"],
         "outgoingAuth": { "backends": { "Not A Name": { "type": "externalAuthConfigRef" } } },
@@ -67,17 +67,17 @@ fn what_is_wrong_with_the_spec_is_told_all_at_once() {
     }));
     let plan = planned(&wrong, &team());
     assert_fails(&plan, false, "Failed", "Valid", "ValidationFailed");
-    let why = told(&plan, "Valid").2;
+    let why = reported(&plan, "Valid").2;
     for part in [
         "spec.passthroughHeaders: header `Cookie`",
         "spec.outgoingAuth.backends[Not A Name].externalAuthConfigRef.name: it is empty",
-        "spec.outgoingAuth.backends: `Not A Name` is no name",
+        "spec.outgoingAuth.backends: `Not A Name` is not a valid",
         "spec.config.aggregation.conflictResolutionConfig.priorityOrder: it is empty",
         "spec.config.aggregation.tools[1].workload: `a` has an earlier entry",
         "spec.config.compositeTools[0].steps: there is no step",
         "spec.config.operational.timeouts.default: `soon` is not a duration",
         "spec.config.operational.failureHandling.healthCheckTimeout: `10s` must be shorter",
-        "spec.config.rateLimiting.shared.refillPeriod: `0s` is no time",
+        "spec.config.rateLimiting.shared.refillPeriod: `0s` is not above zero",
         "spec.config.optimizer.embeddingService: it is missing",
     ] {
         assert!(why.contains(part), "{part} is not in {why}");
@@ -102,7 +102,7 @@ fn a_bad_template_is_refused() {
 }
 
 #[test]
-fn composite_tools_are_looked_up_and_judged() {
+fn composite_tools_are_looked_up_and_validated() {
     let spec = with(&json!({ "config": { "compositeToolRefs": [{ "name": "def" }] } }));
     let definition = |steps: &Value| {
         let spec = json!({ "name": "both", "description": "d", "steps": steps });
@@ -113,7 +113,7 @@ fn composite_tools_are_looked_up_and_judged() {
     assert_fails(&empty, false, "Failed", "CompositeToolRefsValidated", "CompositeToolRefInvalid");
     let good = definition(&json!([{ "id": "a", "tool": "x", "timeout": "90s" }]));
     let plan = planned(&spec, &good);
-    assert_eq!(told(&plan, "CompositeToolRefsValidated").1, "CompositeToolRefsValid");
+    assert_eq!(reported(&plan, "CompositeToolRefsValidated").1, "CompositeToolRefsValid");
     assert_eq!(config(&plan)["compositeTools"][0]["steps"][0]["timeout"], "1m30s");
     assert_eq!(config(&plan).get("compositeToolRefs"), None);
 
@@ -142,7 +142,7 @@ fn an_embedding_server_is_waited_for() {
         assert_fails(&planned(&spec, &with_phase(phase, ready)), true, expected, "EmbeddingServerReady", reason);
     }
     let plan = planned(&spec, &with_phase("Ready", 1));
-    assert!(told(&plan, "EmbeddingServerReady").0);
+    assert!(reported(&plan, "EmbeddingServerReady").0);
     assert_eq!(config(&plan)["optimizer"]["embeddingService"], "http://emb.ns.svc.cluster.local:9000");
 }
 
@@ -157,15 +157,17 @@ fn references_to_configurations_are_followed() {
     let without_secret = planned(&guarded(), &surroundings);
     assert_fails(&without_secret, true, "Failed", "AuthConfigured", "AuthInvalid");
     assert!(
-        told(&without_secret, "AuthConfigured").2.contains("Secret `oidc` not found; create it with the key `secret`")
+        reported(&without_secret, "AuthConfigured")
+            .2
+            .contains("Secret `oidc` not found; create it with the key `secret`")
     );
 
     let plan = planned(&guarded(), &surroundings.with_secret("oidc", "secret"));
-    assert!(told(&plan, "OIDCConfigRefValidated").0);
+    assert!(reported(&plan, "OIDCConfigRefValidated").0);
     assert!(plan.status.field("oidcConfigHash").unwrap().is_string());
-    let callers = config(&plan)["incomingAuth"].clone();
+    let incoming = config(&plan)["incomingAuth"].clone();
     assert_eq!(
-        callers,
+        incoming,
         json!({ "type": "oidc", "oidc": {
             "issuer": "https://issuer.example",
             "clientId": "c",
@@ -188,7 +190,7 @@ fn policies_of_another_engine_are_refused_by_name() {
     };
     let plan = planned(&spec, &shared("httpv1", &json!({ "http": { "url": "https://pdp.example" } })));
     assert_fails(&plan, false, "Failed", "AuthzConfigRefValidated", "AuthzConfigRefNotValid");
-    assert!(told(&plan, "Ready").2.contains("`httpv1`"));
+    assert!(reported(&plan, "Ready").2.contains("`httpv1`"));
     let cedar = json!({ "policies": ["permit(principal, action, resource);"], "entities_json": "[]" });
     let plan = planned(&spec, &shared("cedarv1", &cedar));
     assert!(plan.status.field("authzConfigHash").unwrap().is_string());
@@ -216,7 +218,7 @@ fn policies_in_a_config_map_are_read() {
     assert_fails(&planned(&spec, &other), false, "Failed", "AuthConfigured", "AuthzConfigMapInvalid");
     let bad = planned(&spec, &holding(r#"{"type":"cedarv1","cedar":{"bad":true}}"#));
     assert_fails(&bad, false, "Failed", "AuthConfigured", "AuthzConfigMapInvalid");
-    assert!(told(&bad, "Ready").2.starts_with("spec.incomingAuth.authzConfig: "));
+    assert!(reported(&bad, "Ready").2.starts_with("spec.incomingAuth.authzConfig: "));
     let good = holding(r#"{"version":"1.0","type":"cedarv1","cedar":{"policies":["p"],"entities_json":"[]"}}"#);
     let authz = config(&planned(&spec, &good))["incomingAuth"]["authz"].clone();
     assert_eq!((&authz["policies"], &authz["groupClaimName"]), (&json!(["p"]), &json!("groups")));
@@ -226,8 +228,8 @@ fn policies_in_a_config_map_are_read() {
 fn an_authorization_server_comes_with_its_document() {
     let plan = planned(&with_server(&["up"]), &own_issuer());
     assert_eq!(plan.verdict, Verdict::Apply);
-    assert_eq!(told(&plan, "AuthServerConfigValidated").1, "AuthServerConfigValid");
-    assert_eq!(told(&plan, "IdentitySynthesized").1, "AllUpstreamsHaveUserInfo");
+    assert_eq!(reported(&plan, "AuthServerConfigValidated").1, "AuthServerConfigValid");
+    assert_eq!(reported(&plan, "IdentitySynthesized").1, "AllUpstreamsHaveUserInfo");
     let map = child(&plan, ChildKind::ConfigMap);
     let document = map["data"]["authserver-config.yaml"].as_str().unwrap();
     assert!(document.contains("allowed_audiences:\n    - https://mcp.example\n"), "{document}");
@@ -256,7 +258,7 @@ fn an_authorization_server_and_its_callers_must_fit() {
 
     let several = planned(&with_server(&["one", "two"]), &own_issuer());
     assert_eq!(several.verdict, Verdict::Apply);
-    assert_eq!(told(&several, "AuthzUpstreamSelectionWarning").1, "AuthzUpstreamAutoSelected");
+    assert_eq!(reported(&several, "AuthzUpstreamSelectionWarning").1, "AuthzUpstreamAutoSelected");
     assert_eq!(config(&several)["incomingAuth"]["authz"]["primaryUpstreamProvider"], "one");
     let chosen = changed(&with_server(&["one", "two"]), "/authServerConfig/primaryUpstreamProvider", &json!("two"));
     let chosen = planned(&chosen, &own_issuer());
@@ -286,7 +288,7 @@ fn the_phase_comes_from_pods_and_backends() {
     let check = |pods: &[PodState], backends: &[&str], expected: &str, reason: &str, message: &str| {
         let plan = seen(pods, backends);
         assert_eq!(phase(&plan), expected, "{message}");
-        assert_eq!(told(&plan, "Ready"), (expected == "Ready", reason.to_owned(), message.to_owned()));
+        assert_eq!(reported(&plan, "Ready"), (expected == "Ready", reason.to_owned(), message.to_owned()));
     };
     let running = "Virtual MCP server is running";
     let all_away = "Virtual MCP server is running but all 2 backends are unhealthy";

@@ -16,7 +16,7 @@ fn tools_are_taken_from_their_configuration_where_the_spec_says_nothing() {
     let spec = with(&json!({ "config": { "aggregation": aggregation } }));
     assert_fails(&planned(&spec, &team()), true, "Failed", "ToolConfigValidated", "ToolConfigNotFound");
     let plan = planned(&spec, &team().with(resource(KindName::MCPToolConfig, "tools", &tools)));
-    assert_eq!(told(&plan, "ToolConfigValidated").1, "ToolConfigValid");
+    assert_eq!(reported(&plan, "ToolConfigValidated").1, "ToolConfigValid");
     let overrides = json!({ "a": { "name": "mine" }, "b": { "name": "b2", "annotations": { "title": "B" } } });
     let theirs = json!({ "a": { "name": "theirs" }, "b": { "name": "b2", "annotations": { "title": "B" } } });
     let expected = json!([
@@ -119,7 +119,7 @@ fn the_operators_redis_is_used_unless_memory_is_asked_for() {
         Some(DefaultRedis { address: "shared:6379".into(), secret: Some(("r".into(), "p".into())) });
     let plan = planned(&with(&json!({ "replicas": 2 })), &surroundings);
     assert_eq!(config(&plan)["sessionStorage"]["address"], "shared:6379");
-    assert_eq!(told(&plan, "SessionStorageWarning").1, "SessionStorageConfigured");
+    assert_eq!(reported(&plan, "SessionStorageWarning").1, "SessionStorageConfigured");
     let memory = planned(&with(&json!({ "sessionStorage": { "provider": "memory" } })), &surroundings);
     assert_eq!(config(&memory).get("sessionStorage"), None);
     assert!(!variables(&memory).contains(&"THV_SESSION_REDIS_PASSWORD".to_owned()));
@@ -185,7 +185,7 @@ fn whatever_the_spec_says_there_is_a_plan_and_it_says_why() {
             let Ok(me) = Resource::from_value(KindName::VirtualMCPServer, object) else { continue };
             let plan = crate::plan::plan(&me, &surroundings.world());
             assert_eq!(plan.verdict == Verdict::Apply, !plan.children.is_empty(), "{place} = {value}");
-            assert!(!told(&plan, "Ready").2.is_empty());
+            assert!(!reported(&plan, "Ready").2.is_empty());
             *(if plan.verdict == Verdict::Apply { &mut applied } else { &mut refused }) += 1;
         }
     }

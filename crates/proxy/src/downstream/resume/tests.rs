@@ -63,7 +63,7 @@ fn a_stream_keeps_a_number_of_events_and_the_answer_before_all() {
         drain(&mut outbox);
     }
     assert_eq!(outbox.events.len(), EVENTS);
-    // Those that nobody read do not, but for the answer.
+    // Those that no client read do not, but for the response.
     let newest = outbox.number - 1;
     outbox.rewind(newest, lost);
     for _ in 0..3 * EVENTS {
@@ -83,7 +83,7 @@ fn an_answer_that_is_too_long_is_written_once_and_not_kept() {
     outbox.answer(&vec![b'x'; SESSION + 1], None, false);
     assert!(drain(&mut outbox).len() > SESSION);
     assert_eq!((outbox.events.len(), held(&streams)), (0, STREAM));
-    // Whoever comes back for it hears why it is not there. Whoever has it needs nothing.
+    // A client that resumes it gets the reason why it is not there. One that has it needs nothing.
     outbox.rewind(1, lost);
     assert_eq!(drain(&mut outbox), "");
     outbox.rewind(0, lost);

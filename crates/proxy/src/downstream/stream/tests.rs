@@ -16,7 +16,7 @@ async fn reported(streams: &Arc<Streams>) -> (Stream, mpsc::Sender<Bytes>, Body,
     let message = Message::parse(Bytes::from_static(request)).unwrap();
     let (id, session) = (message.id(), SessionId::from("a"));
     let (takes_interim, budget) = (true, Budget::default());
-    let call = Call { message, era: Era::Legacy, session: Some(session.clone()), takes_interim, budget };
+    let call = Call { session: Some(session.clone()), takes_interim, budget, ..Call::new(message, Era::Legacy) };
     let Replies { interim, response } = upstream.call(call).await.unwrap();
     let Received::Call(mut call) = received.try_recv().unwrap() else { panic!("no call") };
     assert_eq!(call.call.method(), Some("tools/call"));
@@ -49,7 +49,7 @@ async fn who_does_not_come_back_in_time_ends_the_work() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_says_nothing_is_told_to_stop_at_once_and_what_was_said_is_kept() {
+async fn a_server_that_says_nothing_is_cancelled_at_once_and_what_was_said_is_kept() {
     let streams: Arc<Streams> = Arc::default();
     let (stream, body, mut received) = call(&streams).await;
     let timeout = Duration::from_secs(5);
@@ -64,7 +64,7 @@ async fn a_server_that_says_nothing_is_told_to_stop_at_once_and_what_was_said_is
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_proxy_that_ends_waits_for_nobody_who_is_away() {
+async fn a_proxy_that_ends_waits_for_no_client_that_is_away() {
     let streams = Arc::default();
     let (stream, body, mut received) = call(&streams).await;
     drop(body);
@@ -76,7 +76,7 @@ async fn a_proxy_that_ends_waits_for_nobody_who_is_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reports_are_taken_while_nobody_reads_and_extend_the_time() {
+async fn reports_are_taken_while_no_client_reads_and_extend_the_time() {
     let streams = Arc::default();
     let (stream, reports, body, mut received) = reported(&streams).await;
     drop(body);

@@ -43,19 +43,19 @@ fn a_tool_that_has_the_name_another_one_was_given_is_not_seen() {
 
 #[test]
 fn rules_that_cannot_be_meant_are_refused() {
-    for (parameters, words) in [
+    for (parameters, part) in [
         (json!({ "filter_tools": null, "tools_override": {} }), "neither"),
         (json!({ "filter_tools": [], "tools_override": {} }), "neither"),
         (json!({ "filter_tools": [""], "tools_override": {} }), "without a name"),
         (json!({ "filter_tools": null, "tools_override": { "a": {} } }), "neither a name nor a description"),
         (json!({ "filter_tools": null, "tools_override": { "a": { "name": "x" }, "b": { "name": "x" } } }), "both"),
     ] {
-        assert!(tools(&parameters).unwrap_err().contains(words), "{parameters}");
+        assert!(tools(&parameters).unwrap_err().contains(part), "{parameters}");
     }
 }
 
 #[test]
-fn an_answer_that_cannot_be_judged_is_withheld() {
+fn a_reply_that_cannot_be_evaluated_is_withheld() {
     let filter = tools(&json!({ "filter_tools": ["a"], "tools_override": {} })).unwrap();
     for answer in [
         r#"{"jsonrpc":"2.0","id":1,"result":{"tools":[{"title":"nameless"}]}}"#,

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use skep_mcp::Message;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 
-/// A server that ends when it is told to, and that needs some time to start again. How often it was started is counted.
+/// A server that ends on request, and that needs some time to start again. How often it was started is counted.
 fn slow_to_start_again(time: Duration, starts: Arc<AtomicUsize>) -> Connect {
     Box::new(move || {
         let is_first = starts.fetch_add(1, Ordering::SeqCst) == 0;
@@ -68,8 +68,11 @@ async fn a_server_that_is_behind_still_hears_of_every_call_that_was_taken_back()
     tokio::spawn(async move { write(&upstream, &mut stdin, &mut queued, &mut replied).await });
     let mut lines = BufReader::new(server).lines();
     let line = tokio::time::timeout(AGAIN, lines.next_line()).await.unwrap().unwrap().unwrap();
-    let told: serde_json::Value = serde_json::from_str(&line).unwrap();
-    assert_eq!((&told["method"], &told["params"]["requestId"]), (&"notifications/cancelled".into(), &sent["id"]));
+    let sent_last: serde_json::Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(
+        (&sent_last["method"], &sent_last["params"]["requestId"]),
+        (&"notifications/cancelled".into(), &sent["id"])
+    );
 }
 
 #[tokio::test(start_paused = true)]

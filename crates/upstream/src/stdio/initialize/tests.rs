@@ -53,7 +53,7 @@ async fn a_server_that_refuses_initialize_is_opened_by_discover_and_so_is_the_ne
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_refuses_both_is_told_of() {
+async fn a_server_that_refuses_both_is_reported() {
     for last in [json!({ "error": { "code": -32601, "message": "no" } }), json!({ "result": {} })] {
         let (upstream, _queued, era) = opened(&[("initialize", refusal()), ("server/discover", last)]).await;
         assert_eq!(era, Err("the server refused `initialize`: nothere".to_owned()));

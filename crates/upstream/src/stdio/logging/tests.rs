@@ -69,7 +69,7 @@ async fn an_open_subscription_is_no_call_that_a_log_could_be_about() {
     assert_eq!(levels(&mut session_reads), ["info"]);
 }
 
-/// In the legacy era a session asks for the log, by `logging/setLevel`. A key in `_meta` asks for nothing, and takes it from nobody.
+/// In the legacy era a session asks for the log, by `logging/setLevel`. A key in `_meta` asks for nothing, and takes it from no other session.
 #[tokio::test]
 async fn a_legacy_call_cannot_ask_for_the_log_of_others() {
     for takes_events in [true, false] {
@@ -79,7 +79,7 @@ async fn a_legacy_call_cannot_ask_for_the_log_of_others() {
         let greedy = tool_call(Some("debug"));
         let _greedy = upstream.forward(&greedy, Era::Legacy, None, takes_events.then_some(sender)).await.unwrap();
         upstream.dispatch(&log("info"));
-        assert!(levels(&mut reader).is_empty(), "it has no session, so it may be anybody's");
+        assert!(levels(&mut reader).is_empty(), "it has no session, so it may be of any session");
         let wire = super::super::upstream::tests::sent(&mut queued);
         upstream.dispatch(&message(&json!({ "jsonrpc": "2.0", "id": wire, "result": {} })));
         // Its own log reaches a session all the same.

@@ -20,7 +20,7 @@ fn read(bytes: &Bytes) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_time_of_the_server_does_not_run_while_it_waits_for_its_caller() {
+async fn the_timeout_does_not_run_while_the_server_waits_for_its_client() {
     let (upstream, mut queued) = StdioUpstream::with_server();
     let (ann, mut hears) = capable(&upstream, "ann");
     let slow = request(&json!(1), "tools/call", &json!({ "name": "slow" }));

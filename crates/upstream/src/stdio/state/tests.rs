@@ -48,11 +48,11 @@ async fn nothing_but_the_handshake_is_queued_for_a_server_that_is_not_ready() {
     let (upstream, mut queued) = StdioUpstream::with_server();
     let ping = request(&json!(1), "ping", &json!({}));
     let news = request(&json!(1), "notifications/roots/list_changed", &json!({}));
-    // Whoever waits for room meets the next server.
+    // A request that waits for room goes to the next server.
     for _ in 0..super::super::upstream::QUEUE {
         upstream.tell(&bytes::Bytes::new(), || Some("{}\n".into())).await.unwrap();
     }
-    let (called, told) = {
+    let (called, notified) = {
         let (one, two, ping) = (upstream.clone(), upstream.clone(), ping.clone());
         let called = tokio::spawn(async move { one.forward(&ping, Era::Legacy, None, None).await });
         (called, tokio::spawn(async move { two.tell(&bytes::Bytes::new(), || Some("{}\n".into())).await }))
@@ -60,7 +60,7 @@ async fn nothing_but_the_handshake_is_queued_for_a_server_that_is_not_ready() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     upstream.disconnected(&mut queued);
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert!(told.await.unwrap().is_err());
+    assert!(notified.await.unwrap().is_err());
     assert!(!called.is_finished());
     upstream.send_at_once("{}\n".into());
     assert!(tokio::time::timeout(Duration::from_secs(1), upstream.forward_notification(&news, None)).await.is_err());

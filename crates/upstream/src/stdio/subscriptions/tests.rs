@@ -4,7 +4,7 @@ use super::super::upstream::tests::{heard, request};
 use super::*;
 use crate::upstream::{Call, Upstream as _};
 
-/// What a client is told who wants to hear of a resource, or not any more. The server agrees to everything.
+/// The response to a client that subscribes to a resource, or unsubscribes. The server agrees to everything.
 async fn ask(upstream: &Arc<StdioUpstream>, method: &str, uri: &str, session: &str, budget: &Budget) -> Value {
     let message = request(&json!(1), method, &json!({ "uri": uri }));
     let answered = upstream.change_session(&message, &session.into(), budget).await.unwrap().unwrap();
@@ -75,7 +75,7 @@ async fn a_subscription_whose_client_leaves_is_cancelled_at_the_server() {
     let (upstream, mut queued) = StdioUpstream::with_server();
     let message = request(&json!(1), "resources/subscribe", &json!({ "uri": "a:b" }));
     let (session, budget) = (Some("a".into()), Budget::new(1 << 20));
-    let call = Call { message, era: Era::Legacy, session, takes_interim: false, budget };
+    let call = Call { session, budget, ..Call::new(message, Era::Legacy) };
     let called = tokio::time::timeout(TIMEOUT, upstream.clone().call(call)).await;
     assert!(called.is_err(), "the server has not agreed");
     assert_eq!(heard(&mut queued).await["method"], "resources/subscribe");

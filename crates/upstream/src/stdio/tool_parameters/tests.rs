@@ -1,4 +1,5 @@
 use serde_json::{Value, json};
+use skep_mcp::{Era, era};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -116,16 +117,4 @@ async fn a_server_that_goes_fails_the_call() {
     queued.recv().await.unwrap();
     upstream.disconnected(&mut queued);
     assert_eq!(asked.await.unwrap(), Err(CallError::Disconnected));
-}
-
-#[test]
-fn so_many_tools_are_remembered() {
-    let catalogue = ToolCatalogue::default();
-    let tools: Vec<Value> = (0..=TOOLS).map(|index| tool(&index.to_string())).collect();
-    catalogue.learn(&message(&json!({ "jsonrpc": "2.0", "id": 1, "result": { "tools": tools } })));
-    assert_eq!(catalogue.with(|known| known.tools.len()), TOOLS);
-    // Those that are known are renewed.
-    let changed = json!({ "name": "0", "inputSchema": {} });
-    catalogue.learn(&message(&json!({ "jsonrpc": "2.0", "id": 1, "result": { "tools": [changed] } })));
-    assert_eq!(catalogue.find("0", true).unwrap().len(), 0);
 }

@@ -45,7 +45,7 @@ fn all_capabilities() -> ClientCapabilities {
     ClientCapabilities { roots: true, sampling: true, sampling_tools: true, elicitation: true, elicitation_url: true }
 }
 
-/// Whether the server is told that its request is refused.
+/// Whether the server's request is refused.
 fn is_refused(reply: Option<&Bytes>) -> bool {
     reply.is_some_and(|reply| serde_json::from_slice::<Value>(reply).unwrap()["error"]["code"] == -32601)
 }
@@ -70,7 +70,7 @@ async fn two_proxies_of_one_server_do_not_take_each_others_answers() {
 }
 
 #[tokio::test]
-async fn a_token_of_a_caller_that_hears_of_no_progress_is_nobody_elses_number() {
+async fn a_token_of_a_client_that_takes_no_progress_is_no_other_calls_number() {
     let (upstream, mut queued) = StdioUpstream::with_server();
     let (sender, mut interim) = mpsc::channel(1);
     let call = |token: &Value| request(&json!(1), "tools/call", &json!({ "_meta": { "progressToken": token } }));
@@ -91,7 +91,7 @@ async fn a_token_of_a_caller_that_hears_of_no_progress_is_nobody_elses_number() 
 }
 
 #[tokio::test]
-async fn who_has_no_session_cancels_nobodys_request() {
+async fn a_client_without_a_session_cancels_no_request() {
     let (upstream, mut queued) = StdioUpstream::with_server();
     let _call = upstream.forward(&request(&json!(1), "tools/call", &json!({})), Era::Legacy, None, None).await.unwrap();
     heard(&mut queued).await;
@@ -101,7 +101,7 @@ async fn who_has_no_session_cancels_nobodys_request() {
 }
 
 #[tokio::test]
-async fn a_question_about_one_callers_work_is_never_put_to_another() {
+async fn a_request_about_one_clients_call_never_goes_to_another() {
     let (upstream, _queued) = StdioUpstream::with_server();
     let (_other, mut other_hears) = capable(&upstream, "other");
     let call = request(&json!(1), "tools/call", &json!({}));
@@ -118,7 +118,7 @@ async fn a_question_about_one_callers_work_is_never_put_to_another() {
     assert_eq!(other_hears.try_recv(), Err(TryRecvError::Empty));
 }
 
-/// What the server works on although its caller left is still about that caller.
+/// What the server works on although its client left is still about that client.
 #[tokio::test(start_paused = true)]
 async fn a_question_about_work_that_was_left_is_never_put_to_another() {
     let (upstream, mut queued) = StdioUpstream::with_server();
@@ -148,7 +148,7 @@ async fn a_question_about_work_that_was_left_is_never_put_to_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn work_that_was_left_stands_in_nobodys_way_for_long() {
+async fn a_call_that_was_left_blocks_no_other_for_long() {
     let (upstream, _queued) = StdioUpstream::with_server();
     let (two, mut two_hears) = capable(&upstream, "two");
     let call = request(&json!(1), "tools/call", &json!({}));
@@ -178,7 +178,7 @@ async fn a_server_that_heard_of_no_call_does_not_ask_about_it() {
 }
 
 #[tokio::test]
-async fn more_work_was_left_than_is_remembered_and_still_nobody_else_is_asked() {
+async fn more_calls_were_left_than_are_remembered_and_still_no_other_client_is_asked() {
     let (upstream, mut queued) = StdioUpstream::with_server();
     let (_two, mut two_hears) = capable(&upstream, "two");
     let call = request(&json!(1), "tools/call", &json!({}));
@@ -212,7 +212,7 @@ fn notification(method: &str) -> Message {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_may_be_about_somebodys_work_is_told_to_nobody_else() {
+async fn what_may_be_about_one_clients_call_goes_to_no_other() {
     let (upstream, mut queued) = StdioUpstream::with_server_of(Era::Modern);
     let (one, mut one_hears) = capable(&upstream, "one");
     let (two, mut two_hears) = capable(&upstream, "two");
@@ -260,7 +260,7 @@ async fn what_may_be_about_somebodys_work_is_told_to_nobody_else() {
 }
 
 #[tokio::test]
-async fn lists_that_changed_are_everybodys_and_a_task_is_nobodys() {
+async fn lists_that_changed_are_for_all_clients_and_a_task_is_for_none() {
     let (upstream, _queued) = StdioUpstream::with_server();
     let ((one, mut one_hears), (_two, mut two_hears)) = (capable(&upstream, "one"), capable(&upstream, "two"));
     let _call =
@@ -315,7 +315,7 @@ async fn the_era_that_a_call_was_admitted_in_says_whom_a_question_concerns() {
 }
 
 #[tokio::test]
-async fn questions_that_nobody_answers_are_refused_in_the_end() {
+async fn requests_that_no_client_answers_are_refused_in_the_end() {
     let (upstream, mut queued) = StdioUpstream::with_server();
     let (session, mut hears) = capable(&upstream, "s");
     let question = |id: usize| request(&json!(id), "elicitation/create", &json!({}));
@@ -347,14 +347,14 @@ async fn who_left_without_a_word_is_not_counted_among_those_who_can_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_that_concerns_nobody_is_left_to_the_proxy_before_for_a_while() {
+async fn a_request_that_concerns_no_client_is_left_to_the_previous_proxy_for_a_while() {
     let (upstream, mut queued) = StdioUpstream::with_server();
     let (session, mut hears) = capable(&upstream, "s");
     upstream.connected(Some(WAIT));
     assert_eq!(upstream.dispatch(&elicitation()), None);
     assert_eq!(hears.try_recv(), Err(TryRecvError::Empty), "no call is in flight here");
     assert!(queued.try_recv().is_err());
-    // What concerns a caller of ours is asked at once.
+    // What concerns a client of ours is asked at once.
     let call = upstream
         .forward(&request(&json!(1), "tools/call", &json!({})), Era::Legacy, Some(session), None)
         .await
@@ -383,7 +383,7 @@ async fn a_proxy_that_leaves_refuses_nothing_in_the_name_of_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_on_this_machine_has_one_proxy_and_is_told_at_once() {
+async fn a_server_on_this_machine_has_one_proxy_and_is_refused_at_once() {
     let (upstream, _queued) = StdioUpstream::with_server();
     upstream.connected(None);
     assert!(is_refused(upstream.dispatch(&elicitation()).as_ref()));

@@ -1,7 +1,7 @@
-//! Streams that stay open for as long as their caller likes.
+//! Streams that stay open for as long as their client likes.
 //!
 //! While one is open, its session lives. It ends in good order, which is between two events, when this proxy ends or its session is
-//! gone: then its caller comes back, and hears how things are. One that nobody has to see passes as it comes.
+//! gone: then its client reconnects. One that no middleware has to see passes as it comes.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -12,7 +12,7 @@ use http::Method;
 use http_body::{Body as HttpBody, Frame};
 use skep_net::{Body, BodyError};
 
-use super::Transparent;
+use super::Forward;
 use crate::exchange::Exchange;
 
 /// How long before the rest is cut a stream that answers may come on is ended in good order.
@@ -24,7 +24,7 @@ const LISTEN: &str = "subscriptions/listen";
 /// When a stream should end.
 pub(super) type Ending = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A stream that nobody has to see.
+/// A stream that no middleware has to see.
 struct Passing {
     body: Body,
     /// Gone when the stream was ended.
@@ -38,19 +38,19 @@ pub(super) fn passing(body: Body, ending: Ending) -> Body {
     Body::boxed(Passing { body, ending: Some(ending), last: *b"\n\n\n" })
 }
 
-// === impl Transparent ===
+// === impl Forward ===
 
-impl Transparent {
-    /// Whether a stream that answers a call stays open, and is not the answer to something that the caller waits for.
+impl Forward {
+    /// Whether a stream that answers a call stays open, and is not the answer to something that the client waits for.
     pub(super) fn stays_open(&self, exchange: &Exchange) -> bool {
         let is_listening = exchange.message().is_some_and(|message| message.method() == Some(LISTEN));
-        exchange.head.method == Method::GET || self.options.sse || is_listening
+        exchange.head.method == Method::GET || self.upstream.is_sse() || is_listening
     }
 
     /// When a stream that stays open should end: with this proxy, or with its session. Over SSE, answers come on it: they have as long
     /// as any call has.
     pub(super) fn ending(&self, session: Option<String>) -> Ending {
-        let (stopping, sse, sessions) = (self.drain.stopping(), self.options.sse, self.sessions.clone());
+        let (stopping, sse, sessions) = (self.drain.stopping(), self.upstream.is_sse(), self.sessions.clone());
         Box::pin(async move {
             let proxy_ends = async {
                 let cut = stopping.await;

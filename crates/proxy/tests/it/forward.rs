@@ -7,11 +7,12 @@ use anyhow::Result;
 use http::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 use skep_net::Body;
-use skep_proxy::transparent::{Answer, Options, Pods};
+use skep_proxy::downstream::ForwardOptions;
+use skep_upstream::http::{Lookup, Pods};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::client::{BOTH, PATIENCE, greeting, request};
+use crate::client::{BOTH, PATIENCE, initialize_request, request};
 use crate::web::{Got, How, Web, backend, backend_until, drain};
 
 pub(crate) fn answer(status: u16, headers: &[(&str, &str)], body: impl Into<String>) -> Response<Body> {
@@ -30,7 +31,7 @@ pub(crate) fn result(got: &Got, result: Value) -> String {
     json!({ "jsonrpc": "2.0", "id": message(got)["id"], "result": result }).to_string()
 }
 
-/// A server with sessions, each of which it knows until it is told to forget them.
+/// A server with sessions, each of which it knows until a test makes it forget them.
 fn with_sessions(forgets: Arc<AtomicUsize>) -> impl Fn(&Got) -> Response<Body> + Send + Sync {
     with_names("not-a-uuid", forgets)
 }
@@ -93,7 +94,7 @@ async fn calls_pass_with_what_they_carry_and_without_what_belongs_to_the_connect
 }
 
 #[tokio::test]
-async fn a_password_in_what_a_caller_asks_for_stays_here() -> Result<()> {
+async fn a_password_in_what_a_client_asks_for_stays_here() -> Result<()> {
     let web = Web::new(|got| answer(200, &[], result(got, json!({})))).await?;
     let body = request(json!(1), "ping", json!({})).to_string();
     let (address, length) = (web.address, body.len());
@@ -118,7 +119,7 @@ async fn a_server_that_knows_only_its_own_machine_is_called_so() -> Result<()> {
         assert_eq!(web.caller().ask(json!(1), "ping", json!({})).await?.status, StatusCode::OK);
     }
     assert_eq!(web.got().len(), 3, "it is found out once");
-    // What it keeps to its own machine and is no message stays there.
+    // Pages that it keeps to its own machine stay there.
     let web = Web::new(|got| {
         let is_local = got.headers["host"].to_str().unwrap().starts_with("localhost:");
         if is_local { answer(200, &[], "secrets") } else { answer(403, &[], "") }
@@ -139,7 +140,7 @@ async fn a_server_that_knows_only_its_own_machine_is_called_so() -> Result<()> {
 async fn unknown_sessions_never_reach_the_server() -> Result<()> {
     let web = Web::new(with_sessions(Arc::default())).await?;
     let mut stranger = web.caller();
-    stranger.session = Some("nobody".to_owned());
+    stranger.session = Some("unknown".to_owned());
     for id in [json!("a"), json!(7)] {
         let refused = stranger.ask(id.clone(), "ping", json!({})).await?;
         assert_eq!((refused.status, refused.message()?["id"].clone()), (StatusCode::NOT_FOUND, id));
@@ -155,7 +156,7 @@ async fn unknown_sessions_never_reach_the_server() -> Result<()> {
     assert_eq!(forged.ask(json!(1), "ping", json!({ "_meta": meta })).await?.status, StatusCode::NOT_FOUND);
     assert!(web.got().is_empty());
     // A handshake is one, whatever session it names; the name stays here.
-    assert_eq!(stranger.ask(json!(1), "initialize", greeting()).await?.status, StatusCode::OK);
+    assert_eq!(stranger.ask(json!(1), "initialize", initialize_request()).await?.status, StatusCode::OK);
     assert!(!web.got()[0].headers.contains_key("mcp-session-id"));
     Ok(())
 }
@@ -164,7 +165,7 @@ async fn unknown_sessions_never_reach_the_server() -> Result<()> {
 async fn a_session_that_the_server_forgot_is_renewed_and_keeps_its_name() -> Result<()> {
     let forgets = Arc::new(AtomicUsize::new(0));
     let web = Web::new(with_sessions(forgets.clone())).await?;
-    let caller = web.caller().greeted().await?;
+    let caller = web.caller().initialized().await?;
     for round in 0..2 {
         forgets.store(1, Ordering::SeqCst);
         let answer = caller.ask(json!(round), "ping", json!({})).await?;
@@ -189,15 +190,15 @@ async fn a_session_that_the_server_forgot_is_renewed_and_keeps_its_name() -> Res
     for call in calls {
         assert_eq!(call.await?, StatusCode::OK);
     }
-    let greetings = web.got().iter().filter(|got| message(got)["method"] == "initialize").count();
-    assert_eq!(greetings, 4);
+    let handshakes = web.got().iter().filter(|got| message(got)["method"] == "initialize").count();
+    assert_eq!(handshakes, 4);
     Ok(())
 }
 
 #[tokio::test]
 async fn a_deleted_session_is_gone_if_the_server_says_so() -> Result<()> {
     let web = Web::new(with_sessions(Arc::default())).await?;
-    let caller = web.caller().greeted().await?;
+    let caller = web.caller().initialized().await?;
     assert_eq!(caller.whole(Method::DELETE, "/stubborn", "").await?.status, StatusCode::INTERNAL_SERVER_ERROR);
     assert_eq!(caller.ask(json!(1), "ping", json!({})).await?.status, StatusCode::OK, "it is still there");
     assert_eq!(caller.whole(Method::DELETE, "/mcp", "").await?.status, StatusCode::OK);
@@ -240,7 +241,7 @@ async fn hostile_bodies_are_refused_here_and_broken_ones_are_the_servers_to_refu
 
 #[tokio::test]
 async fn a_server_without_sessions_takes_posts_only() -> Result<()> {
-    let options = Options { stateless: true, ..Options::default() };
+    let options = ForwardOptions { stateless: true, ..ForwardOptions::default() };
     let web = Web::with(How { options, ..How::default() }, |_| answer(200, &[], "{}")).await?;
     for method in [Method::GET, Method::DELETE, Method::HEAD] {
         let refused = web.caller().whole(method, "/mcp", "").await?;
@@ -290,10 +291,10 @@ async fn a_remote_server_gets_its_own_path_and_query_and_not_our_name() -> Resul
 async fn a_server_that_is_not_there_is_a_bad_gateway_and_its_sessions_outlive_it() -> Result<()> {
     let how = How { lives: false, ..How::default() };
     let web = Web::with(how, with_sessions(Arc::default())).await?;
-    assert_eq!(web.caller().ask(json!(1), "initialize", greeting()).await?.status, StatusCode::BAD_GATEWAY);
+    assert_eq!(web.caller().ask(json!(1), "initialize", initialize_request()).await?.status, StatusCode::BAD_GATEWAY);
     assert_eq!(web.caller().ask(json!(1), "ping", json!({})).await?.status, StatusCode::BAD_GATEWAY);
     web.start(with_sessions(Arc::default())).await?;
-    let caller = web.caller().greeted().await?;
+    let caller = web.caller().initialized().await?;
     assert_eq!(caller.ask(json!(1), "ping", json!({})).await?.status, StatusCode::OK);
     Ok(())
 }
@@ -327,9 +328,9 @@ async fn lists_are_filtered_in_json_and_in_streams_and_calls_by_name() -> Result
 }
 
 #[tokio::test]
-async fn streams_of_the_older_protocol_tell_paths_that_the_caller_can_use_and_are_filtered() -> Result<()> {
-    let options = Options { sse: true, endpoint_prefix: "/tools/".to_owned(), ..Options::default() };
-    let mut how = How { options, ..How::default() };
+async fn sse_streams_name_paths_that_the_client_can_use_and_are_filtered() -> Result<()> {
+    let options = ForwardOptions { endpoint_prefix: "/tools/".to_owned(), ..ForwardOptions::default() };
+    let mut how = How { options, sse: true, ..How::default() };
     how.config.tools_filter = vec!["seen".to_owned()];
     let stream: Arc<Mutex<Option<skep_net::BodySender>>> = Arc::default();
     let kept = stream.clone();
@@ -369,12 +370,12 @@ async fn sessions_stay_with_their_pod_and_other_calls_take_turns() -> Result<()>
     }
     let there = Arc::new(Mutex::new(pods.clone()));
     let known = there.clone();
-    let resolve = move || -> Answer { Box::pin(std::future::ready(Ok(known.lock().unwrap().clone()))) };
+    let resolve = move || -> Lookup { Box::pin(std::future::ready(Ok(known.lock().unwrap().clone()))) };
     let how = How { pods: Some(Pods::new(resolve)), ..How::default() };
     let web = Web::with(how, with_sessions(new())).await?;
 
-    let one = web.caller().greeted().await?;
-    let other = web.caller().greeted().await?;
+    let one = web.caller().initialized().await?;
+    let other = web.caller().initialized().await?;
     for caller in [&one, &other] {
         for id in 0..3 {
             assert_eq!(caller.ask(json!(id), "ping", json!({})).await?.status, StatusCode::OK);
@@ -414,14 +415,14 @@ async fn sessions_stay_with_their_pod_and_other_calls_take_turns() -> Result<()>
 }
 
 #[tokio::test]
-async fn a_pod_that_does_not_answer_costs_nobody_a_call() -> Result<()> {
+async fn a_pod_that_does_not_answer_costs_no_client_a_call() -> Result<()> {
     let dead = || std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
     let pods = vec![dead()?, dead()?];
-    let resolve = move || -> Answer { Box::pin(std::future::ready(Ok(pods.clone()))) };
+    let resolve = move || -> Lookup { Box::pin(std::future::ready(Ok(pods.clone()))) };
     let how = How { pods: Some(Pods::new(resolve)), ..How::default() };
     let web = Web::with(how, with_sessions(Arc::new(AtomicUsize::new(0)))).await?;
     assert_eq!(web.caller().ask(json!(1), "ping", json!({})).await?.status, StatusCode::OK);
-    let caller = web.caller().greeted().await?;
+    let caller = web.caller().initialized().await?;
     assert_eq!(caller.ask(json!(1), "ping", json!({})).await?.status, StatusCode::OK);
     assert_eq!(web.got().len(), 4, "all of it by the Service");
     Ok(())
@@ -437,10 +438,10 @@ async fn a_session_whose_pod_died_moves_though_the_name_service_has_not_heard_of
     // Turns are taken in this order, so the next one is that of the pod that died.
     pods.sort_by_key(|(address, _)| *address);
     let known: Vec<std::net::SocketAddr> = pods.iter().map(|(address, _)| *address).collect();
-    let resolve = move || -> Answer { Box::pin(std::future::ready(Ok(known.clone()))) };
+    let resolve = move || -> Lookup { Box::pin(std::future::ready(Ok(known.clone()))) };
     let how = How { pods: Some(Pods::new(resolve)), ..How::default() };
     let web = Web::with(how, with_sessions(Arc::default())).await?;
-    let callers = [web.caller().greeted().await?, web.caller().greeted().await?];
+    let callers = [web.caller().initialized().await?, web.caller().initialized().await?];
     let (dead, stop) = &pods[0];
     stop.start();
     skep_testkit::eventually("the pod is gone", PATIENCE, || async {

@@ -15,27 +15,27 @@ use tokio::time::Instant;
 const BELIEVED: Duration = Duration::from_secs(2);
 
 /// How long what it said last is believed while it answers with errors. That a Service has no pods any more is such an error, and
-/// cannot be told from a name service that fails.
+/// looks the same as a name service that fails.
 const KEPT: Duration = Duration::from_secs(10);
 
-/// Who is there, once that is known.
-pub type Answer = Pin<Box<dyn Future<Output = std::io::Result<Vec<SocketAddr>>> + Send>>;
+/// The addresses of the pods, once they are known.
+pub type Lookup = Pin<Box<dyn Future<Output = std::io::Result<Vec<SocketAddr>>> + Send>>;
 
 /// The pods of a server.
 pub struct Pods {
-    resolve: Box<dyn Fn() -> Answer + Send + Sync>,
+    resolve: Box<dyn Fn() -> Lookup + Send + Sync>,
     found: Mutex<Found>,
     asking: tokio::sync::Mutex<()>,
     turn: AtomicUsize,
 }
 
-/// Who was there when somebody asked last.
+/// The pods of the last lookup.
 #[derive(Clone, Default)]
 struct Found {
     at: Option<Instant>,
     /// Since when there are errors and no answers.
     failing: Option<Instant>,
-    /// Nothing if nobody ever answered.
+    /// Nothing if no lookup ever succeeded.
     addresses: Option<Arc<[SocketAddr]>>,
 }
 
@@ -50,8 +50,8 @@ impl Pods {
         })
     }
 
-    /// The pods that somebody else knows.
-    pub fn new(resolve: impl Fn() -> Answer + Send + Sync + 'static) -> Self {
+    /// The pods that a function finds.
+    pub fn new(resolve: impl Fn() -> Lookup + Send + Sync + 'static) -> Self {
         Self {
             resolve: Box::new(resolve),
             found: Mutex::default(),
@@ -60,20 +60,20 @@ impl Pods {
         }
     }
 
-    /// Whose turn it is; nobody's if there is no choice, because the Service is as good then.
+    /// The next pod in turn; none if there is no choice, because the Service is as good then.
     pub(super) async fn next(&self) -> Option<SocketAddr> {
         let addresses = self.addresses().await.filter(|addresses| addresses.len() > 1)?;
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         addresses.get(turn % addresses.len()).copied()
     }
 
-    /// Whether a pod is still there, as far as anybody knows. An address is given to somebody else when its pod is gone, so calls
+    /// Whether a pod is still ready, as far as is known. The address of a pod that is gone is given to another workload, so calls
     /// go to known ones only.
     pub(super) async fn has(&self, pod: SocketAddr) -> bool {
         self.addresses().await.is_none_or(|addresses| addresses.contains(&pod))
     }
 
-    /// Who is there; nothing if that was never known.
+    /// The addresses of the pods; nothing if they were never known.
     async fn addresses(&self) -> Option<Arc<[SocketAddr]>> {
         let known = self.found();
         if known.is_fresh() {
@@ -120,9 +120,9 @@ impl Found {
         self.at.is_some_and(|at| at.elapsed() < BELIEVED)
     }
 
-    /// What is left of it when the name service fails: for a while all, then nobody is there any more.
+    /// What is left of it when the name service fails: for a while all pods, then none.
     fn failed(self, now: Instant) -> Self {
-        // Not since the last answer: nobody asks while nobody calls, and one error should move no session.
+        // Not since the last answer: without requests there are no lookups, and one error should move no session.
         let failing = self.failing.unwrap_or(now);
         let is_kept = now.duration_since(failing) < KEPT;
         let addresses = self.addresses.map(|addresses| if is_kept { addresses } else { Arc::default() });
@@ -169,11 +169,11 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn pods_of_which_nobody_heard_for_a_while_are_gone() {
+    async fn pods_that_no_lookup_found_for_a_while_are_gone() {
         let there = Arc::new(Mutex::new(Ok(vec![at(1), at(2)])));
         let pods = pods(&there);
         assert!(pods.has(at(2)).await);
-        // Nobody calls, so nobody asks.
+        // No requests, no lookups.
         tokio::time::advance(Duration::from_hours(1)).await;
         for round in 0..2 {
             // A name service that fails for a moment takes nothing away.

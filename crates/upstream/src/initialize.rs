@@ -1,20 +1,23 @@
-//! What is kept of a client's `initialize`: what a server needs that is initialized again in the client's name.
+//! What is kept of a client's `initialize`: what a server needs that is re-initialized in the client's name.
 //!
 //! It counts against the client's share of sessions, and a client that sends long ones must not use up the share of all that come
 //! from the same address.
 
 use skep_mcp::value;
 
-/// Where it is kept in a session.
-pub(crate) const INITIALIZE: &str = "init_body";
+/// Its key in the metadata of a stored session.
+pub const INITIALIZE: &str = "init_body";
+
+/// What follows the response to `initialize`.
+pub(crate) const INITIALIZED: &[u8] = br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
 
 /// The most that is kept, in bytes. Those of SDKs have a few hundred.
-pub(crate) const LONGEST: usize = 4 * 1024;
+pub const LONGEST: usize = 4 * 1024;
 
 /// What is kept of an `initialize`: all of it, if it is short enough. Of a longer one the protocol version, the capabilities and who the
 /// client is, the latter without icons if need be. Nothing if that is too long as well: the session then ends with the
 /// server's.
-pub(crate) fn kept(initialize: &[u8]) -> Option<String> {
+pub fn kept(initialize: &[u8]) -> Option<String> {
     if initialize.len() <= LONGEST {
         return Some(String::from_utf8_lossy(initialize).into_owned());
     }

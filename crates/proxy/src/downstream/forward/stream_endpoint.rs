@@ -1,17 +1,17 @@
-//! Where a server told callers to send the messages for their streams, and whose these streams are.
+//! The endpoints that a server named for the messages of its streams, and whose these streams are.
 //!
 //! A stream over SSE says where messages for it go, and names its session there. Both are kept with the sessions, so that every
-//! replica knows them, for as long as the stream is open. Messages for the stream of another caller go nowhere.
+//! replica knows them, for as long as the stream is open. Messages for the stream of another client go nowhere.
 //!
 //! Every call to a remote URL with a path goes to that path, but for messages over SSE: these go where the stream said. Nothing
-//! that a caller writes into its own URL leads anywhere else.
+//! that a client writes into its own URL leads anywhere else.
 
 use std::net::IpAddr;
 
 use http::{Method, Uri};
 use url::Url;
 
-use super::Transparent;
+use super::Forward;
 use crate::caller::Identity;
 use crate::exchange::Exchange;
 use crate::sessions::{Client, Unavailable};
@@ -24,7 +24,7 @@ const SESSIONS: [&str; 2] = ["sessionId", "session_id"];
 /// How a stream was opened.
 #[derive(Clone, Debug)]
 pub(super) struct Opened {
-    /// What its caller asked us for.
+    /// What its client asked us for.
     asked: Uri,
     /// What we asked the server for, if calls would go to no other path.
     sent: Option<Uri>,
@@ -55,16 +55,16 @@ pub(super) enum EndpointRoute {
     Any,
     /// Where its stream said.
     To(String),
-    /// Nowhere: its stream is another caller's.
+    /// Nowhere: its stream is another client's.
     None,
 }
 
 // === impl Opened ===
 
 impl Opened {
-    /// What a URL means that the server told on this stream. The caller reads it against the URL that it knows, behind a prefix
-    /// if it is told one.
-    pub(super) fn told(&self, url: &str, is_prefixed: bool) -> Option<StreamEndpoint> {
+    /// The endpoint that the server names on this stream by a URL. The client resolves it against the URL that it knows, behind a prefix
+    /// if it is sent one.
+    pub(super) fn endpoint(&self, url: &str, is_prefixed: bool) -> Option<StreamEndpoint> {
         let is_bare = is_prefixed && !url.starts_with('/') && !url.contains("://");
         let by_caller = if is_bare { format!("/{url}") } else { url.to_owned() };
         let by_caller = here(&self.asked)?.join(&by_caller).ok()?;
@@ -87,36 +87,36 @@ impl Owner {
     }
 }
 
-// === impl Transparent ===
+// === impl Forward ===
 
-impl Transparent {
-    /// How a stream was opened, if anybody must know.
+impl Forward {
+    /// How a stream was opened, if it may name an endpoint.
     pub(super) fn opened(&self, exchange: &Exchange) -> Option<Opened> {
-        if !self.options.sse {
+        if !self.upstream.is_sse() {
             return None;
         }
-        let is_kept = self.target.keeps_to_a_path();
-        let sent = if is_kept { Some(self.target.uri(&exchange.head.uri, None)?) } else { None };
+        let is_kept = self.upstream.target().keeps_to_a_path();
+        let sent = if is_kept { Some(self.upstream.target().uri(&exchange.head.uri, None)?) } else { None };
         let owner = Owner { identity: exchange.head.identity().cloned(), address: Some(exchange.head.client) };
         Some(Opened { asked: exchange.head.uri.clone(), sent, owner })
     }
 
     /// Whether a stream may have said where a message goes: only then is anything looked up.
     pub(super) fn has_endpoint(&self, exchange: &Exchange) -> bool {
-        self.options.sse && exchange.head.method == Method::POST
+        self.upstream.is_sse() && exchange.head.method == Method::POST
     }
 
-    /// Where a message goes. What no stream here said is the server's to judge.
+    /// Where a message goes. An endpoint that no stream here named is left to the server.
     pub(super) async fn find_endpoint(&self, exchange: &Exchange) -> Result<EndpointRoute, Unavailable> {
         let Some(asked) = here(&exchange.head.uri) else { return Ok(EndpointRoute::Any) };
-        if self.target.keeps_to_a_path() {
+        if self.upstream.target().keeps_to_a_path() {
             let found = self.sessions.find(&name(&asked), exchange).await?;
             let endpoint = found.and_then(|session| session.metadata.get(ENDPOINT).cloned());
             return Ok(endpoint.map_or(EndpointRoute::Any, EndpointRoute::To));
         }
         // Who names several wants one of us to read another one than the server.
         for session in sessions(&asked) {
-            if self.sessions.is_another_callers(&session, exchange.head.identity()).await? {
+            if self.sessions.belongs_to_another(&session, exchange.head.identity()).await? {
                 return Ok(EndpointRoute::None);
             }
         }
@@ -124,24 +124,24 @@ impl Transparent {
     }
 
     /// Keeps where messages for a stream go, for a while.
-    pub(super) async fn keep(&self, told: &StreamEndpoint) {
-        let kept = match self.sessions.find(&told.name, told.owner.client()).await {
+    pub(super) async fn keep(&self, named: &StreamEndpoint) {
+        let kept = match self.sessions.find(&named.name, named.owner.client()).await {
             Ok(Some(_)) => Ok(()),
             Ok(None) => {
-                let metadata = told.endpoint.clone().map(|endpoint| (ENDPOINT.to_owned(), endpoint));
-                self.sessions.adopt(&told.name, told.owner.client(), metadata).await
+                let metadata = named.endpoint.clone().map(|endpoint| (ENDPOINT.to_owned(), endpoint));
+                self.sessions.adopt(&named.name, named.owner.client(), metadata).await
             }
             Err(unavailable) => Err(unavailable),
         };
         if let Err(unavailable) = kept {
-            tracing::warn!(%unavailable, "where messages for a stream go is not kept");
+            tracing::warn!(%unavailable, "endpoint of a stream not stored");
         }
     }
 
     /// The stream has ended.
-    pub(super) async fn forget(&self, told: &StreamEndpoint) {
-        if let Err(unavailable) = self.sessions.close(&told.name).await {
-            tracing::debug!(%unavailable, "where messages for a stream went stays until its time is up");
+    pub(super) async fn forget(&self, named: &StreamEndpoint) {
+        if let Err(unavailable) = self.sessions.close(&named.name).await {
+            tracing::debug!(%unavailable, "endpoint of a stream stays until it expires");
         }
     }
 }
@@ -151,7 +151,7 @@ fn here(asked: &Uri) -> Option<Url> {
     Url::parse("http://proxy").ok()?.join(asked.path_and_query()?.as_str()).ok()
 }
 
-/// The sessions that a URL names: one, if it is what a server told.
+/// The sessions that a URL names: one, if a server wrote it.
 fn sessions(url: &Url) -> impl Iterator<Item = String> {
     let is_session = |name: &str| SESSIONS.iter().any(|known| name.eq_ignore_ascii_case(known));
     url.query_pairs().filter(move |(name, value)| is_session(name) && !value.is_empty()).map(|(_, id)| id.into_owned())
@@ -170,10 +170,13 @@ fn path_and_query(url: &Url) -> String {
 
 #[cfg(test)]
 mod tests {
+    use skep_upstream::http::{HttpOptions, HttpUpstream, Target, Transport};
+
+    use super::super::ForwardOptions;
     use super::*;
 
     #[test]
-    fn a_url_means_one_thing_to_the_caller_and_another_one_at_the_server() {
+    fn a_url_means_one_thing_to_the_client_and_another_one_at_the_server() {
         let opened = |asked: &str| Opened {
             asked: asked.parse().unwrap(),
             sent: Some("https://a.example/v1/sse?key=1".parse().unwrap()),
@@ -188,13 +191,13 @@ mod tests {
             ("/sse?a=b", "?sessionId=s", false, "/sse?sessionId=s", "/v1/sse?sessionId=s"),
             ("/sse", "https://a.example/v1/m?s=1", false, "/v1/m?s=1", "/v1/m?s=1"),
         ] {
-            let told = opened(asked).told(url, is_prefixed).unwrap();
+            let named = opened(asked).endpoint(url, is_prefixed).unwrap();
             assert_eq!(
-                (told.name.as_str(), told.endpoint.as_deref()),
+                (named.name.as_str(), named.endpoint.as_deref()),
                 (&*format!("endpoint {by_caller}"), Some(endpoint)),
                 "{url}"
             );
-            assert_eq!(name(&here(&by_caller.parse().unwrap()).unwrap()), told.name, "as its caller asks for it");
+            assert_eq!(name(&here(&by_caller.parse().unwrap()).unwrap()), named.name, "as its caller asks for it");
         }
     }
 
@@ -209,18 +212,19 @@ mod tests {
         let store = crate::sessions::Store::Memory(Memory::within(Duration::from_mins(10), limits));
         let sessions = crate::sessions::Sessions::new(store, crate::sessions::Kind::Sse);
         let client = skep_net::Client::new(skep_net::client::Options::default());
-        let target = super::super::Target::remote("http://192.0.2.1/sse").unwrap();
-        let options = super::super::Options { sse: true, ..Default::default() };
-        let front = Transparent::new(target, None, client, sessions, options, drain);
+        let target = Target::remote("http://192.0.2.1/sse").unwrap();
+        let options = HttpOptions { transport: Some(Transport::Sse), ..HttpOptions::default() };
+        let upstream = HttpUpstream::new(target, client, options);
+        let front = Forward::new(upstream, sessions, ForwardOptions::default(), drain);
         let tell = async |network: u8, number: usize| {
             let peer = skep_net::Peer { address: ([192, 0, 2, network], 1).into(), tls: false };
             let parts = http::Request::get("/sse").body(()).unwrap().into_parts().0;
             let content = crate::exchange::Content::Opaque(bytes::Bytes::new());
             let exchange = Exchange::new(crate::exchange::Head::new(parts, peer), content);
             let url = format!("/messages?sessionId={network}-{number}");
-            let told = front.opened(&exchange).unwrap().told(&url, false).unwrap();
-            front.keep(&told).await;
-            told.name
+            let named = front.opened(&exchange).unwrap().endpoint(&url, false).unwrap();
+            front.keep(&named).await;
+            named.name
         };
         let other = tell(2, 0).await;
         let mut kept = 0;

@@ -1,44 +1,22 @@
-//! What clients are told when a server that speaks HTTP cannot be reached: why, as far as it is known, and nothing of addresses that
-//! only the proxy knows.
+//! The response while a server that speaks HTTP cannot be reached: why, as far as it is known.
 
 use bytes::Bytes;
 use skep_mcp::{Id, answer};
 use skep_net::client::Error;
+use skep_upstream::http::unreachable_reason as reason;
 
 use crate::health::{Health, ServerHealth};
 
 /// The JSON-RPC error for a request that the server did not get or did not answer.
 pub(super) fn body(id: Option<&Id>, error: &Error, health: Option<&Health>) -> Bytes {
     let text = match health.map(Health::known) {
-        // How its process ended says more than that nobody listens. What it said itself comes after the first line.
+        // How its process ended says more than that the connection is refused. The server's log comes after the first line.
         Some(ServerHealth::Unavailable(why)) if error.category() == "connect" => {
             format!("the server is not available: {}", why.lines().next().unwrap_or_default())
         }
         _ => format!("the server cannot be reached: {}", reason(error)),
     };
     answer::error(id, answer::INTERNAL_ERROR, &text, None)
-}
-
-/// What went wrong, in words for people. Those of the error itself name hosts and ports, which may be those of pods.
-pub(crate) fn reason(error: &Error) -> String {
-    let words = match error.category() {
-        "target" => "its URL cannot be used",
-        "resolve" => "its name cannot be resolved",
-        "refused_address" => "its address is not allowed",
-        "proxy" => "the HTTP proxy on the way does not connect to it",
-        "tls" => "the TLS handshake failed",
-        "send" => "the connection broke before it answered",
-        "timeout" => return error.to_string(),
-        "connect" => return connect_reason(error),
-        _ => "the request failed",
-    };
-    words.to_owned()
-}
-
-/// Why no connection was made: the kind of the error only, since its text may name an address.
-fn connect_reason(error: &Error) -> String {
-    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
-    source.map_or_else(|| "no connection".to_owned(), |source| source.kind().to_string())
 }
 
 #[cfg(test)]
@@ -50,7 +28,7 @@ mod tests {
 
     use super::*;
 
-    fn told(error: &Error, known: Option<ServerHealth>) -> String {
+    fn text(error: &Error, known: Option<ServerHealth>) -> String {
         let drain = Drain::new(Grace { linger: std::time::Duration::ZERO, finish: std::time::Duration::ZERO });
         let health = known.map(|known| {
             let health = Health::new("sse", drain);
@@ -62,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_is_told_why_and_no_address() {
+    fn a_client_gets_the_reason_and_no_address() {
         let refused = || io::Error::new(io::ErrorKind::ConnectionRefused, "10.1.2.3:80 said no");
         let connect = Error::Connect { target: "10.1.2.3:80".to_owned(), source: refused() };
         let ended = ServerHealth::Unavailable("the server ended: exit status: 1\npassword".to_owned());
@@ -87,7 +65,7 @@ mod tests {
                 "the server cannot be reached: the answer took too long",
             ),
         ] {
-            assert_eq!(told(error, known), wanted);
+            assert_eq!(text(error, known), wanted);
         }
     }
 }

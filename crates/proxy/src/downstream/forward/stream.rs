@@ -1,30 +1,29 @@
-//! Answers that somebody must see on their way back.
+//! A stream of events that middleware must see, or whose URLs the client cannot use as they are.
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode, header};
 use http_body::Body as _;
-use skep_mcp::{Message, answer, message, sse};
-use skep_net::body::{Intake, Limit, PASSING, collect_within};
+use skep_mcp::{Message, answer, sse};
 use skep_net::budget::{OverBudgetError, Purpose, Reservation};
 use skep_net::{Body, BodyError, BodySender, Budget};
+use skep_upstream::http::ServerSession;
 use tokio::time::Instant;
 
-use super::endpoint::{Opened, StreamEndpoint};
-use super::open::{Ending, passing};
-use super::session::ClientSession;
-use super::target::Endpoint;
-use super::{ANSWER, Transparent};
+use super::passing::{Ending, passing};
+use super::public_url::PublicUrl;
+use super::stream_endpoint::{Opened, StreamEndpoint};
+use super::whole::evaluated;
+use super::{Forward, RESPONSE};
 use crate::chain::reply::ReplyChain;
 use crate::exchange::Exchange;
-use crate::http::{json, over_budget};
+use crate::http::json;
 
-/// How many events may wait for a caller. The server waits beyond that.
+/// How many events may wait for a client. The server waits beyond that.
 const EVENTS: usize = 16;
-const LIMITS: sse::Limits = sse::Limits { line: ANSWER, event: ANSWER };
+const LIMITS: sse::Limits = sse::Limits { line: RESPONSE, event: RESPONSE };
 
 /// Who ended a stream.
 enum By {
@@ -34,81 +33,35 @@ enum By {
 
 /// One stream on its way.
 struct Stream {
-    proxy: Arc<Transparent>,
+    proxy: Arc<Forward>,
     replies: ReplyChain,
-    endpoint: Option<Endpoint>,
+    endpoint: Option<PublicUrl>,
     opened: Option<Opened>,
-    /// Where the server told its caller to send messages, if these would go to another place otherwise.
-    told: Option<StreamEndpoint>,
+    /// Where the messages for this stream go, as the server named it.
+    named: Option<StreamEndpoint>,
     budget: Budget,
     /// What came of an event that has not ended.
     begun: Reservation,
 }
 
-// === impl Transparent ===
+// === impl Forward ===
 
-impl Transparent {
-    /// A whole reply, as its middleware lets it through. It is read when there is room for it, in the same share as its request: that is sent.
-    pub(super) async fn whole(
-        &self,
-        exchange: &mut Exchange,
-        response: Response<Body>,
-        replies: &ReplyChain,
-    ) -> Response<Body> {
-        exchange.release_body();
-        let (mut parts, body) = response.into_parts();
-        // What is buffered of it before it is read.
-        let body = match body.within(&exchange.head.budget).await {
-            Ok(body) => body,
-            Err(over) => return over_budget(&over, exchange.id().as_ref()),
-        };
-        // Beside that, there must be room for all of it.
-        let most = exchange.head.budget.largest(Purpose::Response).saturating_sub(PASSING);
-        let limit = Limit { bytes: ANSWER.min(most), idle: Duration::from_mins(5), pace: 1 };
-        let body = match collect_within(body, limit, Intake::of_response(&exchange.head.budget)).await {
-            Ok(body) => body,
-            Err(BodyError::OverBudget(over)) => {
-                return over_budget(&over, exchange.id().as_ref());
-            }
-            Err(BodyError::TooLarge { .. }) if most < ANSWER => {
-                let too_long = OverBudgetError::TooLong { bytes: most + 1, most };
-                return over_budget(&too_long, exchange.id().as_ref());
-            }
-            Err(error) => {
-                tracing::warn!(%error, "a response that middleware has to see could not be read");
-                return json(StatusCode::BAD_GATEWAY, answer::internal(None));
-            }
-        };
-        // A list is one whatever its status. What is none may be passed on, but not as a success.
-        let body = message::without_byte_order_mark(body);
-        let (start, length) = (body.as_ptr() as usize, body.len());
-        let is_none = body.is_empty()
-            || self.options.sse && is_prose(&body)
-            || !parts.status.is_success() && Message::parse(body.clone()).is_err();
-        match if is_none { Ok(body) } else { evaluated(replies, body).await } {
-            Ok(body) => {
-                parts.headers.remove(header::CONTENT_LENGTH);
-                // A body that passes unchanged is counted since it was read.
-                let is_counted = body.as_ptr() as usize == start && body.len() == length;
-                Response::from_parts(parts, if is_counted { Body::counted(body) } else { Body::full(body) })
-            }
-            Err(refusal) => json(StatusCode::OK, refusal),
-        }
-    }
-
+impl Forward {
     /// A stream of events, as its middleware lets them through, with the URLs in it that its client can use. One that no middleware sees is
     /// passed through.
     pub(super) fn stream(
         self: Arc<Self>,
         exchange: &Exchange,
-        session: Option<&ClientSession>,
+        session: Option<&ServerSession>,
         response: Response<Body>,
         replies: ReplyChain,
     ) -> Response<Body> {
         let stays_open = self.stays_open(exchange);
         let is_packed = is_packed(response.headers());
         if is_packed && !replies.is_empty() {
-            tracing::error!("the server packs a stream that has to be judged, and was told not to");
+            tracing::error!(
+                "the server compressed a stream that middleware must see, despite `Accept-Encoding: identity`"
+            );
             return json(StatusCode::BAD_GATEWAY, answer::internal(None));
         }
         let (mut parts, body) = response.into_parts();
@@ -117,7 +70,7 @@ impl Transparent {
             session if stays_open => self.ending(session),
             _ => Box::pin(std::future::pending()),
         };
-        let endpoint = (self.options.sse && !is_packed).then(|| Endpoint::of(&self.options, exchange));
+        let endpoint = (self.upstream.is_sse() && !is_packed).then(|| PublicUrl::of(&self.options, exchange));
         if replies.is_empty() && endpoint.is_none() {
             return Response::from_parts(parts, passing(body, ending).passing());
         }
@@ -125,7 +78,7 @@ impl Transparent {
         let opened = self.opened(exchange);
         let budget = exchange.head.budget.clone();
         let begun = budget.reservation(Purpose::Response);
-        let stream = Stream { proxy: self, replies, endpoint, opened, told: None, budget, begun };
+        let stream = Stream { proxy: self, replies, endpoint, opened, named: None, budget, begun };
         tokio::spawn(stream.run(body, sender, ending));
         Response::from_parts(parts, passed.passing())
     }
@@ -145,7 +98,7 @@ impl Stream {
                 // The connection to the server is dropped with the body.
                 () = sender.closed() => break Ok(By::Us),
                 () = &mut ending => break Ok(By::Us),
-                _ = again.tick(), if self.told.is_some() => {
+                _ = again.tick(), if self.named.is_some() => {
                     self.keep().await;
                     continue;
                 }
@@ -161,14 +114,14 @@ impl Stream {
                     }
                 }
             }
-            match self.pass_on(&mut reader, &sender, &mut ending).await {
+            match self.forward_events(&mut reader, &sender, &mut ending).await {
                 Ok(true) => {}
                 Ok(false) => break Ok(By::Us),
                 Err(broken) => break Err(broken),
             }
         };
-        if let Some(told) = &self.told {
-            self.proxy.forget(told).await;
+        if let Some(named) = &self.named {
+            self.proxy.forget(named).await;
         }
         match ended {
             Ok(By::Server) => self.finish(reader, &sender, &mut ending).await,
@@ -180,8 +133,8 @@ impl Stream {
         }
     }
 
-    /// Passes on what is complete. Says whether to go on, because somebody still reads and the stream should not end.
-    async fn pass_on(
+    /// Forwards complete events. Says whether to go on: the client is connected, and the stream should not end.
+    async fn forward_events(
         &mut self,
         reader: &mut sse::Reader,
         sender: &BodySender,
@@ -191,7 +144,7 @@ impl Stream {
             let bytes = match item {
                 sse::Item::Quiet(bytes) => bytes,
                 sse::Item::Event(event) if event.name.as_deref() == Some(b"endpoint") => {
-                    self.tell_endpoint(event).await
+                    self.send_endpoint(event).await
                 }
                 sse::Item::Event(event) => self.event(event).await,
             };
@@ -232,7 +185,7 @@ impl Stream {
         Ok(begun.over(event))
     }
 
-    /// What is left when a stream ends is half an event, which some callers take for a whole one.
+    /// What is left when a stream ends is half an event, which some clients take for a whole one.
     async fn finish(&mut self, mut reader: sse::Reader, sender: &BodySender, ending: &mut Ending) {
         if self.replies.is_empty() {
             let rest = reader.into_rest();
@@ -242,19 +195,19 @@ impl Stream {
             return;
         }
         reader.feed(b"\n\n");
-        if let Err(error) = self.pass_on(&mut reader, sender, ending).await {
-            tracing::error!(%error, "the end of a stream could not be judged and is withheld");
+        if let Err(error) = self.forward_events(&mut reader, sender, ending).await {
+            tracing::error!(%error, "end of a stream withheld");
         }
     }
 
     async fn event(&self, event: sse::Event) -> Bytes {
         // One without data says no more than how to come back.
         let data = event.data.clone().filter(|data| !data.is_empty() && !self.replies.is_empty());
-        // Some callers read messages in events of any name. What else comes under other names is not ours to judge.
+        // Some clients read messages in events of any name. Events of other names that carry no message are not evaluated.
         let is_message = |data: &Bytes| event.is_message() || Message::parse(data.clone()).is_ok();
         let Some(data) = data.filter(is_message) else { return event.raw };
-        // Every answer is looked at. Which request it is to says nothing: that may have come by another proxy, and the server may
-        // write its id in another way than its caller did.
+        // Every response is evaluated. Which request it belongs to says nothing: that may have come by another proxy, and the server may
+        // write its id in another way than its client did.
         let seen = evaluated(&self.replies, data.clone()).await.unwrap_or_else(|refusal| refusal);
         if seen == data {
             return event.raw;
@@ -263,20 +216,20 @@ impl Stream {
         sse::event(text(&event.name).as_deref(), text(&event.id).as_deref(), &seen)
     }
 
-    /// Tells the caller where its messages go, once every proxy of this server knows it. A stream tells it once.
-    async fn tell_endpoint(&mut self, event: sse::Event) -> Bytes {
+    /// Sends the client the endpoint for its messages, once every replica knows it. A stream names it once.
+    async fn send_endpoint(&mut self, event: sse::Event) -> Bytes {
         let (Some(endpoint), Some(data)) = (&self.endpoint, &event.data) else { return event.raw };
         let url = String::from_utf8_lossy(data);
         if let Some(opened) = self.opened.take() {
-            self.told = opened.told(&url, endpoint.is_prefixed());
+            self.named = opened.endpoint(&url, endpoint.is_prefixed());
             self.keep().await;
         }
         sse::event(Some("endpoint"), None, endpoint.rewrite(&url).as_bytes())
     }
 
     async fn keep(&self) {
-        if let Some(told) = &self.told {
-            self.proxy.keep(told).await;
+        if let Some(named) = &self.named {
+            self.proxy.keep(named).await;
         }
     }
 }
@@ -296,34 +249,12 @@ fn is_packed(headers: &HeaderMap) -> bool {
     headers.get_all(header::CONTENT_ENCODING).into_iter().any(|how| how != "identity")
 }
 
-/// Whether a body is words and no JSON: where answers come beside calls, `Accepted` is all that most calls are told.
-fn is_prose(body: &Bytes) -> bool {
-    std::str::from_utf8(body).is_ok_and(|text| !text.trim_start().starts_with(['{', '[']))
-}
-
-/// An answer as its caller should see it, or an error instead of it.
-async fn evaluated(replies: &ReplyChain, body: Bytes) -> Result<Bytes, Bytes> {
-    let parsed = Message::parse(message::without_byte_order_mark(body));
-    let message = parsed.map_err(|why| {
-        tracing::error!(%why, "an answer that had to be judged is no message and is withheld");
-        answer::internal(None)
-    })?;
-    let id = message.id();
-    if message.method().is_some() {
-        return Ok(message.into_body());
-    }
-    replies.reply(message).await.map(Message::into_body).map_err(|withheld| {
-        tracing::error!(%withheld, "reply withheld");
-        answer::internal(id.as_ref())
-    })
-}
-
 async fn next(mut body: Pin<&mut Body>) -> Option<Result<Bytes, BodyError>> {
     loop {
         let frame = std::future::poll_fn(|context| body.as_mut().poll_frame(context)).await?;
         match frame {
             Ok(frame) => {
-                // Trailers say nothing that a caller would use.
+                // Trailers say nothing that a client would use.
                 if let Ok(bytes) = frame.into_data() {
                     return Some(Ok(bytes));
                 }

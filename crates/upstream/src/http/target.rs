@@ -1,12 +1,9 @@
-//! Where calls go, and what callers are told about where they are.
+//! The URL of a server, and the URL of each request to it.
 
 use std::net::SocketAddr;
 
 use http::uri::{PathAndQuery, Scheme};
-use http::{HeaderMap, HeaderValue, Uri};
-
-use super::Options;
-use crate::exchange::Exchange;
+use http::{HeaderValue, Uri};
 
 /// Where calls go.
 #[derive(Clone, Debug)]
@@ -43,7 +40,7 @@ impl Target {
         Ok(Self { scheme, authority, remote: None })
     }
 
-    /// A server that somebody else runs. Whoever ends its URL with a slash means that path, and no other one.
+    /// A remote server. A URL that ends with a slash means that path, and no other one.
     pub fn remote(text: &str) -> Result<Self, TargetError> {
         let url: url::Url = text.parse().map_err(|_| TargetError(text.to_owned()))?;
         let origin = url.origin().ascii_serialization();
@@ -61,12 +58,13 @@ impl Target {
         Ok(target)
     }
 
-    /// Whether somebody else runs the server.
+    /// Whether the server is remote.
     pub(super) fn is_remote(&self) -> bool {
         self.remote.is_some()
     }
 
-    pub(super) fn remote_scheme(&self) -> Option<&Scheme> {
+    /// The scheme, if the server is remote.
+    pub fn remote_scheme(&self) -> Option<&Scheme> {
         self.remote.as_ref().map(|_| &self.scheme)
     }
 
@@ -75,24 +73,26 @@ impl Target {
         self.with(PathAndQuery::from_static("/"))
     }
 
-    /// Whether calls go to one path, whatever callers ask for.
-    pub(super) fn keeps_to_a_path(&self) -> bool {
+    /// Whether calls go to one path, whatever clients ask for.
+    pub fn keeps_to_a_path(&self) -> bool {
         self.remote.as_ref().is_some_and(|remote| remote.path.is_some())
     }
 
     /// Where a call goes. A remote URL with a path is the path of every call but those to where the server itself sent the
-    /// caller, which `told` says, and its query comes before the caller's.
-    pub(super) fn uri(&self, asked: &Uri, told: Option<&str>) -> Option<Uri> {
+    /// client, which `endpoint` says, and its query comes before the client's.
+    pub fn uri(&self, asked: &Uri, endpoint: Option<&str>) -> Option<Uri> {
         let Some(remote) = &self.remote else {
             return self.with(asked.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/")));
         };
         let asked_query = asked.query().filter(|query| !query.is_empty());
-        if let Some(plain) = remote.plain.as_ref().filter(|_| asked_query.is_none() && told.is_none()) {
+        if let Some(plain) = remote.plain.as_ref().filter(|_| asked_query.is_none() && endpoint.is_none()) {
             return Some(plain.clone());
         }
-        let (path, query) = match (told, &remote.path) {
+        let (path, query) = match (endpoint, &remote.path) {
             // A message for a stream goes where that stream said.
-            (Some(told), _) => told.split_once('?').map_or((told, None), |(path, query)| (path, Some(query))),
+            (Some(endpoint), _) => {
+                endpoint.split_once('?').map_or((endpoint, None), |(path, query)| (path, Some(query)))
+            }
             (None, Some(path)) => (path.as_str(), asked_query),
             (None, None) => (asked.path(), asked_query),
         };
@@ -132,69 +132,6 @@ fn has_path(url: &str) -> bool {
     rest.split(['?', '#']).next().is_some_and(|place| place.contains('/'))
 }
 
-/// How callers reach this proxy, for the URLs that a server tells them.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Endpoint {
-    prefix: String,
-    host: Option<String>,
-    scheme: Option<String>,
-}
-
-// === impl Endpoint ===
-
-impl Endpoint {
-    pub(super) fn of(options: &Options, exchange: &Exchange) -> Self {
-        let said = |name: &str| -> Option<String> {
-            let value = header(&exchange.head.headers, name).filter(|_| options.trust_proxy_headers)?;
-            Some(value.split(',').next().unwrap_or_default().trim().to_owned())
-        };
-        let prefix = match options.endpoint_prefix.as_str() {
-            "" => said("x-forwarded-prefix").unwrap_or_default(),
-            own => own.to_owned(),
-        };
-        let prefix = prefix.trim_matches('/');
-        let prefix = if prefix.is_empty() { String::new() } else { format!("/{prefix}") };
-        let host = said("x-forwarded-host").filter(|host| !host.is_empty());
-        let scheme = host.as_ref().and_then(|_| said("x-forwarded-proto"));
-        Self { prefix, host, scheme }
-    }
-
-    /// Whether callers are told a prefix before every path.
-    pub(super) fn is_prefixed(&self) -> bool {
-        !self.prefix.is_empty()
-    }
-
-    /// The URL as the caller must use it.
-    pub(super) fn rewrite(&self, url: &str) -> String {
-        let (origin, path) = match url.split_once("://") {
-            Some((scheme, rest)) => {
-                let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-                (Some((scheme, host)), path)
-            }
-            None => (None, url),
-        };
-        // What stands behind a host or a prefix begins with a slash.
-        let is_relative = origin.is_none() && self.host.is_none() && self.prefix.is_empty();
-        let slash = if is_relative || path.starts_with('/') { "" } else { "/" };
-        let path = format!("{}{slash}{path}", self.prefix);
-        let said = self.scheme.as_deref().filter(|scheme| !scheme.is_empty());
-        match (origin, &self.host) {
-            (None, None) => path,
-            (Some((scheme, host)), None) => format!("{scheme}://{host}{path}"),
-            (Some((scheme, _)), Some(host)) => format!("{}://{host}{path}", said.unwrap_or(scheme)),
-            (None, Some(host)) => match said {
-                Some(scheme) => format!("{scheme}://{host}{path}"),
-                // Whichever the caller came by, which nobody said.
-                None => format!("//{host}{path}"),
-            },
-        }
-    }
-}
-
-fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
-    headers.get(name)?.to_str().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -220,30 +157,13 @@ mod tests {
         }
         assert_eq!(uri(&target("https://a.example/"), "/other"), "https://a.example/");
         assert_eq!(uri(&target("https://a.example/?k=1"), "/other"), "https://a.example/?k=1");
-        // A server that speaks SSE says itself where messages go. Its caller does not.
+        // A server that speaks SSE says itself where messages go. Its client does not.
         let message = "/messages?sessionId=s";
-        let told = |url: &str, told| target(url).uri(&message.parse().unwrap(), Some(told)).unwrap().to_string();
-        assert_eq!(told("https://a.example/sse", message), "https://a.example/messages?sessionId=s");
-        assert_eq!(told("https://a.example/sse?k=1", message), "https://a.example/messages?k=1&sessionId=s");
-        assert_eq!(told("https://a.example/sse", "/messages/s"), "https://a.example/messages/s");
+        let endpoint =
+            |url: &str, endpoint| target(url).uri(&message.parse().unwrap(), Some(endpoint)).unwrap().to_string();
+        assert_eq!(endpoint("https://a.example/sse", message), "https://a.example/messages?sessionId=s");
+        assert_eq!(endpoint("https://a.example/sse?k=1", message), "https://a.example/messages?k=1&sessionId=s");
+        assert_eq!(endpoint("https://a.example/sse", "/messages/s"), "https://a.example/messages/s");
         assert_eq!(uri(&target("https://a.example/sse"), message), "https://a.example/sse?sessionId=s");
-    }
-
-    #[test]
-    fn callers_are_told_where_they_can_go() {
-        let plain = Endpoint::default();
-        assert_eq!(plain.rewrite("/messages?sessionId=s"), "/messages?sessionId=s");
-        let prefixed = Endpoint { prefix: "/tools".to_owned(), ..Endpoint::default() };
-        assert_eq!(prefixed.rewrite("/messages?sessionId=s"), "/tools/messages?sessionId=s");
-        assert_eq!(prefixed.rewrite("http://mcp-s:1/messages"), "http://mcp-s:1/tools/messages");
-        let outside = Endpoint { host: Some("h.example".into()), scheme: Some("https".into()), prefix: "/p".into() };
-        assert_eq!(outside.rewrite("/messages"), "https://h.example/p/messages");
-        assert_eq!(outside.rewrite("http://mcp-s:1/messages"), "https://h.example/p/messages");
-        let bare = Endpoint { prefix: String::new(), ..outside };
-        assert_eq!(bare.rewrite("messages?sessionId=s"), "https://h.example/messages?sessionId=s");
-        // Nobody said by which scheme callers come: they keep theirs.
-        let unsaid = Endpoint { scheme: None, ..bare };
-        assert_eq!(unsaid.rewrite("/messages"), "//h.example/messages");
-        assert_eq!(unsaid.rewrite("https://mcp-s:1/messages"), "https://h.example/messages");
     }
 }

@@ -1,0 +1,220 @@
+//! Forwarding to a server that speaks HTTP in the client's era: its framing, event ids and session ids reach the client as they are.
+//!
+//! ```text
+//!   checks ─▶ session ─▶ stream endpoint (HTTP+SSE) ─▶ headers ─▶ HttpUpstream::forward ─▶ reply ─┬─ passes through as bytes
+//!                                                                                                ├─ whole: one reply
+//!                                                                                                └─ stream: each event
+//! ```
+//!
+//! What is forwarded unread is decided in one function, [`Forward::passes_through`].
+
+mod check;
+mod passing;
+mod public_url;
+mod request_headers;
+mod stream;
+mod stream_endpoint;
+mod unreachable;
+mod whole;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri, header};
+use skep_mcp::{Id, Kind, Message, answer, era};
+use skep_net::headers::remove_hop_by_hop;
+use skep_net::{Body, Drain};
+use skep_upstream::http::{ForwardError, HttpUpstream, OpenedSession, ServerRequest, ServerSession};
+
+use self::stream_endpoint::EndpointRoute;
+use super::request::{Refusal, store_unavailable};
+use crate::chain::reply::ReplyChain;
+use crate::exchange::Exchange;
+use crate::health::Health;
+use crate::http::{SESSION, VERSION, is_of_type, json, text};
+use crate::sessions::{Sessions, Unavailable};
+
+/// The longest response that is read as a whole, because middleware must see it, in bytes.
+const RESPONSE: usize = 64 * 1024 * 1024;
+
+/// The endpoint.
+#[derive(Debug)]
+pub struct Forward {
+    upstream: Arc<HttpUpstream>,
+    sessions: Sessions,
+    options: ForwardOptions,
+    drain: Drain,
+}
+
+/// How requests are forwarded.
+#[derive(Clone, Debug, Default)]
+pub struct ForwardOptions {
+    /// Whether the server answers POST only.
+    pub stateless: bool,
+    /// Whether `X-Forwarded-*` headers of clients are trusted.
+    pub trust_proxy_headers: bool,
+    /// Put in front of the paths that clients are sent.
+    pub endpoint_prefix: String,
+    /// What is known of the server, for the response while it cannot be reached.
+    pub health: Option<Arc<Health>>,
+}
+
+/// A request that was checked, as it is sent.
+struct Prepared {
+    id: Option<Id>,
+    is_initialize: bool,
+    session: Option<ServerSession>,
+    request: ServerRequest,
+}
+
+// === impl Forward ===
+
+impl Forward {
+    /// An endpoint in front of a server.
+    pub fn new(upstream: Arc<HttpUpstream>, sessions: Sessions, options: ForwardOptions, drain: Drain) -> Arc<Self> {
+        Arc::new(Self { upstream, sessions, options, drain })
+    }
+
+    /// Whether a body should be a message.
+    pub(crate) fn expects_message(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
+        let is_json = is_of_type(headers.get(header::CONTENT_TYPE), "application/json");
+        method == Method::POST && (is_json || uri.path().starts_with("/mcp") || !self.upstream.is_sse())
+    }
+
+    /// Refuses what a server without sessions cannot answer, before any middleware sees it.
+    pub(crate) fn gate(&self, method: &Method, headers: &HeaderMap) -> Option<Response<Body>> {
+        let is_modern = headers.get(VERSION).is_some_and(|version| version == era::MODERN);
+        let needs_session = matches!(*method, Method::GET | Method::HEAD | Method::DELETE);
+        if !needs_session || !(self.options.stateless || is_modern) {
+            return None;
+        }
+        let reason = "method not allowed: server is stateless / stateless MCP revision (POST only)";
+        let mut refusal = text(StatusCode::METHOD_NOT_ALLOWED, reason);
+        refusal.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST, OPTIONS"));
+        Some(refusal)
+    }
+
+    /// Answers a request.
+    pub async fn call(self: &Arc<Self>, exchange: &mut Exchange) -> Response<Body> {
+        let mut prepared = match self.prepare(exchange).await {
+            Ok(prepared) => prepared,
+            Err(refusal) => return *refusal,
+        };
+        let Prepared { id, is_initialize, session, request } = &mut *prepared;
+        let replies = exchange.reply_chain();
+        let mut response = match self.upstream.forward(session.as_ref(), request).await {
+            Ok(response) => response,
+            Err(error) => return self.failed(&error, id.as_ref()),
+        };
+        let opened = if *is_initialize {
+            self.upstream.opened_session(exchange.head.uri.path(), request, &response)
+        } else {
+            None
+        };
+        let followed = self.follow(exchange, session.as_ref(), opened, response.status()).await;
+        if let Err(unavailable) = followed {
+            return store_unavailable(&unavailable);
+        }
+        remove_hop_by_hop(response.headers_mut());
+        exchange.is_passed_through = true;
+        // It has the body of the request, which is counted for as long as it is there.
+        request.body = Bytes::new();
+        self.reply(exchange, session.as_ref(), response, replies).await
+    }
+
+    /// Checks a request, and finds out where it goes.
+    async fn prepare(&self, exchange: &mut Exchange) -> Result<Box<Prepared>, Refusal> {
+        check::check_message(exchange)?;
+        let request = exchange.message().filter(|message| message.kind() == Kind::Request);
+        let id = request.and_then(Message::id);
+        let is_initialize = request.is_some_and(|message| message.method() == Some("initialize"));
+        let session = if is_initialize { None } else { self.named_session(exchange, id.as_ref()).await? };
+        let endpoint = self.endpoint(exchange, id.as_ref()).await?;
+        let uri = self.upstream.target().uri(&exchange.head.uri, endpoint.as_deref());
+        let uri = uri.ok_or_else(|| text(StatusCode::BAD_REQUEST, "the path cannot be forwarded"))?;
+        let request = self.request(exchange, uri, is_initialize);
+        // Boxed: it is moved several times.
+        Ok(Box::new(Prepared { id, is_initialize, session, request }))
+    }
+
+    /// The session that a request names, if it is the client's.
+    async fn named_session(&self, exchange: &Exchange, id: Option<&Id>) -> Result<Option<ServerSession>, Refusal> {
+        let named = exchange.head.headers.get(SESSION).and_then(|name| name.to_str().ok()).map(str::to_owned);
+        let Some(name) = named.filter(|name| !name.is_empty()) else { return Ok(None) };
+        match self.sessions.find(&name, exchange).await {
+            Ok(Some(session)) => Ok(Some(ServerSession::new(name, session))),
+            Ok(None) => Err(json(StatusCode::NOT_FOUND, answer::session_not_found(id)).into()),
+            Err(unavailable) => Err(store_unavailable(&unavailable).into()),
+        }
+    }
+
+    /// The endpoint that the server named on the client's stream, for messages of HTTP+SSE.
+    async fn endpoint(&self, exchange: &Exchange, id: Option<&Id>) -> Result<Option<String>, Refusal> {
+        if !self.has_endpoint(exchange) {
+            return Ok(None);
+        }
+        match Box::pin(self.find_endpoint(exchange)).await {
+            Ok(EndpointRoute::Any) => Ok(None),
+            Ok(EndpointRoute::To(endpoint)) => Ok(Some(endpoint)),
+            Ok(EndpointRoute::None) => Err(json(StatusCode::NOT_FOUND, answer::session_not_found(id)).into()),
+            Err(unavailable) => Err(store_unavailable(&unavailable).into()),
+        }
+    }
+
+    /// Keeps the session that the server opened, and forgets one that it closed.
+    async fn follow(
+        &self,
+        exchange: &Exchange,
+        session: Option<&ServerSession>,
+        opened: Option<OpenedSession>,
+        status: StatusCode,
+    ) -> Result<(), Unavailable> {
+        let is_closed = status.is_success() || status == StatusCode::NOT_FOUND;
+        if let Some(session) = session.filter(|_| exchange.head.method == Method::DELETE && is_closed) {
+            self.sessions.close(session.name()).await?;
+        }
+        match opened {
+            Some(opened) => self.sessions.adopt(&opened.id, exchange, opened.metadata).await,
+            None => Ok(()),
+        }
+    }
+
+    /// The response to a request that could not be forwarded.
+    fn failed(&self, error: &ForwardError, id: Option<&Id>) -> Response<Body> {
+        match error {
+            ForwardError::Store(unavailable) => store_unavailable(unavailable),
+            ForwardError::Server(error) => {
+                tracing::warn!(%error, cause = ?std::error::Error::source(error), "server unreachable");
+                json(StatusCode::BAD_GATEWAY, unreachable::body(id, error, self.options.health.as_deref()))
+            }
+        }
+    }
+
+    /// The response as the client gets it.
+    async fn reply(
+        self: &Arc<Self>,
+        exchange: &mut Exchange,
+        session: Option<&ServerSession>,
+        response: Response<Body>,
+        replies: ReplyChain,
+    ) -> Response<Body> {
+        let is_stream = is_of_type(response.headers().get(header::CONTENT_TYPE), "text/event-stream");
+        let replies = if is_stream && self.upstream.is_sse() { exchange.other_reply_chain() } else { replies };
+        match is_stream {
+            _ if self.passes_through(exchange, is_stream, &replies) => response,
+            true => self.clone().stream(exchange, session, response, replies),
+            false => Box::pin(self.whole(exchange, response, &replies)).await,
+        }
+    }
+
+    /// Whether a response goes to the client as the very bytes that the server sends: no middleware sees what is in it, and it is no
+    /// stream that lives as long as its session. What is no response to a message has nothing for middleware to see either: replies come
+    /// as events only.
+    fn passes_through(&self, exchange: &Exchange, is_stream: bool, replies: &ReplyChain) -> bool {
+        if is_stream {
+            replies.is_empty() && !self.stays_open(exchange)
+        } else {
+            replies.is_empty() || exchange.message().is_none()
+        }
+    }
+}

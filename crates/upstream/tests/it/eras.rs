@@ -1,0 +1,108 @@
+//! Servers of 2026-07-28, and how an era is found out.
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+use skep_mcp::Era;
+use skep_net::Body;
+use skep_upstream::{Call, Upstream, UpstreamState};
+
+use crate::server::{Got, PATIENCE, Server, events, message, respond, respond_to, result, status};
+
+/// A modern request.
+fn modern(method: &str, mut params: Value) -> Call {
+    params["_meta"] = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {} });
+    let request = message(&json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }));
+    Call::new(request, Era::Modern)
+}
+
+fn discovered(got: &Got) -> Option<http::Response<Body>> {
+    let versions = json!({ "supportedVersions": ["2026-07-28"] });
+    (got.what() == "server/discover").then(|| respond(200, &result(&got.body, &versions)))
+}
+
+#[tokio::test]
+async fn the_era_is_what_the_server_says_of_itself() {
+    let error = |code: i64| json!({ "jsonrpc": "2.0", "id": 0, "error": { "code": code, "message": "no" } });
+    let versions = |version: &str| json!({ "jsonrpc": "2.0", "id": 0, "result": { "supportedVersions": [version] } });
+    for (code, body, expected) in [
+        (200, versions("2026-07-28"), Some(Era::Modern)),
+        (200, versions("2030-01-01"), Some(Era::Legacy)),
+        (404, error(-32601), Some(Era::Legacy)),
+        (400, error(-32022), Some(Era::Legacy)),
+        (405, json!(null), Some(Era::Legacy)),
+        (401, json!(null), None),
+        (503, json!(null), None),
+    ] {
+        let server = Server::start(move |_| respond(code, &body)).await;
+        let upstream = server.upstream();
+        let mut state = upstream.state();
+        let probed = tokio::time::timeout(PATIENCE, state.wait_for(|state| *state != UpstreamState::Starting));
+        let probed = probed.await.unwrap().unwrap().clone();
+        assert_eq!(matches!(&probed, UpstreamState::Failing(_)), expected.is_none(), "{code}");
+        assert!(expected.is_none_or(|era| probed == UpstreamState::ready(era)), "{code} {probed:?}");
+        let got = server.wait(|got| got.what() == "server/discover").await;
+        assert_eq!(
+            (got.header("mcp-method"), got.header("mcp-protocol-version")),
+            (Some("server/discover"), Some("2026-07-28"))
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_modern_request_repeats_in_headers_what_the_protocol_wants() {
+    let server = Server::start(|got| {
+        let region = json!({ "type": "string", "x-mcp-header": "Region" });
+        let tools = json!({ "tools": [{ "name": "t", "inputSchema": { "type": "object", "properties": { "region": region } } }] });
+        discovered(got).unwrap_or_else(|| respond(200, &result(&got.body, &tools)))
+    })
+    .await;
+    let upstream = server.upstream();
+    for _ in 0..2 {
+        let call = modern("tools/call", json!({ "name": "t", "arguments": { "region": "münchen" } }));
+        respond_to(&upstream, call).await.unwrap();
+    }
+    assert_eq!(server.methods(), ["tools/list", "tools/call", "tools/call"], "the tools are listed once");
+    let got = server.wait(|got| got.what() == "tools/call").await;
+    for (name, value) in [
+        ("mcp-method", Some("tools/call")),
+        ("mcp-name", Some("t")),
+        ("mcp-param-region", Some("=?base64?bcO8bmNoZW4=?=")),
+        ("mcp-protocol-version", Some("2026-07-28")),
+        ("mcp-session-id", None),
+    ] {
+        assert_eq!(got.header(name), value, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn dropping_a_modern_call_closes_its_stream_and_sends_nothing() {
+    let streams: Arc<Mutex<Vec<skep_net::BodySender>>> = Arc::default();
+    let kept = streams.clone();
+    let server = Server::start(move |_| {
+        let (sender, body) = Body::channel(1);
+        kept.lock().unwrap().push(sender);
+        events(body)
+    })
+    .await;
+    let upstream = server.upstream();
+    let replies = upstream.clone().call(modern("resources/read", json!({ "uri": "a:b" }))).await.unwrap();
+    server.wait(|got| got.what() == "resources/read").await;
+    drop(replies);
+    let stream = streams.lock().unwrap().pop().unwrap();
+    tokio::time::timeout(PATIENCE, stream.closed()).await.expect("the connection is closed");
+    assert_eq!(server.methods(), ["resources/read"]);
+}
+
+#[tokio::test]
+async fn a_modern_stream_is_not_resumed() {
+    let server = Server::start(|got| match got.method.as_str() {
+        "GET" => status(500),
+        _ => events(Body::full("id: e1\nretry: 1\ndata:\n\n")),
+    })
+    .await;
+    let lost = respond_to(&server.upstream(), modern("prompts/list", json!({}))).await;
+    assert_eq!(lost, Err(skep_upstream::CallError::Disconnected));
+    assert_eq!(server.methods(), ["prompts/list"]);
+}
