@@ -13,6 +13,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval_at};
 pub use skep_store::session::Kind;
 pub use skep_store::{Sessions as Store, StoreError as Unavailable};
 
+use skep_upstream::abbreviate;
 use skep_upstream::initialize::{self, INITIALIZE};
 
 use crate::caller::Identity;
@@ -135,9 +136,15 @@ impl Sessions {
         let client = client.into();
         let mut session = self.session(name, client.identity);
         session.metadata.extend(metadata);
-        if self.store.create_for(session.clone(), &client.owner()).await? != Created::New {
-            self.store.update(session).await?;
+        if self.store.create_for(session.clone(), &client.owner()).await? == Created::New {
+            return Ok(());
         }
+        // One that is bound to another identity stays with it.
+        if self.belongs_to_another(name, client.identity).await? {
+            tracing::warn!(session = abbreviate(name), "not replacing a session of another identity");
+            return Ok(());
+        }
+        self.store.update(session).await?;
         Ok(())
     }
 

@@ -26,7 +26,7 @@ use skep_net::headers::remove_hop_by_hop;
 use skep_net::{Body, Drain};
 use skep_upstream::http::{ForwardError, HttpUpstream, OpenedSession, ServerRequest, ServerSession};
 
-use self::stream_endpoint::EndpointRoute;
+use self::stream_endpoint::{EndpointRoute, OpenEndpoints};
 use super::request::{Refusal, store_unavailable};
 use crate::chain::reply::ReplyChain;
 use crate::exchange::Exchange;
@@ -43,6 +43,7 @@ pub struct Forward {
     upstream: Arc<HttpUpstream>,
     sessions: Sessions,
     options: ForwardOptions,
+    endpoints: OpenEndpoints,
     drain: Drain,
 }
 
@@ -72,7 +73,7 @@ struct Prepared {
 impl Forward {
     /// An endpoint in front of a server.
     pub fn new(upstream: Arc<HttpUpstream>, sessions: Sessions, options: ForwardOptions, drain: Drain) -> Arc<Self> {
-        Arc::new(Self { upstream, sessions, options, drain })
+        Arc::new(Self { upstream, sessions, options, endpoints: OpenEndpoints::default(), drain })
     }
 
     /// Whether a body should be a message.

@@ -210,3 +210,25 @@ async fn where_messages_for_a_stream_go_is_known_for_as_long_as_it_is_open() -> 
     assert_eq!(web.got().last().context("nothing")?.uri, "/messages?session_id=abc");
     Ok(())
 }
+
+/// Servers that know their streams otherwise name the same endpoint to all of them.
+#[tokio::test]
+async fn the_end_of_one_stream_does_not_misroute_messages_of_another() -> Result<()> {
+    let how = How { remote: Some("/their/sse"), ..over_sse() };
+    let (web, streams) = opening(how).await?;
+    let mut open = Vec::new();
+    for _ in 0..2 {
+        let mut events = web.caller().events(Method::GET, "/sse", "").await?;
+        let sender = last(&streams)?;
+        sender.send("event: endpoint\ndata: /messages\n\n".into()).await?;
+        assert_eq!(events.next().await?.context("ended")?.1, "/messages");
+        open.push((events, sender));
+    }
+    let (first, ended) = open.remove(0);
+    drop(first);
+    tokio::time::timeout(PATIENCE, ended.closed()).await?;
+    let ping = request(json!(1), "ping", json!({})).to_string();
+    web.caller().whole(Method::POST, "/messages", ping).await?;
+    assert_eq!(web.got().last().context("nothing")?.uri, "/messages");
+    Ok(())
+}

@@ -222,6 +222,9 @@ impl Stream {
         let url = String::from_utf8_lossy(data);
         if let Some(opened) = self.opened.take() {
             self.named = opened.endpoint(&url, endpoint.is_prefixed());
+            if let Some(named) = &self.named {
+                self.proxy.begin(named);
+            }
             self.keep().await;
         }
         sse::event(Some("endpoint"), None, endpoint.rewrite(&url).as_bytes())

@@ -6,7 +6,9 @@
 //! Every call to a remote URL with a path goes to that path, but for messages over SSE: these go where the stream said. Nothing
 //! that a client writes into its own URL leads anywhere else.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
 
 use http::{Method, Uri};
 use url::Url;
@@ -48,6 +50,10 @@ pub(super) struct StreamEndpoint {
     owner: Owner,
 }
 
+/// How many open streams were named each endpoint. Servers whose sessions are not in the URL name the same one to all.
+#[derive(Debug, Default)]
+pub(super) struct OpenEndpoints(Mutex<HashMap<String, usize>>);
+
 /// Where a message goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum EndpointRoute {
@@ -72,7 +78,8 @@ impl Opened {
         Some(match &self.sent {
             Some(sent) => {
                 let endpoint = path_and_query(&Url::parse(&sent.to_string()).ok()?.join(url).ok()?);
-                StreamEndpoint { name: name(&by_caller), endpoint: Some(endpoint), owner }
+                let name = name(&by_caller, owner.identity.as_ref());
+                StreamEndpoint { name, endpoint: Some(endpoint), owner }
             }
             None => StreamEndpoint { name: sessions(&by_caller).next()?, endpoint: None, owner },
         })
@@ -110,7 +117,7 @@ impl Forward {
     pub(super) async fn find_endpoint(&self, exchange: &Exchange) -> Result<EndpointRoute, Unavailable> {
         let Some(asked) = here(&exchange.head.uri) else { return Ok(EndpointRoute::Any) };
         if self.upstream.target().keeps_to_a_path() {
-            let found = self.sessions.find(&name(&asked), exchange).await?;
+            let found = self.sessions.find(&name(&asked, exchange.head.identity()), exchange).await?;
             let endpoint = found.and_then(|session| session.metadata.get(ENDPOINT).cloned());
             return Ok(endpoint.map_or(EndpointRoute::Any, EndpointRoute::To));
         }
@@ -138,11 +145,40 @@ impl Forward {
         }
     }
 
-    /// The stream has ended.
+    /// A stream named its endpoint.
+    pub(super) fn begin(&self, named: &StreamEndpoint) {
+        self.endpoints.begin(&named.name);
+    }
+
+    /// The stream has ended. Others may have been named the same endpoint, which is kept for them.
     pub(super) async fn forget(&self, named: &StreamEndpoint) {
+        if !self.endpoints.end(&named.name) {
+            return;
+        }
         if let Err(unavailable) = self.sessions.close(&named.name).await {
             tracing::debug!(%unavailable, "endpoint of a stream stays until it expires");
         }
+    }
+}
+
+// === impl OpenEndpoints ===
+
+impl OpenEndpoints {
+    fn begin(&self, name: &str) {
+        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *open.entry(name.to_owned()).or_default() += 1;
+    }
+
+    /// Ends one stream. Says whether it was the last one.
+    fn end(&self, name: &str) -> bool {
+        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(count) = open.get_mut(name) else { return true };
+        *count -= 1;
+        let is_last = *count == 0;
+        if is_last {
+            open.remove(name);
+        }
+        is_last
     }
 }
 
@@ -157,8 +193,13 @@ fn sessions(url: &Url) -> impl Iterator<Item = String> {
     url.query_pairs().filter(move |(name, value)| is_session(name) && !value.is_empty()).map(|(_, id)| id.into_owned())
 }
 
-fn name(url: &Url) -> String {
-    format!("{ENDPOINT} {}", path_and_query(url))
+/// What an endpoint is kept under: the URL by which clients know it. Servers need not name a session in it, so that of one identity is not
+/// that of another.
+fn name(url: &Url, identity: Option<&Identity>) -> String {
+    match identity.filter(|identity| identity.is_authenticated()) {
+        Some(identity) => format!("{ENDPOINT} {} {}", path_and_query(url), identity.key()),
+        None => format!("{ENDPOINT} {}", path_and_query(url)),
+    }
 }
 
 fn path_and_query(url: &Url) -> String {
@@ -197,7 +238,11 @@ mod tests {
                 (&*format!("endpoint {by_caller}"), Some(endpoint)),
                 "{url}"
             );
-            assert_eq!(name(&here(&by_caller.parse().unwrap()).unwrap()), named.name, "as its caller asks for it");
+            assert_eq!(
+                name(&here(&by_caller.parse().unwrap()).unwrap(), None),
+                named.name,
+                "as its client asks for it"
+            );
         }
     }
 
@@ -233,11 +278,32 @@ mod tests {
         }
         for number in 0..20 {
             let url: Uri = format!("/messages?sessionId=1-{number}").parse().unwrap();
-            let found = front.sessions.store().touch(&name(&here(&url).unwrap())).await.unwrap();
+            let found = front.sessions.store().touch(&name(&here(&url).unwrap(), None)).await.unwrap();
             kept += usize::from(found.is_some());
         }
         assert!((1..=4).contains(&kept), "one client has half of the limit, and not {kept} of 8");
         assert!(front.sessions.store().touch(&other).await.unwrap().is_some(), "others lose nothing");
+    }
+
+    #[test]
+    fn an_endpoint_is_kept_until_its_last_stream_ends() {
+        let endpoints = OpenEndpoints::default();
+        endpoints.begin("a");
+        endpoints.begin("a");
+        endpoints.begin("b");
+        assert!(!endpoints.end("a"));
+        assert!(endpoints.end("b"));
+        assert!(endpoints.end("a"));
+        assert!(endpoints.0.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn one_identity_does_not_take_over_the_endpoint_of_another() {
+        let identity =
+            |subject: &str| Identity { issuer: "https://idp".into(), subject: subject.into(), name: "".into() };
+        let url = here(&"/messages".parse().unwrap()).unwrap();
+        assert_ne!(name(&url, Some(&identity("ada"))), name(&url, Some(&identity("bob"))));
+        assert_eq!(name(&url, Some(&identity("ada"))), name(&url, Some(&identity("ada"))));
     }
 
     #[test]
