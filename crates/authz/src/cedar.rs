@@ -34,6 +34,8 @@ pub struct CedarConfig {
     pub group_entity_type: String,
     /// Claims whose values are also a set.
     pub multi_valued_claims: Vec<String>,
+    /// The upstream provider of an authorization server whose claims decide, instead of those of the client's token.
+    pub primary_upstream_provider: String,
 }
 
 /// The engine.
@@ -84,6 +86,7 @@ impl Cedar {
             role_claim_name: text("role_claim_name"),
             group_entity_type: text("group_entity_type"),
             multi_valued_claims: list("multi_valued_claims").map(str::to_owned).collect(),
+            primary_upstream_provider: text("primary_upstream_provider"),
         };
         let policies = join(list("policies"))?;
         let entities =
@@ -98,6 +101,9 @@ impl Cedar {
 
     /// A caller as policies see it; nothing if its claims have no subject.
     pub fn principal(&self, claims: &Map<String, Value>) -> Result<Principal, Decision> {
+        if !self.config.primary_upstream_provider.is_empty() {
+            return Err(Decision::failed("there is no token of the upstream provider whose claims decide"));
+        }
         let subject = claims.get("sub").and_then(Value::as_str).filter(|subject| !subject.is_empty());
         let subject = subject.ok_or_else(|| Decision::failed("the claims have no subject"))?;
         let client = uid(&self.types.client, subject);

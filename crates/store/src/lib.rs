@@ -14,13 +14,11 @@
 //! result: the proxy must be able to distinguish "no such session" from "unknown". The crate does not authorize the use
 //! of a session, and never shows a password.
 
-pub mod buckets;
 mod error;
 pub mod redis;
 pub mod session;
 mod sessions;
 
-pub use buckets::{Bucket, Buckets, MemoryBuckets, RedisBuckets, Taken};
 pub use error::StoreError;
 pub use session::Session;
 pub use sessions::{

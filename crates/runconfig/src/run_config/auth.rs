@@ -33,6 +33,8 @@ document! {
         pub resource_url: String = always "ResourceURL",
         /// Scopes that the protected-resource metadata advertises; `null` for the default ones.
         pub scopes: Option<Vec<String>> = always "Scopes",
+        /// The only subject that is let in, if there is only one. Ours: the original lets every subject in.
+        pub required_subject: String = if_set "RequiredSubject",
     }
 }
 
