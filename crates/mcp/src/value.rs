@@ -34,7 +34,8 @@ pub fn scalars(object: &[u8]) -> Map<String, Value> {
     let walked: Result<_, Malformed> = cursor.object(|cursor, key| {
         let value = cursor.skip()?;
         let raw = cursor.text(value);
-        let value = if raw.starts_with(['{', '[']) { Some(Value::Array(Vec::new())) } else { serde_json::from_str(raw).ok() };
+        let value =
+            if raw.starts_with(['{', '[']) { Some(Value::Array(Vec::new())) } else { serde_json::from_str(raw).ok() };
         members.insert(key.name.into_owned(), value.unwrap_or_default());
         Ok(())
     });

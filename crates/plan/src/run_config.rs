@@ -82,7 +82,8 @@ pub(crate) fn oidc(
             document.jwks_url = text(&account.jwks_url);
             document.introspection_url = text(&account.introspection_url);
             if let Some(name) = account.service_account.as_deref().filter(|name| !name.is_empty()) {
-                let namespace = account.namespace.as_deref().filter(|namespace| !namespace.is_empty()).unwrap_or(namespace);
+                let namespace =
+                    account.namespace.as_deref().filter(|namespace| !namespace.is_empty()).unwrap_or(namespace);
                 document.required_subject = format!("system:serviceaccount:{namespace}:{name}");
             }
             if account.use_cluster_auth.unwrap_or(true) {

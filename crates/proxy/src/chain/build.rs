@@ -39,7 +39,11 @@ pub struct Context {
 /// Without values, which may be secrets.
 impl std::fmt::Debug for Context {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Context").field("port", &self.port).field("server", &self.server).finish_non_exhaustive()
+        formatter
+            .debug_struct("Context")
+            .field("port", &self.port)
+            .field("server", &self.server)
+            .finish_non_exhaustive()
     }
 }
 

@@ -44,6 +44,7 @@ pub(super) fn build(config: &MiddlewareConfig, context: &Context) -> Result<Opti
             super::some(LocalUser(Caller::local(&local_user(&context.environment), now())))
         }
         Some(oidc) => {
+            let oidc = oidc.in_any_case().map_err(|error| super::invalid(&config.kind, error.to_string()))?;
             let built = Authentication::new(oidc, context);
             super::some(built.map_err(|problem| super::invalid(&config.kind, problem))?)
         }

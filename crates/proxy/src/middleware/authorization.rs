@@ -21,8 +21,8 @@ use skep_mcp::{Kind, Message, answer, method, value};
 use skep_net::body::{Limit, collect};
 use skep_net::tls::Trust;
 use skep_net::{Body, Client};
-use skep_runconfig::parameters;
 use skep_runconfig::run_config::MiddlewareConfig;
+use skep_runconfig::{Json, parameters};
 
 use self::lists::ListFilter;
 use super::parser::refuse_unreadable;
@@ -85,7 +85,8 @@ fn settings(parameters: &parameters::Authorization) -> Result<Value, String> {
         read.map_err(|error| format!("config_path: cannot read `{path}`: {error}"))?;
         text
     };
-    serde_json::from_str(&text).map_err(|error| format!("the authorization configuration is not JSON: {error}"))
+    let settings = Json::from_yaml(&text).map_err(|error| format!("the authorization configuration: {error}"))?;
+    serde_json::from_str(&settings.to_compact()).map_err(|error| format!("the authorization configuration: {error}"))
 }
 
 fn client(pdp: &Pdp, context: &Context) -> Client {
@@ -163,7 +164,8 @@ impl Authorizer {
 impl Authorization {
     /// Decides about what a message names.
     fn decide<'a>(&'a self, exchange: &'a Exchange, feature: Feature) -> Step<'a> {
-        let Some((message, claims)) = exchange.message().zip(exchange.head.caller.as_ref().map(|caller| caller.claims.clone()))
+        let Some((message, claims)) =
+            exchange.message().zip(exchange.head.caller.as_ref().map(|caller| caller.claims.clone()))
         else {
             return deny(exchange, &Decision::failed("the request has no caller")).into();
         };

@@ -42,11 +42,17 @@ struct Shown {
     description: Option<String>,
 }
 
-pub(super) fn build_list_filter(config: &MiddlewareConfig, _: &Context) -> Result<Option<Arc<dyn Middleware>>, ChainError> {
+pub(super) fn build_list_filter(
+    config: &MiddlewareConfig,
+    _: &Context,
+) -> Result<Option<Arc<dyn Middleware>>, ChainError> {
     super::some(ListFilter(rules(config)?))
 }
 
-pub(super) fn build_call_filter(config: &MiddlewareConfig, _: &Context) -> Result<Option<Arc<dyn Middleware>>, ChainError> {
+pub(super) fn build_call_filter(
+    config: &MiddlewareConfig,
+    _: &Context,
+) -> Result<Option<Arc<dyn Middleware>>, ChainError> {
     super::some(CallFilter(rules(config)?))
 }
 

@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 use http::header::{
-    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_MAX_AGE, HeaderValue, ORIGIN,
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_MAX_AGE,
+    HeaderValue, ORIGIN,
 };
 use http::request::Parts;
 use http::{HeaderMap, Method, Response, StatusCode};
@@ -53,8 +54,14 @@ mod tests {
             scopes: Vec::new(),
         };
         let found = get("GET", "/.well-known/oauth-protected-resource/mcp", Some(&resource));
-        assert_eq!((found.status(), &found.headers()[ACCESS_CONTROL_ALLOW_ORIGIN]), (StatusCode::OK, &HeaderValue::from_static("https://app.example")));
-        assert_eq!(get("OPTIONS", "/.well-known/oauth-protected-resource", Some(&resource)).status(), StatusCode::NO_CONTENT);
+        assert_eq!(
+            (found.status(), &found.headers()[ACCESS_CONTROL_ALLOW_ORIGIN]),
+            (StatusCode::OK, &HeaderValue::from_static("https://app.example"))
+        );
+        assert_eq!(
+            get("OPTIONS", "/.well-known/oauth-protected-resource", Some(&resource)).status(),
+            StatusCode::NO_CONTENT
+        );
         for (path, resource) in [
             ("/.well-known/openid-configuration", Some(&resource)),
             ("/.well-known/oauth-protected-resourceX", Some(&resource)),

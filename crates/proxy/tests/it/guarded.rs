@@ -23,10 +23,13 @@ fn token(name: &str) -> String {
 /// A server that lists two tools and answers every other request.
 fn tools(got: &Got) -> Response<Body> {
     let message: Value = serde_json::from_slice(&got.body).unwrap_or_default();
-    let tool = |name: &str| json!({ "name": name, "inputSchema": {}, "annotations": { "readOnlyHint": name == "look" } });
+    let tool =
+        |name: &str| json!({ "name": name, "inputSchema": {}, "annotations": { "readOnlyHint": name == "look" } });
     let result = match message["method"].as_str() {
         Some("tools/list") => json!({ "tools": [tool("look"), tool("delete")], "nextCursor": "c", "x": 1.50 }),
-        Some("resources/templates/list") => json!({ "resourceTemplates": [{ "uriTemplate": "db://{t}", "name": "t" }] }),
+        Some("resources/templates/list") => {
+            json!({ "resourceTemplates": [{ "uriTemplate": "db://{t}", "name": "t" }] })
+        }
         _ => json!({ "content": [] }),
     };
     let body = json!({ "jsonrpc": "2.0", "id": message["id"], "result": result }).to_string();
@@ -67,12 +70,42 @@ async fn a_request_without_a_valid_token_never_reaches_the_server() -> Result<()
     let realm = r#"Bearer realm="https://issuer.example", resource_metadata="https://tools.example/.well-known/oauth-protected-resource/mcp""#;
     for (header, code, text, body) in [
         (None, "invalid_request", "authorization header required", "authorization header required"),
-        (Some("Basic YTpi".to_owned()), "invalid_request", "invalid authorization header format, expected 'Bearer <token>'", "invalid authorization header format, expected 'Bearer <token>'"),
-        (Some(format!("Bearer {}", token("audience"))), "invalid_token", "invalid audience", "Invalid token: invalid audience"),
-        (Some(format!("Bearer {}", token("issuer"))), "invalid_token", "invalid issuer", "Invalid token: invalid issuer"),
-        (Some(format!("Bearer {}", token("expired"))), "invalid_token", "token expired", "Invalid token: token expired"),
-        (Some(format!("Bearer {}", token("forged"))), "invalid_token", "failed to parse token: token signature is invalid", "Invalid token: failed to parse token: token signature is invalid"),
-        (Some(format!("Bearer {}", token("nameless"))), "invalid_token", "Invalid authentication claims", "Invalid authentication claims"),
+        (
+            Some("Basic YTpi".to_owned()),
+            "invalid_request",
+            "invalid authorization header format, expected 'Bearer <token>'",
+            "invalid authorization header format, expected 'Bearer <token>'",
+        ),
+        (
+            Some(format!("Bearer {}", token("audience"))),
+            "invalid_token",
+            "invalid audience",
+            "Invalid token: invalid audience",
+        ),
+        (
+            Some(format!("Bearer {}", token("issuer"))),
+            "invalid_token",
+            "invalid issuer",
+            "Invalid token: invalid issuer",
+        ),
+        (
+            Some(format!("Bearer {}", token("expired"))),
+            "invalid_token",
+            "token expired",
+            "Invalid token: token expired",
+        ),
+        (
+            Some(format!("Bearer {}", token("forged"))),
+            "invalid_token",
+            "failed to parse token: token signature is invalid",
+            "Invalid token: failed to parse token: token signature is invalid",
+        ),
+        (
+            Some(format!("Bearer {}", token("nameless"))),
+            "invalid_token",
+            "Invalid authentication claims",
+            "Invalid authentication claims",
+        ),
     ] {
         let client = match &header {
             Some(header) => web.caller().with("authorization", header),
@@ -124,16 +157,26 @@ async fn each_client_sees_and_calls_only_its_own_tools() -> Result<()> {
         let client = as_user(&web, user);
         let listed = client.ask(json!(1), "tools/list", json!({})).await?;
         let result = listed.message()?["result"].clone();
-        let names: Vec<_> = result["tools"].as_array().context("a list")?.iter().map(|tool| tool["name"].clone()).collect();
+        let names: Vec<_> =
+            result["tools"].as_array().context("a list")?.iter().map(|tool| tool["name"].clone()).collect();
         assert_eq!(names, tools, "{user}");
-        assert!(listed.text().contains(r#""nextCursor":"c""#) && listed.text().contains("1.5"), "the rest stays: {}", listed.text());
+        assert!(
+            listed.text().contains(r#""nextCursor":"c""#) && listed.text().contains("1.5"),
+            "the rest stays: {}",
+            listed.text()
+        );
         let listed = client.ask(json!(1), "resources/templates/list", json!({})).await?;
-        assert_eq!(listed.message()?["result"]["resourceTemplates"].as_array().map(Vec::len), Some(templates), "{user}");
+        assert_eq!(
+            listed.message()?["result"]["resourceTemplates"].as_array().map(Vec::len),
+            Some(templates),
+            "{user}"
+        );
     }
     let called = |user: &'static str, tool: &'static str| {
         let web = &web;
         async move {
-            let answer = as_user(web, user).ask(json!("x"), "tools/call", json!({ "name": tool, "arguments": {} })).await?;
+            let answer =
+                as_user(web, user).ask(json!("x"), "tools/call", json!({ "name": tool, "arguments": {} })).await?;
             anyhow::Ok((answer.status, answer.message()?))
         }
     };
@@ -157,9 +200,13 @@ async fn what_cannot_be_authorized_is_denied() -> Result<()> {
     }
     let told = client.tell("no/such/notification", json!({})).await?;
     assert_eq!((told.status, told.message()?.get("id")), (StatusCode::FORBIDDEN, None));
-    for body in ["", "x", "[]", r#"{"jsonrpc":"2.0"}"#] {
+    for body in ["", "x", r#""text""#] {
         let answer = client.post(body.to_owned()).await?;
-        assert_eq!((answer.status, answer.text()), (StatusCode::BAD_REQUEST, "Invalid or malformed MCP request"), "{body}");
+        assert_eq!(
+            (answer.status, answer.text()),
+            (StatusCode::BAD_REQUEST, "Invalid or malformed MCP request"),
+            "{body}"
+        );
     }
     assert!(web.got().is_empty());
     // A client's answer to a request of the server is let through.

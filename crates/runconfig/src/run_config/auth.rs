@@ -38,6 +38,37 @@ document! {
     }
 }
 
+impl OidcConfig {
+    /// The names of its members. Programs of the original read them in any letter case, and here alone.
+    const NAMES: &'static [&'static str] = &[
+        "Issuer",
+        "Audience",
+        "JWKSURL",
+        "ClientID",
+        "ClientSecret",
+        "CACertPath",
+        "AuthTokenFile",
+        "AllowPrivateIP",
+        "InsecureAllowHTTP",
+        "IntrospectionURL",
+        "ResourceURL",
+        "Scopes",
+        "RequiredSubject",
+    ];
+
+    /// The same with members that were written in another letter case.
+    pub fn in_any_case(&self) -> Result<Self, DocumentError> {
+        let mut members = Members::default();
+        if let Json::Object(written) = self.write() {
+            for (name, value) in written.iter() {
+                let known = Self::NAMES.iter().find(|known| known.eq_ignore_ascii_case(name));
+                members.insert(known.copied().unwrap_or(name), value.clone());
+            }
+        }
+        Self::read(Json::Object(members))
+    }
+}
+
 document! {
     /// How to sign in to a remote server.
     pub struct RemoteAuthConfig {

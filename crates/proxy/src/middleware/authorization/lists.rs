@@ -25,7 +25,11 @@ pub(super) struct ListFilter {
 
 impl ListFilter {
     /// Keeps the elements of every list that are allowed.
-    fn keep(&self, mut reply: Message, mut is_allowed: impl FnMut(List, &Element<'_>) -> bool) -> Result<Message, Withheld> {
+    fn keep(
+        &self,
+        mut reply: Message,
+        mut is_allowed: impl FnMut(List, &Element<'_>) -> bool,
+    ) -> Result<Message, Withheld> {
         for list in LISTS {
             let mut tools = Vec::new();
             let rewritten = list::rewrite(&reply, list, |element| {
