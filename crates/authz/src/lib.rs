@@ -1,15 +1,30 @@
-//! What callers may do: the engines that judge a call.
+//! What callers may do: the engines that authorize a request.
 //!
-//! So far this crate answers one question, before any call is made: does an engine accept its configuration? ([`check`])
-//! It is the only crate that links Cedar; the operator hands the answer to the plan, which links no engine.
+//! ```text
+//!   method ─▶ Treatment ─┬─ Allow, Deny
+//!                        ├─ Decide ─▶ Query ─▶ Engine (Cedar, HTTP decision point) ─▶ Decision
+//!                        └─ Filter ─▶ one Query per element of the response
+//! ```
+//!
+//! [`check`] answers before any request is made whether an engine accepts its configuration. This is the only crate that links Cedar; the
+//! operator hands the answer to the plan, which links no engine. Nothing here touches the network: a question to a decision point is
+//! text, and so is its answer ([`pdp`]).
 //!
 //! [`policies`] and [`entities`] are the only ways by which texts of users reach Cedar's parsers: both check the limits of
 //! `skep-bounds` first, because those parsers recurse without a limit of their own.
 
+pub mod cedar;
+mod config;
+mod decision;
 pub mod entities;
+pub mod pdp;
 pub mod policies;
+pub mod query;
 
 use serde_json::Value;
+
+pub use config::{ConfigError, Engine};
+pub use decision::Decision;
 
 /// The engines, by the names that configurations use.
 pub const ENGINES: [&str; 2] = ["cedarv1", "httpv1"];

@@ -5,6 +5,8 @@
 
 use std::borrow::Cow;
 
+use serde_json::{Map, Value};
+
 use crate::json::{self, Cursor};
 use crate::malformed::Malformed;
 
@@ -22,6 +24,22 @@ pub fn find_text<'a>(object: &'a [u8], path: &[&str]) -> Option<Cow<'a, str>> {
 /// Whether there is a value other than `null` at a path.
 pub fn has(object: &[u8], path: &[&str]) -> bool {
     find(object, path).is_some_and(|value| value != "null")
+}
+
+/// The members of an object that are texts, numbers or booleans. Of lists and objects it says only that they are there: as an empty list.
+pub fn scalars(object: &[u8]) -> Map<String, Value> {
+    let mut members = Map::new();
+    let Some(text) = std::str::from_utf8(object).ok() else { return members };
+    let Ok(mut cursor) = Cursor::new(text) else { return members };
+    let walked: Result<_, Malformed> = cursor.object(|cursor, key| {
+        let value = cursor.skip()?;
+        let raw = cursor.text(value);
+        let value =
+            if raw.starts_with(['{', '[']) { Some(Value::Array(Vec::new())) } else { serde_json::from_str(raw).ok() };
+        members.insert(key.name.into_owned(), value.unwrap_or_default());
+        Ok(())
+    });
+    if walked.is_ok() { members } else { Map::new() }
 }
 
 /// Whether a list of texts has one.
@@ -62,6 +80,14 @@ mod tests {
         for malformed in [&b"[]"[..], b"\"a\"", b"", b"{", b"\xff", b"{\"a\":1"] {
             assert_eq!(find(malformed, &["a"]), None);
         }
+    }
+
+    #[test]
+    fn scalars_are_values_and_the_rest_is_there() {
+        let found = scalars(br#"{"a":"x\n","b":1.5,"c":true,"d":null,"e":{"f":1},"g":[{}]}"#);
+        let expected = serde_json::json!({"a": "x\n", "b": 1.5, "c": true, "d": null, "e": [], "g": []});
+        assert_eq!(Value::Object(found), expected);
+        assert!(scalars(b"[1]").is_empty() && scalars(br#"{"a":1,"#).is_empty());
     }
 
     #[test]

@@ -60,12 +60,13 @@ pub(crate) fn open_profile() -> PermissionProfile {
     }
 }
 
-/// Whose tokens are believed. `default_resource` is where the server is reached, unless the reference says otherwise.
+/// Whose tokens are valid. `default_resource` is where the server is reached, unless the reference says otherwise; `namespace` is that of the
+/// configuration.
 pub(crate) fn oidc(
     config: &mut RunConfig,
     reference: &OidcConfigRef,
     spec: &MCPOIDCConfigSpec,
-    default_resource: &str,
+    (namespace, default_resource): (&str, &str),
 ) {
     let resource = reference.resource_url.as_deref().filter(|url| !url.is_empty()).unwrap_or(default_resource);
     let mut document = OidcConfig {
@@ -80,6 +81,11 @@ pub(crate) fn oidc(
             document.issuer.clone_from(&account.issuer);
             document.jwks_url = text(&account.jwks_url);
             document.introspection_url = text(&account.introspection_url);
+            if let Some(name) = account.service_account.as_deref().filter(|name| !name.is_empty()) {
+                let namespace =
+                    account.namespace.as_deref().filter(|namespace| !namespace.is_empty()).unwrap_or(namespace);
+                document.required_subject = format!("system:serviceaccount:{namespace}:{name}");
+            }
             if account.use_cluster_auth.unwrap_or(true) {
                 document.ca_cert_path = format!("{ACCOUNT}/ca.crt");
                 document.auth_token_file = format!("{ACCOUNT}/token");

@@ -23,6 +23,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use http::{HeaderValue, Response};
+use skep_auth::metadata::ProtectedResource;
 use skep_net::Body;
 use skep_runconfig::feature::Feature;
 
@@ -66,6 +67,11 @@ pub trait Middleware: Debug + Send + Sync {
 
     /// The longest body that it lets through.
     fn body_limit(&self) -> Option<usize> {
+        None
+    }
+
+    /// The resource that it protects, about which clients without a token can read a document.
+    fn protected_resource(&self) -> Option<&ProtectedResource> {
         None
     }
 

@@ -1,8 +1,9 @@
 //! The middleware that this build has: one file each, and one row of the table.
 
+pub(crate) mod authentication;
+pub(crate) mod authorization;
 pub(crate) mod body_limit;
 pub(crate) mod header_forward;
-pub(crate) mod local_user;
 pub(crate) mod observation;
 pub(crate) mod origin;
 pub(crate) mod parser;
@@ -15,16 +16,17 @@ use skep_runconfig::Field;
 use skep_runconfig::feature::Feature;
 use skep_runconfig::run_config::MiddlewareConfig;
 
-use crate::chain::{ChainError, Middleware};
+use crate::chain::{ChainError, Context, Middleware};
 use crate::unsupported::UNSUPPORTED;
 
 /// Builds a middleware from its parameters. Nothing if there is nothing to do at run time.
-type Build = fn(&MiddlewareConfig) -> Result<Option<Arc<dyn Middleware>>, ChainError>;
+type Build = fn(&MiddlewareConfig, &Context) -> Result<Option<Arc<dyn Middleware>>, ChainError>;
 
 /// The middleware of this build, by the type that a RunConfig names. Telemetry is not among it: it is what the proxy counts anyway, see
 /// [`crate::chain::Context`].
 const TABLE: &[(&str, Build)] = &[
-    ("auth", local_user::build),
+    ("auth", authentication::build),
+    ("authorization", authorization::build),
     ("bodylimit", body_limit::build),
     ("header-forward", header_forward::build),
     ("mcp-parser", parser::build),
@@ -41,13 +43,13 @@ const TABLE: &[(&str, Build)] = &[
 ];
 
 /// Builds the middleware that an entry of a RunConfig asks for.
-pub(crate) fn build(config: &MiddlewareConfig) -> Result<Option<Arc<dyn Middleware>>, ChainError> {
+pub(crate) fn build(config: &MiddlewareConfig, context: &Context) -> Result<Option<Arc<dyn Middleware>>, ChainError> {
     let row = TABLE.iter().find(|(kind, _)| *kind == config.kind);
-    row.map_or_else(|| Err(unsupported(&config.kind)), |(_, build)| build(config))
+    row.map_or_else(|| Err(unsupported(&config.kind)), |(_, build)| build(config, context))
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "rows of the table have one type")]
-fn nothing(_: &MiddlewareConfig) -> Result<Option<Arc<dyn Middleware>>, ChainError> {
+fn nothing(_: &MiddlewareConfig, _: &Context) -> Result<Option<Arc<dyn Middleware>>, ChainError> {
     Ok(None)
 }
 

@@ -26,7 +26,7 @@ use crate::health::Health;
 use crate::hosts::Hosts;
 use crate::http::{SESSION, is_of_type, json, over_budget, text};
 use crate::metrics::Metrics;
-use crate::router::{BodyRule, Group, OriginRule, Paths};
+use crate::router::{BodyRule, Group, OriginRule, Pages, Paths};
 
 /// How long the sender of a body may take for its next part, and how much that must be.
 const PAUSE: Duration = Duration::from_secs(30);
@@ -148,7 +148,8 @@ impl Proxy {
         }
         // Where the chain decides about origins, a request goes through it.
         if group.rules().origin == OriginRule::Any {
-            return group.response(parts, &self.health, self.metrics.as_deref());
+            let (metrics, resource) = (self.metrics.as_deref(), self.chain.protected_resource());
+            return group.response(parts, &Pages { health: &self.health, metrics, resource });
         }
         // Before any middleware: what the client names in `Connection` must not be what a middleware adds for the server.
         remove_hop_by_hop(&mut parts.headers);

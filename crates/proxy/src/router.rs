@@ -10,13 +10,16 @@
 //!
 //! Only MCP goes through the chain. A page of an origin that the chain allows may read the response of any group.
 
+mod well_known;
+
 use http::header::{HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http::request::Parts;
 use http::{Response, StatusCode};
+use skep_auth::metadata::ProtectedResource;
 use skep_net::Body;
 
 use crate::health::Health;
-use crate::http::{json, text};
+use crate::http::text;
 use crate::metrics::Metrics;
 
 /// The owner of a path.
@@ -48,6 +51,16 @@ pub(crate) enum Paths {
 pub(crate) struct Rules {
     pub(crate) body: BodyRule,
     pub(crate) origin: OriginRule,
+}
+
+/// What pages are made of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pages<'a> {
+    pub(crate) health: &'a Health,
+    /// What is counted, if it is shown on this port.
+    pub(crate) metrics: Option<&'a Metrics>,
+    /// The resource that authentication protects.
+    pub(crate) resource: Option<&'a ProtectedResource>,
 }
 
 /// How long the body of a request may be.
@@ -97,11 +110,12 @@ impl Group {
     }
 
     /// The response of a group that has handlers of its own. Nothing for MCP.
-    pub(crate) fn response(self, parts: &Parts, health: &Health, metrics: Option<&Metrics>) -> Option<Response<Body>> {
+    pub(crate) fn response(self, parts: &Parts, pages: &Pages<'_>) -> Option<Response<Body>> {
+        let Pages { health, metrics, resource } = pages;
         Some(match self {
             Self::Health => health.page(&parts.method),
             Self::Metrics => metrics.map_or_else(no_metrics, metrics_page),
-            Self::WellKnown => json(StatusCode::NOT_FOUND, bytes::Bytes::from_static(br#"{"error":"not_found"}"#)),
+            Self::WellKnown => well_known::response(parts, *resource),
             Self::None => text(StatusCode::NOT_FOUND, "404 page not found"),
             Self::Mcp => return None,
         })

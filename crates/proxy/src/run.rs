@@ -119,7 +119,14 @@ pub async fn start(
     let guards = Guards { hosts, budget: settings.capacity.new_budget() };
     let diagnostics = Diagnostics::of(&settings.config);
     let telemetry = diagnostics.as_ref().map(|diagnostics| diagnostics.metrics.clone() as Arc<dyn Observer>);
-    let context = chain::Context { port: address.port(), headers: secrets.headers.clone(), telemetry };
+    let context = chain::Context {
+        port: address.port(),
+        headers: secrets.headers.clone(),
+        server: settings.config.name.clone(),
+        environment: environment.clone(),
+        addresses: place.addresses(),
+        telemetry,
+    };
     let chain = Chain::new(&settings.config, &context)?;
     // What clients speak with; but behind SSE, the original names what the server speaks.
     let spoken = match &settings.backend {

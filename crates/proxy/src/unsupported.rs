@@ -6,8 +6,6 @@ use skep_runconfig::feature::Feature;
 /// The features that are not implemented.
 pub const UNSUPPORTED: &[Feature] = &[
     Feature::Audit,
-    Feature::Authentication,
-    Feature::Authorization,
     Feature::AwsSts,
     Feature::EmbeddedAuthServer,
     Feature::MetricsExport,

@@ -56,11 +56,6 @@ pub(crate) async fn operator(prefix: &str) -> Result<Running> {
     start(plane, namespace)
 }
 
-/// Starts an operator for all namespaces.
-pub(crate) fn start_everywhere(plane: &ControlPlane) -> Result<Running> {
-    start_with(plane.client()?, plane, String::new(), false)
-}
-
 /// Starts an operator for a namespace.
 pub(crate) fn start(plane: &ControlPlane, namespace: String) -> Result<Running> {
     start_as(plane.client()?, plane, namespace)

@@ -14,7 +14,7 @@ pub(crate) fn add_shared(config: &mut RunConfig, context: &ProxyContext<'_>) -> 
     config.trust_proxy_headers = spec.trust_proxy_headers;
     spec.endpoint_prefix.unwrap_or_default().clone_into(&mut config.endpoint_prefix);
     if let (Some(reference), Some(oidc)) = (spec.oidc_config_ref, inputs.oidc) {
-        run_config::oidc(config, reference, oidc, &context.base_url());
+        run_config::oidc(config, reference, oidc, (me.namespace(), &context.base_url()));
     }
     if let Some(tools) = inputs.tools {
         run_config::tools(config, tools);

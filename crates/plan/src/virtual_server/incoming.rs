@@ -242,7 +242,7 @@ pub(super) fn document(
 /// The same document that a proxy gets, from which ours is taken: one place says what a configuration comes to.
 fn provider(me: &Resource, reference: &OidcConfigRef, config: &MCPOIDCConfigSpec) -> OidcConfig {
     let mut scratch = RunConfig::default();
-    run_config::oidc(&mut scratch, reference, config, &base_url(me));
+    run_config::oidc(&mut scratch, reference, config, (me.namespace(), &base_url(me)));
     scratch.oidc_config.unwrap_or_default()
 }
 

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use skep_net::Addresses;
 use skep_runconfig::feature::Feature;
 use skep_runconfig::{RunConfig, middleware as order};
 
@@ -19,14 +20,31 @@ use crate::observe::Observer;
 use crate::unsupported::UNSUPPORTED;
 
 /// What a chain needs that is not in a RunConfig.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Context {
     /// Where the proxy listens; 0 if that is not known.
     pub port: u16,
     /// Headers for the server whose values are secrets. They are set last.
     pub headers: BTreeMap<String, String>,
+    /// The name of the MCP server, which policies know it by.
+    pub server: String,
+    /// The variables of the process, some of which hold secrets of middleware.
+    pub environment: BTreeMap<String, String>,
+    /// What the requests of middleware may lead to: identity providers, decision points.
+    pub addresses: Addresses,
     /// What counts requests. Its place is that of the telemetry middleware; if there is none, it sees all requests.
     pub telemetry: Option<Arc<dyn Observer>>,
+}
+
+/// Without values, which may be secrets.
+impl std::fmt::Debug for Context {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Context")
+            .field("port", &self.port)
+            .field("server", &self.server)
+            .finish_non_exhaustive()
+    }
 }
 
 // === impl Chain ===
@@ -48,7 +66,7 @@ impl Chain {
                 chain.extend(telemetry.take().map(|observer| chain.observer(observer)));
                 continue;
             }
-            chain.extend(middleware::build(one)?);
+            chain.extend(middleware::build(one, context)?);
         }
         if let Some(observer) = telemetry {
             chain.middleware.insert(0, Arc::new(Observe::from_head(observer)));

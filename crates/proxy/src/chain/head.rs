@@ -2,6 +2,8 @@
 
 use http::{HeaderMap, HeaderValue};
 
+use skep_auth::metadata::ProtectedResource;
+
 use super::{Chain, Flow, Step};
 use crate::exchange::Head;
 
@@ -28,6 +30,11 @@ impl Chain {
     /// The longest body that is read: the smallest limit of any middleware.
     pub fn body_limit(&self) -> usize {
         self.middleware.iter().filter_map(|one| one.body_limit()).min().unwrap_or(BODY_LIMIT)
+    }
+
+    /// The resource that a middleware protects.
+    pub(crate) fn protected_resource(&self) -> Option<&ProtectedResource> {
+        self.middleware.iter().find_map(|one| one.protected_resource())
     }
 
     /// Whether `X-Forwarded-*` headers are trusted.

@@ -73,8 +73,19 @@ fn a_list_of_the_planner_is_in_the_order_of_a_chain_that_is_built_here() {
 #[test]
 fn guards_that_are_not_there_stop_the_start_and_unknown_ones_are_named() {
     for (kind, parameters, part) in [
-        ("auth", r#"{"oidc_config":{"Issuer":"https://a"}}"#, "`auth` is not in this version"),
-        ("authorization", "{}", "`authorization` is not in this version"),
+        ("auth", r#"{"oidc_config":{}}"#, "either issuer or JWKS URL must be provided"),
+        (
+            "auth",
+            r#"{"oidc_config":{"Issuer":"https://a","CACertPath":"/no/such/file"}}"#,
+            "cannot read `/no/such/file`",
+        ),
+        ("authorization", "{}", "version is missing"),
+        ("authorization", r#"{"config_path":"/a/../b"}"#, "may not contain `..`"),
+        (
+            "authorization",
+            r#"{"config_data":{"version":"1.0","type":"cedarv1","cedar":{"policies":["permit("]}}}"#,
+            "policies[0]",
+        ),
         ("ratelimit", "{}", "`ratelimit` is not in this version"),
         ("validating-webhook", "{}", "`validating-webhook` is not in this version"),
         ("mutating-webhook", "{}", "`mutating-webhook` is not in this version"),
@@ -149,15 +160,12 @@ fn origins_are_checked_first_and_headers_for_the_server_are_added_last() {
 #[test]
 fn what_the_members_of_a_run_config_ask_for_and_is_not_there_stops_the_start() {
     for member in [
-        r#""oidc_config":{"Issuer":"https://a"}"#,
         r#""embedded_auth_server_config":{"upstreams":[{"type":"oidc"},{"type":"oidc"}]}"#,
         r#""embedded_auth_server_config":{"disable_upstream_token_injection":true}"#,
         r#""token_exchange_config":{"token_url":"https://a"}"#,
         r#""rate_limit_config":{"shared":{"maxTokens":1,"refillPeriod":"1m0s"}}"#,
         r#""validating_webhooks":[{"name":"a","url":"https://a"}]"#,
         r#""mutating_webhooks":[{"name":"a","url":"https://a"}]"#,
-        r#""authz_config":{"type":"cedarv1"}"#,
-        r#""authz_config_path":"/a""#,
         r#""aws_sts_config":{"region":"a"}"#,
         r#""upstream_swap_config":{"provider_name":"a"},"embedded_auth_server_config":{}"#,
     ] {
@@ -180,7 +188,13 @@ fn a_proxy_without_an_audit_log_that_is_asked_for_does_not_start() {
 fn the_table_of_what_is_not_supported_is_what_the_chain_refuses() {
     let guards = ["auth", "authorization", "awssts", "obo", "ratelimit", "tokenexchange", "upstreamswap"];
     for kind in guards.into_iter().chain(["mutating-webhook", "validating-webhook", "audit"]) {
-        let parameters = if kind == "auth" { r#"{"oidc_config":{"issuer":"https://a"}}"# } else { "{}" };
+        let parameters = match kind {
+            "auth" => r#"{"oidc_config":{"issuer":"https://a"}}"#,
+            "authorization" => {
+                r#"{"config_data":{"version":"1.0","type":"cedarv1","cedar":{"policies":["permit(principal, action, resource);"]}}}"#
+            }
+            _ => "{}",
+        };
         let listed = format!(r#"{{"middleware_configs":[{{"type":"{kind}","parameters":{parameters}}}]}}"#);
         let is_refused = chain(&config(&listed)).is_err();
         let is_listed = UNSUPPORTED.contains(&Feature::of_middleware(kind).unwrap());
@@ -311,7 +325,7 @@ struct Stamp;
 struct Stamped;
 
 #[expect(clippy::unnecessary_wraps, reason = "rows of the table have one type")]
-pub(crate) fn build_stamp(_: &MiddlewareConfig) -> Result<Option<Arc<dyn Middleware>>, ChainError> {
+pub(crate) fn build_stamp(_: &MiddlewareConfig, _: &Context) -> Result<Option<Arc<dyn Middleware>>, ChainError> {
     Ok(Some(Arc::new(Stamp)))
 }
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use skep_runconfig::parameters;
 use skep_runconfig::run_config::MiddlewareConfig;
 
-use crate::chain::{BODY_LIMIT, ChainError, Middleware};
+use crate::chain::{BODY_LIMIT, ChainError, Context, Middleware};
 
 #[derive(Debug)]
 struct BodyLimit(usize);
 
-pub(super) fn build(config: &MiddlewareConfig) -> Result<Option<Arc<dyn Middleware>>, ChainError> {
+pub(super) fn build(config: &MiddlewareConfig, _: &Context) -> Result<Option<Arc<dyn Middleware>>, ChainError> {
     let limit = super::parameters::<parameters::BodyLimit>(config)?.max_bytes;
     let limit = usize::try_from(limit).ok().filter(|limit| *limit > 0).unwrap_or(BODY_LIMIT);
     super::some(BodyLimit(limit))

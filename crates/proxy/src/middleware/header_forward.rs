@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use skep_runconfig::parameters;
 use skep_runconfig::run_config::MiddlewareConfig;
 
-use crate::chain::{ChainError, Middleware, Pass, Step};
+use crate::chain::{ChainError, Context, Middleware, Pass, Step};
 use crate::exchange::Exchange;
 
 /// Headers that are about the connection, or about where a request came from: a RunConfig may not set these.
@@ -53,7 +53,7 @@ impl HeaderForward {
     }
 }
 
-pub(super) fn build(config: &MiddlewareConfig) -> Result<Option<Arc<dyn Middleware>>, ChainError> {
+pub(super) fn build(config: &MiddlewareConfig, _: &Context) -> Result<Option<Arc<dyn Middleware>>, ChainError> {
     let headers = super::parameters::<parameters::HeaderForward>(config)?.add_headers;
     super::some(HeaderForward::new(&headers).map_err(|problem| super::invalid(&config.kind, problem))?)
 }

@@ -7,7 +7,7 @@ use http::{HeaderValue, StatusCode, Uri};
 use skep_runconfig::run_config::MiddlewareConfig;
 use skep_runconfig::{RunConfig, parameters};
 
-use crate::chain::{ChainError, Middleware, Step};
+use crate::chain::{ChainError, Context, Middleware, Step};
 use crate::exchange::Head;
 use crate::http::json;
 
@@ -23,7 +23,7 @@ struct Origin {
 #[derive(Clone, Debug)]
 pub(crate) struct Origins(Vec<Origin>);
 
-pub(super) fn build(config: &MiddlewareConfig) -> Result<Option<Arc<dyn Middleware>>, ChainError> {
+pub(super) fn build(config: &MiddlewareConfig, _: &Context) -> Result<Option<Arc<dyn Middleware>>, ChainError> {
     super::some(Origins::new(&super::parameters::<parameters::Origin>(config)?.allowed_origins))
 }
 

@@ -8,14 +8,14 @@ use skep_mcp::Malformed;
 use skep_net::Body;
 use skep_runconfig::run_config::MiddlewareConfig;
 
-use crate::chain::{ChainError, Middleware, Pass, Step};
+use crate::chain::{ChainError, Context, Middleware, Pass, Step};
 use crate::exchange::{Content, Exchange};
 use crate::http::{json, text};
 
 #[derive(Debug)]
 struct Parser;
 
-pub(super) fn build(_: &MiddlewareConfig) -> Result<Option<Arc<dyn Middleware>>, ChainError> {
+pub(super) fn build(_: &MiddlewareConfig, _: &Context) -> Result<Option<Arc<dyn Middleware>>, ChainError> {
     super::some(Parser)
 }
 

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use http::header::{AUTHORIZATION, COOKIE, PROXY_AUTHORIZATION};
 use skep_runconfig::run_config::MiddlewareConfig;
 
-use crate::chain::{ChainError, Middleware, Pass, Step};
+use crate::chain::{ChainError, Context, Middleware, Pass, Step};
 use crate::exchange::Exchange;
 
 #[derive(Debug)]
 struct StripAuth;
 
-pub(super) fn build(_: &MiddlewareConfig) -> Result<Option<Arc<dyn Middleware>>, ChainError> {
+pub(super) fn build(_: &MiddlewareConfig, _: &Context) -> Result<Option<Arc<dyn Middleware>>, ChainError> {
     super::some(StripAuth)
 }
 

@@ -14,7 +14,7 @@ use skep_runconfig::run_config::MiddlewareConfig;
 
 use super::parser::refuse_unreadable;
 use crate::chain::reply::{ReplyMiddleware, ReplyStep, Withheld};
-use crate::chain::{ChainError, Middleware, Pass, Step};
+use crate::chain::{ChainError, Context, Middleware, Pass, Step};
 use crate::exchange::Exchange;
 use crate::http::{accepts, empty, json};
 
@@ -42,11 +42,17 @@ struct Shown {
     description: Option<String>,
 }
 
-pub(super) fn build_list_filter(config: &MiddlewareConfig) -> Result<Option<Arc<dyn Middleware>>, ChainError> {
+pub(super) fn build_list_filter(
+    config: &MiddlewareConfig,
+    _: &Context,
+) -> Result<Option<Arc<dyn Middleware>>, ChainError> {
     super::some(ListFilter(rules(config)?))
 }
 
-pub(super) fn build_call_filter(config: &MiddlewareConfig) -> Result<Option<Arc<dyn Middleware>>, ChainError> {
+pub(super) fn build_call_filter(
+    config: &MiddlewareConfig,
+    _: &Context,
+) -> Result<Option<Arc<dyn Middleware>>, ChainError> {
     super::some(CallFilter(rules(config)?))
 }
 

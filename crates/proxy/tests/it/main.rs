@@ -21,6 +21,8 @@ mod filtered;
 #[cfg(test)]
 mod forward;
 #[cfg(test)]
+mod guarded;
+#[cfg(test)]
 mod hosts;
 #[cfg(test)]
 mod limits;

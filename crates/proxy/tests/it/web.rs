@@ -113,7 +113,8 @@ impl Web {
         let listener = Listener::bind("127.0.0.1:0".parse()?).await?;
         let address = listener.address();
         let config = RunConfig { host: "0.0.0.0".to_owned(), ..how.config };
-        let chain = Chain::new(&config, &Context { port: address.port(), ..Context::default() })?;
+        let chain =
+            Chain::new(&config, &Context { port: address.port(), server: config.name.clone(), ..Context::default() })?;
         let health = Arc::new(Health::new("streamable-http", drain.clone()));
         let proxy = Proxy::guarded(chain, front, health, None, how.guards);
         let handler = move |request, peer| proxy.clone().answer(request, peer);

@@ -33,6 +33,39 @@ document! {
         pub resource_url: String = always "ResourceURL",
         /// Scopes that the protected-resource metadata advertises; `null` for the default ones.
         pub scopes: Option<Vec<String>> = always "Scopes",
+        /// The only subject that is let in, if there is only one. Ours: the original lets every subject in.
+        pub required_subject: String = if_set "RequiredSubject",
+    }
+}
+
+impl OidcConfig {
+    /// The names of its members. Programs of the original read them in any letter case, and here alone.
+    const NAMES: &'static [&'static str] = &[
+        "Issuer",
+        "Audience",
+        "JWKSURL",
+        "ClientID",
+        "ClientSecret",
+        "CACertPath",
+        "AuthTokenFile",
+        "AllowPrivateIP",
+        "InsecureAllowHTTP",
+        "IntrospectionURL",
+        "ResourceURL",
+        "Scopes",
+        "RequiredSubject",
+    ];
+
+    /// The same with members that were written in another letter case.
+    pub fn in_any_case(&self) -> Result<Self, DocumentError> {
+        let mut members = Members::default();
+        if let Json::Object(written) = self.write() {
+            for (name, value) in written.iter() {
+                let known = Self::NAMES.iter().find(|known| known.eq_ignore_ascii_case(name));
+                members.insert(known.copied().unwrap_or(name), value.clone());
+            }
+        }
+        Self::read(Json::Object(members))
     }
 }
 

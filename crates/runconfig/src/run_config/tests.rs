@@ -186,3 +186,12 @@ fn how_a_server_is_scaled_and_what_was_not_said_come_back_as_they_were() {
         assert!(read.to_json_compact().contains(&telemetry), "{telemetry}: {}", read.to_json_compact());
     }
 }
+
+#[test]
+fn the_members_of_an_identity_provider_are_read_in_any_letter_case() {
+    let text =
+        r#"{"issuer":"https://a","AUDIENCE":"b","jwksUrl":"https://c","scopes":["d"],"allowprivateip":true,"x":1}"#;
+    let oidc = OidcConfig::read(text.parse().unwrap()).unwrap().in_any_case().unwrap();
+    assert_eq!((oidc.issuer.as_str(), oidc.audience.as_str(), oidc.jwks_url.as_str()), ("https://a", "b", "https://c"));
+    assert_eq!((oidc.scopes, oidc.allow_private_ip), (Some(vec!["d".to_owned()]), true));
+}

@@ -238,8 +238,8 @@ fn external_auth_that_is_not_in_force_is_a_warning() {
 /// A manifest for `skep run`, or for a later version, is not invalid, but the operator refuses it.
 #[test]
 fn what_the_operator_refuses_for_now_is_a_warning() {
-    let oidc = ours("MCPOIDCConfig", "o", "{type: inline, inline: {issuer: 'https://a.example.com'}}");
-    let authz = "authzConfig: {type: inline, inline: {policies: ['permit(principal, action, resource);']}}";
+    let hooks = ours("MCPWebhookConfig", "h", "{validating: [{name: v, url: 'https://a.example.com'}]}");
+    let authz = "audit: {enabled: true}, authzConfig: {type: inline, inline: {policies: ['permit(principal, action, resource);']}}";
     for (text, words) in [
         (ours("MCPServer", "s", "{image: 'exec://sh'}"), [SKEP_RUN, "spec.image: `exec://sh`"]),
         (ours("MCPRemoteProxy", "r", "{remoteUrl: 'http://127.0.0.1:9'}"), [SKEP_RUN, "host `127.0.0.1`"]),
@@ -249,10 +249,9 @@ fn what_the_operator_refuses_for_now_is_a_warning() {
             [SKEP_RUN, "host `localhost`"],
         ),
         (
-            oidc + &ours("MCPServer", "s", "{image: a, oidcConfigRef: {name: o, audience: b}}"),
-            ["spec.oidcConfigRef: ", NOT_SUPPORTED],
+            hooks + &ours("MCPServer", "s", "{image: a, webhookConfigRef: {name: h}}"),
+            ["spec.webhookConfigRef: ", NOT_SUPPORTED],
         ),
-        (ours("MCPServer", "s", &format!("{{image: a, {authz}}}")), ["spec.authzConfig", NOT_SUPPORTED]),
         (ours("MCPServer", "s", "{image: a, audit: {enabled: true}}"), ["spec.audit: ", NOT_SUPPORTED]),
         (
             GROUP.to_owned() + &ours("VirtualMCPServer", "v", "{groupRef: {name: g}, incomingAuth: {type: anonymous}}"),

@@ -1,0 +1,146 @@
+use std::sync::Arc;
+
+use skep_auth::{Options, Validator};
+use skep_net::Addresses;
+
+use crate::issuer::{Issuer, NOW, SigningKey};
+
+#[tokio::test(start_paused = true)]
+async fn keys_rotate_without_a_failed_request() {
+    let (old, new) = (SigningKey::new("old"), SigningKey::new("new"));
+    let issuer = Issuer::start(&[&old]).await;
+    let validator = issuer.validator();
+    validator.validate(&old.sign(&issuer.claims("ada")), NOW).await.unwrap();
+    issuer.rotate(&[&new]);
+    validator.validate(&new.sign(&issuer.claims("ada")), NOW).await.unwrap();
+    assert_eq!(issuer.asked("/keys").len(), 2);
+    // The old key was withdrawn, so what it signed does not hold any more, verified before or not.
+    let refused = validator.validate(&old.sign(&issuer.claims("ada")), NOW).await.unwrap_err();
+    assert_eq!(refused.external(), "failed to parse token: key ID old not found in JWKS");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_verified_token_does_not_outlive_its_key() {
+    let (old, new) = (SigningKey::new("old"), SigningKey::new("new"));
+    let issuer = Issuer::start(&[&old]).await;
+    let validator = issuer.validator();
+    let token = old.sign(&issuer.claims("ada"));
+    validator.validate(&token, NOW).await.unwrap();
+    issuer.rotate(&[&new]);
+    validator.validate(&new.sign(&issuer.claims("ada")), NOW).await.unwrap();
+    validator.validate(&token, NOW).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn tokens_that_wait_for_keys_share_one_fetch() {
+    let key = SigningKey::new("a");
+    let issuer = Issuer::start(&[&key]).await;
+    let validator = Arc::new(issuer.validator());
+    let calls = (0..50).map(|number| {
+        let (validator, token) = (validator.clone(), key.sign(&issuer.claims(&format!("user{number}"))));
+        tokio::spawn(async move { validator.validate(&token, NOW).await.map(|caller| caller.identity.subject) })
+    });
+    for call in calls.collect::<Vec<_>>() {
+        call.await.unwrap().unwrap();
+    }
+    assert_eq!(issuer.asked("/keys").len(), 1);
+    assert_eq!(issuer.asked("/.well-known/openid-configuration").len(), 1);
+}
+
+#[tokio::test]
+async fn invented_key_ids_cost_the_issuer_one_fetch_per_interval() {
+    let (key, invented) = (SigningKey::new("a"), SigningKey::new("invented"));
+    let issuer = Issuer::start(&[&key]).await;
+    let validator = Arc::new(issuer.validator());
+    validator.validate(&key.sign(&issuer.claims("ada")), NOW).await.unwrap();
+    tokio::time::pause();
+    let calls = (0..100).map(|number| {
+        let (validator, token) = (validator.clone(), invented.sign(&issuer.claims(&number.to_string())));
+        tokio::spawn(async move { validator.validate(&token, NOW).await.is_err() })
+    });
+    for call in calls.collect::<Vec<_>>() {
+        assert!(call.await.unwrap());
+    }
+    assert_eq!(issuer.asked("/keys").len(), 2, "one fetch for the hundred");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_good_keys_stay_in_use_while_the_issuer_is_away() {
+    let key = SigningKey::new("a");
+    let issuer = Issuer::start(&[&key]).await;
+    let validator = issuer.validator();
+    validator.validate(&key.sign(&issuer.claims("ada")), NOW).await.unwrap();
+    for page in [serde_json::json!({"keys": []}), serde_json::json!("not json")] {
+        issuer.say("/keys", 200, page);
+        tokio::time::advance(std::time::Duration::from_hours(48)).await;
+        validator.validate(&key.sign(&issuer.claims("bob")), NOW).await.unwrap();
+        let unknown = SigningKey::new("b");
+        let failed = validator.validate(&unknown.sign(&issuer.claims("bob")), NOW).await.unwrap_err();
+        assert!(failed.is_of_issuer());
+        validator.validate(&key.sign(&issuer.claims("eve")), NOW).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn discovery_that_failed_is_tried_again_and_names_no_address_to_clients() {
+    let key = SigningKey::new("a");
+    let issuer = Issuer::start(&[&key]).await;
+    issuer.say("/.well-known/openid-configuration", 500, serde_json::json!({}));
+    let validator = issuer.validator();
+    let token = key.sign(&issuer.claims("ada"));
+    let failed = validator.validate(&token, NOW).await.unwrap_err();
+    assert_eq!((failed.external().as_str(), failed.is_of_issuer()), ("OIDC discovery failed", true));
+    issuer.say_discovery(&issuer.url);
+    validator.validate(&token, NOW).await.unwrap();
+}
+
+#[tokio::test]
+async fn keys_of_another_issuer_s_document_are_not_trusted() {
+    let key = SigningKey::new("a");
+    let issuer = Issuer::start(&[&key]).await;
+    issuer.say_discovery("https://somewhere.example");
+    let failed = issuer.validator().validate(&key.sign(&issuer.claims("ada")), NOW).await.unwrap_err();
+    assert!(failed.to_string().contains("`https://somewhere.example`, which is not the configured one"), "{failed}");
+    assert!(issuer.asked("/keys").is_empty());
+}
+
+#[tokio::test]
+async fn with_a_url_of_the_keys_nothing_is_discovered() {
+    let key = SigningKey::new("a");
+    let issuer = Issuer::start(&[&key]).await;
+    let validator = Validator::new(Options { jwks_url: format!("{}/keys", issuer.url), ..issuer.options() }).unwrap();
+    validator.validate(&key.sign(&issuer.claims("ada")), NOW).await.unwrap();
+    assert!(issuer.asked("/.well-known/openid-configuration").is_empty());
+}
+
+#[tokio::test]
+async fn an_issuer_needs_tls_and_a_public_address_unless_that_is_waived() {
+    let key = SigningKey::new("a");
+    let issuer = Issuer::start(&[&key]).await;
+    let token = key.sign(&issuer.claims("ada"));
+    for options in [
+        Options { insecure_http: false, ..issuer.options() },
+        Options { addresses: Addresses::PublicOnly, ..issuer.options() },
+        Options { addresses: Addresses::Cluster, ..issuer.options() },
+    ] {
+        let failed = Validator::new(options).unwrap().validate(&token, NOW).await.unwrap_err();
+        assert_eq!(failed.external(), "OIDC discovery failed");
+    }
+    assert!(issuer.asked("/.well-known/openid-configuration").is_empty());
+}
+
+#[tokio::test]
+async fn the_token_for_the_issuer_is_read_again_for_each_request() {
+    let (key, new) = (SigningKey::new("a"), SigningKey::new("b"));
+    let issuer = Issuer::start(&[&key]).await;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "first\n").unwrap();
+    let validator = Validator::new(Options { token_file: Some(file.path().to_owned()), ..issuer.options() }).unwrap();
+    validator.validate(&key.sign(&issuer.claims("ada")), NOW).await.unwrap();
+    std::fs::write(file.path(), "second\n").unwrap();
+    issuer.rotate(&[&new]);
+    tokio::time::pause();
+    validator.validate(&new.sign(&issuer.claims("ada")), NOW).await.unwrap();
+    let sent: Vec<_> = issuer.asked("/keys").iter().map(|asked| asked.headers["authorization"].clone()).collect();
+    assert_eq!(sent, ["Bearer first", "Bearer second"]);
+}

@@ -1,0 +1,278 @@
+//! Decisions by Cedar policies.
+//!
+//! The principal is `Client::"<sub>"` with the claims as attributes and its groups as parents; the action is one of `call_tool`,
+//! `get_prompt`, `read_resource` and the lists; the resource is `Tool::`, `Prompt::` or `Resource::"<name>"` below `MCP::"<server>"`.
+//! Entities of the configuration that are the principal or the resource of a request keep what they have beside that.
+
+mod claims;
+mod values;
+
+use std::collections::{HashMap, HashSet};
+
+use cedar_policy::{
+    Authorizer, Context, Entities, Entity, EntityId, EntityTypeName, EntityUid, PolicyId, PolicySet, Request,
+    RestrictedExpression,
+};
+use serde_json::{Map, Value};
+
+use crate::decision::Decision;
+use crate::policies::{self, one_line};
+use crate::query::{Annotations, Feature, Operation, Query};
+use crate::{ConfigError, entities};
+
+/// The type of groups, unless the configuration names another one.
+const GROUP: &str = "THVGroup";
+
+/// How Cedar is configured, beside its policies and entities.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CedarConfig {
+    /// The claim that holds the groups of a caller.
+    pub group_claim_name: String,
+    /// Another claim that holds groups.
+    pub role_claim_name: String,
+    /// The entity type of groups.
+    pub group_entity_type: String,
+    /// Claims whose values are also a set.
+    pub multi_valued_claims: Vec<String>,
+    /// The upstream provider of an authorization server whose claims decide, instead of those of the client's token.
+    pub primary_upstream_provider: String,
+}
+
+/// The engine.
+#[derive(Debug)]
+pub struct Cedar {
+    policies: PolicySet,
+    entities: Entities,
+    /// Attributes and parents of the entities, which a request's own entities take over.
+    known: HashMap<EntityUid, (Attributes, HashSet<EntityUid>)>,
+    config: CedarConfig,
+    types: Types,
+}
+
+type Attributes = HashMap<String, RestrictedExpression>;
+
+/// The types of the entities of a request.
+#[derive(Debug)]
+struct Types {
+    client: EntityTypeName,
+    action: EntityTypeName,
+    tool: EntityTypeName,
+    prompt: EntityTypeName,
+    resource: EntityTypeName,
+    feature: EntityTypeName,
+    server: EntityTypeName,
+    group: EntityTypeName,
+}
+
+/// A caller as policies see it, for several questions.
+#[derive(Debug)]
+pub struct Principal {
+    uid: EntityUid,
+    entity: Entity,
+    context: Vec<(String, RestrictedExpression)>,
+}
+
+// === impl Cedar ===
+
+impl Cedar {
+    /// The engine of a configuration.
+    pub fn new(config: &Value) -> Result<Self, ConfigError> {
+        policies::check(config).map_err(ConfigError)?;
+        let text = |name: &str| config.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let list =
+            |name: &str| config.get(name).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+        let settings = CedarConfig {
+            group_claim_name: text("group_claim_name"),
+            role_claim_name: text("role_claim_name"),
+            group_entity_type: text("group_entity_type"),
+            multi_valued_claims: list("multi_valued_claims").map(str::to_owned).collect(),
+            primary_upstream_provider: text("primary_upstream_provider"),
+        };
+        let policies = join(list("policies"))?;
+        let entities =
+            entities::parse(&text("entities_json")).map_err(|error| ConfigError(format!("entities_json: {error}")))?;
+        let known = entities.iter().cloned().map(|entity| {
+            let (uid, attributes, parents) = entity.into_inner();
+            (uid, (attributes, parents))
+        });
+        let (known, types) = (known.collect(), Types::new(&settings.group_entity_type)?);
+        Ok(Self { policies, entities, known, config: settings, types })
+    }
+
+    /// A caller as policies see it; nothing if its claims have no subject.
+    pub fn principal(&self, claims: &Map<String, Value>) -> Result<Principal, Decision> {
+        if !self.config.primary_upstream_provider.is_empty() {
+            return Err(Decision::failed("there is no token of the upstream provider whose claims decide"));
+        }
+        let subject = claims.get("sub").and_then(Value::as_str).filter(|subject| !subject.is_empty());
+        let subject = subject.ok_or_else(|| Decision::failed("the claims have no subject"))?;
+        let client = uid(&self.types.client, subject);
+        let attributes = claims::attributes(claims, &self.config);
+        let attributes = attributes.into_iter().filter_map(|(name, value)| Some((name, values::of_json(&value)?)));
+        let context: Vec<_> = attributes.collect();
+        let groups = claims::groups(claims, &self.config);
+        let parents = groups.into_iter().map(|group| uid(&self.types.group, group)).collect();
+        let entity = self.entity(client.clone(), context.iter().cloned().collect(), parents)?;
+        Ok(Principal { uid: client, entity, context })
+    }
+
+    /// Decides.
+    pub fn decide(&self, principal: &Principal, query: &Query<'_>, server: &str) -> Decision {
+        self.try_decide(principal, query, server).unwrap_or_else(|failed| failed)
+    }
+
+    fn try_decide(&self, principal: &Principal, query: &Query<'_>, server: &str) -> Result<Decision, Decision> {
+        let action = self.action(query)?;
+        let resource = self.resource(query, server)?;
+        let mut context = principal.context.clone();
+        context.extend(arguments(query));
+        let context = Context::from_pairs(context).map_err(|error| failed(&error))?;
+        let request = Request::new(principal.uid.clone(), action.uid(), resource.uid(), context, None);
+        let request = request.map_err(|error| failed(&error))?;
+        let own = [principal.entity.clone(), action, resource];
+        let entities = if self.known.is_empty() {
+            Entities::from_entities(own, None)
+        } else {
+            self.entities.clone().upsert_entities(own, None)
+        };
+        let entities = entities.map_err(|error| failed(&error))?;
+        let response = Authorizer::new().is_authorized(&request, &self.policies, &entities);
+        let diagnostics = response.diagnostics();
+        let mut policies: Vec<_> = diagnostics.reason().map(|policy| self.place(policy)).collect();
+        policies.sort();
+        // One that fails may be the one that would have forbidden it.
+        let errors: Vec<_> = diagnostics.errors().map(|error| one_line(error)).collect();
+        let is_allowed = response.decision() == cedar_policy::Decision::Allow && errors.is_empty();
+        Ok(Decision { is_allowed, policies, errors })
+    }
+
+    /// How a policy is called where a decision is explained: by its `@id`, and by its place.
+    fn place(&self, policy: &PolicyId) -> String {
+        let given = self.policies.annotation(policy, "id").filter(|given| !given.is_empty());
+        given.map_or_else(|| policy.to_string(), |given| format!("{policy} ({given})"))
+    }
+
+    fn action(&self, query: &Query<'_>) -> Result<Entity, Decision> {
+        let id = match (query.operation, query.feature) {
+            (Operation::List, Feature::Tool) => "list_tools",
+            (Operation::List, Feature::Prompt) => "list_prompts",
+            (Operation::List, Feature::Resource) => "list_resources",
+            (_, Feature::Tool) => "call_tool",
+            (_, Feature::Prompt) => "get_prompt",
+            (_, Feature::Resource) => "read_resource",
+        };
+        let attributes = HashMap::from([("operation".to_owned(), RestrictedExpression::new_string(id.to_owned()))]);
+        self.entity(uid(&self.types.action, id), attributes, HashSet::new())
+    }
+
+    fn resource(&self, query: &Query<'_>, server: &str) -> Result<Entity, Decision> {
+        let (name, id) = match (query.operation, query.feature) {
+            (Operation::List, feature) => (&self.types.feature, feature.name()),
+            (_, Feature::Tool) => (&self.types.tool, query.id),
+            (_, Feature::Prompt) => (&self.types.prompt, query.id),
+            (_, Feature::Resource) => (&self.types.resource, query.id),
+        };
+        let text = |text: &str| RestrictedExpression::new_string(text.to_owned());
+        // In this order: what a tool or a client writes never displaces what the request is.
+        let mut attributes: Attributes = arguments(query).collect();
+        attributes.extend(hints(query.annotations));
+        attributes.insert("name".to_owned(), text(id));
+        attributes.insert("operation".to_owned(), text(query.operation.name()));
+        attributes.insert("feature".to_owned(), text(query.feature.name()));
+        match (query.operation, query.feature) {
+            (Operation::List, feature) => attributes.insert("type".to_owned(), text(feature.name())),
+            (_, Feature::Resource) => attributes.insert("uri".to_owned(), text(id)),
+            _ => None,
+        };
+        let parents = HashSet::from([uid(&self.types.server, server)]);
+        self.entity(uid(name, id), attributes, parents)
+    }
+
+    /// An entity of a request, with what the configuration says of it. What the request says of it wins.
+    fn entity(
+        &self,
+        uid: EntityUid,
+        attributes: Attributes,
+        mut parents: HashSet<EntityUid>,
+    ) -> Result<Entity, Decision> {
+        let attributes = match self.known.get(&uid) {
+            None => attributes,
+            Some((known, more)) => {
+                parents.extend(more.iter().cloned());
+                let mut merged = known.clone();
+                merged.extend(attributes);
+                merged
+            }
+        };
+        parents.remove(&uid);
+        Entity::new(uid, attributes, parents).map_err(|error| failed(&error))
+    }
+}
+
+// === impl Types ===
+
+impl Types {
+    fn new(group: &str) -> Result<Self, ConfigError> {
+        let named = |name: &str| {
+            let parsed = name.parse::<EntityTypeName>();
+            parsed.map_err(|error| {
+                ConfigError(format!("group_entity_type: `{name}` is not an entity type: {}", one_line(&error)))
+            })
+        };
+        if group.contains("::") {
+            return Err(ConfigError(format!("group_entity_type: `{group}` must be a plain name without `::`")));
+        }
+        Ok(Self {
+            client: named("Client")?,
+            action: named("Action")?,
+            tool: named("Tool")?,
+            prompt: named("Prompt")?,
+            resource: named("Resource")?,
+            feature: named("FeatureType")?,
+            server: named("MCP")?,
+            group: named(if group.is_empty() { GROUP } else { group })?,
+        })
+    }
+}
+
+/// All policies as one set. The id of a policy is its place: `policy3`, or `policy3.1` for the second one of a text.
+fn join<'a>(texts: impl Iterator<Item = &'a str>) -> Result<PolicySet, ConfigError> {
+    let mut set = PolicySet::new();
+    for (index, text) in texts.enumerate() {
+        let parsed = policies::parse(text).map_err(|error| ConfigError(format!("policies[{index}] is {error}")))?;
+        let mut policies: Vec<_> = parsed.policies().cloned().collect();
+        // By their numbers: `policy10` comes after `policy9`.
+        policies.sort_by_key(|policy| (policy.id().to_string().len(), policy.id().to_string()));
+        for (number, policy) in policies.into_iter().enumerate() {
+            let id = if number == 0 { format!("policy{index}") } else { format!("policy{index}.{number}") };
+            let added = set.add(policy.new_id(PolicyId::new(id)));
+            added.map_err(|error| ConfigError(format!("policies[{index}]: {}", one_line(&error))))?;
+        }
+    }
+    Ok(set)
+}
+
+/// The arguments of a call as attributes. Of an object or a list, policies see only that it is there.
+fn arguments<'a>(query: &Query<'a>) -> impl Iterator<Item = (String, RestrictedExpression)> + use<'a> {
+    query.arguments.into_iter().flatten().filter_map(|(name, value)| match value {
+        Value::String(_) | Value::Bool(_) | Value::Number(_) => Some((format!("arg_{name}"), values::of_json(value)?)),
+        Value::Null | Value::Array(_) | Value::Object(_) => {
+            Some((format!("arg_{name}_present"), RestrictedExpression::new_bool(true)))
+        }
+    })
+}
+
+fn hints(annotations: Annotations) -> impl Iterator<Item = (String, RestrictedExpression)> {
+    annotations.known().map(|(name, hint)| (name.to_owned(), RestrictedExpression::new_bool(hint)))
+}
+
+fn uid(name: &EntityTypeName, id: &str) -> EntityUid {
+    EntityUid::from_type_name_and_id(name.clone(), EntityId::new(id))
+}
+
+fn failed(error: &dyn std::error::Error) -> Decision {
+    Decision::failed(one_line(error))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,175 @@
+//! Questions to a policy decision point over HTTP, and its answers. Sending them is for whoever has a client.
+
+use serde_json::{Map, Value, json};
+
+use crate::ConfigError;
+use crate::query::{Feature, Query};
+
+/// How a decision point is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pdp {
+    /// Where it is asked, `/decision` included.
+    pub url: String,
+    /// How long it may take, in seconds.
+    pub timeout: u64,
+    /// Whether its certificate is not verified.
+    pub insecure_skip_verify: bool,
+    include_args: bool,
+    include_operation: bool,
+    mapping: Mapping,
+}
+
+/// How claims are given to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mapping {
+    Mpe,
+    Standard,
+}
+
+// === impl Pdp ===
+
+impl Pdp {
+    /// The decision point of a configuration.
+    pub fn new(config: &Value) -> Result<Self, ConfigError> {
+        crate::check("httpv1", config).map_err(ConfigError)?;
+        let http = config.get("http").unwrap_or(config);
+        let url = http.get("url").and_then(Value::as_str).unwrap_or_default().trim_end_matches('/');
+        let flag = |name: &str| config.get("context").and_then(|context| context.get(name)) == Some(&Value::Bool(true));
+        let mapping = match config.get("claim_mapping").and_then(Value::as_str).unwrap_or_default() {
+            "mpe" => Mapping::Mpe,
+            "standard" => Mapping::Standard,
+            other => return Err(ConfigError(format!("claim_mapping: `{other}` is not one of: mpe, standard"))),
+        };
+        Ok(Self {
+            url: format!("{url}/decision"),
+            timeout: http.get("timeout").and_then(Value::as_u64).filter(|seconds| *seconds > 0).unwrap_or(30),
+            insecure_skip_verify: http.get("insecure_skip_verify") == Some(&Value::Bool(true)),
+            include_args: flag("include_args"),
+            include_operation: flag("include_operation"),
+            mapping,
+        })
+    }
+
+    /// The body of a question.
+    pub fn question(&self, claims: &Map<String, Value>, query: &Query<'_>, server: &str) -> String {
+        let (feature, operation) = (query.feature.name(), query.operation.name());
+        let question = json!({
+            "principal": self.mapping.principal(claims),
+            "operation": format!("mcp:{feature}:{operation}"),
+            "resource": format!("mrn:mcp:{server}:{feature}:{}", query.id),
+            "context": self.context(query),
+        });
+        question.to_string()
+    }
+
+    fn context(&self, query: &Query<'_>) -> Value {
+        let mut mcp = Map::new();
+        if self.include_operation {
+            mcp.insert("feature".to_owned(), query.feature.name().into());
+            mcp.insert("operation".to_owned(), query.operation.name().into());
+            mcp.insert("resource_id".to_owned(), query.id.into());
+        }
+        if self.include_args
+            && let Some(arguments) = query.arguments
+        {
+            mcp.insert("args".to_owned(), Value::Object(arguments.clone()));
+        }
+        let hints: Map<_, _> = query.annotations.known().map(|(name, hint)| (name.to_owned(), hint.into())).collect();
+        if query.feature == Feature::Tool && !hints.is_empty() {
+            mcp.insert("annotations".to_owned(), Value::Object(hints));
+        }
+        if mcp.is_empty() { json!({}) } else { json!({ "mcp": mcp }) }
+    }
+
+    /// Whether a response allows it. Whatever is not a clear yes is a no.
+    pub fn is_allowed(status: u16, body: &[u8]) -> bool {
+        let said: Option<Value> = serde_json::from_slice(body).ok().filter(|_| status == 200);
+        said.is_some_and(|said| said.get("allow") == Some(&Value::Bool(true)))
+    }
+}
+
+// === impl Mapping ===
+
+impl Mapping {
+    fn principal(self, claims: &Map<String, Value>) -> Value {
+        let claim = |name: &str| claims.get(name).filter(|claim| !claim.is_null()).cloned();
+        let scopes = claim("scopes").or_else(|| claim("scope"));
+        let named = match self {
+            Self::Mpe => vec![
+                ("sub", claim("sub")),
+                ("mroles", claim("roles")),
+                ("mgroups", claim("groups")),
+                ("scopes", scopes),
+                ("mclearance", claim("clearance")),
+                ("mannotations", Some(claim("annotations").unwrap_or_else(|| json!({})))),
+            ],
+            Self::Standard => {
+                vec![("sub", claim("sub")), ("roles", claim("roles")), ("groups", claim("groups")), ("scopes", scopes)]
+            }
+        };
+        Value::Object(named.into_iter().filter_map(|(name, claim)| Some((name.to_owned(), claim?))).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::query::Annotations;
+
+    fn question(config: &Value) -> Value {
+        let arguments = json!({"city": "Bern"});
+        let query = Query {
+            feature: Feature::Tool,
+            operation: Feature::Tool.operation(),
+            id: "weather",
+            arguments: arguments.as_object(),
+            annotations: Annotations { read_only: Some(true), ..Annotations::default() },
+        };
+        let claims = json!({"sub": "ada", "roles": ["dev"], "groups": ["g"], "scope": "a b", "clearance": 3});
+        let pdp = Pdp::new(config).unwrap();
+        serde_json::from_str(&pdp.question(claims.as_object().unwrap(), &query, "srv")).unwrap()
+    }
+
+    #[test]
+    fn a_question_has_the_shape_of_both_mappings() {
+        let http = json!({"url": "https://pdp.example/"});
+        let full =
+            json!({"http": http, "claim_mapping": "mpe", "context": {"include_args": true, "include_operation": true}});
+        let expected = json!({
+            "principal": {"sub": "ada", "mroles": ["dev"], "mgroups": ["g"], "scopes": "a b", "mclearance": 3, "mannotations": {}},
+            "operation": "mcp:tool:call",
+            "resource": "mrn:mcp:srv:tool:weather",
+            "context": {"mcp": {"feature": "tool", "operation": "call", "resource_id": "weather", "args": {"city": "Bern"},
+                "annotations": {"readOnlyHint": true}}},
+        });
+        assert_eq!(question(&full), expected);
+        let plain = question(&json!({"http": http, "claim_mapping": "standard"}));
+        assert_eq!(plain["principal"], json!({"sub": "ada", "roles": ["dev"], "groups": ["g"], "scopes": "a b"}));
+        assert_eq!(plain["context"], json!({"mcp": {"annotations": {"readOnlyHint": true}}}));
+        assert_eq!(
+            Pdp::new(&json!({"http": http, "claim_mapping": "mpe"})).unwrap().url,
+            "https://pdp.example/decision"
+        );
+    }
+
+    #[test]
+    fn only_a_clear_yes_allows() {
+        assert!(Pdp::is_allowed(200, br#"{"allow":true}"#));
+        for (status, body) in [
+            (200, r#"{"allow":false}"#),
+            (200, r#"{"allow":"true"}"#),
+            (200, "{}"),
+            (200, "x"),
+            (500, r#"{"allow":true}"#),
+            (204, ""),
+        ] {
+            assert!(!Pdp::is_allowed(status, body.as_bytes()), "{status} {body}");
+        }
+    }
+
+    #[test]
+    fn claims_need_a_mapping() {
+        let error = Pdp::new(&json!({"http": {"url": "https://a"}})).unwrap_err().to_string();
+        assert!(error.contains("mpe, standard"), "{error}");
+    }
+}
