@@ -318,7 +318,7 @@ pub(crate) fn get(address: &str, path: &str) -> Result<(String, String)> {
     exchange(address, &format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"))
 }
 
-fn post_to(address: &str, path: &str, headers: &str, body: &str) -> Result<(String, String)> {
+pub(crate) fn post_to(address: &str, path: &str, headers: &str, body: &str) -> Result<(String, String)> {
     let request = format!(
         "POST {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nAccept: application/json\r\n{headers}\
          Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",

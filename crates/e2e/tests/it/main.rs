@@ -2,6 +2,7 @@
 
 mod cluster;
 mod faults;
+mod guarded;
 mod home;
 mod operator;
 mod proxy;
