@@ -1,8 +1,8 @@
 //! Where an address or a host name leads, and which of them may be dialled. Pure: nothing is resolved here.
 //!
 //! There is one table of address blocks ([`scope`]) and one of names ([`name`]), and one policy over both ([`Addresses`]). The
-//! planner judges with them what a manifest says, and the outbound client what a name resolved to at the moment of the
-//! connection, so the two cannot disagree.
+//! planner checks manifests with them, and the outbound client checks what a name resolved to when it connects, so the two
+//! cannot disagree.
 //!
 //! | scope | on one machine | in a pod | public only |
 //! | --- | --- | --- | --- |
@@ -22,7 +22,8 @@ pub use self::scope::{Scope, scope_of};
 /// What may be dialled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Addresses {
-    /// Everything but what nobody ever means: for a program on one's own machine, whose loopback addresses are one's own servers.
+    /// Everything but link-local, metadata, unspecified and multicast addresses: for a program on the user's machine, whose loopback
+    /// addresses are the user's servers.
     #[default]
     Machine,
     /// The same without loopback: for a pod, whose loopback addresses are what else runs in it. Services and pods are private addresses.

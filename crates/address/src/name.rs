@@ -24,8 +24,8 @@ pub fn scope_of_name(name: &str) -> Option<Scope> {
     known(ALONE, &|known| name == known).or_else(|| known(DOMAINS, &|known| is_at_or_below(&name, known)))
 }
 
-/// Whether a name is one of a Service with its namespace: it ends in `.svc`, which is no domain of the internet. A name of a single part is
-/// not: a search domain of the node may complete it to a private host, see [`in_namespace`].
+/// Whether a name is one of a Service with its namespace: it ends in `.svc`, which is not a domain of the internet. A name of a single part
+/// is not: a search domain of the node may complete it to a private host, see [`in_namespace`].
 pub fn is_of_cluster(name: &str) -> bool {
     let name = name.trim_end_matches('.').to_ascii_lowercase();
     name.strip_suffix(".svc").is_some_and(|rest| !rest.is_empty())

@@ -30,12 +30,12 @@ pub struct Problem {
     pub message: String,
 }
 
-/// The verdict about an object that nothing is wrong with.
+/// An object without problems.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Admitted {
     /// An object of one of Skep's kinds, with defaults filled in.
     Ours(Value),
-    /// An object of another API group; not looked into.
+    /// An object of another API group; not validated.
     Foreign,
 }
 
@@ -62,7 +62,7 @@ impl Admission {
         Ok(Self { kinds })
     }
 
-    /// Judges one object. Everything that is wrong with it is listed, not only the first thing.
+    /// Validates one object. All its problems are listed, not only the first.
     pub fn admit(&self, object: &Value) -> Result<Admitted, Vec<Problem>> {
         let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (version, kind) = (text("apiVersion"), text("kind"));
@@ -89,7 +89,7 @@ impl Admission {
         let object = apply_defaults(&schema.structural, object);
         let mut problems = structure::metadata_problems(&object);
         structure::check(&schema.structural, &object, "", &mut problems);
-        // As on the API server: rules are only asked about objects of the right shape.
+        // As on the API server: rules are evaluated only for objects that match the schema.
         if problems.is_empty()
             && let Err(errors) = Validator::new().validate_compiled(&schema.rules, &object, None)
         {

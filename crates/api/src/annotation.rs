@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 pub const GENERATION: &str = "toolhive.stacklok.dev/mcpserver-generation";
 /// The variable through which a pod knows that generation. Frozen when the pod starts.
 pub const GENERATION_ENV: &str = "THV_MCPSERVER_GENERATION";
-/// What the proxy in front of a backend reports of it, on the backend's StatefulSet, or on its own Service ([`proxy_service`]) as long as
-/// there is no StatefulSet: an [`UpstreamReport`] as JSON. It is there only while the proxy cannot use the backend.
+/// The proxy's report on its backend, on the backend's StatefulSet, or on its own Service ([`proxy_service`]) while no
+/// StatefulSet exists: an [`UpstreamReport`] as JSON. It is set only while the proxy cannot use the backend.
 pub const UPSTREAM: &str = "toolhive.stacklok.dev/upstream-state";
 
 /// The Service of the proxy of an MCPServer.
@@ -16,12 +16,12 @@ pub fn proxy_service(server: &str) -> String {
     format!("mcp-{server}-proxy")
 }
 
-/// What a proxy reports of the MCP server behind it.
+/// A proxy's report on its MCP server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UpstreamReport {
     /// The pod of the proxy. A report of a pod that is gone says nothing.
     pub pod: String,
-    /// How the server is.
+    /// The health of the server.
     pub state: UpstreamState,
     /// Whether the server ever answered this proxy.
     #[serde(default)]
@@ -30,7 +30,7 @@ pub struct UpstreamReport {
     pub message: String,
 }
 
-/// How the MCP server behind a proxy is, while the proxy cannot use it: the words of the proxy's `/health`.
+/// The health of an MCP server that its proxy cannot use, with the values of the proxy's `/health`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum UpstreamState {

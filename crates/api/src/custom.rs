@@ -56,7 +56,7 @@ pub struct Column {
 /// What using the older version of a kind means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Older {
-    /// The API server warns whoever uses it.
+    /// The API server warns clients that use it.
     Deprecated,
     /// It is as good as the newer one: until Skep, the kind had no other.
     Current,

@@ -1,8 +1,8 @@
 //! Skep's custom resources: the fourteen kinds of the API group `toolhive.stacklok.dev`.
 //!
 //! This crate owns what a manifest may say: the types (one file per kind under [`kinds`]), their schemas with defaults, bounds
-//! and cross-field rules ([`schema`]), the definitions that teach all of it to an API server ([`crd`]), and the same judgement
-//! without one ([`admission`]). It reads and writes manifests as text ([`manifest`]), and words what libraries say about them ([`plain`]).
+//! and cross-field rules ([`schema`]), the definitions that teach all of it to an API server ([`crd`]), and the same validation
+//! without one ([`admission`]). It reads and writes manifests as text ([`manifest`]), and rewrites errors of libraries for users ([`plain`]).
 //! It never talks to an API server, and it decides nothing: what a resource *means* is the business of the plan.
 //!
 //! ```text

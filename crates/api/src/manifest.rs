@@ -108,7 +108,7 @@ struct Documents<'a> {
     budget: Budget,
     /// Which document is next. Counted as people do: an empty one has a marker all the same, but is not counted.
     number: usize,
-    /// Documents of one part that are not told yet.
+    /// Documents of one part that were not returned yet.
     read: VecDeque<Document>,
 }
 
@@ -154,7 +154,7 @@ fn is_content(line: &str) -> bool {
     !line.is_empty() && !line.starts_with('#') && !line.starts_with('%')
 }
 
-/// The objects of a document: itself, or the items of a `List`. Nothing if it is no object.
+/// The objects of a document: itself, or the items of a `List`. Nothing if it is not an object.
 fn objects(document: Value) -> Option<Vec<Value>> {
     match document {
         Value::Object(mut list) if is_list(&list) => match list.remove("items") {

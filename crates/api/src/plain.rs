@@ -1,4 +1,4 @@
-//! Messages of the libraries that read JSON, in words for the author of the JSON.
+//! Messages of the JSON libraries, rewritten for the author of the JSON.
 //!
 //! A message such as ``invalid type: integer `5`, expected struct PodSpec`` names types of the program that reads the text. What
 //! a user meets in a condition or at a terminal names neither types nor the library.
@@ -60,7 +60,7 @@ static RULES: LazyLock<Vec<(Regex, Rewording)>> = LazyLock::new(|| {
     rules.into_iter().filter_map(|(pattern, words)| Some((Regex::new(pattern).ok()?, words))).collect()
 });
 
-/// A message without the words of the library that it came from. Other messages stay as they are.
+/// A message without the terms of the library that it came from. Other messages stay as they are.
 pub fn plain(message: &str) -> String {
     let mut message = message.to_owned();
     for (pattern, words) in RULES.iter() {
@@ -107,7 +107,7 @@ mod tests {
 
     #[derive(Debug, serde::Deserialize)]
     #[serde(deny_unknown_fields)]
-    #[expect(dead_code, reason = "it is read and never looked at")]
+    #[expect(dead_code, reason = "only its parsing is tested")]
     struct Shape {
         text: String,
         port: Option<u16>,
@@ -125,14 +125,14 @@ mod tests {
 
     #[derive(Debug, serde::Deserialize)]
     #[serde(untagged)]
-    #[expect(dead_code, reason = "it is read and never looked at")]
+    #[expect(dead_code, reason = "only its parsing is tested")]
     enum Either {
         Number(u8),
         List(Vec<u8>),
     }
 
     #[test]
-    fn no_word_of_a_library_is_left_in_a_message() {
+    fn no_term_of_a_library_is_left_in_a_message() {
         for (value, words) in [
             (json!({ "text": 5 }), "is `5`, but must be a string (put quotes around it)"),
             (json!({ "text": null }), "is null, but must be a string (put quotes around it)"),

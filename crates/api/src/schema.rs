@@ -1,7 +1,7 @@
 //! From Rust types to structural schemas: what serde and schemars know, said the way the API server wants it.
 //!
 //! `schemars` describes a Rust type; Kubernetes wants a *structural schema*: one type per node, no `null`, no references, lists
-//! that say how they merge. [`structural`] makes one from the other. The rest are the words in which the types of this
+//! that say how they merge. [`structural`] makes one from the other. The rest are the transforms with which the types of this
 //! crate add what a Rust type cannot say: [`atomic`], [`set`], [`map_by`], [`rules`], [`Object`], [`Any`].
 
 use std::borrow::Cow;
@@ -12,7 +12,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-/// One cross-field rule, in the Common Expression Language that the API server runs, and what it tells the user.
+/// One cross-field rule, in the Common Expression Language that the API server runs, and its message for the user.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
     /// The expression; `self` is the object it stands on.
@@ -21,7 +21,7 @@ pub struct Rule {
     pub message: &'static str,
 }
 
-/// A JSON object that belongs to somebody else: kept as it is, unknown fields included.
+/// A JSON object of another schema: kept as it is, unknown fields included.
 ///
 /// Embedded Kubernetes objects (`podTemplateSpec`), JSON Schemas and the arguments of tools travel in it untouched.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,7 +51,7 @@ pub(crate) fn rules(rules: &'static [Rule]) -> impl Transform {
     }
 }
 
-/// A list that is replaced whole by whoever writes it.
+/// A list that a field manager replaces as a whole.
 pub(crate) fn atomic(schema: &mut Schema) {
     schema.insert("x-kubernetes-list-type".into(), json!("atomic"));
 }
@@ -69,7 +69,7 @@ pub(crate) fn map_by(key: &'static str) -> impl Transform {
     }
 }
 
-/// An object that is replaced whole by whoever writes it.
+/// An object that a field manager replaces as a whole.
 pub(crate) fn atomic_object(schema: &mut Schema) {
     schema.insert("x-kubernetes-map-type".into(), json!("atomic"));
 }
@@ -172,7 +172,7 @@ fn unwrap_option(node: &mut Map<String, Value>) {
     let inner = inner.clone();
     node.remove("anyOf");
     for (key, value) in inner {
-        // The field's own words (description, default, rules) win over those of its type.
+        // The field's own description, default and rules win over those of its type.
         node.entry(key).or_insert(value);
     }
 }

@@ -11,7 +11,7 @@ use crate::claims::Claims;
 pub const LOCAL_ISSUER: &str = "toolhive-local";
 /// The subject of clients that do not authenticate, where no local user stands for them.
 pub const ANONYMOUS: &str = "anonymous";
-/// How long the claims of an identity that nobody issued say that they are valid, in seconds.
+/// The lifetime in the claims of an identity without an issuer, in seconds.
 const LIFETIME: i64 = 24 * 60 * 60;
 
 /// The client of a request: who it is, what its issuer claims about it, and the token that it sent. Cheap to clone.
@@ -88,7 +88,7 @@ impl From<Identity> for Caller {
 // === impl Identity ===
 
 impl Identity {
-    /// Whether it tells one client from another. Without authentication, all clients have the same.
+    /// Whether it distinguishes clients. Without authentication, all clients have the same.
     pub fn is_authenticated(&self) -> bool {
         &*self.issuer != LOCAL_ISSUER
     }
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_of_an_identity_is_no_other_identity_s() {
+    fn different_identities_have_different_keys() {
         let identity =
             |issuer: &str, subject: &str| Identity { issuer: issuer.into(), subject: subject.into(), name: "".into() };
         assert!(identity("https://a", "b c").has_key(&identity("https://a", "b c").key()));

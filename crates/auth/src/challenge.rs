@@ -15,7 +15,7 @@ pub enum ErrorCode {
     InsufficientScope,
 }
 
-/// What every challenge of a proxy says: who issues tokens, where the metadata of the resource is, and which scopes to ask for.
+/// What every challenge of a proxy says: who issues tokens, where the metadata of the resource is, and which scopes to request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Challenge {
     realm: String,

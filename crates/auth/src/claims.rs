@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 pub const LEEWAY: i64 = 30;
 /// The claim that names the upstream tokens of a session. Policies and webhooks do not see it.
 const TOKEN_SESSION: &str = "tsid";
-/// Scopes of OpenID Connect that ask for an identity. Issuers do not repeat them in access tokens, so they are not required there.
+/// Scopes of OpenID Connect that request an identity. Issuers do not repeat them in access tokens, so they are not required there.
 const IDENTITY_SCOPES: &[&str] = &["openid", "profile", "email", "address", "phone", "offline_access"];
 
 /// What an issuer says about a client.

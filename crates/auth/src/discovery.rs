@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::fetch::{FetchError, Fetcher};
 
-/// What an issuer says of itself.
+/// The discovery document of an issuer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Discovered {
     pub(crate) jwks_url: String,
@@ -14,7 +14,7 @@ pub(crate) struct Discovered {
 /// Why an issuer's keys cannot be found.
 #[derive(Debug, thiserror::Error)]
 pub enum DiscoveryError {
-    /// The document cannot be had.
+    /// The document cannot be fetched.
     #[error("failed to discover OIDC configuration: {0}")]
     Fetch(#[from] FetchError),
     /// The document is that of another issuer, whose keys are not trusted.
@@ -25,7 +25,7 @@ pub enum DiscoveryError {
     NoKeys,
 }
 
-/// Asks an issuer where its keys are.
+/// Discovers the URL of an issuer's keys.
 pub(crate) async fn discover(fetcher: &Fetcher, issuer: &str) -> Result<Discovered, DiscoveryError> {
     let base = issuer.strip_suffix('/').unwrap_or(issuer);
     let (document, _) = fetcher.document(&format!("{base}/.well-known/openid-configuration")).await?;
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_document_is_of_the_issuer_that_was_asked_and_has_keys() {
+    fn a_document_names_the_configured_issuer_and_its_keys() {
         let document = json!({"issuer": "https://idp/", "jwks_uri": "https://idp/keys"});
         assert_eq!(read(&document, "https://idp").unwrap().jwks_url, "https://idp/keys");
         let other = read(&json!({"issuer": "https://evil", "jwks_uri": "https://evil/keys"}), "https://idp");

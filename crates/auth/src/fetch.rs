@@ -1,4 +1,4 @@
-//! Asking an identity provider: bounded in size and time, over the one outbound client, which checks every address that it dials.
+//! Requests to an identity provider: bounded in size and time, over the one outbound client, which checks every address that it dials.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -97,8 +97,8 @@ impl Fetcher {
 
     /// Sends a request, and reads the whole response.
     pub async fn ask(&self, ask: Ask<'_>) -> Result<Answer, FetchError> {
-        let asked = tokio::time::timeout(self.timeout, self.send(&ask));
-        asked.await.map_err(|_elapsed| FetchError::Timeout(self.timeout))?
+        let response = tokio::time::timeout(self.timeout, self.send(&ask));
+        response.await.map_err(|_elapsed| FetchError::Timeout(self.timeout))?
     }
 
     async fn send(&self, ask: &Ask<'_>) -> Result<Answer, FetchError> {
@@ -164,7 +164,7 @@ impl Answer {
     }
 }
 
-/// An error with what caused it: only both together say what to do.
+/// An error with its cause: operators need both.
 fn with_source(error: &skep_net::client::Error) -> String {
     let source = std::error::Error::source(error);
     source.map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))

@@ -1,4 +1,4 @@
-//! Opaque tokens, which only their issuer can explain: RFC 7662, and the two providers that have a way of their own.
+//! Introspection of opaque tokens by their issuer: RFC 7662, and the two providers with an API of their own.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -16,12 +16,12 @@ use crate::fetch::{Answer, Ask, FetchError, Fetcher};
 const LONGEST: usize = 64 * 1024;
 const FORM: HeaderValue = HeaderValue::from_static("application/x-www-form-urlencoded");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
-/// Where Google explains tokens. It explains those of every Google client, so an audience must be configured.
+/// Where Google introspects tokens. It accepts those of every Google client, so an audience must be configured.
 pub(crate) const GOOGLE: &str = "https://oauth2.googleapis.com/tokeninfo";
 const GOOGLE_ISSUER: &str = "https://accounts.google.com";
 const GITHUB_ISSUER: &str = "https://github.com";
 
-/// Asks an issuer about opaque tokens.
+/// Introspects opaque tokens at their issuer.
 #[derive(Debug)]
 pub(crate) struct Introspection {
     fetcher: Fetcher,
@@ -41,10 +41,10 @@ enum Provider {
 /// Why an opaque token is not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum IntrospectionError {
-    /// The issuer cannot be asked.
+    /// The request to the issuer failed.
     #[error("failed to introspect opaque token: {0}")]
     Fetch(#[from] FetchError),
-    /// The issuer says that it is not valid.
+    /// The issuer reports it as not valid.
     #[error("invalid token")]
     Inactive,
     /// The response lacks what identifies the client.
@@ -60,32 +60,32 @@ impl Introspection {
         Self { fetcher, url: url.to_owned(), provider: Provider::of_url(url), client }
     }
 
-    /// What the issuer says of a token, at `now`.
+    /// The claims that the issuer reports for a token, at `now`.
     pub(crate) async fn introspect(&self, token: &str, now: i64) -> Result<Claims, IntrospectionError> {
         match self.provider {
-            Provider::Google => google(&self.ask_google(token).await?),
-            Provider::GitHub => github(&self.ask_github(token).await?, now),
-            Provider::Rfc7662 => rfc7662(&self.ask_rfc7662(token).await?, now),
+            Provider::Google => google(&self.request_google(token).await?),
+            Provider::GitHub => github(&self.request_github(token).await?, now),
+            Provider::Rfc7662 => rfc7662(&self.request_rfc7662(token).await?, now),
         }
     }
 
-    async fn ask_google(&self, token: &str) -> Result<Answer, FetchError> {
+    async fn request_google(&self, token: &str) -> Result<Answer, FetchError> {
         let query: String = form_urlencoded::Serializer::new(String::new()).append_pair("access_token", token).finish();
-        self.ask(&format!("{}?{query}", self.url), None).await
+        self.send(&format!("{}?{query}", self.url), None).await
     }
 
-    async fn ask_github(&self, token: &str) -> Result<Answer, FetchError> {
+    async fn request_github(&self, token: &str) -> Result<Answer, FetchError> {
         let body = json!({ "access_token": token }).to_string();
-        self.ask(&self.url, Some((body.into(), JSON))).await
+        self.send(&self.url, Some((body.into(), JSON))).await
     }
 
-    async fn ask_rfc7662(&self, token: &str) -> Result<Answer, FetchError> {
+    async fn request_rfc7662(&self, token: &str) -> Result<Answer, FetchError> {
         let pairs = [("token", token), ("token_type_hint", "access_token")];
         let body: String = form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish();
-        self.ask(&self.url, Some((body.into(), FORM))).await
+        self.send(&self.url, Some((body.into(), FORM))).await
     }
 
-    async fn ask(&self, url: &str, body: Option<(Bytes, HeaderValue)>) -> Result<Answer, FetchError> {
+    async fn send(&self, url: &str, body: Option<(Bytes, HeaderValue)>) -> Result<Answer, FetchError> {
         self.fetcher.ask(Ask { url, body, authorization: self.client.clone(), limit: LONGEST }).await
     }
 }
@@ -107,7 +107,7 @@ impl Provider {
     }
 }
 
-/// What Google says: of an invalid token, 400.
+/// The response of Google: 400 for an invalid token.
 fn google(answer: &Answer) -> Result<Claims, IntrospectionError> {
     if answer.status == StatusCode::BAD_REQUEST {
         return Err(IntrospectionError::Inactive);
@@ -122,7 +122,7 @@ fn google(answer: &Answer) -> Result<Claims, IntrospectionError> {
     Ok(Claims::new(claims))
 }
 
-/// What GitHub says: of a token that is not one of the application, 404. Its tokens need not expire; what it said is used for a minute.
+/// The response of GitHub: 404 for a token of another application. Its tokens need not expire; a response is used for a minute.
 fn github(answer: &Answer, now: i64) -> Result<Claims, IntrospectionError> {
     if matches!(answer.status, StatusCode::NOT_FOUND | StatusCode::UNPROCESSABLE_ENTITY) {
         return Err(IntrospectionError::Inactive);
@@ -156,10 +156,10 @@ fn github(answer: &Answer, now: i64) -> Result<Claims, IntrospectionError> {
     Ok(Claims::new(claims))
 }
 
-/// For how long a token is taken to be valid whose issuer does not say when it expires, in seconds.
+/// How long a token is valid whose issuer does not report an expiry, in seconds.
 const WITHOUT_EXPIRY: i64 = 60;
 
-/// What RFC 7662 says. All claims are kept: policies may be about any of them.
+/// A response of RFC 7662. All claims are kept: policies may be about any of them.
 fn rfc7662(answer: &Answer, now: i64) -> Result<Claims, IntrospectionError> {
     let mut claims = object(answer)?;
     if claims.get("active") != Some(&Value::Bool(true)) {

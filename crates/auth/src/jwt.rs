@@ -1,6 +1,6 @@
 //! A JSON Web Token before its signature was verified: what it says it is, and what was signed.
 //!
-//! Only algorithms with a public key are known here. `none`, and HMAC with a public key as its secret, are no choice that a token has.
+//! Only algorithms with a public key are known here. A token cannot choose `none`, nor HMAC with a public key as its secret.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

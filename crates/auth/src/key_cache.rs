@@ -2,7 +2,7 @@
 //!
 //! They are fetched at the first token, again when they are old, and again when a token names a key that is not among them: that is how an
 //! issuer rotates keys without a failed request. Fetches for unknown keys keep a minimum interval, and all tokens that wait for one share
-//! it, so a client with invented key ids costs the issuer next to nothing. A fetch that fails leaves the last good set in use.
+//! it, so invented key ids cause few requests to the issuer. A fetch that fails leaves the last good set in use.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,7 +34,7 @@ pub struct KeyCache {
     /// Where the keys are, if that is configured.
     configured: Option<String>,
     state: RwLock<State>,
-    /// Held by whoever fetches.
+    /// Held by the task that fetches.
     fetching: Mutex<()>,
     generation: AtomicU64,
 }
@@ -62,7 +62,7 @@ struct Known {
     is_old: bool,
 }
 
-/// Why a key cannot be had.
+/// Why a key is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// The issuer has no such key.

@@ -10,11 +10,11 @@ const DEFAULT_SCOPES: &[&str] = &["openid"];
 /// A protected resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProtectedResource {
-    /// Its URL. Without one there is no document.
+    /// Its URL. Without one, no document is served.
     pub resource: String,
     /// Who issues tokens for it.
     pub issuer: String,
-    /// The scopes to ask for.
+    /// The scopes to request.
     pub scopes: Vec<String>,
 }
 

@@ -15,7 +15,7 @@ use crate::key_cache::{KeyCache, KeyError};
 use crate::verified::{Verified, of_token};
 use crate::{Caller, Secret};
 
-/// For how long what an issuer said of an opaque token is used, in seconds: it may be revoked at any time.
+/// How long the introspection of an opaque token is cached, in seconds: the token may be revoked at any time.
 const INTROSPECTED: i64 = 60;
 
 /// How tokens are validated.
@@ -25,13 +25,13 @@ pub struct Options {
     pub expected: Expectations,
     /// Where the issuer's keys are; otherwise the issuer says it.
     pub jwks_url: String,
-    /// Where opaque tokens are explained.
+    /// The introspection endpoint for opaque tokens.
     pub introspection_url: String,
-    /// The client that asks about opaque tokens.
+    /// The client that introspects opaque tokens.
     pub client_id: String,
     /// Its secret.
     pub client_secret: Option<Secret>,
-    /// The only certificate authorities that the issuer may be vouched for by, as PEM.
+    /// The only certificate authorities that are trusted for the issuer, as PEM.
     pub ca_bundle: Option<Vec<u8>>,
     /// A file with a token for the issuer itself.
     pub token_file: Option<PathBuf>,
@@ -72,13 +72,13 @@ pub enum AuthError {
     /// It cannot be verified.
     #[error(transparent)]
     Jwt(#[from] JwtError),
-    /// The key that it names cannot be had.
+    /// The key that it names is not available.
     #[error(transparent)]
     Key(#[from] Arc<KeyError>),
-    /// It is opaque, and its issuer does not vouch for it.
+    /// It is opaque, and introspection did not confirm it.
     #[error(transparent)]
     Introspection(#[from] IntrospectionError),
-    /// It is opaque, and no issuer explains such tokens.
+    /// It is opaque, and no introspection endpoint is configured.
     #[error("failed to introspect opaque token: no introspection endpoint available")]
     NoIntrospection,
     /// It is not for this server, not of this issuer, or not valid now.
@@ -89,7 +89,7 @@ pub enum AuthError {
 // === impl AuthError ===
 
 impl AuthError {
-    /// What the client reads. Failures of the issuer are for the log: they name addresses of our network.
+    /// The text for the client. Failures of the issuer are for the log: they name addresses of our network.
     pub fn external(&self) -> String {
         match self {
             Self::Key(error) => match &**error {
@@ -120,7 +120,7 @@ impl AuthError {
 // === impl Validator ===
 
 impl Validator {
-    /// A validator. Nothing is asked of the issuer before the first token.
+    /// A validator. It sends no request to the issuer before the first token.
     pub fn new(options: Options) -> Result<Self, ConfigError> {
         if options.expected.issuer.is_empty() && options.jwks_url.is_empty() {
             return Err(ConfigError::NoIssuer);

@@ -252,7 +252,7 @@ fn join<'a>(texts: impl Iterator<Item = &'a str>) -> Result<PolicySet, ConfigErr
     Ok(set)
 }
 
-/// The arguments of a call as attributes. Of an object or a list, policies see only that it is there.
+/// The arguments of a call as attributes. Of an object or a list, policies see only its presence.
 fn arguments<'a>(query: &Query<'a>) -> impl Iterator<Item = (String, RestrictedExpression)> + use<'a> {
     query.arguments.into_iter().flatten().filter_map(|(name, value)| match value {
         Value::String(_) | Value::Bool(_) | Value::Number(_) => Some((format!("arg_{name}"), values::of_json(value)?)),

@@ -1,13 +1,13 @@
-//! The answer to a question, and why it is that.
+//! The decision about a query, and its reasons.
 
 /// A decision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
     /// Whether it is allowed.
     pub is_allowed: bool,
-    /// The policies that decided, by place. Nothing permitted what no policy is named for.
+    /// The determining policies, by place. Empty if no policy applied.
     pub policies: Vec<String>,
-    /// What went wrong while it was decided, which denies.
+    /// Errors of the evaluation, which deny.
     pub errors: Vec<String>,
 }
 

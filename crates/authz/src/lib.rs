@@ -6,9 +6,9 @@
 //!                        └─ Filter ─▶ one Query per element of the response
 //! ```
 //!
-//! [`check`] answers before any request is made whether an engine accepts its configuration. This is the only crate that links Cedar; the
-//! operator hands the answer to the plan, which links no engine. Nothing here touches the network: a question to a decision point is
-//! text, and so is its answer ([`pdp`]).
+//! [`check`] reports before any request is made whether an engine accepts its configuration. This is the only crate that links Cedar; the
+//! operator hands the result to the plan, which links no engine. Nothing here touches the network: a request to a decision point is
+//! text, and so is its response ([`pdp`]).
 //!
 //! [`policies`] and [`entities`] are the only ways by which texts of users reach Cedar's parsers: both check the limits of
 //! `skep-bounds` first, because those parsers recurse without a limit of their own.
@@ -41,7 +41,7 @@ pub fn check(engine: &str, config: &Value) -> Result<(), String> {
 fn http(config: &Value) -> Result<(), String> {
     let address =
         config.get("http").and_then(|http| http.get("url")).or_else(|| config.get("url")).and_then(Value::as_str);
-    let address = address.ok_or("http.url is missing: say where the decision point is asked")?;
+    let address = address.ok_or("http.url is missing: write the URL of the decision point")?;
     let url = url::Url::parse(address).map_err(|error| format!("http.url: `{address}` is not a URL: {error}"))?;
     if !matches!(url.scheme(), "http" | "https") {
         return Err(format!("http.url: `{address}` must start with https:// or http://"));

@@ -1,14 +1,14 @@
-//! Questions to a policy decision point over HTTP, and its answers. Sending them is for whoever has a client.
+//! Requests to a policy decision point over HTTP, and its responses. The middleware sends them.
 
 use serde_json::{Map, Value, json};
 
 use crate::ConfigError;
 use crate::query::{Feature, Query};
 
-/// How a decision point is asked.
+/// How a decision point is called.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pdp {
-    /// Where it is asked, `/decision` included.
+    /// Its URL, `/decision` included.
     pub url: String,
     /// How long it may take, in seconds.
     pub timeout: u64,
@@ -50,7 +50,7 @@ impl Pdp {
         })
     }
 
-    /// The body of a question.
+    /// The body of a request.
     pub fn question(&self, claims: &Map<String, Value>, query: &Query<'_>, server: &str) -> String {
         let (feature, operation) = (query.feature.name(), query.operation.name());
         let question = json!({
@@ -81,7 +81,7 @@ impl Pdp {
         if mcp.is_empty() { json!({}) } else { json!({ "mcp": mcp }) }
     }
 
-    /// Whether a response allows it. Whatever is not a clear yes is a no.
+    /// Whether a response allows the request. Anything but an explicit `true` denies.
     pub fn is_allowed(status: u16, body: &[u8]) -> bool {
         let said: Option<Value> = serde_json::from_slice(body).ok().filter(|_| status == 200);
         said.is_some_and(|said| said.get("allow") == Some(&Value::Bool(true)))

@@ -8,8 +8,8 @@ use skep_bounds::{BoundsError, POLICY_COUNT, POLICY_SET_BYTES};
 
 use crate::entities;
 
-/// The most that is told of a parser's error, in characters. It can repeat the whole text that it is about.
-const TOLD: usize = 300;
+/// The longest error of a parser that is reported, in characters. It can repeat the whole policy.
+const LONGEST_ERROR: usize = 300;
 
 /// A policy cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -72,7 +72,7 @@ pub(crate) fn one_line(error: &dyn std::error::Error) -> String {
         cause = next.source();
     }
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    match line.char_indices().nth(TOLD) {
+    match line.char_indices().nth(LONGEST_ERROR) {
         Some((end, _)) => format!("{}…", line.get(..end).unwrap_or_default()),
         None => line,
     }

@@ -1,4 +1,4 @@
-//! What is decided: may this caller do this to that?
+//! A query for the engines: may this caller do this to that?
 
 use serde_json::{Map, Value};
 use skep_mcp::list::List;
@@ -41,7 +41,7 @@ pub enum Treatment {
     Deny,
 }
 
-/// One question.
+/// One query.
 #[derive(Clone, Copy, Debug)]
 pub struct Query<'a> {
     /// What kind of thing it is about.
@@ -161,7 +161,7 @@ impl<'a> Query<'a> {
 // === impl Annotations ===
 
 impl Annotations {
-    /// The hints of a tool, from its JSON. Other members, and hints that are no booleans, do not count.
+    /// The hints of a tool, from its JSON. Other members, and hints that are not booleans, are ignored.
     pub fn of_json(text: &str) -> Self {
         let hint = |name: &str| match value::find(text.as_bytes(), &[name]) {
             Some("true") => Some(true),

@@ -17,12 +17,12 @@ const SIGNS: &str = "()[]{},;.:@+-*/%<>!=?";
 /// What makes a string before it an operand, as in `"a".b` and `"a" + 1`. A pattern is none.
 const MAKES_AN_OPERAND: &str = ".([+-*/%";
 
-/// What the token before a place tells of it.
+/// The lexical context after the previous token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Before {
     /// A policy begins here.
     Nothing,
-    /// An operand, or its name: a word here is no name.
+    /// An operand, or its name: an identifier here is not a name.
     Operand,
     /// A string with `\*`, behind `like`.
     Pattern,
@@ -94,7 +94,7 @@ impl Before {
         }
     }
 
-    /// What a token tells of the place behind it.
+    /// The context after a token.
     fn next(self, word: &str) -> Self {
         match word {
             _ if self.is_name(word) => Self::Operand,
@@ -110,7 +110,7 @@ impl Before {
         }
     }
 
-    /// Whether a word is the name of an attribute, whatever it is elsewhere.
+    /// Whether an identifier is the name of an attribute, even if it is a keyword elsewhere.
     fn is_name(self, word: &str) -> bool {
         self == Self::Access && word.starts_with(in_name)
     }

@@ -2,7 +2,7 @@
 
 use crate::{BoundsError, JSON_BYTES, JSON_DEPTH};
 
-/// Checks the size and depth of a JSON text. What is not JSON is left to the parser to tell.
+/// Checks the size and depth of a JSON text. The parser reports invalid JSON.
 pub fn json(text: &str) -> Result<(), BoundsError> {
     crate::size(text, JSON_BYTES)?;
     let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
@@ -23,8 +23,8 @@ pub fn json(text: &str) -> Result<(), BoundsError> {
     Ok(())
 }
 
-/// Checks how many values a JSON text has: scalars, lists and objects; names of members are none. What is not JSON is left to the
-/// parser to tell.
+/// Checks how many values a JSON text has: scalars, lists and objects; names of members do not count. The parser reports
+/// invalid JSON.
 pub fn json_values(text: &str, most: usize) -> Result<(), BoundsError> {
     if values_up_to(text, most) > most { Err(BoundsError::Values { most }) } else { Ok(()) }
 }

@@ -3,10 +3,10 @@
 
 use crate::{BoundsError, EXPRESSION_DEPTH, TEMPLATE_BYTES};
 
-/// What separates words in an action.
+/// What separates tokens in an action.
 const BLANKS: [char; 4] = [' ', '\t', '\r', '\n'];
 
-/// Checks the size and depth of a template. What is not a template is left to the parser to tell.
+/// Checks the size and depth of a template. The parser reports invalid templates.
 pub fn template(text: &str) -> Result<(), BoundsError> {
     crate::size(text, TEMPLATE_BYTES)?;
     // For each open block, how many conditionals it nests: `{{else if}}` is another block inside the first.
@@ -47,7 +47,7 @@ impl<'text> Action<'text> {
             let behind = comment.split_once("*/").map_or("", |(_, behind)| behind);
             return Ok(Self { first: "", second: "", depth: 0, behind });
         }
-        // INVARIANT: each character is looked at a fixed number of times. What reaches behind the action would make the
+        // INVARIANT: each character is read a fixed number of times. What reaches behind the action would make the
         // time grow with the square of the text.
         let (depth, behind) = Self::skip(inside)?;
         let own = inside.get(..inside.len() - behind.len()).unwrap_or_default();

@@ -115,7 +115,7 @@ fn escapes_that_cedar_does_not_know_are_refused() {
         assert_eq!(cedar(&policy(&format!("principal.a == {string}"))), refused, "{unknown}");
         assert_eq!(cedar(&format!("@id({string})\n{}", policy("true"))), refused, "{unknown}");
         assert_eq!(cedar(&policy(&format!("principal == User::{string}"))), refused, "{unknown}");
-        // A string behind `like` is no pattern if an operator follows it.
+        // A string behind `like` is not a pattern if an operator follows it.
         for more in ["", ".a", " + 1", "[1]", "(1)", " * 1"] {
             let expected = if unknown == r"\*" && more.is_empty() { Ok(()) } else { refused.clone() };
             assert_eq!(cedar(&policy(&format!("principal.a like {string}{more}"))), expected, "{unknown}{more}");

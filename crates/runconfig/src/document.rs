@@ -255,7 +255,7 @@ impl Field for GoDuration {
     }
 }
 
-/// Passed on as it came.
+/// Passed through unchanged.
 impl Field for Json {
     fn read(json: Json) -> Result<Self, DocumentError> {
         Ok(json)

@@ -11,7 +11,7 @@ pub struct GoDuration {
     pub nanoseconds: i64,
 }
 
-/// A text is no duration.
+/// A text is not a duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DurationError {
     /// It is not written as one.

@@ -1,4 +1,4 @@
-//! What a document can ask of the data plane beyond forwarding, so that a plan can tell in advance what would not run.
+//! What a document can request of the data plane beyond forwarding, so that a plan can report in advance what would not run.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -54,8 +54,8 @@ impl Feature {
         Self::Webhooks,
     ];
 
-    /// What a type of middleware implements, if it is one of the features. A middleware `auth` without an identity provider asks for
-    /// none.
+    /// What a type of middleware implements, if it is one of the features. A middleware `auth` without an identity provider
+    /// needs none.
     pub fn of_middleware(kind: &str) -> Option<Self> {
         Some(match kind {
             "auth" => Self::Authentication,
@@ -71,7 +71,7 @@ impl Feature {
         })
     }
 
-    /// Everything that a RunConfig asks for.
+    /// All features that a RunConfig requests.
     pub fn needed(config: &RunConfig) -> BTreeSet<Self> {
         let telemetry = config.telemetry_config.as_ref();
         let needed = [
@@ -96,7 +96,7 @@ impl Feature {
         matches!(self, Self::Tracing | Self::MetricsExport)
     }
 
-    /// The fields of a manifest that ask for it.
+    /// The fields of a manifest that request it.
     pub const fn field(self) -> &'static str {
         match self {
             Self::Authentication => "spec.oidcConfigRef",

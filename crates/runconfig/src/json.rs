@@ -3,7 +3,7 @@
 //! Documents are compared and hashed by their bytes, so their order must not depend on how a build is put together:
 //! `serde_json::Map` is sorted or not by a feature that any crate can switch on. Here it never is. The rule is Go's,
 //! whose programs read and write the same documents: a struct's members come in the order of its fields, a map's
-//! members are sorted, and what is passed on as it came stays in the order in which it came.
+//! members are sorted, and what is passed through keeps its order.
 //!
 //! Two objects are equal when their members are equal and in the same order.
 
@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 pub use number::Number;
 pub use write::sorted;
 
-/// The deepest nesting that is read; what is deeper is no configuration.
+/// The deepest nesting that is read; no configuration is deeper.
 const MOST_LEVELS: usize = 128;
 
 /// A JSON value.

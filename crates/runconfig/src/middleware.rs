@@ -19,7 +19,7 @@ pub struct Middleware {
     pub kind: &'static str,
     /// Whether a proxy applies it without a row in its list, so that only the planner writes one.
     pub is_implicit: bool,
-    /// The parameters that a RunConfig asks for; none where it does not ask for the middleware.
+    /// The parameters that a RunConfig requests; none where it does not request the middleware.
     pub parameters: fn(&RunConfig) -> Option<Json>,
 }
 

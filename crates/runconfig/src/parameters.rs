@@ -40,9 +40,9 @@ document! {
 }
 
 document! {
-    /// Of `auth`. Without a provider everybody is let in.
+    /// Of `auth`. Without a provider, every client is accepted.
     pub struct Auth {
-        /// Whose tokens are believed.
+        /// The issuer whose tokens are trusted.
         pub oidc_config: Option<OidcConfig> = if_set "oidc_config",
     }
 }
@@ -68,13 +68,13 @@ document! {
     pub struct ToolFilter {
         /// The tools that callers see; `null` means all.
         pub filter_tools: Option<Vec<String>> = always "filter_tools",
-        /// What callers see instead of the server's words, by the server's name of the tool.
+        /// Names and descriptions that replace the server's, by the server's name of the tool.
         pub tools_override: BTreeMap<String, ToolFilterOverride> = always "tools_override",
     }
 }
 
 document! {
-    /// What callers see of a tool instead of the server's words.
+    /// Name and description of a tool that replace the server's.
     pub struct ToolFilterOverride {
         /// Its name.
         pub name: String = always "name",
@@ -114,7 +114,7 @@ document! {
 document! {
     /// Of `mutating-webhook` and `validating-webhook`.
     pub struct Webhooks {
-        /// The services to ask, in order.
+        /// The services to call, in order.
         pub webhooks: Vec<Webhook> = always "webhooks",
         /// Name of the server.
         pub server_name: String = always "server_name",

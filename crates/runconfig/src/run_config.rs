@@ -36,7 +36,7 @@ document! {
         pub mcpserver_generation: i64 = if_set "mcpserver_generation",
         /// The server's container image. Empty for a remote server.
         pub image: String = always "image",
-        /// URL of the remote server. Set, there is no container.
+        /// URL of the remote server. If set, no container runs.
         pub remote_url: String = if_set "remote_url",
         /// The registry API that the server was found in.
         pub registry_api_url: String = if_set "registry_api_url",
@@ -82,7 +82,7 @@ document! {
         pub volumes: Vec<String> = if_set "volumes",
         /// Labels of the StatefulSet, its pods and Services.
         pub container_labels: BTreeMap<String, String> = if_set "container_labels",
-        /// Whose tokens are believed.
+        /// The issuer whose tokens are trusted.
         pub oidc_config: Option<OidcConfig> = if_set "oidc_config",
         /// Exchange of the caller's token for one that the server takes.
         pub token_exchange_config: Option<TokenExchangeConfig> = if_set "token_exchange_config",
@@ -112,7 +112,7 @@ document! {
         pub isolate_network: bool = if_set "isolate_network",
         /// Whether the container reaches its host; Docker only.
         pub allow_docker_gateway: bool = if_set "allow_docker_gateway",
-        /// Whether `X-Forwarded-*` headers are believed.
+        /// Whether `X-Forwarded-*` headers are trusted.
         pub trust_proxy_headers: bool = if_set "trust_proxy_headers",
         /// Whether messages that break the protocol are refused.
         pub strict_protocol_validation: bool = if_set "strict_protocol_validation",
@@ -130,7 +130,7 @@ document! {
         pub group: String = if_set "group",
         /// The tools that callers see, by the names that they see. Empty means all.
         pub tools_filter: Vec<String> = if_set "tools_filter",
-        /// What callers see instead of the server's words, by the server's name of the tool.
+        /// Names and descriptions that replace the server's, by the server's name of the tool.
         pub tools_override: BTreeMap<String, ToolOverride> = if_set "tools_override",
         /// Which files containers do not see; Docker only.
         pub ignore_config: Option<IgnoreConfig> = if_set "ignore_config",
@@ -142,7 +142,7 @@ document! {
         pub validating_webhooks: Vec<Webhook> = if_set "validating_webhooks",
         /// Services that may change a call.
         pub mutating_webhooks: Vec<Webhook> = if_set "mutating_webhooks",
-        /// Put in front of the paths that the proxy tells callers.
+        /// Prefix of the paths that the proxy sends to clients.
         pub endpoint_prefix: String = if_set "endpoint_prefix",
         /// How an image is built from a package.
         pub runtime_config: Option<RuntimeConfig> = if_set "runtime_config",
@@ -191,7 +191,7 @@ impl RunConfig {
         self.write().to_compact()
     }
 
-    /// How callers speak to the proxy. Only a stdio server has a choice.
+    /// The transport between clients and the proxy. Only a stdio server has a choice.
     pub fn proxy_mode_in_effect(&self) -> &str {
         match (self.transport.as_str(), self.proxy_mode.as_str()) {
             ("stdio", "") => "streamable-http",

@@ -2,7 +2,7 @@
 //!
 //! Each is looked for in `$KUBEBUILDER_ASSETS`, then in the cache, and is otherwise built into the cache from the Go
 //! module proxy, once per machine. The cache is `$SKEP_CACHE`, else `$XDG_CACHE_HOME/skep`, else `~/.cache/skep`; its
-//! sub-directory is named after the versions, so another version never passes for the one asked for.
+//! sub-directory is named after the versions, so another version never passes for the requested one.
 
 mod build;
 mod recipe;
@@ -95,7 +95,7 @@ impl Tool {
 }
 
 impl Assets {
-    /// The places that this process's environment names. Looks at no file yet.
+    /// The places that this process's environment names. Reads no file yet.
     pub fn from_env() -> Result<Self> {
         Self::from_vars(|name| std::env::var_os(name).filter(|value| !value.is_empty()))
     }
@@ -134,7 +134,7 @@ impl Assets {
             return Ok(());
         }
         let _lock = build::lock(&self.cache)?;
-        // Whoever held the lock before us may have built them.
+        // The process that held the lock before us may have built them.
         build::build(&self.cache, &self.missing(tools))
     }
 

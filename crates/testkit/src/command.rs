@@ -1,4 +1,4 @@
-//! Running a program to its end and keeping what it said.
+//! Running a program to its end and keeping its output.
 
 use std::process::{ExitStatus, Stdio};
 
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_failure_names_the_command_and_its_last_words() {
+    async fn a_failure_names_the_command_and_its_last_output() {
         let mut command = Command::new("sh");
         command.args(["-c", "echo no such thing >&2; exit 3"]);
         let error = run(command, b"ignored").await.unwrap().success().unwrap_err().to_string();

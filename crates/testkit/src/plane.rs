@@ -53,14 +53,14 @@ impl Builder {
 }
 
 impl ControlPlane {
-    /// The control plane of this test binary, started by whoever asks first. Tests share it and keep apart by
+    /// The control plane of this test binary, started by the first call. Tests share it and keep apart by
     /// [namespace](Self::namespace).
     pub async fn shared() -> Result<&'static Self> {
         static SHARED: OnceCell<ControlPlane> = OnceCell::const_new();
         SHARED.get_or_try_init(Self::start).await
     }
 
-    /// A control plane of one's own: for tests that break it, or that look at everything in it.
+    /// A control plane of one's own: for tests that break it, or that list everything in it.
     pub async fn start() -> Result<Self> {
         Self::builder().start().await
     }
@@ -102,7 +102,7 @@ impl ControlPlane {
         self.group.directory()
     }
 
-    /// The audit log, if one was [asked for](Builder::audit).
+    /// The audit log, if one was [requested](Builder::audit).
     pub fn audit_log(&self) -> Option<&Path> {
         self.audit_log.as_deref()
     }

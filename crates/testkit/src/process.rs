@@ -111,7 +111,7 @@ impl Group {
     }
 
     /// The last lines that a member wrote.
-    pub(crate) fn last_words(&self, name: &str) -> String {
+    pub(crate) fn last_output(&self, name: &str) -> String {
         let log = fs::read_to_string(self.log(name)).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
         lines.get(lines.len().saturating_sub(QUOTED_LINES)..).unwrap_or_default().join("\n")
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn last_words_are_the_end_of_the_log() {
+    fn last_output_is_the_end_of_the_log() {
         let mut group = Group::start().unwrap();
         let mut talker = Command::new("sh");
         talker.args(["-c", "seq 1 40; exit 7"]);
@@ -201,7 +201,7 @@ mod tests {
         while group.exited("talker").unwrap().is_none() {
             std::thread::yield_now();
         }
-        assert!(group.last_words("talker").starts_with("26\n"));
-        assert!(group.last_words("talker").ends_with("\n40"));
+        assert!(group.last_output("talker").starts_with("26\n"));
+        assert!(group.last_output("talker").ends_with("\n40"));
     }
 }

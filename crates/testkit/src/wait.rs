@@ -4,19 +4,19 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-/// How long to rest between two looks at a condition.
+/// The interval between two checks of a condition.
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// What one look at a condition found.
+/// The result of one check of a condition.
 #[derive(Debug)]
 pub enum Seen<T> {
     /// The condition holds.
     Yes(T),
-    /// It does not hold yet; the text says what was there instead and ends up in the error when time runs out.
+    /// It does not hold yet; the text says what was found instead, and is in the error on timeout.
     NotYet(String),
 }
 
-/// Looks again and again until the condition holds, and fails when it does not hold within `limit`.
+/// Polls until the condition holds, and fails when it does not hold within `limit`.
 ///
 /// An error from `look` ends the wait at once: return [`Seen::NotYet`] for what may still change.
 pub async fn eventually<T, Look, Found>(what: &str, limit: Duration, mut look: Look) -> Result<T>
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_look_that_hangs_is_cut_off() {
+    async fn a_check_that_hangs_times_out() {
         let started = Instant::now();
         let hung = eventually("never", Duration::from_millis(100), std::future::pending::<Result<Seen<()>>>).await;
         assert!(hung.is_err());

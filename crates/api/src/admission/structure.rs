@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::Problem;
 
-/// The longest word that is compared with known ones, and the longest name in a place, in bytes.
+/// The longest name that is compared with known ones, and the longest name in a path, in bytes.
 const LONGEST_WORD: usize = 64;
 
 /// What is wrong with the object's own metadata. Its schema says only that it is an object: the API server knows its fields
@@ -104,9 +104,9 @@ pub(super) fn has_more_values(whole: &Value, most: usize) -> bool {
     false
 }
 
-/// The known word that is most like `word`, if one is like it at all.
+/// The known name that is nearest to `word`, if one is near enough.
 pub(super) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    // The distance takes time and memory in proportion to both words.
+    // The distance takes time and memory in proportion to both names.
     if word.len() > LONGEST_WORD {
         return None;
     }

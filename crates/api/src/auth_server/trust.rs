@@ -40,7 +40,7 @@ const TRUSTED_ISSUER_RULES: &[Rule] = &[
 
 const JWT_BEARER_RULES: &[Rule] = &[
     Rule {
-        // A pattern would cost more than the API server allows; a text that is no duration is refused as well.
+        // A pattern would cost more than the API server allows; a text that is not a duration is refused as well.
         cel: "duration(self.maxAssertionAge) > duration('0s')",
         message: "maxAssertionAge must be a duration above zero, such as 5m",
     },

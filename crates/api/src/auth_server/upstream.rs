@@ -156,7 +156,7 @@ pub struct UserInfo {
     pub field_mapping: Option<UserInfoFields>,
 }
 
-/// How a user-info endpoint is asked.
+/// The method of a request to a user-info endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum UserInfoMethod {
@@ -167,7 +167,7 @@ pub enum UserInfoMethod {
     Post,
 }
 
-/// The names of the fields in a user-info answer; the first one that is there counts.
+/// The names of the fields in a user-info response; the first one that is present counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UserInfoFields {

@@ -36,7 +36,7 @@ fn the_items_of_a_list_are_objects_of_their_own() {
 }
 
 #[test]
-fn what_is_no_manifest_is_refused_in_one_line() {
+fn malformed_manifests_are_refused_in_one_line() {
     for (text, expected) in [("a: 1\na: 2\n", "duplicate"), ("a: [", "not valid YAML"), ("- a\n", "document 1")] {
         let error = parse(text).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
@@ -57,7 +57,7 @@ fn a_broken_document_hides_none_of_the_others_and_each_says_where_it_is() {
 }
 
 #[test]
-fn a_marker_in_a_block_of_text_is_no_marker() {
+fn a_marker_in_a_block_of_text_does_not_separate_documents() {
     let text = "kind: A\ntext: |\n  ---\n  more\n---\nkind: B\n";
     assert_eq!(parse(text).unwrap(), [json!({ "kind": "A", "text": "---\nmore\n" }), json!({ "kind": "B" })]);
     assert_eq!(parse("\u{feff}kind: A\r\n---\r\nkind: B\r\n").unwrap().len(), 2);
@@ -99,7 +99,7 @@ fn aliases_are_bounded_in_all_documents_together() {
     assert!(error.contains(TOO_MANY), "{error}");
     let documents = |count: usize| format!("---\n{}", anchors(50, 5)).repeat(count);
     assert_eq!(parse(&documents(4)).unwrap().len(), 4);
-    // The count is told of the text, not of what is left of it.
+    // The error names the limit of the whole text, not the rest of the budget.
     let error = problem(&documents(5));
     assert!(error.contains(TOO_MANY), "{error}");
 }
@@ -182,7 +182,7 @@ fn parts_without_content_are_passed_over() {
         assert_eq!(found, [true, false], "{empty:?}");
         assert_eq!(parse(&text).unwrap(), [json!({ "a": 1 }), json!({ "b": 2 })], "{empty:?}");
     }
-    // What says something is read, also where it is no object.
+    // A part with content is read, even if it is not an object.
     for (text, parts_of) in [("--- a\n", 1), ("%YAML 1.2\n", 1), ("---\n\u{a0}\n", 1), ("- a\n---\n- b\n", 2)] {
         assert_eq!(parts(text).len(), parts_of, "{text:?}");
         assert!(parse(text).is_err(), "{text:?}");

@@ -1,4 +1,4 @@
-//! What is wrong with a YAML text, in words that tell its author what to do. The parser's own words are for its author.
+//! Errors in a YAML text, with what its author must do. The parser's own messages do not say that.
 
 use serde_saphyr::Error;
 use serde_saphyr::budget::BudgetBreach;
@@ -6,7 +6,7 @@ use skep_bounds::{MANIFEST_ALIASES, MANIFEST_DEPTH};
 
 use super::ManifestError;
 
-/// What is said where the parser's reason would help nobody.
+/// The message where the parser's reason would not help the user.
 const UNREADABLE: &str = "the text cannot be read from here; check the indentation, the quotes and the brackets";
 
 /// Parts of the parser's messages, and what they come to for the author of the text. The first that fits counts.
@@ -88,7 +88,7 @@ fn too_deep() -> String {
 mod tests {
     use super::super::documents;
 
-    /// Words that only the authors of parsers use.
+    /// Terms of parsers that users do not know.
     const JARGON: &[&str] = &["EOF", "while parsing", "while scanning", "scalar", "node", "serde", "saphyr", "Error"];
 
     fn problem(text: &str) -> String {
@@ -96,8 +96,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_text_is_said_in_words_of_its_author() {
-        for (text, place, words) in [
+    fn errors_have_a_remedy_and_no_parser_jargon() {
+        for (text, place, message) in [
             ("a: [1, 2", "line 1", "a `[` is not closed"),
             ("a: {b: 1", "line 1", "is not closed"),
             ("a: \"open\nb: 1\n", "line 2", "a quote is not closed"),
@@ -110,7 +110,7 @@ mod tests {
             ("---\na: 1\n---\nb: [\n", "line 4", "a `[` is not closed"),
         ] {
             let problem = problem(text);
-            assert!(problem.contains(place) && problem.contains(words), "{text:?}: {problem}");
+            assert!(problem.contains(place) && problem.contains(message), "{text:?}: {problem}");
             assert!(JARGON.iter().all(|word| !problem.contains(word)), "{text:?}: {problem}");
         }
     }

@@ -1,4 +1,4 @@
-//! Every cross-field rule, both ways, put to a real API server and to the judge that needs none.
+//! Every cross-field rule, both ways, put to a real API server and to the offline admission.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -80,7 +80,7 @@ async fn the_api_server_enforces_every_rule_and_says_what_to_do() -> Result<()> 
 }
 
 #[test]
-fn the_offline_judge_enforces_every_rule_with_the_same_words() {
+fn offline_admission_enforces_every_rule_with_the_same_message() {
     let admission = Admission::new().unwrap();
     let mut wrong = Vec::new();
     for case in cases() {

@@ -1,4 +1,4 @@
-//! The definitions on a real API server: defaults, both versions, fields of other people, what people type.
+//! The definitions on a real API server: defaults, both versions, unknown fields, kubectl.
 
 use std::collections::BTreeSet;
 
@@ -33,7 +33,7 @@ async fn every_kind_makes_the_round_trip_in_both_versions() -> Result<()> {
             assert_eq!(back["spec"], stored["spec"], "{kind} changes between the versions");
             // Our types lose nothing and add nothing: what the API server stored is what they write.
             assert_eq!(through_types(&kind, &stored)?, stored["spec"], "{kind} changes in our types");
-            // The judge without an API server fills in the same defaults.
+            // The offline admission fills in the same defaults.
             let Ok(Admitted::Ours(defaulted)) = admission.admit(&object) else {
                 panic!("{kind} {name} is not admitted")
             };
@@ -64,7 +64,7 @@ async fn defaults_are_filled_in() -> Result<()> {
 }
 
 #[tokio::test]
-async fn embedded_kubernetes_objects_keep_fields_that_nobody_here_knows() -> Result<()> {
+async fn embedded_kubernetes_objects_keep_unknown_fields() -> Result<()> {
     let plane = plane().await?;
     let namespace = plane.namespace("unknown").await?;
     let template =
@@ -115,7 +115,7 @@ async fn the_status_is_a_subresource_that_lists_who_uses_a_config() -> Result<()
 }
 
 #[tokio::test]
-async fn people_find_the_kinds_by_category_and_short_name_and_can_ask_what_a_field_means() -> Result<()> {
+async fn kubectl_finds_kinds_by_category_and_short_name_and_explains_fields() -> Result<()> {
     let plane = plane().await?;
     let namespace = plane.namespace("words").await?;
     for object in examples()? {

@@ -41,7 +41,7 @@ pub(crate) fn through_types(kind: &str, object: &Value) -> Result<Value> {
     Ok(Resource::from_value(kind, object.clone())?.spec_value())
 }
 
-/// A value that has everything the schema speaks of. Cross-field rules are not asked: they would forbid it.
+/// A value that has everything the schema speaks of. Cross-field rules are not evaluated: they would refuse it.
 fn full(schema: &Value, flag: bool) -> Value {
     if let Some(choices) = schema["enum"].as_array() {
         return choices.last().unwrap().clone();

@@ -1,4 +1,4 @@
-//! An identity provider of which every response can be chosen, and which counts what it is asked.
+//! An identity provider with a configurable response per path, which records the requests that it receives.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -35,12 +35,12 @@ pub(crate) struct Issuer {
 struct State {
     /// Responses by path; none is 503.
     pages: BTreeMap<String, (StatusCode, Value)>,
-    asked: Vec<Asked>,
+    requests: Vec<Received>,
 }
 
 /// A request that the issuer received.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct Received {
     pub(crate) path: String,
     pub(crate) headers: HeaderMap,
     pub(crate) body: String,
@@ -88,7 +88,7 @@ impl Issuer {
                     let body = String::from_utf8(collect(body, limit).await.unwrap().to_vec()).unwrap();
                     let path = parts.uri.path().to_owned();
                     let mut state = state.lock().unwrap();
-                    state.asked.push(Asked { path: path.clone(), headers: parts.headers, body });
+                    state.requests.push(Received { path: path.clone(), headers: parts.headers, body });
                     let (status, page) =
                         state.pages.get(&path).cloned().unwrap_or((StatusCode::SERVICE_UNAVAILABLE, json!({})));
                     let text = page.as_str().map_or_else(|| page.to_string(), str::to_owned);
@@ -123,8 +123,8 @@ impl Issuer {
     }
 
     /// The requests for a path so far.
-    pub(crate) fn asked(&self, path: &str) -> Vec<Asked> {
-        self.state.lock().unwrap().asked.iter().filter(|asked| asked.path == path).cloned().collect()
+    pub(crate) fn requests(&self, path: &str) -> Vec<Received> {
+        self.state.lock().unwrap().requests.iter().filter(|request| request.path == path).cloned().collect()
     }
 
     /// Options for tokens of this issuer.

@@ -13,7 +13,7 @@ async fn keys_rotate_without_a_failed_request() {
     validator.validate(&old.sign(&issuer.claims("ada")), NOW).await.unwrap();
     issuer.rotate(&[&new]);
     validator.validate(&new.sign(&issuer.claims("ada")), NOW).await.unwrap();
-    assert_eq!(issuer.asked("/keys").len(), 2);
+    assert_eq!(issuer.requests("/keys").len(), 2);
     // The old key was withdrawn, so what it signed does not hold any more, verified before or not.
     let refused = validator.validate(&old.sign(&issuer.claims("ada")), NOW).await.unwrap_err();
     assert_eq!(refused.external(), "failed to parse token: key ID old not found in JWKS");
@@ -43,8 +43,8 @@ async fn tokens_that_wait_for_keys_share_one_fetch() {
     for call in calls.collect::<Vec<_>>() {
         call.await.unwrap().unwrap();
     }
-    assert_eq!(issuer.asked("/keys").len(), 1);
-    assert_eq!(issuer.asked("/.well-known/openid-configuration").len(), 1);
+    assert_eq!(issuer.requests("/keys").len(), 1);
+    assert_eq!(issuer.requests("/.well-known/openid-configuration").len(), 1);
 }
 
 #[tokio::test]
@@ -61,7 +61,7 @@ async fn invented_key_ids_cost_the_issuer_one_fetch_per_interval() {
     for call in calls.collect::<Vec<_>>() {
         assert!(call.await.unwrap());
     }
-    assert_eq!(issuer.asked("/keys").len(), 2, "one fetch for the hundred");
+    assert_eq!(issuer.requests("/keys").len(), 2, "one fetch for the hundred");
 }
 
 #[tokio::test(start_paused = true)]
@@ -101,7 +101,7 @@ async fn keys_of_another_issuer_s_document_are_not_trusted() {
     issuer.say_discovery("https://somewhere.example");
     let failed = issuer.validator().validate(&key.sign(&issuer.claims("ada")), NOW).await.unwrap_err();
     assert!(failed.to_string().contains("`https://somewhere.example`, which is not the configured one"), "{failed}");
-    assert!(issuer.asked("/keys").is_empty());
+    assert!(issuer.requests("/keys").is_empty());
 }
 
 #[tokio::test]
@@ -110,7 +110,7 @@ async fn with_a_url_of_the_keys_nothing_is_discovered() {
     let issuer = Issuer::start(&[&key]).await;
     let validator = Validator::new(Options { jwks_url: format!("{}/keys", issuer.url), ..issuer.options() }).unwrap();
     validator.validate(&key.sign(&issuer.claims("ada")), NOW).await.unwrap();
-    assert!(issuer.asked("/.well-known/openid-configuration").is_empty());
+    assert!(issuer.requests("/.well-known/openid-configuration").is_empty());
 }
 
 #[tokio::test]
@@ -126,7 +126,7 @@ async fn an_issuer_needs_tls_and_a_public_address_unless_that_is_waived() {
         let failed = Validator::new(options).unwrap().validate(&token, NOW).await.unwrap_err();
         assert_eq!(failed.external(), "OIDC discovery failed");
     }
-    assert!(issuer.asked("/.well-known/openid-configuration").is_empty());
+    assert!(issuer.requests("/.well-known/openid-configuration").is_empty());
 }
 
 #[tokio::test]
@@ -141,6 +141,7 @@ async fn the_token_for_the_issuer_is_read_again_for_each_request() {
     issuer.rotate(&[&new]);
     tokio::time::pause();
     validator.validate(&new.sign(&issuer.claims("ada")), NOW).await.unwrap();
-    let sent: Vec<_> = issuer.asked("/keys").iter().map(|asked| asked.headers["authorization"].clone()).collect();
+    let sent: Vec<_> =
+        issuer.requests("/keys").iter().map(|request| request.headers["authorization"].clone()).collect();
     assert_eq!(sent, ["Bearer first", "Bearer second"]);
 }

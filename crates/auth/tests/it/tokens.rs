@@ -73,13 +73,13 @@ async fn a_token_is_verified_once_and_holds_until_it_expires() {
     for _ in 0..5 {
         validator.validate(&token, NOW).await.unwrap();
     }
-    assert_eq!(issuer.asked("/keys").len(), 1);
+    assert_eq!(issuer.requests("/keys").len(), 1);
     // The claims of the cached token are those of its own time.
     assert!(matches!(validator.validate(&token, NOW + 631).await, Err(AuthError::Claims(_))));
 }
 
 #[tokio::test]
-async fn a_token_without_a_configured_scope_is_told_so() {
+async fn a_token_without_a_configured_scope_is_refused() {
     let key = SigningKey::new("a");
     let issuer = Issuer::start(&[&key]).await;
     let mut options = issuer.options();

@@ -50,7 +50,7 @@ fn a_policy_permits_what_it_names_and_nothing_else() {
 }
 
 #[test]
-fn claims_arguments_groups_and_the_server_can_be_asked_for() {
+fn policies_can_refer_to_claims_arguments_groups_and_the_server() {
     let ada = json!({"sub": "ada", "email": "ada@example.com", "groups": ["dev"], "age": 36, "vip": true});
     for policy in [
         r#"permit(principal, action, resource) when { principal.claim_email == "ada@example.com" };"#,

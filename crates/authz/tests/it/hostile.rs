@@ -135,7 +135,7 @@ fn whatever_passes_the_scan_is_parsed_within_the_stack_of_a_worker() {
         let shapes = (levels(), links, prop::sample::select(ENDS), any::<bool>());
         let mut runner = TestRunner::new(Config { cases: 600, ..Config::default() });
         let parsed = Cell::new(0);
-        let judged = runner.run(&shapes, |(around, links, end, is_first)| {
+        let result = runner.run(&shapes, |(around, links, end, is_first)| {
             let before: String = around.iter().map(|((open, _), ..)| *open).collect();
             let close =
                 |((_, close), link, times): &((&str, &str), &str, usize)| format!("{close}{}", link.repeat(*times));
@@ -148,7 +148,7 @@ fn whatever_passes_the_scan_is_parsed_within_the_stack_of_a_worker() {
             drop(policies::parse(&text));
             Ok(())
         });
-        judged.unwrap();
+        result.unwrap();
         // The generator is of use only if much of it reaches the parser.
         assert!(parsed.get() > 60, "{} of 600", parsed.get());
     });
@@ -200,7 +200,7 @@ fn refusals_are_short() {
 }
 
 #[test]
-fn signs_in_any_order_are_judged_within_the_stack_of_a_worker() {
+fn tokens_in_any_order_are_parsed_within_the_stack_of_a_worker() {
     on_worker_stack(|| {
         let signs = prop::sample::select(vec![
             "(",
@@ -259,12 +259,12 @@ fn signs_in_any_order_are_judged_within_the_stack_of_a_worker() {
             "\u{0}",
         ]);
         let mut runner = TestRunner::new(Config { cases: 600, ..Config::default() });
-        let judged = runner.run(&prop::collection::vec(signs, 0..150), |signs| {
+        let result = runner.run(&prop::collection::vec(signs, 0..150), |signs| {
             drop(policies::parse(&signs.concat()));
             drop(entities::parse(&signs.concat()));
             Ok(())
         });
-        judged.unwrap();
+        result.unwrap();
     });
 }
 

@@ -11,9 +11,9 @@ document! {
         pub client_secret_file: String = if_set "client_secret_file",
         /// The environment variable with its secret.
         pub client_secret_env_var: String = if_set "client_secret_env_var",
-        /// Scopes that it may ask for.
+        /// Scopes that it may request.
         pub scopes: Vec<String> = if_set "scopes",
-        /// Resources that it may ask tokens for.
+        /// Resources that it may request tokens for.
         pub audiences: Vec<String> = if_set "audiences",
     }
 }
@@ -63,7 +63,7 @@ document! {
     pub struct SubjectBinding {
         /// The subject.
         pub subject: String = always "subject",
-        /// The resources that it may ask tokens for.
+        /// The resources that it may request tokens for.
         pub allowed_resources: Vec<String> = if_set "allowed_resources",
     }
 }

@@ -31,7 +31,7 @@ document! {
         pub client_secret_env_var: String = if_set "client_secret_env_var",
         /// Where it sends people back to.
         pub redirect_uri: String = if_set "redirect_uri",
-        /// Scopes to ask for.
+        /// Scopes to request.
         pub scopes: Vec<String> = if_set "scopes",
         /// Another place that says who the caller is.
         pub userinfo_override: Option<UserInfo> = if_set "userinfo_override",
@@ -61,7 +61,7 @@ document! {
         pub client_secret_env_var: String = if_set "client_secret_env_var",
         /// Where it sends people back to.
         pub redirect_uri: String = if_set "redirect_uri",
-        /// Scopes to ask for.
+        /// Scopes to request.
         pub scopes: Vec<String> = if_set "scopes",
         /// Where it says who the caller is.
         pub userinfo: Option<UserInfo> = if_set "userinfo",

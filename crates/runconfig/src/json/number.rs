@@ -14,7 +14,7 @@ impl Number {
         Self(digits.to_owned())
     }
 
-    /// A floating-point number with as few digits as tell it from its neighbours. JSON has none for infinity.
+    /// A floating-point number with as few digits as distinguish it from its neighbours. JSON has none for infinity.
     pub fn from_f64(number: f64) -> Option<Self> {
         if !number.is_finite() {
             return None;

@@ -1,6 +1,6 @@
 //! Any serialisable value as [`Json`]: the members of a struct in the order of its fields, those of a map sorted by name.
 //!
-//! serde tells a struct from a map, which is what makes the order independent of the map's own. A struct with a flattened
+//! serde distinguishes a struct from a map, which is what makes the order independent of the map's own. A struct with a flattened
 //! field is a map to serde: bring its members into order with [`Members::arrange`].
 
 use std::fmt::Display;

@@ -1,4 +1,4 @@
-//! Reading JSON and YAML text. Only serde's parsers look at characters; here their order and digits are kept.
+//! Reading JSON and YAML text. Only serde's parsers read characters; order and digits are kept here.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use super::{Json, JsonError, MOST_LEVELS, Members, Number};
 
 impl Json {
-    /// Reads the first JSON value of a text. What stands behind it is ignored, and bytes that are no UTF-8 are replaced.
+    /// Reads the first JSON value of a text. What stands behind it is ignored, and invalid UTF-8 is replaced.
     pub fn from_slice(bytes: &[u8]) -> Result<Self, JsonError> {
         let text = String::from_utf8_lossy(bytes);
         let mut parser = serde_json::Deserializer::from_str(&text);
@@ -33,7 +33,7 @@ impl std::str::FromStr for Json {
     }
 }
 
-/// One level of a value is parsed at a time; its parts are texts until they are looked at.
+/// One level of a value is parsed at a time; its parts are texts until they are read.
 fn read(raw: &RawValue, levels: usize) -> Result<Json, JsonError> {
     let text = raw.get();
     let levels = levels.checked_sub(1).ok_or(JsonError::TooDeep)?;

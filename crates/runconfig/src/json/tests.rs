@@ -77,12 +77,12 @@ fn of_two_members_with_the_same_name_the_last_one_wins() {
 }
 
 #[test]
-fn bytes_that_are_no_text_are_replaced() {
+fn invalid_utf_8_is_replaced() {
     assert_eq!(Json::from_slice(b"\"a\xff\"").unwrap(), Json::from("a\u{fffd}"));
 }
 
 #[test]
-fn what_is_no_json_is_refused() {
+fn invalid_json_is_refused() {
     for text in ["", "{", "{\"a\"}", "[1,]", "nul", "01", "\"a"] {
         assert!(matches!(text.parse::<Json>(), Err(JsonError::Syntax(_))), "{text}");
     }

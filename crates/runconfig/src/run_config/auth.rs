@@ -7,7 +7,7 @@ use crate::duration::GoDuration;
 use crate::json::{Json, Members};
 
 document! {
-    /// Whose tokens are believed. The keys are the Go names, and all are always written.
+    /// The issuer whose tokens are trusted. The keys are the Go names, and all are always written.
     pub struct OidcConfig {
         /// Issuer of the tokens.
         pub issuer: String = always "Issuer",
@@ -15,7 +15,7 @@ document! {
         pub audience: String = always "Audience",
         /// Where the issuer's keys are. Empty, they are discovered.
         pub jwks_url: String = always "JWKSURL",
-        /// The client that looks opaque tokens up.
+        /// The client that introspects opaque tokens.
         pub client_id: String = always "ClientID",
         /// That client's secret. Stays empty here: it travels in the environment.
         pub client_secret: String = always "ClientSecret",
@@ -27,7 +27,7 @@ document! {
         pub allow_private_ip: bool = always "AllowPrivateIP",
         /// Whether the issuer may be reached without TLS.
         pub insecure_allow_http: bool = always "InsecureAllowHTTP",
-        /// Where opaque tokens are looked up.
+        /// The introspection endpoint for opaque tokens.
         pub introspection_url: String = always "IntrospectionURL",
         /// The resource of the protected-resource metadata.
         pub resource_url: String = always "ResourceURL",
@@ -78,7 +78,7 @@ document! {
         pub client_secret: String = if_set "client_secret",
         /// A file with its secret.
         pub client_secret_file: String = if_set "client_secret_file",
-        /// Scopes to ask for.
+        /// Scopes to request.
         pub scopes: Vec<String> = if_set "scopes",
         /// Whether no browser is opened.
         pub skip_browser: bool = if_set "skip_browser",
@@ -88,7 +88,7 @@ document! {
         pub callback_port: i64 = if_set "callback_port",
         /// Whether the code is bound to a secret of ours.
         pub use_pkce: bool = always "use_pkce",
-        /// The resource to ask a token for.
+        /// The resource to request a token for.
         pub resource: String = if_set "resource",
         /// The issuer.
         pub issuer: String = if_set "issuer",
@@ -96,9 +96,9 @@ document! {
         pub authorize_url: String = if_set "authorize_url",
         /// The token endpoint.
         pub token_url: String = if_set "token_url",
-        /// Headers that the registry asks for; kept as they came.
+        /// Headers that the registry requires; kept unchanged.
         pub headers: Json = if_set "headers",
-        /// Environment that the registry asks for; kept as it came.
+        /// Environment that the registry requires; kept unchanged.
         pub env_vars: Json = if_set "env_vars",
         /// Further parameters of the authorization request.
         pub oauth_params: BTreeMap<String, String> = if_set "oauth_params",
@@ -136,7 +136,7 @@ document! {
     pub struct TokenExchangeConfig {
         /// The token endpoint.
         pub token_url: String = always "token_url",
-        /// The client that asks for the exchange.
+        /// The client that requests the exchange.
         pub client_id: String = always "client_id",
         /// That client's secret. Stays empty here: it travels in the environment.
         pub client_secret: String = always "client_secret",

@@ -9,7 +9,7 @@ use crate::duration::GoDuration;
 const DEFAULT_WEBHOOK_TIMEOUT: GoDuration = GoDuration::from_seconds(10);
 
 document! {
-    /// A service that is asked about every call.
+    /// A service that is called for every request.
     pub struct Webhook {
         /// Its name.
         pub name: String = always "name",
@@ -17,7 +17,7 @@ document! {
         pub url: String = always "url",
         /// How long it may take; see [`Webhook::timeout_in_effect`].
         pub timeout: GoDuration = always "timeout",
-        /// What happens to a call when it cannot be asked: `fail` or `ignore`.
+        /// What happens to a request when the webhook fails: `fail` or `ignore`.
         pub failure_policy: String = always "failure_policy",
         /// How it is reached.
         pub tls_config: Option<WebhookTls> = if_set "tls_config",
@@ -75,7 +75,7 @@ document! {
 }
 
 document! {
-    /// What callers see of a tool instead of the server's words.
+    /// Name and description of a tool that replace the server's.
     pub struct ToolOverride {
         /// Its name.
         pub name: String = if_set "name",

@@ -177,7 +177,7 @@ fn how_a_server_is_scaled_and_what_was_not_said_come_back_as_they_were() {
         let replicas = config.scaling_config.and_then(|scaling| scaling.backend_replicas);
         assert_eq!(replicas.is_some(), scaling.contains("backend_replicas"), "none is not zero");
     }
-    // Whether metrics are on the proxy's own port is decided by who reads it, not by who passes it on.
+    // Whether metrics are on the proxy's own port is decided by the reader, not by a program that forwards it.
     for telemetry in ["", r#","metricsOnTransportPort":false"#, r#","metricsOnTransportPort":true"#] {
         let telemetry = format!(
             r#"{{"tracingEnabled":false,"metricsEnabled":false,"enablePrometheusMetricsPath":true{telemetry},"useLegacyAttributes":false}}"#

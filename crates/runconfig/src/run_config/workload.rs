@@ -8,7 +8,7 @@ use crate::json::Json;
 document! {
     /// Replicas, and where they share sessions.
     pub struct ScalingConfig {
-        /// How many replicas the server has. `None`: somebody else decides; 0 is a number like any other.
+        /// How many replicas the server has. `None`: another field manager decides; 0 is a number like any other.
         pub backend_replicas: Option<i32> = if_set "backend_replicas",
         /// The Redis that sessions are kept in.
         pub session_redis: Option<SessionRedis> = if_set "session_redis",

@@ -11,8 +11,8 @@ pub(super) enum Style {
     Block,
 }
 
-/// Words that one reader of YAML or another takes for something other than a text, in any case.
-const WORDS: &[&str] =
+/// Scalars that some YAML parsers read as another type than a string, in any letter case.
+const AMBIGUOUS: &[&str] =
     &["", "~", "null", "true", "false", "y", "yes", "on", "n", "no", "off", ".nan", ".inf", "+.inf", "-.inf", "<<"];
 
 /// Characters that mean something when a text begins with them.
@@ -23,7 +23,7 @@ pub(super) fn style(text: &str) -> Style {
     if text.contains('\n') {
         return if fits_block(text) { Style::Block } else { Style::Double };
     }
-    if WORDS.iter().any(|word| word.eq_ignore_ascii_case(text)) || is_number_like(text) || is_date_like(text) {
+    if AMBIGUOUS.iter().any(|scalar| scalar.eq_ignore_ascii_case(text)) || is_number_like(text) || is_date_like(text) {
         return Style::Double;
     }
     if text.chars().any(is_special) {

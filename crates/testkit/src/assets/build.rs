@@ -117,6 +117,6 @@ fn write(work: &Path, name: &str, text: &str) -> Result<()> {
 
 /// A line of progress. Written past the test harness's capture: minutes of silence look like a hang.
 fn say(line: &str) {
-    // Nobody may be listening; the build goes on.
+    // Standard error may be closed; the build goes on.
     let _unheard = writeln!(std::io::stderr(), "{line}");
 }

@@ -1,4 +1,4 @@
-//! What to tell Go, as text. Pure: the next file runs it.
+//! The input of Go, as text. Pure: the next file runs it.
 //!
 //! `go install package@version` refuses modules that carry `replace` directives, and Kubernetes and etcd do. For those a
 //! throw-away module requires them instead.
@@ -36,7 +36,7 @@ pub(super) const fn module(tool: Tool) -> Option<Module> {
 }
 
 impl Module {
-    /// All programs of the module. All are always imported, so that the chosen versions never depend on what is asked for.
+    /// All programs of the module. All are always imported, so that the chosen versions never depend on what is requested.
     const fn tools(self) -> &'static [Tool] {
         match self {
             Self::Etcd => &[Tool::Etcd],
@@ -103,7 +103,7 @@ pub(super) fn announcement(tool: Tool) -> String {
     format!("building {} {} from source, once per machine, {duration}…", tool.name(), tool.version())
 }
 
-/// The whole message when there is no Go to build with.
+/// The whole message when Go is not installed.
 pub(super) fn go_is_missing(tools: &[Tool]) -> String {
     let names: Vec<String> = tools.iter().map(|tool| format!("`{}`", tool.name())).collect();
     format!(

@@ -14,7 +14,7 @@ use crate::assets::{Assets, Tool};
 use crate::command::{self, Output};
 
 impl ControlPlane {
-    /// Makes a namespace that nobody else has. Its name is `prefix` and some letters of the API server's choice.
+    /// Makes a namespace of its own for a test. Its name is `prefix` and some letters of the API server's choice.
     pub async fn namespace(&self, prefix: &str) -> Result<String> {
         let metadata = ObjectMeta { generate_name: Some(format!("{prefix}-")), ..ObjectMeta::default() };
         let namespace = Namespace { metadata, ..Namespace::default() };
@@ -42,9 +42,9 @@ impl ControlPlane {
 
     /// A configuration that acts as a service account, which must exist: its token comes from the API server.
     pub async fn as_service_account(&self, namespace: &str, name: &str) -> Result<kube::Config> {
-        let ask = TokenRequest { spec: Some(TokenRequestSpec::default()), ..TokenRequest::default() };
+        let request = TokenRequest { spec: Some(TokenRequestSpec::default()), ..TokenRequest::default() };
         let answer = Api::<ServiceAccount>::namespaced(self.client()?, namespace)
-            .create_token_request(name, &PostParams::default(), &ask)
+            .create_token_request(name, &PostParams::default(), &request)
             .await
             .with_context(|| format!("cannot get a token of service account `{name}` in `{namespace}`"))?;
         let token = answer.status.and_then(|status| status.token);
@@ -54,7 +54,7 @@ impl ControlPlane {
         Ok(config)
     }
 
-    /// What the audit log holds so far, oldest first; empty when none was asked for.
+    /// What the audit log holds so far, oldest first; empty when none was requested.
     pub fn audit_events(&self) -> Result<Vec<Value>> {
         let Some(path) = self.audit_log() else { return Ok(Vec::new()) };
         let log = fs::read_to_string(path).with_context(|| format!("cannot read `{}`", path.display()))?;

@@ -19,7 +19,7 @@ use crate::wait::{Seen, eventually};
 pub(super) const ETCD: &str = "etcd";
 pub(super) const APISERVER: &str = "kube-apiserver";
 
-/// A free port can be taken by somebody else before its owner binds it: then everything is done again elsewhere.
+/// Another process can take a free port before its owner binds it: then the start is retried on other ports.
 const ATTEMPTS: usize = 3;
 
 /// Idle machines need three seconds; a machine that compiles on all cores needs patience.
@@ -85,7 +85,7 @@ async fn attempt(etcd: &Path, apiserver: &Path, audit: bool) -> Result<ControlPl
     apiserver.spawn(&mut group)?;
     let config = client_config(&kubeconfig).await?;
     if let Err(error) = wait_until_ready(&mut group, &config).await {
-        let taken = [ETCD, APISERVER].iter().any(|name| group.last_words(name).contains("address already in use"));
+        let taken = [ETCD, APISERVER].iter().any(|name| group.last_output(name).contains("address already in use"));
         return Err(if taken { Failure::PortTaken } else { Failure::Other(error) });
     }
     Ok(ControlPlane {
@@ -117,12 +117,12 @@ pub(super) async fn wait_until_ready(group: &mut Group, config: &kube::Config) -
             for name in [ETCD, APISERVER] {
                 let mut group = group.borrow_mut();
                 if let Some(status) = group.exited(name)? {
-                    bail!("`{name}` ended with {status}; its last words:\n{}", group.last_words(name));
+                    bail!("`{name}` ended with {status}; its last output:\n{}", group.last_output(name));
                 }
             }
             for (path, name) in [("", "readyz"), ("/api/v1/namespaces", "default")] {
                 let request = kube::core::Request::new(path).get(name, &kube::api::GetParams::default());
-                let request = request.context("cannot phrase the question whether the API server is ready")?;
+                let request = request.context("cannot build the readiness request to the API server")?;
                 if let Err(error) = client.request_text(request).await {
                     return Ok(Seen::NotYet(format!("`{path}/{name}`: {error}")));
                 }
@@ -133,7 +133,7 @@ pub(super) async fn wait_until_ready(group: &mut Group, config: &kube::Config) -
     .await
 }
 
-/// Ports that nobody uses at this moment, all different.
+/// Ports that are free at this moment, all different.
 fn free_ports<const COUNT: usize>() -> Result<[u16; COUNT]> {
     let mut listeners = Vec::new();
     let mut ports = [0; COUNT];
@@ -170,7 +170,7 @@ fn apiserver_arguments(etcd_port: u16, port: u16) -> Vec<OsString> {
         "--service-account-issuer=https://kubernetes.default.svc",
         "--authorization-mode=RBAC",
         "--allow-privileged=true",
-        // It waits for a controller to make the service account of every pod, and there is no controller.
+        // It waits for a controller to make the service account of every pod, and no controller runs.
         "--disable-admission-plugins=ServiceAccount",
         // It would publish a loopback address as the endpoint of `kubernetes`, which the API refuses.
         "--endpoint-reconciler-type=none",

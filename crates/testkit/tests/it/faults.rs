@@ -21,7 +21,7 @@ async fn an_api_server_comes_back_with_its_data_and_a_paused_etcd_resumes() -> R
     maps.create(&PostParams::default(), &map("kept")?).await?;
 
     plane.stop_apiserver()?;
-    assert!(maps.get("kept").await.is_err(), "nobody should answer");
+    assert!(maps.get("kept").await.is_err(), "a killed API server answered");
     plane.start_apiserver().await?;
     maps.get("kept").await?;
 
