@@ -10,6 +10,7 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
@@ -25,6 +26,9 @@ rm -rf -- "$2"
 
 /// How many lines of a log an error quotes.
 const QUOTED_LINES: usize = 15;
+
+/// How long stopping all threads of a process may take.
+const FREEZE: Duration = Duration::from_secs(10);
 
 /// A process group with a directory, both gone when this value or this process is.
 #[derive(Debug)]
@@ -94,6 +98,29 @@ impl Group {
             bail!("`kill -s {signal}` of `{name}` ended with {status}");
         }
         Ok(())
+    }
+
+    /// Stops a member, and returns when all of its threads are stopped: the signal is delivered to a busy process after `kill` has ended.
+    pub(crate) fn freeze(&self, name: &str) -> Result<()> {
+        self.signal(name, "STOP")?;
+        let Some(child) = self.members.get(name) else { return Ok(()) };
+        let tasks = format!("/proc/{}/task", child.id());
+        let is_stopped = |task: &Path| {
+            let stat = fs::read_to_string(task.join("stat")).unwrap_or_default();
+            stat.rsplit_once(") ").is_none_or(|(_, state)| state.starts_with('T'))
+        };
+        let deadline = Instant::now() + FREEZE;
+        loop {
+            // Without `/proc`, the signal must do.
+            let Ok(all) = fs::read_dir(&tasks) else { return Ok(()) };
+            if all.filter_map(Result::ok).all(|task| is_stopped(&task.path())) {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                bail!("`{name}` was not stopped within {FREEZE:?}");
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// How a member ended, if it did.

@@ -25,7 +25,7 @@ impl ControlPlane {
 
     /// Freezes etcd: the API server stays up, but reads that need etcd and all writes hang.
     pub fn pause_etcd(&mut self) -> Result<()> {
-        self.group.signal(ETCD, "STOP")
+        self.group.freeze(ETCD)
     }
 
     /// Lets etcd go on where it was frozen.
