@@ -15,11 +15,11 @@ impl Home {
     /// A token of a service account, which is created for it.
     async fn token_of(&self, account: &str) -> Result<String> {
         self.cluster.create::<ServiceAccount>(json!({ "metadata": { "name": account } })).await?;
-        let spec = TokenRequestSpec { audiences: vec![AUDIENCE.to_owned()], ..TokenRequestSpec::default() };
-        let request = TokenRequest { spec, ..TokenRequest::default() };
+        let spec = TokenRequestSpec { audiences: Some(vec![AUDIENCE.to_owned()]), ..TokenRequestSpec::default() };
+        let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
         let accounts = self.api::<ServiceAccount>();
         let issued = accounts.create_token_request(account, &PostParams::default(), &request).await?;
-        Ok(issued.status.context("no token")?.token)
+        issued.status.and_then(|status| status.token).context("no token")
     }
 }
 
