@@ -17,7 +17,8 @@ pub const TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest document of a provider, in bytes.
 const LONGEST: usize = 1024 * 1024;
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("skep/", env!("CARGO_PKG_VERSION")));
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
+/// The API server of Kubernetes serves keys as `application/jwk-set+json` and nothing else.
+const DOCUMENT: HeaderValue = HeaderValue::from_static("application/json, application/jwk-set+json, */*");
 
 /// Sends requests to an identity provider.
 #[derive(Clone, Debug)]
@@ -136,7 +137,7 @@ impl Fetcher {
 fn request(ask: &Ask<'_>, uri: &Uri, authorization: Option<&HeaderValue>) -> Request<Body> {
     let mut request = Request::new(Body::empty());
     *request.uri_mut() = uri.clone();
-    request.headers_mut().extend([(USER_AGENT, AGENT), (ACCEPT, JSON)]);
+    request.headers_mut().extend([(USER_AGENT, AGENT), (ACCEPT, DOCUMENT)]);
     if let Some((body, media_type)) = &ask.body {
         *request.method_mut() = Method::POST;
         *request.body_mut() = Body::full(body.clone());

@@ -145,3 +145,13 @@ async fn the_token_for_the_issuer_is_read_again_for_each_request() {
         issuer.requests("/keys").iter().map(|request| request.headers["authorization"].clone()).collect();
     assert_eq!(sent, ["Bearer first", "Bearer second"]);
 }
+
+/// The API server of Kubernetes serves its keys in this media type only.
+#[tokio::test]
+async fn keys_are_accepted_in_the_media_type_of_key_sets() {
+    let key = SigningKey::new("a");
+    let issuer = Issuer::start(&[&key]).await;
+    issuer.validator().validate(&key.sign(&issuer.claims("ada")), NOW).await.unwrap();
+    let accept = issuer.requests("/keys")[0].headers["accept"].to_str().unwrap().to_owned();
+    assert!(accept.contains("application/jwk-set+json"), "{accept}");
+}
