@@ -12,6 +12,19 @@ use crate::home::{Home, get, http, post_to};
 const AUDIENCE: &str = "guarded";
 
 impl Home {
+    /// A session of a client with a token, once the server is available.
+    async fn open(&self, address: &str, token: &str) -> Result<String> {
+        let mut session = None;
+        self.cluster
+            .until(&format!("{address} answers a client with a token"), || {
+                session = open(address, token).ok();
+                let done = session.is_some();
+                async move { Ok(done) }
+            })
+            .await?;
+        session.context("no response")
+    }
+
     /// A token of a service account, which is created for it.
     async fn token_of(&self, account: &str) -> Result<String> {
         self.cluster.create::<ServiceAccount>(json!({ "metadata": { "name": account } })).await?;
@@ -75,7 +88,7 @@ async fn service_accounts_see_and_call_the_tools_that_their_policies_permit() ->
     ensure!(head.starts_with("HTTP/1.1 401"), "{head}");
 
     for (token, tools) in [(&ada, &["who", "sleep", "die"][..]), (&bob, &["who"])] {
-        let session = open(&address, token)?;
+        let session = home.open(&address, token).await?;
         let (_, listed) = ask(&address, token, &session, &list)?;
         let names = listed.pointer("/result/tools").and_then(Value::as_array).context("a list")?;
         let names: Vec<_> = names.iter().filter_map(|tool| tool["name"].as_str()).collect();
@@ -83,7 +96,7 @@ async fn service_accounts_see_and_call_the_tools_that_their_policies_permit() ->
         let (head, body) = ask(&address, token, &session, &call("who"))?;
         ensure!(head.starts_with("HTTP/1.1 200"), "{head}\n{body}");
     }
-    let session = open(&address, &bob)?;
+    let session = home.open(&address, &bob).await?;
     let (head, body) = ask(&address, &bob, &session, &call("sleep"))?;
     ensure!(head.starts_with("HTTP/1.1 403") && body["error"]["message"] == "Unauthorized", "{head}\n{body}");
     // A session belongs to its client.
