@@ -79,7 +79,9 @@ async fn service_accounts_see_and_call_the_tools_that_their_policies_permit() ->
     let list = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/list" });
     let call = |tool: &str| json!({ "jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": { "name": tool, "arguments": {} } });
 
-    // Without a token, and with one for another audience, nothing is served.
+    home.open(&address, &ada).await?;
+
+    // Without a token, and with one that is none, nothing is served.
     let (head, _) = post_to(&address, "/mcp", "", &list.to_string())?;
     ensure!(head.starts_with("HTTP/1.1 401") && head.to_lowercase().contains("www-authenticate: bearer"), "{head}");
     let (head, body) = get(&address, "/.well-known/oauth-protected-resource")?;
