@@ -55,7 +55,7 @@ struct State {
 }
 
 /// What is known at one moment.
-struct Known {
+struct Snapshot {
     keys: Arc<KeySet>,
     generation: u64,
     attempts: u64,
@@ -123,11 +123,11 @@ impl KeyCache {
         }
     }
 
-    async fn known(&self) -> Known {
+    async fn known(&self) -> Snapshot {
         let state = self.state.read().await;
         // Under the lock, so that the generation is that of the keys.
         let generation = self.generation();
-        Known { keys: state.keys.clone(), generation, attempts: state.attempts, is_old: state.is_old() }
+        Snapshot { keys: state.keys.clone(), generation, attempts: state.attempts, is_old: state.is_old() }
     }
 
     fn refresh_behind(self: &Arc<Self>) {

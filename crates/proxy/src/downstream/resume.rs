@@ -14,7 +14,7 @@ use skep_net::{BodySender, Budget};
 use skep_upstream::SessionId;
 use tokio::sync::mpsc;
 
-/// How long a client may be away, before what is kept for it goes and its call is taken back.
+/// How long a client may be away, before what is kept for it goes and its call is cancelled.
 pub(super) const AWAY: Duration = Duration::from_mins(1);
 /// After how long a client should come back, in milliseconds.
 const RETRY: u32 = 1000;

@@ -239,7 +239,7 @@ async fn a_server_that_is_slow_to_start_is_initialized_once_for_all_clients() ->
     stage.say(json!({ "jsonrpc": "2.0", "id": reply[0]["id"], "result": { "for": "all" } })).await?;
     assert_eq!(staying.await??.message()?["result"], json!({ "for": "all" }));
     assert_eq!(stage.received("initialize").len(), 1);
-    assert!(stage.received("notifications/cancelled").is_empty(), "a handshake is not taken back");
+    assert!(stage.received("notifications/cancelled").is_empty(), "a handshake is not cancelled");
     Ok(())
 }
 
