@@ -122,6 +122,15 @@ impl Cedar {
     }
 
     fn try_decide(&self, principal: &Principal, query: &Query<'_>, server: &str) -> Result<Decision, Decision> {
+        // Without its attribute, a policy about it would not apply.
+        let lost = query
+            .arguments
+            .into_iter()
+            .flatten()
+            .find(|(_, value)| value.is_number() && values::of_json(value).is_none());
+        if let Some((name, _)) = lost {
+            return Err(Decision::failed(format!("argument `{name}` is out of the range of a decimal")));
+        }
         let action = self.action(query)?;
         let resource = self.resource(query, server)?;
         let mut context = principal.context.clone();

@@ -166,3 +166,10 @@ fn without_a_token_of_the_upstream_provider_nothing_is_allowed() {
     let engine = engine(&["permit(principal, action, resource);"], &json!({"primary_upstream_provider": "github"}));
     assert!(!is_allowed(&engine, &json!({"sub": "ada"}), "t"));
 }
+
+#[test]
+fn a_number_that_no_policy_can_see_denies() {
+    let engine = engine(&["permit(principal, action, resource);"], &json!({}));
+    assert!(call(&engine, &json!({"sub": "ada"}), "t", &json!({"n": 5})).is_allowed);
+    assert!(!call(&engine, &json!({"sub": "ada"}), "t", &json!({"n": 1e300})).is_allowed);
+}

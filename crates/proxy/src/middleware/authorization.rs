@@ -81,8 +81,11 @@ fn settings(parameters: &parameters::Authorization) -> Result<Value, String> {
         return Err(format!("config_path: `{path}` may not contain `..`"));
     } else {
         let mut text = String::new();
-        let read = std::fs::File::open(path).and_then(|file| file.take(LARGEST).read_to_string(&mut text));
-        read.map_err(|error| format!("config_path: cannot read `{path}`: {error}"))?;
+        let read = std::fs::File::open(path).and_then(|file| file.take(LARGEST + 1).read_to_string(&mut text));
+        let read = read.map_err(|error| format!("config_path: cannot read `{path}`: {error}"))?;
+        if read as u64 > LARGEST {
+            return Err(format!("config_path: `{path}` has more than {LARGEST} bytes"));
+        }
         text
     };
     let settings = Json::from_yaml(&text).map_err(|error| format!("the authorization configuration: {error}"))?;
@@ -204,14 +207,18 @@ impl Authorization {
 }
 
 impl Middleware for Authorization {
-    fn message<'a>(&'a self, exchange: &'a mut Exchange, pass: Pass) -> Step<'a> {
-        if pass == Pass::Incoming {
-            self.filter(exchange);
+    fn message<'a>(&'a self, exchange: &'a mut Exchange, _pass: Pass) -> Step<'a> {
+        if exchange.head.caller.is_none() {
+            return deny(exchange, &Decision::failed("the request has no caller")).into();
         }
+        // Again after a mutation: the message may be one for a list by now.
+        self.filter(exchange);
         if exchange.head.method != Method::POST {
-            return match refuse_unreadable(exchange) {
-                Some(refusal) => refusal.into(),
-                None => Step::NEXT,
+            // A message in it would not be decided about.
+            return match (refuse_unreadable(exchange), exchange.message()) {
+                (Some(refusal), _) => refusal.into(),
+                (None, Some(_)) => text(StatusCode::BAD_REQUEST, "Invalid or malformed MCP request").into(),
+                (None, None) => Step::NEXT,
             };
         }
         let is_json = is_of_type(exchange.head.headers.get(CONTENT_TYPE), "application/json");
@@ -253,8 +260,8 @@ fn settled<'a>(exchange: &Exchange, decision: &Decision) -> Step<'a> {
 fn deny(exchange: &Exchange, decision: &Decision) -> Response<Body> {
     let subject = exchange.head.identity().map(|identity| identity.subject.clone()).unwrap_or_default();
     let (method, name) = (exchange.mcp_method().unwrap_or_default(), exchange.resource().unwrap_or_default());
-    let name = value::clipped(&name);
-    tracing::warn!(%subject, method, %name, reason = decision.reason(), "request denied");
+    let (subject, method, name) = (value::clipped(&subject), value::clipped(method), value::clipped(&name));
+    tracing::warn!(?subject, ?method, ?name, reason = decision.reason(), "request denied");
     let id = exchange.message().filter(|message| message.kind() == Kind::Request).and_then(Message::id);
     json(StatusCode::FORBIDDEN, answer::error(id.as_ref(), DENIED, "Unauthorized", None))
 }

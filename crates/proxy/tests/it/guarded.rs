@@ -208,6 +208,8 @@ async fn what_cannot_be_authorized_is_denied() -> Result<()> {
             "{body}"
         );
     }
+    let hidden = request(json!(8), "tools/call", json!({ "name": "look" })).to_string();
+    assert_eq!(client.whole(Method::PUT, "/mcp", hidden).await?.status, StatusCode::BAD_REQUEST);
     assert!(web.got().is_empty());
     // A client's answer to a request of the server is let through.
     let answered = client.post(json!({ "jsonrpc": "2.0", "id": 1, "result": {} }).to_string()).await?;
