@@ -106,6 +106,7 @@ impl Process {
             // A process group of its own: what it starts is ended with it, and Ctrl-C at our terminal is ours alone.
             .process_group(0)
             .kill_on_drop(true);
+        watchdog::prepare();
         let child = command.spawn().map_err(|error| StartError::Program {
             hint: hint(&program.program, &error),
             program: program.program,

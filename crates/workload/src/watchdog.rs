@@ -6,9 +6,9 @@
 //! ```
 //!
 //! The watchdog is another process of the same program. Its input ends with this program, however that ends, so nothing
-//! has to be polled. It is started with the first server process, and only where [`enable`] was called: it is state of
-//! the whole process and not of one proxy, so it is kept in a static. There is a moment between the start of a process
-//! and its registration in which SIGKILL still leaves it behind.
+//! has to be polled. It is started before the first server process, and only where [`enable`] was called: it is state of
+//! the whole process and not of one proxy, so it is kept in a static. Between the start of a process and its
+//! registration, which is one write to a pipe, SIGKILL still leaves it behind.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, Write as _};
@@ -47,6 +47,11 @@ pub(crate) struct Registration(i32);
 /// From now on, the processes that this one starts end with it. `program` with `argument` must call [`run`].
 pub fn enable(program: PathBuf, argument: &'static str) {
     lock(|watchdog| watchdog.program = Some((program, argument)));
+}
+
+/// Starts the watchdog if none runs, so that a process started next is registered at once.
+pub(crate) fn prepare() {
+    lock(Watchdog::ensure_started);
 }
 
 /// Has the watchdog end a process group if this process is killed.
@@ -108,6 +113,17 @@ impl Watchdog {
             return;
         }
         // There is none yet, or it was killed.
+        self.restart();
+    }
+
+    fn ensure_started(&mut self) {
+        let runs = self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)));
+        if self.program.is_some() && !runs {
+            self.restart();
+        }
+    }
+
+    fn restart(&mut self) {
         if let Err(error) = self.start() {
             tracing::warn!(%error, "failed to start watchdog, server processes will survive if this process is killed");
         }
