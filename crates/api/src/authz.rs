@@ -94,7 +94,7 @@ pub(crate) fn authz_references(
     references: &mut References,
 ) {
     if let Some(map) = in_place.and_then(|authz| authz.config_map.as_ref()) {
-        references.config_map(&map.name, &map.key, &format!("{path}.authzConfig.configMap"));
+        references.document(&map.name, &map.key, &format!("{path}.authzConfig.configMap"));
     }
     if let Some(reference) = shared {
         references.kind(KindName::MCPAuthzConfig, &reference.name, &format!("{path}.authzConfigRef"));

@@ -30,9 +30,14 @@ pub enum Target {
         /// The key; empty where the whole Secret is meant.
         key: String,
     },
-    /// A key of a ConfigMap.
+    /// A key of a ConfigMap that pods read.
     ConfigMap {
-        /// The key; empty where the whole ConfigMap is meant.
+        /// The key.
+        key: String,
+    },
+    /// A key of a ConfigMap whose text goes into the plan.
+    Document {
+        /// The key; empty where it is missing.
         key: String,
     },
 }
@@ -57,6 +62,11 @@ impl References {
     /// A reference to a key of a ConfigMap.
     pub fn config_map(&mut self, name: &str, key: &str, field: &str) -> &mut Self {
         self.push(Target::ConfigMap { key: key.to_owned() }, name, field)
+    }
+
+    /// A reference to a key of a ConfigMap whose text goes into the plan.
+    pub fn document(&mut self, name: &str, key: &str, field: &str) -> &mut Self {
+        self.push(Target::Document { key: key.to_owned() }, name, field)
     }
 
     /// A reference to a bundle of certificate authorities, under the usual key where none is named.

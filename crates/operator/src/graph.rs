@@ -10,6 +10,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use skep_api::reference::Reference;
 use skep_api::resource::Resource;
 use skep_bounds::CONTENT_REFERENCES;
 use skep_plan::inputs::{count_contents, implied};
@@ -35,9 +36,8 @@ impl Graph {
     pub fn set(&mut self, from: &Key, resource: Option<&Resource>) -> BTreeSet<Key> {
         let targets: BTreeSet<Key> = resource
             .map(|resource| {
-                let implied = implied(resource, self.default_redis.as_ref());
-                let references = resource.references();
-                let targets = references.iter().chain(&implied).map(|one| Key::target(one, &from.namespace));
+                let references = self.references(resource);
+                let targets = references.iter().map(|one| Key::target(one, &from.namespace));
                 // Nothing is read for a resource that refers to too many Secrets and ConfigMaps, nor for those that refer to it.
                 let exceeds = count_contents(resource) > CONTENT_REFERENCES;
                 targets.filter(|key| !exceeds || matches!(key.kind, ObjectKind::Kind(_))).collect()
@@ -60,6 +60,13 @@ impl Graph {
             self.forward.insert(from.clone(), targets);
         }
         touched
+    }
+
+    /// What a resource refers to, implied references included.
+    pub fn references(&self, resource: &Resource) -> Vec<Reference> {
+        let mut references = resource.references();
+        references.extend(implied(resource, self.default_redis.as_ref()));
+        references
     }
 
     /// Where the edges of a resource lead.

@@ -10,6 +10,7 @@
 
 mod apply;
 mod children;
+mod contest;
 mod failures;
 mod gather;
 mod metadata;
@@ -25,6 +26,7 @@ use std::time::Duration;
 use kube::Client;
 use skep_plan::key::{Key, ObjectKind};
 use skep_plan::plan::plan;
+use skep_plan::unplanned::{FIELD_CONFLICT, plan_failing};
 use skep_plan::world::{Policies, Settings, World};
 
 pub use self::children::Applier;
@@ -130,10 +132,18 @@ impl Reconciler {
             ControlFlow::Break(pass) => return Ok(pass),
         };
         self.prune(me, &plan, &gathered).await?;
-        self.report(me, &plan).await.map_err(ReconcileError::reported)?;
+        let contests = self.applier.open_contests(me, &plan.children);
+        let contested = contests.as_ref().and_then(|(why, _)| plan_failing(me, &gathered.live, FIELD_CONFLICT, why));
+        match contested {
+            Some(contested) => self.write_status(me, &contested).await,
+            None => self.report(me, &plan).await,
+        }
+        .map_err(ReconcileError::reported)?;
         let settles = gathered.settles.map(|at| at.duration_since(jiff::Timestamp::now()));
         let settles = settles.map(|after| Duration::try_from(after).unwrap_or_default());
-        let again = [settles, retry_after, plan.recheck.then_some(self.recheck)].into_iter().flatten().min();
+        let contests_end = contests.map(|(_, left)| left);
+        let again =
+            [settles, retry_after, contests_end, plan.recheck.then_some(self.recheck)].into_iter().flatten().min();
         Ok(Pass::Done(again.map_or(Done::Settled, Done::Again)))
     }
 

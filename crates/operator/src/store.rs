@@ -3,6 +3,7 @@
 //! Applying a watched object *returns whom it wakes*; nothing here talks to the API server, so all of it is tested without one.
 //! An object never goes back to an older version: our own writes put their answers in here at once, and the watch follows.
 
+mod contents;
 mod facts;
 mod pods;
 mod state;
@@ -18,9 +19,10 @@ use skep_plan::world::{DefaultRedis, Found, Live};
 
 use crate::object::Object;
 
+pub use contents::ReferencedKeys;
 pub use facts::{ChildFacts, Owner, child_facts};
 pub use pods::{PodFacts, pod_facts};
-pub use state::{Entry, Unavailable, Wake};
+pub use state::{BegunRead, Entry, Unavailable, Wake};
 
 use state::State;
 
@@ -200,19 +202,25 @@ impl Store {
     }
 
     /// A Secret or ConfigMap is about to be read. [`Self::end_read`] must follow, however that ends, and is given what this returns.
-    pub fn begin_read(&self, key: &Key) -> u64 {
+    pub fn begin_read(&self, key: &Key) -> BegunRead {
         self.with(|state| state.begin_read(key))
     }
 
-    /// A Secret or ConfigMap was read: what it holds, `None` if it does not exist, and its version; nothing if that failed. It is not
-    /// kept if the watch showed a change meanwhile: either of the two may be newer, so it must be read again.
-    pub fn end_read(&self, key: &Key, began: u64, read: Option<(Option<Found>, Option<String>)>) {
+    /// A Secret or ConfigMap was read: what it holds of the keys that [`Self::begin_read`] returned, `None` if it does not exist, and its
+    /// version; nothing if that failed. It is not kept, and so must be read again, if the watch showed a change meanwhile, since either
+    /// of the two may be newer, or if a resource refers to another key by now.
+    pub fn end_read(&self, key: &Key, began: BegunRead, read: Option<(Option<Found>, Option<String>)>) {
         self.with(|state| state.end_read(key, began, read));
     }
 
     /// The version of a Secret or ConfigMap that was read; nothing for one that was not, or does not exist.
     pub fn content_version(&self, key: &Key) -> Option<String> {
         self.with(|state| state.content_version(key))
+    }
+
+    /// Forgets the documents of a namespace if they are more than is to be remembered.
+    pub fn trim_contents(&self, namespace: &str) {
+        self.with(|state| state.trim_contents(namespace));
     }
 
     /// The objects of a kind whose content is remembered.

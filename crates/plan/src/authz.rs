@@ -9,7 +9,7 @@ use skep_runconfig::Json;
 
 use crate::error::PlanError;
 use crate::run_config::{authz_key, config_map_authz, inline_authz};
-use crate::world::World;
+use crate::world::{ConfigMapValue, World};
 
 /// The proxy's document, validated by the engine that will read it.
 pub(crate) fn in_place(authz: &AuthzConfig, namespace: &str, world: &World<'_>) -> Result<Json, PlanError> {
@@ -29,7 +29,10 @@ pub(crate) fn in_place(authz: &AuthzConfig, namespace: &str, world: &World<'_>) 
         PlanError::MissingPolicyMap(format!("spec.authzConfig: ConfigMap `{}` not found; create it", map.name))
     })?;
     let invalid = |problem: &dyn Display| PlanError::InvalidPolicyMap(format!("{place}: {problem}"));
-    let text = data.get(&map.key).ok_or_else(|| PlanError::InvalidPolicyMap(format!("{place} is missing")))?;
+    let text = data
+        .get(&map.key)
+        .and_then(ConfigMapValue::text)
+        .ok_or_else(|| PlanError::InvalidPolicyMap(format!("{place} is missing")))?;
     let document = manifest::parse_one(text).map_err(|error| invalid(&error))?;
     let engine = document.get("type").and_then(Value::as_str).unwrap_or_default();
     let config = document.get(authz_key(engine)).unwrap_or(&Value::Null);

@@ -12,7 +12,7 @@ use crate::key::Key;
 use crate::kinds;
 use crate::pod::Env;
 use crate::text::sanitise;
-use crate::world::{DefaultRedis, Found, Settings, World};
+use crate::world::{ConfigMapValue, DefaultRedis, Found, Settings, World};
 
 /// Digest of every Secret key and ConfigMap key that a pod of this resource reads when it starts, by content. None where it
 /// reads nothing, so that such pods carry no stamp.
@@ -41,7 +41,7 @@ pub(crate) fn digest_of(me: &Resource, references: &[Reference], world: &World<'
     let digest = |(key, item): (Key, String)| {
         let digest = match world.found.get(&key) {
             Some(Found::Secret(keys)) => keys.get(&item).cloned(),
-            Some(Found::ConfigMap(data)) => data.get(&item).map(|text| canonical::sha256_hex(text.as_bytes())),
+            Some(Found::ConfigMap(data)) => data.get(&item).map(ConfigMapValue::digest),
             _ => None,
         };
         format!("{}/{}/{item}={}", key.kind, key.name, digest.unwrap_or_default())
@@ -54,7 +54,7 @@ pub(crate) fn digest_of(me: &Resource, references: &[Reference], world: &World<'
 /// The keys of Secrets and ConfigMaps that references lead to, each once: a thousand entries may name one bundle of a megabyte.
 fn distinct_inputs(me: &Resource, references: &[Reference]) -> BTreeSet<(Key, String)> {
     let input = |reference: &Reference| match &reference.to {
-        Target::Secret { key } | Target::ConfigMap { key } => {
+        Target::Secret { key } | Target::ConfigMap { key } | Target::Document { key } => {
             Some((Key::target(reference, me.namespace()), key.clone()))
         }
         Target::Kind(_) => None,

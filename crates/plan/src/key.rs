@@ -52,7 +52,7 @@ impl Key {
         let kind = match &reference.to {
             Target::Kind(kind) => ObjectKind::Kind(*kind),
             Target::Secret { .. } => ObjectKind::Secret,
-            Target::ConfigMap { .. } => ObjectKind::ConfigMap,
+            Target::ConfigMap { .. } | Target::Document { .. } => ObjectKind::ConfigMap,
         };
         Self { kind, namespace: namespace.to_owned(), name: reference.name.clone() }
     }

@@ -14,7 +14,9 @@ use crate::status::Status;
 use crate::world::{Live, PodState};
 
 /// The reason of `Ready` when the current plan could not be applied, and is retried.
-const APPLY_FAILED: &str = "ApplyFailed";
+pub const APPLY_FAILED: &str = "ApplyFailed";
+/// The reason of `Ready` while another field manager keeps changing what was applied.
+pub const FIELD_CONFLICT: &str = "FieldConflict";
 /// The reason of the conditions of an object that cannot be read.
 const SPEC_INVALID: &str = "SpecInvalid";
 
@@ -66,13 +68,13 @@ pub fn plan_unreadable(object: &Unreadable<'_>) -> Plan {
 ///
 /// `Ready` is false until a reconcile succeeds: it is true for the current plan only. `Stalled` is absent, as a retry may succeed. Every
 /// other condition and field stays as the last plan left it.
-pub fn plan_failing(me: &Resource, live: &Live, failure: &str) -> Option<Plan> {
+pub fn plan_failing(me: &Resource, live: &Live, reason: &str, failure: &str) -> Option<Plan> {
     let entry = kinds::entry(me.kind());
     entry.pods?;
     let verdict = Verdict::Wait(format!("the current configuration is not applied, retrying with backoff: {failure}"));
     let mut status = Status::default();
     status.keep_other_conditions(&[STALLED]);
-    add_readiness(&mut status, &verdict, APPLY_FAILED, &me.status_value(), is_serving(&entry, live));
+    add_readiness(&mut status, &verdict, reason, &me.status_value(), is_serving(&entry, live));
     Some(Plan { verdict, ..Plan::without_children(me, status) })
 }
 
@@ -123,7 +125,7 @@ mod tests {
         let metadata = json!({ "name": "s", "namespace": "ns", "uid": "u", "generation": 2 });
         let object = json!({ "metadata": metadata, "spec": spec, "status": before });
         let me = Resource::from_value(kind, object).unwrap();
-        let plan = plan_failing(&me, live, "cannot write");
+        let plan = plan_failing(&me, live, APPLY_FAILED, "cannot write");
         plan.map(|plan| plan.status.onto(&me.status_value(), 2, "now")).unwrap_or_default()
     }
 

@@ -8,6 +8,7 @@ pub use skep_api::annotation::{UpstreamReport, UpstreamState};
 use skep_api::resource::{KindName, Resource};
 pub use skep_runconfig::feature::Feature;
 
+use crate::canonical;
 use crate::child::ChildKind;
 use crate::key::{Key, ObjectKind};
 use crate::pod::PodStamps;
@@ -81,7 +82,16 @@ pub enum Found {
     /// A Secret: its keys, and a digest of the value of each. Values never reach a plan.
     Secret(Arc<BTreeMap<String, String>>),
     /// A ConfigMap and what it holds. It is shared: each plan of each resource that refers to it sees it.
-    ConfigMap(Arc<BTreeMap<String, String>>),
+    ConfigMap(Arc<BTreeMap<String, ConfigMapValue>>),
+}
+
+/// The value of one key of a ConfigMap.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConfigMapValue {
+    /// The text, for plans that read it.
+    Text(String),
+    /// SHA-256 of the text in hexadecimal, where only pods read it.
+    Digest(String),
 }
 
 /// What runs for a resource.
@@ -244,6 +254,33 @@ impl std::fmt::Display for Failure {
     }
 }
 
+// === impl Found, ConfigMapValue ===
+
+impl Found {
+    /// A ConfigMap of which all texts are known.
+    pub fn config_map(data: BTreeMap<String, String>) -> Self {
+        Self::ConfigMap(Arc::new(data.into_iter().map(|(key, text)| (key, ConfigMapValue::Text(text))).collect()))
+    }
+}
+
+impl ConfigMapValue {
+    /// The text, if it is known.
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            Self::Digest(_) => None,
+        }
+    }
+
+    /// SHA-256 of the text in hexadecimal.
+    pub fn digest(&self) -> String {
+        match self {
+            Self::Text(text) => canonical::sha256_hex(text.as_bytes()),
+            Self::Digest(digest) => digest.clone(),
+        }
+    }
+}
+
 // === impl World ===
 
 impl World<'_> {
@@ -253,7 +290,7 @@ impl World<'_> {
     }
 
     /// What a ConfigMap holds, if it exists.
-    pub fn config_map(&self, namespace: &str, name: &str) -> Option<&BTreeMap<String, String>> {
+    pub fn config_map(&self, namespace: &str, name: &str) -> Option<&BTreeMap<String, ConfigMapValue>> {
         match self.found.get(&Key { kind: ObjectKind::ConfigMap, namespace: namespace.into(), name: name.into() }) {
             Some(Found::ConfigMap(data)) => Some(data),
             _ => None,

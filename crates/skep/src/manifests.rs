@@ -318,7 +318,7 @@ fn read_foreign(kind: ObjectKind, object: &Value) -> Result<(Key, Found, Keys), 
     let data = texts(object, "data")?;
     if kind == ObjectKind::ConfigMap {
         let values = data.iter().map(|(name, text)| (name.clone(), text.as_bytes().to_vec())).collect();
-        return Ok((key, Found::ConfigMap(data.into()), values));
+        return Ok((key, Found::config_map(data), values));
     }
     let mut values = Keys::new();
     for (name, encoded) in data {

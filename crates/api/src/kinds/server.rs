@@ -60,7 +60,7 @@ impl Kind for MCPServerSpec {
         if let Some(profile) =
             self.permission_profile.as_ref().filter(|profile| profile.source == PermissionProfileSource::ConfigMap)
         {
-            references.config_map(&profile.name, profile.key.as_deref().unwrap_or_default(), "spec.permissionProfile");
+            references.document(&profile.name, profile.key.as_deref().unwrap_or_default(), "spec.permissionProfile");
         }
         if let Some(reference) = &self.oidc_config_ref {
             references.kind(KindName::MCPOIDCConfig, &reference.name, "spec.oidcConfigRef");

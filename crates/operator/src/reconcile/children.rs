@@ -16,6 +16,7 @@ use skep_plan::canonical;
 use skep_plan::child::{Child, ChildKind};
 use skep_plan::key::Key;
 
+use super::contest::Contest;
 use crate::metrics::Metrics;
 use crate::queue::Queue;
 use crate::store::{ChildFacts, ChildId, Store, child_facts};
@@ -48,27 +49,8 @@ struct Fingerprint {
     version: String,
 }
 
-/// How often a child was applied again because another manager had changed fields of ours.
-#[derive(Clone, Copy, Debug)]
-struct Contest {
-    count: u32,
-    /// When it was applied last for that reason.
-    last: Instant,
-    /// Whether that was reported.
-    is_reported: bool,
-}
-
 /// How many managers a report names.
 const MOST_MANAGERS: usize = 10;
-/// So many times it is done at once: people edit what is not theirs, and find it restored.
-const UNCONTESTED: u32 = 3;
-/// Then it is done with backoff, from this delay on.
-const FIRST_CONTEST: Duration = Duration::from_secs(1);
-/// The longest of these delays: for so long, the fields of the other manager are in force.
-const LONGEST_CONTEST: Duration = Duration::from_secs(5);
-/// A child that was left alone for so long is not contested any more.
-const CONTEST_ENDS: Duration = Duration::from_mins(5);
-
 /// A child whose name an object of another owner has: its kind, its name and that owner.
 pub(super) type NameConflict = (ChildKind, String, String);
 
@@ -109,28 +91,6 @@ pub(super) fn name_conflict(me: &Resource, id: &ChildId, facts: &ChildFacts) -> 
 /// The id of a child of a resource.
 pub(super) fn child_id(me: &Resource, kind: ChildKind, name: &str) -> ChildId {
     ChildId { kind, namespace: me.namespace().to_owned(), name: name.to_owned() }
-}
-
-// === impl Contest ===
-
-impl Contest {
-    fn next(&mut self, now: Instant) -> (ControlFlow<Duration>, bool) {
-        if now.saturating_duration_since(self.last) >= CONTEST_ENDS {
-            (self.count, self.is_reported) = (0, false);
-        }
-        let delay = match self.count.checked_sub(UNCONTESTED) {
-            None => Duration::ZERO,
-            Some(more) => FIRST_CONTEST.saturating_mul(1 << more.min(16)).min(LONGEST_CONTEST),
-        };
-        let is_news = self.count >= UNCONTESTED && !self.is_reported;
-        self.is_reported |= is_news;
-        let left = (self.last + delay).saturating_duration_since(now);
-        if !left.is_zero() {
-            return (ControlFlow::Break(left), is_news);
-        }
-        (self.count, self.last) = (self.count.saturating_add(1), now);
-        (ControlFlow::Continue(()), is_news)
-    }
 }
 
 // === impl Applier ===
@@ -295,7 +255,9 @@ impl Applier {
         if is_contested {
             let (now, is_news) = self.contest(&id, Instant::now());
             if is_news {
-                report = Some(self.report_contest(&id).await?);
+                let text = self.report_contest(&id).await?;
+                self.note_contest(&id, &text);
+                report = Some(text);
             }
             if let ControlFlow::Break(wait) = now {
                 return Ok(One::Contested { wait, report });
@@ -324,7 +286,27 @@ impl Applier {
     /// Whether a child that another manager changed is applied again now; if not, after which time. And whether that is to be reported.
     fn contest(&self, id: &ChildId, now: Instant) -> (ControlFlow<Duration>, bool) {
         let mut contests = self.contests.lock().unwrap_or_else(PoisonError::into_inner);
-        contests.entry(id.clone()).or_insert(Contest { count: 0, last: now, is_reported: false }).next(now)
+        contests.entry(id.clone()).or_insert(Contest::new(now)).next(now)
+    }
+
+    fn note_contest(&self, id: &ChildId, report: &str) {
+        if let Some(contest) = self.contests.lock().unwrap_or_else(PoisonError::into_inner).get_mut(id) {
+            contest.report = Some(report.into());
+        }
+    }
+
+    /// The children of a plan whose fields another manager keeps changing: what was reported, and after which time the first of them
+    /// is to be looked at again.
+    pub(super) fn open_contests(&self, me: &Resource, children: &[Child]) -> Option<(String, Duration)> {
+        let contests = self.contests.lock().unwrap_or_else(PoisonError::into_inner);
+        if contests.is_empty() {
+            return None;
+        }
+        let ids = children.iter().map(|child| child_id(me, child.kind(), child.name()));
+        let now = Instant::now();
+        let open = ids.filter_map(|id| contests.get(&id)?.open(now));
+        open.reduce(|(text, left), (more, other)| (format!("{text}; {more}").into(), left.min(other)))
+            .map(|(text, left)| (text.to_string(), left))
     }
 
     /// What to report of a child whose fields another manager keeps changing, with the names of its managers.
@@ -448,32 +430,4 @@ fn facts_after(child: &Child, answer: &ChildAnswer, live: Option<&ChildFacts>) -
 
 fn sends_replicas(child: &Child) -> bool {
     child.body().pointer("/spec/replicas").is_some()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Whether another manager is quick or slow, it is reported once, and its fields are in force for a few seconds at most.
-    #[test]
-    fn a_contest_is_reported_once_however_quick_the_other_manager_is() {
-        for pause in [Duration::from_millis(100), Duration::from_millis(1500), Duration::from_secs(4)] {
-            let mut now = Instant::now();
-            let mut contest = Contest { count: 0, last: now, is_reported: false };
-            let (mut reports, mut longest) = (0, Duration::ZERO);
-            for _ in 0..50 {
-                let (next, is_news) = contest.next(now);
-                reports += usize::from(is_news);
-                if let ControlFlow::Break(wait) = next {
-                    longest = longest.max(wait);
-                }
-                now += pause;
-            }
-            assert_eq!(reports, 1, "{pause:?}");
-            assert!(longest <= LONGEST_CONTEST, "{longest:?}");
-            // After a while without changes, it is as if there had been none.
-            now += CONTEST_ENDS;
-            assert_eq!(contest.next(now), (ControlFlow::Continue(()), false));
-        }
-    }
 }

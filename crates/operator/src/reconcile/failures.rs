@@ -74,7 +74,7 @@ impl Reconciler {
     async fn report_failure(&self, key: &Key, message: &str) -> Result<(), ReconcileError> {
         let Some(seen) = self.store.snapshot(key).filter(|seen| !seen.me.is_deleting()) else { return Ok(()) };
         let me = seen.me.as_ref();
-        match unplanned::plan_failing(me, &seen.live, message) {
+        match unplanned::plan_failing(me, &seen.live, unplanned::APPLY_FAILED, message) {
             Some(plan) => self.write_status(me, &plan).await,
             None => Ok(()),
         }

@@ -23,7 +23,7 @@ use super::{Findings, ReconcileError, Reconciler};
 use crate::object::Content;
 use crate::secret_digest;
 use crate::session_key::{self, CheckedKey};
-use crate::store::{Snapshot, Store, child_facts};
+use crate::store::{BegunRead, ReferencedKeys, Snapshot, Store, child_facts};
 use crate::write::WriteError;
 
 /// How many Secrets and ConfigMaps one reconcile reads at a time.
@@ -45,6 +45,7 @@ impl Reconciler {
 
     /// One consistent snapshot, with the Secrets and ConfigMaps read that were not read yet.
     async fn read_contents(&self, key: &Key) -> Result<Option<Snapshot>, ReconcileError> {
+        self.store.trim_contents(&key.namespace);
         loop {
             let Some(snapshot) = self.store.snapshot(key) else { return Ok(None) };
             if snapshot.unread.is_empty() || !kinds::reads_contents(&snapshot.me) {
@@ -141,7 +142,7 @@ impl Reconciler {
                 }
                 // Only digests are kept: a plan needs to know that a value changed, never what it is.
                 let digests = found.map(|secret| {
-                    let data = secret.data.iter().flatten();
+                    let data = secret.data.iter().flatten().filter(|(name, _)| reading.keys().has(name));
                     let digests = data.map(|(name, value)| (name.clone(), secret_digest::of(&secret, value)));
                     Found::Secret(Arc::new(digests.collect()))
                 });
@@ -150,7 +151,7 @@ impl Reconciler {
             ObjectKind::ConfigMap => {
                 let found = self.get_content::<ConfigMap, String>(key).await?;
                 let version = found.as_ref().and_then(|map| map.metadata.resource_version.clone());
-                let data = found.map(|map| Found::ConfigMap(map.data.into()));
+                let data = found.map(|map| Found::ConfigMap(reading.keys().select(map.data).into()));
                 reading.read = Some((data, version));
             }
             ObjectKind::Kind(_) => {}
@@ -169,18 +170,26 @@ fn rejection_message(error: &WriteError) -> Option<String> {
 struct Reading<'a> {
     key: &'a Key,
     store: &'a Store,
-    began: u64,
+    /// Until it has ended.
+    began: Option<BegunRead>,
     read: Option<(Option<Found>, Option<String>)>,
 }
 
 impl<'a> Reading<'a> {
     fn begin(key: &'a Key, store: &'a Store) -> Self {
-        Self { key, store, began: store.begin_read(key), read: None }
+        Self { key, store, began: Some(store.begin_read(key)), read: None }
+    }
+
+    /// The keys to be read.
+    fn keys(&self) -> ReferencedKeys {
+        self.began.as_ref().map(|began| began.keys.clone()).unwrap_or_default()
     }
 }
 
 impl Drop for Reading<'_> {
     fn drop(&mut self) {
-        self.store.end_read(self.key, self.began, self.read.take());
+        if let Some(began) = self.began.take() {
+            self.store.end_read(self.key, began, self.read.take());
+        }
     }
 }

@@ -17,6 +17,7 @@ use skep_plan::world::{DefaultRedis, Found, Live};
 use self::concern::{concerns_itself, concerns_others};
 pub use self::unknown::Unavailable;
 use self::unknown::UnavailableKinds;
+use super::contents::{Contents, ReferencedKeys};
 use super::{ChildFacts, ChildId, PodFacts, PodId, Snapshot};
 use crate::graph::Graph;
 use crate::object::Object;
@@ -70,7 +71,7 @@ pub(super) struct State {
     pods_of: HashMap<Key, BTreeSet<PodId>>,
     /// Pods that the kubelet rejected or evicted, by the resource that they ran for.
     ends: HashMap<Key, BTreeMap<PodId, PodFacts>>,
-    contents: HashMap<Key, Content>,
+    contents: Contents,
     /// Secrets and ConfigMaps that are being read.
     reading: HashMap<Key, Reading>,
     /// Uids of resources that went lately. The answer to a write of ours may arrive after the news of the deletion, and
@@ -91,8 +92,14 @@ enum Meanwhile {
     Gone,
 }
 
-/// What a Secret or ConfigMap holds, if it exists, and at which version that was.
-pub(super) type Content = (Option<Found>, Option<String>);
+/// A read of a Secret or ConfigMap that has begun.
+#[derive(Debug)]
+pub struct BegunRead {
+    /// How many changes the watch had shown.
+    changes: u64,
+    /// The keys to be read.
+    pub keys: ReferencedKeys,
+}
 
 /// A Secret or ConfigMap that is being read: by how many, how often the watch showed a change meanwhile, and which version it showed
 /// last.
@@ -184,6 +191,9 @@ impl State {
         }
         let is_readable = entry.is_readable();
         self.resources.insert(key.clone(), entry);
+        if seen_by_others {
+            self.require_keys(&key);
+        }
         wake.now.extend(self.note_readability(&key, is_readable));
         self.known_only(wake)
     }
@@ -336,7 +346,7 @@ impl State {
             self.contents.remove(key);
             return Wake::default();
         }
-        if let Some((_, known)) = self.contents.get(key)
+        if let Some(known) = self.contents.get(key).map(|content| &content.version)
             && (known.as_deref() == version
                 || known.as_deref().zip(version).is_some_and(|(known, new)| older(new, known)))
         {
@@ -347,34 +357,63 @@ impl State {
     }
 
     /// Returns the argument of [`Self::end_read`].
-    pub(super) fn begin_read(&mut self, key: &Key) -> u64 {
+    pub(super) fn begin_read(&mut self, key: &Key) -> BegunRead {
+        let keys = self.referenced_keys(key);
         let reading = self.reading.entry(key.clone()).or_default();
         reading.readers += 1;
-        reading.changes
+        BegunRead { changes: reading.changes, keys }
     }
 
-    pub(super) fn end_read(&mut self, key: &Key, began: u64, read: Option<Content>) {
+    pub(super) fn end_read(&mut self, key: &Key, began: BegunRead, read: Option<(Option<Found>, Option<String>)>) {
         let Some(reading) = self.reading.get_mut(key) else { return };
         reading.readers -= 1;
         // What was read is no older than what the watch showed last: it may be the very change.
         let is_current = |read: &str| reading.seen.as_deref().is_some_and(|seen| seen == read || older(seen, read));
         let version = read.as_ref().and_then(|(_, version)| version.as_deref());
-        let changed = reading.changes != began && !version.is_some_and(is_current);
+        let changed = reading.changes != began.changes && !version.is_some_and(is_current);
         if reading.readers == 0 {
             self.reading.remove(key);
         }
         // The last resource that refers to it may have gone meanwhile.
-        if let Some(read) = read.filter(|_| !changed).filter(|_| self.graph.is_used(key)) {
-            self.contents.insert(key.clone(), read);
+        if let Some((found, version)) = read.filter(|_| !changed).filter(|_| self.graph.is_used(key))
+            && began.keys.covers(&self.referenced_keys(key))
+        {
+            self.contents.insert(key.clone(), found, version, began.keys);
         }
     }
 
+    /// The keys of a Secret or ConfigMap that resources refer to.
+    fn referenced_keys(&self, key: &Key) -> ReferencedKeys {
+        let mut keys = ReferencedKeys::default();
+        for user in self.graph.users(key) {
+            if let Some(Entry::Readable(resource)) = self.resources.get(&user) {
+                keys.extend(ReferencedKeys::among(&self.graph.references(resource), &user.namespace, key));
+            }
+        }
+        keys
+    }
+
+    /// Has what was read without the keys that a resource refers to read again.
+    fn require_keys(&mut self, of: &Key) {
+        let Some(Entry::Readable(resource)) = self.resources.get(of) else { return };
+        let references = self.graph.references(resource);
+        for target in self.graph.targets(of) {
+            if matches!(target.kind, ObjectKind::Secret | ObjectKind::ConfigMap) {
+                self.contents.require(&target, &ReferencedKeys::among(&references, &of.namespace, &target));
+            }
+        }
+    }
+
+    pub(super) fn trim_contents(&mut self, namespace: &str) {
+        self.contents.trim(namespace);
+    }
+
     pub(super) fn content_version(&self, key: &Key) -> Option<String> {
-        self.contents.get(key).and_then(|(_, version)| version.clone())
+        self.contents.get(key).and_then(|content| content.version.clone())
     }
 
     pub(super) fn contents(&self, kind: ObjectKind) -> BTreeSet<Key> {
-        self.contents.keys().filter(|key| key.kind == kind).cloned().collect()
+        self.contents.keys(kind).cloned().collect()
     }
 
     pub(super) fn snapshot(&self, key: &Key) -> Option<Snapshot> {
@@ -391,11 +430,11 @@ impl State {
                 // What cannot exist is not asked for; the plan says so.
                 ObjectKind::Secret | ObjectKind::ConfigMap if !near.can_exist() => None,
                 ObjectKind::Secret | ObjectKind::ConfigMap => {
-                    let content = self.contents.get(&near);
-                    if content.is_none() {
+                    let held = self.contents.held(&near);
+                    if held.is_none() {
                         unread.push(near.clone());
                     }
-                    content.and_then(|(content, _)| content.clone())
+                    held.and_then(|held| held.found.clone())
                 }
             };
             if let Some(object) = object {

@@ -121,6 +121,40 @@ fn a_config_map_is_shared_by_all_snapshots() {
     assert!(Arc::ptr_eq(&data(), &data()));
 }
 
+/// Of a ConfigMap with a megabyte of other keys, nothing but the key that is referred to stays in memory.
+#[test]
+fn item_17_6_content_is_read_again_when_another_key_of_it_is_referred_to() {
+    let store = Store::default();
+    let map = Key { kind: ObjectKind::ConfigMap, namespace: "ns".into(), name: "c".into() };
+    let profile =
+        |key: &str| json!({ "image": "i", "permissionProfile": { "type": "configmap", "name": "c", "key": key } });
+    let server = |name: &str, version: u32, key: &str| {
+        put(&store, KindName::MCPServer, object(KindName::MCPServer, name, version, 1, &profile(key)));
+    };
+    let read = || {
+        let began = store.begin_read(&map);
+        let data = ["a", "b", "unused"].map(|key| (key.to_owned(), "text".to_owned()));
+        let found = Found::ConfigMap(began.keys.select(data.into()).into());
+        store.end_read(&map, began, Some((Some(found), Some("1".into()))));
+    };
+    let known = |name: &str| match store.snapshot(&key(KindName::MCPServer, name)).unwrap().found.remove(&map) {
+        Some(Found::ConfigMap(data)) => data.keys().cloned().collect::<Vec<_>>().join(","),
+        _ => "unread".to_owned(),
+    };
+    server("m", 1, "a");
+    read();
+    assert_eq!(known("m"), "a");
+    server("n", 2, "b");
+    assert_eq!((known("m"), known("n")), ("unread".to_owned(), "unread".to_owned()));
+    // What was begun before another key was referred to does not count.
+    let began = store.begin_read(&map);
+    server("o", 3, "unused");
+    store.end_read(&map, began, Some((Some(Found::config_map(BTreeMap::new())), Some("1".into()))));
+    assert_eq!(known("o"), "unread");
+    read();
+    assert_eq!((known("m"), known("o")), ("a,b,unused".to_owned(), "a,b,unused".to_owned()));
+}
+
 #[test]
 fn what_a_watch_shows_again_is_there_though_it_was_missing_from_a_list_that_was_behind() {
     let store = Store::default();

@@ -11,7 +11,7 @@ use super::transport;
 use crate::error::{MissingKey, PlanError};
 use crate::proxy::{ProxyContext, add_shared};
 use crate::run_config;
-use crate::world::World;
+use crate::world::{ConfigMapValue, World};
 
 /// The port of a server that names none.
 const DEFAULT_TARGET_PORT: i32 = 8080;
@@ -110,7 +110,8 @@ fn permissions(config: &mut RunConfig, object: &MCPServer, world: &World<'_>) ->
                 PlanError::field(field, format_args!("key `{key}` of ConfigMap `{name}`: {problem}"))
             };
             MissingKey::in_config_map(field, name, key, namespace, world).map_err(PlanError::MissingKey)?;
-            let text = world.config_map(namespace, name).and_then(|data| data.get(key)).map_or("", String::as_str);
+            let text = world.config_map(namespace, name).and_then(|data| data.get(key));
+            let text = text.and_then(ConfigMapValue::text).unwrap_or_default();
             config.permission_profile_name_or_path = format!("/etc/toolhive/profiles/{key}");
             skep_bounds::json(text).map_err(|error| invalid(&error))?;
             skep_bounds::json_values(text, CONFIG_MAP_VALUES).map_err(|error| invalid(&error))?;
@@ -134,8 +135,6 @@ fn known_members(mut profile: PermissionProfile) -> PermissionProfile {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use serde_json::{Value, json};
     use skep_api::resource::KindName;
 
@@ -147,7 +146,7 @@ mod tests {
     fn planned(spec: &Value, text: String) -> Plan {
         let mut surroundings = Surroundings::default();
         let key = Key { kind: ObjectKind::ConfigMap, namespace: "ns".into(), name: "c".into() };
-        surroundings.found.insert(key, Found::ConfigMap(Arc::new([("k".to_owned(), text)].into())));
+        surroundings.found.insert(key, Found::config_map([("k".to_owned(), text)].into()));
         plan(&resource(KindName::MCPServer, "s", spec), &surroundings.world())
     }
 

@@ -25,7 +25,9 @@ pub(crate) fn problems(me: &Resource) -> Problems {
     }
     let mut checked = BTreeSet::new();
     for reference in me.references() {
-        let (Target::Secret { key } | Target::ConfigMap { key }) = &reference.to else { continue };
+        let (Target::Secret { key } | Target::ConfigMap { key } | Target::Document { key }) = &reference.to else {
+            continue;
+        };
         if !checked.insert((reference.name.clone(), key.clone())) {
             continue;
         }

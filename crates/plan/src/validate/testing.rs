@@ -108,7 +108,7 @@ impl Surroundings {
     /// Adds a ConfigMap with one key.
     pub(crate) fn with_config_map(mut self, name: &str, key: &str) -> Self {
         let key_of = Key { kind: ObjectKind::ConfigMap, namespace: "ns".into(), name: name.into() };
-        self.found.insert(key_of, Found::ConfigMap(Arc::new([(key.to_owned(), "text".to_owned())].into())));
+        self.found.insert(key_of, Found::config_map([(key.to_owned(), "text".to_owned())].into()));
         self
     }
 }

@@ -208,9 +208,7 @@ fn policies_in_a_config_map_are_read() {
     let holding = |text: &str| {
         let mut surroundings = team();
         let key = Key { kind: crate::key::ObjectKind::ConfigMap, namespace: "ns".into(), name: "policies".into() };
-        surroundings
-            .found
-            .insert(key, Found::ConfigMap(BTreeMap::from([("authz.json".to_owned(), text.to_owned())]).into()));
+        surroundings.found.insert(key, Found::config_map([("authz.json".to_owned(), text.to_owned())].into()));
         surroundings
     };
     assert_fails(&planned(&spec, &team()), true, "Failed", "AuthConfigured", "AuthzConfigMapNotFound");

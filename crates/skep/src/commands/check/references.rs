@@ -67,7 +67,7 @@ pub(super) fn assumed(found: &Objects) -> Objects {
                         assumed.insert(target, Found::Resource(Arc::new(other)));
                     }
                 }
-                Target::ConfigMap { .. } => {}
+                Target::ConfigMap { .. } | Target::Document { .. } => {}
             }
         }
     }
@@ -223,9 +223,13 @@ fn of_parts(kind: KindName, metadata: &Value, spec: &Value) -> Option<Resource> 
 
 /// The key that a Secret or ConfigMap should have and does not.
 fn missing_key<'a>(to: &'a Target, object: &Found) -> Option<&'a str> {
-    let (Target::Secret { key } | Target::ConfigMap { key }) = to else { return None };
-    let (Found::Secret(keys) | Found::ConfigMap(keys)) = object else { return None };
-    (!key.is_empty() && !keys.contains_key(key)).then_some(key.as_str())
+    let (Target::Secret { key } | Target::ConfigMap { key } | Target::Document { key }) = to else { return None };
+    let has_key = match object {
+        Found::Secret(keys) => keys.contains_key(key),
+        Found::ConfigMap(data) => data.contains_key(key),
+        _ => return None,
+    };
+    (!key.is_empty() && !has_key).then_some(key.as_str())
 }
 
 /// The objects of a kind that the files have in a namespace, for a message.
