@@ -9,14 +9,17 @@
 //! ```
 //!
 //! Incoming: [`bearer`] reads the token, [`Validator`] turns it into a [`Caller`], [`challenge`] writes the 401 and [`metadata`] the
-//! document of RFC 9728. Whatever decides is pure and takes the time as a number; only [`fetch`] touches the network.
+//! document of RFC 9728. Outgoing: [`token_exchange`] obtains tokens for servers, and [`credentials`] keeps them. Whatever decides is
+//! pure and takes the time as a number; only [`fetch`] touches the network.
 //!
 //! Tokens, claims and client secrets are never logged and are in no error text.
 
 pub mod bearer;
 mod caller;
 pub mod challenge;
+mod clock;
 mod claims;
+pub mod credentials;
 pub mod delegation;
 mod discovery;
 pub mod fetch;
@@ -25,6 +28,7 @@ pub mod jwt;
 mod key_cache;
 mod keys;
 pub mod metadata;
+pub mod token_exchange;
 mod validator;
 mod verified;
 
@@ -33,5 +37,6 @@ pub use claims::{ClaimError, Claims, Expectations, LEEWAY};
 pub use discovery::DiscoveryError;
 pub use introspection::IntrospectionError;
 pub use key_cache::{KeyCache, KeyError};
+pub use clock::unix_now;
 pub use keys::{Key, KeySet, KeySetError};
 pub use validator::{AuthError, ConfigError, Options, Validator, read_ca_bundle};

@@ -226,9 +226,9 @@ pub(crate) const fn is_used_by_proxies(method: ExternalAuthMethod) -> bool {
         | ExternalAuthMethod::BearerToken
         | ExternalAuthMethod::AwsSts
         | ExternalAuthMethod::EmbeddedAuthServer
+        | ExternalAuthMethod::HeaderInjection
         | ExternalAuthMethod::Unauthenticated => true,
-        ExternalAuthMethod::HeaderInjection
-        | ExternalAuthMethod::UpstreamInject
+        ExternalAuthMethod::UpstreamInject
         | ExternalAuthMethod::Obo
         | ExternalAuthMethod::Xaa => false,
     }
@@ -269,7 +269,7 @@ pub(crate) fn external_auth(config: &mut RunConfig, spec: &MCPExternalAuthConfig
                 ..AwsStsConfig::default()
             });
         }
-        // The embedded authorization server has a part of the document to itself.
+        // The embedded authorization server has a part of the document to itself; an injected header is one of those that are forwarded.
         ExternalAuthMethod::EmbeddedAuthServer
         | ExternalAuthMethod::Unauthenticated
         | ExternalAuthMethod::HeaderInjection

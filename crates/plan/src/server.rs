@@ -33,6 +33,7 @@ const KIND: ProxyKind = ProxyKind {
     env: &[
         EnvGroup::Telemetry,
         EnvGroup::ExternalAuth,
+        EnvGroup::Headers,
         EnvGroup::Oidc,
         EnvGroup::Overrides,
         EnvGroup::SessionRedis,

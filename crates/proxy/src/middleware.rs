@@ -8,6 +8,7 @@ pub(crate) mod observation;
 pub(crate) mod origin;
 pub(crate) mod parser;
 pub(crate) mod strip_auth;
+pub(crate) mod token_exchange;
 pub(crate) mod tool_filter;
 
 use std::sync::Arc;
@@ -32,6 +33,7 @@ const TABLE: &[(&str, Build)] = &[
     ("mcp-parser", parser::build),
     ("origin", origin::build),
     ("strip-auth", strip_auth::build),
+    ("tokenexchange", token_exchange::build),
     ("tool-call-filter", tool_filter::build_call_filter),
     ("tool-filter", tool_filter::build_list_filter),
     // A panic ends one request only, in any chain.

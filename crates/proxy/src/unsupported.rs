@@ -11,7 +11,6 @@ pub const UNSUPPORTED: &[Feature] = &[
     Feature::MetricsExport,
     Feature::OnBehalfOf,
     Feature::RateLimiting,
-    Feature::TokenExchange,
     Feature::Tracing,
     Feature::UpstreamSwap,
     Feature::VirtualServer,

@@ -4,7 +4,7 @@ use skep_runconfig::run_config::{HeaderForward, ScalingConfig};
 use skep_runconfig::{Json, RunConfig};
 
 use super::ProxyContext;
-use super::env::header_identifier;
+use super::env::{header_identifier, injected_header, injection_identifier};
 use crate::error::PlanError;
 use crate::{auth_server, authz, run_config};
 
@@ -41,15 +41,26 @@ pub(crate) fn add_shared(config: &mut RunConfig, context: &ProxyContext<'_>) -> 
     add_auth_server(config, context)
 }
 
+/// The headers of every request to the server. One that the external authentication injects replaces one of the same name.
 fn header_forward(context: &ProxyContext<'_>) -> Option<HeaderForward> {
-    let headers = context.spec.header_forward?;
-    let from_secret = headers.add_headers_from_secret.iter();
-    let from_secret = from_secret.map(|one| (one.header_name.clone(), header_identifier(context.me, &one.header_name)));
-    Some(HeaderForward {
-        add_plaintext_headers: headers.add_plaintext_headers.clone(),
-        add_headers_from_secret: from_secret.collect(),
-        ..HeaderForward::default()
-    })
+    let injected = injected_header(context.inputs.external_auth);
+    if context.spec.header_forward.is_none() && injected.is_none() {
+        return None;
+    }
+    let mut forward = HeaderForward::default();
+    if let Some(headers) = context.spec.header_forward {
+        let from_secret = headers.add_headers_from_secret.iter().map(|one| &one.header_name);
+        let from_secret = from_secret.map(|name| (name.clone(), header_identifier(context.me, name)));
+        forward.add_plaintext_headers.clone_from(&headers.add_plaintext_headers);
+        forward.add_headers_from_secret = from_secret.collect();
+    }
+    if let Some(injected) = injected {
+        let name = &injected.header_name;
+        forward.add_plaintext_headers.retain(|other, _| !other.eq_ignore_ascii_case(name));
+        forward.add_headers_from_secret.retain(|other, _| !other.eq_ignore_ascii_case(name));
+        forward.add_headers_from_secret.insert(name.clone(), injection_identifier(context.me, name));
+    }
+    Some(forward)
 }
 
 fn add_auth_server(config: &mut RunConfig, context: &ProxyContext<'_>) -> Result<(), PlanError> {

@@ -1,6 +1,7 @@
 //! The variables of a proxy.
 
 use skep_api::annotation::GENERATION_ENV;
+use skep_api::kinds::{ExternalAuthMethod, HeaderInjection, MCPExternalAuthConfigSpec};
 use skep_api::resource::Resource;
 
 use super::ProxyContext;
@@ -97,15 +98,29 @@ impl ProxyContext<'_> {
 
     fn add_headers(&self, env: &mut Env) {
         let headers = self.spec.header_forward.map(|headers| headers.add_headers_from_secret.as_slice());
-        let headers = headers.unwrap_or_default();
+        let forwarded = headers.unwrap_or_default().iter().map(|header| {
+            (header_identifier(self.me, &header.header_name), &header.value_secret_ref)
+        });
+        let injected = injected_header(self.inputs.external_auth)
+            .map(|header| (injection_identifier(self.me, &header.header_name), &header.value_secret_ref));
+        let headers: Vec<_> = forwarded.chain(injected).collect();
         if !headers.is_empty() {
             env.value("TOOLHIVE_SECRETS_PROVIDER", "environment");
         }
-        for header in headers {
-            let variable = format!("TOOLHIVE_SECRET_{}", header_identifier(self.me, &header.header_name));
-            env.secret(&variable, &header.value_secret_ref.name, &header.value_secret_ref.key);
+        for (identifier, secret) in headers {
+            env.secret(&format!("TOOLHIVE_SECRET_{identifier}"), &secret.name, &secret.key);
         }
     }
+}
+
+/// The header that the external authentication of a proxy injects.
+pub(super) fn injected_header(auth: Option<&MCPExternalAuthConfigSpec>) -> Option<&HeaderInjection> {
+    auth.filter(|auth| auth.method == ExternalAuthMethod::HeaderInjection)?.header_injection.as_ref()
+}
+
+/// The name under which the proxy finds the value of a header that is injected.
+pub(super) fn injection_identifier(me: &Resource, header: &str) -> String {
+    sanitise(&format!("HEADER_INJECTION_{header}_{}", me.name()))
 }
 
 /// The name under which the proxy finds the value of a header.

@@ -5,7 +5,7 @@ use skep_api::kinds::{AwsSts, CrossAppAccess, MCPExternalAuthConfigSpec, TokenEx
 
 use super::matcher::Matchers;
 use super::{Problems, address, auth_server, matcher};
-use crate::text::check_header_name;
+use crate::text::check_forwarded_header;
 
 /// The members of the spec that hold the settings of the type of the same name.
 const SETTINGS: &[&str] = &[
@@ -29,7 +29,7 @@ pub(super) fn problems(spec: &MCPExternalAuthConfigSpec) -> Problems {
         problems.under("spec.tokenExchange", of_exchange(exchange));
     }
     if let Some(header) = &spec.header_injection {
-        problems.check("spec.headerInjection.headerName", check_header_name(&header.header_name));
+        problems.check("spec.headerInjection.headerName", check_forwarded_header(&header.header_name));
         problems.secret("spec.headerInjection.valueSecretRef", Some(&header.value_secret_ref));
     }
     if let Some(bearer) = &spec.bearer_token {
@@ -83,7 +83,7 @@ fn of_exchange(exchange: &TokenExchange) -> Problems {
     address::endpoint(&mut problems, ".tokenUrl", Some(&exchange.token_url), true);
     problems.secret(".clientSecretRef", exchange.client_secret_ref.as_ref());
     if let Some(header) = exchange.external_token_header_name.as_deref().filter(|name| !name.is_empty()) {
-        problems.check(".externalTokenHeaderName", check_header_name(header));
+        problems.check(".externalTokenHeaderName", check_forwarded_header(header));
     }
     problems
 }

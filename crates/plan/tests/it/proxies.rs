@@ -50,6 +50,33 @@ fn proxy(plan: Plan) -> ProxyPlan {
     *plan.proxy.unwrap_or_else(|| panic!("{:?}", plan.verdict))
 }
 
+/// The original accepts it and sends no header.
+#[test]
+fn a_header_is_injected_by_the_proxies_of_both_kinds_and_its_value_stays_in_the_secret() {
+    let inject = json!({ "headerName": "X-Api-Key", "valueSecretRef": { "name": "keys", "key": "k" } });
+    let inject = json!({ "type": "headerInjection", "headerInjection": inject });
+    let mut all = objects();
+    all.extend([found(KindName::MCPExternalAuthConfig, "inject", &inject)]);
+    let server = json!({ "image": "i", "externalAuthConfigRef": { "name": "inject" } });
+    let remote = json!({
+        "remoteUrl": "https://mcp.example/mcp", "externalAuthConfigRef": { "name": "inject" },
+        "headerForward": { "addPlaintextHeaders": { "x-api-key": "replaced", "x-b": "2" } },
+    });
+    for (kind, name, spec) in [(KindName::MCPServer, "s", server), (KindName::MCPRemoteProxy, "r", remote)] {
+        let plan = planned(&resource(kind, name, 1, &spec), &all, &Live::default());
+        assert!(plan.status.find("ExternalAuthInForce").is_none());
+        let plan = proxy(plan);
+        let forward = plan.run_config.header_forward.clone().unwrap();
+        let identifier = format!("HEADER_INJECTION_X_API_KEY_{}", name.to_uppercase());
+        assert_eq!(forward.add_headers_from_secret, [("X-Api-Key".to_owned(), identifier.clone())].into());
+        assert!(!forward.add_plaintext_headers.contains_key("x-api-key"));
+        let variable = format!("TOOLHIVE_SECRET_{identifier}");
+        let variables = plan.env.list();
+        let variable = variables.as_array().unwrap().iter().find(|one| one["name"] == variable.as_str());
+        assert_eq!(variable.unwrap()["valueFrom"]["secretKeyRef"], json!({ "name": "keys", "key": "k" }));
+    }
+}
+
 #[test]
 fn a_planned_list_is_in_the_order_of_a_chain_that_a_proxy_builds_from_the_same_members() {
     for plan in [server(), remote_proxy(&json!({}))] {

@@ -5,13 +5,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
 use http::{Response, StatusCode};
 use skep_auth::challenge::{Challenge, ErrorCode};
 use skep_auth::metadata::ProtectedResource;
-use skep_auth::{AuthError, Caller, Expectations, Options, Secret, Validator, bearer};
+use skep_auth::{AuthError, Caller, Expectations, Options, Secret, Validator, bearer, unix_now};
 use skep_net::{Addresses, Body};
 use skep_runconfig::parameters;
 use skep_runconfig::run_config::{MiddlewareConfig, OidcConfig};
@@ -41,7 +40,7 @@ pub(super) fn build(config: &MiddlewareConfig, context: &Context) -> Result<Opti
     match super::parameters::<parameters::Auth>(config)?.oidc_config {
         None => {
             tracing::warn!("authentication not configured: every client is taken for the user who runs this process");
-            super::some(LocalUser(Caller::local(&local_user(&context.environment), now())))
+            super::some(LocalUser(Caller::local(&local_user(&context.environment), unix_now())))
         }
         Some(oidc) => {
             let oidc = oidc.in_any_case().map_err(|error| super::invalid(&config.kind, error.to_string()))?;
@@ -150,7 +149,7 @@ impl Middleware for Authentication {
                 return self.response(StatusCode::UNAUTHORIZED, ErrorCode::InvalidRequest, &text, &text).into();
             }
         };
-        let now = now();
+        let now = unix_now();
         // Most tokens were verified before, and need no allocation for a future.
         if let Some(caller) = self.validator.known(token, now) {
             Self::accept(head, caller);
@@ -177,8 +176,3 @@ impl Middleware for Authentication {
     }
 }
 
-/// The time in seconds since 1970.
-fn now() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
-}

@@ -39,10 +39,7 @@ impl HeaderForward {
     pub(crate) fn new(headers: &BTreeMap<String, String>) -> Result<Self, String> {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
-            let read: HeaderName = name.parse().map_err(|_| format!("`{name}` is not the name of a header"))?;
-            if REFUSED.contains(&read.as_str()) {
-                return Err(format!("the header `{name}` cannot be set for others; remove it"));
-            }
+            let read = settable_header(name)?;
             // The value may be a secret: it is not repeated.
             let mut value =
                 HeaderValue::from_str(value).map_err(|_| format!("the value of `{name}` cannot be sent"))?;
@@ -51,6 +48,15 @@ impl HeaderForward {
         }
         Ok(Self(map))
     }
+}
+
+/// The header of that name, if a RunConfig may set it.
+pub(super) fn settable_header(name: &str) -> Result<HeaderName, String> {
+    let read: HeaderName = name.parse().map_err(|_| format!("`{name}` is not the name of a header"))?;
+    if REFUSED.contains(&read.as_str()) {
+        return Err(format!("the header `{name}` cannot be set for others; remove it"));
+    }
+    Ok(read)
 }
 
 pub(super) fn build(config: &MiddlewareConfig, _: &Context) -> Result<Option<Arc<dyn Middleware>>, ChainError> {

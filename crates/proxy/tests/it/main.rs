@@ -34,6 +34,8 @@ mod listening;
 #[cfg(test)]
 mod open;
 #[cfg(test)]
+mod outgoing;
+#[cfg(test)]
 mod parameters;
 #[cfg(test)]
 mod raw;
