@@ -140,7 +140,8 @@ impl<T: Clone> Slot<T> {
 
     fn put(&self, issued: Issued<T>, now: i64) -> T {
         let mut state = self.lock();
-        let until = issued.expires.map_or(now.saturating_add(UNKNOWN_LIFETIME), |expires| expires.saturating_sub(EARLY));
+        let until =
+            issued.expires.map_or(now.saturating_add(UNKNOWN_LIFETIME), |expires| expires.saturating_sub(EARLY));
         let after_refusal = std::mem::take(&mut state.was_refused);
         state.kept = Some(Kept { credential: issued.credential.clone(), until, after_refusal });
         issued.credential

@@ -9,16 +9,17 @@
 //! ```
 //!
 //! Incoming: [`bearer`] reads the token, [`Validator`] turns it into a [`Caller`], [`challenge`] writes the 401 and [`metadata`] the
-//! document of RFC 9728. Outgoing: [`token_exchange`] obtains tokens for servers, and [`credentials`] keeps them. Whatever decides is
+//! document of RFC 9728. Outgoing: [`token_exchange`] and [`aws`] obtain credentials for servers, and [`credentials`] keeps them. Whatever decides is
 //! pure and takes the time as a number; only [`fetch`] touches the network.
 //!
 //! Tokens, claims and client secrets are never logged and are in no error text.
 
+pub mod aws;
 pub mod bearer;
 mod caller;
 pub mod challenge;
-mod clock;
 mod claims;
+mod clock;
 pub mod credentials;
 pub mod delegation;
 mod discovery;
@@ -34,9 +35,9 @@ mod verified;
 
 pub use caller::{ANONYMOUS, Caller, Identity, LOCAL_ISSUER, Secret};
 pub use claims::{ClaimError, Claims, Expectations, LEEWAY};
+pub use clock::unix_now;
 pub use discovery::DiscoveryError;
 pub use introspection::IntrospectionError;
 pub use key_cache::{KeyCache, KeyError};
-pub use clock::unix_now;
 pub use keys::{Key, KeySet, KeySetError};
 pub use validator::{AuthError, ConfigError, Options, Validator, read_ca_bundle};

@@ -175,7 +175,8 @@ fn issued(said: &Value, now: i64) -> Result<Issued<Secret>, ExchangeError> {
     };
     let token = Secret::new(text("access_token")?);
     fetch::bearer(&token).map_err(|_| ExchangeError::Incomplete("access_token"))?;
-    (text("token_type")?, text("issued_token_type")?);
+    text("token_type")?;
+    text("issued_token_type")?;
     let seconds = match said.get("expires_in") {
         Some(Value::String(seconds)) => seconds.parse().ok(),
         Some(seconds) => seconds.as_i64(),

@@ -228,9 +228,7 @@ pub(crate) const fn is_used_by_proxies(method: ExternalAuthMethod) -> bool {
         | ExternalAuthMethod::EmbeddedAuthServer
         | ExternalAuthMethod::HeaderInjection
         | ExternalAuthMethod::Unauthenticated => true,
-        ExternalAuthMethod::UpstreamInject
-        | ExternalAuthMethod::Obo
-        | ExternalAuthMethod::Xaa => false,
+        ExternalAuthMethod::UpstreamInject | ExternalAuthMethod::Obo | ExternalAuthMethod::Xaa => false,
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod authentication;
 pub(crate) mod authorization;
+pub(crate) mod aws_sts;
 pub(crate) mod body_limit;
 pub(crate) mod header_forward;
 pub(crate) mod observation;
@@ -28,6 +29,7 @@ type Build = fn(&MiddlewareConfig, &Context) -> Result<Option<Arc<dyn Middleware
 const TABLE: &[(&str, Build)] = &[
     ("auth", authentication::build),
     ("authorization", authorization::build),
+    ("awssts", aws_sts::build),
     ("bodylimit", body_limit::build),
     ("header-forward", header_forward::build),
     ("mcp-parser", parser::build),

@@ -30,7 +30,7 @@ const HOUSE: &[Row] = &[
     ("skep-operator", These(&["skep-bounds", "skep-api", "skep-runconfig", "skep-plan"])),
     ("skep-net", These(&["skep-address"])),
     ("skep-store", These(&[])),
-    ("skep-auth", These(&["skep-net", "skep-store"])),
+    ("skep-auth", These(&["skep-bounds", "skep-net", "skep-store"])),
     ("skep-authz", These(&["skep-bounds", "skep-mcp"])),
     ("skep-authserver", These(&["skep-net", "skep-store"])),
     ("skep-telemetry", These(&[])),

@@ -98,9 +98,10 @@ impl ProxyContext<'_> {
 
     fn add_headers(&self, env: &mut Env) {
         let headers = self.spec.header_forward.map(|headers| headers.add_headers_from_secret.as_slice());
-        let forwarded = headers.unwrap_or_default().iter().map(|header| {
-            (header_identifier(self.me, &header.header_name), &header.value_secret_ref)
-        });
+        let forwarded = headers
+            .unwrap_or_default()
+            .iter()
+            .map(|header| (header_identifier(self.me, &header.header_name), &header.value_secret_ref));
         let injected = injected_header(self.inputs.external_auth)
             .map(|header| (injection_identifier(self.me, &header.header_name), &header.value_secret_ref));
         let headers: Vec<_> = forwarded.chain(injected).collect();

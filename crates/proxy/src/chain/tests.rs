@@ -89,7 +89,11 @@ fn guards_that_are_not_there_stop_the_start_and_unknown_ones_are_named() {
         ("ratelimit", "{}", "`ratelimit` is not in this version"),
         ("validating-webhook", "{}", "`validating-webhook` is not in this version"),
         ("mutating-webhook", "{}", "`mutating-webhook` is not in this version"),
-        ("tokenexchange", "{}", "`tokenexchange` is not in this version"),
+        ("tokenexchange", "{}", "token_exchange_config is missing"),
+        ("awssts", r#"{"aws_sts_config":{"region":"eu-central-1"}}"#, "target_url is missing"),
+        ("awssts", r#"{"aws_sts_config":{"region":"eu-central-1"},"target_url":"https://a"}"#, "no client gets a role"),
+        ("awssts", r#"{"aws_sts_config":{"region":"eu/../x"},"target_url":"https://a"}"#, "region `eu/../x`"),
+        ("upstreamswap", "{}", "`upstreamswap` is not in this version"),
         ("nonsense", "{}", "unsupported middleware type: nonsense"),
         ("tool-filter", "{}", "neither a tool to show nor one to rename"),
         ("header-forward", r#"{"add_headers":{"Host":"a"}}"#, "`Host` cannot be set"),
@@ -162,11 +166,9 @@ fn what_the_members_of_a_run_config_ask_for_and_is_not_there_stops_the_start() {
     for member in [
         r#""embedded_auth_server_config":{"upstreams":[{"type":"oidc"},{"type":"oidc"}]}"#,
         r#""embedded_auth_server_config":{"disable_upstream_token_injection":true}"#,
-        r#""token_exchange_config":{"token_url":"https://a"}"#,
         r#""rate_limit_config":{"shared":{"maxTokens":1,"refillPeriod":"1m0s"}}"#,
         r#""validating_webhooks":[{"name":"a","url":"https://a"}]"#,
         r#""mutating_webhooks":[{"name":"a","url":"https://a"}]"#,
-        r#""aws_sts_config":{"region":"a"}"#,
         r#""upstream_swap_config":{"provider_name":"a"},"embedded_auth_server_config":{}"#,
     ] {
         let built = chain(&config(&format!(r#"{{"host":"0.0.0.0",{member}}}"#)));
@@ -192,6 +194,10 @@ fn the_table_of_what_is_not_supported_is_what_the_chain_refuses() {
             "auth" => r#"{"oidc_config":{"issuer":"https://a"}}"#,
             "authorization" => {
                 r#"{"config_data":{"version":"1.0","type":"cedarv1","cedar":{"policies":["permit(principal, action, resource);"]}}}"#
+            }
+            "tokenexchange" => r#"{"token_exchange_config":{"token_url":"https://a"}}"#,
+            "awssts" => {
+                r#"{"target_url":"https://a","aws_sts_config":{"region":"a","fallback_role_arn":"arn:aws:iam::123456789012:role/r"}}"#
             }
             _ => "{}",
         };

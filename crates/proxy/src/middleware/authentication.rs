@@ -175,4 +175,3 @@ impl Middleware for Authentication {
         Some(&self.resource)
     }
 }
-

@@ -12,11 +12,11 @@ use crate::client::{TestClient, request};
 use crate::web::{Got, How, Web, backend};
 
 /// Keys and tokens that PyJWT made.
-fn vectors() -> Value {
+pub(crate) fn vectors() -> Value {
     serde_json::from_str(include_str!("tokens.json")).unwrap()
 }
 
-fn token(name: &str) -> String {
+pub(crate) fn token(name: &str) -> String {
     vectors()["tokens"][name].as_str().unwrap().to_owned()
 }
 
@@ -38,6 +38,12 @@ fn tools(got: &Got) -> Response<Body> {
 
 /// A proxy that expects tokens of an issuer whose keys are on loopback.
 async fn guarded(more: Value) -> Result<Web> {
+    let config = guarded_config(more).await?;
+    Box::pin(Web::with(How { config, ..How::default() }, tools)).await
+}
+
+/// The same as a RunConfig.
+pub(crate) async fn guarded_config(more: Value) -> Result<RunConfig> {
     let keys = json!({ "keys": vectors()["keys"] }).to_string();
     let answer = move |_: &Got| Response::new(Body::full(keys.clone()));
     let issuer = backend("127.0.0.1:0".parse()?, Arc::new(answer), Arc::default()).await?;
@@ -51,8 +57,7 @@ async fn guarded(more: Value) -> Result<Web> {
     for (name, value) in more.as_object().context("an object")? {
         config[name] = value.clone();
     }
-    let config = RunConfig::from_slice(config.to_string().as_bytes())?;
-    Web::with(How { config, ..How::default() }, tools).await
+    Ok(RunConfig::from_slice(config.to_string().as_bytes())?)
 }
 
 fn policies(policies: &[&str]) -> Value {

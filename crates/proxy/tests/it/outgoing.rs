@@ -6,18 +6,24 @@ use std::sync::{Arc, Mutex};
 use anyhow::Result;
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
+use skep_auth::Secret;
+use skep_auth::aws::AwsCredentials;
+use skep_auth::aws::sigv4::{Scope, Unsigned, sign};
 use skep_net::Body;
 use skep_runconfig::RunConfig;
 use tokio::task::JoinSet;
 use url::form_urlencoded;
 
 use crate::client::{TestClient, request};
+use crate::guarded::{guarded_config, token};
 use crate::web::{Got, How, Web, backend};
 
 type Seen = Arc<Mutex<Vec<Got>>>;
 
 /// A token endpoint that issues `<subject>-<number>`, and what it was asked.
-async fn token_endpoint(answer: impl Fn(&str, usize) -> Response<Body> + Send + Sync + 'static) -> Result<(String, Seen)> {
+async fn token_endpoint(
+    answer: impl Fn(&str, usize) -> Response<Body> + Send + Sync + 'static,
+) -> Result<(String, Seen)> {
     let (seen, issued) = (Seen::default(), AtomicUsize::new(0));
     let respond = move |got: &Got| {
         let subject = form_urlencoded::parse(&got.body).find(|(name, _)| name == "subject_token");
@@ -53,7 +59,8 @@ async fn exchanging(
         exchange[name] = value.clone();
     }
     let config = json!({ "name": "srv", "token_exchange_config": exchange }).to_string();
-    Web::with(How { config: RunConfig::from_slice(config.as_bytes())?, ..How::default() }, answer).await
+    let config = RunConfig::from_slice(config.as_bytes())?;
+    Box::pin(Web::with(How { config, ..How::default() }, answer)).await
 }
 
 fn as_user(web: &Web, token: &str) -> TestClient {
@@ -114,9 +121,7 @@ async fn what_cannot_be_exchanged_never_reaches_the_server() -> Result<()> {
     type Respond = fn(&str, usize) -> Response<Body>;
     let hostile: [(&str, Respond); 9] = [
         ("an error status", |_, _| Response::builder().status(500).body(Body::full("secret trace")).unwrap()),
-        ("a refusal", |_, _| {
-            Response::builder().status(400).body(Body::full(r#"{"error":"invalid_grant"}"#)).unwrap()
-        }),
+        ("a refusal", |_, _| Response::builder().status(400).body(Body::full(r#"{"error":"invalid_grant"}"#)).unwrap()),
         ("an error with status 200", |_, _| {
             let body = r#"{"error":"x","access_token":"t","token_type":"Bearer","issued_token_type":"u"}"#;
             Response::new(Body::full(body))
@@ -176,4 +181,100 @@ async fn a_configuration_that_cannot_work_is_refused_at_the_start() {
         let error = exchanging("http://127.0.0.1:9/", more, served).await.err().unwrap().to_string();
         assert!(error.contains(problem), "{error}");
     }
+}
+
+const ROLE: &str = "arn:aws:iam::123456789012:role/tools";
+
+/// An endpoint of AWS STS that opens a session for whoever asks, and a proxy whose server expects signed requests.
+async fn signing(sts: Value, answer: fn(&Got) -> Response<Body>) -> Result<(Web, Seen)> {
+    let (seen, issued) = (Seen::default(), AtomicUsize::new(0));
+    let respond = move |_: &Got| {
+        let number = issued.fetch_add(1, Ordering::Relaxed) + 1;
+        let credentials = format!(
+            "<AccessKeyId>ASIA{number}</AccessKeyId><SecretAccessKey>s{number}</SecretAccessKey>\
+             <SessionToken>t{number}</SessionToken><Expiration>2999-01-01T00:00:00Z</Expiration>"
+        );
+        Response::new(Body::full(credentials))
+    };
+    let address = backend("127.0.0.1:0".parse()?, Arc::new(respond), seen.clone()).await?;
+    let mut config = json!({ "region": "eu-central-1", "service": "aws-mcp", "fallback_role_arn": ROLE });
+    for (name, value) in sts.as_object().into_iter().flatten() {
+        config[name] = value.clone();
+    }
+    let more = json!({ "aws_sts_config": config, "remote_url": "http://replaced.example/base/mcp?v=1" });
+    let how = How {
+        config: guarded_config(more).await?,
+        remote: Some("/base/mcp?v=1"),
+        environment: [("AWS_ENDPOINT_URL_STS".to_owned(), format!("http://{address}/"))].into(),
+        ..How::default()
+    };
+    Ok((Box::pin(Web::with(how, answer)).await?, seen))
+}
+
+#[tokio::test]
+async fn requests_to_aws_are_signed_with_the_session_of_the_clients_role() -> Result<()> {
+    let (web, seen) = signing(json!({}), served).await?;
+    for _ in 0..2 {
+        assert_eq!(ping(as_user(&web, &token("ada"))).await?.status, StatusCode::OK);
+    }
+    {
+        let seen = seen.lock().unwrap();
+        assert_eq!(seen.len(), 1, "a session is used until shortly before it expires");
+        let asked: Vec<(String, String)> = form_urlencoded::parse(&seen[0].body).into_owned().collect();
+        let value = |name: &str| asked.iter().find(|(one, _)| one == name).map(|(_, value)| value.as_str());
+        assert_eq!((value("Action"), value("RoleArn")), (Some("AssumeRoleWithWebIdentity"), Some(ROLE)));
+        assert_eq!((value("RoleSessionName"), value("DurationSeconds")), (Some("ada"), Some("3600")));
+        assert_eq!(value("WebIdentityToken"), Some(token("ada").as_str()));
+    }
+    for got in web.got() {
+        // Signed again, from what arrived.
+        let scope = Scope { region: "eu-central-1".into(), service: "aws-mcp".into() };
+        let credentials = AwsCredentials {
+            access_key_id: "ASIA1".into(),
+            secret_access_key: Secret::new("s1"),
+            session_token: Secret::new("t1"),
+        };
+        let time: jiff::Timestamp = {
+            let date = got.headers["x-amz-date"].to_str()?;
+            jiff::civil::DateTime::strptime("%Y%m%dT%H%M%SZ", date)?.to_zoned(jiff::tz::TimeZone::UTC)?.timestamp()
+        };
+        let uri = format!("http://replaced.example{}", got.uri).parse()?;
+        let request = Unsigned { method: &got.method, uri: &uri, body: &got.body };
+        let mut headers = got.headers.clone();
+        sign(&scope, &credentials, request, &mut headers, time.as_second())?;
+        assert_eq!(got.headers["authorization"], headers["authorization"]);
+        assert_eq!(got.headers["x-amz-security-token"], "t1");
+        assert_eq!(got.uri.to_string(), "/base/mcp?v=1");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn clients_without_a_role_never_reach_the_server() -> Result<()> {
+    let only = |mapping: Value| json!({ "fallback_role_arn": "", "role_mappings": [mapping] });
+    for (sts, status, body) in [
+        (only(json!({ "claim": "nobody", "role_arn": ROLE })), 403, "Failed to determine IAM role"),
+        (only(json!({ "matcher": "claims.sub == 'eve'", "role_arn": ROLE })), 403, "Failed to determine IAM role"),
+        (only(json!({ "matcher": "claims.absent.x", "role_arn": ROLE })), 403, "Failed to determine IAM role"),
+        (json!({ "session_name_claim": "absent" }), 401, "Missing session name claim"),
+        (json!({ "session_name_claim": "iss" }), 401, "Invalid session name"),
+    ] {
+        let (web, seen) = signing(sts, served).await?;
+        let refused = ping(as_user(&web, &token("ada"))).await?;
+        assert_eq!((refused.status.as_u16(), &refused.body[..]), (status, body.as_bytes()));
+        assert!(web.got().is_empty() && seen.lock().unwrap().is_empty());
+    }
+    let (web, _) = signing(only(json!({ "matcher": "claims.sub == 'ada'", "role_arn": ROLE })), served).await?;
+    assert_eq!(ping(as_user(&web, &token("ada"))).await?.status, StatusCode::OK);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_session_that_aws_refuses_is_replaced_once() -> Result<()> {
+    let (web, seen) = signing(json!({}), |_| Response::builder().status(403).body(Body::empty()).unwrap()).await?;
+    for _ in 0..3 {
+        assert_eq!(ping(as_user(&web, &token("ada"))).await?.status, StatusCode::FORBIDDEN);
+    }
+    assert_eq!(seen.lock().unwrap().len(), 2);
+    Ok(())
 }

@@ -1,5 +1,6 @@
 //! A server that speaks HTTP and responds as a test says, and the proxy in front of it.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -65,6 +66,8 @@ pub(crate) struct How {
     pub(crate) finish: Duration,
     /// What holds for every request.
     pub(crate) guards: Guards,
+    /// Variables of the process.
+    pub(crate) environment: BTreeMap<String, String>,
 }
 
 impl Default for How {
@@ -79,6 +82,7 @@ impl Default for How {
             session_ttl: Duration::from_mins(10),
             finish: FINISH,
             guards: Guards::default(),
+            environment: BTreeMap::new(),
         }
     }
 }
@@ -113,8 +117,13 @@ impl Web {
         let listener = Listener::bind("127.0.0.1:0".parse()?).await?;
         let address = listener.address();
         let config = RunConfig { host: "0.0.0.0".to_owned(), ..how.config };
-        let chain =
-            Chain::new(&config, &Context { port: address.port(), server: config.name.clone(), ..Context::default() })?;
+        let context = Context {
+            port: address.port(),
+            server: config.name.clone(),
+            environment: how.environment,
+            ..Context::default()
+        };
+        let chain = Chain::new(&config, &context)?;
         let health = Arc::new(Health::new("streamable-http", drain.clone()));
         let proxy = Proxy::guarded(chain, front, health, None, how.guards);
         let handler = move |request, peer| proxy.clone().answer(request, peer);
