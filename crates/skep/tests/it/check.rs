@@ -223,14 +223,13 @@ fn warnings(text: &str) -> Vec<String> {
 /// The operator sets a condition and runs the server: a virtual server may use the configuration.
 #[test]
 fn external_auth_that_is_not_in_force_is_a_warning() {
-    let header = "{type: headerInjection, headerInjection: {headerName: X-Key, valueSecretRef: {name: key, key: k}}}";
-    let text = "apiVersion: v1\nkind: Secret\nmetadata: {name: key}\nstringData: {k: v}\n---\n".to_owned()
-        + GROUP
-        + &ours("MCPExternalAuthConfig", "header", header)
-        + &ours("MCPServer", "s", "{image: a, groupRef: {name: g}, externalAuthConfigRef: {name: header}}");
+    let inject = "{type: upstreamInject, upstreamInject: {providerName: idp}}";
+    let text = GROUP.to_owned()
+        + &ours("MCPExternalAuthConfig", "inject", inject)
+        + &ours("MCPServer", "s", "{image: a, groupRef: {name: g}, externalAuthConfigRef: {name: inject}}");
     let warnings = warnings(&text);
     assert_eq!(warnings.len(), 1, "{warnings:?}");
-    let words = ["MCPExternalAuthConfig `header` has type headerInjection", "unless a VirtualMCPServer uses it"];
+    let words = ["MCPExternalAuthConfig `inject` has type upstreamInject", "unless a VirtualMCPServer uses it"];
     assert!(words.iter().all(|words| warnings[0].contains(words)), "{warnings:?}");
     assert!(!warnings[0].contains(SKEP_RUN), "{warnings:?}");
 }
