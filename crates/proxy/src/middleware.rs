@@ -9,6 +9,7 @@ pub(crate) mod origin;
 pub(crate) mod parser;
 pub(crate) mod strip_auth;
 pub(crate) mod tool_filter;
+pub(crate) mod webhooks;
 
 use std::sync::Arc;
 
@@ -30,10 +31,12 @@ const TABLE: &[(&str, Build)] = &[
     ("bodylimit", body_limit::build),
     ("header-forward", header_forward::build),
     ("mcp-parser", parser::build),
+    ("mutating-webhook", webhooks::build_mutating),
     ("origin", origin::build),
     ("strip-auth", strip_auth::build),
     ("tool-call-filter", tool_filter::build_call_filter),
     ("tool-filter", tool_filter::build_list_filter),
+    ("validating-webhook", webhooks::build_validating),
     // A panic ends one request only, in any chain.
     ("recovery", nothing),
     #[cfg(test)]

@@ -15,5 +15,4 @@ pub const UNSUPPORTED: &[Feature] = &[
     Feature::Tracing,
     Feature::UpstreamSwap,
     Feature::VirtualServer,
-    Feature::Webhooks,
 ];

@@ -260,9 +260,18 @@ mod tests {
             (r#"{"name":"a","url":"ftp://a","failure_policy":"fail"}"#, "`url`"),
             (r#"{"name":"a","url":"https://a","failure_policy":"maybe"}"#, "use `fail` or `ignore`"),
             (r#"{"name":"a","url":"https://a"}"#, "use `fail` or `ignore`"),
-            (r#"{"name":"a","url":"https://a","failure_policy":"fail","tls_config":{"client_cert_path":"/c"}}"#, "both"),
-            (r#"{"name":"a","url":"https://a","failure_policy":"fail","hmac_secret_ref":"other"}"#, "TOOLHIVE_SECRET_other"),
-            (r#"{"name":"a","url":"https://a","failure_policy":"fail","hmac_secret_ref":"empty"}"#, "TOOLHIVE_SECRET_empty"),
+            (
+                r#"{"name":"a","url":"https://a","failure_policy":"fail","tls_config":{"client_cert_path":"/c"}}"#,
+                "both",
+            ),
+            (
+                r#"{"name":"a","url":"https://a","failure_policy":"fail","hmac_secret_ref":"other"}"#,
+                "TOOLHIVE_SECRET_other",
+            ),
+            (
+                r#"{"name":"a","url":"https://a","failure_policy":"fail","hmac_secret_ref":"empty"}"#,
+                "TOOLHIVE_SECRET_empty",
+            ),
         ] {
             let error = config(json).unwrap_err();
             assert!(error.contains(text), "{json}: {error}");

@@ -200,11 +200,23 @@ mod tests {
         let same = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{}}"#;
         assert!(check(&message(), same.into()).is_ok());
         for (text, expected) in [
-            (r#"{"jsonrpc":"2.0","id":2,"method":"tools/call"}"#, (500, -32603, "Webhook produced an invalid MCP request")),
-            (r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#, (500, -32603, "Webhook produced an invalid MCP request")),
+            (
+                r#"{"jsonrpc":"2.0","id":2,"method":"tools/call"}"#,
+                (500, -32603, "Webhook produced an invalid MCP request"),
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#,
+                (500, -32603, "Webhook produced an invalid MCP request"),
+            ),
             (r#"{"jsonrpc":"2.0","method":"tools/call"}"#, (500, -32603, "Webhook produced an invalid MCP request")),
-            (r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","Method":"x"}"#, (500, -32603, "Webhook produced an invalid MCP request")),
-            (r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","Name":"b"}}"#, (500, -32603, "Webhook produced an invalid MCP request")),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","Method":"x"}"#,
+                (500, -32603, "Webhook produced an invalid MCP request"),
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","Name":"b"}}"#,
+                (500, -32603, "Webhook produced an invalid MCP request"),
+            ),
         ] {
             let Refusal { status, code, message } = check(&message(), text.into()).unwrap_err().refusal(Kind::Mutating);
             assert_eq!((status, code, message), expected, "{text}");

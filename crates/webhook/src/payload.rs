@@ -92,8 +92,13 @@ mod tests {
         let body = r#"{ "jsonrpc":"2.0","id":12345678901234567890123,"method":"tools/call","params":{"name":"<a>"} }"#;
         let message = Message::parse(body.into()).unwrap();
         let context = Context { server_name: "s\"1".into(), source_ip: "[::1]:7".into(), transport: "stdio".into() };
-        let payload =
-            Payload { uid: "u", timestamp: "2026-01-02T03:04:05.6Z", principal: &Value::Null, message: &message, context: &context };
+        let payload = Payload {
+            uid: "u",
+            timestamp: "2026-01-02T03:04:05.6Z",
+            principal: &Value::Null,
+            message: &message,
+            context: &context,
+        };
         let expected = format!(
             r#"{{"version":"v0.1.0","uid":"u","timestamp":"2026-01-02T03:04:05.6Z","principal":null,"mcp_request":{body},"context":{{"server_name":"s\"1","source_ip":"[::1]:7","transport":"stdio"}}}}"#
         );

@@ -4,18 +4,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
-use http::{HeaderValue, Method, Request, StatusCode};
-use skep_net::body::{Intake, Limit, collect_within};
+use http::{HeaderName, HeaderValue, Method, Request, StatusCode};
+use skep_net::body::{Limit, collect};
 use skep_net::client::{Options, Schemes};
-use skep_net::{Addresses, Body, Budget, Client};
+use skep_net::{Addresses, Body, Client};
 
 use crate::MOST_BYTES;
 use crate::config::{ConfigError, WebhookConfig};
 use crate::files::{Stamp, read_key, read_tls};
 use crate::response::{Answer, ResponseError};
-use crate::signature::{SIGNATURE, TIMESTAMP, sign};
+use crate::signature::{self, sign};
 
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("skep/", env!("CARGO_PKG_VERSION")));
+const SIGNATURE: HeaderName = HeaderName::from_static(signature::SIGNATURE);
+const TIMESTAMP: HeaderName = HeaderName::from_static(signature::TIMESTAMP);
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// One webhook that can be called.
@@ -42,8 +44,6 @@ pub struct Call<'a> {
     pub now: i64,
     /// The payload.
     pub body: Bytes,
-    /// What counts the bytes of the response.
-    pub budget: &'a Budget,
 }
 
 /// Why a webhook did not answer. No text holds a body or a secret.
@@ -106,7 +106,7 @@ impl Service {
             status => return Err(CallError::Status(status)),
         }
         let limit = Limit { bytes: MOST_BYTES, idle: self.config.timeout, pace: 1 };
-        let body = collect_within(body, limit, Intake::of_response(call.budget)).await.map_err(|error| match error {
+        let body = collect(body, limit).await.map_err(|error| match error {
             skep_net::BodyError::TooLarge { .. } => CallError::TooLarge,
             error => CallError::Network(error.to_string()),
         })?;
@@ -119,9 +119,9 @@ impl Service {
         *request.uri_mut() = self.config.url.clone();
         request.headers_mut().extend([(USER_AGENT, AGENT), (ACCEPT, JSON), (CONTENT_TYPE, JSON)]);
         if let Some(key) = key {
-            let signature = HeaderValue::try_from(sign(key, call.now, &call.body));
             request.headers_mut().insert(TIMESTAMP, call.now.into());
-            request.headers_mut().extend(signature.into_iter().map(|value| (SIGNATURE_NAME, value)));
+            let signature = HeaderValue::try_from(sign(key, call.now, &call.body));
+            request.headers_mut().extend(signature.into_iter().map(|signature| (SIGNATURE, signature)));
         }
         request
     }
@@ -158,8 +158,6 @@ impl Service {
         connections.client.clone()
     }
 }
-
-const SIGNATURE_NAME: http::HeaderName = http::HeaderName::from_static(SIGNATURE);
 
 fn client(config: &WebhookConfig, addresses: Addresses) -> Result<Client, String> {
     let (trust, identity) = read_tls(&config.tls)?;

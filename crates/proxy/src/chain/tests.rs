@@ -87,8 +87,18 @@ fn guards_that_are_not_there_stop_the_start_and_unknown_ones_are_named() {
             "policies[0]",
         ),
         ("ratelimit", "{}", "`ratelimit` is not in this version"),
-        ("validating-webhook", "{}", "`validating-webhook` is not in this version"),
-        ("mutating-webhook", "{}", "`mutating-webhook` is not in this version"),
+        ("validating-webhook", "{}", "there is no webhook"),
+        ("mutating-webhook", r#"{"webhooks":[{"name":"a","url":"http://a","failure_policy":"fail"}]}"#, "plain HTTP"),
+        (
+            "mutating-webhook",
+            r#"{"webhooks":[{"name":"a","url":"https://a","failure_policy":"fail","hmac_secret_ref":"/no/such/file"}]}"#,
+            "webhook `a`: cannot read `/no/such/file`",
+        ),
+        (
+            "validating-webhook",
+            r#"{"webhooks":[{"name":"a","url":"https://a","failure_policy":"fail","tls_config":{"ca_bundle_path":"/no/ca"}}]}"#,
+            "webhook `a`: cannot read `/no/ca`",
+        ),
         ("tokenexchange", "{}", "`tokenexchange` is not in this version"),
         ("nonsense", "{}", "unsupported middleware type: nonsense"),
         ("tool-filter", "{}", "neither a tool to show nor one to rename"),
@@ -164,8 +174,6 @@ fn what_the_members_of_a_run_config_ask_for_and_is_not_there_stops_the_start() {
         r#""embedded_auth_server_config":{"disable_upstream_token_injection":true}"#,
         r#""token_exchange_config":{"token_url":"https://a"}"#,
         r#""rate_limit_config":{"shared":{"maxTokens":1,"refillPeriod":"1m0s"}}"#,
-        r#""validating_webhooks":[{"name":"a","url":"https://a"}]"#,
-        r#""mutating_webhooks":[{"name":"a","url":"https://a"}]"#,
         r#""aws_sts_config":{"region":"a"}"#,
         r#""upstream_swap_config":{"provider_name":"a"},"embedded_auth_server_config":{}"#,
     ] {
@@ -192,6 +200,9 @@ fn the_table_of_what_is_not_supported_is_what_the_chain_refuses() {
             "auth" => r#"{"oidc_config":{"issuer":"https://a"}}"#,
             "authorization" => {
                 r#"{"config_data":{"version":"1.0","type":"cedarv1","cedar":{"policies":["permit(principal, action, resource);"]}}}"#
+            }
+            "mutating-webhook" | "validating-webhook" => {
+                r#"{"webhooks":[{"name":"a","url":"https://a","failure_policy":"fail"}]}"#
             }
             _ => "{}",
         };

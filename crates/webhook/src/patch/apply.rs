@@ -24,9 +24,7 @@ impl Operation {
                 let value = value.clone();
                 add(tree, path, value)
             }
-            Self::Move { from, path } if from == path => {
-                from.find(tree).map(drop).ok_or(PatchError::NotApplicable)
-            }
+            Self::Move { from, path } if from == path => from.find(tree).map(drop).ok_or(PatchError::NotApplicable),
             // Nothing can be moved into itself.
             Self::Move { from, path } if from.contains(path) => Err(PatchError::NotApplicable),
             Self::Move { from, path } => {
@@ -60,9 +58,7 @@ fn add(tree: &mut Json, path: &Pointer, value: Json) -> Result<(), PatchError> {
 fn remove(tree: &mut Json, path: &Pointer) -> Result<Json, PatchError> {
     let removed = match path.parent(tree) {
         Some((Json::Object(members), name)) => members.remove(name),
-        Some((Json::Array(items), token)) => {
-            index(token).filter(|at| *at < items.len()).map(|at| items.remove(at))
-        }
+        Some((Json::Array(items), token)) => index(token).filter(|at| *at < items.len()).map(|at| items.remove(at)),
         _ => None,
     };
     removed.ok_or(PatchError::NotApplicable)

@@ -44,11 +44,17 @@ fn each_operation_does_what_the_rfc_says_and_leaves_the_rest_as_it_is() {
         (json!([{"op": "remove", "path": "/o/b"}]), r#"{"z":1.50,"a":[1,2],"o":{}}"#),
         (json!([{"op": "remove", "path": "/a/0"}]), r#"{"z":1.50,"a":[2],"o":{"b":1e400}}"#),
         (json!([{"op": "replace", "path": "/a/0", "value": {}}]), r#"{"z":1.50,"a":[{},2],"o":{"b":1e400}}"#),
-        (json!([{"op": "copy", "from": "/o", "path": "/o/c"}]), r#"{"z":1.50,"a":[1,2],"o":{"b":1e400,"c":{"b":1e400}}}"#),
+        (
+            json!([{"op": "copy", "from": "/o", "path": "/o/c"}]),
+            r#"{"z":1.50,"a":[1,2],"o":{"b":1e400,"c":{"b":1e400}}}"#,
+        ),
         (json!([{"op": "move", "from": "/o/b", "path": "/a/0"}]), r#"{"z":1.50,"a":[1e400,1,2],"o":{}}"#),
         (json!([{"op": "move", "from": "/z", "path": "/z"}]), params),
         (json!([{"op": "test", "path": "/z", "value": 1.5}, {"op": "test", "path": "/a", "value": [1, 2.0]}]), params),
-        (json!([{"op": "add", "path": "/x~1y~0~01", "value": 1}]), r#"{"z":1.50,"a":[1,2],"o":{"b":1e400},"x/y~~1":1}"#),
+        (
+            json!([{"op": "add", "path": "/x~1y~0~01", "value": 1}]),
+            r#"{"z":1.50,"a":[1,2],"o":{"b":1e400},"x/y~~1":1}"#,
+        ),
         (json!([]), params),
     ] {
         assert_eq!(patched(params, &on(operations.clone())).as_deref(), Ok(result), "{operations}");
@@ -132,8 +138,13 @@ fn a_patch_cannot_make_a_message_too_large_or_too_deep() {
         (0..100).map(|at| json!({"op": "add", "path": "/a".repeat(at + 1), "value": {}})).collect();
     assert_eq!(patched("{}", &on(Value::from(nested))), Err(PatchError::TooLarge));
     let moved: Vec<Value> = (0..100)
-        .flat_map(|_| [json!({"op": "add", "path": "/b", "value": {}}), json!({"op": "move", "from": "/a", "path": "/b/a"}),
-            json!({"op": "move", "from": "/b", "path": "/a"})])
+        .flat_map(|_| {
+            [
+                json!({"op": "add", "path": "/b", "value": {}}),
+                json!({"op": "move", "from": "/a", "path": "/b/a"}),
+                json!({"op": "move", "from": "/b", "path": "/a"}),
+            ]
+        })
         .collect();
     assert_eq!(patched(r#"{"a":{}}"#, &on(Value::from(moved))), Err(PatchError::TooLarge));
     let many = vec![json!({"op": "test", "path": "/mcp_request/params", "value": {}}); MOST_OPERATIONS + 1];
