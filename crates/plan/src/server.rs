@@ -48,7 +48,6 @@ const KIND: ProxyKind = ProxyKind {
         FileGroup::TelemetryCa,
         FileGroup::AuthServer,
     ],
-    has_webhooks: true,
     has_generation: true,
     config_map_first: false,
     readiness_delay: 5,

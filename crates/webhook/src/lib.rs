@@ -22,6 +22,7 @@ pub mod service;
 pub mod signature;
 
 pub use config::{ConfigError, FailurePolicy, WebhookConfig};
+pub use files::MemoryFiles;
 pub use outcome::{Cause, Kind, Refusal};
 pub use service::{CallError, Service};
 

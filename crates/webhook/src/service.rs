@@ -11,7 +11,7 @@ use skep_net::{Addresses, Body, Client};
 
 use crate::MOST_BYTES;
 use crate::config::{ConfigError, WebhookConfig};
-use crate::files::{Stamp, read_key, read_tls};
+use crate::files::{MemoryFiles, Stamp, read_key, read_tls};
 use crate::response::{Answer, ResponseError};
 use crate::signature::{self, sign};
 
@@ -25,6 +25,7 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 pub struct Service {
     config: WebhookConfig,
     addresses: Addresses,
+    files: MemoryFiles,
     connections: Mutex<Connections>,
 }
 
@@ -72,15 +73,15 @@ pub enum CallError {
 // === impl Service ===
 
 impl Service {
-    /// Reads the files of a webhook; they must be valid at the start.
-    pub fn new(config: WebhookConfig, addresses: Addresses) -> Result<Self, ConfigError> {
+    /// Reads the files of a webhook; they must be valid at the start. Those in memory come before those on a disk.
+    pub fn new(config: WebhookConfig, addresses: Addresses, files: MemoryFiles) -> Result<Self, ConfigError> {
         let problem = |problem| ConfigError::File { name: config.name.clone(), problem };
         if let Some(key) = &config.signing_key {
-            read_key(key).map_err(problem)?;
+            read_key(key, &files).map_err(problem)?;
         }
         let stamp = Stamp::of(config.tls.paths());
-        let client = client(&config, addresses).map_err(problem)?;
-        Ok(Self { addresses, connections: Mutex::new(Connections { stamp, client }), config })
+        let client = client(&config, addresses, &files).map_err(problem)?;
+        Ok(Self { addresses, files, connections: Mutex::new(Connections { stamp, client }), config })
     }
 
     /// What it was made of.
@@ -127,10 +128,10 @@ impl Service {
     }
 
     /// The client and the key of this moment. Files are read by a thread of their own: a disk may be slow.
-    async fn current(self: &Arc<Self>) -> Result<(Client, Option<Vec<u8>>), CallError> {
+    async fn current(self: &Arc<Self>) -> Result<(Client, Option<Bytes>), CallError> {
         let service = Arc::clone(self);
         let read = move || {
-            let key = service.config.signing_key.as_ref().map(read_key).transpose();
+            let key = service.config.signing_key.as_ref().map(|key| read_key(key, &service.files)).transpose();
             key.map(|key| (service.renewed(), key)).map_err(CallError::SigningKey)
         };
         if self.config.signing_key.is_none() && self.config.tls.paths().next().is_none() {
@@ -145,7 +146,7 @@ impl Service {
         let stamp = Stamp::of(self.config.tls.paths());
         if stamp != connections.stamp {
             connections.stamp = stamp;
-            match client(&self.config, self.addresses) {
+            match client(&self.config, self.addresses, &self.files) {
                 Ok(client) => {
                     tracing::info!(webhook = self.config.name, "certificates of a webhook reloaded");
                     connections.client = client;
@@ -159,8 +160,8 @@ impl Service {
     }
 }
 
-fn client(config: &WebhookConfig, addresses: Addresses) -> Result<Client, String> {
-    let (trust, identity) = read_tls(&config.tls)?;
+fn client(config: &WebhookConfig, addresses: Addresses, files: &MemoryFiles) -> Result<Client, String> {
+    let (trust, identity) = read_tls(&config.tls, files)?;
     let schemes = if config.is_plain() { Schemes::Any } else { Schemes::HttpsOnly };
     Ok(Client::new(Options { addresses, schemes, trust, identity, ..Options::default() }))
 }

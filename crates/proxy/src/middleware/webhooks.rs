@@ -74,7 +74,7 @@ impl Webhooks {
         let parameters = super::parameters::<parameters::Webhooks>(config)?;
         let service = |webhook| {
             let webhook = WebhookConfig::new(webhook, &context.environment)?;
-            Service::new(webhook, context.addresses).map(Arc::new)
+            Service::new(webhook, context.addresses, context.files.clone()).map(Arc::new)
         };
         let services = parameters.webhooks.iter().map(service).collect::<Result<Vec<_>, _>>();
         let services = services.map_err(|error| super::invalid(&config.kind, error.to_string()))?;
