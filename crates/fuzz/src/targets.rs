@@ -19,6 +19,7 @@ pub(crate) const TARGETS: &[Target] = &[
     Target { name: "policies", seeds: POLICIES, run: policies },
     Target { name: "entities", seeds: ENTITIES, run: entities },
     Target { name: "templates", seeds: TEMPLATES, run: templates },
+    Target { name: "webhooks", seeds: WEBHOOKS, run: webhooks },
     Target { name: "manifests", seeds: MANIFESTS, run: manifests },
 ];
 
@@ -39,11 +40,32 @@ const TEMPLATES: &[&[u8]] = &[
     br"{{((((({{'{{if}}{{end}}{{if}}",
     br"{{range $i, $e := .a}}{{/* comment */}}{{- json $e -}}{{end}} text }} {{",
 ];
+const WEBHOOKS: &[&[u8]] = &[
+    br#"{"version":"v0.1.0","uid":"u","allowed":true,"patch_type":"json_patch","patch":[{"op":"replace","path":"/mcp_request/params/name","value":"b"},{"op":"add","path":"/mcp_request/params/arguments/l/-","value":{"a":[1.50,null]}}]}"#,
+    br#"{"allowed":true,"patch_type":"json_patch","patch":[{"op":"copy","from":"/mcp_request/params","path":"/mcp_request/params/arguments/~0~1"},{"op":"move","from":"/mcp_request/params/arguments/l/0","path":"/mcp_request/params/x"},{"op":"test","path":"/mcp_request/id","value":1},{"op":"remove","path":"/mcp_request/params/name"}]}"#,
+    br#"{"allowed":false,"message":"m","reason":"r","details":{"a":[]},"code":403}"#,
+];
 const MANIFESTS: &[&[u8]] = &[
     b"apiVersion: toolhive.stacklok.dev/v1beta1\nkind: MCPServer\nmetadata: {name: a}\nspec:\n  image: i\n  args: [a, \"b\"]\n---\n{\"kind\": \"B\"}\n",
     b"a: &x [1, 2]\nb: *x\nc: |\n  text\n  ---\nd: >-\n  folded\n...\n%YAML 1.2\n---\n- !tag x\n",
     b"---\n---\n...\n--- # a\n# b\n---\na\n---\n...\n{\"a\": \"\\u001b[2J\"}\n",
 ];
+
+/// Any response of a webhook is read, and whatever its patch makes of a message answers to the same id and method, and is bounded.
+fn webhooks(data: &[u8]) {
+    use skep_webhook::{Cause, FailurePolicy, Kind, MOST_BYTES, outcome};
+    const MESSAGE: &str =
+        r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","arguments":{"l":[1,"x"],"n":1e400}}}"#;
+    let Ok(message) = skep_mcp::Message::parse(MESSAGE.into()) else { return };
+    let Ok(answer) = skep_webhook::response::Answer::read(data, "u") else { return };
+    let decided = outcome::decide(Kind::Mutating, FailurePolicy::Fail, Ok(answer), &message);
+    let outcome::Outcome::Next(Some(patched)) = decided else { return };
+    assert!(patched.len() <= MOST_BYTES, "a patch made a message of {} bytes", patched.len());
+    match outcome::check(&message, patched) {
+        Ok(_) | Err(Cause::InvalidMessage(_)) => {}
+        Err(cause) => assert_ne!(cause, Cause::OtherMessage, "a patch made another message"),
+    }
+}
 
 /// Any policies are validated.
 fn policies(data: &[u8]) {

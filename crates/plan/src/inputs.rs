@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use skep_api::kinds::MCPTelemetryConfigSpec;
 use skep_api::reference::{Reference, Target};
-use skep_api::resource::Resource;
+use skep_api::resource::{KindName, Resource};
 use skep_api::workload::{SessionStorage, StorageProvider};
 
 use crate::canonical;
@@ -15,7 +15,7 @@ use crate::text::sanitise;
 use crate::world::{ConfigMapValue, DefaultRedis, Found, Settings, World};
 
 /// Digest of every Secret key and ConfigMap key that a pod of this resource reads when it starts, by content. None where it
-/// reads nothing, so that such pods carry no stamp.
+/// reads nothing, so that such pods carry no stamp. The Secrets of webhooks are not among it: a proxy reads their files again.
 pub(crate) fn digest_of_inputs(me: &Resource, world: &World<'_>) -> Option<String> {
     digest_with(me, Vec::new(), world)
 }
@@ -27,6 +27,7 @@ pub(crate) fn digest_with(me: &Resource, mut others: Vec<Reference>, world: &Wor
     for reference in &own {
         if let Target::Kind(kind) = reference.to
             && kind.is_config()
+            && kind != KindName::MCPWebhookConfig
             && let Some(Found::Resource(config)) = world.found.get(&Key::target(reference, me.namespace()))
         {
             others.extend(config.references());
@@ -121,7 +122,6 @@ pub(crate) fn redis_env(env: &mut Env, storage: Option<&SessionStorage>, setting
 #[cfg(test)]
 mod tests {
     use serde_json::json;
-    use skep_api::resource::KindName;
 
     use super::*;
     use crate::validate::testing::resource;

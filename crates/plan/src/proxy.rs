@@ -29,8 +29,8 @@ pub(crate) use self::env::EnvGroup;
 pub(crate) use self::files::{FileGroup, oidc_ca, telemetry_ca};
 pub(crate) use self::inputs::Inputs;
 pub(crate) use self::outcome::{Outcome, check_template, session_warning};
-pub use self::process::ProxyProcess;
 pub(crate) use self::process::UserContainer;
+pub use self::process::{ProxyProcess, SecretFile};
 pub(crate) use self::spec::ProxySpec;
 use crate::child::Child;
 use crate::grants::Role;
@@ -114,8 +114,6 @@ pub(crate) struct ProxyKind {
     pub(crate) env: &'static [EnvGroup],
     /// Where the files come from, in the order of the contract.
     pub(crate) files: &'static [FileGroup],
-    /// Whether the kind has a `webhookConfigRef`.
-    pub(crate) has_webhooks: bool,
     /// Whether the pods carry the generation, which moves only with what they consume.
     pub(crate) has_generation: bool,
     /// Whether the ConfigMap is applied before the Service.

@@ -49,7 +49,6 @@ const KIND: ProxyKind = ProxyKind {
         FileGroup::TelemetryCa,
         FileGroup::AuthServer,
     ],
-    has_webhooks: true,
     has_generation: true,
     config_map_first: false,
     readiness_delay: 5,

@@ -40,8 +40,9 @@ pub(crate) fn webhooks(config: &MCPWebhookConfigSpec) -> Webhooks {
         let volume = format!("whsec-{}", text_hash(identifier).chars().take(12).collect::<String>());
         let (name, key) = (secret.name.clone(), secret.key.clone());
         let source = FileSource::Secret { name, key, file: (*file).to_owned(), mode: None };
-        let (path, file) = (path(identifier, file), Some((*file).to_owned()));
-        all.files.push(Mount { volume, source, path, file, is_in_run_config: false });
+        // A directory: a file that is mounted by its `subPath` never changes, and secrets rotate.
+        let path = directory(identifier);
+        all.files.push(Mount { volume, source, path, file: None, is_in_run_config: false });
     }
     all
 }
@@ -53,7 +54,7 @@ fn document(list: &str, webhook: &Webhook, files: &mut BTreeMap<String, (SecretK
         let hash = text_hash(&format!("{}/{}", secret.name, secret.key));
         let identifier = sanitise(&format!("WEBHOOK_{list}_{}_{purpose}_{hash}", webhook.name));
         let name = FILES.iter().find(|(known, _)| *known == purpose).map_or("value", |(_, name)| name);
-        let path = path(&identifier, name);
+        let path = format!("{}/{name}", directory(&identifier));
         files.insert(identifier, (secret.clone(), name));
         path
     };
@@ -79,8 +80,11 @@ fn document(list: &str, webhook: &Webhook, files: &mut BTreeMap<String, (SecretK
     }
 }
 
-fn path(identifier: &str, file: &str) -> String {
-    format!("/etc/toolhive/webhooks/{}/{file}", identifier.to_lowercase())
+/// Where the files of webhooks are.
+pub(crate) const DIRECTORY: &str = "/etc/toolhive/webhooks/";
+
+fn directory(identifier: &str) -> String {
+    format!("{DIRECTORY}{}", identifier.to_lowercase())
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderMap, Method, Response, Uri, Version};
+use http::{Extensions, HeaderMap, Method, Response, Uri, Version};
 use skep_mcp::headers::PROTOCOL_VERSION;
 use skep_mcp::{Era, Id, Kind, Malformed, Message, Refusal, era};
 use skep_net::{Body, Budget, Peer};
@@ -55,6 +55,8 @@ pub struct Exchange {
     released: Option<Box<Released>>,
     /// Whether the response is that of the server, passed through, and not the proxy's own.
     pub is_passed_through: bool,
+    /// What middleware keeps from its first pass for the second, by its own types.
+    pub(crate) notes: Extensions,
     /// Whether a middleware replaced the message.
     mutated: bool,
 }
@@ -149,7 +151,7 @@ impl Content {
 impl Exchange {
     /// A request as it arrived.
     pub fn new(head: Head, content: Content) -> Self {
-        Self { head, content, released: None, is_passed_through: false, mutated: false }
+        Self { head, content, released: None, is_passed_through: false, notes: Extensions::new(), mutated: false }
     }
 
     /// The message, if the request carries one.

@@ -11,6 +11,7 @@ pub(crate) mod parser;
 pub(crate) mod strip_auth;
 pub(crate) mod token_exchange;
 pub(crate) mod tool_filter;
+pub(crate) mod webhooks;
 
 use std::sync::Arc;
 
@@ -33,11 +34,13 @@ const TABLE: &[(&str, Build)] = &[
     ("bodylimit", body_limit::build),
     ("header-forward", header_forward::build),
     ("mcp-parser", parser::build),
+    ("mutating-webhook", webhooks::build_mutating),
     ("origin", origin::build),
     ("strip-auth", strip_auth::build),
     ("tokenexchange", token_exchange::build),
     ("tool-call-filter", tool_filter::build_call_filter),
     ("tool-filter", tool_filter::build_list_filter),
+    ("validating-webhook", webhooks::build_validating),
     // A panic ends one request only, in any chain.
     ("recovery", nothing),
     #[cfg(test)]

@@ -124,6 +124,7 @@ pub async fn start(
         headers: secrets.headers.clone(),
         server: settings.config.name.clone(),
         environment: environment.clone(),
+        files: settings.files.clone(),
         addresses: place.addresses(),
         telemetry,
     };

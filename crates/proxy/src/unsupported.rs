@@ -13,5 +13,4 @@ pub const UNSUPPORTED: &[Feature] = &[
     Feature::Tracing,
     Feature::UpstreamSwap,
     Feature::VirtualServer,
-    Feature::Webhooks,
 ];

@@ -221,17 +221,22 @@ impl Manifests {
         key: &str,
         optional: bool,
     ) -> Result<Option<String>, String> {
-        let place = Key { kind, namespace: namespace.to_owned(), name: name.to_owned() };
-        let Some(value) = self.values.0.get(&place).map(|keys| keys.get(key)) else {
-            let missing = format!("{kind} `{name}` is not in the files; add it with the key `{key}`");
-            return if optional { Ok(None) } else { Err(missing) };
-        };
-        match value.map(|value| String::from_utf8(value.clone())) {
-            Some(Ok(text)) => Ok(Some(text)),
-            Some(Err(_)) => Err(format!("key `{key}` of {kind} `{name}` is not text, and so cannot be a variable")),
-            None if optional => Ok(None),
-            None => Err(format!("{kind} `{name}` has no key `{key}`; add it")),
+        match self.bytes(kind, namespace, name, key) {
+            Ok(bytes) => String::from_utf8(bytes)
+                .map(Some)
+                .map_err(|_| format!("key `{key}` of {kind} `{name}` is not text, and so cannot be a variable")),
+            Err(_) if optional => Ok(None),
+            Err(missing) => Err(missing),
         }
+    }
+
+    /// The bytes under a key of a Secret or ConfigMap; or what is missing.
+    pub(crate) fn bytes(&self, kind: ObjectKind, namespace: &str, name: &str, key: &str) -> Result<Vec<u8>, String> {
+        let place = Key { kind, namespace: namespace.to_owned(), name: name.to_owned() };
+        let Some(keys) = self.values.0.get(&place) else {
+            return Err(format!("{kind} `{name}` is not in the files; add it with the key `{key}`"));
+        };
+        keys.get(key).cloned().ok_or_else(|| format!("{kind} `{name}` has no key `{key}`; add it"))
     }
 
     fn add_resource(&mut self, object: Value) -> Result<Content, String> {

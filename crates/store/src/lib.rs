@@ -3,6 +3,7 @@
 //! This crate owns
 //! - [`Session`]: the state of one MCP session, and its JSON in Redis;
 //! - [`Sessions`]: the session store, [`Memory`] or [`Redis`], behind one set of operations;
+//! - [`buckets`]: token buckets, in memory or in Redis, behind one operation;
 //! - [`redis`]: the connection to a Redis server, which everything stored there shares.
 //!
 //! ```text
@@ -14,6 +15,7 @@
 //! result: the proxy must be able to distinguish "no such session" from "unknown". The crate does not authorize the use
 //! of a session, and never shows a password.
 
+pub mod buckets;
 mod error;
 pub mod redis;
 pub mod session;

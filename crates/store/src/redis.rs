@@ -157,17 +157,24 @@ fn tcp() -> TcpSettings {
 impl Server {
     /// Connects, and fails if the server is unreachable or denies access.
     pub async fn connect(options: &Options) -> Result<Self, StoreError> {
-        let config = ConnectionManagerConfig::new()
-            .set_connection_timeout(Some(DIAL))
-            .set_response_timeout(Some(ANSWER))
-            .set_number_of_retries(0);
         let client = options.client().map_err(|error| unavailable(&error))?;
-        let connected = ConnectionManager::new_with_config(client.clone(), config.clone()).await;
-        let link = Link { connection: connected.map_err(|error| unavailable(&error))?, since: None };
-        let name = format!("{}:{}", options.host, options.port);
-        let server = Self(Arc::new(Inner { name, client, config, link: Mutex::new(link) }));
+        let connected = ConnectionManager::new_with_config(client.clone(), config()).await;
+        let server = Self::new(options, client, connected.map_err(|error| unavailable(&error))?);
         server.ping().await?;
         Ok(server)
+    }
+
+    /// The same without a connection: the first command makes it. Fails only if the options cannot be used at all.
+    pub fn lazy(options: &Options) -> Result<Self, StoreError> {
+        let client = options.client().map_err(|error| unavailable(&error))?;
+        let connection = ConnectionManager::new_lazy_with_config(client.clone(), config());
+        Ok(Self::new(options, client, connection.map_err(|error| unavailable(&error))?))
+    }
+
+    fn new(options: &Options, client: Client, connection: ConnectionManager) -> Self {
+        let name = format!("{}:{}", options.host, options.port);
+        let link = Mutex::new(Link { connection, since: None });
+        Self(Arc::new(Inner { name, client, config: config(), link }))
     }
 
     /// Checks the connection.
@@ -214,6 +221,13 @@ impl Inner {
         }
         Some(link.clone())
     }
+}
+
+fn config() -> ConnectionManagerConfig {
+    ConnectionManagerConfig::new()
+        .set_connection_timeout(Some(DIAL))
+        .set_response_timeout(Some(ANSWER))
+        .set_number_of_retries(0)
 }
 
 fn unavailable(error: &RedisError) -> StoreError {

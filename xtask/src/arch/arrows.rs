@@ -34,6 +34,7 @@ const HOUSE: &[Row] = &[
     ("skep-authz", These(&["skep-bounds", "skep-mcp"])),
     ("skep-authserver", These(&["skep-net", "skep-store"])),
     ("skep-telemetry", These(&[])),
+    ("skep-webhook", These(&["skep-auth", "skep-bounds", "skep-mcp", "skep-net", "skep-runconfig"])),
     ("skep-workload", These(&["skep-bounds", "skep-api"])),
     ("skep-upstream", These(&["skep-mcp", "skep-net", "skep-store", "skep-workload"])),
     (
@@ -50,6 +51,7 @@ const HOUSE: &[Row] = &[
             "skep-authz",
             "skep-authserver",
             "skep-telemetry",
+            "skep-webhook",
             "skep-workload",
             "skep-upstream",
         ]),

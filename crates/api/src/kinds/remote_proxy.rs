@@ -59,6 +59,9 @@ impl Kind for MCPRemoteProxySpec {
         if let Some(reference) = &self.telemetry_config_ref {
             references.kind(KindName::MCPTelemetryConfig, &reference.name, "spec.telemetryConfigRef");
         }
+        if let Some(reference) = &self.webhook_config_ref {
+            references.kind(KindName::MCPWebhookConfig, &reference.name, "spec.webhookConfigRef");
+        }
         if let Some(reference) = &self.group_ref {
             references.kind(KindName::MCPGroup, &reference.name, "spec.groupRef");
         }
@@ -114,6 +117,9 @@ pub struct MCPRemoteProxySpec {
     /// The MCPTelemetryConfig to report to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub telemetry_config_ref: Option<TelemetryConfigRef>,
+    /// The MCPWebhookConfig whose webhooks see each call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub webhook_config_ref: Option<NameRef>,
     /// Compute resources of the proxy's container.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
@@ -176,6 +182,9 @@ pub struct MCPRemoteProxyStatus {
     /// Hash of the MCPTelemetryConfig in use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub telemetry_config_hash: Option<String>,
+    /// Hash of the MCPWebhookConfig in use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub webhook_config_hash: Option<String>,
     /// Where clients inside the cluster reach the proxy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,

@@ -11,6 +11,8 @@ const ADDED_FIELDS: &[(&str, &str)] = &[
     ("MCPAuthzConfig", ".status.referencingWorkloads"),
     ("MCPExternalAuthConfig", ".status.referencingWorkloads"),
     ("MCPOIDCConfig", ".status.referencingWorkloads"),
+    ("MCPRemoteProxy", ".spec.webhookConfigRef"),
+    ("MCPRemoteProxy", ".status.webhookConfigHash"),
     ("MCPTelemetryConfig", ".status.referencingWorkloads"),
     ("MCPToolConfig", ".status.referencingWorkloads"),
     ("MCPWebhookConfig", ".status.referencingWorkloads"),

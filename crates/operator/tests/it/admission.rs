@@ -171,7 +171,11 @@ async fn what_is_harmless_passes() -> Result<()> {
         }
     }
     for entry in repository().join("examples").read_dir()? {
-        for mut object in skep_api::manifest::parse(&std::fs::read_to_string(entry?.path())?)? {
+        let path = entry?.path();
+        if path.extension().is_none_or(|ending| ending != "yaml") {
+            continue;
+        }
+        for mut object in skep_api::manifest::parse(&std::fs::read_to_string(path)?)? {
             // The one that mounts a directory of the node is what the policy is about.
             if object["kind"] == "MCPServer"
                 && let Some(spec) = object["spec"].as_object_mut()

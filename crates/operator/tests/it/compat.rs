@@ -33,6 +33,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("Deployment spec.template.spec.volumes.01-data*", "volumes"),
     ("ConfigMap data.runconfig.json.*oidc_config.ResourceURL", "resource-url"),
     ("ConfigMap data.runconfig.json.*oidc_config.RequiredSubject", "required-subject"),
+    ("Deployment spec.template.spec.containers.00-toolhive.volumeMounts.*-whsec-*", "webhook-files"),
     ("MCPServer status.conditions.ToolConfigValidated.*", "reference-conditions"),
     ("MCPServer status.conditions.WebhookConfigValidated.*", "reference-conditions"),
     ("MCPServer status.conditions.ExternalAuthConfigValidated.*", "reference-conditions"),

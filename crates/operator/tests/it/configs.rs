@@ -70,6 +70,25 @@ async fn a_change_of_a_config_reaches_the_run_config_without_a_change_of_the_ser
     operator.stop().await
 }
 
+/// Ours: the original has webhooks for MCPServers only.
+#[tokio::test]
+async fn a_remote_proxy_has_webhooks_and_follows_their_config() -> Result<()> {
+    let operator = operator("remote-hooks").await?;
+    let spec = json!({ "remoteUrl": "https://mcp.example/mcp", "webhookConfigRef": { "name": "hooks" } });
+    operator.create(KindName::MCPRemoteProxy, "r", spec).await?;
+    let failed =
+        |object: &Value| condition(object, "WebhookConfigValidated") == Some(("False", "WebhookConfigNotFound"));
+    operator.until(KindName::MCPRemoteProxy, "r", "misses its config", failed).await?;
+    operator.create(KindName::MCPWebhookConfig, "hooks", webhooks("https://hooks.example/1")).await?;
+    let url = |config: &Value| config["validating_webhooks"][0]["url"].clone();
+    operator.run_config("r", "names the webhook", |config| url(config) == "https://hooks.example/1").await?;
+    let is_listed = |object: &Value| users(object) == json!([{ "kind": "MCPRemoteProxy", "name": "r" }]);
+    operator.until(KindName::MCPWebhookConfig, "hooks", "lists its user", is_listed).await?;
+    operator.edit(KindName::MCPWebhookConfig, "hooks", webhooks("https://hooks.example/2")).await?;
+    operator.run_config("r", "follows", |config| url(config) == "https://hooks.example/2").await?;
+    operator.stop().await
+}
+
 /// The watch brings back what we write, often before the answer. It does not pass for a change by another client.
 #[tokio::test]
 async fn a_new_server_is_reconciled_once_and_once_more_for_an_edit_of_its_config() -> Result<()> {

@@ -42,7 +42,7 @@ impl<'a> ProxyContext<'a> {
         if let Err(error) = reference_problems(me).result() {
             resolver.fail(error.verdict());
         }
-        let inputs = resolve(&mut resolver, kind, &spec);
+        let inputs = resolve(&mut resolver, &spec);
         resolver.group(spec.group_ref);
         if let Some(inline) = inputs.oidc.and_then(|oidc| oidc.inline.as_ref()) {
             resolver.ca_bundle(inline.ca_bundle_ref.as_ref());
@@ -51,14 +51,14 @@ impl<'a> ProxyContext<'a> {
     }
 }
 
-fn resolve<'a>(resolver: &mut Resolver<'a>, kind: &ProxyKind, spec: &ProxySpec<'_>) -> Inputs<'a> {
+fn resolve<'a>(resolver: &mut Resolver<'a>, spec: &ProxySpec<'_>) -> Inputs<'a> {
     let tools = resolver.tools(spec.tool_config_ref.map(|reference| reference.name.as_str()), resolve::TOOLS);
     let telemetry = spec.telemetry_config_ref.map(|reference| reference.name.as_str());
     let telemetry = resolver.telemetry(telemetry, resolve::TELEMETRY);
     let external_name = spec.external_auth_config_ref.map(|reference| reference.name.as_str());
     let external_auth = resolver.proxy_external_auth(external_name);
     let hooks = spec.webhook_config_ref.map(|reference| reference.name.as_str());
-    let hooks = if kind.has_webhooks { resolver.webhooks(hooks, resolve::WEBHOOKS) } else { None };
+    let hooks = resolver.webhooks(hooks, resolve::WEBHOOKS);
     let mut auth_server = resolver.auth_server(spec.auth_server_ref);
     if let Some(config) = external_auth.filter(|config| config.method == ExternalAuthMethod::EmbeddedAuthServer) {
         let embedded = resolver.embedded(external_name.unwrap_or_default(), config);

@@ -7,7 +7,8 @@ use skep_runconfig::RunConfig;
 
 use super::{Backend, CONTAINER, ProxyPlan};
 use crate::error::PlanError;
-use crate::pod::{EnvSource, OF_PODS, Variable};
+use crate::pod::{EnvSource, FileSource, Mount, OF_PODS, Variable};
+use crate::webhook;
 
 /// Where a pod finds the ServiceAccount that it runs as.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/";
@@ -21,6 +22,19 @@ pub struct ProxyProcess {
     pub env: Vec<Variable>,
     /// The variables of the MCP server beside those of the RunConfig, with their sources.
     pub server_env: Vec<Variable>,
+    /// The files of the proxy that come from Secrets, which it can read from memory.
+    pub files: Vec<SecretFile>,
+}
+
+/// A file from a Secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecretFile {
+    /// Its path.
+    pub path: String,
+    /// The name of the Secret.
+    pub secret: String,
+    /// The key.
+    pub key: String,
 }
 
 /// What a user's pod template asks for one container.
@@ -63,12 +77,14 @@ impl ProxyPlan {
         };
         env.retain(is_set);
         let server_env = server_env.into_iter().filter(|one| !matches!(one.source, EnvSource::Pod(_))).collect();
-        Ok(ProxyProcess { run_config: self.run_config.clone(), env, server_env })
+        let files = self.files.mounts().iter().filter_map(SecretFile::of).collect();
+        Ok(ProxyProcess { run_config: self.run_config.clone(), env, server_env, files })
     }
 
     /// Refuses files that only a pod has.
     fn check_files(&self, own: &UserContainer) -> Result<(), PlanError> {
-        let mounts = self.files.mounts().iter().filter(|mount| !mount.is_in_run_config);
+        let mounts =
+            self.files.mounts().iter().filter(|mount| !mount.is_in_run_config && SecretFile::of(mount).is_none());
         let mut volumes = mounts.map(|mount| &mount.volume).chain(&own.volumes);
         if let Some(volume) = volumes.next() {
             let problem = format!("it needs the files of the volume `{volume}`, which only a pod has so far");
@@ -82,6 +98,17 @@ impl ProxyPlan {
             ))),
             None => Ok(()),
         }
+    }
+}
+
+// === impl SecretFile ===
+
+impl SecretFile {
+    /// The file of a mount that a proxy can read from memory: those of webhooks.
+    fn of(mount: &Mount) -> Option<Self> {
+        let FileSource::Secret { name, key, file, .. } = &mount.source else { return None };
+        let path = format!("{}/{file}", mount.path);
+        path.starts_with(webhook::DIRECTORY).then(|| Self { path, secret: name.clone(), key: key.clone() })
     }
 }
 

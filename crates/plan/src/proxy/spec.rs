@@ -48,6 +48,7 @@ macro_rules! proxy_spec {
                     authz_config_ref: spec.authz_config_ref.as_ref(),
                     tool_config_ref: spec.tool_config_ref.as_ref(),
                     telemetry_config_ref: spec.telemetry_config_ref.as_ref(),
+                    webhook_config_ref: spec.webhook_config_ref.as_ref(),
                     group_ref: spec.group_ref.as_ref(),
                     has_audit: spec.audit.as_ref().is_some_and(|audit| audit.enabled),
                     resources: spec.resources.as_ref(),
@@ -67,8 +68,8 @@ macro_rules! proxy_spec {
     };
 }
 
-proxy_spec!(MCPServerSpec { webhook_config_ref, permission_profile } without { header_forward });
-proxy_spec!(MCPRemoteProxySpec { header_forward } without { webhook_config_ref, permission_profile });
+proxy_spec!(MCPServerSpec { permission_profile } without { header_forward });
+proxy_spec!(MCPRemoteProxySpec { header_forward } without { permission_profile });
 
 // === impl ProxySpec ===
 

@@ -112,13 +112,54 @@ fn a_process_gets_the_variables_of_a_pod_but_for_those_that_only_a_pod_has() {
     let process = proxy(remote_proxy(&template)).process().unwrap();
     assert_eq!(process.env, [Variable::value("MINE", "2"), Variable::value("MORE", "3")]);
     assert!(process.server_env.is_empty());
-    let webhooks = proxy(server()).process().unwrap_err();
-    assert!(webhooks.to_string().contains("which only a pod has"), "{webhooks}");
     let spec = json!({ "image": "i", "secrets": [{ "name": "s", "key": "k", "targetEnvName": "TOKEN" }] });
     let plan = planned(&resource(KindName::MCPServer, "s", 1, &spec), &objects(), &Live::default());
     let process = proxy(plan).process().unwrap();
     assert_eq!(process.server_env, [Variable::secret("TOKEN", "s", "k")]);
     assert!(!process.env.iter().any(|one| matches!(one.source, EnvSource::Pod(_))), "{:?}", process.env);
+}
+
+/// Both kinds of proxies, with nothing but webhooks.
+fn with_webhooks(found: &BTreeMap<Key, Found>) -> [Plan; 2] {
+    let hooks = json!({ "name": "hooks" });
+    let server = json!({ "image": "i", "webhookConfigRef": hooks });
+    let remote = json!({ "remoteUrl": "https://mcp.example/mcp", "webhookConfigRef": hooks });
+    [(KindName::MCPServer, server), (KindName::MCPRemoteProxy, remote)]
+        .map(|(kind, spec)| planned(&resource(kind, "p", 1, &spec), found, &Live::default()))
+}
+
+#[test]
+fn the_secrets_of_webhooks_are_files_that_follow_their_secrets_in_a_pod_and_in_memory_of_a_process() {
+    for plan in with_webhooks(&objects()) {
+        let deployment = plan.children.iter().find(|child| child.kind() == ChildKind::Deployment).unwrap().body();
+        let mounts = deployment["spec"]["template"]["spec"]["containers"][0]["volumeMounts"].as_array().unwrap();
+        let webhooks: Vec<&Value> =
+            mounts.iter().filter(|mount| mount["name"].as_str().unwrap().starts_with("whsec-")).collect();
+        assert_eq!(webhooks.len(), 2, "{mounts:?}");
+        assert!(webhooks.iter().all(|mount| mount["subPath"].is_null()), "a subPath never changes: {mounts:?}");
+        let process = plan.proxy.as_ref().unwrap().process().unwrap();
+        let config = &process.run_config;
+        let paths = [
+            &config.mutating_webhooks[0].tls_config.as_ref().unwrap().ca_bundle_path,
+            &config.validating_webhooks[0].hmac_secret_ref,
+        ];
+        assert_eq!(process.files.iter().map(|file| &file.path).collect::<Vec<_>>(), paths);
+        let mounted = |path: &str| webhooks.iter().any(|mount| path.starts_with(mount["mountPath"].as_str().unwrap()));
+        assert!(paths.iter().all(|path| mounted(path)), "{paths:?}");
+        let sources: Vec<_> = process.files.iter().map(|file| (file.secret.as_str(), file.key.as_str())).collect();
+        assert_eq!(sources, [("s", "ca"), ("s", "k")]);
+    }
+}
+
+#[test]
+fn a_new_value_of_a_webhooks_secret_restarts_nothing() {
+    let mut found = objects();
+    let before = with_webhooks(&found).map(|plan| plan.children);
+    let secret = Key { kind: ObjectKind::Secret, namespace: "ns".into(), name: "s".into() };
+    let digests: BTreeMap<String, String> =
+        [("k", "new"), ("ca", "new")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+    assert!(found.insert(secret, Found::Secret(digests.into())).is_some());
+    assert_eq!(with_webhooks(&found).map(|plan| plan.children), before);
 }
 
 #[test]

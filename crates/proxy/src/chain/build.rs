@@ -10,6 +10,7 @@ use std::sync::Arc;
 use skep_net::Addresses;
 use skep_runconfig::feature::Feature;
 use skep_runconfig::{RunConfig, middleware as order};
+use skep_webhook::MemoryFiles;
 
 use super::{Chain, ChainError, Middleware};
 use crate::middleware::header_forward::HeaderForward;
@@ -30,6 +31,8 @@ pub struct Context {
     pub server: String,
     /// The variables of the process, some of which hold secrets of middleware.
     pub environment: BTreeMap<String, String>,
+    /// Files of middleware that are on no disk.
+    pub files: MemoryFiles,
     /// What the requests of middleware may lead to: identity providers, decision points.
     pub addresses: Addresses,
     /// What counts requests. Its place is that of the telemetry middleware; if there is none, it sees all requests.

@@ -87,8 +87,18 @@ fn guards_that_are_not_there_stop_the_start_and_unknown_ones_are_named() {
             "policies[0]",
         ),
         ("ratelimit", "{}", "`ratelimit` is not in this version"),
-        ("validating-webhook", "{}", "`validating-webhook` is not in this version"),
-        ("mutating-webhook", "{}", "`mutating-webhook` is not in this version"),
+        ("validating-webhook", "{}", "there is no webhook"),
+        ("mutating-webhook", r#"{"webhooks":[{"name":"a","url":"http://a","failure_policy":"fail"}]}"#, "plain HTTP"),
+        (
+            "mutating-webhook",
+            r#"{"webhooks":[{"name":"a","url":"https://a","failure_policy":"fail","hmac_secret_ref":"/no/such/file"}]}"#,
+            "webhook `a`: cannot read `/no/such/file`",
+        ),
+        (
+            "validating-webhook",
+            r#"{"webhooks":[{"name":"a","url":"https://a","failure_policy":"fail","tls_config":{"ca_bundle_path":"/no/ca"}}]}"#,
+            "webhook `a`: cannot read `/no/ca`",
+        ),
         ("tokenexchange", "{}", "token_exchange_config is missing"),
         ("awssts", r#"{"aws_sts_config":{"region":"eu-central-1"}}"#, "target_url is missing"),
         ("awssts", r#"{"aws_sts_config":{"region":"eu-central-1"},"target_url":"https://a"}"#, "no client gets a role"),
@@ -167,8 +177,6 @@ fn what_the_members_of_a_run_config_ask_for_and_is_not_there_stops_the_start() {
         r#""embedded_auth_server_config":{"upstreams":[{"type":"oidc"},{"type":"oidc"}]}"#,
         r#""embedded_auth_server_config":{"disable_upstream_token_injection":true}"#,
         r#""rate_limit_config":{"shared":{"maxTokens":1,"refillPeriod":"1m0s"}}"#,
-        r#""validating_webhooks":[{"name":"a","url":"https://a"}]"#,
-        r#""mutating_webhooks":[{"name":"a","url":"https://a"}]"#,
         r#""upstream_swap_config":{"provider_name":"a"},"embedded_auth_server_config":{}"#,
     ] {
         let built = chain(&config(&format!(r#"{{"host":"0.0.0.0",{member}}}"#)));
@@ -198,6 +206,9 @@ fn the_table_of_what_is_not_supported_is_what_the_chain_refuses() {
             "tokenexchange" => r#"{"token_exchange_config":{"token_url":"https://a"}}"#,
             "awssts" => {
                 r#"{"target_url":"https://a","aws_sts_config":{"region":"a","fallback_role_arn":"arn:aws:iam::123456789012:role/r"}}"#
+            }
+            "mutating-webhook" | "validating-webhook" => {
+                r#"{"webhooks":[{"name":"a","url":"https://a","failure_policy":"fail"}]}"#
             }
             _ => "{}",
         };

@@ -53,3 +53,7 @@ mod streamable;
 mod watched;
 #[cfg(test)]
 mod web;
+#[cfg(test)]
+mod webhook_failures;
+#[cfg(test)]
+mod webhooks;

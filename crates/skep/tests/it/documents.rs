@@ -7,7 +7,9 @@ use crate::{repository, skep_with_input};
 /// Every page, by its path, and the YAML blocks in it.
 fn blocks() -> Vec<(String, String)> {
     let mut pages = vec![repository().join("README.md")];
-    pages.extend(fs::read_dir(repository().join("docs")).unwrap().map(|entry| entry.unwrap().path()));
+    for directory in ["docs", "docs/guides"] {
+        pages.extend(fs::read_dir(repository().join(directory)).unwrap().map(|entry| entry.unwrap().path()));
+    }
     let mut blocks = Vec::new();
     for page in pages.into_iter().filter(|page| page.extension().is_some_and(|ending| ending == "md")) {
         let text = fs::read_to_string(&page).unwrap();

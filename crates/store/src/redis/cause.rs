@@ -61,6 +61,16 @@ pub(super) enum Verdict {
 }
 
 impl Cause {
+    /// A constant name for metrics.
+    pub fn category(&self) -> &'static str {
+        match self {
+            Self::Slow => "timeout",
+            Self::Refused | Self::Unreachable(_) | Self::Broken | Self::Crowded => "connection",
+            Self::Login => "auth",
+            Self::Protocol | Self::ReadOnly | Self::Loading | Self::Refusal(_) | Self::Answer => "other",
+        }
+    }
+
     pub(super) fn of(error: &RedisError) -> Self {
         match error.kind() {
             ErrorKind::Io if error.is_timeout() => Self::Slow,

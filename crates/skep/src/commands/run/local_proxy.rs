@@ -7,9 +7,10 @@ use skep_api::resource::{KindName, Resource};
 use skep_plan::key::{Key, ObjectKind};
 use skep_plan::plan::{Plan, Verdict, plan};
 use skep_plan::pod::{EnvSource, KeySelector, Variable};
-use skep_plan::proxy::ProxyProcess;
+use skep_plan::proxy::{ProxyProcess, SecretFile};
 use skep_plan::world::{Found, Live, Settings as Platform, Site, World};
 use skep_proxy::settings::{Backend, Overrides, Settings};
+use skep_webhook::MemoryFiles;
 use skep_workload::process::{Program, StartError};
 
 use super::report::{Entry, State};
@@ -89,7 +90,7 @@ fn proxy(me: &Resource, object: &Object, manifests: &Manifests) -> Result<LocalP
     if !is_program {
         return Err(StartError::Image(proxy.run_config.image).to_string());
     }
-    let ProxyProcess { mut run_config, env, server_env } = proxy.process().map_err(|error| error.to_string())?;
+    let ProxyProcess { mut run_config, env, server_env, files } = proxy.process().map_err(|error| error.to_string())?;
     let mut environment: Environment = commands::variables();
     environment.extend(values(&env, me.namespace(), manifests)?);
     // Variables of the server may be secrets, so they use the path whose values are never shown.
@@ -98,7 +99,8 @@ fn proxy(me: &Resource, object: &Object, manifests: &Manifests) -> Result<LocalP
         environment.insert(format!("{SECRET}{OF_SERVER}{variable}"), value);
     }
     let overrides = Overrides { image: run_config.image.clone(), patch: None };
-    let settings = Settings::new(run_config, &overrides, &environment).map_err(|error| error.to_string())?;
+    let mut settings = Settings::new(run_config, &overrides, &environment).map_err(|error| error.to_string())?;
+    settings.files = in_memory(&files, me.namespace(), manifests)?;
     let mut entry = entry(object, State::Starting);
     entry.transport = Some(transport(&settings));
     let port_given_at = object.has_port.then(|| object.place.clone());
@@ -141,6 +143,15 @@ fn values(variables: &[Variable], namespace: &str, manifests: &Manifests) -> Res
         values.extend(value.map(|value| (name.clone(), value)));
     }
     Ok(values)
+}
+
+/// The files of a proxy that come from Secrets.
+fn in_memory(files: &[SecretFile], namespace: &str, manifests: &Manifests) -> Result<MemoryFiles, String> {
+    let one = |SecretFile { path, secret, key }: &SecretFile| {
+        let bytes = manifests.bytes(ObjectKind::Secret, namespace, secret, key);
+        bytes.map(|bytes| (path.into(), bytes.into())).map_err(|why| format!("file `{path}`: {why}"))
+    };
+    files.iter().map(one).collect()
 }
 
 /// The transport of the server.

@@ -127,6 +127,22 @@ fn what_a_machine_cannot_give_is_refused_with_what_to_do() {
 }
 
 #[test]
+fn the_secret_files_of_webhooks_are_in_memory_and_are_not_shown() {
+    let webhooks = ours(
+        "MCPWebhookConfig",
+        "hooks",
+        "{validating: [{name: v, url: 'https://h.example', hmacSecretRef: {name: tickets, key: token}}]}",
+    );
+    let server = ours("MCPServer", "s", "{image: 'exec://s', webhookConfigRef: {name: hooks}}");
+    let proxy = one(&format!("{SECRETS}{webhooks}{server}"));
+    let shown = format!("{:?}", proxy.settings.files);
+    assert!(shown.contains(&proxy.settings.config.validating_webhooks[0].hmac_secret_ref), "{shown}");
+    assert!(!shown.contains("hush"), "{shown}");
+    let missing = webhooks.replace("tickets", "nope");
+    assert!(refused(&format!("{SECRETS}{missing}{server}")).contains("Secret `nope`"));
+}
+
+#[test]
 fn configuration_kinds_are_silent_and_kinds_for_clusters_are_reported() {
     let text = ours("MCPGroup", "g", "{}")
         + &ours("MCPToolConfig", "t", "{toolsFilter: [a]}")
