@@ -20,6 +20,7 @@ pub mod entities;
 pub mod pdp;
 pub mod policies;
 pub mod query;
+pub mod source;
 
 use serde_json::Value;
 

@@ -19,6 +19,9 @@ pub(crate) struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Explain what policies permit
+    #[command(subcommand)]
+    Authz(Authz),
     /// Call a tool of an MCP server, and print what it returns
     Call(Call),
     /// Check manifests without a cluster: fields, types, bounds and rules, and the operator's own validation
@@ -51,6 +54,46 @@ pub(crate) enum Command {
     /// End the server processes of a `skep` that was killed; `skep` starts this itself
     #[command(hide = true)]
     Watchdog,
+}
+
+/// Explains policies.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Authz {
+    /// Decide as a proxy would, and print which policies decide and where they stand. Exit code 1 if it is denied
+    Explain(AuthzExplain),
+}
+
+/// Explains decisions.
+#[derive(Debug, Args)]
+pub(crate) struct AuthzExplain {
+    /// The policies: Cedar (*.cedar), the authorization configuration of a proxy, or an MCPAuthzConfig (JSON or YAML)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) policy: PathBuf,
+    /// The claims of the client's token, as a JSON object
+    #[arg(long, value_name = "FILE")]
+    pub(crate) claims: PathBuf,
+    /// The name of the MCP server, which policies know as MCP::"NAME"
+    #[arg(long, value_name = "NAME")]
+    pub(crate) server: String,
+    /// The method of the request
+    #[arg(long, default_value = "tools/call")]
+    pub(crate) method: String,
+    /// The tool, prompt or resource that is asked for
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// An argument of the call; may be given more than once
+    #[arg(long = "arg", value_name = "NAME=VALUE")]
+    pub(crate) arguments: Vec<String>,
+    /// All arguments, as a JSON object
+    #[arg(long, value_name = "OBJECT", conflicts_with = "arguments")]
+    pub(crate) json: Option<String>,
+    /// The tools of the server as `skep tools URL -o json` prints them, - for standard input: explains each, or gives the annotations of
+    /// the one that is named
+    #[arg(long, value_name = "FILE|-")]
+    pub(crate) tools: Option<PathBuf>,
+    /// How to print it
+    #[arg(short, long, value_enum, default_value_t)]
+    pub(crate) output: Output,
 }
 
 /// Checks manifests.

@@ -1,5 +1,6 @@
 //! The subcommands.
 
+mod authz;
 mod call;
 mod check;
 mod completions;
@@ -18,11 +19,12 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use crate::cli::{Cli, Command};
+use crate::cli::{Authz, Cli, Command};
 
 /// Runs the subcommand.
 pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
     match cli.command {
+        Command::Authz(Authz::Explain(arguments)) => authz::explain(&arguments),
         Command::Call(arguments) => call::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
         Command::Crds(arguments) => crds::run(&arguments),

@@ -12,10 +12,7 @@ use crate::terminal;
 
 #[tokio::main(flavor = "current_thread")]
 pub(super) async fn run(arguments: &Call) -> Result<ExitCode> {
-    let given = match &arguments.json {
-        Some(json) => serde_json::from_str(json).context("--json is not a JSON object")?,
-        None => named(&arguments.arguments)?,
-    };
+    let given = given_arguments(&arguments.arguments, arguments.json.as_deref())?;
     let params = Map::from_iter([
         ("name".to_owned(), Value::String(arguments.tool.clone())),
         ("arguments".to_owned(), Value::Object(given)),
@@ -30,6 +27,14 @@ pub(super) async fn run(arguments: &Call) -> Result<ExitCode> {
         Output::Text => terminal::print(&shown(&text, std::io::stdout().is_terminal()))?,
     }
     Ok(if is_error { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// The arguments of a tool: each as NAME=VALUE, or all as a JSON object.
+pub(super) fn given_arguments(given: &[String], json: Option<&str>) -> Result<Map<String, Value>> {
+    match json {
+        Some(json) => serde_json::from_str(json).context("--json is not a JSON object"),
+        None => named(given),
+    }
 }
 
 /// Arguments of a command line. A value that is JSON is that, and any other one is text.
