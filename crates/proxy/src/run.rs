@@ -16,6 +16,8 @@ use std::sync::Arc;
 
 use skep_net::drain::{Drained, Grace};
 use skep_net::{Drain, Listener, serve};
+use skep_telemetry::audit::AuditLog;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{Instrument as _, Span};
@@ -84,6 +86,7 @@ pub struct Running {
     health: Arc<Health>,
     drain: Drain,
     tasks: Tasks,
+    audit_log: Option<AuditLog>,
 }
 
 /// What runs beside the port. Ends with this, and says in the log what the client's span says.
@@ -125,9 +128,11 @@ pub async fn start(
         server: settings.config.name.clone(),
         environment: environment.clone(),
         addresses: place.addresses(),
+        audit_output: settings.audit_output.clone(),
         telemetry,
     };
     let chain = Chain::new(&settings.config, &context)?;
+    let audit_log = chain.audit_log().cloned();
     // What clients speak with; but behind SSE, the original names what the server speaks.
     let spoken = match &settings.backend {
         Backend::Stdio(_, Mode::StreamableHttp) => "streamable-http",
@@ -135,11 +140,14 @@ pub async fn start(
     };
     let health = Arc::new(Health::new(spoken, drain.clone()));
     let store = crate::sessions::store(settings, environment).await.map_err(Error::Sessions)?;
-    let limits = LimitCounters::new(guards.budget.clone());
+    let limits = LimitCounters::new(guards.budget.clone(), audit_log.clone());
     if let Some(diagnostics) = &diagnostics {
         diagnostics.metrics.add_limits(limits.clone());
     }
     let mut tasks = Tasks::new();
+    if let Some(log) = audit_log.clone().filter(AuditLog::is_file) {
+        tasks.spawn(reopen_on_hangup(log));
+    }
     let wiring = Wiring { settings, environment, secrets: &secrets, health: &health, drain: &drain, limits: &limits };
     let (front, idle) = wiring.front(place, store, &mut tasks)?;
     let shown = match &diagnostics {
@@ -160,7 +168,19 @@ pub async fn start(
     tasks.spawn(serve(listener, options, drain.clone(), handler));
     let config = &settings.config;
     tracing::info!(%address, server = config.name, transport = config.transport, "listening");
-    Ok(Running { address, diagnostics: shown, health, drain, tasks })
+    Ok(Running { address, diagnostics: shown, health, drain, tasks, audit_log })
+}
+
+/// Opens the file of an audit log again whenever SIGHUP says that it was rotated.
+async fn reopen_on_hangup(log: AuditLog) {
+    match signal(SignalKind::hangup()) {
+        Ok(mut hangup) => {
+            while hangup.recv().await.is_some() {
+                log.reopen();
+            }
+        }
+        Err(error) => tracing::warn!(%error, "the audit log is not reopened on SIGHUP: cannot listen for it"),
+    }
 }
 
 // === impl Running ===
@@ -200,6 +220,9 @@ impl Running {
         self.drain.start();
         let drained = self.drain.drained().await;
         self.tasks.end().await;
+        if let Some(log) = &self.audit_log {
+            log.flush().await;
+        }
         drained
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use skep_runconfig::GoDuration;
 use skep_runconfig::run_config::RunConfig;
+pub use skep_telemetry::audit::Output as AuditOutput;
 use skep_workload::gate::{GENERATION_VARIABLE, frozen};
 use skep_workload::server::{Server, Speaks};
 
@@ -77,6 +78,8 @@ pub struct Settings {
     pub allowed_hosts: Vec<String>,
     /// How much it may hold.
     pub capacity: Capacity,
+    /// Where the audit log goes, unless its configuration names a file.
+    pub audit_output: AuditOutput,
 }
 
 /// Who answers the calls.
@@ -175,6 +178,7 @@ impl Settings {
             },
             allowed_hosts: Vec::new(),
             capacity: Capacity::of_process(variables),
+            audit_output: AuditOutput::default(),
             backend,
             config,
         };

@@ -5,7 +5,6 @@ use skep_runconfig::feature::Feature;
 
 /// The features that are not implemented.
 pub const UNSUPPORTED: &[Feature] = &[
-    Feature::Audit,
     Feature::AwsSts,
     Feature::EmbeddedAuthServer,
     Feature::MetricsExport,

@@ -3,6 +3,8 @@
 #![cfg_attr(test, expect(clippy::needless_pass_by_value, reason = "values are written in place"))]
 
 #[cfg(test)]
+mod audited;
+#[cfg(test)]
 mod called;
 #[cfg(test)]
 mod claims;
