@@ -14,6 +14,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use skep_net::Body;
+use skep_telemetry::KeyValue;
+use skep_telemetry::otlp::{ExportedMetrics, Measurement};
 
 pub use self::limits::LimitCounters;
 use self::limits::Shown;
@@ -21,7 +23,7 @@ use crate::exchange::{Exchange, Head};
 use crate::observe::{Observation, Observer};
 
 /// Bounds of the durations, in seconds.
-const SECONDS: [f64; 14] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0];
+pub(crate) const SECONDS: [f64; 14] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0];
 /// The longest label that a client can choose, in bytes.
 const LABEL: usize = 128;
 /// How many different calls have labels of their own. Clients choose the names: beyond this, all others are one.
@@ -67,10 +69,12 @@ pub struct Metrics {
     duration: Family<Call, Histogram, fn() -> Histogram>,
     tool_calls: Family<ToolCall, Counter>,
     /// The same time, under the name that OpenTelemetry has for it.
-    operations: Family<Labels, Histogram, fn() -> Histogram>,
+    operations: Family<Vec<(String, String)>, Histogram, fn() -> Histogram>,
     active: Family<Labels, Gauge>,
     series: AtomicUsize,
     limits: Shown,
+    /// Where the same is counted for a collector.
+    exported: Option<Arc<ExportedMetrics>>,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -101,6 +105,16 @@ struct Active {
     started: Instant,
     /// Where its duration is recorded, once its labels are known.
     times: Vec<Histogram>,
+    exported: Option<ActiveExport>,
+}
+
+/// The same for a collector.
+#[derive(Debug)]
+struct ActiveExport {
+    metrics: Arc<ExportedMetrics>,
+    place: Vec<KeyValue>,
+    call: Vec<KeyValue>,
+    operation: Vec<KeyValue>,
 }
 
 /// A call that is counted.
@@ -116,6 +130,41 @@ impl Drop for Active {
         self.gauge.dec();
         for time in &self.times {
             time.observe(self.started.elapsed().as_secs_f64());
+        }
+        if let Some(exported) = &self.exported {
+            exported.end(self.started.elapsed().as_secs_f64());
+        }
+    }
+}
+
+// === impl ActiveExport ===
+
+impl ActiveExport {
+    /// Counts a call whose answer has begun.
+    fn count(&mut self, call: &Call, kind: Kind) {
+        let all = call.attributes();
+        self.metrics.record(Measurement::Request, &all);
+        if call.mcp_method == "tools/call" && !call.mcp_resource_id.is_empty() {
+            let tool = [
+                ("server", call.server.clone()),
+                ("tool", call.mcp_resource_id.clone()),
+                ("status", call.status.to_owned()),
+            ];
+            self.metrics.record(Measurement::ToolCall, &attributes(&tool));
+        }
+        if kind == Kind::Request {
+            self.call = all;
+        }
+    }
+
+    fn end(&self, seconds: f64) {
+        self.metrics.record(Measurement::Active(-1), &self.place);
+        for (measurement, attributes) in
+            [(Measurement::Duration(seconds), &self.call), (Measurement::Operation(seconds), &self.operation)]
+        {
+            if !attributes.is_empty() {
+                self.metrics.record(measurement, attributes);
+            }
         }
     }
 }
@@ -136,6 +185,7 @@ impl Metrics {
             active: Family::default(),
             series: AtomicUsize::new(0),
             limits: Shown::default(),
+            exported: None,
         };
         let registry = &mut metrics.registry;
         registry.register("toolhive_mcp_requests", "MCP requests", metrics.requests.clone());
@@ -145,6 +195,13 @@ impl Metrics {
         registry.register("toolhive_mcp_active_connections", "Requests in flight", metrics.active.clone());
         registry.register_collector(Box::new(metrics.limits.clone()));
         metrics
+    }
+
+    /// Counts the same for a collector.
+    #[must_use]
+    pub fn exported_to(mut self, exported: Option<Arc<ExportedMetrics>>) -> Self {
+        self.exported = exported;
+        self
     }
 
     /// Shows what the limits of the proxy refused as well.
@@ -161,7 +218,12 @@ impl Metrics {
         }
         let gauge = self.active.get_or_create(&place).clone();
         gauge.inc();
-        Active { gauge, started: Instant::now(), times: Vec::new() }
+        let exported = self.exported.clone().map(|metrics| {
+            let place = attributes(&place);
+            metrics.record(Measurement::Active(1), &place);
+            ActiveExport { metrics, place, call: Vec::new(), operation: Vec::new() }
+        });
+        Active { gauge, started: Instant::now(), times: Vec::new(), exported }
     }
 
     /// Counts a call whose answer has begun. If it is a request, its duration is recorded when `active` is dropped.
@@ -187,8 +249,15 @@ impl Metrics {
         if kind == Kind::Request {
             active.times.push(self.duration.get_or_create(&call).clone());
             if call.mcp_method != UNKNOWN {
-                active.times.push(self.operations.get_or_create(&self.operation(&call, record)).clone());
+                let operation = self.operation(&call, record);
+                active.times.push(self.operations.get_or_create(&underscored(&operation)).clone());
+                if let Some(exported) = &mut active.exported {
+                    exported.operation = attributes(&operation);
+                }
             }
+        }
+        if let Some(exported) = &mut active.exported {
+            exported.count(&call, kind);
         }
         if call.mcp_method == "tools/call" && !call.mcp_resource_id.is_empty() {
             let tool = ToolCall { server: self.server.clone(), tool: call.mcp_resource_id, status };
@@ -200,28 +269,28 @@ impl Metrics {
     fn operation(&self, call: &Call, record: &Record<'_>) -> Labels {
         let is_stdio = self.transport == "stdio";
         let mut labels: Labels = vec![
-            ("mcp_method_name", call.mcp_method.clone()),
-            ("jsonrpc_protocol_version", "2.0".to_owned()),
-            ("network_transport", if is_stdio { "pipe" } else { "tcp" }.to_owned()),
+            ("mcp.method.name", call.mcp_method.clone()),
+            ("jsonrpc.protocol.version", "2.0".to_owned()),
+            ("network.transport", if is_stdio { "pipe" } else { "tcp" }.to_owned()),
         ];
         if !is_stdio {
-            labels.push(("network_protocol_name", "http".to_owned()));
+            labels.push(("network.protocol.name", "http".to_owned()));
         }
         let version = match record.version {
             http::Version::HTTP_2 => "2",
             http::Version::HTTP_10 => "1.0",
             _ => "1.1",
         };
-        labels.push(("network_protocol_version", version.to_owned()));
+        labels.push(("network.protocol.version", version.to_owned()));
         if record.status >= 500 {
-            labels.push(("error_type", call.status_code.clone()));
+            labels.push(("error.type", call.status_code.clone()));
         }
         if call.mcp_method == "tools/call" {
-            labels.push(("gen_ai_operation_name", "execute_tool".to_owned()));
+            labels.push(("gen_ai.operation.name", "execute_tool".to_owned()));
         }
         let named = match call.mcp_method.as_str() {
-            "tools/call" => Some("gen_ai_tool_name"),
-            "prompts/get" => Some("gen_ai_prompt_name"),
+            "tools/call" => Some("gen_ai.tool.name"),
+            "prompts/get" => Some("gen_ai.prompt.name"),
             _ => None,
         };
         labels.extend(
@@ -258,6 +327,31 @@ impl Observation for Counted {
         };
         self.metrics.count(self.kind, &record, &mut self.active);
     }
+}
+
+// === impl Call ===
+
+impl Call {
+    fn attributes(&self) -> Vec<KeyValue> {
+        attributes(&[
+            ("method", self.method.to_owned()),
+            ("status_code", self.status_code.clone()),
+            ("status", self.status.to_owned()),
+            ("mcp_method", self.mcp_method.clone()),
+            ("mcp_resource_id", self.mcp_resource_id.clone()),
+            ("server", self.server.clone()),
+            ("transport", self.transport.clone()),
+        ])
+    }
+}
+
+fn attributes(labels: &[(&'static str, String)]) -> Vec<KeyValue> {
+    labels.iter().map(|(name, value)| KeyValue::new(*name, value.clone())).collect()
+}
+
+/// Labels as Prometheus writes their names.
+fn underscored(labels: &[(&'static str, String)]) -> Vec<(String, String)> {
+    labels.iter().map(|(name, value)| (name.replace('.', "_"), value.clone())).collect()
 }
 
 fn histogram() -> Histogram {

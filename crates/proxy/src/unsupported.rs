@@ -7,11 +7,9 @@ use skep_runconfig::feature::Feature;
 pub const UNSUPPORTED: &[Feature] = &[
     Feature::AwsSts,
     Feature::EmbeddedAuthServer,
-    Feature::MetricsExport,
     Feature::OnBehalfOf,
     Feature::RateLimiting,
     Feature::TokenExchange,
-    Feature::Tracing,
     Feature::UpstreamSwap,
     Feature::VirtualServer,
     Feature::Webhooks,

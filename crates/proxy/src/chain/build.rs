@@ -35,8 +35,8 @@ pub struct Context {
     pub addresses: Addresses,
     /// Where the audit log goes, unless its configuration names a file.
     pub audit_output: Output,
-    /// What counts requests. Its place is that of the telemetry middleware; if there is none, it sees all requests.
-    pub telemetry: Option<Arc<dyn Observer>>,
+    /// What counts and traces requests. Its place is that of the telemetry middleware; if there is none, it sees all requests.
+    pub telemetry: Vec<Arc<dyn Observer>>,
 }
 
 /// Without values, which may be secrets.
@@ -69,7 +69,9 @@ impl Chain {
         let mut telemetry = context.telemetry.clone();
         for one in &listed {
             if one.kind == "telemetry" {
-                chain.extend(&one.kind, telemetry.take().map(|observer| chain.observer(observer)));
+                let observers: Vec<_> =
+                    std::mem::take(&mut telemetry).into_iter().map(|one| chain.observer(one)).collect();
+                chain.extend(&one.kind, observers);
                 continue;
             }
             let built = middleware::build(one, context)?;
@@ -80,7 +82,7 @@ impl Chain {
             }
             chain.extend(&one.kind, built);
         }
-        if let Some(observer) = telemetry {
+        for observer in telemetry {
             chain.middleware.insert(0, Placed::new("telemetry", Arc::new(Observe::from_head(observer))));
         }
         let plain = config.header_forward.as_ref().filter(|_| !config.remote_url.is_empty());

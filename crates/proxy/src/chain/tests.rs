@@ -289,7 +289,7 @@ async fn who_observes_sees_the_calls_that_come_to_its_place_until_their_answers_
         {"type":"telemetry","parameters":{}},{"type":"auth","parameters":{}},
         {"type":"tool-call-filter","parameters":{"filter_tools":["a","c"],"tools_override":{"x":{"name":"a"}}}}]"#;
     let diary = Arc::new(Diary::default());
-    let context = Context { telemetry: Some(diary.clone()), ..Context::default() };
+    let context = Context { telemetry: vec![diary.clone()], ..Context::default() };
     let config = config(&format!(r#"{{"host":"0.0.0.0","middleware_configs":{listed}}}"#));
     let chain = Chain::new(&config, &context).unwrap();
     let run = async |name: &str| {

@@ -10,6 +10,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use skep_net::Budget;
 use skep_telemetry::audit::AuditLog;
+use skep_telemetry::otlp::Traces;
 
 use crate::sessions::Sessions;
 
@@ -21,6 +22,7 @@ pub struct LimitCounters {
     budget: Budget,
     sessions: Arc<OnceLock<Sessions>>,
     audit_log: Option<AuditLog>,
+    traces: Option<Traces>,
 }
 
 /// The counters of a proxy, once it has some.
@@ -30,9 +32,9 @@ pub(super) struct Shown(pub(super) Arc<OnceLock<LimitCounters>>);
 // === impl LimitCounters ===
 
 impl LimitCounters {
-    /// Those of a budget and of an audit log, if there is one.
-    pub fn new(budget: Budget, audit_log: Option<AuditLog>) -> Self {
-        Self { refused_connections: Arc::default(), budget, sessions: Arc::default(), audit_log }
+    /// Those of a budget, and of an audit log and of traces if there are any.
+    pub fn new(budget: Budget, audit_log: Option<AuditLog>, traces: Option<Traces>) -> Self {
+        Self { refused_connections: Arc::default(), budget, sessions: Arc::default(), audit_log, traces }
     }
 
     /// Shows how many of these sessions were evicted.
@@ -56,7 +58,9 @@ impl LimitCounters {
                 self.refused_connections.load(Ordering::Relaxed),
             ),
         ];
-        others.into_iter().chain(dropped)
+        let spans = self.traces.as_ref().map(Traces::dropped);
+        let spans = spans.map(|dropped| ("skep_spans_dropped", "Spans that the collector did not take", dropped));
+        others.into_iter().chain(dropped).chain(spans)
     }
 }
 
@@ -90,7 +94,7 @@ mod tests {
     fn what_is_refused_is_shown() {
         let metrics = Metrics::new("s", "stdio");
         assert!(!metrics.page().contains("skep_proxy"));
-        let limits = LimitCounters::new(Budget::new(100_000), None);
+        let limits = LimitCounters::new(Budget::new(100_000), None, None);
         metrics.add_limits(limits.clone());
         let _held = limits.budget.reserve(60_000, Purpose::Request);
         assert!(limits.budget.reserve(60_000, Purpose::Request).is_err());

@@ -142,7 +142,7 @@ async fn item_6_denials_by_every_middleware_are_recorded_once() -> Result<()> {
     }
     assert_eq!(ada.post("no message").await?.status, StatusCode::BAD_REQUEST);
     let event = log.last(7).await?;
-    assert_eq!(essence(&event)[..2], ["http_request", "denied"], "a body that cannot be authorized is denied: {event}");
+    assert_eq!((essence(&event)[1], extra(&event, "denied_by")), ("failure", &json!("tool-filter")));
 
     assert_eq!(ada.post(call("look")).await?.status, StatusCode::OK);
     let event = log.last(8).await?;
@@ -150,6 +150,17 @@ async fn item_6_denials_by_every_middleware_are_recorded_once() -> Result<()> {
     assert!(extra(&event, "denied_by").is_null(), "{event}");
     let text = std::fs::read_to_string(log.path())?;
     assert!(!text.contains("Bearer ") && !text.contains("eyJ"), "no token is in the log: {text}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn item_6_a_body_that_cannot_be_authorized_is_denied() -> Result<()> {
+    let log = Log::new()?;
+    let web = guarded(merged(log.config(json!({})), policies(&["permit(principal, action, resource);"]))).await?;
+    assert_eq!(as_user(&web, "ada").post("no message").await?.status, StatusCode::BAD_REQUEST);
+    let event = log.last(1).await?;
+    assert_eq!(essence(&event)[..2], ["http_request", "denied"], "{event}");
+    assert_eq!(extra(&event, "denied_by"), "authorization");
     Ok(())
 }
 

@@ -50,6 +50,8 @@ mod sse;
 #[cfg(test)]
 mod streamable;
 #[cfg(test)]
+mod traced;
+#[cfg(test)]
 mod watched;
 #[cfg(test)]
 mod web;
