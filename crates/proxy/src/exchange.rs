@@ -236,7 +236,9 @@ impl Exchange {
     /// Tells observers that the request goes to the server.
     pub(crate) fn forwarded(&mut self) {
         let mut observations = std::mem::take(&mut self.head.observations);
-        observations.iter_mut().for_each(|observation| observation.forwarded(self));
+        for observation in &mut observations {
+            observation.forwarded(self);
+        }
         self.head.observations = observations;
     }
 
@@ -244,7 +246,9 @@ impl Exchange {
     pub(crate) fn take_late_observations(&mut self, response: &Response<Body>) -> Observations {
         let (mut late, others): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.head.observations).into_iter().partition(|one| one.sees_response());
-        late.iter_mut().for_each(|observation| observation.answered(self, response));
+        for observation in &mut late {
+            observation.answered(self, response);
+        }
         self.head.observations = others;
         Observations(late)
     }

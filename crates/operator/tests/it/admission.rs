@@ -170,8 +170,9 @@ async fn what_is_harmless_passes() -> Result<()> {
             assert_eq!(guarded.apply(&object).await?, None, "{object}");
         }
     }
-    for entry in repository().join("examples").read_dir()? {
-        for mut object in skep_api::manifest::parse(&std::fs::read_to_string(entry?.path())?)? {
+    let examples = repository().join("examples").read_dir()?.collect::<Result<Vec<_>, _>>()?;
+    for path in examples.iter().map(std::fs::DirEntry::path).filter(|path| path.is_file()) {
+        for mut object in skep_api::manifest::parse(&std::fs::read_to_string(path)?)? {
             // The one that mounts a directory of the node is what the policy is about.
             if object["kind"] == "MCPServer"
                 && let Some(spec) = object["spec"].as_object_mut()

@@ -202,12 +202,12 @@ async fn item_6_an_event_says_who_did_what_from_where() -> Result<()> {
     assert_eq!(event["data"]["request"]["params"]["arguments"], json!({ "a": 1 }));
     assert_eq!(event["data"]["response"]["id"], 7);
 
-    let long =
+    let large =
         client.ask(json!(8), "tools/call", json!({ "name": "echo", "arguments": { "a": "x".repeat(2000) } })).await?;
     let event = log.last(4).await?;
     assert!(event["data"].get("request").is_none(), "a request above the limit is left out: {event}");
     assert_eq!(event["data"]["response"].as_str().map(str::len), Some(1024), "a response is cut");
-    assert_eq!(extra(&event, "response_size_bytes"), &json!(long.body.len()));
+    assert_eq!(extra(&event, "response_size_bytes"), &json!(large.body.len()));
     Ok(())
 }
 

@@ -57,7 +57,7 @@ fn answer(got: &Got) -> Response<Body> {
 
 async fn proxy(collector: SocketAddr, served: &Requests, more: Value, variables: &[(&str, &str)]) -> Result<Running> {
     skep_testkit::install_crypto_provider();
-    let server = backend("127.0.0.1:0".parse()?, Arc::new(answer), served.clone()).await?;
+    let upstream = backend("127.0.0.1:0".parse()?, Arc::new(answer), served.clone()).await?;
     let mut telemetry = json!({
         "endpoint": format!("{collector}/base"), "insecure": true, "serviceName": "svc", "headers": { "x-tenant": "t" },
         "tracingEnabled": false, "metricsEnabled": false, "useLegacyAttributes": true, "samplingRate": "1.0",
@@ -68,7 +68,7 @@ async fn proxy(collector: SocketAddr, served: &Requests, more: Value, variables:
     }
     let config = json!({
         "name": "srv", "transport": "streamable-http", "host": "127.0.0.1", "port": 0,
-        "remote_url": format!("http://{server}"), "telemetry_config": telemetry,
+        "remote_url": format!("http://{upstream}"), "telemetry_config": telemetry,
     });
     let common = [
         ("OTEL_BSP_SCHEDULE_DELAY", "20"),

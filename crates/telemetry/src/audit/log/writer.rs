@@ -131,7 +131,7 @@ impl Writer {
                 tracing::info!(path = %path.display(), "audit log reopened");
             }
             Err(error) => {
-                tracing::error!(%error, path = %path.display(), "audit log not reopened: writing to the old file")
+                tracing::error!(%error, path = %path.display(), "audit log not reopened: writing to the old file");
             }
         }
     }
