@@ -11,8 +11,8 @@ fn scanned(framing: Framing, parts: &[&[u8]]) -> Option<RpcError> {
     scan.finish()
 }
 
-fn error(code: i64, message: &str) -> Option<RpcError> {
-    Some(RpcError { code: Some(code), message: message.to_owned() })
+fn error(code: i64, message: &str) -> RpcError {
+    RpcError { code: Some(code), message: message.to_owned() }
 }
 
 #[test]
@@ -20,10 +20,10 @@ fn an_error_is_found_wherever_it_stands_and_nothing_else_is_taken_for_one() {
     for (body, expected) in [
         (
             r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"no \"x\" \u00e9"}}"#,
-            error(-32602, "no \"x\" é"),
+            Some(error(-32602, "no \"x\" é")),
         ),
-        (r#"{"error":{"data":{"code":1,"message":"inner"},"message":"m","code":5},"id":1}"#, error(5, "m")),
-        ("\u{feff} {\"err\\u006fr\" : { \"code\" : 7 , \"message\" : \"m\" } }", error(7, "m")),
+        (r#"{"error":{"data":{"code":1,"message":"inner"},"message":"m","code":5},"id":1}"#, Some(error(5, "m"))),
+        ("\u{feff} {\"err\\u006fr\" : { \"code\" : 7 , \"message\" : \"m\" } }", Some(error(7, "m"))),
         (r#"{"error":"text"}"#, Some(RpcError::default())),
         (r#"{"error":{"code":"x","message":1}}"#, Some(RpcError::default())),
         (r#"{"result":{"error":{"code":1,"message":"a tool says so"}}}"#, None),
@@ -62,7 +62,7 @@ fn an_error_in_a_stream_is_found_behind_other_messages_however_lines_end() {
             "",
         ];
         let stream = lines.join(end);
-        assert_eq!(scanned(Framing::Events, &[stream.as_bytes()]), error(3, "m"), "{end:?}");
+        assert_eq!(scanned(Framing::Events, &[stream.as_bytes()]), Some(error(3, "m")), "{end:?}");
         let good = stream.replace("\"error\"", "\"result\"");
         assert_eq!(scanned(Framing::Events, &[good.as_bytes()]), None, "{end:?}");
     }
