@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use http::{Method, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Collected};
+use hyper::body::Incoming;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::KeyValue;
@@ -16,15 +18,18 @@ use opentelemetry_proto::tonic::metrics::v1::{HistogramDataPoint, NumberDataPoin
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message as _;
 use serde_json::{Value, json};
-use skep_net::Body;
 use skep_net::drain::Grace;
+use skep_net::serve::Options;
+use skep_net::tls::{self, Identity};
+use skep_net::{Body, Listener, serve};
 use skep_proxy::run::{Place, Ports, Running, start};
 use skep_proxy::settings::{Overrides, Settings};
 use skep_runconfig::RunConfig;
 use skep_testkit::Seen;
+use skep_testkit::pki::Authority;
 
 use crate::client::{BOTH, PATIENCE, TestClient, request};
-use crate::web::{Got, backend};
+use crate::web::{Got, backend, drain};
 
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 const IN_HEADERS: &str = "00-11111111111111111111111111111111-2222222222222222-01";
@@ -325,5 +330,45 @@ async fn item_6_a_collector_that_hangs_delays_no_call_and_the_end_only_a_little(
     let began = std::time::Instant::now();
     running.end().await;
     assert!(began.elapsed() < Duration::from_secs(8), "the end is bounded: {:?}", began.elapsed());
+    Ok(())
+}
+
+/// A collector over TLS, with a certificate of this authority.
+async fn secure_collector(authority: &Authority, collected: &Requests) -> Result<SocketAddr> {
+    let issued = authority.issue("collector", None, &["127.0.0.1"])?;
+    let identity = Identity::from_pem(issued.certificate.as_bytes(), issued.key.as_bytes())?;
+    let options = Options { tls: Some(tls::server(identity, None)?), ..Options::default() };
+    let listener = Listener::bind("127.0.0.1:0".parse()?).await?;
+    let (address, collected) = (listener.address(), collected.clone());
+    let handler = move |request: Request<Incoming>, _peer| {
+        let collected = collected.clone();
+        async move {
+            let (parts, body) = request.into_parts();
+            let body = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
+            let got = Got { method: parts.method, uri: parts.uri, headers: parts.headers, body };
+            collected.lock().unwrap().push(got);
+            Response::new(Body::empty())
+        }
+    };
+    tokio::spawn(serve(listener, options, drain(), handler));
+    Ok(address)
+}
+
+#[tokio::test]
+async fn item_6_a_collector_over_tls_is_trusted_by_the_configured_authority_alone() -> Result<()> {
+    skep_testkit::install_crypto_provider();
+    let (ours, another) = (Authority::generate()?, Authority::generate()?);
+    let directory = tempfile::tempdir()?;
+    let path = directory.path().join("ca.crt");
+    std::fs::write(&path, ours.certificate())?;
+    for (authority, spans_sent) in [(&ours, 1), (&another, 0)] {
+        let collected = Requests::default();
+        let collector = secure_collector(authority, &collected).await?;
+        let more = json!({ "tracingEnabled": true, "insecure": false, "caCertPath": path });
+        let running = proxy(collector, &Requests::default(), more, &[]).await?;
+        TestClient::new(running.address()).taking(BOTH).post(call("echo", json!({}))).await?;
+        running.end().await;
+        assert_eq!(spans(&collected).len(), spans_sent);
+    }
     Ok(())
 }
