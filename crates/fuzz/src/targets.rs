@@ -16,6 +16,7 @@ pub(crate) const TARGETS: &[Target] = &[
     Target { name: "sse", seeds: SEEDS, run: fuzzing::sse },
     Target { name: "lines", seeds: SEEDS, run: fuzzing::lines },
     Target { name: "headers", seeds: SEEDS, run: fuzzing::headers },
+    Target { name: "replies", seeds: SEEDS, run: replies },
     Target { name: "policies", seeds: POLICIES, run: policies },
     Target { name: "entities", seeds: ENTITIES, run: entities },
     Target { name: "templates", seeds: TEMPLATES, run: templates },
@@ -64,6 +65,22 @@ fn webhooks(data: &[u8]) {
     match outcome::check(&message, patched) {
         Ok(_) | Err(Cause::InvalidMessage(_)) => {}
         Err(cause) => assert_ne!(cause, Cause::OtherMessage, "a patch made another message"),
+    }
+}
+
+/// The error in a reply is the same one wherever the parts of the reply are cut.
+fn replies(data: &[u8]) {
+    use skep_telemetry::audit::{Framing, ReplyScan};
+    for framing in [Framing::Json, Framing::Events] {
+        let found = |parts: &[&[u8]]| {
+            let mut scan = ReplyScan::new(framing);
+            for part in parts {
+                scan.feed(part);
+            }
+            scan.finish()
+        };
+        let (before, after) = data.split_at(data.len() / 2);
+        assert_eq!(found(&[data]), found(&[before, after]));
     }
 }
 

@@ -11,6 +11,7 @@
 mod collect;
 #[cfg(test)]
 mod tests;
+mod watched;
 
 use std::fmt;
 use std::pin::Pin;
@@ -24,6 +25,7 @@ use hyper::body::Incoming;
 use tokio::sync::mpsc;
 
 pub use collect::{Intake, Limit, collect, collect_within, discard};
+pub use watched::BodyWatch;
 
 use crate::BoxError;
 use crate::budget::{Budget, OverBudgetError, Purpose, Reservation, TINY};

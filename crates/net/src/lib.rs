@@ -27,7 +27,7 @@ pub mod redirect;
 pub mod serve;
 pub mod tls;
 
-pub use body::{Body, BodyError, BodySender};
+pub use body::{Body, BodyError, BodySender, BodyWatch};
 pub use budget::Budget;
 pub use client::Client;
 pub use drain::Drain;

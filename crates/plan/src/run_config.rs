@@ -147,11 +147,11 @@ pub(crate) fn telemetry(
         ..TelemetryConfig::default()
     };
     if let Some(otel) = otel {
-        let endpoint = otel.endpoint.as_deref().unwrap_or_default();
-        let endpoint =
-            endpoint.strip_prefix("https://").or_else(|| endpoint.strip_prefix("http://")).unwrap_or(endpoint);
+        let given = otel.endpoint.as_deref().unwrap_or_default();
+        let endpoint = given.strip_prefix("https://").or_else(|| given.strip_prefix("http://")).unwrap_or(given);
         endpoint.clone_into(&mut document.endpoint);
-        document.insecure = otel.insecure;
+        // The document names no scheme, so it has to say that there is no TLS.
+        document.insecure = otel.insecure || given.starts_with("http://");
         document.headers.clone_from(&otel.headers);
         document.custom_attributes.clone_from(&otel.resource_attributes);
         document.use_legacy_attributes = otel.use_legacy_attributes;

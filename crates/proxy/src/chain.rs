@@ -19,6 +19,7 @@ mod message;
 pub mod reply;
 
 use std::fmt::Debug;
+use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -26,6 +27,7 @@ use http::{HeaderValue, Response};
 use skep_auth::metadata::ProtectedResource;
 use skep_net::Body;
 use skep_runconfig::feature::Feature;
+use skep_telemetry::audit::AuditLog;
 
 pub use self::build::Context;
 pub use self::head::BODY_LIMIT;
@@ -34,8 +36,27 @@ use crate::exchange::{Exchange, Head};
 /// The middleware of a proxy.
 #[derive(Debug)]
 pub struct Chain {
-    middleware: Vec<Arc<dyn Middleware>>,
+    middleware: Vec<Placed>,
     trusts_proxies: bool,
+}
+
+/// A middleware, and the type that a RunConfig names.
+pub(crate) struct Placed {
+    kind: Arc<str>,
+    middleware: Arc<dyn Middleware>,
+}
+
+/// The middleware that answered a request instead of the server. It travels with the response, and no client sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AnsweredBy(pub(crate) Arc<str>);
+
+/// Why a middleware denied a request, for the audit log. It travels with the response, and no client sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AuditNotes {
+    /// Why, without claims and arguments.
+    pub(crate) reason: String,
+    /// The policies that decided.
+    pub(crate) policies: Vec<String>,
 }
 
 /// One middleware. It takes part in the phases whose methods it implements; replies it asks for by [`Head::watch_replies`].
@@ -72,6 +93,11 @@ pub trait Middleware: Debug + Send + Sync {
 
     /// The resource that it protects, about which clients without a token can read a document.
     fn protected_resource(&self) -> Option<&ProtectedResource> {
+        None
+    }
+
+    /// The log that it writes, which is flushed when the proxy ends.
+    fn audit_log(&self) -> Option<&AuditLog> {
         None
     }
 
@@ -129,6 +155,34 @@ pub enum ChainError {
         /// What is wrong with them.
         problem: String,
     },
+}
+
+// === impl Placed ===
+
+impl Placed {
+    fn new(kind: &str, middleware: Arc<dyn Middleware>) -> Self {
+        Self { kind: kind.into(), middleware }
+    }
+
+    /// Its response to a request, with its name.
+    fn answer(&self, mut response: Response<Body>) -> Flow {
+        response.extensions_mut().insert(AnsweredBy(self.kind.clone()));
+        Flow::Answer(response)
+    }
+}
+
+impl Deref for Placed {
+    type Target = dyn Middleware;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.middleware
+    }
+}
+
+impl Debug for Placed {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.middleware.fmt(formatter)
+    }
 }
 
 // === impl Step ===

@@ -13,7 +13,7 @@ use skep_net::{Body, Budget, Peer};
 
 use crate::caller::{Caller, Identity};
 use crate::chain::reply::{ReplyChain, ReplyMiddleware};
-use crate::observe::{Observation, Observer};
+use crate::observe::{Observation, Observations, Observer};
 
 /// All of a request but its body, which may still have to be read.
 #[derive(Debug)]
@@ -28,6 +28,8 @@ pub struct Head {
     pub headers: HeaderMap,
     /// The other end of the connection.
     pub peer: Peer,
+    /// The address of the client, which is that of the peer unless a trusted proxy named another one.
+    pub address: IpAddr,
     /// The network of the client, which is that of the peer unless a trusted proxy named another one.
     pub client: IpAddr,
     /// The client's share of the memory budget.
@@ -94,6 +96,7 @@ impl Head {
             version: parts.version,
             headers: parts.headers,
             peer,
+            address: peer.address.ip(),
             client: Peer::network(peer.address.ip()),
             budget: Budget::default(),
             caller: None,
@@ -226,7 +229,35 @@ impl Exchange {
         for observation in observations.iter_mut().rev() {
             observation.answered(self, &response);
         }
+        if observations.iter().any(|one| one.sees_response()) {
+            return response.map(|body| body.watched(Observations(observations)));
+        }
         response.map(|body| body.holding(observations))
+    }
+
+    /// Tells observers that the request goes to the server.
+    pub(crate) fn forwarded(&mut self) {
+        let mut observations = std::mem::take(&mut self.head.observations);
+        for observation in &mut observations {
+            observation.forwarded(self);
+        }
+        self.head.observations = observations;
+    }
+
+    /// Takes the observations that see the reply, if it goes to another stream than the response. They have seen that response.
+    pub(crate) fn take_late_observations(&mut self, response: &Response<Body>) -> Observations {
+        let (mut late, others): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.head.observations).into_iter().partition(|one| one.sees_response());
+        for observation in &mut late {
+            observation.answered(self, response);
+        }
+        self.head.observations = others;
+        Observations(late)
+    }
+
+    /// Whether an observer sees the response, which must not be compressed then.
+    pub(crate) fn is_response_observed(&self) -> bool {
+        self.head.observations.iter().any(|one| one.sees_response())
     }
 
     /// Whether a middleware must see the replies: if not, they need not be parsed.

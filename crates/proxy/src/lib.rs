@@ -26,6 +26,7 @@ pub mod run;
 mod secrets;
 pub mod sessions;
 pub mod settings;
+mod traced;
 pub mod unsupported;
 
 pub use proxy::{Front, Guards, Proxy};

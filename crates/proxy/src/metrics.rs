@@ -14,6 +14,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use skep_net::Body;
+use skep_telemetry::KeyValue;
+use skep_telemetry::otlp::{ExportedMetrics, Measurement};
 
 pub use self::limits::LimitCounters;
 use self::limits::Shown;
@@ -21,7 +23,7 @@ use crate::exchange::{Exchange, Head};
 use crate::observe::{Observation, Observer};
 
 /// Bounds of the durations, in seconds.
-const SECONDS: [f64; 14] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0];
+pub(crate) const SECONDS: [f64; 14] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0];
 /// The longest label that a client can choose, in bytes.
 const LABEL: usize = 128;
 /// How many different calls have labels of their own. Clients choose the names: beyond this, all others are one.
@@ -67,10 +69,12 @@ pub struct Metrics {
     duration: Family<Call, Histogram, fn() -> Histogram>,
     tool_calls: Family<ToolCall, Counter>,
     /// The same time, under the name that OpenTelemetry has for it.
-    operations: Family<Labels, Histogram, fn() -> Histogram>,
+    operations: Family<NamedLabels, Histogram, fn() -> Histogram>,
     active: Family<Labels, Gauge>,
     series: AtomicUsize,
     limits: Shown,
+    /// Where the same is counted for a collector.
+    exported: Option<Arc<ExportedMetrics>>,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -93,6 +97,8 @@ struct ToolCall {
 
 /// Labels of which not every one has all.
 type Labels = Vec<(&'static str, String)>;
+/// The same with names that are derived from those of OpenTelemetry.
+type NamedLabels = Vec<(String, String)>;
 
 /// A request in flight. Counts down when it is dropped.
 #[derive(Debug)]
@@ -101,6 +107,16 @@ struct Active {
     started: Instant,
     /// Where its duration is recorded, once its labels are known.
     times: Vec<Histogram>,
+    exported: Option<ActiveExport>,
+}
+
+/// The same for a collector.
+#[derive(Debug)]
+struct ActiveExport {
+    metrics: Arc<ExportedMetrics>,
+    place: Vec<KeyValue>,
+    call: Vec<KeyValue>,
+    operation: Vec<KeyValue>,
 }
 
 /// A call that is counted.
@@ -116,6 +132,41 @@ impl Drop for Active {
         self.gauge.dec();
         for time in &self.times {
             time.observe(self.started.elapsed().as_secs_f64());
+        }
+        if let Some(exported) = &self.exported {
+            exported.end(self.started.elapsed().as_secs_f64());
+        }
+    }
+}
+
+// === impl ActiveExport ===
+
+impl ActiveExport {
+    /// Counts a call whose answer has begun.
+    fn count(&mut self, call: &Call, kind: Kind) {
+        let all = call.attributes();
+        self.metrics.record(Measurement::Request, &all);
+        if call.mcp_method == "tools/call" && !call.mcp_resource_id.is_empty() {
+            let tool = [
+                ("server", call.server.clone()),
+                ("tool", call.mcp_resource_id.clone()),
+                ("status", call.status.to_owned()),
+            ];
+            self.metrics.record(Measurement::ToolCall, &attributes(&tool));
+        }
+        if kind == Kind::Request {
+            self.call = all;
+        }
+    }
+
+    fn end(&self, seconds: f64) {
+        self.metrics.record(Measurement::Active(-1), &self.place);
+        for (measurement, attributes) in
+            [(Measurement::Duration(seconds), &self.call), (Measurement::Operation(seconds), &self.operation)]
+        {
+            if !attributes.is_empty() {
+                self.metrics.record(measurement, attributes);
+            }
         }
     }
 }
@@ -136,6 +187,7 @@ impl Metrics {
             active: Family::default(),
             series: AtomicUsize::new(0),
             limits: Shown::default(),
+            exported: None,
         };
         let registry = &mut metrics.registry;
         registry.register("toolhive_mcp_requests", "MCP requests", metrics.requests.clone());
@@ -145,6 +197,13 @@ impl Metrics {
         registry.register("toolhive_mcp_active_connections", "Requests in flight", metrics.active.clone());
         registry.register_collector(Box::new(metrics.limits.clone()));
         metrics
+    }
+
+    /// Counts the same for a collector.
+    #[must_use]
+    pub fn exported_to(mut self, exported: Option<Arc<ExportedMetrics>>) -> Self {
+        self.exported = exported;
+        self
     }
 
     /// Shows what the limits of the proxy refused as well.
@@ -161,7 +220,12 @@ impl Metrics {
         }
         let gauge = self.active.get_or_create(&place).clone();
         gauge.inc();
-        Active { gauge, started: Instant::now(), times: Vec::new() }
+        let exported = self.exported.clone().map(|metrics| {
+            let place = attributes(&place);
+            metrics.record(Measurement::Active(1), &place);
+            ActiveExport { metrics, place, call: Vec::new(), operation: Vec::new() }
+        });
+        Active { gauge, started: Instant::now(), times: Vec::new(), exported }
     }
 
     /// Counts a call whose answer has begun. If it is a request, its duration is recorded when `active` is dropped.
@@ -187,8 +251,15 @@ impl Metrics {
         if kind == Kind::Request {
             active.times.push(self.duration.get_or_create(&call).clone());
             if call.mcp_method != UNKNOWN {
-                active.times.push(self.operations.get_or_create(&self.operation(&call, record)).clone());
+                let operation = self.operation(&call, record);
+                active.times.push(self.operations.get_or_create(&underscored(&operation)).clone());
+                if let Some(exported) = &mut active.exported {
+                    exported.operation = attributes(&operation);
+                }
             }
+        }
+        if let Some(exported) = &mut active.exported {
+            exported.count(&call, kind);
         }
         if call.mcp_method == "tools/call" && !call.mcp_resource_id.is_empty() {
             let tool = ToolCall { server: self.server.clone(), tool: call.mcp_resource_id, status };
@@ -200,28 +271,28 @@ impl Metrics {
     fn operation(&self, call: &Call, record: &Record<'_>) -> Labels {
         let is_stdio = self.transport == "stdio";
         let mut labels: Labels = vec![
-            ("mcp_method_name", call.mcp_method.clone()),
-            ("jsonrpc_protocol_version", "2.0".to_owned()),
-            ("network_transport", if is_stdio { "pipe" } else { "tcp" }.to_owned()),
+            ("mcp.method.name", call.mcp_method.clone()),
+            ("jsonrpc.protocol.version", "2.0".to_owned()),
+            ("network.transport", if is_stdio { "pipe" } else { "tcp" }.to_owned()),
         ];
         if !is_stdio {
-            labels.push(("network_protocol_name", "http".to_owned()));
+            labels.push(("network.protocol.name", "http".to_owned()));
         }
         let version = match record.version {
             http::Version::HTTP_2 => "2",
             http::Version::HTTP_10 => "1.0",
             _ => "1.1",
         };
-        labels.push(("network_protocol_version", version.to_owned()));
+        labels.push(("network.protocol.version", version.to_owned()));
         if record.status >= 500 {
-            labels.push(("error_type", call.status_code.clone()));
+            labels.push(("error.type", call.status_code.clone()));
         }
         if call.mcp_method == "tools/call" {
-            labels.push(("gen_ai_operation_name", "execute_tool".to_owned()));
+            labels.push(("gen_ai.operation.name", "execute_tool".to_owned()));
         }
         let named = match call.mcp_method.as_str() {
-            "tools/call" => Some("gen_ai_tool_name"),
-            "prompts/get" => Some("gen_ai_prompt_name"),
+            "tools/call" => Some("gen_ai.tool.name"),
+            "prompts/get" => Some("gen_ai.prompt.name"),
             _ => None,
         };
         labels.extend(
@@ -260,6 +331,31 @@ impl Observation for Counted {
     }
 }
 
+// === impl Call ===
+
+impl Call {
+    fn attributes(&self) -> Vec<KeyValue> {
+        attributes(&[
+            ("method", self.method.to_owned()),
+            ("status_code", self.status_code.clone()),
+            ("status", self.status.to_owned()),
+            ("mcp_method", self.mcp_method.clone()),
+            ("mcp_resource_id", self.mcp_resource_id.clone()),
+            ("server", self.server.clone()),
+            ("transport", self.transport.clone()),
+        ])
+    }
+}
+
+fn attributes(labels: &[(&'static str, String)]) -> Vec<KeyValue> {
+    labels.iter().map(|(name, value)| KeyValue::new(*name, value.clone())).collect()
+}
+
+/// Labels as Prometheus writes their names.
+fn underscored(labels: &[(&'static str, String)]) -> NamedLabels {
+    labels.iter().map(|(name, value)| (name.replace('.', "_"), value.clone())).collect()
+}
+
 fn histogram() -> Histogram {
     Histogram::new(SECONDS)
 }
@@ -274,117 +370,4 @@ fn cut(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn record<'a>(mcp_method: &'a str, resource: &'a str) -> Record<'a> {
-        let version = http::Version::HTTP_11;
-        Record { method: "POST", status: 200, mcp_method: Some(mcp_method), resource: Some(resource), version }
-    }
-
-    fn call(metrics: &Metrics, mcp_method: &str, resource: &str) {
-        metrics.count(Kind::Request, &record(mcp_method, resource), &mut metrics.open(Kind::Request));
-    }
-
-    #[track_caller]
-    fn assert_has(metrics: &Metrics, line: &str) {
-        let page = metrics.page();
-        assert!(page.lines().any(|found| found == line), "{line} is not in\n{page}");
-    }
-
-    #[test]
-    fn calls_are_counted_under_the_names_that_dashboards_know() {
-        let metrics = Metrics::new("s", "stdio");
-        let mut active = metrics.open(Kind::Request);
-        assert_has(&metrics, r#"toolhive_mcp_active_connections{server="s",transport="stdio"} 1"#);
-        metrics.count(Kind::Request, &record("tools/call", "echo"), &mut active);
-        let labels = r#"method="POST",status_code="200",status="success",mcp_method="tools/call",mcp_resource_id="echo",server="s",transport="stdio""#;
-        assert_has(&metrics, &format!("toolhive_mcp_requests_total{{{labels}}} 1"));
-        assert_has(&metrics, r#"toolhive_mcp_tool_calls_total{server="s",tool="echo",status="success"} 1"#);
-        // The answer has begun, and has not ended.
-        assert_has(&metrics, &format!("toolhive_mcp_request_duration_seconds_count{{{labels}}} 0"));
-        drop(active);
-        assert_has(&metrics, &format!("toolhive_mcp_request_duration_seconds_count{{{labels}}} 1"));
-        assert_has(&metrics, r#"toolhive_mcp_active_connections{server="s",transport="stdio"} 0"#);
-    }
-
-    #[test]
-    fn the_time_of_a_call_has_the_name_that_opentelemetry_gives_it_too() {
-        for (transport, record, labels) in [
-            (
-                "stdio",
-                record("tools/call", "echo"),
-                r#"network_transport="pipe",network_protocol_version="1.1",gen_ai_operation_name="execute_tool",gen_ai_tool_name="echo""#,
-            ),
-            (
-                "streamable-http",
-                Record { status: 502, version: http::Version::HTTP_2, ..record("prompts/get", "greet") },
-                r#"network_transport="tcp",network_protocol_name="http",network_protocol_version="2",error_type="502",gen_ai_prompt_name="greet""#,
-            ),
-            (
-                "sse",
-                record("tools/list", ""),
-                r#"network_transport="tcp",network_protocol_name="http",network_protocol_version="1.1""#,
-            ),
-        ] {
-            let metrics = Metrics::new("s", transport);
-            metrics.count(Kind::Request, &record, &mut metrics.open(Kind::Request));
-            let first = format!(r#"mcp_method_name="{}",jsonrpc_protocol_version="2.0""#, record.mcp_method.unwrap());
-            assert_has(&metrics, &format!("mcp_server_operation_duration_seconds_count{{{first},{labels}}} 1"));
-        }
-        let metrics = Metrics::new("s", "sse");
-        let unknown = Record { mcp_method: None, ..record("", "") };
-        metrics.count(Kind::Request, &unknown, &mut metrics.open(Kind::Request));
-        assert!(!metrics.page().contains("operation_duration_seconds_count"), "{}", metrics.page());
-    }
-
-    #[test]
-    fn a_stream_over_sse_is_counted_apart_and_has_no_time() {
-        let metrics = Metrics::new("s", "sse");
-        let mut active = metrics.open(Kind::Sse);
-        let record =
-            Record { method: "GET", status: 200, mcp_method: None, resource: None, version: http::Version::HTTP_11 };
-        metrics.count(Kind::Sse, &record, &mut active);
-        let place = r#"toolhive_mcp_active_connections{server="s",transport="sse",connection_type="sse"}"#;
-        assert_has(&metrics, &format!("{place} 1"));
-        let labels = r#"method="GET",status_code="200",status="success",mcp_method="sse_connection",mcp_resource_id="",server="s",transport="sse""#;
-        assert_has(&metrics, &format!("toolhive_mcp_requests_total{{{labels}}} 1"));
-        drop(active);
-        assert_has(&metrics, &format!("{place} 0"));
-        assert!(!metrics.page().contains("duration_seconds_count{"));
-    }
-
-    #[test]
-    fn clients_cannot_fill_the_memory_with_names() {
-        let metrics = Metrics::new("s", "stdio");
-        call(&metrics, "tools/call", &"ü".repeat(100));
-        let page = metrics.page();
-        let label = page.split("mcp_resource_id=\"").nth(1).unwrap().split('"').next().unwrap();
-        assert!(label.len() <= LABEL && label.ends_with("..."), "{label}");
-        for index in 0..SERIES + 100 {
-            call(&metrics, "tools/call", &format!("tool-{index}"));
-            call(&metrics, &format!("method-{index}"), "");
-        }
-        let lines = metrics.page().lines().filter(|line| line.starts_with("toolhive_mcp_requests_total")).count();
-        assert!(lines <= SERIES + 1, "{lines}");
-        let tools = metrics.page().lines().filter(|line| line.starts_with("toolhive_mcp_tool_calls_total")).count();
-        assert!(tools <= SERIES + 1, "{tools}");
-    }
-
-    #[test]
-    fn http_methods_that_clients_make_up_are_one() {
-        let metrics = Metrics::new("s", "stdio");
-        let made_up = ["AAAA1", "AAAA2", "get", "PROPFIND"];
-        for method in ["GET", "PATCH"].into_iter().chain(made_up) {
-            let record =
-                Record { method, status: 405, mcp_method: None, resource: None, version: http::Version::HTTP_11 };
-            metrics.count(Kind::Request, &record, &mut metrics.open(Kind::Request));
-        }
-        let rest =
-            r#"status_code="405",status="error",mcp_method="unknown",mcp_resource_id="",server="s",transport="stdio""#;
-        for (method, count) in [("GET", 1), ("PATCH", 1), ("other", 4)] {
-            assert_has(&metrics, &format!("toolhive_mcp_requests_total{{method=\"{method}\",{rest}}} {count}"));
-        }
-        assert!(made_up.iter().all(|method| !metrics.page().contains(&format!("\"{method}\""))), "{}", metrics.page());
-    }
-}
+mod tests;

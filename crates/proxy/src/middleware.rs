@@ -1,5 +1,6 @@
 //! The middleware that this build has: one file each, and one row of the table.
 
+pub(crate) mod audit;
 pub(crate) mod authentication;
 pub(crate) mod authorization;
 pub(crate) mod aws_sts;
@@ -28,6 +29,7 @@ type Build = fn(&MiddlewareConfig, &Context) -> Result<Option<Arc<dyn Middleware
 /// The middleware of this build, by the type that a RunConfig names. Telemetry is not among it: it is what the proxy counts anyway, see
 /// [`crate::chain::Context`].
 const TABLE: &[(&str, Build)] = &[
+    ("audit", audit::build),
     ("auth", authentication::build),
     ("authorization", authorization::build),
     ("awssts", aws_sts::build),

@@ -16,7 +16,7 @@ use skep_net::headers::remove_hop_by_hop;
 use skep_net::serve::ForwardedFor;
 use skep_net::{Body, BodyError, Budget, Peer};
 
-use crate::chain::{Chain, Flow};
+use crate::chain::{AnsweredBy, Chain, Flow};
 use crate::cors;
 use crate::downstream::forward::Forward;
 use crate::downstream::sse::Sse;
@@ -112,13 +112,14 @@ impl Proxy {
         let (mut parts, mut body) = request.into_parts();
         let origin = self.chain.allowed_origin(&parts.headers);
         // From the headers as they arrived: a client may name `X-Forwarded-For` in `Connection`, and it would be gone.
-        let client = client_of(peer, &parts.headers, self.chain.trusts_proxies());
+        let address = address_of(peer, &parts.headers, self.chain.trusts_proxies());
+        let client = Peer::network(address);
         let group = Group::of(parts.uri.path(), self.front.paths());
         if let Some(response) = self.route(group, &mut parts, origin.is_some()) {
             return readable(response, origin);
         }
         let mut exchange = Exchange::new(Head::new(parts, peer), Content::Opaque(Bytes::new()));
-        exchange.head.client = client;
+        (exchange.head.address, exchange.head.client) = (address, client);
         exchange.head.budget = self.guards.budget.of_client(client);
         let response = match self.receive(group, &mut exchange, &mut body).await {
             Ok(()) => self.forward(&mut exchange).await,
@@ -171,7 +172,11 @@ impl Proxy {
             }
             Err(error) => {
                 let is_body_sent = matches!(error, BodyError::TooLarge { .. } | BodyError::OverBudget(_));
-                Err(Box::new(Denial { response: unread(&error), is_body_sent }))
+                let mut response = unread(&error);
+                if let BodyError::TooLarge { .. } = error {
+                    response.extensions_mut().insert(AnsweredBy("bodylimit".into()));
+                }
+                Err(Box::new(Denial { response, is_body_sent }))
             }
         }
     }
@@ -227,6 +232,7 @@ impl Proxy {
         if let Err(refusal) = one_session(exchange) {
             return *refusal;
         }
+        exchange.forwarded();
         match &self.front {
             Front::Streamable(front) => front.call(exchange).await,
             Front::Sse(front) if exchange.head.uri.path() == "/sse" => front.open(exchange).await,
@@ -261,15 +267,15 @@ fn readable(mut response: Response<Body>, origin: Option<HeaderValue>) -> Respon
     response
 }
 
-/// The network of the client: that of the peer, or the one that a trusted proxy in front of us saw, which is the last one that it
+/// The address of the client: that of the peer, or the one that a trusted proxy in front of us saw, which is the last one that it
 /// wrote down. What stands before that, the client may have written itself.
-fn client_of(peer: Peer, headers: &http::HeaderMap, trusts_proxies: bool) -> IpAddr {
+fn address_of(peer: Peer, headers: &http::HeaderMap, trusts_proxies: bool) -> IpAddr {
     let last = || {
         let line = headers.get_all("x-forwarded-for").iter().next_back()?.to_str().ok()?;
         line.rsplit(',').next()?.trim().parse::<IpAddr>().ok()
     };
     let named = if trusts_proxies { last() } else { None };
-    Peer::network(named.unwrap_or_else(|| peer.address.ip()))
+    named.unwrap_or_else(|| peer.address.ip())
 }
 
 /// The response to a request whose body was not read.

@@ -9,6 +9,7 @@ mod machine;
 mod place;
 mod reaper;
 mod report;
+mod telemetry;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -16,19 +17,21 @@ use std::sync::Arc;
 
 use skep_net::drain::{Drained, Grace};
 use skep_net::{Drain, Listener, serve};
+use skep_telemetry::audit::AuditLog;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{Instrument as _, Span};
 
-use self::diagnostics::Diagnostics;
 use self::front::Wiring;
 pub use self::machine::Ports;
 pub use self::place::Place;
+pub use self::telemetry::TelemetryError;
+use self::telemetry::{Exports, Telemetry};
 use crate::chain::{self, Chain};
 use crate::health::{Health, ServerHealth};
 use crate::hosts::Hosts;
 use crate::metrics::LimitCounters;
-use crate::observe::Observer;
 use crate::proxy::{Guards, Proxy};
 use crate::router::HEALTH;
 use crate::secrets::resolve;
@@ -67,6 +70,9 @@ pub enum Error {
     /// The names that it answers to.
     #[error(transparent)]
     Hosts(#[from] crate::hosts::AllowedHostError),
+    /// Its traces and metrics.
+    #[error(transparent)]
+    Telemetry(#[from] TelemetryError),
     /// The client for its target.
     #[error("cannot call the server: {0}")]
     Client(String),
@@ -84,6 +90,8 @@ pub struct Running {
     health: Arc<Health>,
     drain: Drain,
     tasks: Tasks,
+    audit_log: Option<AuditLog>,
+    exports: Exports,
 }
 
 /// What runs beside the port. Ends with this, and says in the log what the client's span says.
@@ -117,8 +125,9 @@ pub async fn start(
     let address = listener.address();
     let hosts = Hosts::of(address, &settings.allowed_hosts)?;
     let guards = Guards { hosts, budget: settings.capacity.new_budget() };
-    let diagnostics = Diagnostics::of(&settings.config);
-    let telemetry = diagnostics.as_ref().map(|diagnostics| diagnostics.metrics.clone() as Arc<dyn Observer>);
+    let mut tasks = Tasks::new();
+    let telemetry = Telemetry::new(&settings.config, environment, place.addresses(), &mut tasks)?;
+    let exports = telemetry.exports();
     let context = chain::Context {
         port: address.port(),
         headers: secrets.headers.clone(),
@@ -126,9 +135,11 @@ pub async fn start(
         environment: environment.clone(),
         files: settings.files.clone(),
         addresses: place.addresses(),
-        telemetry,
+        audit_output: settings.audit_output.clone(),
+        telemetry: telemetry.observers(),
     };
     let chain = Chain::new(&settings.config, &context)?;
+    let audit_log = chain.audit_log().cloned();
     // What clients speak with; but behind SSE, the original names what the server speaks.
     let spoken = match &settings.backend {
         Backend::Stdio(_, Mode::StreamableHttp) => "streamable-http",
@@ -136,13 +147,16 @@ pub async fn start(
     };
     let health = Arc::new(Health::new(spoken, drain.clone()));
     let store = crate::sessions::store(settings, environment).await.map_err(Error::Sessions)?;
-    let limits = LimitCounters::new(guards.budget.clone());
-    if let Some(diagnostics) = &diagnostics {
-        diagnostics.metrics.add_limits(limits.clone());
+    let limits = LimitCounters::new(guards.budget.clone(), audit_log.clone(), exports.traces().cloned());
+    if let Some(metrics) = &telemetry.metrics {
+        metrics.add_limits(limits.clone());
     }
-    let mut tasks = Tasks::new();
+    if let Some(log) = audit_log.clone().filter(AuditLog::is_file) {
+        tasks.spawn(reopen_on_hangup(log));
+    }
     let wiring = Wiring { settings, environment, secrets: &secrets, health: &health, drain: &drain, limits: &limits };
     let (front, idle) = wiring.front(place, store, &mut tasks)?;
+    let diagnostics = telemetry.diagnostics;
     let shown = match &diagnostics {
         Some(diagnostics) => diagnostics.serve(address.ip(), &guards.hosts, &drain, &mut tasks).await,
         None => None,
@@ -161,7 +175,19 @@ pub async fn start(
     tasks.spawn(serve(listener, options, drain.clone(), handler));
     let config = &settings.config;
     tracing::info!(%address, server = config.name, transport = config.transport, "listening");
-    Ok(Running { address, diagnostics: shown, health, drain, tasks })
+    Ok(Running { address, diagnostics: shown, health, drain, tasks, audit_log, exports })
+}
+
+/// Opens the file of an audit log again whenever SIGHUP says that it was rotated.
+async fn reopen_on_hangup(log: AuditLog) {
+    match signal(SignalKind::hangup()) {
+        Ok(mut hangup) => {
+            while hangup.recv().await.is_some() {
+                log.reopen();
+            }
+        }
+        Err(error) => tracing::warn!(%error, "the audit log is not reopened on SIGHUP: cannot listen for it"),
+    }
 }
 
 // === impl Running ===
@@ -200,7 +226,11 @@ impl Running {
     pub async fn end(self) -> Drained {
         self.drain.start();
         let drained = self.drain.drained().await;
+        self.exports.flush().await;
         self.tasks.end().await;
+        if let Some(log) = &self.audit_log {
+            log.flush().await;
+        }
         drained
     }
 }

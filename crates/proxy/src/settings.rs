@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use skep_runconfig::GoDuration;
 use skep_runconfig::run_config::RunConfig;
+pub use skep_telemetry::audit::Output as AuditOutput;
 use skep_webhook::MemoryFiles;
 use skep_workload::gate::{GENERATION_VARIABLE, frozen};
 use skep_workload::server::{Server, Speaks};
@@ -78,6 +79,8 @@ pub struct Settings {
     pub allowed_hosts: Vec<String>,
     /// How much it may hold.
     pub capacity: Capacity,
+    /// Where the audit log goes, unless its configuration names a file.
+    pub audit_output: AuditOutput,
     /// Files of middleware that are on no disk.
     pub files: MemoryFiles,
 }
@@ -178,6 +181,7 @@ impl Settings {
             },
             allowed_hosts: Vec::new(),
             capacity: Capacity::of_process(variables),
+            audit_output: AuditOutput::default(),
             files: MemoryFiles::default(),
             backend,
             config,

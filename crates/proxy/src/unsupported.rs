@@ -5,12 +5,9 @@ use skep_runconfig::feature::Feature;
 
 /// The features that are not implemented.
 pub const UNSUPPORTED: &[Feature] = &[
-    Feature::Audit,
     Feature::EmbeddedAuthServer,
-    Feature::MetricsExport,
     Feature::OnBehalfOf,
     Feature::RateLimiting,
-    Feature::Tracing,
     Feature::UpstreamSwap,
     Feature::VirtualServer,
 ];

@@ -77,7 +77,7 @@ impl Feature {
         let needed = [
             (Self::Authentication, config.oidc_config.is_some()),
             (Self::Authorization, config.authz_config != Json::Null),
-            (Self::Audit, config.audit_config.is_some()),
+            (Self::Audit, config.audit_config.is_some() || !config.audit_config_path.is_empty()),
             (Self::AwsSts, config.aws_sts_config.is_some()),
             (Self::EmbeddedAuthServer, config.embedded_auth_server_config.is_some()),
             (Self::MetricsExport, telemetry.is_some_and(|otel| otel.metrics_enabled && !otel.endpoint.is_empty())),

@@ -78,8 +78,11 @@ const fn implicit(kind: &'static str, parameters: fn(&RunConfig) -> Option<Json>
 }
 
 fn audit(config: &RunConfig) -> Option<Json> {
-    let config_data = Some(config.audit_config.clone()?);
-    Some(of::Audit { config_data, transport_type: config.transport.clone(), ..Default::default() }.write())
+    let (config_path, config_data) = (config.audit_config_path.clone(), config.audit_config.clone());
+    let is_configured = !config_path.is_empty() || config_data.is_some();
+    let parameters =
+        of::Audit { config_path, config_data, transport_type: config.transport.clone(), ..Default::default() };
+    is_configured.then(|| parameters.write())
 }
 
 /// Always requested: without a provider it identifies every client as the local user.

@@ -177,6 +177,9 @@ pub(crate) struct Run {
     /// Accept this Host as well, beside localhost and loopback addresses; may be given more than once
     #[arg(long, value_name = "HOST[:PORT]")]
     pub(crate) allow_host: Vec<String>,
+    /// Append the events of servers with `spec.audit` to this file [default: standard error]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) audit_log: Option<PathBuf>,
     /// Show the logs of the servers and their proxies
     #[arg(short, long)]
     pub(crate) verbose: bool,

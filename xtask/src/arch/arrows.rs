@@ -33,7 +33,7 @@ const HOUSE: &[Row] = &[
     ("skep-auth", These(&["skep-bounds", "skep-net", "skep-store"])),
     ("skep-authz", These(&["skep-bounds", "skep-mcp"])),
     ("skep-authserver", These(&["skep-net", "skep-store"])),
-    ("skep-telemetry", These(&[])),
+    ("skep-telemetry", These(&["skep-net"])),
     ("skep-webhook", These(&["skep-auth", "skep-bounds", "skep-mcp", "skep-net", "skep-runconfig"])),
     ("skep-workload", These(&["skep-bounds", "skep-api"])),
     ("skep-upstream", These(&["skep-mcp", "skep-net", "skep-store", "skep-workload"])),

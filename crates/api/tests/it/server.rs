@@ -157,7 +157,7 @@ fn examples() -> Result<Vec<Value>> {
         std::fs::read_dir(repository().join("examples"))?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
     paths.sort();
     let mut objects = Vec::new();
-    for path in paths {
+    for path in paths.into_iter().filter(|path| path.is_file()) {
         objects.extend(manifest::parse(&std::fs::read_to_string(path)?)?);
     }
     objects.retain(|object| object["apiVersion"].as_str().is_some_and(|version| version.starts_with(crd::GROUP)));

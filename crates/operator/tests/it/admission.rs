@@ -170,11 +170,12 @@ async fn what_is_harmless_passes() -> Result<()> {
             assert_eq!(guarded.apply(&object).await?, None, "{object}");
         }
     }
-    for entry in repository().join("examples").read_dir()? {
-        let path = entry?.path();
-        if path.extension().is_none_or(|ending| ending != "yaml") {
-            continue;
-        }
+    let examples = repository().join("examples").read_dir()?.collect::<Result<Vec<_>, _>>()?;
+    for path in examples
+        .iter()
+        .map(std::fs::DirEntry::path)
+        .filter(|path| path.extension().is_some_and(|ending| ending == "yaml"))
+    {
         for mut object in skep_api::manifest::parse(&std::fs::read_to_string(path)?)? {
             // The one that mounts a directory of the node is what the policy is about.
             if object["kind"] == "MCPServer"

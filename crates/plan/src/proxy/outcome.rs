@@ -68,6 +68,10 @@ impl ProxyContext<'_> {
         build: impl FnOnce(&mut DroppedOverrides) -> Result<(ProxyPlan, Vec<Child>), PlanError>,
     ) -> Outcome {
         support::report(status, &self.observing_features(), self.world.settings);
+        if self.traces_nowhere() {
+            let message = "spec.telemetryConfigRef: the MCPTelemetryConfig enables tracing and has no endpoint; set openTelemetry.endpoint";
+            status.condition("TracingInForce", false, "NoEndpoint", message);
+        }
         if let Some(verdict) = failure {
             return Outcome { children: Vec::new(), proxy: None, verdict, error: None };
         }
@@ -90,6 +94,15 @@ impl ProxyContext<'_> {
     /// Writes the URL of the proxy to the status.
     pub(crate) fn set_url(&self, status: &mut Status, url: String, verdict: &Verdict) {
         set_url(status, url, verdict, &(self.kind.service)(self.me.name()), self.world.live);
+    }
+
+    /// Whether traces are asked for and there is no collector to send them to.
+    fn traces_nowhere(&self) -> bool {
+        let otel = self.inputs.telemetry.and_then(|spec| spec.open_telemetry.as_ref()).filter(|otel| otel.enabled);
+        otel.is_some_and(|otel| {
+            let has_endpoint = otel.endpoint.as_deref().is_some_and(|endpoint| !endpoint.is_empty());
+            otel.tracing.as_ref().is_some_and(|tracing| tracing.enabled) && !has_endpoint
+        })
     }
 
     /// The features that only observe calls, and whether the spec asks for them.

@@ -22,6 +22,9 @@ fn of_exporter(otel: &OpenTelemetry) -> Problems {
     let endpoint = otel.endpoint.as_deref().unwrap_or_default();
     let useful = endpoint.is_empty() || tracing || metrics;
     problems.unless(useful, ".endpoint", "nothing is sent there; set tracing.enabled or metrics.enabled, or remove it");
+    let advice =
+        "not the address of a collector; write a host and a port, such as otel-collector.monitoring:4318, or a URL";
+    problems.unless(is_collector(endpoint), ".endpoint", advice);
     for name in otel.headers.keys() {
         problems.check(".headers", check_header_name(name));
     }
@@ -45,4 +48,16 @@ fn of_exporter(otel: &OpenTelemetry) -> Problems {
     let contradicts = otel.insecure && otel.ca_bundle_ref.is_some();
     problems.unless(!contradicts, ".caBundleRef", "there is no TLS while insecure is true; remove one of them");
     problems
+}
+
+/// Whether a text is a host, perhaps with a port and a path, or a URL of one. A proxy refuses to start with any other.
+fn is_collector(endpoint: &str) -> bool {
+    let rest = match endpoint.split_once("://") {
+        Some(("http" | "https", rest)) => rest,
+        Some(_) => return false,
+        None => endpoint,
+    };
+    let is_plain =
+        !rest.contains(|one: char| one.is_whitespace() || one.is_control() || matches!(one, '@' | '?' | '#'));
+    endpoint.is_empty() || is_plain && !rest.is_empty() && !rest.starts_with(['/', ':'])
 }

@@ -146,6 +146,9 @@ fn telemetry_sends_something_and_each_header_once() {
         &good,
         &[
             ("/openTelemetry/tracing", Value::Null, "spec.openTelemetry.endpoint: nothing is sent there"),
+            ("/openTelemetry/endpoint", json!("grpc://otel:4317"), "spec.openTelemetry.endpoint: not the address"),
+            ("/openTelemetry/endpoint", json!("https://"), "spec.openTelemetry.endpoint: not the address"),
+            ("/openTelemetry/endpoint", json!("u:p@otel"), "spec.openTelemetry.endpoint: not the address"),
             ("/openTelemetry/tracing/enabled", json!(false), "spec.openTelemetry.endpoint: nothing is sent there"),
             (
                 "/openTelemetry/sensitiveHeaders/0/name",

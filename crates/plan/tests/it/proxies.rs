@@ -163,6 +163,40 @@ fn a_new_value_of_a_webhooks_secret_restarts_nothing() {
 }
 
 #[test]
+fn an_endpoint_over_http_needs_no_tls_whatever_else_is_said() {
+    for (endpoint, insecure, expected) in [
+        ("http://otel:4318", false, true),
+        ("https://otel:4318", false, false),
+        ("otel:4318", false, false),
+        ("otel:4318", true, true),
+    ] {
+        let otel =
+            json!({ "enabled": true, "endpoint": endpoint, "insecure": insecure, "tracing": { "enabled": true } });
+        let mut all = objects();
+        all.extend([found(KindName::MCPTelemetryConfig, "mine", &json!({ "openTelemetry": otel }))]);
+        let spec = json!({ "image": "i", "telemetryConfigRef": { "name": "mine" } });
+        let plan = planned(&resource(KindName::MCPServer, "s", 1, &spec), &all, &Live::default());
+        let telemetry = proxy(plan).run_config.telemetry_config.unwrap();
+        assert_eq!((telemetry.endpoint.as_str(), telemetry.insecure), ("otel:4318", expected), "{endpoint}");
+    }
+}
+
+#[test]
+fn traces_without_a_collector_are_reported_as_not_in_force() {
+    for (endpoint, reason) in
+        [(json!("otel:4318"), None), (json!(""), Some("NoEndpoint")), (Value::Null, Some("NoEndpoint"))]
+    {
+        let otel = json!({ "enabled": true, "endpoint": endpoint, "tracing": { "enabled": true } });
+        let mut all = objects();
+        all.extend([found(KindName::MCPTelemetryConfig, "mine", &json!({ "openTelemetry": otel }))]);
+        let spec = json!({ "image": "i", "telemetryConfigRef": { "name": "mine" } });
+        let plan = planned(&resource(KindName::MCPServer, "s", 1, &spec), &all, &Live::default());
+        let told = plan.status.find("TracingInForce").map(|condition| condition.reason.as_str());
+        assert_eq!(told, reason, "{endpoint}");
+    }
+}
+
+#[test]
 fn a_proxy_that_must_record_its_calls_is_refused_where_there_is_no_audit_log() {
     let lacking = Settings { unsupported: [Feature::Audit].into(), ..settings() };
     for (kind, mut spec) in [

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use skep_net::Addresses;
 use skep_runconfig::feature::Feature;
 use skep_runconfig::{RunConfig, middleware as order};
+use skep_telemetry::audit::Output;
 use skep_webhook::MemoryFiles;
 
-use super::{Chain, ChainError, Middleware};
+use super::{Chain, ChainError, Middleware, Placed};
 use crate::middleware::header_forward::HeaderForward;
 use crate::middleware::observation::Observe;
 use crate::middleware::origin::Origins;
@@ -35,8 +36,10 @@ pub struct Context {
     pub files: MemoryFiles,
     /// What the requests of middleware may lead to: identity providers, decision points.
     pub addresses: Addresses,
-    /// What counts requests. Its place is that of the telemetry middleware; if there is none, it sees all requests.
-    pub telemetry: Option<Arc<dyn Observer>>,
+    /// Where the audit log goes, unless its configuration names a file.
+    pub audit_output: Output,
+    /// What counts and traces requests. Its place is that of the telemetry middleware; if there is none, it sees all requests.
+    pub telemetry: Vec<Arc<dyn Observer>>,
 }
 
 /// Without values, which may be secrets.
@@ -62,17 +65,28 @@ impl Chain {
             config.middleware_configs.clone()
         };
         let mut chain = Self { middleware: Vec::new(), trusts_proxies: config.trust_proxy_headers };
-        chain.extend(Origins::of(config, context.port).map(|origins| Arc::new(origins) as Arc<dyn Middleware>));
+        chain.extend(
+            "origin",
+            Origins::of(config, context.port).map(|origins| Arc::new(origins) as Arc<dyn Middleware>),
+        );
         let mut telemetry = context.telemetry.clone();
         for one in &listed {
             if one.kind == "telemetry" {
-                chain.extend(telemetry.take().map(|observer| chain.observer(observer)));
+                let observers: Vec<_> =
+                    std::mem::take(&mut telemetry).into_iter().map(|one| chain.observer(one)).collect();
+                chain.extend(&one.kind, observers);
                 continue;
             }
-            chain.extend(middleware::build(one, context)?);
+            let built = middleware::build(one, context)?;
+            // Whatever its place in the list, it records what every other middleware denies.
+            if let Some(audit) = built.clone().filter(|_| one.kind == "audit") {
+                chain.middleware.insert(0, Placed::new(&one.kind, audit));
+                continue;
+            }
+            chain.extend(&one.kind, built);
         }
-        if let Some(observer) = telemetry {
-            chain.middleware.insert(0, Arc::new(Observe::from_head(observer)));
+        for observer in telemetry {
+            chain.middleware.insert(0, Placed::new("telemetry", Arc::new(Observe::from_head(observer))));
         }
         let plain = config.header_forward.as_ref().filter(|_| !config.remote_url.is_empty());
         let plain = plain.map(|headers| &headers.add_plaintext_headers);
@@ -80,14 +94,14 @@ impl Chain {
         for headers in plain.filter(|_| !is_listed).into_iter().chain([&context.headers]) {
             if !headers.is_empty() {
                 let forward = HeaderForward::new(headers).map_err(|problem| invalid("header-forward", problem))?;
-                chain.extend([Arc::new(forward) as Arc<dyn Middleware>]);
+                chain.extend("header-forward", [Arc::new(forward) as Arc<dyn Middleware>]);
             }
         }
         Ok(chain)
     }
 
-    fn extend(&mut self, middleware: impl IntoIterator<Item = Arc<dyn Middleware>>) {
-        self.middleware.extend(middleware);
+    fn extend(&mut self, kind: &str, middleware: impl IntoIterator<Item = Arc<dyn Middleware>>) {
+        self.middleware.extend(middleware.into_iter().map(|one| Placed::new(kind, one)));
     }
 
     /// An observer at the end of the chain as it is. It sees what the middleware before it lets through: if all of that decides by the

@@ -3,6 +3,7 @@
 use http::{HeaderMap, HeaderValue};
 
 use skep_auth::metadata::ProtectedResource;
+use skep_telemetry::audit::AuditLog;
 
 use super::{Chain, Flow, Step};
 use crate::exchange::Head;
@@ -21,7 +22,7 @@ impl Chain {
                 Step::Pending(flow) => flow.await,
             };
             if let Flow::Answer(response) = flow {
-                return Flow::Answer(response);
+                return one.answer(response);
             }
         }
         Flow::Next
@@ -35,6 +36,11 @@ impl Chain {
     /// The resource that a middleware protects.
     pub(crate) fn protected_resource(&self) -> Option<&ProtectedResource> {
         self.middleware.iter().find_map(|one| one.protected_resource())
+    }
+
+    /// The audit log, if requests are recorded.
+    pub(crate) fn audit_log(&self) -> Option<&AuditLog> {
+        self.middleware.iter().find_map(|one| one.audit_log())
     }
 
     /// Whether `X-Forwarded-*` headers are trusted.

@@ -24,7 +24,7 @@ impl Chain {
                     Step::Pending(flow) => flow.await,
                 };
                 if let Flow::Answer(response) = flow {
-                    return Flow::Answer(response);
+                    return one.answer(response);
                 }
             }
         }

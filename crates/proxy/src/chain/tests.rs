@@ -135,8 +135,7 @@ fn the_smallest_body_limit_counts_and_none_means_eight_mebibytes() {
 fn names(json: &str) -> Vec<String> {
     let context = Context { port: 8080, ..Context::default() };
     let chain = Chain::new(&config(json), &context).unwrap();
-    let name =
-        |one: &Arc<dyn Middleware>| format!("{one:?}").split(['(', ' ', '{']).next().unwrap_or_default().to_owned();
+    let name = |one: &Placed| format!("{one:?}").split(['(', ' ', '{']).next().unwrap_or_default().to_owned();
     chain.middleware.iter().map(name).collect()
 }
 
@@ -185,13 +184,19 @@ fn what_the_members_of_a_run_config_ask_for_and_is_not_there_stops_the_start() {
 }
 
 #[test]
-fn a_proxy_without_an_audit_log_that_is_asked_for_does_not_start() {
-    let message =
-        "middleware `audit` is not in this version of skep: audit logging is not supported; remove spec.audit";
-    for listed in [r#""audit_config":{}"#, r#""middleware_configs":[{"type":"audit","parameters":{}}]"#] {
-        let refused = chain(&config(&format!(r#"{{"host":"0.0.0.0",{listed}}}"#))).unwrap_err();
-        assert_eq!(refused.to_string(), message, "{listed}");
+fn a_proxy_whose_audit_log_cannot_be_written_does_not_start() {
+    let log = r#"{"logFile":"/nonexistent/audit.log"}"#;
+    for listed in [
+        format!(r#""audit_config":{log}"#),
+        format!(r#""middleware_configs":[{{"type":"audit","parameters":{{"config_data":{log}}}}}]"#),
+    ] {
+        let refused = chain(&config(&format!(r#"{{"host":"0.0.0.0",{listed}}}"#))).unwrap_err().to_string();
+        let start = "middleware `audit`: logFile: cannot open `/nonexistent/audit.log` for appending: ";
+        assert!(refused.starts_with(start), "{refused}");
     }
+    let unknown = r#"{"host":"0.0.0.0","audit_config":{"eventTypes":["x"]}}"#;
+    let refused = chain(&config(unknown)).unwrap_err().to_string();
+    assert!(refused.starts_with("middleware `audit`: eventTypes[0]: `x` is not an event type"), "{refused}");
 }
 
 #[test]
@@ -301,7 +306,7 @@ async fn who_observes_sees_the_calls_that_come_to_its_place_until_their_answers_
         {"type":"telemetry","parameters":{}},{"type":"auth","parameters":{}},
         {"type":"tool-call-filter","parameters":{"filter_tools":["a","c"],"tools_override":{"x":{"name":"a"}}}}]"#;
     let diary = Arc::new(Diary::default());
-    let context = Context { telemetry: Some(diary.clone()), ..Context::default() };
+    let context = Context { telemetry: vec![diary.clone()], ..Context::default() };
     let config = config(&format!(r#"{{"host":"0.0.0.0","middleware_configs":{listed}}}"#));
     let chain = Chain::new(&config, &context).unwrap();
     let run = async |name: &str| {

@@ -185,15 +185,20 @@ impl Sse {
             Err(over) => return over_budget(&over, message.id().as_ref()),
         };
         let claimed = exchange.era().unwrap_or(Ok(Era::Legacy));
+        let response = text(StatusCode::ACCEPTED, "Accepted");
+        let mut observations = exchange.take_late_observations(&response);
         let answered = self.clone().answer(message, claimed, session, answers, replies, budget);
         tokio::spawn(async move {
-            answered.await;
+            if let Some(reply) = answered.await {
+                observations.late_reply(&reply);
+            }
             drop((permit, counted));
         });
-        text(StatusCode::ACCEPTED, "Accepted")
+        response
     }
 
-    /// Gets the answer to a request, and whatever comes before it, onto the client's stream.
+    /// Gets the answer to a request, and whatever comes before it, onto the client's stream. Returns the event of the answer; nothing if
+    /// the client does not get it.
     async fn answer(
         self: Arc<Self>,
         message: Message,
@@ -202,13 +207,13 @@ impl Sse {
         answers: mpsc::Sender<Bytes>,
         replies: ReplyChain,
         budget: Budget,
-    ) {
+    ) -> Option<Bytes> {
         let id = message.id();
         let is_initialize = message.method() == Some("initialize");
         let admitted = tokio::select! {
             admitted = self.admit(&message, claimed) => admitted,
             // The client closed its stream.
-            () = answers.closed() => return,
+            () = answers.closed() => return None,
         };
         let body = match admitted {
             Err(refusal) => refusal,
@@ -222,18 +227,16 @@ impl Sse {
             }
             Ok(era) => {
                 let answered = self.forward(message.clone(), era, &session, &answers, &replies, &budget).await;
-                let Some(body) = answered else { return };
-                body
+                answered?
             }
         };
         // Its request is counted as well, for as long as it is there.
         drop(message);
-        let event = match counted(&budget, body, &answers).await {
-            Some(Ok(event)) => event,
-            Some(Err(over)) => sse::event(Some("message"), None, &over_budget_message(&over, id.as_ref())),
-            None => return,
+        let event = match counted(&budget, body, &answers).await? {
+            Ok(event) => event,
+            Err(over) => sse::event(Some("message"), None, &over_budget_message(&over, id.as_ref())),
         };
-        let _gone = answers.send(event).await;
+        answers.send(event.clone()).await.ok().map(|()| event)
     }
 
     /// The era that a request is admitted in, or the answer to one that goes no further. `claimed` is what it says itself: a request

@@ -9,6 +9,8 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use skep_net::Budget;
+use skep_telemetry::audit::AuditLog;
+use skep_telemetry::otlp::Traces;
 
 use crate::sessions::Sessions;
 
@@ -19,6 +21,8 @@ pub struct LimitCounters {
     pub refused_connections: Arc<AtomicU64>,
     budget: Budget,
     sessions: Arc<OnceLock<Sessions>>,
+    audit_log: Option<AuditLog>,
+    traces: Option<Traces>,
 }
 
 /// The counters of a proxy, once it has some.
@@ -28,9 +32,9 @@ pub(super) struct Shown(pub(super) Arc<OnceLock<LimitCounters>>);
 // === impl LimitCounters ===
 
 impl LimitCounters {
-    /// Those of a budget.
-    pub fn new(budget: Budget) -> Self {
-        Self { refused_connections: Arc::default(), budget, sessions: Arc::default() }
+    /// Those of a budget, and of an audit log and of traces if there are any.
+    pub fn new(budget: Budget, audit_log: Option<AuditLog>, traces: Option<Traces>) -> Self {
+        Self { refused_connections: Arc::default(), budget, sessions: Arc::default(), audit_log, traces }
     }
 
     /// Shows how many of these sessions were evicted.
@@ -40,9 +44,12 @@ impl LimitCounters {
     }
 
     /// Name, meaning and value of each counter.
-    fn counters(&self) -> [(&'static str, &'static str, u64); 3] {
+    fn counters(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
         let evicted = self.sessions.get().map_or(0, |sessions| sessions.store().evictions());
-        [
+        let dropped = self.audit_log.as_ref().map(AuditLog::dropped);
+        let dropped =
+            dropped.map(|dropped| ("skep_audit_events_dropped", "Audit events that were not written", dropped));
+        let others = [
             ("skep_proxy_sessions_evicted", "Sessions that made room for newer ones of the same client", evicted),
             ("skep_proxy_over_budget", "Bodies and responses refused by the memory budget", self.budget.refused()),
             (
@@ -50,7 +57,10 @@ impl LimitCounters {
                 "Connections closed by the connection limit",
                 self.refused_connections.load(Ordering::Relaxed),
             ),
-        ]
+        ];
+        let spans = self.traces.as_ref().map(Traces::dropped);
+        let spans = spans.map(|dropped| ("skep_spans_dropped", "Spans that the collector did not take", dropped));
+        others.into_iter().chain(dropped).chain(spans)
     }
 }
 
@@ -84,7 +94,7 @@ mod tests {
     fn what_is_refused_is_shown() {
         let metrics = Metrics::new("s", "stdio");
         assert!(!metrics.page().contains("skep_proxy"));
-        let limits = LimitCounters::new(Budget::new(100_000));
+        let limits = LimitCounters::new(Budget::new(100_000), None, None);
         metrics.add_limits(limits.clone());
         let _held = limits.budget.reserve(60_000, Purpose::Request);
         assert!(limits.budget.reserve(60_000, Purpose::Request).is_err());

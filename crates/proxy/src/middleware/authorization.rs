@@ -26,7 +26,7 @@ use skep_runconfig::{Json, parameters};
 
 use self::lists::ListFilter;
 use super::parser::refuse_unreadable;
-use crate::chain::{ChainError, Context, Flow, Middleware, Pass, Step};
+use crate::chain::{AuditNotes, ChainError, Context, Flow, Middleware, Pass, Step};
 use crate::exchange::Exchange;
 use crate::http::{JSON, is_of_type, json, text};
 
@@ -217,13 +217,13 @@ impl Middleware for Authorization {
             // A message in it would not be decided about.
             return match (refuse_unreadable(exchange), exchange.message()) {
                 (Some(refusal), _) => refusal.into(),
-                (None, Some(_)) => text(StatusCode::BAD_REQUEST, "Invalid or malformed MCP request").into(),
+                (None, Some(_)) => refuse_malformed().into(),
                 (None, None) => Step::NEXT,
             };
         }
         let is_json = is_of_type(exchange.head.headers.get(CONTENT_TYPE), "application/json");
         let Some(message) = exchange.message().filter(|_| is_json && refuse_unreadable(exchange).is_none()) else {
-            return text(StatusCode::BAD_REQUEST, "Invalid or malformed MCP request").into();
+            return refuse_malformed().into();
         };
         // What a client answers to a request of the server is bound to that request elsewhere.
         if matches!(message.kind(), Kind::Response | Kind::Error) {
@@ -263,5 +263,18 @@ fn deny(exchange: &Exchange, decision: &Decision) -> Response<Body> {
     let (subject, method, name) = (value::clipped(&subject), value::clipped(method), value::clipped(&name));
     tracing::warn!(?subject, ?method, ?name, reason = decision.reason(), "request denied");
     let id = exchange.message().filter(|message| message.kind() == Kind::Request).and_then(Message::id);
-    json(StatusCode::FORBIDDEN, answer::error(id.as_ref(), DENIED, "Unauthorized", None))
+    let response = json(StatusCode::FORBIDDEN, answer::error(id.as_ref(), DENIED, "Unauthorized", None));
+    with_notes(response, AuditNotes { reason: decision.reason(), policies: decision.policies.clone() })
+}
+
+/// The response to a body that cannot be authorized, because it is not a message.
+fn refuse_malformed() -> Response<Body> {
+    let reason = "the body is not a message that can be authorized".to_owned();
+    let response = text(StatusCode::BAD_REQUEST, "Invalid or malformed MCP request");
+    with_notes(response, AuditNotes { reason, ..AuditNotes::default() })
+}
+
+fn with_notes(mut response: Response<Body>, notes: AuditNotes) -> Response<Body> {
+    response.extensions_mut().insert(notes);
+    response
 }

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use http::StatusCode;
 use skep_net::serve::{ConnectionLimits, Options};
 use skep_net::{Drain, Listener, serve};
-use skep_runconfig::parameters::Telemetry;
-use skep_runconfig::{Field as _, RunConfig};
+use skep_runconfig::run_config::TelemetryConfig;
 
 use super::Tasks;
 use crate::hosts::Hosts;
@@ -21,7 +20,7 @@ const DIAGNOSTICS: u16 = 9464;
 const CONNECTIONS: usize = 64;
 const HEADER_BYTES: u32 = 8 * 1024;
 
-/// What a RunConfig asks to count.
+/// Where what is counted is shown.
 #[derive(Debug)]
 pub(super) struct Diagnostics {
     pub(super) metrics: Arc<Metrics>,
@@ -33,13 +32,10 @@ pub(super) struct Diagnostics {
 // === impl Diagnostics ===
 
 impl Diagnostics {
-    /// Nothing, if nothing is to be counted.
-    pub(super) fn of(config: &RunConfig) -> Option<Self> {
-        let listed = config.middleware_configs.iter().find(|one| one.kind == "telemetry");
-        let listed = listed.and_then(|one| Telemetry::read(one.parameters.clone()).ok()).and_then(|found| found.config);
-        let asked = config.telemetry_config.clone().or(listed).filter(|found| found.enable_prometheus_metrics_path)?;
-        Some(Self {
-            metrics: Arc::new(Metrics::new(&config.name, &config.transport)),
+    /// Nothing, if what is counted is not shown.
+    pub(super) fn of(asked: &TelemetryConfig, metrics: Arc<Metrics>) -> Option<Self> {
+        asked.enable_prometheus_metrics_path.then(|| Self {
+            metrics,
             on_this_port: asked.metrics_on_transport_port.unwrap_or(true),
             port: port(asked.prometheus_port),
         })

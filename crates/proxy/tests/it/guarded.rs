@@ -37,7 +37,7 @@ fn tools(got: &Got) -> Response<Body> {
 }
 
 /// A proxy that expects tokens of an issuer whose keys are on loopback.
-async fn guarded(more: Value) -> Result<Web> {
+pub(crate) async fn guarded(more: Value) -> Result<Web> {
     let config = guarded_config(more).await?;
     Box::pin(Web::with(How { config, ..How::default() }, tools)).await
 }
@@ -60,11 +60,11 @@ pub(crate) async fn guarded_config(more: Value) -> Result<RunConfig> {
     Ok(RunConfig::from_slice(config.to_string().as_bytes())?)
 }
 
-fn policies(policies: &[&str]) -> Value {
+pub(crate) fn policies(policies: &[&str]) -> Value {
     json!({ "authz_config": { "version": "1.0", "type": "cedarv1", "cedar": { "policies": policies } } })
 }
 
-fn as_user(web: &Web, name: &str) -> TestClient {
+pub(crate) fn as_user(web: &Web, name: &str) -> TestClient {
     web.caller().with("authorization", &format!("Bearer {}", token(name)))
 }
 

@@ -3,6 +3,8 @@
 #![cfg_attr(test, expect(clippy::needless_pass_by_value, reason = "values are written in place"))]
 
 #[cfg(test)]
+mod audited;
+#[cfg(test)]
 mod called;
 #[cfg(test)]
 mod claims;
@@ -49,6 +51,8 @@ mod shared;
 mod sse;
 #[cfg(test)]
 mod streamable;
+#[cfg(test)]
+mod traced;
 #[cfg(test)]
 mod watched;
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //!                                                     └─ what cannot run here is reported, and the rest runs
 //! ```
 //!
-//! Nothing is written to disk: a plan's RunConfig goes straight to the proxy, and Secrets go into its memory only.
+//! Nothing is written to disk but the audit log, if it is asked for: a plan's RunConfig goes straight to the proxy, and Secrets go into its memory only.
 
 mod demo;
 mod failures;
@@ -21,6 +21,7 @@ use anyhow::{Context as _, Result, anyhow};
 use skep_net::drain::Grace;
 use skep_proxy::health::ServerHealth;
 use skep_proxy::run::{Ports, Running};
+use skep_proxy::settings::AuditOutput;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -65,6 +66,8 @@ pub(super) fn run_until_stopped(arguments: &Run) -> Result<ExitCode> {
     let (mut proxies, reported) = local_proxy::all(&manifests);
     for proxy in &mut proxies {
         proxy.settings.allow(&arguments.allow_origin, &arguments.allow_host)?;
+        // Standard output is for the report.
+        proxy.settings.audit_output = arguments.audit_log.clone().map_or(AuditOutput::Stderr, AuditOutput::File);
     }
     reported.iter().try_for_each(|entry| report.failure(entry))?;
     if manifests.objects.is_empty() {

@@ -61,7 +61,11 @@ fn a_decision_names_the_policies_and_their_lines() {
     let wipe = ["--name", "wipe", "--tools", "tools.json", "-o", "json"];
     let (exit, text, _) = files.explain("p.cedar", "ada.json", &wipe);
     let report: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!((exit, &report["decisions"][0]["allowed"]), (0, &json!(false)), "with a list, the answer is the decision");
+    assert_eq!(
+        (exit, &report["decisions"][0]["allowed"]),
+        (0, &json!(false)),
+        "with a list, the answer is the decision"
+    );
     assert_eq!(report["decisions"][0]["policies"], json!([{ "policy": "policy2", "file": "p.cedar", "line": 6 }]));
 }
 
@@ -80,7 +84,10 @@ fn a_table_says_which_tools_an_identity_sees() {
 fn policies_may_stand_in_a_configuration_or_in_a_manifest() {
     let files = Files::new();
     let permit = "permit(principal, action, resource);";
-    files.write("c.json", &format!("{{\"version\":\"1.0\",\"type\":\"cedarv1\",\n\"cedar\":{{\"policies\":[\n\"{permit}\"]}}}}"));
+    files.write(
+        "c.json",
+        &format!("{{\"version\":\"1.0\",\"type\":\"cedarv1\",\n\"cedar\":{{\"policies\":[\n\"{permit}\"]}}}}"),
+    );
     files.write(
         "m.yaml",
         &format!("kind: MCPAuthzConfig\nmetadata: {{name: a}}\nspec:\n  type: cedarv1\n  config:\n    policies:\n    - |\n      {permit}\n"),
@@ -97,7 +104,10 @@ fn what_cannot_be_explained_is_one_clear_line() {
     files.write("bad.cedar", "permit(principal, action, resource);\n\npermit(;\n");
     files.write("empty.cedar", "// nothing\n");
     files.write("list.json", "[]");
-    files.write("pdp.json", r#"{"version":"1.0","type":"httpv1","pdp":{"http":{"url":"https://a"},"claim_mapping":"standard"}}"#);
+    files.write(
+        "pdp.json",
+        r#"{"version":"1.0","type":"httpv1","pdp":{"http":{"url":"https://a"},"claim_mapping":"standard"}}"#,
+    );
     for (policy, claims, more, words) in [
         ("bad.cedar", "bob.json", &["--name", "x"][..], "bad.cedar:3: policies[1]"),
         ("empty.cedar", "bob.json", &["--name", "x"], "there is no policy in it"),

@@ -238,7 +238,17 @@ fn external_auth_that_is_not_in_force_is_a_warning() {
 #[test]
 fn what_the_operator_refuses_for_now_is_a_warning() {
     let hooks = ours("MCPWebhookConfig", "h", "{validating: [{name: v, url: 'https://a.example.com'}]}");
-    let authz = "audit: {enabled: true}, authzConfig: {type: inline, inline: {policies: ['permit(principal, action, resource);']}}";
+    let sign_in = ours("MCPOIDCConfig", "own", "{type: inline, inline: {issuer: 'https://auth.example'}}")
+        + &ours(
+            "MCPExternalAuthConfig",
+            "sign-in",
+            "{type: embeddedAuthServer, embeddedAuthServer: {issuer: 'https://auth.example', signingKeySecretRefs: [{name: a, key: k}], \
+             hmacSecretRefs: [{name: a, key: h}], upstreamProviders: [{name: c, type: oidc, oidcConfig: {issuerUrl: 'https://idp.example', \
+             clientId: s, clientSecretRef: {name: i, key: s}}}]}}",
+        );
+    let authz = "oidcConfigRef: {name: own, audience: 'https://a.example/mcp', resourceUrl: 'https://a.example/mcp'}, \
+        authServerRef: {kind: MCPExternalAuthConfig, name: sign-in}, \
+        authzConfig: {type: inline, inline: {policies: ['permit(principal, action, resource);']}}";
     for (text, words) in [
         (ours("MCPServer", "s", "{image: 'exec://sh'}"), [SKEP_RUN, "spec.image: `exec://sh`"]),
         (ours("MCPRemoteProxy", "r", "{remoteUrl: 'http://127.0.0.1:9'}"), [SKEP_RUN, "host `127.0.0.1`"]),
@@ -251,7 +261,6 @@ fn what_the_operator_refuses_for_now_is_a_warning() {
             hooks + &ours("MCPServer", "s", "{image: a, webhookConfigRef: {name: h}}"),
             ["spec.webhookConfigRef: ", NOT_SUPPORTED],
         ),
-        (ours("MCPServer", "s", "{image: a, audit: {enabled: true}}"), ["spec.audit: ", NOT_SUPPORTED]),
         (
             GROUP.to_owned() + &ours("VirtualMCPServer", "v", "{groupRef: {name: g}, incomingAuth: {type: anonymous}}"),
             ["kind VirtualMCPServer: ", NOT_SUPPORTED],
@@ -262,7 +271,7 @@ fn what_the_operator_refuses_for_now_is_a_warning() {
         assert_eq!(warnings.iter().filter(|warning| is_said(warning)).count(), 1, "{text}: {warnings:?}");
     }
     // One does not hide the other, nor an error.
-    let both = ours("MCPServer", "s", &format!("{{image: 'exec://sh', {authz}}}"));
+    let both = sign_in + &ours("MCPServer", "s", &format!("{{image: 'exec://sh', {authz}}}"));
     assert_eq!(warnings(&both).len(), 2, "{:?}", warnings(&both));
     let said = problems(&both.replace("resource);", "resource"));
     assert!(said.contains("policies[0]: a bracket is not closed"), "{said}");

@@ -17,7 +17,7 @@ const GRACE: Duration = Duration::from_secs(30);
 pub(crate) struct Proxy {
     child: Child,
     pub(crate) address: String,
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 impl Proxy {
@@ -37,20 +37,33 @@ impl Proxy {
     }
 
     fn start_as(mode: &str, flags: &[&str], variables: &[(&str, &str)], log: Stdio) -> Self {
+        Self::start_configured(&json!({ "proxy_mode": mode }), flags, variables, (Stdio::null(), log))
+    }
+
+    /// The same with members of the RunConfig, and its standard output and its log going somewhere.
+    fn start_configured(
+        more: &Value,
+        flags: &[&str],
+        variables: &[(&str, &str)],
+        (output, log): (Stdio, Stdio),
+    ) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let config = json!({
+        let mut config = json!({
             "schema_version": "v0.1.0", "name": "s", "container_name": "s", "transport": "stdio", "host": "127.0.0.1",
             "port": port, "cmd_args": ["demo-server"], "a_member_of_tomorrow": { "kept": true },
-            "env_vars": { "TOKEN": "of-the-server" }, "proxy_mode": mode,
+            "env_vars": { "TOKEN": "of-the-server" },
         });
+        for (name, value) in more.as_object().unwrap() {
+            config[name] = value.clone();
+        }
         std::fs::write(directory.path().join("runconfig.json"), config.to_string()).unwrap();
         let image = format!("exec://{}", env!("CARGO_BIN_EXE_skep"));
         let run = ["run", "--foreground=true", "--a-flag-of-tomorrow=x", &image];
         let arguments = [&["proxy"], flags, &run].concat();
         let mut command = command(&arguments, directory.path());
-        let child = command.envs(variables.iter().copied()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
-        let proxy = Self { child, address: format!("127.0.0.1:{port}"), _directory: directory };
+        let child = command.envs(variables.iter().copied()).stdout(output).stderr(log).spawn().unwrap();
+        let proxy = Self { child, address: format!("127.0.0.1:{port}"), directory };
         let deadline = Instant::now() + PATIENCE;
         while TcpStream::connect(&proxy.address).is_err() {
             assert!(Instant::now() < deadline, "the port does not open");
@@ -82,7 +95,11 @@ impl Proxy {
 
     /// Sends SIGTERM.
     fn terminate(&self) {
-        assert!(Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().unwrap().success());
+        self.signal("-TERM");
+    }
+
+    fn signal(&self, signal: &str) {
+        assert!(Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap().success());
     }
 
     /// Waits until it has ended, within the grace period of a pod.
@@ -148,6 +165,45 @@ fn a_proxy_opens_its_port_serves_and_shuts_down_gracefully_on_sigterm() {
     }
 }
 
+/// The types of the events in a log.
+fn event_types(text: &str) -> Vec<String> {
+    let kind = |line: &str| serde_json::from_str::<Value>(line).unwrap()["type"].as_str().unwrap().to_owned();
+    text.lines().map(kind).collect()
+}
+
+#[test]
+fn audit_events_go_to_standard_output_and_nothing_else_does() {
+    let audit = json!({ "audit_config": { "enabled": true } });
+    let mut proxy = Proxy::start_configured(&audit, &[], &[], (Stdio::piped(), Stdio::null()));
+    proxy.list();
+    proxy.terminate();
+    assert_eq!(proxy.ended(), Some(0));
+    let mut text = String::new();
+    proxy.child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+    assert_eq!(event_types(&text), ["mcp_tools_list"], "{text}");
+}
+
+#[test]
+fn an_audit_log_that_was_rotated_is_opened_again_on_sighup() {
+    let audit = json!({ "audit_config": { "enabled": true, "logFile": "audit.log" } });
+    let mut proxy = Proxy::start_configured(&audit, &[], &[], (Stdio::null(), Stdio::null()));
+    let path = |name: &str| proxy.directory.path().join(name);
+    let (log, rotated) = (path("audit.log"), path("audit.log.1"));
+    proxy.list();
+    std::fs::rename(&log, &rotated).unwrap();
+    proxy.signal("-HUP");
+    let deadline = Instant::now() + PATIENCE;
+    while !log.exists() {
+        assert!(Instant::now() < deadline, "the log is not opened again");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    proxy.post(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#);
+    proxy.terminate();
+    assert_eq!(proxy.ended(), Some(0));
+    let read = |path| event_types(&std::fs::read_to_string(path).unwrap());
+    assert_eq!((read(&rotated), read(&log)), (vec!["mcp_tools_list".to_owned()], vec!["mcp_ping".to_owned()]));
+}
+
 /// An API server that hangs, or is down, when a pod starts: the port opens, the health endpoint reports the problem,
 /// and SIGTERM works.
 #[test]
@@ -174,7 +230,7 @@ fn a_proxy_starts_and_ends_without_the_api_server() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let mut proxy = Proxy { child, address: format!("127.0.0.1:{port}"), _directory: directory };
+        let mut proxy = Proxy { child, address: format!("127.0.0.1:{port}"), directory };
         let deadline = Instant::now() + PATIENCE;
         let page = loop {
             if let Ok(mut stream) = TcpStream::connect(&proxy.address) {

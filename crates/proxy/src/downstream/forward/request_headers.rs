@@ -20,7 +20,7 @@ impl Forward {
         let host = inbound_host(&exchange.head.uri, &headers);
         headers.remove(header::HOST);
         headers.remove(header::CONTENT_LENGTH);
-        if exchange.is_watched() || self.upstream.is_sse() {
+        if exchange.is_watched() || exchange.is_response_observed() || self.upstream.is_sse() {
             // What must be read must not be compressed. Without the header, a server may choose.
             headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         }

@@ -89,15 +89,35 @@ fn a_broken_file_is_reported_and_the_rest_runs() {
     run.stop();
 }
 
+/// Standard output is for the report.
 #[test]
-fn a_server_whose_calls_cannot_be_recorded_is_refused_and_the_rest_runs() {
+fn audit_events_go_to_standard_error_or_to_a_file() {
     let directory = tempfile::tempdir().unwrap();
-    let text = demo_server("recorded", ", audit: {enabled: true}") + &demo_server("demo", "");
-    let file = write(directory.path(), "a.yaml", &text);
-    let run = Running::start(&["-f", &file]);
-    assert!(run.line().starts_with("demo http://127.0.0.1:"));
-    let errors = run.stop();
-    let words = "audit logging is not supported; remove spec.audit";
-    assert!(errors.starts_with("MCPServer/recorded: refused: ") && errors.contains(words), "{errors}");
-    assert_eq!(errors.lines().count(), 1, "{errors}");
+    let file = write(directory.path(), "a.yaml", &demo_server("recorded", ", audit: {enabled: true}"));
+    let log = directory.path().join("audit.log");
+    let events = |text: &str| {
+        let event: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+        assert_eq!(
+            (&event["type"], &event["target"]["name"]),
+            (&"mcp_tool_call".into(), &"calculate".into()),
+            "{text}"
+        );
+        assert_eq!(
+            (text.lines().count(), &event["metadata"]["extra"]["backend_name"]),
+            (1, &"recorded".into()),
+            "{text}"
+        );
+    };
+    let arguments = ["-f", &file, "-o", "json", "--audit-log", log.to_str().unwrap()];
+    for (arguments, is_file) in [(&arguments[..], true), (&arguments[..4], false)] {
+        let run = Running::start(arguments);
+        assert_eq!(call(run.about("recorded")["url"].as_str().unwrap()), 1024);
+        let errors = run.stop();
+        if is_file {
+            events(&std::fs::read_to_string(&log).unwrap());
+            assert_eq!(errors, "");
+        } else {
+            events(&errors);
+        }
+    }
 }

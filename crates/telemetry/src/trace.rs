@@ -1,0 +1,11 @@
+//! Spans: what they say about a request, and how they are linked to those of clients and servers.
+
+mod arguments;
+mod attributes;
+mod propagation;
+mod span;
+
+pub use self::arguments::redacted;
+pub use self::attributes::{McpFacts, ResponseFacts, SpanFacts};
+pub use self::propagation::Carrier;
+pub use self::span::RequestSpan;
