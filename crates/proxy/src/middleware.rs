@@ -7,6 +7,7 @@ pub(crate) mod header_forward;
 pub(crate) mod observation;
 pub(crate) mod origin;
 pub(crate) mod parser;
+pub(crate) mod rate_limit;
 pub(crate) mod strip_auth;
 pub(crate) mod tool_filter;
 pub(crate) mod webhooks;
@@ -33,6 +34,7 @@ const TABLE: &[(&str, Build)] = &[
     ("mcp-parser", parser::build),
     ("mutating-webhook", webhooks::build_mutating),
     ("origin", origin::build),
+    ("ratelimit", rate_limit::build),
     ("strip-auth", strip_auth::build),
     ("tool-call-filter", tool_filter::build_call_filter),
     ("tool-filter", tool_filter::build_list_filter),

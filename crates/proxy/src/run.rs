@@ -126,6 +126,7 @@ pub async fn start(
         environment: environment.clone(),
         files: settings.files.clone(),
         addresses: place.addresses(),
+        rate_limits: diagnostics.as_ref().map(|one| one.metrics.rate_limits().clone()).unwrap_or_default(),
         telemetry,
     };
     let chain = Chain::new(&settings.config, &context)?;

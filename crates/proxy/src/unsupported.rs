@@ -10,7 +10,6 @@ pub const UNSUPPORTED: &[Feature] = &[
     Feature::EmbeddedAuthServer,
     Feature::MetricsExport,
     Feature::OnBehalfOf,
-    Feature::RateLimiting,
     Feature::TokenExchange,
     Feature::Tracing,
     Feature::UpstreamSwap,

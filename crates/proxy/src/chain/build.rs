@@ -13,6 +13,7 @@ use skep_runconfig::{RunConfig, middleware as order};
 use skep_webhook::MemoryFiles;
 
 use super::{Chain, ChainError, Middleware};
+use crate::metrics::RateLimitCounters;
 use crate::middleware::header_forward::HeaderForward;
 use crate::middleware::observation::Observe;
 use crate::middleware::origin::Origins;
@@ -35,6 +36,8 @@ pub struct Context {
     pub files: MemoryFiles,
     /// What the requests of middleware may lead to: identity providers, decision points.
     pub addresses: Addresses,
+    /// What rate limits count.
+    pub rate_limits: RateLimitCounters,
     /// What counts requests. Its place is that of the telemetry middleware; if there is none, it sees all requests.
     pub telemetry: Option<Arc<dyn Observer>>,
 }

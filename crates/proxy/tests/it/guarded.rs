@@ -37,7 +37,7 @@ fn tools(got: &Got) -> Response<Body> {
 }
 
 /// A proxy that expects tokens of an issuer whose keys are on loopback.
-async fn guarded(more: Value) -> Result<Web> {
+pub(crate) async fn guarded(more: Value) -> Result<Web> {
     let keys = json!({ "keys": vectors()["keys"] }).to_string();
     let answer = move |_: &Got| Response::new(Body::full(keys.clone()));
     let issuer = backend("127.0.0.1:0".parse()?, Arc::new(answer), Arc::default()).await?;
@@ -59,7 +59,7 @@ fn policies(policies: &[&str]) -> Value {
     json!({ "authz_config": { "version": "1.0", "type": "cedarv1", "cedar": { "policies": policies } } })
 }
 
-fn as_user(web: &Web, name: &str) -> TestClient {
+pub(crate) fn as_user(web: &Web, name: &str) -> TestClient {
     web.caller().with("authorization", &format!("Bearer {}", token(name)))
 }
 

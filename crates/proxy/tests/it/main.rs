@@ -36,6 +36,8 @@ mod open;
 #[cfg(test)]
 mod parameters;
 #[cfg(test)]
+mod rate_limits;
+#[cfg(test)]
 mod raw;
 #[cfg(test)]
 mod renewed;

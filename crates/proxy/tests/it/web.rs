@@ -14,6 +14,7 @@ use skep_net::{Body, Client, Drain, Listener, serve};
 use skep_proxy::chain::{Chain, Context};
 use skep_proxy::downstream::{Forward, ForwardOptions};
 use skep_proxy::health::Health;
+use skep_proxy::metrics::RateLimitCounters;
 use skep_proxy::sessions::{Kind, Sessions, Store};
 use skep_proxy::{Front, Guards, Proxy};
 use skep_runconfig::RunConfig;
@@ -65,6 +66,8 @@ pub(crate) struct How {
     pub(crate) finish: Duration,
     /// What holds for every request.
     pub(crate) guards: Guards,
+    /// What rate limits count.
+    pub(crate) rate_limits: RateLimitCounters,
 }
 
 impl Default for How {
@@ -79,6 +82,7 @@ impl Default for How {
             session_ttl: Duration::from_mins(10),
             finish: FINISH,
             guards: Guards::default(),
+            rate_limits: RateLimitCounters::default(),
         }
     }
 }
@@ -113,8 +117,15 @@ impl Web {
         let listener = Listener::bind("127.0.0.1:0".parse()?).await?;
         let address = listener.address();
         let config = RunConfig { host: "0.0.0.0".to_owned(), ..how.config };
-        let chain =
-            Chain::new(&config, &Context { port: address.port(), server: config.name.clone(), ..Context::default() })?;
+        let chain = Chain::new(
+            &config,
+            &Context {
+                port: address.port(),
+                server: config.name.clone(),
+                rate_limits: how.rate_limits,
+                ..Context::default()
+            },
+        )?;
         let health = Arc::new(Health::new("streamable-http", drain.clone()));
         let proxy = Proxy::guarded(chain, front, health, None, how.guards);
         let handler = move |request, peer| proxy.clone().answer(request, peer);

@@ -52,12 +52,17 @@ impl Hook {
 
 /// A proxy with webhooks, in front of a server that answers everything.
 pub(crate) async fn proxy(more: Value) -> Result<Web> {
+    proxy_with(more, How::default()).await
+}
+
+/// The same, set up further.
+pub(crate) async fn proxy_with(more: Value, how: How) -> Result<Web> {
     let mut config = json!({ "name": "srv", "transport": "streamable-http" });
     for (name, value) in more.as_object().context("an object")? {
         config[name] = value.clone();
     }
     let config = RunConfig::from_slice(config.to_string().as_bytes())?;
-    Web::with(How { config, ..How::default() }, |got: &Got| {
+    Web::with(How { config, ..how }, |got: &Got| {
         let message: Value = serde_json::from_slice(&got.body).unwrap_or_default();
         let body = json!({ "jsonrpc": "2.0", "id": message["id"], "result": {} }).to_string();
         Response::builder().header("content-type", "application/json").body(Body::full(body)).unwrap()
@@ -69,7 +74,7 @@ fn call(name: &str) -> String {
     request(json!("i"), "tools/call", json!({ "name": name, "arguments": { "a": 1 } })).to_string()
 }
 
-fn patch(operations: Value) -> Value {
+pub(crate) fn patch(operations: Value) -> Value {
     json!({ "allowed": true, "patch_type": "json_patch", "patch": operations })
 }
 

@@ -196,6 +196,23 @@ async fn a_server_that_is_not_there_fails_at_once_and_is_used_when_it_is_back() 
 }
 
 #[tokio::test]
+async fn a_server_that_does_not_answer_delays_one_call_only() -> Result<()> {
+    let server = RedisServer::start().await?;
+    let buckets = Buckets::Redis(RedisBuckets::new(&server.options)?);
+    let one = [bucket("shared", 100, LONG)];
+    assert_eq!(buckets.take(&one).await?, Taken::Granted);
+    server.signal("STOP")?;
+    let started = Instant::now();
+    for _ in 0..3 {
+        let failed = buckets.take(&one).await;
+        assert!(matches!(&failed, Err(StoreError::Unavailable(cause)) if cause.category() == "timeout"), "{failed:?}");
+    }
+    assert!(started.elapsed() < Duration::from_millis(1_900), "{:?}", started.elapsed());
+    server.signal("CONT")?;
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_wrong_password_is_told_apart() -> Result<()> {
     let server = RedisServer::start().await?;
     let mut options = server.options.clone();
