@@ -18,7 +18,7 @@ use skep_net::Body;
 
 pub use self::limits::LimitCounters;
 use self::limits::Shown;
-pub(crate) use self::rate_limits::Decision;
+pub(crate) use self::rate_limits::CheckLabels;
 pub use self::rate_limits::RateLimitCounters;
 use crate::exchange::{Exchange, Head};
 use crate::observe::{Observation, Observer};

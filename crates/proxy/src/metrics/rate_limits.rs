@@ -14,15 +14,15 @@ const SECONDS: [f64; 10] = [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 
 /// The counters of rate limits. Clones count the same.
 #[derive(Clone, Debug)]
 pub struct RateLimitCounters {
-    decisions: Family<Decision, Counter>,
+    decisions: Family<CheckLabels, Counter>,
     errors: Family<Failure, Counter>,
     fail_open: Family<Server, Counter>,
     latency: Family<Server, Histogram, fn() -> Histogram>,
 }
 
-/// Labels of a decision.
+/// Labels of a check.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-pub(crate) struct Decision {
+pub(crate) struct CheckLabels {
     pub(crate) namespace: String,
     pub(crate) server: String,
     pub(crate) decision: &'static str,
@@ -76,10 +76,10 @@ impl RateLimitCounters {
         );
     }
 
-    pub(crate) fn decided(&self, decision: Decision, took: Duration) {
-        let server = Server { namespace: decision.namespace.clone(), server: decision.server.clone() };
+    pub(crate) fn decided(&self, check: &CheckLabels, took: Duration) {
+        let server = Server { namespace: check.namespace.clone(), server: check.server.clone() };
         self.latency.get_or_create(&server).observe(took.as_secs_f64());
-        self.decisions.get_or_create(&decision).inc();
+        self.decisions.get_or_create(check).inc();
     }
 
     /// Counts a failure of the store, and whether the call passed all the same.

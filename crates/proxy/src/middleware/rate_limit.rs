@@ -25,7 +25,7 @@ use super::parser::refuse_unreadable;
 use crate::chain::{ChainError, Context, Flow, Middleware, Pass, Step};
 use crate::exchange::Exchange;
 use crate::http::json;
-use crate::metrics::{Decision, RateLimitCounters};
+use crate::metrics::{CheckLabels, RateLimitCounters};
 
 /// The code of the error of a request that is refused.
 const REFUSED: i64 = 429;
@@ -99,14 +99,14 @@ impl RateLimit {
         if self.is_failing.swap(false, Ordering::Relaxed) {
             tracing::info!("rate limits are counted again");
         }
-        let decision = Decision {
+        let labels = CheckLabels {
             namespace: self.rules.namespace.clone(),
             server: self.rules.server.clone(),
             decision: if refused.is_none() { "allowed" } else { "rejected" },
             scope: refused.map_or("none", |(scope, _)| scope.name()),
             operation_type: operation.name(),
         };
-        self.counters.decided(decision, started.elapsed());
+        self.counters.decided(&labels, started.elapsed());
         match refused {
             None => {
                 let paid = exchange.notes.get_or_insert_default::<Paid>();
