@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::kinds::FailurePolicy;
 use crate::reference::{LocalNameRef, References, SecretKeyRef};
 use crate::schema::{Rule, atomic, map_by, rules};
 
@@ -14,8 +15,13 @@ const SESSION_STORAGE_RULES: &[Rule] = &[Rule {
 }];
 
 const RATE_LIMITING_RULES: &[Rule] = &[Rule {
-    cel: "has(self.shared) || has(self.perUser) || (has(self.tools) && size(self.tools) > 0)",
-    message: "rateLimiting limits nothing: set shared, perUser or at least one entry of tools",
+    cel: "has(self.shared) || has(self.perUser) || (has(self.tools) && size(self.tools) > 0) || (has(self.prompts) && size(self.prompts) > 0) || (has(self.resources) && size(self.resources) > 0)",
+    message: "rateLimiting limits nothing: set shared, perUser or at least one entry of tools, prompts or resources",
+}];
+
+const NAMED_RATE_LIMIT_RULES: &[Rule] = &[Rule {
+    cel: "has(self.shared) || has(self.perUser)",
+    message: "this entry of rateLimiting limits nothing: set shared or perUser",
 }];
 
 const TOOL_RATE_LIMIT_RULES: &[Rule] = &[Rule {
@@ -121,6 +127,17 @@ pub struct RateLimiting {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = map_by("name"))]
     pub tools: Vec<ToolRateLimit>,
+    /// Limits for prompts. `shared` and `perUser` above do not count them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(transform = map_by("name"))]
+    pub prompts: Vec<NamedRateLimit>,
+    /// Limits for reading resources. `shared` and `perUser` above do not count them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(transform = map_by("name"))]
+    pub resources: Vec<NamedRateLimit>,
+    /// What happens to a call while Redis cannot be asked: `ignore`, the default, lets it pass, and `fail` refuses it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure_policy: Option<FailurePolicy>,
 }
 
 /// How often one tool may be called.
@@ -135,6 +152,22 @@ pub struct ToolRateLimit {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shared: Option<RateLimitBucket>,
     /// One bucket for each caller of this tool; callers must then be authenticated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub per_user: Option<RateLimitBucket>,
+}
+
+/// How often one prompt may be requested, or one resource be read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(transform = rules(NAMED_RATE_LIMIT_RULES))]
+pub struct NamedRateLimit {
+    /// Name of the prompt, or URI of the resource; `*` for all that have no entry of their own.
+    #[schemars(length(min = 1))]
+    pub name: String,
+    /// One bucket for all callers together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shared: Option<RateLimitBucket>,
+    /// One bucket for each caller; callers must then be authenticated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub per_user: Option<RateLimitBucket>,
 }

@@ -9,11 +9,11 @@ use skep_api::kinds::{
     MCPTelemetryConfigSpec, MCPToolConfigSpec, OidcSource, TokenExchange,
 };
 use skep_api::reference::{OidcConfigRef, TelemetryConfigRef};
-use skep_api::workload::{RateLimitBucket as Bucket, RateLimiting, SessionStorage, StorageProvider};
+use skep_api::workload::{SessionStorage, StorageProvider};
 use skep_runconfig::run_config::{
     AuditConfig, AwsRoleMapping, AwsStsConfig, InboundPermissions, NetworkPermissions, OidcConfig, OutboundPermissions,
-    PermissionProfile, RateLimitBucket, RateLimitConfig, RemoteAuthConfig, SCHEMA_VERSION, SessionRedis,
-    TelemetryConfig, TokenExchangeConfig, ToolOverride, ToolRateLimit,
+    PermissionProfile, RemoteAuthConfig, SCHEMA_VERSION, SessionRedis, TelemetryConfig, TokenExchangeConfig,
+    ToolOverride,
 };
 use skep_runconfig::{GoDuration, Json, RunConfig};
 
@@ -275,33 +275,6 @@ pub(crate) fn external_auth(config: &mut RunConfig, spec: &MCPExternalAuthConfig
         | ExternalAuthMethod::Obo
         | ExternalAuthMethod::Xaa => {}
     }
-}
-
-/// How often the server may be called.
-pub(crate) fn rate_limits(config: &mut RunConfig, limits: &RateLimiting, namespace: &str) {
-    let bucket = |bucket: &Option<Bucket>| {
-        bucket.as_ref().map(|bucket| RateLimitBucket {
-            max_tokens: bucket.max_tokens,
-            refill_period: normal_duration(&bucket.refill_period),
-            ..RateLimitBucket::default()
-        })
-    };
-    config.rate_limit_config = Some(RateLimitConfig {
-        shared: bucket(&limits.shared),
-        per_user: bucket(&limits.per_user),
-        tools: limits
-            .tools
-            .iter()
-            .map(|tool| ToolRateLimit {
-                name: tool.name.clone(),
-                shared: bucket(&tool.shared),
-                per_user: bucket(&tool.per_user),
-                ..ToolRateLimit::default()
-            })
-            .collect(),
-        ..RateLimitConfig::default()
-    });
-    namespace.clone_into(&mut config.rate_limit_namespace);
 }
 
 /// Where sessions are shared: as the spec says, else as the operator is set up.

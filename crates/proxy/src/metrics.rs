@@ -1,6 +1,7 @@
 //! What a proxy counts, under the names that the original's dashboards know.
 
 mod limits;
+mod rate_limits;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,6 +20,8 @@ use skep_telemetry::otlp::{ExportedMetrics, Measurement};
 
 pub use self::limits::LimitCounters;
 use self::limits::Shown;
+pub(crate) use self::rate_limits::CheckLabels;
+pub use self::rate_limits::RateLimitCounters;
 use crate::exchange::{Exchange, Head};
 use crate::observe::{Observation, Observer};
 
@@ -73,6 +76,7 @@ pub struct Metrics {
     active: Family<Labels, Gauge>,
     series: AtomicUsize,
     limits: Shown,
+    rate_limits: RateLimitCounters,
     /// Where the same is counted for a collector.
     exported: Option<Arc<ExportedMetrics>>,
 }
@@ -187,6 +191,7 @@ impl Metrics {
             active: Family::default(),
             series: AtomicUsize::new(0),
             limits: Shown::default(),
+            rate_limits: RateLimitCounters::default(),
             exported: None,
         };
         let registry = &mut metrics.registry;
@@ -196,6 +201,7 @@ impl Metrics {
         registry.register("mcp_server_operation_duration_seconds", "Time of MCP requests", metrics.operations.clone());
         registry.register("toolhive_mcp_active_connections", "Requests in flight", metrics.active.clone());
         registry.register_collector(Box::new(metrics.limits.clone()));
+        metrics.rate_limits.register(registry);
         metrics
     }
 
@@ -210,6 +216,11 @@ impl Metrics {
     pub fn add_limits(&self, limits: LimitCounters) {
         // A proxy has its limits once.
         let _added = self.limits.0.set(limits);
+    }
+
+    /// What rate limits count.
+    pub fn rate_limits(&self) -> &RateLimitCounters {
+        &self.rate_limits
     }
 
     /// Counts what begins.

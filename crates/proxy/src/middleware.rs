@@ -9,6 +9,7 @@ pub(crate) mod header_forward;
 pub(crate) mod observation;
 pub(crate) mod origin;
 pub(crate) mod parser;
+pub(crate) mod rate_limit;
 pub(crate) mod strip_auth;
 pub(crate) mod token_exchange;
 pub(crate) mod tool_filter;
@@ -38,6 +39,7 @@ const TABLE: &[(&str, Build)] = &[
     ("mcp-parser", parser::build),
     ("mutating-webhook", webhooks::build_mutating),
     ("origin", origin::build),
+    ("ratelimit", rate_limit::build),
     ("strip-auth", strip_auth::build),
     ("tokenexchange", token_exchange::build),
     ("tool-call-filter", tool_filter::build_call_filter),

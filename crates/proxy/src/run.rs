@@ -135,6 +135,7 @@ pub async fn start(
         environment: environment.clone(),
         files: settings.files.clone(),
         addresses: place.addresses(),
+        rate_limits: telemetry.metrics.as_ref().map(|metrics| metrics.rate_limits().clone()).unwrap_or_default(),
         audit_output: settings.audit_output.clone(),
         telemetry: telemetry.observers(),
     };

@@ -61,7 +61,7 @@ pub(crate) async fn store(settings: &Settings, environment: &BTreeMap<String, St
 }
 
 /// Who we are to Redis. What stands in a URL holds unless something else is said beside it.
-fn options(redis: &SessionRedis, environment: &BTreeMap<String, String>) -> Result<Options, String> {
+pub(crate) fn options(redis: &SessionRedis, environment: &BTreeMap<String, String>) -> Result<Options, String> {
     let mut options = Options::parse(&redis.address).map_err(|error| error.to_string())?;
     if redis.db != 0 {
         options.database = i64::from(redis.db);

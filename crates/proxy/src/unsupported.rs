@@ -4,10 +4,5 @@
 use skep_runconfig::feature::Feature;
 
 /// The features that are not implemented.
-pub const UNSUPPORTED: &[Feature] = &[
-    Feature::EmbeddedAuthServer,
-    Feature::OnBehalfOf,
-    Feature::RateLimiting,
-    Feature::UpstreamSwap,
-    Feature::VirtualServer,
-];
+pub const UNSUPPORTED: &[Feature] =
+    &[Feature::EmbeddedAuthServer, Feature::OnBehalfOf, Feature::UpstreamSwap, Feature::VirtualServer];

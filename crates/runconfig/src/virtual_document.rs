@@ -74,10 +74,11 @@ impl VirtualDocument {
 fn each_bucket(members: &mut Members, change: fn(&mut Json)) {
     let Some(Json::Object(limits)) = members.get_mut("rateLimiting") else { return };
     refill_periods(limits, change);
-    if let Some(Json::Array(tools)) = limits.get_mut("tools") {
-        for tool in tools {
-            if let Json::Object(tool) = tool {
-                refill_periods(tool, change);
+    for list in ["tools", "prompts", "resources"] {
+        let Some(Json::Array(entries)) = limits.get_mut(list) else { continue };
+        for entry in entries {
+            if let Json::Object(entry) = entry {
+                refill_periods(entry, change);
             }
         }
     }

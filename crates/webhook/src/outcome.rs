@@ -140,7 +140,10 @@ mod tests {
         Answer::Allowed(Patch::read(&patch).map(Some))
     }
 
-    fn answers() -> Vec<(Result<Answer, CallError>, [(u16, &'static str); 2])> {
+    /// An answer, and the refusals by a validating and by a mutating webhook; 0 for none.
+    type Row = (Result<Answer, CallError>, [(u16, &'static str); 2]);
+
+    fn answers() -> Vec<Row> {
         let denied = Answer::Denied { message: "m".into(), reason: "r".into() };
         let no_fault = (0, "");
         let fault = |text| [no_fault, (500, text)];

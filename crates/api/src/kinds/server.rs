@@ -20,10 +20,6 @@ const RULES: &[Rule] = &[
         message: "authzConfig and authzConfigRef exclude each other: keep one of them",
     },
     Rule {
-        cel: "!has(self.rateLimiting) || (has(self.sessionStorage) && self.sessionStorage.provider == 'redis')",
-        message: "rateLimiting counts in Redis: set sessionStorage.provider to redis, or remove rateLimiting",
-    },
-    Rule {
         cel: "!(has(self.rateLimiting) && has(self.rateLimiting.perUser)) || has(self.oidcConfigRef) || has(self.externalAuthConfigRef)",
         message: "rateLimiting.perUser needs to know who is calling: set oidcConfigRef or externalAuthConfigRef",
     },

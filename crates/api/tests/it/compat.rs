@@ -13,13 +13,22 @@ const ADDED_FIELDS: &[(&str, &str)] = &[
     ("MCPOIDCConfig", ".status.referencingWorkloads"),
     ("MCPRemoteProxy", ".spec.webhookConfigRef"),
     ("MCPRemoteProxy", ".status.webhookConfigHash"),
+    ("MCPServer", ".spec.rateLimiting.failurePolicy"),
+    ("MCPServer", ".spec.rateLimiting.prompts"),
+    ("MCPServer", ".spec.rateLimiting.resources"),
     ("MCPTelemetryConfig", ".status.referencingWorkloads"),
     ("MCPToolConfig", ".status.referencingWorkloads"),
     ("MCPWebhookConfig", ".status.referencingWorkloads"),
+    ("VirtualMCPServer", ".spec.config.rateLimiting.failurePolicy"),
+    ("VirtualMCPServer", ".spec.config.rateLimiting.prompts"),
+    ("VirtualMCPServer", ".spec.config.rateLimiting.resources"),
 ];
 
 /// MCPWebhookConfig had only v1alpha1, which was stored; Skep stores v1beta1 and serves both.
 const ADDED_VERSION: (&str, &str) = ("MCPWebhookConfig", "v1beta1");
+
+/// A rule that Skep does not have: rate limits count in memory where there is no Redis.
+const DROPPED_RULE: &str = "MCPServer .spec";
 
 type Table = BTreeMap<String, Map<String, Value>>;
 
@@ -74,7 +83,11 @@ fn read_table(path: &Path) -> (Table, Table) {
         let version = row["version"].as_str().unwrap().to_owned();
         if let Some(path) = row.remove("path") {
             row.retain(|key, _| !matches!(key.as_str(), "kind" | "version"));
-            fields.insert(format!("{kind} {}", path.as_str().unwrap()), row);
+            let place = format!("{kind} {}", path.as_str().unwrap());
+            if place == DROPPED_RULE {
+                row["celRules"] = json!(row["celRules"].as_u64().unwrap() - 1);
+            }
+            fields.insert(place, row);
         } else {
             row.remove("fields");
             if kind == ADDED_VERSION.0 {

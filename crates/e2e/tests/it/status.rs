@@ -116,13 +116,16 @@ async fn what_this_build_cannot_run_is_refused_and_what_runs_goes_on() -> Result
     home.condition("VirtualMCPServer", "v", "Ready", "False", "NotSupported").await?;
     ensure!(home.pods("app=virtualmcpserver").await?.is_empty(), "it was started all the same");
 
-    let hooks = json!({ "validating": [{ "name": "check", "url": "https://hooks.example" }] });
-    home.create_kind("MCPWebhookConfig", "hooks", hooks).await?;
-    let guarded = json!({ "spec": { "webhookConfigRef": { "name": "hooks" } } });
+    let provider = json!({ "issuerUrl": "https://idp.example", "clientId": "skep" });
+    let provider = json!({ "name": "idp", "type": "oidc", "oidcConfig": provider });
+    let sign_in = json!({ "issuer": "https://auth.example", "upstreamProviders": [provider] });
+    let sign_in = json!({ "type": "embeddedAuthServer", "embeddedAuthServer": sign_in });
+    home.create_kind("MCPExternalAuthConfig", "sign-in", sign_in).await?;
+    let guarded = json!({ "spec": { "authServerRef": { "kind": "MCPExternalAuthConfig", "name": "sign-in" } } });
     home.servers().patch("web", &PatchParams::default(), &Patch::Merge(guarded)).await?;
     home.condition("MCPServer", "web", "Ready", "False", "NotSupported").await?;
     let status = home.servers().get("web").await?.data;
-    ensure!(status.pointer("/status/webhookConfigHash").is_none(), "a guard is shown that no pod has: {status}");
+    ensure!(status.pointer("/status/authServerConfigHash").is_none(), "a guard is shown that no pod has: {status}");
     home.phase("MCPServer", "web", "Ready").await?;
     home.cluster.no_restarts("app=mcpserver").await?;
     home.cluster.remove().await

@@ -5,6 +5,7 @@ use skep_api::workload::StorageProvider;
 
 pub(super) use crate::pod::RESTARTED_AT;
 use crate::proxy::session_warning;
+use crate::rate_limits;
 use crate::status::Status;
 use crate::text::is_timestamp;
 
@@ -31,13 +32,19 @@ pub(super) fn add(status: &mut Status, object: &MCPServer) {
             status.condition("RateLimitConfigValid", true, "RateLimitNotApplicable", message);
         }
         Some(limits) => {
-            let per_user = limits.per_user.is_some() || limits.tools.iter().any(|tool| tool.per_user.is_some());
-            if per_user && spec.oidc_config_ref.is_none() && spec.external_auth_config_ref.is_none() {
+            if rate_limits::is_per_user(limits)
+                && spec.oidc_config_ref.is_none()
+                && spec.external_auth_config_ref.is_none()
+            {
                 let message =
                     "a limit per user needs to know who is calling: set oidcConfigRef or externalAuthConfigRef";
                 status.condition("RateLimitConfigValid", false, "PerUserRequiresAuth", message);
             } else {
-                let message = "rate limit configuration is valid";
+                let message = if replicas > 1 && !redis {
+                    "rate limit configuration is valid; each proxy counts on its own: set sessionStorage.provider to redis to share the limits"
+                } else {
+                    "rate limit configuration is valid"
+                };
                 status.condition("RateLimitConfigValid", true, "RateLimitConfigValid", message);
             }
         }

@@ -10,8 +10,8 @@ use skep_runconfig::{Json, Members, RunConfig};
 use super::transport;
 use crate::error::{MissingKey, PlanError};
 use crate::proxy::{ProxyContext, add_shared};
-use crate::run_config;
 use crate::world::{ConfigMapValue, World};
+use crate::{rate_limits, run_config};
 
 /// The port of a server that names none.
 const DEFAULT_TARGET_PORT: i32 = 8080;
@@ -46,7 +46,9 @@ pub(super) fn build(context: &ProxyContext<'_>, object: &MCPServer) -> Result<Ru
     }
     add_shared(&mut config, context)?;
     if let Some(limits) = &spec.rate_limiting {
-        run_config::rate_limits(&mut config, limits, me.namespace());
+        rate_limits::check(limits)?;
+        config.rate_limit_config = Some(rate_limits::document(limits));
+        me.namespace().clone_into(&mut config.rate_limit_namespace);
     }
     if spec.backend_replicas.is_some() {
         config.scaling_config.get_or_insert_default().backend_replicas = spec.backend_replicas;

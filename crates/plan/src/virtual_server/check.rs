@@ -8,12 +8,12 @@ use skep_api::virtual_config::{
     Aggregation, BackendOrigin, CodeMode, ConflictResolution, EmbeddingProvider, FailureHandling, Operational,
     Optimizer, ToolVisibility, VirtualConfig,
 };
-use skep_api::workload::RateLimiting;
 use skep_bounds::BACKENDS;
 use skep_runconfig::GoDuration;
 
 use crate::composite;
 use crate::error::PlanError;
+use crate::rate_limits;
 use crate::text::{Name, check_passthrough_header};
 use crate::validate::Problems;
 
@@ -115,7 +115,7 @@ fn of_config(config: &VirtualConfig) -> Problems {
         problems.some_time("codeMode.toolCallTimeout", Some(tool_call_timeout));
     }
     if let Some(limits) = &config.rate_limiting {
-        rate_limits(&mut problems, limits);
+        rate_limits::add_problems(&mut problems, limits);
     }
     problems
 }
@@ -248,19 +248,5 @@ fn optimizer(problems: &mut Problems, settings: &Optimizer) {
             format_args!("optimizer.{field}"),
             format_args!("`{text}` is out of bounds; choose from 0 to {most}"),
         );
-    }
-}
-
-fn rate_limits(problems: &mut Problems, limits: &RateLimiting) {
-    let own =
-        [("rateLimiting.shared".to_owned(), &limits.shared), ("rateLimiting.perUser".to_owned(), &limits.per_user)];
-    let tools = limits.tools.iter().enumerate().flat_map(|(index, tool)| {
-        let place = |bucket: &str| format!("rateLimiting.tools[{index}].{bucket}");
-        [(place("shared"), &tool.shared), (place("perUser"), &tool.per_user)]
-    });
-    for (place, bucket) in own.into_iter().chain(tools) {
-        if let Some(bucket) = bucket {
-            problems.some_time(format_args!("{place}.refillPeriod"), Some(&bucket.refill_period));
-        }
     }
 }

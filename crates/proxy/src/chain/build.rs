@@ -14,6 +14,7 @@ use skep_telemetry::audit::Output;
 use skep_webhook::MemoryFiles;
 
 use super::{Chain, ChainError, Middleware, Placed};
+use crate::metrics::RateLimitCounters;
 use crate::middleware::header_forward::HeaderForward;
 use crate::middleware::observation::Observe;
 use crate::middleware::origin::Origins;
@@ -36,6 +37,8 @@ pub struct Context {
     pub files: MemoryFiles,
     /// What the requests of middleware may lead to: identity providers, decision points.
     pub addresses: Addresses,
+    /// What rate limits count.
+    pub rate_limits: RateLimitCounters,
     /// Where the audit log goes, unless its configuration names a file.
     pub audit_output: Output,
     /// What counts and traces requests. Its place is that of the telemetry middleware; if there is none, it sees all requests.

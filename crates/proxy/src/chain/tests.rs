@@ -86,7 +86,27 @@ fn guards_that_are_not_there_stop_the_start_and_unknown_ones_are_named() {
             r#"{"config_data":{"version":"1.0","type":"cedarv1","cedar":{"policies":["permit("]}}}"#,
             "policies[0]",
         ),
-        ("ratelimit", "{}", "`ratelimit` is not in this version"),
+        ("ratelimit", "{}", "there is no limit"),
+        (
+            "ratelimit",
+            r#"{"config":{"shared":{"maxTokens":0,"refillPeriod":"1m"}}}"#,
+            "shared: a bucket needs at least one token",
+        ),
+        (
+            "ratelimit",
+            r#"{"config":{"tools":[{"name":"a","perUser":{"maxTokens":1,"refillPeriod":"soon"}}]}}"#,
+            "tools `a`: perUser: refillPeriod",
+        ),
+        (
+            "ratelimit",
+            r#"{"config":{"failurePolicy":"open","shared":{"maxTokens":1,"refillPeriod":"1m"}}}"#,
+            "use `fail` or `ignore`",
+        ),
+        (
+            "ratelimit",
+            r#"{"redis_addr":"http://a","config":{"shared":{"maxTokens":1,"refillPeriod":"1m"}}}"#,
+            "not the address of a Redis server",
+        ),
         ("validating-webhook", "{}", "there is no webhook"),
         ("mutating-webhook", r#"{"webhooks":[{"name":"a","url":"http://a","failure_policy":"fail"}]}"#, "plain HTTP"),
         (
@@ -175,7 +195,6 @@ fn what_the_members_of_a_run_config_ask_for_and_is_not_there_stops_the_start() {
     for member in [
         r#""embedded_auth_server_config":{"upstreams":[{"type":"oidc"},{"type":"oidc"}]}"#,
         r#""embedded_auth_server_config":{"disable_upstream_token_injection":true}"#,
-        r#""rate_limit_config":{"shared":{"maxTokens":1,"refillPeriod":"1m0s"}}"#,
         r#""upstream_swap_config":{"provider_name":"a"},"embedded_auth_server_config":{}"#,
     ] {
         let built = chain(&config(&format!(r#"{{"host":"0.0.0.0",{member}}}"#)));
@@ -215,6 +234,7 @@ fn the_table_of_what_is_not_supported_is_what_the_chain_refuses() {
             "mutating-webhook" | "validating-webhook" => {
                 r#"{"webhooks":[{"name":"a","url":"https://a","failure_policy":"fail"}]}"#
             }
+            "ratelimit" => r#"{"config":{"shared":{"maxTokens":1,"refillPeriod":"1m0s"}}}"#,
             _ => "{}",
         };
         let listed = format!(r#"{{"middleware_configs":[{{"type":"{kind}","parameters":{parameters}}}]}}"#);

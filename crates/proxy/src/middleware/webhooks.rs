@@ -157,7 +157,7 @@ impl Middleware for Mutating {
         let message = match judged(exchange, Kind::Mutating) {
             Ok(Some(message)) => message,
             Ok(None) => return Step::NEXT,
-            Err(refusal) => return refusal.into(),
+            Err(refusal) => return (*refusal).into(),
         };
         Step::Pending(Box::pin(async move {
             match self.0.mutate(&message, &exchange.head).await {
@@ -183,7 +183,7 @@ impl Middleware for Validating {
         let message = match judged(exchange, Kind::Validating) {
             Ok(Some(message)) => message,
             Ok(None) => return Step::NEXT,
-            Err(refusal) => return refusal.into(),
+            Err(refusal) => return (*refusal).into(),
         };
         let allowed = exchange.notes.get::<Allowed>();
         if allowed.is_some_and(|allowed| allowed.has(&self.0, message.body())) {
@@ -219,13 +219,13 @@ impl Allowed {
 }
 
 /// The message that webhooks judge; nothing if the request carries none, or a client's answer to the server.
-fn judged(exchange: &Exchange, kind: Kind) -> Result<Option<Message>, Response<Body>> {
+fn judged(exchange: &Exchange, kind: Kind) -> Result<Option<Message>, Box<Response<Body>>> {
     if let Some(refusal) = refuse_unreadable(exchange) {
-        return Err(refusal);
+        return Err(Box::new(refusal));
     }
     let is_judged = |message: &&Message| matches!(message.kind(), MessageKind::Request | MessageKind::Notification);
     match exchange.message().filter(is_judged) {
-        Some(message) if message.body().len() > MOST_BYTES => Err(refuse(kind, &Cause::TooLarge, message)),
+        Some(message) if message.body().len() > MOST_BYTES => Err(Box::new(refuse(kind, &Cause::TooLarge, message))),
         message => Ok(message.cloned()),
     }
 }

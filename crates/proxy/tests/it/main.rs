@@ -40,6 +40,8 @@ mod outgoing;
 #[cfg(test)]
 mod parameters;
 #[cfg(test)]
+mod rate_limits;
+#[cfg(test)]
 mod raw;
 #[cfg(test)]
 mod renewed;

@@ -15,6 +15,7 @@ use skep_net::{Body, Client, Drain, Listener, serve};
 use skep_proxy::chain::{Chain, Context};
 use skep_proxy::downstream::{Forward, ForwardOptions};
 use skep_proxy::health::Health;
+use skep_proxy::metrics::RateLimitCounters;
 use skep_proxy::sessions::{Kind, Sessions, Store};
 use skep_proxy::{Front, Guards, Proxy};
 use skep_runconfig::RunConfig;
@@ -68,6 +69,8 @@ pub(crate) struct How {
     pub(crate) guards: Guards,
     /// Variables of the process.
     pub(crate) environment: BTreeMap<String, String>,
+    /// What rate limits count.
+    pub(crate) rate_limits: RateLimitCounters,
 }
 
 impl Default for How {
@@ -83,6 +86,7 @@ impl Default for How {
             finish: FINISH,
             guards: Guards::default(),
             environment: BTreeMap::new(),
+            rate_limits: RateLimitCounters::default(),
         }
     }
 }
@@ -121,6 +125,7 @@ impl Web {
             port: address.port(),
             server: config.name.clone(),
             environment: how.environment,
+            rate_limits: how.rate_limits,
             ..Context::default()
         };
         let chain = Chain::new(&config, &context)?;

@@ -52,37 +52,42 @@ impl Hook {
 
 /// A proxy with webhooks, in front of a server that answers everything.
 pub(crate) async fn proxy(more: Value) -> Result<Web> {
+    proxy_with(more, How::default()).await
+}
+
+/// The same, set up further.
+pub(crate) async fn proxy_with(more: Value, how: How) -> Result<Web> {
     let mut config = json!({ "name": "srv", "transport": "streamable-http" });
     for (name, value) in more.as_object().context("an object")? {
         config[name] = value.clone();
     }
     let config = RunConfig::from_slice(config.to_string().as_bytes())?;
-    Web::with(How { config, ..How::default() }, |got: &Got| {
+    let answer = |got: &Got| {
         let message: Value = serde_json::from_slice(&got.body).unwrap_or_default();
         let body = json!({ "jsonrpc": "2.0", "id": message["id"], "result": {} }).to_string();
         Response::builder().header("content-type", "application/json").body(Body::full(body)).unwrap()
-    })
-    .await
+    };
+    Box::pin(Web::with(How { config, ..how }, answer)).await
 }
 
 fn call(name: &str) -> String {
     request(json!("i"), "tools/call", json!({ "name": name, "arguments": { "a": 1 } })).to_string()
 }
 
-fn patch(operations: Value) -> Value {
+pub(crate) fn patch(operations: Value) -> Value {
     json!({ "allowed": true, "patch_type": "json_patch", "patch": operations })
 }
 
-fn denied(status: u16, code: i64, message: &str) -> Option<(u16, Value)> {
-    Some((status, json!({ "jsonrpc": "2.0", "id": "i", "error": { "code": code, "message": message } })))
+fn denied(status: u16, code: i64, message: &str) -> (u16, Value) {
+    (status, json!({ "jsonrpc": "2.0", "id": "i", "error": { "code": code, "message": message } }))
 }
 
 /// A status and body of a webhook, and how a client is refused by a validating and by a mutating one with the policy `fail`.
 type Row = (u16, Value, Option<(u16, Value)>, Option<(u16, Value)>);
 
 fn rows() -> Vec<Row> {
-    let policy = || denied(403, 403, "Request denied by policy");
-    let fault = |text: &str| denied(500, -32603, text);
+    let policy = || Some(denied(403, 403, "Request denied by policy"));
+    let fault = |text: &str| Some(denied(500, -32603, text));
     let failed = || fault("Webhook error");
     let one = |operation: Value| patch(json!([operation]));
     vec![
@@ -91,9 +96,9 @@ fn rows() -> Vec<Row> {
             200,
             json!({ "allowed": false, "message": "s3cret" }),
             policy(),
-            denied(403, 403, "Request denied by webhook policy"),
+            Some(denied(403, 403, "Request denied by webhook policy")),
         ),
-        (422, json!({ "allowed": true }), policy(), denied(422, 403, "Request denied by webhook policy")),
+        (422, json!({ "allowed": true }), policy(), Some(denied(422, 403, "Request denied by webhook policy"))),
         (500, json!({ "allowed": true }), policy(), failed()),
         (204, json!({ "allowed": true }), policy(), failed()),
         (404, json!({ "allowed": true }), policy(), failed()),
@@ -147,15 +152,12 @@ async fn every_outcome_is_that_of_the_table_for_both_kinds_and_both_policies() -
                 let refusal = refusal.clone().filter(|_| policy == "fail" || index <= 2);
                 let place = format!("{status} {body} {kind} {policy}");
                 assert_eq!(hook.payloads().len(), 1, "{place}");
-                match refusal {
-                    Some((status, body)) => {
-                        assert_eq!((answer.status.as_u16(), answer.message()?), (status, body), "{place}");
-                        assert!(web.got().is_empty(), "{place}");
-                    }
-                    None => {
-                        assert_eq!((answer.status, web.got().len()), (StatusCode::OK, 1), "{place}");
-                        assert_eq!(web.got()[0].body, call("a"), "{place}: the bytes of the client");
-                    }
+                if let Some((status, body)) = refusal {
+                    assert_eq!((answer.status.as_u16(), answer.message()?), (status, body), "{place}");
+                    assert!(web.got().is_empty(), "{place}");
+                } else {
+                    assert_eq!((answer.status, web.got().len()), (StatusCode::OK, 1), "{place}");
+                    assert_eq!(web.got()[0].body, call("a"), "{place}: the bytes of the client");
                 }
             }
         }
@@ -174,7 +176,7 @@ async fn what_makes_an_invalid_message_is_refused_whatever_the_policy_is() -> Re
             let hook = Hook::new(vec![(200, patch(json!([operation])))]).await?;
             let web = proxy(json!({ "mutating_webhooks": [hook.entry(policy)] })).await?;
             let answer = web.caller().post(call("a")).await?;
-            let expected = denied(500, -32603, "Webhook produced an invalid MCP request").unwrap();
+            let expected = denied(500, -32603, "Webhook produced an invalid MCP request");
             assert_eq!((answer.status.as_u16(), answer.message()?), expected, "{operation} {policy}");
             assert!(web.got().is_empty());
         }
@@ -352,7 +354,7 @@ async fn a_message_of_a_mebibyte_is_judged_and_a_longer_one_is_refused() -> Resu
         };
         assert_eq!(web.caller().post(of_length(1024 * 1024)).await?.status, StatusCode::OK, "{kind}");
         let answer = web.caller().post(of_length(1024 * 1024 + 1)).await?;
-        let expected = denied(413, -32600, "Request body exceeds maximum size").unwrap();
+        let expected = denied(413, -32600, "Request body exceeds maximum size");
         assert_eq!((answer.status.as_u16(), answer.message()?), expected, "{kind}");
         assert_eq!(web.got().len(), 1);
     }

@@ -49,13 +49,19 @@ document! {
         pub per_user: Option<RateLimitBucket> = if_set "perUser",
         /// Further limits for single tools.
         pub tools: Vec<ToolRateLimit> = if_set "tools",
+        /// Limits for prompts, which only Skep has.
+        pub prompts: Vec<ToolRateLimit> = if_set "prompts",
+        /// Limits for resources, which only Skep has.
+        pub resources: Vec<ToolRateLimit> = if_set "resources",
+        /// What happens when calls cannot be counted, which only Skep has: `fail` or `ignore`.
+        pub failure_policy: String = if_set "failurePolicy",
     }
 }
 
 document! {
-    /// How often one tool may be called.
+    /// How often one tool may be called, or another thing of a name.
     pub struct ToolRateLimit {
-        /// Name of the tool.
+        /// Its name.
         pub name: String = always "name",
         /// One bucket for all callers together.
         pub shared: Option<RateLimitBucket> = if_set "shared",

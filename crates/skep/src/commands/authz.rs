@@ -57,7 +57,7 @@ fn one(arguments: &AuthzExplain, rules: &Rules, claims: &Map<String, Value>, nam
     let annotations = annotations.unwrap_or_default();
     let query = Query { feature, operation: feature.operation(), id: name, arguments: Some(&given), annotations };
     let decision = rules.decide(claims, &query, &arguments.server);
-    Ok(explained(&arguments.method, name, rules, decision))
+    Ok(explained(&arguments.method, name, rules, &decision))
 }
 
 /// The decisions about the tools of a list.
@@ -69,7 +69,7 @@ fn of_tools(
 ) -> Result<Vec<Explained>> {
     let decide = |(name, annotations): (String, Annotations)| {
         let query = Query::of_element(Feature::Tool, &name, annotations);
-        explained("tools/call", &name, rules, rules.decide(claims, &query, &arguments.server))
+        explained("tools/call", &name, rules, &rules.decide(claims, &query, &arguments.server))
     };
     Ok(read_tools(tools)?.into_iter().map(decide).collect())
 }
@@ -81,7 +81,7 @@ fn by_method(method: &str, treatment: Treatment) -> Explained {
     Explained { method: method.to_owned(), name: None, allowed, why: why.to_owned(), policies: Vec::new() }
 }
 
-fn explained(method: &str, name: &str, rules: &Rules, decision: Decision) -> Explained {
+fn explained(method: &str, name: &str, rules: &Rules, decision: &Decision) -> Explained {
     Explained {
         method: method.to_owned(),
         name: Some(name.to_owned()),

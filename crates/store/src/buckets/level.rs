@@ -152,7 +152,7 @@ mod tests {
                     granted += 1;
                 }
                 prop_assert!(level.tokens >= 0.0 && level.tokens <= f64::from(tokens));
-                let flowed = now as f64 * f64::from(tokens) / period as f64;
+                let flowed = Duration::from_micros(now).as_secs_f64() * f64::from(tokens) / limit.period().as_secs_f64();
                 prop_assert!(f64::from(granted) <= f64::from(tokens) + flowed + 1e-6);
             }
         }
@@ -172,7 +172,7 @@ mod tests {
         fn a_clock_that_goes_back_adds_nothing(at in 0_u64..1_000_000, now in 0_u64..1_000_000) {
             let limit = limit(10, 1);
             let level = Level { tokens: 0.5, at }.refilled(limit, now);
-            prop_assert!(level.at >= at && (now > at || level.tokens == 0.5));
+            prop_assert!(level.at >= at && (now > at || (level.tokens - 0.5).abs() < 1e-12));
         }
     }
 }

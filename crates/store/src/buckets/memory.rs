@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     fn bucket(key: String) -> Bucket {
-        Bucket { key, limit: Limit::new(1, Duration::from_secs(60)).unwrap() }
+        Bucket { key, limit: Limit::new(1, Duration::from_mins(1)).unwrap() }
     }
 
     #[tokio::test(start_paused = true)]

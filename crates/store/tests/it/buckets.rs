@@ -187,11 +187,29 @@ async fn a_server_that_is_not_there_fails_at_once_and_is_used_when_it_is_back() 
     server.restart().await?;
     let granted = || async {
         Ok(match buckets.take(&one).await {
-            Ok(taken) => Seen::Yes(assert_eq!(taken, Taken::Granted)),
+            Ok(Taken::Granted) => Seen::Yes(()),
+            Ok(refused) => Seen::NotYet(format!("{refused:?}")),
             Err(error) => Seen::NotYet(error.to_string()),
         })
     };
     eventually("it is used again", PATIENCE, granted).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_answer_delays_one_call_only() -> Result<()> {
+    let server = RedisServer::start().await?;
+    let buckets = Buckets::Redis(RedisBuckets::new(&server.options)?);
+    let one = [bucket("shared", 100, LONG)];
+    assert_eq!(buckets.take(&one).await?, Taken::Granted);
+    server.signal("STOP")?;
+    let started = Instant::now();
+    for _ in 0..3 {
+        let failed = buckets.take(&one).await;
+        assert!(matches!(&failed, Err(StoreError::Unavailable(cause)) if cause.category() == "timeout"), "{failed:?}");
+    }
+    assert!(started.elapsed() < Duration::from_millis(1_900), "{:?}", started.elapsed());
+    server.signal("CONT")?;
     Ok(())
 }
 

@@ -42,14 +42,16 @@ impl Report {
     pub(super) fn text(&self, is_table: bool) -> String {
         let rows: Vec<[String; 3]> = self.decisions.iter().map(Explained::row).collect();
         if !is_table {
-            return rows.iter().map(|[name, verdict, why]| format!("{name}: {verdict}, {why}\n")).collect();
+            let line = |[name, verdict, why]: &[String; 3]| format!("{name}: {verdict}, {why}\n");
+            return rows.iter().map(line).collect();
         }
         let header = ["NAME", "DECISION", "WHY"].map(str::to_owned);
         let all = || std::iter::once(&header).chain(&rows);
         let width =
             |column: fn(&[String; 3]) -> &String| all().map(|row| column(row).chars().count()).max().unwrap_or(0);
         let (names, verdicts) = (width(|[name, ..]| name), width(|[_, verdict, _]| verdict));
-        all().map(|[name, verdict, why]| format!("{name:names$}  {verdict:verdicts$}  {why}\n")).collect()
+        let line = |[name, verdict, why]: &[String; 3]| format!("{name:names$}  {verdict:verdicts$}  {why}\n");
+        all().map(line).collect()
     }
 }
 
