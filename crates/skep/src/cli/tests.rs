@@ -102,8 +102,9 @@ fn programs_of_the_examples_are_installed_by_the_readme() {
     let readme = fs::read_to_string(repository().join("README.md")).unwrap();
     let install = readme.find("cargo install --path crates/skep --locked").expect("how to install skep");
     assert!(install < readme.find("skep run -f examples/").expect("an example to run"), "install comes first");
-    for entry in fs::read_dir(repository().join("examples")).unwrap() {
-        let text = fs::read_to_string(entry.unwrap().path()).unwrap();
+    let entries = fs::read_dir(repository().join("examples")).unwrap().map(|entry| entry.unwrap().path());
+    for path in entries.filter(|path| path.extension().is_some_and(|ending| ending == "yaml")) {
+        let text = fs::read_to_string(path).unwrap();
         for line in text.lines().filter(|line| line.trim_start().starts_with("image: exec://")) {
             assert_eq!(line.trim(), "image: exec://skep", "a program that the README does not install");
         }
