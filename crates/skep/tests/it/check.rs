@@ -237,7 +237,6 @@ fn external_auth_that_is_not_in_force_is_a_warning() {
 /// A manifest for `skep run`, or for a later version, is not invalid, but the operator refuses it.
 #[test]
 fn what_the_operator_refuses_for_now_is_a_warning() {
-    let hooks = ours("MCPWebhookConfig", "h", "{validating: [{name: v, url: 'https://a.example.com'}]}");
     let sign_in = ours("MCPOIDCConfig", "own", "{type: inline, inline: {issuer: 'https://auth.example'}}")
         + &ours(
             "MCPExternalAuthConfig",
@@ -258,8 +257,8 @@ fn what_the_operator_refuses_for_now_is_a_warning() {
             [SKEP_RUN, "host `localhost`"],
         ),
         (
-            hooks + &ours("MCPServer", "s", "{image: a, webhookConfigRef: {name: h}}"),
-            ["spec.webhookConfigRef: ", NOT_SUPPORTED],
+            sign_in.clone() + &ours("MCPServer", "s", &format!("{{image: a, {authz}}}")),
+            ["spec.authServerRef", NOT_SUPPORTED],
         ),
         (
             GROUP.to_owned() + &ours("VirtualMCPServer", "v", "{groupRef: {name: g}, incomingAuth: {type: anonymous}}"),
