@@ -48,19 +48,15 @@ fn blocks(part: &str) -> Vec<Block> {
 }
 
 fn steps(console: &str) -> Vec<Step> {
-    let first_of = |step: &str| step.find('\n').map(|end| step.split_at(end + 1));
-    let step = |text: &str| {
-        let (mut command, mut output) = (String::new(), text);
-        while let Some((line, rest)) = first_of(output) {
-            command.push_str(line);
-            output = rest;
-            if !line.ends_with("\\\n") {
-                break;
-            }
-        }
-        Step { command, output: output.to_owned() }
-    };
-    format!("\n{console}").split("\n$ ").skip(1).map(|text| step(&format!("{}\n", text.trim_end()))).collect()
+    format!("\n{console}").split("\n$ ").skip(1).map(step).collect()
+}
+
+/// A command goes on as long as its lines end in a backslash.
+fn step(text: &str) -> Step {
+    let lines: Vec<&str> = text.lines().collect();
+    let last = lines.iter().position(|line| !line.ends_with('\\')).expect("an end of the command");
+    let join = |lines: &[&str]| lines.iter().map(|line| format!("{line}\n")).collect();
+    Step { command: join(&lines[..=last]), output: join(&lines[last + 1..]) }
 }
 
 /// The name of a manifest of policies, and the policies as one text.
@@ -90,24 +86,22 @@ fn every_policy_of_the_guide_decides_as_the_guide_says() {
     for (heading, blocks) in sections("docs/guides/policies.md") {
         let of = |language: &'static str| blocks.iter().filter(move |block| block.language == language);
         of("json").for_each(|block| write(&block.name, &block.text));
-        for (name, policies, manifest) in
-            of("yaml").filter_map(|block| policies(&block.text).map(|(name, policies)| (name, policies, &block.text)))
-        {
+        for (block, (name, text)) in of("yaml").filter_map(|block| Some((block, policies(&block.text)?))) {
+            write(&format!("{name}.yaml"), &block.text);
             let cedar: Vec<&str> = of("cedar").map(|block| block.text.trim_end()).collect();
-            assert_eq!(cedar, [policies.as_str()], "{heading}: the manifest holds other policies than the text");
-            write(&format!("{name}.yaml"), manifest);
-            let steps: Vec<Step> = of("console").flat_map(|block| steps(&block.text)).collect();
-            assert!(!steps.is_empty(), "{heading}: nothing shows what the policy does");
-            for Step { command, output } in steps {
-                let (code, printed) = run(&command, directory.path());
-                if printed != output {
-                    differences.push(format!("{heading}\n$ {command}{printed}"));
-                }
-                assert_eq!(code, i32::from(printed.contains(": denied, ")), "{command}{printed}");
-            }
+            assert_eq!(cedar, [text.as_str()], "{heading}: the manifest holds other policies than the text");
             explained += 1;
         }
+        let steps: Vec<Step> = of("console").flat_map(|block| steps(&block.text)).collect();
+        assert_eq!(of("cedar").next().is_some(), !steps.is_empty(), "{heading}: a policy, and what shows it");
+        for Step { command, output } in steps {
+            let (code, printed) = run(&command, directory.path());
+            assert_eq!(code, i32::from(printed.contains(": denied, ")), "{command}{printed}");
+            if printed != output {
+                differences.push(format!("$ {command}{printed}"));
+            }
+        }
     }
-    assert!(differences.is_empty(), "the guide says otherwise:\n{}", differences.join("\n"));
+    assert!(differences.is_empty(), "the guide says otherwise about:\n{}", differences.concat());
     assert!(explained >= FEWEST, "{explained} policies were found");
 }
