@@ -53,10 +53,10 @@ fn steps(console: &str) -> Vec<Step> {
 
 /// A command goes on as long as its lines end in a backslash.
 fn step(text: &str) -> Step {
-    let lines: Vec<&str> = text.lines().collect();
-    let last = lines.iter().position(|line| !line.ends_with('\\')).expect("an end of the command");
-    let join = |lines: &[&str]| lines.iter().map(|line| format!("{line}\n")).collect();
-    Step { command: join(&lines[..=last]), output: join(&lines[last + 1..]) }
+    let text = format!("{}\n", text.trim_end());
+    let lines: Vec<&str> = text.split_inclusive('\n').collect();
+    let last = lines.iter().position(|line| !line.ends_with("\\\n")).expect("an end of the command");
+    Step { command: lines[..=last].concat(), output: lines[last + 1..].concat() }
 }
 
 /// The name of a manifest of policies, and the policies as one text.
