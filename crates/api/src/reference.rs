@@ -125,7 +125,7 @@ pub struct OidcConfigRef {
     /// The audience that a token must carry. Give each server its own, so that a token for one opens no other.
     #[schemars(length(min = 1))]
     pub audience: String,
-    /// Scopes that the protected-resource metadata (RFC 9728) advertises.
+    /// Scopes that the protected-resource metadata (RFC 9728) advertises and tokens must have. `openid` and the like are not required.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = atomic)]
     pub scopes: Vec<String>,

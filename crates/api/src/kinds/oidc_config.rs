@@ -116,7 +116,7 @@ pub struct InlineOidc {
     /// The Secret key with that client's secret.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_secret_ref: Option<SecretKeyRef>,
-    /// Certificate authorities to trust for the provider, beside the usual ones.
+    /// Certificate authorities to trust for the provider, instead of the usual ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca_bundle_ref: Option<CaBundleRef>,
     /// A file in the proxy's container with a bearer token to show when the keys are fetched.
@@ -125,7 +125,7 @@ pub struct InlineOidc {
     /// Whether the provider's URLs may lead to private addresses.
     #[serde(default, rename = "jwksAllowPrivateIP")]
     pub jwks_allow_private_ip: bool,
-    /// Whether the protected-resource metadata may be fetched from private addresses.
+    /// The same as `jwksAllowPrivateIP`. The proxy fetches no metadata of protected resources.
     #[serde(default, rename = "protectedResourceAllowPrivateIP")]
     pub protected_resource_allow_private_ip: bool,
     /// Whether the provider may be reached without TLS. For development only.

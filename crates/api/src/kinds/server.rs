@@ -189,7 +189,7 @@ pub struct MCPServerSpec {
     /// Where sessions are kept. Several proxy pods need a shared store.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session_storage: Option<SessionStorage>,
-    /// How often the server may be called. Needs Redis.
+    /// How often the server may be called. Counted in the Redis of `sessionStorage`, or else by each proxy for itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_limiting: Option<RateLimiting>,
 }

@@ -93,7 +93,7 @@ pub struct OpenTelemetry {
     /// Whether spans carry the older attribute names beside the standard ones.
     #[serde(default = "yes")]
     pub use_legacy_attributes: bool,
-    /// Certificate authorities to trust for the collector, beside the usual ones.
+    /// Certificate authorities to trust for the collector, instead of the usual ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca_bundle_ref: Option<CaBundleRef>,
 }

@@ -15,6 +15,7 @@ mod command_line;
 mod confined;
 mod crds;
 mod documents;
+mod guides;
 mod mcp_client;
 mod native;
 mod proxy;
