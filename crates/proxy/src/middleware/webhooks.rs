@@ -12,14 +12,15 @@ use http::{Response, StatusCode};
 use jiff::Timestamp;
 use serde_json::Value;
 use skep_mcp::{Kind as MessageKind, Malformed, Message, answer, value};
-use skep_net::budget::Purpose;
+use skep_net::budget::{OverBudgetError, Purpose};
 use skep_net::{Body, Peer};
 use skep_runconfig::parameters;
 use skep_runconfig::run_config::MiddlewareConfig;
 use skep_webhook::outcome::{Outcome, check, decide};
 use skep_webhook::payload::{self, Payload};
 use skep_webhook::service::Call;
-use skep_webhook::{Cause, Kind, MOST_BYTES, Service, WebhookConfig};
+use skep_webhook::response::Answer;
+use skep_webhook::{CallError, Cause, Kind, MOST_BYTES, Service, WebhookConfig};
 use uuid::Uuid;
 
 use super::parser::refuse_unreadable;
@@ -107,12 +108,22 @@ impl Webhooks {
     ) -> Result<Option<Bytes>, Response<Body>> {
         let (now, Sender { principal, context }) = (Timestamp::now(), sender);
         let payload = Payload { uid, timestamp: &now.to_string(), principal, message, context }.to_bytes();
-        let id = || message.id();
-        let _held =
-            head.budget.reserve(payload.len(), Purpose::Request).map_err(|error| over_budget(&error, id().as_ref()))?;
-        let answer = service.call(Call { uid, now: now.as_second(), body: payload.into() }).await;
+        let budget = &head.budget;
+        let no_room = |error: OverBudgetError| over_budget(&error, message.id().as_ref());
+        let mut held = budget.reserve(payload.len(), Purpose::Request).map_err(no_room)?;
+        let call = Call { uid, now: now.as_second(), body: payload.into(), budget, held: &mut held };
+        let answer = match service.call(call).await {
+            // No fault of the webhook, so no failure policy lets the message pass.
+            Err(CallError::OverBudget(error)) => return Err(no_room(error)),
+            answer => answer,
+        };
+        if let (Kind::Mutating, Ok(Answer::Allowed(Ok(Some(patch))))) = (kind, &answer) {
+            held.grow(patch.memory(message)).map_err(no_room)?;
+        }
         match decide(kind, service.config().failure_policy, answer, message) {
-            Outcome::Next(patched) => Ok(patched),
+            Outcome::Next(patched) => {
+                patched.map(|patched| budget.hold(patched, Purpose::Request)).transpose().map_err(no_room)
+            }
             Outcome::Skipped(cause) => {
                 log(service, kind, head, &cause, "webhook failed, and is ignored");
                 Ok(None)
