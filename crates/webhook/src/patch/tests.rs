@@ -134,6 +134,9 @@ fn what_identifies_a_message_cannot_be_changed() {
 fn a_patch_cannot_make_a_message_too_large_or_too_deep() {
     let doubling: Vec<Value> = (0..64).map(|at| json!({"op": "copy", "from": "", "path": format!("/{at}")})).collect();
     assert_eq!(patched(r#"{"a":"0123456789"}"#, &on(Value::from(doubling))), Err(PatchError::TooLarge));
+    let repeated = vec![json!({ "op": "copy", "from": "/a", "path": "/b" }); 30];
+    let large = json!({ "a": "x".repeat(100_000) }).to_string();
+    assert_eq!(patched(&large, &on(Value::from(repeated))), Err(PatchError::TooLarge), "each copy counts");
     let nested: Vec<Value> =
         (0..100).map(|at| json!({"op": "add", "path": "/a".repeat(at + 1), "value": {}})).collect();
     assert_eq!(patched("{}", &on(Value::from(nested))), Err(PatchError::TooLarge));
