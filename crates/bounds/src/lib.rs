@@ -75,6 +75,9 @@ pub const ENTITY_VALUES: usize = 16 * 1024;
 pub const ENTITY_NESTED_VALUES: usize = 64 * 1024;
 /// How many variables a user may set in one container.
 pub const ENV_VARIABLES: usize = 1_000;
+/// How many values (scalars, lists and objects) a message of a client and the patch of a webhook may have together, with all that the patch
+/// copies. A value takes up to 320 bytes in a tree, and is written with two.
+pub const PATCH_VALUES: usize = 16 * 1024;
 /// How many Secrets and ConfigMaps an object may refer to. Each is read, one request each, before the object is planned.
 pub const CONTENT_REFERENCES: usize = 256;
 /// How many composite tools one virtual server may have, in its own spec and by reference each.

@@ -48,3 +48,5 @@ pub mod validate;
 mod virtual_server;
 mod webhook;
 pub mod world;
+
+pub use self::run_config::inline_authz;

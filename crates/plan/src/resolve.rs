@@ -31,6 +31,17 @@ pub(crate) struct Resolver<'a> {
     pub(crate) failure: Option<Verdict>,
 }
 
+/// What is behind a proxy, as far as it decides which credentials reach it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ServerKind {
+    /// A process that reads messages from its standard input.
+    Stdio,
+    /// A server in the cluster that is reached over HTTP.
+    Http,
+    /// A server at a URL of the user's.
+    Remote,
+}
+
 /// The condition and the hash field of a kind of reference.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReferenceCondition {
@@ -181,22 +192,45 @@ impl<'a> Resolver<'a> {
         self.fail(verdict);
     }
 
-    /// How a proxy signs in to its MCP server. Of what only a virtual server puts on its calls, the proxy enforces nothing, as in the
-    /// original; its status says so, and shows no hash of it.
-    pub(crate) fn proxy_external_auth(&mut self, name: Option<&str>) -> Option<&'a MCPExternalAuthConfigSpec> {
+    /// How a proxy signs in to its MCP server. What the proxy cannot put on its calls it does without, as in the original: the credentials
+    /// that only a virtual server has, and any for a server on stdio. A virtual server in front may use them, so that the server runs; the
+    /// status says that they are not in force, and shows no hash of them. What would keep the proxy from starting is refused.
+    pub(crate) fn proxy_external_auth(
+        &mut self,
+        name: Option<&str>,
+        server: ServerKind,
+    ) -> Option<&'a MCPExternalAuthConfigSpec> {
         let config = self.external_auth(name, EXTERNAL_AUTH)?;
-        if !run_config::is_used_by_proxies(config.method) {
-            let method = serde_json::to_value(config.method).unwrap_or_default();
+        let method = serde_json::to_value(config.method).unwrap_or_default();
+        let subject = format!(
+            "MCPExternalAuthConfig `{}` has type {}",
+            name.unwrap_or_default(),
+            method.as_str().unwrap_or_default()
+        );
+        if config.method == ExternalAuthMethod::AwsSts && server != ServerKind::Remote {
             let message = format!(
-                "MCPExternalAuthConfig `{}` has type {}, of which the proxy sends no credentials, only a VirtualMCPServer in \
-                 front does; use another type, or remove externalAuthConfigRef, unless a VirtualMCPServer uses it",
-                name.unwrap_or_default(),
-                method.as_str().unwrap_or_default()
+                "{subject}, and only requests to a remote server can be signed; use an MCPRemoteProxy, or another type"
             );
-            self.status.condition("ExternalAuthInForce", false, "UsedByVirtualServersOnly", message);
+            self.status.condition(EXTERNAL_AUTH.condition, false, "RemoteServerRequired", &message);
             self.set_hash(EXTERNAL_AUTH, None);
+            self.fail(Verdict::Refuse(message));
+            return None;
         }
-        Some(config)
+        let (reason, problem) = if !run_config::is_used_by_proxies(config.method) {
+            let problem =
+                "of which the proxy sends no credentials, only a VirtualMCPServer in front does; use another type";
+            ("UsedByVirtualServersOnly", problem)
+        } else if server == ServerKind::Stdio && run_config::needs_requests(config.method) {
+            let problem = "and a server on stdio gets no request that could carry credentials; use transport streamable-http or sse";
+            ("StdioServer", problem)
+        } else {
+            return Some(config);
+        };
+        let message =
+            format!("{subject}, {problem}, or remove externalAuthConfigRef, unless a VirtualMCPServer uses it");
+        self.status.condition("ExternalAuthInForce", false, reason, message);
+        self.set_hash(EXTERNAL_AUTH, None);
+        None
     }
 
     /// The embedded authorization server that an `authServerRef` names.

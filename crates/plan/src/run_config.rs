@@ -180,7 +180,7 @@ pub(crate) fn service_name<'a>(reference: &'a TelemetryConfigRef, name: &'a str)
 }
 
 /// The policies of an `authzConfig` that were written in place, as the proxy's document.
-pub(crate) fn inline_authz(authz: &AuthzConfig) -> Option<Json> {
+pub fn inline_authz(authz: &AuthzConfig) -> Option<Json> {
     let inline = authz.inline.as_ref()?;
     let mut cedar =
         json_object(&[("policies", json!(inline.policies)), ("entities_json", json!(inline.entities_json))]);
@@ -229,6 +229,21 @@ pub(crate) const fn is_used_by_proxies(method: ExternalAuthMethod) -> bool {
         | ExternalAuthMethod::HeaderInjection
         | ExternalAuthMethod::Unauthenticated => true,
         ExternalAuthMethod::UpstreamInject | ExternalAuthMethod::Obo | ExternalAuthMethod::Xaa => false,
+    }
+}
+
+/// Whether a type of external authentication goes with the HTTP requests to a server.
+pub(crate) const fn needs_requests(method: ExternalAuthMethod) -> bool {
+    match method {
+        ExternalAuthMethod::TokenExchange
+        | ExternalAuthMethod::BearerToken
+        | ExternalAuthMethod::AwsSts
+        | ExternalAuthMethod::HeaderInjection => true,
+        ExternalAuthMethod::EmbeddedAuthServer
+        | ExternalAuthMethod::Unauthenticated
+        | ExternalAuthMethod::UpstreamInject
+        | ExternalAuthMethod::Obo
+        | ExternalAuthMethod::Xaa => false,
     }
 }
 

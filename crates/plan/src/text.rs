@@ -15,7 +15,7 @@ pub use self::header::{
     HeaderError, check_forwarded_header, check_forwarded_headers, check_header_limits, check_header_name,
     check_passthrough_header,
 };
-pub use self::identifier::{sanitise, secret_identifier};
+pub use self::identifier::{distinct_identifiers, sanitise, secret_identifier};
 pub use self::key::{KeyError, check_key};
 pub use self::name::{Name, NameError, derived_name, is_dns_label, is_dns_subdomain};
 pub use self::quantity::{Quantity, QuantityError};

@@ -16,6 +16,7 @@
 mod build;
 mod head;
 mod message;
+mod notes;
 pub mod reply;
 
 use std::fmt::Debug;
@@ -31,6 +32,7 @@ use skep_telemetry::audit::AuditLog;
 
 pub use self::build::Context;
 pub use self::head::BODY_LIMIT;
+pub(crate) use self::notes::{AnswerReason, MutatedBy, RateLimitDecision};
 use crate::exchange::{Exchange, Head};
 
 /// The middleware of a proxy.

@@ -12,8 +12,9 @@ use skep_mcp::{Message, method, value};
 use skep_net::Body;
 use skep_telemetry::audit::{Framing, ReplyScan};
 use skep_telemetry::otlp::Traces;
-use skep_telemetry::trace::{Carrier, McpFacts, RequestSpan, ResponseFacts, SpanFacts, redacted};
+use skep_telemetry::trace::{Carrier, McpFacts, RateLimitFacts, RequestSpan, ResponseFacts, SpanFacts, redacted};
 
+use crate::chain::RateLimitDecision;
 use crate::exchange::{Exchange, Head};
 use crate::http::{SESSION, VERSION, is_of_type};
 use crate::observe::{Observation, Observer};
@@ -84,6 +85,7 @@ impl RequestTracer {
             server: self.server.clone(),
             transport: self.transport.clone(),
             mcp: exchange.message().and_then(mcp_facts),
+            rate_limit: exchange.notes.get().map(rate_limit_facts),
             environment: self.environment.clone(),
         }
     }
@@ -154,6 +156,11 @@ impl Drop for TracedRequest {
     fn drop(&mut self) {
         self.finish();
     }
+}
+
+fn rate_limit_facts(decision: &RateLimitDecision) -> RateLimitFacts {
+    let RateLimitDecision { is_allowed, rejected_by, fail_open } = *decision;
+    RateLimitFacts { is_allowed, rejected_by, fail_open }
 }
 
 /// What a span says of a message. Nothing of one that is a client's reply.

@@ -66,7 +66,8 @@ pub(crate) enum Authz {
 /// Explains decisions.
 #[derive(Debug, Args)]
 pub(crate) struct AuthzExplain {
-    /// The policies: Cedar (*.cedar), the authorization configuration of a proxy, or an MCPAuthzConfig (JSON or YAML)
+    /// The policies: Cedar (*.cedar), or in JSON or YAML the authorization configuration of a proxy, an MCPAuthzConfig, or an MCPServer or
+    /// MCPRemoteProxy with inline policies
     #[arg(long, value_name = "FILE")]
     pub(crate) policy: PathBuf,
     /// The claims of the client's token, as a JSON object

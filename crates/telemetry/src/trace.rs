@@ -6,6 +6,6 @@ mod propagation;
 mod span;
 
 pub use self::arguments::redacted;
-pub use self::attributes::{McpFacts, ResponseFacts, SpanFacts};
+pub use self::attributes::{McpFacts, RateLimitFacts, ResponseFacts, SpanFacts};
 pub use self::propagation::Carrier;
 pub use self::span::RequestSpan;

@@ -30,3 +30,11 @@ pub use service::{CallError, Service};
 pub const VERSION: &str = "v0.1.0";
 /// The longest message that webhooks are called with, and the longest response of a webhook, in bytes.
 pub const MOST_BYTES: usize = 1024 * 1024;
+
+/// The most memory that one value of JSON takes in a tree, in bytes: an object of one member has room for four, and the name and the digits
+/// of a number are allocations of their own.
+const VALUE_BYTES: usize = 320;
+const _: () = assert!(
+    4 * size_of::<(String, skep_runconfig::Json)>() + 2 * size_of::<skep_runconfig::Json>() + 32 <= VALUE_BYTES,
+    "a value takes more memory than is reserved for it"
+);

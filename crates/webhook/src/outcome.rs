@@ -91,9 +91,34 @@ pub fn check(before: &Message, after: bytes::Bytes) -> Result<Message, Cause> {
     if is_same { Ok(after) } else { Err(Cause::OtherMessage) }
 }
 
+// === impl Kind ===
+
+impl Kind {
+    /// Its name in logs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Mutating => "mutating",
+            Self::Validating => "validating",
+        }
+    }
+}
+
 // === impl Cause ===
 
 impl Cause {
+    /// What kind of cause it is, without anything that a webhook said.
+    pub const fn category(&self) -> &'static str {
+        match self {
+            Self::Denied { .. } => "denied",
+            Self::Unprocessable => "unprocessable",
+            Self::Failed(error) => error.category(),
+            Self::Patch(_) => "patch",
+            Self::InvalidMessage(_) => "invalid_message",
+            Self::OtherMessage => "other_message",
+            Self::TooLarge => "message_too_large",
+        }
+    }
+
     /// How a client is refused for it.
     pub fn refusal(&self, kind: Kind) -> Refusal {
         let (status, message) = match (kind, self) {
@@ -136,8 +161,7 @@ mod tests {
     }
 
     fn patch(text: &str) -> Answer {
-        let patch = skep_runconfig::Json::from_slice(text.as_bytes()).unwrap();
-        Answer::Allowed(Patch::read(&patch).map(Some))
+        Answer::Allowed(Patch::read(text).map(Some))
     }
 
     /// An answer, and the refusals by a validating and by a mutating webhook; 0 for none.

@@ -2,10 +2,10 @@
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use skep_runconfig::Json;
+use skep_bounds::{PATCH_VALUES, count_json_values};
 
-use crate::VERSION;
 use crate::patch::{Patch, PatchError};
+use crate::{VALUE_BYTES, VERSION};
 
 /// The answer of a webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,11 +81,13 @@ fn patch(kind: &str, patch: Option<&RawValue>) -> Result<Option<Patch>, PatchErr
     if kind != "json_patch" {
         return Err(PatchError::UnsupportedType);
     }
-    let patch = Json::from_slice(patch.get().as_bytes()).map_err(|_| PatchError::Malformed)?;
-    if patch == Json::Array(Vec::new()) {
-        return Ok(None);
-    }
-    Patch::read(&patch).map(Some)
+    Patch::read(patch.get()).map(|patch| Some(patch).filter(|patch| !patch.is_empty()))
+}
+
+/// How many bytes [`Answer::read`] takes for the body of a response, at most: its texts, and the tree of its patch.
+pub fn memory(body: &[u8]) -> usize {
+    let values = std::str::from_utf8(body).map_or(0, count_json_values);
+    body.len() + values.min(PATCH_VALUES) * VALUE_BYTES
 }
 
 #[cfg(test)]

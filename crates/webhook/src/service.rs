@@ -5,14 +5,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderName, HeaderValue, Method, Request, StatusCode};
-use skep_net::body::{Limit, collect};
+use skep_net::body::{BodyError, Intake, Limit, collect_within};
+use skep_net::budget::{OverBudgetError, Purpose, Reservation};
 use skep_net::client::{Options, Schemes};
-use skep_net::{Addresses, Body, Client};
+use skep_net::{Addresses, Body, Budget, Client};
 
 use crate::MOST_BYTES;
 use crate::config::{ConfigError, WebhookConfig};
 use crate::files::{MemoryFiles, Stamp, read_key, read_tls};
-use crate::response::{Answer, ResponseError};
+use crate::response::{self, Answer, ResponseError};
 use crate::signature::{self, sign};
 
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("skep/", env!("CARGO_PKG_VERSION")));
@@ -45,6 +46,10 @@ pub struct Call<'a> {
     pub now: i64,
     /// The payload.
     pub body: Bytes,
+    /// What the response may use, which counts for the client that causes the call.
+    pub budget: &'a Budget,
+    /// What is reserved for the answer: it grows by the memory that the answer takes.
+    pub held: &'a mut Reservation,
 }
 
 /// Why a webhook did not answer. No text holds a body or a secret.
@@ -65,9 +70,29 @@ pub enum CallError {
     /// Its response cannot be read.
     #[error(transparent)]
     Response(#[from] ResponseError),
+    /// There is no memory for its response.
+    #[error(transparent)]
+    OverBudget(#[from] OverBudgetError),
     /// The request cannot be signed. It is not sent without its signature.
     #[error("the request cannot be signed: {0}")]
     SigningKey(String),
+}
+
+// === impl CallError ===
+
+impl CallError {
+    /// What kind of failure it is.
+    pub const fn category(&self) -> &'static str {
+        match self {
+            Self::Network(_) => "network",
+            Self::Timeout => "timeout",
+            Self::Status(_) => "status",
+            Self::TooLarge => "response_too_large",
+            Self::Response(_) => "response",
+            Self::OverBudget(_) => "memory",
+            Self::SigningKey(_) => "signing_key",
+        }
+    }
 }
 
 // === impl Service ===
@@ -107,10 +132,13 @@ impl Service {
             status => return Err(CallError::Status(status)),
         }
         let limit = Limit { bytes: MOST_BYTES, idle: self.config.timeout, pace: 1 };
-        let body = collect(body, limit).await.map_err(|error| match error {
-            skep_net::BodyError::TooLarge { .. } => CallError::TooLarge,
+        let intake = Intake { budget: call.budget, rate: 0, purpose: Purpose::Request };
+        let body = collect_within(body, limit, intake).await.map_err(|error| match error {
+            BodyError::TooLarge { .. } => CallError::TooLarge,
+            BodyError::OverBudget(error) => CallError::OverBudget(error),
             error => CallError::Network(error.to_string()),
         })?;
+        call.held.grow(response::memory(&body))?;
         Ok(Answer::read(&body, call.uid)?)
     }
 

@@ -4,7 +4,7 @@ use skep_runconfig::run_config::{HeaderForward, ScalingConfig};
 use skep_runconfig::{Json, RunConfig};
 
 use super::ProxyContext;
-use super::env::{header_identifier, injected_header, injection_identifier};
+use super::env::{header_identifiers, injected_header, injection_identifier};
 use crate::error::PlanError;
 use crate::{auth_server, authz, run_config};
 
@@ -49,10 +49,9 @@ fn header_forward(context: &ProxyContext<'_>) -> Option<HeaderForward> {
     }
     let mut forward = HeaderForward::default();
     if let Some(headers) = context.spec.header_forward {
-        let from_secret = headers.add_headers_from_secret.iter().map(|one| &one.header_name);
-        let from_secret = from_secret.map(|name| (name.clone(), header_identifier(context.me, name)));
+        let identifiers = header_identifiers(context.me, headers).into_iter();
         forward.add_plaintext_headers.clone_from(&headers.add_plaintext_headers);
-        forward.add_headers_from_secret = from_secret.collect();
+        forward.add_headers_from_secret = identifiers.map(|(name, own)| (name.to_owned(), own)).collect();
     }
     if let Some(injected) = injected {
         let name = &injected.header_name;

@@ -1,8 +1,11 @@
 //! The variables of a proxy.
 
 use skep_api::annotation::GENERATION_ENV;
+use std::collections::BTreeMap;
+
 use skep_api::kinds::{ExternalAuthMethod, HeaderInjection, MCPExternalAuthConfigSpec};
 use skep_api::resource::Resource;
+use skep_api::workload::HeaderForward;
 
 use super::ProxyContext;
 use crate::auth_server;
@@ -11,7 +14,7 @@ use crate::inputs::{redis_env, telemetry_env};
 use crate::overrides::PROXY_ENV;
 use crate::pod::{Env, GENERATION, check_env_count};
 use crate::run_config;
-use crate::text::{sanitise, secret_identifier};
+use crate::text::{distinct_identifiers, sanitise, secret_identifier};
 
 /// Variables of one origin.
 #[derive(Clone, Copy, Debug)]
@@ -97,11 +100,12 @@ impl ProxyContext<'_> {
     }
 
     fn add_headers(&self, env: &mut Env) {
+        let identifiers = self.spec.header_forward.map(|headers| header_identifiers(self.me, headers));
+        let identifiers = identifiers.unwrap_or_default();
         let headers = self.spec.header_forward.map(|headers| headers.add_headers_from_secret.as_slice());
-        let forwarded = headers
-            .unwrap_or_default()
-            .iter()
-            .map(|header| (header_identifier(self.me, &header.header_name), &header.value_secret_ref));
+        let forwarded = headers.unwrap_or_default().iter().filter_map(|header| {
+            identifiers.get(header.header_name.as_str()).map(|name| (name.clone(), &header.value_secret_ref))
+        });
         let injected = injected_header(self.inputs.external_auth)
             .map(|header| (injection_identifier(self.me, &header.header_name), &header.value_secret_ref));
         let headers: Vec<_> = forwarded.chain(injected).collect();
@@ -124,7 +128,9 @@ pub(super) fn injection_identifier(me: &Resource, header: &str) -> String {
     sanitise(&format!("HEADER_INJECTION_{header}_{}", me.name()))
 }
 
-/// The name under which the proxy finds the value of a header.
-pub(super) fn header_identifier(me: &Resource, header: &str) -> String {
-    sanitise(&format!("HEADER_FORWARD_{header}_{}", me.name()))
+/// The names under which the proxy finds the values of headers. No two headers have one, so that no value is sent in another header.
+pub(super) fn header_identifiers<'a>(me: &Resource, headers: &'a HeaderForward) -> BTreeMap<&'a str, String> {
+    let owner = sanitise(me.name());
+    let own = distinct_identifiers(headers.add_headers_from_secret.iter().map(|header| header.header_name.as_str()));
+    own.into_iter().map(|(header, own)| (header, format!("HEADER_FORWARD_{own}_{owner}"))).collect()
 }

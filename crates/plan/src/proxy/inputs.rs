@@ -3,13 +3,13 @@
 use skep_api::auth_server::EmbeddedAuthServer;
 use skep_api::kinds::{
     ExternalAuthMethod, MCPAuthzConfigSpec, MCPExternalAuthConfigSpec, MCPOIDCConfigSpec, MCPTelemetryConfigSpec,
-    MCPToolConfigSpec,
+    MCPToolConfigSpec, Transport,
 };
 use skep_api::resource::Resource;
 
 use super::{ProxyContext, ProxyKind, ProxySpec};
 use crate::plan::Verdict;
-use crate::resolve::{self, Resolver};
+use crate::resolve::{self, Resolver, ServerKind};
 use crate::status::Status;
 use crate::validate::reference_problems;
 use crate::webhook::{Webhooks, webhooks};
@@ -42,7 +42,7 @@ impl<'a> ProxyContext<'a> {
         if let Err(error) = reference_problems(me).result() {
             resolver.fail(error.verdict());
         }
-        let inputs = resolve(&mut resolver, &spec);
+        let inputs = resolve(&mut resolver, &spec, server_kind(me));
         resolver.group(spec.group_ref);
         if let Some(inline) = inputs.oidc.and_then(|oidc| oidc.inline.as_ref()) {
             resolver.ca_bundle(inline.ca_bundle_ref.as_ref());
@@ -51,12 +51,21 @@ impl<'a> ProxyContext<'a> {
     }
 }
 
-fn resolve<'a>(resolver: &mut Resolver<'a>, spec: &ProxySpec<'_>) -> Inputs<'a> {
+/// What is behind the proxy of a resource.
+fn server_kind(me: &Resource) -> ServerKind {
+    match me {
+        Resource::MCPServer(server) if server.spec.transport == Transport::Stdio => ServerKind::Stdio,
+        Resource::MCPServer(_) => ServerKind::Http,
+        _ => ServerKind::Remote,
+    }
+}
+
+fn resolve<'a>(resolver: &mut Resolver<'a>, spec: &ProxySpec<'_>, server: ServerKind) -> Inputs<'a> {
     let tools = resolver.tools(spec.tool_config_ref.map(|reference| reference.name.as_str()), resolve::TOOLS);
     let telemetry = spec.telemetry_config_ref.map(|reference| reference.name.as_str());
     let telemetry = resolver.telemetry(telemetry, resolve::TELEMETRY);
     let external_name = spec.external_auth_config_ref.map(|reference| reference.name.as_str());
-    let external_auth = resolver.proxy_external_auth(external_name);
+    let external_auth = resolver.proxy_external_auth(external_name, server);
     let hooks = spec.webhook_config_ref.map(|reference| reference.name.as_str());
     let hooks = resolver.webhooks(hooks, resolve::WEBHOOKS);
     let mut auth_server = resolver.auth_server(spec.auth_server_ref);

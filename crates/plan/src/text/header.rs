@@ -5,8 +5,6 @@ use std::collections::BTreeMap;
 use skep_api::workload::HeaderForward;
 use skep_bounds::{FORWARDED_HEADER_BYTES, FORWARDED_HEADERS};
 
-use super::sanitise;
-
 /// A header cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
@@ -30,9 +28,9 @@ pub enum HeaderError {
         /// How many.
         found: usize,
     },
-    /// Two headers have values from different Secrets, which arrive in one variable.
-    #[error("headers `{0}` and `{1}` map to the same variable name; remove one of them")]
-    SameVariable(String, String),
+    /// One header has two values, from different Secrets. The case of a name does not matter.
+    #[error("headers `{0}` and `{1}` are the same header; remove one of them")]
+    Repeated(String, String),
     /// It carries the client's credential for this proxy.
     #[error(
         "header `{0}` carries the client's credential and is not forwarded; remove it, or configure outgoing authentication"
@@ -80,8 +78,7 @@ pub fn check_forwarded_headers(headers: &HeaderForward) -> Result<(), HeaderErro
     headers.add_plaintext_headers.keys().chain(from_secret).try_for_each(|name| check_forwarded_header(name))
 }
 
-/// Whether the headers of an object are few and small enough, and each of those from Secrets has a variable of its own: `X-A` and `X_A`
-/// are both `X_A` in the name of one.
+/// Whether the headers of an object are few and small enough, and each of those from Secrets has one value.
 pub fn check_header_limits(headers: &HeaderForward) -> Result<(), HeaderError> {
     let found = headers.add_plaintext_headers.len().max(headers.add_headers_from_secret.len());
     if found > FORWARDED_HEADERS {
@@ -91,11 +88,11 @@ pub fn check_header_limits(headers: &HeaderForward) -> Result<(), HeaderError> {
     if found > FORWARDED_HEADER_BYTES {
         return Err(HeaderError::TooLarge { found });
     }
-    let mut variables = BTreeMap::new();
+    let mut named = BTreeMap::new();
     for header in &headers.add_headers_from_secret {
-        let other = variables.insert(sanitise(&header.header_name), header);
+        let other = named.insert(header.header_name.to_ascii_lowercase(), header);
         if let Some(other) = other.filter(|other| other.value_secret_ref != header.value_secret_ref) {
-            return Err(HeaderError::SameVariable(other.header_name.clone(), header.header_name.clone()));
+            return Err(HeaderError::Repeated(other.header_name.clone(), header.header_name.clone()));
         }
     }
     Ok(())

@@ -16,7 +16,7 @@ use skep_bounds::ENV_VARIABLES;
 use crate::canonical;
 use crate::error::{MissingKey, PlanError};
 use crate::pod::{Env, Mount};
-use crate::text::{check_forwarded_headers, remote_url, sanitise};
+use crate::text::{check_forwarded_headers, distinct_identifiers, remote_url, sanitise};
 use crate::validate::reference_problems;
 use crate::world::{Found, World};
 use crate::{remote_proxy, server};
@@ -179,8 +179,10 @@ impl<'a> Member<'a> {
         let Some(headers) = self.header_forward() else { return variables };
         let owner = sanitise(self.name());
         let mut identifiers = BTreeMap::new();
+        let own = distinct_identifiers(headers.add_headers_from_secret.iter().map(|one| one.header_name.as_str()));
         for header in &headers.add_headers_from_secret {
-            let identifier = format!("HEADER_FORWARD_{}_{owner}", sanitise(&header.header_name));
+            let Some(own) = own.get(header.header_name.as_str()) else { continue };
+            let identifier = format!("HEADER_FORWARD_{own}_{owner}");
             let secret = &header.value_secret_ref;
             let variable = Variable::Secret(secret.name.clone(), secret.key.clone());
             variables.insert(format!("TOOLHIVE_SECRET_{identifier}"), variable);

@@ -27,7 +27,7 @@ fn objects() -> BTreeMap<Key, Found> {
 
 fn server() -> Plan {
     let spec = json!({
-        "image": "i", "audit": { "enabled": true }, "oidcConfigRef": { "name": "idp", "audience": "a" },
+        "image": "i", "transport": "streamable-http", "audit": { "enabled": true }, "oidcConfigRef": { "name": "idp", "audience": "a" },
         "externalAuthConfigRef": { "name": "exchange" }, "toolConfigRef": { "name": "tools" },
         "telemetryConfigRef": { "name": "otel" }, "webhookConfigRef": { "name": "hooks" },
         "authzConfigRef": { "name": "policy" },
@@ -57,7 +57,7 @@ fn a_header_is_injected_by_the_proxies_of_both_kinds_and_its_value_stays_in_the_
     let inject = json!({ "type": "headerInjection", "headerInjection": inject });
     let mut all = objects();
     all.extend([found(KindName::MCPExternalAuthConfig, "inject", &inject)]);
-    let server = json!({ "image": "i", "externalAuthConfigRef": { "name": "inject" } });
+    let server = json!({ "image": "i", "transport": "streamable-http", "externalAuthConfigRef": { "name": "inject" } });
     let remote = json!({
         "remoteUrl": "https://mcp.example/mcp", "externalAuthConfigRef": { "name": "inject" },
         "headerForward": { "addPlaintextHeaders": { "x-api-key": "replaced", "x-b": "2" } },
@@ -75,6 +75,97 @@ fn a_header_is_injected_by_the_proxies_of_both_kinds_and_its_value_stays_in_the_
         let variable = variables.as_array().unwrap().iter().find(|one| one["name"] == variable.as_str());
         assert_eq!(variable.unwrap()["valueFrom"]["secretKeyRef"], json!({ "name": "keys", "key": "k" }));
     }
+}
+
+/// Credentials of every type that a proxy puts on its requests.
+fn credentials() -> [(&'static str, Value); 3] {
+    let key = json!({ "name": "keys", "key": "k" });
+    [
+        ("tokenExchange", json!({ "tokenUrl": "https://t", "audience": "a", "clientId": "c", "clientSecretRef": key })),
+        ("headerInjection", json!({ "headerName": "X-Api-Key", "valueSecretRef": key })),
+        ("bearerToken", json!({ "tokenSecretRef": key })),
+    ]
+}
+
+#[test]
+fn credentials_that_cannot_reach_a_server_on_stdio_are_not_shown_as_in_force() {
+    for (method, settings) in credentials() {
+        let mut all = objects();
+        all.extend([found(KindName::MCPExternalAuthConfig, "auth", &json!({ "type": method, method: settings }))]);
+        for (transport, reason) in
+            [("stdio", Some("StdioServer")), ("streamable-http", None), ("sse", None), ("remote", None)]
+        {
+            let mut spec = json!({ "externalAuthConfigRef": { "name": "auth" } });
+            let kind = if transport == "remote" {
+                spec["remoteUrl"] = json!("https://mcp.example/mcp");
+                KindName::MCPRemoteProxy
+            } else {
+                spec["image"] = json!("i");
+                spec["transport"] = json!(transport);
+                KindName::MCPServer
+            };
+            let plan = planned(&resource(kind, "p", 1, &spec), &all, &Live::default());
+            let place = format!("{method} {transport}: {:?}", plan.status);
+            assert_eq!(plan.verdict, Verdict::Apply, "{place}");
+            let found = plan.status.find("ExternalAuthInForce");
+            assert_eq!(
+                found.map(|one| (one.is_false(), one.reason.as_str())),
+                reason.map(|reason| (true, reason)),
+                "{place}"
+            );
+            let hash = plan.status.onto(&json!({}), 1, "").get("externalAuthConfigHash").cloned();
+            assert_eq!(hash.is_some_and(|hash| hash.is_string()), reason.is_none(), "{place}");
+            let proxy = proxy(plan);
+            let config = &proxy.run_config;
+            let is_sent = config.token_exchange_config.is_some()
+                || config.header_forward.is_some()
+                || config.remote_auth_config.is_some();
+            assert_eq!(is_sent, reason.is_none(), "{place}");
+            let has_secret = proxy.env.list().to_string().contains("\"keys\"");
+            assert_eq!(has_secret, reason.is_none(), "{place}: a Secret that is not used is not in the pod");
+        }
+    }
+}
+
+/// Its proxy would exit when it starts: there is no URL that its signatures could be for.
+#[test]
+fn requests_to_a_server_of_the_cluster_cannot_be_signed() {
+    let sts = json!({ "region": "eu-central-1", "fallbackRoleArn": "arn:aws:iam::123456789012:role/r" });
+    let mut all = objects();
+    all.extend([found(KindName::MCPExternalAuthConfig, "aws", &json!({ "type": "awsSts", "awsSts": sts }))]);
+    for transport in ["stdio", "streamable-http", "sse"] {
+        let spec = json!({ "image": "i", "transport": transport, "externalAuthConfigRef": { "name": "aws" } });
+        let plan = planned(&resource(KindName::MCPServer, "s", 1, &spec), &all, &Live::default());
+        assert!(matches!(&plan.verdict, Verdict::Refuse(why) if why.contains("use an MCPRemoteProxy")), "{transport}");
+        let condition = plan.status.find("ExternalAuthConfigValidated").unwrap();
+        assert_eq!((condition.is_false(), condition.reason.as_str()), (true, "RemoteServerRequired"));
+    }
+    let spec = json!({ "remoteUrl": "https://mcp.example/mcp", "externalAuthConfigRef": { "name": "aws" } });
+    let plan = planned(&resource(KindName::MCPRemoteProxy, "r", 1, &spec), &all, &Live::default());
+    assert!(proxy(plan).run_config.aws_sts_config.is_some());
+}
+
+#[test]
+fn the_value_of_a_header_is_never_sent_in_another_one() {
+    let header =
+        |name: &str, key: &str| json!({ "headerName": name, "valueSecretRef": { "name": "keys", "key": key } });
+    let headers = [header("x-a", "one"), header("x_a", "two"), header("X-B", "three")];
+    let spec = json!({ "remoteUrl": "https://mcp.example/mcp", "headerForward": { "addHeadersFromSecret": headers } });
+    let mut all = objects();
+    let keys = ["one", "two", "three"].map(|key| (key.to_owned(), "digest".to_owned()));
+    all.insert(
+        Key { kind: ObjectKind::Secret, namespace: "ns".into(), name: "keys".into() },
+        Found::Secret(BTreeMap::from(keys).into()),
+    );
+    let proxy = proxy(planned(&resource(KindName::MCPRemoteProxy, "r", 1, &spec), &all, &Live::default()));
+    let forward = proxy.run_config.header_forward.clone().unwrap();
+    let variables = proxy.env.list();
+    for (name, key) in [("x-a", "one"), ("x_a", "two"), ("X-B", "three")] {
+        let variable = format!("TOOLHIVE_SECRET_{}", forward.add_headers_from_secret[name]);
+        let variable = variables.as_array().unwrap().iter().find(|one| one["name"] == variable.as_str());
+        assert_eq!(variable.unwrap()["valueFrom"]["secretKeyRef"]["key"], key, "{name}");
+    }
+    assert_eq!(forward.add_headers_from_secret["X-B"], "HEADER_FORWARD_X_B_R", "as in the original");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use skep_runconfig::parameters;
 use skep_runconfig::run_config::{AwsStsConfig, MiddlewareConfig};
 use skep_upstream::http::Target;
 
-use crate::chain::{ChainError, Context, Flow, Middleware, Pass, Step};
+use crate::chain::{AnswerReason, ChainError, Context, Flow, Middleware, Pass, Step};
 use crate::exchange::{Exchange, Head};
 use crate::http::text;
 use crate::observe::{Observation, Observer};
@@ -74,7 +74,7 @@ impl AwsSts {
         let request = Unsigned { method: &head.method, uri: &uri, body: content.bytes() };
         if let Err(error) = sign(&self.scope, &session.credentials, request, &mut head.headers, unix_now()) {
             tracing::error!(%error, "request not signed");
-            return Flow::Answer(text(StatusCode::INTERNAL_SERVER_ERROR, "Request signing failed"));
+            return Flow::Answer(refused(StatusCode::INTERNAL_SERVER_ERROR, "Request signing failed"));
         }
         head.observe(Arc::new(Sent { sts: self.sts.clone(), session }));
         Flow::Next
@@ -96,7 +96,7 @@ impl Middleware for AwsSts {
     fn message<'a>(&'a self, exchange: &'a mut Exchange, _pass: Pass) -> Step<'a> {
         let (caller, token) = match authenticated(exchange.head.caller.as_ref()) {
             Ok(authenticated) => authenticated,
-            Err(problem) => return text(StatusCode::UNAUTHORIZED, problem).into(),
+            Err(problem) => return refused(StatusCode::UNAUTHORIZED, problem).into(),
         };
         let now = unix_now();
         if let Some(session) = self.sts.known(&token, now) {
@@ -132,7 +132,14 @@ fn refuse(error: &StsError) -> Response<Body> {
             (StatusCode::UNAUTHORIZED, "AWS credential exchange failed")
         }
     };
-    text(status, problem)
+    refused(status, problem)
+}
+
+/// The client learns as much as the audit log.
+fn refused(status: StatusCode, problem: &str) -> Response<Body> {
+    let mut response = text(status, problem);
+    response.extensions_mut().insert(AnswerReason(problem.to_owned()));
+    response
 }
 
 // === impl Sent ===

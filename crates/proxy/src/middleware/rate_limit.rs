@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use self::rules::{Charge, Operation, Rules, Scope};
 use super::parser::refuse_unreadable;
-use crate::chain::{ChainError, Context, Flow, Middleware, Pass, Step};
+use crate::chain::{AnswerReason, ChainError, Context, Flow, Middleware, Pass, RateLimitDecision, Step};
 use crate::exchange::Exchange;
 use crate::http::json;
 use crate::metrics::{CheckLabels, RateLimitCounters};
@@ -107,6 +107,8 @@ impl RateLimit {
             operation_type: operation.name(),
         };
         self.counters.decided(&labels, started.elapsed());
+        let (is_allowed, rejected_by) = (refused.is_none(), labels.scope);
+        exchange.notes.insert(RateLimitDecision { is_allowed, rejected_by, fail_open: false });
         match refused {
             None => {
                 let paid = exchange.notes.get_or_insert_default::<Paid>();
@@ -115,13 +117,16 @@ impl RateLimit {
             }
             Some((scope, limit)) => {
                 tracing::debug!(scope = scope.name(), "request refused by a rate limit");
-                Flow::Answer(refuse(exchange, limit))
+                let mut response = refuse(exchange, limit);
+                let reason = format!("rate limit of scope {}", scope.name());
+                response.extensions_mut().insert(AnswerReason(reason));
+                Flow::Answer(response)
             }
         }
     }
 
     /// Lets a request pass that could not be counted, or refuses it.
-    fn failed(&self, exchange: &Exchange, error: &StoreError) -> Flow {
+    fn failed(&self, exchange: &mut Exchange, error: &StoreError) -> Flow {
         let category = match error {
             StoreError::Unavailable(cause) => cause.category(),
             StoreError::Full | StoreError::Unreadable { .. } => "other",
@@ -131,6 +136,8 @@ impl RateLimit {
             let outcome = if self.is_open_on_failure { "requests pass uncounted" } else { "requests are refused" };
             tracing::warn!(%error, outcome, "rate limits cannot be counted");
         }
+        let (is_allowed, rejected_by) = (self.is_open_on_failure, "none");
+        exchange.notes.insert(RateLimitDecision { is_allowed, rejected_by, fail_open: is_allowed });
         if self.is_open_on_failure {
             return Flow::Next;
         }
@@ -138,6 +145,7 @@ impl RateLimit {
         let body = answer::error(id.as_ref(), answer::INTERNAL_ERROR, "Rate limit cannot be checked", None);
         let mut response = json(StatusCode::SERVICE_UNAVAILABLE, body);
         response.headers_mut().insert(RETRY_AFTER, 1.into());
+        response.extensions_mut().insert(AnswerReason(format!("rate limit not checked: {category}")));
         Flow::Answer(response)
     }
 }

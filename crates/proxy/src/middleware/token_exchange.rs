@@ -11,7 +11,7 @@ use skep_runconfig::parameters;
 use skep_runconfig::run_config::{MiddlewareConfig, TokenExchangeConfig};
 
 use super::header_forward::settable_header;
-use crate::chain::{ChainError, Context, Flow, Middleware, Pass, Step};
+use crate::chain::{AnswerReason, ChainError, Context, Flow, Middleware, Pass, Step};
 use crate::exchange::{Exchange, Head};
 use crate::http::text;
 use crate::observe::{Observation, Observer};
@@ -81,7 +81,7 @@ impl Middleware for ExchangeToken {
         let head = &mut exchange.head;
         let Some(token) = subject_token(head) else {
             tracing::debug!("token exchange failed: the request has no bearer token");
-            return refused().into();
+            return refused("the request has no bearer token").into();
         };
         let now = unix_now();
         // Most tokens were exchanged before, and need no allocation for a future.
@@ -97,7 +97,7 @@ impl Middleware for ExchangeToken {
                 }
                 Err(error) => {
                     log(&error);
-                    Flow::Answer(refused())
+                    Flow::Answer(refused(category(&error)))
                 }
             }
         }))
@@ -119,8 +119,20 @@ fn log(error: &ExchangeError) {
     }
 }
 
-fn refused() -> Response<Body> {
-    text(StatusCode::UNAUTHORIZED, "Token exchange failed")
+/// Why, for the audit log: nothing that the token endpoint said.
+fn category(error: &ExchangeError) -> &'static str {
+    match error {
+        ExchangeError::Refused { .. } => "the token endpoint refused the token",
+        ExchangeError::Shared => "the same exchange failed for another request",
+        ExchangeError::Fetch(_) => "the token endpoint cannot be reached",
+        ExchangeError::Incomplete(_) => "the token endpoint gave an incomplete answer",
+    }
+}
+
+fn refused(reason: &str) -> Response<Body> {
+    let mut response = text(StatusCode::UNAUTHORIZED, "Token exchange failed");
+    response.extensions_mut().insert(AnswerReason(reason.to_owned()));
+    response
 }
 
 // === impl Sent ===

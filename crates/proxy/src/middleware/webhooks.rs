@@ -12,18 +12,19 @@ use http::{Response, StatusCode};
 use jiff::Timestamp;
 use serde_json::Value;
 use skep_mcp::{Kind as MessageKind, Malformed, Message, answer, value};
-use skep_net::budget::Purpose;
+use skep_net::budget::{OverBudgetError, Purpose};
 use skep_net::{Body, Peer};
 use skep_runconfig::parameters;
 use skep_runconfig::run_config::MiddlewareConfig;
 use skep_webhook::outcome::{Outcome, check, decide};
 use skep_webhook::payload::{self, Payload};
+use skep_webhook::response::Answer;
 use skep_webhook::service::Call;
-use skep_webhook::{Cause, Kind, MOST_BYTES, Service, WebhookConfig};
+use skep_webhook::{CallError, Cause, Kind, MOST_BYTES, Service, WebhookConfig};
 use uuid::Uuid;
 
 use super::parser::refuse_unreadable;
-use crate::chain::{ChainError, Context, Flow, Middleware, Pass, Step};
+use crate::chain::{AnswerReason, AuditNotes, ChainError, Context, Flow, Middleware, MutatedBy, Pass, Step};
 use crate::exchange::{Exchange, Head};
 use crate::http::{json, over_budget};
 
@@ -107,37 +108,48 @@ impl Webhooks {
     ) -> Result<Option<Bytes>, Response<Body>> {
         let (now, Sender { principal, context }) = (Timestamp::now(), sender);
         let payload = Payload { uid, timestamp: &now.to_string(), principal, message, context }.to_bytes();
-        let id = || message.id();
-        let _held =
-            head.budget.reserve(payload.len(), Purpose::Request).map_err(|error| over_budget(&error, id().as_ref()))?;
-        let answer = service.call(Call { uid, now: now.as_second(), body: payload.into() }).await;
+        let budget = &head.budget;
+        let no_room = |error: OverBudgetError| over_budget(&error, message.id().as_ref());
+        let mut held = budget.reserve(payload.len(), Purpose::Request).map_err(no_room)?;
+        let call = Call { uid, now: now.as_second(), body: payload.into(), budget, held: &mut held };
+        let answer = match service.call(call).await {
+            // No fault of the webhook, so no failure policy lets the message pass.
+            Err(CallError::OverBudget(error)) => return Err(no_room(error)),
+            answer => answer,
+        };
+        if let (Kind::Mutating, Ok(Answer::Allowed(Ok(Some(patch))))) = (kind, &answer) {
+            held.grow(patch.memory(message)).map_err(no_room)?;
+        }
         match decide(kind, service.config().failure_policy, answer, message) {
-            Outcome::Next(patched) => Ok(patched),
+            Outcome::Next(patched) => {
+                patched.map(|patched| budget.hold(patched, Purpose::Request)).transpose().map_err(no_room)
+            }
             Outcome::Skipped(cause) => {
                 log(service, kind, head, &cause, "webhook failed, and is ignored");
                 Ok(None)
             }
             Outcome::Refused(cause) => {
                 log(service, kind, head, &cause, "request denied by a webhook");
-                Err(refuse(kind, &cause, message))
+                Err(refuse(kind, Some(service), &cause, message))
             }
         }
     }
 
-    /// What mutating webhooks make of a message; each sees what the one before it made.
-    async fn mutate(&self, message: &Message, head: &Head) -> Result<Option<Message>, Response<Body>> {
-        let (sender, mut current) = (self.sender(head), None);
+    /// What mutating webhooks make of a message, and which of them; each sees what the one before it made.
+    async fn mutate(&self, message: &Message, head: &Head) -> Result<Option<(Message, MutatedBy)>, Response<Body>> {
+        let (sender, mut current, mut by) = (self.sender(head), None, MutatedBy::default());
         for service in &self.services {
             let uid = Uuid::new_v4().to_string();
             let seen = current.as_ref().unwrap_or(message);
             let Some(patched) = Self::call(service, Kind::Mutating, &uid, &sender, seen, head).await? else { continue };
             let patched = check(message, patched).map_err(|cause| {
                 log(service, Kind::Mutating, head, &cause, "request denied: a webhook made it invalid");
-                refuse(Kind::Mutating, &cause, message)
+                refuse(Kind::Mutating, Some(service), &cause, message)
             })?;
             current = Some(patched);
+            by.0.push(service.config().name.clone());
         }
-        Ok(current)
+        Ok(current.map(|mutated| (mutated, by)))
     }
 
     /// Asks validating webhooks; the first denial counts.
@@ -162,8 +174,9 @@ impl Middleware for Mutating {
         Step::Pending(Box::pin(async move {
             match self.0.mutate(&message, &exchange.head).await {
                 Ok(None) => Flow::Next,
-                Ok(Some(mutated)) => {
+                Ok(Some((mutated, by))) => {
                     exchange.replace(mutated);
+                    exchange.notes.get_or_insert_default::<MutatedBy>().0.extend(by.0);
                     Flow::Next
                 }
                 Err(refusal) => Flow::Answer(refusal),
@@ -225,7 +238,9 @@ fn judged(exchange: &Exchange, kind: Kind) -> Result<Option<Message>, Box<Respon
     }
     let is_judged = |message: &&Message| matches!(message.kind(), MessageKind::Request | MessageKind::Notification);
     match exchange.message().filter(is_judged) {
-        Some(message) if message.body().len() > MOST_BYTES => Err(Box::new(refuse(kind, &Cause::TooLarge, message))),
+        Some(message) if message.body().len() > MOST_BYTES => {
+            Err(Box::new(refuse(kind, None, &Cause::TooLarge, message)))
+        }
         message => Ok(message.cloned()),
     }
 }
@@ -236,8 +251,21 @@ fn source(head: &Head) -> String {
     if head.client == Peer::network(peer.ip()) { peer.to_string() } else { head.client.to_string() }
 }
 
-/// The response to a request that does not go on. It says nothing that the webhook said.
-fn refuse(kind: Kind, cause: &Cause, message: &Message) -> Response<Body> {
+/// The response to a request that does not go on. It says nothing that the webhook said, nor does the audit log: that one names the webhook
+/// and the kind of cause.
+fn refuse(kind: Kind, service: Option<&Service>, cause: &Cause, message: &Message) -> Response<Body> {
+    let webhook = service.map(|service| format!(" `{}`", service.config().name)).unwrap_or_default();
+    let reason = format!("{} webhook{webhook}: {}", kind.name(), cause.category());
+    let mut response = refused(kind, cause, message);
+    if matches!(cause, Cause::Denied { .. } | Cause::Unprocessable) {
+        response.extensions_mut().insert(AuditNotes { reason, ..AuditNotes::default() });
+    } else {
+        response.extensions_mut().insert(AnswerReason(reason));
+    }
+    response
+}
+
+fn refused(kind: Kind, cause: &Cause, message: &Message) -> Response<Body> {
     if matches!(cause, Cause::InvalidMessage(Malformed::Batch)) {
         return json(StatusCode::BAD_REQUEST, answer::batch_refused());
     }

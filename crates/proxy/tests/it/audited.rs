@@ -1,5 +1,7 @@
 //! The audit log of a proxy: every request once, whoever answers it and however its reply travels.
 
+mod answers;
+
 use std::path::PathBuf;
 
 use anyhow::Result;

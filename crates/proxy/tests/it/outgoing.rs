@@ -18,10 +18,10 @@ use crate::client::{TestClient, request};
 use crate::guarded::{guarded_config, token};
 use crate::web::{Got, How, Web, backend};
 
-type Seen = Arc<Mutex<Vec<Got>>>;
+pub(crate) type Seen = Arc<Mutex<Vec<Got>>>;
 
 /// A token endpoint that issues `<subject>-<number>`, and what it was asked.
-async fn token_endpoint(
+pub(crate) async fn token_endpoint(
     answer: impl Fn(&str, usize) -> Response<Body> + Send + Sync + 'static,
 ) -> Result<(String, Seen)> {
     let (seen, issued) = (Seen::default(), AtomicUsize::new(0));
@@ -42,7 +42,12 @@ fn issue(subject: &str, number: usize) -> Response<Body> {
     Response::new(Body::full(body.to_string()))
 }
 
-fn served(got: &Got) -> Response<Body> {
+/// A token endpoint that refuses every token.
+pub(crate) fn issue_none(_: &str, _: usize) -> Response<Body> {
+    Response::builder().status(400).body(Body::full(json!({ "error": "invalid_grant" }).to_string())).unwrap()
+}
+
+pub(crate) fn served(got: &Got) -> Response<Body> {
     let message: Value = serde_json::from_slice(&got.body).unwrap_or_default();
     let body = json!({ "jsonrpc": "2.0", "id": message["id"], "result": {} }).to_string();
     Response::builder().header("content-type", "application/json").body(Body::full(body)).unwrap()
@@ -187,6 +192,15 @@ const ROLE: &str = "arn:aws:iam::123456789012:role/tools";
 
 /// An endpoint of AWS STS that opens a session for whoever asks, and a proxy whose server expects signed requests.
 async fn signing(sts: Value, answer: fn(&Got) -> Response<Body>) -> Result<(Web, Seen)> {
+    signing_with(sts, json!({}), answer).await
+}
+
+/// The same with more in its RunConfig.
+pub(crate) async fn signing_with(
+    sts: Value,
+    mut more: Value,
+    answer: fn(&Got) -> Response<Body>,
+) -> Result<(Web, Seen)> {
     let (seen, issued) = (Seen::default(), AtomicUsize::new(0));
     let respond = move |_: &Got| {
         let number = issued.fetch_add(1, Ordering::Relaxed) + 1;
@@ -201,7 +215,8 @@ async fn signing(sts: Value, answer: fn(&Got) -> Response<Body>) -> Result<(Web,
     for (name, value) in sts.as_object().into_iter().flatten() {
         config[name] = value.clone();
     }
-    let more = json!({ "aws_sts_config": config, "remote_url": "http://replaced.example/base/mcp?v=1" });
+    more["aws_sts_config"] = config;
+    more["remote_url"] = json!("http://replaced.example/base/mcp?v=1");
     let how = How {
         config: guarded_config(more).await?,
         remote: Some("/base/mcp?v=1"),
@@ -266,6 +281,29 @@ async fn clients_without_a_role_never_reach_the_server() -> Result<()> {
     }
     let (web, _) = signing(only(json!({ "matcher": "claims.sub == 'ada'", "role_arn": ROLE })), served).await?;
     assert_eq!(ping(as_user(&web, &token("ada"))).await?.status, StatusCode::OK);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_forgotten_session_is_not_opened_again_with_the_signature_of_another_message() -> Result<()> {
+    let forgetful = |got: &Got| {
+        let message: Value = serde_json::from_slice(&got.body).unwrap_or_default();
+        match message["method"].as_str() {
+            Some("initialize") => {
+                let mut response = served(got);
+                response.headers_mut().insert("mcp-session-id", "s-1".parse().unwrap());
+                response
+            }
+            Some("ping") => Response::builder().status(404).body(Body::empty()).unwrap(),
+            _ => Response::builder().status(202).body(Body::empty()).unwrap(),
+        }
+    };
+    let (web, _) = signing(json!({}), forgetful).await?;
+    let client = as_user(&web, &token("ada")).initialized().await?;
+    // The client learns that its session is gone, and initializes a new one itself.
+    assert_eq!(client.ask(json!(2), "ping", json!({})).await?.status, StatusCode::NOT_FOUND);
+    let method = |got: &Got| serde_json::from_slice::<Value>(&got.body).unwrap()["method"].clone();
+    assert_eq!(web.got().iter().map(method).collect::<Vec<_>>(), ["initialize", "notifications/initialized", "ping"]);
     Ok(())
 }
 

@@ -30,6 +30,7 @@ use skep_testkit::pki::Authority;
 
 use crate::client::{BOTH, PATIENCE, TestClient, request};
 use crate::web::{Got, backend, drain};
+use crate::webhooks::{Hook, patch};
 
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 const IN_HEADERS: &str = "00-11111111111111111111111111111111-2222222222222222-01";
@@ -61,6 +62,16 @@ fn answer(got: &Got) -> Response<Body> {
 }
 
 async fn proxy(collector: SocketAddr, served: &Requests, more: Value, variables: &[(&str, &str)]) -> Result<Running> {
+    proxy_with(collector, served, more, variables, json!({})).await
+}
+
+async fn proxy_with(
+    collector: SocketAddr,
+    served: &Requests,
+    more: Value,
+    variables: &[(&str, &str)],
+    members: Value,
+) -> Result<Running> {
     skep_testkit::install_crypto_provider();
     let upstream = backend("127.0.0.1:0".parse()?, Arc::new(answer), served.clone()).await?;
     let mut telemetry = json!({
@@ -71,10 +82,13 @@ async fn proxy(collector: SocketAddr, served: &Requests, more: Value, variables:
     for (name, value) in more.as_object().unwrap() {
         telemetry[name] = value.clone();
     }
-    let config = json!({
+    let mut config = json!({
         "name": "srv", "transport": "streamable-http", "host": "127.0.0.1", "port": 0,
         "remote_url": format!("http://{upstream}"), "telemetry_config": telemetry,
     });
+    for (name, value) in members.as_object().unwrap() {
+        config[name] = value.clone();
+    }
     let common = [
         ("OTEL_BSP_SCHEDULE_DELAY", "20"),
         ("OTEL_METRIC_EXPORT_INTERVAL", "50"),
@@ -92,10 +106,15 @@ async fn proxy(collector: SocketAddr, served: &Requests, more: Value, variables:
 
 impl Stage {
     async fn new(more: Value) -> Result<Self> {
+        Self::with(more, json!({})).await
+    }
+
+    /// With further members of the RunConfig.
+    async fn with(telemetry: Value, config: Value) -> Result<Self> {
         let (collected, served) = (Requests::default(), Requests::default());
         let take = |_: &Got| Response::new(Body::empty());
         let collector = backend("127.0.0.1:0".parse()?, Arc::new(take), collected.clone()).await?;
-        let running = proxy(collector, &served, more, &[]).await?;
+        let running = proxy_with(collector, &served, telemetry, &[], config).await?;
         Ok(Self { running, collected, served })
     }
 
@@ -210,6 +229,31 @@ async fn item_6_a_request_is_a_span_of_the_clients_trace_and_the_server_hears_of
     }
     let scope = request.resource_spans[0].scope_spans[0].scope.as_ref().context("a scope")?;
     assert_eq!(scope.name, "github.com/stacklok/toolhive/pkg/telemetry");
+    stage.running.end().await;
+    Ok(())
+}
+
+#[tokio::test]
+async fn item_6_a_span_is_about_the_request_that_was_sent_and_says_what_its_rate_limit_decided() -> Result<()> {
+    let rename = json!([{ "op": "replace", "path": "/mcp_request/params/name", "value": "safe" }]);
+    let hook = Hook::new(vec![(200, patch(rename))]).await?;
+    let limits = json!({ "tools": [{ "name": "echo", "shared": { "maxTokens": 1, "refillPeriod": "1h0m0s" } }] });
+    let config = json!({ "mutating_webhooks": [hook.entry("fail")], "rate_limit_config": limits });
+    let stage = Stage::with(json!({ "tracingEnabled": true }), config).await?;
+    let client = stage.client();
+    assert_eq!(client.post(call("echo", json!({}))).await?.status, StatusCode::OK);
+    assert_eq!(client.post(call("echo", json!({}))).await?.status, StatusCode::TOO_MANY_REQUESTS);
+    client.ask(json!(1), "ping", json!({})).await?;
+    let spans = stage.until_spans(3).await?;
+    let summary: Vec<_> = spans.iter().map(|span| (span.name.as_str(), map(&span.attributes))).collect();
+    let decided = |index: usize, name: &str| summary[index].1.get(&format!("rate_limit.{name}")).map(String::as_str);
+    assert_eq!(summary[0].0, "tools/call safe");
+    assert_eq!(summary[0].1["gen_ai.tool.name"], "safe");
+    assert_eq!((decided(0, "decision"), decided(0, "rejected_by")), (Some("allowed"), Some("none")));
+    assert_eq!(decided(0, "fail_open"), Some("BoolValue(false)"));
+    assert_eq!(summary[1].0, "tools/call echo");
+    assert_eq!((decided(1, "decision"), decided(1, "rejected_by")), (Some("rejected"), Some("shared_tool")));
+    assert_eq!(decided(2, "decision"), None, "no limit applies to it");
     stage.running.end().await;
     Ok(())
 }

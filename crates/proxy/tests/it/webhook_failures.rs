@@ -9,14 +9,16 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
-use skep_net::Body;
+use skep_net::{Body, Budget};
+use skep_proxy::Guards;
 use skep_testkit::pki::{Authority, Identity};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpListener;
 use tokio::process::{Child, Command};
 
 use crate::client::{PATIENCE, request};
-use crate::webhooks::{Hook, proxy};
+use crate::web::How;
+use crate::webhooks::{Hook, patch, proxy, proxy_with};
 
 fn call(name: &str) -> String {
     request(json!(1), "tools/call", json!({ "name": name, "arguments": {} })).to_string()
@@ -77,6 +79,32 @@ async fn a_webhook_that_does_not_answer_properly_follows_its_failure_policy() ->
         }
     }
     assert!(elsewhere.payloads().is_empty(), "the redirect was followed");
+    Ok(())
+}
+
+/// A tree of the message would take 4 MiB, of which the proxy has 2 for one client. No policy passes over that: the webhook did not fail.
+#[tokio::test]
+async fn a_patch_for_which_there_is_no_memory_is_refused_whatever_the_policy_is() -> Result<()> {
+    let add = json!([{ "op": "add", "path": "/mcp_request/params/x", "value": 1 }]);
+    let call = |values: usize| {
+        let arguments = json!({ "a": vec![0; values] });
+        request(json!(1), "tools/call", json!({ "name": "a", "arguments": arguments })).to_string()
+    };
+    for policy in ["fail", "ignore"] {
+        let hook = Hook::new(vec![(200, patch(add.clone()))]).await?;
+        let guards = Guards { budget: Budget::new(8 * 1024 * 1024), ..Guards::default() };
+        let how = How { guards, ..How::default() };
+        let web = proxy_with(json!({ "mutating_webhooks": [hook.entry(policy)] }), how).await?;
+        assert_eq!(web.caller().post(call(15_000)).await?.status, StatusCode::SERVICE_UNAVAILABLE, "{policy}");
+        assert_eq!((hook.payloads().len(), web.got().len()), (1, 0), "{policy}");
+        assert_eq!(web.caller().post(call(1_000)).await?.status, StatusCode::OK, "{policy}");
+        // Without a patch there is no tree.
+        let same = Hook::new(vec![(200, json!({ "allowed": true }))]).await?;
+        let guards = Guards { budget: Budget::new(8 * 1024 * 1024), ..Guards::default() };
+        let how = How { guards, ..How::default() };
+        let web = proxy_with(json!({ "mutating_webhooks": [same.entry(policy)] }), how).await?;
+        assert_eq!(web.caller().post(call(15_000)).await?.status, StatusCode::OK, "{policy}");
+    }
     Ok(())
 }
 

@@ -92,15 +92,40 @@ fn policies_may_stand_in_a_configuration_or_in_a_manifest() {
         "m.yaml",
         &format!("kind: MCPAuthzConfig\nmetadata: {{name: a}}\nspec:\n  type: cedarv1\n  config:\n    policies:\n    - |\n      {permit}\n"),
     );
-    for (file, line) in [("c.json", 3), ("m.yaml", 8)] {
+    for kind in ["MCPServer", "MCPRemoteProxy"] {
+        let inline = format!("inline:\n      policies:\n      - {permit}\n");
+        let spec = format!("spec:\n  authzConfig:\n    type: inline\n    {inline}");
+        files.write(&format!("{kind}.yaml"), &format!("kind: {kind}\nmetadata: {{name: a}}\n{spec}"));
+    }
+    for (file, line) in [("c.json", 3), ("m.yaml", 8), ("MCPServer.yaml", 8), ("MCPRemoteProxy.yaml", 8)] {
         let (exit, text, error) = files.explain(file, "bob.json", &["--name", "x"]);
         assert_eq!((exit, text), (0, format!("x: allowed, permitted by policy0 at {file}:{line}\n")), "{error}");
     }
 }
 
 #[test]
+fn the_claims_that_a_workload_names_are_those_of_its_groups() {
+    let files = Files::new();
+    let policy = r#"permit(principal in Team::"ops", action, resource);"#;
+    let inline = json!({ "policies": [policy] });
+    let authz = json!({ "type": "inline", "inline": inline, "groupClaimName": "teams", "groupEntityType": "Team" });
+    let server =
+        json!({ "kind": "MCPServer", "metadata": { "name": "s" }, "spec": { "image": "i", "authzConfig": authz } });
+    files.write("s.json", &server.to_string());
+    files.write("eve.json", r#"{"sub":"eve","teams":["ops"]}"#);
+    for (claims, exit) in [("eve.json", 0), ("ada.json", 1)] {
+        assert_eq!(files.explain("s.json", claims, &["--name", "x"]).0, exit, "{claims}");
+    }
+}
+
+#[test]
 fn what_cannot_be_explained_is_one_clear_line() {
     let files = Files::new();
+    files.write("none.json", r#"{"kind":"MCPServer","spec":{"image":"i"}}"#);
+    files.write(
+        "map.json",
+        r#"{"kind":"MCPServer","spec":{"authzConfig":{"type":"configMap","configMap":{"name":"m"}}}}"#,
+    );
     files.write("bad.cedar", "permit(principal, action, resource);\n\npermit(;\n");
     files.write("empty.cedar", "// nothing\n");
     files.write("list.json", "[]");
@@ -116,6 +141,8 @@ fn what_cannot_be_explained_is_one_clear_line() {
         ("p.cedar", "bob.json", &[], "nothing is asked about"),
         ("p.cedar", "bob.json", &["--tools", "bob.json"], "it is not a list of tools"),
         ("pdp.json", "bob.json", &["--name", "x"], "only Cedar is explained"),
+        ("none.json", "bob.json", &["--name", "x"], "it has no spec.authzConfig"),
+        ("map.json", "bob.json", &["--name", "x"], "explain the document of the ConfigMap"),
     ] {
         let (exit, text, error) = files.explain(policy, claims, more);
         assert_eq!((exit, text.as_str(), error.lines().count()), (1, "", 1), "{error}");

@@ -290,6 +290,35 @@ fn the_log_respects_its_level_and_never_contains_messages() {
     }
 }
 
+/// As logrotate does it: the file is renamed, and SIGHUP says so.
+#[test]
+fn an_audit_log_that_was_rotated_is_opened_again_on_a_hangup() {
+    let logs = tempfile::tempdir().unwrap();
+    let (log, rotated) = (logs.path().join("audit.log"), logs.path().join("audit.log.1"));
+    let audit = json!({ "audit_config": { "enabled": true, "logFile": log } });
+    let mut proxy = Proxy::start_configured(&audit, &[], &[], (Stdio::null(), Stdio::null()));
+    let count = |path: &Path| std::fs::read_to_string(path).unwrap_or_default().lines().count();
+    let until = |what: &str, holds: &dyn Fn() -> bool| {
+        let deadline = Instant::now() + PATIENCE;
+        while !holds() {
+            assert!(Instant::now() < deadline, "{what}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
+    proxy.list();
+    until("the first event", &|| count(&log) == 1);
+    std::fs::rename(&log, &rotated).unwrap();
+    proxy.list();
+    until("an event in the renamed file", &|| count(&rotated) == 2);
+    proxy.signal("-HUP");
+    until("a new file", &|| log.exists());
+    proxy.list();
+    until("an event in the new file", &|| count(&log) == 1);
+    assert_eq!(count(&rotated), 2);
+    proxy.terminate();
+    assert_eq!(proxy.ended(), Some(0), "a hangup does not end a proxy");
+}
+
 /// Item 17-10: in a pod, a program would run in the proxy's own container, with its account and its secrets.
 #[test]
 fn a_proxy_in_a_pod_runs_no_host_process() {

@@ -2,6 +2,8 @@
 
 mod failures;
 mod files;
+mod guarded;
+mod loopback;
 mod memory;
 mod webhooks;
 
@@ -156,12 +158,17 @@ pub(crate) fn post(url: &str, body: &str) -> Value {
 
 /// Sends a message; returns the status and the response message.
 fn exchange(url: &str, body: &str) -> (u16, Value) {
+    exchange_as(url, "", body)
+}
+
+/// The same with header lines of a client.
+fn exchange_as(url: &str, headers: &str, body: &str) -> (u16, Value) {
     let (host, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
     let mut stream = TcpStream::connect(host).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let head = format!(
         "POST /{path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nAccept: application/json\r\n\
-         Mcp-Method: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+         {headers}Mcp-Method: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         serde_json::from_str::<Value>(body).unwrap()["method"].as_str().unwrap_or_default(),
         body.len()
     );
@@ -246,6 +253,24 @@ fn the_demo_prints_a_call_that_works_and_leaves_nothing_behind() {
     }
     assert_eq!(run.children().len(), 1);
     assert_eq!(run.stop(), "");
+}
+
+#[test]
+fn the_demo_hides_a_tool_by_a_policy_and_says_so() {
+    let run = Running::start(&["--demo"]);
+    let address = run.line();
+    let url = address.strip_prefix("demo ").unwrap();
+    let _call = run.line();
+    let said = run.line();
+    assert!(said.starts_with("# ") && said.contains("policy") && said.contains("`uuid`"), "{said}");
+    let denied = run.line();
+    let body = denied.split_once("-d '").unwrap().1.strip_suffix('\'').unwrap();
+    let (status, answer) = exchange(url, body);
+    assert_eq!((status, &answer["error"]["message"]), (403, &json!("Unauthorized")));
+    let tools = post(url, &request("tools/list"))["result"]["tools"].clone();
+    let names: Vec<&str> = tools.as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["calculate", "json_query", "text_statistics", "time"]);
+    run.stop();
 }
 
 #[test]

@@ -2,7 +2,7 @@
 -- microseconds in which it fills. Returns 0, or the number of the first empty bucket, from 1.
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
-local levels, empty = {}, 0
+local levels, times, empty = {}, {}, 0
 for i, key in ipairs(KEYS) do
   local capacity, period = tonumber(ARGV[2 * i - 1]), tonumber(ARGV[2 * i])
   local kept = redis.call('HMGET', key, 'tokens', 'last_refill')
@@ -10,7 +10,9 @@ for i, key in ipairs(KEYS) do
   if not tokens or not last then
     tokens, last = capacity, now
   end
-  levels[i] = math.min(capacity, tokens + math.max(0, now - last) * capacity / period)
+  -- A clock that goes back, after a failover, adds nothing now and nothing twice when it has caught up.
+  times[i] = math.max(now, last)
+  levels[i] = math.min(capacity, tokens + (times[i] - last) * capacity / period)
   if levels[i] < 1 and empty == 0 then
     empty = i
   end
@@ -20,7 +22,7 @@ for i, key in ipairs(KEYS) do
   if empty == 0 then
     tokens = tokens - 1
   end
-  redis.call('HSET', key, 'tokens', string.format('%.17g', tokens), 'last_refill', string.format('%.0f', now))
+  redis.call('HSET', key, 'tokens', string.format('%.17g', tokens), 'last_refill', string.format('%.0f', times[i]))
   redis.call('EXPIRE', key, math.ceil(2 * tonumber(ARGV[2 * i]) / 1000000))
 end
 return empty

@@ -135,6 +135,27 @@ async fn redis_holds_the_contract_over_tls_with_a_user() -> Result<()> {
     holds(Buckets::Redis(RedisBuckets::new(&server.options)?)).await
 }
 
+/// As after a failover to a server whose clock is behind: the time until it has caught up counts once.
+#[tokio::test]
+async fn a_clock_that_goes_back_fills_no_bucket_in_redis() -> Result<()> {
+    let server = RedisServer::start().await?;
+    let buckets = Buckets::Redis(RedisBuckets::new(&server.options)?);
+    let mut raw = server.admin().await?;
+    let one = bucket("shared", 5, Duration::from_hours(1));
+    let (seconds, _): (u64, u64) = redis::cmd("TIME").query_async(&mut raw).await?;
+    let ahead = (seconds + 3_600) * 1_000_000;
+    let mut set = redis::cmd("HSET");
+    set.arg(&one.key).arg("tokens").arg("1.5").arg("last_refill").arg(ahead);
+    let _fields: i64 = set.query_async(&mut raw).await?;
+    assert_eq!(buckets.take(std::slice::from_ref(&one)).await?, Taken::Granted);
+    assert_eq!(buckets.take(std::slice::from_ref(&one)).await?, Taken::Refused(0));
+    let mut get = redis::cmd("HMGET");
+    get.arg(&one.key).arg("tokens").arg("last_refill");
+    let (tokens, last): (String, u64) = get.query_async(&mut raw).await?;
+    assert_eq!((tokens.as_str(), last), ("0.5", ahead), "the time that it is ahead of is not counted again");
+    Ok(())
+}
+
 /// A proxy of the original and one of ours may count in the same bucket.
 #[tokio::test]
 async fn the_layout_in_redis_is_that_of_the_original() -> Result<()> {

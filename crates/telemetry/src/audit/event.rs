@@ -100,6 +100,8 @@ pub struct Extra {
     pub denial_reason: String,
     /// The policies that decided.
     pub policies: Vec<String>,
+    /// The webhooks that changed the request, which the event shows as they left it.
+    pub mutated_by: Vec<String>,
     /// Whether the response did not come to its end: the client disconnected, or the server broke off.
     pub incomplete: bool,
     /// How many events were dropped before this one, in an event about that.
@@ -182,6 +184,8 @@ struct ExtraLine<'a> {
     denial_reason: &'a str,
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     policies: &'a [String],
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    mutated_by: &'a [String],
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     incomplete: bool,
     #[serde(skip_serializing_if = "is_zero")]
@@ -290,6 +294,7 @@ impl Extra {
             denied_by: &self.denied_by,
             denial_reason: clip(&self.denial_reason, TEXT),
             policies: &self.policies,
+            mutated_by: &self.mutated_by,
             incomplete: self.incomplete,
             dropped_events: self.dropped_events,
         }

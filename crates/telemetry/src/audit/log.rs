@@ -23,6 +23,8 @@ const EVENTS: usize = 4096;
 const BYTES: usize = 8 * 1024 * 1024;
 /// How long the end of a proxy waits for events to be written.
 const FLUSH: Duration = Duration::from_secs(3);
+/// How often the end of a proxy tries again to get into a queue that is full.
+const RETRY: Duration = Duration::from_millis(10);
 
 /// Where events are written to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -135,11 +137,24 @@ impl AuditLog {
 
     /// Waits until all events were written, for a bounded time.
     pub async fn flush(&self) {
-        let (sender, written) = oneshot::channel();
-        let queued = self.queue.try_send(Command::Flush(sender)).is_ok();
-        let is_written = queued && matches!(tokio::time::timeout(FLUSH, written).await, Ok(Ok(())));
-        if !is_written {
+        let is_written = tokio::time::timeout(FLUSH, self.written()).await;
+        if !matches!(is_written, Ok(true)) {
             tracing::error!("audit log not flushed: events that were not written yet are lost");
+        }
+    }
+
+    /// Waits until all events were written. False if the writer has ended. A queue that is full has room again as soon as the writer has
+    /// taken an event from it.
+    async fn written(&self) -> bool {
+        let (sender, written) = oneshot::channel();
+        let mut flush = Command::Flush(sender);
+        loop {
+            flush = match self.queue.try_send(flush) {
+                Ok(()) => return written.await.is_ok(),
+                Err(TrySendError::Disconnected(_)) => return false,
+                Err(TrySendError::Full(flush)) => flush,
+            };
+            tokio::time::sleep(RETRY).await;
         }
     }
 }

@@ -44,8 +44,21 @@ pub struct SpanFacts {
     pub transport: String,
     /// The message.
     pub mcp: Option<McpFacts>,
+    /// What a rate limit decided, if one applies.
+    pub rate_limit: Option<RateLimitFacts>,
     /// Variables of the process, for `environment.<name>`.
     pub environment: Vec<(String, String)>,
+}
+
+/// What a rate limit decided about a message.
+#[derive(Clone, Copy, Debug)]
+pub struct RateLimitFacts {
+    /// Whether the message goes on.
+    pub is_allowed: bool,
+    /// The scope of the bucket that is empty, or `none`.
+    pub rejected_by: &'static str,
+    /// Whether it goes on because it could not be counted.
+    pub fail_open: bool,
 }
 
 /// What is known of a message.
@@ -132,6 +145,11 @@ impl SpanFacts {
         }
         if let Some(mcp) = &self.mcp {
             mcp.add_to(&mut found, with_legacy);
+        }
+        if let Some(RateLimitFacts { is_allowed, rejected_by, fail_open }) = self.rate_limit {
+            let decision = if is_allowed { "allowed" } else { "rejected" };
+            found.texts(&[("rate_limit.decision", decision), ("rate_limit.rejected_by", rejected_by)]);
+            found.0.push(KeyValue::new("rate_limit.fail_open", fail_open));
         }
         for (name, value) in &self.environment {
             found.0.push(KeyValue::new(format!("environment.{name}"), clip(value, TEXT).to_owned()));

@@ -16,6 +16,9 @@ use super::server_session::{AT_SERVER, POD, pod_of};
 use super::{ForwardError, HttpUpstream, ServerRequest, ServerSession};
 use crate::initialize::{INITIALIZE, INITIALIZED};
 
+/// What the `Authorization` of a request begins with that is signed over its own body (AWS Signature Version 4).
+const SIGNATURE: &str = "AWS4-HMAC-SHA256 ";
+
 /// How much of the response to `initialize` is read.
 const RESPONSE: Limit = Limit { bytes: 1024 * 1024, idle: Duration::from_secs(30), pace: 1 };
 
@@ -57,13 +60,18 @@ impl Drop for Turn<'_> {
 
 impl HttpUpstream {
     /// Re-initializes a session, and sends the request again that the server refused. Nothing if the session cannot be
-    /// re-initialized.
+    /// re-initialized. A signature is for one body alone, so that no other message is sent with the headers of a signed request: its client
+    /// initializes a new session.
     pub(super) async fn reinitialize(
         &self,
         known: &ServerSession,
         request: &ServerRequest,
     ) -> Option<Result<Response<Body>, ForwardError>> {
         let store = self.options.store.as_ref()?;
+        if is_signed(request) {
+            tracing::info!("session not re-initialized: its requests are signed one by one");
+            return None;
+        }
         let mut again = request.clone();
         match tokio::time::timeout(HANDSHAKE, self.renew(store, known, &mut again)).await {
             Ok(Ok(renewed)) => renewed?,
@@ -142,6 +150,12 @@ impl HttpUpstream {
         let _ignored = collect(accepted.into_body(), RESPONSE).await;
         Some(id)
     }
+}
+
+/// Whether a signature in the headers of a request is over its body.
+fn is_signed(request: &ServerRequest) -> bool {
+    let credentials = request.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    credentials.is_some_and(|credentials| credentials.starts_with(SIGNATURE))
 }
 
 /// Keeps under which id the server knows a session now, and at which pod.

@@ -4,38 +4,47 @@ use skep_bounds::JSON_DEPTH;
 use skep_runconfig::Json;
 
 use super::pointer::{Pointer, index};
-use super::{Operation, PatchError};
+use super::{Operation, PatchError, Room};
 
 impl Operation {
-    /// Applies the operation. `room` is how many bytes copies may still add.
-    pub(super) fn apply(&self, tree: &mut Json, room: &mut usize) -> Result<(), PatchError> {
+    /// Applies the operation.
+    pub(super) fn apply(self, tree: &mut Json, room: &mut Room) -> Result<(), PatchError> {
         match self {
-            Self::Add { path, value } => add(tree, path, value.clone()),
-            Self::Remove { path } => remove(tree, path).map(drop),
+            Self::Add { path, value } => add(tree, &path, value),
+            Self::Remove { path } => remove(tree, &path).map(drop),
             Self::Replace { path, value } => {
-                if path.depth() + depth(value) > JSON_DEPTH {
+                if path.depth() + depth(&value) > JSON_DEPTH {
                     return Err(PatchError::TooLarge);
                 }
-                replace(tree, path, value.clone())
+                replace(tree, &path, value)
             }
             Self::Copy { from, path } => {
                 let value = from.find(tree).ok_or(PatchError::NotApplicable)?;
-                *room = room.checked_sub(size(value)).ok_or(PatchError::TooLarge)?;
+                room.take(value)?;
                 let value = value.clone();
-                add(tree, path, value)
+                add(tree, &path, value)
             }
             Self::Move { from, path } if from == path => from.find(tree).map(drop).ok_or(PatchError::NotApplicable),
             // Nothing can be moved into itself.
-            Self::Move { from, path } if from.contains(path) => Err(PatchError::NotApplicable),
+            Self::Move { from, path } if from.contains(&path) => Err(PatchError::NotApplicable),
             Self::Move { from, path } => {
-                let value = remove(tree, from)?;
-                add(tree, path, value)
+                let value = remove(tree, &from)?;
+                add(tree, &path, value)
             }
             Self::Test { path, value } => {
-                let is_equal = path.find(tree).is_some_and(|found| equal(found, value));
+                let is_equal = path.find(tree).is_some_and(|found| equal(found, &value));
                 if is_equal { Ok(()) } else { Err(PatchError::NotApplicable) }
             }
         }
+    }
+}
+
+impl Room {
+    /// Takes what a copy of a value needs.
+    fn take(&mut self, value: &Json) -> Result<(), PatchError> {
+        self.bytes = self.bytes.checked_sub(size(value)).ok_or(PatchError::TooLarge)?;
+        self.values = self.values.checked_sub(count(value)).ok_or(PatchError::TooLarge)?;
+        Ok(())
     }
 }
 
@@ -91,6 +100,15 @@ fn size(value: &Json) -> usize {
         Json::String(text) => text.len() + 2,
         Json::Array(items) => 2 + items.iter().map(|item| size(item) + 1).sum::<usize>(),
         Json::Object(members) => 2 + members.iter().map(|(name, value)| name.len() + size(value) + 4).sum::<usize>(),
+    }
+}
+
+/// How many values there are in a value, itself among them.
+fn count(value: &Json) -> usize {
+    match value {
+        Json::Array(items) => 1 + items.iter().map(count).sum::<usize>(),
+        Json::Object(members) => 1 + members.iter().map(|(_, value)| count(value)).sum::<usize>(),
+        _ => 1,
     }
 }
 

@@ -9,7 +9,7 @@ fn message(params: &str) -> Message {
 }
 
 fn read(patch: &Value) -> Result<Patch, PatchError> {
-    Patch::read(&Json::from_slice(patch.to_string().as_bytes()).unwrap())
+    Patch::read(&patch.to_string())
 }
 
 fn patched(params: &str, patch: &Value) -> Result<String, PatchError> {
@@ -134,6 +134,9 @@ fn what_identifies_a_message_cannot_be_changed() {
 fn a_patch_cannot_make_a_message_too_large_or_too_deep() {
     let doubling: Vec<Value> = (0..64).map(|at| json!({"op": "copy", "from": "", "path": format!("/{at}")})).collect();
     assert_eq!(patched(r#"{"a":"0123456789"}"#, &on(Value::from(doubling))), Err(PatchError::TooLarge));
+    let repeated = vec![json!({ "op": "copy", "from": "/a", "path": "/b" }); 30];
+    let large = json!({ "a": "x".repeat(100_000) }).to_string();
+    assert_eq!(patched(&large, &on(Value::from(repeated))), Err(PatchError::TooLarge), "each copy counts");
     let nested: Vec<Value> =
         (0..100).map(|at| json!({"op": "add", "path": "/a".repeat(at + 1), "value": {}})).collect();
     assert_eq!(patched("{}", &on(Value::from(nested))), Err(PatchError::TooLarge));
@@ -151,6 +154,32 @@ fn a_patch_cannot_make_a_message_too_large_or_too_deep() {
     assert_eq!(read(&Value::from(many)), Err(PatchError::TooLarge));
     let long = json!([{"op": "add", "path": "/x", "value": "x".repeat(MOST_BYTES)}]);
     assert_eq!(patched("{}", &on(long)), Err(PatchError::TooLarge));
+}
+
+#[test]
+fn a_message_with_too_many_values_is_not_made_a_tree() {
+    let dense = |values: usize| format!("{{\"a\":[{}0]}}", "0,".repeat(values - 1));
+    let one = on(json!([{"op": "add", "path": "/b", "value": 1}]));
+    // The message has its own four values and two lists of params, the patch an object of three and its list.
+    let most = PATCH_VALUES - 6 - 5;
+    assert!(patched(&dense(most), &one).is_ok());
+    assert_eq!(patched(&dense(most + 1), &one), Err(PatchError::TooLarge));
+    let copied = on(json!([{"op": "copy", "from": "/a", "path": "/b"}]));
+    assert!(patched(&dense(PATCH_VALUES / 2 - 20), &copied).is_ok());
+    assert_eq!(patched(&dense(PATCH_VALUES / 2), &copied), Err(PatchError::TooLarge), "copies count");
+    let long = format!(r#"[{{"op":"test","path":"/mcp_request/params","value":[{}0]}}]"#, "0,".repeat(PATCH_VALUES));
+    assert_eq!(Patch::read(&long), Err(PatchError::TooLarge));
+}
+
+#[test]
+fn what_is_reserved_grows_with_the_values() {
+    let patch = read(&on(json!([{"op": "add", "path": "/b", "value": 1}]))).unwrap();
+    let (few, many) = (message(r#"{"a":[0]}"#), message(&format!(r#"{{"a":[{}0]}}"#, "0,".repeat(9_999))));
+    assert!(patch.memory(&many) - patch.memory(&few) >= 9_999 * VALUE_BYTES);
+    let copying = read(&on(json!([{"op": "copy", "from": "/a", "path": "/b"}]))).unwrap();
+    assert!(copying.memory(&few) >= PATCH_VALUES * VALUE_BYTES, "copies may take all that there is");
+    let denied = crate::response::memory(br#"{"allowed":false}"#);
+    assert!(crate::response::memory(br#"{"allowed":true,"patch":[0,0,0]}"#) >= denied + 4 * VALUE_BYTES);
 }
 
 /// A tree of JSON, small enough that patches hit it.

@@ -272,8 +272,11 @@ fn a_header_of_one_entry_never_arrives_at_another() {
 
     let both = from_secret([("X-A".to_owned(), "s"), ("X_A".to_owned(), "other")]);
     let plan = planned(&inline(), &all().with(entry("e", URL, &both)));
+    assert!(reported(&plan, "BackendsConfigured").0, "each has a variable of its own: {:?}", plan.status);
+    let both = from_secret([("X-A".to_owned(), "s"), ("x-a".to_owned(), "other")]);
+    let plan = planned(&inline(), &all().with(entry("e", URL, &both)));
     let condition = reported(&plan, "BackendsConfigured");
-    assert!(condition.2.contains("headers `X-A` and `X_A` map to the same variable name"), "{condition:?}");
+    assert!(condition.2.contains("headers `X-A` and `x-a` are the same header"), "{condition:?}");
 }
 
 #[test]

@@ -16,7 +16,7 @@ use skep_telemetry::audit::{
 
 use super::Recorder;
 use crate::caller::Caller;
-use crate::chain::{AnsweredBy, AuditNotes};
+use crate::chain::{AnswerReason, AnsweredBy, AuditNotes, MutatedBy};
 use crate::exchange::{Exchange, Head};
 use crate::http::{accepts, is_of_type};
 use crate::observe::Observation;
@@ -105,6 +105,13 @@ impl Record {
             let named = target.kind != TargetType::Endpoint && !method.ends_with("/list");
             target.name = text(exchange.resource().filter(|_| named));
         }
+        // Policies of a denial come with its response.
+        if let Some(notes) = exchange.notes.get::<AuditNotes>() {
+            event.extra.policies.clone_from(&notes.policies);
+        }
+        if let Some(MutatedBy(webhooks)) = exchange.notes.get() {
+            event.extra.mutated_by.clone_from(webhooks);
+        }
         let limit = self.recorder.request_data;
         event.request = limit.and_then(|limit| Data::of_request(exchange.content.bytes(), limit));
     }
@@ -151,6 +158,9 @@ impl Observation for Record {
         event.outcome = Outcome::of_status(response.status().as_u16());
         if let Some(AnsweredBy(kind)) = found.get() {
             event.extra.denied_by = kind.to_string();
+        }
+        if let Some(AnswerReason(reason)) = found.get() {
+            event.extra.denial_reason.clone_from(reason);
         }
         if let Some(notes) = found.get::<AuditNotes>() {
             event.outcome = Outcome::Denied;

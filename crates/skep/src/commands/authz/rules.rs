@@ -1,9 +1,10 @@
-//! The policies of a file: Cedar, the configuration of a proxy, or an MCPAuthzConfig.
+//! The policies of a file: Cedar, the configuration of a proxy, an MCPAuthzConfig, or a workload with policies in its spec.
 
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Map, Value, json};
+use skep_api::authz::AuthzConfig;
 use skep_api::manifest;
 use skep_authz::cedar::Cedar;
 use skep_authz::query::Query;
@@ -51,6 +52,7 @@ impl Rules {
                 let member = |name: &str| document.pointer(&format!("/spec/{name}")).cloned().unwrap_or_default();
                 json!({ "version": "1.0", "type": member("type"), "cedar": member("config") })
             }
+            Some("MCPServer" | "MCPRemoteProxy") => in_place(&file, document)?,
             Some(kind) => bail!("{file}: a {kind} holds no policies that can be explained; use an MCPAuthzConfig"),
         };
         let policies = config.pointer("/cedar/policies").and_then(Value::as_array);
@@ -88,6 +90,19 @@ impl Rules {
         let line = number.parse().ok().and_then(|index: usize| self.lines.get(index).copied().flatten());
         Place { policy: policy.to_owned(), file: self.file.clone(), line }
     }
+}
+
+/// The configuration that a proxy gets from the policies in the spec of its workload.
+fn in_place(file: &str, document: &Value) -> Result<Value> {
+    let authz = document.pointer("/spec/authzConfig").cloned();
+    let authz =
+        authz.with_context(|| format!("{file}: it has no spec.authzConfig; explain what its authzConfigRef names"))?;
+    let authz: AuthzConfig = serde_json::from_value(authz).with_context(|| format!("{file}: spec.authzConfig"))?;
+    let config = skep_plan::inline_authz(&authz);
+    let config = config.with_context(|| {
+        format!("{file}: spec.authzConfig has no inline policies; explain the document of the ConfigMap that it names")
+    })?;
+    Ok(config.decode()?)
 }
 
 /// An error about `policies[3]`, with the line of that.

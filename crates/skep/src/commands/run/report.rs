@@ -116,14 +116,15 @@ impl Report {
         }
     }
 
-    /// Prints an example call of the demo.
+    /// Prints an example call of the demo, and one that its policy denies.
     pub(super) fn demo(self, entries: &[&Entry]) -> Result<()> {
-        let Some(call) = entries.first().map(|one| demo::call(one.url())) else { return Ok(()) };
+        let Some(url) = entries.first().map(|one| one.url()) else { return Ok(()) };
+        let (call, (policy, denied)) = (demo::call(url), demo::denied_call(url));
         match self {
-            Self::Table(_) => {
-                terminal::print(&format!("\nTry it in another terminal (Ctrl-C here ends it):\n\n{call}\n\n"))
-            }
-            Self::Lines => terminal::print(&format!("{call}\n")),
+            Self::Table(_) => terminal::print(&format!(
+                "\nTry it in another terminal (Ctrl-C here ends it):\n\n{call}\n\n{policy}\n\n{denied}\n\n"
+            )),
+            Self::Lines => terminal::print(&format!("{call}\n# {policy}\n{denied}\n")),
             Self::Json => Ok(()),
         }
     }

@@ -93,6 +93,24 @@ fn what_finds_no_room_is_counted_and_reported_once_there_is_room() {
     assert_eq!(lines.iter().filter(|line| *line == "a").count(), EVENTS);
 }
 
+/// As when a disk is slow while the proxy ends.
+#[tokio::test]
+async fn a_flush_waits_for_room_in_a_full_queue() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.log");
+    let (log, receiver) = AuditLog::new(true);
+    for _ in 0..EVENTS {
+        log.write(&event("a"));
+    }
+    let writer = Writer::new(Sink::open(path.clone()).unwrap(), log.counts.clone(), "c".to_owned());
+    // The flush is polled first, and finds the queue full.
+    let write = async { std::thread::spawn(move || writer.run(&receiver)) };
+    let ((), thread) = tokio::join!(log.flush(), write);
+    assert_eq!(read_file(&path).len(), EVENTS);
+    drop(log);
+    thread.join().unwrap();
+}
+
 #[test]
 fn events_that_wait_have_a_size_in_bytes() {
     let (log, _receiver) = AuditLog::new(true);
