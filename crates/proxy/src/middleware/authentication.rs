@@ -87,6 +87,7 @@ impl Authentication {
                 issuer: oidc.issuer.clone(),
                 audience: oidc.audience,
                 subject: Some(oidc.required_subject).filter(|subject| !subject.is_empty()),
+                namespace: Some(oidc.required_namespace).filter(|namespace| !namespace.is_empty()),
                 scopes: scopes.clone(),
             },
             jwks_url: oidc.jwks_url,
