@@ -4,6 +4,9 @@ use serde_json::{Map, Value};
 use skep_mcp::list::List;
 use skep_mcp::value;
 
+/// The hints of a tool about itself, by the names of the protocol.
+pub const HINTS: [&str; 4] = ["readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"];
+
 /// A kind of thing that a server has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Feature {
