@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
-use http::{Response, StatusCode};
+use http::header::{AUTHORIZATION, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderValue, Response, StatusCode};
 use skep_auth::challenge::{Challenge, ErrorCode};
 use skep_auth::metadata::ProtectedResource;
 use skep_auth::{AuthError, Caller, Expectations, Options, Secret, Validator, bearer, unix_now};
@@ -17,7 +17,7 @@ use skep_runconfig::run_config::{MiddlewareConfig, OidcConfig};
 
 use crate::chain::{ChainError, Context, Flow, Middleware, Step};
 use crate::exchange::Head;
-use crate::http::json;
+use crate::http::{json, text};
 
 /// The variable with the secret of the client that introspects opaque tokens.
 const CLIENT_SECRET: &str = "TOOLHIVE_OIDC_CLIENT_SECRET";
@@ -119,17 +119,18 @@ impl Authentication {
         } else {
             tracing::debug!(%error, "token refused");
         }
-        let text = error.external();
+        let problem = error.external();
         match error {
+            AuthError::Saturated => busy(),
             error if error.is_scope() => {
-                self.response(StatusCode::FORBIDDEN, ErrorCode::InsufficientScope, &text, &text)
+                self.response(StatusCode::FORBIDDEN, ErrorCode::InsufficientScope, &problem, &problem)
             }
             AuthError::Claims(skep_auth::ClaimError::Subject) => {
-                self.response(StatusCode::UNAUTHORIZED, ErrorCode::InvalidToken, &text, &text)
+                self.response(StatusCode::UNAUTHORIZED, ErrorCode::InvalidToken, &problem, &problem)
             }
             _ => {
-                let body = format!("Invalid token: {text}");
-                self.response(StatusCode::UNAUTHORIZED, ErrorCode::InvalidToken, &text, &body)
+                let body = format!("Invalid token: {problem}");
+                self.response(StatusCode::UNAUTHORIZED, ErrorCode::InvalidToken, &problem, &body)
             }
         }
     }
@@ -141,13 +142,20 @@ impl Authentication {
     }
 }
 
+/// The response while the identity provider has enough to do. It says nothing about the token.
+fn busy() -> Response<Body> {
+    let mut response = text(StatusCode::SERVICE_UNAVAILABLE, "authentication service temporarily unavailable");
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    response
+}
+
 impl Middleware for Authentication {
     fn head<'a>(&'a self, head: &'a mut Head) -> Step<'a> {
         let token = match bearer::token(&head.headers) {
             Ok(token) => token,
             Err(error) => {
-                let text = error.to_string();
-                return self.response(StatusCode::UNAUTHORIZED, ErrorCode::InvalidRequest, &text, &text).into();
+                let problem = error.to_string();
+                return self.response(StatusCode::UNAUTHORIZED, ErrorCode::InvalidRequest, &problem, &problem).into();
             }
         };
         let now = unix_now();
