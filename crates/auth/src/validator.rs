@@ -244,3 +244,6 @@ pub fn read_ca_bundle(path: &Path) -> std::io::Result<Vec<u8>> {
     std::io::Read::read_to_end(&mut std::io::Read::take(std::fs::File::open(path)?, LONGEST), &mut bytes)?;
     Ok(bytes)
 }
+
+#[cfg(test)]
+mod tests;

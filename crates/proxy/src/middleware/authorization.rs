@@ -330,3 +330,6 @@ fn with_notes(mut response: Response<Body>, notes: AuditNotes) -> Response<Body>
     response.extensions_mut().insert(notes);
     response
 }
+
+#[cfg(test)]
+mod tests;
