@@ -80,9 +80,7 @@ impl Introspection {
         let mut form = form_urlencoded::Serializer::new(String::new());
         match self.provider {
             Provider::Google => (format!("{}?{}", self.url, form.append_pair("access_token", token).finish()), None),
-            Provider::GitHub => {
-                (self.url.clone(), Some((json!({ "access_token": token }).to_string().into(), JSON)))
-            }
+            Provider::GitHub => (self.url.clone(), Some((json!({ "access_token": token }).to_string().into(), JSON))),
             Provider::Rfc7662 => {
                 let pairs = [("token", token), ("token_type_hint", "access_token")];
                 (self.url.clone(), Some((form.extend_pairs(pairs).finish().into(), FORM)))

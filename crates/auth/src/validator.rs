@@ -101,7 +101,9 @@ impl AuthError {
                 KeyError::Discovery(_) => "OIDC discovery failed".to_owned(),
                 KeyError::Fetch(_) | KeyError::Document(_) => "failed to fetch JWKS".to_owned(),
             },
-            Self::Introspection(IntrospectionError::Fetch(_) | IntrospectionError::Recent) => "failed to introspect opaque token".to_owned(),
+            Self::Introspection(IntrospectionError::Fetch(_) | IntrospectionError::Recent) => {
+                "failed to introspect opaque token".to_owned()
+            }
             other => other.to_string(),
         }
     }

@@ -12,9 +12,7 @@ mod values;
 
 use std::collections::{HashMap, HashSet};
 
-use cedar_policy::{
-    Entities, Entity, EntityId, EntityTypeName, EntityUid, PolicyId, PolicySet, RestrictedExpression,
-};
+use cedar_policy::{Entities, Entity, EntityId, EntityTypeName, EntityUid, PolicyId, PolicySet, RestrictedExpression};
 use serde_json::{Map, Value};
 use skep_mcp::value::{self, ScalarsError};
 

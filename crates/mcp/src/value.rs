@@ -151,7 +151,8 @@ mod tests {
 
     #[test]
     fn wanted_scalars_are_values_and_the_rest_is_there() {
-        let found = wanted_scalars(br#"{"a":"x\n","b":1.5,"c":true,"d":null,"e":{"f":1},"g":[{}]}"#, LIMIT, |_| true).unwrap();
+        let found =
+            wanted_scalars(br#"{"a":"x\n","b":1.5,"c":true,"d":null,"e":{"f":1},"g":[{}]}"#, LIMIT, |_| true).unwrap();
         let expected = serde_json::json!({"a": "x\n", "b": 1.5, "c": true, "d": null, "e": [], "g": []});
         assert_eq!(Value::Object(found), expected);
         for malformed in [&b"[1]"[..], br#"{"a":1,"#, b"", b"\xff"] {

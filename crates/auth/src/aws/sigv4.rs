@@ -276,8 +276,14 @@ mod tests {
             let mut headers = HeaderMap::new();
             headers.extend(form.filter(|_| body.is_some()).map(|(media, _)| (CONTENT_TYPE, media.parse().unwrap())));
             let body = body.map_or("", |(_, body)| body);
-            sign(&scope, &credentials, Unsigned { method: &method, uri: &uri, body: body.as_bytes() }, &mut headers, 1_440_938_160)
-                .unwrap();
+            sign(
+                &scope,
+                &credentials,
+                Unsigned { method: &method, uri: &uri, body: body.as_bytes() },
+                &mut headers,
+                1_440_938_160,
+            )
+            .unwrap();
             let signed = headers["authorization"].to_str().unwrap();
             assert!(signed.ends_with(&format!("Signature={signature}")), "{name}: {signed}");
         }

@@ -186,14 +186,19 @@ async fn an_issuer_s_own_authority_is_trusted_for_discovery_and_keys_and_no_othe
     let key = SigningKey::new("a");
     let issuer = Issuer::start_over_tls(&[&key], &authority).await;
     let token = key.sign(&issuer.claims("ada"));
-    let options =
-        |pem: Option<String>| Options { ca_bundle: pem.map(String::into_bytes), insecure_http: false, ..issuer.options() };
+    let options = |pem: Option<String>| Options {
+        ca_bundle: pem.map(String::into_bytes),
+        insecure_http: false,
+        ..issuer.options()
+    };
     let validator = Validator::new(options(Some(authority.certificate()))).unwrap();
     validator.validate(&token, NOW).await.unwrap();
     assert_eq!(issuer.requests("/.well-known/openid-configuration").len(), 1);
     assert_eq!(issuer.requests("/keys").len(), 1);
     issuer.forget();
-    for (untrusted, is_discovered) in [(Some(other.certificate()), false), (Some(other.certificate()), true), (None, false)] {
+    for (untrusted, is_discovered) in
+        [(Some(other.certificate()), false), (Some(other.certificate()), true), (None, false)]
+    {
         let jwks_url = if is_discovered { String::new() } else { format!("{}/keys", issuer.url) };
         let validator = Validator::new(Options { jwks_url, ..options(untrusted) }).unwrap();
         assert!(validator.validate(&token, NOW).await.unwrap_err().is_of_issuer());
@@ -205,9 +210,11 @@ async fn an_issuer_s_own_authority_is_trusted_for_discovery_and_keys_and_no_othe
 async fn a_document_that_is_too_long_is_not_read() {
     let key = SigningKey::new("a");
     let issuer = Issuer::start(&[&key]).await;
-    let document = |padding: usize| serde_json::json!({
-        "issuer": issuer.url, "jwks_uri": format!("{}/keys", issuer.url), "padding": "x".repeat(padding),
-    });
+    let document = |padding: usize| {
+        serde_json::json!({
+            "issuer": issuer.url, "jwks_uri": format!("{}/keys", issuer.url), "padding": "x".repeat(padding),
+        })
+    };
     issuer.say("/.well-known/openid-configuration", 200, document(1024 * 1024));
     let failed = issuer.validator().validate(&key.sign(&issuer.claims("ada")), NOW).await.unwrap_err();
     assert_eq!((failed.external().as_str(), failed.is_of_issuer()), ("OIDC discovery failed", true));

@@ -3,7 +3,9 @@
 //! The entities of the configuration are taken over once for all of them: an entity of a request is added, and removed before the next one.
 //! Each decision sees what a decision about that one thing alone would see.
 
-use cedar_policy::{Authorizer, Context, Decision as Effect, Entities, Entity, EntityUid, Request, RestrictedExpression};
+use cedar_policy::{
+    Authorizer, Context, Decision as Effect, Entities, Entity, EntityUid, Request, RestrictedExpression,
+};
 use serde_json::Value;
 
 use super::{Attribute, Cedar, Principal, failure, shown, values};

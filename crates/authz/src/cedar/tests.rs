@@ -234,9 +234,13 @@ fn reasons_have_no_values_of_claims_and_arguments() {
         ("9223372036854775807 + 1 == 1", "a number overflows"),
     ] {
         let policy = format!("@id(\"own name\") permit(principal, action, resource) when {{ {condition} }};");
-        let decision = call(&engine(&[&policy], &json!({})), &json!({"sub": secret, "ip": secret}), "t", &json!({"x": secret}));
+        let decision =
+            call(&engine(&[&policy], &json!({})), &json!({"sub": secret, "ip": secret}), "t", &json!({"x": secret}));
         let reason = decision.reason();
-        assert!(reason.starts_with("denied: policy0 (own name) cannot be evaluated: ") && reason.contains(kind), "{reason}");
+        assert!(
+            reason.starts_with("denied: policy0 (own name) cannot be evaluated: ") && reason.contains(kind),
+            "{reason}"
+        );
         assert!(!format!("{decision:?}").contains("secret"), "{decision:?}");
     }
 }

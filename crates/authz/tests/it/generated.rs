@@ -176,8 +176,7 @@ fn directly(policies: &[String], claims: &Map<String, Value>, query: &Query<'_>)
     let of_arguments: HashMap<_, _> = of_arguments.collect();
     let groups = claims.get("groups").and_then(Value::as_array).into_iter().flatten();
     let groups: HashSet<_> = groups.map(|group| uid(&format!("THVGroup::{group}"))).collect();
-    let principal =
-        Entity::new(uid(&format!("Client::{}", claims["sub"])), of_claims.clone(), groups).unwrap();
+    let principal = Entity::new(uid(&format!("Client::{}", claims["sub"])), of_claims.clone(), groups).unwrap();
     let (action, kind) = match (query.operation, query.feature) {
         (Operation::List, _) => ("list_tools", "FeatureType"),
         (_, Feature::Tool) => ("call_tool", "Tool"),
@@ -187,7 +186,8 @@ fn directly(policies: &[String], claims: &Map<String, Value>, query: &Query<'_>)
     let id = if query.operation == Operation::List { "tool" } else { query.id };
     let mut of_resource = of_arguments.clone();
     let known = query.annotations.known().map(|(name, hint)| (name, json!(hint)));
-    let own = [("name", json!(id)), ("operation", json!(query.operation.name())), ("feature", json!(query.feature.name()))];
+    let own =
+        [("name", json!(id)), ("operation", json!(query.operation.name())), ("feature", json!(query.feature.name()))];
     let of_kind = match (query.operation, query.feature) {
         (Operation::List, feature) => Some(("type", json!(feature.name()))),
         (_, Feature::Resource) => Some(("uri", json!(id))),
@@ -225,7 +225,15 @@ fn ten_thousand_policies_and_requests_decide_as_cedar_called_directly() {
             let query = Query { arguments: Some(&wanted), annotations, ..all };
             let principal = engine.principal(&claims).unwrap();
             let decision = engine.decide(&principal, &query, "srv");
-            prop_assert_eq!(decision.is_allowed, expected, "{:?} {:?} {:?}: {}", policies, claims, all, decision.reason());
+            prop_assert_eq!(
+                decision.is_allowed,
+                expected,
+                "{:?} {:?} {:?}: {}",
+                policies,
+                claims,
+                all,
+                decision.reason()
+            );
             let count = if expected { &allowed } else { &denied };
             count.set(count.get() + 1);
             failed.set(failed.get() + usize::from(!decision.errors.is_empty()));

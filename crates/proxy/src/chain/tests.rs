@@ -423,36 +423,3 @@ async fn a_new_middleware_is_one_file_and_one_row_and_takes_part_in_every_phase(
     denied.head.headers.insert("x-denied", HeaderValue::from_static("1"));
     assert!(matches!(chain.head(&mut denied.head).await, Flow::Answer(_)), "before its body is read");
 }
-
-/// Where clients are not authenticated, their tokens are for whatever they think that this is: not for a server that the proxy itself
-/// authenticates to.
-#[tokio::test]
-async fn the_token_of_a_client_is_not_sent_beside_credentials_of_the_proxy() {
-    let oidc = r#"{"oidc_config":{"Issuer":"https://a"}}"#;
-    let secret = BTreeMap::from([("x-api-key".to_owned(), "secret".to_owned())]);
-    for (json, headers, is_stripped) in [
-        ("{}", &secret, true),
-        (r#"{"middleware_configs":[{"type":"mcp-parser","parameters":{}}]}"#, &secret, true),
-        ("{}", &BTreeMap::new(), false),
-    ] {
-        let context = Context { headers: headers.clone(), ..Context::default() };
-        let chain = Chain::new(&config(json), &context).unwrap();
-        let token = HeaderMap::from_iter([(http::header::AUTHORIZATION, "Bearer client".parse().unwrap())]);
-        let mut exchange = exchange_with(token);
-        assert!(matches!(request(&chain, &mut exchange).await, Flow::Next));
-        let headers = &exchange.head.headers;
-        assert_eq!(headers.get("authorization").is_none(), is_stripped, "{json}");
-        assert_eq!(headers.contains_key("x-api-key"), is_stripped);
-    }
-    // A header of that name that is configured is sent.
-    let own = BTreeMap::from([("authorization".to_owned(), "Bearer own".to_owned())]);
-    let context = Context { headers: own, ..Context::default() };
-    let mut exchange = exchange_with(HeaderMap::from_iter([(http::header::AUTHORIZATION, "Bearer client".parse().unwrap())]));
-    let chain = Chain::new(&config("{}"), &context).unwrap();
-    assert!(matches!(request(&chain, &mut exchange).await, Flow::Next));
-    assert_eq!(exchange.head.headers["authorization"], "Bearer own");
-    // Where they are, the token ends at the middleware that validates it.
-    let context = Context { headers: secret, ..Context::default() };
-    let kinds: Vec<_> = Chain::new(&config(oidc), &context).unwrap().middleware.iter().map(|one| one.kind.clone()).collect();
-    assert!(!kinds.iter().any(|kind| &**kind == "strip-auth"));
-}

@@ -34,3 +34,43 @@ impl Middleware for StripAuth {
         Step::NEXT
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use bytes::Bytes;
+    use http::{HeaderMap, Request};
+    use skep_net::Peer;
+    use skep_runconfig::RunConfig;
+
+    use super::*;
+    use crate::chain::{Chain, Flow};
+    use crate::exchange::{Content, Head};
+
+    /// The headers of a request with a token, as they go to the server.
+    async fn sent(config: &str, own: &[(&str, &str)]) -> HeaderMap {
+        let own = own.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let context = Context { headers: own.collect::<BTreeMap<_, _>>(), ..Context::default() };
+        let chain = Chain::new(&RunConfig::from_slice(config.as_bytes()).unwrap(), &context).unwrap();
+        let request = Request::builder().header("authorization", "Bearer client").header("x-other", "1");
+        let (parts, ()) = request.body(()).unwrap().into_parts();
+        let head = Head::new(parts, Peer { address: ([127, 0, 0, 1], 1).into(), tls: false });
+        let mut exchange = Exchange::new(head, Content::Opaque(Bytes::new()));
+        assert!(matches!(chain.head(&mut exchange.head).await, Flow::Next));
+        assert!(matches!(chain.message(&mut exchange).await, Flow::Next));
+        exchange.head.headers
+    }
+
+    /// Where clients are not authenticated, their tokens are not meant for a server that the proxy itself authenticates to.
+    #[tokio::test]
+    async fn the_token_of_a_client_is_not_sent_beside_credentials_of_the_proxy() {
+        for config in ["{}", r#"{"middleware_configs":[{"type":"mcp-parser","parameters":{}}]}"#] {
+            let headers = sent(config, &[("x-api-key", "secret")]).await;
+            assert!(!headers.contains_key("authorization") && headers["x-api-key"] == "secret", "{config}");
+            assert_eq!(headers["x-other"], "1");
+            assert_eq!(sent(config, &[]).await["authorization"], "Bearer client", "{config}");
+            assert_eq!(sent(config, &[("authorization", "Bearer own")]).await["authorization"], "Bearer own");
+        }
+    }
+}

@@ -70,7 +70,11 @@ async fn a_call_before_any_list_is_decided_about_like_one_after_it() -> Result<(
                 let expected = if allowed.contains(&tool) { StatusCode::OK } else { StatusCode::FORBIDDEN };
                 assert_eq!(called(&client, tool).await?, expected, "{rules:?} {is_listed_before} {tool}");
                 let calls = methods(&web).iter().filter(|method| *method == "tools/call").count();
-                assert_eq!(calls, usize::from(expected == StatusCode::OK), "a call that is denied never reaches the server");
+                assert_eq!(
+                    calls,
+                    usize::from(expected == StatusCode::OK),
+                    "a call that is denied never reaches the server"
+                );
             }
         }
     }
@@ -168,12 +172,16 @@ async fn without_a_policy_about_hints_nothing_is_listed() -> Result<()> {
 /// In both eras, and over both endpoints of clients.
 #[tokio::test]
 async fn tools_of_a_stdio_server_are_listed_before_a_call_as_well() -> Result<()> {
-    let rules = &["permit(principal, action, resource); forbid(principal, action, resource) when { resource has readOnlyHint };"];
+    let rules = &[
+        "permit(principal, action, resource); forbid(principal, action, resource) when { resource has readOnlyHint };",
+    ];
     for sse in [false, true] {
         let config = guarded_config(policies(rules)).await?;
         let stage = Box::pin(Stage::with(Lines { config, sse, ..Lines::default() })).await?;
         let client = stage.caller().with("authorization", &format!("Bearer {}", crate::guarded::token("ada")));
-        let call = |name: &str| crate::client::request(json!(4), "tools/call", json!({ "name": name, "arguments": {} })).to_string();
+        let call = |name: &str| {
+            crate::client::request(json!(4), "tools/call", json!({ "name": name, "arguments": {} })).to_string()
+        };
         let (known, invented) = if sse {
             let (_events, path) = crate::sse::open(&client).await?;
             let known = client.whole(http::Method::POST, &path, call("echo")).await?;
@@ -201,7 +209,10 @@ async fn a_list_for_a_call_of_the_modern_era_is_of_that_era() -> Result<()> {
     let got = web.got();
     let list = message(&got[0]);
     assert_eq!(list["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"], MODERN);
-    assert_eq!((&got[0].headers["mcp-method"], got[0].headers.contains_key("mcp-name")), (&http::HeaderValue::from_static("tools/list"), false));
+    assert_eq!(
+        (&got[0].headers["mcp-method"], got[0].headers.contains_key("mcp-name")),
+        (&http::HeaderValue::from_static("tools/list"), false)
+    );
     assert!(!got[0].headers.contains_key("mcp-param-a"));
     Ok(())
 }

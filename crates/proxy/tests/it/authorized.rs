@@ -5,7 +5,7 @@ use http::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 use skep_net::Body;
 
-use crate::client::{BOTH, request};
+use crate::client::{Answer, BOTH, request};
 use crate::guarded::{as_user, guarded_config, policies};
 use crate::web::{Got, How, Web};
 
@@ -49,7 +49,10 @@ fn says(status: u16, kind: Option<&str>, body: &str) -> Response<Body> {
     response.body(Body::full(body.to_owned())).unwrap()
 }
 
-pub(crate) async fn web(policies_of: &[&str], answer: impl Fn(&Got) -> Response<Body> + Send + Sync + 'static) -> Result<Web> {
+pub(crate) async fn web(
+    policies_of: &[&str],
+    answer: impl Fn(&Got) -> Response<Body> + Send + Sync + 'static,
+) -> Result<Web> {
     let config = guarded_config(policies(policies_of)).await?;
     Box::pin(Web::with(How { config, ..How::default() }, answer)).await
 }
@@ -57,6 +60,13 @@ pub(crate) async fn web(policies_of: &[&str], answer: impl Fn(&Got) -> Response<
 /// A server that always answers the same, for a client that may use what is seen.
 async fn always(status: u16, kind: Option<&'static str>, body: String) -> Result<Web> {
     web(SEEN, move |_: &Got| says(status, kind, &body)).await
+}
+
+/// The message of an answer, which may be an event of several lines.
+fn message(answer: &Answer) -> Result<Value> {
+    let text = answer.text().trim_start_matches('\u{feff}').replace("\r\n", "\n").replace('\r', "\n");
+    let lines: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("data:")).collect();
+    Ok(serde_json::from_str(&if lines.is_empty() { text } else { lines.join("\n") })?)
 }
 
 fn call(id: Value, tool: &str) -> Value {
@@ -68,12 +78,15 @@ async fn bodies_must_be_json_by_their_media_type() -> Result<()> {
     let web = web(SEEN, lists).await?;
     let client = as_user(&web, "ada");
     let body = call(json!(1), "seen").to_string();
-    for kind in ["application/json", "application/json;charset=utf-8", "APPLICATION/JSON", "Application/Json ; charset=UTF-8"] {
+    for kind in
+        ["application/json", "application/json;charset=utf-8", "APPLICATION/JSON", "Application/Json ; charset=UTF-8"]
+    {
         let answer = client.clone().with("content-type", kind).post(body.clone()).await?;
         assert_eq!(answer.status, StatusCode::OK, "{kind}");
     }
     let reached = web.got().len();
-    for kind in ["text/plain", "", "application/jsonp", "application/json, text/plain", "text/plain; application/json"] {
+    for kind in ["text/plain", "", "application/jsonp", "application/json, text/plain", "text/plain; application/json"]
+    {
         for path in ["/mcp", "/sse", "/x/sse"] {
             let client = client.clone().with("content-type", kind);
             let answer = client.whole(Method::POST, path, body.clone()).await?;
@@ -148,13 +161,18 @@ async fn every_list_is_filtered_in_every_wrapping() -> Result<()> {
         ] {
             let web = always(200, kind, body.clone()).await?;
             let answer = as_user(&web, "ada").taking(BOTH).ask(json!(1), method, json!({})).await?;
-            let message = answer.message().with_context(|| body.clone())?;
+            let message = message(&answer).with_context(|| body.clone())?;
             assert_eq!(message["result"][*member], json!([{ *key: seen, "x": 1 }]), "{kind:?} {body}");
             assert_eq!(message["result"]["nextCursor"], "c");
             assert!(!answer.text().contains(hidden), "{kind:?} {body}");
-            assert!(answer.headers.get("content-length").is_none_or(|length| length == answer.body.len().to_string().as_str()));
+            assert!(
+                answer
+                    .headers
+                    .get("content-length")
+                    .is_none_or(|length| length == answer.body.len().to_string().as_str())
+            );
             let empty = as_user(&web, "bob").taking(BOTH).ask(json!(1), method, json!({})).await?;
-            assert_eq!(empty.message()?["result"][*member], json!([]), "{kind:?} {body}");
+            assert_eq!(self::message(&empty)?["result"][*member], json!([]), "{kind:?} {body}");
         }
     }
     Ok(())
@@ -221,10 +239,11 @@ async fn a_list_that_cannot_be_evaluated_is_withheld() -> Result<()> {
     Ok(())
 }
 
-/// A list of the longest length is filtered, and the proxy answers other clients meanwhile.
+/// Other clients are answered meanwhile.
 #[tokio::test]
 async fn a_long_list_is_filtered() -> Result<()> {
-    let long: Vec<_> = (0..9_999).map(|number| json!({ "name": format!("t{number}") })).chain([json!({ "name": "seen" })]).collect();
+    let long: Vec<_> =
+        (0..1_000).map(|number| json!({ "name": format!("t{number}") })).chain([json!({ "name": "seen" })]).collect();
     let list = json!({ "jsonrpc": "2.0", "id": 1, "result": { "tools": long } }).to_string();
     let web = always(200, Some("application/json"), list).await?;
     let (ada, bob) = (as_user(&web, "ada"), as_user(&web, "bob"));
@@ -242,7 +261,11 @@ async fn lists_on_the_stream_of_a_session_and_on_a_resumed_one_are_filtered() ->
     let list = listed(&json!("a"), "tools/list").to_string();
     for (sse, path) in [(true, "/sse"), (false, "/mcp")] {
         let body = format!("event: endpoint\ndata: /messages?sessionId=abc\n\ndata: {list}\n\ndata: {list}{list}\n\n");
-        let body = if sse { body } else { body.replace("event: endpoint", "event: message").replace("/messages?sessionId=abc", "") };
+        let body = if sse {
+            body
+        } else {
+            body.replace("event: endpoint", "event: message").replace("/messages?sessionId=abc", "")
+        };
         let config = guarded_config(policies(SEEN)).await?;
         let how = How { config, sse, ..How::default() };
         let web = Box::pin(Web::with(how, move |_: &Got| says(200, Some("text/event-stream"), &body))).await?;

@@ -30,7 +30,9 @@ fn question(got: &Got) -> Value {
 fn server(got: &Got) -> Response<Body> {
     let message: Value = serde_json::from_slice(&got.body).unwrap_or_default();
     let result = match message["method"].as_str() {
-        Some("tools/list") => json!({ "tools": (0..40).map(|number| json!({ "name": format!("t{number}") })).collect::<Vec<_>>() }),
+        Some("tools/list") => {
+            json!({ "tools": (0..40).map(|number| json!({ "name": format!("t{number}") })).collect::<Vec<_>>() })
+        }
         _ => json!({}),
     };
     let body = json!({ "jsonrpc": "2.0", "id": message["id"], "result": result }).to_string();
@@ -89,7 +91,8 @@ async fn arguments_are_not_sent_and_not_read_unless_that_is_configured() -> Resu
     let long = json!({ "name": "seen", "arguments": { "text": "x".repeat(300_000) } });
     assert_eq!(guarded.client().ask(json!(1), "prompts/get", long.clone()).await?.status, StatusCode::OK);
     assert_eq!(guarded.questions()[0]["context"], json!({}));
-    let with_arguments = Guarded::new(json!({ "include_args": true }), |_: &Got| plain(200, r#"{"allow":true}"#)).await?;
+    let with_arguments =
+        Guarded::new(json!({ "include_args": true }), |_: &Got| plain(200, r#"{"allow":true}"#)).await?;
     assert_eq!(with_arguments.client().ask(json!(1), "prompts/get", long).await?.status, StatusCode::FORBIDDEN);
     assert!(with_arguments.questions().is_empty());
     Ok(())
@@ -146,7 +149,10 @@ async fn a_decision_point_that_does_not_answer_denies() -> Result<()> {
     assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
     let listed = silent.client().ask(json!(1), "tools/list", json!({})).await?;
     assert_eq!(listed.message()?["result"]["tools"], json!([]));
-    assert!(started.elapsed() < Duration::from_secs(8), "one time for the whole list, and not one for each of its elements");
+    assert!(
+        started.elapsed() < Duration::from_secs(8),
+        "one time for the whole list, and not one for each of its elements"
+    );
     let closed = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
     let web = web(&format!("http://{closed}"), json!({})).await?;
     assert_eq!(prompt(&as_user(&web, "ada"), "seen").await?, StatusCode::FORBIDDEN);
@@ -162,7 +168,9 @@ async fn a_list_is_what_the_decision_point_allows() -> Result<()> {
     })
     .await?;
     let listed = guarded.client().ask(json!(1), "tools/list", json!({})).await?;
-    let expected: Vec<_> = (0..4).map(|ten| json!({ "name": format!("t{}", if ten == 0 { "7".to_owned() } else { format!("{ten}7") }) })).collect();
+    let expected: Vec<_> = (0..4)
+        .map(|ten| json!({ "name": format!("t{}", if ten == 0 { "7".to_owned() } else { format!("{ten}7") }) }))
+        .collect();
     assert_eq!(listed.message()?["result"]["tools"], json!(expected));
     assert_eq!(guarded.questions().len(), 40);
     // A call agrees with it, and the tools are known by now.

@@ -16,7 +16,8 @@ async fn introspected(oidc: Value, scope: &'static str) -> Result<(Web, Arc<Mute
     let introspected: Arc<Mutex<Vec<Got>>> = Arc::default();
     let answer: Answer = Arc::new(move |got: &Got| {
         let body = String::from_utf8_lossy(&got.body).into_owned();
-        let token = body.split('&').find_map(|pair| pair.strip_prefix("token=")).unwrap_or_default().replace("%3A", ":");
+        let token =
+            body.split('&').find_map(|pair| pair.strip_prefix("token=")).unwrap_or_default().replace("%3A", ":");
         let said = json!({ "active": token != "revoked", "sub": token, "iss": "https://issuer.example", "aud": "mcp", "scope": scope });
         Response::new(Body::full(said.to_string()))
     });
@@ -113,7 +114,10 @@ async fn while_the_issuer_has_enough_to_do_clients_are_asked_to_come_back() -> R
     .await?;
     let busy = web.caller().with("authorization", "Bearer ada").post(ping()).await?;
     assert_eq!(busy.status, StatusCode::SERVICE_UNAVAILABLE);
-    assert_eq!((&busy.headers["retry-after"], busy.headers.get("www-authenticate")), (&http::HeaderValue::from_static("1"), None));
+    assert_eq!(
+        (&busy.headers["retry-after"], busy.headers.get("www-authenticate")),
+        (&http::HeaderValue::from_static("1"), None)
+    );
     for one in invented {
         one.abort();
     }

@@ -121,7 +121,9 @@ mod tests {
         let known = KnownTools::default();
         let name = |number: usize| format!("{number:01000}");
         for number in 0..2_000 {
-            known.remember([(name(0).as_str(), destructive(true)), (name(number).as_str(), destructive(true))].into_iter());
+            known.remember(
+                [(name(0).as_str(), destructive(true)), (name(number).as_str(), destructive(true))].into_iter(),
+            );
         }
         let tools = known.lock();
         assert!(tools.bytes <= BYTES && tools.by_name.len() == tools.order.len() && tools.by_name.len() > 800);

@@ -82,9 +82,14 @@ impl ListFilter {
         };
         let mut allowed = allowed.into_iter();
         for list in LISTS {
-            let rewritten = list::rewrite(&reply, list, |_| {
-                if allowed.next() == Some(true) { Verdict::Keep } else { Verdict::Drop }
-            });
+            let rewritten =
+                list::rewrite(
+                    &reply,
+                    list,
+                    |_| {
+                        if allowed.next() == Some(true) { Verdict::Keep } else { Verdict::Drop }
+                    },
+                );
             if let Some(body) = rewritten.map_err(Withheld)? {
                 reply = Message::parse(body).map_err(Withheld)?;
             }
@@ -127,7 +132,9 @@ impl ListFilter {
                 Ok(Some(Err(_))) => {}
                 Ok(None) => return allowed,
                 Err(_elapsed) => {
-                    tracing::warn!("the decision point did not decide about a whole list in time; the rest of it is left out");
+                    tracing::warn!(
+                        "the decision point did not decide about a whole list in time; the rest of it is left out"
+                    );
                     return allowed;
                 }
             }

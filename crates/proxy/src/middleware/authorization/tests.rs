@@ -17,7 +17,7 @@ use crate::chain::{Chain, ToolSource};
 use crate::exchange::{Content, Head};
 
 /// How many servers are generated.
-const SERVERS: u32 = 400;
+const SERVERS: u32 = 150;
 
 const CONDITIONS: &[&str] = &[
     "true",
@@ -83,7 +83,8 @@ fn exchange(claims: &Map<String, Value>, method: &str, params: &Value) -> Exchan
 fn chain(policies: &[String], entities: &Value, server: &Server) -> Chain {
     let cedar = json!({ "policies": policies, "entities_json": entities.to_string() });
     let parameters = json!({ "config_data": { "version": "1.0", "type": "cedarv1", "cedar": cedar } });
-    let config = json!({ "name": "srv", "middleware_configs": [{ "type": "authorization", "parameters": parameters }] });
+    let config =
+        json!({ "name": "srv", "middleware_configs": [{ "type": "authorization", "parameters": parameters }] });
     let config = RunConfig::from_slice(config.to_string().as_bytes()).unwrap();
     let chain = Chain::new(&config, &Context { server: "srv".to_owned(), ..Context::default() }).unwrap();
     chain.connect(Arc::new(server.clone()));
@@ -109,7 +110,8 @@ async fn is_called(chain: &Chain, claims: &Map<String, Value>, index: usize, nam
 fn policies() -> impl Strategy<Value = Vec<String>> {
     let effect = prop_oneof![2 => Just("permit"), 1 => Just("forbid")];
     let policy = (effect, select(SCOPES), select(CONDITIONS), select(&["when", "unless"][..]));
-    let policy = policy.prop_map(|(effect, scope, condition, word)| format!("{effect}({scope}) {word} {{ {condition} }};"));
+    let policy =
+        policy.prop_map(|(effect, scope, condition, word)| format!("{effect}({scope}) {word} {{ {condition} }};"));
     prop::collection::vec(policy, 1..5)
 }
 
@@ -159,14 +161,24 @@ fn a_list_and_a_call_never_disagree() {
             for (index, elements) in server.0.iter().enumerate() {
                 let names = elements.iter().map(|element| element[KINDS[index].2].as_str().unwrap());
                 let calls = |names: Vec<String>| {
-                    names.into_iter().map(|name| (runtime.block_on(is_called(&chain, &claims, index, &name)), name)).collect::<Vec<_>>()
+                    names
+                        .into_iter()
+                        .map(|name| (runtime.block_on(is_called(&chain, &claims, index, &name)), name))
+                        .collect::<Vec<_>>()
                 };
                 let names: Vec<String> = names.map(str::to_owned).collect();
                 let before = if is_called_first { calls(names.clone()) } else { Vec::new() };
                 let seen = runtime.block_on(seen(&chain, &claims, &server, index));
                 let called = if is_called_first { before } else { calls(names) };
                 for (is_allowed, name) in called {
-                    prop_assert_eq!(is_allowed, seen.contains(&name), "{} {:?} {}", KINDS[index].0, name, is_called_first);
+                    prop_assert_eq!(
+                        is_allowed,
+                        seen.contains(&name),
+                        "{} {:?} {}",
+                        KINDS[index].0,
+                        name,
+                        is_called_first
+                    );
                     let count = if is_allowed { &allowed } else { &denied };
                     count.set(count.get() + 1);
                 }
@@ -175,7 +187,7 @@ fn a_list_and_a_call_never_disagree() {
         Ok(())
     });
     result.unwrap();
-    assert!(allowed.get().min(denied.get()) > 300, "{allowed:?} {denied:?}");
+    assert!(allowed.get().min(denied.get()) > 100, "{allowed:?} {denied:?}");
 }
 
 #[tokio::test]
