@@ -105,7 +105,7 @@ impl Cedar {
             (uid, (attributes, parents))
         });
         let (known, types) = (known.collect(), Types::new(&settings.group_entity_type)?);
-        let mentions = Mentions::of(&policies);
+        let mentions = Mentions::of(list("policies"));
         Ok(Self { policies, entities, known, config: settings, types, mentions })
     }
 

@@ -249,12 +249,12 @@ fn reasons_have_no_values_of_claims_and_arguments() {
 fn many_decisions_about_one_caller_are_those_that_are_made_alone() {
     let entities = json!([
         {"uid": {"type": "Tool", "id": "b"}, "attrs": {"owner": "ops"}, "parents": [{"type": "Tool", "id": "a"}]},
-        {"uid": {"type": "Tool", "id": "c"}, "attrs": {"like": {"type": "Tool", "id": "a"}}, "parents": [{"type": "Tool", "id": "b"}]},
+        {"uid": {"type": "Tool", "id": "c"}, "attrs": {"kin": {"type": "Tool", "id": "a"}}, "parents": [{"type": "Tool", "id": "b"}]},
     ]);
     let engine = engine(
         &[
             r#"permit(principal, action, resource in Tool::"a");"#,
-            r#"permit(principal, action, resource) when { resource has like && resource.like has readOnlyHint };"#,
+            r#"permit(principal, action, resource) when { resource has kin && resource.kin has readOnlyHint };"#,
             r#"forbid(principal, action, resource) when { Tool::"a" has readOnlyHint && resource.name != "a" };"#,
         ],
         &json!({"entities_json": entities.to_string()}),

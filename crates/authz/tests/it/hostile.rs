@@ -111,7 +111,7 @@ fn what_is_just_allowed_fits_into_the_stack_of_a_worker() {
                     policy(&format!("{}principal{}{end}", open.repeat(31), tail.repeat(31)))
                 });
                 for text in [inside.find(is_within_bounds), behind.find(is_within_bounds)].into_iter().flatten() {
-                    // What a policy refers to is read off its tree.
+                    // What a policy refers to is found as well.
                     drop(Cedar::new(&json!({ "policies": [text] })));
                 }
             }
