@@ -6,6 +6,8 @@ use serde_json::{Map, Value};
 pub const LEEWAY: i64 = 30;
 /// The claim that names the upstream tokens of a session. Policies and webhooks do not see it.
 const TOKEN_SESSION: &str = "tsid";
+/// What the subjects of all ServiceAccounts of Kubernetes begin with. The namespace and the name follow.
+const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 /// Scopes of OpenID Connect that request an identity. Issuers do not repeat them in access tokens, so they are not required there.
 const IDENTITY_SCOPES: &[&str] = &["openid", "profile", "email", "address", "phone", "offline_access"];
 
@@ -22,6 +24,8 @@ pub struct Expectations {
     pub audience: String,
     /// Its subject, where only one is let in.
     pub subject: Option<String>,
+    /// The namespace whose ServiceAccounts are let in, where no others are.
+    pub namespace: Option<String>,
     /// The scopes that it must have.
     pub scopes: Vec<String>,
 }
@@ -94,10 +98,9 @@ impl Claims {
         }
         let subject = self.0.get("sub").and_then(Value::as_str).filter(|subject| !subject.is_empty());
         let subject = subject.ok_or(ClaimError::Subject)?;
-        if expected.subject.as_deref().is_some_and(|expected| expected != subject) {
-            return Err(ClaimError::OtherSubject);
-        }
-        Ok(subject)
+        let is_expected = expected.subject.as_deref().is_none_or(|expected| expected == subject)
+            && expected.namespace.as_deref().is_none_or(|namespace| is_account_of(subject, namespace));
+        if is_expected { Ok(subject) } else { Err(ClaimError::OtherSubject) }
     }
 
     /// Checks that the token has every scope. Without a claim about scopes, it has none.
@@ -118,6 +121,12 @@ impl Claims {
             _ => false,
         }
     }
+}
+
+/// Whether a subject is a ServiceAccount of a namespace.
+fn is_account_of(subject: &str, namespace: &str) -> bool {
+    let account = subject.strip_prefix(SERVICE_ACCOUNT).and_then(|account| account.split_once(':'));
+    account.is_some_and(|(of, name)| of == namespace && !name.is_empty() && !name.contains(':'))
 }
 
 fn has_scope(given: &Value, scope: &str) -> bool {
@@ -206,6 +215,26 @@ mod tests {
         let of = |subject: &str| claims(json!({"sub": subject, "exp": 10}));
         assert_eq!(of(account).check(&expected, 0), Ok(account));
         assert_eq!(of("system:serviceaccount:tools:client2").check(&expected, 0), Err(ClaimError::OtherSubject));
+    }
+
+    #[test]
+    fn only_service_accounts_of_one_namespace_may_be_let_in() {
+        let expected = Expectations { namespace: Some("tools".into()), ..Expectations::default() };
+        let is_let_in = |subject: &str| claims(json!({"sub": subject, "exp": 10})).check(&expected, 0).is_ok();
+        assert!(is_let_in("system:serviceaccount:tools:client") && is_let_in("system:serviceaccount:tools:default"));
+        for other in [
+            "system:serviceaccount:tools2:client",
+            "system:serviceaccount:other:tools",
+            "system:serviceaccount:tools",
+            "system:serviceaccount:tools:",
+            "system:serviceaccount:tools:a:b",
+            "system:serviceaccount::client",
+            "System:serviceaccount:tools:client",
+            "tools:client",
+            "ada",
+        ] {
+            assert!(!is_let_in(other), "{other}");
+        }
     }
 
     #[test]

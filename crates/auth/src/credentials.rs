@@ -7,7 +7,7 @@ use crate::verified::Digest;
 
 /// How many credentials are kept, at most. The ones that were added first go first.
 const MOST: usize = 10_000;
-/// How long before it expires a credential is obtained anew, in seconds.
+/// How long before it expires a credential is obtained anew, in seconds; at most half of its lifetime.
 const EARLY: i64 = 30;
 /// How long a credential is used whose issuer does not say when it expires, in seconds.
 const UNKNOWN_LIFETIME: i64 = 60;
@@ -140,8 +140,10 @@ impl<T: Clone> Slot<T> {
 
     fn put(&self, issued: Issued<T>, now: i64) -> T {
         let mut state = self.lock();
-        let until =
-            issued.expires.map_or(now.saturating_add(UNKNOWN_LIFETIME), |expires| expires.saturating_sub(EARLY));
+        let until = issued.expires.map_or(now.saturating_add(UNKNOWN_LIFETIME), |expires| {
+            let lifetime = expires.saturating_sub(now).max(0);
+            expires.saturating_sub(EARLY.min(lifetime / 2))
+        });
         let after_refusal = std::mem::take(&mut state.was_refused);
         state.kept = Some(Kept { credential: issued.credential.clone(), until, after_refusal });
         issued.credential
@@ -185,6 +187,15 @@ mod tests {
         assert_eq!(get(&cache, &issuer, "ada", 100 - EARLY, Some(200)).await, 3);
         assert_eq!(cache.known(&of_token("bob"), UNKNOWN_LIFETIME - 1), Some(2));
         assert_eq!(cache.known(&of_token("bob"), UNKNOWN_LIFETIME), None);
+    }
+
+    /// Otherwise every request would obtain one.
+    #[tokio::test]
+    async fn a_credential_that_expires_soon_is_used_for_half_of_its_lifetime() {
+        let (cache, issuer) = (CredentialCache::default(), Issuer::default());
+        assert_eq!(get(&cache, &issuer, "ada", 100, Some(120)).await, 1);
+        assert_eq!(get(&cache, &issuer, "ada", 109, Some(120)).await, 1);
+        assert_eq!(get(&cache, &issuer, "ada", 110, Some(120)).await, 2);
     }
 
     #[tokio::test]

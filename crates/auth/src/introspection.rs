@@ -44,6 +44,9 @@ pub enum IntrospectionError {
     /// The request to the issuer failed.
     #[error("failed to introspect opaque token: {0}")]
     Fetch(#[from] FetchError),
+    /// It failed a moment ago, and is not sent again yet.
+    #[error("failed to introspect opaque token: it failed a moment ago")]
+    Recent,
     /// The issuer reports it as not valid.
     #[error("invalid token")]
     Inactive,
@@ -62,31 +65,27 @@ impl Introspection {
 
     /// The claims that the issuer reports for a token, at `now`.
     pub(crate) async fn introspect(&self, token: &str, now: i64) -> Result<Claims, IntrospectionError> {
+        let (url, body) = self.request(token);
+        let ask = Ask { url: &url, body, authorization: self.client.clone(), limit: LONGEST };
+        let answer = self.fetcher.ask(ask).await?;
         match self.provider {
-            Provider::Google => google(&self.request_google(token).await?),
-            Provider::GitHub => github(&self.request_github(token).await?, now),
-            Provider::Rfc7662 => rfc7662(&self.request_rfc7662(token).await?, now),
+            Provider::Google => google(&answer),
+            Provider::GitHub => github(&answer, now),
+            Provider::Rfc7662 => rfc7662(&answer, now),
         }
     }
 
-    async fn request_google(&self, token: &str) -> Result<Answer, FetchError> {
-        let query: String = form_urlencoded::Serializer::new(String::new()).append_pair("access_token", token).finish();
-        self.send(&format!("{}?{query}", self.url), None).await
-    }
-
-    async fn request_github(&self, token: &str) -> Result<Answer, FetchError> {
-        let body = json!({ "access_token": token }).to_string();
-        self.send(&self.url, Some((body.into(), JSON))).await
-    }
-
-    async fn request_rfc7662(&self, token: &str) -> Result<Answer, FetchError> {
-        let pairs = [("token", token), ("token_type_hint", "access_token")];
-        let body: String = form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish();
-        self.send(&self.url, Some((body.into(), FORM))).await
-    }
-
-    async fn send(&self, url: &str, body: Option<(Bytes, HeaderValue)>) -> Result<Answer, FetchError> {
-        self.fetcher.ask(Ask { url, body, authorization: self.client.clone(), limit: LONGEST }).await
+    /// Where a request goes, and the body and its media type if it is a POST.
+    fn request(&self, token: &str) -> (String, Option<(Bytes, HeaderValue)>) {
+        let mut form = form_urlencoded::Serializer::new(String::new());
+        match self.provider {
+            Provider::Google => (format!("{}?{}", self.url, form.append_pair("access_token", token).finish()), None),
+            Provider::GitHub => (self.url.clone(), Some((json!({ "access_token": token }).to_string().into(), JSON))),
+            Provider::Rfc7662 => {
+                let pairs = [("token", token), ("token_type_hint", "access_token")];
+                (self.url.clone(), Some((form.extend_pairs(pairs).finish().into(), FORM)))
+            }
+        }
     }
 }
 
@@ -208,6 +207,36 @@ mod tests {
             ("https://api.github.com/applications/abc/token/x", Provider::Rfc7662),
         ] {
             assert_eq!(Provider::of_url(url), provider, "{url}");
+        }
+    }
+
+    fn introspection(url: &str, id: &str, secret: Option<&str>) -> Introspection {
+        let client = skep_net::Client::new(skep_net::client::Options::default());
+        let fetcher = Fetcher::new(client, None, crate::fetch::TIMEOUT);
+        Introspection::new(fetcher, url, id, secret.map(Secret::new).as_ref())
+    }
+
+    #[test]
+    fn each_provider_is_asked_as_it_documents() {
+        let google = introspection(GOOGLE, "", None);
+        let url = "https://oauth2.googleapis.com/tokeninfo?access_token=ya29.a%2Bb%26c".to_owned();
+        assert_eq!(google.request("ya29.a+b&c"), (url, None));
+        let url = "https://api.github.com/applications/Iv1.abc/token";
+        let github = introspection(url, "Iv1.abc", Some("s3cret"));
+        let body = (Bytes::from_static(br#"{"access_token":"gho_\"x"}"#), JSON);
+        assert_eq!(github.request("gho_\"x"), (url.to_owned(), Some(body)));
+        assert_eq!(github.client.unwrap(), "Basic SXYxLmFiYzpzM2NyZXQ=");
+        let other = introspection("https://idp.example/introspect?tenant=a", "id", None);
+        let body = (Bytes::from_static(b"token=a+b&token_type_hint=access_token"), FORM);
+        assert_eq!(other.request("a b"), ("https://idp.example/introspect?tenant=a".to_owned(), Some(body)));
+    }
+
+    #[test]
+    fn a_client_authenticates_only_with_an_id_and_a_secret() {
+        for (id, secret, is_sent) in
+            [("id", Some("s"), true), ("id", None, false), ("", Some("s"), false), ("", None, false)]
+        {
+            assert_eq!(introspection("https://idp.example", id, secret).client.is_some(), is_sent, "{id} {secret:?}");
         }
     }
 

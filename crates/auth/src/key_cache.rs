@@ -2,7 +2,9 @@
 //!
 //! They are fetched at the first token, again when they are old, and again when a token names a key that is not among them: that is how an
 //! issuer rotates keys without a failed request. Fetches for unknown keys keep a minimum interval, and all tokens that wait for one share
-//! it, so invented key ids cause few requests to the issuer. A fetch that fails leaves the last good set in use.
+//! it, so invented key ids cause few requests to the issuer. A signature that is not that of the key that it names is no more than a reason to
+//! fetch them again if that was not done within the interval: issuers may replace a key under its id. A fetch that fails leaves the last good set
+//! in use.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -62,6 +64,15 @@ struct Snapshot {
     is_old: bool,
 }
 
+/// What to do while the minimum interval since the last fetch is not over.
+#[derive(Clone, Copy, Debug)]
+enum Interval {
+    /// Wait until it is.
+    Wait,
+    /// Do without a fetch.
+    Skip,
+}
+
 /// Why a key is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
@@ -108,11 +119,25 @@ impl KeyCache {
             }
             return Ok((key.clone(), known.generation));
         }
-        self.refresh(known.attempts).await?;
+        self.refresh(known.attempts, Interval::Wait).await?;
         let known = self.known().await;
         let key = known.keys.find(id, algorithm).cloned();
         let key = key.ok_or_else(|| Arc::new(KeyError::Unknown(shown(id))))?;
         Ok((key, known.generation))
+    }
+
+    /// The key that has taken the place of one whose generation is given, and its generation. Nothing if there is none, or if the keys were
+    /// fetched so short a time ago that they are not fetched again.
+    pub async fn replaced(&self, id: &str, algorithm: Algorithm, generation: u64) -> Option<(Key, u64)> {
+        let known = self.known().await;
+        if known.generation == generation
+            && let Err(error) = self.refresh(known.attempts, Interval::Skip).await
+        {
+            tracing::debug!(%error, "keys of the issuer not refreshed after a signature that is not valid");
+        }
+        let known = self.known().await;
+        let key = known.keys.find(id, algorithm).filter(|_| known.generation != generation)?;
+        Some((key.clone(), known.generation))
     }
 
     /// Fetches the keys again if they are old, while tokens are verified with those that there are.
@@ -137,14 +162,14 @@ impl KeyCache {
         let cache = self.clone();
         tokio::spawn(async move {
             let attempts = cache.state.read().await.attempts;
-            if let Err(error) = cache.refresh(attempts).await {
+            if let Err(error) = cache.refresh(attempts, Interval::Wait).await {
                 tracing::warn!(%error, "keys of the issuer not refreshed; the last ones stay in use");
             }
         });
     }
 
     /// Fetches the keys, unless that was tried since `seen`, by or for another token. Whether it failed holds for all that waited.
-    async fn refresh(&self, seen: u64) -> Result<(), Arc<KeyError>> {
+    async fn refresh(&self, seen: u64, interval: Interval) -> Result<(), Arc<KeyError>> {
         let _one_at_a_time = self.fetching.lock().await;
         let next = {
             let state = self.state.read().await;
@@ -154,8 +179,10 @@ impl KeyCache {
             let after = [(state.fetched, INTERVAL), (state.failed, AFTER_FAILURE)];
             after.into_iter().filter_map(|(last, interval)| Some(last? + interval)).max()
         };
-        if let Some(next) = next {
-            tokio::time::sleep_until(next).await;
+        match (next, interval) {
+            (Some(next), Interval::Skip) if next > Instant::now() => return Ok(()),
+            (Some(next), _) => tokio::time::sleep_until(next).await,
+            (None, _) => {}
         }
         let fetched = self.fetch().await.map_err(Arc::new);
         let mut state = self.state.write().await;
@@ -189,6 +216,15 @@ impl KeyCache {
         };
         let (document, headers) = self.fetcher.document(&url).await?;
         Ok((KeySet::of_json(&document)?, url, good_for(&headers)))
+    }
+}
+
+#[cfg(test)]
+impl KeyCache {
+    /// Keys as if they had been fetched.
+    pub(crate) async fn put(&self, keys: KeySet) {
+        let (mut state, now) = (self.state.write().await, Instant::now());
+        (state.keys, state.fetched, state.good_until) = (Arc::new(keys), Some(now), Some(now + LONGEST));
     }
 }
 

@@ -29,6 +29,7 @@ pub mod jwt;
 mod key_cache;
 mod keys;
 pub mod metadata;
+mod opaque;
 pub mod token_exchange;
 mod validator;
 mod verified;

@@ -30,12 +30,15 @@ impl ProtectedResource {
             [] => DEFAULT_SCOPES.to_vec(),
             scopes => scopes.iter().map(String::as_str).collect(),
         };
-        let document = json!({
+        let mut document = json!({
             "resource": self.resource,
-            "authorization_servers": [self.issuer],
             "bearer_methods_supported": ["header"],
             "scopes_supported": scopes,
         });
+        // Where only the keys are configured, it is not known who issues tokens.
+        if !self.issuer.is_empty() {
+            document["authorization_servers"] = json!([self.issuer]);
+        }
         Some(document.to_string())
     }
 
@@ -59,6 +62,8 @@ mod tests {
         assert_eq!(document, expected);
         resource.scopes = vec!["mcp:read".into()];
         assert!(resource.document().unwrap().contains(r#""scopes_supported":["mcp:read"]"#));
+        resource.issuer.clear();
+        assert!(!resource.document().unwrap().contains("authorization_servers"));
         resource.resource.clear();
         assert_eq!(resource.document(), None);
     }

@@ -20,6 +20,8 @@ const TOKEN_TYPES: &str = "urn:ietf:params:oauth:token-type:";
 const FORM: HeaderValue = HeaderValue::from_static("application/x-www-form-urlencoded");
 /// The longest response, in bytes.
 const LONGEST: usize = 1024 * 1024;
+/// The longest token that is kept and sent, in bytes. Servers refuse longer headers.
+const LONGEST_TOKEN: usize = 16 * 1024;
 /// The longest error code of a provider that is repeated in the log.
 const LONGEST_CODE: usize = 64;
 
@@ -77,6 +79,9 @@ pub enum ExchangeError {
     /// The response lacks a member, or it cannot be used.
     #[error("token exchange failed: the response of the token endpoint has no usable `{0}`")]
     Incomplete(&'static str),
+    /// The token is too long for a header.
+    #[error("token exchange failed: the new token has {0} bytes, and {LONGEST_TOKEN} are the most")]
+    TooLong(usize),
     /// A request for the same token, which ran when this one came, failed.
     #[error("token exchange failed: so did the request for the same token that was in flight")]
     Shared,
@@ -173,7 +178,11 @@ fn issued(said: &Value, now: i64) -> Result<Issued<Secret>, ExchangeError> {
         let text = said.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
         text.ok_or(ExchangeError::Incomplete(name))
     };
-    let token = Secret::new(text("access_token")?);
+    let token = text("access_token")?;
+    if token.len() > LONGEST_TOKEN {
+        return Err(ExchangeError::TooLong(token.len()));
+    }
+    let token = Secret::new(token);
     fetch::bearer(&token).map_err(|_| ExchangeError::Incomplete("access_token"))?;
     text("token_type")?;
     text("issued_token_type")?;
@@ -276,6 +285,14 @@ mod tests {
         said["access_token"] = json!("a\r\nX-Other: b");
         let error = issued(&said, 0).unwrap_err().to_string();
         assert!(error.contains("access_token") && !error.contains("X-Other"), "{error}");
+    }
+
+    #[test]
+    fn a_token_that_is_too_long_for_a_header_is_refused() {
+        let said = |length: usize| json!({ "access_token": "t".repeat(length), "token_type": "Bearer", "issued_token_type": ACCESS_TOKEN });
+        assert!(issued(&said(LONGEST_TOKEN), 0).is_ok());
+        let error = issued(&said(LONGEST_TOKEN + 1), 0).unwrap_err();
+        assert_eq!(error.to_string(), "token exchange failed: the new token has 16385 bytes, and 16384 are the most");
     }
 
     #[test]

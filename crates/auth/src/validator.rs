@@ -12,7 +12,8 @@ use crate::fetch::{Fetcher, TIMEOUT};
 use crate::introspection::{GOOGLE, Introspection, IntrospectionError};
 use crate::jwt::{JwtError, Unverified};
 use crate::key_cache::{KeyCache, KeyError};
-use crate::verified::{Verified, of_token};
+use crate::opaque::{OpaqueTokens, Refusal};
+use crate::verified::{Digest, Verified, of_token};
 use crate::{Caller, Secret};
 
 /// How long the introspection of an opaque token is cached, in seconds: the token may be revoked at any time.
@@ -46,7 +47,7 @@ pub struct Options {
 pub struct Validator {
     expected: Expectations,
     keys: Arc<KeyCache>,
-    introspection: Option<Introspection>,
+    opaque: Option<OpaqueTokens>,
     verified: Verified,
 }
 
@@ -81,6 +82,9 @@ pub enum AuthError {
     /// It is opaque, and no introspection endpoint is configured.
     #[error("failed to introspect opaque token: no introspection endpoint available")]
     NoIntrospection,
+    /// It is opaque, and too many of those are being introspected. The client may send it again.
+    #[error("failed to introspect opaque token: the identity provider is busy")]
+    Saturated,
     /// It is not for this server, not of this issuer, or not valid now.
     #[error(transparent)]
     Claims(#[from] ClaimError),
@@ -97,7 +101,9 @@ impl AuthError {
                 KeyError::Discovery(_) => "OIDC discovery failed".to_owned(),
                 KeyError::Fetch(_) | KeyError::Document(_) => "failed to fetch JWKS".to_owned(),
             },
-            Self::Introspection(IntrospectionError::Fetch(_)) => "failed to introspect opaque token".to_owned(),
+            Self::Introspection(IntrospectionError::Fetch(_) | IntrospectionError::Recent) => {
+                "failed to introspect opaque token".to_owned()
+            }
             other => other.to_string(),
         }
     }
@@ -106,7 +112,8 @@ impl AuthError {
     pub fn is_of_issuer(&self) -> bool {
         match self {
             Self::Key(error) => !matches!(**error, KeyError::Unknown(_)),
-            Self::Introspection(error) => matches!(error, IntrospectionError::Fetch(_)),
+            Self::Introspection(error) => matches!(error, IntrospectionError::Fetch(_) | IntrospectionError::Recent),
+            Self::Saturated => true,
             _ => false,
         }
     }
@@ -140,17 +147,17 @@ impl Validator {
             ..Default::default()
         });
         let fetcher = Fetcher::new(client, options.token_file, TIMEOUT);
-        let introspection = (!options.introspection_url.is_empty()).then(|| {
-            Introspection::new(
+        let opaque = (!options.introspection_url.is_empty()).then(|| {
+            OpaqueTokens::new(Introspection::new(
                 fetcher.clone(),
                 &options.introspection_url,
                 &options.client_id,
                 options.client_secret.as_ref(),
-            )
+            ))
         });
         let jwks_url = Some(options.jwks_url).filter(|url| !url.is_empty());
         let keys = Arc::new(KeyCache::new(fetcher, options.expected.issuer.trim(), jwks_url));
-        Ok(Self { expected: options.expected, keys, introspection, verified: Verified::default() })
+        Ok(Self { expected: options.expected, keys, opaque, verified: Verified::default() })
     }
 
     /// The client of a token that was verified before, for the price of a digest.
@@ -165,38 +172,70 @@ impl Validator {
         if let Some(caller) = self.known(token, now) {
             return Ok(caller);
         }
-        let (digest, generation) = (of_token(token), self.keys.generation());
-        let (claims, generation, longest) = match Unverified::parse(token) {
-            Ok(token) => {
-                let (claims, generation) = self.verify(&token).await?;
-                (claims, generation, i64::MAX)
+        let digest = of_token(token);
+        match Unverified::parse(token) {
+            Ok(unverified) => {
+                let (claims, generation) = self.verify(&unverified).await?;
+                self.accept(token, digest, claims, (generation, i64::MAX), now)
             }
-            Err(malformed @ JwtError::Malformed(_)) => {
-                (self.introspect(token, malformed, now).await?, generation, INTROSPECTED)
-            }
-            Err(error) => return Err(error.into()),
-        };
-        let subject = claims.check(&self.expected, now)?.to_owned();
-        claims.check_scopes(&self.expected)?;
-        let until = claims.expiry().unwrap_or(now).min(now.saturating_add(longest));
-        let caller = Caller::of_token(claims, &subject, &self.expected.issuer, token);
-        self.verified.put(digest, caller.clone(), until, generation);
-        Ok(caller)
+            Err(malformed @ JwtError::Malformed(_)) => match &self.opaque {
+                Some(opaque) => self.introspect(opaque, token, digest, now).await,
+                None if token.contains('.') => Err(malformed.into()),
+                None => Err(AuthError::NoIntrospection),
+            },
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// The claims of a token whose signature holds, and the generation of the keys that verified it.
     async fn verify(&self, token: &Unverified<'_>) -> Result<(Claims, u64), AuthError> {
-        let (key, generation) = self.keys.find(&token.key_id, token.algorithm).await?;
-        key.verify(token)?;
+        let (key, mut generation) = self.keys.find(&token.key_id, token.algorithm).await?;
+        if let Err(error) = key.verify(token) {
+            // Issuers may replace a key and keep its id.
+            let replaced = self.keys.replaced(&token.key_id, token.algorithm, generation).await;
+            let (key, newer) = replaced.ok_or(error)?;
+            key.verify(token)?;
+            generation = newer;
+        }
         Ok((token.claims()?, generation))
     }
 
-    async fn introspect(&self, token: &str, malformed: JwtError, now: i64) -> Result<Claims, AuthError> {
-        match &self.introspection {
-            Some(introspection) => Ok(introspection.introspect(token, now).await?),
-            None if token.contains('.') => Err(malformed.into()),
-            None => Err(AuthError::NoIntrospection),
+    /// The client of an opaque token, if its issuer confirms it. Requests with the same token wait for one response.
+    async fn introspect(
+        &self,
+        opaque: &OpaqueTokens,
+        token: &str,
+        digest: Digest,
+        now: i64,
+    ) -> Result<Caller, AuthError> {
+        let _turn = opaque.turn(digest).await;
+        if let Some(caller) = self.known(token, now) {
+            return Ok(caller);
         }
+        let generation = self.keys.generation();
+        let claims = opaque.introspect(&digest, token, now).await?;
+        let accepted = self.accept(token, digest, claims, (generation, INTROSPECTED), now);
+        if let Err(AuthError::Claims(error)) = &accepted {
+            opaque.refuse(digest, Refusal::Claims(error.clone()), now);
+        }
+        accepted
+    }
+
+    /// Checks the claims of a token, and keeps its client until it expires, and for `longest` seconds at most.
+    fn accept(
+        &self,
+        token: &str,
+        digest: Digest,
+        claims: Claims,
+        (generation, longest): (u64, i64),
+        now: i64,
+    ) -> Result<Caller, AuthError> {
+        let subject = claims.check(&self.expected, now)?.to_owned();
+        claims.check_scopes(&self.expected)?;
+        let until = claims.expiry().unwrap_or(now).min(now.saturating_add(longest));
+        let caller = Caller::of_token(claims, &subject, &self.expected.issuer, token);
+        self.verified.put(digest, caller.clone(), until, generation, now);
+        Ok(caller)
     }
 }
 
@@ -207,3 +246,6 @@ pub fn read_ca_bundle(path: &Path) -> std::io::Result<Vec<u8>> {
     std::io::Read::read_to_end(&mut std::io::Read::take(std::fs::File::open(path)?, LONGEST), &mut bytes)?;
     Ok(bytes)
 }
+
+#[cfg(test)]
+mod tests;

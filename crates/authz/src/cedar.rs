@@ -5,16 +5,19 @@
 //! Entities of the configuration that are the principal or the resource of a request keep what they have beside that.
 
 mod claims;
+mod evaluation;
+mod failure;
+mod mentions;
 mod values;
 
 use std::collections::{HashMap, HashSet};
 
-use cedar_policy::{
-    Authorizer, Context, Entities, Entity, EntityId, EntityTypeName, EntityUid, PolicyId, PolicySet, Request,
-    RestrictedExpression,
-};
+use cedar_policy::{Entities, Entity, EntityId, EntityTypeName, EntityUid, PolicyId, PolicySet, RestrictedExpression};
 use serde_json::{Map, Value};
+use skep_mcp::value::{self, ScalarsError};
 
+pub use self::evaluation::Evaluation;
+use self::mentions::Mentions;
 use crate::decision::Decision;
 use crate::policies::{self, one_line};
 use crate::query::{Annotations, Feature, Operation, Query};
@@ -22,6 +25,9 @@ use crate::{ConfigError, entities};
 
 /// The type of groups, unless the configuration names another one.
 const GROUP: &str = "THVGroup";
+/// How many arguments of one call become attributes, and how long they are together as JSON, in bytes. Only those count that policies refer
+/// to.
+const ARGUMENTS: value::ScalarLimit = value::ScalarLimit { members: 1_000, bytes: 64 * 1024 };
 
 /// How Cedar is configured, beside its policies and entities.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,9 +53,12 @@ pub struct Cedar {
     known: HashMap<EntityUid, (Attributes, HashSet<EntityUid>)>,
     config: CedarConfig,
     types: Types,
+    /// What the policies refer to.
+    mentions: Mentions,
 }
 
 type Attributes = HashMap<String, RestrictedExpression>;
+type Attribute = (String, RestrictedExpression);
 
 /// The types of the entities of a request.
 #[derive(Debug)]
@@ -96,7 +105,27 @@ impl Cedar {
             (uid, (attributes, parents))
         });
         let (known, types) = (known.collect(), Types::new(&settings.group_entity_type)?);
-        Ok(Self { policies, entities, known, config: settings, types })
+        let mentions = Mentions::of(list("policies"));
+        Ok(Self { policies, entities, known, config: settings, types, mentions })
+    }
+
+    /// Whether a decision may depend on what a tool says about itself.
+    pub fn needs_annotations(&self) -> bool {
+        self.mentions.has_hints()
+    }
+
+    /// The arguments of a call, a JSON object, as far as a decision may depend on them.
+    pub fn arguments(&self, arguments: &[u8]) -> Result<Map<String, Value>, Decision> {
+        let found = value::wanted_scalars(arguments, ARGUMENTS, |name| self.mentions.has_argument(name));
+        found.map_err(|error| match error {
+            ScalarsError::TooMany | ScalarsError::TooLong => Decision::failed(format!(
+                "policies refer to more than {} arguments of the call, or to more than {} bytes of them",
+                ARGUMENTS.members, ARGUMENTS.bytes
+            )),
+            ScalarsError::Malformed(_) | ScalarsError::Unreadable => {
+                Decision::failed("the arguments cannot be read, or not in one way only")
+            }
+        })
     }
 
     /// A caller as policies see it; nothing if its claims have no subject.
@@ -107,9 +136,16 @@ impl Cedar {
         let subject = claims.get("sub").and_then(Value::as_str).filter(|subject| !subject.is_empty());
         let subject = subject.ok_or_else(|| Decision::failed("the claims have no subject"))?;
         let client = uid(&self.types.client, subject);
-        let attributes = claims::attributes(claims, &self.config);
-        let attributes = attributes.into_iter().filter_map(|(name, value)| Some((name, values::of_json(&value)?)));
-        let context: Vec<_> = attributes.collect();
+        let mut context = Vec::new();
+        for (name, value) in claims::attributes(claims, &self.config) {
+            match values::of_json(&value) {
+                Ok(Some(value)) => context.push((name, value)),
+                Ok(None) => {}
+                // No policy is about it.
+                Err(_) if !self.mentions.has(&name) => {}
+                Err(error) => return Err(Decision::failed(format!("{} {error}", shown(&name)))),
+            }
+        }
         let groups = claims::groups(claims, &self.config);
         let parents = groups.into_iter().map(|group| uid(&self.types.group, group)).collect();
         let entity = self.entity(client.clone(), context.iter().cloned().collect(), parents)?;
@@ -118,41 +154,12 @@ impl Cedar {
 
     /// Decides.
     pub fn decide(&self, principal: &Principal, query: &Query<'_>, server: &str) -> Decision {
-        self.try_decide(principal, query, server).unwrap_or_else(|failed| failed)
+        self.evaluation(principal, server).decide(query)
     }
 
-    fn try_decide(&self, principal: &Principal, query: &Query<'_>, server: &str) -> Result<Decision, Decision> {
-        // Without its attribute, a policy about it would not apply.
-        let lost = query
-            .arguments
-            .into_iter()
-            .flatten()
-            .find(|(_, value)| value.is_number() && values::of_json(value).is_none());
-        if let Some((name, _)) = lost {
-            return Err(Decision::failed(format!("argument `{name}` is out of the range of a decimal")));
-        }
-        let action = self.action(query)?;
-        let resource = self.resource(query, server)?;
-        let mut context = principal.context.clone();
-        context.extend(arguments(query));
-        let context = Context::from_pairs(context).map_err(|error| failed(&error))?;
-        let request = Request::new(principal.uid.clone(), action.uid(), resource.uid(), context, None);
-        let request = request.map_err(|error| failed(&error))?;
-        let own = [principal.entity.clone(), action, resource];
-        let entities = if self.known.is_empty() {
-            Entities::from_entities(own, None)
-        } else {
-            self.entities.clone().upsert_entities(own, None)
-        };
-        let entities = entities.map_err(|error| failed(&error))?;
-        let response = Authorizer::new().is_authorized(&request, &self.policies, &entities);
-        let diagnostics = response.diagnostics();
-        let mut policies: Vec<_> = diagnostics.reason().map(|policy| self.place(policy)).collect();
-        policies.sort();
-        // One that fails may be the one that would have forbidden it.
-        let errors: Vec<_> = diagnostics.errors().map(|error| one_line(error)).collect();
-        let is_allowed = response.decision() == cedar_policy::Decision::Allow && errors.is_empty();
-        Ok(Decision { is_allowed, policies, errors })
+    /// Decides about many things that one caller may do, one after the other.
+    pub fn evaluation<'a>(&'a self, principal: &'a Principal, server: &'a str) -> Evaluation<'a> {
+        Evaluation::new(self, principal, server)
     }
 
     /// How a policy is called where a decision is explained: by its `@id`, and by its place.
@@ -174,7 +181,7 @@ impl Cedar {
         self.entity(uid(&self.types.action, id), attributes, HashSet::new())
     }
 
-    fn resource(&self, query: &Query<'_>, server: &str) -> Result<Entity, Decision> {
+    fn resource(&self, query: &Query<'_>, arguments: &[Attribute], server: &str) -> Result<Entity, Decision> {
         let (name, id) = match (query.operation, query.feature) {
             (Operation::List, feature) => (&self.types.feature, feature.name()),
             (_, Feature::Tool) => (&self.types.tool, query.id),
@@ -183,7 +190,7 @@ impl Cedar {
         };
         let text = |text: &str| RestrictedExpression::new_string(text.to_owned());
         // In this order: what a tool or a client writes never displaces what the request is.
-        let mut attributes: Attributes = arguments(query).collect();
+        let mut attributes: Attributes = arguments.iter().cloned().collect();
         attributes.extend(hints(query.annotations));
         attributes.insert("name".to_owned(), text(id));
         attributes.insert("operation".to_owned(), text(query.operation.name()));
@@ -214,7 +221,7 @@ impl Cedar {
             }
         };
         parents.remove(&uid);
-        Entity::new(uid, attributes, parents).map_err(|error| failed(&error))
+        Entity::new(uid, attributes, parents).map_err(|_| Decision::failed("a value cannot be an attribute"))
     }
 }
 
@@ -261,16 +268,6 @@ fn join<'a>(texts: impl Iterator<Item = &'a str>) -> Result<PolicySet, ConfigErr
     Ok(set)
 }
 
-/// The arguments of a call as attributes. Of an object or a list, policies see only its presence.
-fn arguments<'a>(query: &Query<'a>) -> impl Iterator<Item = (String, RestrictedExpression)> + use<'a> {
-    query.arguments.into_iter().flatten().filter_map(|(name, value)| match value {
-        Value::String(_) | Value::Bool(_) | Value::Number(_) => Some((format!("arg_{name}"), values::of_json(value)?)),
-        Value::Null | Value::Array(_) | Value::Object(_) => {
-            Some((format!("arg_{name}_present"), RestrictedExpression::new_bool(true)))
-        }
-    })
-}
-
 fn hints(annotations: Annotations) -> impl Iterator<Item = (String, RestrictedExpression)> {
     annotations.known().map(|(name, hint)| (name.to_owned(), RestrictedExpression::new_bool(hint)))
 }
@@ -279,8 +276,9 @@ fn uid(name: &EntityTypeName, id: &str) -> EntityUid {
     EntityUid::from_type_name_and_id(name.clone(), EntityId::new(id))
 }
 
-fn failed(error: &dyn std::error::Error) -> Decision {
-    Decision::failed(one_line(error))
+/// The name of an attribute, as far as it may be in a reason.
+fn shown(name: &str) -> String {
+    format!("`{}`", value::clipped(name))
 }
 
 #[cfg(test)]

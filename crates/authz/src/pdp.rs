@@ -50,35 +50,47 @@ impl Pdp {
         })
     }
 
-    /// The body of a request.
-    pub fn question(&self, claims: &Map<String, Value>, query: &Query<'_>, server: &str) -> String {
+    /// Whether it is given the arguments of calls.
+    pub fn includes_arguments(&self) -> bool {
+        self.include_args
+    }
+
+    /// The body of a request. `arguments` are those of a call as its client wrote them, a JSON object; they are not parsed here.
+    pub fn question(
+        &self,
+        claims: &Map<String, Value>,
+        query: &Query<'_>,
+        arguments: Option<&str>,
+        server: &str,
+    ) -> String {
         let (feature, operation) = (query.feature.name(), query.operation.name());
         let question = json!({
             "principal": self.mapping.principal(claims),
             "operation": format!("mcp:{feature}:{operation}"),
             "resource": format!("mrn:mcp:{server}:{feature}:{}", query.id),
-            "context": self.context(query),
         });
-        question.to_string()
+        with_member(question.to_string(), "context", &self.context(query, arguments))
     }
 
-    fn context(&self, query: &Query<'_>) -> Value {
+    fn context(&self, query: &Query<'_>, arguments: Option<&str>) -> String {
         let mut mcp = Map::new();
         if self.include_operation {
             mcp.insert("feature".to_owned(), query.feature.name().into());
             mcp.insert("operation".to_owned(), query.operation.name().into());
             mcp.insert("resource_id".to_owned(), query.id.into());
         }
-        if self.include_args
-            && let Some(arguments) = query.arguments
-        {
-            mcp.insert("args".to_owned(), Value::Object(arguments.clone()));
-        }
         let hints: Map<_, _> = query.annotations.known().map(|(name, hint)| (name.to_owned(), hint.into())).collect();
         if query.feature == Feature::Tool && !hints.is_empty() {
             mcp.insert("annotations".to_owned(), Value::Object(hints));
         }
-        if mcp.is_empty() { json!({}) } else { json!({ "mcp": mcp }) }
+        let arguments = arguments.filter(|_| self.include_args);
+        let is_empty = mcp.is_empty() && arguments.is_none();
+        let mcp = Value::Object(mcp).to_string();
+        match arguments {
+            _ if is_empty => "{}".to_owned(),
+            None => with_member("{}".to_owned(), "mcp", &mcp),
+            Some(arguments) => with_member("{}".to_owned(), "mcp", &with_member(mcp, "args", arguments)),
+        }
     }
 
     /// Whether a response allows the request. Anything but an explicit `true` denies.
@@ -86,6 +98,13 @@ impl Pdp {
         let said: Option<Value> = serde_json::from_slice(body).ok().filter(|_| status == 200);
         said.is_some_and(|said| said.get("allow") == Some(&Value::Bool(true)))
     }
+}
+
+/// An object with one more member at its end. The value is JSON.
+fn with_member(mut object: String, name: &str, value: &str) -> String {
+    object.pop();
+    let comma = if object.len() > 1 { "," } else { "" };
+    format!("{object}{comma}\"{name}\":{value}}}")
 }
 
 // === impl Mapping ===
@@ -117,17 +136,13 @@ mod tests {
     use crate::query::Annotations;
 
     fn question(config: &Value) -> Value {
-        let arguments = json!({"city": "Bern"});
-        let query = Query {
-            feature: Feature::Tool,
-            operation: Feature::Tool.operation(),
-            id: "weather",
-            arguments: arguments.as_object(),
-            annotations: Annotations { read_only: Some(true), ..Annotations::default() },
-        };
+        let annotations = Annotations { read_only: Some(true), ..Annotations::default() };
+        let query = Query::of_element(Feature::Tool, "weather", annotations);
         let claims = json!({"sub": "ada", "roles": ["dev"], "groups": ["g"], "scope": "a b", "clearance": 3});
         let pdp = Pdp::new(config).unwrap();
-        serde_json::from_str(&pdp.question(claims.as_object().unwrap(), &query, "srv")).unwrap()
+        let question = pdp.question(claims.as_object().unwrap(), &query, Some(r#"{"city": "Bern", "n": 1.50}"#), "srv");
+        assert_eq!(question.contains(r#""args":{"city": "Bern", "n": 1.50}"#), pdp.includes_arguments(), "{question}");
+        serde_json::from_str(&question).unwrap()
     }
 
     #[test]
@@ -139,13 +154,17 @@ mod tests {
             "principal": {"sub": "ada", "mroles": ["dev"], "mgroups": ["g"], "scopes": "a b", "mclearance": 3, "mannotations": {}},
             "operation": "mcp:tool:call",
             "resource": "mrn:mcp:srv:tool:weather",
-            "context": {"mcp": {"feature": "tool", "operation": "call", "resource_id": "weather", "args": {"city": "Bern"},
+            "context": {"mcp": {"feature": "tool", "operation": "call", "resource_id": "weather", "args": {"city": "Bern", "n": 1.5},
                 "annotations": {"readOnlyHint": true}}},
         });
         assert_eq!(question(&full), expected);
         let plain = question(&json!({"http": http, "claim_mapping": "standard"}));
         assert_eq!(plain["principal"], json!({"sub": "ada", "roles": ["dev"], "groups": ["g"], "scopes": "a b"}));
         assert_eq!(plain["context"], json!({"mcp": {"annotations": {"readOnlyHint": true}}}));
+        let prompt = Query::of_element(Feature::Prompt, "p", Annotations::default());
+        let bare = Pdp::new(&json!({"http": http, "claim_mapping": "standard"})).unwrap();
+        let bare: Value = serde_json::from_str(&bare.question(&Map::new(), &prompt, None, "srv")).unwrap();
+        assert_eq!(bare["context"], json!({}));
         assert_eq!(
             Pdp::new(&json!({"http": http, "claim_mapping": "mpe"})).unwrap().url,
             "https://pdp.example/decision"

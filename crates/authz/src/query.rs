@@ -4,6 +4,9 @@ use serde_json::{Map, Value};
 use skep_mcp::list::List;
 use skep_mcp::value;
 
+/// The hints of a tool about itself, by the names of the protocol.
+pub const HINTS: [&str; 4] = ["readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"];
+
 /// A kind of thing that a server has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Feature {
@@ -195,6 +198,24 @@ mod tests {
     #[test]
     fn each_method_is_treated_as_the_specification_says_and_unknown_ones_are_denied() {
         for (method, treatment) in [
+            ("initialize", Treatment::Allow),
+            ("ping", Treatment::Allow),
+            ("roots/list", Treatment::Allow),
+            ("server/discover", Treatment::Allow),
+            ("subscriptions/listen", Treatment::Allow),
+            ("logging/setLevel", Treatment::Allow),
+            ("completion/complete", Treatment::Allow),
+            ("features/list", Treatment::Allow),
+            ("notifications/message", Treatment::Allow),
+            ("notifications/initialized", Treatment::Allow),
+            ("notifications/progress", Treatment::Allow),
+            ("notifications/cancelled", Treatment::Allow),
+            ("notifications/roots/list_changed", Treatment::Allow),
+            ("notifications/tools/list_changed", Treatment::Allow),
+            ("notifications/prompts/list_changed", Treatment::Allow),
+            ("notifications/resources/list_changed", Treatment::Allow),
+            ("notifications/resources/updated", Treatment::Allow),
+            ("notifications/tasks/status", Treatment::Allow),
             ("tools/call", Treatment::Decide(Feature::Tool)),
             ("prompts/get", Treatment::Decide(Feature::Prompt)),
             ("resources/read", Treatment::Decide(Feature::Resource)),
@@ -203,14 +224,19 @@ mod tests {
             ("tools/list", Treatment::Filter(List::Tools)),
             ("prompts/list", Treatment::Filter(List::Prompts)),
             ("resources/list", Treatment::Filter(List::Resources)),
+            // The original does not filter these.
             ("resources/templates/list", Treatment::Filter(List::ResourceTemplates)),
-            ("initialize", Treatment::Allow),
-            ("server/discover", Treatment::Allow),
-            ("notifications/cancelled", Treatment::Allow),
             ("elicitation/create", Treatment::Deny),
             ("sampling/createMessage", Treatment::Deny),
             ("tasks/get", Treatment::Deny),
+            ("tasks/cancel", Treatment::Deny),
+            ("tasks/result", Treatment::Deny),
+            ("tasks/list", Treatment::Deny),
+            ("notifications/elicitation/complete", Treatment::Deny),
+            ("notifications/unknown", Treatment::Deny),
             ("Tools/call", Treatment::Deny),
+            ("TOOLS/LIST", Treatment::Deny),
+            ("Ping", Treatment::Deny),
             ("tools/call ", Treatment::Deny),
             ("", Treatment::Deny),
         ] {

@@ -42,6 +42,63 @@ pub fn scalars(object: &[u8]) -> Map<String, Value> {
     if walked.is_ok() { members } else { Map::new() }
 }
 
+/// How much [`wanted_scalars`] reads.
+#[derive(Clone, Copy, Debug)]
+pub struct ScalarLimit {
+    /// The most members.
+    pub members: usize,
+    /// The most bytes of their names and values together, as JSON.
+    pub bytes: usize,
+}
+
+/// Why members are not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ScalarsError {
+    /// It is not an object.
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+    /// More members than the limit.
+    #[error("too many members")]
+    TooMany,
+    /// More bytes than the limit.
+    #[error("too many bytes")]
+    TooLong,
+    /// A number that no float holds, or a text that is not Unicode.
+    #[error("a value cannot be read")]
+    Unreadable,
+}
+
+/// The wanted members of an object that are texts, numbers or booleans. Of lists and objects it says only that they are there: as an
+/// empty list. What is not wanted is stepped over.
+pub fn wanted_scalars(
+    object: &[u8],
+    limit: ScalarLimit,
+    is_wanted: impl Fn(&str) -> bool,
+) -> Result<Map<String, Value>, ScalarsError> {
+    let (mut members, mut bytes) = (Map::new(), 0_usize);
+    let text = std::str::from_utf8(object).map_err(|_| Malformed::NotUtf8)?;
+    let mut cursor = Cursor::new(text)?;
+    cursor.object(|cursor, key| {
+        let value = cursor.skip()?;
+        if !is_wanted(&key.name) {
+            return Ok(());
+        }
+        let raw = cursor.text(value);
+        let is_nested = raw.starts_with(['{', '[']);
+        bytes = bytes.saturating_add(key.name.len()).saturating_add(if is_nested { 0 } else { raw.len() });
+        if bytes > limit.bytes {
+            return Err(ScalarsError::TooLong);
+        }
+        let value = if is_nested { Some(Value::Array(Vec::new())) } else { serde_json::from_str(raw).ok() };
+        // Another program may read it as a number, or take the first of two.
+        if members.insert(key.name.into_owned(), value.ok_or(ScalarsError::Unreadable)?).is_some() {
+            return Err(ScalarsError::Malformed(Malformed::Duplicate { place: "the object" }));
+        }
+        if members.len() > limit.members { Err(ScalarsError::TooMany) } else { Ok(()) }
+    })?;
+    Ok(members)
+}
+
 /// Whether a list of texts has one.
 pub fn has_text(list: &str, wanted: &str) -> bool {
     let Ok(mut cursor) = Cursor::new(list) else { return false };
@@ -88,6 +145,41 @@ mod tests {
         let expected = serde_json::json!({"a": "x\n", "b": 1.5, "c": true, "d": null, "e": [], "g": []});
         assert_eq!(Value::Object(found), expected);
         assert!(scalars(b"[1]").is_empty() && scalars(br#"{"a":1,"#).is_empty());
+    }
+
+    const LIMIT: ScalarLimit = ScalarLimit { members: 10, bytes: 100 };
+
+    #[test]
+    fn wanted_scalars_are_values_and_the_rest_is_there() {
+        let found =
+            wanted_scalars(br#"{"a":"x\n","b":1.5,"c":true,"d":null,"e":{"f":1},"g":[{}]}"#, LIMIT, |_| true).unwrap();
+        let expected = serde_json::json!({"a": "x\n", "b": 1.5, "c": true, "d": null, "e": [], "g": []});
+        assert_eq!(Value::Object(found), expected);
+        for malformed in [&b"[1]"[..], br#"{"a":1,"#, b"", b"\xff"] {
+            assert!(matches!(wanted_scalars(malformed, LIMIT, |_| true), Err(ScalarsError::Malformed(_))));
+        }
+    }
+
+    #[test]
+    fn only_wanted_scalars_are_read_and_no_more_than_the_limit() {
+        let many: Map<_, _> = (0..20).map(|number| (format!("m{number}"), number.into())).collect();
+        let many = Value::Object(many).to_string();
+        assert_eq!(wanted_scalars(many.as_bytes(), LIMIT, |_| true), Err(ScalarsError::TooMany));
+        let one = wanted_scalars(many.as_bytes(), LIMIT, |name| name == "m7").unwrap();
+        assert_eq!(Value::Object(one), serde_json::json!({ "m7": 7 }));
+        let long = serde_json::json!({ "a": "x".repeat(200), "b": ["x".repeat(200)] }).to_string();
+        assert_eq!(wanted_scalars(long.as_bytes(), LIMIT, |_| true), Err(ScalarsError::TooLong));
+        assert_eq!(wanted_scalars(long.as_bytes(), LIMIT, |name| name == "b").map(|found| found.len()), Ok(1));
+    }
+
+    #[test]
+    fn wanted_scalars_that_programs_may_read_in_several_ways_are_errors() {
+        for text in [r#"{"a":1e999}"#, r#"{"a":"\ud800"}"#] {
+            assert_eq!(wanted_scalars(text.as_bytes(), LIMIT, |_| true), Err(ScalarsError::Unreadable), "{text}");
+        }
+        let twice = br#"{"a":1,"\u0061":2}"#;
+        assert!(matches!(wanted_scalars(twice, LIMIT, |_| true), Err(ScalarsError::Malformed(_))));
+        assert!(wanted_scalars(twice, LIMIT, |name| name == "b").is_ok());
     }
 
     #[test]

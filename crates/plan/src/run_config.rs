@@ -81,10 +81,15 @@ pub(crate) fn oidc(
             document.issuer.clone_from(&account.issuer);
             document.jwks_url = text(&account.jwks_url);
             document.introspection_url = text(&account.introspection_url);
-            if let Some(name) = account.service_account.as_deref().filter(|name| !name.is_empty()) {
-                let namespace =
-                    account.namespace.as_deref().filter(|namespace| !namespace.is_empty()).unwrap_or(namespace);
-                document.required_subject = format!("system:serviceaccount:{namespace}:{name}");
+            let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+            match (given(&account.namespace), given(&account.service_account)) {
+                (other, Some(name)) => {
+                    let namespace = other.as_deref().unwrap_or(namespace);
+                    document.required_subject = format!("system:serviceaccount:{namespace}:{name}");
+                }
+                // Without a name, the namespace still restricts who may call.
+                (Some(namespace), None) => document.required_namespace = namespace,
+                (None, None) => {}
             }
             if account.use_cluster_auth.unwrap_or(true) {
                 document.ca_cert_path = format!("{ACCOUNT}/ca.crt");

@@ -18,21 +18,25 @@ mod head;
 mod message;
 mod notes;
 pub mod reply;
+mod tools;
 
 use std::fmt::Debug;
 use std::ops::Deref;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use http::{HeaderValue, Response};
 use skep_auth::metadata::ProtectedResource;
+use skep_mcp::Message;
 use skep_net::Body;
 use skep_runconfig::feature::Feature;
 use skep_telemetry::audit::AuditLog;
+use tokio::sync::Semaphore;
 
 pub use self::build::Context;
 pub use self::head::BODY_LIMIT;
 pub(crate) use self::notes::{AnswerReason, MutatedBy, RateLimitDecision};
+pub(crate) use self::tools::ToolSource;
 use crate::exchange::{Exchange, Head};
 
 /// The middleware of a proxy.
@@ -40,6 +44,10 @@ use crate::exchange::{Exchange, Head};
 pub struct Chain {
     middleware: Vec<Placed>,
     trusts_proxies: bool,
+    /// The server behind it, once it is known.
+    source: OnceLock<Arc<dyn ToolSource>>,
+    /// One permit for each list of tools that is requested for middleware.
+    listings: Semaphore,
 }
 
 /// A middleware, and the type that a RunConfig names.
@@ -52,7 +60,8 @@ pub(crate) struct Placed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AnsweredBy(pub(crate) Arc<str>);
 
-/// Why a middleware denied a request, for the audit log. It travels with the response, and no client sees it.
+/// Why a middleware denied a request or let it through, for the audit log. A denial's travels with the response, which no client sees; that
+/// of a request that was let through is among the notes of its exchange.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AuditNotes {
     /// Why, without claims and arguments.
@@ -82,6 +91,14 @@ pub trait Middleware: Debug + Send + Sync {
     fn needs_message(&self) -> bool {
         false
     }
+
+    /// Whether it must know the tools of the server before it sees a message. Then they are listed first, if that is possible.
+    fn needs_tools(&self, _exchange: &Exchange) -> bool {
+        false
+    }
+
+    /// Learns all pages of the list of tools, which was requested for a message.
+    fn learn_tools(&self, _exchange: &Exchange, _pages: &[Message]) {}
 
     /// Whether it sees no more than the head.
     fn is_head_only(&self) -> bool {

@@ -12,6 +12,7 @@
 mod endpoint;
 pub(crate) mod forward;
 mod listener;
+mod own_request;
 pub(crate) mod reply;
 pub(crate) mod request;
 mod resume;

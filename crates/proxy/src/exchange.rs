@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{Extensions, HeaderMap, Method, Response, Uri, Version};
-use skep_mcp::headers::PROTOCOL_VERSION;
+use http::{Extensions, HeaderMap, HeaderValue, Method, Response, Uri, Version, header};
+use skep_mcp::headers::{LAST_EVENT_ID, PROTOCOL_VERSION};
 use skep_mcp::{Era, Id, Kind, Malformed, Message, Refusal, era};
 use skep_net::{Body, Budget, Peer};
 
@@ -107,6 +107,39 @@ impl Head {
         }
     }
 
+    /// The head of a request that the proxy sends itself in the name of the same client. Nothing observes it.
+    pub(crate) fn of_own_request(&self) -> Self {
+        let mut headers = self.headers.clone();
+        let about_the_call: Vec<_> =
+            headers.keys().filter(|name| name.as_str().starts_with("mcp-param-")).cloned().collect();
+        for name in about_the_call.into_iter().chain([header::CONTENT_LENGTH, LAST_EVENT_ID]) {
+            headers.remove(name);
+        }
+        let own = [
+            (header::CONTENT_TYPE, "application/json"),
+            (header::ACCEPT, "application/json, text/event-stream"),
+            (header::ACCEPT_ENCODING, "identity"),
+        ];
+        for (name, value) in own {
+            headers.insert(name, HeaderValue::from_static(value));
+        }
+        Self {
+            method: Method::POST,
+            uri: self.uri.clone(),
+            version: self.version,
+            headers,
+            peer: self.peer,
+            address: self.address,
+            client: self.client,
+            budget: self.budget.clone(),
+            caller: self.caller.clone(),
+            origin_allowed: self.origin_allowed,
+            replies: ReplyChain::default(),
+            other_replies: ReplyChain::default(),
+            observations: Vec::new(),
+        }
+    }
+
     /// The identity of the caller, if it is known.
     pub fn identity(&self) -> Option<&Identity> {
         self.caller.as_ref().map(|caller| &caller.identity)
@@ -164,8 +197,8 @@ impl Exchange {
 
     /// The era of the request in it, or why it contradicts itself. Nothing if it carries no request.
     ///
-    /// This is the only place that classifies a message of a client. It is called once, by the endpoint, when middleware cannot change the
-    /// message any more.
+    /// This is the only place that classifies a message of a client. It is called by the endpoint, when middleware cannot change the message
+    /// any more, and for requests that the proxy sends in the client's name.
     pub(crate) fn era(&self) -> Option<Result<Era, Refusal>> {
         let request = self.message().filter(|message| message.kind() == Kind::Request)?;
         let version = self.head.headers.get(PROTOCOL_VERSION).and_then(|version| version.to_str().ok());

@@ -38,7 +38,7 @@ const DISCARDED: usize = 16 * 1024 * 1024;
 const DISCARDING: Duration = Duration::from_secs(10);
 
 /// Who answers.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Front {
     /// A stdio server, behind Streamable HTTP.
     Streamable(Arc<Streamable>),
@@ -104,6 +104,7 @@ impl Proxy {
         metrics: Option<Arc<Metrics>>,
         guards: Guards,
     ) -> Arc<Self> {
+        chain.connect(Arc::new(front.clone()));
         Arc::new(Self { chain, front, health, metrics, guards })
     }
 

@@ -81,7 +81,7 @@ pub struct KubernetesServiceAccountOidc {
     /// The only ServiceAccount that may call. Left out, any may that has a token for the right audience.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_account: Option<String>,
-    /// Namespace of that ServiceAccount. Left out, it is the namespace of this object.
+    /// Namespace of that ServiceAccount, by default that of this object. Without a ServiceAccount, any of this namespace may call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// Issuer of the tokens.

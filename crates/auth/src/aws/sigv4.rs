@@ -214,6 +214,81 @@ mod tests {
         assert_eq!(sha256(canonical.as_bytes()), "bb579772317eb040ac9ed261061d46c1f17a8133879d6129b6e1c25292927e63");
     }
 
+    /// The published test suite of AWS: its credentials, its time, its service.
+    #[test]
+    fn requests_are_signed_as_in_the_published_suite() {
+        let unreserved = "-._~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+        let same = format!("/?{unreserved}={unreserved}");
+        let session = "AQoDYXdzEPT//////////wEXAMPLEtc764bNrC9SAPBSM22wDOk4x4HIZ8j4FZTwdQWLWsKWHGBuFqwAeMicRXmxfpSPfIeoIYRqTflfKD8YUuwthAx7mSEI/qkPpKPi/kMcGdQrmGdeehM4IC1NtBmUpp2wUE8phUZampKsburEDy0KPkyQDYwT7WZ0wq5VSXDvp75YU9HFvlRd8Tx6q6fE8YQcHNVXAkiY9q6d+xo0rKwT38xVqr7ZD0u0iPPkUL64lIZbqBAz+scqKmlzm8FDrypNC9Yjc8fPOLn9FX9KSYvKTr4rvx3iSIlTJabIQwj2ICCR/oLxBA==";
+        let form = Some(("application/x-www-form-urlencoded", "Param1=value1"));
+        for (name, method, path, token, body, signature) in [
+            ("get-vanilla", "GET", "/", "", None, "5fa00fa31553b73ebf1942676e86291e8372ff2a2260956d9b8aae1d763fbf31"),
+            ("post-vanilla", "POST", "/", "", None, "5da7c1a2acd57cee7505fc6676e4e544621c30862966e37dddb68e92efbe5d6b"),
+            (
+                "get-vanilla-query-order-key-case",
+                "GET",
+                "/?Param2=value2&Param1=value1",
+                "",
+                None,
+                "b97d918cfa904a5beff61c982a1b6f458b799221646efd99d3219ec94cdf2500",
+            ),
+            (
+                "get-vanilla-empty-query-key",
+                "GET",
+                "/?Param1=value1",
+                "",
+                None,
+                "a67d582fa61cc504c4bae71f336f98b97f1ea3c7a6bfe1b6e45aec72011b9aeb",
+            ),
+            (
+                "get-vanilla-query-unreserved",
+                "GET",
+                &same,
+                "",
+                None,
+                "9c3e54bfcdf0b19771a7f523ee5669cdf59bc7cc0884027167c21bb143a40197",
+            ),
+            (
+                "post-sts-header-before",
+                "POST",
+                "/",
+                session,
+                None,
+                "85d96828115b5dc0cfc3bd16ad9e210dd772bbebba041836c64533a82be05ead",
+            ),
+            (
+                "post-x-www-form-urlencoded",
+                "POST",
+                "/",
+                "",
+                form,
+                "ff11897932ad3f4e8b18135d722051e5ac45fc38421b1da7b9d196a0fe09473a",
+            ),
+        ] {
+            let scope = Scope { region: "us-east-1".into(), service: "service".into() };
+            let credentials = AwsCredentials {
+                access_key_id: "AKIDEXAMPLE".into(),
+                secret_access_key: Secret::new("wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"),
+                session_token: Secret::new(token),
+            };
+            let (method, uri) =
+                (method.parse().unwrap(), format!("https://example.amazonaws.com{path}").parse().unwrap());
+            let mut headers = HeaderMap::new();
+            headers.extend(form.filter(|_| body.is_some()).map(|(media, _)| (CONTENT_TYPE, media.parse().unwrap())));
+            let body = body.map_or("", |(_, body)| body);
+            sign(
+                &scope,
+                &credentials,
+                Unsigned { method: &method, uri: &uri, body: body.as_bytes() },
+                &mut headers,
+                1_440_938_160,
+            )
+            .unwrap();
+            let signed = headers["authorization"].to_str().unwrap();
+            assert!(signed.ends_with(&format!("Signature={signature}")), "{name}: {signed}");
+        }
+    }
+
     #[test]
     fn paths_and_queries_have_one_form() {
         for (path, canonical) in [

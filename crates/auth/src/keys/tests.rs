@@ -1,9 +1,16 @@
+use std::cell::Cell;
+
 use serde_json::json;
 
 use super::*;
 
+thread_local! {
+    /// How many signatures were verified by this thread.
+    pub(crate) static VERIFICATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
 /// Keys and tokens that PyJWT made.
-fn vectors() -> Value {
+pub(crate) fn vectors() -> Value {
     serde_json::from_str(include_str!("vectors.json")).unwrap()
 }
 

@@ -13,7 +13,9 @@ use serde_json::{Value, json};
 use skep_auth::{Expectations, Options, Validator};
 use skep_net::body::{Limit, collect};
 use skep_net::drain::Grace;
-use skep_net::{Body, Drain, Listener, serve};
+use skep_net::{Body, Drain, Listener, serve, tls};
+use skep_testkit::pki::Authority;
+use tokio::sync::Semaphore;
 
 /// The time in all tests.
 pub(crate) const NOW: i64 = 1_800_000_000;
@@ -35,6 +37,8 @@ pub(crate) struct Issuer {
 struct State {
     /// Responses by path; none is 503.
     pages: BTreeMap<String, (StatusCode, Value)>,
+    /// Responses of these paths wait for a permit.
+    held: BTreeMap<String, Arc<Semaphore>>,
     requests: Vec<Received>,
 }
 
@@ -74,8 +78,21 @@ impl SigningKey {
 impl Issuer {
     /// An issuer with these keys.
     pub(crate) async fn start(keys: &[&SigningKey]) -> Self {
+        Self::start_with(keys, serve::Options::default()).await
+    }
+
+    /// The same with a certificate of an authority.
+    pub(crate) async fn start_over_tls(keys: &[&SigningKey], authority: &Authority) -> Self {
+        let identity = authority.issue("issuer", None, &["127.0.0.1"]).unwrap();
+        let identity = tls::Identity::from_pem(identity.certificate.as_bytes(), identity.key.as_bytes()).unwrap();
+        let tls = Some(tls::server(identity, None).unwrap());
+        Self::start_with(keys, serve::Options { tls, ..serve::Options::default() }).await
+    }
+
+    async fn start_with(keys: &[&SigningKey], options: serve::Options) -> Self {
         let listener = Listener::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
-        let url = format!("http://{}", listener.address());
+        let scheme = if options.tls.is_some() { "https" } else { "http" };
+        let url = format!("{scheme}://{}", listener.address());
         let drain = Drain::new(Grace { linger: Duration::ZERO, finish: Duration::ZERO });
         let state = Arc::new(Mutex::new(State::default()));
         let handler = {
@@ -87,8 +104,15 @@ impl Issuer {
                     let limit = Limit { bytes: 1 << 20, idle: Duration::from_secs(10), pace: 1 };
                     let body = String::from_utf8(collect(body, limit).await.unwrap().to_vec()).unwrap();
                     let path = parts.uri.path().to_owned();
-                    let mut state = state.lock().unwrap();
-                    state.requests.push(Received { path: path.clone(), headers: parts.headers, body });
+                    let held = {
+                        let mut state = state.lock().unwrap();
+                        state.requests.push(Received { path: path.clone(), headers: parts.headers, body });
+                        state.held.get(&path).cloned()
+                    };
+                    if let Some(held) = held {
+                        held.acquire().await.unwrap().forget();
+                    }
+                    let state = state.lock().unwrap();
                     let (status, page) =
                         state.pages.get(&path).cloned().unwrap_or((StatusCode::SERVICE_UNAVAILABLE, json!({})));
                     let text = page.as_str().map_or_else(|| page.to_string(), str::to_owned);
@@ -98,7 +122,7 @@ impl Issuer {
                 }
             }
         };
-        tokio::spawn(serve(listener, skep_net::serve::Options::default(), drain.clone(), handler));
+        tokio::spawn(skep_net::serve(listener, options, drain.clone(), handler));
         let issuer = Self { url, state, _drain: drain };
         issuer.say_discovery(&issuer.url);
         issuer.rotate(keys);
@@ -120,6 +144,28 @@ impl Issuer {
     pub(crate) fn say(&self, path: &str, status: u16, page: Value) {
         let status = StatusCode::from_u16(status).unwrap();
         self.state.lock().unwrap().pages.insert(path.to_owned(), (status, page));
+    }
+
+    /// Holds responses of a path back until there are permits.
+    pub(crate) fn hold(&self, path: &str) -> Arc<Semaphore> {
+        let gate = Arc::new(Semaphore::new(0));
+        self.state.lock().unwrap().held.insert(path.to_owned(), gate.clone());
+        gate
+    }
+
+    /// Waits for so many requests for a path.
+    pub(crate) async fn received(&self, path: &str, count: usize) {
+        let all = async {
+            while self.requests(path).len() < count {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), all).await.expect("requests");
+    }
+
+    /// Forgets the requests so far.
+    pub(crate) fn forget(&self) {
+        self.state.lock().unwrap().requests.clear();
     }
 
     /// The requests for a path so far.

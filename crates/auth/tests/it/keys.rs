@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use skep_auth::{Options, Validator};
 use skep_net::Addresses;
+use skep_testkit::pki::Authority;
 
 use crate::issuer::{Issuer, NOW, SigningKey};
 
@@ -154,4 +155,70 @@ async fn keys_are_accepted_in_the_media_type_of_key_sets() {
     issuer.validator().validate(&key.sign(&issuer.claims("ada")), NOW).await.unwrap();
     let accept = issuer.requests("/keys")[0].headers["accept"].to_str().unwrap().to_owned();
     assert!(accept.contains("application/jwk-set+json"), "{accept}");
+}
+
+#[tokio::test]
+async fn a_key_that_is_replaced_under_its_id_is_fetched_again() {
+    let (old, new) = (SigningKey::new("a"), SigningKey::new("a"));
+    let issuer = Issuer::start(&[&old]).await;
+    let validator = issuer.validator();
+    let token = old.sign(&issuer.claims("ada"));
+    validator.validate(&token, NOW).await.unwrap();
+    issuer.rotate(&[&new]);
+    // Within the interval nothing is fetched: anybody can send a signature that is not valid.
+    for number in 0..20 {
+        let refused = validator.validate(&new.sign(&issuer.claims(&number.to_string())), NOW).await.unwrap_err();
+        assert_eq!(refused.external(), "failed to parse token: token signature is invalid");
+    }
+    assert_eq!(issuer.requests("/keys").len(), 1);
+    tokio::time::pause();
+    tokio::time::advance(std::time::Duration::from_secs(6)).await;
+    tokio::time::resume();
+    validator.validate(&new.sign(&issuer.claims("ada")), NOW).await.unwrap();
+    assert_eq!(issuer.requests("/keys").len(), 2);
+    validator.validate(&token, NOW).await.unwrap_err();
+    assert_eq!(issuer.requests("/keys").len(), 2);
+}
+
+#[tokio::test]
+async fn an_issuer_s_own_authority_is_trusted_for_discovery_and_keys_and_no_other() {
+    let (authority, other) = (Authority::generate().unwrap(), Authority::generate().unwrap());
+    let key = SigningKey::new("a");
+    let issuer = Issuer::start_over_tls(&[&key], &authority).await;
+    let token = key.sign(&issuer.claims("ada"));
+    let options = |pem: Option<String>| Options {
+        ca_bundle: pem.map(String::into_bytes),
+        insecure_http: false,
+        ..issuer.options()
+    };
+    let validator = Validator::new(options(Some(authority.certificate()))).unwrap();
+    validator.validate(&token, NOW).await.unwrap();
+    assert_eq!(issuer.requests("/.well-known/openid-configuration").len(), 1);
+    assert_eq!(issuer.requests("/keys").len(), 1);
+    issuer.forget();
+    for (untrusted, is_discovered) in
+        [(Some(other.certificate()), false), (Some(other.certificate()), true), (None, false)]
+    {
+        let jwks_url = if is_discovered { String::new() } else { format!("{}/keys", issuer.url) };
+        let validator = Validator::new(Options { jwks_url, ..options(untrusted) }).unwrap();
+        assert!(validator.validate(&token, NOW).await.unwrap_err().is_of_issuer());
+    }
+    assert!(issuer.requests("/keys").is_empty() && issuer.requests("/.well-known/openid-configuration").is_empty());
+}
+
+#[tokio::test]
+async fn a_document_that_is_too_long_is_not_read() {
+    let key = SigningKey::new("a");
+    let issuer = Issuer::start(&[&key]).await;
+    let document = |padding: usize| {
+        serde_json::json!({
+            "issuer": issuer.url, "jwks_uri": format!("{}/keys", issuer.url), "padding": "x".repeat(padding),
+        })
+    };
+    issuer.say("/.well-known/openid-configuration", 200, document(1024 * 1024));
+    let failed = issuer.validator().validate(&key.sign(&issuer.claims("ada")), NOW).await.unwrap_err();
+    assert_eq!((failed.external().as_str(), failed.is_of_issuer()), ("OIDC discovery failed", true));
+    assert!(issuer.requests("/keys").is_empty());
+    issuer.say("/.well-known/openid-configuration", 200, document(1000 * 1024));
+    issuer.validator().validate(&key.sign(&issuer.claims("ada")), NOW).await.unwrap();
 }

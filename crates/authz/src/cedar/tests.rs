@@ -168,8 +168,119 @@ fn without_a_token_of_the_upstream_provider_nothing_is_allowed() {
 }
 
 #[test]
-fn a_number_that_no_policy_can_see_denies() {
-    let engine = engine(&["permit(principal, action, resource);"], &json!({}));
-    assert!(call(&engine, &json!({"sub": "ada"}), "t", &json!({"n": 5})).is_allowed);
-    assert!(!call(&engine, &json!({"sub": "ada"}), "t", &json!({"n": 1e300})).is_allowed);
+fn a_number_that_a_policy_cannot_see_denies_where_one_is_about_it() {
+    let about = engine(
+        &[
+            "permit(principal, action, resource);",
+            "forbid(principal, action, resource) when { context has arg_n && context.arg_n.lessThan(decimal(\"0.0\")) };",
+        ],
+        &json!({}),
+    );
+    let ada = json!({"sub": "ada"});
+    assert!(call(&about, &ada, "t", &json!({"n": 5})).is_allowed);
+    let denied = call(&about, &ada, "t", &json!({"n": -1e300}));
+    assert_eq!(denied.reason(), "denied: `arg_n` is out of the range of a decimal");
+    assert!(call(&about, &ada, "t", &json!({"m": -1e300})).is_allowed, "no policy is about it");
+}
+
+/// Left out, `forbid ... when { principal has claim_debt && ... }` would not apply.
+#[test]
+fn a_claim_that_a_policy_cannot_see_denies_where_one_is_about_it() {
+    let about = engine(
+        &[
+            "permit(principal, action, resource);",
+            "forbid(principal, action, resource) when { principal has claim_debt && principal.claim_debt.greaterThan(decimal(\"9.0\")) };",
+        ],
+        &json!({}),
+    );
+    assert!(is_allowed(&about, &json!({"sub": "ada", "debt": 5}), "t"));
+    let deep = (0..12).fold(json!(1), |inner, _| json!([inner]));
+    for hidden in [json!(1e300), json!([1, 1e300]), json!({"a": 1e18}), deep] {
+        let decision = call(&about, &json!({"sub": "ada", "debt": hidden}), "t", &json!({}));
+        assert!(!decision.is_allowed && decision.reason().starts_with("denied: `claim_debt` is"), "{hidden}");
+        assert!(is_allowed(&about, &json!({"sub": "ada", "other": hidden}), "t"), "no policy is about it");
+    }
+    let whole = engine(&["permit(principal, action, resource) when { context != {a: 1} };"], &json!({}));
+    assert!(!is_allowed(&whole, &json!({"sub": "ada", "debt": 1e300}), "t"));
+}
+
+#[test]
+fn arguments_that_no_policy_names_cost_nothing_and_those_that_are_named_are_bounded() {
+    let named = engine(&["permit(principal, action, resource) unless { context has arg_city };"], &json!({}));
+    let all = engine(&["permit(principal, action, resource) when { context != {a: 1} };"], &json!({}));
+    let many: Map<_, _> = (0..5_000).map(|number| (format!("a{number}"), json!("x"))).collect();
+    let many = Value::Object(many).to_string();
+    assert!(named.arguments(many.as_bytes()).unwrap().is_empty());
+    assert_eq!(named.arguments(br#"{"city": "Bern", "x": 1}"#).unwrap().len(), 1);
+    for (engine, arguments) in [(&all, many), (&named, json!({"city": "x".repeat(70_000)}).to_string())] {
+        let denied = engine.arguments(arguments.as_bytes()).unwrap_err();
+        assert!(!denied.is_allowed && denied.reason().contains("more than 1000 arguments"), "{}", denied.reason());
+    }
+    for strange in [r#"{"city": 1e999}"#, r#"{"city": 1, "city": 2}"#, "[1]"] {
+        assert!(!named.arguments(strange.as_bytes()).unwrap_err().is_allowed, "{strange}");
+    }
+}
+
+#[test]
+fn reasons_have_no_values_of_claims_and_arguments() {
+    let secret = "4111-1111-secret";
+    for (condition, kind) in [
+        ("decimal(context.arg_x) == decimal(\"1.0\")", "a function does not accept a value"),
+        ("ip(context.claim_ip).isLoopback()", "a function does not accept a value"),
+        ("context.arg_x < 5", "a value has another type"),
+        ("context.arg_missing == 1", "it refers to an attribute that does not exist"),
+        ("principal.missing == 1", "it refers to an attribute that does not exist"),
+        ("Client::\"other\".claim_ip == 1", "it refers to an entity that does not exist"),
+        ("9223372036854775807 + 1 == 1", "a number overflows"),
+    ] {
+        let policy = format!("@id(\"own name\") permit(principal, action, resource) when {{ {condition} }};");
+        let decision =
+            call(&engine(&[&policy], &json!({})), &json!({"sub": secret, "ip": secret}), "t", &json!({"x": secret}));
+        let reason = decision.reason();
+        assert!(
+            reason.starts_with("denied: policy0 (own name) cannot be evaluated: ") && reason.contains(kind),
+            "{reason}"
+        );
+        assert!(!format!("{decision:?}").contains("secret"), "{decision:?}");
+    }
+}
+
+#[test]
+fn many_decisions_about_one_caller_are_those_that_are_made_alone() {
+    let entities = json!([
+        {"uid": {"type": "Tool", "id": "b"}, "attrs": {"owner": "ops"}, "parents": [{"type": "Tool", "id": "a"}]},
+        {"uid": {"type": "Tool", "id": "c"}, "attrs": {"kin": {"type": "Tool", "id": "a"}}, "parents": [{"type": "Tool", "id": "b"}]},
+    ]);
+    let engine = engine(
+        &[
+            r#"permit(principal, action, resource in Tool::"a");"#,
+            r#"permit(principal, action, resource) when { resource has kin && resource.kin has readOnlyHint };"#,
+            r#"forbid(principal, action, resource) when { Tool::"a" has readOnlyHint && resource.name != "a" };"#,
+        ],
+        &json!({"entities_json": entities.to_string()}),
+    );
+    let principal = engine.principal(json!({"sub": "ada"}).as_object().unwrap()).unwrap();
+    let mut evaluation = engine.evaluation(&principal, "srv");
+    let read_only = Annotations { read_only: Some(true), ..Annotations::default() };
+    for (tool, annotations) in [
+        ("a", read_only),
+        ("b", Annotations::default()),
+        ("c", read_only),
+        ("a", Annotations::default()),
+        ("c", Annotations::default()),
+        ("d", read_only),
+        ("b", read_only),
+    ] {
+        let query = Query::of_element(Feature::Tool, tool, annotations);
+        assert_eq!(evaluation.decide(&query), engine.decide(&principal, &query, "srv"), "{tool}");
+    }
+}
+
+#[test]
+fn what_tools_say_about_themselves_is_needed_where_a_policy_is_about_it() {
+    assert!(!engine(&["permit(principal, action, resource);"], &json!({})).needs_annotations());
+    for hint in crate::query::HINTS {
+        let policy = format!("permit(principal, action, resource) when {{ resource has {hint} }};");
+        assert!(engine(&["permit(principal, action, resource);", &policy], &json!({})).needs_annotations());
+    }
 }

@@ -3,4 +3,6 @@
 #[cfg(test)]
 mod corpus;
 #[cfg(test)]
+mod generated;
+#[cfg(test)]
 mod hostile;

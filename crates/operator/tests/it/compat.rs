@@ -32,7 +32,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("Deployment spec.template.spec.containers.00-toolhive.volumeMounts.01-data*", "volumes"),
     ("Deployment spec.template.spec.volumes.01-data*", "volumes"),
     ("ConfigMap data.runconfig.json.*oidc_config.ResourceURL", "resource-url"),
-    ("ConfigMap data.runconfig.json.*oidc_config.RequiredSubject", "required-subject"),
+    ("ConfigMap data.runconfig.json.*oidc_config.Required*", "required-subject"),
     ("Deployment spec.template.spec.containers.00-toolhive.volumeMounts.*-whsec-*", "webhook-files"),
     ("MCPServer status.conditions.ToolConfigValidated.*", "reference-conditions"),
     ("MCPServer status.conditions.WebhookConfigValidated.*", "reference-conditions"),

@@ -322,3 +322,23 @@ fn a_server_waits_for_the_config_maps_that_it_names() {
         assert_eq!(planned(&found).verdict, Verdict::Wait(format!("{field}: ConfigMap `mine` has no key `k`; add it")));
     }
 }
+
+/// A namespace alone restricts who may call as well: without it in the RunConfig, every ServiceAccount of the cluster would pass.
+#[test]
+fn service_accounts_are_restricted_to_what_their_configuration_names() {
+    for (account, subject, namespace) in [
+        (json!({ "serviceAccount": "client", "namespace": "clients" }), "system:serviceaccount:clients:client", ""),
+        (json!({ "serviceAccount": "client" }), "system:serviceaccount:ns:client", ""),
+        (json!({ "namespace": "clients" }), "", "clients"),
+        (json!({ "namespace": "clients", "serviceAccount": "" }), "", "clients"),
+        (json!({}), "", ""),
+    ] {
+        let mut all = objects();
+        let spec = json!({ "type": "kubernetesServiceAccount", "kubernetesServiceAccount": account });
+        all.extend([found(KindName::MCPOIDCConfig, "accounts", &spec)]);
+        let server = json!({ "image": "i", "oidcConfigRef": { "name": "accounts", "audience": "a" } });
+        let plan = proxy(planned(&resource(KindName::MCPServer, "s", 1, &server), &all, &Live::default()));
+        let oidc = plan.run_config.oidc_config.unwrap();
+        assert_eq!((&*oidc.required_subject, &*oidc.required_namespace), (subject, namespace), "{account}");
+    }
+}

@@ -5,19 +5,22 @@
 //! none.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use skep_net::Addresses;
 use skep_runconfig::feature::Feature;
 use skep_runconfig::{RunConfig, middleware as order};
 use skep_telemetry::audit::Output;
 use skep_webhook::MemoryFiles;
+use tokio::sync::Semaphore;
 
+use super::tools::LISTINGS;
 use super::{Chain, ChainError, Middleware, Placed};
 use crate::metrics::RateLimitCounters;
 use crate::middleware::header_forward::HeaderForward;
 use crate::middleware::observation::Observe;
 use crate::middleware::origin::Origins;
+use crate::middleware::strip_auth::StripAuth;
 use crate::middleware::{self, invalid};
 use crate::observe::Observer;
 use crate::unsupported::UNSUPPORTED;
@@ -67,7 +70,12 @@ impl Chain {
         } else {
             config.middleware_configs.clone()
         };
-        let mut chain = Self { middleware: Vec::new(), trusts_proxies: config.trust_proxy_headers };
+        let mut chain = Self {
+            middleware: Vec::new(),
+            trusts_proxies: config.trust_proxy_headers,
+            source: OnceLock::new(),
+            listings: Semaphore::new(LISTINGS),
+        };
         chain.extend(
             "origin",
             Origins::of(config, context.port).map(|origins| Arc::new(origins) as Arc<dyn Middleware>),
@@ -90,6 +98,11 @@ impl Chain {
         }
         for observer in telemetry {
             chain.middleware.insert(0, Placed::new("telemetry", Arc::new(Observe::from_head(observer))));
+        }
+        // Where clients are authenticated, their tokens end there. Elsewhere, they would reach the server beside the proxy's own.
+        let is_authenticated = chain.middleware.iter().any(|one| one.protected_resource().is_some());
+        if !context.headers.is_empty() && !is_authenticated {
+            chain.extend("strip-auth", [Arc::new(StripAuth::of_authorization()) as Arc<dyn Middleware>]);
         }
         let plain = config.header_forward.as_ref().filter(|_| !config.remote_url.is_empty());
         let plain = plain.map(|headers| &headers.add_plaintext_headers);

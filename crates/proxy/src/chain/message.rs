@@ -18,7 +18,12 @@ impl Chain {
             if pass == Pass::Outgoing && !exchange.take_mutated() {
                 break;
             }
-            for one in self.middleware.iter().filter(|one| pass == Pass::Incoming || one.enforces()) {
+            let all = self.middleware.iter().enumerate();
+            for (place, one) in all.filter(|(_, one)| pass == Pass::Incoming || one.enforces()) {
+                if one.needs_tools(exchange) {
+                    // Boxed: it is rare, and every call would carry the room for it.
+                    Box::pin(self.list_tools(place, exchange)).await;
+                }
                 let flow = match one.message(exchange, pass) {
                     Step::Ready(flow) => flow,
                     Step::Pending(flow) => flow.await,

@@ -90,6 +90,11 @@ impl Forward {
         Arc::new(Self { upstream, sessions, options, endpoints: OpenEndpoints::default(), drain })
     }
 
+    /// Whether the server speaks HTTP+SSE.
+    pub(super) fn is_sse(&self) -> bool {
+        self.upstream.is_sse()
+    }
+
     /// Whether a body should be a message.
     pub(crate) fn expects_message(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
         let is_json = is_of_type(headers.get(header::CONTENT_TYPE), "application/json");

@@ -57,6 +57,10 @@ impl Sse {
         Arc::new(Self { endpoint, trust_proxy_headers, streams: Mutex::default() })
     }
 
+    pub(super) fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
     /// Answers a call to `/sse`.
     pub async fn open(self: &Arc<Self>, exchange: &Exchange) -> Response<Body> {
         if exchange.head.method != Method::GET {

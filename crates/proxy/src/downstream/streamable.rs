@@ -49,6 +49,10 @@ impl Streamable {
         Arc::new(Self { endpoint, strict, streams: Arc::default() })
     }
 
+    pub(super) fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
     /// Answers a request to `/mcp`.
     pub async fn call(self: &Arc<Self>, exchange: &mut Exchange) -> Response<Body> {
         match exchange.head.method {

@@ -1,13 +1,16 @@
 //! Authenticates clients by bearer tokens. Where no identity provider is configured, every client is the user who runs this process.
 //!
 //! It sees no more than the head, so a request without a valid token costs no body. The client's token ends here: no server receives it.
+//!
+//! Without an identity provider, the `Authorization` header of a client is not looked at. It reaches the server like any other header, unless
+//! the proxy has credentials of its own for the server: then it is removed.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
-use http::{Response, StatusCode};
+use http::header::{AUTHORIZATION, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderValue, Response, StatusCode};
 use skep_auth::challenge::{Challenge, ErrorCode};
 use skep_auth::metadata::ProtectedResource;
 use skep_auth::{AuthError, Caller, Expectations, Options, Secret, Validator, bearer, unix_now};
@@ -17,7 +20,7 @@ use skep_runconfig::run_config::{MiddlewareConfig, OidcConfig};
 
 use crate::chain::{ChainError, Context, Flow, Middleware, Step};
 use crate::exchange::Head;
-use crate::http::json;
+use crate::http::{json, text};
 
 /// The variable with the secret of the client that introspects opaque tokens.
 const CLIENT_SECRET: &str = "TOOLHIVE_OIDC_CLIENT_SECRET";
@@ -87,6 +90,7 @@ impl Authentication {
                 issuer: oidc.issuer.clone(),
                 audience: oidc.audience,
                 subject: Some(oidc.required_subject).filter(|subject| !subject.is_empty()),
+                namespace: Some(oidc.required_namespace).filter(|namespace| !namespace.is_empty()),
                 scopes: scopes.clone(),
             },
             jwks_url: oidc.jwks_url,
@@ -118,17 +122,18 @@ impl Authentication {
         } else {
             tracing::debug!(%error, "token refused");
         }
-        let text = error.external();
+        let problem = error.external();
         match error {
+            AuthError::Saturated => busy(),
             error if error.is_scope() => {
-                self.response(StatusCode::FORBIDDEN, ErrorCode::InsufficientScope, &text, &text)
+                self.response(StatusCode::FORBIDDEN, ErrorCode::InsufficientScope, &problem, &problem)
             }
             AuthError::Claims(skep_auth::ClaimError::Subject) => {
-                self.response(StatusCode::UNAUTHORIZED, ErrorCode::InvalidToken, &text, &text)
+                self.response(StatusCode::UNAUTHORIZED, ErrorCode::InvalidToken, &problem, &problem)
             }
             _ => {
-                let body = format!("Invalid token: {text}");
-                self.response(StatusCode::UNAUTHORIZED, ErrorCode::InvalidToken, &text, &body)
+                let body = format!("Invalid token: {problem}");
+                self.response(StatusCode::UNAUTHORIZED, ErrorCode::InvalidToken, &problem, &body)
             }
         }
     }
@@ -140,13 +145,20 @@ impl Authentication {
     }
 }
 
+/// The response while the identity provider has enough to do. It says nothing about the token.
+fn busy() -> Response<Body> {
+    let mut response = text(StatusCode::SERVICE_UNAVAILABLE, "authentication service temporarily unavailable");
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    response
+}
+
 impl Middleware for Authentication {
     fn head<'a>(&'a self, head: &'a mut Head) -> Step<'a> {
         let token = match bearer::token(&head.headers) {
             Ok(token) => token,
             Err(error) => {
-                let text = error.to_string();
-                return self.response(StatusCode::UNAUTHORIZED, ErrorCode::InvalidRequest, &text, &text).into();
+                let problem = error.to_string();
+                return self.response(StatusCode::UNAUTHORIZED, ErrorCode::InvalidRequest, &problem, &problem).into();
             }
         };
         let now = unix_now();

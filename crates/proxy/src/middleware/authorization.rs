@@ -2,12 +2,17 @@
 //!
 //! A decision is made on the message that will be sent, so it is made again after a mutation. Whatever cannot be evaluated is denied or
 //! withheld. Clients learn that they are denied and not why; the reason is logged.
+//!
+//! Where a decision may depend on what a tool says about itself, and no list has said that yet, the tools are listed before the call: a list
+//! and a call must never disagree, whichever comes first and whichever replica gets it. A tool that is in no list is denied then.
 
+mod denial_log;
+mod known_tools;
 mod lists;
 
-use std::collections::HashMap;
+use std::borrow::Cow;
 use std::io::Read as _;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{ACCEPT, CONTENT_TYPE};
@@ -17,14 +22,16 @@ use skep_authz::cedar::Cedar;
 use skep_authz::pdp::Pdp;
 use skep_authz::query::{Annotations, Feature, Query, Treatment};
 use skep_authz::{Decision, Engine};
-use skep_mcp::{Kind, Message, answer, method, value};
+use skep_mcp::{Kind, Message, answer, method};
 use skep_net::body::{Limit, collect};
 use skep_net::tls::Trust;
 use skep_net::{Body, Client};
 use skep_runconfig::run_config::MiddlewareConfig;
 use skep_runconfig::{Json, parameters};
 
-use self::lists::ListFilter;
+use self::denial_log::DenialLog;
+use self::known_tools::KnownTools;
+use self::lists::{ListFilter, Listed};
 use super::parser::refuse_unreadable;
 use crate::chain::{AuditNotes, ChainError, Context, Flow, Middleware, Pass, Step};
 use crate::exchange::Exchange;
@@ -34,8 +41,7 @@ use crate::http::{JSON, is_of_type, json, text};
 const LARGEST: u64 = 1024 * 1024;
 /// The longest arguments that a decision point is sent, and the longest answer that it may send, in bytes.
 const PDP_BYTES: usize = 256 * 1024;
-/// How many tools are remembered with their annotations.
-const TOOLS: usize = 10_000;
+const NO_CALLER: &str = "the request has no caller";
 /// The code of an error that says no more than that the request is denied.
 const DENIED: i64 = 403;
 
@@ -49,7 +55,8 @@ struct Authorizer {
     engine: Decider,
     server: String,
     /// What tools said about themselves when they were last listed.
-    annotations: Mutex<HashMap<String, Annotations>>,
+    tools: KnownTools,
+    denials: DenialLog,
 }
 
 #[derive(Debug)]
@@ -68,8 +75,8 @@ pub(super) fn build(config: &MiddlewareConfig, context: &Context) -> Result<Opti
             Decider::Http(pdp, client)
         }
     };
-    let annotations = Mutex::default();
-    super::some(Authorization(Arc::new(Authorizer { engine, server: context.server.clone(), annotations })))
+    let (server, tools, denials) = (context.server.clone(), KnownTools::default(), DenialLog::default());
+    super::some(Authorization(Arc::new(Authorizer { engine, server, tools, denials })))
 }
 
 /// The settings, in the RunConfig or in a file.
@@ -100,17 +107,16 @@ fn client(pdp: &Pdp, context: &Context) -> Client {
 // === impl Authorizer ===
 
 impl Authorizer {
-    /// Decides about one thing.
-    async fn decide(&self, claims: &Map<String, Value>, query: &Query<'_>) -> Decision {
-        match &self.engine {
-            Decider::Cedar(cedar) => decide_by_cedar(cedar, claims, query, &self.server),
-            Decider::Http(pdp, client) => self.ask(pdp, client, claims, query).await,
-        }
-    }
-
     /// Asks a decision point. Whatever is not a clear yes is a no.
-    async fn ask(&self, pdp: &Pdp, client: &Client, claims: &Map<String, Value>, query: &Query<'_>) -> Decision {
-        let mut request = Request::new(Body::full(pdp.question(claims, query, &self.server)));
+    async fn ask(
+        &self,
+        pdp: &Pdp,
+        client: &Client,
+        claims: &Map<String, Value>,
+        query: &Query<'_>,
+        arguments: Option<&str>,
+    ) -> Decision {
+        let mut request = Request::new(Body::full(pdp.question(claims, query, arguments, &self.server)));
         *request.method_mut() = Method::POST;
         request.headers_mut().extend([(CONTENT_TYPE, JSON), (ACCEPT, JSON)]);
         let Ok(uri) = pdp.url.parse() else { return Decision::failed("the URL of the decision point is not valid") };
@@ -132,32 +138,38 @@ impl Authorizer {
         }
     }
 
-    fn annotations_of(&self, tool: &str) -> Annotations {
-        let known = self.annotations.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get(tool).copied().unwrap_or_default()
-    }
-
-    /// Remembers what tools say about themselves. Pages of a list add to each other.
-    fn remember(&self, tools: impl Iterator<Item = (String, Annotations)>) {
-        let mut known = self.annotations.lock().unwrap_or_else(PoisonError::into_inner);
-        for (tool, annotations) in tools {
-            if known.len() < TOOLS || known.contains_key(&tool) {
-                known.insert(tool, annotations);
-            }
+    /// Whether a decision may depend on what a tool says about itself. Of a decision point, that is not known.
+    fn needs_annotations(&self) -> bool {
+        match &self.engine {
+            Decider::Cedar(cedar) => cedar.needs_annotations(),
+            Decider::Http(..) => true,
         }
     }
 
-    /// The arguments of a call, as far as they matter to the engine.
-    fn arguments(&self, message: &Message) -> Result<Map<String, Value>, Decision> {
-        let Some(arguments) = method::arguments(message) else { return Ok(Map::new()) };
-        match &self.engine {
-            Decider::Cedar(_) => Ok(value::scalars(arguments)),
-            Decider::Http(..) if arguments.len() > PDP_BYTES => {
-                Err(Decision::failed(format!("the arguments have more than {PDP_BYTES} bytes")))
-            }
-            Decider::Http(..) => {
-                serde_json::from_slice(arguments).map_err(|_| Decision::failed("the arguments cannot be read"))
-            }
+    /// Remembers what the tools of a list say about themselves.
+    fn remember(&self, elements: &[Listed]) {
+        let tools = elements.iter().filter(|element| element.is_tool());
+        self.tools.remember(tools.map(|tool| (tool.name.as_str(), tool.annotations)));
+    }
+
+    /// What a tool says about itself, for a decision about a call of it.
+    fn annotations(&self, feature: Feature, id: &str) -> Result<Annotations, Decision> {
+        if feature != Feature::Tool || !self.needs_annotations() {
+            return Ok(Annotations::default());
+        }
+        self.tools.annotations(id).ok_or_else(|| Decision::failed("annotations of the tool are not known"))
+    }
+}
+
+/// The arguments of a call as its client wrote them, for a decision point that is sent them.
+fn raw_arguments<'a>(pdp: &Pdp, message: &'a Message) -> Result<Option<&'a str>, Decision> {
+    match method::arguments(message).filter(|_| pdp.includes_arguments()) {
+        None => Ok(None),
+        Some(arguments) if arguments.len() > PDP_BYTES => {
+            Err(Decision::failed(format!("the arguments have more than {PDP_BYTES} bytes")))
+        }
+        Some(arguments) => {
+            std::str::from_utf8(arguments).map(Some).map_err(|_| Decision::failed("the arguments cannot be read"))
         }
     }
 }
@@ -166,32 +178,57 @@ impl Authorizer {
 
 impl Authorization {
     /// Decides about what a message names.
-    fn decide<'a>(&'a self, exchange: &'a Exchange, feature: Feature) -> Step<'a> {
-        let Some((message, claims)) =
-            exchange.message().zip(exchange.head.caller.as_ref().map(|caller| caller.claims.clone()))
-        else {
-            return deny(exchange, &Decision::failed("the request has no caller")).into();
-        };
-        let Some(id) = method::resource(message) else {
-            return deny(exchange, &Decision::failed("the message names nothing")).into();
-        };
-        let arguments = match self.0.arguments(message) {
-            Ok(arguments) => arguments,
-            Err(failed) => return deny(exchange, &failed).into(),
-        };
-        let annotations = if feature == Feature::Tool { self.0.annotations_of(&id) } else { Annotations::default() };
-        let operation = feature.operation();
+    fn decide<'a>(&'a self, exchange: &'a mut Exchange, feature: Feature) -> Step<'a> {
         match &self.0.engine {
             Decider::Cedar(cedar) => {
-                let query = Query { feature, operation, id: &id, arguments: Some(&arguments), annotations };
-                settled(exchange, &decide_by_cedar(cedar, &claims, &query, &self.0.server))
+                let decision = self.by_cedar(cedar, exchange, feature).unwrap_or_else(|failed| failed);
+                Step::Ready(self.settled(exchange, &decision))
             }
             Decider::Http(pdp, client) => Step::Pending(Box::pin(async move {
-                let query = Query { feature, operation, id: &id, arguments: Some(&arguments), annotations };
-                let decision = self.0.ask(pdp, client, &claims, &query).await;
-                if decision.is_allowed { Flow::Next } else { Flow::Answer(deny(exchange, &decision)) }
+                let decision = self.by_asking(pdp, client, exchange, feature).await.unwrap_or_else(|failed| failed);
+                self.settled(exchange, &decision)
             })),
         }
+    }
+
+    fn by_cedar(&self, cedar: &Cedar, exchange: &Exchange, feature: Feature) -> Result<Decision, Decision> {
+        let (message, claims, id) = subject_matter(exchange)?;
+        let annotations = self.0.annotations(feature, &id)?;
+        let arguments = method::arguments(message).map(|arguments| cedar.arguments(arguments)).transpose()?;
+        let (operation, arguments) = (feature.operation(), arguments.as_ref());
+        let query = Query { feature, operation, id: &id, arguments, annotations };
+        Ok(cedar.decide(&cedar.principal(claims)?, &query, &self.0.server))
+    }
+
+    async fn by_asking(
+        &self,
+        pdp: &Pdp,
+        client: &Client,
+        exchange: &Exchange,
+        feature: Feature,
+    ) -> Result<Decision, Decision> {
+        let (message, claims, id) = subject_matter(exchange)?;
+        let annotations = self.0.annotations(feature, &id)?;
+        let arguments = raw_arguments(pdp, message)?;
+        Ok(self.0.ask(pdp, client, claims, &Query::of_element(feature, &id, annotations), arguments).await)
+    }
+
+    /// What becomes of a request that was decided about. The deciding policies are noted for the audit log either way.
+    fn settled(&self, exchange: &mut Exchange, decision: &Decision) -> Flow {
+        if !decision.is_allowed {
+            return Flow::Answer(self.deny(exchange, decision));
+        }
+        exchange.notes.insert(AuditNotes { reason: decision.reason(), policies: decision.policies.clone() });
+        Flow::Next
+    }
+
+    fn deny(&self, exchange: &Exchange, decision: &Decision) -> Response<Body> {
+        self.0.denials.write(exchange, decision);
+        deny(exchange, decision)
+    }
+
+    fn fail<'a>(&self, exchange: &Exchange, reason: &str) -> Step<'a> {
+        self.deny(exchange, &Decision::failed(reason)).into()
     }
 
     /// Filters the lists of replies: those to this request, or all of a stream that is opened for others.
@@ -209,7 +246,7 @@ impl Authorization {
 impl Middleware for Authorization {
     fn message<'a>(&'a self, exchange: &'a mut Exchange, _pass: Pass) -> Step<'a> {
         if exchange.head.caller.is_none() {
-            return deny(exchange, &Decision::failed("the request has no caller")).into();
+            return self.fail(exchange, NO_CALLER);
         }
         // Again after a mutation: the message may be one for a list by now.
         self.filter(exchange);
@@ -231,7 +268,7 @@ impl Middleware for Authorization {
         }
         match Treatment::of(message.method().unwrap_or_default()) {
             Treatment::Allow | Treatment::Filter(_) => Step::NEXT,
-            Treatment::Deny => deny(exchange, &Decision::failed("the method is not one that can be authorized")).into(),
+            Treatment::Deny => self.fail(exchange, "the method is not one that can be authorized"),
             Treatment::Decide(feature) => self.decide(exchange, feature),
         }
     }
@@ -240,28 +277,43 @@ impl Middleware for Authorization {
         true
     }
 
+    fn needs_tools(&self, exchange: &Exchange) -> bool {
+        let called = exchange.message().filter(|message| message.method() == Some("tools/call"));
+        let Some(tool) = called.and_then(method::resource) else { return false };
+        let is_listed = || exchange.head.identity().is_none_or(|identity| self.0.tools.were_listed(&identity.key()));
+        self.0.needs_annotations() && self.0.tools.annotations(&tool).is_none() && !is_listed()
+    }
+
+    fn learn_tools(&self, exchange: &Exchange, pages: &[Message]) {
+        for page in pages {
+            match lists::elements(page) {
+                Ok(elements) => self.0.remember(&elements),
+                Err(withheld) => {
+                    tracing::warn!(%withheld, "a list of tools cannot be read");
+                    return;
+                }
+            }
+        }
+        if let Some(identity) = exchange.head.identity() {
+            self.0.tools.listed(identity.key());
+        }
+    }
+
     fn needs_message(&self) -> bool {
         true
     }
 }
 
-fn decide_by_cedar(cedar: &Cedar, claims: &Map<String, Value>, query: &Query<'_>, server: &str) -> Decision {
-    match cedar.principal(claims) {
-        Ok(principal) => cedar.decide(&principal, query, server),
-        Err(denied) => denied,
-    }
-}
-
-fn settled<'a>(exchange: &Exchange, decision: &Decision) -> Step<'a> {
-    if decision.is_allowed { Step::NEXT } else { deny(exchange, decision).into() }
+/// What a decision is about: a message, the claims of its client, and what the message names.
+fn subject_matter(exchange: &Exchange) -> Result<(&Message, &Map<String, Value>, Cow<'_, str>), Decision> {
+    let caller = exchange.head.caller.as_ref().ok_or_else(|| Decision::failed(NO_CALLER))?;
+    let named = exchange.message().and_then(|message| Some((message, method::resource(message)?)));
+    let (message, id) = named.ok_or_else(|| Decision::failed("the message names nothing"))?;
+    Ok((message, &caller.claims, id))
 }
 
 /// The response to a request that is denied. Its reason is for the log.
 fn deny(exchange: &Exchange, decision: &Decision) -> Response<Body> {
-    let subject = exchange.head.identity().map(|identity| identity.subject.clone()).unwrap_or_default();
-    let (method, name) = (exchange.mcp_method().unwrap_or_default(), exchange.resource().unwrap_or_default());
-    let (subject, method, name) = (value::clipped(&subject), value::clipped(method), value::clipped(&name));
-    tracing::warn!(?subject, ?method, ?name, reason = decision.reason(), "request denied");
     let id = exchange.message().filter(|message| message.kind() == Kind::Request).and_then(Message::id);
     let response = json(StatusCode::FORBIDDEN, answer::error(id.as_ref(), DENIED, "Unauthorized", None));
     with_notes(response, AuditNotes { reason: decision.reason(), policies: decision.policies.clone() })
@@ -278,3 +330,6 @@ fn with_notes(mut response: Response<Body>, notes: AuditNotes) -> Response<Body>
     response.extensions_mut().insert(notes);
     response
 }
+
+#[cfg(test)]
+mod tests;

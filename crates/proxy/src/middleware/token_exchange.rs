@@ -113,7 +113,7 @@ fn subject_token(head: &Head) -> Option<Secret> {
 fn log(error: &ExchangeError) {
     match error {
         ExchangeError::Refused { .. } | ExchangeError::Shared => tracing::debug!(%error, "token not exchanged"),
-        ExchangeError::Fetch(_) | ExchangeError::Incomplete(_) => {
+        ExchangeError::Fetch(_) | ExchangeError::Incomplete(_) | ExchangeError::TooLong(_) => {
             tracing::warn!(%error, "token not exchanged: the token endpoint fails");
         }
     }

@@ -3,7 +3,11 @@
 #![cfg_attr(test, expect(clippy::needless_pass_by_value, reason = "values are written in place"))]
 
 #[cfg(test)]
+mod annotated;
+#[cfg(test)]
 mod audited;
+#[cfg(test)]
+mod authorized;
 #[cfg(test)]
 mod called;
 #[cfg(test)]
@@ -12,6 +16,8 @@ mod claims;
 mod client;
 #[cfg(test)]
 mod confined;
+#[cfg(test)]
+mod decision_point;
 #[cfg(test)]
 mod eras;
 #[cfg(test)]
@@ -33,6 +39,8 @@ mod lines;
 mod link;
 #[cfg(test)]
 mod listening;
+#[cfg(test)]
+mod opaque;
 #[cfg(test)]
 mod open;
 #[cfg(test)]

@@ -35,6 +35,8 @@ document! {
         pub scopes: Option<Vec<String>> = always "Scopes",
         /// The only subject that is let in, if there is only one. Ours: the original lets every subject in.
         pub required_subject: String = if_set "RequiredSubject",
+        /// The namespace whose ServiceAccounts are let in, if not those of every namespace are. Ours: the original lets all of them in.
+        pub required_namespace: String = if_set "RequiredNamespace",
     }
 }
 
@@ -54,6 +56,7 @@ impl OidcConfig {
         "ResourceURL",
         "Scopes",
         "RequiredSubject",
+        "RequiredNamespace",
     ];
 
     /// The same with members that were written in another letter case.

@@ -1,18 +1,29 @@
-//! Lists, down to what a client may use. It fails closed: a list that cannot be evaluated is withheld.
+//! Lists, down to what a client may use. It fails closed: a list that cannot be evaluated is withheld, and so is one that is too long to be.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Map, Value};
 use skep_authz::cedar::Cedar;
+use skep_authz::pdp::Pdp;
 use skep_authz::query::{Annotations, Feature, Query};
-use skep_mcp::Message;
-use skep_mcp::list::{self, Element, List, Verdict};
+use skep_mcp::list::{self, List, Verdict};
+use skep_mcp::{Malformed, Message};
+use skep_net::Client;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::{Authorizer, Decider};
 use crate::chain::reply::{ReplyMiddleware, ReplyStep, Withheld};
 
 const LISTS: [List; 4] = [List::Tools, List::Prompts, List::Resources, List::ResourceTemplates];
+/// How many elements a reply may have that is filtered.
+pub(super) const MOST: usize = 10_000;
+/// After how many decisions other tasks have their turn.
+const TURN: usize = 64;
+/// How many elements a decision point is asked about at the same time.
+const AT_ONCE: usize = 16;
 
 /// Filters the lists of replies to one client.
 #[derive(Debug)]
@@ -21,76 +32,135 @@ pub(super) struct ListFilter {
     pub(super) claims: Arc<Map<String, Value>>,
 }
 
+/// An element of a list.
+#[derive(Clone, Debug)]
+pub(super) struct Listed {
+    list: List,
+    pub(super) name: String,
+    pub(super) annotations: Annotations,
+}
+
+/// The elements of all lists in a reply, in order.
+pub(super) fn elements(reply: &Message) -> Result<Vec<Listed>, Withheld> {
+    let mut elements = Vec::new();
+    for list in LISTS {
+        let read = list::rewrite(reply, list, |element| {
+            if elements.len() <= MOST {
+                let hints = element.annotations.filter(|_| list == List::Tools);
+                let annotations = hints.map(Annotations::of_json).unwrap_or_default();
+                elements.push(Listed { list, name: element.name.clone().into_owned(), annotations });
+            }
+            Verdict::Keep
+        });
+        read.map_err(Withheld)?;
+    }
+    if elements.len() > MOST {
+        return Err(Withheld(Malformed::TooManyMembers { place: "the list of a result" }));
+    }
+    Ok(unambiguous(elements))
+}
+
+/// Tools of one name have the annotations of the last one, by which calls of them are decided about.
+fn unambiguous(mut elements: Vec<Listed>) -> Vec<Listed> {
+    let tools = elements.iter().filter(|element| element.list == List::Tools);
+    let last: HashMap<String, Annotations> = tools.map(|tool| (tool.name.clone(), tool.annotations)).collect();
+    for tool in elements.iter_mut().filter(|element| element.list == List::Tools) {
+        tool.annotations = last.get(&tool.name).copied().unwrap_or_default();
+    }
+    elements
+}
+
 // === impl ListFilter ===
 
 impl ListFilter {
     /// Keeps the elements of every list that are allowed.
-    fn keep(
-        &self,
-        mut reply: Message,
-        mut is_allowed: impl FnMut(List, &Element<'_>) -> bool,
-    ) -> Result<Message, Withheld> {
+    async fn filter(&self, mut reply: Message, elements: Vec<Listed>) -> Result<Message, Withheld> {
+        self.authorizer.remember(&elements);
+        let allowed = match &self.authorizer.engine {
+            Decider::Cedar(cedar) => self.by_cedar(cedar, &elements).await,
+            Decider::Http(pdp, client) => self.by_asking(pdp, client, elements).await,
+        };
+        let mut allowed = allowed.into_iter();
         for list in LISTS {
-            let mut tools = Vec::new();
-            let rewritten = list::rewrite(&reply, list, |element| {
-                if list == List::Tools {
-                    tools.push((element.name.clone().into_owned(), annotations(element)));
-                }
-                if is_allowed(list, element) { Verdict::Keep } else { Verdict::Drop }
-            });
+            let rewritten =
+                list::rewrite(
+                    &reply,
+                    list,
+                    |_| {
+                        if allowed.next() == Some(true) { Verdict::Keep } else { Verdict::Drop }
+                    },
+                );
             if let Some(body) = rewritten.map_err(Withheld)? {
                 reply = Message::parse(body).map_err(Withheld)?;
             }
-            self.authorizer.remember(tools.into_iter());
         }
         Ok(reply)
     }
 
-    fn by_cedar(&self, cedar: &Cedar, reply: Message) -> Result<Message, Withheld> {
-        let principal = cedar.principal(&self.claims).ok();
-        self.keep(reply, |list, element| {
-            let query = query(list, element);
-            let server = &self.authorizer.server;
-            principal.as_ref().is_some_and(|principal| cedar.decide(principal, &query, server).is_allowed)
-        })
+    async fn by_cedar(&self, cedar: &Cedar, elements: &[Listed]) -> Vec<bool> {
+        let Ok(principal) = cedar.principal(&self.claims) else { return vec![false; elements.len()] };
+        let mut evaluation = cedar.evaluation(&principal, &self.authorizer.server);
+        let mut allowed = Vec::with_capacity(elements.len());
+        for turn in elements.chunks(TURN) {
+            allowed.extend(turn.iter().map(|element| evaluation.decide(&element.query()).is_allowed));
+            tokio::task::yield_now().await;
+        }
+        allowed
     }
 
-    /// Asks about each element first: the answers come one after the other, and a list is rewritten at once.
-    async fn by_asking(&self, reply: Message) -> Result<Message, Withheld> {
-        let mut elements = Vec::new();
-        for list in LISTS {
-            let read = list::rewrite(&reply, list, |element| {
-                elements.push((list, element.name.clone().into_owned(), annotations(element)));
-                Verdict::Keep
-            });
-            read.map_err(Withheld)?;
-        }
-        let mut allowed = HashSet::new();
-        for (list, name, annotations) in elements {
-            let query = Query::of_element(Feature::of_list(list), &name, annotations);
-            if self.authorizer.decide(&self.claims, &query).await.is_allowed {
-                allowed.insert((list, name));
+    /// Asks about several elements at once, all of them within the time of one request. What is not answered by then is denied.
+    async fn by_asking(&self, pdp: &Pdp, client: &Client, elements: Vec<Listed>) -> Vec<bool> {
+        let until = Instant::now() + Duration::from_secs(pdp.timeout);
+        let mut allowed = vec![false; elements.len()];
+        let (mut asked, mut rest) = (JoinSet::new(), elements.into_iter().enumerate());
+        loop {
+            for (index, element) in rest.by_ref().take(AT_ONCE.saturating_sub(asked.len())) {
+                let (authorizer, claims) = (self.authorizer.clone(), self.claims.clone());
+                let (pdp, client) = (pdp.clone(), client.clone());
+                asked.spawn(async move {
+                    let decision = authorizer.ask(&pdp, &client, &claims, &element.query(), None).await;
+                    (index, decision.is_allowed)
+                });
+            }
+            match tokio::time::timeout_at(until, asked.join_next()).await {
+                Ok(Some(Ok((index, is_allowed)))) => {
+                    if let Some(one) = allowed.get_mut(index) {
+                        *one = is_allowed;
+                    }
+                }
+                // A decision that panicked is none.
+                Ok(Some(Err(_))) => {}
+                Ok(None) => return allowed,
+                Err(_elapsed) => {
+                    tracing::warn!(
+                        "the decision point did not decide about a whole list in time; the rest of it is left out"
+                    );
+                    return allowed;
+                }
             }
         }
-        self.keep(reply, |list, element| allowed.contains(&(list, element.name.clone().into_owned())))
     }
 }
 
 impl ReplyMiddleware for ListFilter {
     fn reply(&self, reply: Message) -> ReplyStep<'_> {
-        match &self.authorizer.engine {
-            Decider::Cedar(cedar) => ReplyStep::Ready(self.by_cedar(cedar, reply)),
-            Decider::Http(..) => ReplyStep::Pending(Box::pin(self.by_asking(reply))),
+        match elements(&reply) {
+            Err(withheld) => ReplyStep::Ready(Err(withheld)),
+            Ok(elements) if elements.is_empty() => ReplyStep::Ready(Ok(reply)),
+            Ok(elements) => ReplyStep::Pending(Box::pin(self.filter(reply, elements))),
         }
     }
 }
 
-/// Whether an element may be used. What arguments it will be called with is not known.
-fn query<'a>(list: List, element: &'a Element<'_>) -> Query<'a> {
-    let annotations = if list == List::Tools { annotations(element) } else { Annotations::default() };
-    Query::of_element(Feature::of_list(list), &element.name, annotations)
-}
+// === impl Listed ===
 
-fn annotations(element: &Element<'_>) -> Annotations {
-    element.annotations.map(Annotations::of_json).unwrap_or_default()
+impl Listed {
+    pub(super) fn is_tool(&self) -> bool {
+        self.list == List::Tools
+    }
+
+    /// Whether it may be used. What arguments it will be called with is not known.
+    fn query(&self) -> Query<'_> {
+        Query::of_element(Feature::of_list(self.list), &self.name, self.annotations)
+    }
 }

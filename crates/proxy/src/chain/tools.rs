@@ -1,0 +1,117 @@
+//! Lists of tools that the proxy requests itself, for middleware that must know a tool before it can decide about a call of it.
+//!
+//! Such a request is sent in the name of the client that makes the call, in its session and with its credentials: it goes through the
+//! middleware behind the one that needs it, which adds what the server expects.
+
+use std::fmt::Debug;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use skep_mcp::{Era, Id, Kind, Message, Raw, era, value};
+
+use super::{Chain, Flow, Pass, Step};
+use crate::exchange::{Content, Exchange};
+use crate::http::SESSION;
+
+/// How many pages of a list are requested, and how many bytes they may have together.
+const PAGES: usize = 100;
+const BYTES: usize = 8 * 1024 * 1024;
+/// How long a call waits for them.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// How many lists are requested at the same time.
+pub(super) const LISTINGS: usize = 4;
+
+/// Sends requests of the proxy's own to its server.
+pub(crate) trait ToolSource: Debug + Send + Sync {
+    /// The response to a request. Nothing if there is none, or none of at most `limit` bytes.
+    fn request(&self, exchange: Exchange, limit: usize) -> Pin<Box<dyn Future<Output = Option<Message>> + Send + '_>>;
+}
+
+// === impl Chain ===
+
+impl Chain {
+    /// Says what the chain stands in front of.
+    pub(crate) fn connect(&self, source: Arc<dyn ToolSource>) {
+        // A chain has one server, for as long as it lives.
+        let _connected_before = self.source.set(source);
+    }
+
+    /// Lets the middleware at a place learn the tools of the server. Without them, it decides by what it knows.
+    pub(super) async fn list_tools(&self, place: usize, exchange: &Exchange) {
+        let Some(one) = self.middleware.get(place) else { return };
+        let listed = async {
+            let _one_of_few = self.listings.acquire().await.ok()?;
+            // Another call may have listed them meanwhile.
+            if one.needs_tools(exchange) { self.request_tools(place, exchange).await } else { Some(Vec::new()) }
+        };
+        match tokio::time::timeout(TIMEOUT, listed).await {
+            Ok(Some(pages)) if pages.is_empty() => {}
+            Ok(Some(pages)) => one.learn_tools(exchange, &pages),
+            Ok(None) | Err(_) => tracing::debug!("the tools of the server could not be listed before a call"),
+        }
+    }
+
+    /// All pages of the list, or nothing.
+    async fn request_tools(&self, place: usize, exchange: &Exchange) -> Option<Vec<Message>> {
+        let source = self.source.get()?;
+        let (mut pages, mut cursor, mut room) = (Vec::new(), None, BYTES);
+        for _ in 0..PAGES {
+            let mut own = own_request(exchange, cursor.as_deref())?;
+            let id = own.id();
+            for next in self.middleware.iter().skip(place + 1) {
+                let flow = match next.message(&mut own, Pass::Incoming) {
+                    Step::Ready(flow) => flow,
+                    Step::Pending(flow) => flow.await,
+                };
+                if let Flow::Answer(_) = flow {
+                    return None;
+                }
+            }
+            let page = source.request(own, room).await;
+            let page = page.filter(|page| page.kind() == Kind::Response && page.id() == id)?;
+            room = room.checked_sub(page.body().len())?;
+            cursor = value::find_text(page.result()?, &["nextCursor"]).map(std::borrow::Cow::into_owned);
+            pages.push(page);
+            if cursor.as_ref().is_none_or(String::is_empty) {
+                return Some(pages);
+            }
+        }
+        None
+    }
+}
+
+/// A request for a page of the list, in the place of a client's call.
+fn own_request(call: &Exchange, cursor: Option<&str>) -> Option<Exchange> {
+    // The server might read another session than the proxy.
+    if call.head.headers.get_all(SESSION).iter().count() > 1 {
+        return None;
+    }
+    let era = call.era().and_then(Result::ok).unwrap_or(Era::Legacy);
+    let id = Id::string(&format!("skep-{}", uuid::Uuid::new_v4()));
+    let meta = match era {
+        Era::Legacy => None,
+        Era::Modern => Some(format!(r#""_meta":{}"#, meta_of(call.message()?))),
+    };
+    let cursor = cursor.map(|cursor| format!(r#""cursor":{}"#, Raw::string(cursor).as_str()));
+    let params = meta.into_iter().chain(cursor).collect::<Vec<_>>().join(",");
+    let body = format!(r#"{{"jsonrpc":"2.0","id":{},"method":"tools/list","params":{{{params}}}}}"#, id.raw());
+    let message = Message::parse(Bytes::from(body)).ok()?;
+    let mut own = Exchange::new(call.head.of_own_request(), Content::Opaque(Bytes::new()));
+    own.replace(message);
+    own.take_mutated();
+    Some(own)
+}
+
+/// The `_meta` of 2026-07-28 that says of the client what its call says.
+fn meta_of(call: &Message) -> String {
+    let text = |bytes: Option<&[u8]>| bytes.and_then(|bytes| std::str::from_utf8(bytes).ok()).map(str::to_owned);
+    let capabilities = text(call.client_capabilities()).unwrap_or_else(|| "{}".to_owned());
+    let info = text(call.client_info()).map(|info| format!(r#""io.modelcontextprotocol/clientInfo":{info},"#));
+    format!(
+        r#"{{{}"io.modelcontextprotocol/protocolVersion":"{}","io.modelcontextprotocol/clientCapabilities":{capabilities}}}"#,
+        info.unwrap_or_default(),
+        era::MODERN,
+    )
+}
