@@ -53,7 +53,7 @@ enum Command {
     Cluster(cluster::Command),
     /// Build the container image of `skep` as an archive for `docker load`, without a container engine.
     Image(image::Arguments),
-    /// See which functions proxies and the operator run, so that they lie together in the program of the image. Takes a cluster
+    /// Record the functions that proxies and the operator run, for `cargo xtask image --order`. Takes a cluster
     /// (`cargo xtask cluster up`) and a quarter of an hour.
     Order(image::order::Arguments),
     /// Link the program of the image, for `cargo xtask image`.
@@ -69,15 +69,15 @@ enum Command {
     Bench(bench::Command),
     /// Run the official conformance suite straight at a server and through `skep proxy`, and compare.
     Conformance(conformance::Arguments),
-    /// Let something go wrong at each write of the operator, in each scenario of its tests, and see that it converges all the same.
+    /// Inject faults at every write of the operator, in each scenario of its tests, and check that it converges.
     Crash(crash::Arguments),
     /// Check which crate uses which, what pure crates are built from, and what no source may contain.
     Arch,
     /// Run everything that must pass before a change goes in.
     Ci,
-    /// Take out each mechanism that must always hold, one at a time, and see that its test fails.
+    /// Run mutation tests: remove each mechanism that must always hold, one at a time, and expect its test to fail.
     Mutate(mutate::Arguments),
-    /// Put other people's clients and servers on both sides of `skep proxy`.
+    /// Test interoperability with third-party clients and servers, on both sides of `skep proxy`.
     Peers,
     /// Write what is generated from the code: resource definitions, permissions, schemas, reference pages.
     Gen {

@@ -4,12 +4,12 @@
 {{- define "skep.managerRules" -}}
 # services: children
 # configmaps: children: run configurations, inline policies; and what resources refer to: policies, CA bundles
-# services: handed on to the proxy of an MCPServer: get, list, watch, create, update, patch, delete
-# configmaps: handed on to the proxy of an MCPServer: get, list, watch
-# configmaps: handed on to an MCPRemoteProxy: get, list, watch
-# configmaps: handed on to a VirtualMCPServer that discovers its backends: get, list, watch
-# services: handed on to the API of an MCPRegistry: get, list, watch
-# configmaps: handed on to the API of an MCPRegistry: get, list, watch, create, update, patch, delete
+# services: granted to the proxy of an MCPServer: get, list, watch, create, update, patch, delete
+# configmaps: granted to the proxy of an MCPServer: get, list, watch
+# configmaps: granted to an MCPRemoteProxy: get, list, watch
+# configmaps: granted to a VirtualMCPServer that discovers its backends: get, list, watch
+# services: granted to the API of an MCPRegistry: get, list, watch
+# configmaps: granted to the API of an MCPRegistry: get, list, watch, create, update, patch, delete
 - apiGroups: [""]
   resources:
   - "configmaps"
@@ -17,25 +17,25 @@
   verbs: ["create", "delete", "get", "list", "patch", "update", "watch"]
 # status: which pods run, and why others do not
 # the restart strategy `immediate`, and failing pods of an earlier revision that block a StatefulSet
-# handed on to the proxy of an MCPServer: get, list, watch
+# granted to the proxy of an MCPServer: get, list, watch
 - apiGroups: [""]
   resources:
   - "pods"
   verbs: ["delete", "get", "list", "watch"]
-# handed on to the proxy of an MCPServer: create, get
+# granted to the proxy of an MCPServer: create, get
 - apiGroups: [""]
   resources:
   - "pods/attach"
   verbs: ["create", "get"]
-# handed on to the proxy of an MCPServer: get
+# granted to the proxy of an MCPServer: get
 - apiGroups: [""]
   resources:
   - "pods/log"
   verbs: ["get"]
 # what resources refer to: watched by metadata, read when a plan depends on their keys or content
 # the session key of a VirtualMCPServer: made once, never changed
-# handed on to an MCPRemoteProxy: get, list, watch
-# handed on to a VirtualMCPServer that discovers its backends: get, list, watch
+# granted to an MCPRemoteProxy: get, list, watch
+# granted to a VirtualMCPServer that discovers its backends: get, list, watch
 - apiGroups: [""]
   resources:
   - "secrets"
@@ -51,23 +51,23 @@
   - "deployments"
   verbs: ["create", "delete", "get", "list", "patch", "watch"]
 # children: proxies, backends, registries, embedding servers
-# handed on to the proxy of an MCPServer: get, list, watch, create, update, patch, delete
+# granted to the proxy of an MCPServer: get, list, watch, create, update, patch, delete
 - apiGroups: ["apps"]
   resources:
   - "statefulsets"
   verbs: ["create", "delete", "get", "list", "patch", "update", "watch"]
-# handed on to the API of an MCPRegistry: get, list, watch, create, update, patch, delete
+# granted to the API of an MCPRegistry: get, list, watch, create, update, patch, delete
 - apiGroups: ["coordination.k8s.io"]
   resources:
   - "leases"
   verbs: ["create", "delete", "get", "list", "patch", "update", "watch"]
 # events; a repeated one is patched into a series
-# handed on to the API of an MCPRegistry: create, patch
+# granted to the API of an MCPRegistry: create, patch
 - apiGroups: ["events.k8s.io"]
   resources:
   - "events"
   verbs: ["create", "patch"]
-# handed on to the API of an MCPRegistry: get, list, watch
+# granted to the API of an MCPRegistry: get, list, watch
 - apiGroups: ["gateway.networking.k8s.io"]
   resources:
   - "gateways"
@@ -81,10 +81,10 @@
   verbs: ["create", "delete", "get", "list", "patch", "watch"]
 # what users write down; every plan starts here
 # finalizers and the processed-restart annotation, as merge patches of the difference; also how the migrator stores one anew
-# virtualmcpservers: handed on to a VirtualMCPServer: get
-# mcpexternalauthconfigs, mcpgroups, mcpremoteproxies, mcpserverentries, mcpservers, mcptoolconfigs: handed on to a VirtualMCPServer that discovers its backends: get, list, watch
-# virtualmcpservers: handed on to a VirtualMCPServer that discovers its backends: get
-# mcpremoteproxies, mcpservers, virtualmcpservers: handed on to the API of an MCPRegistry: get, list, watch
+# virtualmcpservers: granted to a VirtualMCPServer: get
+# mcpexternalauthconfigs, mcpgroups, mcpremoteproxies, mcpserverentries, mcpservers, mcptoolconfigs: granted to a VirtualMCPServer that discovers its backends: get, list, watch
+# virtualmcpservers: granted to a VirtualMCPServer that discovers its backends: get
+# mcpremoteproxies, mcpservers, virtualmcpservers: granted to the API of an MCPRegistry: get, list, watch
 - apiGroups: ["toolhive.stacklok.dev"]
   resources:
   - "embeddingservers"
@@ -129,8 +129,8 @@
   - "virtualmcpcompositetooldefinitions/status"
   verbs: ["get", "patch"]
 # patched by the controller of that kind; a workload never writes the status of a config it uses
-# handed on to a VirtualMCPServer: update, patch
-# handed on to a VirtualMCPServer that discovers its backends: update, patch
+# granted to a VirtualMCPServer: update, patch
+# granted to a VirtualMCPServer that discovers its backends: update, patch
 - apiGroups: ["toolhive.stacklok.dev"]
   resources:
   - "virtualmcpservers/status"

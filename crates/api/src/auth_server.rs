@@ -35,7 +35,7 @@ const RULES: &[Rule] = &[
     },
 ];
 
-/// An OAuth 2.1 authorization server inside the proxy: callers sign in to it, and it signs them in upstream.
+/// An OAuth 2.1 authorization server inside the proxy: clients sign in to it, and it signs them in upstream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = rules(RULES))]
@@ -59,10 +59,10 @@ pub struct EmbeddedAuthServer {
     /// How long its tokens last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_lifespans: Option<TokenLifespans>,
-    /// The providers that callers really sign in to.
+    /// The providers that clients really sign in to.
     #[schemars(length(min = 1), transform = map_by("name"))]
     pub upstream_providers: Vec<UpstreamProvider>,
-    /// The provider that says who the caller is, where there are several.
+    /// The provider that says who the client is, where there are several.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"))]
     pub primary_upstream_provider: Option<String>,

@@ -18,7 +18,7 @@ const AUTHZ_CONFIG_RULES: &[Rule] = &[
     },
 ];
 
-/// The policies that decide what a caller may do.
+/// The policies that decide what a client may do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(
@@ -35,11 +35,11 @@ pub struct AuthzConfig {
     /// Policies written here; for type `inline`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inline: Option<InlineAuthz>,
-    /// The token claim that lists the caller's groups. Left out, the usual names are tried in turn.
+    /// The token claim that lists the client's groups. Left out, the usual names are tried in turn.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub group_claim_name: Option<String>,
-    /// The token claim that lists the caller's roles.
+    /// The token claim that lists the client's roles.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub role_claim_name: Option<String>,
@@ -70,7 +70,7 @@ pub struct AuthzConfigMap {
     pub key: String,
 }
 
-/// Cedar policies and the entities that they speak of.
+/// Cedar policies and the entities that they name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InlineAuthz {

@@ -67,10 +67,10 @@ pub struct VirtualConfig {
     /// The audit log.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub audit: Option<AuditSettings>,
-    /// Shows callers a search over all tools instead of the whole list.
+    /// Shows clients a search over all tools instead of the whole list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub optimizer: Option<Optimizer>,
-    /// Lets callers run a small script that calls several tools.
+    /// Lets clients run a small script that calls several tools.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code_mode: Option<CodeMode>,
     /// Where sessions are kept; filled in from `spec.sessionStorage`.
@@ -79,7 +79,7 @@ pub struct VirtualConfig {
     /// How often the virtual server may be called. Needs Redis.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_limiting: Option<RateLimiting>,
-    /// Headers of a call that are handed on; filled in from `spec.passthroughHeaders`.
+    /// Headers of a call that are forwarded to the backends; filled in from `spec.passthroughHeaders`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = atomic)]
     pub passthrough_headers: Vec<String>,
@@ -139,7 +139,7 @@ pub struct Aggregation {
     /// Whether no tool of any server is seen; composite tools still are.
     #[serde(default, skip_serializing_if = "is_false")]
     pub exclude_all_tools: bool,
-    /// Whether tools are seen that no entry of `tools` speaks of.
+    /// Whether tools are seen that no entry of `tools` names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default_tool_visibility: Option<ToolVisibility>,
 }
@@ -192,7 +192,7 @@ pub struct WorkloadTools {
     /// The tools that are seen, by the server's names. Left out, all of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub filter: Vec<String>,
-    /// What callers see instead of the server's own words, by the server's name of the tool.
+    /// Names and descriptions that clients see instead of the server's, by the server's name of the tool.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub overrides: BTreeMap<String, ToolOverride>,
     /// Whether none of its tools is seen.

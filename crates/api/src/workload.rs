@@ -70,7 +70,7 @@ pub enum SessionAffinity {
     None,
 }
 
-/// Whether something is written down about each call.
+/// Whether something is recorded about each request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Audit {
     /// Whether an audit event is written for each request.
@@ -117,10 +117,10 @@ pub enum StorageProvider {
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = rules(RATE_LIMITING_RULES))]
 pub struct RateLimiting {
-    /// One bucket for all callers together.
+    /// One bucket for all clients together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shared: Option<RateLimitBucket>,
-    /// One bucket for each caller; callers must then be authenticated.
+    /// One bucket for each client; clients must then be authenticated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub per_user: Option<RateLimitBucket>,
     /// Further limits for single tools. A call must pass every limit that applies to it.
@@ -135,7 +135,7 @@ pub struct RateLimiting {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = map_by("name"))]
     pub resources: Vec<NamedRateLimit>,
-    /// What happens to a call while Redis cannot be asked: `ignore`, the default, lets it pass, and `fail` refuses it.
+    /// What happens to a call while Redis is unavailable: `ignore`, the default, lets it pass, and `fail` refuses it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure_policy: Option<FailurePolicy>,
 }
@@ -148,10 +148,10 @@ pub struct ToolRateLimit {
     /// Name of the tool, as the server calls it.
     #[schemars(length(min = 1))]
     pub name: String,
-    /// One bucket for all callers of this tool together.
+    /// One bucket for all clients of this tool together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shared: Option<RateLimitBucket>,
-    /// One bucket for each caller of this tool; callers must then be authenticated.
+    /// One bucket for each client of this tool; clients must then be authenticated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub per_user: Option<RateLimitBucket>,
 }
@@ -164,10 +164,10 @@ pub struct NamedRateLimit {
     /// Name of the prompt, or URI of the resource; `*` for all that have no entry of their own.
     #[schemars(length(min = 1))]
     pub name: String,
-    /// One bucket for all callers together.
+    /// One bucket for all clients together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shared: Option<RateLimitBucket>,
-    /// One bucket for each caller; callers must then be authenticated.
+    /// One bucket for each client; clients must then be authenticated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub per_user: Option<RateLimitBucket>,
 }

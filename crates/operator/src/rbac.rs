@@ -89,7 +89,7 @@ pub fn rules() -> Vec<Rule> {
             resources: grant.resources,
             names: &[],
             verbs: grant.verbs,
-            reason: format!("handed on to {}: {}", role.bearer, verb_list(grant.verbs)),
+            reason: format!("granted to {}: {}", role.bearer, verb_list(grant.verbs)),
         })
     }));
     merge(&asks)

@@ -23,7 +23,7 @@ const REDIS_STORAGE_RULES: &[Rule] = &[
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AuthServerStorage {
-    /// The store. With memory, a restart signs everybody out.
+    /// The store. With memory, all users have to sign in again after a restart.
     #[serde(default, rename = "type")]
     pub provider: StorageProvider,
     /// The Redis server; for type `redis`.

@@ -29,7 +29,7 @@ const DYNAMIC_REGISTRATION_RULES: &[Rule] = &[Rule {
     message: "dcrConfig needs exactly one of discoveryUrl and registrationEndpoint: set one and remove the other",
 }];
 
-/// A provider that callers sign in to.
+/// A provider that clients sign in to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = rules(UPSTREAM_PROVIDER_RULES))]
@@ -101,7 +101,7 @@ pub struct UpstreamOAuth2 {
     /// Its token endpoint.
     #[schemars(regex(pattern = r"^https?://.*$"))]
     pub token_endpoint: String,
-    /// Where it tells who the person is.
+    /// The user info endpoint.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_info: Option<UserInfo>,
     /// The client that it knows this server as. Excludes `dcrConfig`.
@@ -145,7 +145,7 @@ pub struct UserInfo {
     /// Its URL.
     #[schemars(regex(pattern = r"^https?://.*$"))]
     pub endpoint_url: String,
-    /// How it is asked. Left out, `GET`.
+    /// The HTTP method of the request. Left out, `GET`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http_method: Option<UserInfoMethod>,
     /// Further headers of the request.

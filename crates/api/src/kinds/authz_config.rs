@@ -29,11 +29,11 @@ impl Kind for MCPAuthzConfigSpec {
     }
 }
 
-/// The policy, in the words of the engine that judges by it.
+/// The policy, in the syntax of its engine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MCPAuthzConfigSpec {
-    /// The engine: `cedarv1` for Cedar policies, `httpv1` for a decision point that is asked over HTTP.
+    /// The engine: `cedarv1` for Cedar policies, `httpv1` for an HTTP decision point.
     #[serde(rename = "type")]
     #[schemars(length(min = 1))]
     pub engine: String,

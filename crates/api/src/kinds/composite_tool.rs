@@ -39,9 +39,9 @@ impl Kind for CompositeTool {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CompositeTool {
-    /// Name of the tool, as callers see it.
+    /// Name of the tool, as clients see it.
     pub name: String,
-    /// What it does, as callers see it.
+    /// What it does, as clients see it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// JSON Schema of its arguments.
@@ -143,7 +143,7 @@ pub struct OnError {
     /// What to do.
     #[serde(default)]
     pub action: ErrorAction,
-    /// How often to try again; for action `retry`.
+    /// How often to retry; for action `retry`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(transform = unsized_integer)]
     pub retry_count: Option<i64>,
@@ -162,7 +162,7 @@ pub enum ErrorAction {
     Abort,
     /// The other steps go on.
     Continue,
-    /// The step is tried again.
+    /// The step is retried.
     Retry,
 }
 
@@ -267,7 +267,7 @@ pub enum ValidationStatus {
     Valid,
     /// They do not.
     Invalid,
-    /// Not looked at yet.
+    /// Not reconciled yet.
     #[default]
     Unknown,
 }

@@ -1,4 +1,4 @@
-//! `MCPExternalAuthConfig`: as whom Skep signs in to a server on behalf of its callers.
+//! `MCPExternalAuthConfig`: how Skep authenticates to an MCP server on behalf of its clients.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -48,7 +48,7 @@ impl Kind for MCPExternalAuthConfigSpec {
     type Status = ConfigStatus;
 
     const KIND: &'static str = "MCPExternalAuthConfig";
-    const ABOUT: &'static str = "As whom Skep signs in to a server on behalf of its callers.";
+    const ABOUT: &'static str = "How Skep authenticates to an MCP server on behalf of its clients.";
     const PLURAL: &'static str = "mcpexternalauthconfigs";
     const SHORT_NAMES: &'static [&'static str] = &["extauth", "mcpextauth"];
     const COLUMNS: &'static [Column] = &[
@@ -90,7 +90,7 @@ pub struct MCPExternalAuthConfigSpec {
     /// The way of signing in.
     #[serde(rename = "type")]
     pub method: ExternalAuthMethod,
-    /// The caller's token is exchanged for one of the server's (RFC 8693).
+    /// The client's token is exchanged for one of the server's (RFC 8693).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_exchange: Option<TokenExchange>,
     /// A fixed header is put on each request.
@@ -99,19 +99,19 @@ pub struct MCPExternalAuthConfigSpec {
     /// A fixed bearer token is put on each request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bearer_token: Option<BearerToken>,
-    /// Skep itself is the authorization server that callers sign in to.
+    /// Skep itself is the authorization server that clients sign in to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub embedded_auth_server: Option<EmbeddedAuthServer>,
-    /// The caller's token is exchanged for AWS credentials, and requests are signed with them.
+    /// The client's token is exchanged for AWS credentials, and requests are signed with them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub aws_sts: Option<AwsSts>,
-    /// The token that an upstream provider gave the caller is put on each request.
+    /// The token that an upstream provider gave the client is put on each request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream_inject: Option<UpstreamInject>,
-    /// The caller's token is exchanged on behalf of the caller, as Microsoft Entra ID does it.
+    /// The client's token is exchanged on behalf of the client, as Microsoft Entra ID does it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub obo: Option<OnBehalfOf>,
-    /// The caller's identity is carried to another domain's authorization server by an identity assertion.
+    /// The client's identity is carried to another domain's authorization server by an identity assertion.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub xaa: Option<CrossAppAccess>,
 }
@@ -120,7 +120,7 @@ pub struct MCPExternalAuthConfigSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum ExternalAuthMethod {
-    /// By exchanging the caller's token.
+    /// By exchanging the client's token.
     TokenExchange,
     /// By a fixed header.
     HeaderInjection,
@@ -134,13 +134,13 @@ pub enum ExternalAuthMethod {
     AwsSts,
     /// By the upstream provider's token.
     UpstreamInject,
-    /// On behalf of the caller.
+    /// On behalf of the client.
     Obo,
     /// By an identity assertion.
     Xaa,
 }
 
-/// Exchange of the caller's token for one of the server's.
+/// Exchange of the client's token for one of the server's.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TokenExchange {
@@ -158,7 +158,7 @@ pub struct TokenExchange {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = atomic)]
     pub scopes: Vec<String>,
-    /// What kind of token the caller's is: a short name or the full URN.
+    /// What kind of token the client's is: a short name or the full URN.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(
         pattern = r"^(access_token|id_token|jwt|urn:ietf:params:oauth:token-type:(access_token|id_token|jwt))?$"
@@ -191,7 +191,7 @@ pub struct BearerToken {
     pub token_secret_ref: SecretKeyRef,
 }
 
-/// AWS credentials for the caller.
+/// AWS credentials for the client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AwsSts {
@@ -201,11 +201,11 @@ pub struct AwsSts {
     /// The AWS service name for which requests are signed.
     #[serde(default = "default_aws_service")]
     pub service: String,
-    /// The role of callers whom no mapping fits.
+    /// The role of clients that match no mapping.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^arn:(aws|aws-cn|aws-us-gov):iam::\d{12}:role/[\w+=,.@\-_/]+$"))]
     pub fallback_role_arn: Option<String>,
-    /// Which callers get which role.
+    /// Which clients get which role.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = atomic)]
     pub role_mappings: Vec<AwsRoleMapping>,
@@ -224,15 +224,15 @@ pub struct AwsSts {
     pub subject_provider_name: Option<String>,
 }
 
-/// Which callers get an AWS role.
+/// Which clients get an AWS role.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AwsRoleMapping {
-    /// Callers whose role claim holds this value. Excludes `matcher`.
+    /// Clients whose role claim holds this value. Excludes `matcher`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1))]
     pub claim: Option<String>,
-    /// Callers for whose claims this expression is true. Excludes `claim`.
+    /// Clients for whose claims this expression is true. Excludes `claim`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1))]
     pub matcher: Option<String>,
@@ -254,7 +254,7 @@ pub struct UpstreamInject {
     pub provider_name: String,
 }
 
-/// Exchange on behalf of the caller.
+/// Exchange on behalf of the client.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OnBehalfOf {
@@ -326,7 +326,7 @@ pub struct CrossAppAccess {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = atomic)]
     pub scopes: Vec<String>,
-    /// What kind of token the caller's is.
+    /// What kind of token the client's is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject_token_type: Option<AssertionSubject>,
     /// The upstream provider whose token is exchanged, where the embedded authorization server knows several.

@@ -83,7 +83,7 @@ pub struct MCPGroupStatus {
 pub enum MCPGroupPhase {
     /// Its members are known.
     Ready,
-    /// Not looked at yet.
+    /// Not reconciled yet.
     #[default]
     Pending,
     /// Its members could not be listed; the conditions say why.

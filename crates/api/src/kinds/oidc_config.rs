@@ -90,7 +90,7 @@ pub struct KubernetesServiceAccountOidc {
     /// Where the issuer's keys are. Left out, they are found by discovery.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jwks_url: Option<String>,
-    /// Where opaque tokens are looked up.
+    /// Where opaque tokens are introspected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub introspection_url: Option<String>,
     /// Whether the proxy shows its own ServiceAccount token to the API server when it fetches the keys.
@@ -107,10 +107,10 @@ pub struct InlineOidc {
     /// Where the issuer's keys are. Left out, they are found by discovery.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jwks_url: Option<String>,
-    /// Where opaque tokens are looked up (RFC 7662).
+    /// Where opaque tokens are introspected (RFC 7662).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub introspection_url: Option<String>,
-    /// The client that looks tokens up.
+    /// The client for token introspection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_id: Option<String>,
     /// The Secret key with that client's secret.

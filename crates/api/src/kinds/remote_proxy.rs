@@ -1,4 +1,4 @@
-//! `MCPRemoteProxy`: Skep's proxy in front of an MCP server that somebody else runs.
+//! `MCPRemoteProxy`: Skep's proxy in front of a remote MCP server.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use schemars::JsonSchema;
@@ -29,7 +29,7 @@ impl Kind for MCPRemoteProxySpec {
     type Status = MCPRemoteProxyStatus;
 
     const KIND: &'static str = "MCPRemoteProxy";
-    const ABOUT: &'static str = "Skep's proxy in front of an MCP server that somebody else runs.";
+    const ABOUT: &'static str = "Skep's proxy in front of a remote MCP server.";
     const PLURAL: &'static str = "mcpremoteproxies";
     const SHORT_NAMES: &'static [&'static str] = &["rp", "mcprp"];
     const COLUMNS: &'static [Column] = &[
@@ -72,7 +72,7 @@ impl Kind for MCPRemoteProxySpec {
     }
 }
 
-/// Which remote server to front, and how callers reach it.
+/// Which remote server to front, and how clients reach it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = rules(RULES))]
@@ -90,22 +90,22 @@ pub struct MCPRemoteProxySpec {
     /// How the remote server speaks MCP.
     #[serde(default)]
     pub transport: RemoteTransport,
-    /// The MCPOIDCConfig that says who may call. Left out, everybody may.
+    /// The MCPOIDCConfig that authenticates clients. Left out, no client is authenticated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oidc_config_ref: Option<OidcConfigRef>,
     /// The MCPExternalAuthConfig with which the proxy signs in to the remote server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub external_auth_config_ref: Option<NameRef>,
-    /// The embedded authorization server that callers sign in to.
+    /// The embedded authorization server that clients sign in to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auth_server_ref: Option<AuthServerRef>,
     /// Headers to put on every request to the remote server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header_forward: Option<HeaderForward>,
-    /// What callers may do, written here. Excludes `authzConfigRef`.
+    /// What clients may do, written here. Excludes `authzConfigRef`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub authz_config: Option<AuthzConfig>,
-    /// The MCPAuthzConfig that says what callers may do. Excludes `authzConfig`.
+    /// The MCPAuthzConfig that says what clients may do. Excludes `authzConfig`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub authz_config_ref: Option<RequiredNameRef>,
     /// Whether an audit log is written.
@@ -144,7 +144,7 @@ pub struct MCPRemoteProxySpec {
     /// How the proxy's Service spreads connections over pods.
     #[serde(default)]
     pub session_affinity: SessionAffinity,
-    /// How many proxy pods run. Left out, the number is left to whoever sets it, such as an autoscaler.
+    /// How many proxy pods run. Left out, the operator does not set the number, so that an autoscaler can.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub replicas: Option<i32>,

@@ -87,7 +87,7 @@ impl Kind for MCPServerSpec {
     }
 }
 
-/// What to run, and how callers reach it.
+/// What to run, and how clients reach it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = rules(RULES))]
@@ -139,13 +139,13 @@ pub struct MCPServerSpec {
     /// Changes to the objects that Skep makes for the proxy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resource_overrides: Option<ProxyOverrides>,
-    /// The MCPOIDCConfig that says who may call. Left out, everybody may.
+    /// The MCPOIDCConfig that authenticates clients. Left out, no client is authenticated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oidc_config_ref: Option<OidcConfigRef>,
-    /// What callers may do, written here. Excludes `authzConfigRef`.
+    /// What clients may do, written here. Excludes `authzConfigRef`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub authz_config: Option<AuthzConfig>,
-    /// The MCPAuthzConfig that says what callers may do. Excludes `authzConfig`.
+    /// The MCPAuthzConfig that says what clients may do. Excludes `authzConfig`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub authz_config_ref: Option<RequiredNameRef>,
     /// Whether an audit log is written.
@@ -160,7 +160,7 @@ pub struct MCPServerSpec {
     /// The MCPWebhookConfig whose webhooks see each call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub webhook_config_ref: Option<NameRef>,
-    /// The embedded authorization server that callers sign in to.
+    /// The embedded authorization server that clients sign in to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auth_server_ref: Option<AuthServerRef>,
     /// The MCPTelemetryConfig to report to.
@@ -178,11 +178,11 @@ pub struct MCPServerSpec {
     /// How the proxy's Service spreads connections over pods.
     #[serde(default)]
     pub session_affinity: SessionAffinity,
-    /// How many proxy pods run. Left out, the number is left to whoever sets it, such as an autoscaler.
+    /// How many proxy pods run. Left out, the operator does not set the number, so that an autoscaler can.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub replicas: Option<i32>,
-    /// How many server pods run. Left out, the number is left to whoever sets it, such as an autoscaler.
+    /// How many server pods run. Left out, the operator does not set the number, so that an autoscaler can.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub backend_replicas: Option<i32>,

@@ -86,7 +86,7 @@ pub struct MCPServerEntryStatus {
 pub enum MCPServerEntryPhase {
     /// Can be used.
     Valid,
-    /// Not looked at yet.
+    /// Not reconciled yet.
     #[default]
     Pending,
     /// Cannot be used; the conditions say why.

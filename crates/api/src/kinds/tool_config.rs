@@ -32,16 +32,16 @@ impl Kind for MCPToolConfigSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MCPToolConfigSpec {
-    /// The tools that callers see and may call, by the names that they see. Left out, all of them.
+    /// The tools that clients see and may call, by the names that they see. Left out, all of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = set)]
     pub tools_filter: Vec<String>,
-    /// What callers see instead of the server's own words, by the server's name of the tool.
+    /// Names and descriptions that clients see instead of the server's, by the server's name of the tool.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tools_override: BTreeMap<String, ToolOverride>,
 }
 
-/// What callers see of one tool.
+/// What clients see of one tool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolOverride {

@@ -114,7 +114,7 @@ impl Kind for VirtualMCPServerSpec {
     }
 }
 
-/// Which servers to serve as one, and how callers reach it.
+/// Which servers to serve as one, and how clients reach it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = rules(RULES))]
@@ -124,7 +124,7 @@ pub struct VirtualMCPServerSpec {
     /// As whom the virtual server signs in to the servers behind it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outgoing_auth: Option<OutgoingAuth>,
-    /// Headers of a call that are handed on to the servers behind it.
+    /// Headers of a call that are forwarded to the backends.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = atomic)]
     pub passthrough_headers: Vec<String>,
@@ -151,10 +151,10 @@ pub struct VirtualMCPServerSpec {
     /// The EmbeddingServer with which tools are found by meaning.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub embedding_server_ref: Option<NameRef>,
-    /// The embedded authorization server that callers sign in to.
+    /// The embedded authorization server that clients sign in to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auth_server_config: Option<EmbeddedAuthServer>,
-    /// How many pods run. Left out, the number is left to whoever sets it, such as an autoscaler.
+    /// How many pods run. Left out, the operator does not set the number, so that an autoscaler can.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub replicas: Option<i32>,
@@ -172,21 +172,21 @@ pub struct VirtualMCPServerSpec {
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = rules(INCOMING_AUTH_RULES))]
 pub struct IncomingAuth {
-    /// Whether callers must show who they are.
+    /// Whether clients must authenticate.
     #[serde(rename = "type")]
     pub method: IncomingAuthType,
     /// The MCPOIDCConfig that says who may call; for type `oidc`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oidc_config_ref: Option<OidcConfigRef>,
-    /// What callers may do, written here. Excludes `authzConfigRef`.
+    /// What clients may do, written here. Excludes `authzConfigRef`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub authz_config: Option<AuthzConfig>,
-    /// The MCPAuthzConfig that says what callers may do. Excludes `authzConfig`.
+    /// The MCPAuthzConfig that says what clients may do. Excludes `authzConfig`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub authz_config_ref: Option<RequiredNameRef>,
 }
 
-/// Whether callers must show who they are.
+/// Whether clients must authenticate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum IncomingAuthType {
@@ -328,7 +328,7 @@ pub struct DiscoveredBackend {
     /// The way of signing in to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auth_type: Option<String>,
-    /// When it was last asked how it is.
+    /// When its health was last checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_health_check: Option<Time>,
     /// How it is, in one sentence.

@@ -50,7 +50,7 @@ impl Kind for MCPWebhookConfigSpec {
     }
 }
 
-/// The webhooks, in the order in which they are asked: first those that may change a call, then those that judge it.
+/// The webhooks, in the order in which they are called: mutating, then validating.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = rules(RULES))]
@@ -77,7 +77,7 @@ pub struct Webhook {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "duration"))]
     pub timeout: Option<String>,
-    /// What happens to the call when the webhook cannot be asked.
+    /// What happens to the request when the webhook cannot be reached.
     #[serde(default)]
     pub failure_policy: FailurePolicy,
     /// How the webhook's certificate is checked and which one is shown to it.
@@ -88,7 +88,7 @@ pub struct Webhook {
     pub hmac_secret_ref: Option<SecretKeyRef>,
 }
 
-/// What happens to a call when a webhook cannot be asked.
+/// What happens to a request when a webhook cannot be reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum FailurePolicy {

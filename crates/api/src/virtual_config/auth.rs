@@ -10,13 +10,13 @@ use crate::schema::{atomic, is_false, unsized_integer};
 /// Who may call, and what they may do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ResolvedIncomingAuth {
-    /// Whether callers must show who they are: `anonymous`, `local` or `oidc`.
+    /// Whether clients must authenticate: `anonymous`, `local` or `oidc`.
     #[serde(rename = "type")]
     pub method: String,
     /// The provider whose tokens are believed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oidc: Option<IncomingOidc>,
-    /// The policies that decide what a caller may do.
+    /// The policies that decide what a client may do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub authz: Option<IncomingAuthz>,
 }
@@ -28,7 +28,7 @@ pub struct IncomingOidc {
     /// Issuer of the tokens.
     #[schemars(regex(pattern = r"^https?://"))]
     pub issuer: String,
-    /// The client that looks opaque tokens up.
+    /// The client for the introspection of opaque tokens.
     pub client_id: String,
     /// The environment variable with that client's secret.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -44,7 +44,7 @@ pub struct IncomingOidc {
     /// Where the issuer's keys are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jwks_url: Option<String>,
-    /// Where opaque tokens are looked up.
+    /// Where opaque tokens are introspected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub introspection_url: Option<String>,
     /// A file with certificate authorities to trust for the provider.
@@ -61,7 +61,7 @@ pub struct IncomingOidc {
     pub insecure_allow_http: bool,
 }
 
-/// The policies that decide what a caller may do.
+/// The policies that decide what a client may do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct IncomingAuthz {
@@ -77,10 +77,10 @@ pub struct IncomingAuthz {
     /// The upstream provider whose claims the policies see.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub primary_upstream_provider: Option<String>,
-    /// The token claim that lists the caller's groups.
+    /// The token claim that lists the client's groups.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group_claim_name: Option<String>,
-    /// The token claim that lists the caller's roles.
+    /// The token claim that lists the client's roles.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub role_claim_name: Option<String>,
     /// The Cedar entity type that stands for a group.
@@ -111,16 +111,16 @@ pub struct OutgoingStrategy {
     /// A fixed header.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header_injection: Option<HeaderInjectionStrategy>,
-    /// Exchange of the caller's token.
+    /// Exchange of the client's token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_exchange: Option<TokenExchangeStrategy>,
     /// The upstream provider's token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream_inject: Option<UpstreamInjectStrategy>,
-    /// AWS credentials for the caller.
+    /// AWS credentials for the client.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub aws_sts: Option<AwsStsStrategy>,
-    /// Exchange on behalf of the caller.
+    /// Exchange on behalf of the client.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub obo: Option<OnBehalfOfStrategy>,
     /// Identity carried to another domain.
@@ -142,7 +142,7 @@ pub struct HeaderInjectionStrategy {
     pub header_value_env: Option<String>,
 }
 
-/// Exchange of the caller's token.
+/// Exchange of the client's token.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TokenExchangeStrategy {
@@ -164,7 +164,7 @@ pub struct TokenExchangeStrategy {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = atomic)]
     pub scopes: Vec<String>,
-    /// What kind of token the caller's is.
+    /// What kind of token the client's is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject_token_type: Option<String>,
     /// The upstream provider whose token is exchanged.
@@ -180,7 +180,7 @@ pub struct UpstreamInjectStrategy {
     pub provider_name: String,
 }
 
-/// AWS credentials for the caller.
+/// AWS credentials for the client.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AwsStsStrategy {
@@ -189,10 +189,10 @@ pub struct AwsStsStrategy {
     /// The AWS service name for which requests are signed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service: Option<String>,
-    /// The role of callers whom no mapping fits.
+    /// The role of clients that match no mapping.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fallback_role_arn: Option<String>,
-    /// Which callers get which role.
+    /// Which clients get which role.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = atomic)]
     pub role_mappings: Vec<AwsStsStrategyRole>,
@@ -210,14 +210,14 @@ pub struct AwsStsStrategy {
     pub subject_provider_name: Option<String>,
 }
 
-/// Which callers get an AWS role.
+/// Which clients get an AWS role.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AwsStsStrategyRole {
-    /// Callers whose role claim holds this value.
+    /// Clients whose role claim holds this value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub claim: Option<String>,
-    /// Callers for whose claims this expression is true.
+    /// Clients for whose claims this expression is true.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub matcher: Option<String>,
     /// The role.
@@ -228,7 +228,7 @@ pub struct AwsStsStrategyRole {
     pub priority: Option<i64>,
 }
 
-/// Exchange on behalf of the caller.
+/// Exchange on behalf of the client.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OnBehalfOfStrategy {
@@ -296,7 +296,7 @@ pub struct CrossAppAccessStrategy {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = atomic)]
     pub scopes: Vec<String>,
-    /// What kind of token the caller's is.
+    /// What kind of token the client's is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject_token_type: Option<String>,
     /// The upstream provider whose token is exchanged.

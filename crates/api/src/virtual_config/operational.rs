@@ -67,7 +67,7 @@ pub struct Timeouts {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FailureHandling {
-    /// How often each server is asked how it is.
+    /// How often the health of each server is checked.
     #[serde(default = "thirty_seconds")]
     #[schemars(regex(pattern = DURATION))]
     pub health_check_interval: String,
@@ -214,7 +214,7 @@ pub struct ResolvedTelemetry {
     pub ca_cert_path: Option<String>,
 }
 
-/// Shows callers a search over all tools instead of the whole list.
+/// Shows clients a search over all tools instead of the whole list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(transform = rules(OPTIMIZER_RULES))]
@@ -245,7 +245,7 @@ pub struct Optimizer {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 50), transform = unsized_integer)]
     pub max_tools_to_return: Option<i64>,
-    /// How much meaning counts against words, from `0` to `1`.
+    /// How much semantic similarity counts against keywords, from `0` to `1`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^([0-9]*[.])?[0-9]+$"))]
     pub hybrid_search_semantic_ratio: Option<String>,
@@ -266,7 +266,7 @@ pub enum EmbeddingProvider {
     OpenAi,
 }
 
-/// Lets callers run a small script that calls several tools.
+/// Lets clients run a small script that calls several tools.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CodeMode {

@@ -136,7 +136,7 @@ fn the_operator_elects_its_leader_at_home_only() {
     // The one cluster-wide rule about leases exists to be handed on.
     let rules = rules();
     let leases = rules.iter().find(|rule| rule.resources == ["leases"]).unwrap();
-    assert!(leases.reasons.iter().all(|reason| reason.starts_with("handed on to the API of an MCPRegistry")));
+    assert!(leases.reasons.iter().all(|reason| reason.starts_with("granted to the API of an MCPRegistry")));
 }
 
 /// Leaving needs no right that would let it do harm to what stays.
@@ -189,7 +189,7 @@ fn a_reason_names_its_resources_when_it_is_not_about_all_of_them() {
     let services = rules.iter().find(|rule| rule.resources.contains(&"services")).unwrap();
     assert_eq!(services.resources, ["configmaps", "services"]);
     assert!(services.reasons.contains(&"services: children".to_owned()));
-    assert!(services.reasons.contains(&"configmaps: handed on to an MCPRemoteProxy: get, list, watch".to_owned()));
+    assert!(services.reasons.contains(&"configmaps: granted to an MCPRemoteProxy: get, list, watch".to_owned()));
 }
 
 #[test]
