@@ -41,7 +41,7 @@ pub mod splice;
 pub mod sse;
 pub mod value;
 
-pub use era::{Era, Refusal};
+pub use era::{Era, Eras, Refusal};
 pub use id::Id;
 pub use malformed::Malformed;
 pub use message::{Kind, Message};

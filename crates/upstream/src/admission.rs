@@ -35,10 +35,10 @@ pub async fn admit(
     era: Era,
 ) -> Result<(), AdmissionError> {
     let server = ready(&mut state).await.map_err(AdmissionError::Call)?;
-    if server.era == era {
+    if server.eras.contains(era) {
         return Ok(());
     }
-    match era::mismatch(server.era, era, message, server.version.as_deref()) {
+    match era::mismatch(server.eras, era, message, server.version.as_deref()) {
         Some(mismatch) => Err(AdmissionError::Era(mismatch)),
         None => Ok(()),
     }

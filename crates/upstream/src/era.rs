@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use http::StatusCode;
 use serde_json::json;
-use skep_mcp::{Edit, Era, Id, Message, Raw, answer, era, splice, value};
+use skep_mcp::{Edit, Era, Eras, Id, Message, Raw, answer, era, splice, value};
 
 use crate::stdio::parameter;
 
@@ -24,16 +24,16 @@ pub struct EraMismatch {
 }
 
 /// How a request is refused that the server would not serve in its era. `negotiated` is the version that a legacy server agreed to.
-pub(crate) fn mismatch(server: Era, request: Era, message: &Message, negotiated: Option<&str>) -> Option<EraMismatch> {
+pub(crate) fn mismatch(server: Eras, request: Era, message: &Message, negotiated: Option<&str>) -> Option<EraMismatch> {
     let id = message.id();
     match (server, request, message.method()?) {
-        (Era::Legacy, Era::Modern, "server/discover") => {
+        (Eras::Legacy, Era::Modern, "server/discover") => {
             let text = "server/discover: this server is initialized in an earlier protocol version; send `initialize`";
             let body = answer::error(id.as_ref(), answer::METHOD_NOT_FOUND, text, None);
             Some(EraMismatch { status: StatusCode::NOT_FOUND, body })
         }
-        (Era::Legacy, Era::Modern, _) => Some(unsupported(id.as_ref(), era::MODERN, &served(negotiated))),
-        (Era::Modern, Era::Legacy, "initialize") => {
+        (Eras::Legacy, Era::Modern, _) => Some(unsupported(id.as_ref(), era::MODERN, &served(negotiated))),
+        (Eras::Modern, Era::Legacy, "initialize") => {
             let requested = parameter(message, "protocolVersion").unwrap_or_default();
             Some(unsupported(id.as_ref(), &value::clipped(&requested), &[era::MODERN]))
         }
@@ -90,20 +90,22 @@ mod tests {
     #[test]
     fn a_request_of_the_other_era_is_answered_so_that_its_client_falls_back() {
         let ask = |method: &str| request(&json!(7), method, &json!({ "protocolVersion": "2025-06-18" }));
-        let (status, probe) = read(mismatch(Era::Legacy, Era::Modern, &ask("server/discover"), Some("2025-11-25")));
+        let (status, probe) = read(mismatch(Eras::Legacy, Era::Modern, &ask("server/discover"), Some("2025-11-25")));
         assert_eq!((status, &probe["id"], &probe["error"]["code"]), (404, &json!(7), &json!(-32601)));
-        let (status, call) = read(mismatch(Era::Legacy, Era::Modern, &ask("tools/call"), Some("2025-06-18")));
+        let (status, call) = read(mismatch(Eras::Legacy, Era::Modern, &ask("tools/call"), Some("2025-06-18")));
         let data = json!({ "requested": "2026-07-28", "supported": ["2024-11-05", "2025-03-26", "2025-06-18"] });
         assert_eq!((status, &call["error"]["code"], &call["error"]["data"]), (400, &json!(-32022), &data));
-        let (status, handshake) = read(mismatch(Era::Modern, Era::Legacy, &ask("initialize"), None));
+        let (status, handshake) = read(mismatch(Eras::Modern, Era::Legacy, &ask("initialize"), None));
         let data = json!({ "requested": "2025-06-18", "supported": ["2026-07-28"] });
         assert_eq!((status, &handshake["error"]["code"], &handshake["error"]["data"]), (400, &json!(-32022), &data));
         for (server, era, method) in [
-            (Era::Legacy, Era::Legacy, "initialize"),
-            (Era::Legacy, Era::Legacy, "server/discover"),
-            (Era::Modern, Era::Modern, "server/discover"),
+            (Eras::Legacy, Era::Legacy, "initialize"),
+            (Eras::Legacy, Era::Legacy, "server/discover"),
+            (Eras::Modern, Era::Modern, "server/discover"),
+            (Eras::Both, Era::Modern, "server/discover"),
+            (Eras::Both, Era::Legacy, "initialize"),
             // What the server itself refuses is its own to say.
-            (Era::Modern, Era::Legacy, "tools/call"),
+            (Eras::Modern, Era::Legacy, "tools/call"),
         ] {
             assert_eq!(mismatch(server, era, &ask(method), None), None, "{server:?} {era:?} {method}");
         }

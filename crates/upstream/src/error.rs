@@ -15,6 +15,9 @@ pub enum CallError {
     /// The server cannot be used now, and why.
     #[error("the server is not available: {0}")]
     Unavailable(Arc<str>),
+    /// There are no credentials for the server, and why.
+    #[error("no credentials for the server: {0}")]
+    NoCredentials(Arc<str>),
     /// The server refused the request by its HTTP status, without a message.
     #[error("the server responded with HTTP status {0}")]
     Rejected(StatusCode),
@@ -46,7 +49,7 @@ impl CallError {
     pub fn answer(self, id: Option<&Id>) -> Bytes {
         match self {
             Self::NotSent => answer::internal(id),
-            Self::Unavailable(_) | Self::Rejected(_) | Self::TooLarge { .. } => {
+            Self::Unavailable(_) | Self::NoCredentials(_) | Self::Rejected(_) | Self::TooLarge { .. } => {
                 answer::error(id, answer::INTERNAL_ERROR, &self.to_string(), None)
             }
             Self::Disconnected => {

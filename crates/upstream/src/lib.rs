@@ -27,4 +27,4 @@ pub use admission::AdmissionError;
 pub use era::EraMismatch;
 pub use error::CallError;
 pub use replies::{InFlight, PendingResponse, Replies, Response};
-pub use upstream::{BoxFuture, Call, Server, SessionId, Upstream, UpstreamState, abbreviate};
+pub use upstream::{BoxFuture, Call, ClientContext, Server, SessionId, Upstream, UpstreamState, abbreviate};

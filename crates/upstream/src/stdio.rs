@@ -36,7 +36,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::HeaderMap;
 use skep_mcp::headers::parameters::Parameter;
 use skep_mcp::{Era, Message, answer};
 use skep_net::Budget;
@@ -51,7 +50,7 @@ pub use upstream::StdioUpstream;
 
 use crate::error::CallError;
 use crate::replies::{INTERIM, Replies};
-use crate::upstream::{BoxFuture, Call, SessionId, Upstream, UpstreamState};
+use crate::upstream::{BoxFuture, Call, ClientContext, SessionId, Upstream, UpstreamState};
 
 #[cfg(test)]
 pub(crate) use self::upstream::tests;
@@ -65,7 +64,7 @@ impl Upstream for StdioUpstream {
         &'a self,
         session: &'a SessionId,
         initialize: &'a Message,
-        _headers: &'a HeaderMap,
+        _client: &'a ClientContext,
     ) -> BoxFuture<'a, Result<Message, CallError>> {
         Box::pin(async move {
             // The request was admitted, so the server is initialized; this waits for nothing.

@@ -36,7 +36,7 @@ const HOUSE: &[Row] = &[
     ("skep-telemetry", These(&["skep-net"])),
     ("skep-webhook", These(&["skep-auth", "skep-bounds", "skep-mcp", "skep-net", "skep-runconfig"])),
     ("skep-workload", These(&["skep-bounds", "skep-api"])),
-    ("skep-upstream", These(&["skep-mcp", "skep-net", "skep-store", "skep-workload"])),
+    ("skep-upstream", These(&["skep-auth", "skep-mcp", "skep-net", "skep-store", "skep-workload"])),
     (
         "skep-proxy",
         These(&[

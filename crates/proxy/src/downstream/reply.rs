@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 use skep_mcp::{Era, Id, Message, answer, sse};
 use skep_net::{Body, Budget};
-use skep_upstream::{CallError, SessionId};
+use skep_upstream::{CallError, ClientContext, SessionId};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior};
 
@@ -42,6 +42,8 @@ pub(super) struct Reply {
     /// Whether the client knows how to come back to a stream that broke.
     pub(super) resumes: bool,
     pub(super) replies: ReplyChain,
+    /// Whose it is, for the upstream.
+    pub(super) client: ClientContext,
     /// Where what is streamed is counted.
     pub(super) budget: Budget,
 }
@@ -117,6 +119,7 @@ impl Reply {
             CallError::NotSent => text(StatusCode::INTERNAL_SERVER_ERROR, "Failed to process request"),
             CallError::Disconnected
             | CallError::Malformed
+            | CallError::NoCredentials(_)
             | CallError::Rejected(_)
             | CallError::TooLarge { .. }
             | CallError::Unavailable(_) => json(StatusCode::BAD_GATEWAY, error.answer(id)),

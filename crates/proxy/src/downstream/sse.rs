@@ -12,7 +12,7 @@ use http::{HeaderMap, Method, Response, StatusCode};
 use skep_mcp::{Era, Kind, Message, Refusal, answer, sse};
 use skep_net::budget::{OverBudgetError, Purpose};
 use skep_net::{Body, BodySender, Budget};
-use skep_upstream::{AdmissionError, Call, CallError, Replies, SessionId, admission};
+use skep_upstream::{AdmissionError, Call, CallError, ClientContext, Replies, SessionId, admission};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::Instant;
 
@@ -218,7 +218,8 @@ impl Sse {
         let body = match admitted {
             Err(refusal) => refusal,
             Ok(Era::Legacy) if is_initialize => {
-                let opened = self.endpoint.upstream.open(&session, &message, &HeaderMap::new()).await;
+                // What is behind this endpoint speaks on stdio, and has no use for credentials.
+                let opened = self.endpoint.upstream.open(&session, &message, &ClientContext::default()).await;
                 opened.map_or_else(|error| error.answer(id.as_ref()), Message::into_body)
             }
             // 2026-07-28 has no handshake. A server of both eras would take it for one.

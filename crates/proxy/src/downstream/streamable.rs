@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
+use http::{HeaderValue, Method, Response, StatusCode};
 use skep_mcp::headers::{self, LAST_EVENT_ID};
 use skep_mcp::{Era, Id, Kind, Message, answer, era};
 use skep_net::Body;
@@ -105,7 +105,8 @@ impl Streamable {
         };
         let as_events = accepts(&exchange.head.headers, "text/event-stream");
         let (replies, budget) = (exchange.reply_chain(), exchange.head.budget.clone());
-        let mut reply = Reply { as_events, era, session: None, resumes: false, replies, budget };
+        let client = self.endpoint.client(exchange);
+        let mut reply = Reply { as_events, era, session: None, resumes: false, replies, client, budget };
         if era == Era::Legacy && message.method() == Some("initialize") {
             return Box::pin(self.open(exchange, &message, &reply)).await.unwrap_or_else(|refusal| *refusal);
         }
@@ -183,7 +184,7 @@ impl Streamable {
         self.admit(message, reply).await?;
         let opened = self.endpoint.sessions.open_by(message.body(), exchange).await;
         let session = opened.map_err(|unavailable| store_unavailable(&unavailable))?;
-        let initialized = match self.endpoint.upstream.open(&session, message, &HeaderMap::new()).await {
+        let initialized = match self.endpoint.upstream.open(&session, message, &self.endpoint.client(exchange)).await {
             Ok(initialized) => initialized,
             Err(error) => {
                 // It expires if it cannot be closed.
@@ -213,8 +214,8 @@ impl Streamable {
         let (id, until) = (message.id(), Instant::now() + self.endpoint.timeout);
         // A subscription of 2026-07-28 is answered when it ends.
         let stays_open = message.method() == Some("subscriptions/listen");
-        let (session, budget) = (reply.session.clone(), reply.budget.clone());
-        let call = Call { session, takes_interim: reply.as_events, budget, ..Call::new(message, reply.era) };
+        let (session, budget, client) = (reply.session.clone(), reply.budget.clone(), reply.client.clone());
+        let call = Call { session, takes_interim: reply.as_events, client, budget, ..Call::new(message, reply.era) };
         let mut called = pin!(tokio::time::timeout_at(until, self.endpoint.upstream.clone().call(call)));
         let called = self.before_shutdown(called.as_mut()).await;
         let called = called.and_then(Result::ok).unwrap_or(Err(CallError::Timeout));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
+use http::{HeaderValue, Method, Response, StatusCode};
 use skep_mcp::headers::LAST_EVENT_ID;
 use skep_mcp::headers::parameters::Parameter;
 use skep_mcp::{Edit, Era, Id, Kind, Message, method, splice};
@@ -22,7 +22,7 @@ use super::probe::is_header_mismatch;
 use super::{HttpUpstream, protocol_headers};
 use crate::error::CallError;
 use crate::replies::{INTERIM, InFlight, PendingResponse, Replies};
-use crate::upstream::{Call, Upstream};
+use crate::upstream::{Call, ClientContext, Upstream};
 
 /// How often in a row a stream that broke before the response is resumed without a message in between.
 const RESUMPTIONS: usize = 10;
@@ -37,7 +37,7 @@ struct HttpCall {
     id: Id,
     era: Era,
     session: Option<Arc<ClientSession>>,
-    headers: HeaderMap,
+    client: ClientContext,
     task: AbortHandle,
 }
 
@@ -48,7 +48,7 @@ struct Exchange {
     id: Id,
     era: Era,
     session: Option<Arc<ClientSession>>,
-    headers: HeaderMap,
+    client: ClientContext,
     parameters: Arc<[Parameter]>,
     interim: Option<mpsc::Sender<Bytes>>,
     budget: Budget,
@@ -61,30 +61,30 @@ struct Exchange {
 impl HttpUpstream {
     /// Sends a request. The task that waits for its response ends with the returned replies.
     pub(super) async fn start_call(self: Arc<Self>, call: Call) -> Result<Replies, CallError> {
-        let Call { message, era, session, takes_interim, headers, budget } = call;
+        let Call { message, era, session, takes_interim, client, budget } = call;
         let id = message.id().ok_or(CallError::NotSent)?;
         let session = match session.filter(|_| era == Era::Legacy) {
             Some(session) => Some(self.session(&session).ok_or(CallError::NotSent)?),
             None => None,
         };
         let is_tool_call = era == Era::Modern && message.method() == Some("tools/call");
-        let parameters = if is_tool_call { self.parameters(&message, &headers).await? } else { Arc::default() };
+        let parameters = if is_tool_call { self.parameters(&message, &client).await? } else { Arc::default() };
         let (sender, interim) = if takes_interim { Some(mpsc::channel(INTERIM)).unzip() } else { (None, None) };
         let (outcome, response) = oneshot::channel();
         let (messages, routed) = mpsc::channel(INTERIM);
         let (cancel, cancelled) = oneshot::channel();
         if let Some(session) = &session {
-            session.touch(&headers);
+            session.touch(&client);
             session.begin(id.clone(), PendingCall { cancel, token: message.progress_token(), messages });
         }
-        let (upstream, own) = (self.clone(), headers.clone());
+        let (upstream, own) = (self.clone(), client.clone());
         let mut exchange = Exchange {
             upstream,
             message,
             id: id.clone(),
             era,
             session: session.clone(),
-            headers: own,
+            client: own,
             parameters,
             interim: sender,
             budget,
@@ -105,7 +105,7 @@ impl HttpUpstream {
             }
             .in_current_span(),
         );
-        let call = HttpCall { upstream: self, id, era, session, headers, task: task.abort_handle() };
+        let call = HttpCall { upstream: self, id, era, session, client, task: task.abort_handle() };
         Ok(Replies { interim, response: PendingResponse::new(response, Box::new(call)) })
     }
 
@@ -113,7 +113,7 @@ impl HttpUpstream {
     pub(super) async fn parameters(
         self: &Arc<Self>,
         call: &Message,
-        headers: &HeaderMap,
+        client: &ClientContext,
     ) -> Result<Arc<[Parameter]>, CallError> {
         let Some(tool) = method::resource(call) else { return Ok(Arc::default()) };
         if let Some(found) = self.catalogue.find(&tool, false) {
@@ -125,7 +125,7 @@ impl HttpUpstream {
         }
         let mut listing = self.catalogue.begin();
         while let Some(request) = listing.request(Era::Modern, call) {
-            let list = Call { headers: headers.clone(), ..Call::new(request, Era::Modern) };
+            let list = Call { client: client.clone(), ..Call::new(request, Era::Modern) };
             let mut listed = Upstream::call(self.clone(), list).await?;
             listing.take(&listed.response.response().await?);
         }
@@ -177,19 +177,10 @@ impl Exchange {
         let mut request = self.upstream.request_of(Method::POST, link)?;
         request.body = self.message.body().clone();
         request.is_message = true;
-        request.headers = protocol_headers::of_message(self.headers(), self.era, &self.message, link, &self.parameters);
+        let client = self.upstream.client_of(self.session.as_deref(), Some(&self.client));
+        request.headers = protocol_headers::of_message(client.headers, self.era, &self.message, link, &self.parameters);
+        request.caller = client.caller;
         self.upstream.send_message(&request).await
-    }
-
-    fn headers(&self) -> HeaderMap {
-        let mut headers = match &self.session {
-            Some(session) => self.upstream.headers(session),
-            None => self.upstream.options.headers.clone(),
-        };
-        for (name, value) in &self.headers {
-            headers.insert(name, value.clone());
-        }
-        headers
     }
 
     /// Reads the messages of an HTTP response up to the one that answers the request. A stream that breaks before is resumed.
@@ -234,7 +225,9 @@ impl Exchange {
         let last = last.filter(|_| self.era == Era::Legacy)?;
         tokio::time::sleep(retry.unwrap_or(RECONNECT).min(LONGEST_RETRY)).await;
         let mut request = self.upstream.request_of(Method::GET, link).ok()?;
-        request.headers = protocol_headers::of_stream(self.headers(), link);
+        let client = self.upstream.client_of(self.session.as_deref(), Some(&self.client));
+        request.headers = protocol_headers::of_stream(client.headers, link);
+        request.caller = client.caller;
         request.headers.insert(LAST_EVENT_ID, last.clone());
         let response = self.upstream.send_message(&request).await.ok()?;
         if !response.status().is_success() || !is_events(response.headers()) {
@@ -260,7 +253,7 @@ impl Exchange {
         match message.kind() {
             Kind::Request | Kind::Notification => {
                 let (session, interim) = (self.session.as_ref(), self.interim.as_ref());
-                self.upstream.deliver(session, message, Source::Call(interim), &self.headers).await;
+                self.upstream.deliver(session, message, Source::Call(interim), Some(&self.client)).await;
                 Ok(None)
             }
             Kind::Response | Kind::Error if message.id().as_ref() == Some(&self.id) => Ok(Some(message)),
@@ -294,9 +287,9 @@ impl InFlight for HttpCall {
             self.id.raw()
         );
         let Ok(message) = Message::parse(body.into()) else { return };
-        let (upstream, session, headers) = (self.upstream.clone(), self.session.clone(), self.headers.clone());
+        let (upstream, session, client) = (self.upstream.clone(), self.session.clone(), self.client.clone());
         runtime.spawn(async move {
-            if let Err(error) = upstream.post_message(session.as_ref(), &message, &headers).await {
+            if let Err(error) = upstream.post_message(session.as_ref(), &message, Some(&client)).await {
                 tracing::debug!(%error, "cancellation not sent");
             }
         });

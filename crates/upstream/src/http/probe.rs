@@ -2,7 +2,7 @@
 //!
 //! | response to `server/discover` | state |
 //! | --- | --- |
-//! | a result that lists 2026-07-28 | ready, modern |
+//! | a result that lists 2026-07-28 | ready, modern; legacy as well if it lists an earlier version |
 //! | 401, 403, 5xx, no connection | failing, probed again with backoff |
 //! | anything else | ready, legacy: sessions begin with `initialize` |
 
@@ -11,11 +11,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use http::StatusCode;
-use skep_mcp::{Era, Message};
+use skep_mcp::{Era, Eras, Message};
 use skep_workload::pauses::Pauses;
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
+use super::credentials::SendError;
 use super::handshake::only_response;
 use super::{HttpUpstream, Transport, protocol_headers, unreachable_reason};
 use crate::error::CallError;
@@ -46,10 +47,10 @@ impl HttpUpstream {
         CallError::Unavailable(reason.into())
     }
 
-    /// Probes the server once. Says its era, or why it cannot be used.
-    async fn probe_once(&self) -> Result<Era, String> {
+    /// Probes the server once. Says its eras, or why it cannot be used.
+    async fn probe_once(&self) -> Result<Eras, String> {
         if self.transport.get() == Some(&Transport::Sse) {
-            return Ok(Era::Legacy);
+            return Ok(Eras::Legacy);
         }
         let body = format!(
             r#"{{"jsonrpc":"2.0","id":0,"method":"server/discover","params":{}}}"#,
@@ -58,14 +59,18 @@ impl HttpUpstream {
         let message = Message::parse(body.into()).map_err(|why| why.to_string())?;
         let mut request = self.post(message.body().clone()).map_err(|error| error.to_string())?;
         request.headers = protocol_headers::of_message(self.options.headers.clone(), Era::Modern, &message, None, &[]);
-        let response = self.send(&request).await.map_err(|error| unreachable_reason(&error))?;
+        let sent = self.send_with_credentials(&request).await;
+        let response = sent.map_err(|error| match error {
+            SendError::Server(error) => unreachable_reason(&error),
+            SendError::Credentials(error) => CallError::from(error).to_string(),
+        })?;
         let status = response.status();
         if status.is_server_error() || matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
             return Err(CallError::Rejected(status).to_string());
         }
         match only_response(response, &message).await {
-            Ok(discovered) if crate::handshake::supports_modern(&discovered) => Ok(Era::Modern),
-            Ok(_) | Err(_) => Ok(Era::Legacy),
+            Ok(discovered) => Ok(crate::handshake::eras_of(&discovered)),
+            Err(_) => Ok(Eras::Legacy),
         }
     }
 }
@@ -79,9 +84,9 @@ async fn probe(upstream: Weak<HttpUpstream>) {
             let Some(upstream) = upstream.upgrade() else { return };
             let probed = tokio::time::timeout(TIMEOUT, upstream.probe_once()).await;
             match probed.unwrap_or_else(|_elapsed| Err(format!("no response within {TIMEOUT:?}"))) {
-                Ok(era) => {
+                Ok(eras) => {
                     upstream.is_probing.store(false, Ordering::Release);
-                    upstream.state.send_replace(UpstreamState::ready(era));
+                    upstream.state.send_replace(UpstreamState::ready(eras));
                     return;
                 }
                 Err(why) => {

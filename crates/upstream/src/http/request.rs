@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Uri};
+use skep_auth::Caller;
 
 use super::HttpUpstream;
 
@@ -20,6 +21,8 @@ pub struct ServerRequest {
     pub headers: HeaderMap,
     /// The body.
     pub body: Bytes,
+    /// The client that it is sent for, if it was authenticated. Nothing for requests of the proxy's own.
+    pub caller: Option<Caller>,
     /// Whether the body is an MCP message.
     pub is_message: bool,
     /// Whether the `Origin` of the request was allowed by the proxy. If not, that is left to the server.
@@ -32,7 +35,7 @@ impl ServerRequest {
     /// A request without headers and body.
     pub fn new(method: Method, uri: Uri) -> Self {
         let (headers, body) = (HeaderMap::new(), Bytes::new());
-        Self { method, uri, pod: None, headers, body, is_message: false, origin_allowed: false }
+        Self { method, uri, pod: None, headers, body, caller: None, is_message: false, origin_allowed: false }
     }
 
     /// A message that goes where this request goes.
