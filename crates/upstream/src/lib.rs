@@ -26,5 +26,6 @@ mod upstream;
 pub use admission::AdmissionError;
 pub use era::EraMismatch;
 pub use error::CallError;
+pub use listener::{Listener, QueueError};
 pub use replies::{InFlight, PendingResponse, Replies, Response};
 pub use upstream::{BoxFuture, Call, ClientContext, Server, SessionId, Upstream, UpstreamState, abbreviate};

@@ -22,7 +22,7 @@ pub type SessionId = Arc<str>;
 /// A future of a trait object.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// An MCP server, or several that look like one. The timeouts of requests are the caller's: dropping a future or [`Replies`] cancels.
+/// An MCP server, or several that look like one. Dropping a future or [`Replies`] cancels a request.
 pub trait Upstream: Debug + Send + Sync {
     /// Whether it takes requests, now and from now on.
     fn state(&self) -> watch::Receiver<UpstreamState>;
@@ -81,6 +81,8 @@ pub struct Call {
     pub client: ClientContext,
     /// The client's share of the memory budget, for what the upstream keeps beyond the call.
     pub budget: Budget,
+    /// How long the server may be silent, where that is decided by who calls it. While it waits for the client, it may be.
+    pub timeout: Option<Duration>,
 }
 
 /// What an upstream may have to know of the client that it acts for.
@@ -118,7 +120,7 @@ impl Call {
     /// A request of no session, for its response only.
     pub fn new(message: Message, era: Era) -> Self {
         let (client, budget) = (ClientContext::default(), Budget::default());
-        Self { message, era, session: None, takes_interim: false, client, budget }
+        Self { message, era, session: None, takes_interim: false, client, budget, timeout: None }
     }
 }
 

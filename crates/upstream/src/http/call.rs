@@ -9,7 +9,7 @@ use skep_mcp::headers::LAST_EVENT_ID;
 use skep_mcp::headers::parameters::Parameter;
 use skep_mcp::{Edit, Era, Id, Kind, Message, method, splice};
 use skep_net::{Body, Budget};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use tracing::Instrument as _;
@@ -54,6 +54,8 @@ struct Exchange {
     budget: Budget,
     /// Messages that come on the stream of the session, over HTTP+SSE.
     routed: mpsc::Receiver<Message>,
+    /// When the last message came.
+    last_message: Arc<watch::Sender<Instant>>,
 }
 
 // === impl HttpUpstream ===
@@ -61,7 +63,7 @@ struct Exchange {
 impl HttpUpstream {
     /// Sends a request. The task that waits for its response ends with the returned replies.
     pub(super) async fn start_call(self: Arc<Self>, call: Call) -> Result<Replies, CallError> {
-        let Call { message, era, session, takes_interim, client, budget } = call;
+        let Call { message, era, session, takes_interim, client, budget, timeout } = call;
         let id = message.id().ok_or(CallError::NotSent)?;
         let session = match session.filter(|_| era == Era::Legacy) {
             Some(session) => Some(self.session(&session).ok_or(CallError::NotSent)?),
@@ -78,6 +80,7 @@ impl HttpUpstream {
             session.begin(id.clone(), PendingCall { cancel, token: message.progress_token(), messages });
         }
         let (upstream, own) = (self.clone(), client.clone());
+        let last_message = Arc::new(watch::Sender::new(Instant::now()));
         let mut exchange = Exchange {
             upstream,
             message,
@@ -89,14 +92,25 @@ impl HttpUpstream {
             interim: sender,
             budget,
             routed,
+            last_message: last_message.clone(),
         };
+        let exchange_session = session.clone();
         let task = tokio::spawn(
             async move {
                 let result = tokio::select! {
                     result = exchange.run() => result,
                     // The sender is dropped with the stream of the session, which the exchange sees for itself.
                     Ok(()) = cancelled => Err(CallError::Cancelled),
+                    () = silence(timeout, &exchange_session, &last_message) => Err(CallError::Timeout),
                 };
+                if matches!(result, Err(CallError::Timeout)) {
+                    exchange.upstream.cancel_at_server(
+                        &exchange.id,
+                        exchange.era,
+                        exchange.session.clone(),
+                        &exchange.client,
+                    );
+                }
                 if let Some(session) = &exchange.session {
                     session.end(&exchange.id);
                 }
@@ -107,6 +121,27 @@ impl HttpUpstream {
         );
         let call = HttpCall { upstream: self, id, era, session, client, task: task.abort_handle() };
         Ok(Replies { interim, response: PendingResponse::new(response, Box::new(call)) })
+    }
+
+    /// Sends a legacy server the notification that a request is cancelled. For a modern one, its connection is closed.
+    fn cancel_at_server(
+        self: &Arc<Self>,
+        id: &Id,
+        era: Era,
+        session: Option<Arc<ClientSession>>,
+        client: &ClientContext,
+    ) {
+        let runtime = tokio::runtime::Handle::try_current();
+        let (Era::Legacy, Ok(runtime)) = (era, runtime) else { return };
+        let body =
+            format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{}}}}}"#, id.raw());
+        let Ok(message) = Message::parse(body.into()) else { return };
+        let (upstream, client) = (self.clone(), client.clone());
+        runtime.spawn(async move {
+            if let Err(error) = upstream.post_message(session.as_ref(), &message, Some(&client)).await {
+                tracing::debug!(%error, "cancellation not sent");
+            }
+        });
     }
 
     /// Which arguments of a tool call headers repeat.
@@ -131,6 +166,21 @@ impl HttpUpstream {
         }
         self.catalogue.complete(&listing);
         Ok(self.catalogue.find(&tool, false).unwrap_or_default())
+    }
+}
+
+/// Waits until the server has been silent for too long. Each message begins its time anew, and it has time while it waits for the client.
+async fn silence(timeout: Option<Duration>, session: &Option<Arc<ClientSession>>, last: &watch::Sender<Instant>) {
+    let Some(timeout) = timeout else { return std::future::pending().await };
+    loop {
+        let until = *last.borrow() + timeout;
+        tokio::time::sleep_until(until).await;
+        let extended = session.as_ref().and_then(|session| session.extended_deadline(timeout));
+        match extended.filter(|extended| *extended > Instant::now()) {
+            Some(extended) => tokio::time::sleep_until(extended).await,
+            None if *last.borrow() + timeout <= Instant::now() => return,
+            None => {}
+        }
     }
 }
 
@@ -250,6 +300,7 @@ impl Exchange {
 
     /// Takes a message. Returns the response of the call, under the client's id.
     async fn take(&self, message: Message, is_stream: bool) -> Result<Option<Message>, CallError> {
+        self.last_message.send_replace(Instant::now());
         match message.kind() {
             Kind::Request | Kind::Notification => {
                 let (session, interim) = (self.session.as_ref(), self.interim.as_ref());
@@ -280,19 +331,7 @@ impl InFlight for HttpCall {
         if let Some(session) = &self.session {
             session.end(&self.id);
         }
-        let runtime = tokio::runtime::Handle::try_current();
-        let (Era::Legacy, Ok(runtime)) = (self.era, runtime) else { return };
-        let body = format!(
-            r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{}}}}}"#,
-            self.id.raw()
-        );
-        let Ok(message) = Message::parse(body.into()) else { return };
-        let (upstream, session, client) = (self.upstream.clone(), self.session.clone(), self.client.clone());
-        runtime.spawn(async move {
-            if let Err(error) = upstream.post_message(session.as_ref(), &message, Some(&client)).await {
-                tracing::debug!(%error, "cancellation not sent");
-            }
-        });
+        self.upstream.cancel_at_server(&self.id, self.era, self.session.clone(), &self.client);
     }
 
     fn is_sent(&self) -> bool {
