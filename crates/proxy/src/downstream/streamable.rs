@@ -39,14 +39,28 @@ pub struct Streamable {
     endpoint: Endpoint,
     strict: bool,
     streams: Arc<Streams>,
+    paths: &'static [&'static str],
 }
+
+/// Where the endpoint is.
+const PATHS: &[&str] = &["/mcp"];
 
 // === impl Streamable ===
 
 impl Streamable {
     /// An endpoint that refuses unknown protocol versions if it is `strict`.
     pub fn new(endpoint: Endpoint, strict: bool) -> Arc<Self> {
-        Arc::new(Self { endpoint, strict, streams: Arc::default() })
+        Self::at(PATHS, endpoint, strict)
+    }
+
+    /// The same at other paths.
+    pub fn at(paths: &'static [&'static str], endpoint: Endpoint, strict: bool) -> Arc<Self> {
+        Arc::new(Self { endpoint, strict, streams: Arc::default(), paths })
+    }
+
+    /// Its paths.
+    pub(crate) fn paths(&self) -> &'static [&'static str] {
+        self.paths
     }
 
     /// Answers a request to `/mcp`.

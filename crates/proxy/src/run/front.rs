@@ -24,7 +24,7 @@ use crate::metrics::LimitCounters;
 use crate::proxy::Front;
 use crate::secrets::Secrets;
 use crate::sessions::{Kind, Sessions, Store};
-use crate::settings::{Backend, Mode, Settings};
+use crate::settings::{Backend, Mode, Settings, UpstreamBackend};
 
 /// How long an idle connection of a client is kept: in front of a stdio server, and in front of others.
 const IDLE_STDIO: Duration = Duration::from_secs(30);
@@ -65,6 +65,10 @@ impl Wiring<'_> {
             Backend::Http(server) => {
                 let backend = self.http(self.with_secrets(server), place, tasks)?;
                 Ok((self.forward(backend, store, tasks)?, IDLE_HTTP))
+            }
+            Backend::Upstream(backend) => {
+                self.health.set(ServerHealth::Unwatched);
+                Ok((self.virtual_server(backend, store, tasks), IDLE_HTTP))
             }
             Backend::Remote(_) => {
                 self.health.set(ServerHealth::Unwatched);
@@ -117,6 +121,18 @@ impl Wiring<'_> {
                 Front::Sse(Sse::new(Endpoint::new(upstream, sessions, timeout, drain), config.trust_proxy_headers))
             }
         }
+    }
+
+    /// The endpoint in front of an upstream that is there already.
+    fn virtual_server(&self, backend: &UpstreamBackend, store: Store, tasks: &mut Tasks) -> Front {
+        let (timeout, drain) = (self.settings.request_timeout, self.drain.clone());
+        let sessions = Sessions::new(store, Kind::Streamable);
+        self.limits.watch(&sessions);
+        let endpoint = Endpoint::new(backend.upstream.clone(), sessions.clone(), timeout, drain);
+        let endpoint = endpoint.passing(backend.passthrough.clone());
+        let front = Streamable::at(&["/mcp", "/"], endpoint, self.settings.config.strict_protocol_validation);
+        tasks.spawn(reap(sessions, Some((front.clone(), self.settings.session_ttl))));
+        Front::Streamable(front)
     }
 
     /// A server that speaks HTTP, started or applied, and watched.
