@@ -1,6 +1,7 @@
 //! What comes back of a call: messages before the response, and the response.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -30,7 +31,7 @@ pub type Response = Result<Box<Message>, CallError>;
 pub struct PendingResponse {
     response: oneshot::Receiver<Response>,
     /// `None` once there is a response.
-    call: Option<Box<dyn InFlight>>,
+    call: Option<Arc<dyn InFlight>>,
 }
 
 /// A call that is with a server.
@@ -62,7 +63,12 @@ impl Replies {
 impl PendingResponse {
     /// The response to a call in flight.
     pub fn new(response: oneshot::Receiver<Response>, call: Box<dyn InFlight>) -> Self {
-        Self { response, call: Some(call) }
+        Self { response, call: Some(call.into()) }
+    }
+
+    /// The call, for what wraps it.
+    pub(crate) fn in_flight(&self) -> Option<Arc<dyn InFlight>> {
+        self.call.clone()
     }
 
     /// Waits for the response. Cancel safe.

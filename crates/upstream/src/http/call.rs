@@ -288,11 +288,15 @@ impl InFlight for HttpCall {
         );
         let Ok(message) = Message::parse(body.into()) else { return };
         let (upstream, session, client) = (self.upstream.clone(), self.session.clone(), self.client.clone());
-        runtime.spawn(async move {
+        let of_session = session.clone();
+        let cancellation = runtime.spawn(async move {
             if let Err(error) = upstream.post_message(session.as_ref(), &message, Some(&client)).await {
                 tracing::debug!(%error, "cancellation not sent");
             }
         });
+        if let Some(session) = of_session {
+            session.leaves(cancellation);
+        }
     }
 
     fn is_sent(&self) -> bool {
