@@ -4,6 +4,7 @@
 //! ```text
 //!   downstream ─▶ Upstream ─┬─ stdio::StdioUpstream ─▶ a process, or a pod that the proxy is attached to
 //!                           ├─ http::HttpUpstream ───▶ streamable HTTP, HTTP+SSE
+//!                           ├─ bridge::BridgedUpstream ─▶ one of these, for clients of the other era
 //!                           └─ memory::MemoryUpstream ─▶ a test
 //! ```
 //!
@@ -11,6 +12,7 @@
 //! server-initiated message belongs to. It knows nothing of HTTP status codes, of clients' connections or of middleware.
 
 pub mod admission;
+mod bridge;
 mod era;
 mod error;
 mod handshake;
@@ -24,6 +26,7 @@ mod tool_catalogue;
 mod upstream;
 
 pub use admission::AdmissionError;
+pub use bridge::BridgedUpstream;
 pub use era::EraMismatch;
 pub use error::CallError;
 pub use listener::{Listener, QueueError};

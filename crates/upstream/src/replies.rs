@@ -1,6 +1,7 @@
 //! What comes back of a call: messages before the response, and the response.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -32,7 +33,7 @@ type Change = Box<dyn FnOnce(Result<Message, CallError>) -> Result<Message, Call
 pub struct PendingResponse {
     response: oneshot::Receiver<Response>,
     /// `None` once there is a response.
-    call: Option<Box<dyn InFlight>>,
+    call: Option<Arc<dyn InFlight>>,
     /// `None` once there is a response, or if it stays as it is.
     change: Option<Change>,
 }
@@ -66,7 +67,12 @@ impl Replies {
 impl PendingResponse {
     /// The response to a call in flight.
     pub fn new(response: oneshot::Receiver<Response>, call: Box<dyn InFlight>) -> Self {
-        Self { response, call: Some(call), change: None }
+        Self { response, call: Some(call.into()), change: None }
+    }
+
+    /// The call, for what wraps it.
+    pub(crate) fn in_flight(&self) -> Option<Arc<dyn InFlight>> {
+        self.call.clone()
     }
 
     /// The same response, changed once it is there. What the change holds is dropped with the call, also if there is no response.

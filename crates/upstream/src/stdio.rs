@@ -21,14 +21,14 @@ mod connection;
 mod handshake;
 mod initialize;
 mod lines;
-mod log_level;
+pub(crate) mod log_level;
 mod logging;
 mod routing;
 mod server_log;
 mod server_requests;
 mod session;
 mod state;
-mod subscriptions;
+pub(crate) mod subscriptions;
 mod tool_parameters;
 mod upstream;
 
@@ -43,6 +43,7 @@ use tokio::sync::{mpsc, watch};
 
 use self::capabilities::ClientCapabilities;
 use self::subscriptions::changes_session;
+pub(crate) use self::capabilities::RELAYED;
 pub(crate) use self::upstream::parameter;
 pub use connection::{Connect, ConnectionEvent, Limits, Supervision, shutdown};
 pub use server_log::{LastLines, forward_log};
@@ -58,6 +59,10 @@ pub(crate) use self::upstream::tests;
 impl Upstream for StdioUpstream {
     fn state(&self) -> watch::Receiver<UpstreamState> {
         self.upstream_state.subscribe()
+    }
+
+    fn initializes_once(&self) -> bool {
+        true
     }
 
     fn open<'a>(

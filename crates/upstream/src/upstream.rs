@@ -27,6 +27,12 @@ pub trait Upstream: Debug + Send + Sync {
     /// Whether it takes requests, now and from now on.
     fn state(&self) -> watch::Receiver<UpstreamState>;
 
+    /// Whether the server is initialized once for all sessions, and not by each of them. What a session declares then only decides which
+    /// requests of the server reach it.
+    fn initializes_once(&self) -> bool {
+        false
+    }
+
     /// Opens a session for a legacy client, and returns the response to its `initialize`.
     fn open<'a>(
         &'a self,

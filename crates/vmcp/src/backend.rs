@@ -8,7 +8,7 @@ use http::HeaderMap;
 use skep_net::client::Options;
 use skep_net::tls::{Roots, Trust};
 use skep_net::{Addresses, Client};
-use skep_upstream::Upstream;
+use skep_upstream::{BridgedUpstream, Upstream};
 use skep_upstream::http::{HttpOptions, HttpUpstream, Target, TargetError, Transport};
 
 use crate::aggregate::BackendName;
@@ -91,7 +91,7 @@ impl Backend {
             ..HttpOptions::default()
         };
         let upstream = HttpUpstream::new(target, client, options);
-        Ok(Self::over(spec, upstream))
+        Ok(Self::over(spec, BridgedUpstream::new(upstream)))
     }
 
     /// A backend that is called in another way.

@@ -123,7 +123,8 @@ impl Reply {
             | CallError::Rejected(_)
             | CallError::TooLarge { .. }
             | CallError::Unavailable(_) => json(StatusCode::BAD_GATEWAY, error.answer(id)),
-            CallError::Cancelled => json(StatusCode::OK, error.answer(id)),
+            // Some clients take a status of 400 for the end of the connection, and this is about one call.
+            CallError::Cancelled | CallError::NeedsClient(_) => json(StatusCode::OK, error.answer(id)),
             CallError::Timeout => text(StatusCode::GATEWAY_TIMEOUT, "Timeout waiting for response from container"),
         }
     }

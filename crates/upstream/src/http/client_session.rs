@@ -8,7 +8,7 @@ use std::time::Duration;
 use http::HeaderValue;
 use skep_mcp::{Id, Message};
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::Instant;
 
 use super::HttpUpstream;
@@ -70,6 +70,8 @@ struct State {
     asked: HashSet<Id>,
     answered: Option<Instant>,
     used: Instant,
+    /// Cancellations on their way to the server.
+    leaving: Vec<JoinHandle<()>>,
 }
 
 // === impl Task ===
@@ -101,6 +103,7 @@ impl ClientSession {
             asked: HashSet::new(),
             answered: None,
             used: Instant::now(),
+            leaving: Vec::new(),
         };
         Arc::new(Self { id, initialize, link: tokio::sync::Mutex::default(), state: Mutex::new(state) })
     }
@@ -164,6 +167,22 @@ impl ClientSession {
 
     pub(super) fn end(&self, id: &Id) -> Option<PendingCall> {
         self.with(|state| state.calls.remove(id))
+    }
+
+    /// Notes a cancellation on its way to the server, which must be there before the session is closed.
+    pub(super) fn leaves(&self, cancellation: JoinHandle<()>) {
+        self.with(|state| {
+            state.leaving.retain(|one| !one.is_finished());
+            state.leaving.push(cancellation);
+        });
+    }
+
+    /// Waits until all cancellations are with the server.
+    pub(super) async fn left(&self) {
+        for cancellation in self.with(|state| std::mem::take(&mut state.leaving)) {
+            // It may have failed.
+            let _sent = cancellation.await;
+        }
     }
 
     /// Fails all calls in flight: the stream for their responses is closed.

@@ -101,6 +101,7 @@ impl HttpUpstream {
     pub async fn close_session(self: &Arc<Self>, session: &SessionId) {
         let Some(session) = self.with_sessions(|sessions| sessions.remove(session)) else { return };
         session.end_all();
+        let _late = tokio::time::timeout(CLOSING, session.left()).await;
         let Some(link) = session.take_link().await.filter(|link| link.session.is_some()) else { return };
         let Ok(mut request) = self.request_of(Method::DELETE, Some(&link)) else { return };
         let client = self.client_of(Some(&session), None);
