@@ -8,8 +8,8 @@ use http::HeaderMap;
 use skep_net::client::Options;
 use skep_net::tls::{Roots, Trust};
 use skep_net::{Addresses, Client};
-use skep_upstream::{BridgedUpstream, Upstream};
 use skep_upstream::http::{HttpOptions, HttpUpstream, Target, TargetError, Transport};
+use skep_upstream::{BridgedUpstream, Upstream};
 
 use crate::aggregate::BackendName;
 use crate::credentials::Strategy;

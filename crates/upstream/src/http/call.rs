@@ -136,12 +136,15 @@ impl HttpUpstream {
         let body =
             format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{}}}}}"#, id.raw());
         let Ok(message) = Message::parse(body.into()) else { return };
-        let (upstream, client) = (self.clone(), client.clone());
-        runtime.spawn(async move {
+        let (upstream, client, of_session) = (self.clone(), client.clone(), session.clone());
+        let cancellation = runtime.spawn(async move {
             if let Err(error) = upstream.post_message(session.as_ref(), &message, Some(&client)).await {
                 tracing::debug!(%error, "cancellation not sent");
             }
         });
+        if let Some(session) = of_session {
+            session.leaves(cancellation);
+        }
     }
 
     /// Which arguments of a tool call headers repeat.
@@ -331,27 +334,7 @@ impl InFlight for HttpCall {
         if let Some(session) = &self.session {
             session.end(&self.id);
         }
-<<<<<<< HEAD
         self.upstream.cancel_at_server(&self.id, self.era, self.session.clone(), &self.client);
-=======
-        let runtime = tokio::runtime::Handle::try_current();
-        let (Era::Legacy, Ok(runtime)) = (self.era, runtime) else { return };
-        let body = format!(
-            r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{}}}}}"#,
-            self.id.raw()
-        );
-        let Ok(message) = Message::parse(body.into()) else { return };
-        let (upstream, session, client) = (self.upstream.clone(), self.session.clone(), self.client.clone());
-        let of_session = session.clone();
-        let cancellation = runtime.spawn(async move {
-            if let Err(error) = upstream.post_message(session.as_ref(), &message, Some(&client)).await {
-                tracing::debug!(%error, "cancellation not sent");
-            }
-        });
-        if let Some(session) = of_session {
-            session.leaves(cancellation);
-        }
->>>>>>> bridge
     }
 
     fn is_sent(&self) -> bool {
