@@ -183,15 +183,21 @@ pub fn bridge(data: &[u8]) {
     if let Some(modern) = ModernClient::of(&request) {
         if let Ok(response) = modern.response(&sent, None) {
             assert_eq!(response.id(), request.id(), "the client's own id");
-            let complete = response.result().is_none_or(|result| crate::value::find_text(result, &["resultType"]).as_deref() == Some("complete"));
+            let complete = response
+                .result()
+                .is_none_or(|result| crate::value::find_text(result, &["resultType"]).as_deref() == Some("complete"));
             assert!(complete, "no other type of result");
         }
         let _ = modern.progress(&sent);
     }
-    for changed in [bridge::notification(&sent).ok(), bridge::of_subscription(&sent, &number).ok()].into_iter().flatten() {
+    for changed in
+        [bridge::notification(&sent).ok(), bridge::of_subscription(&sent, &number).ok()].into_iter().flatten()
+    {
         assert!(Message::parse(changed).is_ok_and(|changed| changed.kind() == sent.kind()));
     }
-    if let (Ok(opened), Ok(found)) = (bridge::initialize_result(&request, &sent), bridge::discover_result(&request, &sent)) {
+    if let (Ok(opened), Ok(found)) =
+        (bridge::initialize_result(&request, &sent), bridge::discover_result(&request, &sent))
+    {
         assert!(opened.kind() == sent.kind() && found.kind() == sent.kind());
     }
 }

@@ -42,8 +42,8 @@ use skep_net::Budget;
 use tokio::sync::{mpsc, watch};
 
 use self::capabilities::ClientCapabilities;
-use self::subscriptions::changes_session;
 pub(crate) use self::capabilities::RELAYED;
+use self::subscriptions::changes_session;
 pub(crate) use self::upstream::parameter;
 pub use connection::{Connect, ConnectionEvent, Limits, Supervision, shutdown};
 pub use server_log::{LastLines, forward_log};

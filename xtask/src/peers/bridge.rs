@@ -34,7 +34,9 @@ pub(super) fn run(home: &Path, servers: &[Server], callers: &[Caller]) -> Result
             ui::progress(&title);
             let stage = Stage::start(home, server, program, way).with_context(|| title.clone())?;
             let called = callers.iter().map(|caller| call(&stage.url(way), caller, server, way));
-            let failed = called.zip(callers).filter_map(|(called, caller)| Some(format!("{}: {:#}", caller.name, called.err()?)));
+            let failed = called
+                .zip(callers)
+                .filter_map(|(called, caller)| Some(format!("{}: {:#}", caller.name, called.err()?)));
             record(&title, failed.collect());
         }
     }

@@ -51,7 +51,8 @@ impl RequiredCapability {
     pub fn declaration(&self) -> Raw<'static> {
         let inside = self.detail.map(|detail| format!(r#""{detail}":{{}}"#)).unwrap_or_default();
         // INVARIANT: both are names without escapes.
-        Raw::parse(&format!(r#"{{"{}":{{{inside}}}}}"#, self.name)).map_or_else(|_| Raw::string(self.name), Raw::into_owned)
+        Raw::parse(&format!(r#"{{"{}":{{{inside}}}}}"#, self.name))
+            .map_or_else(|_| Raw::string(self.name), Raw::into_owned)
     }
 }
 
@@ -70,7 +71,12 @@ mod tests {
     fn a_request_needs_what_its_kind_and_its_mode_say() {
         for (request, declaration, covered, uncovered) in [
             (r#""method":"roots/list""#, r#"{"roots":{}}"#, r#"{"roots":{"listChanged":true}}"#, r#"{"roots":null}"#),
-            (r#""method":"elicitation/create""#, r#"{"elicitation":{}}"#, r#"{"elicitation":{}}"#, r#"{"elicitation":{"url":{}}}"#),
+            (
+                r#""method":"elicitation/create""#,
+                r#"{"elicitation":{}}"#,
+                r#"{"elicitation":{}}"#,
+                r#"{"elicitation":{"url":{}}}"#,
+            ),
             (
                 r#""method":"elicitation/create","params":{"mode":"url"}"#,
                 r#"{"elicitation":{"url":{}}}"#,

@@ -67,14 +67,18 @@ pub(super) fn server_info(response: &Message) -> Raw<'static> {
     let result = response.result();
     let of_meta = member(result, "_meta").and_then(|meta| member(Some(meta.as_bytes()), SERVER_INFO));
     let info = of_meta.or_else(|| member(result, "serverInfo")).filter(|info| info.starts_with('{'));
-    info.and_then(super::owned).unwrap_or_else(|| Raw::value(&serde_json::json!({ "name": "unknown", "version": "unknown" })))
+    info.and_then(super::owned)
+        .unwrap_or_else(|| Raw::value(&serde_json::json!({ "name": "unknown", "version": "unknown" })))
 }
 
 /// The capabilities of a server without one that the other era does not have.
 fn capabilities(response: &Message, without: &[&str]) -> Raw<'static> {
     let reduced = splice::apply(response, &[Edit::remove(without)]);
     let found = reduced.as_ref().ok().and_then(|reduced| member(reduced.result(), "capabilities"));
-    found.filter(|value| value.starts_with('{')).and_then(super::owned).unwrap_or_else(|| Raw::value(&serde_json::json!({})))
+    found
+        .filter(|value| value.starts_with('{'))
+        .and_then(super::owned)
+        .unwrap_or_else(|| Raw::value(&serde_json::json!({})))
 }
 
 /// The versions that clients can use of a legacy server and a bridge: the modern one, what the server agreed to, and those before it.

@@ -1,8 +1,8 @@
 //! A legacy client in front of a modern server.
 
 use super::{
-    CAPABILITIES, Filter, INFO, LEVEL, RESOURCE_NOT_FOUND, RequestKind, SERVER_INFO, SUBSCRIPTION,
-    TASKS, VERSION, code, instead_of, member, owned, said, unambiguous, with_error,
+    CAPABILITIES, Filter, INFO, LEVEL, RESOURCE_NOT_FOUND, RequestKind, SERVER_INFO, SUBSCRIPTION, TASKS, VERSION,
+    code, instead_of, member, owned, said, unambiguous, with_error,
 };
 use crate::era::MODERN;
 use crate::id::Id;

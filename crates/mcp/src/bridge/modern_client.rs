@@ -89,7 +89,8 @@ impl ModernClient {
     }
 
     fn result(&self, response: &Message, server: Option<&Raw<'_>>) -> Result<Message, SpliceError> {
-        let mut edits = vec![Edit::set(&["id"], &self.id), Edit::set(&["result", "resultType"], Raw::string("complete"))];
+        let mut edits =
+            vec![Edit::set(&["id"], &self.id), Edit::set(&["result", "resultType"], Raw::string("complete"))];
         if self.kind.is_cacheable() {
             // The server does not say for how long it may be kept, nor by whom.
             edits.push(Edit::set(&["result", "ttlMs"], Raw::value(&0.into())));
@@ -102,7 +103,9 @@ impl ModernClient {
     fn error(&self, response: &Message) -> Result<Message, SpliceError> {
         let named = splice::apply(response, &[Edit::set(&["id"], &self.id)])?;
         match code(&named) {
-            Some(RESOURCE_NOT_FOUND) if self.kind == RequestKind::Read => with_error(&named, answer::INVALID_PARAMS, None),
+            Some(RESOURCE_NOT_FOUND) if self.kind == RequestKind::Read => {
+                with_error(&named, answer::INVALID_PARAMS, None)
+            }
             Some(URL_ELICITATION_REQUIRED) => self.refusal(&RequiredCapability::URL).instead_of(&named),
             _ => Ok(named),
         }

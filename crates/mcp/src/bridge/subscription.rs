@@ -34,7 +34,9 @@ pub enum FilterError {
     #[error("`params.notifications` must be an object")]
     NotAnObject,
     /// The resources are not a list of URIs.
-    #[error("`params.notifications.resourceSubscriptions` must be a list of at most {most} URIs of at most {longest} bytes")]
+    #[error(
+        "`params.notifications.resourceSubscriptions` must be a list of at most {most} URIs of at most {longest} bytes"
+    )]
     Uris {
         /// How many there may be.
         most: usize,
@@ -48,11 +50,8 @@ const MOST: usize = 1000;
 const LONGEST: usize = 8 * 1024;
 
 /// The filter of all lists.
-const LISTS: [(&str, &str); 3] = [
-    ("toolsListChanged", "tools"),
-    ("promptsListChanged", "prompts"),
-    ("resourcesListChanged", "resources"),
-];
+const LISTS: [(&str, &str); 3] =
+    [("toolsListChanged", "tools"), ("promptsListChanged", "prompts"), ("resourcesListChanged", "resources")];
 
 // === impl Filter ===
 
@@ -91,7 +90,8 @@ impl Filter {
         let result = initialized.result().unwrap_or_default();
         let can = |name: &str, what: &str| value::find(result, &["capabilities", name, what]) == Some("true");
         let [tools, prompts, resources] = LISTS.map(|(_, name)| can(name, "listChanged"));
-        (self.tools, self.prompts, self.resources) = (self.tools && tools, self.prompts && prompts, self.resources && resources);
+        (self.tools, self.prompts, self.resources) =
+            (self.tools && tools, self.prompts && prompts, self.resources && resources);
         if !can("resources", "subscribe") {
             self.uris.clear();
         }

@@ -22,8 +22,7 @@ fn json_of(message: &Message) -> Value {
 }
 
 fn initialize(version: &str, capabilities: &Value) -> Message {
-    let params =
-        json!({ "protocolVersion": version, "capabilities": capabilities, "clientInfo": { "name": "c", "version": "1" } });
+    let params = json!({ "protocolVersion": version, "capabilities": capabilities, "clientInfo": { "name": "c", "version": "1" } });
     of(&json!({ "jsonrpc": "2.0", "id": "open", "method": "initialize", "params": params }))
 }
 
@@ -53,7 +52,13 @@ fn a_legacy_request_becomes_a_modern_one_and_keeps_every_other_byte() {
 
 #[test]
 fn a_request_without_parameters_gets_what_the_server_must_know() {
-    for params in ["", r#","params":null"#, r#","params":{}"#, r#","params":{"_meta":null}"#, r#","params":{"_meta":{"io.modelcontextprotocol/logLevel":"debug"}}"#] {
+    for params in [
+        "",
+        r#","params":null"#,
+        r#","params":{}"#,
+        r#","params":{"_meta":null}"#,
+        r#","params":{"_meta":{"io.modelcontextprotocol/logLevel":"debug"}}"#,
+    ] {
         let request = message(&format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/list"{params}}}"#));
         let sent = json_of(&LegacyClient::default().request(&request, None).unwrap());
         assert_eq!(sent["params"]["_meta"], json!({ VERSION: MODERN, CAPABILITIES: {} }), "{params}");
@@ -78,7 +83,9 @@ fn what_only_modern_servers_answer_becomes_an_error_of_the_legacy_era() {
     let client = LegacyClient::of(&initialize("2025-11-25", &json!({ "elicitation": {} })));
     let error = |code: i64, data: Value| json!({ "jsonrpc": "2.0", "id": 1, "error": { "code": code, "message": "m", "data": data } });
     let result = |result: Value| json!({ "jsonrpc": "2.0", "id": 1, "result": result });
-    let asks = |method: &str| result(json!({ "resultType": "input_required", "inputRequests": { "a": { "method": method } } }));
+    let asks = |method: &str| {
+        result(json!({ "resultType": "input_required", "inputRequests": { "a": { "method": method } } }))
+    };
     let needs = |name: &str| error(-32021, json!({ "requiredCapabilities": { name: {} } }));
     for (kind, sent, code) in [
         (RequestKind::Read, error(-32602, json!({ "uri": "a:b" })), -32002),
@@ -123,7 +130,9 @@ fn a_discovered_server_is_one_that_was_initialized() {
     let discovered = format!(
         r#"{{"jsonrpc":"2.0","id":9,"result":{{"resultType":"complete","supportedVersions":["{MODERN}"],"capabilities":{{"logging":{{}},"tools":{{"listChanged":true}},"extensions":{{"a/b":{{}},"{TASKS}":{{}}}}}},"instructions":"i","ttlMs":0,"cacheScope":"public","_meta":{{"{SERVER_INFO}":{{"name":"s","version":"1.50"}}}},"kept":1e2}}}}"#
     );
-    for (requested, agreed) in [("2025-03-26", "2025-03-26"), ("2025-01-01", "2025-11-25"), (MODERN, "2025-11-25"), ("", "2025-11-25")] {
+    for (requested, agreed) in
+        [("2025-03-26", "2025-03-26"), ("2025-01-01", "2025-11-25"), (MODERN, "2025-11-25"), ("", "2025-11-25")]
+    {
         let opened = initialize_result(&initialize(requested, &json!({})), &message(&discovered)).unwrap();
         let expected = json!({ "jsonrpc": "2.0", "id": "open", "result": {
             "protocolVersion": agreed, "serverInfo": { "name": "s", "version": "1.50" }, "instructions": "i", "kept": 1e2,
@@ -149,14 +158,20 @@ fn a_modern_request_becomes_a_legacy_one_under_an_id_of_its_own() {
     let sent = client.request(&request, &Id::number(12)).unwrap();
     let expected = r#"{"jsonrpc":"2.0","id":12,"method":"tools/call","params":{"name":"t","arguments":{"n":1.0},"_meta":{"progressToken":12,"traceparent":"x"}}}"#;
     assert_eq!(text(&sent), expected);
-    let report = message(r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":12,"progress":0.50}}"#);
+    let report =
+        message(r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":12,"progress":0.50}}"#);
     let reported = client.progress(&report).unwrap();
-    assert_eq!(text(&reported), r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1e2,"progress":0.50}}"#);
+    assert_eq!(
+        text(&reported),
+        r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1e2,"progress":0.50}}"#
+    );
     let response = message(r#"{"jsonrpc":"2.0","id":12,"result":{"content":[],"n":1.0}}"#);
     let got = client.response(&response, Some(&Raw::parse(r#"{"name":"s"}"#).unwrap())).unwrap();
     assert_eq!(
         text(&got),
-        format!(r#"{{"jsonrpc":"2.0","id":"\u0061","result":{{"content":[],"n":1.0,"_meta":{{"{SERVER_INFO}":{{"name":"s"}}}},"resultType":"complete"}}}}"#)
+        format!(
+            r#"{{"jsonrpc":"2.0","id":"\u0061","result":{{"content":[],"n":1.0,"_meta":{{"{SERVER_INFO}":{{"name":"s"}}}},"resultType":"complete"}}}}"#
+        )
     );
 }
 
@@ -175,7 +190,11 @@ fn lists_and_reads_are_not_kept_by_modern_clients() {
         let client = ModernClient::of(&request).unwrap();
         let response = message(r#"{"jsonrpc":"2.0","id":5,"result":{"ttlMs":9,"resultType":"input_required"}}"#);
         let got = json_of(&client.response(&response, None).unwrap())["result"].clone();
-        let kept = if is_cacheable { json!({ "resultType": "complete", "ttlMs": 0, "cacheScope": "private" }) } else { json!({ "resultType": "complete", "ttlMs": 9 }) };
+        let kept = if is_cacheable {
+            json!({ "resultType": "complete", "ttlMs": 0, "cacheScope": "private" })
+        } else {
+            json!({ "resultType": "complete", "ttlMs": 9 })
+        };
         assert_eq!(got, kept, "{method}");
     }
 }
@@ -191,10 +210,14 @@ fn errors_of_a_legacy_server_are_those_of_the_modern_era() {
         (&with_url, -32042, -32603, json!(null)),
         (&read, -32601, -32601, json!({ "uri": "x" })),
     ] {
-        let response = json!({ "jsonrpc": "2.0", "id": 5, "error": { "code": sent, "message": "m", "data": { "uri": "x" } } });
+        let response =
+            json!({ "jsonrpc": "2.0", "id": 5, "error": { "code": sent, "message": "m", "data": { "uri": "x" } } });
         let got = json_of(&ModernClient::of(request).unwrap().response(&of(&response), None).unwrap());
         let id = request.id().unwrap();
-        assert_eq!((got["id"].to_string(), &got["error"]["code"], &got["error"]["data"]), (id.raw().to_owned(), &json!(code), &data));
+        assert_eq!(
+            (got["id"].to_string(), &got["error"]["code"], &got["error"]["data"]),
+            (id.raw().to_owned(), &json!(code), &data)
+        );
     }
 }
 
@@ -234,27 +257,41 @@ fn an_initialized_server_is_one_that_was_discovered() {
 #[test]
 fn a_filter_is_read_granted_and_written() {
     let listen = |notifications: Value| {
-        of(&json!({ "jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": { "notifications": notifications } }))
+        of(
+            &json!({ "jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": { "notifications": notifications } }),
+        )
     };
     let all = json!({ "toolsListChanged": true, "promptsListChanged": true, "resourcesListChanged": true, "resourceSubscriptions": ["b:1", "a:1"] });
     let filter = Filter::of(&listen(all.clone())).unwrap();
     assert_eq!(filter, Filter::all(["a:1".to_owned(), "b:1".to_owned()].into()));
-    let initialized = |capabilities: Value| of(&json!({ "jsonrpc": "2.0", "id": 1, "result": { "capabilities": capabilities } }));
-    let granted = filter.clone().granted_by(&initialized(json!({ "tools": { "listChanged": true }, "resources": { "subscribe": true } })));
+    let initialized =
+        |capabilities: Value| of(&json!({ "jsonrpc": "2.0", "id": 1, "result": { "capabilities": capabilities } }));
+    let granted = filter
+        .clone()
+        .granted_by(&initialized(json!({ "tools": { "listChanged": true }, "resources": { "subscribe": true } })));
     assert_eq!(granted.to_json().as_str(), r#"{"resourceSubscriptions":["a:1","b:1"],"toolsListChanged":true}"#);
     assert!(filter.clone().granted_by(&initialized(json!({ "tools": {} }))).is_empty());
-    let updated = |uri: &str| of(&json!({ "jsonrpc": "2.0", "method": "notifications/resources/updated", "params": { "uri": uri } }));
+    let updated = |uri: &str| {
+        of(&json!({ "jsonrpc": "2.0", "method": "notifications/resources/updated", "params": { "uri": uri } }))
+    };
     assert!(granted.wants(&updated("a:1")) && !granted.wants(&updated("c:1")));
     let id = Id::parse(r#""\u0061""#).unwrap();
     assert_eq!(
         acknowledged(&id, &granted),
-        format!(r#"{{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{{"_meta":{{"{SUBSCRIPTION}":"\u0061"}},"notifications":{{"resourceSubscriptions":["a:1","b:1"],"toolsListChanged":true}}}}}}"#)
+        format!(
+            r#"{{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{{"_meta":{{"{SUBSCRIPTION}":"\u0061"}},"notifications":{{"resourceSubscriptions":["a:1","b:1"],"toolsListChanged":true}}}}}}"#
+        )
     );
     assert_eq!(Message::parse(ended(&id)).unwrap().kind(), Kind::Response);
     let news = of_subscription(&updated("a:1"), &id).unwrap();
     let plain = notification(&Message::parse(news).unwrap()).unwrap();
-    assert_eq!(plain, r#"{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"a:1","_meta":{}}}"#);
-    for wrong in [json!(null), json!([]), json!({ "resourceSubscriptions": "a:1" }), json!({ "resourceSubscriptions": [1] })] {
+    assert_eq!(
+        plain,
+        r#"{"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"a:1","_meta":{}}}"#
+    );
+    for wrong in
+        [json!(null), json!([]), json!({ "resourceSubscriptions": "a:1" }), json!({ "resourceSubscriptions": [1] })]
+    {
         assert!(Filter::of(&listen(wrong.clone())).is_err(), "{wrong}");
     }
     let many: Vec<String> = (0..1001).map(|number| format!("a:{number}")).collect();
@@ -288,7 +325,8 @@ fn object(members: &std::collections::BTreeMap<String, String>) -> String {
 }
 
 fn id() -> impl Strategy<Value = String> {
-    prop::sample::select(vec!["1", "1.0", "-7", "1e400", r#""a""#, r#""\u0061\/""#, "12345678901234567890123"]).prop_map(str::to_owned)
+    prop::sample::select(vec!["1", "1.0", "-7", "1e400", r#""a""#, r#""\u0061\/""#, "12345678901234567890123"])
+        .prop_map(str::to_owned)
 }
 
 proptest! {

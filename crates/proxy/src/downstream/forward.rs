@@ -29,8 +29,8 @@ use skep_net::{Body, Drain};
 use skep_upstream::http::{ForwardError, HttpUpstream, OpenedSession, ServerRequest, ServerSession};
 
 pub use self::eras::EraBridge;
-pub(crate) use self::eras::client_of;
 use self::eras::Tried;
+pub(crate) use self::eras::client_of;
 use self::stream::is_packed;
 use self::stream_endpoint::{EndpointRoute, OpenEndpoints};
 use super::request::{Refusal, store_unavailable};

@@ -35,7 +35,12 @@ fn server(serves: Serves) -> impl Fn(&Got) -> Response<Body> + Send + Sync + 'st
         let is_modern = version == Some(MODERN);
         let refuse = |code: i64, id: Value| {
             let data = json!({ "supported": [MODERN], "requested": "x" });
-            answer(400, &[], json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": "no", "data": data } }).to_string())
+            answer(
+                400,
+                &[],
+                json!({ "jsonrpc": "2.0", "id": id, "error": { "code": code, "message": "no", "data": data } })
+                    .to_string(),
+            )
         };
         if is_modern && serves == Serves::Legacy {
             return refuse(-32000, json!(null));
@@ -55,11 +60,17 @@ fn server(serves: Serves) -> impl Fn(&Got) -> Response<Body> + Send + Sync + 'st
             "initialize" => {
                 let mut opened = opened.lock().unwrap();
                 *opened += 1;
-                let body = result(json!({ "protocolVersion": "2025-06-18", "capabilities": { "tools": { "listChanged": true } },
-                    "serverInfo": { "name": "s", "version": "1" } }));
+                let body = result(
+                    json!({ "protocolVersion": "2025-06-18", "capabilities": { "tools": { "listChanged": true } },
+                    "serverInfo": { "name": "s", "version": "1" } }),
+                );
                 answer(200, &[("mcp-session-id", &format!("theirs-{opened}"))], body)
             }
-            "server/discover" => answer(200, &[], result(json!({ "supportedVersions": [MODERN], "capabilities": { "tools": { "listChanged": true } } }))),
+            "server/discover" => answer(
+                200,
+                &[],
+                result(json!({ "supportedVersions": [MODERN], "capabilities": { "tools": { "listChanged": true } } })),
+            ),
             "subscriptions/listen" => {
                 let note = json!({ "jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged",
                     "params": { "_meta": { SUBSCRIPTION: id }, "notifications": message["params"]["notifications"] } });
@@ -72,7 +83,11 @@ fn server(serves: Serves) -> impl Fn(&Got) -> Response<Body> + Send + Sync + 'st
             }
             _ if id.is_null() => answer(202, &[], ""),
             _ if !is_modern && !named => refuse(-32000, json!(null)),
-            "no/such" => answer(404, &[], json!({ "jsonrpc": "2.0", "id": id, "error": { "code": -32601, "message": "no" } }).to_string()),
+            "no/such" => answer(
+                404,
+                &[],
+                json!({ "jsonrpc": "2.0", "id": id, "error": { "code": -32601, "message": "no" } }).to_string(),
+            ),
             "tools/list" => answer(200, &[], result(json!({ "tools": [{ "name": "echo" }, { "name": "hidden" }] }))),
             _ => answer(200, &[], result(json!({ "content": [], "echo": message["params"]["arguments"] }))),
         }
@@ -228,9 +243,11 @@ async fn what_is_translated_goes_through_the_same_chain() -> Result<()> {
 /// A modern server is sent what the client sent, byte for byte, and the other way round.
 #[tokio::test]
 async fn nothing_of_the_servers_own_era_is_touched() -> Result<()> {
-    let web = Web::with(bridged(), |got: &Got| answer(200, &[], String::from_utf8_lossy(&got.body).into_owned())).await?;
+    let web =
+        Web::with(bridged(), |got: &Got| answer(200, &[], String::from_utf8_lossy(&got.body).into_owned())).await?;
     let exact = r#" {"id":1.0, "jsonrpc":"2.0","method":"tools/call","params":{"name":"echo","x":1.50,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}} "#;
-    let caller = web.caller().with("mcp-protocol-version", MODERN).with("mcp-method", "tools/call").with("mcp-name", "echo");
+    let caller =
+        web.caller().with("mcp-protocol-version", MODERN).with("mcp-method", "tools/call").with("mcp-name", "echo");
     assert_eq!(caller.post(exact).await?.text(), exact);
     let legacy = request(json!(1), "tools/list", json!({})).to_string();
     assert_eq!(web.caller().post(legacy.clone()).await?.text(), legacy);

@@ -43,7 +43,8 @@ async fn modern_client(stage: &Stage) -> Result<()> {
             assert_eq!(answered.message()?["result"]["resultType"], "complete", "{method}");
         }
     }
-    let caller = stage.caller().taking(BOTH).with("mcp-protocol-version", MODERN).with("mcp-method", "subscriptions/listen");
+    let caller =
+        stage.caller().taking(BOTH).with("mcp-protocol-version", MODERN).with("mcp-method", "subscriptions/listen");
     let mut listen = modern(json!("sub"), "subscriptions/listen", MODERN);
     listen["params"]["notifications"] = json!({ "toolsListChanged": true });
     let first = caller.events(Method::POST, "/mcp", listen.to_string()).await?.message().await?;

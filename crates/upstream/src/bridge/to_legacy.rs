@@ -59,7 +59,11 @@ impl BridgedUpstream {
     async fn translate_to_legacy(self: Arc<Self>, call: Call, client: ModernClient) -> Result<Replies, CallError> {
         let level = bridge::log_level(&call.message);
         if level.as_deref().is_some_and(|level| !is_level(level)) {
-            return refuse(&call.message, answer::INVALID_PARAMS, "`io.modelcontextprotocol/logLevel` is no level of a log");
+            return refuse(
+                &call.message,
+                answer::INVALID_PARAMS,
+                "`io.modelcontextprotocol/logLevel` is no level of a log",
+            );
         }
         let lease = match self.lease(&client, &call.client, level.is_some()).await {
             Ok(lease) => lease,
@@ -154,7 +158,8 @@ impl ForModern {
         let required = RequiredCapability::of(request);
         let method = request.method().unwrap_or_default();
         tracing::debug!(method, "refusing a request of a server: its client speaks 2026-07-28");
-        let text = format!("{method}: the client speaks another protocol version, in which it cannot be asked during a call");
+        let text =
+            format!("{method}: the client speaks another protocol version, in which it cannot be asked during a call");
         let refusal = answer::error(request.id().as_ref(), answer::METHOD_NOT_FOUND, &text, None);
         if let Ok(refusal) = Message::parse(refusal) {
             let sent = self.inner.send(Some(&self.lease.session.id), &refusal);

@@ -61,7 +61,10 @@ impl BridgedUpstream {
         match (call.message.method().unwrap_or_default(), session) {
             ("ping", _) => done(&call.message),
             ("logging/setLevel" | "resources/subscribe" | "resources/unsubscribe", None) => {
-                let text = format!("{} needs a session: begin one with `initialize`", call.message.method().unwrap_or_default());
+                let text = format!(
+                    "{} needs a session: begin one with `initialize`",
+                    call.message.method().unwrap_or_default()
+                );
                 refuse(&call.message, answer::INVALID_REQUEST, &text)
             }
             ("logging/setLevel", Some(session)) => set_level(&call.message, &session),
@@ -75,11 +78,7 @@ impl BridgedUpstream {
         }
     }
 
-    async fn translate_to_modern(
-        &self,
-        call: Call,
-        session: Option<Arc<LegacySession>>,
-    ) -> Result<Replies, CallError> {
+    async fn translate_to_modern(&self, call: Call, session: Option<Arc<LegacySession>>) -> Result<Replies, CallError> {
         let id = call.message.id().ok_or(CallError::NotSent)?;
         let (level, kind) = (session.as_ref().and_then(|session| session.level()), RequestKind::of(&call.message));
         let translated = match &session {
@@ -172,6 +171,8 @@ fn set_level(message: &Message, session: &LegacySession) -> Result<Replies, Call
             session.set_level(&level);
             done(message)
         }
-        None => refuse(message, answer::INVALID_PARAMS, "`params.level` must be one of the levels of a log, such as `info`"),
+        None => {
+            refuse(message, answer::INVALID_PARAMS, "`params.level` must be one of the levels of a log, such as `info`")
+        }
     }
 }

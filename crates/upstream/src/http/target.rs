@@ -168,7 +168,10 @@ mod tests {
         assert_eq!(own(Target::local("http://mcp-s:8080").unwrap()), "http://mcp-s:8080/");
         assert_eq!(own(Target::local("http://mcp-s:8080").unwrap().with_path("/mcp")), "http://mcp-s:8080/mcp");
         assert_eq!(own(Target::remote("https://a.example").unwrap().with_path("/mcp")), "https://a.example/mcp");
-        assert_eq!(own(Target::remote("https://a.example/x?k=1").unwrap().with_path("/mcp")), "https://a.example/x?k=1");
+        assert_eq!(
+            own(Target::remote("https://a.example/x?k=1").unwrap().with_path("/mcp")),
+            "https://a.example/x?k=1"
+        );
     }
 
     #[test]

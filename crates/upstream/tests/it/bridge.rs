@@ -78,7 +78,12 @@ async fn next(queue: &mut mpsc::Receiver<bytes::Bytes>) -> Value {
 async fn what_the_server_serves_itself_passes_through_untouched() {
     for over in BOTH {
         let (bridge, fake) = fake::bridged(over, Era::Modern).await;
-        let call = modern(&json!(1), "tools/call", &json!({ "name": "echo", "arguments": {} }), &json!({ format!("{META}logLevel"): "info" }));
+        let call = modern(
+            &json!(1),
+            "tools/call",
+            &json!({ "name": "echo", "arguments": {} }),
+            &json!({ format!("{META}logLevel"): "info" }),
+        );
         let (response, _) = complete(&bridge, modern_call(call)).await.unwrap();
         assert_eq!(response["result"]["_meta"]["kept"], 1);
         let seen = fake.received("tools/call").remove(0).message;
@@ -87,7 +92,10 @@ async fn what_the_server_serves_itself_passes_through_untouched() {
         let (session, opened) = open(&bridge, "ann", &json!({ "sampling": {} })).await;
         assert_eq!(opened["result"]["instructions"], "be kind");
         let response = answer(&bridge, legacy_call(&session, legacy(&json!("x"), "tools/list", &json!({})))).await;
-        assert_eq!(response, json!({ "jsonrpc": "2.0", "id": "x", "result": { "tools": [{ "name": "echo", "inputSchema": {} }], "nextCursor": null } }));
+        assert_eq!(
+            response,
+            json!({ "jsonrpc": "2.0", "id": "x", "result": { "tools": [{ "name": "echo", "inputSchema": {} }], "nextCursor": null } })
+        );
         assert!(fake.received("server/discover").len() <= 1, "only the probe");
         assert_eq!(bridge.idle_sessions(std::time::Duration::ZERO), [session]);
     }

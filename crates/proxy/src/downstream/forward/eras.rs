@@ -198,7 +198,9 @@ fn verdict(tried: &Tried, status: StatusCode, headers: &HeaderMap, body: &Bytes)
         (Era::Legacy, Some(answer::UNSUPPORTED_VERSION)) if supports_modern() => Verdict::Refused,
         (Era::Legacy, Some(answer::HEADER_MISMATCH)) => Verdict::Refused,
         // There is no such method, or one needs what only modern requests have.
-        (Era::Legacy, Some(answer::METHOD_NOT_FOUND | answer::INVALID_PARAMS | answer::INVALID_REQUEST)) => Verdict::Unclear,
+        (Era::Legacy, Some(answer::METHOD_NOT_FOUND | answer::INVALID_PARAMS | answer::INVALID_REQUEST)) => {
+            Verdict::Unclear
+        }
         (Era::Legacy, _) => Verdict::Served,
         (Era::Modern, Some(answer::UNSUPPORTED_VERSION)) if !supports_modern() => Verdict::Refused,
         (Era::Modern, Some(answer::HEADER_MISMATCH | answer::MISSING_CAPABILITY | answer::UNSUPPORTED_VERSION)) => {

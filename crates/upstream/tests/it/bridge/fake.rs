@@ -48,7 +48,13 @@ pub(crate) struct Seen {
 
 /// A bridge in front of a server.
 pub(crate) async fn bridged(over: Over, era: Era) -> (Arc<BridgedUpstream>, Arc<Fake>) {
-    let new = |server| Fake { era, seen: watch::Sender::new(Vec::new()), streams: Mutex::default(), asked: Mutex::default(), _server: server };
+    let new = |server| Fake {
+        era,
+        seen: watch::Sender::new(Vec::new()),
+        streams: Mutex::default(),
+        asked: Mutex::default(),
+        _server: server,
+    };
     match over {
         Over::Stdio => {
             let fake = Arc::new(new(None));
@@ -185,7 +191,10 @@ impl Fake {
     fn refused(&self, got: &Got, code: i64) -> Response<Body> {
         self.note(got.body.clone(), None, None);
         let data = json!({ "supported": [MODERN], "requested": "x" });
-        respond(400, &json!({ "jsonrpc": "2.0", "id": got.body["id"], "error": { "code": code, "message": "no", "data": data } }))
+        respond(
+            400,
+            &json!({ "jsonrpc": "2.0", "id": got.body["id"], "error": { "code": code, "message": "no", "data": data } }),
+        )
     }
 
     fn note(&self, message: Value, session: Option<String>, authorization: Option<String>) {
@@ -193,7 +202,13 @@ impl Fake {
     }
 
     /// Takes a message, and says what it has to say to it.
-    fn take(&self, message: Value, session: Option<String>, authorization: Option<String>, say: &mpsc::UnboundedSender<Value>) {
+    fn take(
+        &self,
+        message: Value,
+        session: Option<String>,
+        authorization: Option<String>,
+        say: &mpsc::UnboundedSender<Value>,
+    ) {
         let answers = self.answers(&message, say);
         self.note(message, session, authorization);
         for answer in answers {
@@ -209,7 +224,8 @@ impl Fake {
         let result = |mut result: Value| {
             if self.era == Era::Modern {
                 result["resultType"] = json!("complete");
-                result["_meta"] = json!({ "io.modelcontextprotocol/serverInfo": { "name": "fake", "version": "1" }, "kept": 1 });
+                result["_meta"] =
+                    json!({ "io.modelcontextprotocol/serverInfo": { "name": "fake", "version": "1" }, "kept": 1 });
             }
             vec![json!({ "jsonrpc": "2.0", "id": id, "result": result })]
         };
@@ -225,13 +241,17 @@ impl Fake {
                 "serverInfo": { "name": "fake", "version": "1" }, "instructions": "be kind" })),
             "server/discover" => result(json!({ "supportedVersions": [MODERN], "capabilities": capabilities,
                 "instructions": "be kind", "ttlMs": 5, "cacheScope": "public" })),
-            "tools/list" => result(json!({ "tools": [{ "name": "echo", "inputSchema": {} }], "nextCursor": params["cursor"] })),
+            "tools/list" => {
+                result(json!({ "tools": [{ "name": "echo", "inputSchema": {} }], "nextCursor": params["cursor"] }))
+            }
             "resources/list" => result(json!({ "resources": [] })),
             "resources/templates/list" => result(json!({ "resourceTemplates": [] })),
             "prompts/list" => result(json!({ "prompts": [] })),
             "prompts/get" => result(json!({ "messages": [] })),
             "completion/complete" => result(json!({ "completion": { "values": [] } })),
-            "resources/read" if params["uri"] == "a:none" => error(if self.era == Era::Modern { -32602 } else { -32002 }),
+            "resources/read" if params["uri"] == "a:none" => {
+                error(if self.era == Era::Modern { -32602 } else { -32002 })
+            }
             "resources/read" => result(json!({ "contents": [] })),
             "resources/subscribe" if params["uri"] == "a:none" => error(-32002),
             "subscriptions/listen" => {
@@ -242,30 +262,47 @@ impl Fake {
                     uris.retain(|uri| uri != "a:none");
                 }
                 let params = json!({ "_meta": { SUBSCRIPTION: id }, "notifications": granted });
-                vec![json!({ "jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": params })]
+                vec![
+                    json!({ "jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": params }),
+                ]
             }
             "tools/call" => self.called(params, id, say, &result),
             _ => result(json!({})),
         }
     }
 
-    fn called(&self, params: &Value, id: &Value, say: &mpsc::UnboundedSender<Value>, result: &dyn Fn(Value) -> Vec<Value>) -> Vec<Value> {
+    fn called(
+        &self,
+        params: &Value,
+        id: &Value,
+        say: &mpsc::UnboundedSender<Value>,
+        result: &dyn Fn(Value) -> Vec<Value>,
+    ) -> Vec<Value> {
         let note = |method: &str, params: Value| json!({ "jsonrpc": "2.0", "method": method, "params": params });
         let name = params["name"].as_str().unwrap_or_default();
-        let done = |before: Vec<Value>| [before, result(json!({ "content": [], "echo": params["arguments"] }))].concat();
+        let done =
+            |before: Vec<Value>| [before, result(json!({ "content": [], "echo": params["arguments"] }))].concat();
         match name {
             "progress" => {
-                let report = |number: u32| note("notifications/progress", json!({ "progressToken": params["_meta"]["progressToken"], "progress": number }));
+                let report = |number: u32| {
+                    note(
+                        "notifications/progress",
+                        json!({ "progressToken": params["_meta"]["progressToken"], "progress": number }),
+                    )
+                };
                 done(vec![report(1), report(2)])
             }
             "log" => {
-                let line = |level: &str| note("notifications/message", json!({ "level": level, "data": params["arguments"] }));
+                let line =
+                    |level: &str| note("notifications/message", json!({ "level": level, "data": params["arguments"] }));
                 done(vec![line("debug"), line("info"), line("error")])
             }
             "ask" => {
                 self.open("asked", say.clone());
                 *self.asked.lock().unwrap() = Some(id.clone());
-                vec![json!({ "jsonrpc": "2.0", "id": "theirs", "method": params["arguments"]["method"], "params": { "for": id } })]
+                vec![
+                    json!({ "jsonrpc": "2.0", "id": "theirs", "method": params["arguments"]["method"], "params": { "for": id } }),
+                ]
             }
             "input" => vec![json!({ "jsonrpc": "2.0", "id": id, "result": { "resultType": "input_required",
                 "inputRequests": { "a": { "method": "elicitation/create" } } } })],

@@ -15,7 +15,8 @@ use fake::Over;
 /// A call of a client with this identity and this token.
 fn call_of(subject: Option<&str>, token: &str, id: &Value) -> Call {
     let call = modern(id, "tools/call", &json!({ "name": "echo", "arguments": { "id": id } }), &json!({}));
-    let identity = subject.map(|subject| Identity { issuer: "https://i".into(), subject: subject.into(), name: "n".into() });
+    let identity =
+        subject.map(|subject| Identity { issuer: "https://i".into(), subject: subject.into(), name: "n".into() });
     let caller = identity.map(|identity| Caller { identity, claims: Arc::new(Map::new()), token: None });
     let headers = HeaderMap::from_iter([(http::header::AUTHORIZATION, token.parse().unwrap())]);
     Call { client: ClientContext { caller, headers }, ..modern_call(call) }
@@ -28,8 +29,14 @@ async fn a_modern_client_uses_every_plain_method_of_a_legacy_server() {
         let found = answer(&bridge, modern_call(modern(&json!("d"), "server/discover", &json!({}), &json!({})))).await;
         let result = &found["result"];
         let versions = json!(["2026-07-28", "2025-06-18", "2025-03-26", "2024-11-05"]);
-        assert_eq!((&found["id"], &result["supportedVersions"], &result["resultType"]), (&json!("d"), &versions, &json!("complete")));
-        assert_eq!((&result["instructions"], &result["ttlMs"], &result["cacheScope"]), (&json!("be kind"), &json!(0), &json!("private")));
+        assert_eq!(
+            (&found["id"], &result["supportedVersions"], &result["resultType"]),
+            (&json!("d"), &versions, &json!("complete"))
+        );
+        assert_eq!(
+            (&result["instructions"], &result["ttlMs"], &result["cacheScope"]),
+            (&json!("be kind"), &json!(0), &json!("private"))
+        );
         for (method, params, member, is_cacheable) in [
             ("tools/list", json!({ "cursor": "c" }), "tools", true),
             ("tools/call", json!({ "name": "echo", "arguments": { "n": 1 } }), "echo", false),
@@ -42,17 +49,26 @@ async fn a_modern_client_uses_every_plain_method_of_a_legacy_server() {
         ] {
             let response = answer(&bridge, modern_call(modern(&json!("mine"), method, &params, &json!({})))).await;
             let result = &response["result"];
-            assert_eq!((&response["id"], &result["resultType"]), (&json!("mine"), &json!("complete")), "{over:?} {method} {response}");
+            assert_eq!(
+                (&response["id"], &result["resultType"]),
+                (&json!("mine"), &json!("complete")),
+                "{over:?} {method} {response}"
+            );
             assert!(!result[member].is_null(), "{method}");
             assert_eq!(result["ttlMs"] == json!(0), is_cacheable, "{method}");
-            assert_eq!(result["_meta"][format!("{META}serverInfo")], json!({ "name": "fake", "version": "1" }), "{method}");
+            assert_eq!(
+                result["_meta"][format!("{META}serverInfo")],
+                json!({ "name": "fake", "version": "1" }),
+                "{method}"
+            );
             let seen = fake.received(method).pop().unwrap().message;
             assert_eq!(seen["params"]["_meta"], json!({}), "nothing of the other era");
         }
         let none = modern(&json!(1), "resources/read", &json!({ "uri": "a:none" }), &json!({}));
         assert_eq!(answer(&bridge, modern_call(none)).await["error"]["code"], -32602);
         for method in ["ping", "initialize", "logging/setLevel", "resources/subscribe", "tasks/list"] {
-            let refused = answer(&bridge, modern_call(modern(&json!(1), method, &json!({ "uri": "a:b" }), &json!({})))).await;
+            let refused =
+                answer(&bridge, modern_call(modern(&json!(1), method, &json!({ "uri": "a:b" }), &json!({})))).await;
             assert_eq!(refused["error"]["code"], -32601, "{method}");
         }
         if over == Over::Http {
@@ -154,7 +170,8 @@ async fn a_question_of_a_legacy_server_is_refused_and_ends_the_call() {
         ] {
             let (bridge, fake) = fake::bridged(over, Era::Legacy).await;
             let meta = json!({ format!("{META}clientCapabilities"): capabilities });
-            let call = modern(&json!(7), "tools/call", &json!({ "name": "ask", "arguments": { "method": method } }), &meta);
+            let call =
+                modern(&json!(7), "tools/call", &json!({ "name": "ask", "arguments": { "method": method } }), &meta);
             for takes_interim in [true, false] {
                 let call = Call { takes_interim, ..modern_call(call.clone()) };
                 let error = complete(&bridge, call).await.unwrap_err();
@@ -162,7 +179,8 @@ async fn a_question_of_a_legacy_server_is_refused_and_ends_the_call() {
                 assert_eq!(refused.code(), expected, "{over:?} {method}");
                 let name = method.split('/').next().unwrap();
                 let body: Value = serde_json::from_slice(&error.answer(Some(&skep_mcp::Id::number(7)))).unwrap();
-                let data = if expected == -32021 { json!({ "requiredCapabilities": { name: {} } }) } else { json!(null) };
+                let data =
+                    if expected == -32021 { json!({ "requiredCapabilities": { name: {} } }) } else { json!(null) };
                 assert_eq!((&body["id"], &body["error"]["data"]), (&json!(7), &data));
             }
             assert!(fake.answered().await["error"]["code"].is_number(), "the server is told");
@@ -181,7 +199,11 @@ async fn a_call_that_is_dropped_is_cancelled_at_the_legacy_server() {
             let wire = fake.wait("tools/call", 1).await.remove(0);
             drop(held);
             let cancelled = fake.wait("notifications/cancelled", 1).await.remove(0);
-            assert_eq!((&cancelled.message["params"]["requestId"], &cancelled.session), (&wire.message["id"], &wire.session), "{over:?}");
+            assert_eq!(
+                (&cancelled.message["params"]["requestId"], &cancelled.session),
+                (&wire.message["id"], &wire.session),
+                "{over:?}"
+            );
         }
     }
 }
@@ -199,17 +221,30 @@ async fn subscribed(bridge: &Arc<BridgedUpstream>, filter: Value) -> (skep_upstr
 async fn a_subscription_of_a_modern_client_is_a_session_that_subscribes() {
     for over in BOTH {
         let (bridge, fake) = fake::bridged(over, Era::Legacy).await;
-        let filter = json!({ "toolsListChanged": true, "promptsListChanged": true, "resourceSubscriptions": ["a:b", "a:none"] });
+        let filter =
+            json!({ "toolsListChanged": true, "promptsListChanged": true, "resourceSubscriptions": ["a:b", "a:none"] });
         let (mut replies, first) = subscribed(&bridge, filter).await;
         assert_eq!(first["method"], "notifications/subscriptions/acknowledged", "{over:?}");
-        assert_eq!(first["params"]["notifications"], json!({ "toolsListChanged": true, "resourceSubscriptions": ["a:b"] }), "what the server has");
+        assert_eq!(
+            first["params"]["notifications"],
+            json!({ "toolsListChanged": true, "resourceSubscriptions": ["a:b"] }),
+            "what the server has"
+        );
         assert_eq!(first["params"]["_meta"][format!("{META}subscriptionId")], "sub");
         let updated = |uri: &str| json!({ "jsonrpc": "2.0", "method": "notifications/resources/updated", "params": { "uri": uri } });
-        for message in [json!({ "jsonrpc": "2.0", "method": "notifications/resources/list_changed" }), updated("other:1"), updated("a:b")] {
+        for message in [
+            json!({ "jsonrpc": "2.0", "method": "notifications/resources/list_changed" }),
+            updated("other:1"),
+            updated("a:b"),
+        ] {
             fake.say("session", message).await;
         }
         let heard = next(replies.interim.as_mut().unwrap()).await;
-        assert_eq!((&heard["params"]["uri"], &heard["params"]["_meta"][format!("{META}subscriptionId")]), (&json!("a:b"), &json!("sub")), "and only that");
+        assert_eq!(
+            (&heard["params"]["uri"], &heard["params"]["_meta"][format!("{META}subscriptionId")]),
+            (&json!("a:b"), &json!("sub")),
+            "and only that"
+        );
         fake.say("session", json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" })).await;
         assert_eq!(next(replies.interim.as_mut().unwrap()).await["method"], "notifications/tools/list_changed");
         assert!(fake.received("resources/unsubscribe").is_empty());

@@ -14,7 +14,10 @@ async fn a_legacy_client_uses_every_plain_method_of_a_modern_server() {
         let (bridge, fake) = fake::bridged(over, Era::Modern).await;
         let (ann, opened) = open(&bridge, "ann", &json!({ "roots": {}, "experimental": { "x": {} } })).await;
         let result = &opened["result"];
-        assert_eq!((&opened["id"], &result["protocolVersion"], &result["instructions"]), (&json!("open"), &json!("2025-03-26"), &json!("be kind")));
+        assert_eq!(
+            (&opened["id"], &result["protocolVersion"], &result["instructions"]),
+            (&json!("open"), &json!("2025-03-26"), &json!("be kind"))
+        );
         assert_eq!((&result["serverInfo"]["name"], result.get("supportedVersions")), (&json!("fake"), None));
         assert!(result["capabilities"]["logging"].is_object());
         let is_ready = |state: &UpstreamState| state.is_ready_for(Era::Legacy) && state.is_ready_for(Era::Modern);
@@ -27,7 +30,11 @@ async fn a_legacy_client_uses_every_plain_method_of_a_modern_server() {
             ("resources/read", json!({ "uri": "a:b" }), "contents"),
             ("prompts/list", json!({}), "prompts"),
             ("prompts/get", json!({ "name": "p" }), "messages"),
-            ("completion/complete", json!({ "ref": { "type": "ref/prompt", "name": "p" }, "argument": { "name": "a", "value": "b" } }), "completion"),
+            (
+                "completion/complete",
+                json!({ "ref": { "type": "ref/prompt", "name": "p" }, "argument": { "name": "a", "value": "b" } }),
+                "completion",
+            ),
         ] {
             let response = answer(&bridge, legacy_call(&ann, legacy(&json!("mine"), method, &params))).await;
             let result = &response["result"];
@@ -38,11 +45,21 @@ async fn a_legacy_client_uses_every_plain_method_of_a_modern_server() {
             let seen = fake.received(method).pop().unwrap();
             let meta = &seen.message["params"]["_meta"];
             assert_eq!((&meta[format!("{META}clientInfo")]["name"], &seen.session), (&json!("ann"), &None));
-            assert_eq!(meta[format!("{META}clientCapabilities")], json!({ "experimental": { "x": {} } }), "roots cannot be relayed");
+            assert_eq!(
+                meta[format!("{META}clientCapabilities")],
+                json!({ "experimental": { "x": {} } }),
+                "roots cannot be relayed"
+            );
         }
-        assert_eq!(answer(&bridge, legacy_call(&ann, legacy(&json!(1), "ping", &json!({})))).await["result"], json!({}));
+        assert_eq!(
+            answer(&bridge, legacy_call(&ann, legacy(&json!(1), "ping", &json!({})))).await["result"],
+            json!({})
+        );
         for (method, code) in [("server/discover", -32601), ("subscriptions/listen", -32601)] {
-            assert_eq!(answer(&bridge, legacy_call(&ann, legacy(&json!(1), method, &json!({})))).await["error"]["code"], code);
+            assert_eq!(
+                answer(&bridge, legacy_call(&ann, legacy(&json!(1), method, &json!({})))).await["error"]["code"],
+                code
+            );
         }
         let none = legacy(&json!(1), "resources/read", &json!({ "uri": "a:none" }));
         assert_eq!(answer(&bridge, legacy_call(&ann, none)).await["error"]["code"], -32002);
@@ -55,13 +72,21 @@ async fn progress_and_the_log_of_a_session_come_before_its_responses() {
     for over in BOTH {
         let (bridge, fake) = fake::bridged(over, Era::Modern).await;
         let (ann, _) = open(&bridge, "ann", &json!({})).await;
-        let call = legacy(&json!(1), "tools/call", &json!({ "name": "progress", "_meta": { "progressToken": "mine" } }));
+        let call =
+            legacy(&json!(1), "tools/call", &json!({ "name": "progress", "_meta": { "progressToken": "mine" } }));
         let (_, before) = complete(&bridge, legacy_call(&ann, call)).await.unwrap();
-        let progress: Vec<_> = before.iter().map(|one| (one["params"]["progressToken"].clone(), one["params"]["progress"].clone())).collect();
+        let progress: Vec<_> = before
+            .iter()
+            .map(|one| (one["params"]["progressToken"].clone(), one["params"]["progress"].clone()))
+            .collect();
         assert_eq!(progress, [(json!("mine"), json!(1)), (json!("mine"), json!(2))], "{over:?}");
-        let wrong = answer(&bridge, legacy_call(&ann, legacy(&json!(2), "logging/setLevel", &json!({ "level": "loud" })))).await;
+        let wrong =
+            answer(&bridge, legacy_call(&ann, legacy(&json!(2), "logging/setLevel", &json!({ "level": "loud" }))))
+                .await;
         assert_eq!(wrong["error"]["code"], -32602);
-        let set = answer(&bridge, legacy_call(&ann, legacy(&json!(2), "logging/setLevel", &json!({ "level": "info" })))).await;
+        let set =
+            answer(&bridge, legacy_call(&ann, legacy(&json!(2), "logging/setLevel", &json!({ "level": "info" }))))
+                .await;
         assert_eq!(set["result"], json!({}));
         let (bob, _) = open(&bridge, "bob", &json!({})).await;
         for (session, level) in [(&ann, json!("info")), (&bob, json!(null))] {
@@ -69,7 +94,10 @@ async fn progress_and_the_log_of_a_session_come_before_its_responses() {
             let seen = fake.received("tools/call").pop().unwrap().message;
             assert_eq!(seen["params"]["_meta"][format!("{META}logLevel")], level, "{session}");
         }
-        let (_, before) = complete(&bridge, legacy_call(&ann, legacy(&json!(4), "tools/call", &json!({ "name": "log" })))).await.unwrap();
+        let (_, before) =
+            complete(&bridge, legacy_call(&ann, legacy(&json!(4), "tools/call", &json!({ "name": "log" }))))
+                .await
+                .unwrap();
         assert!(before.iter().any(|one| one["params"]["level"] == "error"), "{over:?} {before:?}");
     }
 }
@@ -87,7 +115,9 @@ async fn a_call_that_is_cancelled_or_dropped_is_cancelled_at_the_modern_server()
             if is_dropped {
                 drop(held);
             } else {
-                let cancelled = message(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 5 } }));
+                let cancelled = message(
+                    &json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 5 } }),
+                );
                 // Ids are those of a session.
                 bridge.send(Some(&bob), &cancelled).await.unwrap();
                 bridge.send(Some(&ann), &cancelled).await.unwrap();
@@ -120,7 +150,10 @@ async fn a_session_hears_what_it_subscribes_to_and_that_lists_changed() {
         assert_eq!(first["params"]["notifications"], lists);
         let changed = |id: &serde_json::Value| json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed", "params": { "_meta": { format!("{META}subscriptionId"): id } } });
         fake.say("listen", changed(&first["id"])).await;
-        assert_eq!(next(&mut heard).await, json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed", "params": { "_meta": {} } }));
+        assert_eq!(
+            next(&mut heard).await,
+            json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed", "params": { "_meta": {} } })
+        );
         let subscribe = |uri: &str| legacy_call(&ann, legacy(&json!(1), "resources/subscribe", &json!({ "uri": uri })));
         assert_eq!(answer(&bridge, subscribe("a:b")).await["result"], json!({}), "{over:?}");
         let second = fake.wait("subscriptions/listen", 2).await.pop().unwrap().message;
@@ -156,9 +189,12 @@ async fn a_stream_that_the_server_ends_is_opened_again() {
 async fn what_a_modern_server_asks_for_during_a_call_is_an_error_of_the_legacy_era() {
     for over in BOTH {
         let (bridge, _fake) = fake::bridged(over, Era::Modern).await;
-        for (name, capabilities, code) in [("bare", json!({}), -32600), ("able", json!({ "elicitation": {} }), -32603)] {
+        for (name, capabilities, code) in [("bare", json!({}), -32600), ("able", json!({ "elicitation": {} }), -32603)]
+        {
             let (session, _) = open(&bridge, name, &capabilities).await;
-            let response = answer(&bridge, legacy_call(&session, legacy(&json!(7), "tools/call", &json!({ "name": "input" })))).await;
+            let response =
+                answer(&bridge, legacy_call(&session, legacy(&json!(7), "tools/call", &json!({ "name": "input" }))))
+                    .await;
             assert_eq!((&response["id"], &response["error"]["code"]), (&json!(7), &json!(code)), "{over:?} {name}");
         }
     }
