@@ -35,7 +35,6 @@ use tracing::Instrument as _;
 
 use self::clients::LegacySessions;
 use self::servers::ServerSessions;
-use crate::admission;
 use crate::error::CallError;
 use crate::replies::{INTERIM, Replies};
 use crate::upstream::{BoxFuture, Call, ClientContext, Server, SessionId, Upstream, UpstreamState};

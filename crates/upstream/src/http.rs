@@ -46,7 +46,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::HeaderMap;
 use skep_mcp::headers::parameters::Parameter;
-use skep_mcp::{Era, Message};
+use skep_mcp::{Era, Eras, Message};
 use skep_net::{Budget, Client};
 use skep_store::Sessions as Store;
 use tokio::sync::{mpsc, watch};
@@ -95,6 +95,8 @@ pub struct HttpOptions {
     pub pods: Option<Pods>,
     /// Where the sessions of forwarded requests are kept.
     pub store: Option<Arc<Store>>,
+    /// The eras of the server, if they are known: then it is not probed.
+    pub eras: Option<Eras>,
     /// Headers of every request that is not forwarded, beside those of a call.
     pub headers: HeaderMap,
     /// What adds credentials to every request that is not forwarded.
@@ -117,6 +119,7 @@ impl HttpUpstream {
     pub fn new(target: Target, client: Client, mut options: HttpOptions) -> Arc<Self> {
         options.pods = options.pods.filter(|_| options.transport != Some(Transport::Sse));
         let transport = options.transport.map(OnceLock::from).unwrap_or_default();
+        let state = options.eras.map_or(UpstreamState::Starting, UpstreamState::ready);
         Arc::new_cyclic(|me| Self {
             target,
             client,
@@ -126,7 +129,7 @@ impl HttpUpstream {
             transport,
             sessions: Mutex::default(),
             catalogue: ToolCatalogue::default(),
-            state: watch::Sender::new(UpstreamState::Starting),
+            state: watch::Sender::new(state),
             is_probing: AtomicBool::new(false),
             me: me.clone(),
         })

@@ -25,10 +25,9 @@ pub mod stdio;
 mod tool_catalogue;
 mod upstream;
 
-pub use admission::AdmissionError;
 pub use bridge::BridgedUpstream;
-pub use era::EraMismatch;
 pub use error::CallError;
+pub use handshake::{discover_request, eras_of};
 pub use listener::{Listener, QueueError};
 pub use replies::{InFlight, PendingResponse, Replies, Response};
 pub use upstream::{BoxFuture, Call, ClientContext, Server, SessionId, Upstream, UpstreamState, abbreviate};

@@ -12,7 +12,7 @@ use http::{HeaderMap, Method, Response, StatusCode};
 use skep_mcp::{Era, Kind, Message, Refusal, answer, sse};
 use skep_net::budget::{OverBudgetError, Purpose};
 use skep_net::{Body, BodySender, Budget};
-use skep_upstream::{AdmissionError, Call, CallError, ClientContext, Replies, SessionId, admission};
+use skep_upstream::{Call, CallError, ClientContext, Replies, SessionId, admission};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::Instant;
 
@@ -245,12 +245,10 @@ impl Sse {
     async fn admit(&self, message: &Message, claimed: Result<Era, Refusal>) -> Result<Era, Bytes> {
         let id = message.id();
         let era = claimed.map_err(|refusal| refusal.answer(id.as_ref()))?;
-        match tokio::time::timeout(self.endpoint.timeout, admission::admit(self.endpoint.state.clone(), message, era))
-            .await
-        {
-            Ok(Ok(())) => Ok(era),
-            Ok(Err(AdmissionError::Era(mismatch))) => Err(mismatch.body),
-            Ok(Err(AdmissionError::Call(error))) => Err(error.answer(id.as_ref())),
+        let mut state = self.endpoint.state.clone();
+        match tokio::time::timeout(self.endpoint.timeout, admission::ready(&mut state)).await {
+            Ok(Ok(_server)) => Ok(era),
+            Ok(Err(error)) => Err(error.answer(id.as_ref())),
             Err(_elapsed) => Err(CallError::Timeout.answer(id.as_ref())),
         }
     }

@@ -13,7 +13,7 @@ use skep_mcp::headers::{self, LAST_EVENT_ID};
 use skep_mcp::{Era, Id, Kind, Message, answer, era};
 use skep_net::Body;
 use skep_upstream::admission;
-use skep_upstream::{AdmissionError, Call, CallError, PendingResponse, Replies, SessionId};
+use skep_upstream::{Call, CallError, PendingResponse, Replies, SessionId, UpstreamState};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -175,18 +175,16 @@ impl Streamable {
 
     /// Waits until the server can take a request.
     async fn admit(&self, message: &Message, reply: &Reply) -> Result<(), Refusal> {
-        if self.endpoint.state.borrow().is_ready_for(reply.era) {
+        if matches!(&*self.endpoint.state.borrow(), UpstreamState::Ready(_)) {
             return Ok(());
         }
-        let admitted = admission::admit(self.endpoint.state.clone(), message, reply.era);
+        let mut state = self.endpoint.state.clone();
+        let admitted = admission::ready(&mut state);
         let mut admitted = Box::pin(tokio::time::timeout(self.endpoint.timeout, admitted));
         let id = message.id();
         let error = match self.before_shutdown(admitted.as_mut()).await {
-            Some(Ok(Ok(()))) => return Ok(()),
-            Some(Ok(Err(AdmissionError::Era(mismatch)))) => {
-                return Err(Box::new(json(mismatch.status, mismatch.body)));
-            }
-            Some(Ok(Err(AdmissionError::Call(error)))) => error,
+            Some(Ok(Ok(_server))) => return Ok(()),
+            Some(Ok(Err(error))) => error,
             Some(Err(_)) | None => CallError::Timeout,
         };
         Err(Box::new(reply.error(error, id.as_ref())))

@@ -5,6 +5,8 @@
 #[cfg(test)]
 mod audited;
 #[cfg(test)]
+mod bridge;
+#[cfg(test)]
 mod called;
 #[cfg(test)]
 mod claims;

@@ -15,6 +15,9 @@ use crate::error::CallError;
 use crate::replies::{InFlight, PendingResponse, Replies};
 use crate::upstream::BoxFuture;
 
+/// How long a server may take to end a call during which it was refused what it asked for.
+const ENDING: Duration = Duration::from_secs(5);
+
 /// What becomes of the messages of one call.
 pub(super) trait Translation: Send + 'static {
     /// A message that comes before the response, as the client gets it; nothing if it does not. An error ends the call.
@@ -57,7 +60,14 @@ impl Relay {
                     result = relay(&mut called, &mut beside, &mut translation, sender.as_ref()) => result,
                     () = fired(cancelled) => Err(CallError::Cancelled),
                 };
-                // The server is told before the client, and while the call has its session.
+                if matches!(result, Err(CallError::NeedsClient(_))) {
+                    let _left = outcome.send(result.map(Box::new));
+                    // The server was refused something, and may end the call by itself. If it does not, it is cancelled.
+                    let ended = relay(&mut called, &mut beside, &mut translation, None);
+                    let _late = tokio::time::timeout(ENDING, ended).await;
+                    return;
+                }
+                // The call is cancelled before its client hears of it, and while it has its session.
                 drop(called);
                 drop(translation);
                 // The client may have left.
@@ -132,8 +142,11 @@ async fn next(queue: &mut Option<mpsc::Receiver<Bytes>>) -> Option<Bytes> {
 
 /// Waits until the client cancels. Never ends for a call that cannot be cancelled so.
 async fn fired(cancelled: Option<oneshot::Receiver<()>>) {
-    match cancelled {
-        Some(cancelled) if cancelled.await.is_ok() => {}
-        _ => std::future::pending().await,
+    let is_fired = match cancelled {
+        Some(cancelled) => cancelled.await.is_ok(),
+        None => false,
+    };
+    if !is_fired {
+        std::future::pending::<()>().await;
     }
 }

@@ -19,7 +19,7 @@ use tracing::Instrument as _;
 use super::BridgedUpstream;
 use crate::error::CallError;
 use crate::stdio::RELAYED;
-use crate::upstream::{ClientContext, SessionId, Upstream};
+use crate::upstream::{ClientContext, SessionId};
 
 /// How many sessions are shared at once. Beyond that, one that is not in use makes room.
 const SHARED: usize = 1000;

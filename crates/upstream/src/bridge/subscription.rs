@@ -17,7 +17,7 @@ use super::to_legacy::{OWN, not_opened};
 use super::{BridgedUpstream, interim, refuse};
 use crate::error::CallError;
 use crate::replies::{InFlight, PendingResponse, Replies};
-use crate::upstream::{Call, ClientContext, Upstream};
+use crate::upstream::{Call, ClientContext};
 
 /// A subscription of a client. The server is unsubscribed from what it granted when it ends.
 struct Subscription {

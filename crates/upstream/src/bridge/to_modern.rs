@@ -16,7 +16,7 @@ use crate::replies::Replies;
 use crate::stdio::log_level::is_level;
 use crate::stdio::parameter;
 use crate::stdio::subscriptions::{LONGEST, MOST};
-use crate::upstream::{BoxFuture, Call, ClientContext, SessionId, Upstream};
+use crate::upstream::{BoxFuture, Call, ClientContext, SessionId};
 
 /// How long the server may take to grant a subscription.
 const GRANTING: Duration = Duration::from_secs(30);

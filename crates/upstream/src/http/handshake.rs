@@ -101,7 +101,7 @@ impl HttpUpstream {
     /// A request to where the messages of a session go.
     pub(super) fn request_of(&self, method: Method, link: Option<&Link>) -> Result<ServerRequest, CallError> {
         let endpoint = link.and_then(|link| link.stream.as_ref()).map(|stream| stream.endpoint.clone());
-        let uri = endpoint.or_else(|| self.target.uri(&http::Uri::default(), None)).ok_or(CallError::NotSent)?;
+        let uri = endpoint.or_else(|| self.target.own_uri()).ok_or(CallError::NotSent)?;
         let mut request = ServerRequest::new(method, uri);
         self.route_to(link.and_then(|link| link.pod), &mut request);
         Ok(request)
