@@ -21,6 +21,7 @@ pub use self::backends::{BackendConfigError, Where};
 pub use self::run_config::RunConfigError;
 use crate::aggregate::Rules;
 use crate::backend::TIMEOUT;
+use crate::composite::{CompositeTools, DefinitionError};
 use crate::health::{BreakerSettings, MonitorSettings};
 
 /// The largest configuration that is read, in bytes.
@@ -129,6 +130,11 @@ impl Config {
     /// The headers of clients that backends get.
     pub fn passthrough(&self) -> Vec<http::HeaderName> {
         self.document.passthrough_headers.iter().filter_map(|name| name.parse().ok()).collect()
+    }
+
+    /// The composite tools, ready to run.
+    pub fn composite_tools(&self) -> Result<CompositeTools, DefinitionError> {
+        CompositeTools::new(&self.document.composite_tools)
     }
 
     /// A summary for people: what it is, and how many of each there are.

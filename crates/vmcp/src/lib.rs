@@ -15,6 +15,7 @@ pub mod aggregate;
 pub mod backend;
 pub mod backends;
 pub mod catalogue;
+pub mod composite;
 pub mod config;
 pub mod credentials;
 pub mod health;

@@ -11,6 +11,7 @@ use skep_proxy::run::{Place, Ports, Running, start};
 use skep_proxy::settings::{Backend, Overrides, Settings, SettingsError, UpstreamBackend};
 
 use crate::backends::Backends;
+use crate::composite::DefinitionError;
 use crate::config::{BackendConfigError, Config, RunConfigError, Where};
 use crate::pages::{Mode, StatusPages};
 use crate::upstream::{ServerInfo, VirtualUpstream};
@@ -40,6 +41,9 @@ pub enum ServeError {
     /// Its backends.
     #[error(transparent)]
     Backend(#[from] BackendConfigError),
+    /// Its composite tools.
+    #[error(transparent)]
+    Composite(#[from] DefinitionError),
     /// The document of its chain.
     #[error(transparent)]
     RunConfig(#[from] RunConfigError),
@@ -77,7 +81,7 @@ pub async fn serve(
     let key = environment.get(KEY).filter(|key| !key.is_empty()).cloned();
     // Without a key, cursors hold in this process.
     let key = key.unwrap_or_else(|| uuid::Uuid::new_v4().to_string());
-    let views = Views::new(config.rules());
+    let views = Views::new(config.rules(), config.composite_tools()?);
     let upstream = VirtualUpstream::new(info, backends.clone(), views, Cursors::new(key.as_bytes()));
     let pages = StatusPages::new(backends.clone(), Mode::Static, config.group().to_owned(), env!("CARGO_PKG_VERSION"));
     let passthrough = config.passthrough();

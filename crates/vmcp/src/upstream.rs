@@ -15,6 +15,7 @@ mod events;
 mod forward;
 mod server_requests;
 mod session;
+mod steps;
 mod subscriptions;
 
 use std::sync::{Arc, Weak};
@@ -169,6 +170,9 @@ impl VirtualUpstream {
     async fn call_tool(self: Arc<Self>, call: Call) -> Result<Replies, CallError> {
         let view = self.view(&call.client).await;
         let name = method::resource(&call.message).unwrap_or_default().into_owned();
+        if let Some(tool) = self.views.composite().usable(&name, &view.view).cloned() {
+            return self.run_composite(call, tool, view);
+        }
         let Some(route) = view.view.tool(&name) else {
             return answers::unknown_tool(&call, &name);
         };

@@ -15,6 +15,7 @@ pub use pages::{Listed, PAGE, Pages};
 use crate::aggregate::{BackendName, Rules, View, aggregate};
 use crate::backends::Backends;
 use crate::catalogue::{Abilities, Catalogue};
+use crate::composite::CompositeTools;
 use crate::offer::Viewer;
 
 /// How many views are kept: one for all clients, and one for each that sees something else.
@@ -24,6 +25,7 @@ const VIEWS: usize = 1024;
 #[derive(Debug)]
 pub struct Views {
     rules: Rules,
+    composite: CompositeTools,
     made: Mutex<BTreeMap<Vec<Viewer>, Arc<ClientView>>>,
 }
 
@@ -43,9 +45,14 @@ pub struct ClientView {
 // === impl Views ===
 
 impl Views {
-    /// Views that follow these rules.
-    pub fn new(rules: Rules) -> Self {
-        Self { rules, made: Mutex::default() }
+    /// Views that follow these rules, with these tools beside those of backends.
+    pub fn new(rules: Rules, composite: CompositeTools) -> Self {
+        Self { rules, composite, made: Mutex::default() }
+    }
+
+    /// The tools beside those of backends.
+    pub fn composite(&self) -> &CompositeTools {
+        &self.composite
     }
 
     /// What a client sees now. It is made anew when something has changed.
@@ -82,7 +89,7 @@ impl Views {
         if let Some(made) = made.filter(|made| made.is_made_of(&catalogues)) {
             return made;
         }
-        let made = Arc::new(ClientView::new(catalogues, &self.rules));
+        let made = Arc::new(ClientView::new(catalogues, &self.rules, &self.composite));
         for conflict in &made.view.conflicts {
             let crate::aggregate::Conflict { what, name, backends, outcome } = conflict;
             tracing::warn!(what, %name, ?backends, ?outcome, "backends offer the same name");
@@ -106,9 +113,9 @@ impl Views {
 // === impl ClientView ===
 
 impl ClientView {
-    fn new(catalogues: BTreeMap<BackendName, Arc<Catalogue>>, rules: &Rules) -> Self {
+    fn new(catalogues: BTreeMap<BackendName, Arc<Catalogue>>, rules: &Rules, composite: &CompositeTools) -> Self {
         let view = aggregate(&catalogues, rules);
-        let pages = Pages::of(&view);
+        let pages = Pages::of(&view, composite);
         let mut abilities = Abilities { completions: true, ..Abilities::default() };
         for catalogue in catalogues.values() {
             abilities.subscriptions |= catalogue.abilities.subscriptions;

@@ -56,7 +56,7 @@ const HOUSE: &[Row] = &[
             "skep-upstream",
         ]),
     ),
-    ("skep-vmcp", OnTopOfAnd("skep-proxy", &["skep-plan"])),
+    ("skep-vmcp", OnTopOfAnd("skep-proxy", &["skep-plan", "skep-template"])),
     ("skep", Shipped),
     ("skep-testkit", These(&[])),
     ("skep-e2e", All),

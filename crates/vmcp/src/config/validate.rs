@@ -30,6 +30,14 @@ pub(super) fn problems(config: &VirtualConfig) -> Vec<String> {
         Some(settings) => aggregation(settings, &mut problems),
     }
     backends(config, &mut problems);
+    let mut names = BTreeSet::new();
+    for (index, tool) in config.composite_tools.iter().enumerate() {
+        let wrong = skep_plan::composite::problems(tool).into_iter();
+        problems.extend(wrong.map(|problem| format!("compositeTools[{index}]: {problem}")));
+        if !names.insert(&tool.name) {
+            problems.push(format!("compositeTools[{index}].name: `{}` is another composite tool's too", tool.name));
+        }
+    }
     operational(config, &mut problems);
     headers(config, &mut problems);
     unsupported(config, &mut problems);
@@ -161,9 +169,6 @@ fn unsupported(config: &VirtualConfig, problems: &mut Vec<String>) {
     }
     if config.optimizer.is_some() {
         problems.push("optimizer is not supported by this version; remove it".to_owned());
-    }
-    if !config.composite_tools.is_empty() {
-        problems.push("compositeTools are not supported by this version; remove them".to_owned());
     }
     if config.backends.is_empty() {
         problems.push("backends are not discovered by this version; list them under backends".to_owned());

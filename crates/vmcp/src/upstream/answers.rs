@@ -134,3 +134,23 @@ pub(super) fn signed(response: Message, info: &ServerInfo) -> Message {
     let signed = splice::apply(&response, &[Edit::set(&path, server_info(info))]);
     signed.unwrap_or(response)
 }
+
+/// The result of a composite tool.
+pub(super) fn composite(info: &ServerInfo, era: Era, ran: Result<serde_json::Value, String>) -> Raw<'static> {
+    let mut result = match ran {
+        Ok(output) => json!({
+            "content": [{ "type": "text", "text": output.to_string() }],
+            "structuredContent": output,
+        }),
+        Err(error) => json!({
+            "content": [{ "type": "text", "text": format!("Workflow execution failed: {error}") }],
+            "isError": true,
+        }),
+    };
+    if let (Era::Modern, Some(result)) = (era, result.as_object_mut()) {
+        result.insert("resultType".to_owned(), json!("complete"));
+        let info = json!({ "name": info.name, "version": info.version });
+        result.insert("_meta".to_owned(), json!({ "io.modelcontextprotocol/serverInfo": info }));
+    }
+    Raw::value(&result)
+}

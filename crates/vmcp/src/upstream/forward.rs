@@ -16,7 +16,7 @@ const INTERIM: usize = 16;
 
 /// A request in flight, which is over when this is dropped.
 #[derive(Debug)]
-struct Registered {
+pub(super) struct Registered {
     virtual_server: Arc<VirtualUpstream>,
     session: SessionId,
     id: Id,
@@ -97,7 +97,7 @@ impl VirtualUpstream {
     }
 
     /// Notes a request in flight.
-    fn register(self: Arc<Self>, session: &SessionId, id: &Id, call: InFlight) -> Registered {
+    pub(super) fn register(self: Arc<Self>, session: &SessionId, id: &Id, call: InFlight) -> Registered {
         self.sessions.with(session, |session| session.calls.insert(id.clone(), call));
         Registered { virtual_server: self, session: session.clone(), id: id.clone() }
     }

@@ -165,6 +165,12 @@ impl Session {
         Some(Id::number(self.last_id))
     }
 
+    /// Whether the client says that it can ask its user.
+    pub(super) fn can_elicit(&self) -> bool {
+        let params = self.initialize.params().unwrap_or_default();
+        skep_mcp::value::find(params, &["capabilities", "elicitation"]).is_some_and(|found| found.starts_with('{'))
+    }
+
     /// Takes the request that a response of the client answers.
     pub(super) fn answered(&mut self, id: &Id) -> Option<Asked> {
         self.asked.remove(&id.raw().parse().ok()?)

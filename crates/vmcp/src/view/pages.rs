@@ -7,6 +7,7 @@ use skep_mcp::Raw;
 use skep_mcp::list::List;
 
 use crate::aggregate::View;
+use crate::composite::CompositeTools;
 
 /// How many elements a page has.
 pub const PAGE: usize = 1000;
@@ -32,9 +33,12 @@ pub struct Listed {
 // === impl Pages ===
 
 impl Pages {
-    pub(super) fn of(view: &View) -> Self {
+    pub(super) fn of(view: &View, composite: &CompositeTools) -> Self {
         let visible = view.tools.iter().filter(|(_, tool)| !tool.is_hidden);
-        let tools = Listed::new(visible.map(|(name, tool)| (&**name, tool.route.shown.clone())));
+        let mut tools: BTreeMap<&str, Arc<str>> =
+            visible.map(|(name, tool)| (&**name, tool.route.shown.clone())).collect();
+        tools.extend(composite.shown(view));
+        let tools = Listed::new(tools.into_iter());
         let of = |routes: &BTreeMap<Box<str>, crate::aggregate::Route>| {
             Listed::new(routes.iter().map(|(key, route)| (&**key, route.shown.clone())))
         };
