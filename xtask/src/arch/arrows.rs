@@ -22,11 +22,12 @@ use Allowed::{All, OnTopOfAnd, Shipped, These};
 const HOUSE: &[Row] = &[
     ("skep-address", These(&[])),
     ("skep-bounds", These(&[])),
+    ("skep-template", These(&["skep-bounds"])),
     ("skep-mcp", These(&[])),
     ("skep-demo", These(&["skep-mcp"])),
     ("skep-api", These(&["skep-bounds"])),
     ("skep-runconfig", These(&[])),
-    ("skep-plan", These(&["skep-address", "skep-bounds", "skep-api", "skep-runconfig"])),
+    ("skep-plan", These(&["skep-address", "skep-bounds", "skep-template", "skep-api", "skep-runconfig"])),
     ("skep-operator", These(&["skep-bounds", "skep-api", "skep-runconfig", "skep-plan"])),
     ("skep-net", These(&["skep-address"])),
     ("skep-store", These(&[])),
