@@ -1,5 +1,6 @@
 //! `cargo xtask peers`: other people's clients and servers, with `skep proxy` between them, each by each way that fits.
 
+mod bridge;
 mod eras;
 
 use std::fs;
@@ -140,9 +141,12 @@ pub(crate) fn run() -> Result<()> {
     drop(packages);
     let (eras, failed) = eras::run(&home)?;
     failures.extend(failed);
+    let (bridged, failed) = bridge::run(&home, &servers, &callers)?;
+    failures.extend(failed);
     let names: Vec<String> = callers.iter().map(|caller| format!("{:<8}", caller.name)).collect();
     ui::result(&format!("{:<18} {:<18} {}\n{}", "server", "way", names.join(" "), rows.join("\n")));
     ui::result(&format!("\nclients of both eras, one stdio server\n{}", eras.join("\n")));
+    ui::result(&format!("\nclients of both eras, servers of either\n{}", bridged.join("\n")));
     if !failures.is_empty() {
         bail!("{}", failures.join("\n"));
     }
@@ -185,6 +189,8 @@ fn install(home: &Path) -> Result<()> {
         ("client.mjs", "client.mjs"),
         ("eras/server.mjs", "eras-server.mjs"),
         ("eras/client.mjs", "eras-client.mjs"),
+        ("eras/http.mjs", "eras-http.mjs"),
+        ("eras/crowd.mjs", "eras-crowd.mjs"),
     ] {
         // Node looks for packages beside the script.
         fs::copy(root().join("xtask/peers").join(script), home.join(copy))?;

@@ -155,6 +155,9 @@ pub enum ConflictResolution {
     Priority,
     /// The overrides must make all names distinct.
     Manual,
+    /// Only names of several servers get the server's name in front.
+    #[serde(rename = "prefixOnConflict")]
+    PrefixOnConflict,
 }
 
 /// Settings of conflict resolution.

@@ -90,6 +90,14 @@ pub const COMPOSITE_SET_STEPS: usize = 1_000;
 pub const BACKENDS: usize = 1_000;
 /// The largest template of a composite tool, in bytes.
 pub const TEMPLATE_BYTES: usize = 64 * 1024;
+/// How many steps rendering a template may take. A second is enough for all of them.
+pub const TEMPLATE_STEPS: u64 = 1_000_000;
+/// The largest text that a template may render to, in bytes, and the largest string that it may make on the way.
+pub const TEMPLATE_OUTPUT_BYTES: usize = 10 * 1024 * 1024;
+/// How deep templates may call each other.
+pub const TEMPLATE_CALLS: usize = 100;
+/// How deep lists and objects may be nested in data that a template prints or encodes. `serde_json` parses no deeper ones.
+pub const TEMPLATE_DATA_DEPTH: usize = 128;
 /// The largest JSON text inside a string, in bytes. No object of the API server is larger.
 pub const JSON_BYTES: usize = 1024 * 1024;
 /// How deep lists and objects may be nested in JSON inside a string.

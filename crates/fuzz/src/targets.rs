@@ -16,6 +16,7 @@ pub(crate) const TARGETS: &[Target] = &[
     Target { name: "sse", seeds: SEEDS, run: fuzzing::sse },
     Target { name: "lines", seeds: SEEDS, run: fuzzing::lines },
     Target { name: "headers", seeds: SEEDS, run: fuzzing::headers },
+    Target { name: "bridge", seeds: SEEDS, run: fuzzing::bridge },
     Target { name: "replies", seeds: SEEDS, run: replies },
     Target { name: "policies", seeds: POLICIES, run: policies },
     Target { name: "entities", seeds: ENTITIES, run: entities },

@@ -31,6 +31,17 @@ pub enum Era {
     Modern,
 }
 
+/// The eras that a method exists in, or that a server serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Eras {
+    /// Up to 2025-11-25.
+    Legacy,
+    /// Since 2026-07-28.
+    Modern,
+    /// Both.
+    Both,
+}
+
 /// A request contradicts itself and is rejected with status 400.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
@@ -119,6 +130,28 @@ pub fn classify(header: Option<&str>, message: &Message) -> Result<Era, Refusal>
             Some(value) if value.first() == Some(&b'{') => Ok(Era::Modern),
             Some(_) => Err(Refusal::BadCapabilities),
         },
+    }
+}
+
+// === impl Eras ===
+
+impl Eras {
+    /// Whether an era is one of them.
+    pub fn contains(self, era: Era) -> bool {
+        match self {
+            Self::Both => true,
+            Self::Legacy => era == Era::Legacy,
+            Self::Modern => era == Era::Modern,
+        }
+    }
+}
+
+impl From<Era> for Eras {
+    fn from(era: Era) -> Self {
+        match era {
+            Era::Legacy => Self::Legacy,
+            Era::Modern => Self::Modern,
+        }
     }
 }
 

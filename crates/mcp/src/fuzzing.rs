@@ -6,6 +6,8 @@
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
 
+use crate::bridge::{self, Filter, LegacyClient, ModernClient, RequestKind, RequiredCapability};
+use crate::era::{Era, MODERN};
 use crate::headers;
 use crate::lines;
 use crate::list::{self, List, Verdict};
@@ -26,6 +28,10 @@ pub const SEEDS: &[&[u8]] = &[
     br#"{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":{"ref":{"type":"ref/prompt","name":"p"}}}"#,
     br#"{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{"modelPreferences":{"hints":[{"name":"m"}]}}}"#,
     br#"{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}"#,
+    br#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{"elicitation":{}},"clientInfo":{"name":"c"}}}"#,
+    br#"{"jsonrpc":"2.0","id":2,"method":"subscriptions/listen","params":{"notifications":{"toolsListChanged":true,"resourceSubscriptions":["a:b"]}}}"#,
+    br#"{"jsonrpc":"2.0","id":3,"result":{"resultType":"input_required","inputRequests":{"a":{"method":"roots/list"}},"_meta":{"io.modelcontextprotocol/serverInfo":{}}}}"#,
+    br#"{"jsonrpc":"2.0","id":4,"error":{"code":-32021,"message":"m","data":{"requiredCapabilities":{"sampling":{}}}}}"#,
     br#"{"jsonrpc":"2.0","id":1,"method":"x","params":null}"#,
     br#"{"jsonrpc":"2.0","id":1,"method":"x","params":[1,2]}"#,
     br#"{"jsonrpc":"2.0","id":1,"method":"x","params":{"name":"a","n\u0061me":"b"}}"#,
@@ -150,6 +156,49 @@ pub fn headers(data: &[u8]) {
     // A method is sent as it is: no method of the protocol needs encoding.
     if message.method().is_some_and(|method| headers::encode(method) == method) {
         assert_eq!(headers::check(&held, &message), Ok(()));
+    }
+}
+
+/// Translations never panic, and yield messages of the other era under the same id. The input is a request of a client, a zero byte, and
+/// what a server sends.
+pub fn bridge(data: &[u8]) {
+    let (request, sent) = halves(data);
+    let parsed = |bytes: &[u8]| Message::parse(Bytes::copy_from_slice(bytes)).ok();
+    let (Some(request), sent) = (parsed(request), parsed(sent)) else { return };
+    let (client, kind) = (LegacyClient::of(&request), RequestKind::of(&request));
+    let number = Id::number(7);
+    if let (Kind::Request, Ok(modern)) = (request.kind(), client.request(&request, Some("info"))) {
+        assert_eq!(modern.id(), request.id(), "the id keeps its bytes");
+        assert_eq!(crate::era::classify(Some(MODERN), &modern), Ok(Era::Modern));
+        let legacy = ModernClient::of(&modern).and_then(|client| client.request(&modern, &number).ok());
+        assert!(legacy.is_some(), "what was translated can be translated back");
+        let back = legacy.map(|legacy| (legacy.id(), crate::era::classify(None, &legacy)));
+        assert_eq!(back, Some((Some(number.clone()), Ok(Era::Legacy))));
+    }
+    let _ = (Filter::of(&request), RequiredCapability::of(&request), bridge::log_level(&request));
+    let Some(sent) = sent else { return };
+    if let Ok(response) = client.response(kind, &sent) {
+        assert_eq!(response.id(), sent.id(), "the id keeps its bytes");
+    }
+    if let Some(modern) = ModernClient::of(&request) {
+        if let Ok(response) = modern.response(&sent, None) {
+            assert_eq!(response.id(), request.id(), "the client's own id");
+            let complete = response
+                .result()
+                .is_none_or(|result| crate::value::find_text(result, &["resultType"]).as_deref() == Some("complete"));
+            assert!(complete, "no other type of result");
+        }
+        let _ = modern.progress(&sent);
+    }
+    for changed in
+        [bridge::notification(&sent).ok(), bridge::of_subscription(&sent, &number).ok()].into_iter().flatten()
+    {
+        assert!(Message::parse(changed).is_ok_and(|changed| changed.kind() == sent.kind()));
+    }
+    if let (Ok(opened), Ok(found)) =
+        (bridge::initialize_result(&request, &sent), bridge::discover_result(&request, &sent))
+    {
+        assert!(opened.kind() == sent.kind() && found.kind() == sent.kind());
     }
 }
 

@@ -8,6 +8,7 @@
 //!   HTTP body ────────────────────────────┐                  ┌─▶ method: what it is about   era, headers: how it is spoken
 //!   SSE ──── sse::Reader ────▶ event data ┼─▶ Message::parse ┤
 //!   stdio ── lines::Reader ──▶ line ──────┘                  └─▶ splice, list: the same bytes but for what changes
+//!                                                                     bridge: the same message in the other era
 //!                                                                                │
 //!   HTTP body, sse::event, lines::frame ◀──────── body ◀──── answer: Skep's own ◀┘
 //! ```
@@ -22,6 +23,7 @@
 //! requests), the last one counts.
 
 pub mod answer;
+pub mod bridge;
 pub mod era;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
@@ -41,7 +43,7 @@ pub mod splice;
 pub mod sse;
 pub mod value;
 
-pub use era::{Era, Refusal};
+pub use era::{Era, Eras, Refusal};
 pub use id::Id;
 pub use malformed::Malformed;
 pub use message::{Kind, Message};

@@ -88,7 +88,7 @@ pub fn rewrite(
     cursor.object(|cursor, key| {
         let found = names.note(key.name)?.is_some();
         if found && cursor.peek() == Some(b'[') {
-            return elements(cursor, list, &mut patches, &mut verdict);
+            return each(cursor, list, &mut patches, &mut verdict);
         }
         let value = cursor.skip()?;
         if found && cursor.text(value) != "null" {
@@ -98,6 +98,47 @@ pub fn rewrite(
     })?;
     names.finish()?;
     Ok((!patches.is_empty()).then(|| patches.apply(text.as_bytes())))
+}
+
+/// The elements of the list in a response, as they are. None if it has no such list.
+pub fn elements(message: &Message, list: List) -> Result<Vec<String>, Malformed> {
+    let mut found = Vec::new();
+    rewrite(message, list, |element| {
+        found.push(element.raw.to_owned());
+        Verdict::Keep
+    })?;
+    Ok(found)
+}
+
+// === impl Element ===
+
+impl<'a> Element<'a> {
+    /// Reads one element of a list by itself.
+    pub fn parse(list: List, raw: &'a str) -> Result<Self, Malformed> {
+        let mut cursor = Cursor::new(raw)?;
+        let (span, members) = element(&mut cursor, list)?;
+        cursor.end()?;
+        Self::of(&cursor, list, span, members)
+    }
+
+    /// The same element with changed members.
+    pub fn changed(&self, list: List, change: Change) -> Result<String, Malformed> {
+        let mut cursor = Cursor::new(self.raw)?;
+        let (_span, members) = element(&mut cursor, list)?;
+        let mut patches = Patches::default();
+        alter(&cursor, list, members, change, &mut patches);
+        let changed = patches.apply(self.raw.as_bytes());
+        String::from_utf8(changed.into()).map_err(|_| Malformed::NotUtf8)
+    }
+
+    fn of(cursor: &Cursor<'a>, list: List, span: Span, members: Members) -> Result<Self, Malformed> {
+        let [name, description, annotations] = members.map(|member| member.map(|member| cursor.text(member)));
+        let key = list.key();
+        let nameless = || Malformed::Nameless { key, name: list.element().known.first().copied().unwrap_or_default() };
+        let name = name.and_then(string).filter(|name| !name.is_empty()).ok_or_else(nameless)?;
+        let description = description.and_then(string);
+        Ok(Self { raw: cursor.text(span), name, description, annotations })
+    }
 }
 
 // === impl List ===
@@ -156,7 +197,7 @@ impl List {
 }
 
 /// Walks the list itself.
-fn elements(
+fn each(
     cursor: &mut Cursor<'_>,
     list: List,
     patches: &mut Patches<'_>,
@@ -165,12 +206,7 @@ fn elements(
     let mut sequence = Sequence::new(cursor.position() + 1);
     cursor.array(|cursor| {
         let (span, members) = element(cursor, list)?;
-        let [name, description, annotations] = members.map(|member| member.map(|member| cursor.text(member)));
-        let key = list.key();
-        let nameless = || Malformed::Nameless { key, name: list.element().known.first().copied().unwrap_or_default() };
-        let name = name.and_then(string).filter(|name| !name.is_empty()).ok_or_else(nameless)?;
-        let description = description.and_then(string);
-        match verdict(&Element { raw: cursor.text(span), name, description, annotations }) {
+        match verdict(&Element::of(cursor, list, span, members)?) {
             Verdict::Keep => sequence.keep(span, patches),
             Verdict::Drop => sequence.drop(span, patches),
             Verdict::Change(change) => {

@@ -12,8 +12,9 @@ pub use head::Head;
 pub(crate) use parts::Part;
 
 use crate::id::Id;
-use crate::json;
+use crate::json::{self, Span};
 use crate::malformed::Malformed;
+use crate::raw::Raw;
 
 /// A message as received. Cheap to clone.
 #[derive(Clone, PartialEq, Eq)]
@@ -49,6 +50,28 @@ impl Message {
     pub fn parse(body: Bytes) -> Result<Self, Malformed> {
         let head = Head::read(&body)?;
         Ok(Self { body, head })
+    }
+
+    /// The response to a request, with a result that is known to be JSON: it is not walked again. Nothing if it is longer than a message
+    /// can be.
+    pub fn response(id: &Id, result: &Raw<'_>) -> Option<Self> {
+        const BEFORE: &str = r#"{"jsonrpc":"2.0","id":"#;
+        const BETWEEN: &str = r#","result":"#;
+        const VERSION: std::ops::Range<usize> = 11..16;
+        let (id, result) = (id.raw(), result.as_str());
+        let start = BEFORE.len() + id.len() + BETWEEN.len();
+        let length = start + result.len() + 1;
+        u32::try_from(length).ok()?;
+        let mut body = String::with_capacity(length);
+        for part in [BEFORE, id, BETWEEN, result, "}"] {
+            body.push_str(part);
+        }
+        let head = Head::of_response(
+            Span::new(VERSION.start, VERSION.end),
+            Span::new(BEFORE.len(), BEFORE.len() + id.len()),
+            Span::new(start, start + result.len()),
+        );
+        Some(Self { body: body.into(), head })
     }
 
     /// Combines a body with the head that belongs to it.

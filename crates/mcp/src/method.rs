@@ -8,7 +8,7 @@ mod table;
 
 use std::borrow::Cow;
 
-use crate::era::Era;
+use crate::era::{Era, Eras};
 use crate::message::{Message, Part};
 use table::TABLE;
 
@@ -45,17 +45,6 @@ pub enum Form {
     Request,
     /// It does not: a notification.
     Notification,
-}
-
-/// The eras that have a method.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Eras {
-    /// Up to 2025-11-25.
-    Legacy,
-    /// 2026-07-28.
-    Modern,
-    /// Both.
-    Both,
 }
 
 /// Where a message names the resource that it concerns.
@@ -120,11 +109,7 @@ impl Method {
 
     /// Whether the method is one of this era.
     pub fn is_of(&self, era: Era) -> bool {
-        match self.eras {
-            Eras::Both => true,
-            Eras::Legacy => era == Era::Legacy,
-            Eras::Modern => era == Era::Modern,
-        }
+        self.eras.contains(era)
     }
 }
 

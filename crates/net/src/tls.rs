@@ -72,6 +72,16 @@ impl Roots {
         Ok(Self(Arc::new(store)))
     }
 
+    /// The roots of this machine, and those of a CA bundle.
+    pub fn system_and_pem(pem: &[u8]) -> Result<Self, TlsError> {
+        let mut store = RootCertStore::empty();
+        store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        for certificate in certificates(pem)? {
+            store.add(certificate).map_err(TlsError::Root)?;
+        }
+        Ok(Self(Arc::new(store)))
+    }
+
     /// The roots of this machine, read from its files.
     pub fn system() -> Result<Self, TlsError> {
         let mut store = RootCertStore::empty();

@@ -32,7 +32,7 @@ mod overrides;
 pub mod plan;
 pub mod pod;
 pub mod proxy;
-mod rate_limits;
+pub mod rate_limits;
 mod readiness;
 mod registry;
 mod remote_proxy;

@@ -9,7 +9,7 @@ use crate::run_config::normal_duration;
 use crate::validate::Problems;
 
 /// The limits as a RunConfig has them.
-pub(crate) fn document(limits: &RateLimiting) -> RateLimitConfig {
+pub fn document(limits: &RateLimiting) -> RateLimitConfig {
     let bucket = |bucket: &Option<Bucket>| {
         bucket.as_ref().map(|bucket| RateLimitBucket {
             max_tokens: bucket.max_tokens,

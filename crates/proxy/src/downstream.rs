@@ -4,7 +4,8 @@
 //! ```text
 //!   POST, GET, DELETE /mcp ─▶ streamable ─┬─▶ Upstream
 //!   GET /sse, POST /messages ─▶ sse ──────┘
-//!   any path ─▶ forward ──────────────────▶ HttpUpstream::forward
+//!   any path ─▶ forward ─┬────────────────▶ HttpUpstream::forward
+//!                        └─▶ streamable ──▶ era bridge, for the era that the server does not serve
 //! ```
 //!
 //! A response that takes its time becomes a stream of events (`stream`), which a client that lost it can resume (`resume`).
@@ -21,7 +22,7 @@ mod stream;
 pub(crate) mod streamable;
 
 pub use endpoint::Endpoint;
-pub use forward::{Forward, ForwardOptions};
+pub use forward::{EraBridge, Forward, ForwardOptions};
 pub use sse::Sse;
 pub use streamable::Streamable;
 

@@ -21,7 +21,9 @@ pub mod metrics;
 mod middleware;
 pub mod observe;
 pub mod proxy;
-mod router;
+pub mod router;
+pub use middleware::header_forward::is_restricted;
+
 pub mod run;
 mod secrets;
 pub mod sessions;

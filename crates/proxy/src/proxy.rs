@@ -26,7 +26,7 @@ use crate::health::Health;
 use crate::hosts::Hosts;
 use crate::http::{SESSION, is_of_type, json, over_budget, text};
 use crate::metrics::Metrics;
-use crate::router::{BodyRule, Group, OriginRule, Pages, Paths};
+use crate::router::{BodyRule, Group, OriginRule, OwnPages, Pages, Paths};
 
 /// How long the sender of a body may take for its next part, and how much that must be.
 const PAUSE: Duration = Duration::from_secs(30);
@@ -66,6 +66,8 @@ pub struct Guards {
     pub hosts: Hosts,
     /// How much it buffers.
     pub budget: Budget,
+    /// Pages of what is behind it.
+    pub pages: Option<Arc<dyn Pages>>,
 }
 
 /// The response to a request whose body was not read.
@@ -81,7 +83,7 @@ impl Front {
     /// The paths that it owns.
     fn paths(&self) -> Paths {
         match self {
-            Self::Streamable(_) => Paths::These(&["/mcp"]),
+            Self::Streamable(front) => Paths::These(front.paths()),
             Self::Sse(_) => Paths::These(&["/sse", "/messages"]),
             Self::Forward(_) => Paths::All,
         }
@@ -145,13 +147,16 @@ impl Proxy {
         if let Err(error) = self.guards.hosts.check(parts) {
             return Some(error.response());
         }
+        if let Some(page) = self.guards.pages.as_ref().and_then(|pages| pages.page(&parts.method, parts.uri.path())) {
+            return Some(page);
+        }
         if is_allowed_origin && !self.is_forwarded() && cors::is_preflight(&parts.method, &parts.headers) {
             return Some(cors::preflight(&parts.headers));
         }
         // Where the chain decides about origins, a request goes through it.
         if group.rules().origin == OriginRule::Any {
             let (metrics, resource) = (self.metrics.as_deref(), self.chain.protected_resource());
-            return group.response(parts, &Pages { health: &self.health, metrics, resource });
+            return group.response(parts, &OwnPages { health: &self.health, metrics, resource });
         }
         // Before any middleware: what the client names in `Connection` must not be what a middleware adds for the server.
         remove_hop_by_hop(&mut parts.headers);

@@ -12,15 +12,23 @@
 
 mod well_known;
 
+use std::fmt::Debug;
+
 use http::header::{HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use http::request::Parts;
-use http::{Response, StatusCode};
+use http::{Method, Response, StatusCode};
 use skep_auth::metadata::ProtectedResource;
 use skep_net::Body;
 
 use crate::health::Health;
 use crate::http::text;
 use crate::metrics::Metrics;
+
+/// Pages of what is behind the proxy, beside those of the proxy. They come first.
+pub trait Pages: Debug + Send + Sync {
+    /// The page at a path. Nothing if there is none.
+    fn page(&self, method: &Method, path: &str) -> Option<Response<Body>>;
+}
 
 /// The owner of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +63,7 @@ pub(crate) struct Rules {
 
 /// What pages are made of.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pages<'a> {
+pub(crate) struct OwnPages<'a> {
     pub(crate) health: &'a Health,
     /// What is counted, if it is shown on this port.
     pub(crate) metrics: Option<&'a Metrics>,
@@ -110,8 +118,8 @@ impl Group {
     }
 
     /// The response of a group that has handlers of its own. Nothing for MCP.
-    pub(crate) fn response(self, parts: &Parts, pages: &Pages<'_>) -> Option<Response<Body>> {
-        let Pages { health, metrics, resource } = pages;
+    pub(crate) fn response(self, parts: &Parts, pages: &OwnPages<'_>) -> Option<Response<Body>> {
+        let OwnPages { health, metrics, resource } = pages;
         Some(match self {
             Self::Health => health.page(&parts.method),
             Self::Metrics => metrics.map_or_else(no_metrics, metrics_page),

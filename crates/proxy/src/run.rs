@@ -124,7 +124,11 @@ pub async fn start(
     let listener = listener.map_err(|error| Error::Bind { error })?;
     let address = listener.address();
     let hosts = Hosts::of(address, &settings.allowed_hosts)?;
-    let guards = Guards { hosts, budget: settings.capacity.new_budget() };
+    let pages = match &settings.backend {
+        Backend::Upstream(backend) => Some(backend.pages.clone()),
+        Backend::Stdio(..) | Backend::Http(_) | Backend::Remote(_) => None,
+    };
+    let guards = Guards { hosts, budget: settings.capacity.new_budget(), pages };
     let mut tasks = Tasks::new();
     let telemetry = Telemetry::new(&settings.config, environment, place.addresses(), &mut tasks)?;
     let exports = telemetry.exports();

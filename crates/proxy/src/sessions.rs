@@ -102,6 +102,11 @@ impl Sessions {
         Self { store: Arc::new(store), kind }
     }
 
+    /// Sessions of another kind in the same store.
+    pub fn of_kind(&self, kind: Kind) -> Self {
+        Self { store: self.store.clone(), kind }
+    }
+
     /// Opens a session for a client, under an id that cannot be guessed.
     pub async fn open<'a>(&self, client: impl Into<Client<'a>>) -> Result<Arc<str>, Unavailable> {
         self.open_with(client.into(), None).await

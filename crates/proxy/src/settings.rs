@@ -3,11 +3,14 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
+use http::HeaderName;
 use skep_runconfig::GoDuration;
 use skep_runconfig::run_config::RunConfig;
 pub use skep_telemetry::audit::Output as AuditOutput;
+use skep_upstream::Upstream;
 use skep_webhook::MemoryFiles;
 use skep_workload::gate::{GENERATION_VARIABLE, frozen};
 use skep_workload::server::{Server, Speaks};
@@ -15,6 +18,7 @@ use skep_workload::server::{Server, Speaks};
 use crate::capacity::Capacity;
 use crate::hosts::Hosts;
 use crate::middleware::origin::is_origin;
+use crate::router::Pages;
 
 /// Where a RunConfig is looked for, in this order.
 pub const PLACES: [&str; 3] = ["/etc/runconfig/runconfig.json", "/etc/toolhive/runconfig.json", "./runconfig.json"];
@@ -94,6 +98,19 @@ pub enum Backend {
     Http(Server),
     /// A remote server.
     Remote(url::Url),
+    /// An upstream that is there already, such as a virtual server.
+    Upstream(UpstreamBackend),
+}
+
+/// An upstream that is there already, and what belongs to it on the port of the proxy.
+#[derive(Clone, Debug)]
+pub struct UpstreamBackend {
+    /// The upstream.
+    pub upstream: Arc<dyn Upstream>,
+    /// The headers of clients that it gets.
+    pub passthrough: Vec<HeaderName>,
+    /// Its own pages.
+    pub pages: Arc<dyn Pages>,
 }
 
 /// What the clients of a stdio server speak.
@@ -142,12 +159,34 @@ pub struct Overrides {
     pub patch: Option<String>,
 }
 
+// === impl UpstreamBackend ===
+
+impl PartialEq for UpstreamBackend {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.upstream, &other.upstream)
+    }
+}
+
+impl Eq for UpstreamBackend {}
+
+// === impl Settings ===
+
 impl Settings {
     /// Puts a RunConfig, the command line and the environment together.
     pub fn new(
+        config: RunConfig,
+        overrides: &Overrides,
+        variables: &BTreeMap<String, String>,
+    ) -> Result<Self, SettingsError> {
+        Self::with_backend(config, overrides, variables, backend)
+    }
+
+    /// The same with a backend that the RunConfig does not describe alone.
+    pub fn with_backend(
         mut config: RunConfig,
         overrides: &Overrides,
         variables: &BTreeMap<String, String>,
+        backend: impl FnOnce(&RunConfig) -> Result<Backend, SettingsError>,
     ) -> Result<Self, SettingsError> {
         let variable = |name: &str| variables.get(name).map(String::as_str);
         let frozen = frozen(variable(GENERATION_VARIABLE), config.mcpserver_generation);

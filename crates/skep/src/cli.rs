@@ -45,6 +45,9 @@ pub(crate) enum Command {
     Tools(Tools),
     /// Remove the operator from a cluster: stop it, remove its finalizers from every object, and delete its Lease
     Uninstall(Uninstall),
+    /// Serve many MCP servers as one
+    #[command(subcommand)]
+    Vmcp(Vmcp),
     /// Print the version
     Version {
         /// How to print it
@@ -54,6 +57,46 @@ pub(crate) enum Command {
     /// End the server processes of a `skep` that was killed; `skep` starts this itself
     #[command(hide = true)]
     Watchdog,
+}
+
+/// Serves many MCP servers as one.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Vmcp {
+    /// Serve the virtual server of a configuration file
+    Serve(VmcpServe),
+    /// Check a configuration file, and print what it configures
+    Validate(VmcpValidate),
+}
+
+/// Serves a virtual server.
+#[derive(Debug, Args)]
+pub(crate) struct VmcpServe {
+    /// The configuration file
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// The address to listen on
+    #[arg(long, default_value = "127.0.0.1")]
+    pub(crate) host: String,
+    /// The port to listen on; 0 for any that is free
+    #[arg(long, default_value_t = 4483)]
+    pub(crate) port: u16,
+    /// Record every request in an audit log, unless the configuration says how
+    #[arg(long)]
+    pub(crate) enable_audit: bool,
+    /// How long an idle session lives, such as 30m
+    #[arg(long, value_name = "TIME")]
+    pub(crate) session_ttl: Option<String>,
+    /// Log more
+    #[arg(long)]
+    pub(crate) debug: bool,
+}
+
+/// Checks the configuration of a virtual server.
+#[derive(Debug, Args)]
+pub(crate) struct VmcpValidate {
+    /// The configuration file
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
 }
 
 /// Explains policies.

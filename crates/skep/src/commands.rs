@@ -13,13 +13,14 @@ mod run;
 mod tools;
 mod uninstall;
 mod version;
+mod vmcp;
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use anyhow::Result;
 
-use crate::cli::{Authz, Cli, Command};
+use crate::cli::{Authz, Cli, Command, Vmcp};
 
 /// Runs the subcommand.
 pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
@@ -35,6 +36,8 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Command::Run(arguments) => run::run_until_stopped(&arguments),
         Command::Tools(arguments) => tools::run(&arguments),
         Command::Uninstall(arguments) => uninstall::run(&arguments),
+        Command::Vmcp(Vmcp::Serve(arguments)) => vmcp::serve(&arguments),
+        Command::Vmcp(Vmcp::Validate(arguments)) => vmcp::validate(&arguments),
         Command::Version { output } => version::run(output),
         Command::Watchdog => {
             skep_workload::watchdog::run(std::io::stdin().lock());

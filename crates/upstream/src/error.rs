@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::StatusCode;
+use skep_mcp::bridge::Refused;
 use skep_mcp::{Id, answer};
 
 /// Why a call has no response.
@@ -15,6 +16,9 @@ pub enum CallError {
     /// The server cannot be used now, and why.
     #[error("the server is not available: {0}")]
     Unavailable(Arc<str>),
+    /// There are no credentials for the server, and why.
+    #[error("no credentials for the server: {0}")]
+    NoCredentials(Arc<str>),
     /// The server refused the request by its HTTP status, without a message.
     #[error("the server responded with HTTP status {0}")]
     Rejected(StatusCode),
@@ -33,6 +37,9 @@ pub enum CallError {
     /// The server did not respond in time.
     #[error("the server did not respond in time")]
     Timeout,
+    /// The server asked the client for something during the call, which is not relayed to a client of the other era.
+    #[error("{}", .0.text())]
+    NeedsClient(Box<Refused>),
     /// The client cancelled the request. Over Streamable HTTP an error says so, as JSON and in a stream: the POST wants an end, and
     /// a client would try to resume a stream without a response. Over SSE nothing is said.
     #[error("the request was cancelled")]
@@ -46,7 +53,7 @@ impl CallError {
     pub fn answer(self, id: Option<&Id>) -> Bytes {
         match self {
             Self::NotSent => answer::internal(id),
-            Self::Unavailable(_) | Self::Rejected(_) | Self::TooLarge { .. } => {
+            Self::Unavailable(_) | Self::NoCredentials(_) | Self::Rejected(_) | Self::TooLarge { .. } => {
                 answer::error(id, answer::INTERNAL_ERROR, &self.to_string(), None)
             }
             Self::Disconnected => {
@@ -57,6 +64,7 @@ impl CallError {
                 let text = "the server's response is malformed; its log may say why";
                 answer::error(id, answer::INTERNAL_ERROR, text, None)
             }
+            Self::NeedsClient(refused) => answer::error(id, refused.code(), &refused.text(), refused.data().as_ref()),
             Self::Timeout => answer::timeout(id),
             Self::Cancelled => answer::error(id, answer::TIMEOUT, "the request was cancelled", None),
         }

@@ -1,6 +1,6 @@
 //! `server/discover`, by which a server of 2026-07-28 is recognized.
 
-use skep_mcp::{Message, era, value};
+use skep_mcp::{Eras, Message, era, value};
 
 /// The parameters of the request.
 pub(crate) fn discover_params() -> String {
@@ -10,8 +10,23 @@ pub(crate) fn discover_params() -> String {
     )
 }
 
+/// The request.
+pub fn discover_request() -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":0,"method":"server/discover","params":{}}}"#, discover_params())
+}
+
 /// Whether the response says that the server speaks 2026-07-28.
 pub(crate) fn supports_modern(answer: &Message) -> bool {
-    let versions = answer.result().and_then(|result| value::find(result, &["supportedVersions"]));
-    versions.is_some_and(|versions| value::has_text(versions, era::MODERN))
+    eras_of(answer) != Eras::Legacy
+}
+
+/// The eras of the versions that the response lists. A server that does not list 2026-07-28 is one of earlier versions.
+pub fn eras_of(answer: &Message) -> Eras {
+    let versions = answer.result().and_then(|result| value::find(result, &["supportedVersions"])).unwrap_or("[]");
+    let is_legacy = |version: &&str| *version != era::MODERN && value::has_text(versions, version);
+    match (value::has_text(versions, era::MODERN), era::VERSIONS.iter().any(|version| is_legacy(&version))) {
+        (true, true) => Eras::Both,
+        (true, false) => Eras::Modern,
+        (false, _) => Eras::Legacy,
+    }
 }

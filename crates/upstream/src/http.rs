@@ -20,6 +20,7 @@
 
 mod call;
 mod client_session;
+mod credentials;
 mod forward;
 mod handshake;
 mod listen;
@@ -45,11 +46,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::HeaderMap;
 use skep_mcp::headers::parameters::Parameter;
-use skep_mcp::{Era, Message};
+use skep_mcp::{Era, Eras, Message};
 use skep_net::{Budget, Client};
 use skep_store::Sessions as Store;
 use tokio::sync::{mpsc, watch};
 
+pub use credentials::{Credentials, CredentialsError};
 pub use forward::{ForwardError, OpenedSession};
 pub use pods::{Lookup, Pods};
 pub use request::ServerRequest;
@@ -62,7 +64,7 @@ use self::reinitialize::Renewals;
 use crate::error::CallError;
 use crate::replies::Replies;
 use crate::tool_catalogue::ToolCatalogue;
-use crate::upstream::{BoxFuture, Call, SessionId, Upstream, UpstreamState};
+use crate::upstream::{BoxFuture, Call, ClientContext, SessionId, Upstream, UpstreamState};
 
 /// A server that speaks HTTP.
 #[derive(Debug)]
@@ -93,8 +95,12 @@ pub struct HttpOptions {
     pub pods: Option<Pods>,
     /// Where the sessions of forwarded requests are kept.
     pub store: Option<Arc<Store>>,
-    /// Headers of every request that is not forwarded, beside those of a call: credentials for the server.
+    /// The eras of the server, if they are known: then it is not probed.
+    pub eras: Option<Eras>,
+    /// Headers of every request that is not forwarded, beside those of a call.
     pub headers: HeaderMap,
+    /// What adds credentials to every request that is not forwarded.
+    pub credentials: Option<Arc<dyn Credentials>>,
 }
 
 /// The transport of a server that speaks HTTP.
@@ -113,6 +119,7 @@ impl HttpUpstream {
     pub fn new(target: Target, client: Client, mut options: HttpOptions) -> Arc<Self> {
         options.pods = options.pods.filter(|_| options.transport != Some(Transport::Sse));
         let transport = options.transport.map(OnceLock::from).unwrap_or_default();
+        let state = options.eras.map_or(UpstreamState::Starting, UpstreamState::ready);
         Arc::new_cyclic(|me| Self {
             target,
             client,
@@ -122,7 +129,7 @@ impl HttpUpstream {
             transport,
             sessions: Mutex::default(),
             catalogue: ToolCatalogue::default(),
-            state: watch::Sender::new(UpstreamState::Starting),
+            state: watch::Sender::new(state),
             is_probing: AtomicBool::new(false),
             me: me.clone(),
         })
@@ -138,11 +145,11 @@ impl HttpUpstream {
         self.transport.get() == Some(&Transport::Sse)
     }
 
-    /// The era of the server, as far as it is known.
+    /// The era in which the server is called without a session, as far as it is known.
     fn era(&self) -> Era {
         match &*self.state.borrow() {
-            UpstreamState::Ready(server) => server.era,
-            UpstreamState::Starting | UpstreamState::Failing(_) => Era::Legacy,
+            UpstreamState::Ready(server) if server.eras.contains(Era::Modern) => Era::Modern,
+            UpstreamState::Ready(_) | UpstreamState::Starting | UpstreamState::Failing(_) => Era::Legacy,
         }
     }
 }
@@ -157,11 +164,11 @@ impl Upstream for HttpUpstream {
         &'a self,
         session: &'a SessionId,
         initialize: &'a Message,
-        headers: &'a HeaderMap,
+        client: &'a ClientContext,
     ) -> BoxFuture<'a, Result<Message, CallError>> {
         Box::pin(async move {
             let me = self.me.upgrade().ok_or(CallError::NotSent)?;
-            let opened = ClientSession::new(session.clone(), initialize.clone(), headers.clone());
+            let opened = ClientSession::new(session.clone(), initialize.clone(), client.clone());
             let (response, link) = me.handshake(&opened).await?;
             if let Some(link) = link {
                 opened.set_link(link).await;
@@ -175,7 +182,7 @@ impl Upstream for HttpUpstream {
     fn restore(&self, session: &SessionId, initialize: &[u8]) {
         let Ok(initialize) = Message::parse(Bytes::copy_from_slice(initialize)) else { return };
         self.with_sessions(|sessions| {
-            let new = || ClientSession::new(session.clone(), initialize, HeaderMap::new());
+            let new = || ClientSession::new(session.clone(), initialize, ClientContext::default());
             sessions.entry(session.clone()).or_insert_with(new);
         });
     }
@@ -216,7 +223,7 @@ impl Upstream for HttpUpstream {
     ) -> BoxFuture<'static, Result<Arc<[Parameter]>, CallError>> {
         Box::pin(async move {
             match self.era() {
-                Era::Modern => self.parameters(&call, &HeaderMap::new()).await,
+                Era::Modern => self.parameters(&call, &ClientContext::default()).await,
                 Era::Legacy => Ok(Arc::default()),
             }
         })

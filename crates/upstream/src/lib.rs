@@ -4,6 +4,7 @@
 //! ```text
 //!   downstream ─▶ Upstream ─┬─ stdio::StdioUpstream ─▶ a process, or a pod that the proxy is attached to
 //!                           ├─ http::HttpUpstream ───▶ streamable HTTP, HTTP+SSE
+//!                           ├─ bridge::BridgedUpstream ─▶ one of these, for clients of the other era
 //!                           └─ memory::MemoryUpstream ─▶ a test
 //! ```
 //!
@@ -11,6 +12,7 @@
 //! server-initiated message belongs to. It knows nothing of HTTP status codes, of clients' connections or of middleware.
 
 pub mod admission;
+mod bridge;
 mod era;
 mod error;
 mod handshake;
@@ -23,8 +25,9 @@ pub mod stdio;
 mod tool_catalogue;
 mod upstream;
 
-pub use admission::AdmissionError;
-pub use era::EraMismatch;
+pub use bridge::BridgedUpstream;
 pub use error::CallError;
+pub use handshake::{discover_request, eras_of};
+pub use listener::{Listener, QueueError};
 pub use replies::{InFlight, PendingResponse, Replies, Response};
-pub use upstream::{BoxFuture, Call, Server, SessionId, Upstream, UpstreamState, abbreviate};
+pub use upstream::{BoxFuture, Call, ClientContext, Server, SessionId, Upstream, UpstreamState, abbreviate};

@@ -14,14 +14,14 @@ const FRAMING: usize = 64;
 /// The queue of a session that listens. What waits in it counts in the share of its client: a client that does not read would otherwise
 /// keep as many messages as it can make the server send.
 #[derive(Clone, Debug)]
-pub(crate) struct Listener {
+pub struct Listener {
     queue: mpsc::Sender<Bytes>,
     budget: Budget,
 }
 
 /// Why a message was not queued for a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum QueueError {
+pub enum QueueError {
     /// The session does not listen any more.
     #[error("the session does not listen")]
     Closed,
@@ -37,13 +37,18 @@ pub(crate) enum QueueError {
 
 impl Listener {
     /// A queue, and what reads it.
-    pub(crate) fn new(budget: Budget) -> (Self, mpsc::Receiver<Bytes>) {
+    pub fn new(budget: Budget) -> (Self, mpsc::Receiver<Bytes>) {
         let (queue, receiver) = mpsc::channel(LISTENER);
         (Self { queue, budget }, receiver)
     }
 
+    /// What its messages count in.
+    pub fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
     /// Queues a message, without waiting.
-    pub(crate) fn queue(&self, message: &Bytes) -> Result<(), QueueError> {
+    pub fn queue(&self, message: &Bytes) -> Result<(), QueueError> {
         if self.queue.is_closed() {
             return Err(QueueError::Closed);
         }
@@ -57,12 +62,12 @@ impl Listener {
     }
 
     /// Whether the session does not listen any more.
-    pub(crate) fn is_closed(&self) -> bool {
+    pub fn is_closed(&self) -> bool {
         self.queue.is_closed()
     }
 
     /// Waits until the session does not listen any more.
-    pub(crate) async fn closed(&self) {
+    pub async fn closed(&self) {
         self.queue.closed().await;
     }
 }

@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::HeaderMap;
 use skep_mcp::headers::parameters::Parameter;
 use skep_mcp::{Message, answer};
 use skep_net::Budget;
@@ -16,7 +15,7 @@ use tokio::time::Instant;
 use crate::admission;
 use crate::error::CallError;
 use crate::replies::{INTERIM, InFlight, PendingResponse, Replies, Response};
-use crate::upstream::{BoxFuture, Call, SessionId, Upstream, UpstreamState};
+use crate::upstream::{BoxFuture, Call, ClientContext, SessionId, Upstream, UpstreamState};
 
 /// How many calls and notifications may wait for the test.
 pub const QUEUE: usize = 100;
@@ -95,7 +94,7 @@ impl Upstream for MemoryUpstream {
         &'a self,
         session: &'a SessionId,
         initialize: &'a Message,
-        _headers: &'a HeaderMap,
+        _client: &'a ClientContext,
     ) -> BoxFuture<'a, Result<Message, CallError>> {
         Box::pin(async move {
             admission::ready(&mut self.state()).await?;

@@ -1,6 +1,7 @@
 //! What comes back of a call: messages before the response, and the response.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -25,12 +26,16 @@ pub struct Replies {
 /// What a call ends with. The id is the client's own.
 pub type Response = Result<Box<Message>, CallError>;
 
+/// What an upstream that calls another one makes of its response.
+type Change = Box<dyn FnOnce(Result<Message, CallError>) -> Result<Message, CallError> + Send + Sync>;
+
 /// A response that is still to come. Dropping it cancels the call at the server.
-#[derive(Debug)]
 pub struct PendingResponse {
     response: oneshot::Receiver<Response>,
     /// `None` once there is a response.
-    call: Option<Box<dyn InFlight>>,
+    call: Option<Arc<dyn InFlight>>,
+    /// `None` once there is a response, or if it stays as it is.
+    change: Option<Change>,
 }
 
 /// A call that is with a server.
@@ -53,7 +58,7 @@ impl Replies {
         let (sender, receiver) = oneshot::channel();
         // The receiver is there.
         let _sent = sender.send(Ok(Box::new(response)));
-        Self { interim: None, response: PendingResponse { response: receiver, call: None } }
+        Self { interim: None, response: PendingResponse { response: receiver, call: None, change: None } }
     }
 }
 
@@ -62,14 +67,37 @@ impl Replies {
 impl PendingResponse {
     /// The response to a call in flight.
     pub fn new(response: oneshot::Receiver<Response>, call: Box<dyn InFlight>) -> Self {
-        Self { response, call: Some(call) }
+        Self { response, call: Some(call.into()), change: None }
+    }
+
+    /// The call, for what wraps it.
+    pub(crate) fn in_flight(&self) -> Option<Arc<dyn InFlight>> {
+        self.call.clone()
+    }
+
+    /// The same response, changed once it is there. What the change holds is dropped with the call, also if there is no response.
+    #[must_use]
+    pub fn then(
+        mut self,
+        change: impl FnOnce(Result<Message, CallError>) -> Result<Message, CallError> + Send + Sync + 'static,
+    ) -> Self {
+        let before = self.change.take();
+        self.change = Some(match before {
+            None => Box::new(change),
+            Some(before) => Box::new(|response| change(before(response))),
+        });
+        self
     }
 
     /// Waits for the response. Cancel safe.
     pub async fn response(&mut self) -> Result<Message, CallError> {
         let response = (&mut self.response).await.unwrap_or(Err(CallError::Disconnected));
         self.call = None;
-        response.map(|message| *message)
+        let response = response.map(|message| *message);
+        match self.change.take() {
+            None => response,
+            Some(change) => change(response),
+        }
     }
 
     /// Waits for the response until then, and longer while the server waits for the client.
@@ -94,6 +122,12 @@ impl PendingResponse {
     /// Until when the server may be silent although the timeout has passed.
     pub fn extended_deadline(&self, timeout: Duration) -> Option<Instant> {
         self.call.as_ref()?.extended_deadline(timeout)
+    }
+}
+
+impl Debug for PendingResponse {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("PendingResponse").field("call", &self.call).finish_non_exhaustive()
     }
 }
 

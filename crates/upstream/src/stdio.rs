@@ -21,14 +21,14 @@ mod connection;
 mod handshake;
 mod initialize;
 mod lines;
-mod log_level;
+pub(crate) mod log_level;
 mod logging;
 mod routing;
 mod server_log;
 mod server_requests;
 mod session;
 mod state;
-mod subscriptions;
+pub(crate) mod subscriptions;
 mod tool_parameters;
 mod upstream;
 
@@ -36,13 +36,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::HeaderMap;
 use skep_mcp::headers::parameters::Parameter;
 use skep_mcp::{Era, Message, answer};
 use skep_net::Budget;
 use tokio::sync::{mpsc, watch};
 
 use self::capabilities::ClientCapabilities;
+pub(crate) use self::capabilities::RELAYED;
 use self::subscriptions::changes_session;
 pub(crate) use self::upstream::parameter;
 pub use connection::{Connect, ConnectionEvent, Limits, Supervision, shutdown};
@@ -51,7 +51,7 @@ pub use upstream::StdioUpstream;
 
 use crate::error::CallError;
 use crate::replies::{INTERIM, Replies};
-use crate::upstream::{BoxFuture, Call, SessionId, Upstream, UpstreamState};
+use crate::upstream::{BoxFuture, Call, ClientContext, SessionId, Upstream, UpstreamState};
 
 #[cfg(test)]
 pub(crate) use self::upstream::tests;
@@ -61,11 +61,15 @@ impl Upstream for StdioUpstream {
         self.upstream_state.subscribe()
     }
 
+    fn initializes_once(&self) -> bool {
+        true
+    }
+
     fn open<'a>(
         &'a self,
         session: &'a SessionId,
         initialize: &'a Message,
-        _headers: &'a HeaderMap,
+        _client: &'a ClientContext,
     ) -> BoxFuture<'a, Result<Message, CallError>> {
         Box::pin(async move {
             // The request was admitted, so the server is initialized; this waits for nothing.

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
+use skep_auth::Caller;
 use skep_mcp::headers::parameters::Parameter;
-use skep_mcp::{Era, Message};
+use skep_mcp::{Era, Eras, Message};
 use skep_net::Budget;
 use tokio::sync::{mpsc, watch};
 
@@ -21,18 +22,23 @@ pub type SessionId = Arc<str>;
 /// A future of a trait object.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// An MCP server, or several that look like one. The timeouts of requests are the caller's: dropping a future or [`Replies`] cancels.
+/// An MCP server, or several that look like one. Dropping a future or [`Replies`] cancels a request.
 pub trait Upstream: Debug + Send + Sync {
     /// Whether it takes requests, now and from now on.
     fn state(&self) -> watch::Receiver<UpstreamState>;
 
-    /// Opens a session for a legacy client, and returns the response to its `initialize`. `headers` are for a server that speaks HTTP, see
-    /// [`Call::headers`].
+    /// Whether the server is initialized once for all sessions, and not by each of them. What a session declares then only decides which
+    /// requests of the server reach it.
+    fn initializes_once(&self) -> bool {
+        false
+    }
+
+    /// Opens a session for a legacy client, and returns the response to its `initialize`.
     fn open<'a>(
         &'a self,
         session: &'a SessionId,
         initialize: &'a Message,
-        headers: &'a HeaderMap,
+        client: &'a ClientContext,
     ) -> BoxFuture<'a, Result<Message, CallError>>;
 
     /// Takes over a session that another replica opened by this `initialize`. Does nothing for a session that is known.
@@ -77,10 +83,21 @@ pub struct Call {
     pub session: Option<SessionId>,
     /// Whether the client takes messages before the response.
     pub takes_interim: bool,
-    /// Headers for a server that speaks HTTP, beside those of the protocol: credentials of the client for the server.
-    pub headers: HeaderMap,
+    /// What the server may have to know of the client.
+    pub client: ClientContext,
     /// The client's share of the memory budget, for what the upstream keeps beyond the call.
     pub budget: Budget,
+    /// How long the server may be silent, where that is decided by who calls it. While it waits for the client, it may be.
+    pub timeout: Option<Duration>,
+}
+
+/// What an upstream may have to know of the client that it acts for.
+#[derive(Clone, Debug, Default)]
+pub struct ClientContext {
+    /// Who it is, if it was authenticated: credentials for a server are obtained in its name.
+    pub caller: Option<Caller>,
+    /// Headers for a server that speaks HTTP, beside those of the protocol.
+    pub headers: HeaderMap,
 }
 
 /// Whether an upstream takes requests.
@@ -97,8 +114,8 @@ pub enum UpstreamState {
 /// What is known of an initialized server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// The era that it serves.
-    pub era: Era,
+    /// The eras that it serves.
+    pub eras: Eras,
     /// The protocol version that it agreed to in `initialize`.
     pub version: Option<Arc<str>>,
 }
@@ -108,22 +125,31 @@ pub struct Server {
 impl Call {
     /// A request of no session, for its response only.
     pub fn new(message: Message, era: Era) -> Self {
-        let (headers, budget) = (HeaderMap::new(), Budget::default());
-        Self { message, era, session: None, takes_interim: false, headers, budget }
+        let (client, budget) = (ClientContext::default(), Budget::default());
+        Self { message, era, session: None, takes_interim: false, client, budget, timeout: None }
+    }
+}
+
+// === impl ClientContext ===
+
+impl ClientContext {
+    /// A client that is not authenticated, with these headers for the server.
+    pub fn with_headers(headers: HeaderMap) -> Self {
+        Self { caller: None, headers }
     }
 }
 
 // === impl UpstreamState ===
 
 impl UpstreamState {
-    /// The state of a server of this era that was initialized.
-    pub fn ready(era: Era) -> Self {
-        Self::Ready(Server { era, version: None })
+    /// The state of a server of these eras that was initialized.
+    pub fn ready(eras: impl Into<Eras>) -> Self {
+        Self::Ready(Server { eras: eras.into(), version: None })
     }
 
     /// Whether requests of an era are taken now.
     pub fn is_ready_for(&self, era: Era) -> bool {
-        matches!(self, Self::Ready(server) if server.era == era)
+        matches!(self, Self::Ready(server) if server.eras.contains(era))
     }
 }
 

@@ -8,25 +8,26 @@ type Row = (&'static str, Allowed);
 
 enum Allowed {
     These(&'static [&'static str]),
-    /// Another crate, and what that one may use.
-    OnTopOf(&'static str),
+    /// Another crate, what that one may use, and these.
+    OnTopOfAnd(&'static str, &'static [&'static str]),
     /// The binary is made of everything that is shipped.
     Shipped,
     /// Tools for tests see all of it, and each other.
     All,
 }
 
-use Allowed::{All, OnTopOf, Shipped, These};
+use Allowed::{All, OnTopOfAnd, Shipped, These};
 
 /// The table of the design document, with the crates that a crate's own types need.
 const HOUSE: &[Row] = &[
     ("skep-address", These(&[])),
     ("skep-bounds", These(&[])),
+    ("skep-template", These(&["skep-bounds"])),
     ("skep-mcp", These(&[])),
     ("skep-demo", These(&["skep-mcp"])),
     ("skep-api", These(&["skep-bounds"])),
     ("skep-runconfig", These(&[])),
-    ("skep-plan", These(&["skep-address", "skep-bounds", "skep-api", "skep-runconfig"])),
+    ("skep-plan", These(&["skep-address", "skep-bounds", "skep-template", "skep-api", "skep-runconfig"])),
     ("skep-operator", These(&["skep-bounds", "skep-api", "skep-runconfig", "skep-plan"])),
     ("skep-net", These(&["skep-address"])),
     ("skep-store", These(&[])),
@@ -36,7 +37,7 @@ const HOUSE: &[Row] = &[
     ("skep-telemetry", These(&["skep-net"])),
     ("skep-webhook", These(&["skep-auth", "skep-bounds", "skep-mcp", "skep-net", "skep-runconfig"])),
     ("skep-workload", These(&["skep-bounds", "skep-api"])),
-    ("skep-upstream", These(&["skep-mcp", "skep-net", "skep-store", "skep-workload"])),
+    ("skep-upstream", These(&["skep-auth", "skep-mcp", "skep-net", "skep-store", "skep-workload"])),
     (
         "skep-proxy",
         These(&[
@@ -56,7 +57,7 @@ const HOUSE: &[Row] = &[
             "skep-upstream",
         ]),
     ),
-    ("skep-vmcp", OnTopOf("skep-proxy")),
+    ("skep-vmcp", OnTopOfAnd("skep-proxy", &["skep-plan", "skep-template"])),
     ("skep", Shipped),
     ("skep-testkit", These(&[])),
     ("skep-e2e", All),
@@ -129,7 +130,9 @@ impl Allowed {
             All => true,
             Shipped => !matches!(row(name), Some(All)) && name != FOR_TESTS,
             These(these) => these.contains(&name),
-            OnTopOf(base) => name == *base || row(base).is_some_and(|allowed| allowed.includes(name)),
+            OnTopOfAnd(base, these) => {
+                name == *base || these.contains(&name) || row(base).is_some_and(|allowed| allowed.includes(name))
+            }
         }
     }
 }

@@ -7,6 +7,7 @@ const PURE: &[(&str, &str)] = &[
     ("skep-bounds", "crates/bounds/clippy.toml"),
     ("skep-mcp", "crates/mcp/clippy.toml"),
     ("skep-plan", "crates/plan/clippy.toml"),
+    ("skep-template", "crates/template/clippy.toml"),
 ];
 
 /// The configuration that all of them have.

@@ -11,6 +11,7 @@ fn everything(data: &[u8]) {
     super::sse(data);
     super::lines(data);
     super::headers(data);
+    super::bridge(data);
 }
 
 fn joined(first: &[u8], second: &[u8]) -> Vec<u8> {

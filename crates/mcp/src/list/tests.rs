@@ -161,3 +161,17 @@ fn each_list_has_its_own_names() {
     }
     assert_eq!(List::of("roots/list"), None);
 }
+
+#[test]
+fn an_element_by_itself_is_read_and_changed_as_in_its_list() {
+    let found = elements(&read(LISTED), List::Tools).unwrap();
+    assert_eq!(found.len(), 3);
+    let element = Element::parse(List::Tools, &found[0]).unwrap();
+    assert_eq!((&*element.name, element.description.as_deref()), ("a", Some("does <a>")));
+    let change = Change { name: Some("z".to_owned()), ..Change::default() };
+    let expected = r#"{"name":"z", "description":"does <a>", "inputSchema":{"x":1.0}}"#;
+    assert_eq!(element.changed(List::Tools, change).unwrap(), expected);
+    for wrong in ["[]", "{}", r#"{"name":"a"} 1"#, r#"{"name":"a","name":"b"}"#] {
+        assert!(Element::parse(List::Tools, wrong).is_err(), "{wrong}");
+    }
+}

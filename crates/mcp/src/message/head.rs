@@ -43,6 +43,15 @@ impl Head {
         Ok(Self { kind, spans, method })
     }
 
+    /// The head of a response whose id and result are at these positions.
+    pub(super) fn of_response(jsonrpc: Span, id: Span, result: Span) -> Self {
+        let mut spans = Spans([None; Part::COUNT]);
+        for (part, span) in [(Part::Jsonrpc, jsonrpc), (Part::Id, id), (Part::Result, result)] {
+            spans.set(part, span);
+        }
+        Self { kind: Kind::Response, spans, method: None }
+    }
+
     /// What kind of message this is.
     pub fn kind(&self) -> Kind {
         self.kind

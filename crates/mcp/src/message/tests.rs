@@ -232,3 +232,14 @@ fn a_byte_order_mark_can_be_removed() {
     assert_eq!(without_byte_order_mark(Bytes::from_static(b"\xef\xbb\xbf{}")), "{}");
     assert_eq!(without_byte_order_mark(Bytes::from_static(b"{}")), "{}");
 }
+
+#[test]
+fn a_response_that_is_not_walked_is_the_one_that_parsing_finds() {
+    for id in ["1", "\"a\\u0041\"", "12345678901234567890123"] {
+        for result in ["{}", r#"{"tools":[{"name":"a"}]}"#, "null"] {
+            let id = Id::parse(id).unwrap();
+            let made = Message::response(&id, &Raw::parse(result).unwrap()).unwrap();
+            assert_eq!(Message::parse(made.body().clone()).unwrap(), made);
+        }
+    }
+}

@@ -1,6 +1,7 @@
 //! The table of methods.
 
-use super::{Arguments, Eras, Form, Method, Resource, Side};
+use super::{Arguments, Form, Method, Resource, Side};
+use crate::era::Eras;
 use Arguments::{Member, None, Params};
 use Eras::{Both as AnyEra, Legacy, Modern};
 use Form::{Notification, Request};

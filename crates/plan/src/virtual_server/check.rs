@@ -144,7 +144,7 @@ fn aggregation(problems: &mut Problems, settings: &Aggregation) {
             let place = "aggregation.conflictResolutionConfig.priorityOrder";
             problems.unless(!order.is_empty(), place, "it is empty; name the servers, the most important one first");
         }
-        ConflictResolution::Prefix => {
+        ConflictResolution::Prefix | ConflictResolution::PrefixOnConflict => {
             let format = settings.conflict_resolution_config.as_ref().map(|config| config.prefix_format.as_str());
             let place = "aggregation.conflictResolutionConfig.prefixFormat";
             problems.filled(

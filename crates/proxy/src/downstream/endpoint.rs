@@ -3,10 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::{HeaderMap, HeaderName};
 use skep_net::Drain;
-use skep_upstream::{Upstream, UpstreamState};
+use skep_upstream::{ClientContext, Upstream, UpstreamState};
 use tokio::sync::watch;
 
+use super::forward::client_of;
+use crate::exchange::Exchange;
 use crate::sessions::Sessions;
 
 /// An upstream, and how clients reach it.
@@ -18,6 +21,16 @@ pub struct Endpoint {
     /// How long a request may take.
     pub(super) timeout: Duration,
     pub(super) drain: Drain,
+    passthrough: Passthrough,
+}
+
+/// The headers of clients that are for the server as well.
+#[derive(Debug)]
+enum Passthrough {
+    /// These.
+    Named(Vec<HeaderName>),
+    /// All that say who the client is, as they are when the chain is done with them.
+    Forwarded,
 }
 
 // === impl Endpoint ===
@@ -26,6 +39,35 @@ impl Endpoint {
     /// An endpoint in front of an upstream.
     pub fn new(upstream: Arc<dyn Upstream>, sessions: Sessions, timeout: Duration, drain: Drain) -> Self {
         let state = upstream.state();
-        Self { upstream, state, sessions, timeout, drain }
+        Self { upstream, state, sessions, timeout, drain, passthrough: Passthrough::Named(Vec::new()) }
+    }
+
+    /// The same with headers of clients that are for the server as well.
+    #[must_use]
+    pub fn passing(mut self, headers: Vec<HeaderName>) -> Self {
+        self.passthrough = Passthrough::Named(headers);
+        self
+    }
+
+    /// The same in front of a server that requests are forwarded to otherwise.
+    #[must_use]
+    pub fn forwarding(mut self) -> Self {
+        self.passthrough = Passthrough::Forwarded;
+        self
+    }
+
+    /// What the upstream may have to know of the client of a request.
+    pub(super) fn client(&self, exchange: &Exchange) -> ClientContext {
+        let named = match &self.passthrough {
+            Passthrough::Named(named) => named,
+            Passthrough::Forwarded => return client_of(exchange),
+        };
+        let mut headers = HeaderMap::new();
+        for name in named {
+            for value in exchange.head.headers.get_all(name) {
+                headers.append(name, value.clone());
+            }
+        }
+        ClientContext { caller: exchange.head.caller.clone(), headers }
     }
 }

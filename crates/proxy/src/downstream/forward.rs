@@ -6,9 +6,11 @@
 //!                                                                                                └─ stream: each event
 //! ```
 //!
-//! What is forwarded unread is decided in one function, [`Forward::passage`].
+//! What is forwarded unread is decided in one function, [`Forward::passage`]. A request of an era that the server does not serve goes to the
+//! era bridge (`eras`).
 
 mod check;
+mod eras;
 mod passing;
 mod public_url;
 mod request_headers;
@@ -26,14 +28,18 @@ use skep_net::headers::remove_hop_by_hop;
 use skep_net::{Body, Drain};
 use skep_upstream::http::{ForwardError, HttpUpstream, OpenedSession, ServerRequest, ServerSession};
 
+pub use self::eras::EraBridge;
+use self::eras::Tried;
+pub(crate) use self::eras::client_of;
 use self::stream::is_packed;
 use self::stream_endpoint::{EndpointRoute, OpenEndpoints};
 use super::request::{Refusal, store_unavailable};
+use super::streamable::Streamable;
 use crate::chain::reply::ReplyChain;
 use crate::exchange::Exchange;
 use crate::health::Health;
 use crate::http::{SESSION, VERSION, is_of_type, json, text};
-use crate::sessions::{Sessions, Unavailable};
+use crate::sessions::{self, Sessions, Unavailable};
 
 /// The longest response that is read as a whole, because middleware must see it, in bytes.
 const RESPONSE: usize = 64 * 1024 * 1024;
@@ -46,6 +52,8 @@ pub struct Forward {
     options: ForwardOptions,
     endpoints: OpenEndpoints,
     drain: Drain,
+    /// Where requests go of an era that the server does not serve.
+    bridge: Option<EraBridge>,
 }
 
 /// How requests are forwarded.
@@ -67,6 +75,16 @@ struct Prepared {
     is_initialize: bool,
     session: Option<ServerSession>,
     request: ServerRequest,
+    /// What it tries, if its response may say that the server is of the other era.
+    tried: Option<Tried>,
+}
+
+/// Where a request goes.
+enum Route {
+    /// To the server.
+    Server(Box<Prepared>),
+    /// To the endpoint of the era bridge.
+    Bridge(Arc<Streamable>),
 }
 
 /// How a response is forwarded.
@@ -87,7 +105,18 @@ enum Passage {
 impl Forward {
     /// An endpoint in front of a server.
     pub fn new(upstream: Arc<HttpUpstream>, sessions: Sessions, options: ForwardOptions, drain: Drain) -> Arc<Self> {
-        Arc::new(Self { upstream, sessions, options, endpoints: OpenEndpoints::default(), drain })
+        Self::bridged(upstream, sessions, options, drain, None)
+    }
+
+    /// The same with endpoints for the era that the server does not serve.
+    pub fn bridged(
+        upstream: Arc<HttpUpstream>,
+        sessions: Sessions,
+        options: ForwardOptions,
+        drain: Drain,
+        bridge: Option<EraBridge>,
+    ) -> Arc<Self> {
+        Arc::new(Self { upstream, sessions, options, endpoints: OpenEndpoints::default(), drain, bridge })
     }
 
     /// Whether the server speaks HTTP+SSE.
@@ -117,15 +146,26 @@ impl Forward {
     /// Answers a request.
     pub async fn call(self: &Arc<Self>, exchange: &mut Exchange) -> Response<Body> {
         let mut prepared = match self.prepare(exchange).await {
-            Ok(prepared) => prepared,
+            Ok(Route::Server(prepared)) => prepared,
+            Ok(Route::Bridge(endpoint)) => return Box::pin(endpoint.call(exchange)).await,
             Err(refusal) => return *refusal,
         };
-        let Prepared { id, is_initialize, session, request } = &mut *prepared;
-        let replies = exchange.reply_chain();
+        let Prepared { id, is_initialize, session, request, tried } = &mut *prepared;
         let mut response = match self.upstream.forward(session.as_ref(), request).await {
             Ok(response) => response,
             Err(error) => return self.failed(&error, id.as_ref()),
         };
+        if let Some((tried, bridge)) = tried.as_ref().zip(self.bridge.as_ref()) {
+            // Boxed: most calls are of the server's era.
+            response = match Box::pin(bridge.check(tried, &self.upstream, request, response)).await {
+                Ok(response) => response,
+                Err(endpoint) => {
+                    exchange.head.headers = std::mem::take(&mut request.headers);
+                    return Box::pin(endpoint.call(exchange)).await;
+                }
+            };
+        }
+        let replies = exchange.reply_chain();
         let opened = if *is_initialize {
             self.upstream.opened_session(exchange.head.uri.path(), request, &response)
         } else {
@@ -143,18 +183,32 @@ impl Forward {
     }
 
     /// Checks a request, and finds out where it goes.
-    async fn prepare(&self, exchange: &mut Exchange) -> Result<Box<Prepared>, Refusal> {
+    async fn prepare(&self, exchange: &mut Exchange) -> Result<Route, Refusal> {
         check::check_message(exchange)?;
+        if let Some(endpoint) = self.bridge.as_ref().and_then(|bridge| bridge.known_for(exchange)).cloned() {
+            self.renew_headers(exchange);
+            return Ok(Route::Bridge(endpoint));
+        }
         let request = exchange.message().filter(|message| message.kind() == Kind::Request);
         let id = request.and_then(Message::id);
         let is_initialize = request.is_some_and(|message| message.method() == Some("initialize"));
         let session = if is_initialize { None } else { self.named_session(exchange, id.as_ref()).await? };
+        let is_bridged = session.as_ref().is_some_and(|session| session.kind() == sessions::Kind::Streamable);
+        if let Some(bridge) = self.bridge.as_ref().filter(|_| is_bridged) {
+            self.renew_headers(exchange);
+            return Ok(Route::Bridge(bridge.of_session().clone()));
+        }
+        let tried = self.bridge.as_ref().and_then(|bridge| bridge.tries(exchange));
         let endpoint = self.endpoint(exchange, id.as_ref()).await?;
         let uri = self.upstream.target().uri(&exchange.head.uri, endpoint.as_deref());
         let uri = uri.ok_or_else(|| text(StatusCode::BAD_REQUEST, "the path cannot be forwarded"))?;
-        let request = self.request(exchange, uri, is_initialize);
+        let mut request = self.request(exchange, uri, is_initialize);
+        if tried.as_ref().is_some_and(Tried::is_discovery) {
+            // What must be read must not be compressed.
+            request.headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        }
         // Boxed: it is moved several times.
-        Ok(Box::new(Prepared { id, is_initialize, session, request }))
+        Ok(Route::Server(Box::new(Prepared { id, is_initialize, session, request, tried })))
     }
 
     /// The session that a request names, if it is the client's.

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 use skep_mcp::{Era, Id, Message, answer, sse};
 use skep_net::{Body, Budget};
-use skep_upstream::{CallError, SessionId};
+use skep_upstream::{CallError, ClientContext, SessionId};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior};
 
@@ -42,6 +42,8 @@ pub(super) struct Reply {
     /// Whether the client knows how to come back to a stream that broke.
     pub(super) resumes: bool,
     pub(super) replies: ReplyChain,
+    /// Whose it is, for the upstream.
+    pub(super) client: ClientContext,
     /// Where what is streamed is counted.
     pub(super) budget: Budget,
 }
@@ -117,10 +119,12 @@ impl Reply {
             CallError::NotSent => text(StatusCode::INTERNAL_SERVER_ERROR, "Failed to process request"),
             CallError::Disconnected
             | CallError::Malformed
+            | CallError::NoCredentials(_)
             | CallError::Rejected(_)
             | CallError::TooLarge { .. }
             | CallError::Unavailable(_) => json(StatusCode::BAD_GATEWAY, error.answer(id)),
-            CallError::Cancelled => json(StatusCode::OK, error.answer(id)),
+            // Some clients take a status of 400 for the end of the connection, and this is about one call.
+            CallError::Cancelled | CallError::NeedsClient(_) => json(StatusCode::OK, error.answer(id)),
             CallError::Timeout => text(StatusCode::GATEWAY_TIMEOUT, "Timeout waiting for response from container"),
         }
     }

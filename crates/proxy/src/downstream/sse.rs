@@ -12,7 +12,7 @@ use http::{HeaderMap, Method, Response, StatusCode};
 use skep_mcp::{Era, Kind, Message, Refusal, answer, sse};
 use skep_net::budget::{OverBudgetError, Purpose};
 use skep_net::{Body, BodySender, Budget};
-use skep_upstream::{AdmissionError, Call, CallError, Replies, SessionId, admission};
+use skep_upstream::{Call, CallError, ClientContext, Replies, SessionId, admission};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::Instant;
 
@@ -222,7 +222,8 @@ impl Sse {
         let body = match admitted {
             Err(refusal) => refusal,
             Ok(Era::Legacy) if is_initialize => {
-                let opened = self.endpoint.upstream.open(&session, &message, &HeaderMap::new()).await;
+                // What is behind this endpoint speaks on stdio, and has no use for credentials.
+                let opened = self.endpoint.upstream.open(&session, &message, &ClientContext::default()).await;
                 opened.map_or_else(|error| error.answer(id.as_ref()), Message::into_body)
             }
             // 2026-07-28 has no handshake. A server of both eras would take it for one.
@@ -248,12 +249,10 @@ impl Sse {
     async fn admit(&self, message: &Message, claimed: Result<Era, Refusal>) -> Result<Era, Bytes> {
         let id = message.id();
         let era = claimed.map_err(|refusal| refusal.answer(id.as_ref()))?;
-        match tokio::time::timeout(self.endpoint.timeout, admission::admit(self.endpoint.state.clone(), message, era))
-            .await
-        {
-            Ok(Ok(())) => Ok(era),
-            Ok(Err(AdmissionError::Era(mismatch))) => Err(mismatch.body),
-            Ok(Err(AdmissionError::Call(error))) => Err(error.answer(id.as_ref())),
+        let mut state = self.endpoint.state.clone();
+        match tokio::time::timeout(self.endpoint.timeout, admission::ready(&mut state)).await {
+            Ok(Ok(_server)) => Ok(era),
+            Ok(Err(error)) => Err(error.answer(id.as_ref())),
             Err(_elapsed) => Err(CallError::Timeout.answer(id.as_ref())),
         }
     }

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
+use http::{HeaderValue, Method, Response, StatusCode};
 use skep_mcp::headers::{self, LAST_EVENT_ID};
 use skep_mcp::{Era, Id, Kind, Message, answer, era};
 use skep_net::Body;
 use skep_upstream::admission;
-use skep_upstream::{AdmissionError, Call, CallError, PendingResponse, Replies, SessionId};
+use skep_upstream::{Call, CallError, PendingResponse, Replies, SessionId, UpstreamState};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -39,14 +39,28 @@ pub struct Streamable {
     endpoint: Endpoint,
     strict: bool,
     streams: Arc<Streams>,
+    paths: &'static [&'static str],
 }
+
+/// Where the endpoint is.
+const PATHS: &[&str] = &["/mcp"];
 
 // === impl Streamable ===
 
 impl Streamable {
     /// An endpoint that refuses unknown protocol versions if it is `strict`.
     pub fn new(endpoint: Endpoint, strict: bool) -> Arc<Self> {
-        Arc::new(Self { endpoint, strict, streams: Arc::default() })
+        Self::at(PATHS, endpoint, strict)
+    }
+
+    /// The same at other paths.
+    pub fn at(paths: &'static [&'static str], endpoint: Endpoint, strict: bool) -> Arc<Self> {
+        Arc::new(Self { endpoint, strict, streams: Arc::default(), paths })
+    }
+
+    /// Its paths.
+    pub(crate) fn paths(&self) -> &'static [&'static str] {
+        self.paths
     }
 
     pub(super) fn endpoint(&self) -> &Endpoint {
@@ -109,7 +123,8 @@ impl Streamable {
         };
         let as_events = accepts(&exchange.head.headers, "text/event-stream");
         let (replies, budget) = (exchange.reply_chain(), exchange.head.budget.clone());
-        let mut reply = Reply { as_events, era, session: None, resumes: false, replies, budget };
+        let client = self.endpoint.client(exchange);
+        let mut reply = Reply { as_events, era, session: None, resumes: false, replies, client, budget };
         if era == Era::Legacy && message.method() == Some("initialize") {
             return Box::pin(self.open(exchange, &message, &reply)).await.unwrap_or_else(|refusal| *refusal);
         }
@@ -164,18 +179,16 @@ impl Streamable {
 
     /// Waits until the server can take a request.
     async fn admit(&self, message: &Message, reply: &Reply) -> Result<(), Refusal> {
-        if self.endpoint.state.borrow().is_ready_for(reply.era) {
+        if matches!(&*self.endpoint.state.borrow(), UpstreamState::Ready(_)) {
             return Ok(());
         }
-        let admitted = admission::admit(self.endpoint.state.clone(), message, reply.era);
+        let mut state = self.endpoint.state.clone();
+        let admitted = admission::ready(&mut state);
         let mut admitted = Box::pin(tokio::time::timeout(self.endpoint.timeout, admitted));
         let id = message.id();
         let error = match self.before_shutdown(admitted.as_mut()).await {
-            Some(Ok(Ok(()))) => return Ok(()),
-            Some(Ok(Err(AdmissionError::Era(mismatch)))) => {
-                return Err(Box::new(json(mismatch.status, mismatch.body)));
-            }
-            Some(Ok(Err(AdmissionError::Call(error)))) => error,
+            Some(Ok(Ok(_server))) => return Ok(()),
+            Some(Ok(Err(error))) => error,
             Some(Err(_)) | None => CallError::Timeout,
         };
         Err(Box::new(reply.error(error, id.as_ref())))
@@ -187,7 +200,7 @@ impl Streamable {
         self.admit(message, reply).await?;
         let opened = self.endpoint.sessions.open_by(message.body(), exchange).await;
         let session = opened.map_err(|unavailable| store_unavailable(&unavailable))?;
-        let initialized = match self.endpoint.upstream.open(&session, message, &HeaderMap::new()).await {
+        let initialized = match self.endpoint.upstream.open(&session, message, &self.endpoint.client(exchange)).await {
             Ok(initialized) => initialized,
             Err(error) => {
                 // It expires if it cannot be closed.
@@ -217,8 +230,8 @@ impl Streamable {
         let (id, until) = (message.id(), Instant::now() + self.endpoint.timeout);
         // A subscription of 2026-07-28 is answered when it ends.
         let stays_open = message.method() == Some("subscriptions/listen");
-        let (session, budget) = (reply.session.clone(), reply.budget.clone());
-        let call = Call { session, takes_interim: reply.as_events, budget, ..Call::new(message, reply.era) };
+        let (session, budget, client) = (reply.session.clone(), reply.budget.clone(), reply.client.clone());
+        let call = Call { session, takes_interim: reply.as_events, client, budget, ..Call::new(message, reply.era) };
         let mut called = pin!(tokio::time::timeout_at(until, self.endpoint.upstream.clone().call(call)));
         let called = self.before_shutdown(called.as_mut()).await;
         let called = called.and_then(Result::ok).unwrap_or(Err(CallError::Timeout));

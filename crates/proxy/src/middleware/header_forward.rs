@@ -50,10 +50,15 @@ impl HeaderForward {
     }
 }
 
+/// Whether a header is about the connection, or about where a request came from: no configuration sets it or passes it through.
+pub fn is_restricted(name: &HeaderName) -> bool {
+    REFUSED.contains(&name.as_str())
+}
+
 /// The header of that name, if a RunConfig may set it.
 pub(super) fn settable_header(name: &str) -> Result<HeaderName, String> {
     let read: HeaderName = name.parse().map_err(|_| format!("`{name}` is not the name of a header"))?;
-    if REFUSED.contains(&read.as_str()) {
+    if is_restricted(&read) {
         return Err(format!("the header `{name}` cannot be set for others; remove it"));
     }
     Ok(read)

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use skep_mcp::Eras;
 use skep_net::proxies::Proxies;
 use skep_net::{Addresses, Client, Drain};
-use skep_upstream::Upstream;
 use skep_upstream::http::{HttpOptions, HttpUpstream, Pods, Target, Transport};
 use skep_upstream::stdio::{Limits, StdioUpstream, Supervision};
+use skep_upstream::{BridgedUpstream, Upstream};
 use skep_workload::cluster::State;
 use skep_workload::server::Server;
 use tokio::sync::{mpsc, watch};
@@ -18,13 +19,13 @@ use super::health_check::check_health;
 use super::machine;
 use super::reaper::{close_ended, reap};
 use super::{Error, Place, Tasks};
-use crate::downstream::{Endpoint, Forward, ForwardOptions, Sse, Streamable};
+use crate::downstream::{Endpoint, EraBridge, Forward, ForwardOptions, Sse, Streamable};
 use crate::health::{Health, ServerHealth};
 use crate::metrics::LimitCounters;
 use crate::proxy::Front;
 use crate::secrets::Secrets;
 use crate::sessions::{Kind, Sessions, Store};
-use crate::settings::{Backend, Mode, Settings};
+use crate::settings::{Backend, Mode, Settings, UpstreamBackend};
 
 /// How long an idle connection of a client is kept: in front of a stdio server, and in front of others.
 const IDLE_STDIO: Duration = Duration::from_secs(30);
@@ -48,7 +49,8 @@ pub(super) struct Wiring<'a> {
 struct HttpBackend {
     target: Target,
     addresses: Addresses,
-    pods: Option<Pods>,
+    /// The name and the port of the headless Service.
+    pods: Option<(String, u16)>,
     state: Option<watch::Receiver<State>>,
 }
 
@@ -65,6 +67,10 @@ impl Wiring<'_> {
             Backend::Http(server) => {
                 let backend = self.http(self.with_secrets(server), place, tasks)?;
                 Ok((self.forward(backend, store, tasks)?, IDLE_HTTP))
+            }
+            Backend::Upstream(backend) => {
+                self.health.set(ServerHealth::Unwatched);
+                Ok((self.virtual_server(backend, store, tasks), IDLE_HTTP))
             }
             Backend::Remote(_) => {
                 self.health.set(ServerHealth::Unwatched);
@@ -95,7 +101,7 @@ impl Wiring<'_> {
             draining.drain();
         });
         tasks.spawn(watch_link(events, self.health.clone()));
-        upstream
+        BridgedUpstream::new(upstream)
     }
 
     /// The endpoint in front of an upstream.
@@ -119,6 +125,18 @@ impl Wiring<'_> {
         }
     }
 
+    /// The endpoint in front of an upstream that is there already.
+    fn virtual_server(&self, backend: &UpstreamBackend, store: Store, tasks: &mut Tasks) -> Front {
+        let (timeout, drain) = (self.settings.request_timeout, self.drain.clone());
+        let sessions = Sessions::new(store, Kind::Streamable);
+        self.limits.watch(&sessions);
+        let endpoint = Endpoint::new(backend.upstream.clone(), sessions.clone(), timeout, drain);
+        let endpoint = endpoint.passing(backend.passthrough.clone());
+        let front = Streamable::at(&["/mcp", "/"], endpoint, self.settings.config.strict_protocol_validation);
+        tasks.spawn(reap(sessions, Some((front.clone(), self.settings.session_ttl))));
+        Front::Streamable(front)
+    }
+
     /// A server that speaks HTTP, started or applied, and watched.
     fn http(&self, mut server: Server, place: Place, tasks: &mut Tasks) -> Result<HttpBackend, Error> {
         let url = match &place {
@@ -127,7 +145,7 @@ impl Wiring<'_> {
         };
         let target = Target::local(&url)?;
         let pods = match &place {
-            Place::Cluster { .. } => server.speaks.port().map(|port| Pods::behind(server.headless_name(), port)),
+            Place::Cluster { .. } => server.speaks.port().map(|port| (server.headless_name(), port)),
             Place::Machine(_) | Place::Pod { .. } => None,
         };
         let addresses = place.addresses();
@@ -157,14 +175,49 @@ impl Wiring<'_> {
         let sessions = Sessions::new(store, Kind::Mcp);
         self.limits.watch(&sessions);
         let transport = if config.transport == "sse" { Transport::Sse } else { Transport::StreamableHttp };
+        let behind = || pods.clone().map(|(host, port)| Pods::behind(host, port));
         let http = HttpOptions {
             transport: Some(transport),
-            pods,
+            pods: behind(),
             store: Some(sessions.store().clone()),
             ..HttpOptions::default()
         };
+        let of_eras = |eras| HttpOptions {
+            transport: Some(transport),
+            pods: behind(),
+            eras: Some(eras),
+            ..HttpOptions::default()
+        };
+        let bridge = self.era_bridge(&target, &client, of_eras, &sessions);
         let upstream = HttpUpstream::new(target, client, http);
-        tasks.spawn(close_ended(sessions.clone(), upstream.clone()));
-        Ok(Front::Forward(Forward::new(upstream, sessions, options, self.drain.clone())))
+        let bridged = bridge.as_ref().map(|bridge| (bridge.of_session().clone(), self.settings.session_ttl));
+        tasks.spawn(close_ended(sessions.clone(), upstream.clone(), bridged));
+        Ok(Front::Forward(Forward::bridged(upstream, sessions, options, self.drain.clone(), bridge)))
+    }
+
+    /// The endpoints for clients of the era that the server does not serve. Nothing if requests are signed: a signature is one of the
+    /// bytes of the client's request.
+    fn era_bridge(
+        &self,
+        target: &Target,
+        client: &Client,
+        options: impl Fn(Eras) -> HttpOptions,
+        sessions: &Sessions,
+    ) -> Option<EraBridge> {
+        let config = &self.settings.config;
+        let (drain, timeout) = (self.drain, self.settings.request_timeout);
+        if config.aws_sts_config.is_some() || config.middleware_configs.iter().any(|one| one.kind == "awssts") {
+            return None;
+        }
+        let is_sse = config.transport == "sse";
+        let target = target.clone().with_path(if is_sse { "/sse" } else { "/mcp" });
+        let endpoint = |eras: Eras| {
+            let upstream = BridgedUpstream::new(HttpUpstream::new(target.clone(), client.clone(), options(eras)));
+            let sessions = sessions.of_kind(Kind::Streamable);
+            let endpoint = Endpoint::new(upstream, sessions, timeout, drain.clone()).forwarding();
+            Streamable::new(endpoint, config.strict_protocol_validation)
+        };
+        let path = if is_sse || target.keeps_to_a_path() { None } else { Some("/mcp") };
+        Some(EraBridge::new(endpoint(Eras::Modern), endpoint(Eras::Legacy), path))
     }
 }

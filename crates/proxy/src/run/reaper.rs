@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::downstream::streamable::Streamable;
-use crate::sessions::Sessions;
+use crate::sessions::{Kind, Sessions};
 
 /// How many sessions wait to be closed at a server when many end at once, and how many are closed at the same time.
 const CLOSED_AT_ONCE: usize = 256;
@@ -32,13 +32,28 @@ pub(super) async fn reap(sessions: Sessions, front: Option<(Arc<Streamable>, Dur
     }
 }
 
-/// Ends at a server that speaks HTTP the sessions that ended here. What is too much at once is left to the server's own limits.
-pub(super) async fn close_ended(sessions: Sessions, upstream: Arc<HttpUpstream>) {
+/// Ends at a server that speaks HTTP the sessions that ended here. What is too much at once is left to the server's own limits. Those of
+/// the era bridge end at its endpoint.
+pub(super) async fn close_ended(
+    sessions: Sessions,
+    upstream: Arc<HttpUpstream>,
+    bridged: Option<(Arc<Streamable>, Duration)>,
+) {
     let mut looks = Sessions::looks();
     let (permits, mut closing) = (Arc::new(Semaphore::new(CLOSING)), JoinSet::new());
     loop {
-        let (ended, _) = sessions.ended(&mut looks).await;
+        let (mut ended, is_look) = sessions.ended(&mut looks).await;
         log_evicted(&ended);
+        if let Some((front, time_to_live)) = &bridged {
+            let is_bridged = |one: &Ended| one.session.as_ref().is_none_or(|session| session.kind == Kind::Streamable);
+            for one in ended.iter().filter(|one| is_bridged(one)) {
+                front.close(&one.id);
+            }
+            ended.retain(|one| !is_bridged(one));
+            if is_look {
+                front.close_idle(*time_to_live);
+            }
+        }
         while closing.try_join_next().is_some() {}
         // A slow server must not make sessions that ended pile up here: they are taken from the store at once, whatever it does.
         let room = CLOSED_AT_ONCE.saturating_sub(closing.len());

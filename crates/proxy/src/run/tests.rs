@@ -270,7 +270,7 @@ async fn item_7_an_evicted_session_is_closed_at_a_server_that_speaks_http() {
     let options = HttpOptions { store: Some(sessions.store().clone()), ..HttpOptions::default() };
     let upstream = HttpUpstream::new(target, client, options);
     let front = Forward::new(upstream.clone(), sessions.clone(), ForwardOptions::default(), drain);
-    let _closer = tokio::spawn(close_ended(sessions, upstream));
+    let _closer = tokio::spawn(close_ended(sessions, upstream, None));
     let initialize = br#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18"}}"#;
     for _ in 0..3 {
         let mut request = http::Request::new(());

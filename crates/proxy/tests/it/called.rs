@@ -1,12 +1,12 @@
 //! A server that speaks HTTP, called through the proxy in front of it: what `skep tools` and a virtual server do.
 
 use anyhow::Result;
-use http::{HeaderMap, Response};
+use http::Response;
 use serde_json::{Value, json};
 use skep_mcp::{Era, Message};
 use skep_net::{Body, Client};
 use skep_upstream::http::{HttpOptions, HttpUpstream, Target};
-use skep_upstream::{Call, SessionId, Upstream, UpstreamState};
+use skep_upstream::{Call, ClientContext, SessionId, Upstream, UpstreamState};
 
 use crate::forward::answer;
 use crate::web::{Got, Web};
@@ -49,7 +49,7 @@ async fn a_server_of_either_era_is_called_through_its_proxy() -> Result<()> {
         let params = if era == Era::Modern { json!({ "_meta": meta }) } else { json!({}) };
         if era == Era::Legacy {
             let initialize = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {} });
-            upstream.open(&session, &message(&initialize)?, &HeaderMap::new()).await?;
+            upstream.open(&session, &message(&initialize)?, &ClientContext::default()).await?;
         }
         let list = message(&json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": params }))?;
         let call = Call { session: (era == Era::Legacy).then_some(session.clone()), ..Call::new(list, era) };

@@ -31,21 +31,24 @@ fn initialize(version: &str, capabilities: Value) -> Value {
     json!({ "protocolVersion": version, "capabilities": capabilities, "clientInfo": { "name": "c", "version": "1" } })
 }
 
-/// What a client of 2026-07-28 meets at a server that speaks an earlier version: it falls back, and works.
+/// A client of 2026-07-28 works, whichever version the server speaks.
 async fn modern_client(stage: &Stage) -> Result<()> {
     for accept in ["application/json", BOTH] {
-        let probe = ask_modern(stage, accept, "server/discover").await?;
-        let reply = probe.message()?;
-        assert_eq!((probe.status, &reply["error"]["code"]), (StatusCode::NOT_FOUND, &json!(-32601)), "{reply}");
-        assert_eq!(reply["id"], "mine");
-        for method in ["tools/call", "tools/list", "subscriptions/listen"] {
-            let pinned = ask_modern(stage, accept, method).await?;
-            let error = &pinned.message()?["error"];
-            assert_eq!((pinned.status, &error["code"]), (StatusCode::BAD_REQUEST, &json!(-32022)), "{method}");
-            let supported = json!(["2024-11-05", "2025-03-26", "2025-06-18"]);
-            assert_eq!(error["data"], json!({ "requested": MODERN, "supported": supported }), "{method}");
+        let found = ask_modern(stage, accept, "server/discover").await?;
+        let reply = found.message()?;
+        assert_eq!((found.status, &reply["id"]), (StatusCode::OK, &json!("mine")), "{reply}");
+        assert_eq!(reply["result"]["supportedVersions"][0], MODERN);
+        for method in ["tools/call", "tools/list"] {
+            let answered = ask_modern(stage, accept, method).await?;
+            assert_eq!(answered.message()?["result"]["resultType"], "complete", "{method}");
         }
     }
+    let caller =
+        stage.caller().taking(BOTH).with("mcp-protocol-version", MODERN).with("mcp-method", "subscriptions/listen");
+    let mut listen = modern(json!("sub"), "subscriptions/listen", MODERN);
+    listen["params"]["notifications"] = json!({ "toolsListChanged": true });
+    let first = caller.events(Method::POST, "/mcp", listen.to_string()).await?.message().await?;
+    assert_eq!(first["method"], "notifications/subscriptions/acknowledged");
     legacy_client(stage).await
 }
 
@@ -65,7 +68,8 @@ async fn clients_of_both_eras_are_served_in_any_order_of_arrival() -> Result<()>
             }
             assert_eq!(stage.received("initialize").len(), 1);
             let seen = stage.seen.lock().unwrap();
-            assert!(seen.messages.iter().all(|one| one["params"]["_meta"].is_null()), "nothing of the other era");
+            let of_other_era = |one: &Value| one["params"]["_meta"].to_string().contains("io.modelcontextprotocol/");
+            assert!(!seen.messages.iter().any(of_other_era), "nothing of the other era");
         }
     }
     Ok(())
@@ -85,8 +89,9 @@ async fn clients_of_both_eras_are_served_over_sse_in_any_order_of_arrival() -> R
                 events.message().await
             };
             if is_modern {
-                assert_eq!(ask(modern(json!(1), "server/discover", MODERN)).await?["error"]["code"], -32601);
-                assert_eq!(ask(modern(json!(1), "tools/call", MODERN)).await?["error"]["code"], -32022);
+                let found = ask(modern(json!(1), "server/discover", MODERN)).await?;
+                assert_eq!(found["result"]["supportedVersions"][0], MODERN);
+                assert_eq!(ask(modern(json!(1), "tools/call", MODERN)).await?["result"]["resultType"], "complete");
             }
             let opened = ask(request(json!(1), "initialize", initialize("2025-03-26", json!({})))).await?;
             assert_eq!(opened["result"]["protocolVersion"], "2025-03-26");
@@ -130,7 +135,7 @@ async fn each_client_gets_the_version_that_it_asked_for() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_server_of_2026_07_28_only_is_served_to_clients_of_its_era() -> Result<()> {
+async fn a_server_of_2026_07_28_only_is_served_to_clients_of_both_eras() -> Result<()> {
     for speaks in [Speaks::Modern, Speaks::ModernAndFragile] {
         let stage = Stage::speaking(speaks, How::default()).await?;
         for _ in 0..2 {
@@ -138,10 +143,9 @@ async fn a_server_of_2026_07_28_only_is_served_to_clients_of_its_era() -> Result
             let probe = ask_modern(&stage, BOTH, "server/discover").await?;
             assert_eq!(probe.message()?["result"]["supportedVersions"], json!([MODERN]));
             assert!(ask_modern(&stage, BOTH, "tools/call").await?.message()?["result"].is_object());
-            let refused = stage.caller().ask(json!("mine"), "initialize", initialize("2025-06-18", json!({}))).await?;
-            let reply = refused.message()?;
-            assert_eq!((refused.status, &reply["error"]["code"]), (StatusCode::BAD_REQUEST, &json!(-32022)));
-            assert_eq!(reply["error"]["data"], json!({ "requested": "2025-06-18", "supported": [MODERN] }));
+            let opened = stage.caller().ask(json!("mine"), "initialize", initialize("2025-06-18", json!({}))).await?;
+            assert_eq!(opened.message()?["result"]["protocolVersion"], "2025-06-18");
+            legacy_client(&stage).await?;
             stage.kill().await;
         }
         assert_eq!(stage.received("initialize").len(), 1, "one that was restarted is opened as it was before");

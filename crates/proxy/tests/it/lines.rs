@@ -16,6 +16,7 @@ use skep_proxy::sessions::{Kind, Sessions, Store};
 use skep_proxy::{Front, Guards, Proxy};
 use skep_runconfig::RunConfig;
 use skep_store::{Memory, SessionLimits};
+use skep_upstream::BridgedUpstream;
 use skep_upstream::stdio::{Limits, StdioUpstream};
 use skep_workload::pipe::{Held, Notes, Pipe, Taken};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, WriteHalf};
@@ -149,6 +150,7 @@ impl Stage {
         };
         let (upstream, talk) = StdioUpstream::start(connect, Limits::default());
         tokio::spawn(talk);
+        let upstream = BridgedUpstream::new(upstream);
         let drain = Drain::new(Grace { linger: Duration::ZERO, finish: Duration::from_secs(2) });
         let store = Store::Memory(Memory::within(Duration::from_mins(10), how.session_limits));
         let sessions = Sessions::new(store, if how.sse { Kind::Sse } else { Kind::Streamable });

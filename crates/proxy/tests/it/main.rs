@@ -8,6 +8,7 @@ mod annotated;
 mod audited;
 #[cfg(test)]
 mod authorized;
+mod bridge;
 #[cfg(test)]
 mod called;
 #[cfg(test)]

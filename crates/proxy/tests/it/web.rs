@@ -10,16 +10,18 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, Uri};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
+use skep_mcp::Eras;
 use skep_net::drain::Grace;
 use skep_net::{Body, Client, Drain, Listener, serve};
 use skep_proxy::chain::{Chain, Context};
-use skep_proxy::downstream::{Forward, ForwardOptions};
+use skep_proxy::downstream::{Endpoint, EraBridge, Forward, ForwardOptions, Streamable};
 use skep_proxy::health::Health;
 use skep_proxy::metrics::RateLimitCounters;
 use skep_proxy::sessions::{Kind, Sessions, Store};
 use skep_proxy::{Front, Guards, Proxy};
 use skep_runconfig::RunConfig;
 use skep_store::Memory;
+use skep_upstream::BridgedUpstream;
 use skep_upstream::http::{HttpOptions, HttpUpstream, Pods, Target, Transport};
 
 use crate::client::TestClient;
@@ -67,6 +69,8 @@ pub(crate) struct How {
     pub(crate) finish: Duration,
     /// What holds for every request.
     pub(crate) guards: Guards,
+    /// Whether clients of the era that the server does not serve are translated for.
+    pub(crate) bridged: bool,
     /// Variables of the process.
     pub(crate) environment: BTreeMap<String, String>,
     /// What rate limits count.
@@ -85,6 +89,7 @@ impl Default for How {
             session_ttl: Duration::from_mins(10),
             finish: FINISH,
             guards: Guards::default(),
+            bridged: false,
             environment: BTreeMap::new(),
             rate_limits: RateLimitCounters::default(),
         }
@@ -115,9 +120,20 @@ impl Web {
         let sessions = Sessions::new(Store::Memory(Memory::new(how.session_ttl)), Kind::Mcp);
         let transport = if how.sse { Transport::Sse } else { Transport::StreamableHttp };
         let store = Some(sessions.store().clone());
+        let bridge = how.bridged.then(|| {
+            let target = target.clone().with_path(if how.sse { "/sse" } else { "/mcp" });
+            let endpoint = |eras| {
+                let options = HttpOptions { transport: Some(transport), eras: Some(eras), ..HttpOptions::default() };
+                let upstream = BridgedUpstream::new(HttpUpstream::new(target.clone(), client.clone(), options));
+                let sessions = sessions.of_kind(Kind::Streamable);
+                let endpoint = Endpoint::new(upstream, sessions, Duration::from_secs(30), drain.clone());
+                Streamable::new(endpoint.forwarding(), false)
+            };
+            EraBridge::new(endpoint(Eras::Modern), endpoint(Eras::Legacy), None)
+        });
         let http = HttpOptions { transport: Some(transport), pods: how.pods, store, ..HttpOptions::default() };
         let upstream = HttpUpstream::new(target, client, http);
-        let front = Front::Forward(Forward::new(upstream, sessions.clone(), how.options, drain.clone()));
+        let front = Front::Forward(Forward::bridged(upstream, sessions.clone(), how.options, drain.clone(), bridge));
         let listener = Listener::bind("127.0.0.1:0".parse()?).await?;
         let address = listener.address();
         let config = RunConfig { host: "0.0.0.0".to_owned(), ..how.config };

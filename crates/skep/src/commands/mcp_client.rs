@@ -11,7 +11,7 @@ use skep_mcp::{Era, Message, era};
 use skep_net::Client;
 use skep_net::proxies::Proxies;
 use skep_upstream::http::{HttpOptions, HttpUpstream, Target, Transport};
-use skep_upstream::{Call, SessionId, Upstream, admission};
+use skep_upstream::{Call, ClientContext, SessionId, Upstream, admission};
 
 use crate::cli::{HttpTransport, McpServer};
 
@@ -59,7 +59,8 @@ impl McpClient {
         let headers = headers(&server.headers)?;
         let options = HttpOptions { transport, headers: headers.clone(), ..HttpOptions::default() };
         let upstream = HttpUpstream::new(target, client, options);
-        let era = admission::ready(&mut upstream.state()).await?.era;
+        let server = admission::ready(&mut upstream.state()).await?;
+        let era = if server.eras.contains(Era::Modern) { Era::Modern } else { Era::Legacy };
         let mut client = Self { upstream, era, session: None, headers, requests: 0 };
         if era == Era::Legacy {
             client.open().await?;
@@ -72,10 +73,14 @@ impl McpClient {
         let params = json!({ "protocolVersion": LEGACY, "capabilities": {}, "clientInfo": client_info() });
         let initialize = message(0, "initialize", &params)?;
         let session = SessionId::from(uuid::Uuid::new_v4().to_string());
-        let initialized = self.upstream.open(&session, &initialize, &self.headers).await?;
+        let initialized = self.upstream.open(&session, &initialize, &self.client()).await?;
         result("initialize", &initialized)?;
         self.session = Some(session);
         Ok(())
+    }
+
+    fn client(&self) -> ClientContext {
+        ClientContext::with_headers(self.headers.clone())
     }
 
     /// The result of a request, as the server wrote it.
@@ -85,8 +90,8 @@ impl McpClient {
         }
         self.requests += 1;
         let message = message(self.requests, method, &Value::Object(params))?;
-        let (session, headers) = (self.session.clone(), self.headers.clone());
-        let call = Call { session, headers, ..Call::new(message, self.era) };
+        let (session, client) = (self.session.clone(), self.client());
+        let call = Call { session, client, ..Call::new(message, self.era) };
         let mut replies = self.upstream.clone().call(call).await.with_context(|| method.to_owned())?;
         let response = replies.response.response().await.with_context(|| method.to_owned())?;
         result(method, &response)

@@ -18,11 +18,11 @@ use crate::commands::variables;
 use crate::{kubernetes, logs};
 
 /// The path of a pod's service account.
-const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+pub(super) const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// The path of a pod's namespace.
 const NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 /// The time limits of a shutdown. Together they stay below the 30 s that a pod has.
-const GRACE: Grace = Grace { linger: Duration::from_secs(3), finish: Duration::from_secs(20) };
+pub(super) const GRACE: Grace = Grace { linger: Duration::from_secs(3), finish: Duration::from_secs(20) };
 
 const USAGE: &str = "write `skep proxy run IMAGE`";
 
@@ -60,16 +60,7 @@ pub(super) fn run_until_stopped(arguments: &Proxy) -> Result<ExitCode> {
 // One thread has the lowest cost per call: see `cargo xtask bench proxy`.
 #[tokio::main(flavor = "current_thread")]
 async fn serve(settings: &Settings, environment: &BTreeMap<String, String>) -> Result<()> {
-    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
-    let mut quit = signal(SignalKind::quit()).context("cannot listen for SIGQUIT")?;
-    let asked = async {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-            _ = quit.recv() => {}
-        }
-    };
+    let asked = stop_signal()?;
     let mut asked = std::pin::pin!(asked);
     let starting = async {
         let place = place(settings, environment).await?;
@@ -89,12 +80,26 @@ async fn serve(settings: &Settings, environment: &BTreeMap<String, String>) -> R
     Ok(())
 }
 
+/// Waits until this process is asked to stop.
+pub(super) fn stop_signal() -> Result<impl Future<Output = ()>> {
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+    let mut quit = signal(SignalKind::quit()).context("cannot listen for SIGQUIT")?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+            _ = quit.recv() => {}
+        }
+    })
+}
+
 /// Where the server runs: in the cluster of this pod, unless its image is a program of this machine, which only a proxy
 /// outside a pod runs. This makes no API request: an API server that does not respond just now is no reason to keep the
 /// port closed.
 async fn place(settings: &Settings, environment: &BTreeMap<String, String>) -> Result<Place> {
     let needs_cluster = match &settings.backend {
-        Backend::Remote(_) => false,
+        Backend::Remote(_) | Backend::Upstream(_) => false,
         Backend::Stdio(server, _) | Backend::Http(server) => Program::of(&server.image).is_none(),
     };
     if !needs_cluster {
@@ -125,7 +130,7 @@ fn namespace(environment: &BTreeMap<String, String>) -> Option<String> {
 
 /// Whether this process is in a pod. Any sign suffices: each can be missing (no account is mounted), and variables can
 /// be overridden.
-fn is_in_pod(environment: &BTreeMap<String, String>, account: &Path) -> bool {
+pub(super) fn is_in_pod(environment: &BTreeMap<String, String>, account: &Path) -> bool {
     environment.contains_key("KUBERNETES_SERVICE_HOST")
         || environment.get("TOOLHIVE_RUNTIME").is_some_and(|runtime| runtime == "kubernetes")
         || account.exists()
@@ -159,7 +164,7 @@ fn read(arguments: &[String]) -> Wanted {
     wanted
 }
 
-fn is_true(text: &str) -> bool {
+pub(super) fn is_true(text: &str) -> bool {
     matches!(text, "1" | "t" | "T" | "true" | "TRUE" | "True")
 }
 

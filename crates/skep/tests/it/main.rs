@@ -21,6 +21,7 @@ mod native;
 mod proxy;
 mod run;
 mod uninstall;
+mod vmcp;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

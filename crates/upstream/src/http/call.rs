@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
+use http::{HeaderValue, Method, Response, StatusCode};
 use skep_mcp::headers::LAST_EVENT_ID;
 use skep_mcp::headers::parameters::Parameter;
 use skep_mcp::{Edit, Era, Id, Kind, Message, method, splice};
 use skep_net::{Body, Budget};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use tracing::Instrument as _;
@@ -22,7 +22,7 @@ use super::probe::is_header_mismatch;
 use super::{HttpUpstream, protocol_headers};
 use crate::error::CallError;
 use crate::replies::{INTERIM, InFlight, PendingResponse, Replies};
-use crate::upstream::{Call, Upstream};
+use crate::upstream::{Call, ClientContext, Upstream};
 
 /// How often in a row a stream that broke before the response is resumed without a message in between.
 const RESUMPTIONS: usize = 10;
@@ -37,7 +37,7 @@ struct HttpCall {
     id: Id,
     era: Era,
     session: Option<Arc<ClientSession>>,
-    headers: HeaderMap,
+    client: ClientContext,
     task: AbortHandle,
 }
 
@@ -48,12 +48,14 @@ struct Exchange {
     id: Id,
     era: Era,
     session: Option<Arc<ClientSession>>,
-    headers: HeaderMap,
+    client: ClientContext,
     parameters: Arc<[Parameter]>,
     interim: Option<mpsc::Sender<Bytes>>,
     budget: Budget,
     /// Messages that come on the stream of the session, over HTTP+SSE.
     routed: mpsc::Receiver<Message>,
+    /// When the last message came.
+    last_message: Arc<watch::Sender<Instant>>,
 }
 
 // === impl HttpUpstream ===
@@ -61,42 +63,54 @@ struct Exchange {
 impl HttpUpstream {
     /// Sends a request. The task that waits for its response ends with the returned replies.
     pub(super) async fn start_call(self: Arc<Self>, call: Call) -> Result<Replies, CallError> {
-        let Call { message, era, session, takes_interim, headers, budget } = call;
+        let Call { message, era, session, takes_interim, client, budget, timeout } = call;
         let id = message.id().ok_or(CallError::NotSent)?;
         let session = match session.filter(|_| era == Era::Legacy) {
             Some(session) => Some(self.session(&session).ok_or(CallError::NotSent)?),
             None => None,
         };
         let is_tool_call = era == Era::Modern && message.method() == Some("tools/call");
-        let parameters = if is_tool_call { self.parameters(&message, &headers).await? } else { Arc::default() };
+        let parameters = if is_tool_call { self.parameters(&message, &client).await? } else { Arc::default() };
         let (sender, interim) = if takes_interim { Some(mpsc::channel(INTERIM)).unzip() } else { (None, None) };
         let (outcome, response) = oneshot::channel();
         let (messages, routed) = mpsc::channel(INTERIM);
         let (cancel, cancelled) = oneshot::channel();
         if let Some(session) = &session {
-            session.touch(&headers);
+            session.touch(&client);
             session.begin(id.clone(), PendingCall { cancel, token: message.progress_token(), messages });
         }
-        let (upstream, own) = (self.clone(), headers.clone());
+        let (upstream, own) = (self.clone(), client.clone());
+        let last_message = Arc::new(watch::Sender::new(Instant::now()));
         let mut exchange = Exchange {
             upstream,
             message,
             id: id.clone(),
             era,
             session: session.clone(),
-            headers: own,
+            client: own,
             parameters,
             interim: sender,
             budget,
             routed,
+            last_message: last_message.clone(),
         };
+        let exchange_session = session.clone();
         let task = tokio::spawn(
             async move {
                 let result = tokio::select! {
                     result = exchange.run() => result,
                     // The sender is dropped with the stream of the session, which the exchange sees for itself.
                     Ok(()) = cancelled => Err(CallError::Cancelled),
+                    () = silence(timeout, &exchange_session, &last_message) => Err(CallError::Timeout),
                 };
+                if matches!(result, Err(CallError::Timeout)) {
+                    exchange.upstream.cancel_at_server(
+                        &exchange.id,
+                        exchange.era,
+                        exchange.session.clone(),
+                        &exchange.client,
+                    );
+                }
                 if let Some(session) = &exchange.session {
                     session.end(&exchange.id);
                 }
@@ -105,15 +119,39 @@ impl HttpUpstream {
             }
             .in_current_span(),
         );
-        let call = HttpCall { upstream: self, id, era, session, headers, task: task.abort_handle() };
+        let call = HttpCall { upstream: self, id, era, session, client, task: task.abort_handle() };
         Ok(Replies { interim, response: PendingResponse::new(response, Box::new(call)) })
+    }
+
+    /// Sends a legacy server the notification that a request is cancelled. For a modern one, its connection is closed.
+    fn cancel_at_server(
+        self: &Arc<Self>,
+        id: &Id,
+        era: Era,
+        session: Option<Arc<ClientSession>>,
+        client: &ClientContext,
+    ) {
+        let runtime = tokio::runtime::Handle::try_current();
+        let (Era::Legacy, Ok(runtime)) = (era, runtime) else { return };
+        let body =
+            format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{}}}}}"#, id.raw());
+        let Ok(message) = Message::parse(body.into()) else { return };
+        let (upstream, client, of_session) = (self.clone(), client.clone(), session.clone());
+        let cancellation = runtime.spawn(async move {
+            if let Err(error) = upstream.post_message(session.as_ref(), &message, Some(&client)).await {
+                tracing::debug!(%error, "cancellation not sent");
+            }
+        });
+        if let Some(session) = of_session {
+            session.leaves(cancellation);
+        }
     }
 
     /// Which arguments of a tool call headers repeat.
     pub(super) async fn parameters(
         self: &Arc<Self>,
         call: &Message,
-        headers: &HeaderMap,
+        client: &ClientContext,
     ) -> Result<Arc<[Parameter]>, CallError> {
         let Some(tool) = method::resource(call) else { return Ok(Arc::default()) };
         if let Some(found) = self.catalogue.find(&tool, false) {
@@ -125,12 +163,27 @@ impl HttpUpstream {
         }
         let mut listing = self.catalogue.begin();
         while let Some(request) = listing.request(Era::Modern, call) {
-            let list = Call { headers: headers.clone(), ..Call::new(request, Era::Modern) };
+            let list = Call { client: client.clone(), ..Call::new(request, Era::Modern) };
             let mut listed = Upstream::call(self.clone(), list).await?;
             listing.take(&listed.response.response().await?);
         }
         self.catalogue.complete(&listing);
         Ok(self.catalogue.find(&tool, false).unwrap_or_default())
+    }
+}
+
+/// Waits until the server has been silent for too long. Each message begins its time anew, and it has time while it waits for the client.
+async fn silence(timeout: Option<Duration>, session: &Option<Arc<ClientSession>>, last: &watch::Sender<Instant>) {
+    let Some(timeout) = timeout else { return std::future::pending().await };
+    loop {
+        let until = *last.borrow() + timeout;
+        tokio::time::sleep_until(until).await;
+        let extended = session.as_ref().and_then(|session| session.extended_deadline(timeout));
+        match extended.filter(|extended| *extended > Instant::now()) {
+            Some(extended) => tokio::time::sleep_until(extended).await,
+            None if *last.borrow() + timeout <= Instant::now() => return,
+            None => {}
+        }
     }
 }
 
@@ -177,19 +230,10 @@ impl Exchange {
         let mut request = self.upstream.request_of(Method::POST, link)?;
         request.body = self.message.body().clone();
         request.is_message = true;
-        request.headers = protocol_headers::of_message(self.headers(), self.era, &self.message, link, &self.parameters);
+        let client = self.upstream.client_of(self.session.as_deref(), Some(&self.client));
+        request.headers = protocol_headers::of_message(client.headers, self.era, &self.message, link, &self.parameters);
+        request.caller = client.caller;
         self.upstream.send_message(&request).await
-    }
-
-    fn headers(&self) -> HeaderMap {
-        let mut headers = match &self.session {
-            Some(session) => self.upstream.headers(session),
-            None => self.upstream.options.headers.clone(),
-        };
-        for (name, value) in &self.headers {
-            headers.insert(name, value.clone());
-        }
-        headers
     }
 
     /// Reads the messages of an HTTP response up to the one that answers the request. A stream that breaks before is resumed.
@@ -234,7 +278,9 @@ impl Exchange {
         let last = last.filter(|_| self.era == Era::Legacy)?;
         tokio::time::sleep(retry.unwrap_or(RECONNECT).min(LONGEST_RETRY)).await;
         let mut request = self.upstream.request_of(Method::GET, link).ok()?;
-        request.headers = protocol_headers::of_stream(self.headers(), link);
+        let client = self.upstream.client_of(self.session.as_deref(), Some(&self.client));
+        request.headers = protocol_headers::of_stream(client.headers, link);
+        request.caller = client.caller;
         request.headers.insert(LAST_EVENT_ID, last.clone());
         let response = self.upstream.send_message(&request).await.ok()?;
         if !response.status().is_success() || !is_events(response.headers()) {
@@ -257,10 +303,11 @@ impl Exchange {
 
     /// Takes a message. Returns the response of the call, under the client's id.
     async fn take(&self, message: Message, is_stream: bool) -> Result<Option<Message>, CallError> {
+        self.last_message.send_replace(Instant::now());
         match message.kind() {
             Kind::Request | Kind::Notification => {
                 let (session, interim) = (self.session.as_ref(), self.interim.as_ref());
-                self.upstream.deliver(session, message, Source::Call(interim), &self.headers).await;
+                self.upstream.deliver(session, message, Source::Call(interim), Some(&self.client)).await;
                 Ok(None)
             }
             Kind::Response | Kind::Error if message.id().as_ref() == Some(&self.id) => Ok(Some(message)),
@@ -287,19 +334,7 @@ impl InFlight for HttpCall {
         if let Some(session) = &self.session {
             session.end(&self.id);
         }
-        let runtime = tokio::runtime::Handle::try_current();
-        let (Era::Legacy, Ok(runtime)) = (self.era, runtime) else { return };
-        let body = format!(
-            r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{}}}}}"#,
-            self.id.raw()
-        );
-        let Ok(message) = Message::parse(body.into()) else { return };
-        let (upstream, session, headers) = (self.upstream.clone(), self.session.clone(), self.headers.clone());
-        runtime.spawn(async move {
-            if let Err(error) = upstream.post_message(session.as_ref(), &message, &headers).await {
-                tracing::debug!(%error, "cancellation not sent");
-            }
-        });
+        self.upstream.cancel_at_server(&self.id, self.era, self.session.clone(), &self.client);
     }
 
     fn is_sent(&self) -> bool {

@@ -5,17 +5,17 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderValue};
+use http::HeaderValue;
 use skep_mcp::{Id, Message};
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::Instant;
 
 use super::HttpUpstream;
 use super::sse_stream::SseStream;
 use crate::error::CallError;
 use crate::listener::Listener;
-use crate::upstream::SessionId;
+use crate::upstream::{ClientContext, SessionId};
 
 /// How many requests of the server may wait for the client of one session. More are refused.
 const ASKED: usize = 100;
@@ -61,8 +61,8 @@ pub(super) struct Task(pub(super) AbortHandle);
 
 #[derive(Debug)]
 struct State {
-    /// The headers of the last request of the client: its credentials for the server.
-    headers: HeaderMap,
+    /// The client, as its last request had it.
+    client: ClientContext,
     listener: Option<Listener>,
     listening: Option<Task>,
     calls: HashMap<Id, PendingCall>,
@@ -70,6 +70,8 @@ struct State {
     asked: HashSet<Id>,
     answered: Option<Instant>,
     used: Instant,
+    /// Cancellations on their way to the server.
+    leaving: Vec<JoinHandle<()>>,
 }
 
 // === impl Task ===
@@ -92,15 +94,16 @@ impl Link {
 // === impl ClientSession ===
 
 impl ClientSession {
-    pub(super) fn new(id: SessionId, initialize: Message, headers: HeaderMap) -> Arc<Self> {
+    pub(super) fn new(id: SessionId, initialize: Message, client: ClientContext) -> Arc<Self> {
         let state = State {
-            headers,
+            client,
             listener: None,
             listening: None,
             calls: HashMap::new(),
             asked: HashSet::new(),
             answered: None,
             used: Instant::now(),
+            leaving: Vec::new(),
         };
         Arc::new(Self { id, initialize, link: tokio::sync::Mutex::default(), state: Mutex::new(state) })
     }
@@ -141,16 +144,19 @@ impl ClientSession {
         self.link.lock().await.take()
     }
 
-    pub(super) fn headers(&self) -> HeaderMap {
-        self.with(|state| state.headers.clone())
+    pub(super) fn client(&self) -> ClientContext {
+        self.with(|state| state.client.clone())
     }
 
-    /// Notes that the client uses the session, with these headers for the server.
-    pub(super) fn touch(&self, headers: &HeaderMap) {
+    /// Notes that the client uses the session, and what is known of it now.
+    pub(super) fn touch(&self, client: &ClientContext) {
         self.with(|state| {
             state.used = Instant::now();
-            if !headers.is_empty() {
-                state.headers.clone_from(headers);
+            if !client.headers.is_empty() {
+                state.client.headers.clone_from(&client.headers);
+            }
+            if client.caller.is_some() {
+                state.client.caller.clone_from(&client.caller);
             }
         });
     }
@@ -161,6 +167,22 @@ impl ClientSession {
 
     pub(super) fn end(&self, id: &Id) -> Option<PendingCall> {
         self.with(|state| state.calls.remove(id))
+    }
+
+    /// Notes a cancellation on its way to the server, which must be there before the session is closed.
+    pub(super) fn leaves(&self, cancellation: JoinHandle<()>) {
+        self.with(|state| {
+            state.leaving.retain(|one| !one.is_finished());
+            state.leaving.push(cancellation);
+        });
+    }
+
+    /// Waits until all cancellations are with the server.
+    pub(super) async fn left(&self) {
+        for cancellation in self.with(|state| std::mem::take(&mut state.leaving)) {
+            // It may have failed.
+            let _sent = cancellation.await;
+        }
     }
 
     /// Fails all calls in flight: the stream for their responses is closed.

@@ -9,12 +9,13 @@ use skep_mcp::{Era, Kind, Message};
 use skep_net::{Body, Budget};
 
 use super::client_session::{ClientSession, Link};
+use super::credentials::SendError;
 use super::messages::Messages;
 use super::{HttpUpstream, ServerRequest, Transport, protocol_headers};
 use crate::era;
 use crate::error::CallError;
 use crate::initialize::INITIALIZED;
-use crate::upstream::BoxFuture;
+use crate::upstream::{BoxFuture, ClientContext};
 
 // === impl HttpUpstream ===
 
@@ -60,8 +61,9 @@ impl HttpUpstream {
     /// The handshake by streamable HTTP.
     async fn initialize(&self, session: &ClientSession) -> Result<(Message, Option<Link>), CallError> {
         let mut request = self.post(session.initialize.body().clone())?;
-        request.headers =
-            protocol_headers::of_message(self.headers(session), Era::Legacy, &session.initialize, None, &[]);
+        let client = self.client_of(Some(session), None);
+        request.headers = protocol_headers::of_message(client.headers, Era::Legacy, &session.initialize, None, &[]);
+        request.caller = client.caller;
         if let Some(pods) = &self.options.pods {
             self.route_to(pods.next().await, &mut request);
         }
@@ -81,8 +83,10 @@ impl HttpUpstream {
         let mut request = self.request_of(Method::POST, Some(link))?;
         request.body = Bytes::from_static(INITIALIZED);
         request.is_message = true;
+        let client = self.client_of(Some(session), None);
         request.headers =
-            protocol_headers::of_message(self.headers(session), Era::Legacy, &session.initialize, Some(link), &[]);
+            protocol_headers::of_message(client.headers, Era::Legacy, &session.initialize, Some(link), &[]);
+        request.caller = client.caller;
         accepted(self.send_message(&request).await?).await
     }
 
@@ -97,7 +101,7 @@ impl HttpUpstream {
     /// A request to where the messages of a session go.
     pub(super) fn request_of(&self, method: Method, link: Option<&Link>) -> Result<ServerRequest, CallError> {
         let endpoint = link.and_then(|link| link.stream.as_ref()).map(|stream| stream.endpoint.clone());
-        let uri = endpoint.or_else(|| self.target.uri(&http::Uri::default(), None)).ok_or(CallError::NotSent)?;
+        let uri = endpoint.or_else(|| self.target.own_uri()).ok_or(CallError::NotSent)?;
         let mut request = ServerRequest::new(method, uri);
         self.route_to(link.and_then(|link| link.pod), &mut request);
         Ok(request)
@@ -105,14 +109,22 @@ impl HttpUpstream {
 
     /// Sends a request. A server that cannot be reached is probed until it can.
     pub(super) async fn send_message(&self, request: &ServerRequest) -> Result<Response<Body>, CallError> {
-        self.send(request).await.map_err(|error| self.lost(&error))
+        self.send_with_credentials(request).await.map_err(|error| match error {
+            SendError::Server(error) => self.lost(&error),
+            SendError::Credentials(error) => error.into(),
+        })
     }
 
-    /// The headers that a client's session and this upstream add to every request.
-    pub(super) fn headers(&self, session: &ClientSession) -> http::HeaderMap {
-        let mut headers = self.options.headers.clone();
-        headers.extend(session.headers());
-        headers
+    /// Whom a request is sent for: what every request gets, what the client's session has, and what a call has of its own.
+    pub(super) fn client_of(&self, session: Option<&ClientSession>, own: Option<&ClientContext>) -> ClientContext {
+        let mut client = ClientContext::with_headers(self.options.headers.clone());
+        for one in session.map(ClientSession::client).iter().chain(own) {
+            for (name, value) in &one.headers {
+                client.headers.insert(name, value.clone());
+            }
+            client.caller = one.caller.clone().or(client.caller);
+        }
+        client
     }
 }
 

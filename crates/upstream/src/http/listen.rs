@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
+use http::{HeaderValue, Method, StatusCode, Uri};
 use skep_mcp::headers::LAST_EVENT_ID;
 use skep_mcp::{Kind, Message, answer};
 use skep_net::Budget;
@@ -18,7 +18,7 @@ use super::messages::{Messages, is_events};
 use super::{HttpUpstream, protocol_headers};
 use crate::error::CallError;
 use crate::listener::Listener;
-use crate::upstream::SessionId;
+use crate::upstream::{ClientContext, SessionId};
 
 /// How long is waited before a listening stream that ended is opened again, at first.
 const RECONNECT: Duration = Duration::from_secs(1);
@@ -62,13 +62,14 @@ impl HttpUpstream {
     }
 
     /// Hands a message of the server that is no response to the client: on the stream of the call that it came by, or on the session's
-    /// listening stream. A request that no client can answer is refused. `headers` are the call's own for the server.
+    /// listening stream. A request that no client can answer is refused. `client` is that of the call, which
+    /// its session may not know of yet.
     pub(super) async fn deliver(
         self: &Arc<Self>,
         session: Option<&Arc<ClientSession>>,
         message: Message,
         source: Source<'_>,
-        headers: &HeaderMap,
+        client: Option<&ClientContext>,
     ) {
         let (kind, id) = (message.kind(), message.id());
         match (kind, message.method()) {
@@ -78,7 +79,7 @@ impl HttpUpstream {
             }
             (Kind::Request, Some("ping")) => {
                 let pong = id.as_ref().map(answer::empty_result);
-                return self.respond(session, pong, source, headers).await;
+                return self.respond(session, pong, source, client).await;
             }
             (_, Some("notifications/tools/list_changed")) => self.catalogue.forget(),
             _ => {}
@@ -109,7 +110,7 @@ impl HttpUpstream {
         } else {
             let text = format!("{}: no client takes requests of the server", message.method().unwrap_or_default());
             let refusal = answer::error(id.as_ref(), answer::METHOD_NOT_FOUND, &text, None);
-            self.respond(session, Some(refusal), source, headers).await;
+            self.respond(session, Some(refusal), source, client).await;
         }
     }
 
@@ -119,12 +120,12 @@ impl HttpUpstream {
         session: Option<&Arc<ClientSession>>,
         response: Option<Bytes>,
         source: Source<'_>,
-        headers: &HeaderMap,
+        client: Option<&ClientContext>,
     ) {
         let Some(Ok(response)) = response.map(Message::parse) else { return };
         let sent = match source {
             Source::Stream(endpoint) => self.post_to(endpoint, session, &response).await,
-            Source::Call(_) | Source::Listener => self.post_message(session, &response, headers).await,
+            Source::Call(_) | Source::Listener => self.post_message(session, &response, client).await,
         };
         if let Err(error) = sent {
             tracing::debug!(%error, "response to a request of the server not sent");
@@ -139,7 +140,9 @@ impl HttpUpstream {
     ) -> Result<Ended, CallError> {
         let link = session.link(self).await?;
         let mut request = self.request_of(Method::GET, Some(&link))?;
-        request.headers = protocol_headers::of_stream(self.headers(session), Some(&link));
+        let client = self.client_of(Some(session), None);
+        request.headers = protocol_headers::of_stream(client.headers, Some(&link));
+        request.caller = client.caller;
         request.headers.extend(last_event.clone().map(|last| (LAST_EVENT_ID, last)));
         let response = self.send_message(&request).await?;
         match response.status() {
@@ -156,7 +159,7 @@ impl HttpUpstream {
             let message = messages.next().await;
             last_event.clone_from(&messages.last_event);
             match message {
-                Ok(Some(message)) => self.deliver(Some(session), message, Source::Listener, &HeaderMap::new()).await,
+                Ok(Some(message)) => self.deliver(Some(session), message, Source::Listener, None).await,
                 Err(CallError::Malformed) => tracing::warn!("skipping malformed message of the server"),
                 Ok(None) | Err(_) => return Ok(Ended::Broken(messages.retry)),
             }

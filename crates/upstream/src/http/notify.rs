@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, Method, StatusCode, Uri};
+use http::{Method, StatusCode, Uri};
 use skep_mcp::{Era, Kind, Message};
 
 use super::client_session::ClientSession;
 use super::handshake::accepted;
 use super::{HttpUpstream, ServerRequest, protocol_headers};
 use crate::error::CallError;
-use crate::upstream::SessionId;
+use crate::upstream::{ClientContext, SessionId};
 
 /// How long the server may take to close a session.
 const CLOSING: Duration = Duration::from_secs(5);
@@ -25,7 +25,7 @@ impl HttpUpstream {
             None => None,
         };
         if let Some(session) = &session {
-            session.touch(&HeaderMap::new());
+            session.touch(&ClientContext::default());
         }
         match (message.kind(), message.method()) {
             // It was sent with the handshake.
@@ -47,7 +47,7 @@ impl HttpUpstream {
             _ => {}
         }
         let upstream = self.me.upgrade().ok_or(CallError::NotSent)?;
-        upstream.post_message(session.as_ref(), message, &HeaderMap::new()).await
+        upstream.post_message(session.as_ref(), message, None).await
     }
 
     /// Sends a message that has no response, once more if the server forgot the session.
@@ -55,7 +55,7 @@ impl HttpUpstream {
         self: &Arc<Self>,
         session: Option<&Arc<ClientSession>>,
         message: &Message,
-        own: &HeaderMap,
+        own: Option<&ClientContext>,
     ) -> Result<(), CallError> {
         let mut link = match session {
             Some(session) => Some(session.link(self).await?),
@@ -63,14 +63,12 @@ impl HttpUpstream {
         };
         let era = if session.is_some() { Era::Legacy } else { self.era() };
         for is_last in [false, true] {
-            let mut headers = session.map_or_else(|| self.options.headers.clone(), |session| self.headers(session));
-            for (name, value) in own {
-                headers.insert(name, value.clone());
-            }
+            let client = self.client_of(session.map(|session| &**session), own);
             let mut request = self.request_of(Method::POST, link.as_deref())?;
             request.body = message.body().clone();
             request.is_message = true;
-            request.headers = protocol_headers::of_message(headers, era, message, link.as_deref(), &[]);
+            request.headers = protocol_headers::of_message(client.headers, era, message, link.as_deref(), &[]);
+            request.caller = client.caller;
             let response = self.send_message(&request).await?;
             let is_forgotten = response.status() == StatusCode::NOT_FOUND && !is_last;
             match (session, &link) {
@@ -90,11 +88,12 @@ impl HttpUpstream {
         session: Option<&Arc<ClientSession>>,
         message: &Message,
     ) -> Result<(), CallError> {
-        let headers = session.map_or_else(|| self.options.headers.clone(), |session| self.headers(session));
+        let client = self.client_of(session.map(|session| &**session), None);
         let mut request = ServerRequest::new(Method::POST, endpoint.clone());
         request.body = message.body().clone();
         request.is_message = true;
-        request.headers = protocol_headers::of_message(headers, Era::Legacy, message, None, &[]);
+        request.headers = protocol_headers::of_message(client.headers, Era::Legacy, message, None, &[]);
+        request.caller = client.caller;
         accepted(self.send_message(&request).await?).await
     }
 
@@ -102,10 +101,13 @@ impl HttpUpstream {
     pub async fn close_session(self: &Arc<Self>, session: &SessionId) {
         let Some(session) = self.with_sessions(|sessions| sessions.remove(session)) else { return };
         session.end_all();
+        let _late = tokio::time::timeout(CLOSING, session.left()).await;
         let Some(link) = session.take_link().await.filter(|link| link.session.is_some()) else { return };
         let Ok(mut request) = self.request_of(Method::DELETE, Some(&link)) else { return };
-        request.headers = protocol_headers::of_session(self.headers(&session), Some(&link));
-        match tokio::time::timeout(CLOSING, self.send(&request)).await {
+        let client = self.client_of(Some(&session), None);
+        request.headers = protocol_headers::of_session(client.headers, Some(&link));
+        request.caller = client.caller;
+        match tokio::time::timeout(CLOSING, self.send_with_credentials(&request)).await {
             Ok(Ok(response)) => tracing::debug!(status = %response.status(), "session closed at the server"),
             Ok(Err(error)) => tracing::debug!(%error, "session not closed at the server"),
             Err(_elapsed) => tracing::debug!("session not closed at the server: it does not answer"),

@@ -2,7 +2,7 @@
 //!
 //! | response to `server/discover` | state |
 //! | --- | --- |
-//! | a result that lists 2026-07-28 | ready, modern |
+//! | a result that lists 2026-07-28 | ready, modern; legacy as well if it lists an earlier version, or takes `initialize` |
 //! | 401, 403, 5xx, no connection | failing, probed again with backoff |
 //! | anything else | ready, legacy: sessions begin with `initialize` |
 
@@ -10,19 +10,25 @@ use std::sync::Weak;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use http::StatusCode;
-use skep_mcp::{Era, Message};
+use http::{Method, StatusCode};
+use skep_mcp::headers::SESSION_ID;
+use skep_mcp::{Era, Eras, Message};
 use skep_workload::pauses::Pauses;
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
+use super::credentials::SendError;
 use super::handshake::only_response;
 use super::{HttpUpstream, Transport, protocol_headers, unreachable_reason};
+use crate::era;
 use crate::error::CallError;
+use crate::handshake::{discover_request, eras_of};
 use crate::upstream::UpstreamState;
 
 /// How long is waited before a server is probed again, at first.
 const AGAIN: Duration = Duration::from_millis(500);
+/// What a server of both eras takes. The session is not used.
+const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"skep","version":"0"}}}"#;
 /// How long the server may take for its response.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -41,32 +47,57 @@ impl HttpUpstream {
     pub(super) fn lost(&self, error: &skep_net::client::Error) -> CallError {
         tracing::debug!(%error, "server unreachable");
         let reason = unreachable_reason(error);
+        if self.options.eras.is_some() {
+            return CallError::Unavailable(reason.into());
+        }
         self.state.send_replace(UpstreamState::Failing(reason.as_str().into()));
         self.start_probing();
         CallError::Unavailable(reason.into())
     }
 
-    /// Probes the server once. Says its era, or why it cannot be used.
-    async fn probe_once(&self) -> Result<Era, String> {
+    /// Probes the server once. Says its eras, or why it cannot be used.
+    async fn probe_once(&self) -> Result<Eras, String> {
         if self.transport.get() == Some(&Transport::Sse) {
-            return Ok(Era::Legacy);
+            return Ok(Eras::Legacy);
         }
-        let body = format!(
-            r#"{{"jsonrpc":"2.0","id":0,"method":"server/discover","params":{}}}"#,
-            crate::handshake::discover_params()
-        );
-        let message = Message::parse(body.into()).map_err(|why| why.to_string())?;
+        let message = Message::parse(discover_request().into()).map_err(|why| why.to_string())?;
         let mut request = self.post(message.body().clone()).map_err(|error| error.to_string())?;
         request.headers = protocol_headers::of_message(self.options.headers.clone(), Era::Modern, &message, None, &[]);
-        let response = self.send(&request).await.map_err(|error| unreachable_reason(&error))?;
+        let sent = self.send_with_credentials(&request).await;
+        let response = sent.map_err(|error| match error {
+            SendError::Server(error) => unreachable_reason(&error),
+            SendError::Credentials(error) => CallError::from(error).to_string(),
+        })?;
         let status = response.status();
         if status.is_server_error() || matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
             return Err(CallError::Rejected(status).to_string());
         }
         match only_response(response, &message).await {
-            Ok(discovered) if crate::handshake::supports_modern(&discovered) => Ok(Era::Modern),
-            Ok(_) | Err(_) => Ok(Era::Legacy),
+            // Servers of both eras list what `server/discover` is for: the modern one.
+            Ok(discovered) => match eras_of(&discovered) {
+                Eras::Modern if self.is_initialized().await => Ok(Eras::Both),
+                eras => Ok(eras),
+            },
+            Err(_) => Ok(Eras::Legacy),
         }
+    }
+
+    /// Whether a server of 2026-07-28 takes `initialize` as well. The session that it opens is closed at once.
+    async fn is_initialized(&self) -> bool {
+        let Ok(message) = Message::parse(INITIALIZE.into()) else { return false };
+        let Ok(mut request) = self.post(message.body().clone()) else { return false };
+        request.headers = protocol_headers::of_message(self.options.headers.clone(), Era::Legacy, &message, None, &[]);
+        let Ok(response) = self.send_with_credentials(&request).await else { return false };
+        let session = response.headers().get(SESSION_ID).cloned();
+        let initialized = only_response(response, &message).await;
+        let is_initialized = initialized.is_ok_and(|initialized| era::protocol_version(&initialized).is_some());
+        if let (Some(session), Ok(mut closing)) = (session, self.request_of(Method::DELETE, None)) {
+            closing.headers = self.options.headers.clone();
+            closing.headers.insert(SESSION_ID, session);
+            // The server expires it otherwise.
+            let _closed = self.send_with_credentials(&closing).await;
+        }
+        is_initialized
     }
 }
 
@@ -79,9 +110,9 @@ async fn probe(upstream: Weak<HttpUpstream>) {
             let Some(upstream) = upstream.upgrade() else { return };
             let probed = tokio::time::timeout(TIMEOUT, upstream.probe_once()).await;
             match probed.unwrap_or_else(|_elapsed| Err(format!("no response within {TIMEOUT:?}"))) {
-                Ok(era) => {
+                Ok(eras) => {
                     upstream.is_probing.store(false, Ordering::Release);
-                    upstream.state.send_replace(UpstreamState::ready(era));
+                    upstream.state.send_replace(UpstreamState::ready(eras));
                     return;
                 }
                 Err(why) => {

@@ -1,9 +1,12 @@
 //! A request as the server gets it, and the pod that it goes to.
 
+use std::any::Any;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Uri};
+use skep_auth::Caller;
 
 use super::HttpUpstream;
 
@@ -20,6 +23,10 @@ pub struct ServerRequest {
     pub headers: HeaderMap,
     /// The body.
     pub body: Bytes,
+    /// The client that it is sent for, if it was authenticated. Nothing for requests of the proxy's own.
+    pub caller: Option<Caller>,
+    /// The credentials that it was sent with, for what issued them: it may have to withdraw them.
+    pub sent: Option<Arc<dyn Any + Send + Sync>>,
     /// Whether the body is an MCP message.
     pub is_message: bool,
     /// Whether the `Origin` of the request was allowed by the proxy. If not, that is left to the server.
@@ -32,7 +39,17 @@ impl ServerRequest {
     /// A request without headers and body.
     pub fn new(method: Method, uri: Uri) -> Self {
         let (headers, body) = (HeaderMap::new(), Bytes::new());
-        Self { method, uri, pod: None, headers, body, is_message: false, origin_allowed: false }
+        Self {
+            method,
+            uri,
+            pod: None,
+            headers,
+            body,
+            caller: None,
+            sent: None,
+            is_message: false,
+            origin_allowed: false,
+        }
     }
 
     /// A message that goes where this request goes.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderValue, Method, Uri};
 use skep_mcp::headers::SESSION_ID;
 use skep_store::Session;
-use skep_store::session::normalised;
+use skep_store::session::{Kind, normalised};
 
 use super::{HttpUpstream, ServerRequest};
 use crate::initialize::{self, INITIALIZE};
@@ -44,6 +44,11 @@ impl ServerSession {
     /// The client's id of it.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The transport that it was opened by.
+    pub fn kind(&self) -> Kind {
+        self.session.kind
     }
 
     /// The id under which the server knows it.

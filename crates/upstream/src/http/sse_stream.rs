@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-use http::{HeaderMap, Method, Uri};
+use http::{Method, Uri};
 use skep_mcp::{Era, Kind, Message};
 use skep_net::Budget;
 use tokio::sync::{mpsc, oneshot};
@@ -45,7 +45,9 @@ impl HttpUpstream {
         session: &Arc<ClientSession>,
     ) -> Result<(Message, Option<Link>), CallError> {
         let mut request = self.request_of(Method::GET, None)?;
-        request.headers = protocol_headers::of_stream(self.headers(session), None);
+        let client = self.client_of(Some(session), None);
+        request.headers = protocol_headers::of_stream(client.headers, None);
+        request.caller = client.caller;
         let stream_uri = request.uri.clone();
         let response = self.send_message(&request).await?;
         if !response.status().is_success() {
@@ -80,8 +82,10 @@ impl HttpUpstream {
         let mut request = self.request_of(Method::POST, Some(link))?;
         request.body = session.initialize.body().clone();
         request.is_message = true;
+        let client = self.client_of(Some(session), None);
         request.headers =
-            protocol_headers::of_message(self.headers(session), Era::Legacy, &session.initialize, Some(link), &[]);
+            protocol_headers::of_message(client.headers, Era::Legacy, &session.initialize, Some(link), &[]);
+        request.caller = client.caller;
         let initialized = async {
             accepted(self.send_message(&request).await?).await?;
             loop {
@@ -134,7 +138,7 @@ async fn read(
                 // The call may be over.
                 let _over = call.send(message).await;
             }
-            None => upstream.deliver(Some(&session), message, Source::Stream(&endpoint), &HeaderMap::new()).await,
+            None => upstream.deliver(Some(&session), message, Source::Stream(&endpoint), None).await,
         }
     }
     is_open.store(false, Ordering::Release);

@@ -12,6 +12,8 @@ pub struct Target {
     authority: http::uri::Authority,
     /// What a remote URL has behind its host.
     remote: Option<Remote>,
+    /// Where requests go that no client asked a path for.
+    own: Option<Uri>,
 }
 
 #[derive(Clone, Debug)]
@@ -37,7 +39,7 @@ impl Target {
         let (Some(scheme), Some(authority)) = (uri.scheme().cloned(), uri.authority().cloned()) else {
             return Err(TargetError(url.to_owned()));
         };
-        Ok(Self { scheme, authority, remote: None })
+        Ok(Self { scheme, authority, remote: None, own: None })
     }
 
     /// A remote server. A URL that ends with a slash means that path, and no other one.
@@ -56,6 +58,19 @@ impl Target {
             remote.plain = plain;
         }
         Ok(target)
+    }
+
+    /// The same with a path for requests that no client asked one for. A remote URL has its own.
+    #[must_use]
+    pub fn with_path(mut self, path: &str) -> Self {
+        let path = path.parse().ok().filter(|_| !self.keeps_to_a_path());
+        self.own = path.and_then(|path| self.with(path));
+        self
+    }
+
+    /// Where requests go that no client asked a path for.
+    pub(super) fn own_uri(&self) -> Option<Uri> {
+        self.own.clone().or_else(|| self.uri(&Uri::default(), None))
     }
 
     /// Whether the server is remote.
@@ -145,6 +160,18 @@ mod tests {
         let target = Target::local("http://mcp-s:8080").unwrap();
         assert_eq!(uri(&target, "/mcp?a=%20b"), "http://mcp-s:8080/mcp?a=%20b");
         assert_eq!(uri(&target, "/"), "http://mcp-s:8080/");
+    }
+
+    #[test]
+    fn requests_of_the_proxys_own_have_a_path() {
+        let own = |target: Target| target.own_uri().unwrap().to_string();
+        assert_eq!(own(Target::local("http://mcp-s:8080").unwrap()), "http://mcp-s:8080/");
+        assert_eq!(own(Target::local("http://mcp-s:8080").unwrap().with_path("/mcp")), "http://mcp-s:8080/mcp");
+        assert_eq!(own(Target::remote("https://a.example").unwrap().with_path("/mcp")), "https://a.example/mcp");
+        assert_eq!(
+            own(Target::remote("https://a.example/x?k=1").unwrap().with_path("/mcp")),
+            "https://a.example/x?k=1"
+        );
     }
 
     #[test]

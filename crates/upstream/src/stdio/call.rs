@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use skep_mcp::{Edit, Era, Id, Message, lines, splice};
+use skep_mcp::{Edit, Era, Eras, Id, Message, lines, splice};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
@@ -124,7 +124,7 @@ impl StdioUpstream {
         let wire = self.with(|state| {
             match (origin, &*self.upstream_state.borrow()) {
                 // The server that it was admitted for is gone, and its successor is of the other era.
-                (Origin::Client(Era::Modern), UpstreamState::Ready(Server { era: Era::Legacy, .. })) => {
+                (Origin::Client(Era::Modern), UpstreamState::Ready(Server { eras: Eras::Legacy, .. })) => {
                     return Err(CallError::Disconnected);
                 }
                 (Origin::Handshake, _) | (_, UpstreamState::Ready(_)) => {}

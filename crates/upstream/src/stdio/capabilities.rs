@@ -5,7 +5,7 @@ use skep_mcp::{Message, answer, value};
 
 /// The client capabilities that the proxy relays, as JSON: what it declares to every server. The last one costs nothing to relay:
 /// it is about resources that clients read.
-pub(super) const RELAYED: &str = r#"{"elicitation":{"form":{},"url":{}},"extensions":{"io.modelcontextprotocol/ui":{"mimeTypes":["text/html;profile=mcp-app"]}},"roots":{"listChanged":true},"sampling":{"context":{},"tools":{}}}"#;
+pub(crate) const RELAYED: &str = r#"{"elicitation":{"form":{},"url":{}},"extensions":{"io.modelcontextprotocol/ui":{"mimeTypes":["text/html;profile=mcp-app"]}},"roots":{"listChanged":true},"sampling":{"context":{},"tools":{}}}"#;
 
 /// What a client can be asked for, as it declared itself.
 #[derive(Clone, Copy, Debug, Default)]

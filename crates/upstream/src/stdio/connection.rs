@@ -270,7 +270,7 @@ async fn open(
         Ok(era) => {
             *is_ready = true;
             upstream.set_upstream_state(UpstreamState::Ready(Server {
-                era,
+                eras: era.into(),
                 version: upstream.handshake.version().map(Into::into),
             }));
             if !is_new && era == Era::Legacy {

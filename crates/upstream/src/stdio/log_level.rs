@@ -4,8 +4,13 @@
 const LEVELS: [&str; 8] = ["emergency", "alert", "critical", "error", "warning", "notice", "info", "debug"];
 
 /// How much of the log a level lets through: the more, the greater. One that is unknown lets everything through.
-pub(super) fn level_of(name: &str) -> u8 {
+pub(crate) fn level_of(name: &str) -> u8 {
     LEVELS.iter().position(|known| *known == name).and_then(|place| u8::try_from(place).ok()).unwrap_or(7)
+}
+
+/// Whether there is such a level.
+pub(crate) fn is_level(name: &str) -> bool {
+    LEVELS.contains(&name)
 }
 
 /// The name of a level.

@@ -4,12 +4,12 @@
 #[cfg(test)]
 use std::sync::Arc;
 
-use skep_mcp::Era;
+use skep_mcp::{Era, Eras};
 
 use super::upstream::StdioUpstream;
 use crate::admission;
 use crate::error::CallError;
-use crate::upstream::UpstreamState;
+use crate::upstream::{Server, UpstreamState};
 
 // === impl StdioUpstream ===
 
@@ -17,9 +17,9 @@ impl StdioUpstream {
     /// Waits until the server can take requests, and says of which era. Fails at once where it is known that it cannot.
     pub(super) async fn ready(&self) -> Result<Era, CallError> {
         if let UpstreamState::Ready(server) = &*self.upstream_state.borrow() {
-            return Ok(server.era);
+            return Ok(era_of(server));
         }
-        Ok(admission::ready(&mut self.upstream_state.subscribe()).await?.era)
+        Ok(era_of(&admission::ready(&mut self.upstream_state.subscribe()).await?))
     }
 
     /// Whether the server can take requests now.
@@ -49,6 +49,14 @@ impl StdioUpstream {
         let (upstream, queued) = Self::new();
         upstream.set_upstream_state(UpstreamState::ready(era));
         (upstream, queued)
+    }
+}
+
+/// The era that a server on stdio was opened in, which it keeps to.
+fn era_of(server: &Server) -> Era {
+    match server.eras {
+        Eras::Modern => Era::Modern,
+        Eras::Legacy | Eras::Both => Era::Legacy,
     }
 }
 

@@ -20,8 +20,8 @@ use crate::upstream::SessionId;
 const TURNS: usize = 64;
 
 /// How many resources one client can subscribe to, and how long the name of one may be, in bytes. All of it is kept.
-const MOST: usize = 1000;
-const LONGEST: usize = 8 * 1024;
+pub(crate) const MOST: usize = 1000;
+pub(crate) const LONGEST: usize = 8 * 1024;
 /// What a subscription takes beside the URI, in bytes: its places in two maps, the name of its session, what counts it.
 const SUBSCRIPTION: usize = 512;
 /// Which part of the memory budget all subscriptions may have. One client may have half of that.
@@ -41,11 +41,11 @@ pub(super) struct SubscriptionLocks([Mutex<()>; TURNS]);
 
 /// The part of the memory budget that subscriptions may have. It stays for as long as they do, so it must leave room for calls.
 #[derive(Debug, Default)]
-pub(super) struct Subscriptions(OnceLock<Budget>);
+pub(crate) struct Subscriptions(OnceLock<Budget>);
 
 /// What counts a subscription, in the part for all of them and in the share of its client.
 #[derive(Debug)]
-pub(super) struct Counted {
+pub(crate) struct Counted {
     _part: Reservation,
     _share: Reservation,
 }
@@ -79,7 +79,7 @@ impl SubscriptionLocks {
 
 impl Subscriptions {
     /// Counts one more subscription of the client whose share this is.
-    fn count(&self, uri: &str, share: &Budget) -> Result<Counted, OverBudgetError> {
+    pub(crate) fn count(&self, uri: &str, share: &Budget) -> Result<Counted, OverBudgetError> {
         let part = self.0.get_or_init(|| Budget::new(share.limit() / PART));
         let part = share.client().map_or_else(|| part.clone(), |client| part.of_client(client));
         let bytes = uri.len() + SUBSCRIPTION;

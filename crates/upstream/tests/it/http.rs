@@ -8,7 +8,7 @@ use http::HeaderMap;
 use serde_json::{Value, json};
 use skep_net::Body;
 use skep_upstream::http::HttpOptions;
-use skep_upstream::{Call, CallError, Replies, SessionId, Upstream, UpstreamState};
+use skep_upstream::{Call, CallError, ClientContext, Replies, SessionId, Upstream, UpstreamState};
 
 use crate::server::{
     PATIENCE, Server, call, events, handshake, initialize, message, open, request, respond, respond_to, result, status,
@@ -27,7 +27,12 @@ async fn a_session_is_opened_named_in_every_request_and_closed() {
     });
     let session = open(&upstream).await;
     let headers = HeaderMap::from_iter([(http::header::AUTHORIZATION, "Bearer t".parse().unwrap())]);
-    let listed = respond_to(&upstream, Call { headers, ..call(&session, &json!("a"), "tools/list") }).await.unwrap();
+    let listed = respond_to(
+        &upstream,
+        Call { client: ClientContext::with_headers(headers), ..call(&session, &json!("a"), "tools/list") },
+    )
+    .await
+    .unwrap();
     assert_eq!(listed, json!({ "jsonrpc": "2.0", "id": "a", "result": { "tools": [] } }));
     let notification = message(&json!({ "jsonrpc": "2.0", "method": "notifications/roots/list_changed" }));
     upstream.send(Some(&session), &notification).await.unwrap();

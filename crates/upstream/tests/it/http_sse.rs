@@ -91,7 +91,7 @@ async fn a_stream_that_broke_fails_its_calls_and_the_next_one_opens_it_again() {
 async fn an_endpoint_on_another_host_is_refused() {
     let (server, _streams) = server("http://192.0.2.1/messages").await;
     let upstream = server.upstream_with(HttpOptions { transport: Some(Transport::Sse), ..HttpOptions::default() });
-    let opened = upstream.open(&SessionId::from("s"), &initialize(), &http::HeaderMap::new()).await;
+    let opened = upstream.open(&SessionId::from("s"), &initialize(), &skep_upstream::ClientContext::default()).await;
     assert_eq!(opened, Err(CallError::Malformed));
 }
 

@@ -12,7 +12,7 @@ use skep_net::body::{Limit, collect};
 use skep_net::drain::Grace;
 use skep_net::{Body, Client, Drain, Listener, serve};
 use skep_upstream::http::{HttpOptions, HttpUpstream, Target};
-use skep_upstream::{Call, CallError, SessionId, Upstream};
+use skep_upstream::{Call, CallError, ClientContext, SessionId, Upstream};
 use tokio::sync::watch;
 
 /// How long anything may take.
@@ -157,7 +157,7 @@ pub(crate) fn initialize() -> Message {
 /// Opens a session.
 pub(crate) async fn open(upstream: &Arc<HttpUpstream>) -> SessionId {
     let session = SessionId::from("ours");
-    let opened = upstream.open(&session, &initialize(), &HeaderMap::new()).await.unwrap();
+    let opened = upstream.open(&session, &initialize(), &ClientContext::default()).await.unwrap();
     assert_eq!(opened.id(), initialize().id());
     session
 }

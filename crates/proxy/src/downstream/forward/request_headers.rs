@@ -13,27 +13,13 @@ use crate::http::SESSION;
 impl Forward {
     /// The request as the server gets it.
     pub(super) fn request(&self, exchange: &mut Exchange, uri: Uri, is_initialize: bool) -> ServerRequest {
-        let mut headers = std::mem::take(&mut exchange.head.headers);
-        if self.upstream.is_sse() {
-            exchange.head.headers = kept(&headers);
-        }
-        let host = inbound_host(&exchange.head.uri, &headers);
-        headers.remove(header::HOST);
-        headers.remove(header::CONTENT_LENGTH);
+        let named = self.upstream.is_sse().then(|| kept(&exchange.head.headers));
+        self.renew_headers(exchange);
+        let mut headers = std::mem::replace(&mut exchange.head.headers, named.unwrap_or_default());
         if exchange.is_watched() || exchange.is_response_observed() || self.upstream.is_sse() {
             // What must be read must not be compressed. Without the header, a server may choose.
             headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         }
-        set_forwarded(
-            &mut headers,
-            &Forwarded {
-                peer: exchange.head.peer.address.ip(),
-                host: host.as_ref(),
-                tls: exchange.head.peer.tls,
-                remote: self.upstream.target().remote_scheme(),
-                trusted: self.options.trust_proxy_headers,
-            },
-        );
         if is_initialize {
             headers.remove(SESSION);
         }
@@ -43,6 +29,24 @@ impl Forward {
         request.is_message = exchange.message().is_some();
         request.origin_allowed = exchange.head.origin_allowed;
         request
+    }
+
+    /// Renews the headers that say how a request came in, as any server behind the proxy gets them.
+    pub(super) fn renew_headers(&self, exchange: &mut Exchange) {
+        let head = &mut exchange.head;
+        let host = inbound_host(&head.uri, &head.headers);
+        head.headers.remove(header::HOST);
+        head.headers.remove(header::CONTENT_LENGTH);
+        set_forwarded(
+            &mut head.headers,
+            &Forwarded {
+                peer: head.peer.address.ip(),
+                host: host.as_ref(),
+                tls: head.peer.tls,
+                remote: self.upstream.target().remote_scheme(),
+                trusted: self.options.trust_proxy_headers,
+            },
+        );
     }
 }
 

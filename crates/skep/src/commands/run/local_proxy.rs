@@ -159,7 +159,7 @@ fn transport(settings: &Settings) -> &'static str {
     match &settings.backend {
         Backend::Stdio(server, _) | Backend::Http(server) => server.speaks.name(),
         Backend::Remote(_) if settings.config.transport == "sse" => "sse",
-        Backend::Remote(_) => "streamable-http",
+        Backend::Remote(_) | Backend::Upstream(_) => "streamable-http",
     }
 }
 

@@ -36,7 +36,7 @@ async fn a_request_waits_for_the_server_and_fails_at_once_when_it_is_known_to_ha
 async fn a_request_that_was_admitted_for_a_modern_server_never_reaches_a_legacy_one() {
     let (upstream, mut queued) = StdioUpstream::with_server_of(Era::Modern);
     let call = request(&json!(1), "tools/call", &json!({}));
-    assert!(admission::admit(upstream.state(), &call, Era::Modern).await.is_ok());
+    assert!(admission::ready(&mut upstream.state()).await.is_ok());
     upstream.set_upstream_state(UpstreamState::ready(Era::Legacy));
     assert_eq!(upstream.forward(&call, Era::Modern, None, None).await.unwrap_err(), CallError::Disconnected);
     assert!(queued.try_recv().is_err());

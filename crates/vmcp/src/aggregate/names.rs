@@ -1,0 +1,35 @@
+//! Names that fit the limits of clients, and that no two things share.
+
+use std::collections::BTreeMap;
+
+use sha2::{Digest as _, Sha256};
+
+/// The longest name that is made here, in bytes. Many clients refuse tools with longer names.
+pub(super) const LONGEST: usize = 64;
+/// How many hexadecimal digits tell two names apart.
+const DIGITS: usize = 8;
+
+/// A name that was put together, cut so that it fits. The end of a long one is a digest, so two long names stay two.
+pub(super) fn fit(name: String) -> String {
+    if name.len() <= LONGEST {
+        return name;
+    }
+    marked(&name, &digest(&name))
+}
+
+/// A name for something whose own name is taken.
+pub(super) fn distinct<T>(taken: &BTreeMap<Box<str>, T>, name: &str, backend: &str, original: &str) -> Option<String> {
+    let digest = digest(&format!("{backend}\0{original}"));
+    let name = marked(name, &digest);
+    (!taken.contains_key(name.as_str())).then_some(name)
+}
+
+/// The start of a name, and a mark at its end.
+fn marked(name: &str, mark: &str) -> String {
+    let kept = name.floor_char_boundary(LONGEST - 1 - DIGITS);
+    format!("{}_{mark}", name.get(..kept).unwrap_or(name))
+}
+
+fn digest(text: &str) -> String {
+    Sha256::digest(text.as_bytes()).iter().take(DIGITS / 2).map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,107 @@
+//! One backend: where it is, how it is called, and what is known of what it offers.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderMap;
+use skep_net::client::Options;
+use skep_net::tls::{Roots, Trust};
+use skep_net::{Addresses, Client};
+use skep_upstream::http::{HttpOptions, HttpUpstream, Target, TargetError, Transport};
+use skep_upstream::{BridgedUpstream, Upstream};
+
+use crate::aggregate::BackendName;
+use crate::credentials::Strategy;
+use crate::health::HealthState;
+use crate::offer::Offers;
+
+/// How long a backend may take for a response, unless the configuration says otherwise.
+pub const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What a backend is made of. Two that are equal are the same backend.
+#[derive(Clone, Debug)]
+pub struct BackendSpec {
+    /// Its name.
+    pub name: BackendName,
+    /// Its URL.
+    pub url: String,
+    /// How it speaks MCP.
+    pub transport: Transport,
+    /// The type of its credentials, as the status has it.
+    pub auth_type: String,
+    /// Its credentials.
+    pub strategy: Strategy,
+    /// Headers of every request.
+    pub headers: HeaderMap,
+    /// What may be dialled for it.
+    pub addresses: Addresses,
+    /// Certificate authorities to trust beside those of the system, as PEM.
+    pub ca_bundle: Option<Arc<[u8]>>,
+    /// How long it may take for a response.
+    pub timeout: Duration,
+    /// Facts about it.
+    pub metadata: BTreeMap<String, String>,
+    /// What tells this configuration from any other of the same backend: a digest of all of it, secrets among it.
+    pub digest: [u8; 32],
+}
+
+/// A backend that is called.
+#[derive(Debug)]
+pub struct Backend {
+    /// What it is made of.
+    pub spec: BackendSpec,
+    /// How it is called, in either era.
+    pub upstream: Arc<dyn Upstream>,
+    /// What it offers.
+    pub offers: Offers,
+    /// How it is.
+    pub health: HealthState,
+}
+
+/// Why a backend cannot be called.
+#[derive(Debug, thiserror::Error)]
+pub enum BackendError {
+    /// Its URL.
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    /// Its certificate authorities.
+    #[error("the CA bundle cannot be used: {0}")]
+    CaBundle(String),
+}
+
+// === impl Backend ===
+
+impl Backend {
+    /// A backend. No request is sent before it is used.
+    pub fn new(spec: BackendSpec) -> Result<Arc<Self>, BackendError> {
+        let target = Target::remote(&spec.url)?;
+        let trust = match &spec.ca_bundle {
+            None => Trust::System,
+            Some(pem) => {
+                let roots = Roots::system_and_pem(pem);
+                Trust::Roots(roots.map_err(|error| BackendError::CaBundle(error.to_string()))?)
+            }
+        };
+        let client = Client::new(Options { addresses: spec.addresses, trust, ..Options::default() });
+        let options = HttpOptions {
+            transport: Some(spec.transport),
+            headers: spec.headers.clone(),
+            credentials: spec.strategy.credentials(),
+            ..HttpOptions::default()
+        };
+        let upstream = HttpUpstream::new(target, client, options);
+        Ok(Self::over(spec, BridgedUpstream::new(upstream)))
+    }
+
+    /// A backend that is called in another way.
+    pub fn over(spec: BackendSpec, upstream: Arc<dyn Upstream>) -> Arc<Self> {
+        let offers = Offers::new(upstream.clone(), spec.timeout);
+        Arc::new(Self { spec, upstream, offers, health: HealthState::default() })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &BackendName {
+        &self.spec.name
+    }
+}

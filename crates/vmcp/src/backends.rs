@@ -1,0 +1,190 @@
+//! The backends of a virtual server, which come, change and go while it serves.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use serde_json::json;
+use skep_mcp::{Era, Message};
+use skep_upstream::{Call, CallError, Replies};
+use skep_workload::pauses::Pauses;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tracing::Instrument as _;
+
+use crate::aggregate::BackendName;
+use crate::backend::{Backend, BackendSpec};
+use crate::catalogue::meta;
+use crate::health::{MonitorSettings, monitor};
+
+/// How long is waited before the stream of changes of a backend is opened again, at first.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// The backends by their names.
+pub type BackendSet = Arc<BTreeMap<BackendName, Arc<Backend>>>;
+
+/// The backends of a virtual server.
+#[derive(Debug)]
+pub struct Backends {
+    set: watch::Sender<BackendSet>,
+    /// Counts changes: of which backends there are, what they offer, and how they are.
+    changes: watch::Sender<u64>,
+    monitor: Option<MonitorSettings>,
+}
+
+/// A backend that cannot be served, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Its name.
+    pub name: BackendName,
+    /// Why.
+    pub reason: String,
+}
+
+// === impl Backends ===
+
+impl Backends {
+    /// None yet. They are checked if there are settings for that.
+    pub fn new(monitor: Option<MonitorSettings>) -> Arc<Self> {
+        Arc::new(Self { set: watch::Sender::new(BackendSet::default()), changes: watch::Sender::new(0), monitor })
+    }
+
+    /// Those that there are now.
+    pub fn all(&self) -> BackendSet {
+        self.set.borrow().clone()
+    }
+
+    /// The backend of a name.
+    pub fn get(&self, name: &str) -> Option<Arc<Backend>> {
+        self.set.borrow().get(name).cloned()
+    }
+
+    /// Tells of every change.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// Whether backends are checked.
+    pub fn is_monitored(&self) -> bool {
+        self.monitor.is_some()
+    }
+
+    /// Makes these the backends. One that did not change keeps its connections, its sessions and what is known of it. Returns those that
+    /// cannot be called.
+    pub fn apply(self: &Arc<Self>, specs: Vec<BackendSpec>) -> Vec<LeftOut> {
+        let (known, mut next, mut left_out) = (self.all(), BTreeMap::new(), Vec::new());
+        for spec in specs {
+            let name = spec.name.clone();
+            if let Some(same) = known.get(&name).filter(|backend| backend.spec.digest == spec.digest) {
+                next.insert(name, same.clone());
+                continue;
+            }
+            match Backend::new(spec) {
+                Ok(backend) => {
+                    next.insert(name, backend);
+                }
+                Err(error) => left_out.push(LeftOut { name, reason: error.to_string() }),
+            }
+        }
+        self.replace(next);
+        left_out
+    }
+
+    /// Makes these the backends.
+    pub fn replace(self: &Arc<Self>, next: BTreeMap<BackendName, Arc<Backend>>) {
+        let known = self.all();
+        let is_known =
+            |backend: &Arc<Backend>| known.get(backend.name()).is_some_and(|known| Arc::ptr_eq(known, backend));
+        let new: Vec<_> = next.values().filter(|backend| !is_known(backend)).cloned().collect();
+        if new.is_empty() && next.len() == known.len() {
+            return;
+        }
+        self.set.send_replace(Arc::new(next));
+        for backend in new {
+            self.watch(&backend);
+        }
+        self.changed();
+    }
+
+    fn changed(&self) {
+        self.changes.send_modify(|changes| *changes += 1);
+    }
+
+    /// Follows a backend until it is gone.
+    fn watch(self: &Arc<Self>, backend: &Arc<Backend>) {
+        let me = Arc::downgrade(self);
+        let changed = move || {
+            if let Some(me) = me.upgrade() {
+                me.changed();
+            }
+        };
+        if let Some(settings) = self.monitor {
+            tokio::spawn(monitor(Arc::downgrade(backend), settings, changed.clone()).in_current_span());
+        }
+        let mut offered = backend.offers.changes();
+        tokio::spawn(
+            async move {
+                while offered.changed().await.is_ok() {
+                    changed();
+                }
+            }
+            .in_current_span(),
+        );
+        // A backend that knows its clients by their credentials has nothing to say to none of them.
+        if !backend.spec.strategy.is_of_client() {
+            tokio::spawn(listen(Arc::downgrade(backend)).in_current_span());
+        }
+    }
+}
+
+/// Hears of changes of what a backend offers, until it is gone.
+async fn listen(backend: Weak<Backend>) {
+    let mut pauses = Pauses::new(AGAIN);
+    loop {
+        let since = Instant::now();
+        {
+            let Some(upstream) = backend.upgrade().map(|backend| backend.upstream.clone()) else { return };
+            let Some(call) = listen_call() else { return };
+            if let Err(error) = listen_once(&backend, upstream.call(call).await).await {
+                tracing::debug!(%error, "stream of changes of a backend ended");
+            }
+        }
+        tokio::time::sleep(pauses.after(since.elapsed())).await;
+    }
+}
+
+/// Hears of changes until the stream ends. The backend may be gone by then, and its stream ends with it.
+async fn listen_once(backend: &Weak<Backend>, replies: Result<Replies, CallError>) -> Result<(), CallError> {
+    let Replies { interim, mut response } = replies?;
+    let Some(mut interim) = interim else { return Ok(()) };
+    let mut ended = std::pin::pin!(response.response());
+    let mut alive = tokio::time::interval(AGAIN);
+    loop {
+        tokio::select! {
+            message = interim.recv() => match message.map(Message::parse) {
+                Some(Ok(message)) if is_list_changed(&message) => {
+                    let Some(backend) = backend.upgrade() else { return Ok(()) };
+                    backend.offers.expire_and_refresh(&backend);
+                }
+                Some(_) => {}
+                None => return Ok(()),
+            },
+            ended = &mut ended => return ended.map(drop),
+            _ = alive.tick() => if backend.strong_count() == 0 {
+                return Ok(());
+            },
+        }
+    }
+}
+
+fn is_list_changed(message: &Message) -> bool {
+    message.method().is_some_and(|method| method.ends_with("/list_changed"))
+}
+
+fn listen_call() -> Option<Call> {
+    let notifications = json!({ "toolsListChanged": true, "promptsListChanged": true, "resourcesListChanged": true });
+    let params = json!({ "_meta": meta(), "notifications": notifications });
+    let request = json!({ "jsonrpc": "2.0", "id": "changes", "method": "subscriptions/listen", "params": params });
+    let message = Message::parse(request.to_string().into()).ok()?;
+    Some(Call { takes_interim: true, ..Call::new(message, Era::Modern) })
+}

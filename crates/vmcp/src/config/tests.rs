@@ -1,0 +1,156 @@
+use super::*;
+
+const SMALLEST: &str = r#"
+name: demo
+groupRef: demo-group
+incomingAuth: {type: anonymous}
+outgoingAuth:
+  source: inline
+  default: {type: unauthenticated}
+  backends:
+    gh: {type: header_injection, headerInjection: {headerName: X-Api-Key, headerValueEnv: GH_KEY}}
+aggregation:
+  conflictResolution: prefix
+  conflictResolutionConfig: {prefixFormat: "{workload}_"}
+  tools:
+    - {workload: gh, filter: [search], overrides: {find: {name: search}}}
+backends:
+  - {name: gh, url: "http://gh:8080/mcp", transport: streamable-http}
+"#;
+
+fn problems(change: impl FnOnce(&str) -> String) -> Vec<String> {
+    match Config::from_yaml(&change(SMALLEST)) {
+        Ok(_) => Vec::new(),
+        Err(ConfigError::Invalid(problems) | ConfigError::UnknownMembers(problems)) => problems,
+        Err(error) => vec![error.to_string()],
+    }
+}
+
+fn replaced(from: &str, to: &str) -> Vec<String> {
+    assert!(SMALLEST.contains(from), "{from}");
+    problems(|text| text.replace(from, to))
+}
+
+#[test]
+fn the_smallest_useful_configuration_is_read_with_its_defaults() {
+    let config = Config::from_yaml(SMALLEST).unwrap();
+    assert_eq!((config.name(), config.group()), ("demo", "demo-group"));
+    assert_eq!(config.timeout("gh"), Duration::from_secs(30));
+    let monitor = config.monitor();
+    assert_eq!((monitor.interval.as_secs(), monitor.timeout.as_secs(), monitor.threshold), (30, 10, 3));
+    assert_eq!(monitor.breaker, None);
+    let environment = BTreeMap::from([("GH_KEY".to_owned(), "secret".to_owned())]);
+    let place = Where { environment: &environment, addresses: skep_net::Addresses::Machine };
+    let backends = config.backends(place).unwrap();
+    assert_eq!((&*backends[0].name, backends[0].auth_type.as_str()), ("gh", "header_injection"));
+    assert!(!format!("{backends:?}").contains("secret"), "{backends:?}");
+    let none = BTreeMap::new();
+    let error = config.backends(Where { environment: &none, ..place }).unwrap_err();
+    assert_eq!(error.to_string(), "backend `gh`: the environment variable `GH_KEY` is not set");
+}
+
+#[test]
+fn timeouts_and_checks_are_those_of_the_configuration() {
+    let operational = r"
+operational:
+  timeouts: {default: 5s, perWorkload: {gh: 1m}}
+  failureHandling:
+    healthCheckInterval: 7s
+    healthCheckTimeout: 3s
+    unhealthyThreshold: 2
+    circuitBreaker: {enabled: true, failureThreshold: 4, timeout: 9s}
+";
+    let config = Config::from_yaml(&format!("{SMALLEST}{operational}")).unwrap();
+    assert_eq!((config.timeout("gh").as_secs(), config.timeout("other").as_secs()), (60, 5));
+    let MonitorSettings { interval, timeout, threshold, breaker } = config.monitor();
+    let breaker = breaker.unwrap();
+    assert_eq!((interval.as_secs(), timeout.as_secs(), threshold), (7, 3, 2));
+    assert_eq!((breaker.failures, breaker.timeout.as_secs()), (4, 9));
+}
+
+#[test]
+fn a_member_that_does_not_exist_is_an_error_wherever_it_stands() {
+    assert_eq!(problems(|text| format!("{text}\nnmae: x")), ["nmae"]);
+    assert_eq!(replaced("url: ", "ulr: x, url: "), ["backends[0].ulr"]);
+    assert_eq!(replaced("filter: [search]", "filtre: [search]"), ["aggregation.tools[0].filtre"]);
+    assert_eq!(replaced("{name: search}", "{nmae: search}"), ["aggregation.tools[0].overrides.find.nmae"]);
+    assert_eq!(replaced("headerName: X-Api-Key", "header: X-Api-Key").len(), 1);
+    // What is free by its nature stays free.
+    assert!(problems(|text| format!("{text}metadata: {{anything: goes}}")).is_empty());
+}
+
+#[test]
+fn what_does_not_fit_together_is_reported_in_the_words_of_the_original() {
+    for (from, to, expected) in [
+        ("name: demo\n", "", "name is required"),
+        ("groupRef: demo-group\n", "", "group reference is required"),
+        ("incomingAuth: {type: anonymous}\n", "", "incomingAuth is required"),
+        ("type: anonymous", "type: basic", "incomingAuth.type must be one of: oidc, local, anonymous"),
+        (
+            "{type: anonymous}",
+            "{type: oidc, oidc: {issuer: a, clientId: b, audience: ''}}",
+            "incomingAuth.oidc.audience is required",
+        ),
+        ("{type: anonymous}", "{type: anonymous, authz: {type: cedar}}", "policies are required when type is 'cedar'"),
+        (
+            "{type: anonymous}",
+            "{type: anonymous, authz: {type: opa}}",
+            "incomingAuth.authz: type must be one of: cedar, none",
+        ),
+        ("source: inline", "source: magic", "outgoingAuth.source must be one of: inline, discovered"),
+        ("prefixFormat: \"{workload}_\"", "prefixFormat: ''", "prefixFormat is required for prefix strategy"),
+        (
+            "conflictResolution: prefix",
+            "conflictResolution: priority",
+            "priorityOrder is required for priority strategy",
+        ),
+        ("workload: gh, ", "workload: '', ", "tools[0].workload is required"),
+        ("{name: search}", "{}", "tools[0].overrides.find: at least one of name or description must be specified"),
+        ("http://gh:8080/mcp", "ftp://gh", "backends[0].url must begin with http:// or https://"),
+    ] {
+        assert_eq!(replaced(from, to), [expected], "{to}");
+    }
+    let all = ConfigError::Invalid(vec!["a".to_owned(), "b".to_owned()]);
+    assert_eq!(all.to_string(), "invalid configuration:\n  - a\n  - b");
+}
+
+#[test]
+fn headers_that_are_about_the_connection_or_the_client_are_not_passed_through() {
+    for name in ["Authorization", "cookie", "Host", "X-Forwarded-For", "not a name"] {
+        let problems = problems(|text| format!("{text}passthroughHeaders: [X-Tenant, \"{name}\"]"));
+        assert_eq!(problems.len(), 1, "{name}");
+    }
+    assert!(problems(|text| format!("{text}passthroughHeaders: [X-Tenant]")).is_empty());
+}
+
+#[test]
+fn what_this_version_does_not_serve_is_refused() {
+    for more in ["codeMode: {enabled: true}", "optimizer: {}"] {
+        assert_eq!(problems(|text| format!("{text}{more}")).len(), 1, "{more}");
+    }
+    assert!(problems(|text| format!("{text}codeMode: {{enabled: false}}")).is_empty());
+}
+
+#[test]
+fn the_document_of_the_chain_says_what_the_configuration_says() {
+    let incoming = "{type: oidc, oidc: {issuer: 'https://idp', clientId: c, clientSecretEnv: S, audience: 'https://a'}, \
+                    authz: {type: cedar, policies: ['permit(principal, action, resource);']}}";
+    let more = "audit: {enabled: true}\nrateLimiting: {shared: {maxTokens: 5, refillPeriod: {duration: 1m0s}}}\n\
+                sessionStorage: {provider: redis, address: 'r:6379'}";
+    let text = format!("{}{more}", SMALLEST.replace("{type: anonymous}", incoming));
+    let config = Config::from_yaml(&text).unwrap();
+    let mut environment = BTreeMap::from([("S".to_owned(), "secret".to_owned())]);
+    let document = config.run_config("127.0.0.1", 4483, &mut environment).unwrap();
+    let oidc = document.oidc_config.as_ref().unwrap();
+    assert_eq!((oidc.issuer.as_str(), oidc.resource_url.as_str()), ("https://idp", "https://a"));
+    assert_eq!(environment["TOOLHIVE_OIDC_CLIENT_SECRET"], "secret");
+    assert!(!document.to_json_pretty().contains("secret"));
+    assert_eq!(document.audit_config.as_ref().unwrap().component, "demo");
+    let limits = document.rate_limit_config.as_ref().unwrap().shared.as_ref().unwrap();
+    assert_eq!((limits.max_tokens, limits.refill_period.as_str()), (5, "1m0s"));
+    let redis = document.scaling_config.as_ref().unwrap().session_redis.as_ref().unwrap();
+    assert_eq!((redis.address.as_str(), redis.key_prefix.as_str()), ("r:6379", "thv:vmcp:session:"));
+    assert!(document.authz_config.to_compact().contains("permit(principal, action, resource);"));
+    let missing = config.run_config("h", 1, &mut BTreeMap::new()).unwrap_err();
+    assert!(missing.to_string().contains("`S` is not set"), "{missing}");
+}

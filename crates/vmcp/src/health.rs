@@ -1,0 +1,9 @@
+//! How a backend is: health checks and calls say so, and a breaker keeps what fails from being called again and again.
+
+mod breaker;
+mod monitor;
+mod state;
+
+pub use breaker::{Breaker, BreakerSettings, BreakerState};
+pub use monitor::{MonitorSettings, monitor};
+pub use state::{BackendHealth, Category, Health, HealthState};

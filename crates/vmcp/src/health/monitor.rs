@@ -1,0 +1,73 @@
+//! Checking backends: each one by itself, at its own times, with a little jitter so that many are not checked at once.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use skep_upstream::ClientContext;
+use tokio::time::Instant;
+
+use super::breaker::BreakerSettings;
+use super::state::Finding;
+use crate::backend::Backend;
+use crate::catalogue::fetch;
+use crate::credentials::Strategy;
+use crate::offer::Viewer;
+
+/// A backend that takes longer for a check is degraded.
+const SLOW: Duration = Duration::from_secs(5);
+/// The part of an interval by which checks are moved at random: a tenth.
+const JITTER: u32 = 10;
+
+/// How backends are checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MonitorSettings {
+    /// How often.
+    pub interval: Duration,
+    /// How long a check may take.
+    pub timeout: Duration,
+    /// How many failures in a row make a backend unhealthy.
+    pub threshold: u32,
+    /// The breaker, if there is one.
+    pub breaker: Option<BreakerSettings>,
+}
+
+/// Checks a backend until it is gone. `changed` is called when its health changes.
+pub async fn monitor(backend: Weak<Backend>, settings: MonitorSettings, changed: impl Fn() + Send) {
+    if let Some(backend) = backend.upgrade() {
+        backend.health.begin_monitoring(settings.breaker);
+    }
+    loop {
+        {
+            let Some(backend) = backend.upgrade() else { return };
+            if backend.health.permits_check() {
+                check(&backend, settings).await;
+                changed();
+            }
+        }
+        tokio::time::sleep(jittered(settings.interval)).await;
+    }
+}
+
+/// A check is a fetch of what the backend offers. Where that is the same for all clients, it is the refresh of their catalogue.
+async fn check(backend: &Arc<Backend>, settings: MonitorSettings) {
+    let started = Instant::now();
+    let client = ClientContext::default();
+    let fetched = fetch(&backend.upstream, &client, settings.timeout).await;
+    let is_slow = started.elapsed() > SLOW;
+    let is_configured = !matches!(backend.spec.strategy, Strategy::None);
+    let finding = Finding::of(&fetched, is_slow, is_configured);
+    if backend.health.settle(finding, settings.threshold) {
+        let health = backend.health.known().health.as_str();
+        tracing::info!(backend = &*backend.spec.name, health, "backend health changed");
+    }
+    // One that failed says nothing about what is offered, and the last good catalogue stays.
+    if fetched.is_ok() && !backend.spec.strategy.is_of_client() {
+        backend.offers.take(Viewer::Anyone, fetched);
+    }
+}
+
+fn jittered(interval: Duration) -> Duration {
+    let part = interval / JITTER;
+    let random = u32::from(uuid::Uuid::new_v4().as_bytes().first().copied().unwrap_or_default());
+    interval - part / 2 + part * random / 256
+}

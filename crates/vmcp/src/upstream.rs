@@ -1,0 +1,260 @@
+//! The virtual server: an [`Upstream`] composed of the upstreams of its backends.
+//!
+//! ```text
+//!   Upstream::call ─▶ method ─┬─ lists ─────────────▶ the pages of the client's view
+//!                             ├─ a tool of steps ───▶ composite ─▶ forward, for each step
+//!                             ├─ find_tool ─────────▶ optimizer
+//!                             └─ all else ──────────▶ forward ─▶ Upstream of one backend
+//! ```
+//!
+//! A legacy client has one session here, and one at each backend that it used, opened when it is first used, under the same id. What a
+//! backend requests of the client gets an id that no other backend uses for it; ids of the client's own requests are unique already, and stay.
+
+mod answers;
+mod events;
+mod forward;
+mod server_requests;
+mod session;
+mod steps;
+mod subscriptions;
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use skep_mcp::headers::parameters::{self, Parameter};
+use skep_mcp::list::{Element, List};
+use skep_mcp::{Era, Eras, Kind, Message, Raw, answer, method, value};
+use skep_net::Budget;
+use skep_upstream::{BoxFuture, Call, CallError, ClientContext, Replies, SessionId, Upstream, UpstreamState};
+use tokio::sync::{mpsc, watch};
+
+use self::answers::respond;
+use self::session::Sessions;
+use crate::backends::Backends;
+use crate::view::{ClientView, Cursors, Views};
+
+/// What a virtual server says of itself.
+#[derive(Clone, Debug, Default)]
+pub struct ServerInfo {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+}
+
+/// A virtual server.
+#[derive(Debug)]
+pub struct VirtualUpstream {
+    me: Weak<Self>,
+    info: ServerInfo,
+    backends: Arc<Backends>,
+    views: Views,
+    cursors: Cursors,
+    sessions: Sessions,
+    state: watch::Sender<UpstreamState>,
+}
+
+// === impl VirtualUpstream ===
+
+impl VirtualUpstream {
+    /// A virtual server over these backends. It serves from the start: what no backend offers is not listed.
+    pub fn new(info: ServerInfo, backends: Arc<Backends>, views: Views, cursors: Cursors) -> Arc<Self> {
+        let state = watch::Sender::new(UpstreamState::ready(Eras::Both));
+        Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            info,
+            backends,
+            views,
+            cursors,
+            sessions: Sessions::default(),
+            state,
+        })
+    }
+
+    /// What a client sees.
+    pub async fn view(&self, client: &ClientContext) -> Arc<ClientView> {
+        self.views.of(&self.backends, client).await
+    }
+
+    async fn start_call(self: Arc<Self>, call: Call) -> Result<Replies, CallError> {
+        if let Some(session) = &call.session {
+            self.sessions.touch(session, &call.client);
+        }
+        let method = call.message.method().unwrap_or_default();
+        if let Some(list) = List::of(method) {
+            return self.list(&call, list).await;
+        }
+        match method {
+            "ping" => respond(&call, &Raw::trusted("{}".to_owned())),
+            "server/discover" if call.era == Era::Modern => {
+                let view = self.view(&call.client).await;
+                respond(&call, &answers::discovered(&self.info, view.abilities))
+            }
+            "tools/call" => self.call_tool(call).await,
+            "prompts/get" => self.get_prompt(call).await,
+            "resources/read" => self.read_resource(call).await,
+            "completion/complete" => self.complete(call).await,
+            "resources/subscribe" | "resources/unsubscribe" if call.era == Era::Legacy => {
+                self.change_subscription(call).await
+            }
+            "logging/setLevel" if call.era == Era::Legacy => self.set_level(&call).await,
+            "subscriptions/listen" if call.era == Era::Modern => self.subscribe(call).await,
+            _ => answers::refuse(&call, answer::METHOD_NOT_FOUND, "method not found"),
+        }
+    }
+
+    /// A page of a list.
+    async fn list(&self, call: &Call, list: List) -> Result<Replies, CallError> {
+        let cursor = call.message.params().and_then(|params| value::find_text(params, &["cursor"]));
+        let Ok(after) = cursor.map(|cursor| self.cursors.open(list, &cursor)).transpose() else {
+            return answers::refuse(call, answer::INVALID_PARAMS, "invalid cursor");
+        };
+        let view = self.view(&call.client).await;
+        let members = answers::list_members(&self.info, call.era);
+        let seal = |last: &str| self.cursors.seal(list, last);
+        let page = view.pages.list(list).page(list, after.as_deref(), seal, &members);
+        respond(call, &page.ok_or(CallError::NotSent)?)
+    }
+
+    async fn get_prompt(self: Arc<Self>, call: Call) -> Result<Replies, CallError> {
+        let view = self.view(&call.client).await;
+        let name = method::resource(&call.message).unwrap_or_default().into_owned();
+        let Some(route) = view.view.prompt(&name) else {
+            let text = format!("prompt `{}` not found", value::clipped(&name));
+            return answers::refuse(&call, answer::INVALID_PARAMS, &text);
+        };
+        let (backend, original) = (route.backend.clone(), route.original.clone());
+        self.forward_as(call, &backend, &["params", "name"], &original).await
+    }
+
+    async fn read_resource(self: Arc<Self>, call: Call) -> Result<Replies, CallError> {
+        let view = self.view(&call.client).await;
+        let uri = method::resource(&call.message).unwrap_or_default().into_owned();
+        let Some((backend, original)) = view.view.resource(&uri) else {
+            return answers::unknown_resource(&call, &uri);
+        };
+        self.forward_as(call, &backend, &["params", "uri"], &original).await
+    }
+
+    /// Completes an argument. What refers to nothing has no completions.
+    async fn complete(self: Arc<Self>, call: Call) -> Result<Replies, CallError> {
+        let view = self.view(&call.client).await;
+        let text = |path: &[&str]| {
+            let found = call.message.params().and_then(|params| value::find_text(params, path));
+            found.map(std::borrow::Cow::into_owned)
+        };
+        let (kind, name, uri) = (text(&["ref", "type"]), text(&["ref", "name"]), text(&["ref", "uri"]));
+        if kind.is_none() {
+            return answers::refuse(&call, answer::INVALID_PARAMS, "invalid completion/complete params: missing ref");
+        }
+        if text(&["argument", "name"]).is_none() {
+            let problem = "invalid completion/complete params: missing argument.name";
+            return answers::refuse(&call, answer::INVALID_PARAMS, problem);
+        }
+        let (found, path): (_, &[&str]) = match kind.as_deref() {
+            Some("ref/prompt") => {
+                let route = name.as_deref().and_then(|name| view.view.prompt(name));
+                (route.map(|route| (route.backend.clone(), route.original.clone())), &["params", "ref", "name"])
+            }
+            Some("ref/resource") => (uri.and_then(|uri| view.view.resource(&uri)), &["params", "ref", "uri"]),
+            _ => (None, &[]),
+        };
+        match found.filter(|(backend, _)| view.abilities_of(backend).completions) {
+            Some((backend, original)) => self.forward_as(call, &backend, path, &original).await,
+            None => respond(&call, &answers::nothing_completed(&self.info, call.era)),
+        }
+    }
+
+    async fn call_tool(self: Arc<Self>, call: Call) -> Result<Replies, CallError> {
+        let view = self.view(&call.client).await;
+        let name = method::resource(&call.message).unwrap_or_default().into_owned();
+        if let Some(tool) = self.views.composite().usable(&name, &view.view).cloned() {
+            return self.run_composite(call, tool, view);
+        }
+        let Some(route) = view.view.tool(&name) else {
+            return answers::unknown_tool(&call, &name);
+        };
+        let (backend, original) = (route.backend.clone(), route.original.clone());
+        self.forward_as(call, &backend, &["params", "name"], &original).await
+    }
+}
+
+impl Upstream for VirtualUpstream {
+    fn state(&self) -> watch::Receiver<UpstreamState> {
+        self.state.subscribe()
+    }
+
+    /// No backend is called: none may delay the handshake.
+    fn open<'a>(
+        &'a self,
+        session: &'a SessionId,
+        initialize: &'a Message,
+        client: &'a ClientContext,
+    ) -> BoxFuture<'a, Result<Message, CallError>> {
+        Box::pin(async move {
+            self.sessions.open(session, initialize.clone(), client.clone());
+            let id = initialize.id().ok_or(CallError::NotSent)?;
+            let requested = initialize.params().and_then(|params| value::find_text(params, &["protocolVersion"]));
+            let result = answers::initialized(&self.info, requested.as_deref());
+            Message::response(&id, &result).ok_or(CallError::NotSent)
+        })
+    }
+
+    fn restore(&self, session: &SessionId, initialize: &[u8]) {
+        if let Ok(initialize) = Message::parse(Bytes::copy_from_slice(initialize)) {
+            self.sessions.restore(session, initialize);
+        }
+    }
+
+    fn call(self: Arc<Self>, call: Call) -> BoxFuture<'static, Result<Replies, CallError>> {
+        Box::pin(self.start_call(call))
+    }
+
+    fn send<'a>(
+        &'a self,
+        session: Option<&'a SessionId>,
+        message: &'a Message,
+    ) -> BoxFuture<'a, Result<(), CallError>> {
+        Box::pin(async move {
+            let Some(session) = session else { return Ok(()) };
+            match (message.kind(), message.method()) {
+                (Kind::Response | Kind::Error, _) => self.answer_backend(session, message).await,
+                (_, Some("notifications/cancelled")) => self.cancel(session, message).await,
+                (_, Some("notifications/initialized")) => Ok(()),
+                _ => self.notify_backends(session, message).await,
+            }
+        })
+    }
+
+    fn events(&self, session: &SessionId, budget: Budget) -> mpsc::Receiver<Bytes> {
+        self.listen(session, budget)
+    }
+
+    fn close(self: Arc<Self>, session: &SessionId) {
+        for backend in self.sessions.close(session) {
+            backend.upstream.clone().close(session);
+        }
+    }
+
+    fn idle_sessions(&self, time: Duration) -> Vec<SessionId> {
+        self.sessions.idle(time)
+    }
+
+    fn tool_parameters(
+        self: Arc<Self>,
+        call: Message,
+        _has_headers: bool,
+    ) -> BoxFuture<'static, Result<Arc<[Parameter]>, CallError>> {
+        Box::pin(async move {
+            let view = self.view(&ClientContext::with_headers(HeaderMap::new())).await;
+            let name = method::resource(&call).unwrap_or_default();
+            let route = view.view.tool(&name);
+            let element = route.and_then(|route| Element::parse(List::Tools, &route.shown).ok());
+            Ok(element.map(|tool| parameters::of(&tool)).unwrap_or_default().into())
+        })
+    }
+
+    fn drain(&self) {}
+}

@@ -1,0 +1,65 @@
+//! Requests of backends to a client, such as elicitation: which ids they have on each side.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use skep_mcp::{Edit, Kind, Message, answer, splice};
+use skep_upstream::{CallError, SessionId};
+
+use super::VirtualUpstream;
+use super::forward::concerns_requests;
+use super::session::Asked;
+use crate::backend::Backend;
+
+// === impl VirtualUpstream ===
+
+impl VirtualUpstream {
+    /// A message of a backend as the client of a session gets it. Nothing if it does not get it.
+    pub(super) async fn for_client(&self, session: &SessionId, backend: &Arc<Backend>, bytes: Bytes) -> Option<Bytes> {
+        // Most are notifications, and stay as they are.
+        let message = Message::parse(bytes.clone()).ok()?;
+        if !concerns_requests(&message) {
+            return Some(bytes);
+        }
+        if message.kind() == Kind::Notification {
+            let own = message.cancels()?;
+            let known = self.sessions.with(session, |session| session.known_as(backend, &own)).flatten()?;
+            let edits = [Edit::set(&["params", "requestId"], &known)];
+            return splice::apply(&message, &edits).ok().map(Message::into_body);
+        }
+        let own = message.id()?;
+        let asked = Asked::Backend(backend.clone(), own.clone());
+        match self.sessions.with(session, |session| session.ask(asked)).flatten() {
+            Some(known) => splice::apply(&message, &[Edit::set(&["id"], &known)]).ok().map(Message::into_body),
+            None => {
+                let text = "too many requests wait for the client";
+                let refusal = answer::error(Some(&own), answer::INTERNAL_ERROR, text, None);
+                if let Ok(refusal) = Message::parse(refusal) {
+                    let _lost = backend.upstream.send(Some(session), &refusal).await;
+                }
+                None
+            }
+        }
+    }
+
+    /// Takes the response of a client to whoever asked: a backend, or a step.
+    pub(super) async fn answer_backend(&self, session: &SessionId, message: &Message) -> Result<(), CallError> {
+        let asked = message.id().and_then(|id| self.sessions.with(session, |session| session.answered(&id)).flatten());
+        match asked {
+            Some(Asked::Backend(backend, own)) => {
+                let renamed = splice::apply(message, &[Edit::set(&["id"], &own)]);
+                let renamed = renamed.map_err(|_malformed| CallError::Malformed)?;
+                backend.upstream.send(Some(session), &renamed).await
+            }
+            Some(Asked::Step(step)) => {
+                // The step may have ended.
+                let _ended = step.send(message.clone());
+                Ok(())
+            }
+            None => {
+                tracing::debug!("dropping a response to no request of a backend");
+                Ok(())
+            }
+        }
+    }
+}

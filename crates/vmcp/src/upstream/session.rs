@@ -1,0 +1,184 @@
+//! The sessions of legacy clients: what each of them opened at which backend, and what is in flight.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use skep_mcp::{Id, Message};
+use skep_upstream::{ClientContext, Listener, SessionId};
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use crate::aggregate::BackendName;
+use crate::backend::Backend;
+
+/// How many requests of backends may wait for the client of one session. More are refused.
+const ASKED: usize = 100;
+
+/// The sessions of a virtual server.
+#[derive(Debug, Default)]
+pub(super) struct Sessions(Mutex<HashMap<SessionId, Session>>);
+
+/// The session of a client.
+#[derive(Debug)]
+pub(super) struct Session {
+    /// The client's `initialize`, by which sessions at backends are opened.
+    pub(super) initialize: Message,
+    /// The client, as its last request had it.
+    pub(super) client: ClientContext,
+    /// The backends that it has a session at.
+    pub(super) opened: BTreeMap<BackendName, Opened>,
+    /// Its requests in flight.
+    pub(super) calls: HashMap<Id, InFlight>,
+    /// Requests of backends that it has not answered, by the ids that it knows them by.
+    pub(super) asked: HashMap<u64, Asked>,
+    /// Where goes what is sent to it outside of calls.
+    pub(super) listener: Option<Listener>,
+    /// The log level that it asked for, as JSON.
+    pub(super) level: Option<String>,
+    last_id: u64,
+    used: Instant,
+}
+
+/// A session at a backend. It ends when this is dropped with the session.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) backend: Arc<Backend>,
+    /// What reads the events of it, while the client listens.
+    pub(super) listening: Option<Task>,
+}
+
+/// A request of a client in flight.
+#[derive(Debug)]
+pub(super) enum InFlight {
+    /// It was forwarded to a backend.
+    Backend(Arc<Backend>),
+    /// It is worked on here.
+    Task(AbortHandle),
+}
+
+/// A request that waits for a client.
+#[derive(Debug)]
+pub(super) enum Asked {
+    /// It is of a backend, which knows it by this id.
+    Backend(Arc<Backend>, Id),
+    /// It is of a step of a composite tool.
+    Step(oneshot::Sender<Message>),
+}
+
+/// A task that ends with this.
+#[derive(Debug)]
+pub(super) struct Task(pub(super) AbortHandle);
+
+// === impl Task ===
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+// === impl Sessions ===
+
+impl Sessions {
+    pub(super) fn open(&self, id: &SessionId, initialize: Message, client: ClientContext) {
+        let session = Session::new(initialize, client);
+        let _replaced = self.all(|sessions| sessions.insert(id.clone(), session));
+    }
+
+    /// Takes over a session that another replica opened. One that is known stays as it is.
+    pub(super) fn restore(&self, id: &SessionId, initialize: Message) {
+        self.all(|sessions| {
+            let new = || Session::new(initialize, ClientContext::default());
+            sessions.entry(id.clone()).or_insert_with(new);
+        });
+    }
+
+    /// Notes that a client uses its session, and what is known of it now.
+    pub(super) fn touch(&self, id: &SessionId, client: &ClientContext) {
+        self.with(id, |session| {
+            session.used = Instant::now();
+            session.client.clone_from(client);
+        });
+    }
+
+    /// Ends a session. Returns the backends that it has a session at.
+    pub(super) fn close(&self, id: &SessionId) -> Vec<Arc<Backend>> {
+        let closed = self.all(|sessions| sessions.remove(id));
+        let Some(session) = closed else { return Vec::new() };
+        for call in session.calls.values() {
+            if let InFlight::Task(task) = call {
+                task.abort();
+            }
+        }
+        session.opened.values().map(|opened| opened.backend.clone()).collect()
+    }
+
+    /// Those that were idle for so long: without a request in flight, and without a listener.
+    pub(super) fn idle(&self, time: Duration) -> Vec<SessionId> {
+        self.all(|sessions| {
+            let idle = sessions.iter_mut().filter_map(|(id, session)| {
+                if session.listener.as_ref().is_some_and(|listener| !listener.is_closed()) {
+                    session.used = Instant::now();
+                }
+                (session.calls.is_empty() && session.used.elapsed() >= time).then(|| id.clone())
+            });
+            idle.collect()
+        })
+    }
+
+    /// Acts on a session. Nothing if there is none.
+    pub(super) fn with<T>(&self, id: &str, act: impl FnOnce(&mut Session) -> T) -> Option<T> {
+        self.all(|sessions| sessions.get_mut(id).map(act))
+    }
+
+    fn all<T>(&self, act: impl FnOnce(&mut HashMap<SessionId, Session>) -> T) -> T {
+        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+// === impl Session ===
+
+impl Session {
+    fn new(initialize: Message, client: ClientContext) -> Self {
+        Self {
+            initialize,
+            client,
+            opened: BTreeMap::new(),
+            calls: HashMap::new(),
+            asked: HashMap::new(),
+            listener: None,
+            level: None,
+            last_id: 0,
+            used: Instant::now(),
+        }
+    }
+
+    /// Notes a request for the client. Returns the id that the client knows it by; nothing if too many wait already.
+    pub(super) fn ask(&mut self, asked: Asked) -> Option<Id> {
+        if self.asked.len() >= ASKED {
+            return None;
+        }
+        self.last_id += 1;
+        self.asked.insert(self.last_id, asked);
+        Some(Id::number(self.last_id))
+    }
+
+    /// Whether the client says that it can ask its user.
+    pub(super) fn can_elicit(&self) -> bool {
+        let params = self.initialize.params().unwrap_or_default();
+        skep_mcp::value::find(params, &["capabilities", "elicitation"]).is_some_and(|found| found.starts_with('{'))
+    }
+
+    /// Takes the request that a response of the client answers.
+    pub(super) fn answered(&mut self, id: &Id) -> Option<Asked> {
+        self.asked.remove(&id.raw().parse().ok()?)
+    }
+
+    /// The id by which the client knows a request of a backend.
+    pub(super) fn known_as(&self, backend: &Arc<Backend>, id: &Id) -> Option<Id> {
+        let is_it = |asked: &Asked| matches!(asked, Asked::Backend(of, own) if Arc::ptr_eq(of, backend) && own == id);
+        self.asked.iter().find(|(_, asked)| is_it(asked)).map(|(known, _)| Id::number(*known))
+    }
+}

@@ -1,0 +1,142 @@
+//! What a client sees: the aggregated catalogues of the backends that it may reach, with the pages of its lists ready to be sent.
+
+mod cursor;
+mod pages;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::future::join_all;
+use skep_upstream::ClientContext;
+
+pub use cursor::{CursorError, Cursors};
+pub use pages::{Listed, PAGE, Pages};
+
+use crate::aggregate::{BackendName, Rules, View, aggregate};
+use crate::backends::Backends;
+use crate::catalogue::{Abilities, Catalogue};
+use crate::composite::CompositeTools;
+use crate::offer::Viewer;
+
+/// How many views are kept: one for all clients, and one for each that sees something else.
+const VIEWS: usize = 1024;
+
+/// The views of a virtual server.
+#[derive(Debug)]
+pub struct Views {
+    rules: Rules,
+    composite: CompositeTools,
+    made: Mutex<BTreeMap<Vec<Viewer>, Arc<ClientView>>>,
+}
+
+/// What a client sees.
+#[derive(Debug)]
+pub struct ClientView {
+    /// Where calls go.
+    pub view: View,
+    /// The pages of the lists.
+    pub pages: Pages,
+    /// What some backend can do.
+    pub abilities: Abilities,
+    /// The catalogues that it was made of.
+    catalogues: BTreeMap<BackendName, Arc<Catalogue>>,
+}
+
+// === impl Views ===
+
+impl Views {
+    /// Views that follow these rules, with these tools beside those of backends.
+    pub fn new(rules: Rules, composite: CompositeTools) -> Self {
+        Self { rules, composite, made: Mutex::default() }
+    }
+
+    /// The tools beside those of backends.
+    pub fn composite(&self) -> &CompositeTools {
+        &self.composite
+    }
+
+    /// What a client sees now. It is made anew when something has changed.
+    pub async fn of(&self, backends: &Backends, client: &ClientContext) -> Arc<ClientView> {
+        let all = backends.all();
+        let routable: Vec<_> = all.values().filter(|backend| backend.health.is_routable()).collect();
+        let mut viewers = Vec::with_capacity(routable.len());
+        let mut known = BTreeMap::new();
+        let mut missing = Vec::new();
+        for backend in routable {
+            let viewer = Viewer::of(client, backend.spec.strategy.is_of_client());
+            viewers.push(viewer);
+            let offer = backend.offers.to(backend, viewer, client);
+            match offer.known().catalogue {
+                Some(catalogue) => {
+                    known.insert(backend.name().clone(), catalogue);
+                }
+                None => missing.push((backend.name().clone(), offer)),
+            }
+        }
+        // All at once: the slowest decides how long it takes.
+        let first = missing.iter().map(|(name, offer)| async move { (name.clone(), offer.first().await) });
+        for (name, first) in join_all(first).await {
+            known.extend(first.catalogue.map(|catalogue| (name, catalogue)));
+        }
+        viewers.sort();
+        viewers.dedup();
+        self.made_of(viewers, known)
+    }
+
+    /// The view of these catalogues, made before or now.
+    fn made_of(&self, viewers: Vec<Viewer>, catalogues: BTreeMap<BackendName, Arc<Catalogue>>) -> Arc<ClientView> {
+        let made = self.with(|made| made.get(&viewers).cloned());
+        if let Some(made) = made.filter(|made| made.is_made_of(&catalogues)) {
+            return made;
+        }
+        let made = Arc::new(ClientView::new(catalogues, &self.rules, &self.composite));
+        for conflict in &made.view.conflicts {
+            let crate::aggregate::Conflict { what, name, backends, outcome } = conflict;
+            tracing::warn!(what, %name, ?backends, ?outcome, "backends offer the same name");
+        }
+        self.with(|all| {
+            if all.len() >= VIEWS
+                && let Some(oldest) = all.keys().find(|viewers| **viewers != [Viewer::Anyone]).cloned()
+            {
+                all.remove(&oldest);
+            }
+            all.insert(viewers, made.clone());
+        });
+        made
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut BTreeMap<Vec<Viewer>, Arc<ClientView>>) -> T) -> T {
+        act(&mut self.made.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+// === impl ClientView ===
+
+impl ClientView {
+    fn new(catalogues: BTreeMap<BackendName, Arc<Catalogue>>, rules: &Rules, composite: &CompositeTools) -> Self {
+        let view = aggregate(&catalogues, rules);
+        let pages = Pages::of(&view, composite);
+        let mut abilities = Abilities { completions: true, ..Abilities::default() };
+        for catalogue in catalogues.values() {
+            abilities.subscriptions |= catalogue.abilities.subscriptions;
+        }
+        abilities.tools = !pages.is_empty(skep_mcp::list::List::Tools);
+        abilities.prompts = !view.prompts.is_empty();
+        abilities.resources = !view.resources.is_empty() || !view.templates.is_empty();
+        Self { view, pages, abilities, catalogues }
+    }
+
+    fn is_made_of(&self, catalogues: &BTreeMap<BackendName, Arc<Catalogue>>) -> bool {
+        self.catalogues.len() == catalogues.len()
+            && self
+                .catalogues
+                .iter()
+                .zip(catalogues)
+                .all(|((mine, made), (name, now))| mine == name && Arc::ptr_eq(made, now))
+    }
+
+    /// Whether a backend can do what its catalogue says.
+    pub fn abilities_of(&self, backend: &str) -> Abilities {
+        self.catalogues.get(backend).map(|catalogue| catalogue.abilities).unwrap_or_default()
+    }
+}
