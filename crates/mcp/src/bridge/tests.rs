@@ -39,7 +39,7 @@ fn a_legacy_request_becomes_a_modern_one_and_keeps_every_other_byte() {
     let declared = json!({ "elicitation": {}, "roots": {}, "sampling": {}, "tasks": {}, "experimental": { "x": {} },
         "extensions": { "io.modelcontextprotocol/ui": {}, TASKS: {} } });
     let client = LegacyClient::of(&initialize("2025-06-18", &declared));
-    let call = r#"{"jsonrpc":"2.0","id":1.0,"method":"tools/call","params":{"name":"t","arguments":{"n":1e400,"m":10000000000000000000001},"_meta":{"progressToken":"\u0041","x/y":1.50}}}"#;
+    let call = r#"{"jsonrpc":"2.0","id":1.0,"method":"tools/call","params":{"name":"t","arguments":{"n":1.50e2,"m":10000000000000000000001},"_meta":{"progressToken":"\u0041","x/y":1.50}}}"#;
     let sent = client.request(&message(call), Some("info")).unwrap();
     let same = call.trim_end_matches("}}}");
     assert!(text(&sent).starts_with(same), "{}", text(&sent));

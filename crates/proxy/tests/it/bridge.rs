@@ -178,7 +178,8 @@ async fn a_session_of_the_bridge_listens_and_ends() -> Result<()> {
     let caller = legacy_client(|| web.caller()).await?;
     let mut heard = caller.events(Method::GET, "/mcp", "").await?;
     assert_eq!(heard.message().await?["method"], "notifications/tools/list_changed");
-    let stranger = TestClient { session: Some("not-a-session".to_owned()), ..web.caller() };
+    let mut stranger = web.caller();
+    stranger.session = Some("not-a-session".to_owned());
     assert_eq!(stranger.ask(json!(1), "tools/list", json!({})).await?.status, StatusCode::NOT_FOUND);
     assert_eq!(caller.whole(Method::DELETE, "/mcp", "").await?.status, StatusCode::NO_CONTENT);
     assert_eq!(caller.ask(json!(4), "tools/list", json!({})).await?.status, StatusCode::NOT_FOUND);
