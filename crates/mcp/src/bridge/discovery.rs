@@ -95,5 +95,5 @@ fn supported(initialized: &Message) -> Raw<'static> {
     let agreed = member(initialized.result(), "protocolVersion").and_then(json::string);
     let is_served = |version: &&str| *version != MODERN && agreed.as_deref().is_some_and(|agreed| *version <= agreed);
     let legacy = VERSIONS.into_iter().rev().filter(is_served);
-    Raw::value(&serde_json::Value::from_iter([MODERN].into_iter().chain(legacy)))
+    Raw::value(&[MODERN].into_iter().chain(legacy).collect::<serde_json::Value>())
 }
