@@ -93,7 +93,8 @@ impl BridgedUpstream {
     /// Forwards a call that the server serves itself.
     fn pass_through(&self, call: Call) -> BoxFuture<'static, Result<Replies, CallError>> {
         // The server may have been of the other era when the session was opened.
-        if let Some((session, initialize)) = call.session.as_ref().and_then(|session| self.clients.hand_over(session)) {
+        let session = call.session.as_ref().filter(|_| call.era == Era::Legacy);
+        if let Some((session, initialize)) = session.and_then(|session| self.clients.hand_over(session)) {
             self.inner.restore(&session, initialize.as_bytes());
         }
         self.inner.clone().call(call)

@@ -24,7 +24,7 @@ pub(crate) fn supports_modern(answer: &Message) -> bool {
 pub fn eras_of(answer: &Message) -> Eras {
     let versions = answer.result().and_then(|result| value::find(result, &["supportedVersions"])).unwrap_or("[]");
     let is_legacy = |version: &&str| *version != era::MODERN && value::has_text(versions, version);
-    match (value::has_text(versions, era::MODERN), era::VERSIONS.iter().any(|version| is_legacy(&version))) {
+    match (value::has_text(versions, era::MODERN), era::VERSIONS.iter().any(is_legacy)) {
         (true, true) => Eras::Both,
         (true, false) => Eras::Modern,
         (false, _) => Eras::Legacy,

@@ -2,6 +2,7 @@
 
 use super::{SERVER_INFO, TASKS, member, unambiguous};
 use crate::era::{MODERN, VERSIONS};
+use crate::malformed::Malformed;
 use crate::message::{Kind, Message};
 use crate::raw::Raw;
 use crate::splice::{Edit, SpliceError};
@@ -15,7 +16,7 @@ pub fn initialize_result(initialize: &Message, discovered: &Message) -> Result<M
     unambiguous(discovered)?;
     let id = initialize.id();
     let named = id.as_ref().map(|id| Edit::set(&["id"], id));
-    if discovered.kind() != Kind::Response {
+    if only_response(discovered)? == Kind::Error {
         return splice::apply(discovered, named.as_slice());
     }
     let requested = member(initialize.params(), "protocolVersion").and_then(json::string);
@@ -42,7 +43,7 @@ pub fn discover_result(discover: &Message, initialized: &Message) -> Result<Mess
     unambiguous(initialized)?;
     let id = discover.id();
     let named = id.as_ref().map(|id| Edit::set(&["id"], id));
-    if initialized.kind() != Kind::Response {
+    if only_response(initialized)? == Kind::Error {
         return splice::apply(initialized, named.as_slice());
     }
     let server = server_info(initialized);
@@ -60,6 +61,14 @@ pub fn discover_result(discover: &Message, initialized: &Message) -> Result<Mess
         Edit::remove(&["result", "protocolVersion"]),
     ]);
     splice::apply(initialized, &edits)
+}
+
+/// The kind of a response, which is a result or an error.
+fn only_response(response: &Message) -> Result<Kind, Malformed> {
+    match response.kind() {
+        kind @ (Kind::Response | Kind::Error) => Ok(kind),
+        Kind::Request | Kind::Notification => Err(Malformed::NoKind),
+    }
 }
 
 /// Who a server is, as it says in `initialize` or in `server/discover`. A client may insist that it says so.
@@ -86,5 +95,5 @@ fn supported(initialized: &Message) -> Raw<'static> {
     let agreed = member(initialized.result(), "protocolVersion").and_then(json::string);
     let is_served = |version: &&str| *version != MODERN && agreed.as_deref().is_some_and(|agreed| *version <= agreed);
     let legacy = VERSIONS.into_iter().rev().filter(is_served);
-    Raw::value(&serde_json::Value::from_iter([MODERN].into_iter().chain(legacy)))
+    Raw::value(&[MODERN].into_iter().chain(legacy).collect::<serde_json::Value>())
 }

@@ -174,7 +174,7 @@ fn relayed(initialize: &Message) -> Option<Raw<'static>> {
         &["params", "capabilities", "tasks"],
         &["params", "capabilities", "extensions", TASKS],
     ];
-    let edits = paths.map(|path| Edit::remove(path));
+    let edits = paths.map(Edit::remove);
     let relayed = splice::apply(initialize, &edits).ok()?;
     let capabilities = member(relayed.params(), "capabilities").filter(|value| value.starts_with('{'))?;
     // Of two members of one name, one is left.

@@ -79,7 +79,7 @@ impl Filter {
         let wanted = LISTS.iter().zip(self.lists()).filter(|(_, wanted)| *wanted);
         let mut filter: Map<String, Value> = wanted.map(|((name, _), _)| ((*name).to_owned(), true.into())).collect();
         if !self.uris.is_empty() {
-            filter.insert("resourceSubscriptions".to_owned(), Value::from_iter(self.uris.iter().map(String::as_str)));
+            filter.insert("resourceSubscriptions".to_owned(), self.uris.iter().map(String::as_str).collect::<Value>());
         }
         Raw::value(&Value::Object(filter))
     }

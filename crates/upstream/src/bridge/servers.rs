@@ -289,7 +289,8 @@ impl Key {
 /// The headers that say who a client is to the server. The token of an authenticated client is renewed from time to time.
 fn telling(headers: &HeaderMap, is_authenticated: bool) -> Vec<(HeaderName, HeaderValue)> {
     let is_telling = |name: &HeaderName| {
-        !VOLATILE.contains(&name.as_str()) && !(is_authenticated && name == http::header::AUTHORIZATION)
+        let is_token = is_authenticated && *name == http::header::AUTHORIZATION;
+        !is_token && !VOLATILE.contains(&name.as_str())
     };
     let mut telling: Vec<_> = headers.iter().filter(|(name, _)| is_telling(name)).collect();
     telling.sort_by(|one, other| (one.0.as_str(), one.1.as_bytes()).cmp(&(other.0.as_str(), other.1.as_bytes())));

@@ -138,8 +138,15 @@ impl EraBridge {
             return Ok(failed);
         };
         let verdict = match verdict(tried, parts.status, &parts.headers, &body) {
-            Verdict::Unclear if self.with(|known| known.is_modern) => Verdict::Served,
-            Verdict::Unclear => probe(upstream, request).await,
+            Verdict::Unclear => {
+                let is_known = self.with(|known| known.is_modern);
+                let is_modern = if is_known { Some(true) } else { probe(upstream, request).await };
+                match is_modern {
+                    None => Verdict::Unclear,
+                    Some(is_modern) if is_modern == (tried.era == Era::Modern) => Verdict::Served,
+                    Some(_) => Verdict::Refused,
+                }
+            }
             verdict => verdict,
         };
         self.learn(tried, verdict);
@@ -152,9 +159,8 @@ impl EraBridge {
     /// Whether a response may say something of the server's era that is not known. Any other passes unread.
     fn may_tell(&self, tried: &Tried, response: &Response<Body>) -> bool {
         let status = response.status();
-        let is_refusal = status.is_client_error() && !matches!(status.as_u16(), 401 | 403 | 407 | 408 | 413 | 429);
         let is_known = self.with(|known| known.is_modern);
-        is_refusal || tried.is_discovery && status.is_success() && !is_known
+        may_be_refusal(status) || tried.is_discovery && status.is_success() && !is_known
     }
 
     fn learn(&self, tried: &Tried, verdict: Verdict) {
@@ -197,10 +203,7 @@ fn verdict(tried: &Tried, status: StatusCode, headers: &HeaderMap, body: &Bytes)
     match (tried.era, code) {
         (Era::Legacy, Some(answer::UNSUPPORTED_VERSION)) if supports_modern() => Verdict::Refused,
         (Era::Legacy, Some(answer::HEADER_MISMATCH)) => Verdict::Refused,
-        // There is no such method, or one needs what only modern requests have.
-        (Era::Legacy, Some(answer::METHOD_NOT_FOUND | answer::INVALID_PARAMS | answer::INVALID_REQUEST)) => {
-            Verdict::Unclear
-        }
+        (Era::Legacy, Some(answer::METHOD_NOT_FOUND)) => Verdict::Unclear,
         (Era::Legacy, _) => Verdict::Served,
         (Era::Modern, Some(answer::UNSUPPORTED_VERSION)) if !supports_modern() => Verdict::Refused,
         (Era::Modern, Some(answer::HEADER_MISMATCH | answer::MISSING_CAPABILITY | answer::UNSUPPORTED_VERSION)) => {
@@ -210,6 +213,8 @@ fn verdict(tried: &Tried, status: StatusCode, headers: &HeaderMap, body: &Bytes)
             Some(found) if eras_of(found) != Eras::Legacy => Verdict::Served,
             _ => Verdict::Refused,
         },
+        // It may answer the next time.
+        (Era::Modern, Some(answer::INTERNAL_ERROR)) => Verdict::Served,
         (Era::Modern, _) if tried.is_discovery => Verdict::Refused,
         (Era::Modern, Some(_)) if message.and_then(|message| message.id()) == tried.id => Verdict::Served,
         (Era::Modern, _) => Verdict::Unclear,
@@ -234,9 +239,9 @@ fn response_in(headers: &HeaderMap, body: &Bytes) -> Option<Message> {
     None
 }
 
-/// Asks the server in the name of a client whether it speaks 2026-07-28.
-async fn probe(upstream: &HttpUpstream, like: &ServerRequest) -> Verdict {
-    let Ok(discover) = Message::parse(discover_request().into()) else { return Verdict::Unclear };
+/// Asks the server in the name of a client whether it speaks 2026-07-28. Nothing if it does not say.
+async fn probe(upstream: &HttpUpstream, like: &ServerRequest) -> Option<bool> {
+    let discover = Message::parse(discover_request().into()).ok()?;
     let mut request = like.clone();
     request.body = discover.body().clone();
     for name in [SESSION_ID, NAME] {
@@ -245,16 +250,18 @@ async fn probe(upstream: &HttpUpstream, like: &ServerRequest) -> Verdict {
     request.headers.insert(PROTOCOL_VERSION, HeaderValue::from_static(era::MODERN));
     request.headers.insert(METHOD, HeaderValue::from_static("server/discover"));
     request.headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-    let Ok(response) = upstream.forward(None, &mut request).await else { return Verdict::Unclear };
+    let response = upstream.forward(None, &mut request).await.ok()?;
     let (parts, body) = response.into_parts();
-    let is_told = !parts.status.is_server_error() && !matches!(parts.status.as_u16(), 401 | 403 | 407 | 408 | 429);
-    let Some(Ok(body)) = (if is_told { Some(collect(body, REFUSAL).await) } else { None }) else {
-        return Verdict::Unclear;
-    };
-    let is_modern = response_in(&parts.headers, &body).is_some_and(|found| eras_of(&found) != Eras::Legacy);
-    // A request of either era was refused: what is asked here is whether the server is of the modern one.
-    let is_modern_request = like.headers.get(PROTOCOL_VERSION).is_some_and(|version| version == era::MODERN);
-    if is_modern == is_modern_request { Verdict::Served } else { Verdict::Refused }
+    if parts.status.is_server_error() || !may_be_refusal(parts.status) && parts.status.is_client_error() {
+        return None;
+    }
+    let body = collect(body, REFUSAL).await.ok()?;
+    Some(response_in(&parts.headers, &body).is_some_and(|found| eras_of(&found) != Eras::Legacy))
+}
+
+/// Whether a status may be that of a request of the wrong era, and not about its client.
+fn may_be_refusal(status: StatusCode) -> bool {
+    status.is_client_error() && !matches!(status.as_u16(), 401 | 403 | 407 | 408 | 413 | 429)
 }
 
 /// Headers that say how a message is sent, and not by whom: the bridge has its own.
