@@ -37,7 +37,8 @@ impl ProtectedResource {
         });
         // Where only the keys are configured, it is not known who issues tokens.
         if !self.issuer.is_empty() {
-            document["authorization_servers"] = json!([self.issuer]);
+            let servers = json!([self.issuer]);
+            document.as_object_mut()?.insert("authorization_servers".to_owned(), servers);
         }
         Some(document.to_string())
     }

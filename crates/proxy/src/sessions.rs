@@ -103,6 +103,7 @@ impl Sessions {
     }
 
     /// Sessions of another kind in the same store.
+    #[must_use]
     pub fn of_kind(&self, kind: Kind) -> Self {
         Self { store: self.store.clone(), kind }
     }

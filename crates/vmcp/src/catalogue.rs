@@ -75,6 +75,7 @@ impl Catalogue {
     }
 
     /// The items of a list, to be changed.
+    #[cfg(test)]
     pub(crate) fn items_mut(&mut self, list: List) -> &mut Vec<Item> {
         match list {
             List::Tools => &mut self.tools,

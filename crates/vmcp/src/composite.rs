@@ -30,7 +30,8 @@ pub use self::workflow::{Workflow, WorkflowError};
 /// What the steps of a workflow call.
 pub trait StepCalls: Debug + Send + Sync {
     /// Calls a tool, by the name that a step gives.
-    fn call<'a>(&'a self, tool: &'a str, arguments: Map<String, Value>) -> BoxFuture<'a, Result<ToolResult, StepError>>;
+    fn call<'a>(&'a self, tool: &'a str, arguments: Map<String, Value>)
+    -> BoxFuture<'a, Result<ToolResult, StepError>>;
 
     /// Asks the user.
     fn elicit<'a>(&'a self, message: &'a str, schema: &'a Value) -> BoxFuture<'a, Result<Answer, StepError>>;

@@ -58,7 +58,7 @@ impl StatusPages {
 
     fn status(&self) -> Value {
         let all = self.backends.all();
-        let backends: Vec<Value> = all.values().map(|backend| self.row(backend)).collect();
+        let backends: Vec<Value> = all.values().map(row).collect();
         let is_healthy = backends.iter().any(|backend| backend.get("health").is_some_and(|health| health == "healthy"));
         json!({
             "backends": backends,
@@ -66,19 +66,6 @@ impl StatusPages {
             "healthy": is_healthy,
             "version": self.version,
         })
-    }
-
-    fn row(&self, backend: &Arc<Backend>) -> Value {
-        let mut row = json!({
-            "name": **backend.name(),
-            "health": backend.health.known().health.as_str(),
-            "transport": transport(backend),
-            "auth_type": backend.spec.auth_type,
-        });
-        if let (Some(revision), Some(row)) = (revision(backend), row.as_object_mut()) {
-            row.insert("mcp_revision".to_owned(), json!(revision));
-        }
-        row
     }
 
     fn health(&self) -> Value {
@@ -117,6 +104,20 @@ impl Pages for StatusPages {
         }
         Some(page(StatusCode::OK, &content))
     }
+}
+
+/// A backend on `/status`.
+fn row(backend: &Arc<Backend>) -> Value {
+    let mut row = json!({
+        "name": **backend.name(),
+        "health": backend.health.known().health.as_str(),
+        "transport": transport(backend),
+        "auth_type": backend.spec.auth_type,
+    });
+    if let (Some(revision), Some(row)) = (revision(backend), row.as_object_mut()) {
+        row.insert("mcp_revision".to_owned(), json!(revision));
+    }
+    row
 }
 
 /// How a backend speaks MCP.

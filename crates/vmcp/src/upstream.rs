@@ -99,7 +99,7 @@ impl VirtualUpstream {
             "resources/subscribe" | "resources/unsubscribe" if call.era == Era::Legacy => {
                 self.change_subscription(call).await
             }
-            "logging/setLevel" if call.era == Era::Legacy => self.set_level(&call).await,
+            "logging/setLevel" if call.era == Era::Legacy => self.set_level(&call),
             "subscriptions/listen" if call.era == Era::Modern => self.subscribe(call).await,
             _ => answers::refuse(&call, answer::METHOD_NOT_FOUND, "method not found"),
         }
@@ -171,7 +171,7 @@ impl VirtualUpstream {
         let view = self.view(&call.client).await;
         let name = method::resource(&call.message).unwrap_or_default().into_owned();
         if let Some(tool) = self.views.composite().usable(&name, &view.view).cloned() {
-            return self.run_composite(call, tool, view);
+            return self.run_composite(&call, tool, view);
         }
         let Some(route) = view.view.tool(&name) else {
             return answers::unknown_tool(&call, &name);

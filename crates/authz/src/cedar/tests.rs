@@ -254,7 +254,7 @@ fn many_decisions_about_one_caller_are_those_that_are_made_alone() {
     let engine = engine(
         &[
             r#"permit(principal, action, resource in Tool::"a");"#,
-            r#"permit(principal, action, resource) when { resource has kin && resource.kin has readOnlyHint };"#,
+            r"permit(principal, action, resource) when { resource has kin && resource.kin has readOnlyHint };",
             r#"forbid(principal, action, resource) when { Tool::"a" has readOnlyHint && resource.name != "a" };"#,
         ],
         &json!({"entities_json": entities.to_string()}),

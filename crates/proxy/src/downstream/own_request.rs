@@ -41,8 +41,9 @@ impl Endpoint {
         let message = exchange.message()?.clone();
         let era = exchange.era().and_then(Result::ok).unwrap_or(Era::Legacy);
         let answered = async {
-            admission::admit(self.state.clone(), &message, era).await.ok()?;
-            let call = Call { budget: exchange.head.budget.clone(), ..Call::new(message.clone(), era) };
+            admission::ready(&mut self.state.clone()).await.ok()?;
+            let (client, budget) = (self.client(exchange), exchange.head.budget.clone());
+            let call = Call { client, budget, ..Call::new(message, era) };
             let mut replies = self.upstream.clone().call(call).await.ok()?;
             replies.response.response().await.ok()
         };

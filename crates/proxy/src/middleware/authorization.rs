@@ -305,7 +305,9 @@ impl Middleware for Authorization {
 }
 
 /// What a decision is about: a message, the claims of its client, and what the message names.
-fn subject_matter(exchange: &Exchange) -> Result<(&Message, &Map<String, Value>, Cow<'_, str>), Decision> {
+type SubjectMatter<'a> = (&'a Message, &'a Map<String, Value>, Cow<'a, str>);
+
+fn subject_matter(exchange: &Exchange) -> Result<SubjectMatter<'_>, Decision> {
     let caller = exchange.head.caller.as_ref().ok_or_else(|| Decision::failed(NO_CALLER))?;
     let named = exchange.message().and_then(|message| Some((message, method::resource(message)?)));
     let (message, id) = named.ok_or_else(|| Decision::failed("the message names nothing"))?;

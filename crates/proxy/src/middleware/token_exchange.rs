@@ -126,6 +126,7 @@ fn category(error: &ExchangeError) -> &'static str {
         ExchangeError::Shared => "the same exchange failed for another request",
         ExchangeError::Fetch(_) => "the token endpoint cannot be reached",
         ExchangeError::Incomplete(_) => "the token endpoint gave an incomplete answer",
+        ExchangeError::TooLong(_) => "the token endpoint gave a token that is too long",
     }
 }
 

@@ -110,15 +110,15 @@ impl Webhooks {
         let payload = Payload { uid, timestamp: &now.to_string(), principal, message, context }.to_bytes();
         let budget = &head.budget;
         let no_room = |error: OverBudgetError| over_budget(&error, message.id().as_ref());
-        let mut held = budget.reserve(payload.len(), Purpose::Request).map_err(no_room)?;
-        let call = Call { uid, now: now.as_second(), body: payload.into(), budget, held: &mut held };
+        let mut reserved = budget.reserve(payload.len(), Purpose::Request).map_err(no_room)?;
+        let call = Call { uid, now: now.as_second(), body: payload.into(), budget, held: &mut reserved };
         let answer = match service.call(call).await {
             // No fault of the webhook, so no failure policy lets the message pass.
             Err(CallError::OverBudget(error)) => return Err(no_room(error)),
             answer => answer,
         };
         if let (Kind::Mutating, Ok(Answer::Allowed(Ok(Some(patch))))) = (kind, &answer) {
-            held.grow(patch.memory(message)).map_err(no_room)?;
+            reserved.grow(patch.memory(message)).map_err(no_room)?;
         }
         match decide(kind, service.config().failure_policy, answer, message) {
             Outcome::Next(patched) => {

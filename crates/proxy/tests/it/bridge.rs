@@ -114,11 +114,11 @@ async fn ask_modern(caller: TestClient, method: &str) -> Result<(StatusCode, Val
 async fn modern_client(caller: impl Fn() -> TestClient) -> Result<()> {
     let (status, found) = ask_modern(caller(), "server/discover").await?;
     assert_eq!((status, &found["result"]["supportedVersions"][0]), (StatusCode::OK, &json!(MODERN)), "{found}");
-    let (_, called) = ask_modern(caller(), "tools/call").await?;
-    assert_eq!(called["id"], "mine", "{called}");
+    let (_, response) = ask_modern(caller(), "tools/call").await?;
+    assert_eq!(response["id"], "mine", "{response}");
     // A server that leaves it out means the same.
-    let kind = &called["result"]["resultType"];
-    assert!(called["result"]["content"].is_array() && (kind == "complete" || kind.is_null()), "{called}");
+    let kind = &response["result"]["resultType"];
+    assert!(response["result"]["content"].is_array() && (kind == "complete" || kind.is_null()), "{response}");
     assert_eq!(ask_modern(caller(), "tools/list").await?.1["result"]["tools"][0]["name"], "echo");
     Ok(())
 }
@@ -127,8 +127,8 @@ async fn modern_client(caller: impl Fn() -> TestClient) -> Result<()> {
 async fn legacy_client(caller: impl Fn() -> TestClient) -> Result<TestClient> {
     let caller = caller().taking(BOTH).initialized().await?;
     assert!(caller.session.is_some());
-    let called = caller.call(json!(2), "echo", json!({ "n": 1 })).await?;
-    assert_eq!((&called["id"], called["result"].get("resultType")), (&json!(2), None), "{called}");
+    let response = caller.call(json!(2), "echo", json!({ "n": 1 })).await?;
+    assert_eq!((&response["id"], response["result"].get("resultType")), (&json!(2), None), "{response}");
     let listed = caller.ask(json!(3), "tools/list", json!({})).await?.message()?;
     assert_eq!(listed["result"]["tools"][0]["name"], "echo");
     Ok(caller)

@@ -8,6 +8,7 @@ mod annotated;
 mod audited;
 #[cfg(test)]
 mod authorized;
+#[cfg(test)]
 mod bridge;
 #[cfg(test)]
 mod called;

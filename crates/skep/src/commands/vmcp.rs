@@ -22,7 +22,7 @@ const COMPONENT: &str = "vmcp-server";
 pub(super) fn serve(arguments: &VmcpServe) -> Result<ExitCode> {
     let environment = variables();
     let config = read(arguments.config.as_ref())?;
-    let config = if arguments.enable_audit { with_audit(config)? } else { config };
+    let config = if arguments.enable_audit { with_audit(&config)? } else { config };
     let json = environment.get("UNSTRUCTURED_LOGS").is_none_or(|text| !is_true(text));
     logs::start_at(json, if arguments.debug { "debug" } else { "info" })?;
     let options = ServeOptions {
@@ -67,7 +67,7 @@ fn read(path: Option<&PathBuf>) -> Result<Config> {
 }
 
 /// The same configuration with an audit log, unless it has one.
-fn with_audit(config: Config) -> Result<Config> {
+fn with_audit(config: &Config) -> Result<Config> {
     let mut document = config.document().clone();
     if document.audit.is_none() {
         let audit = serde_json::json!({ "enabled": true, "component": COMPONENT });

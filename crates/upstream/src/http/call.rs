@@ -101,7 +101,7 @@ impl HttpUpstream {
                     result = exchange.run() => result,
                     // The sender is dropped with the stream of the session, which the exchange sees for itself.
                     Ok(()) = cancelled => Err(CallError::Cancelled),
-                    () = silence(timeout, &exchange_session, &last_message) => Err(CallError::Timeout),
+                    () = silence(timeout, exchange_session.as_ref(), &last_message) => Err(CallError::Timeout),
                 };
                 if matches!(result, Err(CallError::Timeout)) {
                     exchange.upstream.cancel_at_server(
@@ -173,12 +173,12 @@ impl HttpUpstream {
 }
 
 /// Waits until the server has been silent for too long. Each message begins its time anew, and it has time while it waits for the client.
-async fn silence(timeout: Option<Duration>, session: &Option<Arc<ClientSession>>, last: &watch::Sender<Instant>) {
+async fn silence(timeout: Option<Duration>, session: Option<&Arc<ClientSession>>, last: &watch::Sender<Instant>) {
     let Some(timeout) = timeout else { return std::future::pending().await };
     loop {
         let until = *last.borrow() + timeout;
         tokio::time::sleep_until(until).await;
-        let extended = session.as_ref().and_then(|session| session.extended_deadline(timeout));
+        let extended = session.and_then(|session| session.extended_deadline(timeout));
         match extended.filter(|extended| *extended > Instant::now()) {
             Some(extended) => tokio::time::sleep_until(extended).await,
             None if *last.borrow() + timeout <= Instant::now() => return,

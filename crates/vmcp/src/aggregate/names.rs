@@ -1,6 +1,7 @@
 //! Names that fit the limits of clients, and that no two things share.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use sha2::{Digest as _, Sha256};
 
@@ -31,5 +32,11 @@ fn marked(name: &str, mark: &str) -> String {
 }
 
 fn digest(text: &str) -> String {
-    Sha256::digest(text.as_bytes()).iter().take(DIGITS / 2).map(|byte| format!("{byte:02x}")).collect()
+    let digest = Sha256::digest(text.as_bytes());
+    let bytes = digest.iter().take(DIGITS / 2);
+    bytes.fold(String::new(), |mut text, byte| {
+        // Writing to a text does not fail.
+        let _written = write!(text, "{byte:02x}");
+        text
+    })
 }

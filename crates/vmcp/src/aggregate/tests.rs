@@ -31,13 +31,13 @@ fn of(backends: &[(&str, Value)], rules: &Value) -> View {
 
 /// What clients see, with `backend/original` of each tool; hidden ones in brackets.
 fn shown(view: &View) -> Vec<String> {
-    let tool = |(name, tool): (&Box<str>, &ToolRoute)| {
+    let tool = |name: &str, tool: &ToolRoute| {
         let shown: Value = serde_json::from_str(&tool.route.shown).unwrap();
-        assert_eq!(shown["name"], **name);
+        assert_eq!(shown["name"], name);
         let text = format!("{name}={}/{}", tool.route.backend, tool.route.original);
         if tool.is_hidden { format!("[{text}]") } else { text }
     };
-    view.tools.iter().map(tool).collect()
+    view.tools.iter().map(|(name, route)| tool(name, route)).collect()
 }
 
 #[test]

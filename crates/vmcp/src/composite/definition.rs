@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 use skep_api::kinds::{
-    AnswerAction, CompositeTool as Definition, ErrorAction, OutputProperty, OutputType, Step as StepDefinition, StepType,
+    AnswerAction, CompositeTool as Definition, ErrorAction, OutputProperty, OutputType, Step as StepDefinition,
+    StepType,
 };
 use skep_runconfig::GoDuration;
 use skep_template::Template;
@@ -269,8 +270,8 @@ impl Property {
         if let Some(Value::Object(inner)) = property.properties.as_ref().map(free) {
             for (name, inner) in inner {
                 let place = |(place, problem): Problem| (format!(".properties.{name}{place}"), problem);
-                let inner: OutputProperty = serde_json::from_value(inner)
-                    .map_err(|error| place((String::new(), error.to_string())))?;
+                let inner: OutputProperty =
+                    serde_json::from_value(inner).map_err(|error| place((String::new(), error.to_string())))?;
                 members.insert(name.clone(), Self::new(&inner, depth).map_err(place)?);
             }
         }

@@ -51,7 +51,10 @@ impl CompositeTool {
         let effects = Effects::of(&routes?);
         let given = self.definition.annotations.clone().unwrap_or_default();
         if effects.is_contradicted(&given) {
-            tracing::warn!(tool = self.name, "composite tool left out: it claims to be safer than the tools that it calls");
+            tracing::warn!(
+                tool = self.name,
+                "composite tool left out: it claims to be safer than the tools that it calls"
+            );
             return None;
         }
         let mut shown = json!({

@@ -33,7 +33,9 @@ impl Step {
         match (ran, &self.action) {
             (Ok(ran), _) => ran,
             // The user did not answer: as if they had closed the question.
-            (Err(_), Action::Elicitation { on_cancel, .. }) => unanswered("did not answer in time", "cancel", *on_cancel),
+            (Err(_), Action::Elicitation { on_cancel, .. }) => {
+                unanswered("did not answer in time", "cancel", *on_cancel)
+            }
             (Err(_), Action::Tool(_) | Action::ForEach(_)) => Err(StepError::Timeout(self.timeout)),
         }
     }

@@ -83,16 +83,16 @@ impl Workflow {
         let mut waiting: Vec<&Step> = tool.steps.iter().collect();
         let mut running: FuturesUnordered<Running<'_>> = FuturesUnordered::new();
         loop {
-            let (ready, others): (Vec<&Step>, Vec<&Step>) = waiting.into_iter().partition(|step| {
-                step.depends_on.iter().all(|name| self.results.contains_key(name))
-            });
+            let (ready, others): (Vec<&Step>, Vec<&Step>) = waiting
+                .into_iter()
+                .partition(|step| step.depends_on.iter().all(|name| self.results.contains_key(name)));
             let mut later = others;
             for step in ready {
                 if running.len() >= PARALLEL {
                     later.push(step);
                     continue;
                 }
-                match self.begin(step, &calls)? {
+                match self.begin(step, &calls) {
                     Some(run) => running.push(run),
                     None => self.keep(step, StepResult::replaced(Status::Skipped, step.defaults.as_ref(), None))?,
                 }
@@ -125,17 +125,13 @@ impl Workflow {
     }
 
     /// Begins a step. Nothing if its condition leaves it out.
-    fn begin<'a>(
-        &self,
-        step: &'a Step,
-        calls: &'a Arc<dyn StepCalls>,
-    ) -> Result<Option<Running<'a>>, WorkflowError> {
+    fn begin<'a>(&self, step: &'a Step, calls: &'a Arc<dyn StepCalls>) -> Option<Running<'a>> {
         let data = self.data(None);
         let is_wanted = step.condition.as_ref().map_or(Ok(true), |condition| holds(condition, &data));
         match is_wanted {
-            Ok(true) => Ok(Some(async move { (step, step.run(&**calls, &data).await) }.boxed())),
-            Ok(false) => Ok(None),
-            Err(error) => Ok(Some(async move { (step, Err(error)) }.boxed())),
+            Ok(true) => Some(async move { (step, step.run(&**calls, &data).await) }.boxed()),
+            Ok(false) => None,
+            Err(error) => Some(async move { (step, Err(error)) }.boxed()),
         }
     }
 
@@ -182,6 +178,6 @@ impl Workflow {
     fn last_output(&self) -> Value {
         let completed = self.tool.steps.iter().rev().filter_map(|step| self.results.get(&step.id));
         let mut completed = completed.filter(|result| result.status == Status::Completed);
-        completed.next().map(|result| result.output.clone()).unwrap_or_else(|| json!({}))
+        completed.next().map_or_else(|| json!({}), |result| result.output.clone())
     }
 }

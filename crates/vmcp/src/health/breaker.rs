@@ -115,7 +115,7 @@ impl Breaker {
 mod tests {
     use super::*;
 
-    const SETTINGS: BreakerSettings = BreakerSettings { failures: 3, timeout: Duration::from_secs(60) };
+    const SETTINGS: BreakerSettings = BreakerSettings { failures: 3, timeout: Duration::from_mins(1) };
 
     #[tokio::test(start_paused = true)]
     async fn it_opens_after_so_many_failures_in_a_row_and_closes_after_one_probe() {
@@ -129,7 +129,7 @@ mod tests {
         breaker.fail(start);
         assert_eq!(breaker.state(), BreakerState::Open);
         assert!(!breaker.permits(start + Duration::from_secs(59)));
-        let later = start + Duration::from_secs(60);
+        let later = start + Duration::from_mins(1);
         assert!(breaker.permits(later));
         assert_eq!(breaker.state(), BreakerState::HalfOpen);
         assert!(!breaker.permits(later), "there is one probe at a time");
@@ -138,7 +138,7 @@ mod tests {
         breaker.fail(later);
         assert_eq!(breaker.state(), BreakerState::Open);
         assert!(!breaker.permits(later + Duration::from_secs(59)), "its time begins anew");
-        assert!(breaker.permits(later + Duration::from_secs(60)));
+        assert!(breaker.permits(later + Duration::from_mins(1)));
         breaker.succeed(later);
         assert_eq!((breaker.state(), breaker.permits(later)), (BreakerState::Closed, true));
     }

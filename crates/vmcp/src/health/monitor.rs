@@ -69,5 +69,5 @@ async fn check(backend: &Arc<Backend>, settings: MonitorSettings) {
 fn jittered(interval: Duration) -> Duration {
     let part = interval / JITTER;
     let random = u32::from(uuid::Uuid::new_v4().as_bytes().first().copied().unwrap_or_default());
-    interval - part / 2 + part * random / 256
+    interval.saturating_sub(part / 2) + part * random / 256
 }

@@ -174,6 +174,7 @@ impl Finding {
             CallError::NotSent => Self::Down(Category::BackendUnavailable),
             CallError::Rejected(_)
             | CallError::NoCredentials(_)
+            | CallError::NeedsClient(_)
             | CallError::TooLarge { .. }
             | CallError::Malformed => Self::Down(Category::HealthCheckFailed),
         }

@@ -66,7 +66,7 @@ impl VirtualUpstream {
     }
 
     /// Sets the log level of a session, at all backends that it uses now or later.
-    pub(super) async fn set_level(&self, call: &Call) -> Result<Replies, CallError> {
+    pub(super) fn set_level(&self, call: &Call) -> Result<Replies, CallError> {
         let Some(session) = &call.session else { return answers::empty(call) };
         let level = call.message.params().and_then(|params| value::find_text(params, &["level"]));
         let Some(level) = level else {
@@ -74,13 +74,13 @@ impl VirtualUpstream {
         };
         self.sessions.with(session, |mine| mine.level = Some(level.clone().into_owned()));
         for backend in self.opened(session) {
-            self.send_level(session, &backend, &level).await;
+            self.send_level(session, &backend, &level);
         }
         answers::empty(call)
     }
 
     /// Asks a backend for its log. Most have none, and say so.
-    pub(super) async fn send_level(&self, session: &SessionId, backend: &Arc<Backend>, level: &str) {
+    pub(super) fn send_level(&self, session: &SessionId, backend: &Arc<Backend>, level: &str) {
         let client = self.sessions.with(session, |mine| mine.client.clone()).unwrap_or_default();
         let id = format!("level-{}", uuid::Uuid::new_v4());
         let request = json!({ "jsonrpc": "2.0", "id": id, "method": "logging/setLevel", "params": { "level": level } });
@@ -118,7 +118,7 @@ async fn report_changes(me: Weak<VirtualUpstream>, session: SessionId, listener:
             seen = Some(now);
         }
         tokio::select! {
-            changed = changes.changed() => if changed.is_err() {
+            outcome = changes.changed() => if outcome.is_err() {
                 return;
             },
             () = listener.closed() => return,

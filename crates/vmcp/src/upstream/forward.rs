@@ -49,7 +49,7 @@ impl VirtualUpstream {
     pub(crate) async fn forward(self: Arc<Self>, call: Call, backend: &Arc<Backend>) -> Result<Replies, CallError> {
         let (session, id, era) = (call.session.clone(), call.message.id(), call.era);
         if let Some(session) = &session {
-            self.open_at(session, backend).await?;
+            self.open_at(session, backend)?;
         }
         let registered = match (&session, &id) {
             (Some(session), Some(id)) => Some(self.clone().register(session, id, InFlight::Backend(backend.clone()))),
@@ -74,7 +74,7 @@ impl VirtualUpstream {
     }
 
     /// Opens a session at a backend for a client that has one here, when it is first used.
-    pub(super) async fn open_at(&self, session: &SessionId, backend: &Arc<Backend>) -> Result<(), CallError> {
+    pub(super) fn open_at(&self, session: &SessionId, backend: &Arc<Backend>) -> Result<(), CallError> {
         let (new, level) = self
             .sessions
             .with(session, |mine| {
@@ -91,7 +91,7 @@ impl VirtualUpstream {
         backend.upstream.restore(session, initialize.body());
         self.follow(session, backend);
         if let Some(level) = level {
-            self.send_level(session, backend, &level).await;
+            self.send_level(session, backend, &level);
         }
         Ok(())
     }

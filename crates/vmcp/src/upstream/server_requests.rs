@@ -29,17 +29,15 @@ impl VirtualUpstream {
         }
         let own = message.id()?;
         let asked = Asked::Backend(backend.clone(), own.clone());
-        match self.sessions.with(session, |session| session.ask(asked)).flatten() {
-            Some(known) => splice::apply(&message, &[Edit::set(&["id"], &known)]).ok().map(Message::into_body),
-            None => {
-                let text = "too many requests wait for the client";
-                let refusal = answer::error(Some(&own), answer::INTERNAL_ERROR, text, None);
-                if let Ok(refusal) = Message::parse(refusal) {
-                    let _lost = backend.upstream.send(Some(session), &refusal).await;
-                }
-                None
-            }
+        if let Some(known) = self.sessions.with(session, |session| session.ask(asked)).flatten() {
+            return splice::apply(&message, &[Edit::set(&["id"], &known)]).ok().map(Message::into_body);
         }
+        let text = "too many requests wait for the client";
+        let refusal = answer::error(Some(&own), answer::INTERNAL_ERROR, text, None);
+        if let Ok(refusal) = Message::parse(refusal) {
+            let _lost = backend.upstream.send(Some(session), &refusal).await;
+        }
+        None
     }
 
     /// Takes the response of a client to whoever asked: a backend, or a step.

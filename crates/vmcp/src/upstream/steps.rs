@@ -40,17 +40,16 @@ impl VirtualUpstream {
     /// Runs a composite tool. The run ends when the call is dropped.
     pub(super) fn run_composite(
         self: Arc<Self>,
-        call: Call,
+        call: &Call,
         tool: Arc<CompositeTool>,
         view: Arc<ClientView>,
     ) -> Result<Replies, CallError> {
         let id = call.message.id().ok_or(CallError::NotSent)?;
         let arguments = method::arguments(&call.message).map(serde_json::from_slice::<Map<String, Value>>);
         let Ok(arguments) = arguments.transpose() else {
-            return answers::refuse(&call, answer::INVALID_PARAMS, "arguments must be an object");
+            return answers::refuse(call, answer::INVALID_PARAMS, "arguments must be an object");
         };
-        let (interim, received) =
-            if call.takes_interim { Some(mpsc::channel(INTERIM)).unzip() } else { (None, None) };
+        let (interim, received) = if call.takes_interim { Some(mpsc::channel(INTERIM)).unzip() } else { (None, None) };
         let steps = ClientSteps {
             upstream: self.clone(),
             view,
@@ -78,9 +77,8 @@ impl VirtualUpstream {
             }
             .in_current_span(),
         );
-        let registered = call.session.as_ref().map(|session| {
-            self.register(session, &id, InFlight::Task(task.abort_handle()))
-        });
+        let registered =
+            call.session.as_ref().map(|session| self.register(session, &id, InFlight::Task(task.abort_handle())));
         let response = PendingResponse::new(response, Box::new(TaskCall(task.abort_handle())));
         let response = response.then(move |response| {
             drop(registered);
@@ -147,9 +145,10 @@ impl ClientSteps {
         };
         let Some(interim) = &self.interim else { return Err(StepError::NoElicitation("it takes no events")) };
         let (sender, answered) = oneshot::channel();
-        let asked = self.upstream.sessions.with(session, |session| {
-            session.can_elicit().then(|| session.ask(Asked::Step(sender))).flatten()
-        });
+        let asked = self
+            .upstream
+            .sessions
+            .with(session, |session| session.can_elicit().then(|| session.ask(Asked::Step(sender))).flatten());
         let Some(id) = asked.flatten() else {
             return Err(StepError::NoElicitation("it does not declare the capability `elicitation`"));
         };
@@ -172,7 +171,11 @@ impl ClientSteps {
 }
 
 impl StepCalls for ClientSteps {
-    fn call<'a>(&'a self, tool: &'a str, arguments: Map<String, Value>) -> BoxFuture<'a, Result<ToolResult, StepError>> {
+    fn call<'a>(
+        &'a self,
+        tool: &'a str,
+        arguments: Map<String, Value>,
+    ) -> BoxFuture<'a, Result<ToolResult, StepError>> {
         Box::pin(self.call_tool(tool, arguments))
     }
 

@@ -38,6 +38,9 @@ struct Wanted {
     resources: BTreeMap<String, (Arc<Backend>, Box<str>)>,
 }
 
+/// A backend, and the resources of it that a client wants to know of.
+type OfBackend = (Arc<Backend>, Vec<Box<str>>);
+
 // === impl TaskCall ===
 
 impl InFlight for TaskCall {
@@ -129,7 +132,7 @@ fn acknowledged(id: &Id, wanted: &Wanted) -> Bytes {
 
 /// Reports changes until the client closes the stream.
 async fn stream(me: Weak<VirtualUpstream>, client: ClientContext, id: Id, wanted: Wanted, sender: mpsc::Sender<Bytes>) {
-    let mut by_backend: BTreeMap<Box<str>, (Arc<Backend>, Vec<Box<str>>)> = BTreeMap::new();
+    let mut by_backend: BTreeMap<Box<str>, OfBackend> = BTreeMap::new();
     for (backend, original) in wanted.resources.into_values() {
         let key = Box::from(&**backend.name());
         by_backend.entry(key).or_insert_with(|| (backend, Vec::new())).1.push(original);
@@ -161,8 +164,8 @@ async fn list_changes(
             let Some(me) = me.upgrade() else { return };
             changes.borrow_and_update();
             let now = me.view(client).await;
-            let changed = seen.iter().flat_map(|seen| changed_lists(seen, &now));
-            for method in changed.filter(|method| methods.contains(method)).collect::<Vec<_>>() {
+            let reported = seen.iter().flat_map(|seen| changed_lists(seen, &now));
+            for method in reported.filter(|method| methods.contains(method)).collect::<Vec<_>>() {
                 let id = id.raw();
                 let message = format!(
                     r#"{{"jsonrpc":"2.0","method":"{method}","params":{{"_meta":{{"{SUBSCRIPTION}":{id}}}}}}}"#

@@ -201,20 +201,28 @@ fn verdict(tried: &Tried, status: StatusCode, headers: &HeaderMap, body: &Bytes)
         value::has_text(supported, era::MODERN)
     };
     match (tried.era, code) {
-        (Era::Legacy, Some(answer::UNSUPPORTED_VERSION)) if supports_modern() => Verdict::Refused,
-        (Era::Legacy, Some(answer::HEADER_MISMATCH)) => Verdict::Refused,
-        (Era::Legacy, Some(answer::METHOD_NOT_FOUND)) => Verdict::Unclear,
-        (Era::Legacy, _) => Verdict::Served,
-        (Era::Modern, Some(answer::UNSUPPORTED_VERSION)) if !supports_modern() => Verdict::Refused,
-        (Era::Modern, Some(answer::HEADER_MISMATCH | answer::MISSING_CAPABILITY | answer::UNSUPPORTED_VERSION)) => {
-            Verdict::Served
+        (Era::Legacy, Some(code))
+            if code == answer::HEADER_MISMATCH || code == answer::UNSUPPORTED_VERSION && supports_modern() =>
+        {
+            Verdict::Refused
         }
+        (Era::Legacy, Some(answer::METHOD_NOT_FOUND)) => Verdict::Unclear,
+        (Era::Modern, Some(answer::UNSUPPORTED_VERSION)) if !supports_modern() => Verdict::Refused,
+        // One that failed may answer the next time.
+        (Era::Legacy, _)
+        | (
+            Era::Modern,
+            Some(
+                answer::HEADER_MISMATCH
+                | answer::MISSING_CAPABILITY
+                | answer::UNSUPPORTED_VERSION
+                | answer::INTERNAL_ERROR,
+            ),
+        ) => Verdict::Served,
         (Era::Modern, None) if tried.is_discovery && status.is_success() => match &message {
             Some(found) if eras_of(found) != Eras::Legacy => Verdict::Served,
             _ => Verdict::Refused,
         },
-        // It may answer the next time.
-        (Era::Modern, Some(answer::INTERNAL_ERROR)) => Verdict::Served,
         (Era::Modern, _) if tried.is_discovery => Verdict::Refused,
         (Era::Modern, Some(_)) if message.and_then(|message| message.id()) == tried.id => Verdict::Served,
         (Era::Modern, _) => Verdict::Unclear,

@@ -109,8 +109,8 @@ async fn a_call_that_is_cancelled_or_dropped_is_cancelled_at_the_modern_server()
             let (bridge, fake) = fake::bridged(over, Era::Modern).await;
             let (ann, _) = open(&bridge, "ann", &json!({})).await;
             let (bob, _) = open(&bridge, "bob", &json!({})).await;
-            let hold = || legacy(&json!(5), "tools/call", &json!({ "name": "hold" }));
-            let mut held = bridge.clone().call(legacy_call(&ann, hold())).await.unwrap();
+            let request = || legacy(&json!(5), "tools/call", &json!({ "name": "hold" }));
+            let mut held = bridge.clone().call(legacy_call(&ann, request())).await.unwrap();
             fake.wait("tools/call", 1).await;
             if is_dropped {
                 drop(held);
