@@ -24,6 +24,10 @@ const ADDED_FIELDS: &[(&str, &str)] = &[
     ("VirtualMCPServer", ".spec.config.rateLimiting.resources"),
 ];
 
+/// Values of enumerations that Skep has on top: (kind, path, value).
+const ADDED_VALUES: &[(&str, &str, &str)] =
+    &[("VirtualMCPServer", ".spec.config.aggregation.conflictResolution", "prefixOnConflict")];
+
 /// MCPWebhookConfig had only v1alpha1, which was stored; Skep stores v1beta1 and serves both.
 const ADDED_VERSION: (&str, &str) = ("MCPWebhookConfig", "v1beta1");
 
@@ -116,7 +120,7 @@ fn our_table() -> (Table, Table) {
             walk(&schema["openAPIV3Schema"], ".", &mut |path, node| {
                 let added = ADDED_FIELDS.iter().any(|(owner, added)| *owner == kind && path.starts_with(added));
                 if !added {
-                    fields.insert(format!("{kind} {path}"), field(node));
+                    fields.insert(format!("{kind} {path}"), without_added_values(&kind, path, field(node)));
                 }
             });
             schemas.insert(schema.to_string());
@@ -124,6 +128,18 @@ fn our_table() -> (Table, Table) {
         assert_eq!(schemas.len(), 1, "the versions of {kind} differ in their schema");
     }
     (heads, fields)
+}
+
+/// A field without the values that Skep has on top.
+fn without_added_values(kind: &str, path: &str, mut field: Map<String, Value>) -> Map<String, Value> {
+    let added = ADDED_VALUES.iter().filter(|(owner, place, _)| *owner == kind && *place == path);
+    for (_, _, value) in added {
+        let values = field.get_mut("enum").and_then(Value::as_array_mut).expect("an enumeration");
+        let count = values.len();
+        values.retain(|known| known != value);
+        assert_eq!(values.len(), count - 1, "{kind} {path} has no `{value}`");
+    }
+    field
 }
 
 fn head(

@@ -269,19 +269,20 @@ fn a_filter_is_read_granted_and_written() {
     let granted = filter
         .clone()
         .granted_by(&initialized(json!({ "tools": { "listChanged": true }, "resources": { "subscribe": true } })));
-    assert_eq!(granted.to_json().as_str(), r#"{"resourceSubscriptions":["a:1","b:1"],"toolsListChanged":true}"#);
+    // The order of its members depends on what else is in the program.
+    let notifications: Value = serde_json::from_str(granted.to_json().as_str()).unwrap();
+    assert_eq!(notifications, json!({ "resourceSubscriptions": ["a:1", "b:1"], "toolsListChanged": true }));
     assert!(filter.clone().granted_by(&initialized(json!({ "tools": {} }))).is_empty());
     let updated = |uri: &str| {
         of(&json!({ "jsonrpc": "2.0", "method": "notifications/resources/updated", "params": { "uri": uri } }))
     };
     assert!(granted.wants(&updated("a:1")) && !granted.wants(&updated("c:1")));
     let id = Id::parse(r#""\u0061""#).unwrap();
-    assert_eq!(
-        acknowledged(&id, &granted),
-        format!(
-            r#"{{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{{"_meta":{{"{SUBSCRIPTION}":"\u0061"}},"notifications":{{"resourceSubscriptions":["a:1","b:1"],"toolsListChanged":true}}}}}}"#
-        )
+    let first = format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{{"_meta":{{"{SUBSCRIPTION}":"\u0061"}},"notifications":{}}}}}"#,
+        granted.to_json().as_str()
     );
+    assert_eq!(acknowledged(&id, &granted), first);
     assert_eq!(Message::parse(ended(&id)).unwrap().kind(), Kind::Response);
     let news = of_subscription(&updated("a:1"), &id).unwrap();
     let plain = notification(&Message::parse(news).unwrap()).unwrap();

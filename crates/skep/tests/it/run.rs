@@ -281,10 +281,14 @@ fn the_demo_is_served_to_clients_of_both_eras() {
         "params": { "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } } });
     let modern = json!({ "jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": { "_meta": {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {} } } });
-    // It is initialized in the legacy era, so that clients of 2026-07-28 fall back, whichever comes first.
+    // Each client is served in its own era, whichever comes first.
     for _ in 0..2 {
-        let (status, refused) = exchange(&url, &modern.to_string());
-        assert_eq!((status, &refused["error"]["code"]), (404, &json!(-32601)));
+        let (status, discovered) = exchange(&url, &modern.to_string());
+        assert_eq!(
+            (status, &discovered["result"]["supportedVersions"][0]),
+            (200, &json!("2026-07-28")),
+            "{discovered}"
+        );
         assert_eq!(post(&url, &legacy.to_string())["result"]["protocolVersion"], "2025-06-18");
     }
     run.stop();
