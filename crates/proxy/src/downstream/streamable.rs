@@ -137,7 +137,7 @@ impl Streamable {
             Ok(session) => {
                 reply.resumes = as_events && session.is_some() && version.as_deref() == Some(RESUMES);
                 reply.session = session;
-                self.forward(message, reply).await
+                self.forward(message, &mut reply).await
             }
         }
     }
@@ -226,7 +226,7 @@ impl Streamable {
     }
 
     /// Forwards a request. A client that takes events gets what comes before the response as well.
-    async fn forward(self: &Arc<Self>, message: Message, reply: Reply) -> Response<Body> {
+    async fn forward(self: &Arc<Self>, message: Message, reply: &mut Reply) -> Response<Body> {
         let (id, until) = (message.id(), Instant::now() + self.endpoint.timeout);
         // A subscription of 2026-07-28 is answered when it ends.
         let stays_open = message.method() == Some("subscriptions/listen");
@@ -240,7 +240,7 @@ impl Streamable {
             Err(error) => return reply.error(error, id.as_ref()),
         };
         match interim {
-            None => self.respond(response, until, &reply, id).await,
+            None => self.respond(response, until, reply, id).await,
             Some(interim) => self.respond_with_events(response, interim, reply, id, stays_open).await,
         }
     }
@@ -270,7 +270,7 @@ impl Streamable {
         &self,
         mut response: PendingResponse,
         mut interim: mpsc::Receiver<Bytes>,
-        reply: Reply,
+        reply: &mut Reply,
         id: Option<Id>,
         stays_open: bool,
     ) -> Response<Body> {
@@ -295,7 +295,8 @@ impl Streamable {
             .as_ref()
             .filter(|_| reply.resumes)
             .and_then(|session| self.streams.open(session, &reply.budget));
-        let stream = Stream::new(response, interim, id, reply.replies, reader, kept).within(reply.budget);
+        let replies = std::mem::take(&mut reply.replies);
+        let stream = Stream::new(response, interim, id, replies, reader, kept).within(reply.budget.clone());
         tokio::spawn(stream.run(first, timeout, self.endpoint.drain.stopping()));
         events(body)
     }

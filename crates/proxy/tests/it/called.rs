@@ -42,7 +42,8 @@ async fn a_server_of_either_era_is_called_through_its_proxy() -> Result<()> {
         let client = Client::new(skep_net::client::Options::default());
         let upstream = HttpUpstream::new(target, client, HttpOptions::default());
         let state = upstream.state().wait_for(|state| *state != UpstreamState::Starting).await?.clone();
-        assert_eq!(state, UpstreamState::ready(era));
+        // The server answers `initialize` in both cases.
+        assert!(state.is_ready_for(era), "{state:?}");
         let session = SessionId::from("ours");
         let meta = json!({
             "io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {} });
