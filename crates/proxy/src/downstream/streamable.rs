@@ -241,7 +241,8 @@ impl Streamable {
         };
         match interim {
             None => self.respond(response, until, reply, id).await,
-            Some(interim) => self.respond_with_events(response, interim, reply, id, stays_open).await,
+            // Boxed: every call would carry the room for it.
+            Some(interim) => Box::pin(self.respond_with_events(response, interim, reply, id, stays_open)).await,
         }
     }
 
