@@ -121,7 +121,12 @@ async fn what_this_build_cannot_run_is_refused_and_what_runs_goes_on() -> Result
     let sign_in = json!({ "issuer": "https://auth.example", "upstreamProviders": [provider] });
     let sign_in = json!({ "type": "embeddedAuthServer", "embeddedAuthServer": sign_in });
     home.create_kind("MCPExternalAuthConfig", "sign-in", sign_in).await?;
-    let guarded = json!({ "spec": { "authServerRef": { "kind": "MCPExternalAuthConfig", "name": "sign-in" } } });
+    let own = json!({ "type": "inline", "inline": { "issuer": "https://auth.example" } });
+    home.create_kind("MCPOIDCConfig", "own", own).await?;
+    let resource = "https://web.example/mcp";
+    let guarded = json!({ "spec": {
+        "oidcConfigRef": { "name": "own", "audience": resource, "resourceUrl": resource },
+        "authServerRef": { "kind": "MCPExternalAuthConfig", "name": "sign-in" } } });
     home.servers().patch("web", &PatchParams::default(), &Patch::Merge(guarded)).await?;
     home.condition("MCPServer", "web", "Ready", "False", "NotSupported").await?;
     let status = home.servers().get("web").await?.data;
