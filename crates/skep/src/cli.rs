@@ -1,5 +1,6 @@
 //! The command line: every subcommand and flag, and nothing of what they do.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -57,6 +58,13 @@ pub(crate) enum Command {
     /// End the server processes of a `skep` that was killed; `skep` starts this itself
     #[command(hide = true)]
     Watchdog,
+    /// Become a server process once a byte on standard input says that it is registered; `skep` starts this itself
+    #[command(hide = true)]
+    Launch {
+        /// The program and its arguments
+        #[arg(required = true, last = true)]
+        command: Vec<OsString>,
+    },
 }
 
 /// Serves many MCP servers as one.

@@ -16,9 +16,12 @@ mod version;
 mod vmcp;
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result, anyhow};
+use skep_workload::watchdog::Programs;
 
 use crate::cli::{Authz, Cli, Command, Vmcp};
 
@@ -43,22 +46,34 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
             skep_workload::watchdog::run(std::io::stdin().lock());
             Ok(ExitCode::SUCCESS)
         }
+        Command::Launch { command } => launch(&command),
     }
+}
+
+/// Becomes a server process.
+fn launch(command: &[OsString]) -> Result<ExitCode> {
+    let (program, args) = command.split_first().context("no program to launch")?;
+    let error = skep_workload::launch::exec(program, args);
+    Err(anyhow!("cannot start `{}`: {error}", program.display()))
 }
 
 /// Has the server processes that this process starts end with it, even if it is killed.
 fn enable_watchdog() {
     // Without a path to this program, as on a system without /proc, there is no watchdog: then only a graceful shutdown
     // ends them.
-    if let Ok(program) = std::env::current_exe() {
-        skep_workload::watchdog::enable(program, "watchdog");
+    if let Some(executable) = executable() {
+        skep_workload::watchdog::enable(Programs { executable, watchdog: "watchdog", launcher: "launch" });
     }
+}
+
+/// This program. A path of /proc stays valid when the file is replaced by a newer one.
+fn executable() -> Option<PathBuf> {
+    let own = PathBuf::from("/proc/self/exe");
+    if own.exists() { Some(own) } else { std::env::current_exe().ok() }
 }
 
 /// The environment of this process. Variables that are not UTF-8 are ignored.
 fn variables() -> BTreeMap<String, String> {
-    let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
-        Some((name.into_string().ok()?, value.into_string().ok()?))
-    };
+    let text = |(name, value): (OsString, OsString)| Some((name.into_string().ok()?, value.into_string().ok()?));
     std::env::vars_os().filter_map(text).collect()
 }

@@ -1,6 +1,6 @@
 //! Running the server behind a proxy: as a StatefulSet in a cluster ([`cluster`]), whose pods are reached by their
 //! Service or by attaching to their standard streams ([`attach`], over a tuned connection, [`client`]), or as a process
-//! on this machine ([`process`]), which ends with the program that started it ([`watchdog`]).
+//! on this machine ([`process`]), which ends with the program that started it ([`watchdog`], [`launch`]).
 //!
 //! Pure functions build the applied objects ([`objects`]) and decide which of two proxies may apply them ([`gate`]).
 
@@ -8,6 +8,7 @@ pub mod attach;
 pub mod client;
 pub mod cluster;
 pub mod gate;
+pub mod launch;
 pub mod objects;
 pub mod pauses;
 pub mod pipe;

@@ -6,6 +6,7 @@
 
 mod environment;
 
+use std::ffi::OsString;
 use std::pin::Pin;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -13,6 +14,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use tokio::process::{Child, Command};
 
+use crate::launch;
 use crate::pipe::{Held, Pipe};
 use crate::server::{Server, Speaks};
 use crate::watchdog::{self, Registration};
@@ -91,7 +93,18 @@ impl Process {
     /// Starts a server. For a stdio server its standard streams are pipes.
     pub fn start(server: &Server) -> Result<Self, StartError> {
         let program = Program::of(&server.image).ok_or_else(|| StartError::Image(server.image.clone()))?;
-        let mut command = Command::new(&program.program);
+        let failed = |error| StartError::Program {
+            hint: hint(&program.program, &error),
+            program: program.program.clone(),
+            error,
+        };
+        let variables = server.variables();
+        let path = variables.get("PATH").map(OsString::from).or_else(|| std::env::var_os("PATH"));
+        let launcher = watchdog::prepare();
+        let mut command = match &launcher {
+            Some(launcher) => launcher.command(&program.program, path.as_deref()).map_err(failed)?,
+            None => Command::new(&program.program),
+        };
         command
             .args(&program.args)
             .args(&server.args)
@@ -99,21 +112,20 @@ impl Process {
             // shell.
             .env_clear()
             .envs(environment::inherited(std::env::vars_os()))
-            .envs(server.variables())
+            .envs(variables)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             // A process group of its own: what it starts is ended with it, and Ctrl-C at our terminal is ours alone.
             .process_group(0)
             .kill_on_drop(true);
-        watchdog::prepare();
-        let child = command.spawn().map_err(|error| StartError::Program {
-            hint: hint(&program.program, &error),
-            program: program.program,
-            error,
-        })?;
+        let child = command.spawn().map_err(failed)?;
         let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         let group = group.map(|group| (group, watchdog::register(group)));
+        // INVARIANT: after the registration, so that a kill at any time leaves no server behind.
+        if launcher.is_some() {
+            launch::start(child.stdin.as_ref());
+        }
         let patience = if server.speaks == Speaks::Stdio { AFTER_INPUT } else { Duration::ZERO };
         Ok(Self { child, group, patience })
     }

@@ -7,8 +7,8 @@
 //!
 //! The watchdog is another process of the same program. Its input ends with this program, however that ends, so nothing
 //! has to be polled. It is started before the first server process, and only where [`enable`] was called: it is state of
-//! the whole process and not of one proxy, so it is kept in a static. Between the start of a process and its
-//! registration, which is one write to a pipe, SIGKILL still leaves it behind.
+//! the whole process and not of one proxy, so it is kept in a static. A server is started by a launcher, which waits for
+//! its registration ([`crate::launch`]).
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, Write as _};
@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 
+use crate::launch::Launcher;
+
 /// How long processes may take to end after SIGTERM.
 const AFTER_SIGNAL: Duration = Duration::from_secs(3);
 /// How often they are polled.
@@ -29,12 +31,12 @@ const POLL: Duration = Duration::from_millis(10);
 /// the machine, and 0 is the watchdog's own group.
 const INIT: i32 = 1;
 
-static WATCHDOG: Mutex<Watchdog> = Mutex::new(Watchdog { program: None, child: None, groups: BTreeSet::new() });
+static WATCHDOG: Mutex<Watchdog> = Mutex::new(Watchdog { programs: None, child: None, groups: BTreeSet::new() });
 
 /// The watchdog of this process.
 struct Watchdog {
-    /// The program and its argument; `None` if no watchdog is wanted.
-    program: Option<(PathBuf, &'static str)>,
+    /// `None` if no watchdog is wanted.
+    programs: Option<Programs>,
     child: Option<Child>,
     /// The process groups that run.
     groups: BTreeSet<i32>,
@@ -44,14 +46,30 @@ struct Watchdog {
 #[derive(Debug)]
 pub(crate) struct Registration(i32);
 
-/// From now on, the processes that this one starts end with it. `program` with `argument` must call [`run`].
-pub fn enable(program: PathBuf, argument: &'static str) {
-    lock(|watchdog| watchdog.program = Some((program, argument)));
+/// What the watchdog and the launchers of servers are: subcommands of one executable.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    /// The executable.
+    pub executable: PathBuf,
+    /// The subcommand that calls [`run`].
+    pub watchdog: &'static str,
+    /// The subcommand that calls [`exec`](crate::launch::exec).
+    pub launcher: &'static str,
 }
 
-/// Starts the watchdog if none runs, so that a process started next is registered at once.
-pub(crate) fn prepare() {
-    lock(Watchdog::ensure_started);
+/// From now on, the processes that this one starts end with it.
+pub fn enable(programs: Programs) {
+    lock(|watchdog| watchdog.programs = Some(programs));
+}
+
+/// Starts the watchdog if none runs, so that a process started next is registered at once. Returns what must start
+/// that process; `None` if no watchdog is wanted.
+pub(crate) fn prepare() -> Option<Launcher> {
+    lock(|watchdog| {
+        watchdog.ensure_started();
+        let programs = watchdog.programs.clone()?;
+        Some(Launcher { executable: programs.executable, subcommand: programs.launcher })
+    })
 }
 
 /// Has the watchdog end a process group if this process is killed.
@@ -109,7 +127,7 @@ fn lock<T>(change: impl FnOnce(&mut Watchdog) -> T) -> T {
 impl Watchdog {
     fn add(&mut self, group: i32) {
         self.groups.insert(group);
-        if self.program.is_none() || self.send(&format!("+{group}\n")) {
+        if self.programs.is_none() || self.send(&format!("+{group}\n")) {
             return;
         }
         // There is none yet, or it was killed.
@@ -118,7 +136,7 @@ impl Watchdog {
 
     fn ensure_started(&mut self) {
         let runs = self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)));
-        if self.program.is_some() && !runs {
+        if self.programs.is_some() && !runs {
             self.restart();
         }
     }
@@ -146,9 +164,10 @@ impl Watchdog {
         if let Some(mut gone) = self.child.take() {
             let _reaped = gone.try_wait();
         }
-        let Some((program, argument)) = &self.program else { return Ok(()) };
-        let child = Command::new(program)
-            .arg(argument)
+        let Some(programs) = &self.programs else { return Ok(()) };
+        let child = Command::new(&programs.executable)
+            .arg0("skep")
+            .arg(programs.watchdog)
             .env_clear()
             .current_dir("/")
             .stdin(Stdio::piped())

@@ -1,6 +1,8 @@
 //! The environment and the lifetime of the server processes of `skep run`.
 
+use std::io::Write as _;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -40,6 +42,28 @@ fn servers_over_http_end_when_run_is_killed() {
             std::thread::sleep(Duration::from_millis(10));
         }
     }
+}
+
+/// Item 17-14: a kill before the server is registered with the watchdog starts no server, and the server's input is its
+/// own.
+#[test]
+fn a_server_starts_only_when_it_is_registered() {
+    let launch = |input: &[u8]| {
+        let mut launcher = Command::new(env!("CARGO_BIN_EXE_skep"))
+            .args(["launch", "--", "sh", "-c", "echo \"$1\"; cat", "sh", "--"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        launcher.stdin.take().unwrap().write_all(input).unwrap();
+        launcher.wait_with_output().unwrap()
+    };
+    let killed = launch(b"");
+    assert_eq!((killed.status.code(), killed.stdout.as_slice()), (Some(1), b"".as_slice()));
+    let started = launch(b"\nfirst line\n");
+    assert!(started.status.success(), "{started:?}");
+    assert_eq!(started.stdout, b"--\nfirst line\n");
 }
 
 /// Item 17-10: the user's shell holds credentials of other programs.
