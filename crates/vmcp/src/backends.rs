@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 use skep_mcp::{Era, Message};
 use skep_upstream::{Call, CallError, Replies};
-use skep_workload::pauses::Pauses;
+use skep_workload::backoff::Backoff;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::Instrument as _;
@@ -139,7 +139,7 @@ impl Backends {
 
 /// Hears of changes of what a backend offers, until it is gone.
 async fn listen(backend: Weak<Backend>) {
-    let mut pauses = Pauses::new(AGAIN);
+    let mut backoff = Backoff::new(AGAIN);
     loop {
         let since = Instant::now();
         {
@@ -149,7 +149,7 @@ async fn listen(backend: Weak<Backend>) {
                 tracing::debug!(%error, "stream of changes of a backend ended");
             }
         }
-        tokio::time::sleep(pauses.after(since.elapsed())).await;
+        tokio::time::sleep(backoff.after(since.elapsed())).await;
     }
 }
 

@@ -20,15 +20,15 @@ use skep_api::annotation::GENERATION;
 use tokio::sync::{OnceCell, watch as signal};
 use tokio::time::Instant;
 
+use crate::backoff::Backoff;
 use crate::gate::{Gate, gate};
 use crate::objects::{ObjectError, Platform, live_generation, services, stateful_set};
-use crate::pauses::Pauses;
 use crate::server::Server;
 
 /// The field manager of the objects: that of earlier proxies, or both would own the same fields.
 pub const MANAGER: &str = "toolhive-container-manager";
 /// The first backoff after a failed apply.
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const FIRST_DELAY: Duration = Duration::from_millis(500);
 /// How long after an apply the watch may take to show a StatefulSet.
 const SHOWN: Duration = Duration::from_secs(5);
 /// The timeout of one attempt. An admission webhook has 30 s at most.
@@ -277,7 +277,7 @@ impl Cluster {
         &self,
         report: &(impl Fn(Option<&ApplyError>) + Send + Sync),
     ) -> Result<Applied, ObjectError> {
-        let mut pauses = Pauses::new(FIRST_PAUSE);
+        let mut backoff = Backoff::new(FIRST_DELAY);
         loop {
             let failed = match tokio::time::timeout(SLOWEST, self.apply()).await {
                 Ok(Ok(applied)) => {
@@ -292,7 +292,7 @@ impl Cluster {
                 return Err(wrong);
             }
             tracing::warn!(error = %failed, "failed to apply the server's objects, retrying with backoff");
-            tokio::time::sleep(pauses.after(Duration::ZERO)).await;
+            tokio::time::sleep(backoff.after(Duration::ZERO)).await;
         }
     }
 

@@ -5,12 +5,12 @@
 //! Pure functions build the applied objects ([`objects`]) and decide which of two proxies may apply them ([`gate`]).
 
 pub mod attach;
+pub mod backoff;
 pub mod client;
 pub mod cluster;
 pub mod gate;
 pub mod launch;
 pub mod objects;
-pub mod pauses;
 pub mod pipe;
 pub mod process;
 pub mod report;

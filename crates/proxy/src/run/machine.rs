@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use skep_net::Listener;
 use skep_net::serve::BindError;
-use skep_workload::pauses::Pauses;
+use skep_workload::backoff::Backoff;
 use skep_workload::process::Process;
 use skep_workload::server::{Server, Speaks};
 use tokio::sync::watch;
@@ -18,13 +18,13 @@ use crate::health::{Health, ServerHealth};
 use skep_upstream::stdio::{LastLines, forward_log, shutdown};
 
 /// The first pause before a server that ended is started again.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const FIRST_DELAY: Duration = Duration::from_secs(1);
 /// How long is waited for the last lines of a server that ended: something may hold them open that is not the server.
 const LAST_WAIT: Duration = Duration::from_secs(1);
 
 /// Keeps a process running until it is not needed any more. Its output becomes our log.
 pub(super) async fn supervise(server: Server, health: Arc<Health>, mut ending: watch::Receiver<bool>) {
-    let mut pauses = Pauses::new(FIRST_PAUSE);
+    let mut backoff = Backoff::new(FIRST_DELAY);
     loop {
         let started = tokio::time::Instant::now();
         match Process::start(&server) {
@@ -43,7 +43,7 @@ pub(super) async fn supervise(server: Server, health: Arc<Health>, mut ending: w
             }
         }
         tokio::select! {
-            () = tokio::time::sleep(pauses.after(started.elapsed())) => {}
+            () = tokio::time::sleep(backoff.after(started.elapsed())) => {}
             () = shutdown(&mut ending) => return,
         }
     }

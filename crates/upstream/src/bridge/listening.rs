@@ -9,7 +9,7 @@ use bytes::Bytes;
 use skep_mcp::bridge::{self, Filter};
 use skep_mcp::{Era, Message};
 use skep_net::Budget;
-use skep_workload::pauses::Pauses;
+use skep_workload::backoff::Backoff;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tracing::Instrument as _;
@@ -103,7 +103,7 @@ impl BridgedUpstream {
 
 /// Keeps a stream open for a session until the session ends.
 async fn listening(bridge: Weak<BridgedUpstream>, session: Weak<LegacySession>, mut wanted: watch::Receiver<Wanted>) {
-    let mut pauses = Pauses::new(RECONNECT);
+    let mut backoff = Backoff::new(RECONNECT);
     // One that is replaced is kept until there is another one: nothing is missed between.
     let mut before: Option<Replies> = None;
     loop {
@@ -135,7 +135,7 @@ async fn listening(bridge: Weak<BridgedUpstream>, session: Weak<LegacySession>, 
             if is_final {
                 std::future::pending::<()>().await;
             }
-            tokio::time::sleep(pauses.after(since.elapsed())).await;
+            tokio::time::sleep(backoff.after(since.elapsed())).await;
         };
         tokio::select! {
             () = again => {}

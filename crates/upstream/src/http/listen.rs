@@ -8,7 +8,7 @@ use http::{HeaderValue, Method, StatusCode, Uri};
 use skep_mcp::headers::LAST_EVENT_ID;
 use skep_mcp::{Kind, Message, answer};
 use skep_net::Budget;
-use skep_workload::pauses::Pauses;
+use skep_workload::backoff::Backoff;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tracing::Instrument as _;
@@ -169,7 +169,7 @@ impl HttpUpstream {
 
 /// Keeps a listening stream open until its listener is gone. It is resumed after the last event that came.
 async fn listening(upstream: Weak<HttpUpstream>, session: Weak<ClientSession>, listener: Listener) {
-    let (mut pauses, mut last_event) = (Pauses::new(RECONNECT), None);
+    let (mut backoff, mut last_event) = (Backoff::new(RECONNECT), None);
     loop {
         let since = Instant::now();
         let ended = {
@@ -184,9 +184,9 @@ async fn listening(upstream: Weak<HttpUpstream>, session: Weak<ClientSession>, l
             Ok(Ended::Broken(retry)) => retry.map(|retry| retry.min(LONGEST_RETRY)),
             Err(_unavailable) => None,
         };
-        let pause = pauses.after(since.elapsed());
+        let delay = backoff.after(since.elapsed());
         tokio::select! {
-            () = tokio::time::sleep(retry.unwrap_or(pause)) => {}
+            () = tokio::time::sleep(retry.unwrap_or(delay)) => {}
             () = listener.closed() => return,
         }
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use http::{Method, StatusCode};
 use skep_mcp::headers::SESSION_ID;
 use skep_mcp::{Era, Eras, Message};
-use skep_workload::pauses::Pauses;
+use skep_workload::backoff::Backoff;
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
@@ -103,7 +103,7 @@ impl HttpUpstream {
 
 /// Probes a server with backoff until it is ready.
 async fn probe(upstream: Weak<HttpUpstream>) {
-    let mut pauses = Pauses::new(AGAIN);
+    let mut backoff = Backoff::new(AGAIN);
     loop {
         let since = Instant::now();
         {
@@ -121,7 +121,7 @@ async fn probe(upstream: Weak<HttpUpstream>) {
                 }
             }
         }
-        tokio::time::sleep(pauses.after(since.elapsed())).await;
+        tokio::time::sleep(backoff.after(since.elapsed())).await;
     }
 }
 

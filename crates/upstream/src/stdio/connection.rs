@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use skep_mcp::{Era, Raw, lines};
-use skep_workload::pauses::Pauses;
+use skep_workload::backoff::Backoff;
 use skep_workload::pipe::Pipe;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -17,8 +17,8 @@ use super::server_log::{LastLines, forward_log};
 use super::upstream::{Line, StdioUpstream};
 use crate::upstream::{Server, UpstreamState};
 
-/// The pause before a first further try to connect.
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
+/// The delay before the first retry of a connection.
+const FIRST_DELAY: Duration = Duration::from_millis(200);
 /// How long a server that was restarted may take for what it is asked again.
 const AGAIN: Duration = Duration::from_secs(30);
 
@@ -108,7 +108,7 @@ async fn keep(
     mut queued: mpsc::Receiver<Line>,
     mut supervision: Supervision,
 ) {
-    let mut pauses = Pauses::new(FIRST_PAUSE);
+    let mut backoff = Backoff::new(FIRST_DELAY);
     let mut known = None;
     let mut served = None;
     loop {
@@ -132,7 +132,7 @@ async fn keep(
                         "the server refused `initialize` and ended; opening the next one with `server/discover`"
                     );
                     tokio::select! {
-                        () = tokio::time::sleep(pauses.after(since.elapsed())) => continue,
+                        () = tokio::time::sleep(backoff.after(since.elapsed())) => continue,
                         () = shutdown(&mut supervision.ending) => return,
                     }
                 }
@@ -150,7 +150,7 @@ async fn keep(
         }
         supervision.tell(ConnectionEvent::Lost(why)).await;
         tokio::select! {
-            () = tokio::time::sleep(pauses.after(since.elapsed())) => {}
+            () = tokio::time::sleep(backoff.after(since.elapsed())) => {}
             () = shutdown(&mut supervision.ending) => return,
         }
     }

@@ -9,12 +9,12 @@ const GOOD: Duration = Duration::from_secs(30);
 
 /// A backoff: a first delay that doubles.
 #[derive(Clone, Copy, Debug)]
-pub struct Pauses {
+pub struct Backoff {
     first: Duration,
     next: Duration,
 }
 
-impl Pauses {
+impl Backoff {
     /// A backoff that starts with this delay.
     pub const fn new(first: Duration) -> Self {
         Self { first, next: first }
@@ -25,9 +25,9 @@ impl Pauses {
         if lasted >= GOOD {
             self.next = self.first;
         }
-        let pause = self.next;
-        self.next = (pause * 2).min(LONGEST);
-        pause
+        let delay = self.next;
+        self.next = (delay * 2).min(LONGEST);
+        delay
     }
 }
 
@@ -38,9 +38,9 @@ mod tests {
     #[test]
     fn the_backoff_doubles_until_an_attempt_lasts() {
         let seconds = Duration::from_secs;
-        let mut pauses = Pauses::new(seconds(1));
-        for (lasted, pause) in [(0, 1), (29, 2), (0, 4), (1, 8), (0, 15), (0, 15), (30, 1), (0, 2)] {
-            assert_eq!(pauses.after(seconds(lasted)), seconds(pause));
+        let mut backoff = Backoff::new(seconds(1));
+        for (lasted, delay) in [(0, 1), (29, 2), (0, 4), (1, 8), (0, 15), (0, 15), (30, 1), (0, 2)] {
+            assert_eq!(backoff.after(seconds(lasted)), seconds(delay));
         }
     }
 }
