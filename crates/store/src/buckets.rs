@@ -25,9 +25,9 @@ pub struct Bucket {
     pub limit: Limit,
 }
 
-/// What became of a call.
+/// Whether a call is within its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taken {
+pub enum RateDecision {
     /// It took a token of every bucket.
     Granted,
     /// It took none: this bucket is the first that is empty.
@@ -47,7 +47,7 @@ pub enum Buckets {
 
 impl Buckets {
     /// Takes one token of every bucket, or none.
-    pub async fn take(&self, buckets: &[Bucket]) -> Result<Taken, StoreError> {
+    pub async fn take(&self, buckets: &[Bucket]) -> Result<RateDecision, StoreError> {
         match self {
             Self::Memory(memory) => Ok(memory.take(buckets)),
             Self::Redis(redis) => redis.take(buckets).await,

@@ -17,7 +17,7 @@ use skep_net::Body;
 use skep_runconfig::parameters;
 use skep_runconfig::run_config::{MiddlewareConfig, SessionRedis};
 use skep_store::StoreError;
-use skep_store::buckets::{Bucket, Buckets, Limit, MemoryBuckets, RedisBuckets, Taken};
+use skep_store::buckets::{Bucket, Buckets, Limit, MemoryBuckets, RateDecision, RedisBuckets};
 use tokio::time::Instant;
 
 use self::rules::{Charge, Operation, Rules, Scope};
@@ -92,8 +92,10 @@ impl RateLimit {
         let started = Instant::now();
         let taken = self.buckets.take(&buckets).await;
         let refused = match &taken {
-            Ok(Taken::Granted) => None,
-            Ok(Taken::Refused(index)) => scopes.get(*index).copied().zip(buckets.get(*index).map(|one| one.limit)),
+            Ok(RateDecision::Granted) => None,
+            Ok(RateDecision::Refused(index)) => {
+                scopes.get(*index).copied().zip(buckets.get(*index).map(|one| one.limit))
+            }
             Err(error) => return self.failed(exchange, error),
         };
         if self.is_failing.swap(false, Ordering::Relaxed) {

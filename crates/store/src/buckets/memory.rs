@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use tokio::time::Instant;
 
 use super::level::Level;
-use super::{Bucket, Limit, Taken};
+use super::{Bucket, Limit, RateDecision};
 
 /// The most buckets that are kept. Beyond that, those that were not used for the longest are forgotten, which are the fullest: more is then
 /// granted than the limits say, and never less.
@@ -42,7 +42,7 @@ impl MemoryBuckets {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).levels.len()
     }
 
-    pub(super) fn take(&self, buckets: &[Bucket]) -> Taken {
+    pub(super) fn take(&self, buckets: &[Bucket]) -> RateDecision {
         let now = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let levels: Vec<Level> = buckets.iter().map(|bucket| kept.level(bucket, now)).collect();
@@ -51,7 +51,7 @@ impl MemoryBuckets {
             kept.set(bucket, if empty.is_some() { level } else { level.taken() });
         }
         kept.make_room(now);
-        empty.map_or(Taken::Granted, Taken::Refused)
+        empty.map_or(RateDecision::Granted, RateDecision::Refused)
     }
 }
 
@@ -112,13 +112,13 @@ mod tests {
         let buckets = MemoryBuckets::default();
         for number in 0..MOST_BUCKETS * 2 {
             tokio::time::advance(Duration::from_micros(1)).await;
-            assert_eq!(buckets.take(&[bucket(number.to_string())]), Taken::Granted);
+            assert_eq!(buckets.take(&[bucket(number.to_string())]), RateDecision::Granted);
             assert!(buckets.count() <= MOST_BUCKETS);
         }
         let last = bucket((MOST_BUCKETS * 2 - 1).to_string());
         assert_eq!(
             buckets.take(std::slice::from_ref(&last)),
-            Taken::Refused(0),
+            RateDecision::Refused(0),
             "an empty bucket is not forgotten for a new one"
         );
         // What is full again is forgotten first.

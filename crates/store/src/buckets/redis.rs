@@ -8,7 +8,7 @@ use std::time::Duration;
 use redis::cmd;
 use tokio::time::{Instant, timeout};
 
-use super::{Bucket, Taken};
+use super::{Bucket, RateDecision};
 use crate::StoreError;
 use crate::redis::{Again, Cause, Options, Server};
 
@@ -34,9 +34,9 @@ impl RedisBuckets {
         Ok(Self { server: Server::lazy(options)?, failed: Mutex::default() })
     }
 
-    pub(super) async fn take(&self, buckets: &[Bucket]) -> Result<Taken, StoreError> {
+    pub(super) async fn take(&self, buckets: &[Bucket]) -> Result<RateDecision, StoreError> {
         if buckets.is_empty() {
-            return Ok(Taken::Granted);
+            return Ok(RateDecision::Granted);
         }
         if let Some(cause) = self.recent_failure() {
             return Err(StoreError::Unavailable(cause));
@@ -55,7 +55,7 @@ impl RedisBuckets {
             Err(StoreError::Unavailable(cause)) => Some((Instant::now(), cause.clone())),
             _ => None,
         };
-        Ok(answer?.checked_sub(1).map_or(Taken::Granted, Taken::Refused))
+        Ok(answer?.checked_sub(1).map_or(RateDecision::Granted, RateDecision::Refused))
     }
 
     fn recent_failure(&self) -> Option<Cause> {

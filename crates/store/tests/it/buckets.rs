@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use skep_store::StoreError;
-use skep_store::buckets::{Bucket, Buckets, Limit, MemoryBuckets, RedisBuckets, Taken};
+use skep_store::buckets::{Bucket, Buckets, Limit, MemoryBuckets, RateDecision, RedisBuckets};
 use skep_testkit::{Seen, eventually};
 
 use crate::server::RedisServer;
@@ -32,41 +32,41 @@ async fn holds(buckets: Buckets) -> Result<()> {
 async fn a_bucket_starts_full_and_empties(buckets: &Buckets) -> Result<()> {
     let three = [bucket("shared", 3, LONG)];
     for _ in 0..3 {
-        assert_eq!(buckets.take(&three).await?, Taken::Granted);
+        assert_eq!(buckets.take(&three).await?, RateDecision::Granted);
     }
     for _ in 0..3 {
-        assert_eq!(buckets.take(&three).await?, Taken::Refused(0));
+        assert_eq!(buckets.take(&three).await?, RateDecision::Refused(0));
     }
-    assert_eq!(buckets.take(&[bucket("other", 1, LONG)]).await?, Taken::Granted, "buckets do not share tokens");
-    assert_eq!(buckets.take(&[]).await?, Taken::Granted);
+    assert_eq!(buckets.take(&[bucket("other", 1, LONG)]).await?, RateDecision::Granted, "buckets do not share tokens");
+    assert_eq!(buckets.take(&[]).await?, RateDecision::Granted);
     Ok(())
 }
 
 async fn all_buckets_give_or_none(buckets: &Buckets) -> Result<()> {
     let (wide, narrow, last) = (bucket("wide", 3, LONG), bucket("narrow", 1, LONG), bucket("last", 1, LONG));
     let both = [wide.clone(), narrow.clone()];
-    assert_eq!(buckets.take(&both).await?, Taken::Granted);
+    assert_eq!(buckets.take(&both).await?, RateDecision::Granted);
     for _ in 0..5 {
-        assert_eq!(buckets.take(&both).await?, Taken::Refused(1));
+        assert_eq!(buckets.take(&both).await?, RateDecision::Refused(1));
     }
     // The refusals took nothing of the wide one, nor of one behind the empty one.
-    assert_eq!(buckets.take(&[wide.clone(), narrow.clone(), last.clone()]).await?, Taken::Refused(1));
-    assert_eq!(buckets.take(std::slice::from_ref(&last)).await?, Taken::Granted);
+    assert_eq!(buckets.take(&[wide.clone(), narrow.clone(), last.clone()]).await?, RateDecision::Refused(1));
+    assert_eq!(buckets.take(std::slice::from_ref(&last)).await?, RateDecision::Granted);
     for _ in 0..2 {
-        assert_eq!(buckets.take(std::slice::from_ref(&wide)).await?, Taken::Granted);
+        assert_eq!(buckets.take(std::slice::from_ref(&wide)).await?, RateDecision::Granted);
     }
-    assert_eq!(buckets.take(&[wide, narrow]).await?, Taken::Refused(0), "the first empty one is named");
+    assert_eq!(buckets.take(&[wide, narrow]).await?, RateDecision::Refused(0), "the first empty one is named");
     Ok(())
 }
 
 async fn a_bucket_fills_evenly(buckets: &Buckets) -> Result<()> {
     let one = [bucket("quick", 2, Duration::from_millis(600))];
     let started = Instant::now();
-    assert_eq!((buckets.take(&one).await?, buckets.take(&one).await?), (Taken::Granted, Taken::Granted));
+    assert_eq!((buckets.take(&one).await?, buckets.take(&one).await?), (RateDecision::Granted, RateDecision::Granted));
     let granted = || async {
         Ok(match buckets.take(&one).await? {
-            Taken::Granted => Seen::Yes(()),
-            Taken::Refused(_) => Seen::NotYet("it is empty".to_owned()),
+            RateDecision::Granted => Seen::Yes(()),
+            RateDecision::Refused(_) => Seen::NotYet("it is empty".to_owned()),
         })
     };
     eventually("a token", PATIENCE, granted).await?;
@@ -81,10 +81,10 @@ async fn a_bucket_fills_evenly(buckets: &Buckets) -> Result<()> {
 async fn a_burst_is_not_larger_than_the_bucket(buckets: &Buckets) -> Result<()> {
     // It fills at once, and still holds no more than two tokens.
     let quick = [bucket("burst", 2, Duration::from_micros(1))];
-    assert_eq!(buckets.take(&quick).await?, Taken::Granted);
+    assert_eq!(buckets.take(&quick).await?, RateDecision::Granted);
     let slow = [bucket("burst", 2, LONG)];
     let mut granted = 0;
-    while buckets.take(&slow).await? == Taken::Granted {
+    while buckets.take(&slow).await? == RateDecision::Granted {
         granted += 1;
     }
     assert!(granted <= 2, "{granted}");
@@ -100,7 +100,7 @@ async fn concurrent_calls_share_the_tokens(buckets: &Arc<Buckets>) -> Result<()>
         .collect();
     let mut granted = 0;
     for call in calls {
-        granted += usize::from(call.await?? == Taken::Granted);
+        granted += usize::from(call.await?? == RateDecision::Granted);
     }
     assert_eq!(granted, 7);
     Ok(())
@@ -111,7 +111,7 @@ async fn keys_are_any_text(buckets: &Buckets) -> Result<()> {
         let one = [bucket(key, 1, LONG)];
         assert_eq!(
             (buckets.take(&one).await?, buckets.take(&one).await?),
-            (Taken::Granted, Taken::Refused(0)),
+            (RateDecision::Granted, RateDecision::Refused(0)),
             "{key:?}"
         );
     }
@@ -147,8 +147,8 @@ async fn a_clock_that_goes_back_fills_no_bucket_in_redis() -> Result<()> {
     let mut set = redis::cmd("HSET");
     set.arg(&one.key).arg("tokens").arg("1.5").arg("last_refill").arg(ahead);
     let _fields: i64 = set.query_async(&mut raw).await?;
-    assert_eq!(buckets.take(std::slice::from_ref(&one)).await?, Taken::Granted);
-    assert_eq!(buckets.take(std::slice::from_ref(&one)).await?, Taken::Refused(0));
+    assert_eq!(buckets.take(std::slice::from_ref(&one)).await?, RateDecision::Granted);
+    assert_eq!(buckets.take(std::slice::from_ref(&one)).await?, RateDecision::Refused(0));
     let mut get = redis::cmd("HMGET");
     get.arg(&one.key).arg("tokens").arg("last_refill");
     let (tokens, last): (String, u64) = get.query_async(&mut raw).await?;
@@ -163,7 +163,7 @@ async fn the_layout_in_redis_is_that_of_the_original() -> Result<()> {
     let buckets = Buckets::Redis(RedisBuckets::new(&server.options)?);
     let mut raw = server.admin().await?;
     let one = bucket("shared", 5, Duration::from_millis(90_500));
-    assert_eq!(buckets.take(std::slice::from_ref(&one)).await?, Taken::Granted);
+    assert_eq!(buckets.take(std::slice::from_ref(&one)).await?, RateDecision::Granted);
     let mut fields: Vec<String> = redis::cmd("HKEYS").arg(&one.key).query_async(&mut raw).await?;
     fields.sort();
     assert_eq!(fields, ["last_refill", "tokens"]);
@@ -185,8 +185,8 @@ async fn the_layout_in_redis_is_that_of_the_original() -> Result<()> {
         .arg(last)
         .query_async(&mut raw)
         .await?;
-    assert_eq!(buckets.take(std::slice::from_ref(&other)).await?, Taken::Granted);
-    assert_eq!(buckets.take(std::slice::from_ref(&other)).await?, Taken::Refused(0));
+    assert_eq!(buckets.take(std::slice::from_ref(&other)).await?, RateDecision::Granted);
+    assert_eq!(buckets.take(std::slice::from_ref(&other)).await?, RateDecision::Refused(0));
     Ok(())
 }
 
@@ -208,7 +208,7 @@ async fn a_server_that_is_not_there_fails_at_once_and_is_used_when_it_is_back() 
     server.restart().await?;
     let granted = || async {
         Ok(match buckets.take(&one).await {
-            Ok(Taken::Granted) => Seen::Yes(()),
+            Ok(RateDecision::Granted) => Seen::Yes(()),
             Ok(refused) => Seen::NotYet(format!("{refused:?}")),
             Err(error) => Seen::NotYet(error.to_string()),
         })
@@ -222,7 +222,7 @@ async fn a_server_that_does_not_answer_delays_one_call_only() -> Result<()> {
     let server = RedisServer::start().await?;
     let buckets = Buckets::Redis(RedisBuckets::new(&server.options)?);
     let one = [bucket("shared", 100, LONG)];
-    assert_eq!(buckets.take(&one).await?, Taken::Granted);
+    assert_eq!(buckets.take(&one).await?, RateDecision::Granted);
     server.signal("STOP")?;
     let started = Instant::now();
     for _ in 0..3 {
