@@ -41,15 +41,15 @@ pub trait Held: Send {
 }
 
 /// A boxed future.
-pub type Taken<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// Notes about a running server, for the next proxy in front of it.
 pub trait Notes: std::fmt::Debug + Send + Sync {
     /// Stores a text. If that fails, there is none. It may take as long as the server is in use: do not wait for it.
-    fn keep(&self, text: String) -> Taken<()>;
+    fn keep(&self, text: String) -> BoxFuture<()>;
 
     /// The text about this very server, and not about an earlier one.
-    fn kept(&self) -> Taken<Option<String>>;
+    fn kept(&self) -> BoxFuture<Option<String>>;
 }
 
 impl Held for () {

@@ -18,7 +18,7 @@ use skep_runconfig::RunConfig;
 use skep_store::{Memory, SessionLimits};
 use skep_upstream::BridgedUpstream;
 use skep_upstream::stdio::{Limits, StdioUpstream};
-use skep_workload::pipe::{Held, Notes, Pipe, Taken};
+use skep_workload::pipe::{BoxFuture, Held, Notes, Pipe};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, WriteHalf};
 use tokio::sync::Mutex as AsyncMutex;
 
@@ -292,12 +292,12 @@ impl Held for Behind {
 }
 
 impl Notes for Paper {
-    fn keep(&self, text: String) -> Taken<()> {
+    fn keep(&self, text: String) -> BoxFuture<()> {
         *self.0.lock().unwrap() = Some(text);
         Box::pin(std::future::ready(()))
     }
 
-    fn kept(&self) -> Taken<Option<String>> {
+    fn kept(&self) -> BoxFuture<Option<String>> {
         Box::pin(std::future::ready(self.0.lock().unwrap().clone()))
     }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::sync::watch;
 
-use crate::pipe::{Notes, Taken};
+use crate::pipe::{BoxFuture, Notes};
 
 /// The annotation.
 const HANDSHAKE: &str = "toolhive.stacklok.dev/handshake";
@@ -33,7 +33,7 @@ struct Note {
 
 impl Notes for StatefulSetNotes {
     /// The note is written again whenever its container turns out to be another one.
-    fn keep(&self, text: String) -> Taken<()> {
+    fn keep(&self, text: String) -> BoxFuture<()> {
         let mut this = self.clone();
         Box::pin(async move {
             if text.len() > LONGEST {
@@ -54,7 +54,7 @@ impl Notes for StatefulSetNotes {
         })
     }
 
-    fn kept(&self) -> Taken<Option<String>> {
+    fn kept(&self) -> BoxFuture<Option<String>> {
         let this = self.clone();
         Box::pin(async move {
             let set = this.sets.get_opt(&this.name).await.ok()??;
