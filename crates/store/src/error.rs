@@ -1,13 +1,13 @@
 //! Errors of the store.
 
-use crate::redis::Cause;
+use crate::redis::UnavailableError;
 
 /// A store could not respond. A missing session is not an error.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The server is down, unreachable, too slow, or denies access. A retry may succeed.
     #[error("the store is unavailable: {0}")]
-    Unavailable(Cause),
+    Unavailable(UnavailableError),
     /// A session is larger than the share of one client in the memory of this process.
     #[error("the session is larger than all sessions of one client may be together")]
     Full,

@@ -4,7 +4,7 @@
 //! command, never in a background loop; commands fail meanwhile. A connection that is not broken but useless, because
 //! the server denies access or has become a replica, is replaced.
 
-mod cause;
+mod error;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,8 +18,8 @@ use redis::{
 };
 use tokio::time::Instant;
 
-pub use self::cause::Cause;
-use self::cause::Verdict;
+pub use self::error::UnavailableError;
+use self::error::Verdict;
 use crate::StoreError;
 
 /// The timeout for connecting, handshake included.
@@ -231,7 +231,7 @@ fn config() -> ConnectionManagerConfig {
 }
 
 fn unavailable(error: &RedisError) -> StoreError {
-    StoreError::Unavailable(Cause::of(error))
+    StoreError::Unavailable(UnavailableError::of(error))
 }
 
 impl Again {

@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout};
 
 use super::{Bucket, RateDecision};
 use crate::StoreError;
-use crate::redis::{Again, Cause, Options, Server};
+use crate::redis::{Again, Options, Server, UnavailableError};
 
 const SCRIPT: &str = include_str!("take.lua");
 /// How long a call waits for Redis, at most.
@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub struct RedisBuckets {
     server: Server,
     /// When it failed last, and why.
-    failed: Mutex<Option<(Instant, Cause)>>,
+    failed: Mutex<Option<(Instant, UnavailableError)>>,
 }
 
 // === impl RedisBuckets ===
@@ -50,7 +50,7 @@ impl RedisBuckets {
             command.arg(bucket.limit.tokens()).arg(bucket.limit.micros());
         }
         let answer = timeout(PATIENCE, self.server.run::<usize>(&command, Again::IfUnsent)).await;
-        let answer = answer.unwrap_or(Err(StoreError::Unavailable(Cause::Slow)));
+        let answer = answer.unwrap_or(Err(StoreError::Unavailable(UnavailableError::Slow)));
         *self.failed() = match &answer {
             Err(StoreError::Unavailable(cause)) => Some((Instant::now(), cause.clone())),
             _ => None,
@@ -58,11 +58,11 @@ impl RedisBuckets {
         Ok(answer?.checked_sub(1).map_or(RateDecision::Granted, RateDecision::Refused))
     }
 
-    fn recent_failure(&self) -> Option<Cause> {
+    fn recent_failure(&self) -> Option<UnavailableError> {
         self.failed().as_ref().filter(|(when, _)| when.elapsed() < PAUSE).map(|(_, cause)| cause.clone())
     }
 
-    fn failed(&self) -> std::sync::MutexGuard<'_, Option<(Instant, Cause)>> {
+    fn failed(&self) -> std::sync::MutexGuard<'_, Option<(Instant, UnavailableError)>> {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use redis::aio::MultiplexedConnection;
-use skep_store::redis::{Cause, Server, Tls};
+use skep_store::redis::{Server, Tls, UnavailableError};
 use skep_store::{Created, Owner, Prefix, Redis, SESSION_BYTES, SessionLimits, Sessions, StoreError};
 use skep_testkit::pki::Authority;
 use skep_testkit::{Seen, eventually};
@@ -213,7 +213,7 @@ async fn an_error_says_why_the_store_is_unavailable() -> Result<()> {
 }
 
 /// The cause of a failed touch.
-async fn cause(sessions: &Sessions) -> Result<Cause> {
+async fn cause(sessions: &Sessions) -> Result<UnavailableError> {
     match sessions.touch(&id(1)).await {
         Err(StoreError::Unavailable(cause)) => Ok(cause),
         other => bail!("{other:?}"),
@@ -226,9 +226,10 @@ async fn a_server_that_does_not_let_us_in_for_a_while_is_not_lost_for_ever() -> 
     let server = RedisServer::start().await?;
     let sessions = sessions(&server, LIFE).await?;
     let mut admin = server.admin().await?;
-    for (setting, wrong, right, expected) in
-        [("requirepass", "other", PASSWORD, Cause::Login), ("maxclients", "1", "100", Cause::Crowded)]
-    {
+    for (setting, wrong, right, expected) in [
+        ("requirepass", "other", PASSWORD, UnavailableError::Login),
+        ("maxclients", "1", "100", UnavailableError::Crowded),
+    ] {
         say(&mut admin, &["CONFIG", "SET", setting, wrong]).await?;
         say(&mut admin, &["CLIENT", "KILL", "TYPE", "normal"]).await?;
         // A connection may break before its error was read.
@@ -261,7 +262,7 @@ async fn a_master_that_follows_another_one_by_now_is_left_for_it() -> Result<()>
     assert_eq!(sessions.create(session(&id(1))).await?, Created::New);
 
     old.ask(&["REPLICAOF", "127.0.0.1", &new.options.port.to_string()]).await?;
-    assert_eq!(cause(&sessions).await?, Cause::ReadOnly, "there is no other yet");
+    assert_eq!(cause(&sessions).await?, UnavailableError::ReadOnly, "there is no other yet");
     service.lead_to(&new);
     let created = eventually("the new master is found", Duration::from_secs(20), || async {
         Ok(match sessions.create(session(&id(1))).await {

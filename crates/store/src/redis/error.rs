@@ -13,7 +13,7 @@ const CODE: usize = 32;
 
 /// Why a server is unavailable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Cause {
+pub enum UnavailableError {
     /// The host exists, and the port is closed.
     #[error("connection refused")]
     Refused,
@@ -60,7 +60,7 @@ pub(super) enum Verdict {
     ReplaceUnsure,
 }
 
-impl Cause {
+impl UnavailableError {
     /// A constant name for metrics.
     pub fn category(&self) -> &'static str {
         match self {
@@ -138,29 +138,33 @@ mod tests {
     fn each_kind_of_error_has_its_text_and_its_verdict() {
         let server = |kind: ServerErrorKind| RedisError::from((ErrorKind::Server(kind), "words"));
         for (error, cause, verdict) in [
-            (io(io::ErrorKind::ConnectionRefused), Cause::Refused, Verdict::Keep),
-            (io(io::ErrorKind::TimedOut), Cause::Slow, Verdict::Keep),
-            (io(io::ErrorKind::BrokenPipe), Cause::Broken, Verdict::Keep),
-            (io::Error::other("no such host").into(), Cause::Unreachable("no such host".to_owned()), Verdict::Keep),
-            (said("WRONGPASS", "invalid"), Cause::Login, Verdict::Replace),
-            (said("NOAUTH", "required"), Cause::Login, Verdict::Replace),
-            ((ErrorKind::AuthenticationFailed, "words").into(), Cause::Login, Verdict::Replace),
-            ((ErrorKind::RESP3NotSupported, "words").into(), Cause::Protocol, Verdict::Replace),
-            (ParsingError::from("words").into(), Cause::Protocol, Verdict::ReplaceUnsure),
-            (server(ServerErrorKind::ReadOnly), Cause::ReadOnly, Verdict::Replace),
-            (server(ServerErrorKind::BusyLoading), Cause::Loading, Verdict::Replace),
-            (said("ERR", "max number of clients reached"), Cause::Crowded, Verdict::Replace),
-            (said("UPSTREAM!", "away"), Cause::Refusal("UPSTREAM".to_owned()), Verdict::Replace),
-            (said("WRONGTYPE", "a list"), Cause::Refusal("WRONGTYPE".to_owned()), Verdict::Keep),
-            ((ErrorKind::UnexpectedReturnType, "words").into(), Cause::Answer, Verdict::Keep),
+            (io(io::ErrorKind::ConnectionRefused), UnavailableError::Refused, Verdict::Keep),
+            (io(io::ErrorKind::TimedOut), UnavailableError::Slow, Verdict::Keep),
+            (io(io::ErrorKind::BrokenPipe), UnavailableError::Broken, Verdict::Keep),
+            (
+                io::Error::other("no such host").into(),
+                UnavailableError::Unreachable("no such host".to_owned()),
+                Verdict::Keep,
+            ),
+            (said("WRONGPASS", "invalid"), UnavailableError::Login, Verdict::Replace),
+            (said("NOAUTH", "required"), UnavailableError::Login, Verdict::Replace),
+            ((ErrorKind::AuthenticationFailed, "words").into(), UnavailableError::Login, Verdict::Replace),
+            ((ErrorKind::RESP3NotSupported, "words").into(), UnavailableError::Protocol, Verdict::Replace),
+            (ParsingError::from("words").into(), UnavailableError::Protocol, Verdict::ReplaceUnsure),
+            (server(ServerErrorKind::ReadOnly), UnavailableError::ReadOnly, Verdict::Replace),
+            (server(ServerErrorKind::BusyLoading), UnavailableError::Loading, Verdict::Replace),
+            (said("ERR", "max number of clients reached"), UnavailableError::Crowded, Verdict::Replace),
+            (said("UPSTREAM!", "away"), UnavailableError::Refusal("UPSTREAM".to_owned()), Verdict::Replace),
+            (said("WRONGTYPE", "a list"), UnavailableError::Refusal("WRONGTYPE".to_owned()), Verdict::Keep),
+            ((ErrorKind::UnexpectedReturnType, "words").into(), UnavailableError::Answer, Verdict::Keep),
         ] {
-            assert_eq!((Cause::of(&error), Verdict::of(&error)), (cause, verdict), "{error}");
+            assert_eq!((UnavailableError::of(&error), Verdict::of(&error)), (cause, verdict), "{error}");
         }
     }
 
     #[test]
     fn text_that_a_server_echoes_is_not_shown() {
         let repeated = said("ERR", "unknown command 'HELLO', with args beginning with: '3', 'AUTH', 'me', 'secret'");
-        assert_eq!(Cause::of(&repeated).to_string(), "it refuses with `ERR`");
+        assert_eq!(UnavailableError::of(&repeated).to_string(), "it refuses with `ERR`");
     }
 }
