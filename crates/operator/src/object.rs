@@ -37,7 +37,7 @@ pub struct Tracked(Object);
 pub struct Object {
     metadata: ObjectMeta,
     value: Value,
-    excess: Option<Excess>,
+    excess: Option<LimitError>,
     names: PossibleNames,
 }
 
@@ -69,7 +69,7 @@ pub struct Content<T> {
 
 /// Which limit an object exceeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Excess {
+pub enum LimitError {
     /// It is nested too deep.
     #[error("it is nested deeper than {DEEPEST} levels")]
     Depth,
@@ -92,7 +92,7 @@ impl Object {
     }
 
     /// The limit that it exceeds, if it does. What is deeper is missing then, and so are too many values.
-    pub const fn excess(&self) -> Option<Excess> {
+    pub const fn excess(&self) -> Option<LimitError> {
         self.excess
     }
 
@@ -286,7 +286,7 @@ enum Managers {
 #[derive(Debug, Default)]
 struct Limits {
     values: Cell<usize>,
-    excess: Cell<Option<Excess>>,
+    excess: Cell<Option<LimitError>>,
     /// What could be names among the values that were not kept.
     names: RefCell<PossibleNames>,
 }
@@ -364,7 +364,7 @@ impl Within<'_> {
     fn inner(self) -> Option<Self> {
         let left = self.left.checked_sub(1);
         if left.is_none() {
-            self.exceed(Excess::Depth);
+            self.exceed(LimitError::Depth);
         }
         left.map(|left| Self { left, ..self })
     }
@@ -374,7 +374,7 @@ impl Within<'_> {
         let values = self.limits.values.get() + usize::from(self.is_counted);
         self.limits.values.set(values);
         if values > MOST_VALUES {
-            self.exceed(Excess::Values);
+            self.exceed(LimitError::Values);
         }
     }
 
@@ -387,7 +387,7 @@ impl Within<'_> {
         None
     }
 
-    fn exceed(self, excess: Excess) {
+    fn exceed(self, excess: LimitError) {
         self.limits.excess.set(self.limits.excess.get().or(Some(excess)));
     }
 }

@@ -56,7 +56,7 @@ fn one_with_too_many_values_is_known_as_such_and_costs_no_other_one() {
     let map = |values: usize| (0..values - 1).map(|n| (n.to_string(), 0)).collect::<std::collections::BTreeMap<_, _>>();
     let of = |values: usize| [list(values), serde_json::to_string(&map(values)).unwrap()];
     for (values, excess) in
-        [(MOST_VALUES, None), (MOST_VALUES + 1, Some(Excess::Values)), (500_000, Some(Excess::Values))]
+        [(MOST_VALUES, None), (MOST_VALUES + 1, Some(LimitError::Values)), (500_000, Some(LimitError::Values))]
     {
         for many in of(values) {
             // The metadata comes behind, and does not count; nor does the status.
@@ -80,7 +80,7 @@ fn of_too_many_values_only_names_are_kept_whatever_holds_them() {
     let nested: Vec<Value> = texts.iter().map(|text| json!({ "a": [text] })).collect();
     for spec in [json!(texts), json!([{ "a": nested }]), json!({ "a": { "first": "n0" }, "b": { "c": nested } })] {
         let object: Object = serde_json::from_str(&json!({ "spec": spec }).to_string()).unwrap();
-        assert_eq!(object.excess(), Some(Excess::Values));
+        assert_eq!(object.excess(), Some(LimitError::Values));
         let (_, value, mut names) = object.into_parts();
         assert!(value.to_string().len() < 10 * MOST_VALUES);
         names.collect(&value);
