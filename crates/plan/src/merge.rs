@@ -29,12 +29,12 @@ pub struct MergeError {
     /// Where in the template, such as `spec.containers[mcp].env`.
     pub path: String,
     /// What is wrong there.
-    pub problem: Problem,
+    pub problem: PatchError,
 }
 
 /// What can be wrong with a patch.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Problem {
+pub enum PatchError {
     /// The patch has one kind of value where another belongs.
     #[error("the patch has {found} where {expected} belongs")]
     Shape {
@@ -63,7 +63,7 @@ pub enum Problem {
 // === impl MergeError ===
 
 impl MergeError {
-    fn here(problem: Problem) -> Self {
+    fn here(problem: PatchError) -> Self {
         Self { path: String::new(), problem }
     }
 

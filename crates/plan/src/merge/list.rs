@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::schema::{Member, Schema};
 use super::strategic::{Directive, PATCH, cleaned, directive, kind, merge_objects, mismatch, without_directives};
-use super::{MergeError, Problem};
+use super::{MergeError, PatchError};
 
 type Object = Map<String, Value>;
 
@@ -54,7 +54,7 @@ pub(super) fn merge_in_order(
     let key = key_of(member);
     let wanted = identities(order, key)?;
     if !order.is_empty() && !is_subsequence(&kept(patch.unwrap_or_default(), key)?, &wanted) {
-        return Err(MergeError::here(Problem::Order(name.to_owned())));
+        return Err(MergeError::here(PatchError::Order(name.to_owned())));
     }
     let merged = match (base, patch) {
         (base, None) => base.unwrap_or_default().to_vec(),
@@ -174,7 +174,7 @@ fn identities(elements: &[Value], key: Option<&'static str>) -> Result<Vec<Value
 }
 
 fn identity(element: &Object, key: &'static str) -> Result<Value, MergeError> {
-    element.get(key).cloned().ok_or(MergeError::here(Problem::NoKey(key)))
+    element.get(key).cloned().ok_or(MergeError::here(PatchError::NoKey(key)))
 }
 
 fn object(value: &Value) -> Result<Object, MergeError> {

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 
 use super::schema::{POD_TEMPLATE, Schema};
-use super::{MergeError, Problem, list};
+use super::{MergeError, PatchError, list};
 
 type Object = Map<String, Value>;
 
@@ -86,12 +86,12 @@ fn merge_member(merged: &mut Object, name: &str, patch: &Value, schema: &Schema)
 /// The base without what `$retainKeys` does not name. The patch may set nothing else.
 fn retained(base: &Object, patch: &Object) -> Result<Object, MergeError> {
     let Some(keys) = patch.get(RETAIN_KEYS) else { return Ok(base.clone()) };
-    let keys = keys.as_array().ok_or_else(|| MergeError::here(Problem::NotAList(RETAIN_KEYS.into())))?;
+    let keys = keys.as_array().ok_or_else(|| MergeError::here(PatchError::NotAList(RETAIN_KEYS.into())))?;
     let keys: BTreeSet<&str> = keys.iter().filter_map(Value::as_str).collect();
     let is_kept = |name: &str| keys.contains(name);
     let sets = patch.iter().filter(|(name, value)| !value.is_null() && !name.starts_with('$'));
     if let Some((name, _)) = sets.into_iter().find(|(name, _)| !is_kept(name)) {
-        return Err(MergeError::here(Problem::NotRetained(name.clone())));
+        return Err(MergeError::here(PatchError::NotRetained(name.clone())));
     }
     Ok(base.iter().filter(|(name, _)| is_kept(name)).map(|(name, value)| (name.clone(), value.clone())).collect())
 }
@@ -132,8 +132,8 @@ pub(super) fn directive(patch: &Object) -> Result<Option<Directive>, MergeError>
         Some(Value::String(text)) if text == "merge" => Ok(Some(Directive::Merge)),
         Some(Value::String(text)) if text == "replace" => Ok(Some(Directive::Replace)),
         Some(Value::String(text)) if text == "delete" => Ok(Some(Directive::Delete)),
-        Some(Value::String(text)) => Err(MergeError::here(Problem::Directive(format!("`{text}`")))),
-        Some(other) => Err(MergeError::here(Problem::Directive(kind(other).to_owned()))),
+        Some(Value::String(text)) => Err(MergeError::here(PatchError::Directive(format!("`{text}`")))),
+        Some(other) => Err(MergeError::here(PatchError::Directive(kind(other).to_owned()))),
     }
 }
 
@@ -154,11 +154,11 @@ pub(super) fn without_directives(object: &Object) -> Object {
 }
 
 pub(super) fn mismatch(expected: &'static str, found: &Value) -> MergeError {
-    MergeError::here(Problem::Shape { expected, found: kind(found) })
+    MergeError::here(PatchError::Shape { expected, found: kind(found) })
 }
 
 fn not_a_list(prefix: &str, name: &str) -> MergeError {
-    MergeError::here(Problem::NotAList(format!("{prefix}{name}")))
+    MergeError::here(PatchError::NotAList(format!("{prefix}{name}")))
 }
 
 /// What a value is, as far as merging cares.

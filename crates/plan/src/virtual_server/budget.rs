@@ -27,7 +27,7 @@ pub(super) struct Size {
     "with it, this virtual server takes over more than {REFERENCED_BYTES} bytes or {REFERENCED_VALUES} values by reference; refer to fewer or \
      smaller objects"
 )]
-pub(super) struct OverBudget;
+pub(super) struct ReferenceBudgetError;
 
 // === impl ReferenceBudget ===
 
@@ -39,9 +39,9 @@ impl Default for ReferenceBudget {
 
 impl ReferenceBudget {
     /// Pays for one copy; nothing is paid for one that is too large.
-    pub(super) fn charge(&mut self, size: Size) -> Result<(), OverBudget> {
+    pub(super) fn charge(&mut self, size: Size) -> Result<(), ReferenceBudgetError> {
         let bytes = self.left.bytes.checked_sub(size.bytes);
-        let (bytes, values) = bytes.zip(self.left.values.checked_sub(size.values)).ok_or(OverBudget)?;
+        let (bytes, values) = bytes.zip(self.left.values.checked_sub(size.values)).ok_or(ReferenceBudgetError)?;
         self.left = Size { bytes, values };
         Ok(())
     }
