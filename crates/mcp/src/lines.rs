@@ -38,7 +38,7 @@ pub struct Reader {
 /// A line exceeds the limit. It is skipped; the lines after it can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a line of more than {limit} bytes")]
-pub struct TooLong {
+pub struct LineError {
     /// The maximum length of a line.
     pub limit: usize,
 }
@@ -95,7 +95,7 @@ impl Reader {
 
     /// The next complete line, without its `
     /// `.
-    pub fn next_line(&mut self) -> Result<Option<Bytes>, TooLong> {
+    pub fn next_line(&mut self) -> Result<Option<Bytes>, LineError> {
         loop {
             let unseen = self.buffer.get(self.scanned..).unwrap_or_default();
             let Some(offset) = memchr(b'\n', unseen) else {
@@ -108,7 +108,7 @@ impl Reader {
                 continue;
             }
             if length > self.limit {
-                return Err(TooLong { limit: self.limit });
+                return Err(LineError { limit: self.limit });
             }
             line.truncate(length);
             self.last = length;
@@ -128,7 +128,7 @@ impl Reader {
     }
 
     /// There is no line end yet.
-    fn wait(&mut self) -> Result<Option<Bytes>, TooLong> {
+    fn wait(&mut self) -> Result<Option<Bytes>, LineError> {
         self.scanned = self.buffer.len();
         let too_long = self.scanned > self.limit;
         if too_long || self.skipping {
@@ -137,7 +137,7 @@ impl Reader {
             self.scanned = 0;
         }
         if too_long && !std::mem::replace(&mut self.skipping, true) {
-            return Err(TooLong { limit: self.limit });
+            return Err(LineError { limit: self.limit });
         }
         Ok(None)
     }

@@ -6,5 +6,5 @@
 mod reader;
 mod writer;
 
-pub use reader::{Event, Item, Limits, Reader, TooLong};
+pub use reader::{Event, EventStreamError, Item, Limits, Reader};
 pub use writer::{comment, event, parts, retry};

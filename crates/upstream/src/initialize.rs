@@ -25,7 +25,7 @@ pub fn kept(initialize: &[u8]) -> Option<String> {
     // What is too long by itself is not put together first.
     let part = |path: &[&'static str]| match (value::find(params.as_bytes(), path), path.last()) {
         (Some(value), Some(name)) if value.len() <= LONGEST => Ok(Some((*name, value.to_owned()))),
-        (Some(_), _) => Err(TooLong),
+        (Some(_), _) => Err(TooLongError),
         (None, _) => Ok(None),
     };
     let rest = [part(&["protocolVersion"]).ok()?, part(&["capabilities"]).ok()?];
@@ -42,7 +42,7 @@ pub fn kept(initialize: &[u8]) -> Option<String> {
 }
 
 /// A part is too long to be kept.
-struct TooLong;
+struct TooLongError;
 
 /// A JSON object of members that are JSON. Their names have no letters that need escapes.
 fn object(members: impl Iterator<Item = (impl std::fmt::Display, String)>) -> String {

@@ -26,7 +26,7 @@ fn an_oversized_line_is_reported_once_and_skipped() {
         assert_eq!(line.is_err(), piece == b"5678", "{line:?}");
     }
     reader.feed(b"12345\nabcd\n");
-    assert_eq!(reader.next_line(), Err(TooLong { limit: 4 }));
+    assert_eq!(reader.next_line(), Err(LineError { limit: 4 }));
     assert_eq!(reader.next_line(), Ok(Some(Bytes::from_static(b"abcd"))));
     reader.feed(b"too long again");
     assert!(reader.next_line().is_err());

@@ -43,7 +43,7 @@ pub struct Event {
 
 /// A line or event exceeds its limit. The buffered bytes are kept: see [`Reader::into_rest`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TooLong {
+pub enum EventStreamError {
     /// A line is too long.
     #[error("a line of more than {limit} bytes in an event stream")]
     Line {
@@ -127,7 +127,7 @@ impl Reader {
     }
 
     /// The next complete item. `None` until more bytes are fed.
-    pub fn next_item(&mut self) -> Result<Option<Item>, TooLong> {
+    pub fn next_item(&mut self) -> Result<Option<Item>, EventStreamError> {
         loop {
             let Some((line, next)) = self.next_line()? else { return Ok(None) };
             let at_start = std::mem::take(&mut self.at_start);
@@ -156,7 +156,7 @@ impl Reader {
     }
 
     /// The position of the next line, and of the one after it.
-    fn next_line(&mut self) -> Result<Option<(Range<usize>, usize)>, TooLong> {
+    fn next_line(&mut self) -> Result<Option<(Range<usize>, usize)>, EventStreamError> {
         if self.after_return && self.scanned < self.buffer.len() {
             self.after_return = false;
             if self.buffer.get(self.scanned) == Some(&b'\n') {
@@ -184,13 +184,13 @@ impl Reader {
         Ok(Some((line, next)))
     }
 
-    fn check(&self, line: &Range<usize>) -> Result<(), TooLong> {
+    fn check(&self, line: &Range<usize>) -> Result<(), EventStreamError> {
         let Limits { line: longest_line, event: longest_event } = self.limits;
         if line.len() > longest_line {
-            return Err(TooLong::Line { limit: longest_line });
+            return Err(EventStreamError::Line { limit: longest_line });
         }
         if line.end > longest_event {
-            return Err(TooLong::Event { limit: longest_event });
+            return Err(EventStreamError::Event { limit: longest_event });
         }
         Ok(())
     }

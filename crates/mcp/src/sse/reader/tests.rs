@@ -120,10 +120,10 @@ fn limits_hold_and_no_byte_is_lost() {
     let limits = Limits { line: 10, event: 20 };
     for (stream, expected) in [
         ("data: 1234\n\n", None),
-        ("data: 12345\n\n", Some(TooLong::Line { limit: 10 })),
-        ("data: 1234567890", Some(TooLong::Line { limit: 10 })),
+        ("data: 12345\n\n", Some(EventStreamError::Line { limit: 10 })),
+        ("data: 1234567890", Some(EventStreamError::Line { limit: 10 })),
         ("data: 123\ndata: 12\n\n", None),
-        ("data: 123\ndata: 123\ndata\n\n", Some(TooLong::Event { limit: 20 })),
+        ("data: 123\ndata: 123\ndata\n\n", Some(EventStreamError::Event { limit: 20 })),
         ("data: 1234\n\ndata: 1234\n\n", None),
     ] {
         let mut reader = Reader::new(limits);
