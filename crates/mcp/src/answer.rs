@@ -5,7 +5,7 @@
 use bytes::Bytes;
 
 use crate::id::Id;
-use crate::malformed::Malformed;
+use crate::message_error::MessageError;
 use crate::raw::Raw;
 
 /// Parse error: the bytes are not JSON.
@@ -50,10 +50,10 @@ pub fn empty_result(id: &Id) -> Bytes {
 }
 
 /// The response to a malformed message.
-pub fn malformed(why: Malformed) -> Bytes {
+pub fn malformed(why: MessageError) -> Bytes {
     match why {
-        Malformed::Batch => batch_refused(),
-        Malformed::NotUtf8 | Malformed::Syntax { .. } => error(None, PARSE_ERROR, &why.to_string(), None),
+        MessageError::Batch => batch_refused(),
+        MessageError::NotUtf8 | MessageError::Syntax { .. } => error(None, PARSE_ERROR, &why.to_string(), None),
         _ => error(None, INVALID_REQUEST, &why.to_string(), None),
     }
 }
@@ -131,13 +131,13 @@ mod tests {
 
     #[test]
     fn the_response_to_a_malformed_message_says_why() {
-        assert_eq!(malformed(Malformed::Batch), batch_refused());
+        assert_eq!(malformed(MessageError::Batch), batch_refused());
         assert_eq!(
-            malformed(Malformed::Syntax { at: 7 }),
+            malformed(MessageError::Syntax { at: 7 }),
             r#"{"error":{"code":-32700,"message":"not one JSON value; see byte 7"},"jsonrpc":"2.0"}"#
         );
         assert_eq!(
-            malformed(Malformed::Version),
+            malformed(MessageError::Version),
             r#"{"error":{"code":-32600,"message":"`jsonrpc` must be \"2.0\""},"jsonrpc":"2.0"}"#
         );
     }

@@ -29,8 +29,8 @@ use bytes::Bytes;
 use crate::era::Era;
 use crate::json::{self, Cursor};
 use crate::list::List;
-use crate::malformed::Malformed;
 use crate::message::{Kind, Message, Part};
+use crate::message_error::MessageError;
 use crate::method::Method;
 use crate::names::{Level, Names};
 use crate::raw::Raw;
@@ -127,7 +127,7 @@ fn said(response: &Message) -> String {
 }
 
 /// Rejects a response of which two parsers could read two results.
-fn unambiguous(response: &Message) -> Result<(), Malformed> {
+fn unambiguous(response: &Message) -> Result<(), MessageError> {
     let (part, level) = match response.kind() {
         Kind::Response => (Part::Result, &RESULT),
         Kind::Error => (Part::Error, &ERROR),
@@ -136,7 +136,7 @@ fn unambiguous(response: &Message) -> Result<(), Malformed> {
     let text = response.text(part).unwrap_or_default();
     let mut cursor = Cursor::new(text)?;
     if cursor.peek() != Some(b'{') {
-        return Err(Malformed::NotAnObject);
+        return Err(MessageError::NotAnObject);
     }
     let mut names = Names::new(level);
     cursor.object(|cursor, key| {

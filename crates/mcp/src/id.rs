@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt::{self, Display};
 
 use crate::json;
-use crate::malformed::Malformed;
+use crate::message_error::MessageError;
 use crate::raw::Raw;
 
 /// A JSON string or number, as its text: `1`, `1.0`, `"1"` and `"\u0031"` are four ids.
@@ -22,9 +22,9 @@ const LONGEST: usize = 4096;
 
 impl Id {
     /// Parses an id from its JSON text.
-    pub fn parse(raw: &str) -> Result<Self, Malformed> {
-        let raw = Raw::parse(raw).map_err(|_| Malformed::BadId)?;
-        Self::checked(raw.as_str()).ok_or(Malformed::BadId)
+    pub fn parse(raw: &str) -> Result<Self, MessageError> {
+        let raw = Raw::parse(raw).map_err(|_| MessageError::BadId)?;
+        Self::checked(raw.as_str()).ok_or(MessageError::BadId)
     }
 
     /// The id of a string.
@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn only_strings_and_numbers_are_ids() {
         for raw in ["null", "true", "[]", "{}", "", "1 2", "+1", "01", "\"a"] {
-            assert_eq!(Id::parse(raw), Err(Malformed::BadId), "{raw}");
+            assert_eq!(Id::parse(raw), Err(MessageError::BadId), "{raw}");
         }
     }
 
@@ -93,9 +93,9 @@ mod tests {
     fn the_length_of_an_id_is_limited() {
         let of_length = |length: usize| format!("\"{}\"", "a".repeat(length - 2));
         assert!(Id::parse(&of_length(LONGEST)).is_ok());
-        assert_eq!(Id::parse(&of_length(LONGEST + 1)), Err(Malformed::BadId));
+        assert_eq!(Id::parse(&of_length(LONGEST + 1)), Err(MessageError::BadId));
         let body = format!(r#"{{"jsonrpc":"2.0","id":{},"method":"ping"}}"#, of_length(LONGEST + 1));
-        assert_eq!(crate::Message::parse(body.into()).unwrap_err(), Malformed::BadId);
+        assert_eq!(crate::Message::parse(body.into()).unwrap_err(), MessageError::BadId);
     }
 
     #[test]

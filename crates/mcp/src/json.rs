@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use serde_json::value::RawValue;
 
-use crate::malformed::Malformed;
+use crate::message_error::MessageError;
 
 /// The position of a value in its text.
 ///
@@ -65,7 +65,7 @@ fn find<'a>(object: &'a str, name: &str) -> Option<(&'a str, usize)> {
     let mut cursor = Cursor::new(object).ok()?;
     let mut found = None;
     let mut count = 0;
-    let walked: Result<_, Malformed> = cursor.object(|cursor, key| {
+    let walked: Result<_, MessageError> = cursor.object(|cursor, key| {
         let value = cursor.skip()?;
         if key.name == name {
             found = Some(cursor.text(value));
@@ -80,7 +80,7 @@ fn find<'a>(object: &'a str, name: &str) -> Option<(&'a str, usize)> {
 pub(crate) fn first(list: &str) -> Option<&str> {
     let mut cursor = Cursor::new(list).ok()?;
     let mut found = None;
-    let walked: Result<_, Malformed> = cursor.array(|cursor| {
+    let walked: Result<_, MessageError> = cursor.array(|cursor| {
         let value = cursor.skip()?;
         found = found.or(Some(cursor.text(value)));
         Ok(())
@@ -113,14 +113,14 @@ impl Span {
 
 impl<'a> Cursor<'a> {
     /// A cursor at the start of a text.
-    pub(crate) fn new(text: &'a str) -> Result<Self, Malformed> {
+    pub(crate) fn new(text: &'a str) -> Result<Self, MessageError> {
         Self::starting(text, 0)
     }
 
     /// A cursor inside a text.
-    pub(crate) fn starting(text: &'a str, at: usize) -> Result<Self, Malformed> {
+    pub(crate) fn starting(text: &'a str, at: usize) -> Result<Self, MessageError> {
         if u32::try_from(text.len()).is_err() {
-            return Err(Malformed::Syntax { at: u32::MAX as usize });
+            return Err(MessageError::Syntax { at: u32::MAX as usize });
         }
         Ok(Self { text, at })
     }
@@ -148,7 +148,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Skips one value of any kind.
-    pub(crate) fn skip(&mut self) -> Result<Span, Malformed> {
+    pub(crate) fn skip(&mut self) -> Result<Span, MessageError> {
         let start = self.position();
         let rest = self.text.get(start..).unwrap_or_default();
         if let Some(text) = plain_string(rest) {
@@ -162,7 +162,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Walks an object. `member` is called after every name and must skip the value.
-    pub(crate) fn object<E: From<Malformed>>(
+    pub(crate) fn object<E: From<MessageError>>(
         &mut self,
         mut member: impl FnMut(&mut Self, Key<'a>) -> Result<(), E>,
     ) -> Result<Span, E> {
@@ -173,7 +173,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Walks an array. `element` is called before every element and must skip it.
-    pub(crate) fn array<E: From<Malformed>>(
+    pub(crate) fn array<E: From<MessageError>>(
         &mut self,
         element: impl FnMut(&mut Self) -> Result<(), E>,
     ) -> Result<Span, E> {
@@ -181,11 +181,11 @@ impl<'a> Cursor<'a> {
     }
 
     /// Checks that only white space is left.
-    pub(crate) fn end(&mut self) -> Result<(), Malformed> {
+    pub(crate) fn end(&mut self) -> Result<(), MessageError> {
         if self.peek().is_some() { Err(self.syntax()) } else { Ok(()) }
     }
 
-    fn sequence<E: From<Malformed>>(
+    fn sequence<E: From<MessageError>>(
         &mut self,
         open: u8,
         close: u8,
@@ -210,20 +210,20 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    fn key(&mut self) -> Result<Key<'a>, Malformed> {
+    fn key(&mut self) -> Result<Key<'a>, MessageError> {
         let start = self.position();
         let name = if let Some(name) = self.text.get(start..).and_then(plain_string) {
             self.at = start + name.len() + 2;
             Cow::Borrowed(name)
         } else {
             let span = self.skip()?;
-            string(self.text(span)).ok_or(Malformed::Syntax { at: start })?
+            string(self.text(span)).ok_or(MessageError::Syntax { at: start })?
         };
         self.expect(b':')?;
         Ok(Key { name, start })
     }
 
-    fn expect(&mut self, byte: u8) -> Result<(), Malformed> {
+    fn expect(&mut self, byte: u8) -> Result<(), MessageError> {
         if self.peek() != Some(byte) {
             return Err(self.syntax());
         }
@@ -231,8 +231,8 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    fn syntax(&self) -> Malformed {
-        Malformed::Syntax { at: self.at }
+    fn syntax(&self) -> MessageError {
+        MessageError::Syntax { at: self.at }
     }
 }
 

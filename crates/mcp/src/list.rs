@@ -8,8 +8,8 @@ use std::borrow::Cow;
 use bytes::Bytes;
 
 use crate::json::{Cursor, Span, string};
-use crate::malformed::Malformed;
 use crate::message::{Kind, Message, Part};
+use crate::message_error::MessageError;
 use crate::names::{Level, Names};
 use crate::patch::{Patches, Sequence};
 use crate::raw::Raw;
@@ -74,7 +74,7 @@ pub fn rewrite(
     message: &Message,
     list: List,
     mut verdict: impl FnMut(&Element<'_>) -> Verdict,
-) -> Result<Option<Bytes>, Malformed> {
+) -> Result<Option<Bytes>, MessageError> {
     let Some(result) = message.head().span(Part::Result).filter(|_| message.kind() == Kind::Response) else {
         return Ok(None);
     };
@@ -92,7 +92,7 @@ pub fn rewrite(
         }
         let value = cursor.skip()?;
         if found && cursor.text(value) != "null" {
-            return Err(Malformed::NotAList { key: list.key() });
+            return Err(MessageError::NotAList { key: list.key() });
         }
         Ok(())
     })?;
@@ -101,7 +101,7 @@ pub fn rewrite(
 }
 
 /// The elements of the list in a response, as they are. None if it has no such list.
-pub fn elements(message: &Message, list: List) -> Result<Vec<String>, Malformed> {
+pub fn elements(message: &Message, list: List) -> Result<Vec<String>, MessageError> {
     let mut found = Vec::new();
     rewrite(message, list, |element| {
         found.push(element.raw.to_owned());
@@ -114,7 +114,7 @@ pub fn elements(message: &Message, list: List) -> Result<Vec<String>, Malformed>
 
 impl<'a> Element<'a> {
     /// Reads one element of a list by itself.
-    pub fn parse(list: List, raw: &'a str) -> Result<Self, Malformed> {
+    pub fn parse(list: List, raw: &'a str) -> Result<Self, MessageError> {
         let mut cursor = Cursor::new(raw)?;
         let (span, members) = element(&mut cursor, list)?;
         cursor.end()?;
@@ -122,19 +122,20 @@ impl<'a> Element<'a> {
     }
 
     /// The same element with changed members.
-    pub fn changed(&self, list: List, change: Change) -> Result<String, Malformed> {
+    pub fn changed(&self, list: List, change: Change) -> Result<String, MessageError> {
         let mut cursor = Cursor::new(self.raw)?;
         let (_span, members) = element(&mut cursor, list)?;
         let mut patches = Patches::default();
         alter(&cursor, list, members, change, &mut patches);
         let changed = patches.apply(self.raw.as_bytes());
-        String::from_utf8(changed.into()).map_err(|_| Malformed::NotUtf8)
+        String::from_utf8(changed.into()).map_err(|_| MessageError::NotUtf8)
     }
 
-    fn of(cursor: &Cursor<'a>, list: List, span: Span, members: Members) -> Result<Self, Malformed> {
+    fn of(cursor: &Cursor<'a>, list: List, span: Span, members: Members) -> Result<Self, MessageError> {
         let [name, description, annotations] = members.map(|member| member.map(|member| cursor.text(member)));
         let key = list.key();
-        let nameless = || Malformed::Nameless { key, name: list.element().known.first().copied().unwrap_or_default() };
+        let nameless =
+            || MessageError::Nameless { key, name: list.element().known.first().copied().unwrap_or_default() };
         let name = name.and_then(string).filter(|name| !name.is_empty()).ok_or_else(nameless)?;
         let description = description.and_then(string);
         Ok(Self { raw: cursor.text(span), name, description, annotations })
@@ -202,7 +203,7 @@ fn each(
     list: List,
     patches: &mut Patches<'_>,
     verdict: &mut impl FnMut(&Element<'_>) -> Verdict,
-) -> Result<(), Malformed> {
+) -> Result<(), MessageError> {
     let mut sequence = Sequence::new(cursor.position() + 1);
     cursor.array(|cursor| {
         let (span, members) = element(cursor, list)?;
@@ -214,16 +215,16 @@ fn each(
                 alter(cursor, list, members, change, patches);
             }
         }
-        Ok::<(), Malformed>(())
+        Ok::<(), MessageError>(())
     })?;
     sequence.finish(None, patches);
     Ok(())
 }
 
 /// Skips an element and returns the positions of its members.
-fn element(cursor: &mut Cursor<'_>, list: List) -> Result<(Span, Members), Malformed> {
+fn element(cursor: &mut Cursor<'_>, list: List) -> Result<(Span, Members), MessageError> {
     if cursor.peek() != Some(b'{') {
-        return Err(Malformed::NotAList { key: list.key() });
+        return Err(MessageError::NotAList { key: list.key() });
     }
     let mut members = Members::default();
     let mut names = Names::new(list.element());
@@ -233,7 +234,7 @@ fn element(cursor: &mut Cursor<'_>, list: List) -> Result<(Span, Members), Malfo
         if let Some(member) = position.and_then(|position| members.get_mut(position)) {
             *member = Some(value);
         }
-        Ok::<(), Malformed>(())
+        Ok::<(), MessageError>(())
     })?;
     names.finish()?;
     Ok((span, members))

@@ -13,7 +13,7 @@ pub(crate) use parts::Part;
 
 use crate::id::Id;
 use crate::json::{self, Span};
-use crate::malformed::Malformed;
+use crate::message_error::MessageError;
 use crate::raw::Raw;
 
 /// A message as received. Cheap to clone.
@@ -47,7 +47,7 @@ pub fn without_byte_order_mark(mut body: Bytes) -> Bytes {
 
 impl Message {
     /// Parses a message in one walk: the result of a response is checked to be JSON, its content is not parsed.
-    pub fn parse(body: Bytes) -> Result<Self, Malformed> {
+    pub fn parse(body: Bytes) -> Result<Self, MessageError> {
         let head = Head::read(&body)?;
         Ok(Self { body, head })
     }

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use crate::malformed::Malformed;
+use crate::message_error::MessageError;
 
 /// Objects with more members than this are rejected unchecked, so that the effort is bounded.
 const MOST_MEMBERS: usize = 65_536;
@@ -37,31 +37,31 @@ impl<'a> Names<'a> {
     }
 
     /// Records a name. Returns the position of a known one in its table.
-    pub(crate) fn note(&mut self, name: Cow<'a, str>) -> Result<Option<usize>, Malformed> {
+    pub(crate) fn note(&mut self, name: Cow<'a, str>) -> Result<Option<usize>, MessageError> {
         let place = self.level.place;
         if let Some(position) = self.level.known.iter().position(|known| *known == name) {
             let bit = 1 << position;
             if self.seen & bit != 0 {
-                return Err(Malformed::Duplicate { place });
+                return Err(MessageError::Duplicate { place });
             }
             self.seen |= bit;
             return Ok(Some(position));
         }
         if let Some(known) = self.level.known.iter().find(|known| equal_but_for_case(&name, known)) {
-            return Err(Malformed::OtherCase { place, known });
+            return Err(MessageError::OtherCase { place, known });
         }
         if self.others.len() == MOST_MEMBERS {
-            return Err(Malformed::TooManyMembers { place });
+            return Err(MessageError::TooManyMembers { place });
         }
         self.others.push(name);
         Ok(None)
     }
 
     /// Checks that unknown names are not duplicated either.
-    pub(crate) fn finish(mut self) -> Result<(), Malformed> {
+    pub(crate) fn finish(mut self) -> Result<(), MessageError> {
         self.others.sort_unstable();
         let twice = self.others.iter().zip(self.others.iter().skip(1)).any(|(one, next)| one == next);
-        if twice { Err(Malformed::Duplicate { place: self.level.place }) } else { Ok(()) }
+        if twice { Err(MessageError::Duplicate { place: self.level.place }) } else { Ok(()) }
     }
 }
 
@@ -85,7 +85,7 @@ mod tests {
 
     static LEVEL: Level = Level { place: "here", known: &["params", "kind"] };
 
-    fn check(names: &[&'static str]) -> Result<(), Malformed> {
+    fn check(names: &[&'static str]) -> Result<(), MessageError> {
         let mut level = Names::new(&LEVEL);
         for name in names {
             level.note(Cow::Borrowed(name))?;
@@ -96,16 +96,16 @@ mod tests {
     #[test]
     fn a_name_may_occur_once() {
         assert_eq!(check(&["params", "a", "kind", "A"]), Ok(()));
-        assert_eq!(check(&["params", "a", "params"]), Err(Malformed::Duplicate { place: "here" }));
-        assert_eq!(check(&["a", "b", "a"]), Err(Malformed::Duplicate { place: "here" }));
+        assert_eq!(check(&["params", "a", "params"]), Err(MessageError::Duplicate { place: "here" }));
+        assert_eq!(check(&["a", "b", "a"]), Err(MessageError::Duplicate { place: "here" }));
     }
 
     #[test]
     fn a_known_name_has_one_case_in_any_alphabet() {
         for name in ["Params", "PARAMS", "param\u{17f}"] {
-            assert_eq!(check(&[name]), Err(Malformed::OtherCase { place: "here", known: "params" }), "{name}");
+            assert_eq!(check(&[name]), Err(MessageError::OtherCase { place: "here", known: "params" }), "{name}");
         }
-        assert_eq!(check(&["\u{212a}ind"]), Err(Malformed::OtherCase { place: "here", known: "kind" }));
+        assert_eq!(check(&["\u{212a}ind"]), Err(MessageError::OtherCase { place: "here", known: "kind" }));
         assert_eq!(check(&["p\u{e4}rams", "params2", ""]), Ok(()));
     }
 
@@ -113,6 +113,6 @@ mod tests {
     fn the_number_of_members_has_a_bound() {
         let mut names = Names::new(&LEVEL);
         let refused = (0..).find_map(|number: usize| names.note(Cow::Owned(number.to_string())).err());
-        assert_eq!(refused, Some(Malformed::TooManyMembers { place: "here" }));
+        assert_eq!(refused, Some(MessageError::TooManyMembers { place: "here" }));
     }
 }

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use crate::id::Id;
 use crate::json::Cursor;
-use crate::malformed::Malformed;
+use crate::message_error::MessageError;
 
 /// One JSON value, as its text. Equal when the text is equal.
 // INVARIANT: exactly one valid JSON value, without spaces around it.
@@ -18,7 +18,7 @@ pub struct Raw<'a>(Cow<'a, str>);
 
 impl<'a> Raw<'a> {
     /// Parses a text that must be one JSON value. White space around it is dropped.
-    pub fn parse(text: &'a str) -> Result<Self, Malformed> {
+    pub fn parse(text: &'a str) -> Result<Self, MessageError> {
         let mut cursor = Cursor::new(text)?;
         let span = cursor.skip()?;
         cursor.end()?;

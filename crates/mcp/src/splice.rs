@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use crate::json::{Cursor, Span};
-use crate::malformed::Malformed;
 use crate::message::{Message, Part};
+use crate::message_error::MessageError;
 use crate::patch::{Patches, Sequence};
 use crate::raw::Raw;
 
@@ -35,7 +35,7 @@ pub enum SpliceError {
     },
     /// The edited text is not a valid message.
     #[error("after the edit: {0}")]
-    Malformed(#[from] Malformed),
+    Malformed(#[from] MessageError),
 }
 
 /// What happens to a member.

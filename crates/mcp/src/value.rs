@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use serde_json::{Map, Value};
 
 use crate::json::{self, Cursor};
-use crate::malformed::Malformed;
+use crate::message_error::MessageError;
 
 /// The value at a path of members below an object, as JSON. Of several members of one name, the last one counts.
 pub fn find<'a>(object: &'a [u8], path: &[&str]) -> Option<&'a str> {
@@ -31,7 +31,7 @@ pub fn scalars(object: &[u8]) -> Map<String, Value> {
     let mut members = Map::new();
     let Some(text) = std::str::from_utf8(object).ok() else { return members };
     let Ok(mut cursor) = Cursor::new(text) else { return members };
-    let walked: Result<_, Malformed> = cursor.object(|cursor, key| {
+    let walked: Result<_, MessageError> = cursor.object(|cursor, key| {
         let value = cursor.skip()?;
         let raw = cursor.text(value);
         let value =
@@ -56,7 +56,7 @@ pub struct ScalarLimit {
 pub enum ScalarsError {
     /// It is not an object.
     #[error(transparent)]
-    Malformed(#[from] Malformed),
+    Malformed(#[from] MessageError),
     /// More members than the limit.
     #[error("too many members")]
     TooMany,
@@ -76,7 +76,7 @@ pub fn wanted_scalars(
     is_wanted: impl Fn(&str) -> bool,
 ) -> Result<Map<String, Value>, ScalarsError> {
     let (mut members, mut bytes) = (Map::new(), 0_usize);
-    let text = std::str::from_utf8(object).map_err(|_| Malformed::NotUtf8)?;
+    let text = std::str::from_utf8(object).map_err(|_| MessageError::NotUtf8)?;
     let mut cursor = Cursor::new(text)?;
     cursor.object(|cursor, key| {
         let value = cursor.skip()?;
@@ -92,7 +92,7 @@ pub fn wanted_scalars(
         let value = if is_nested { Some(Value::Array(Vec::new())) } else { serde_json::from_str(raw).ok() };
         // Another program may read it as a number, or take the first of two.
         if members.insert(key.name.into_owned(), value.ok_or(ScalarsError::Unreadable)?).is_some() {
-            return Err(ScalarsError::Malformed(Malformed::Duplicate { place: "the object" }));
+            return Err(ScalarsError::Malformed(MessageError::Duplicate { place: "the object" }));
         }
         if members.len() > limit.members { Err(ScalarsError::TooMany) } else { Ok(()) }
     })?;
@@ -103,7 +103,7 @@ pub fn wanted_scalars(
 pub fn has_text(list: &str, wanted: &str) -> bool {
     let Ok(mut cursor) = Cursor::new(list) else { return false };
     let mut is_found = false;
-    let walked: Result<_, Malformed> = cursor.array(|cursor| {
+    let walked: Result<_, MessageError> = cursor.array(|cursor| {
         let value = cursor.skip()?;
         is_found |= json::string(cursor.text(value)).is_some_and(|text| text == wanted);
         Ok(())

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Extensions, HeaderMap, HeaderValue, Method, Response, Uri, Version, header};
 use skep_mcp::headers::{LAST_EVENT_ID, PROTOCOL_VERSION};
-use skep_mcp::{Era, Id, Kind, Malformed, Message, Refusal, era};
+use skep_mcp::{Era, Id, Kind, Message, MessageError, Refusal, era};
 use skep_net::{Body, Budget, Peer};
 
 use crate::caller::{Caller, Identity};
@@ -71,7 +71,7 @@ pub enum Content {
     /// A message.
     Message(Message),
     /// A malformed message.
-    Malformed(Bytes, Malformed),
+    Malformed(Bytes, MessageError),
 }
 
 /// What is still needed of a request when its bytes were given back.

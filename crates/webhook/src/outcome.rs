@@ -1,7 +1,7 @@
 //! The table of outcomes: what follows from what a webhook did, for both kinds of webhooks and both failure policies.
 
 use skep_mcp::answer::{INTERNAL_ERROR, INVALID_REQUEST};
-use skep_mcp::{Malformed, Message};
+use skep_mcp::{Message, MessageError};
 
 use crate::config::FailurePolicy;
 use crate::patch::PatchError;
@@ -48,7 +48,7 @@ pub enum Cause {
     /// The patch of a webhook cannot be applied.
     Patch(PatchError),
     /// The webhooks made something else of it than a message.
-    InvalidMessage(Malformed),
+    InvalidMessage(MessageError),
     /// The webhooks made another message of it.
     OtherMessage,
     /// It is too long for webhooks.

@@ -2,8 +2,8 @@
 
 use super::{SERVER_INFO, TASKS, member, unambiguous};
 use crate::era::{MODERN, VERSIONS};
-use crate::malformed::Malformed;
 use crate::message::{Kind, Message};
+use crate::message_error::MessageError;
 use crate::raw::Raw;
 use crate::splice::{Edit, SpliceError};
 use crate::{json, splice};
@@ -64,10 +64,10 @@ pub fn discover_result(discover: &Message, initialized: &Message) -> Result<Mess
 }
 
 /// The kind of a response, which is a result or an error.
-fn only_response(response: &Message) -> Result<Kind, Malformed> {
+fn only_response(response: &Message) -> Result<Kind, MessageError> {
     match response.kind() {
         kind @ (Kind::Response | Kind::Error) => Ok(kind),
-        Kind::Request | Kind::Notification => Err(Malformed::NoKind),
+        Kind::Request | Kind::Notification => Err(MessageError::NoKind),
     }
 }
 

@@ -6,8 +6,8 @@ use super::{
 };
 use crate::era::MODERN;
 use crate::id::Id;
-use crate::malformed::Malformed;
 use crate::message::{Kind, Message};
+use crate::message_error::MessageError;
 use crate::raw::Raw;
 use crate::splice::{Edit, SpliceError};
 use crate::{answer, json, splice, value};
@@ -81,7 +81,7 @@ impl LegacyClient {
         match response.kind() {
             Kind::Error => self.error(kind, response),
             Kind::Response => self.result(response),
-            Kind::Request | Kind::Notification => Err(Malformed::NoKind.into()),
+            Kind::Request | Kind::Notification => Err(MessageError::NoKind.into()),
         }
     }
 

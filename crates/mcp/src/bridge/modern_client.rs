@@ -6,8 +6,8 @@ use super::{
     instead_of, unambiguous, with_error,
 };
 use crate::id::Id;
-use crate::malformed::Malformed;
 use crate::message::{Kind, Message};
+use crate::message_error::MessageError;
 use crate::raw::Raw;
 use crate::splice::{Edit, SpliceError};
 use crate::{answer, splice};
@@ -78,7 +78,7 @@ impl ModernClient {
         match response.kind() {
             Kind::Error => self.error(response),
             Kind::Response => self.result(response, server),
-            Kind::Request | Kind::Notification => Err(Malformed::NoKind.into()),
+            Kind::Request | Kind::Notification => Err(MessageError::NoKind.into()),
         }
     }
 

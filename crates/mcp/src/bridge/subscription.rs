@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 use super::SUBSCRIPTION;
 use crate::id::Id;
 use crate::json::{self, Cursor};
-use crate::malformed::Malformed;
 use crate::message::Message;
+use crate::message_error::MessageError;
 use crate::raw::Raw;
 use crate::splice::{Edit, SpliceError};
 use crate::{splice, value};
@@ -145,10 +145,10 @@ pub fn of_subscription(notification: &Message, id: &Id) -> Result<Bytes, SpliceE
 fn uris(list: &str) -> Option<BTreeSet<String>> {
     let mut cursor = Cursor::new(list).ok()?;
     let mut uris = BTreeSet::new();
-    let walked: Result<_, Malformed> = cursor.array(|cursor| {
+    let walked: Result<_, MessageError> = cursor.array(|cursor| {
         let value = cursor.skip()?;
         let uri = json::string(cursor.text(value)).filter(|uri| !uri.is_empty() && uri.len() <= LONGEST);
-        let uri = uri.filter(|_| uris.len() < MOST).ok_or(Malformed::NotAnObject)?;
+        let uri = uri.filter(|_| uris.len() < MOST).ok_or(MessageError::NotAnObject)?;
         uris.insert(uri.into_owned());
         Ok(())
     });

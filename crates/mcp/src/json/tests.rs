@@ -3,7 +3,7 @@ use serde_json::Value;
 
 use super::*;
 
-fn skipped(text: &str) -> Result<&str, Malformed> {
+fn skipped(text: &str) -> Result<&str, MessageError> {
     let mut cursor = Cursor::new(text)?;
     let span = cursor.skip()?;
     cursor.end()?;
@@ -46,7 +46,7 @@ fn objects_and_lists_are_walked_in_order() {
     let text = r#" { "a" : 1 , "\u0062" : [ 2 , 3 ] } "#;
     let mut met = Vec::new();
     let mut cursor = Cursor::new(text).unwrap();
-    let walked: Result<Span, Malformed> = cursor.object(|cursor, key| {
+    let walked: Result<Span, MessageError> = cursor.object(|cursor, key| {
         let value = cursor.skip()?;
         met.push((key.name.into_owned(), cursor.text(value)));
         Ok(())

@@ -12,7 +12,7 @@ fn filtered(text: &str, verdict: impl FnMut(&Element<'_>) -> Verdict) -> Option<
     Some(String::from_utf8(rewritten.to_vec()).unwrap())
 }
 
-fn refusal(result: &str) -> Malformed {
+fn refusal(result: &str) -> MessageError {
     let text = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{result}}}"#);
     rewrite(&read(&text), List::Tools, |_| Verdict::Keep).expect_err(result)
 }
@@ -115,9 +115,9 @@ fn what_has_no_list_stays_as_it_is() {
 
 #[test]
 fn a_list_that_cannot_be_evaluated_is_never_passed_through() {
-    let nameless = Malformed::Nameless { key: "tools", name: "name" };
-    let not_a_list = Malformed::NotAList { key: "tools" };
-    let twice = Malformed::Duplicate { place: "an element of the list" };
+    let nameless = MessageError::Nameless { key: "tools", name: "name" };
+    let not_a_list = MessageError::NotAList { key: "tools" };
+    let twice = MessageError::Duplicate { place: "an element of the list" };
     for (result, why) in [
         (r#"{"tools":[{"name":"a"},{"description":"b"}]}"#, nameless),
         (r#"{"tools":[{"name":7}]}"#, nameless),
@@ -132,11 +132,11 @@ fn a_list_that_cannot_be_evaluated_is_never_passed_through() {
         (r#"{"tools":[{"name":"a","n\u0061me":"b"}]}"#, twice),
         (
             r#"{"tools":[{"name":"a","Name":"b"}]}"#,
-            Malformed::OtherCase { place: "an element of the list", known: "name" },
+            MessageError::OtherCase { place: "an element of the list", known: "name" },
         ),
-        (r#"{"tools":[],"tools":[{"name":"a"}]}"#, Malformed::Duplicate { place: "`result`" }),
-        (r#"{"tools":[],"Tools":[{"name":"a"}]}"#, Malformed::OtherCase { place: "`result`", known: "tools" }),
-        (r#"{"tools":[],"t\u006fols":[{"name":"a"}]}"#, Malformed::Duplicate { place: "`result`" }),
+        (r#"{"tools":[],"tools":[{"name":"a"}]}"#, MessageError::Duplicate { place: "`result`" }),
+        (r#"{"tools":[],"Tools":[{"name":"a"}]}"#, MessageError::OtherCase { place: "`result`", known: "tools" }),
+        (r#"{"tools":[],"t\u006fols":[{"name":"a"}]}"#, MessageError::Duplicate { place: "`result`" }),
     ] {
         assert_eq!(refusal(result), why, "{result}");
     }

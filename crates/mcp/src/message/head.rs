@@ -4,7 +4,7 @@ use super::Kind;
 use super::parts::{MESSAGE, Part, Table};
 use crate::id::is_id;
 use crate::json::{self, Cursor, Span};
-use crate::malformed::Malformed;
+use crate::message_error::MessageError;
 use crate::names::Names;
 use crate::patch::Patches;
 
@@ -24,15 +24,15 @@ struct Spans([Option<Span>; Part::COUNT]);
 
 impl Head {
     /// Parses a message in one walk over its bytes.
-    pub(super) fn read(body: &[u8]) -> Result<Self, Malformed> {
+    pub(super) fn read(body: &[u8]) -> Result<Self, MessageError> {
         if body.iter().find(|byte| !json::is_space(**byte)) == Some(&b'[') {
-            return Err(Malformed::Batch);
+            return Err(MessageError::Batch);
         }
-        let text = std::str::from_utf8(body).map_err(|_| Malformed::NotUtf8)?;
+        let text = std::str::from_utf8(body).map_err(|_| MessageError::NotUtf8)?;
         let mut cursor = Cursor::new(text)?;
         match cursor.peek() {
             Some(b'{') => {}
-            Some(_) => cursor.skip().and(Err(Malformed::NotAnObject))?,
+            Some(_) => cursor.skip().and(Err(MessageError::NotAnObject))?,
             None => cursor.skip().map(drop)?,
         }
         let mut spans = Spans([None; Part::COUNT]);
@@ -93,7 +93,7 @@ impl Spans {
 }
 
 /// Walks an object and those members that have a table of their own. These are nested four deep at most.
-fn walk(cursor: &mut Cursor<'_>, table: &'static Table, spans: &mut Spans) -> Result<Span, Malformed> {
+fn walk(cursor: &mut Cursor<'_>, table: &'static Table, spans: &mut Spans) -> Result<Span, MessageError> {
     let mut names = Names::new(&table.level);
     let span = cursor.object(|cursor, key| {
         let part = names.note(key.name)?.and_then(|position| table.part(position));
@@ -104,45 +104,45 @@ fn walk(cursor: &mut Cursor<'_>, table: &'static Table, spans: &mut Spans) -> Re
         if let Some(part) = part {
             spans.set(part, value);
         }
-        Ok::<(), Malformed>(())
+        Ok::<(), MessageError>(())
     })?;
     names.finish()?;
     Ok(span)
 }
 
 /// The method, if it must be stored apart from the body because it has escapes there.
-fn method(text: &str, spans: &Spans) -> Result<Option<Box<str>>, Malformed> {
+fn method(text: &str, spans: &Spans) -> Result<Option<Box<str>>, MessageError> {
     let Some(span) = spans.get(Part::Method) else { return Ok(None) };
-    let method = text.get(span.range()).and_then(json::string).ok_or(Malformed::BadMethod)?;
+    let method = text.get(span.range()).and_then(json::string).ok_or(MessageError::BadMethod)?;
     Ok(match method {
         std::borrow::Cow::Borrowed(_) => None,
         std::borrow::Cow::Owned(method) => Some(method.into()),
     })
 }
 
-fn kind(text: &str, spans: &Spans) -> Result<Kind, Malformed> {
+fn kind(text: &str, spans: &Spans) -> Result<Kind, MessageError> {
     // Compared unescaped: `"2\u002e0"` is the same version to every parser.
     if spans.text(text, Part::Jsonrpc).and_then(json::string).as_deref() != Some("2.0") {
-        return Err(Malformed::Version);
+        return Err(MessageError::Version);
     }
     let id = spans.text(text, Part::Id);
     if id.is_some_and(|id| !is_id(id.as_bytes())) {
-        return Err(Malformed::BadId);
+        return Err(MessageError::BadId);
     }
     let has = |part| spans.get(part).is_some();
     // Some peers write `"error":null` beside a result, and the other way round.
     let holds = |part| spans.text(text, part).is_some();
     if has(Part::Method) {
         if has(Part::Result) || has(Part::Error) {
-            return Err(Malformed::NoKind);
+            return Err(MessageError::NoKind);
         }
         return Ok(if id.is_some() { Kind::Request } else { Kind::Notification });
     }
     match (has(Part::Result), holds(Part::Error)) {
-        (true, true) if holds(Part::Result) => Err(Malformed::NoKind),
+        (true, true) if holds(Part::Result) => Err(MessageError::NoKind),
         (_, true) => Ok(Kind::Error),
-        (true, false) if id.is_none() => Err(Malformed::NoId),
+        (true, false) if id.is_none() => Err(MessageError::NoId),
         (true, false) => Ok(Kind::Response),
-        (false, false) => Err(Malformed::NoKind),
+        (false, false) => Err(MessageError::NoKind),
     }
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::method;
 
-fn parse(text: &str) -> Result<Message, Malformed> {
+fn parse(text: &str) -> Result<Message, MessageError> {
     Message::parse(Bytes::copy_from_slice(text.as_bytes()))
 }
 
@@ -10,7 +10,7 @@ fn read(text: &str) -> Message {
 }
 
 /// A message with these members beside the version.
-fn refusal(members: &str) -> Malformed {
+fn refusal(members: &str) -> MessageError {
     parse(&format!(r#"{{"jsonrpc":"2.0",{members}}}"#)).expect_err(members)
 }
 
@@ -36,19 +36,19 @@ fn a_message_is_known_by_its_members() {
 #[test]
 fn what_is_neither_or_both_is_refused() {
     for (members, why) in [
-        (r#""id":1"#, Malformed::NoKind),
-        (r#""id":1,"error":null"#, Malformed::NoKind),
-        (r#""id":1,"result":{},"error":{}"#, Malformed::NoKind),
-        (r#""id":1,"method":"a","result":{}"#, Malformed::NoKind),
-        (r#""id":1,"method":"a","error":null"#, Malformed::NoKind),
-        (r#""result":{}"#, Malformed::NoId),
-        (r#""id":null,"result":{}"#, Malformed::NoId),
-        (r#""id":true,"method":"a""#, Malformed::BadId),
-        (r#""id":[1],"method":"a""#, Malformed::BadId),
-        (r#""id":{},"result":1"#, Malformed::BadId),
-        (r#""id":1,"method":7"#, Malformed::BadMethod),
-        (r#""id":1,"method":null"#, Malformed::BadMethod),
-        (r#""id":1,"method":"\ud800""#, Malformed::BadMethod),
+        (r#""id":1"#, MessageError::NoKind),
+        (r#""id":1,"error":null"#, MessageError::NoKind),
+        (r#""id":1,"result":{},"error":{}"#, MessageError::NoKind),
+        (r#""id":1,"method":"a","result":{}"#, MessageError::NoKind),
+        (r#""id":1,"method":"a","error":null"#, MessageError::NoKind),
+        (r#""result":{}"#, MessageError::NoId),
+        (r#""id":null,"result":{}"#, MessageError::NoId),
+        (r#""id":true,"method":"a""#, MessageError::BadId),
+        (r#""id":[1],"method":"a""#, MessageError::BadId),
+        (r#""id":{},"result":1"#, MessageError::BadId),
+        (r#""id":1,"method":7"#, MessageError::BadMethod),
+        (r#""id":1,"method":null"#, MessageError::BadMethod),
+        (r#""id":1,"method":"\ud800""#, MessageError::BadMethod),
     ] {
         assert_eq!(refusal(members), why, "{members}");
     }
@@ -57,7 +57,7 @@ fn what_is_neither_or_both_is_refused() {
 #[test]
 fn the_version_is_exact() {
     for version in ["", r#""jsonrpc":"2","#, r#""jsonrpc":2.0,"#, r#""jsonrpc":"1.0","#, r#""jsonrpc":null,"#] {
-        assert_eq!(parse(&format!(r#"{{{version}"id":1,"method":"ping"}}"#)), Err(Malformed::Version), "{version}");
+        assert_eq!(parse(&format!(r#"{{{version}"id":1,"method":"ping"}}"#)), Err(MessageError::Version), "{version}");
     }
     for version in [r#""2\u002e0""#, r#""\u0032.0""#] {
         assert_eq!(
@@ -71,28 +71,28 @@ fn the_version_is_exact() {
 #[test]
 fn only_one_object_is_a_message() {
     for (text, why) in [
-        ("[]", Malformed::Batch),
-        (" \r\n\t[{\"jsonrpc\":\"2.0\"", Malformed::Batch),
-        ("1", Malformed::NotAnObject),
-        ("\"{}\"", Malformed::NotAnObject),
-        ("", Malformed::Syntax { at: 0 }),
-        ("  ", Malformed::Syntax { at: 2 }),
-        ("nonsense", Malformed::Syntax { at: 0 }),
-        (r#"{"jsonrpc":"2.0","method":"a"} {}"#, Malformed::Syntax { at: 31 }),
-        (r#"{"jsonrpc":"2.0","method":"a""#, Malformed::Syntax { at: 29 }),
-        ("\u{feff}{}", Malformed::Syntax { at: 0 }),
+        ("[]", MessageError::Batch),
+        (" \r\n\t[{\"jsonrpc\":\"2.0\"", MessageError::Batch),
+        ("1", MessageError::NotAnObject),
+        ("\"{}\"", MessageError::NotAnObject),
+        ("", MessageError::Syntax { at: 0 }),
+        ("  ", MessageError::Syntax { at: 2 }),
+        ("nonsense", MessageError::Syntax { at: 0 }),
+        (r#"{"jsonrpc":"2.0","method":"a"} {}"#, MessageError::Syntax { at: 31 }),
+        (r#"{"jsonrpc":"2.0","method":"a""#, MessageError::Syntax { at: 29 }),
+        ("\u{feff}{}", MessageError::Syntax { at: 0 }),
     ] {
         assert_eq!(parse(text), Err(why), "{text}");
     }
-    assert_eq!(Message::parse(Bytes::from_static(b"{\"a\":\"\xff\"}")), Err(Malformed::NotUtf8));
-    assert_eq!(Message::parse(Bytes::from_static(b"[\xff")), Err(Malformed::Batch));
+    assert_eq!(Message::parse(Bytes::from_static(b"{\"a\":\"\xff\"}")), Err(MessageError::NotUtf8));
+    assert_eq!(Message::parse(Bytes::from_static(b"[\xff")), Err(MessageError::Batch));
 }
 
 #[test]
 fn no_name_may_be_read_in_two_ways() {
-    let message = Malformed::Duplicate { place: "the message" };
-    let params = Malformed::Duplicate { place: "`params`" };
-    let meta = Malformed::Duplicate { place: "`params._meta`" };
+    let message = MessageError::Duplicate { place: "the message" };
+    let params = MessageError::Duplicate { place: "`params`" };
+    let meta = MessageError::Duplicate { place: "`params._meta`" };
     for (members, why) in [
         (r#""method":"tools/list","method":"tools/call""#, message),
         (r#""method":"tools/list","m\u0065thod":"tools/call""#, message),
@@ -105,10 +105,10 @@ fn no_name_may_be_read_in_two_ways() {
         (r#""method":"a","params":{"_meta":{},"_meta":{}}"#, params),
         (r#""method":"a","params":{"_meta":{"progressToken":1,"progressToken":2}}"#, meta),
         (r#""method":"a","params":{"_meta":{"x":1,"x":1}}"#, meta),
-        (r#""method":"a","params":{"ref":{"name":"a","name":"b"}}"#, Malformed::Duplicate { place: "`params.ref`" }),
+        (r#""method":"a","params":{"ref":{"name":"a","name":"b"}}"#, MessageError::Duplicate { place: "`params.ref`" }),
         (
             r#""method":"a","params":{"arguments":{"path":1,"p\u0061th":2}}"#,
-            Malformed::Duplicate { place: "`params.arguments`" },
+            MessageError::Duplicate { place: "`params.arguments`" },
         ),
     ] {
         assert_eq!(refusal(members), why, "{members}");
@@ -138,7 +138,7 @@ fn known_names_have_one_case() {
         ),
         (r#""method":"a","params":{"ref":{"Name":"a"}}"#, "`params.ref`", "name"),
     ] {
-        assert_eq!(refusal(members), Malformed::OtherCase { place, known }, "{members}");
+        assert_eq!(refusal(members), MessageError::OtherCase { place, known }, "{members}");
     }
 }
 
@@ -218,7 +218,7 @@ fn long_messages_are_read() {
     let many = (0..40_000).map(|number| format!("\"k{number}\":{number}")).collect::<Vec<_>>().join(",");
     read(&format!(r#"{{"jsonrpc":"2.0","id":1,"method":"a","params":{{"arguments":{{{many}}}}}}}"#));
     let too_many = "\"a\":0,".repeat(100_000);
-    assert_eq!(refusal(&format!(r#"{too_many}"method":"a""#)), Malformed::TooManyMembers { place: "the message" });
+    assert_eq!(refusal(&format!(r#"{too_many}"method":"a""#)), MessageError::TooManyMembers { place: "the message" });
 }
 
 #[test]

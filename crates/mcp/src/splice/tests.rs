@@ -131,10 +131,10 @@ fn impossible_edits_are_rejected() {
     let named = [Edit::set(&["params", "name"], raw("1"))];
     assert_eq!(apply(&message, &named), Err(SpliceError::NotAnObject { name: "params".to_owned() }));
     for (edit, why) in [
-        (Edit::set(&["id"], raw("{}")), Malformed::BadId),
-        (Edit::set(&["jsonrpc"], raw("\"1.0\"")), Malformed::Version),
-        (Edit::remove(&["method"]), Malformed::NoKind),
-        (Edit::set(&["Method"], raw("1")), Malformed::OtherCase { place: "the message", known: "method" }),
+        (Edit::set(&["id"], raw("{}")), MessageError::BadId),
+        (Edit::set(&["jsonrpc"], raw("\"1.0\"")), MessageError::Version),
+        (Edit::remove(&["method"]), MessageError::NoKind),
+        (Edit::set(&["Method"], raw("1")), MessageError::OtherCase { place: "the message", known: "method" }),
     ] {
         assert_eq!(apply(&message, &[edit]), Err(SpliceError::Malformed(why)));
     }

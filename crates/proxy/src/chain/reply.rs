@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use skep_mcp::{Malformed, Message, answer};
+use skep_mcp::{Message, MessageError, answer};
 
 /// A middleware as far as it sees the replies to one request.
 pub trait ReplyMiddleware: Debug + Send + Sync {
@@ -27,7 +27,7 @@ pub enum ReplyStep<'a> {
 /// A reply that must not reach the client, because it could not be evaluated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the server's reply could not be evaluated and was withheld: {0}")]
-pub struct Withheld(pub Malformed);
+pub struct Withheld(pub MessageError);
 
 /// The middleware that sees the replies to one request.
 #[derive(Clone, Debug, Default)]

@@ -1,7 +1,7 @@
 //! What both endpoints do with a request before it goes to the upstream.
 
 use http::{HeaderName, Response, StatusCode};
-use skep_mcp::{Id, Malformed, Message, answer};
+use skep_mcp::{Id, Message, MessageError, answer};
 use skep_net::Body;
 use skep_upstream::initialize::INITIALIZE;
 use skep_upstream::{SessionId, Upstream};
@@ -17,7 +17,7 @@ pub(crate) type Refusal = Box<Response<Body>>;
 pub(super) fn message_of(exchange: &Exchange) -> Result<Message, Refusal> {
     match &exchange.content {
         Content::Message(message) => Ok(message.clone()),
-        Content::Malformed(_, why @ Malformed::Batch) => {
+        Content::Malformed(_, why @ MessageError::Batch) => {
             Err(Box::new(json(StatusCode::BAD_REQUEST, answer::malformed(*why))))
         }
         _ => Err(Box::new(text(StatusCode::BAD_REQUEST, "Invalid JSON-RPC 2.0 message"))),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, Response, StatusCode};
-use skep_mcp::Malformed;
+use skep_mcp::MessageError;
 use skep_net::Body;
 use skep_runconfig::run_config::MiddlewareConfig;
 
@@ -57,13 +57,13 @@ fn is_plain(headers: &HeaderMap) -> bool {
 }
 
 /// Whether a body could be one message to us and another one to the server.
-pub(crate) fn is_ambiguous(why: Malformed) -> bool {
+pub(crate) fn is_ambiguous(why: MessageError) -> bool {
     matches!(
         why,
-        Malformed::Batch
-            | Malformed::Duplicate { .. }
-            | Malformed::OtherCase { .. }
-            | Malformed::TooManyMembers { .. }
-            | Malformed::NoKind
+        MessageError::Batch
+            | MessageError::Duplicate { .. }
+            | MessageError::OtherCase { .. }
+            | MessageError::TooManyMembers { .. }
+            | MessageError::NoKind
     )
 }

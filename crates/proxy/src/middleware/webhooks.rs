@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 use jiff::Timestamp;
 use serde_json::Value;
-use skep_mcp::{Kind as MessageKind, Malformed, Message, answer, value};
+use skep_mcp::{Kind as MessageKind, Message, MessageError, answer, value};
 use skep_net::budget::{OverBudgetError, Purpose};
 use skep_net::{Body, Peer};
 use skep_runconfig::parameters;
@@ -266,7 +266,7 @@ fn refuse(kind: Kind, service: Option<&Service>, cause: &Cause, message: &Messag
 }
 
 fn refused(kind: Kind, cause: &Cause, message: &Message) -> Response<Body> {
-    if matches!(cause, Cause::InvalidMessage(Malformed::Batch)) {
+    if matches!(cause, Cause::InvalidMessage(MessageError::Batch)) {
         return json(StatusCode::BAD_REQUEST, answer::batch_refused());
     }
     let refusal = cause.refusal(kind);

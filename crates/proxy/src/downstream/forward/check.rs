@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::StatusCode;
-use skep_mcp::{Kind, Malformed, Message, answer};
+use skep_mcp::{Kind, Message, MessageError, answer};
 
 use crate::downstream::request::Refusal;
 use crate::exchange::{Content, Exchange};
@@ -13,7 +13,7 @@ pub(super) fn check_message(exchange: &Exchange) -> Result<(), Refusal> {
     let ambiguous = match &exchange.content {
         Content::Malformed(_, why) if crate::middleware::parser::is_ambiguous(*why) => Some(*why),
         // Whatever it is called: servers may read the body only.
-        Content::Opaque(bytes) if is_list(bytes) => Some(Malformed::Batch),
+        Content::Opaque(bytes) if is_list(bytes) => Some(MessageError::Batch),
         _ => None,
     };
     if let Some(why) = ambiguous {

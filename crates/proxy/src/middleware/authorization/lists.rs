@@ -9,7 +9,7 @@ use skep_authz::cedar::Cedar;
 use skep_authz::pdp::Pdp;
 use skep_authz::query::{Annotations, Feature, Query};
 use skep_mcp::list::{self, List, Verdict};
-use skep_mcp::{Malformed, Message};
+use skep_mcp::{Message, MessageError};
 use skep_net::Client;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -55,7 +55,7 @@ pub(super) fn elements(reply: &Message) -> Result<Vec<Listed>, Withheld> {
         read.map_err(Withheld)?;
     }
     if elements.len() > MOST {
-        return Err(Withheld(Malformed::TooManyMembers { place: "the list of a result" }));
+        return Err(Withheld(MessageError::TooManyMembers { place: "the list of a result" }));
     }
     Ok(unambiguous(elements))
 }

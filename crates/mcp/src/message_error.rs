@@ -2,7 +2,7 @@
 
 /// Bytes are not one message, or not one that every parser reads alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Malformed {
+pub enum MessageError {
     /// The first byte opens an array.
     #[error("an array of messages; send them one by one")]
     Batch,
@@ -69,7 +69,7 @@ pub enum Malformed {
     },
 }
 
-impl Malformed {
+impl MessageError {
     /// A short, constant name for metrics and logs.
     pub fn category(&self) -> &'static str {
         match self {
