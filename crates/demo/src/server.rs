@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use skep_mcp::era::{self, MODERN, VERSIONS};
-use skep_mcp::{Era, Kind, Message, Raw, Refusal, answer};
+use skep_mcp::{Era, Kind, Message, Raw, RequestError, answer};
 use uuid::Uuid;
 
 use crate::{library, tool};
@@ -192,9 +192,9 @@ impl Failure {
     }
 
     /// A request that contradicts itself. The error for an unknown version lists every supported version.
-    fn refusal(refusal: &Refusal) -> Self {
+    fn refusal(refusal: &RequestError) -> Self {
         match refusal {
-            Refusal::Unsupported { requested } => Self {
+            RequestError::Unsupported { requested } => Self {
                 data: Some(json!({ "requested": requested, "supported": supported() })),
                 ..Self::new(refusal.code(), format!("version `{requested}` is not supported"))
             },

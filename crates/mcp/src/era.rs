@@ -44,7 +44,7 @@ pub enum Eras {
 
 /// A request contradicts itself and is rejected with status 400.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum RequestError {
     /// The version in the header differs from the version in the body.
     #[error(
         "the header `MCP-Protocol-Version` is `{header}`, but `io.modelcontextprotocol/protocolVersion` in \
@@ -106,7 +106,7 @@ pub enum Refusal {
 }
 
 /// Classifies a request. `header` is the value of `MCP-Protocol-Version`.
-pub fn classify(header: Option<&str>, message: &Message) -> Result<Era, Refusal> {
+pub fn classify(header: Option<&str>, message: &Message) -> Result<Era, RequestError> {
     let header = header.filter(|header| !header.is_empty());
     if !claims_modern(header, message) {
         return Ok(Era::Legacy);
@@ -120,15 +120,16 @@ pub fn classify(header: Option<&str>, message: &Message) -> Result<Era, Refusal>
     match (header, body) {
         // The header is the negotiated version; other members of `_meta` are no claim.
         (Some(header), None) if header != MODERN => Ok(Era::Legacy),
-        (_, None) => Err(Refusal::NoVersion),
-        (Some(header), Some(body)) if header != body => {
-            Err(Refusal::VersionMismatch { header: clipped(header).into_owned(), body: clipped(&body).into_owned() })
-        }
-        (_, Some(body)) if body != MODERN => Err(Refusal::Unsupported { requested: clipped(&body).into_owned() }),
+        (_, None) => Err(RequestError::NoVersion),
+        (Some(header), Some(body)) if header != body => Err(RequestError::VersionMismatch {
+            header: clipped(header).into_owned(),
+            body: clipped(&body).into_owned(),
+        }),
+        (_, Some(body)) if body != MODERN => Err(RequestError::Unsupported { requested: clipped(&body).into_owned() }),
         _ => match message.client_capabilities() {
-            None | Some(b"null") => Err(Refusal::NoCapabilities),
+            None | Some(b"null") => Err(RequestError::NoCapabilities),
             Some(value) if value.first() == Some(&b'{') => Ok(Era::Modern),
-            Some(_) => Err(Refusal::BadCapabilities),
+            Some(_) => Err(RequestError::BadCapabilities),
         },
     }
 }
@@ -155,9 +156,9 @@ impl From<Era> for Eras {
     }
 }
 
-// === impl Refusal ===
+// === impl RequestError ===
 
-impl Refusal {
+impl RequestError {
     /// The JSON-RPC error code.
     pub fn code(&self) -> i64 {
         match self {

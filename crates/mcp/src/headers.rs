@@ -12,7 +12,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::era::Refusal;
+use crate::era::RequestError;
 use crate::message::Message;
 use crate::method::resource;
 use crate::value::clipped;
@@ -36,7 +36,7 @@ const OPEN: &str = "=?base64?";
 const CLOSE: &str = "?=";
 
 /// Checks that the headers of a request or notification agree with its body.
-pub fn check(headers: &HeaderMap, message: &Message) -> Result<(), Refusal> {
+pub fn check(headers: &HeaderMap, message: &Message) -> Result<(), RequestError> {
     let method = message.method().unwrap_or_default();
     let name = resource(message).unwrap_or_default();
     agree(headers, &METHOD, "Mcp-Method", method, |value| Some(Cow::Borrowed(value)))?;
@@ -45,15 +45,15 @@ pub fn check(headers: &HeaderMap, message: &Message) -> Result<(), Refusal> {
 
 /// Checks that the headers a modern request must have are present. For the MCP endpoint that the client talks to: an
 /// intermediary is not misled by a missing header.
-pub fn require(headers: &HeaderMap, message: &Message) -> Result<(), Refusal> {
+pub fn require(headers: &HeaderMap, message: &Message) -> Result<(), RequestError> {
     let method = message.method().unwrap_or_default();
     let missing = |header: &HeaderName| headers.get(header).is_none_or(HeaderValue::is_empty);
     if missing(&METHOD) {
-        return Err(Refusal::HeaderMissing { name: "Mcp-Method".into(), body: clipped(method).into_owned() });
+        return Err(RequestError::HeaderMissing { name: "Mcp-Method".into(), body: clipped(method).into_owned() });
     }
     let is_named = matches!(method, "tools/call" | "prompts/get" | "resources/read");
     match resource(message).filter(|_| is_named && missing(&NAME)) {
-        Some(name) => Err(Refusal::HeaderMissing { name: "Mcp-Name".into(), body: clipped(&name).into_owned() }),
+        Some(name) => Err(RequestError::HeaderMissing { name: "Mcp-Name".into(), body: clipped(&name).into_owned() }),
         None => Ok(()),
     }
 }
@@ -97,8 +97,8 @@ fn agree(
     name: &'static str,
     body: &str,
     read: impl FnOnce(&str) -> Option<Cow<'_, str>>,
-) -> Result<(), Refusal> {
-    let unreadable = || Refusal::HeaderUnreadable { name: name.into() };
+) -> Result<(), RequestError> {
+    let unreadable = || RequestError::HeaderUnreadable { name: name.into() };
     let value = match only(headers, header) {
         // An empty header counts as absent.
         Ok(value) if value.is_none_or(HeaderValue::is_empty) => return Ok(()),
@@ -107,7 +107,7 @@ fn agree(
     };
     if value != body {
         let (header, body) = (clipped(&value).into_owned(), clipped(body).into_owned());
-        return Err(Refusal::HeaderMismatch { name: name.into(), header, body });
+        return Err(RequestError::HeaderMismatch { name: name.into(), header, body });
     }
     Ok(())
 }

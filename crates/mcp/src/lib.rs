@@ -43,7 +43,7 @@ pub mod splice;
 pub mod sse;
 pub mod value;
 
-pub use era::{Era, Eras, Refusal};
+pub use era::{Era, Eras, RequestError};
 pub use id::Id;
 pub use message::{Kind, Message};
 pub use message_error::MessageError;

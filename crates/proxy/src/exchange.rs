@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Extensions, HeaderMap, HeaderValue, Method, Response, Uri, Version, header};
 use skep_mcp::headers::{LAST_EVENT_ID, PROTOCOL_VERSION};
-use skep_mcp::{Era, Id, Kind, Message, MessageError, Refusal, era};
+use skep_mcp::{Era, Id, Kind, Message, MessageError, RequestError, era};
 use skep_net::{Body, Budget, Peer};
 
 use crate::caller::{Caller, Identity};
@@ -199,7 +199,7 @@ impl Exchange {
     ///
     /// This is the only place that classifies a message of a client. It is called by the endpoint, when middleware cannot change the message
     /// any more, and for requests that the proxy sends in the client's name.
-    pub(crate) fn era(&self) -> Option<Result<Era, Refusal>> {
+    pub(crate) fn era(&self) -> Option<Result<Era, RequestError>> {
         let request = self.message().filter(|message| message.kind() == Kind::Request)?;
         let version = self.head.headers.get(PROTOCOL_VERSION).and_then(|version| version.to_str().ok());
         Some(era::classify(version, request))

@@ -144,7 +144,7 @@ fn a_refusal_names_both_sides_and_echoes_the_id() {
             "error": { "code": -32020, "message": text, "data": { "header": "2025-11-25", "body": "2026-07-28" } },
         })
     );
-    let without_id: Value = serde_json::from_slice(&Refusal::NoVersion.answer(None)).unwrap();
+    let without_id: Value = serde_json::from_slice(&RequestError::NoVersion.answer(None)).unwrap();
     assert_eq!(without_id["error"].get("data"), None);
     assert_eq!(without_id.get("id"), None);
 }

@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 
 use super::{PARAMETER, RepeatedHeaderError, decode, encode, only};
-use crate::era::Refusal;
+use crate::era::RequestError;
 use crate::json::{member, only_member, string};
 use crate::list::Element;
 use crate::message::Message;
@@ -45,14 +45,14 @@ pub fn of(tool: &Element<'_>) -> Vec<Parameter> {
 }
 
 /// Checks that the headers of a call agree with its arguments. A missing or `null` argument needs no header.
-pub fn check(headers: &HeaderMap, message: &Message, parameters: &[Parameter]) -> Result<(), Refusal> {
+pub fn check(headers: &HeaderMap, message: &Message, parameters: &[Parameter]) -> Result<(), RequestError> {
     let arguments = method::arguments(message).and_then(|arguments| std::str::from_utf8(arguments).ok());
     let Some(arguments) = arguments else { return Ok(()) };
     parameters.iter().try_for_each(|parameter| parameter.check(headers, arguments))
 }
 
 /// The same for legacy clients, which need not send such headers: those they send must agree.
-pub fn check_sent(headers: &HeaderMap, message: &Message, parameters: &[Parameter]) -> Result<(), Refusal> {
+pub fn check_sent(headers: &HeaderMap, message: &Message, parameters: &[Parameter]) -> Result<(), RequestError> {
     let sent = parameters.iter().filter(|parameter| headers.contains_key(&parameter.header));
     check(headers, message, &sent.cloned().collect::<Vec<_>>())
 }
@@ -77,31 +77,31 @@ pub fn any(headers: &HeaderMap) -> bool {
 
 impl Parameter {
     /// What a header says for the argument. Nothing if there is none, or none that a header can say.
-    fn argument<'a>(&self, arguments: &'a str) -> Result<Option<Cow<'a, str>>, Refusal> {
+    fn argument<'a>(&self, arguments: &'a str) -> Result<Option<Cow<'a, str>>, RequestError> {
         let mut found = Some(arguments);
         for step in &self.path {
             let Some(object) = found else { break };
             // The server might use the duplicate that is not compared.
-            let twice = |_twice| Refusal::ArgumentTwice { name: Cow::Owned(self.shown.clone()) };
+            let twice = |_twice| RequestError::ArgumentTwice { name: Cow::Owned(self.shown.clone()) };
             found = only_member(object, step).map_err(twice)?;
         }
         Ok(found.and_then(text))
     }
 
-    fn check(&self, headers: &HeaderMap, arguments: &str) -> Result<(), Refusal> {
+    fn check(&self, headers: &HeaderMap, arguments: &str) -> Result<(), RequestError> {
         let name = || Cow::Owned(self.shown.clone());
         let Some(body) = self.argument(arguments)? else { return Ok(()) };
         let value = match only(headers, &self.header) {
-            Ok(None) => return Err(Refusal::HeaderMissing { name: name(), body: clipped(&body).into_owned() }),
+            Ok(None) => return Err(RequestError::HeaderMissing { name: name(), body: clipped(&body).into_owned() }),
             Ok(Some(value)) => value.to_str().ok().and_then(decode),
             Err(RepeatedHeaderError) => None,
         };
-        let value = value.ok_or_else(|| Refusal::HeaderUnreadable { name: name() })?;
+        let value = value.ok_or_else(|| RequestError::HeaderUnreadable { name: name() })?;
         if value == body || (self.is_number && is_same_number(&value, &body)) {
             return Ok(());
         }
         let (header, body) = (clipped(&value).into_owned(), clipped(&body).into_owned());
-        Err(Refusal::HeaderMismatch { name: name(), header, body })
+        Err(RequestError::HeaderMismatch { name: name(), header, body })
     }
 }
 

@@ -54,7 +54,7 @@ fn headers_that_differ_from_the_body_are_rejected() {
     ] {
         let refusal = check(&held(&[(name, value)]), &read(body)).unwrap_err();
         assert_eq!(refusal.code(), -32020);
-        assert!(matches!(&refusal, Refusal::HeaderMismatch { header, .. } if header == said), "{refusal}");
+        assert!(matches!(&refusal, RequestError::HeaderMismatch { header, .. } if header == said), "{refusal}");
     }
 }
 

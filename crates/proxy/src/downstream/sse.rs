@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response, StatusCode};
-use skep_mcp::{Era, Kind, Message, Refusal, answer, sse};
+use skep_mcp::{Era, Kind, Message, RequestError, answer, sse};
 use skep_net::budget::{OverBudgetError, Purpose};
 use skep_net::{Body, BodySender, Budget};
 use skep_upstream::{Call, CallError, ClientContext, Replies, SessionId, admission};
@@ -206,7 +206,7 @@ impl Sse {
     async fn answer(
         self: Arc<Self>,
         message: Message,
-        claimed: Result<Era, Refusal>,
+        claimed: Result<Era, RequestError>,
         session: SessionId,
         answers: mpsc::Sender<Bytes>,
         replies: ReplyChain,
@@ -246,7 +246,7 @@ impl Sse {
 
     /// The era that a request is admitted in, or the answer to one that goes no further. `claimed` is what it says itself: a request
     /// that contradicts itself is refused, since the server could take it for one of another era than the proxy does.
-    async fn admit(&self, message: &Message, claimed: Result<Era, Refusal>) -> Result<Era, Bytes> {
+    async fn admit(&self, message: &Message, claimed: Result<Era, RequestError>) -> Result<Era, Bytes> {
         let id = message.id();
         let era = claimed.map_err(|refusal| refusal.answer(id.as_ref()))?;
         let mut state = self.endpoint.state.clone();
