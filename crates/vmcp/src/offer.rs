@@ -55,14 +55,14 @@ pub struct Offers {
 /// What a backend offers to one viewer.
 #[derive(Debug)]
 pub struct Offer {
-    known: watch::Sender<Known>,
+    known: watch::Sender<CatalogueState>,
     is_fetching: AtomicBool,
     since: Instant,
 }
 
 /// What is known of a catalogue.
 #[derive(Clone, Debug, Default)]
-pub struct Known {
+pub struct CatalogueState {
     /// The last good one.
     pub catalogue: Option<Arc<Catalogue>>,
     /// When it was asked for the last time, and what went wrong if that failed.
@@ -189,17 +189,17 @@ pub(crate) fn start_refresh(backend: &Arc<Backend>, offer: &Arc<Offer>, client: 
 
 impl Offer {
     fn new() -> Arc<Self> {
-        let known = watch::Sender::new(Known::default());
+        let known = watch::Sender::new(CatalogueState::default());
         Arc::new(Self { known, is_fetching: AtomicBool::new(false), since: Instant::now() })
     }
 
     /// What is known now.
-    pub fn known(&self) -> Known {
+    pub fn known(&self) -> CatalogueState {
         self.known.borrow().clone()
     }
 
     /// What is known, once anything is: but the first catalogue is waited for only for a short time after the backend appeared.
-    pub async fn first(&self) -> Known {
+    pub async fn first(&self) -> CatalogueState {
         let until = self.since + FIRST;
         let mut known = self.known.subscribe();
         let settled = known.wait_for(|known| known.outcome.is_some() || known.catalogue.is_some());
