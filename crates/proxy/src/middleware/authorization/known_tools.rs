@@ -21,7 +21,7 @@ pub(super) struct KnownTools(Mutex<Tools>);
 
 #[derive(Debug, Default)]
 struct Tools {
-    by_name: HashMap<Arc<str>, Known>,
+    by_name: HashMap<Arc<str>, ToolEntry>,
     /// In the order in which they were last listed.
     order: BTreeMap<u64, Arc<str>>,
     count: u64,
@@ -31,7 +31,7 @@ struct Tools {
 }
 
 #[derive(Debug)]
-struct Known {
+struct ToolEntry {
     annotations: Annotations,
     place: u64,
 }
@@ -84,7 +84,7 @@ impl Tools {
         }
         self.count += 1;
         let (name, place): (Arc<str>, _) = (tool.into(), self.count);
-        match self.by_name.insert(name.clone(), Known { annotations, place }) {
+        match self.by_name.insert(name.clone(), ToolEntry { annotations, place }) {
             Some(before) => drop(self.order.remove(&before.place)),
             None => self.bytes += bytes,
         }
