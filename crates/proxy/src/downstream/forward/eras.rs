@@ -42,12 +42,12 @@ pub struct EraBridge {
     modern: Arc<Streamable>,
     /// The path of the protocol, if the server has others.
     path: Option<&'static str>,
-    known: Mutex<Known>,
+    known: Mutex<EraCache>,
 }
 
 /// Since when it is known which era the server does not serve, and whether it is known that it serves the modern one.
 #[derive(Debug, Default)]
-struct Known {
+struct EraCache {
     not_legacy: Option<Instant>,
     not_modern: Option<Instant>,
     is_modern: bool,
@@ -186,7 +186,7 @@ impl EraBridge {
         }
     }
 
-    fn with<T>(&self, act: impl FnOnce(&mut Known) -> T) -> T {
+    fn with<T>(&self, act: impl FnOnce(&mut EraCache) -> T) -> T {
         act(&mut self.known.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
