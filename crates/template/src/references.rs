@@ -14,9 +14,9 @@ const LONGEST: usize = 8;
 /// With how many different values as its dot a template is walked. With further ones its dot is unknown.
 const MOST_VISITS: usize = 4;
 
-/// What is known of a value.
+/// A value as far as it is known without rendering.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Known<'t> {
+enum AbstractValue<'t> {
     /// The data, or the member that a path leads to.
     Path(Vec<&'t str>),
     /// A string.
@@ -29,9 +29,9 @@ pub(crate) fn of(tree: &Tree) -> BTreeSet<Vec<&str>> {
     let mut reader = Reader {
         tree,
         found: BTreeSet::new(),
-        scope: Scope::new(Known::Unknown),
+        scope: Scope::new(AbstractValue::Unknown),
         visited: BTreeMap::new(),
-        waiting: vec![(tree.main.as_slice(), Known::Path(Vec::new()))],
+        waiting: vec![(tree.main.as_slice(), AbstractValue::Path(Vec::new()))],
     };
     while let Some((nodes, dot)) = reader.waiting.pop() {
         reader.scope = Scope::new(dot.clone());
@@ -43,16 +43,16 @@ pub(crate) fn of(tree: &Tree) -> BTreeSet<Vec<&str>> {
 struct Reader<'t> {
     tree: &'t Tree,
     found: BTreeSet<Vec<&'t str>>,
-    scope: Scope<'t, Known<'t>>,
+    scope: Scope<'t, AbstractValue<'t>>,
     /// With which dots a template was walked, or will be.
-    visited: BTreeMap<&'t [u8], Vec<Known<'t>>>,
-    waiting: Vec<(&'t [Node], Known<'t>)>,
+    visited: BTreeMap<&'t [u8], Vec<AbstractValue<'t>>>,
+    waiting: Vec<(&'t [Node], AbstractValue<'t>)>,
 }
 
 // === impl Reader ===
 
 impl<'t> Reader<'t> {
-    fn nodes(&mut self, nodes: &'t [Node], dot: &Known<'t>) {
+    fn nodes(&mut self, nodes: &'t [Node], dot: &AbstractValue<'t>) {
         for node in nodes {
             match node {
                 Node::Text { .. } | Node::Break | Node::Continue => {}
@@ -61,9 +61,10 @@ impl<'t> Reader<'t> {
                 }
                 Node::If(branch) => self.branch(branch, dot, |_| None),
                 Node::With(branch) => self.branch(branch, dot, Some),
-                Node::Range(branch) => self.branch(branch, dot, |_| Some(Known::Unknown)),
+                Node::Range(branch) => self.branch(branch, dot, |_| Some(AbstractValue::Unknown)),
                 Node::Template { name, argument, .. } => {
-                    let argument = argument.as_ref().map_or(Known::Unknown, |argument| self.read(dot, argument));
+                    let argument =
+                        argument.as_ref().map_or(AbstractValue::Unknown, |argument| self.read(dot, argument));
                     self.visit(name, argument);
                 }
             }
@@ -71,11 +72,16 @@ impl<'t> Reader<'t> {
     }
 
     /// A block; `dot_of` makes its dot from its value, if it has another.
-    fn branch(&mut self, branch: &'t Branch, dot: &Known<'t>, dot_of: impl FnOnce(Known<'t>) -> Option<Known<'t>>) {
+    fn branch(
+        &mut self,
+        branch: &'t Branch,
+        dot: &AbstractValue<'t>,
+        dot_of: impl FnOnce(AbstractValue<'t>) -> Option<AbstractValue<'t>>,
+    ) {
         let mark = self.scope.mark();
         let value = self.read(dot, &branch.pipeline);
         let inner = dot_of(value);
-        if inner == Some(Known::Unknown) {
+        if inner == Some(AbstractValue::Unknown) {
             // The variables of a loop are its elements.
             for name in &branch.pipeline.variables {
                 self.forget(name);
@@ -89,10 +95,10 @@ impl<'t> Reader<'t> {
     }
 
     /// Walks another template later, unless it was already walked with this dot.
-    fn visit(&mut self, name: &'t [u8], dot: Known<'t>) {
+    fn visit(&mut self, name: &'t [u8], dot: AbstractValue<'t>) {
         let Some(nodes) = self.tree.templates.get(name) else { return };
         let visits = self.visited.entry(name).or_default();
-        let dot = if visits.len() < MOST_VISITS { dot } else { Known::Unknown };
+        let dot = if visits.len() < MOST_VISITS { dot } else { AbstractValue::Unknown };
         if !visits.contains(&dot) {
             visits.push(dot.clone());
             self.waiting.push((nodes, dot));
@@ -101,31 +107,31 @@ impl<'t> Reader<'t> {
 
     fn forget(&mut self, name: &str) {
         if let Some(variable) = self.scope.get_mut(name) {
-            *variable = Known::Unknown;
+            *variable = AbstractValue::Unknown;
         }
     }
 
     /// The value of a pipeline, which is read.
-    fn read(&mut self, dot: &Known<'t>, pipeline: &'t Pipeline) -> Known<'t> {
+    fn read(&mut self, dot: &AbstractValue<'t>, pipeline: &'t Pipeline) -> AbstractValue<'t> {
         let value = self.pipeline(dot, pipeline);
         self.found(&value);
         value
     }
 
-    fn found(&mut self, value: &Known<'t>) {
-        if let Known::Path(path) = value
+    fn found(&mut self, value: &AbstractValue<'t>) {
+        if let AbstractValue::Path(path) = value
             && !path.is_empty()
         {
             self.found.insert(path.clone());
         }
     }
 
-    fn pipeline(&mut self, dot: &Known<'t>, pipeline: &'t Pipeline) -> Known<'t> {
+    fn pipeline(&mut self, dot: &AbstractValue<'t>, pipeline: &'t Pipeline) -> AbstractValue<'t> {
         let mut last = None;
         for command in &pipeline.commands {
             last = Some(self.command(dot, command, last));
         }
-        let value = last.unwrap_or(Known::Unknown);
+        let value = last.unwrap_or(AbstractValue::Unknown);
         for name in &pipeline.variables {
             if pipeline.assigns {
                 // Before or after, and in which iteration, is not known here.
@@ -138,8 +144,13 @@ impl<'t> Reader<'t> {
         value
     }
 
-    fn command(&mut self, dot: &Known<'t>, command: &'t Command, last: Option<Known<'t>>) -> Known<'t> {
-        let mut arguments: Vec<Known<'t>> = Vec::new();
+    fn command(
+        &mut self,
+        dot: &AbstractValue<'t>,
+        command: &'t Command,
+        last: Option<AbstractValue<'t>>,
+    ) -> AbstractValue<'t> {
+        let mut arguments: Vec<AbstractValue<'t>> = Vec::new();
         for argument in &command.arguments {
             arguments.push(self.operand(dot, argument));
         }
@@ -154,42 +165,42 @@ impl<'t> Reader<'t> {
     }
 
     /// The member that names lead to. Where something else leads further, it ends.
-    fn index(&mut self, arguments: Vec<Known<'t>>) -> Known<'t> {
+    fn index(&mut self, arguments: Vec<AbstractValue<'t>>) -> AbstractValue<'t> {
         let mut arguments = arguments.into_iter();
-        let mut value = arguments.next().unwrap_or(Known::Unknown);
+        let mut value = arguments.next().unwrap_or(AbstractValue::Unknown);
         for argument in arguments {
             self.found(&argument);
             value = match argument {
-                Known::Text(name) => value.member(name),
-                Known::Path(_) | Known::Unknown => {
+                AbstractValue::Text(name) => value.member(name),
+                AbstractValue::Path(_) | AbstractValue::Unknown => {
                     self.found(&value);
-                    Known::Unknown
+                    AbstractValue::Unknown
                 }
             };
         }
         value
     }
 
-    fn operand(&mut self, dot: &Known<'t>, operand: &'t Operand) -> Known<'t> {
+    fn operand(&mut self, dot: &AbstractValue<'t>, operand: &'t Operand) -> AbstractValue<'t> {
         match &operand.term {
             Term::Dot => dot.clone(),
-            Term::Text(text) => std::str::from_utf8(text).map_or(Known::Unknown, Known::Text),
-            Term::Variable(name) => self.scope.get(name).cloned().unwrap_or(Known::Unknown),
+            Term::Text(text) => std::str::from_utf8(text).map_or(AbstractValue::Unknown, AbstractValue::Text),
+            Term::Variable(name) => self.scope.get(name).cloned().unwrap_or(AbstractValue::Unknown),
             Term::Pipeline(pipeline) => self.pipeline(dot, pipeline),
             Term::Fields { of, names } => {
                 let value = self.operand(dot, of);
                 names.iter().fold(value, |value, name| value.member(name))
             }
             Term::Nil | Term::Bool(_) | Term::Int(_) | Term::Float(_) | Term::Overflow(_) | Term::Function(_) => {
-                Known::Unknown
+                AbstractValue::Unknown
             }
         }
     }
 }
 
-// === impl Known ===
+// === impl AbstractValue ===
 
-impl<'t> Known<'t> {
+impl<'t> AbstractValue<'t> {
     /// A member of this value.
     fn member(self, name: &'t str) -> Self {
         match self {
