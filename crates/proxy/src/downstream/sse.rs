@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use super::endpoint::Endpoint;
 use super::listener::Listener;
 use super::reply::{keep_alive, last_moment};
-use super::request::{Refusal as Refused, find_session, message_of, store_unavailable};
+use super::request::{Refusal, find_session, message_of, store_unavailable};
 use crate::chain::reply::ReplyChain;
 use crate::exchange::Exchange;
 use crate::http::{events, json, method_not_allowed, over_budget, over_budget_message, text};
@@ -141,7 +141,7 @@ impl Sse {
         self.accept(exchange).await.unwrap_or_else(|refusal| *refusal)
     }
 
-    async fn accept(self: &Arc<Self>, exchange: &mut Exchange) -> Result<Response<Body>, Refused> {
+    async fn accept(self: &Arc<Self>, exchange: &mut Exchange) -> Result<Response<Body>, Refusal> {
         let query = exchange.head.uri.query().unwrap_or_default();
         let id = query.split('&').find_map(|pair| pair.strip_prefix("session_id=")).map(str::to_owned);
         let Some(id) = id.filter(|id| !id.is_empty()) else {
