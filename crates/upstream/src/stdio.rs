@@ -136,7 +136,7 @@ impl Upstream for StdioUpstream {
     }
 }
 
-/// The response to a request that changes what a session hears, without a session.
+/// The response to a request that changes what a session is subscribed to, without a session.
 fn needs_session(message: &Message) -> Result<Replies, CallError> {
     let text = format!("{} needs a session: begin one with `initialize`", message.method().unwrap_or_default());
     let refusal = answer::error(message.id().as_ref(), answer::INVALID_REQUEST, &text, None);

@@ -135,8 +135,8 @@ pub(super) async fn watch_pods(mut state: watch::Receiver<State>, is_checked: bo
 
 /// Keeps the health of a server on stdio. It is available once it answered `initialize`, and nothing less: a process that runs may
 /// be a package that is still being fetched, or that does not exist.
-pub(super) async fn watch_link(mut news: mpsc::Receiver<ConnectionEvent>, health: Arc<Health>) {
-    while let Some(now) = news.recv().await {
+pub(super) async fn watch_link(mut events: mpsc::Receiver<ConnectionEvent>, health: Arc<Health>) {
+    while let Some(now) = events.recv().await {
         match now {
             // Why it failed before says more.
             ConnectionEvent::Connected if matches!(health.known(), ServerHealth::Unavailable(_)) => {}

@@ -92,7 +92,7 @@ impl Wiring<'_> {
         let (sender, events) = mpsc::channel(EVENTS);
         let shared = matches!(place, Place::Cluster { .. }).then_some(TAKING_OVER);
         let (connect, outage) = connect(server, place, self.health, tasks);
-        let supervision = Supervision { news: sender, ending: tasks.ending.subscribe(), shared, outage };
+        let supervision = Supervision { events: sender, ending: tasks.ending.subscribe(), shared, outage };
         let (upstream, connection) = StdioUpstream::start_for(connect, Limits::default(), supervision);
         tasks.keep(connection);
         let (stopping, draining) = (self.drain.stopping(), upstream.clone());

@@ -24,7 +24,7 @@ use crate::sessions::{Kind, Sessions, Store};
 async fn a_server_on_stdio_is_available_once_it_was_initialized_and_no_sooner() {
     let drain = Drain::new(Grace { linger: Duration::ZERO, finish: Duration::ZERO });
     let health = Arc::new(Health::new("stdio", drain));
-    let (news, hears) = mpsc::channel(16);
+    let (events, hears) = mpsc::channel(16);
     tokio::spawn(watch_link(hears, health.clone()));
     let lost = |why: &str| ServerHealth::Unavailable(why.to_owned());
     let starting = ServerHealth::Starting("the server has not answered `initialize` yet".to_owned());
@@ -37,7 +37,7 @@ async fn a_server_on_stdio_is_available_once_it_was_initialized_and_no_sooner() 
         (ConnectionEvent::Lost("b".to_owned()), lost("b")),
         (ConnectionEvent::Connected, lost("b")),
     ] {
-        news.send(sent.clone()).await.unwrap();
+        events.send(sent.clone()).await.unwrap();
         tokio::time::sleep(Duration::from_hours(1)).await;
         assert_eq!(health.known(), known, "{sent:?}");
     }
@@ -90,7 +90,7 @@ async fn calls_fail_at_once_while_the_pods_of_a_stdio_server_cannot_run_and_wait
         })
     });
     let (_never, ending) = watch::channel(false);
-    let supervision = Supervision { news: mpsc::channel(1).0, ending, shared: None, outage: outage_seen };
+    let supervision = Supervision { events: mpsc::channel(1).0, ending, shared: None, outage: outage_seen };
     let (upstream, talk) = StdioUpstream::start_for(connect, Limits::default(), supervision);
     tokio::spawn(talk);
     let drain = Drain::new(Grace { linger: Duration::ZERO, finish: Duration::ZERO });

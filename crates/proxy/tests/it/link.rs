@@ -60,11 +60,11 @@ fn shell(script: &str) -> Connect {
 async fn a_process_that_ends_is_started_again_though_another_one_holds_its_streams() -> Result<()> {
     // The one that stays behind writes its number to the log, which is among the last lines.
     let connect = shell("sleep 1000 & echo $! >&2; exit 3");
-    let ((news, mut reply), (_never, ending)) = (mpsc::channel(16), watch::channel(false));
+    let ((events, mut reply), (_never, ending)) = (mpsc::channel(16), watch::channel(false));
     let (_upstream, talk) = StdioUpstream::start_for(
         connect,
         Limits::default(),
-        Supervision { news, ending, shared: None, outage: watch::channel(None).1 },
+        Supervision { events, ending, shared: None, outage: watch::channel(None).1 },
     );
     let talk = tokio::spawn(talk);
     let mut next = async || tokio::time::timeout(PATIENCE, reply.recv()).await?.context("it is not supervised");
@@ -89,11 +89,11 @@ async fn the_last_words_of_a_process_are_heard() -> Result<()> {
     let connect = shell(
         r#"read -r line; id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p'); echo "{\"jsonrpc\":\"2.0\",\"id\":$id,\"result\":{}}""#,
     );
-    let ((news, mut reply), (_never, ending)) = (mpsc::channel(16), watch::channel(false));
+    let ((events, mut reply), (_never, ending)) = (mpsc::channel(16), watch::channel(false));
     let (_upstream, talk) = StdioUpstream::start_for(
         connect,
         Limits::default(),
-        Supervision { news, ending, shared: None, outage: watch::channel(None).1 },
+        Supervision { events, ending, shared: None, outage: watch::channel(None).1 },
     );
     let talk = tokio::spawn(talk);
     for wanted in [

@@ -1,4 +1,4 @@
-//! Calls that clients cancel or abandon, and what the server hears of it at once.
+//! Calls that clients cancel or abandon, and the cancellations that the server is sent at once.
 
 use bytes::Bytes;
 use skep_mcp::{Edit, Id, Message, lines, splice};
@@ -29,16 +29,16 @@ impl StdioUpstream {
         });
         let Some((wire, (pending, unanswered))) = taken else { return Ok(()) };
         pending.settle(Err(CallError::Cancelled));
-        self.refuse_left(unanswered);
+        self.refuse_abandoned(unanswered);
         let number = Id::number(wire);
         let mapped =
             splice::apply(message, &[Edit::set(&["params", "requestId"], &number)]).map_err(|_| CallError::NotSent)?;
         // It may wait beside the queue, where there is no room for long reasons.
         let is_short = mapped.body().len() <= REASON;
         self.enqueue_at_once(if is_short {
-            Line::telling(lines::frame(&mapped), message.body().clone())
+            Line::without_response(lines::frame(&mapped), message.body().clone())
         } else {
-            Line::telling(cancellation(wire), Bytes::new())
+            Line::without_response(cancellation(wire), Bytes::new())
         });
         Ok(())
     }
@@ -46,7 +46,7 @@ impl StdioUpstream {
     /// Cancels a call. The server is notified, if it still works on it.
     pub(super) fn abandon(&self, wire: u64) {
         let Some((pending, unanswered)) = self.with(|state| state.abandon_call(wire)) else { return };
-        self.refuse_left(unanswered);
+        self.refuse_abandoned(unanswered);
         // The handshake must not be cancelled.
         if !pending.is_handshake {
             self.send_at_once(cancellation(wire));
@@ -61,7 +61,7 @@ impl StdioUpstream {
 
     /// Sends the server a message without waiting for a place in the queue.
     pub(super) fn send_at_once(&self, line: Bytes) {
-        self.enqueue_at_once(Line::telling(line, Bytes::new()));
+        self.enqueue_at_once(Line::without_response(line, Bytes::new()));
     }
 
     fn enqueue_at_once(&self, line: Line) {

@@ -46,19 +46,19 @@ pub enum ConnectionEvent {
 /// How a connection to a server is supervised.
 #[derive(Debug)]
 pub struct Supervision {
-    /// Hears what becomes of it. That is little: a word now and then.
-    pub news: mpsc::Sender<ConnectionEvent>,
+    /// Receives the events of the connection, of which there are few.
+    pub events: mpsc::Sender<ConnectionEvent>,
     /// Becomes true when the server is not needed any more.
     pub ending: watch::Receiver<bool>,
-    /// For how long after it is connected to the server may speak with another proxy as well, which this one takes over from.
+    /// For how long after it is connected the server may be connected to another proxy as well, which this one takes over from.
     pub shared: Option<Duration>,
     /// Why the server cannot be connected to, while that is known.
     pub outage: watch::Receiver<Option<String>>,
 }
 
 impl Supervision {
-    async fn tell(&self, news: ConnectionEvent) {
-        let _no_supervisor = self.news.send(news).await;
+    async fn report(&self, event: ConnectionEvent) {
+        let _no_supervisor = self.events.send(event).await;
     }
 }
 
@@ -80,7 +80,7 @@ impl StdioUpstream {
     pub fn start(connect: Connect, limits: Limits) -> (Arc<Self>, impl Future<Output = ()> + Send + use<>) {
         let (never, ending) = watch::channel(false);
         let supervision =
-            Supervision { news: mpsc::channel(1).0, ending, shared: None, outage: watch::channel(None).1 };
+            Supervision { events: mpsc::channel(1).0, ending, shared: None, outage: watch::channel(None).1 };
         let (upstream, task) = Self::start_for(connect, limits, supervision);
         (upstream, async move {
             task.await;
@@ -95,13 +95,13 @@ impl StdioUpstream {
         supervision: Supervision,
     ) -> (Arc<Self>, impl Future<Output = ()> + Send + use<>) {
         let (upstream, queued) = Self::new();
-        let task = keep(upstream.clone(), connect, limits, queued, supervision);
+        let task = supervise(upstream.clone(), connect, limits, queued, supervision);
         (upstream, task)
     }
 }
 
-/// Connects, talks until the connection ends, and reconnects. Ends on shutdown.
-async fn keep(
+/// Connects, runs the connection until it ends, and reconnects. Ends on shutdown.
+async fn supervise(
     upstream: Arc<StdioUpstream>,
     connect: Connect,
     limits: Limits,
@@ -122,7 +122,7 @@ async fn keep(
         let why = match connected {
             Ok(pipe) => {
                 let Ended { why, was_ready } =
-                    talk(&upstream, pipe, limits, &mut queued, &mut supervision, &mut known).await;
+                    run_connection(&upstream, pipe, limits, &mut queued, &mut supervision, &mut known).await;
                 if *supervision.ending.borrow() {
                     return;
                 }
@@ -148,7 +148,7 @@ async fn keep(
         if served.is_none_or(|served| served.elapsed() >= RESTARTING) {
             upstream.set_upstream_state(UpstreamState::Failing(why.lines().next().unwrap_or_default().into()));
         }
-        supervision.tell(ConnectionEvent::Lost(why)).await;
+        supervision.report(ConnectionEvent::Lost(why)).await;
         tokio::select! {
             () = tokio::time::sleep(backoff.after(since.elapsed())) => {}
             () = shutdown(&mut supervision.ending) => return,
@@ -182,9 +182,9 @@ struct Ended {
     was_ready: bool,
 }
 
-/// Talks to the server until the connection ends, and says why it did. What is behind the connection has ended then. `known` is
-/// the server that was talked to last, where it can be met again.
-async fn talk(
+/// Runs a connection until it ends, and says why it did. What is behind the connection has ended then. `known` is the server of
+/// the connection before, where it can be recognized.
+async fn run_connection(
     upstream: &Arc<StdioUpstream>,
     pipe: Pipe,
     limits: Limits,
@@ -194,18 +194,18 @@ async fn talk(
 ) -> Ended {
     let Pipe { mut stdin, mut stdout, stderr, mut held } = pipe;
     let identity = held.identity();
-    upstream.handshake.meet(held.notes());
+    upstream.handshake.set_notes(held.notes());
     let last = Arc::new(Mutex::new(LastLines::default()));
     let mut log = tokio::spawn(forward_log(stderr, last.clone()).in_current_span());
     let mut reader = lines::Reader::new(limits.message);
-    let Supervision { news, ending, shared, .. } = supervision;
+    let Supervision { events, ending, shared, .. } = supervision;
     upstream.connected(*shared);
     let is_known = identity.is_some() && identity == *known;
     let (mut was_ready, mut unusable) = (false, None);
-    let talking = async {
-        let _no_supervisor = news.send(ConnectionEvent::Connected).await;
+    let running = async {
+        let _no_supervisor = events.send(ConnectionEvent::Connected).await;
         let (replies, mut to_send) = mpsc::channel(REPLIES);
-        let mut opening = std::pin::pin!(open(upstream, is_known, news, &mut was_ready));
+        let mut opening = std::pin::pin!(open(upstream, is_known, events, &mut was_ready));
         let why = tokio::select! {
             why = read(upstream, &mut stdout, &mut reader, &replies) => why,
             why = write(upstream, &mut stdin, queued, &mut to_send) => why,
@@ -223,11 +223,11 @@ async fn talk(
         why
     };
     let why = {
-        let mut talking = std::pin::pin!(talking);
+        let mut running = std::pin::pin!(running);
         tokio::select! {
-            why = &mut talking => why,
+            why = &mut running => why,
             // What it said last is still on its way, and whatever it left behind may hold the streams open for ever.
-            () = held.ended() => tokio::time::timeout(LAST_WAIT, talking).await.unwrap_or("its process ended"),
+            () = held.ended() => tokio::time::timeout(LAST_WAIT, running).await.unwrap_or("its process ended"),
             () = shutdown(ending) => "it is not needed any more",
         }
     };
@@ -235,7 +235,7 @@ async fn talk(
     if was_ready {
         *known = held.identity();
     }
-    upstream.handshake.meet(None);
+    upstream.handshake.set_notes(None);
     upstream.disconnected(queued);
     drop((stdin, stdout));
     let ended = held.end().await;
@@ -261,7 +261,7 @@ fn why_ended(broken: &str, unusable: Option<String>, ended: Option<String>, last
 async fn open(
     upstream: &Arc<StdioUpstream>,
     is_known: bool,
-    news: &mpsc::Sender<ConnectionEvent>,
+    events: &mpsc::Sender<ConnectionEvent>,
     is_ready: &mut bool,
 ) -> String {
     let is_new = upstream.handshake.era().is_none();
@@ -274,17 +274,17 @@ async fn open(
                 version: upstream.handshake.version().map(Into::into),
             }));
             if !is_new && era == Era::Legacy {
-                tokio::spawn(ask_again(upstream.clone()).in_current_span());
+                tokio::spawn(restore_subscriptions(upstream.clone()).in_current_span());
             }
-            let _no_supervisor = news.send(ConnectionEvent::Initialized).await;
+            let _no_supervisor = events.send(ConnectionEvent::Initialized).await;
             std::future::pending().await
         }
     }
 }
 
-/// A server that was restarted hears what clients had asked it to report. As calls among others: a server that answers while it is
+/// Repeats to a server that was restarted which log level and which subscriptions clients had asked for. As calls among others: a server that answers while it is
 /// asked would wait for us, and we for it.
-async fn ask_again(upstream: Arc<StdioUpstream>) {
+async fn restore_subscriptions(upstream: Arc<StdioUpstream>) {
     if let Some(level) = upstream.level() {
         upstream
             .request_internally("logging/setLevel", &format!(r#"{{"level":"{}"}}"#, level_name(level)), AGAIN)

@@ -11,9 +11,9 @@ use skep_workload::pipe::Notes;
 use super::upstream::StdioUpstream;
 use crate::era;
 
-/// How often is looked for what a server said to another proxy, and the pause between: that one may be about to write it down.
-const LOOKS: u32 = 3;
-const PAUSE: Duration = Duration::from_millis(500);
+/// How often the note of another proxy about the server is read, and the delay between: that proxy may be about to write it.
+const READS: u32 = 3;
+const DELAY: Duration = Duration::from_millis(500);
 
 /// What is known of the handshake.
 #[derive(Debug)]
@@ -92,8 +92,8 @@ impl Handshake {
         self.with(|answered| answered.answer.clone())
     }
 
-    /// Whom the handshake is with from now on.
-    pub(super) fn meet(&self, notes: Option<Arc<dyn Notes>>) {
+    /// Where the answer of the server is kept from now on, if anywhere.
+    pub(super) fn set_notes(&self, notes: Option<Arc<dyn Notes>>) {
         *self.notes.lock().unwrap_or_else(PoisonError::into_inner) = notes;
     }
 
@@ -108,9 +108,9 @@ impl Handshake {
     /// What the server said to another proxy.
     pub(super) async fn noted(&self) -> Option<Message> {
         let notes = self.notes()?;
-        for look in 0..LOOKS {
-            if look > 0 {
-                tokio::time::sleep(PAUSE).await;
+        for read in 0..READS {
+            if read > 0 {
+                tokio::time::sleep(DELAY).await;
             }
             if let Some(text) = notes.kept().await {
                 return Message::parse(text.into()).ok().filter(|answer| answer.kind() == Kind::Response);

@@ -18,7 +18,7 @@ use crate::listener::QueueError;
 use crate::upstream::SessionId;
 use crate::upstream::abbreviate;
 
-/// How long a call that was left counts like one in flight: the server may hear late of it, or not care.
+/// How long a call that was left counts like one in flight: the server may be notified late, or not care.
 const LATELY: Duration = Duration::from_mins(1);
 /// How many calls that were left are remembered.
 const LEFT: usize = 1000;

@@ -59,7 +59,7 @@ pub(super) const NO_OWNER: RelayError =
 // === impl StdioUpstream ===
 
 impl StdioUpstream {
-    /// A request of the server. It goes to the client whom it concerns; the server hears at once if there is none, unless another
+    /// A request of the server. It goes to the client whom it concerns; the server is answered at once if there is none, unless another
     /// proxy may have that client. Returns the response to the server, if there is one already.
     pub(super) fn ask(self: &Arc<Self>, message: &Message) -> Option<Bytes> {
         let id = message.id()?;
@@ -108,7 +108,7 @@ impl StdioUpstream {
         let is_there = self.with(|state| state.servers == server);
         if is_there && until.is_some() {
             let line = refusal(&id, &method, NO_OWNER);
-            // Who answered it before does not hear of this: servers pass over answers to what they do not wait for.
+            // A client that answered before is not notified: servers ignore answers to what they do not wait for.
             self.send_at_once(line);
         }
         self.with(|state| state.held_back = state.held_back.saturating_sub(1));
@@ -126,7 +126,7 @@ impl StdioUpstream {
     }
 
     /// Refuses requests of the server whose clients left.
-    pub(super) fn refuse_left(&self, unanswered: Vec<ServerRequest>) {
+    pub(super) fn refuse_abandoned(&self, unanswered: Vec<ServerRequest>) {
         self.refuse_all(unanswered, CLIENT_LEFT);
     }
 
@@ -148,7 +148,7 @@ impl StdioUpstream {
             return Ok(());
         };
         let restored = splice::apply(message, &[Edit::set(&["id"], &id)]).map_err(|_| CallError::NotSent)?;
-        self.tell(message.body(), || {
+        self.send_line(message.body(), || {
             self.with(|state| {
                 // It may have been withdrawn while there was no room.
                 asked(state)?;
@@ -180,7 +180,7 @@ impl StdioUpstream {
 
 impl State {
     /// Takes out the requests of the server that a session was asked to answer.
-    pub(super) fn take_asked(&mut self, session: &SessionId) -> Vec<ServerRequest> {
+    pub(super) fn take_unanswered(&mut self, session: &SessionId) -> Vec<ServerRequest> {
         let theirs = self.asked.extract_if(.., |_, request| request.session == *session);
         theirs.map(|(_, request)| request).collect()
     }
@@ -190,7 +190,7 @@ impl State {
         let is_at_work = self.waiting.values().any(|one| one.can_be_asked() && one.session.as_ref() == Some(session));
         let listens =
             self.sessions.get(session).and_then(|one| one.listener.as_ref()).is_some_and(|one| !one.is_closed());
-        if is_at_work || listens { Vec::new() } else { self.take_asked(session) }
+        if is_at_work || listens { Vec::new() } else { self.take_unanswered(session) }
     }
 }
 

@@ -22,7 +22,7 @@ pub(super) struct Session {
     pub(super) level: Option<u8>,
     /// When it last answered a question of the server.
     pub(super) answered: Option<Instant>,
-    /// How many resources it wants to hear of.
+    /// How many resources it is subscribed to.
     pub(super) subscriptions: usize,
     /// When it was last heard of here.
     pub(super) used: Option<Instant>,

@@ -1,4 +1,4 @@
-//! What clients want to hear of: which resources, and how much of the log. The server knows the sum of it.
+//! What clients subscribe to: which resources, and how much of the log. The server knows the sum of it.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, OnceLock};
@@ -29,12 +29,12 @@ const PART: usize = 4;
 /// How long the server may take for a request of the proxy's own.
 const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Whether a request is about what a client wants to hear of.
+/// Whether a request changes what a client is subscribed to.
 pub(super) fn changes_session(message: &Message) -> bool {
     matches!(message.method(), Some("resources/subscribe" | "resources/unsubscribe" | "logging/setLevel"))
 }
 
-/// Whose turn it is to speak with the server about a resource. One after the other, or a last unsubscribe could overtake a first
+/// Whose turn it is to change a subscription at the server. One after the other, or a last unsubscribe could overtake a first
 /// subscribe.
 #[derive(Debug)]
 pub(super) struct SubscriptionLocks([Mutex<()>; TURNS]);
@@ -101,7 +101,7 @@ impl Drop for TentativeSubscription<'_> {
 // === impl StdioUpstream ===
 
 impl StdioUpstream {
-    /// The answer to a legacy request about what a client wants to hear of; nothing if it is about anything else.
+    /// The answer to a legacy request that changes what a client is subscribed to; nothing for any other request.
     pub(super) async fn change_session(
         self: &Arc<Self>,
         message: &Message,
@@ -116,7 +116,7 @@ impl StdioUpstream {
                 if self.set_level(session, level).is_some() {
                     self.send_level();
                 }
-                return Some(all_is_well(message));
+                return Some(empty_result(message));
             }
             _ => return None,
         };
@@ -124,7 +124,7 @@ impl StdioUpstream {
         Some(self.subscription(message, &uri, session, subscribes.then_some(budget)).await)
     }
 
-    /// The server hears of the first session that subscribes to a resource, and of the last one that unsubscribes. `subscribes` is the
+    /// The server is sent the first subscription to a resource, and the last unsubscription. `subscribes` is the
     /// budget that a new subscription counts in; `None` unsubscribes.
     async fn subscription(
         self: &Arc<Self>,
@@ -153,7 +153,7 @@ impl StdioUpstream {
             },
         };
         if !concerns_server {
-            return all_is_well(message);
+            return empty_result(message);
         }
         let mut tentative = TentativeSubscription { upstream: self, uri, session, is_agreed: subscribes.is_none() };
         let mut call = self.forward(message, Era::Legacy, Some(session.clone()), None).await?;
@@ -166,7 +166,7 @@ impl StdioUpstream {
     pub(super) fn end(self: &Arc<Self>, session: &SessionId) {
         let (uris, level, unanswered) = self.with(|state| {
             let ended = state.sessions.remove(session);
-            let unanswered = state.take_asked(session);
+            let unanswered = state.take_unanswered(session);
             // Most sessions have neither: they end without a search through all others, of which there may be many.
             let (has_subscriptions, has_level) =
                 ended.map_or((false, false), |one| (one.subscriptions > 0, one.level.is_some()));
@@ -175,7 +175,7 @@ impl StdioUpstream {
             // Without a session that set a level, the server may log as it did.
             (uris, if has_level { state.most().and_then(|_| state.new_level()) } else { None }, unanswered)
         });
-        self.refuse_left(unanswered);
+        self.refuse_abandoned(unanswered);
         if level.is_some() {
             self.send_level();
         }
@@ -192,7 +192,7 @@ impl StdioUpstream {
         }
     }
 
-    /// Whether a client may hear of one more resource.
+    /// Whether a client may subscribe to one more resource.
     fn has_room(&self, uri: &str, session: &SessionId) -> bool {
         let has_room = |state: &mut State| state.sessions.get(session).is_none_or(|one| one.subscriptions < MOST);
         self.is_subscribed(uri, session) || self.with(has_room)
@@ -202,7 +202,7 @@ impl StdioUpstream {
         self.with(|state| state.subscriptions.get(uri).is_some_and(|who| who.contains_key(session)))
     }
 
-    /// Whether a client is the first who wants to hear of a resource.
+    /// Whether a client is the first that subscribes to a resource.
     fn subscribe(&self, uri: &str, session: &SessionId, counted: Counted) -> bool {
         self.with(|state| {
             let who = state.subscriptions.entry(uri.to_owned()).or_default();
@@ -215,7 +215,7 @@ impl StdioUpstream {
         })
     }
 
-    /// Whether a client was the last who wanted to hear of a resource.
+    /// Whether a client was the last that was subscribed to a resource.
     fn unsubscribe(&self, uri: &str, session: &SessionId) -> bool {
         self.with(|state| {
             let Some(who) = state.subscriptions.get_mut(uri) else { return true };
@@ -302,7 +302,7 @@ impl StdioUpstream {
 // === impl State ===
 
 impl State {
-    /// The level of the client that wants to hear most.
+    /// The most verbose level of all clients.
     fn most(&self) -> Option<u8> {
         self.sessions.values().filter_map(|session| session.level).max()
     }
@@ -321,7 +321,7 @@ fn invalid(message: &Message, text: &str) -> Result<Message, CallError> {
     Message::parse(refusal).map_err(|_| CallError::NotSent)
 }
 
-fn all_is_well(message: &Message) -> Result<Message, CallError> {
+fn empty_result(message: &Message) -> Result<Message, CallError> {
     let id = message.id().ok_or(CallError::NotSent)?;
     Message::parse(answer::empty_result(&id)).map_err(|_| CallError::NotSent)
 }

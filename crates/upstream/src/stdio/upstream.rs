@@ -57,21 +57,21 @@ pub(super) struct State {
     /// Requests of the server that a client was asked to answer.
     pub(super) asked: BTreeMap<u64, ServerRequest>,
     pub(super) sessions: HashMap<SessionId, Session>,
-    /// Who wants to hear of a resource. The server knows of the first one only.
+    /// Who subscribed to a resource. The server knows of the first one only.
     pub(super) subscriptions: BTreeMap<String, BTreeMap<SessionId, Counted>>,
     /// The log level that was sent to the server.
     pub(super) level: Option<u8>,
     /// Whether it is being sent, by the one task that does.
     pub(super) is_sending_level: bool,
-    /// Until when another proxy may speak with the same server, as far as is known.
+    /// Until when another proxy may be connected to the same server, as far as is known.
     pub(super) shared_until: Option<Instant>,
     /// Whether this proxy is on its way out, so that another one has taken over.
     pub(super) is_leaving: bool,
     /// How many requests of the server are left to another proxy.
     pub(super) held_back: usize,
-    /// How many servers went away so far: what one asked is not for the next one.
+    /// How many connections ended so far: what one server asked is not for the next one.
     pub(super) servers: u64,
-    /// What found no room in the queue, and goes before it.
+    /// Lines for which the queue was full. They are written before it.
     pub(super) urgent: Vec<Line>,
 }
 
@@ -105,13 +105,17 @@ impl StdioUpstream {
             (_, Some("notifications/cancelled")) => self.cancel(message, session),
             // The server was initialized by the proxy, once for all.
             (_, Some("notifications/initialized")) => Ok(()),
-            _ => self.tell(message.body(), || Some(lines::frame(message))).await,
+            _ => self.send_line(message.body(), || Some(lines::frame(message))).await,
         }
     }
 
     /// Sends a line that has no response. The line is made when there is room for it: a client may leave before, and then nothing
     /// is said and nothing has changed. Its source is the counted body that the line is made of.
-    pub(super) async fn tell(&self, source: &Bytes, line: impl FnOnce() -> Option<Bytes>) -> Result<(), CallError> {
+    pub(super) async fn send_line(
+        &self,
+        source: &Bytes,
+        line: impl FnOnce() -> Option<Bytes>,
+    ) -> Result<(), CallError> {
         self.ready().await.map_err(|_unavailable| CallError::NotSent)?;
         let permit = self.queue.reserve().await.map_err(|_closed| CallError::NotSent)?;
         let Some(line) = line() else { return Ok(()) };
@@ -119,14 +123,14 @@ impl StdioUpstream {
             if !self.is_ready() {
                 return Err(CallError::NotSent);
             }
-            permit.send(Line::telling(line, source.clone()));
+            permit.send(Line::without_response(line, source.clone()));
             Ok(())
         })
     }
 
     /// Sends a line of the handshake.
     pub(super) async fn send_in_handshake(&self, line: Bytes) {
-        let _closed = self.queue.send(Line::telling(line, Bytes::new())).await;
+        let _closed = self.queue.send(Line::without_response(line, Bytes::new())).await;
     }
 
     /// Takes a message of the server to whom it concerns. Returns the proxy's own response to it, if there is one.
@@ -163,12 +167,12 @@ impl StdioUpstream {
         self.with(|state| state.waiting.get(&wire).is_some_and(|pending| pending.is_sent))
     }
 
-    /// There is a server now. For so long, another proxy may speak with it as well.
+    /// There is a server now. For so long, another proxy may be connected to it as well.
     pub(super) fn connected(&self, shared: Option<Duration>) {
         self.with(|state| state.shared_until = shared.map(|time| Instant::now() + time));
     }
 
-    /// This proxy is on its way out. If another one speaks with the server, it is that one's from now on.
+    /// This proxy is on its way out. If another one is connected to the server, it is that one's from now on.
     pub fn leave(&self) {
         self.with(|state| state.is_leaving = true);
     }
@@ -244,7 +248,7 @@ impl StdioUpstream {
 
 impl Line {
     /// One without a response.
-    pub(super) fn telling(bytes: Bytes, source: Bytes) -> Self {
+    pub(super) fn without_response(bytes: Bytes, source: Bytes) -> Self {
         Self { request: None, bytes, source }
     }
 }
@@ -257,14 +261,14 @@ impl State {
         self.last_id
     }
 
-    /// Whether another proxy may speak with the server.
+    /// Whether another proxy may be connected to the server.
     pub(super) fn is_shared(&self) -> bool {
         self.shared_until.is_some_and(|until| self.is_leaving || Instant::now() < until)
     }
 }
 
-/// Where the numbers of this proxy begin. Two proxies can speak with one server for a while, when one takes over from the other, and
-/// each hears the answers to both: their numbers must not meet. They are small enough for servers that think little of numbers.
+/// Where the numbers of this proxy begin. Two proxies can be connected to one server for a while, when one takes over from the other, and
+/// each reads the responses to both: their numbers must differ. They are small enough for servers that think little of numbers.
 fn first_id() -> u64 {
     uuid::Uuid::new_v4().as_u64_pair().0 >> 34
 }

@@ -50,12 +50,12 @@ async fn nothing_but_the_handshake_is_queued_for_a_server_that_is_not_ready() {
     let news = request(&json!(1), "notifications/roots/list_changed", &json!({}));
     // A request that waits for room goes to the next server.
     for _ in 0..super::super::upstream::QUEUE {
-        upstream.tell(&bytes::Bytes::new(), || Some("{}\n".into())).await.unwrap();
+        upstream.send_line(&bytes::Bytes::new(), || Some("{}\n".into())).await.unwrap();
     }
     let (called, notified) = {
         let (one, two, ping) = (upstream.clone(), upstream.clone(), ping.clone());
         let called = tokio::spawn(async move { one.forward(&ping, Era::Legacy, None, None).await });
-        (called, tokio::spawn(async move { two.tell(&bytes::Bytes::new(), || Some("{}\n".into())).await }))
+        (called, tokio::spawn(async move { two.send_line(&bytes::Bytes::new(), || Some("{}\n".into())).await }))
     };
     tokio::time::sleep(Duration::from_secs(1)).await;
     upstream.disconnected(&mut queued);
