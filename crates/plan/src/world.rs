@@ -205,7 +205,7 @@ pub struct Failure {
     pub reason: String,
     /// The particulars; empty if there are none.
     pub message: String,
-    /// Whether it happened once so far, and what runs it tries again at once: this alone ends no rollout.
+    /// Whether it happened once so far, and is retried at once by what runs it: this alone ends no rollout.
     pub is_first: bool,
 }
 

@@ -33,10 +33,10 @@ pub(crate) fn empty(status: StatusCode) -> Response<Body> {
     response
 }
 
-/// When a client that found no room should try again, in seconds.
+/// When a client should retry a request for which the budget had no memory, in seconds.
 const LATER: HeaderValue = HeaderValue::from_static("2");
 
-/// The response to a request that found no room in the memory budget. One whose response can never fit is not asked to retry: the server
+/// The response to a request that the memory budget cannot hold. One whose response can never fit is not asked to retry: the server
 /// would run it again for nothing.
 pub(crate) fn over_budget(error: &OverBudgetError, id: Option<&Id>) -> Response<Body> {
     let message = over_budget_message(error, id);

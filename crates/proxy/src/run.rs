@@ -97,8 +97,8 @@ pub struct Running {
 /// What runs beside the port. Ends with this, and says in the log what the client's span says.
 #[derive(Debug)]
 struct Tasks {
-    /// Those that look after the server. They end by themselves on shutdown.
-    keepers: JoinSet<()>,
+    /// Those that supervise the server. They end by themselves on shutdown.
+    supervisors: JoinSet<()>,
     ending: watch::Sender<bool>,
     others: JoinSet<()>,
     span: Span,
@@ -245,12 +245,12 @@ impl Running {
 impl Tasks {
     fn new() -> Self {
         let ending = watch::Sender::new(false);
-        Self { keepers: JoinSet::new(), ending, others: JoinSet::new(), span: Span::current() }
+        Self { supervisors: JoinSet::new(), ending, others: JoinSet::new(), span: Span::current() }
     }
 
     /// A task that ends by itself on shutdown.
     fn keep(&mut self, task: impl Future<Output = ()> + Send + 'static) {
-        self.keepers.spawn(task.instrument(self.span.clone()));
+        self.supervisors.spawn(task.instrument(self.span.clone()));
     }
 
     fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
@@ -259,7 +259,7 @@ impl Tasks {
 
     async fn end(mut self) {
         self.ending.send_replace(true);
-        while self.keepers.join_next().await.is_some() {}
+        while self.supervisors.join_next().await.is_some() {}
         self.others.shutdown().await;
     }
 }

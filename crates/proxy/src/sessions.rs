@@ -21,7 +21,7 @@ use crate::exchange::Exchange;
 use crate::settings::Settings;
 
 /// How often unused sessions are expired, at most.
-const LOOK: Duration = Duration::from_mins(1);
+const CHECK_INTERVAL: Duration = Duration::from_mins(1);
 
 /// How long a session that must live goes without a touch, at most.
 const AGAIN: Duration = Duration::from_secs(30);
@@ -195,19 +195,19 @@ impl Sessions {
         &self.store
     }
 
-    /// When to look for sessions whose time is over.
-    pub fn looks() -> Interval {
-        let mut looks = interval_at(tokio::time::Instant::now() + LOOK, LOOK);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        looks
+    /// When to check for sessions that expired.
+    pub fn expiry_checks() -> Interval {
+        let mut checks = interval_at(tokio::time::Instant::now() + CHECK_INTERVAL, CHECK_INTERVAL);
+        checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        checks
     }
 
-    /// Waits until sessions ended without being asked to: those that made room for others at once, those whose time is over when
-    /// it is time to look. Says whether it was.
-    pub async fn ended(&self, looks: &mut Interval) -> (Vec<Ended>, bool) {
+    /// Waits until sessions ended without being asked to: those that made room for others at once, those that expired at
+    /// the next check. Says whether it was one.
+    pub async fn ended(&self, checks: &mut Interval) -> (Vec<Ended>, bool) {
         tokio::select! {
             () = self.store.evicted() => (self.store.take_evicted(), false),
-            _ = looks.tick() => (self.store.reap(), true),
+            _ = checks.tick() => (self.store.reap(), true),
         }
     }
 

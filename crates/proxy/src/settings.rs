@@ -129,7 +129,7 @@ pub struct Health {
     pub enabled: bool,
     /// How often.
     pub interval: Duration,
-    /// How long one look may take.
+    /// The timeout of one check.
     pub timeout: Duration,
 }
 

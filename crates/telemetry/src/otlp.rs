@@ -1,7 +1,7 @@
 //! Sending traces and metrics to a collector: OTLP over HTTP, as protobuf.
 //!
 //! A request of a client never waits for the collector. Spans go into a bounded queue, metrics are aggregated in place, and one task each
-//! sends them. What finds no room, or cannot be sent, is dropped and counted.
+//! sends them. What does not fit the queue, or cannot be sent, is dropped and counted.
 
 mod client;
 mod endpoint;

@@ -9,7 +9,7 @@
 //! [`response`] reads the answer, [`patch`] applies it, [`outcome`] is the table of what follows. Only [`service`] touches files and the
 //! network. It calls a webhook once: it follows no redirect and retries nothing, and its timeout covers the whole exchange.
 //!
-//! A webhook is trusted to judge a message, and no further: it is bounded in time and size, it cannot change the id or the method of a
+//! A webhook is trusted to decide about a message, and no further: it is bounded in time and size, it cannot change the id or the method of a
 //! message, and what it says is logged but never sent to the client.
 
 pub mod config;

@@ -41,7 +41,7 @@ pub enum Cause {
         /// Why, for the log.
         reason: String,
     },
-    /// A webhook refused to judge it.
+    /// A webhook refused to decide about it.
     Unprocessable,
     /// A webhook failed.
     Failed(CallError),

@@ -19,7 +19,7 @@ pub enum Answer {
         /// Why.
         reason: String,
     },
-    /// The webhook refused to judge it: status 422.
+    /// The webhook refused to decide about it: status 422.
     Unprocessable,
 }
 

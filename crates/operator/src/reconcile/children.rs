@@ -296,7 +296,7 @@ impl Applier {
     }
 
     /// The children of a plan whose fields another manager keeps changing: what was reported, and after which time the first of them
-    /// is to be looked at again.
+    /// is to be reconciled again.
     pub(super) fn open_contests(&self, me: &Resource, children: &[Child]) -> Option<(String, Duration)> {
         let contests = self.contests.lock().unwrap_or_else(PoisonError::into_inner);
         if contests.is_empty() {

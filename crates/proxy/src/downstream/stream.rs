@@ -5,7 +5,7 @@
 //!                                                             back to it
 //! ```
 //!
-//! What finds no room in the budget waits for it, and only this stream waits with it. An answer waits for nothing else: what came before it
+//! What the budget cannot hold waits for it, and only this stream waits with it. An answer waits for nothing else: what came before it
 //! and still waits is dropped.
 //!
 //! A reader that leaves ends the call, unless it can come back: then the call goes on for a while.

@@ -2,7 +2,7 @@
 //!
 //! It sees no more than the head, so a request without a valid token costs no body. The client's token ends here: no server receives it.
 //!
-//! Without an identity provider, the `Authorization` header of a client is not looked at. It reaches the server like any other header, unless
+//! Without an identity provider, the `Authorization` header of a client is not read. It reaches the server like any other header, unless
 //! the proxy has credentials of its own for the server: then it is removed.
 
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! Calls webhooks with the messages of clients: those that may change a message first, then those that allow or deny it. See
 //! [`skep_webhook`] for the protocol and the table of outcomes.
 //!
-//! Webhooks judge every request and notification, whatever HTTP method and media type it came with; a body that cannot be parsed is
+//! Webhooks decide about every request and notification, whatever HTTP method and media type it came with; a body that cannot be parsed is
 //! refused, because the server might read it. After a mutation the message is parsed again, and every enforcing middleware runs again on
 //! it. Clients learn that they are denied and not why; the reason is logged.
 
@@ -166,7 +166,7 @@ impl Webhooks {
 
 impl Middleware for Mutating {
     fn message<'a>(&'a self, exchange: &'a mut Exchange, _pass: Pass) -> Step<'a> {
-        let message = match judged(exchange, Kind::Mutating) {
+        let message = match reviewable(exchange, Kind::Mutating) {
             Ok(Some(message)) => message,
             Ok(None) => return Step::NEXT,
             Err(refusal) => return (*refusal).into(),
@@ -193,7 +193,7 @@ impl Middleware for Mutating {
 
 impl Middleware for Validating {
     fn message<'a>(&'a self, exchange: &'a mut Exchange, _pass: Pass) -> Step<'a> {
-        let message = match judged(exchange, Kind::Validating) {
+        let message = match reviewable(exchange, Kind::Validating) {
             Ok(Some(message)) => message,
             Ok(None) => return Step::NEXT,
             Err(refusal) => return (*refusal).into(),
@@ -231,13 +231,13 @@ impl Allowed {
     }
 }
 
-/// The message that webhooks judge; nothing if the request carries none, or a client's answer to the server.
-fn judged(exchange: &Exchange, kind: Kind) -> Result<Option<Message>, Box<Response<Body>>> {
+/// The message that webhooks review; nothing if the request carries none, or a client's answer to the server.
+fn reviewable(exchange: &Exchange, kind: Kind) -> Result<Option<Message>, Box<Response<Body>>> {
     if let Some(refusal) = refuse_unreadable(exchange) {
         return Err(Box::new(refusal));
     }
-    let is_judged = |message: &&Message| matches!(message.kind(), MessageKind::Request | MessageKind::Notification);
-    match exchange.message().filter(is_judged) {
+    let is_reviewed = |message: &&Message| matches!(message.kind(), MessageKind::Request | MessageKind::Notification);
+    match exchange.message().filter(is_reviewed) {
         Some(message) if message.body().len() > MOST_BYTES => {
             Err(Box::new(refuse(kind, None, &Cause::TooLarge, message)))
         }

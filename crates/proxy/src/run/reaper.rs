@@ -18,15 +18,15 @@ const CLOSING: usize = 8;
 
 /// Lets go of what was kept for the sessions of a stdio server.
 pub(super) async fn reap(sessions: Sessions, front: Option<(Arc<Streamable>, Duration)>) {
-    let mut looks = Sessions::looks();
+    let mut checks = Sessions::expiry_checks();
     loop {
-        let (ended, is_look) = sessions.ended(&mut looks).await;
+        let (ended, is_check) = sessions.ended(&mut checks).await;
         log_evicted(&ended);
         let Some((front, time_to_live)) = &front else { continue };
         for session in ended {
             front.close(&session.id);
         }
-        if is_look {
+        if is_check {
             front.close_idle(*time_to_live);
         }
     }
@@ -39,10 +39,10 @@ pub(super) async fn close_ended(
     upstream: Arc<HttpUpstream>,
     bridged: Option<(Arc<Streamable>, Duration)>,
 ) {
-    let mut looks = Sessions::looks();
+    let mut checks = Sessions::expiry_checks();
     let (permits, mut closing) = (Arc::new(Semaphore::new(CLOSING)), JoinSet::new());
     loop {
-        let (mut ended, is_look) = sessions.ended(&mut looks).await;
+        let (mut ended, is_check) = sessions.ended(&mut checks).await;
         log_evicted(&ended);
         if let Some((front, time_to_live)) = &bridged {
             let is_bridged = |one: &Ended| one.session.as_ref().is_none_or(|session| session.kind == Kind::Streamable);
@@ -50,7 +50,7 @@ pub(super) async fn close_ended(
                 front.close(&one.id);
             }
             ended.retain(|one| !is_bridged(one));
-            if is_look {
+            if is_check {
                 front.close_idle(*time_to_live);
             }
         }

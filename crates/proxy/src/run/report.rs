@@ -83,14 +83,14 @@ struct Pace {
     noted: Noted,
     /// What will be reported if it lasts, and since when it has.
     lasting: Option<(Problem, Instant)>,
-    /// When a report is checked again, or tried again after one that failed.
+    /// When a report is checked again, or retried after one that failed.
     again: Option<Instant>,
 }
 
 impl Pace {
     /// When to report, if nothing changes until then. Nothing if there is nothing to report.
     fn due(&mut self, problem: Option<&Problem>, now: Instant) -> Option<Instant> {
-        // After a failure it is tried again with a pause, whatever changes meanwhile.
+        // After a failure the report is retried with a delay, whatever changes meanwhile.
         let earliest = self.again.filter(|_| self.noted == Noted::Unknown).unwrap_or(now);
         let Some(problem) = problem else {
             self.lasting = None;

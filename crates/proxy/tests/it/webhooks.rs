@@ -304,22 +304,22 @@ async fn a_validating_webhook_is_asked_once_about_a_message_and_again_about_anot
         hook.payloads().iter().map(|payload| payload["mcp_request"]["params"]["name"].clone()).collect();
     assert_eq!(seen, ["actual"], "once, and about the name that the server gets");
     // A middleware that changes the message after it was validated does not go round the validation.
-    let (late, judge) = (
+    let (late, validator) = (
         Hook::new(vec![(200, patch(json!([{ "op": "replace", "path": "/mcp_request/params/name", "value": "b" }])))])
             .await?,
         Hook::new(vec![(200, json!({ "allowed": true })), (200, json!({ "allowed": false }))]).await?,
     );
     let parameters =
         |hook: &Hook| json!({ "webhooks": [hook.entry("fail")], "server_name": "srv", "transport": "stdio" });
-    let listed = json!([{ "type": "validating-webhook", "parameters": parameters(&judge) }, { "type": "mutating-webhook", "parameters": parameters(&late) }]);
+    let listed = json!([{ "type": "validating-webhook", "parameters": parameters(&validator) }, { "type": "mutating-webhook", "parameters": parameters(&late) }]);
     let web = proxy(json!({ "middleware_configs": listed })).await?;
     assert_eq!(web.caller().post(call("a")).await?.status, StatusCode::FORBIDDEN);
-    assert_eq!((judge.payloads().len(), web.got().len()), (2, 0));
+    assert_eq!((validator.payloads().len(), web.got().len()), (2, 0));
     Ok(())
 }
 
 #[tokio::test]
-async fn messages_are_judged_however_they_come_and_nothing_else_is() -> Result<()> {
+async fn messages_are_reviewed_however_they_come_and_nothing_else_is() -> Result<()> {
     let hook = Hook::new(vec![(200, json!({ "allowed": false }))]).await?;
     let web = proxy(json!({ "validating_webhooks": [hook.entry("ignore")] })).await?;
     let client = web.caller();
@@ -336,7 +336,7 @@ async fn messages_are_judged_however_they_come_and_nothing_else_is() -> Result<(
         assert_eq!(client.post(body).await?.status, StatusCode::BAD_REQUEST, "{body}");
     }
     assert!(web.got().is_empty());
-    // A client's answer to a request of the server is not judged, nor is a request without a message.
+    // A client's answer to a request of the server is not reviewed, nor is a request without a message.
     client.post(json!({ "jsonrpc": "2.0", "id": 1, "result": {} }).to_string()).await?;
     client.whole(Method::DELETE, "/mcp", "").await?;
     assert_eq!((web.got().len(), hook.payloads().len()), (2, 4));
@@ -344,7 +344,7 @@ async fn messages_are_judged_however_they_come_and_nothing_else_is() -> Result<(
 }
 
 #[tokio::test]
-async fn a_message_of_a_mebibyte_is_judged_and_a_longer_one_is_refused() -> Result<()> {
+async fn a_message_of_a_mebibyte_is_reviewed_and_a_longer_one_is_refused() -> Result<()> {
     let hook = Hook::new(vec![(200, json!({ "allowed": true }))]).await?;
     for kind in ["validating_webhooks", "mutating_webhooks"] {
         let web = proxy(json!({ kind: [hook.entry("ignore")] })).await?;

@@ -1,4 +1,4 @@
-//! Buckets in Redis, which several proxies share. One script looks at all buckets of a call and takes from all or none.
+//! Buckets in Redis, which several proxies share. One script reads all buckets of a call and takes from all or none.
 //!
 //! A server that does not answer is not asked again for a moment: every call would wait for it.
 

@@ -1,6 +1,6 @@
 //! Where events are written, and by whom.
 //!
-//! A request never waits for the log: events go into a bounded queue, and one thread writes them. What finds no room, or cannot be
+//! A request never waits for the log: events go into a bounded queue, and one thread writes them. What does not fit the queue, or cannot be
 //! written, is dropped; the number of dropped events is counted, logged, and written as an event of its own before the next one.
 
 mod writer;
@@ -23,7 +23,7 @@ const EVENTS: usize = 4096;
 const BYTES: usize = 8 * 1024 * 1024;
 /// How long the end of a proxy waits for events to be written.
 const FLUSH: Duration = Duration::from_secs(3);
-/// How often the end of a proxy tries again to get into a queue that is full.
+/// The delay between retries to enqueue the flush at the end of a proxy while the queue is full.
 const RETRY: Duration = Duration::from_millis(10);
 
 /// Where events are written to.
