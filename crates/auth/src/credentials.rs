@@ -35,7 +35,7 @@ struct Slots<T> {
 #[derive(Debug)]
 struct Slot<T> {
     state: Mutex<State<T>>,
-    /// Held by whoever obtains the credential; the others wait.
+    /// Held by the caller that obtains the credential; the others wait.
     obtaining: tokio::sync::Mutex<()>,
 }
 
@@ -235,7 +235,7 @@ mod tests {
         let ((first, second, third), ()) = tokio::join!(all, open);
         assert_eq!((first, second, third), (Err("issuer"), Err("shared"), Err("shared")));
         assert_eq!(requests.load(Ordering::Relaxed), 1);
-        // Whoever comes later asks again.
+        // A later caller asks again.
         assert_eq!(one().await, Err("issuer"));
     }
 

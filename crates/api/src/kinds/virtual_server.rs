@@ -190,7 +190,7 @@ pub struct IncomingAuth {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum IncomingAuthType {
-    /// No: anybody may call.
+    /// No: any client may call.
     #[default]
     Anonymous,
     /// Yes, by a token of an OpenID Connect provider.

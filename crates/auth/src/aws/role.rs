@@ -108,7 +108,7 @@ fn has_value(claim: Option<&Value>, wanted: &str) -> bool {
     }
 }
 
-/// Claims are a variable of the expression, never a part of it. One that fails at run time fits nobody.
+/// Claims are a variable of the expression, never a part of it. One that fails at run time matches no client.
 fn is_true(matcher: &Program, claims: &Map<String, Value>) -> bool {
     let mut context = cel::Context::default();
     let Ok(claims) = cel::to_value(claims) else { return false };

@@ -165,7 +165,7 @@ async fn a_key_that_is_replaced_under_its_id_is_fetched_again() {
     let token = old.sign(&issuer.claims("ada"));
     validator.validate(&token, NOW).await.unwrap();
     issuer.rotate(&[&new]);
-    // Within the interval nothing is fetched: anybody can send a signature that is not valid.
+    // Within the interval nothing is fetched: any client can send a signature that is not valid.
     for number in 0..20 {
         let refused = validator.validate(&new.sign(&issuer.claims(&number.to_string())), NOW).await.unwrap_err();
         assert_eq!(refused.external(), "failed to parse token: token signature is invalid");

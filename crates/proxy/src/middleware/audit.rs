@@ -1,4 +1,4 @@
-//! Records every request in the audit log, whoever answers it. See [`skep_telemetry::audit`] for the events and the log.
+//! Records every request in the audit log, whether the server, middleware or the router answers it. See [`skep_telemetry::audit`] for the events and the log.
 //!
 //! It is an observer in the first place of the chain, so it sees what every other middleware denies, and the response as it is sent to
 //! the client. It changes nothing, and a request never waits for it.

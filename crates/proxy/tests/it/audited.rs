@@ -1,4 +1,4 @@
-//! The audit log of a proxy: every request once, whoever answers it and however its reply travels.
+//! The audit log of a proxy: every request once, whichever part answers it and however its reply travels.
 
 mod answers;
 

@@ -253,7 +253,7 @@ async fn a_legacy_call_with_a_log_level_takes_the_log_from_no_session() -> Resul
         let answer = held.await??;
         let expected = usize::from(accept == BOTH);
         assert_eq!(answer.text().matches("notifications/message").count(), expected, "{accept}: {}", answer.text());
-        // With such a call in flight beside another one, it is nobody's; alone, everybody's who asked for it.
+        // With such a call in flight beside another one, it goes to no session; alone, to every session that asked for it.
         stage.say(log("about no call")).await?;
         assert_eq!(listening.message().await?["params"]["data"], "about no call", "{accept}");
     }

@@ -191,7 +191,7 @@ async fn item_8_responses_that_are_not_read_hold_no_more_than_the_budget_and_oth
         until_held(&budget, |held| held >= usize::from(number) * 16 * MIB).await?;
         unread.push(raw);
     }
-    // A third one finds no room. Its request was let in, so it waits.
+    // A third one does not fit. Its request was let in, so it waits.
     let mut third = Raw::connect(client(3), stage.address).await?;
     third.write(raw_call(7, headers).as_bytes()).await?;
     until_waiting(&budget, 16 * MIB).await?;
@@ -512,7 +512,7 @@ async fn item_8_connections_have_a_total_and_a_share_for_each_peer() -> Result<(
     third.initialize().await?;
     assert!(Raw::connect(client(4), stage.address).await?.is_refused().await?);
     assert_eq!(refused.load(Ordering::Relaxed), 2);
-    // Nobody who is there loses anything, and a place that is given up is free again.
+    // No connected client loses anything, and a place that is given up is free again.
     assert_eq!(other.echo(&session, 1).await?.status, 200);
     assert_eq!(one[0].echo(&session, 1).await?.status, 200);
     drop(third);

@@ -227,7 +227,7 @@ pub(crate) async fn until_started(stage: &Stage, times: usize) -> Result<()> {
 
 /// Starts the server: its streams, with a task at the other end of them.
 async fn start(seen: Arc<Mutex<Seen>>, output: Arc<AsyncMutex<Option<WriteHalf<DuplexStream>>>>) -> Pipe {
-    // As small as pipes can be: whoever waits for room without reading is found out.
+    // As small as pipes can be: a proxy that waits to write without reading is found out.
     let (input, server_input) = tokio::io::duplex(1 << 12);
     let (server_output, from_server) = tokio::io::duplex(1 << 12);
     let (_unread, writer) = tokio::io::split(server_output);

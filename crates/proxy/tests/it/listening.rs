@@ -1,4 +1,4 @@
-//! Who hears what of a stdio server that all clients share, and in which order the server hears of it.
+//! Which client gets which messages of a stdio server that all clients share, and in which order the server gets theirs.
 
 use std::sync::Arc;
 
@@ -71,7 +71,7 @@ async fn a_subscription_that_failed_is_no_clients_and_the_next_one_tries_again()
     stage.say(updated("no:a")).await?;
     stage.say(changed()).await?;
     assert_eq!(second.message().await?, updated("no:a"));
-    assert_eq!(first.message().await?, changed(), "who was refused hears nothing of it");
+    assert_eq!(first.message().await?, changed(), "the refused client gets nothing");
     Ok(())
 }
 
@@ -267,7 +267,7 @@ async fn an_answer_that_is_no_message_is_an_error_at_once_and_a_handshake_is_ask
     ] {
         let asked = held(&stage.caller(), "hold", initialize_request());
         let reply = stage.until_received("hold", times).await?;
-        // One that nobody asked for is nobody's.
+        // One that no session asked for goes to none.
         stage.write(&answer.replace("ID", "1")).await?;
         stage.write(&answer.replace("ID", &reply[times - 1]["id"].to_string())).await?;
         let answer = asked.await??;
@@ -419,7 +419,7 @@ async fn modern_clients_with_the_same_ids_and_the_same_foreign_session_get_their
     let stage = Stage::modern().await?;
     let mut caller = stage.caller().with("mcp-protocol-version", MODERN).with("mcp-method", "tools/call");
     caller = caller.with("mcp-name", "wait");
-    caller.session = Some("somebody-elses".to_owned());
+    caller.session = Some("another-clients".to_owned());
     let calls: Vec<_> = (0..20)
         .map(|index| {
             let caller = caller.clone();
@@ -467,7 +467,7 @@ async fn a_client_subscribes_to_so_many_resources_and_no_more() -> Result<()> {
     }
     assert_eq!(subscribe(&one, "no:one-more").await?["error"]["code"], -32602);
     assert_eq!(subscribe(&one, "no:7").await?["result"], json!({}), "one that it has");
-    assert_eq!(subscribe(&two, "no:one-more").await?["result"], json!({}), "somebody else");
+    assert_eq!(subscribe(&two, "no:one-more").await?["result"], json!({}), "another client");
     let long = format!("no:{}", "x".repeat(8 * 1024));
     assert_eq!(subscribe(&two, &long).await?["error"]["code"], -32602);
     assert_eq!(stage.received("resources/subscribe").len(), 1001);

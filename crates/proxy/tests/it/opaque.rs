@@ -90,7 +90,7 @@ async fn a_token_is_introspected_once_and_a_refused_one_as_well() -> Result<()> 
     Ok(())
 }
 
-/// Anybody can invent tokens, and each costs the issuer an introspection.
+/// Any client can invent tokens, and each costs the issuer an introspection.
 #[tokio::test]
 async fn while_the_issuer_has_enough_to_do_clients_are_asked_to_come_back() -> Result<()> {
     let senders: Arc<Mutex<Vec<skep_net::BodySender>>> = Arc::default();

@@ -152,7 +152,7 @@ async fn what_cannot_be_exchanged_never_reaches_the_server() -> Result<()> {
         assert_eq!(refused.body, "Token exchange failed", "{name}");
         assert!(web.got().is_empty(), "{name}");
     }
-    // Nobody listens there.
+    // No server listens there.
     let web = exchanging("http://127.0.0.1:9/token", json!({}), served).await?;
     assert_eq!(ping(as_user(&web, "ada")).await?.status, StatusCode::UNAUTHORIZED);
     // Without a token there is nothing to exchange.
@@ -190,7 +190,7 @@ async fn a_configuration_that_cannot_work_is_refused_at_the_start() {
 
 const ROLE: &str = "arn:aws:iam::123456789012:role/tools";
 
-/// An endpoint of AWS STS that opens a session for whoever asks, and a proxy whose server expects signed requests.
+/// An endpoint of AWS STS that opens a session for every caller, and a proxy whose server expects signed requests.
 async fn signing(sts: Value, answer: fn(&Got) -> Response<Body>) -> Result<(Web, Seen)> {
     signing_with(sts, json!({}), answer).await
 }

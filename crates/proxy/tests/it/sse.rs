@@ -160,7 +160,7 @@ async fn resources_and_logs_are_heard_of_by_who_asked() -> Result<()> {
     for message in [&updated, &log, &changed()] {
         assert_eq!(one.message().await?, *message);
     }
-    assert_eq!(two.message().await?, changed(), "who did not ask hears nothing of it");
+    assert_eq!(two.message().await?, changed(), "a client that did not subscribe gets nothing");
     assert!(stage.received("resources/unsubscribe").is_empty());
     drop(one);
     stage.until_received("resources/unsubscribe", 1).await?;

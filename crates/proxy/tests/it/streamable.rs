@@ -168,7 +168,7 @@ async fn what_the_server_says_unasked_reaches_whom_it_concerns() -> Result<()> {
     stage.say(updated.clone()).await?;
     stage.say(changed.clone()).await?;
     assert_eq!(first.message().await?, updated);
-    assert_eq!(second.message().await?, changed, "who did not ask hears nothing of it");
+    assert_eq!(second.message().await?, changed, "a client that did not subscribe gets nothing");
     assert_eq!(one.whole(Method::DELETE, "/mcp", "").await?.status, StatusCode::NO_CONTENT);
     stage.until_received("resources/unsubscribe", 1).await?;
     // A second listener of a session takes the place of the first.

@@ -133,7 +133,7 @@ impl MetricTask {
             };
             self.send().await;
             if let Some(flushed) = flushed {
-                // Whoever asked may not wait any more.
+                // The caller may not wait any more.
                 let _gone = flushed.send(());
             }
         }

@@ -136,7 +136,7 @@ impl SpanTask {
             let (batch, flushed) = self.batch(first).await;
             self.send(batch).await;
             if let Some(flushed) = flushed {
-                // Whoever asked may not wait any more.
+                // The caller may not wait any more.
                 let _gone = flushed.send(());
             }
         }

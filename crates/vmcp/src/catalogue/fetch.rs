@@ -53,7 +53,7 @@ struct Fetcher<'a> {
     until: Instant,
 }
 
-/// Asks a backend what it offers, in the name of a client or of nobody. All of it must arrive in time.
+/// Asks a backend what it offers, in the name of a client or without one. All of it must arrive in time.
 pub async fn fetch(
     upstream: &Arc<dyn Upstream>,
     client: &ClientContext,

@@ -40,7 +40,7 @@ impl VirtualUpstream {
         None
     }
 
-    /// Takes the response of a client to whoever asked: a backend, or a step.
+    /// Takes the response of a client to the one that asked: a backend, or a step.
     pub(super) async fn answer_backend(&self, session: &SessionId, message: &Message) -> Result<(), CallError> {
         let asked = message.id().and_then(|id| self.sessions.with(session, |session| session.answered(&id)).flatten());
         match asked {

@@ -48,7 +48,7 @@ async fn a_file_is_appended_to_and_belongs_to_its_owner_alone() {
         log.write(&event(name));
         log.flush().await;
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        // As a file that was made by somebody with another mask.
+        // As a file that was made by a process with another umask.
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
     }
     assert_eq!(read_file(&path), ["a", "b"]);

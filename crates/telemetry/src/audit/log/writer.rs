@@ -82,7 +82,7 @@ impl Writer {
             }
             Command::Flush(written) => {
                 self.write();
-                // Whoever asked may not wait any more.
+                // The caller may not wait any more.
                 let _gone = written.send(());
             }
         }
