@@ -8,8 +8,8 @@
 //! An observer has its place in the chain, as every middleware. It sees the requests that come that far, also if a later middleware
 //! denies them, and none that an earlier one denied. A denial by the head comes before every observer that begins with the message.
 //!
-//! What it wants of the headers it takes when the request begins: they go to the server. The response it sees as it is sent, whoever
-//! answered: the server, a middleware, or the proxy itself. It is not parsed for that.
+//! What it wants of the headers it takes when the request begins: they go to the server. The response it sees as it is sent, from
+//! the server, a middleware, or the proxy itself. It is not parsed for that.
 
 use std::fmt::Debug;
 use std::sync::Arc;

@@ -57,7 +57,7 @@ impl CallError {
                 answer::error(id, answer::INTERNAL_ERROR, &self.to_string(), None)
             }
             Self::Disconnected => {
-                let text = "the server went away before it answered; it is being started again, so try once more";
+                let text = "the connection to the server was lost before it responded; the proxy is reconnecting, so retry the request";
                 answer::error(id, answer::INTERNAL_ERROR, text, None)
             }
             Self::Malformed => {

@@ -289,7 +289,7 @@ async fn a_silent_network_failure_is_detected_and_calls_get_an_error() -> Result
     // stay.
     let error =
         format!("{:#}", caller.call("who", "{}").err().context("answered through a network that is not there")?);
-    ensure!(error.contains("went away"), "{error}");
+    ensure!(error.contains("connection to the server was lost"), "{error}");
     drop(cut);
     again(&caller).await?;
     home.cluster.no_restarts("app=mcpserver").await?;

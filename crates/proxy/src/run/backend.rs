@@ -50,7 +50,7 @@ pub(super) fn connect(
                             health.set(known(&now));
                         }
                         let changed = state.changed().await;
-                        changed.map_err(|_ended| "its StatefulSet is not looked after any more".to_owned())?;
+                        changed.map_err(|_ended| "its StatefulSet is not reconciled any more".to_owned())?;
                     }
                     // A kubelet that never answers must not keep the next pod from being found.
                     match tokio::time::timeout(ATTACHING, cluster.attach()).await {
@@ -81,7 +81,7 @@ pub(super) async fn report_outage(mut state: watch::Receiver<State>, outage: wat
 /// How a server in a cluster is, as its health has it.
 pub(super) fn known(state: &State) -> ServerHealth {
     match state {
-        State::Missing => ServerHealth::Starting("the server is being made".to_owned()),
+        State::Missing => ServerHealth::Starting("the server is being created".to_owned()),
         State::Stopped => ServerHealth::Unavailable("the server is scaled to zero".to_owned()),
         State::Failing(why) => ServerHealth::Unavailable(why.clone()),
         State::Starting { ready: 0, wanted } => {

@@ -22,7 +22,7 @@ const FIRST_DELAY: Duration = Duration::from_secs(1);
 /// How long is waited for the last lines of a server that ended: something may hold them open that is not the server.
 const LAST_WAIT: Duration = Duration::from_secs(1);
 
-/// Keeps a process running until it is not needed any more. Its output becomes our log.
+/// Keeps a process running until shutdown. Its output becomes our log.
 pub(super) async fn supervise(server: Server, health: Arc<Health>, mut ending: watch::Receiver<bool>) {
     let mut backoff = Backoff::new(FIRST_DELAY);
     loop {
@@ -49,7 +49,7 @@ pub(super) async fn supervise(server: Server, health: Arc<Health>, mut ending: w
     }
 }
 
-/// Waits for a process to end, or ends it when it is not needed any more. Says how it ended, and the last lines of its log.
+/// Waits for a process to end, or ends it on shutdown. Says how it ended, and the last lines of its log.
 async fn run_once(mut process: Process, ending: &mut watch::Receiver<bool>) -> (String, String) {
     let (output, errors) = (process.child().stdout.take(), process.child().stderr.take());
     let last = Arc::new(Mutex::new(LastLines::default()));

@@ -198,16 +198,16 @@ mod tests {
         see(None, &down);
         for _restart in 0..5 {
             see(None, &State::Ready);
-            see(Some(ServerHealth::Unavailable("the server went away: exit status: 1".to_owned())), &State::Ready);
+            see(Some(ServerHealth::Unavailable("the server ended: exit status: 1".to_owned())), &State::Ready);
             see(Some(ServerHealth::Starting("none of 1 pods of the server is ready".to_owned())), &down);
             see(
                 Some(ServerHealth::Unavailable("CrashLoopBackOff".to_owned())),
                 &State::Failing("CrashLoopBackOff".to_owned()),
             );
-            see(Some(ServerHealth::Unavailable("the server went away: exit status: 1".to_owned())), &down);
+            see(Some(ServerHealth::Unavailable("the server ended: exit status: 1".to_owned())), &down);
         }
         see(Some(ServerHealth::Available { milliseconds: None }), &State::Ready);
         let reasons = reports.iter().map(Option::as_deref).collect::<Vec<_>>();
-        assert_eq!(reasons, [Some("the server is being started"), Some("the server went away: exit status: 1"), None]);
+        assert_eq!(reasons, [Some("the server is being started"), Some("the server ended: exit status: 1"), None]);
     }
 }

@@ -75,7 +75,7 @@ async fn a_call_to_a_server_that_ends_before_it_answers_initialize_fails_with_th
     let args = json!({ "transport": "stdio", "cmd_args": ["-c", "echo password=hunter2 >&2; exit 3"] });
     let running = proxy("exec://sh", args).await?;
     let answer = answered(&running, "application/json", "tools/call").await?;
-    assert_eq!(reason(&answer)?, "the server is not available: the server went away: exit status: 3");
+    assert_eq!(reason(&answer)?, "the server is not available: the server ended: exit status: 3");
     running.end().await;
     Ok(())
 }

@@ -71,7 +71,7 @@ async fn a_process_that_ends_is_started_again_though_another_one_holds_its_strea
     assert_eq!(next().await?, ConnectionEvent::Connected);
     let ConnectionEvent::Lost(why) = next().await? else { anyhow::bail!("it did not go away") };
     let (why, left) = why.split_once('\n').context("it said nothing")?;
-    assert_eq!(why, "the server went away: exit status: 3");
+    assert_eq!(why, "the server ended: exit status: 3");
     eventually("what it left behind ends", PATIENCE, || async {
         let state = std::fs::read_to_string(format!("/proc/{left}/stat")).unwrap_or_default();
         let is_over = state.is_empty() || state.contains(") Z ");
@@ -99,7 +99,7 @@ async fn the_last_words_of_a_process_are_heard() -> Result<()> {
     for wanted in [
         ConnectionEvent::Connected,
         ConnectionEvent::Initialized,
-        ConnectionEvent::Lost("the server went away: exit status: 0".to_owned()),
+        ConnectionEvent::Lost("the server ended: exit status: 0".to_owned()),
     ] {
         assert_eq!(tokio::time::timeout(PATIENCE, reply.recv()).await?, Some(wanted));
     }

@@ -421,7 +421,7 @@ fn a_change_of_state_is_one_line() {
     assert!(Command::new("kill").args(["-KILL", &child.to_string()]).status().unwrap().success());
     let gone = run.about("fixture");
     assert_eq!(gone["state"], "failing");
-    assert!(gone["reason"].as_str().unwrap().contains("went away"), "{gone}");
+    assert!(gone["reason"].as_str().unwrap().contains("the server ended"), "{gone}");
     let back = run.about("fixture");
     assert_eq!((&back["state"], back.get("reason")), (&json!("ready"), None));
     run.stop();

@@ -48,7 +48,7 @@ pub enum ConnectionEvent {
 pub struct Supervision {
     /// Receives the events of the connection, of which there are few.
     pub events: mpsc::Sender<ConnectionEvent>,
-    /// Becomes true when the server is not needed any more.
+    /// Becomes true on shutdown.
     pub ending: watch::Receiver<bool>,
     /// For how long after it is connected the server may be connected to another proxy as well, which this one takes over from.
     pub shared: Option<Duration>,
@@ -167,7 +167,7 @@ async fn follow_outage(upstream: &StdioUpstream, outage: &mut watch::Receiver<Op
     }
 }
 
-/// Waits until the server is not needed any more.
+/// Waits for the shutdown.
 pub async fn shutdown(ending: &mut watch::Receiver<bool>) {
     if ending.wait_for(|is_ending| *is_ending).await.is_err() {
         std::future::pending::<()>().await;
@@ -228,7 +228,7 @@ async fn run_connection(
             why = &mut running => why,
             // What it said last is still on its way, and whatever it left behind may hold the streams open for ever.
             () = held.ended() => tokio::time::timeout(LAST_WAIT, running).await.unwrap_or("its process ended"),
-            () = shutdown(ending) => "it is not needed any more",
+            () = shutdown(ending) => "the proxy is shutting down",
         }
     };
     // Only by now it may have turned out which one it was.
@@ -252,8 +252,8 @@ fn why_ended(broken: &str, unusable: Option<String>, ended: Option<String>, last
     match (unusable, ended) {
         (Some(unusable), Some(_)) => format!("{unusable}{lines}"),
         (Some(unusable), None) => unusable,
-        (None, Some(ended)) => format!("the server went away: {ended}{lines}"),
-        (None, None) => format!("the server went away: {broken}"),
+        (None, Some(ended)) => format!("the server ended: {ended}{lines}"),
+        (None, None) => format!("the connection to the server was lost: {broken}"),
     }
 }
 

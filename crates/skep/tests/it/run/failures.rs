@@ -11,7 +11,7 @@ fn a_failed_server_is_reported_with_its_exit_status_and_its_last_log_lines() {
     let script = "for n in 1 2 3 4 5 6 7; do echo line $n >&2; done; exit 7";
     let text = server("broken", &format!("image: 'exec://sh', args: [-c, '{script}']"));
     let file = write(directory.path(), "broken.yaml", &text);
-    let words = "the server went away: exit status: 7 | line 3 | line 4 | line 5 | line 6 | line 7";
+    let words = "the server ended: exit status: 7 | line 3 | line 4 | line 5 | line 6 | line 7";
     let run = Running::start(&["-f", &file, "-o", "json"]);
     let mut line = run.about("broken");
     while line["state"] != "failing" {
@@ -60,7 +60,7 @@ fn an_identical_failure_is_reported_once_and_so_is_the_recovery_also_in_a_pipe()
     let next = || errors.recv_timeout(PATIENCE).expect("another line");
     let failed = next();
     assert!(
-        failed.starts_with("MCPServer/flaky: failing: the server went away: exit status: 1 | a log is in "),
+        failed.starts_with("MCPServer/flaky: failing: the server ended: exit status: 1 | a log is in "),
         "{failed}"
     );
     assert_eq!(next(), "MCPServer/flaky: ready");

@@ -42,7 +42,7 @@ async fn a_request_that_was_admitted_for_a_modern_server_never_reaches_a_legacy_
     assert!(queued.try_recv().is_err());
 }
 
-/// What was said to a server that went away is not for the next one, and nothing comes before the handshake of that.
+/// What was sent to a server that ended is not for the next one, and nothing comes before the handshake of that.
 #[tokio::test(start_paused = true)]
 async fn nothing_but_the_handshake_is_queued_for_a_server_that_is_not_ready() {
     let (upstream, mut queued) = StdioUpstream::with_server();

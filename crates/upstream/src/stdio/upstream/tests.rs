@@ -169,7 +169,7 @@ async fn a_server_that_heard_of_no_call_does_not_ask_about_it() {
     assert!(!upstream.is_wanted(&queued.try_recv().unwrap()), "it is not sent");
     assert_eq!(upstream.dispatch(&elicitation()), None);
     assert!(two_hears.try_recv().is_ok());
-    // One that went away has forgotten all.
+    // A server that was restarted has forgotten all.
     drop(upstream.forward(&call, Era::Legacy, Some("one".into()), None).await.unwrap());
     assert!(is_refused(upstream.dispatch(&elicitation()).as_ref()));
     upstream.disconnected(&mut queued);
