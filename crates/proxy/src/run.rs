@@ -191,7 +191,7 @@ async fn reopen_on_hangup(log: AuditLog) {
                 log.reopen();
             }
         }
-        Err(error) => tracing::warn!(%error, "the audit log is not reopened on SIGHUP: cannot listen for it"),
+        Err(error) => tracing::warn!(%error, "audit log not reopened on SIGHUP: cannot listen for it"),
     }
 }
 

@@ -185,7 +185,7 @@ impl Sessions {
             match self.store.touch(id).await {
                 Ok(Some(_)) => {}
                 Ok(None) => return,
-                Err(unavailable) => tracing::debug!(%unavailable, "session of a listening client cannot be looked up"),
+                Err(unavailable) => tracing::debug!(%unavailable, "session of a listening client not renewed"),
             }
         }
     }

@@ -191,7 +191,7 @@ impl Settings {
         let variable = |name: &str| variables.get(name).map(String::as_str);
         let frozen = frozen(variable(GENERATION_VARIABLE), config.mcpserver_generation);
         if let Some(warning) = &frozen.warning {
-            tracing::warn!("{warning}");
+            tracing::warn!(warning, "ignoring malformed generation variable");
         }
         config.mcpserver_generation = frozen.generation;
         overrides.image.clone_into(&mut config.image);
@@ -338,7 +338,7 @@ fn duration_of(variables: &BTreeMap<String, String>, name: &str, default: Durati
     let Some(text) = variables.get(name).filter(|text| !text.is_empty()) else { return default };
     let read = text.parse::<GoDuration>().ok().and_then(GoDuration::to_std).filter(|read| !read.is_zero());
     read.unwrap_or_else(|| {
-        tracing::warn!(name, text, "not a positive duration, such as 60s; using {default:?}");
+        tracing::warn!(name, text, ?default, "ignoring a variable that is not a positive duration, such as 60s");
         default
     })
 }
@@ -357,7 +357,7 @@ fn files_of_variables(directory: &Path) -> BTreeMap<String, String> {
         }
         match std::fs::read_to_string(&path) {
             Ok(text) => variables.extend(text.lines().filter_map(assignment)),
-            Err(error) => tracing::warn!(path = %path.display(), %error, "a file of variables is left out"),
+            Err(error) => tracing::warn!(path = %path.display(), %error, "skipping a file of variables"),
         }
     }
     variables

@@ -58,7 +58,7 @@ impl ToolCatalogue {
             Verdict::Keep
         });
         if let Err(why) = walked {
-            tracing::debug!(%why, "a list of tools cannot be read");
+            tracing::debug!(%why, "skipping malformed list of tools");
         }
         self.with(|known| {
             for (name, parameters) in found {

@@ -49,7 +49,7 @@ impl Chain {
         match tokio::time::timeout(TIMEOUT, listed).await {
             Ok(Some(pages)) if pages.is_empty() => {}
             Ok(Some(pages)) => one.learn_tools(exchange, &pages),
-            Ok(None) | Err(_) => tracing::debug!("the tools of the server could not be listed before a call"),
+            Ok(None) | Err(_) => tracing::debug!("tools of the server not listed before a call"),
         }
     }
 

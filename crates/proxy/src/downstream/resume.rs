@@ -251,7 +251,7 @@ impl Outbox {
     pub(super) fn message(&mut self, data: &[u8], mut room: Option<Reservation>, is_away: bool) {
         let bytes = sse::event(Some("message"), self.id().as_deref(), data);
         if !self.put(bytes, &mut room, is_away) {
-            tracing::debug!("a message before an answer is dropped: its reader is away");
+            tracing::debug!("dropping a message before an answer: its reader is away");
         }
     }
 
@@ -265,7 +265,7 @@ impl Outbox {
         while !self.put(bytes.clone(), &mut room, is_away) {
             if self.events.is_empty() {
                 self.number += 1;
-                tracing::warn!(bytes = bytes.len(), "an answer is too long to be kept for its reader, who is away");
+                tracing::warn!(bytes = bytes.len(), "dropping a response that is too long to be kept for its reader");
                 return;
             }
             self.drop_first();

@@ -123,7 +123,7 @@ impl Sse {
         self.endpoint.upstream.clone().close(&session);
         drop((answered, listener));
         if let Err(unavailable) = self.endpoint.sessions.close(&session).await {
-            tracing::debug!(%unavailable, "a session that ended stays in the store until it expires");
+            tracing::debug!(%unavailable, "ended session left in the store until it expires");
         }
         // A request that came at the same moment may have brought something about again. There is no room for another one.
         idle.set(room.acquire_many_owned(REQUESTS));

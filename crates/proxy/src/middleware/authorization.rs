@@ -289,7 +289,7 @@ impl Middleware for Authorization {
             match lists::elements(page) {
                 Ok(elements) => self.0.remember(&elements),
                 Err(withheld) => {
-                    tracing::warn!(%withheld, "a list of tools cannot be read");
+                    tracing::warn!(%withheld, "skipping malformed list of tools");
                     return;
                 }
             }

@@ -46,7 +46,7 @@ impl Origins {
             || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
         if !is_loopback || port == 0 {
             tracing::warn!(
-                "no origins are listed: pages of any origin may call from a browser that reaches this address"
+                "origins not checked: none are listed, so pages of any origin may call from a browser that reaches this address"
             );
             return None;
         }

@@ -99,7 +99,7 @@ impl RateLimit {
             Err(error) => return self.failed(exchange, error),
         };
         if self.is_failing.swap(false, Ordering::Relaxed) {
-            tracing::info!("rate limits are counted again");
+            tracing::info!("counting rate limits again");
         }
         let labels = CheckLabels {
             namespace: self.rules.namespace.clone(),
@@ -136,7 +136,7 @@ impl RateLimit {
         self.counters.failed(&self.rules.namespace, &self.rules.server, category, self.is_open_on_failure);
         if !self.is_failing.swap(true, Ordering::Relaxed) {
             let outcome = if self.is_open_on_failure { "requests pass uncounted" } else { "requests are refused" };
-            tracing::warn!(%error, outcome, "rate limits cannot be counted");
+            tracing::warn!(%error, outcome, "rate limits not counted");
         }
         let (is_allowed, rejected_by) = (self.is_open_on_failure, "none");
         exchange.notes.insert(RateLimitDecision { is_allowed, rejected_by, fail_open: is_allowed });

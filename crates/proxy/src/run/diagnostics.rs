@@ -57,12 +57,12 @@ impl Diagnostics {
         let listener = match listener {
             Ok(listener) => listener,
             Err(error) => {
-                tracing::warn!(%error, "metrics have no port of their own");
+                tracing::warn!(%error, "metrics port not opened");
                 return None;
             }
         };
         let address = listener.address();
-        tracing::info!(%address, "metrics are served");
+        tracing::info!(%address, "serving metrics");
         let (metrics, hosts) = (self.metrics.clone(), hosts.clone());
         let handler = move |request: http::Request<hyper::body::Incoming>, _peer| {
             let (parts, _body) = request.into_parts();

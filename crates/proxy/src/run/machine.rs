@@ -33,12 +33,12 @@ pub(super) async fn supervise(server: Server, health: Arc<Health>, mut ending: w
                 if *ending.borrow() {
                     return;
                 }
-                tracing::warn!(why, "the server ended; it is started again");
+                tracing::warn!(why, "server ended; restarting it");
                 let more = if log.is_empty() { log } else { format!("\n{log}") };
                 health.set(ServerHealth::Unavailable(format!("the server ended: {why}{more}")));
             }
             Err(error) => {
-                tracing::warn!(%error, "the server does not start");
+                tracing::warn!(%error, "server not started");
                 health.set(ServerHealth::Unavailable(error.to_string()));
             }
         }

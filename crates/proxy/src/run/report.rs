@@ -28,7 +28,7 @@ pub(super) async fn keep(cluster: Arc<Cluster>, state: watch::Sender<State>, hea
     let (counted, counts) = watch::channel(State::Missing);
     let kept = async {
         let wrong = cluster.keep(&counted, |failed| health.refuse(failed.map(ToString::to_string))).await;
-        tracing::error!(%wrong, "the server cannot be run as it is; correct its spec");
+        tracing::error!(%wrong, "server not applied; correct its spec");
         cluster.watch(&counted).await;
     };
     tokio::select! {
@@ -58,7 +58,7 @@ async fn report(cluster: &Cluster, mut state: watch::Receiver<State>, health: &H
             Ok(Reported::Written | Reported::Unchanged | Reported::ByAnother) => pace.reported(problem, Instant::now()),
             Ok(Reported::NoObject) => pace.failed(Instant::now()),
             Err(error) => {
-                tracing::warn!(%error, "cannot report the state of the server");
+                tracing::warn!(%error, "state of the server not reported");
                 pace.failed(Instant::now());
             }
         }

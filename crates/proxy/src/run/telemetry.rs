@@ -165,7 +165,7 @@ fn collector(
     let is_used = asked.tracing_enabled || asked.metrics_enabled;
     if asked.endpoint.is_empty() {
         if asked.tracing_enabled {
-            tracing::warn!("traces go nowhere: telemetry_config has no endpoint");
+            tracing::warn!("traces not exported: telemetry_config has no endpoint");
         }
         return Ok(None);
     }

@@ -111,7 +111,7 @@ impl ExportedMetrics {
             }
         };
         if tokio::time::timeout(FLUSH, flushed).await.is_err() {
-            tracing::warn!("the collector did not take the last metrics in time: they are lost");
+            tracing::warn!("last metrics lost: the collector did not accept them in time");
         }
     }
 }
@@ -149,12 +149,12 @@ impl MetricTask {
         match sent {
             Ok(()) => {
                 if std::mem::take(&mut self.is_failing) {
-                    tracing::info!("the collector takes metrics again");
+                    tracing::info!("metrics exported again");
                 }
             }
             Err(error) => {
                 if !std::mem::replace(&mut self.is_failing, true) {
-                    tracing::warn!(%error, "the collector does not take metrics: they are sent with the next ones");
+                    tracing::warn!(%error, "metrics not exported: sending them with the next ones");
                 }
             }
         }

@@ -99,7 +99,7 @@ impl Traces {
             }
         };
         if tokio::time::timeout(FLUSH, flushed).await.is_err() {
-            tracing::warn!("the collector did not take the last spans in time: they are lost");
+            tracing::warn!("last spans lost: the collector did not accept them in time");
         }
     }
 }
@@ -167,12 +167,12 @@ impl SpanTask {
         for attempt in 0..ATTEMPTS {
             let Err(error) = self.exporter.export(batch.clone()).await else {
                 if std::mem::take(&mut self.is_failing) {
-                    tracing::info!(dropped = self.dropped.load(Ordering::Relaxed), "the collector takes spans again");
+                    tracing::info!(dropped = self.dropped.load(Ordering::Relaxed), "spans exported again");
                 }
                 return;
             };
             if !std::mem::replace(&mut self.is_failing, true) {
-                tracing::warn!(%error, "the collector does not take spans: retrying, and dropping what does not fit the queue");
+                tracing::warn!(%error, "spans not exported: retrying, and dropping what does not fit the queue");
             }
             if attempt + 1 < ATTEMPTS {
                 tokio::time::sleep(PAUSE * 2_u32.pow(attempt)).await;

@@ -94,7 +94,7 @@ impl BridgedUpstream {
         let params = format!(r#"{{"level":{}}}"#, Raw::string(level).as_str());
         let set = self.call_own("logging/setLevel", &params, lease, client);
         if set.await.is_none_or(|response| response.kind() == Kind::Error) {
-            tracing::debug!("the server does not set the level of its log");
+            tracing::debug!("log level not set at the server");
         }
     }
 

@@ -99,7 +99,7 @@ impl Pods {
                 Found { at: Some(Instant::now()), failing: None, addresses: Some(addresses.into()) }
             }
             Err(error) => {
-                tracing::debug!(%error, "the pods of the server cannot be looked up");
+                tracing::debug!(%error, "pods of the server not resolved");
                 known.failed(Instant::now())
             }
         };

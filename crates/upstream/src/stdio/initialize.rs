@@ -73,7 +73,7 @@ impl StdioUpstream {
         }
         // Another proxy may have initialized it, and it may take one handshake only.
         if let Some(earlier) = self.handshake.noted().await {
-            tracing::info!("the server refuses a second handshake; using its answer to the first one");
+            tracing::info!("second handshake refused by the server; using its answer to the first one");
             self.handshake.accept(earlier);
             return Ok(Era::Legacy);
         }

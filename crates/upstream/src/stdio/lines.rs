@@ -29,7 +29,7 @@ pub(super) async fn read(
                 if let Some(reply) = upstream.dispatch(&message)
                     && replies.try_send(reply).is_err()
                 {
-                    tracing::warn!("an answer to the server is dropped: it does not read what it asked for");
+                    tracing::warn!("dropping a response to the server: it does not read");
                 }
             }
             Err(why) => return why,
@@ -71,7 +71,7 @@ async fn next(stdout: &mut (impl AsyncRead + Unpin), reader: &mut lines::Reader)
                 Ok(_) => {}
                 Err(_) => return Err("its output broke"),
             },
-            Err(too_long) => tracing::warn!(%too_long, "a message of the server is left out"),
+            Err(too_long) => tracing::warn!(%too_long, "skipping a message of the server that is too long"),
         }
     }
 }

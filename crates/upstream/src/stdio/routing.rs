@@ -147,7 +147,7 @@ impl StdioUpstream {
         if let Ok(restored) = splice::apply(message, &[edit])
             && interim.try_send(restored.into_body()).is_err()
         {
-            tracing::debug!("a report of progress is dropped: its reader is behind");
+            tracing::debug!("dropping a progress notification: its reader is behind");
         }
     }
 
@@ -162,7 +162,7 @@ impl StdioUpstream {
         if let Ok(restored) = splice::apply(message, &[edit])
             && interim.try_send(restored.into_body()).is_err()
         {
-            tracing::warn!("news of a subscription are dropped: their reader is behind");
+            tracing::warn!("dropping a notification of a subscription: its reader is behind");
         }
     }
 }

@@ -167,11 +167,13 @@ impl EraBridge {
         let now = Some(Instant::now());
         self.with(|known| match (tried.era, verdict) {
             (Era::Legacy, Verdict::Refused) => {
-                tracing::info!("server speaks 2026-07-28 only; translating for clients of earlier versions");
+                tracing::info!(
+                    "translating for clients of versions before 2026-07-28, which the server does not support"
+                );
                 known.not_legacy = now;
             }
             (Era::Modern, Verdict::Refused) => {
-                tracing::info!("server speaks no 2026-07-28; translating for clients of that version");
+                tracing::info!("translating for clients of 2026-07-28, which the server does not support");
                 (known.not_modern, known.is_modern) = (now, false);
             }
             (Era::Modern, Verdict::Served) => known.is_modern |= tried.is_discovery,

@@ -79,9 +79,7 @@ impl Forward {
     ) -> Response<Body> {
         let is_packed = is_packed(response.headers());
         if is_packed && !replies.is_empty() {
-            tracing::error!(
-                "the server compressed a stream that middleware must see, despite `Accept-Encoding: identity`"
-            );
+            tracing::error!("stream withheld: compressed by the server despite `Accept-Encoding: identity`");
             return json(StatusCode::BAD_GATEWAY, answer::internal(None));
         }
         let (mut parts, body) = response.into_parts();

@@ -156,7 +156,7 @@ impl Forward {
             return;
         }
         if let Err(unavailable) = self.sessions.close(&named.name).await {
-            tracing::debug!(%unavailable, "endpoint of a stream stays until it expires");
+            tracing::debug!(%unavailable, "endpoint of a stream left in the store until it expires");
         }
     }
 }

@@ -44,7 +44,7 @@ impl Forward {
                 return over_budget(&too_long, exchange.id().as_ref());
             }
             Err(error) => {
-                tracing::warn!(%error, "a response that middleware has to see could not be read");
+                tracing::warn!(%error, "reading a response for middleware failed");
                 return json(StatusCode::BAD_GATEWAY, answer::internal(None));
             }
         };

@@ -132,9 +132,7 @@ impl ListFilter {
                 Ok(Some(Err(_))) => {}
                 Ok(None) => return allowed,
                 Err(_elapsed) => {
-                    tracing::warn!(
-                        "the decision point did not decide about a whole list in time; the rest of it is left out"
-                    );
+                    tracing::warn!("list cut: the decision point did not decide about all of it in time");
                     return allowed;
                 }
             }

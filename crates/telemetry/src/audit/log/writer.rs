@@ -113,7 +113,7 @@ impl Writer {
             }
             Err(error) => {
                 if !self.is_broken {
-                    tracing::error!(%error, "cannot write audit events: they are dropped until this succeeds again");
+                    tracing::error!(%error, "audit events not written: dropping them until this succeeds again");
                 }
                 self.is_broken = true;
                 self.counts.drop_events(lines);
@@ -172,7 +172,7 @@ fn open(path: &Path) -> io::Result<File> {
         let mut permissions = about.permissions();
         permissions.set_mode(MODE);
         if let Err(error) = file.set_permissions(permissions) {
-            tracing::warn!(%error, path = %path.display(), "other users can read the audit log");
+            tracing::warn!(%error, path = %path.display(), "audit log readable by other users");
         }
     }
     Ok(file)
