@@ -208,7 +208,7 @@ async fn measure(arguments: &Arguments, ways: &[Way]) -> Result<()> {
 /// Calls the server on one way.
 async fn round(arguments: &Arguments, way: &Way, size: usize) -> Result<Round> {
     let mut callers = Callers::connect(&way.url, arguments.connections).await?;
-    callers.greet().await?;
+    callers.initialize().await?;
     callers.call(size, WARM_UP).await?;
     let used = || way.process.map(Usage::of).transpose();
     let before = used()?;

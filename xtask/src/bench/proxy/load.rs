@@ -52,7 +52,7 @@ impl Callers {
     }
 
     /// Opens a session for each caller.
-    pub(super) async fn greet(&mut self) -> Result<()> {
+    pub(super) async fn initialize(&mut self) -> Result<()> {
         self.each(async |caller| {
             let session = caller.open().await?;
             caller.headers.insert(SESSION, session);
