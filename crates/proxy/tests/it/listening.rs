@@ -124,7 +124,7 @@ async fn a_resource_that_the_server_is_slow_with_holds_up_no_other_one() -> Resu
 }
 
 #[tokio::test]
-async fn the_server_hears_of_a_resource_in_the_order_in_which_it_is_wanted() -> Result<()> {
+async fn the_server_gets_subscriptions_in_the_order_in_which_clients_sent_them() -> Result<()> {
     let stage = Stage::new().await?;
     let mut all = tokio::task::JoinSet::new();
     for index in 0..12 {
@@ -244,7 +244,7 @@ async fn a_server_that_is_slow_to_start_is_initialized_once_for_all_clients() ->
 }
 
 #[tokio::test]
-async fn an_answer_that_is_no_message_is_an_error_at_once_and_a_handshake_is_asked_for_again() -> Result<()> {
+async fn a_malformed_response_is_an_error_at_once_and_a_handshake_is_asked_for_again() -> Result<()> {
     let stage = Stage::absent(How::default()).await?;
     stage.seen.lock().unwrap().is_shy = true;
     stage.appear();
@@ -278,7 +278,7 @@ async fn an_answer_that_is_no_message_is_an_error_at_once_and_a_handshake_is_ask
 }
 
 #[tokio::test]
-async fn who_comes_after_a_restart_hears_what_the_server_says_of_itself_now() -> Result<()> {
+async fn a_client_after_a_restart_gets_the_handshake_of_the_new_server() -> Result<()> {
     let stage = Stage::new().await?;
     let version = async || -> Result<Value> {
         let answer = stage.caller().ask(json!(1), "initialize", initialize_request()).await?;

@@ -30,7 +30,7 @@ async fn called(stage: &Stage, tool: &str, said: Option<&str>, region: &str) -> 
 const FINE: (StatusCode, Value) = (StatusCode::OK, Value::Null);
 
 #[tokio::test]
-async fn arguments_and_headers_agree_or_the_server_hears_nothing() -> Result<()> {
+async fn arguments_and_headers_agree_or_nothing_is_forwarded() -> Result<()> {
     let stage = Stage::modern().await?;
     let refused = (StatusCode::BAD_REQUEST, json!(-32020));
     // No client listed the tools before, so the proxy does: all pages, once.

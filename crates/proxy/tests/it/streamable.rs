@@ -79,7 +79,7 @@ async fn bytes_travel_as_they_are() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_is_no_message_is_refused_and_the_server_hears_nothing() -> Result<()> {
+async fn a_malformed_message_is_refused_and_not_forwarded() -> Result<()> {
     let stage = Stage::new().await?;
     let caller = stage.caller().initialized().await?;
     let before = stage.until_received("notifications/initialized", 1).await?.len();

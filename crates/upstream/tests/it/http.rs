@@ -171,7 +171,7 @@ async fn dropping_a_call_cancels_it_at_the_server() {
 }
 
 #[tokio::test]
-async fn a_request_that_its_client_cancels_ends_and_the_server_hears_of_it() {
+async fn a_request_that_its_client_cancels_ends_and_is_cancelled_at_the_server() {
     let streams: Arc<Mutex<Vec<skep_net::BodySender>>> = Arc::default();
     let server = Server::start(move |got| {
         handshake(got, "s").unwrap_or_else(|| {

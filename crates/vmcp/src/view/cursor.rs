@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_is_for_its_list_and_nobody_makes_one() {
+    fn a_cursor_is_for_its_list_and_no_client_makes_one() {
         let cursors = Cursors::new(b"key");
         let cursor = cursors.seal(List::Tools, "größe");
         assert_eq!(cursors.open(List::Tools, &cursor).as_deref(), Ok("größe"));

@@ -187,7 +187,7 @@ fn blind(real: kube::Client, may: watch::Receiver<bool>) -> kube::Client {
 
 /// Generations of two objects are unrelated.
 #[tokio::test]
-async fn a_server_that_an_older_proxy_made_anew_while_nobody_watched_is_not_taken_for_ours() -> Result<()> {
+async fn a_server_that_an_older_proxy_recreated_while_no_watch_was_open_is_not_taken_for_ours() -> Result<()> {
     let place = Place::new("anew").await?;
     let version = |generation: i64, image: &str| {
         place.cluster(Server { image: image.to_owned(), replicas: Some(1), ..server("s", generation) })

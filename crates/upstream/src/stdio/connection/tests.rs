@@ -53,7 +53,7 @@ async fn a_server_that_is_slow_to_start_again_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_is_behind_still_hears_of_every_call_that_was_taken_back() {
+async fn a_server_that_is_behind_still_gets_every_cancellation() {
     let (upstream, mut queued) = StdioUpstream::with_server();
     let call = Message::parse(Bytes::from_static(br#"{"jsonrpc":"2.0","id":1,"method":"tools/call"}"#)).unwrap();
     let with_server = upstream.forward(&call, Era::Legacy, None, None).await.unwrap();

@@ -139,7 +139,7 @@ async fn a_call_that_is_cancelled_or_dropped_is_cancelled_at_the_modern_server()
 }
 
 #[tokio::test]
-async fn a_session_hears_what_it_subscribes_to_and_that_lists_changed() {
+async fn a_session_gets_what_it_subscribes_to_and_changes_of_lists() {
     for over in BOTH {
         let (bridge, fake) = fake::bridged(over, Era::Modern).await;
         let (ann, _) = open(&bridge, "ann", &json!({})).await;

@@ -124,7 +124,7 @@ async fn an_existing_pod_stays_attached() -> Result<()> {
 
 /// The attached container was started before its kubelet reported it.
 #[tokio::test]
-async fn a_container_is_the_one_that_the_pod_tells_of_at_last() -> Result<()> {
+async fn a_container_is_the_one_that_the_pod_reports_last() -> Result<()> {
     let pods = Pods::new().await?;
     pods.make("s-0").await?;
     pods.restarted("s-0", "containerd://old").await?;
