@@ -219,42 +219,30 @@ impl Display for MissingKey {
 }
 
 impl MissingKey {
-    /// The key of a Secret that `field` names, if it does not exist.
-    pub(crate) fn in_secret(
+    /// The key of a Secret or ConfigMap that `field` names, if it does not exist.
+    pub(crate) fn check(
         field: &str,
-        name: &str,
-        key: &str,
+        (kind, name, key): (ObjectKind, &str, &str),
         namespace: &str,
         world: &World<'_>,
     ) -> Result<(), Self> {
-        let keys = world.secret(namespace, name);
-        Self::check(field, ObjectKind::Secret, name, key, keys.map(|keys| keys.contains_key(key)))
-    }
-
-    /// The key of a ConfigMap that `field` names, if it does not exist.
-    pub(crate) fn in_config_map(
-        field: &str,
-        name: &str,
-        key: &str,
-        namespace: &str,
-        world: &World<'_>,
-    ) -> Result<(), Self> {
-        let data = world.config_map(namespace, name);
-        Self::check(field, ObjectKind::ConfigMap, name, key, data.map(|data| data.contains_key(key)))
-    }
-
-    /// The key of the ConfigMap with the policies of an `authzConfig`, if it does not exist.
-    pub(crate) fn in_policies(authz: &AuthzConfig, namespace: &str, world: &World<'_>) -> Result<(), Self> {
-        let map = authz.config_map.as_ref().filter(|_| authz.inline.is_none());
-        map.map_or(Ok(()), |map| Self::in_config_map("spec.authzConfig", &map.name, &map.key, namespace, world))
-    }
-
-    fn check(field: &str, kind: ObjectKind, name: &str, key: &str, has_key: Option<bool>) -> Result<(), Self> {
+        let has_key = match kind {
+            ObjectKind::Secret => world.secret(namespace, name).map(|keys| keys.contains_key(key)),
+            _ => world.config_map(namespace, name).map(|data| data.contains_key(key)),
+        };
         if has_key == Some(true) {
             return Ok(());
         }
         let (field, name, key) = (field.to_owned(), name.to_owned(), key.to_owned());
         Err(Self { field, kind, name, key, object_exists: has_key.is_some() })
+    }
+
+    /// The key of the ConfigMap with the policies of an `authzConfig`, if it does not exist.
+    pub(crate) fn in_policies(authz: &AuthzConfig, namespace: &str, world: &World<'_>) -> Result<(), Self> {
+        let map = authz.config_map.as_ref().filter(|_| authz.inline.is_none());
+        map.map_or(Ok(()), |map| {
+            Self::check("spec.authzConfig", (ObjectKind::ConfigMap, &map.name, &map.key), namespace, world)
+        })
     }
 }
 

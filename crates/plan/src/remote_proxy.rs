@@ -8,6 +8,7 @@ use skep_api::workload::{RemoteTransport, StorageProvider};
 use crate::account::account_with;
 use crate::child::Child;
 use crate::error::{MissingKey, PlanError};
+use crate::key::ObjectKind;
 use crate::overrides::DroppedOverrides;
 use crate::plan::{Plan, Verdict};
 use crate::proxy::{
@@ -155,7 +156,7 @@ fn check(me: &Resource, object: &MCPRemoteProxy, world: &World<'_>) -> Result<()
     check_headers(object)?;
     for header in spec.header_forward.iter().flat_map(|headers| &headers.add_headers_from_secret) {
         let (secret, field) = (&header.value_secret_ref, format!("header `{}`", header.header_name));
-        MissingKey::in_secret(&field, &secret.name, &secret.key, namespace, world)
+        MissingKey::check(&field, (ObjectKind::Secret, &secret.name, &secret.key), namespace, world)
             .map_err(PlanError::MissingHeaderSecret)?;
     }
     Ok(())

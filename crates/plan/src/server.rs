@@ -15,6 +15,7 @@ use skep_api::resource::Resource;
 use crate::account::{account, account_with};
 use crate::child::Child;
 use crate::error::{MissingKey, PlanError};
+use crate::key::ObjectKind;
 use crate::overrides::DroppedOverrides;
 use crate::plan::{BackendAction, Finalizer, Plan, Verdict};
 use crate::proxy::{
@@ -151,7 +152,7 @@ fn missing(context: &ProxyContext<'_>) -> Result<(), PlanError> {
     let profile = spec.permission_profile.filter(|one| one.source == PermissionProfileSource::ConfigMap);
     let key = profile.and_then(|profile| profile.key.as_deref()).filter(|key| !key.is_empty());
     if let Some((profile, key)) = profile.zip(key) {
-        MissingKey::in_config_map("spec.permissionProfile", &profile.name, key, me.namespace(), world)
+        MissingKey::check("spec.permissionProfile", (ObjectKind::ConfigMap, &profile.name, key), me.namespace(), world)
             .map_err(PlanError::MissingKey)?;
     }
     let policies = spec.authz_config.filter(|_| spec.authz_config_ref.is_none());

@@ -4,6 +4,7 @@ use skep_api::kinds::EmbeddingServer;
 use skep_api::resource::Resource;
 
 use crate::error::{MissingKey, PlanError};
+use crate::key::ObjectKind;
 use crate::readiness::{Readiness, ReadinessTexts, was_ready};
 use crate::rollout::{Planned, Serving, Stage, observe};
 use crate::status::Status;
@@ -33,7 +34,8 @@ pub(super) fn add(
     // The pods wait for the token by themselves; only the waiting is reported.
     let secret = object.spec.hf_token_secret_ref.as_ref();
     let secret = secret.and_then(|one| {
-        MissingKey::in_secret("spec.hfTokenSecretRef", &one.name, &one.key, me.namespace(), world).err()
+        MissingKey::check("spec.hfTokenSecretRef", (ObjectKind::Secret, &one.name, &one.key), me.namespace(), world)
+            .err()
     });
     let is_serving = rollout.serving != Serving::Nothing;
     let refused = error.and_then(|error| Readiness::refused(&error.verdict(), error.reason(), "Failed", is_serving));

@@ -7,6 +7,7 @@ use skep_api::resource::Resource;
 use super::children;
 use crate::child::Child;
 use crate::error::{MissingKey, PlanError};
+use crate::key::ObjectKind;
 use crate::names;
 use crate::plan::Verdict;
 use crate::pod::PodStamps;
@@ -40,7 +41,8 @@ pub(super) fn add(
     // The pod waits for the password by itself; only the waiting is reported.
     let secret = object.spec.pgpass_secret_ref.as_ref();
     let secret = secret.and_then(|one| {
-        MissingKey::in_secret("spec.pgpassSecretRef", &one.name, &one.key, me.namespace(), world).err()
+        MissingKey::check("spec.pgpassSecretRef", (ObjectKind::Secret, &one.name, &one.key), me.namespace(), world)
+            .err()
     });
     let verdict = built.as_ref().err().map_or(Verdict::Apply, PlanError::verdict);
     let reason = built.as_ref().err().map_or(TEXTS.not_ready, PlanError::reason);

@@ -9,6 +9,7 @@ use skep_runconfig::{Json, Members, RunConfig};
 
 use super::transport;
 use crate::error::{MissingKey, PlanError};
+use crate::key::ObjectKind;
 use crate::proxy::{ProxyContext, add_shared};
 use crate::world::{ConfigMapValue, World};
 use crate::{rate_limits, run_config};
@@ -111,7 +112,8 @@ fn permissions(config: &mut RunConfig, object: &MCPServer, world: &World<'_>) ->
             let invalid = |problem: &dyn Display| {
                 PlanError::field(field, format_args!("key `{key}` of ConfigMap `{name}`: {problem}"))
             };
-            MissingKey::in_config_map(field, name, key, namespace, world).map_err(PlanError::MissingKey)?;
+            MissingKey::check(field, (ObjectKind::ConfigMap, name, key), namespace, world)
+                .map_err(PlanError::MissingKey)?;
             let text = world.config_map(namespace, name).and_then(|data| data.get(key));
             let text = text.and_then(ConfigMapValue::text).unwrap_or_default();
             config.permission_profile_name_or_path = format!("/etc/toolhive/profiles/{key}");

@@ -12,6 +12,7 @@ use skep_runconfig::{EmbeddedAuthServerConfig, Json, RunConfig};
 
 use super::base_url;
 use crate::error::{MissingKey, PlanError};
+use crate::key::ObjectKind;
 use crate::plan::Verdict;
 use crate::resolve::{self, AUTHZ, Resolver};
 use crate::validate::{embedded_auth_server, synthesizes_identity};
@@ -178,7 +179,7 @@ fn missing_secrets(me: &Resource, incoming: &IncomingAuth, world: &World<'_>) ->
     });
     let missing = |reference: Reference| match &reference.to {
         Target::Secret { key } => {
-            MissingKey::in_secret(&reference.field, &reference.name, key, me.namespace(), world).err()
+            MissingKey::check(&reference.field, (ObjectKind::Secret, &reference.name, key), me.namespace(), world).err()
         }
         _ => None,
     };

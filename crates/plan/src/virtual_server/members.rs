@@ -15,6 +15,7 @@ use skep_bounds::ENV_VARIABLES;
 
 use crate::canonical;
 use crate::error::{MissingKey, PlanError};
+use crate::key::ObjectKind;
 use crate::pod::{Env, Mount};
 use crate::text::{check_forwarded_headers, distinct_identifiers, remote_url, sanitise};
 use crate::validate::reference_problems;
@@ -234,7 +235,7 @@ impl<'a> Member<'a> {
         for header in &headers.add_headers_from_secret {
             let (secret, namespace) = (&header.value_secret_ref, self.resource.namespace());
             let field = format!("header `{}`", header.header_name);
-            MissingKey::in_secret(&field, &secret.name, &secret.key, namespace, world)
+            MissingKey::check(&field, (ObjectKind::Secret, &secret.name, &secret.key), namespace, world)
                 .map_err(PlanError::MissingHeaderSecret)?;
         }
         Ok(())

@@ -22,6 +22,7 @@ use skep_bounds::REFERENCED_MATCHER_TOKENS;
 use super::budget::{ReferenceBudget, Size};
 use super::members::Member;
 use crate::error::{MissingKey, PlanError};
+use crate::key::ObjectKind;
 use crate::resolve::find;
 use crate::run_config::token_type;
 use crate::status::Status;
@@ -256,7 +257,7 @@ impl<'a> Converter<'a, '_> {
         let (document, secrets) = self.convert(name, spec)?;
         for (_, secret) in &secrets {
             let field = format!("MCPExternalAuthConfig `{name}`");
-            MissingKey::in_secret(&field, &secret.name, &secret.key, self.namespace, self.world)
+            MissingKey::check(&field, (ObjectKind::Secret, &secret.name, &secret.key), self.namespace, self.world)
                 .map_err(PlanError::MissingKey)?;
         }
         Ok(Strategy { document, secrets, inputs: resource.references() })
