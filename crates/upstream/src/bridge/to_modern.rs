@@ -126,16 +126,13 @@ impl BridgedUpstream {
         let generation = session.subscribe(&uri, counted);
         self.start_listening(session);
         let known = granted.wait_for(|granted| granted.generation >= generation);
-        let is_granted = match tokio::time::timeout(GRANTING, known).await {
-            Ok(Ok(granted)) => granted.uris.contains(&uri),
-            Ok(Err(_closed)) => false,
-            Err(_elapsed) => return Err(CallError::Timeout),
-        };
-        if is_granted {
-            return done(message);
+        let known = tokio::time::timeout(GRANTING, known).await.map_err(|_elapsed| CallError::Timeout)?;
+        if known.is_ok_and(|granted| granted.uris.contains(&uri)) {
+            done(message)
+        } else {
+            session.unsubscribe(&uri);
+            refuse(message, answer::INVALID_PARAMS, "the server grants no subscription to this resource")
         }
-        session.unsubscribe(&uri);
-        refuse(message, answer::INVALID_PARAMS, "the server grants no subscription to this resource")
     }
 }
 
