@@ -134,6 +134,11 @@ pub fn classify(header: Option<&str>, message: &Message) -> Result<Era, RequestE
     }
 }
 
+/// The era of a request without a message: what its `MCP-Protocol-Version` claims, since there is nothing to compare that with.
+pub fn of_header(header: Option<&str>) -> Era {
+    if header == Some(MODERN) { Era::Modern } else { Era::Legacy }
+}
+
 // === impl Eras ===
 
 impl Eras {
@@ -214,7 +219,7 @@ impl RequestError {
 /// its value.
 fn claims_modern(header: Option<&str>, message: &Message) -> bool {
     let claims = [Part::ProtocolVersion, Part::ClientInfo, Part::ClientCapabilities];
-    header == Some(MODERN) || claims.iter().any(|part| message.value(*part).is_some())
+    of_header(header) == Era::Modern || claims.iter().any(|part| message.value(*part).is_some())
 }
 
 #[cfg(test)]

@@ -30,6 +30,7 @@ use skep_auth::metadata::ProtectedResource;
 use skep_mcp::Message;
 use skep_net::Body;
 use skep_runconfig::feature::Feature;
+use skep_runconfig::middleware::Place;
 use skep_telemetry::audit::AuditLog;
 use tokio::sync::Semaphore;
 
@@ -50,9 +51,10 @@ pub struct Chain {
     listings: Semaphore,
 }
 
-/// A middleware, and the type that a RunConfig names.
+/// A middleware, the type that a RunConfig names, and its place.
 pub(crate) struct Placed {
     kind: Arc<str>,
+    place: Place,
     middleware: Arc<dyn Middleware>,
 }
 
@@ -102,6 +104,11 @@ pub trait Middleware: Debug + Send + Sync {
 
     /// Whether it sees no more than the head.
     fn is_head_only(&self) -> bool {
+        false
+    }
+
+    /// Whether it signs the bytes of a request, so that none but these can be sent.
+    fn signs_requests(&self) -> bool {
         false
     }
 
@@ -179,8 +186,8 @@ pub enum ChainError {
 // === impl Placed ===
 
 impl Placed {
-    fn new(kind: &str, middleware: Arc<dyn Middleware>) -> Self {
-        Self { kind: kind.into(), middleware }
+    fn new(kind: &str, place: Place, middleware: Arc<dyn Middleware>) -> Self {
+        Self { kind: kind.into(), place, middleware }
     }
 
     /// Its response to a request, with its name.

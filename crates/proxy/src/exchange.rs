@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -14,6 +14,7 @@ use skep_net::{Body, Budget, Peer};
 use crate::caller::{Caller, Identity};
 use crate::chain::reply::{ReplyChain, ReplyMiddleware};
 use crate::observe::{Observation, Observations, Observer};
+use crate::router::McpPath;
 
 /// All of a request but its body, which may still have to be read.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub struct Head {
     pub method: Method,
     /// The URI that was requested.
     pub uri: Uri,
+    /// What its path names, as the router says.
+    pub(crate) path: McpPath,
     /// The version of HTTP.
     pub version: Version,
     /// Headers, which middleware may change on the way to the server.
@@ -61,7 +64,12 @@ pub struct Exchange {
     pub(crate) notes: Extensions,
     /// Whether a middleware replaced the message.
     mutated: bool,
+    /// The era, once it is decided.
+    era: OnceLock<Classified>,
 }
+
+/// What a classification says: nothing about what is no request, and why a request contradicts itself.
+type Classified = Option<Result<Era, Box<RequestError>>>;
 
 /// The body of a request. It is read once and parsed once.
 #[derive(Clone, Debug)]
@@ -92,6 +100,7 @@ impl Head {
     pub fn new(parts: Parts, peer: Peer) -> Self {
         Self {
             method: parts.method,
+            path: McpPath::of(parts.uri.path()),
             uri: parts.uri,
             version: parts.version,
             headers: parts.headers,
@@ -126,6 +135,7 @@ impl Head {
         Self {
             method: Method::POST,
             uri: self.uri.clone(),
+            path: self.path,
             version: self.version,
             headers,
             peer: self.peer,
@@ -158,6 +168,11 @@ impl Head {
     /// Lets an observer see this request from here on.
     pub(crate) fn observe(&mut self, observer: Arc<dyn Observer>) {
         let observation = observer.begin(self);
+        self.observe_with(observation);
+    }
+
+    /// The same for an observation that has begun.
+    pub(crate) fn observe_with(&mut self, observation: Box<dyn Observation>) {
         self.observations.push(observation);
     }
 }
@@ -187,7 +202,15 @@ impl Content {
 impl Exchange {
     /// A request as it arrived.
     pub fn new(head: Head, content: Content) -> Self {
-        Self { head, content, released: None, is_passed_through: false, notes: Extensions::new(), mutated: false }
+        Self {
+            head,
+            content,
+            released: None,
+            is_passed_through: false,
+            notes: Extensions::new(),
+            mutated: false,
+            era: OnceLock::new(),
+        }
     }
 
     /// The message, if the request carries one.
@@ -197,12 +220,17 @@ impl Exchange {
 
     /// The era of the request in it, or why it contradicts itself. Nothing if it carries no request.
     ///
-    /// This is the only place that classifies a message of a client. It is called by the endpoint, when middleware cannot change the message
-    /// any more, and for requests that the proxy sends in the client's name.
-    pub(crate) fn era(&self) -> Option<Result<Era, RequestError>> {
+    /// Decided once, when the endpoint first asks: middleware cannot change the message any more.
+    pub(crate) fn era(&self) -> Option<Result<Era, &RequestError>> {
+        let era = self.era.get_or_init(|| self.classify().map(|era| era.map_err(Box::new)));
+        era.as_ref().map(|era| era.as_ref().copied().map_err(|error| &**error))
+    }
+
+    /// The same of a message that middleware may still change. With [`era_without_message`], the only place that classifies what a client
+    /// sends.
+    pub(crate) fn classify(&self) -> Option<Result<Era, RequestError>> {
         let request = self.message().filter(|message| message.kind() == Kind::Request)?;
-        let version = self.head.headers.get(PROTOCOL_VERSION).and_then(|version| version.to_str().ok());
-        Some(era::classify(version, request))
+        Some(era::classify(version(&self.head.headers), request))
     }
 
     /// Gives the bytes of the request back, once it was sent and only its response is waited for: both count in the share of one client,
@@ -246,6 +274,7 @@ impl Exchange {
         skep_mcp::headers::renew(&mut self.head.headers, &message);
         self.content = Content::Message(message);
         self.mutated = true;
+        self.era = OnceLock::new();
     }
 
     /// Whether a middleware replaced the message since this was last asked.
@@ -307,4 +336,13 @@ impl Exchange {
     pub fn other_reply_chain(&self) -> ReplyChain {
         self.head.other_replies.clone()
     }
+}
+
+/// The era of a request that carries no message, by its headers.
+pub(crate) fn era_without_message(headers: &HeaderMap) -> Era {
+    era::of_header(version(headers))
+}
+
+fn version(headers: &HeaderMap) -> Option<&str> {
+    headers.get(PROTOCOL_VERSION)?.to_str().ok()
 }

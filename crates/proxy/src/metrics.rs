@@ -323,7 +323,7 @@ impl Metrics {
 
 impl Observer for Metrics {
     fn begin(self: Arc<Self>, head: &mut Head) -> Box<dyn Observation> {
-        let kind = if head.uri.path().ends_with("/sse") { Kind::Sse } else { Kind::Request };
+        let kind = if head.path.is_stream { Kind::Sse } else { Kind::Request };
         Box::new(Counted { kind, active: self.open(kind), metrics: self })
     }
 }

@@ -26,7 +26,7 @@ use crate::health::Health;
 use crate::hosts::Hosts;
 use crate::http::{SESSION, is_of_type, json, over_budget, text};
 use crate::metrics::Metrics;
-use crate::router::{BodyRule, Group, OriginRule, OwnPages, Pages, Paths};
+use crate::router::{BodyRule, Group, MESSAGES, OriginRule, OwnPages, Pages, Paths, STREAM};
 
 /// How long the sender of a body may take for its next part, and how much that must be.
 const PAUSE: Duration = Duration::from_secs(30);
@@ -40,9 +40,9 @@ const DISCARDING: Duration = Duration::from_secs(10);
 /// Who answers.
 #[derive(Clone, Debug)]
 pub enum Front {
-    /// A stdio server, behind Streamable HTTP.
+    /// An upstream, behind streamable HTTP.
     Streamable(Arc<Streamable>),
-    /// A stdio server, behind HTTP with a stream of events beside it.
+    /// An upstream, behind HTTP with a stream of events beside it.
     Sse(Arc<Sse>),
     /// A server that speaks HTTP in the client's era.
     Forward(Arc<Forward>),
@@ -84,7 +84,7 @@ impl Front {
     fn paths(&self) -> Paths {
         match self {
             Self::Streamable(front) => Paths::These(front.paths()),
-            Self::Sse(_) => Paths::These(&["/sse", "/messages"]),
+            Self::Sse(_) => Paths::These(&[STREAM, MESSAGES]),
             Self::Forward(_) => Paths::All,
         }
     }
@@ -117,7 +117,7 @@ impl Proxy {
         // From the headers as they arrived: a client may name `X-Forwarded-For` in `Connection`, and it would be gone.
         let address = address_of(peer, &parts.headers, self.chain.trusts_proxies());
         let client = Peer::network(address);
-        let group = Group::of(parts.uri.path(), self.front.paths());
+        let group = Group::of(parts.uri.path(), self.front.paths(), self.guards.pages.as_deref());
         if let Some(response) = self.route(group, &mut parts, origin.is_some()) {
             return readable(response, origin);
         }
@@ -147,16 +147,19 @@ impl Proxy {
         if let Err(error) = self.guards.hosts.check(parts) {
             return Some(error.response());
         }
-        if let Some(page) = self.guards.pages.as_ref().and_then(|pages| pages.page(&parts.method, parts.uri.path())) {
-            return Some(page);
-        }
-        if is_allowed_origin && !self.is_forwarded() && cors::is_preflight(&parts.method, &parts.headers) {
+        // What is behind the proxy answers any method at its pages itself.
+        if is_allowed_origin
+            && group != Group::Pages
+            && !self.is_forwarded()
+            && cors::is_preflight(&parts.method, &parts.headers)
+        {
             return Some(cors::preflight(&parts.headers));
         }
         // Where the chain decides about origins, a request goes through it.
         if group.rules().origin == OriginRule::Any {
             let (metrics, resource) = (self.metrics.as_deref(), self.chain.protected_resource());
-            return group.response(parts, &OwnPages { health: &self.health, metrics, resource });
+            let others = self.guards.pages.as_deref();
+            return group.response(parts, &OwnPages { health: &self.health, metrics, resource, others });
         }
         // Before any middleware: what the client names in `Connection` must not be what a middleware adds for the server.
         remove_hop_by_hop(&mut parts.headers);
@@ -241,7 +244,7 @@ impl Proxy {
         exchange.forwarded();
         match &self.front {
             Front::Streamable(front) => front.call(exchange).await,
-            Front::Sse(front) if exchange.head.uri.path() == "/sse" => front.open(exchange).await,
+            Front::Sse(front) if exchange.head.path.is_stream => front.open(exchange).await,
             Front::Sse(front) => front.message(exchange).await,
             Front::Forward(front) => front.call(exchange).await,
         }
@@ -249,12 +252,11 @@ impl Proxy {
 
     /// Parses a body, once.
     fn read(&self, head: &Head, bytes: Bytes) -> Content {
-        let Head { method, uri, headers, .. } = head;
         let is_message = match &self.front {
-            Front::Streamable(_) | Front::Sse(_) => method == Method::POST,
-            Front::Forward(front) => front.expects_message(method, uri, headers),
+            Front::Streamable(_) | Front::Sse(_) => head.method == Method::POST,
+            Front::Forward(front) => front.expects_message(head),
         };
-        let is_json = is_of_type(headers.get(http::header::CONTENT_TYPE), "application/json");
+        let is_json = is_of_type(head.headers.get(http::header::CONTENT_TYPE), "application/json");
         if bytes.is_empty() || !(is_message || is_json || self.chain.needs_message()) {
             return Content::Opaque(bytes);
         }

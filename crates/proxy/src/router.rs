@@ -6,9 +6,11 @@
 //! | metrics | `/metrics` | not read | of any origin |
 //! | well-known | `/.well-known/*` | not read | of any origin |
 //! | MCP | those of the endpoint | as the chain limits it | of origins that the chain allows |
+//! | pages | those that what is behind the proxy has | not read | of any origin |
 //! | none | all others | not read | of any origin |
 //!
-//! Only MCP goes through the chain. A page of an origin that the chain allows may read the response of any group.
+//! Only MCP goes through the chain. What a path of it names is decided here as well, see [`McpPath`]: no other part of the proxy compares
+//! paths. A page of an origin that the chain allows may read the response of any group.
 
 mod well_known;
 
@@ -26,8 +28,22 @@ use crate::metrics::Metrics;
 
 /// Pages of what is behind the proxy, beside those of the proxy. They come first.
 pub trait Pages: Debug + Send + Sync {
-    /// The page at a path. Nothing if there is none.
+    /// Their paths.
+    fn paths(&self) -> &'static [&'static str];
+
+    /// The page at one of the paths. Nothing if there is none.
     fn page(&self, method: &Method, path: &str) -> Option<Response<Body>>;
+}
+
+/// What the path of a request to the MCP server names. Servers that speak HTTP may have other paths, and other names in front of these.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct McpPath {
+    /// The endpoint of streamable HTTP: `/mcp`.
+    pub(crate) is_endpoint: bool,
+    /// It, or what begins like it, so that a POST to it carries a message whatever its media type.
+    pub(crate) takes_messages: bool,
+    /// The stream of events of HTTP+SSE: `/sse`, below whatever.
+    pub(crate) is_stream: bool,
 }
 
 /// The owner of a path.
@@ -39,6 +55,8 @@ pub(crate) enum Group {
     Metrics,
     /// Documents about the proxy.
     WellKnown,
+    /// What is behind the proxy, beside MCP.
+    Pages,
     /// The MCP server.
     Mcp,
     /// No owner.
@@ -69,6 +87,8 @@ pub(crate) struct OwnPages<'a> {
     pub(crate) metrics: Option<&'a Metrics>,
     /// The resource that authentication protects.
     pub(crate) resource: Option<&'a ProtectedResource>,
+    /// Those of what is behind the proxy.
+    pub(crate) others: Option<&'a dyn Pages>,
 }
 
 /// How long the body of a request may be.
@@ -91,13 +111,32 @@ pub(crate) enum OriginRule {
 
 /// The path of the health check.
 pub(crate) const HEALTH: &str = "/health";
+/// The endpoint of streamable HTTP.
+pub(crate) const ENDPOINT: &str = "/mcp";
+/// The stream of HTTP+SSE in front of a stdio server, and where its messages go.
+pub(crate) const STREAM: &str = "/sse";
+pub(crate) const MESSAGES: &str = "/messages";
+
+// === impl McpPath ===
+
+impl McpPath {
+    /// What a path names.
+    pub(crate) fn of(path: &str) -> Self {
+        Self {
+            is_endpoint: path == ENDPOINT,
+            takes_messages: path.starts_with(ENDPOINT),
+            is_stream: path.ends_with(STREAM),
+        }
+    }
+}
 
 // === impl Group ===
 
 impl Group {
-    /// The owner of a path, in front of an endpoint that has these.
-    pub(crate) fn of(path: &str, endpoint: Paths) -> Self {
+    /// The owner of a path, in front of an endpoint that has these, and of pages of what is behind it.
+    pub(crate) fn of(path: &str, endpoint: Paths, pages: Option<&dyn Pages>) -> Self {
         match (path, endpoint) {
+            (path, _) if pages.is_some_and(|pages| pages.paths().contains(&path)) => Self::Pages,
             (HEALTH, _) => Self::Health,
             ("/metrics", _) => Self::Metrics,
             (path, _) if path.starts_with("/.well-known/") => Self::WellKnown,
@@ -111,7 +150,7 @@ impl Group {
     pub(crate) const fn rules(self) -> Rules {
         match self {
             Self::Mcp => Rules { body: BodyRule::Chain, origin: OriginRule::Chain },
-            Self::Health | Self::Metrics | Self::WellKnown | Self::None => {
+            Self::Health | Self::Metrics | Self::WellKnown | Self::Pages | Self::None => {
                 Rules { body: BodyRule::Unread, origin: OriginRule::Any }
             }
         }
@@ -119,15 +158,22 @@ impl Group {
 
     /// The response of a group that has handlers of its own. Nothing for MCP.
     pub(crate) fn response(self, parts: &Parts, pages: &OwnPages<'_>) -> Option<Response<Body>> {
-        let OwnPages { health, metrics, resource } = pages;
+        let OwnPages { health, metrics, resource, others } = pages;
         Some(match self {
+            Self::Pages => {
+                others.and_then(|pages| pages.page(&parts.method, parts.uri.path())).unwrap_or_else(not_found)
+            }
             Self::Health => health.page(&parts.method),
             Self::Metrics => metrics.map_or_else(no_metrics, metrics_page),
             Self::WellKnown => well_known::response(parts, *resource),
-            Self::None => text(StatusCode::NOT_FOUND, "404 page not found"),
+            Self::None => not_found(),
             Self::Mcp => return None,
         })
     }
+}
+
+fn not_found() -> Response<Body> {
+    text(StatusCode::NOT_FOUND, "404 page not found")
 }
 
 /// The response where metrics are not served.
@@ -160,16 +206,50 @@ mod tests {
             ("/mcp", Group::Mcp),
             ("/", Group::Mcp),
         ] {
-            assert_eq!(Group::of(path, Paths::All), group, "{path}");
+            assert_eq!(Group::of(path, Paths::All, None), group, "{path}");
             // An endpoint that has one path owns no other.
             let one = if group == Group::Mcp && path != "/mcp" { Group::None } else { group };
-            assert_eq!(Group::of(path, Paths::These(&["/mcp"])), one, "{path}");
+            assert_eq!(Group::of(path, Paths::These(&["/mcp"]), None), one, "{path}");
         }
+    }
+
+    /// Pages of what is behind the proxy come first, also where the proxy has a page of that name.
+    #[test]
+    fn pages_own_the_paths_that_they_name() {
+        #[derive(Debug)]
+        struct Status;
+        impl Pages for Status {
+            fn paths(&self) -> &'static [&'static str] {
+                &["/health", "/status"]
+            }
+            fn page(&self, _: &Method, _: &str) -> Option<Response<Body>> {
+                None
+            }
+        }
+        let of = |path| Group::of(path, Paths::These(&["/mcp"]), Some(&Status));
+        assert_eq!(
+            ["/health", "/status", "/statuses", "/mcp"].map(of),
+            [Group::Pages, Group::Pages, Group::None, Group::Mcp]
+        );
+    }
+
+    #[test]
+    fn a_path_names_the_endpoint_or_the_stream_of_events() {
+        let named = |path| {
+            let McpPath { is_endpoint, takes_messages, is_stream } = McpPath::of(path);
+            (is_endpoint, takes_messages, is_stream)
+        };
+        assert_eq!(named("/mcp"), (true, true, false));
+        assert_eq!(named("/mcp/"), (false, true, false));
+        assert_eq!(named("/sse"), (false, false, true));
+        assert_eq!(named("/below/sse"), (false, false, true));
+        assert_eq!(named("/sse/"), (false, false, false));
+        assert_eq!(named("/mcp/sse"), (false, true, true));
     }
 
     #[test]
     fn only_mcp_reads_a_body_and_asks_the_chain_for_the_origin() {
-        for group in [Group::Health, Group::Metrics, Group::WellKnown, Group::None, Group::Mcp] {
+        for group in [Group::Health, Group::Metrics, Group::WellKnown, Group::Pages, Group::None, Group::Mcp] {
             let chain = Rules { body: BodyRule::Chain, origin: OriginRule::Chain };
             assert_eq!(group.rules() == chain, group == Group::Mcp, "{group:?}");
         }

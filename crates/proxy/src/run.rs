@@ -14,6 +14,7 @@ mod telemetry;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use skep_net::drain::{Drained, Grace};
 use skep_net::{Drain, Listener, serve};
@@ -33,7 +34,7 @@ use crate::health::{Health, ServerHealth};
 use crate::hosts::Hosts;
 use crate::metrics::LimitCounters;
 use crate::proxy::{Guards, Proxy};
-use crate::router::HEALTH;
+use crate::router::{ENDPOINT, HEALTH, STREAM};
 use crate::secrets::resolve;
 use crate::settings::{self, Backend, Mode, Settings};
 
@@ -115,42 +116,20 @@ pub async fn start(
     if let (Place::Pod { .. }, Backend::Stdio(server, _) | Backend::Http(server)) = (&place, &settings.backend) {
         return Err(Error::HostProcess { image: server.image.clone() });
     }
-    let secrets = resolve(&settings.config, environment)?;
+    let config = &settings.config;
+    let secrets = resolve(config, environment)?;
     let drain = Drain::new(grace);
-    let listener = match &place {
-        Place::Machine(ports) => ports.bind(settings.listen).await,
-        Place::Cluster { .. } | Place::Pod { .. } => Listener::bind(settings.listen).await,
-    };
-    let listener = listener.map_err(|error| Error::Bind { error })?;
+    let listener = bind(&place, settings.listen).await?;
     let address = listener.address();
-    let hosts = Hosts::of(address, &settings.allowed_hosts)?;
-    let pages = match &settings.backend {
-        Backend::Upstream(backend) => Some(backend.pages.clone()),
-        Backend::Stdio(..) | Backend::Http(_) | Backend::Remote(_) => None,
-    };
-    let guards = Guards { hosts, budget: settings.capacity.new_budget(), pages };
+    let guards = guards(settings, address)?;
     let mut tasks = Tasks::new();
-    let telemetry = Telemetry::new(&settings.config, environment, place.addresses(), &mut tasks)?;
+    let telemetry = Telemetry::new(config, environment, place.addresses(), &mut tasks)?;
     let exports = telemetry.exports();
-    let context = chain::Context {
-        port: address.port(),
-        headers: secrets.headers.clone(),
-        server: settings.config.name.clone(),
-        environment: environment.clone(),
-        files: settings.files.clone(),
-        addresses: place.addresses(),
-        rate_limits: telemetry.metrics.as_ref().map(|metrics| metrics.rate_limits().clone()).unwrap_or_default(),
-        audit_output: settings.audit_output.clone(),
-        telemetry: telemetry.observers(),
-    };
-    let chain = Chain::new(&settings.config, &context)?;
+    let mut context = chain_context(settings, environment, &telemetry);
+    (context.port, context.headers, context.addresses) = (address.port(), secrets.headers.clone(), place.addresses());
+    let chain = Chain::new(config, &context)?;
     let audit_log = chain.audit_log().cloned();
-    // What clients speak with; but behind SSE, the original names what the server speaks.
-    let spoken = match &settings.backend {
-        Backend::Stdio(_, Mode::StreamableHttp) => "streamable-http",
-        _ => settings.config.transport.as_str(),
-    };
-    let health = Arc::new(Health::new(spoken, drain.clone()));
+    let health = Arc::new(Health::new(client_transport(settings), drain.clone()));
     let store = crate::sessions::store(settings, environment).await.map_err(Error::Sessions)?;
     let limits = LimitCounters::new(guards.budget.clone(), audit_log.clone(), exports.traces().cloned());
     if let Some(metrics) = &telemetry.metrics {
@@ -159,7 +138,15 @@ pub async fn start(
     if let Some(log) = audit_log.clone().filter(AuditLog::is_file) {
         tasks.spawn(reopen_on_hangup(log));
     }
-    let wiring = Wiring { settings, environment, secrets: &secrets, health: &health, drain: &drain, limits: &limits };
+    let wiring = Wiring {
+        settings,
+        environment,
+        secrets: &secrets,
+        health: &health,
+        drain: &drain,
+        limits: &limits,
+        signs_requests: chain.signs_requests(),
+    };
     let (front, idle) = wiring.front(place, store, &mut tasks)?;
     let diagnostics = telemetry.diagnostics;
     let shown = match &diagnostics {
@@ -167,20 +154,68 @@ pub async fn start(
         None => None,
     };
     let metrics = diagnostics.filter(|diagnostics| diagnostics.on_this_port).map(|diagnostics| diagnostics.metrics);
-    let options = skep_net::serve::Options {
-        idle_timeout: idle,
+    let options = serve_options(settings, idle, &guards, &limits);
+    let proxy = Proxy::guarded(chain, front, health.clone(), metrics, guards);
+    let handler = move |request, peer| proxy.clone().answer(request, peer);
+    tasks.spawn(serve(listener, options, drain.clone(), handler));
+    tracing::info!(%address, server = config.name, transport = config.transport, "listening");
+    Ok(Running { address, diagnostics: shown, health, drain, tasks, audit_log, exports })
+}
+
+/// Opens the port.
+async fn bind(place: &Place, address: SocketAddr) -> Result<Listener, Error> {
+    let listener = match place {
+        Place::Machine(ports) => ports.bind(address).await,
+        Place::Cluster { .. } | Place::Pod { .. } => Listener::bind(address).await,
+    };
+    listener.map_err(|error| Error::Bind { error })
+}
+
+/// What holds for every request to a proxy that listens at an address.
+fn guards(settings: &Settings, address: SocketAddr) -> Result<Guards, Error> {
+    let pages = match &settings.backend {
+        Backend::Upstream(backend) => Some(backend.pages.clone()),
+        Backend::Stdio(..) | Backend::Http(_) | Backend::Remote(_) => None,
+    };
+    let hosts = Hosts::of(address, &settings.allowed_hosts)?;
+    Ok(Guards { hosts, budget: settings.capacity.new_budget(), pages })
+}
+
+/// What the chain needs that is not in the RunConfig, but for what depends on the port, the secrets and the place.
+fn chain_context(settings: &Settings, environment: &BTreeMap<String, String>, telemetry: &Telemetry) -> chain::Context {
+    chain::Context {
+        server: settings.config.name.clone(),
+        environment: environment.clone(),
+        files: settings.files.clone(),
+        rate_limits: telemetry.metrics.as_ref().map(|metrics| metrics.rate_limits().clone()).unwrap_or_default(),
+        audit_output: settings.audit_output.clone(),
+        telemetry: telemetry.observers(),
+        ..chain::Context::default()
+    }
+}
+
+/// The transport of clients; but behind SSE, the original names that of the server.
+fn client_transport(settings: &Settings) -> &str {
+    match &settings.backend {
+        Backend::Stdio(_, Mode::StreamableHttp) => "streamable-http",
+        _ => settings.config.transport.as_str(),
+    }
+}
+
+fn serve_options(
+    settings: &Settings,
+    idle_timeout: Duration,
+    guards: &Guards,
+    limits: &LimitCounters,
+) -> skep_net::serve::Options {
+    skep_net::serve::Options {
+        idle_timeout,
         connections: settings.capacity.connections,
         budget: guards.budget.clone(),
         refused: limits.refused_connections.clone(),
         probe_path: Some(HEALTH),
         ..skep_net::serve::Options::default()
-    };
-    let proxy = Proxy::guarded(chain, front, health.clone(), metrics, guards);
-    let handler = move |request, peer| proxy.clone().answer(request, peer);
-    tasks.spawn(serve(listener, options, drain.clone(), handler));
-    let config = &settings.config;
-    tracing::info!(%address, server = config.name, transport = config.transport, "listening");
-    Ok(Running { address, diagnostics: shown, health, drain, tasks, audit_log, exports })
+    }
 }
 
 /// Opens the file of an audit log again whenever SIGHUP says that it was rotated.
@@ -221,9 +256,9 @@ impl Running {
     /// The path that clients use.
     pub fn path(settings: &Settings) -> &'static str {
         match &settings.backend {
-            Backend::Stdio(_, Mode::Sse) => "/sse",
-            Backend::Http(_) | Backend::Remote(_) if settings.config.transport == "sse" => "/sse",
-            _ => "/mcp",
+            Backend::Stdio(_, Mode::Sse) => STREAM,
+            Backend::Http(_) | Backend::Remote(_) if settings.config.transport == "sse" => STREAM,
+            _ => ENDPOINT,
         }
     }
 

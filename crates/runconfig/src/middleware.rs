@@ -1,8 +1,8 @@
 //! The one order of the middleware chain, outermost first, and what each member of a RunConfig adds to it.
 //!
-//! [`ORDER`] is a table, and the only place that knows the order: the planner writes a RunConfig's `middleware_configs` from it
-//! ([`list`]), and a proxy builds the chain of a RunConfig that lists none from it ([`list_requested`]). The order is part of the
-//! compatibility contract.
+//! [`ORDER`] is a table: the planner writes a RunConfig's `middleware_configs` from it ([`list`]), and a proxy builds the chain of a
+//! RunConfig that lists none from it ([`list_requested`]). The order is part of the compatibility contract. [`place`] says where in its
+//! chain a proxy puts what it lists, and what it adds by itself. No other place knows the order.
 
 use crate::document::Field as _;
 use crate::json::Json;
@@ -43,6 +43,31 @@ pub const ORDER: &[Middleware] = &[
     implicit("header-forward", header_forward),
     INNERMOST,
 ];
+
+/// Where a middleware stands in the chain of a proxy. Outer places are less than inner ones; within the list, its order decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// Before everything that is listed, by its row in [`OUTER`].
+    Outer(usize),
+    /// Where the RunConfig lists it.
+    Listed,
+    /// Behind everything that is listed, by its row in [`INNER`].
+    Inner(usize),
+}
+
+/// What proxies put before everything that is listed, outermost first, and whether that holds also for what a RunConfig lists. What observes
+/// requests sees those as well that a guard denies.
+const OUTER: &[(&str, bool)] = &[("telemetry", false), ("audit", true), ("origin", false)];
+
+/// What proxies add by themselves behind everything that is listed: what they know of the server, and no client may change.
+const INNER: &[&str] = &["strip-auth", "header-forward"];
+
+/// The place of a middleware in the chain of a proxy. `is_listed` says that the RunConfig lists it; else the proxy adds it by itself.
+pub fn place(kind: &str, is_listed: bool) -> Place {
+    let outer = OUTER.iter().position(|(outer, also_listed)| *outer == kind && (*also_listed || !is_listed));
+    let inner = INNER.iter().position(|inner| *inner == kind && !is_listed);
+    outer.map(Place::Outer).or(inner.map(Place::Inner)).unwrap_or(Place::Listed)
+}
 
 /// The innermost middleware: it recovers from a panic of the handler.
 const INNERMOST: Middleware = implicit("recovery", |_| Some(Json::Null));
@@ -220,6 +245,21 @@ mod tests {
         let swap = list_requested(&config(ALL)).into_iter().find(|one| one.kind == "upstreamswap").unwrap();
         assert_eq!(swap.parameters.to_compact(), r#"{"config":{"provider_name":"up"}}"#);
         assert_eq!(kinds(list(&config(r#"{"upstream_swap_config":{}}"#))).len(), 4, "there is no token to swap in");
+    }
+
+    #[test]
+    fn what_a_proxy_adds_by_itself_stands_around_the_list() {
+        let chain = [("telemetry", false), ("audit", true), ("origin", false), ("origin", true), ("telemetry", true)];
+        let places = chain.into_iter().chain([("strip-auth", false), ("header-forward", false)]);
+        let places: Vec<_> = places.map(|(kind, is_listed)| place(kind, is_listed)).collect();
+        assert!(places.is_sorted(), "{places:?}");
+        for kind in ["strip-auth", "header-forward", "auth", "recovery"] {
+            assert_eq!(place(kind, true), Place::Listed, "{kind}");
+        }
+        // A row of a type that no table has would never match.
+        for kind in OUTER.iter().map(|(kind, _)| kind).chain(INNER) {
+            assert!(*kind == "origin" || ORDER.iter().any(|row| row.kind == *kind), "{kind}");
+        }
     }
 
     #[test]

@@ -30,4 +30,5 @@ pub use error::CallError;
 pub use handshake::{discover_request, eras_of};
 pub use listener::{Listener, QueueError};
 pub use replies::{InFlight, PendingResponse, Replies, Response};
+pub use tool_catalogue::list_tools_request;
 pub use upstream::{BoxFuture, Call, ClientContext, Server, SessionId, Upstream, UpstreamState, abbreviate};

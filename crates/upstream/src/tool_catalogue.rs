@@ -114,7 +114,7 @@ impl Listing {
             return None;
         }
         self.pages += 1;
-        Message::parse(list_tools(era, call, self.cursor.as_deref())).ok()
+        Message::parse(list_tools_request("0", era, call, self.cursor.as_deref())).ok()
     }
 
     /// Takes a page.
@@ -126,15 +126,15 @@ impl Listing {
     }
 }
 
-/// A request for a page of the tools.
-fn list_tools(era: Era, call: &Message, cursor: Option<&str>) -> Bytes {
+/// A request for a page of the tools, in the name of the client that makes a call. `id` is JSON.
+pub fn list_tools_request(id: &str, era: Era, call: &Message, cursor: Option<&str>) -> Bytes {
     let meta = match era {
         Era::Legacy => None,
         Era::Modern => Some(format!(r#""_meta":{}"#, meta_of(call))),
     };
     let cursor = cursor.map(|cursor| format!(r#""cursor":{}"#, Raw::string(cursor).as_str()));
     let params: Vec<String> = meta.into_iter().chain(cursor).collect();
-    format!(r#"{{"jsonrpc":"2.0","id":0,"method":"tools/list","params":{{{}}}}}"#, params.join(",")).into()
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/list","params":{{{}}}}}"#, params.join(",")).into()
 }
 
 /// The `_meta` of 2026-07-28 that says of the client what a call of it says.

@@ -89,6 +89,10 @@ impl StatusPages {
 }
 
 impl Pages for StatusPages {
+    fn paths(&self) -> &'static [&'static str] {
+        &["/health", "/ping", "/readyz", "/status", "/api/backends/health"]
+    }
+
     fn page(&self, method: &Method, path: &str) -> Option<Response<Body>> {
         let content = match path {
             "/health" | "/ping" => return Some(page(StatusCode::OK, &json!({ "status": "ok" }))),

@@ -76,33 +76,25 @@ impl Chain {
             source: OnceLock::new(),
             listings: Semaphore::new(LISTINGS),
         };
-        chain.extend(
-            "origin",
-            Origins::of(config, context.port).map(|origins| Arc::new(origins) as Arc<dyn Middleware>),
-        );
+        let origins = Origins::of(config, context.port).map(|origins| Arc::new(origins) as Arc<dyn Middleware>);
+        chain.add("origin", false, origins);
         let mut telemetry = context.telemetry.clone();
         for one in &listed {
             if one.kind == "telemetry" {
                 let observers: Vec<_> =
                     std::mem::take(&mut telemetry).into_iter().map(|one| chain.observer(one)).collect();
-                chain.extend(&one.kind, observers);
+                chain.add(&one.kind, true, observers);
                 continue;
             }
-            let built = middleware::build(one, context)?;
-            // Whatever its place in the list, it records what every other middleware denies.
-            if let Some(audit) = built.clone().filter(|_| one.kind == "audit") {
-                chain.middleware.insert(0, Placed::new(&one.kind, audit));
-                continue;
-            }
-            chain.extend(&one.kind, built);
+            chain.add(&one.kind, true, middleware::build(one, context)?);
         }
-        for observer in telemetry {
-            chain.middleware.insert(0, Placed::new("telemetry", Arc::new(Observe::from_head(observer))));
+        for observer in telemetry.into_iter().rev() {
+            chain.add("telemetry", false, [Arc::new(Observe::from_head(observer)) as Arc<dyn Middleware>]);
         }
         // Where clients are authenticated, their tokens end there. Elsewhere, they would reach the server beside the proxy's own.
         let is_authenticated = chain.middleware.iter().any(|one| one.protected_resource().is_some());
         if !context.headers.is_empty() && !is_authenticated {
-            chain.extend("strip-auth", [Arc::new(StripAuth::of_authorization()) as Arc<dyn Middleware>]);
+            chain.add("strip-auth", false, [Arc::new(StripAuth::of_authorization()) as Arc<dyn Middleware>]);
         }
         let plain = config.header_forward.as_ref().filter(|_| !config.remote_url.is_empty());
         let plain = plain.map(|headers| &headers.add_plaintext_headers);
@@ -110,14 +102,19 @@ impl Chain {
         for headers in plain.filter(|_| !is_listed).into_iter().chain([&context.headers]) {
             if !headers.is_empty() {
                 let forward = HeaderForward::new(headers).map_err(|problem| invalid("header-forward", problem))?;
-                chain.extend("header-forward", [Arc::new(forward) as Arc<dyn Middleware>]);
+                chain.add("header-forward", false, [Arc::new(forward) as Arc<dyn Middleware>]);
             }
         }
         Ok(chain)
     }
 
-    fn extend(&mut self, kind: &str, middleware: impl IntoIterator<Item = Arc<dyn Middleware>>) {
-        self.middleware.extend(middleware.into_iter().map(|one| Placed::new(kind, one)));
+    /// Adds middleware of a type at its place, behind what is there already.
+    fn add(&mut self, kind: &str, is_listed: bool, middleware: impl IntoIterator<Item = Arc<dyn Middleware>>) {
+        let place = order::place(kind, is_listed);
+        for one in middleware {
+            let behind = self.middleware.partition_point(|other| other.place <= place);
+            self.middleware.insert(behind, Placed::new(kind, place, one));
+        }
     }
 
     /// An observer at the end of the chain as it is. It sees what the middleware before it lets through: if all of that decides by the

@@ -33,6 +33,11 @@ impl Chain {
         self.middleware.iter().filter_map(|one| one.body_limit()).min().unwrap_or(BODY_LIMIT)
     }
 
+    /// Whether a middleware signs the bytes of requests.
+    pub(crate) fn signs_requests(&self) -> bool {
+        self.middleware.iter().any(|one| one.signs_requests())
+    }
+
     /// The resource that a middleware protects.
     pub(crate) fn protected_resource(&self) -> Option<&ProtectedResource> {
         self.middleware.iter().find_map(|one| one.protected_resource())

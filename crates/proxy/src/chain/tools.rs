@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use skep_mcp::{Era, Id, Kind, Message, Raw, era, value};
+use skep_mcp::{Era, Id, Kind, Message, value};
+use skep_upstream::list_tools_request;
 
 use super::{Chain, Flow, Pass, Step};
 use crate::exchange::{Content, Exchange};
@@ -88,30 +89,11 @@ fn own_request(call: &Exchange, cursor: Option<&str>) -> Option<Exchange> {
     if call.head.headers.get_all(SESSION).iter().count() > 1 {
         return None;
     }
-    let era = call.era().and_then(Result::ok).unwrap_or(Era::Legacy);
+    let era = call.classify().and_then(Result::ok).unwrap_or(Era::Legacy);
     let id = Id::string(&format!("skep-{}", uuid::Uuid::new_v4()));
-    let meta = match era {
-        Era::Legacy => None,
-        Era::Modern => Some(format!(r#""_meta":{}"#, meta_of(call.message()?))),
-    };
-    let cursor = cursor.map(|cursor| format!(r#""cursor":{}"#, Raw::string(cursor).as_str()));
-    let params = meta.into_iter().chain(cursor).collect::<Vec<_>>().join(",");
-    let body = format!(r#"{{"jsonrpc":"2.0","id":{},"method":"tools/list","params":{{{params}}}}}"#, id.raw());
-    let message = Message::parse(Bytes::from(body)).ok()?;
+    let message = Message::parse(list_tools_request(id.raw(), era, call.message()?, cursor)).ok()?;
     let mut own = Exchange::new(call.head.of_own_request(), Content::Opaque(Bytes::new()));
     own.replace(message);
     own.take_mutated();
     Some(own)
-}
-
-/// The `_meta` of 2026-07-28 that says of the client what its call says.
-fn meta_of(call: &Message) -> String {
-    let text = |bytes: Option<&[u8]>| bytes.and_then(|bytes| std::str::from_utf8(bytes).ok()).map(str::to_owned);
-    let capabilities = text(call.client_capabilities()).unwrap_or_else(|| "{}".to_owned());
-    let info = text(call.client_info()).map(|info| format!(r#""io.modelcontextprotocol/clientInfo":{info},"#));
-    format!(
-        r#"{{{}"io.modelcontextprotocol/protocolVersion":"{}","io.modelcontextprotocol/clientCapabilities":{capabilities}}}"#,
-        info.unwrap_or_default(),
-        era::MODERN,
-    )
 }

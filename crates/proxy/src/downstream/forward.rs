@@ -22,8 +22,8 @@ mod whole;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri, header};
-use skep_mcp::{Id, Kind, Message, answer, era};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use skep_mcp::{Era, Id, Kind, Message, answer};
 use skep_net::headers::remove_hop_by_hop;
 use skep_net::{Body, Drain};
 use skep_upstream::http::{ForwardError, HttpUpstream, OpenedSession, ServerRequest, ServerSession};
@@ -36,9 +36,9 @@ use self::stream_endpoint::{EndpointRoute, OpenEndpoints};
 use super::request::{Refusal, store_unavailable};
 use super::streamable::Streamable;
 use crate::chain::reply::ReplyChain;
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, Head, era_without_message};
 use crate::health::Health;
-use crate::http::{SESSION, VERSION, is_of_type, json, text};
+use crate::http::{SESSION, is_of_type, json, text};
 use crate::sessions::{self, Sessions, Unavailable};
 
 /// The longest response that is read as a whole, because middleware must see it, in bytes.
@@ -125,14 +125,14 @@ impl Forward {
     }
 
     /// Whether a body should be a message.
-    pub(crate) fn expects_message(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
-        let is_json = is_of_type(headers.get(header::CONTENT_TYPE), "application/json");
-        method == Method::POST && (is_json || uri.path().starts_with("/mcp") || !self.upstream.is_sse())
+    pub(crate) fn expects_message(&self, head: &Head) -> bool {
+        let is_json = is_of_type(head.headers.get(header::CONTENT_TYPE), "application/json");
+        head.method == Method::POST && (is_json || head.path.takes_messages || !self.upstream.is_sse())
     }
 
     /// Refuses what a server without sessions cannot answer, before any middleware sees it.
     pub(crate) fn gate(&self, method: &Method, headers: &HeaderMap) -> Option<Response<Body>> {
-        let is_modern = headers.get(VERSION).is_some_and(|version| version == era::MODERN);
+        let is_modern = era_without_message(headers) == Era::Modern;
         let needs_session = matches!(*method, Method::GET | Method::HEAD | Method::DELETE);
         if !needs_session || !(self.options.stateless || is_modern) {
             return None;
@@ -185,7 +185,9 @@ impl Forward {
     /// Checks a request, and finds out where it goes.
     async fn prepare(&self, exchange: &mut Exchange) -> Result<Route, Refusal> {
         check::check_message(exchange)?;
-        if let Some(endpoint) = self.bridge.as_ref().and_then(|bridge| bridge.known_for(exchange)).cloned() {
+        let tried = self.bridge.as_ref().and_then(|bridge| bridge.tries(exchange));
+        let known = self.bridge.as_ref().zip(tried.as_ref()).and_then(|(bridge, tried)| bridge.known_for(tried));
+        if let Some(endpoint) = known.cloned() {
             self.renew_headers(exchange);
             return Ok(Route::Bridge(endpoint));
         }
@@ -198,15 +200,11 @@ impl Forward {
             self.renew_headers(exchange);
             return Ok(Route::Bridge(bridge.of_session().clone()));
         }
-        let tried = self.bridge.as_ref().and_then(|bridge| bridge.tries(exchange));
         let endpoint = self.endpoint(exchange, id.as_ref()).await?;
         let uri = self.upstream.target().uri(&exchange.head.uri, endpoint.as_deref());
         let uri = uri.ok_or_else(|| text(StatusCode::BAD_REQUEST, "the path cannot be forwarded"))?;
-        let mut request = self.request(exchange, uri, is_initialize);
-        if tried.as_ref().is_some_and(Tried::is_discovery) {
-            // What must be read must not be compressed.
-            request.headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        }
+        let may_be_read = self.may_be_read(exchange, tried.as_ref());
+        let request = self.request(exchange, uri, is_initialize, may_be_read);
         // Boxed: it is moved several times.
         Ok(Route::Server(Box::new(Prepared { id, is_initialize, session, request, tried })))
     }
@@ -282,8 +280,19 @@ impl Forward {
         }
     }
 
+    /// Whether the response to a request may have to be read on its way, and so must not be compressed. What [`Forward::passage`] decides takes
+    /// the head of the response; this is asked before the request is sent, so it is true wherever `passage` may be anything but bytes, and where
+    /// the era bridge learns from the response.
+    fn may_be_read(&self, exchange: &Exchange, tried: Option<&Tried>) -> bool {
+        let is_seen = exchange.is_watched() || exchange.is_response_observed();
+        is_seen || self.upstream.is_sse() || tried.is_some_and(Tried::is_discovery)
+    }
+
     /// How a response is forwarded, and so whether it is read on its way. What is no response to a message has nothing for middleware to see:
     /// replies come as events only.
+    ///
+    /// This is the only place that decides it for a response that its client gets. [`EraBridge::check`] comes before, for it decides whose
+    /// response the client gets: it reads one that may be a refusal of the client's era, and gives it back as it came if it is none.
     fn passage(&self, exchange: &Exchange, is_stream: bool, is_packed: bool, replies: &ReplyChain) -> Passage {
         let is_unseen = replies.is_empty();
         let has_endpoint = self.upstream.is_sse() && !is_packed;

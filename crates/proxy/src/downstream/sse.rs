@@ -1,5 +1,5 @@
-//! A stdio server behind HTTP with a stream of events beside it: `/sse` and `/messages`. Deprecated by the protocol, and still
-//! spoken.
+//! HTTP with a stream of events beside it, in front of any upstream: `/sse` and `/messages`. Deprecated by the protocol, and still in
+//! use.
 //!
 //! Each client sees the answers to its own requests only: ids are changed on the way in and changed back on the way out.
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response, StatusCode};
-use skep_mcp::{Era, Kind, Message, RequestError, answer, sse};
+use skep_mcp::{Era, Kind, Message, answer, sse};
 use skep_net::budget::{OverBudgetError, Purpose};
 use skep_net::{Body, BodySender, Budget};
 use skep_upstream::{Call, CallError, ClientContext, Replies, SessionId, admission};
@@ -47,6 +47,19 @@ struct Stream {
     answers: mpsc::Sender<Bytes>,
     /// Room for requests.
     room: Arc<Semaphore>,
+}
+
+/// A request whose response goes to the client's stream.
+struct StreamCall {
+    message: Message,
+    /// The era that it claims, or the answer to one that contradicts itself: the server could take it for one of another era than the proxy
+    /// does.
+    claimed: Result<Era, Bytes>,
+    session: SessionId,
+    client: ClientContext,
+    answers: mpsc::Sender<Bytes>,
+    replies: ReplyChain,
+    budget: Budget,
 }
 
 // === impl Sse ===
@@ -189,9 +202,12 @@ impl Sse {
             Err(over) => return over_budget(&over, message.id().as_ref()),
         };
         let claimed = exchange.era().unwrap_or(Ok(Era::Legacy));
+        let claimed = claimed.map_err(|refusal| refusal.answer(message.id().as_ref()));
+        let client = self.endpoint.client(exchange);
         let response = text(StatusCode::ACCEPTED, "Accepted");
         let mut observations = exchange.take_late_observations(&response);
-        let answered = self.clone().answer(message, claimed, session, answers, replies, budget);
+        let call = StreamCall { message, claimed, session, client, answers, replies, budget };
+        let answered = self.clone().answer(call);
         tokio::spawn(async move {
             if let Some(reply) = answered.await {
                 observations.late_reply(&reply);
@@ -203,15 +219,8 @@ impl Sse {
 
     /// Gets the answer to a request, and whatever comes before it, onto the client's stream. Returns the event of the answer; nothing if
     /// the client does not get it.
-    async fn answer(
-        self: Arc<Self>,
-        message: Message,
-        claimed: Result<Era, RequestError>,
-        session: SessionId,
-        answers: mpsc::Sender<Bytes>,
-        replies: ReplyChain,
-        budget: Budget,
-    ) -> Option<Bytes> {
+    async fn answer(self: Arc<Self>, call: StreamCall) -> Option<Bytes> {
+        let StreamCall { message, claimed, session, client, answers, replies, budget } = call;
         let id = message.id();
         let is_initialize = message.method() == Some("initialize");
         let admitted = tokio::select! {
@@ -222,8 +231,7 @@ impl Sse {
         let body = match admitted {
             Err(refusal) => refusal,
             Ok(Era::Legacy) if is_initialize => {
-                // What is behind this endpoint speaks on stdio, and has no use for credentials.
-                let opened = self.endpoint.upstream.open(&session, &message, &ClientContext::default()).await;
+                let opened = self.endpoint.upstream.open(&session, &message, &client).await;
                 opened.map_or_else(|error| error.answer(id.as_ref()), Message::into_body)
             }
             // 2026-07-28 has no handshake. A server of both eras would take it for one.
@@ -231,8 +239,9 @@ impl Sse {
                 answer::error(id.as_ref(), answer::METHOD_NOT_FOUND, "Method not found", None)
             }
             Ok(era) => {
-                let answered = self.forward(message.clone(), era, &session, &answers, &replies, &budget).await;
-                answered?
+                let (session, budget) = (Some(session), budget.clone());
+                let call = Call { session, takes_interim: true, client, budget, ..Call::new(message.clone(), era) };
+                self.forward(call, &answers, &replies).await?
             }
         };
         // Its request is counted as well, for as long as it is there.
@@ -244,11 +253,9 @@ impl Sse {
         answers.send(event.clone()).await.ok().map(|()| event)
     }
 
-    /// The era that a request is admitted in, or the answer to one that goes no further. `claimed` is what it says itself: a request
-    /// that contradicts itself is refused, since the server could take it for one of another era than the proxy does.
-    async fn admit(&self, message: &Message, claimed: Result<Era, RequestError>) -> Result<Era, Bytes> {
-        let id = message.id();
-        let era = claimed.map_err(|refusal| refusal.answer(id.as_ref()))?;
+    /// The era that a request is admitted in, or the answer to one that goes no further.
+    async fn admit(&self, message: &Message, claimed: Result<Era, Bytes>) -> Result<Era, Bytes> {
+        let (id, era) = (message.id(), claimed?);
         let mut state = self.endpoint.state.clone();
         match tokio::time::timeout(self.endpoint.timeout, admission::ready(&mut state)).await {
             Ok(Ok(_server)) => Ok(era),
@@ -258,18 +265,9 @@ impl Sse {
     }
 
     /// Forwards a request and returns its answer. Nothing if the client cancelled it or closed its stream.
-    async fn forward(
-        &self,
-        message: Message,
-        era: Era,
-        session: &SessionId,
-        answers: &mpsc::Sender<Bytes>,
-        replies: &ReplyChain,
-        budget: &Budget,
-    ) -> Option<Bytes> {
-        let (id, until) = (message.id(), Instant::now() + self.endpoint.timeout);
-        let (session, budget_of_client) = (Some(session.clone()), budget.clone());
-        let call = Call { session, takes_interim: true, budget: budget_of_client, ..Call::new(message, era) };
+    async fn forward(&self, call: Call, answers: &mpsc::Sender<Bytes>, replies: &ReplyChain) -> Option<Bytes> {
+        let (id, until) = (call.message.id(), Instant::now() + self.endpoint.timeout);
+        let budget = call.budget.clone();
         // This waits as well, when many others wait for a server that is away.
         let called = tokio::select! {
             called = tokio::time::timeout_at(until, self.endpoint.upstream.clone().call(call)) => called,
@@ -277,7 +275,7 @@ impl Sse {
             () = answers.closed() => return None,
         };
         let answered = match called.unwrap_or(Err(CallError::Timeout)) {
-            Ok(called) => relay(called, until, answers, replies, budget).await?,
+            Ok(called) => relay(called, until, answers, replies, &budget).await?,
             Err(error) => Err(error),
         };
         match answered {

@@ -24,6 +24,7 @@ use super::resume::{Resume, Streams};
 use super::stream::Stream;
 use crate::exchange::Exchange;
 use crate::http::{SESSION, VERSION, accepts, empty, events, json, method_not_allowed, text};
+use crate::router::ENDPOINT;
 
 /// How long a response may take before its head is sent ahead of it.
 const HEAD_AFTER: Duration = Duration::from_secs(1);
@@ -43,7 +44,7 @@ pub struct Streamable {
 }
 
 /// Where the endpoint is.
-const PATHS: &[&str] = &["/mcp"];
+const PATHS: &[&str] = &[ENDPOINT];
 
 // === impl Streamable ===
 

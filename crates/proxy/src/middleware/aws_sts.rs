@@ -13,9 +13,9 @@ use skep_runconfig::run_config::{AwsStsConfig, MiddlewareConfig};
 use skep_upstream::http::Target;
 
 use crate::chain::{AnswerReason, ChainError, Context, Flow, Middleware, Pass, Step};
-use crate::exchange::{Exchange, Head};
+use crate::exchange::Exchange;
 use crate::http::text;
-use crate::observe::{Observation, Observer};
+use crate::observe::Observation;
 
 /// The variable by which the SDKs of AWS are given another endpoint of STS.
 const ENDPOINT: &str = "AWS_ENDPOINT_URL_STS";
@@ -30,7 +30,7 @@ struct AwsSts {
 }
 
 /// A session that a request was signed with.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Sent {
     sts: Arc<Sts>,
     session: Session,
@@ -76,7 +76,7 @@ impl AwsSts {
             tracing::error!(%error, "request not signed");
             return Flow::Answer(refused(StatusCode::INTERNAL_SERVER_ERROR, "Request signing failed"));
         }
-        head.observe(Arc::new(Sent { sts: self.sts.clone(), session }));
+        head.observe_with(Box::new(Sent { sts: self.sts.clone(), session }));
         Flow::Next
     }
 }
@@ -114,6 +114,10 @@ impl Middleware for AwsSts {
     fn enforces(&self) -> bool {
         true
     }
+
+    fn signs_requests(&self) -> bool {
+        true
+    }
 }
 
 fn authenticated(caller: Option<&Caller>) -> Result<(Caller, Secret), &'static str> {
@@ -143,12 +147,6 @@ fn refused(status: StatusCode, problem: &str) -> Response<Body> {
 }
 
 // === impl Sent ===
-
-impl Observer for Sent {
-    fn begin(self: Arc<Self>, _: &mut Head) -> Box<dyn Observation> {
-        Box::new(Arc::unwrap_or_clone(self))
-    }
-}
 
 impl Observation for Sent {
     fn answered(&mut self, _: &Exchange, response: &Response<Body>) {

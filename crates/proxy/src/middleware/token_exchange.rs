@@ -14,7 +14,7 @@ use super::header_forward::settable_header;
 use crate::chain::{AnswerReason, ChainError, Context, Flow, Middleware, Pass, Step};
 use crate::exchange::{Exchange, Head};
 use crate::http::text;
-use crate::observe::{Observation, Observer};
+use crate::observe::Observation;
 
 /// The variable with the secret of the client that exchanges tokens.
 const CLIENT_SECRET: &str = "TOOLHIVE_TOKEN_EXCHANGE_CLIENT_SECRET";
@@ -27,7 +27,7 @@ struct ExchangeToken {
 }
 
 /// A token that a request took along to the server.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Sent {
     exchange: Arc<TokenExchange>,
     exchanged: Exchanged,
@@ -72,7 +72,7 @@ fn header(config: &TokenExchangeConfig) -> Result<HeaderName, String> {
 impl ExchangeToken {
     fn send(&self, head: &mut Head, exchanged: Exchanged) {
         set_header(&mut head.headers, &self.header, &exchanged.token);
-        head.observe(Arc::new(Sent { exchange: self.exchange.clone(), exchanged }));
+        head.observe_with(Box::new(Sent { exchange: self.exchange.clone(), exchanged }));
     }
 }
 
@@ -137,12 +137,6 @@ fn refused(reason: &str) -> Response<Body> {
 }
 
 // === impl Sent ===
-
-impl Observer for Sent {
-    fn begin(self: Arc<Self>, _: &mut Head) -> Box<dyn Observation> {
-        Box::new(Arc::unwrap_or_clone(self))
-    }
-}
 
 impl Observation for Sent {
     fn answered(&mut self, _: &Exchange, response: &Response<Body>) {

@@ -23,6 +23,7 @@ use crate::downstream::{Endpoint, EraBridge, Forward, ForwardOptions, Sse, Strea
 use crate::health::{Health, ServerHealth};
 use crate::metrics::LimitCounters;
 use crate::proxy::Front;
+use crate::router::{ENDPOINT, STREAM};
 use crate::secrets::Secrets;
 use crate::sessions::{Kind, Sessions, Store};
 use crate::settings::{Backend, Mode, Settings, UpstreamBackend};
@@ -43,6 +44,8 @@ pub(super) struct Wiring<'a> {
     pub(super) health: &'a Arc<Health>,
     pub(super) drain: &'a Drain,
     pub(super) limits: &'a LimitCounters,
+    /// Whether middleware signs the bytes of requests.
+    pub(super) signs_requests: bool,
 }
 
 /// A server that speaks HTTP: where it is, which addresses may be dialled, its pods, and how they are.
@@ -132,7 +135,7 @@ impl Wiring<'_> {
         self.limits.watch(&sessions);
         let endpoint = Endpoint::new(backend.upstream.clone(), sessions.clone(), timeout, drain);
         let endpoint = endpoint.passing(backend.passthrough.clone());
-        let front = Streamable::at(&["/mcp", "/"], endpoint, self.settings.config.strict_protocol_validation);
+        let front = Streamable::at(&[ENDPOINT, "/"], endpoint, self.settings.config.strict_protocol_validation);
         tasks.spawn(reap(sessions, Some((front.clone(), self.settings.session_ttl))));
         Front::Streamable(front)
     }
@@ -206,18 +209,18 @@ impl Wiring<'_> {
     ) -> Option<EraBridge> {
         let config = &self.settings.config;
         let (drain, timeout) = (self.drain, self.settings.request_timeout);
-        if config.aws_sts_config.is_some() || config.middleware_configs.iter().any(|one| one.kind == "awssts") {
+        if self.signs_requests {
             return None;
         }
         let is_sse = config.transport == "sse";
-        let target = target.clone().with_path(if is_sse { "/sse" } else { "/mcp" });
+        let target = target.clone().with_path(if is_sse { STREAM } else { ENDPOINT });
         let endpoint = |eras: Eras| {
             let upstream = BridgedUpstream::new(HttpUpstream::new(target.clone(), client.clone(), options(eras)));
             let sessions = sessions.of_kind(Kind::Streamable);
             let endpoint = Endpoint::new(upstream, sessions, timeout, drain.clone()).forwarding();
             Streamable::new(endpoint, config.strict_protocol_validation)
         };
-        let path = if is_sse || target.keeps_to_a_path() { None } else { Some("/mcp") };
-        Some(EraBridge::new(endpoint(Eras::Modern), endpoint(Eras::Legacy), path))
+        let has_other_paths = !is_sse && !target.keeps_to_a_path();
+        Some(EraBridge::new(endpoint(Eras::Modern), endpoint(Eras::Legacy), has_other_paths))
     }
 }

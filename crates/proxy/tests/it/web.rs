@@ -129,7 +129,7 @@ impl Web {
                 let endpoint = Endpoint::new(upstream, sessions, Duration::from_secs(30), drain.clone());
                 Streamable::new(endpoint.forwarding(), false)
             };
-            EraBridge::new(endpoint(Eras::Modern), endpoint(Eras::Legacy), None)
+            EraBridge::new(endpoint(Eras::Modern), endpoint(Eras::Legacy), false)
         });
         let http = HttpOptions { transport: Some(transport), pods: how.pods, store, ..HttpOptions::default() };
         let upstream = HttpUpstream::new(target, client, http);

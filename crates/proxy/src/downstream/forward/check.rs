@@ -21,7 +21,7 @@ pub(super) fn check_message(exchange: &Exchange) -> Result<(), Refusal> {
     }
     let Some(message) = exchange.message().filter(|message| message.method().is_some()) else { return Ok(()) };
     let request = Some(message).filter(|message| message.kind() == Kind::Request);
-    let checked = exchange.era().map_or(Ok(()), |era| era.map(drop));
+    let checked = exchange.era().map_or(Ok(()), |era| era.map(drop).map_err(Clone::clone));
     // Also of a legacy request: what routes or authorizes by these headers does not read the era first.
     let checked = checked.and_then(|()| skep_mcp::headers::check(&exchange.head.headers, message));
     let id = request.and_then(Message::id);

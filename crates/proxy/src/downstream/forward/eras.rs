@@ -40,8 +40,8 @@ pub struct EraBridge {
     legacy: Arc<Streamable>,
     /// For modern clients of a legacy server.
     modern: Arc<Streamable>,
-    /// The path of the protocol, if the server has others.
-    path: Option<&'static str>,
+    /// Whether the server has other paths beside the endpoint of the protocol.
+    has_other_paths: bool,
     known: Mutex<EraCache>,
 }
 
@@ -83,9 +83,10 @@ impl Tried {
 // === impl EraBridge ===
 
 impl EraBridge {
-    /// Endpoints for clients of each era in front of a server of the other. `path` is that of the protocol, if the server has others.
-    pub fn new(legacy: Arc<Streamable>, modern: Arc<Streamable>, path: Option<&'static str>) -> Self {
-        Self { legacy, modern, path, known: Mutex::default() }
+    /// Endpoints for clients of each era in front of a server of the other. `has_other_paths` says that the server
+    /// has paths beside the endpoint of the protocol, whose requests are never bridged.
+    pub fn new(legacy: Arc<Streamable>, modern: Arc<Streamable>, has_other_paths: bool) -> Self {
+        Self { legacy, modern, has_other_paths, known: Mutex::default() }
     }
 
     /// The endpoint for the sessions that the bridge opened.
@@ -94,8 +95,7 @@ impl EraBridge {
     }
 
     /// The endpoint for a request of an era that the server is known not to serve.
-    pub(super) fn known_for(&self, exchange: &Exchange) -> Option<&Arc<Streamable>> {
-        let tried = self.tries(exchange)?;
+    pub(super) fn known_for(&self, tried: &Tried) -> Option<&Arc<Streamable>> {
         self.with(|known| {
             let since = match tried.era {
                 Era::Legacy => &mut known.not_legacy,
@@ -109,7 +109,7 @@ impl EraBridge {
 
     /// What a request tries, if the response to it may say something of the server's era.
     pub(super) fn tries(&self, exchange: &Exchange) -> Option<Tried> {
-        if self.path.is_some_and(|path| exchange.head.uri.path() != path) || exchange.head.method != Method::POST {
+        if self.has_other_paths && !exchange.head.path.is_endpoint || exchange.head.method != Method::POST {
             return None;
         }
         let request = exchange.message().filter(|message| message.kind() == Kind::Request)?;
@@ -127,7 +127,7 @@ impl EraBridge {
         request: &ServerRequest,
         response: Response<Body>,
     ) -> Result<Response<Body>, &Arc<Streamable>> {
-        if !self.may_tell(tried, &response) {
+        if !self.may_say_era(tried, &response) {
             return Ok(response);
         }
         let (parts, body) = response.into_parts();
@@ -157,7 +157,7 @@ impl EraBridge {
     }
 
     /// Whether a response may say something of the server's era that is not known. Any other passes unread.
-    fn may_tell(&self, tried: &Tried, response: &Response<Body>) -> bool {
+    fn may_say_era(&self, tried: &Tried, response: &Response<Body>) -> bool {
         let status = response.status();
         let is_known = self.with(|known| known.is_modern);
         may_be_refusal(status) || tried.is_discovery && status.is_success() && !is_known

@@ -12,11 +12,17 @@ use crate::http::SESSION;
 
 impl Forward {
     /// The request as the server gets it.
-    pub(super) fn request(&self, exchange: &mut Exchange, uri: Uri, is_initialize: bool) -> ServerRequest {
+    pub(super) fn request(
+        &self,
+        exchange: &mut Exchange,
+        uri: Uri,
+        is_initialize: bool,
+        may_be_read: bool,
+    ) -> ServerRequest {
         let named = self.upstream.is_sse().then(|| kept(&exchange.head.headers));
         self.renew_headers(exchange);
         let mut headers = std::mem::replace(&mut exchange.head.headers, named.unwrap_or_default());
-        if exchange.is_watched() || exchange.is_response_observed() || self.upstream.is_sse() {
+        if may_be_read {
             // What must be read must not be compressed. Without the header, a server may choose.
             headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         }

@@ -24,7 +24,8 @@ async fn item_8_an_answer_does_not_wait_behind_a_message_that_waits_for_room() {
         let budget = budget.clone();
         tokio::spawn(async move {
             let call = message(r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"slow"}}"#.to_owned());
-            sse.forward(call, Era::Legacy, &"s".into(), &answers, &ReplyChain::default(), &budget).await
+            let call = Call { session: Some("s".into()), takes_interim: true, budget, ..Call::new(call, Era::Legacy) };
+            sse.forward(call, &answers, &ReplyChain::default()).await
         })
     };
     let Some(Received::Call(called)) = received.recv().await else { panic!("no call") };
