@@ -44,6 +44,8 @@ pub enum Received {
 pub struct ReceivedCall {
     /// What was called.
     pub call: Message,
+    /// Who calls.
+    pub client: ClientContext,
     /// Where messages before the response go, if the client takes them.
     pub interim: Option<mpsc::Sender<Bytes>>,
     /// Where the response goes.
@@ -115,7 +117,7 @@ impl Upstream for MemoryUpstream {
                 if call.takes_interim { Some(mpsc::channel(INTERIM)).unzip() } else { (None, None) };
             let (response, responded) = oneshot::channel();
             let method = call.message.method().unwrap_or_default().to_owned();
-            let received = ReceivedCall { call: call.message, interim: sender, response };
+            let received = ReceivedCall { call: call.message, client: call.client, interim: sender, response };
             self.received.send(Received::Call(received)).await.map_err(|_closed| CallError::NotSent)?;
             let in_flight = Forwarded { method, received: self.received.clone() };
             Ok(Replies { interim, response: PendingResponse::new(responded, Box::new(in_flight)) })

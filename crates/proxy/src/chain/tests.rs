@@ -244,6 +244,18 @@ fn the_table_of_what_is_not_supported_is_what_the_chain_refuses() {
     }
 }
 
+/// Whether it is listed, or requested by a member of the RunConfig: a signed request cannot be translated for a server of the other era.
+#[test]
+fn a_chain_signs_requests_if_one_of_its_middleware_does() {
+    let sts = r#"{"region":"a","fallback_role_arn":"arn:aws:iam::123456789012:role/r"}"#;
+    let parameters = format!(r#"{{"target_url":"https://a","aws_sts_config":{sts}}}"#);
+    let listed = format!(r#"{{"middleware_configs":[{{"type":"awssts","parameters":{parameters}}}]}}"#);
+    let requested = format!(r#"{{"remote_url":"https://a","aws_sts_config":{sts}}}"#);
+    for (config_of, signs) in [(listed.as_str(), true), (&requested, true), ("{}", false)] {
+        assert_eq!(chain(&config(config_of)).unwrap().signs_requests(), signs, "{config_of}");
+    }
+}
+
 fn call(name: &str) -> Exchange {
     let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"{name}"}}}}"#);
     let mut headers = HeaderMap::new();

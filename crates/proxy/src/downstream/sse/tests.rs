@@ -73,3 +73,33 @@ async fn requests_in_flight_count_however_short_they_are() {
     assert_eq!(statuses.iter().filter(|status| **status == 202).count(), budget.limit() / 2 / IN_FLIGHT);
     assert_eq!(statuses.last(), Some(&503));
 }
+
+/// As behind streamable HTTP: what is behind the upstream may need to know who calls.
+#[tokio::test]
+async fn the_upstream_is_told_which_client_calls() {
+    use http_body_util::BodyExt as _;
+
+    use crate::caller::Caller;
+    use crate::exchange::{Content, Head};
+    let (upstream, mut received) = MemoryUpstream::new(UpstreamState::ready(Era::Legacy));
+    let drain = Drain::new(Grace { linger: Duration::ZERO, finish: Duration::ZERO });
+    let sessions = Sessions::new(Store::Memory(Memory::new(Duration::from_mins(10))), Kind::Sse);
+    let sse = Sse::new(Endpoint::new(upstream, sessions, Duration::from_mins(10), drain), false);
+    let peer = skep_net::Peer { address: ([127, 0, 0, 1], 1).into(), tls: false };
+    let caller = Caller::local("ann", 0);
+    let exchange = |method: Method, uri: &str, content| {
+        let (parts, ()) = http::Request::builder().method(method).uri(uri).body(()).unwrap().into_parts();
+        let mut exchange = Exchange::new(Head::new(parts, peer), content);
+        exchange.head.caller = Some(caller.clone());
+        exchange
+    };
+    let mut stream = sse.open(&exchange(Method::GET, "/sse", Content::Opaque(Bytes::new()))).await.into_body();
+    let endpoint = stream.frame().await.unwrap().unwrap().into_data().unwrap();
+    let endpoint = String::from_utf8(endpoint.to_vec()).unwrap();
+    let uri = format!("/messages{}", endpoint.trim_end().rsplit_once("/messages").unwrap().1);
+    let call = message(r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{}}"#.to_owned());
+    let accepted = sse.message(&mut exchange(Method::POST, &uri, Content::Message(call))).await;
+    assert_eq!(accepted.status(), StatusCode::ACCEPTED);
+    let Some(Received::Call(request)) = received.recv().await else { panic!("no call") };
+    assert_eq!(request.client.caller.map(|caller| caller.identity), Some(caller.identity));
+}
