@@ -2,6 +2,7 @@
 //!
 //! - [`arrows`]: which crate may use which;
 //! - [`purity`]: what pure crates are built from, and that clippy holds them to the rules of `pure.clippy.toml`;
+//! - [`size`]: how long files and functions of the data plane may be;
 //! - [`text`]: what no source may contain.
 //!
 //! What a source may not call is in `clippy.toml`. That the operator's RBAC suffices is tested on an API server, in
@@ -11,6 +12,7 @@
 
 mod arrows;
 mod purity;
+mod size;
 mod text;
 
 use std::fs;
@@ -44,6 +46,7 @@ pub(crate) fn run() -> Result<()> {
     }));
     for Source { path, text } in &sources {
         complaints.extend(text::check(path, text, &private));
+        complaints.extend(size::check(path, text));
     }
     for complaint in &complaints {
         ui::progress(complaint);
