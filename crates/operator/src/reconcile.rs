@@ -32,7 +32,6 @@ use skep_plan::world::{Policies, Settings, World};
 pub use self::children::Applier;
 use self::children::NameConflict;
 pub use self::failures::Failures;
-use self::worker::TIMEOUT;
 use crate::events::Events;
 use crate::metrics::Metrics;
 use crate::queue::{Done, Queue};
@@ -66,6 +65,8 @@ pub struct Reconciler {
     pub failures: Failures,
     /// How often a blocked deletion is checked again.
     pub recheck: Duration,
+    /// How long one reconcile may take.
+    pub timeout: Duration,
 }
 
 /// Why a reconcile did not come to its end.
@@ -75,8 +76,8 @@ enum ReconcileError {
     Write(#[from] WriteError),
     #[error("cannot read {kind} `{name}`")]
     Read { kind: ObjectKind, name: String, source: Box<kube::Error> },
-    #[error("it took longer than {} s", TIMEOUT.as_secs())]
-    Timeout,
+    #[error("it took longer than {} s", .0.as_secs())]
+    Timeout(Duration),
     #[error("reconcile panicked: {0}")]
     Panic(String),
     /// The status says what is the case, or its write is what failed: the failure itself changes nothing about it.
@@ -198,7 +199,7 @@ impl ReconcileError {
         match self {
             Self::Write(error) => error.category(),
             Self::Read { .. } => "read",
-            Self::Timeout => "timeout",
+            Self::Timeout(_) => "timeout",
             Self::Panic(_) => "panic",
             Self::Reported(cause) => cause.category(),
         }
@@ -222,7 +223,7 @@ impl ReconcileError {
             _ if self.is_terminating() => None,
             Self::Write(WriteError::NotYet { .. }) => Some(5),
             Self::Write(error) if error.is_gone() => Some(5),
-            Self::Write(_) | Self::Read { .. } | Self::Timeout | Self::Panic(_) => Some(1),
+            Self::Write(_) | Self::Read { .. } | Self::Timeout(_) | Self::Panic(_) => Some(1),
         }
     }
 
@@ -231,7 +232,7 @@ impl ReconcileError {
         match self {
             Self::Write(error) => matches!(error, WriteError::NamespaceTerminating { .. }),
             Self::Read { source, .. } => matches!(source.as_ref(), kube::Error::Api(status) if is_terminating(status)),
-            Self::Timeout | Self::Panic(_) => false,
+            Self::Timeout(_) | Self::Panic(_) => false,
             Self::Reported(cause) => cause.is_terminating(),
         }
     }

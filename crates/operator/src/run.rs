@@ -28,6 +28,8 @@ pub const LEASE: &str = "toolhive-operator-leader-election";
 const FAREWELL: std::time::Duration = std::time::Duration::from_secs(3);
 /// How often a blocked deletion is checked again, beside the watches, which show when its last user goes.
 pub const RECHECK: std::time::Duration = std::time::Duration::from_secs(30);
+/// How long one reconcile may take. The API server may be slow, or never answer: no resource may hold a worker for ever.
+pub const RECONCILE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
 /// How many resources are reconciled at the same time.
 const WORKERS: usize = 8;
 
@@ -48,6 +50,8 @@ pub struct Options {
     pub readiness: Readiness,
     /// How often a blocked deletion is checked again; [`RECHECK`] but in tests.
     pub recheck: std::time::Duration,
+    /// How long one reconcile may take; [`RECONCILE_TIMEOUT`] but in tests.
+    pub reconcile_timeout: std::time::Duration,
 }
 
 /// Runs until `stop` ends, or until something fails that must not.
@@ -146,6 +150,7 @@ async fn lead(
         events: Events::new(client.clone(), "skep-operator", Some(options.identity)),
         client,
         recheck: options.recheck,
+        timeout: options.reconcile_timeout,
     });
     let mut workers = start_workers(&reconciler, migrate);
     tokio::select! {

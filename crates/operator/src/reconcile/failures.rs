@@ -65,7 +65,7 @@ impl Reconciler {
     pub(super) async fn note_failure(&self, key: &Key, failed: Option<&ReconcileError>) {
         let Some(error) = failed else { return self.failures.forget(key) };
         let Some(message) = self.failures.note(key, error) else { return };
-        if let Err(error) = bounded(self.report_failure(key, &message)).await {
+        if let Err(error) = bounded(self.timeout, self.report_failure(key, &message)).await {
             // It is due again with the next retry.
             tracing::debug!(%key, error = describe(&error), "failure not reported");
         }

@@ -11,8 +11,6 @@ use crate::failure::describe;
 use crate::queue::Done;
 use crate::write::WriteError;
 
-/// How long one reconcile may take. The API server may be slow; no resource may hold a worker for ever.
-pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
 /// How long to wait for the watch to show what another client wrote.
 pub(super) const AFTER_CONFLICT: Duration = Duration::from_millis(50);
 /// How long to wait before anything is created again in a namespace that is being deleted.
@@ -39,7 +37,7 @@ impl Reconciler {
     /// One reconcile, no longer than it may take.
     async fn attempt(&self, key: &Key) -> Result<Done, ReconcileError> {
         // Boxed: it is large, and every worker would carry the room for it.
-        bounded(Box::pin(self.passes(key))).await
+        bounded(self.timeout, Box::pin(self.passes(key))).await
     }
 
     /// Reconciles until a pass comes to its end. A pass that changes what its plan was made from stops there, and the next one plans
@@ -87,14 +85,26 @@ impl Reconciler {
 /// Runs one reconcile, or a part of one, no longer than it may take. A panic ends it alone: what is shared is changed by single calls,
 /// and what is in flight is given up by guards that are dropped.
 pub(super) async fn bounded<T>(
+    timeout: Duration,
     reconcile: impl Future<Output = Result<T, ReconcileError>>,
 ) -> Result<T, ReconcileError> {
-    match AssertUnwindSafe(tokio::time::timeout(TIMEOUT, reconcile)).catch_unwind().await {
-        Ok(ended) => ended.unwrap_or(Err(ReconcileError::Timeout)),
+    match AssertUnwindSafe(tokio::time::timeout(timeout, reconcile)).catch_unwind().await {
+        Ok(ended) => ended.unwrap_or(Err(ReconcileError::Timeout(timeout))),
         Err(panic) => {
             let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
             let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
             Err(ReconcileError::Panic(text.unwrap_or_default()))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reconcile_that_waits_for_ever_is_ended() {
+        let ended = bounded(Duration::from_secs(30), std::future::pending::<Result<(), _>>()).await;
+        assert_eq!(ended.unwrap_err().to_string(), "it took longer than 30 s");
     }
 }

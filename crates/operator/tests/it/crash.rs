@@ -18,7 +18,7 @@ use skep_testkit::{ControlPlane, Seen, eventually};
 
 use crate::converged::{Objects, collect_garbage, difference, recreate};
 use crate::injector::{Fault, Injector};
-use crate::running::{Running, define, start_as};
+use crate::running::{Running, define, start_as, start_impatient_as};
 use crate::scenarios::scenarios;
 use crate::stage::{Scenario, Stage};
 
@@ -28,6 +28,8 @@ const AT_ONCE: usize = 6;
 const SILENCE: Duration = Duration::from_millis(1200);
 /// How long it may take to fall silent.
 const PATIENCE: Duration = Duration::from_mins(1);
+/// How long a reconcile may take where a write is never answered: long enough for any other, and short enough for a thousand runs.
+const DEADLINE: Duration = Duration::from_secs(3);
 /// Of how many runs one is made where not all are asked for.
 const SHARE: usize = 120;
 
@@ -180,7 +182,7 @@ impl Run<'_> {
         let namespace = plane.namespace("crash").await?;
         let injector = Injector::new(plane.client()?, self.fault, self.write, self.seed);
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-        let operated = operate(plane, &namespace, &injector, stopped);
+        let operated = operate(plane, &namespace, &injector, self.fault, stopped);
         let client = plane.client()?;
         let staged = async {
             let staged = Stage::new(&client, namespace.clone()).without_events().run(self.scenario).await;
@@ -218,10 +220,15 @@ async fn operate(
     plane: &ControlPlane,
     namespace: &str,
     injector: &Injector,
+    fault: Fault,
     mut stopped: tokio::sync::oneshot::Receiver<()>,
 ) -> Result<()> {
     loop {
-        let operator: Running = start_as(injector.client(), plane, namespace.to_owned())?;
+        let (client, namespace) = (injector.client(), namespace.to_owned());
+        let operator: Running = match fault {
+            Fault::Timeout => start_impatient_as(client, plane, namespace, DEADLINE)?,
+            _ => start_as(client, plane, namespace)?,
+        };
         tokio::select! {
             () = injector.killed() => operator.abort().await,
             _ = &mut stopped => return operator.stop().await,
@@ -234,7 +241,7 @@ async fn silent(injector: &Injector) -> Result<()> {
     let mut known = (injector.writes(), tokio::time::Instant::now());
     eventually("the operator is silent", PATIENCE, || {
         let writes = injector.writes();
-        if writes != known.0 || !injector.is_synced() {
+        if writes != known.0 || !injector.is_synced() || injector.is_unanswered() {
             known = (writes, tokio::time::Instant::now());
         }
         let is_silent = known.1.elapsed() >= SILENCE;

@@ -36,6 +36,8 @@ pub(crate) enum Fault {
     BreakBefore,
     /// The write takes effect, and its connection breaks before the answer.
     BreakAfter,
+    /// The write takes effect, and is never answered: the operator's own deadline must end it.
+    Timeout,
     /// The operator is killed after the write, and the watch cache that serves the next one is as old as the first list.
     StaleRestart,
     /// A resource is deleted and made again, as the watches show: what the next one is compared with.
@@ -45,6 +47,22 @@ pub(crate) enum Fault {
 }
 
 type Answered = UnsyncBoxBody<Bytes, kube::Error>;
+
+/// A request without an answer, until the operator gives it up.
+struct Unanswered<'a>(&'a AtomicUsize);
+
+impl<'a> Unanswered<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::SeqCst);
+        Self(count)
+    }
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
 
 /// The client, and what it has seen.
 #[derive(Clone)]
@@ -61,6 +79,8 @@ struct State {
     kill: Notify,
     /// Whether the fault has happened.
     has_happened: AtomicBool,
+    /// How many requests wait for an answer that never comes.
+    unanswered: AtomicUsize,
     /// The version of the first list, which a stale restart lists again.
     first_version: Mutex<Option<String>>,
     is_stale: AtomicBool,
@@ -84,6 +104,7 @@ impl Fault {
         Self::ErrorAfter,
         Self::BreakBefore,
         Self::BreakAfter,
+        Self::Timeout,
         Self::StaleRestart,
         Self::HiddenRecreation,
     ];
@@ -97,6 +118,7 @@ impl Fault {
             Self::ErrorAfter => "error-after",
             Self::BreakBefore => "break-before",
             Self::BreakAfter => "break-after",
+            Self::Timeout => "timeout",
             Self::StaleRestart => "stale-restart",
             Self::Recreation => "recreation",
             Self::HiddenRecreation => "hidden-recreation",
@@ -123,6 +145,7 @@ impl Injector {
             deletions: Mutex::default(),
             kill: Notify::new(),
             has_happened: AtomicBool::new(false),
+            unanswered: AtomicUsize::new(0),
             first_version: Mutex::default(),
             is_stale: AtomicBool::new(false),
             listed: Mutex::default(),
@@ -158,6 +181,11 @@ impl Injector {
     pub(crate) fn is_synced(&self) -> bool {
         let watched = lock(&self.0.watched);
         !watched.is_empty() && watched.is_subset(&lock(&self.0.listed))
+    }
+
+    /// Whether the operator waits for an answer that never comes. That is not the silence of one that has nothing to do.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        self.0.unanswered.load(Ordering::SeqCst) > 0
     }
 
     /// What was deleted, by the end of its path.
@@ -235,6 +263,10 @@ impl State {
                         self.die().await
                     }
                     Fault::KillAfter => self.die().await,
+                    Fault::Timeout => {
+                        let _unanswered = Unanswered::new(&self.unanswered);
+                        std::future::pending().await
+                    }
                     _ => Ok(answer.map(Answered::new)),
                 }
             }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use skep_api::resource::KindName;
 use skep_operator::metrics::Metrics;
 use skep_operator::readiness::Readiness;
-use skep_operator::run::{Options, RECHECK, run};
+use skep_operator::run::{Options, RECHECK, RECONCILE_TIMEOUT, run};
 use skep_operator::settings::Environment;
 use skep_operator::write::{api_resource, child_resource};
 use skep_plan::child::ChildKind;
@@ -66,11 +66,22 @@ pub(crate) fn start_as(operator: Client, plane: &ControlPlane, namespace: String
     start_with(operator, plane, namespace, false)
 }
 
+/// Starts an operator whose reconciles may take no longer than this.
+pub(crate) fn start_impatient_as(
+    operator: Client,
+    plane: &ControlPlane,
+    namespace: String,
+    reconcile_timeout: Duration,
+) -> Result<Running> {
+    let environment = environment(&namespace, &[])?;
+    start_in(operator, plane, namespace, Setup { reconcile_timeout, ..Setup::new(environment) })
+}
+
 /// Starts an operator for several namespaces, of which the first is its own.
 pub(crate) fn start_watching(operator: Client, plane: &ControlPlane, namespaces: &[&str]) -> Result<Running> {
     let home = namespaces[0];
     let environment = environment(home, &[("WATCH_NAMESPACE", &namespaces.join(","))])?;
-    start_in(operator, plane, home.to_owned(), Setup { leader_elect: false, recheck: RECHECK, environment })
+    start_in(operator, plane, home.to_owned(), Setup::new(environment))
 }
 
 /// Starts an operator that competes for a lease in its namespace.
@@ -87,7 +98,7 @@ pub(crate) fn start_leading_as(operator: Client, plane: &ControlPlane, namespace
 pub(crate) fn start_lacking(plane: &ControlPlane, namespace: String, lacking: &[Feature]) -> Result<Running> {
     let own = [("TOOLHIVE_RUNNER_IMAGE", "localhost/skep:1"), ("VMCP_IMAGE", "localhost/skep:1")];
     let environment = environment(&namespace, &own)?.without(lacking);
-    start_in(plane.client()?, plane, namespace, Setup { leader_elect: false, recheck: RECHECK, environment })
+    start_in(plane.client()?, plane, namespace, Setup::new(environment))
 }
 
 /// Starts an operator that checks blocked deletions again at short intervals.
@@ -103,19 +114,26 @@ pub(crate) fn start_rechecking_as(
     recheck: Duration,
 ) -> Result<Running> {
     let environment = environment(&namespace, &[])?;
-    start_in(operator, plane, namespace, Setup { leader_elect: false, recheck, environment })
+    start_in(operator, plane, namespace, Setup { recheck, ..Setup::new(environment) })
 }
 
 fn start_with(operator: Client, plane: &ControlPlane, namespace: String, leader_elect: bool) -> Result<Running> {
     let environment = environment(&namespace, &[])?;
-    start_in(operator, plane, namespace, Setup { leader_elect, recheck: RECHECK, environment })
+    start_in(operator, plane, namespace, Setup { leader_elect, ..Setup::new(environment) })
 }
 
 /// How an operator of a test differs from others.
 struct Setup {
     leader_elect: bool,
     recheck: Duration,
+    reconcile_timeout: Duration,
     environment: Environment,
+}
+
+impl Setup {
+    fn new(environment: Environment) -> Self {
+        Self { leader_elect: false, recheck: RECHECK, reconcile_timeout: RECONCILE_TIMEOUT, environment }
+    }
 }
 
 /// The environment of an operator for a namespace, or for all of them.
@@ -134,7 +152,7 @@ fn environment(namespace: &str, more: &[(&str, &str)]) -> Result<Environment> {
 }
 
 fn start_in(operator: Client, plane: &ControlPlane, namespace: String, setup: Setup) -> Result<Running> {
-    let Setup { leader_elect, recheck, environment } = setup;
+    let Setup { leader_elect, recheck, reconcile_timeout, environment } = setup;
     let (metrics, readiness) = (Metrics::new(), Readiness::default());
     let options = Options {
         metrics_address: "0".into(),
@@ -144,6 +162,7 @@ fn start_in(operator: Client, plane: &ControlPlane, namespace: String, setup: Se
         metrics: metrics.clone(),
         readiness: readiness.clone(),
         recheck,
+        reconcile_timeout,
     };
     let (stop, stopped) = oneshot::channel::<()>();
     let client = plane.client()?;

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use serde_json::Value;
 use skep_operator::metrics::Metrics;
 use skep_operator::readiness::Readiness;
-use skep_operator::run::{Options, RECHECK, run};
+use skep_operator::run::{Options, RECHECK, RECONCILE_TIMEOUT, run};
 use skep_operator::settings::Environment;
 use skep_plan::world::{Policies, PolicyError};
 use skep_proxy::unsupported::UNSUPPORTED;
@@ -47,6 +47,7 @@ async fn serve(arguments: &Operator, environment: Environment) -> Result<()> {
         metrics: Metrics::new(),
         readiness: Readiness::default(),
         recheck: RECHECK,
+        reconcile_timeout: RECONCILE_TIMEOUT,
     };
     let stop = async move {
         tokio::select! {
