@@ -292,7 +292,7 @@ fn every_error_says_what_to_do() {
 proptest! {
     #[test]
     fn any_text_is_scanned_without_a_panic(text in any::<String>()) {
-        let _judged = (cedar(&text), json(&text), template(&text));
+        let _checked = (cedar(&text), json(&text), template(&text));
     }
 
     #[test]
@@ -302,7 +302,7 @@ proptest! {
         ]), 0..200)
     ) {
         let text = signs.concat();
-        let _judged = (cedar(&text), json(&text), template(&text));
+        let _checked = (cedar(&text), json(&text), template(&text));
     }
 }
 

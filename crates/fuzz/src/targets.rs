@@ -109,7 +109,7 @@ fn entities(data: &[u8]) {
 /// Templates, and JSON in strings, are scanned.
 fn templates(data: &[u8]) {
     if let Ok(text) = std::str::from_utf8(data) {
-        let _judged =
+        let _checked =
             (skep_bounds::template(text), skep_bounds::json(text), skep_bounds::json_values(text, usize::MAX));
     }
 }

@@ -23,6 +23,7 @@ use super::request::{Refusal, find_session, message_of, store_unavailable};
 use crate::chain::reply::ReplyChain;
 use crate::exchange::Exchange;
 use crate::http::{events, json, method_not_allowed, over_budget, over_budget_message, text};
+use crate::router::{MESSAGES, STREAM};
 
 /// How many messages may wait to be written to a client.
 const QUEUE: usize = 100;
@@ -83,7 +84,7 @@ impl Sse {
             Ok(session) => session,
             Err(unavailable) => return store_unavailable(&unavailable),
         };
-        let endpoint = format!("{}/messages?session_id={session}", self.base(exchange));
+        let endpoint = format!("{}{MESSAGES}?session_id={session}", self.base(exchange));
         let (sender, body) = Body::channel(QUEUE);
         let (answers, answered) = mpsc::channel(QUEUE);
         let room = Arc::new(Semaphore::new(REQUESTS as usize));
@@ -300,7 +301,7 @@ impl Sse {
         let scheme =
             said("x-forwarded-proto").unwrap_or_else(|| (if exchange.head.peer.tls { "https" } else { "http" }).into());
         let prefix = said("x-forwarded-prefix").unwrap_or_default();
-        let prefix = prefix.trim_end_matches('/').trim_end_matches("/sse").trim_matches('/');
+        let prefix = prefix.trim_end_matches('/').trim_end_matches(STREAM).trim_matches('/');
         let prefix = if prefix.is_empty() { String::new() } else { format!("/{prefix}") };
         format!("{scheme}://{host}{prefix}")
     }
