@@ -191,6 +191,7 @@ fn install(home: &Path) -> Result<()> {
         ("eras/client.mjs", "eras-client.mjs"),
         ("eras/http.mjs", "eras-http.mjs"),
         ("eras/crowd.mjs", "eras-crowd.mjs"),
+        ("eras/listen.mjs", "eras-listen.mjs"),
     ] {
         // Node looks for packages beside the script.
         fs::copy(root().join("xtask/peers").join(script), home.join(copy))?;

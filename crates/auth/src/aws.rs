@@ -6,6 +6,7 @@
 //!   token ──────────┴─▶ sts (AssumeRoleWithWebIdentity) ─▶ AwsCredentials ─▶ sigv4 ─▶ headers
 //! ```
 
+mod matcher;
 mod role;
 pub mod sigv4;
 pub mod sts;

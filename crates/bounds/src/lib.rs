@@ -8,15 +8,17 @@
 //!   text ─▶ size ─▶ tokens (strings and comments skipped) ─▶ Nesting (depth, chains) ─▶ the parser
 //! ```
 //!
-//! This crate owns all limits and the scans of [`cedar`], [`json`] and [`template`]; the scan of CEL stands beside its
-//! parser and uses the same [`Nesting`]. It never parses, and it has no dependency that does.
+//! This crate owns all limits and the scans of [`cedar`], [`cel`], [`json`] and [`template`]. It never parses, and it has no dependency
+//! that does.
 
 mod cedar;
+mod cel;
 mod json;
 mod nesting;
 mod template;
 
 pub use cedar::cedar;
+pub use cel::cel;
 pub use json::{count_json_values, json, json_values};
 pub use nesting::{Nesting, NestingLimits, Token};
 pub use template::template;
@@ -48,6 +50,13 @@ pub const MATCHER_TOKENS: usize = 2 * 1024;
 /// How many tokens a minus sign in front of an operand counts for. `-1` can be read as one number or as an operator and a number, and
 /// the parser tries both anew each time.
 pub const MATCHER_MINUS_TOKENS: usize = 16;
+/// The longest regular expression in a matcher (`matches`), in bytes, and how many bytes it may take when it is compiled.
+pub const PATTERN_BYTES: usize = 1024;
+/// See [`PATTERN_BYTES`].
+pub const COMPILED_PATTERN_BYTES: usize = 1024 * 1024;
+/// How many steps a matcher may take for one token, as far as can be seen before: an operator or a function is one step, and a macro takes
+/// those of its arguments for each element of its list.
+pub const MATCHER_STEPS: u64 = 1_000_000;
 /// How many matchers one configuration may have.
 pub const MATCHER_COUNT: usize = 100;
 /// The largest size of all matchers of one configuration together, in bytes.
@@ -185,6 +194,9 @@ pub enum BoundsError {
     /// A carriage return in a string.
     #[error("a string has a carriage return; write `\\r`, or save the text with line feeds only")]
     CarriageReturn,
+    /// The parser could take it for something else than its author.
+    #[error("{0}")]
+    Unclear(String),
     /// A separator without an operand before it.
     #[error("nothing is before a `,` or `:`; remove it, or write what belongs there")]
     NoOperand,

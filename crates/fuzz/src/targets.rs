@@ -1,6 +1,9 @@
 //! The targets: invariants for arbitrary bytes.
 
+use serde_json::{Value, json};
+use skep_auth::aws::{RoleMapping, Roles};
 use skep_mcp::fuzzing::{self, SEEDS};
+use skep_template::RenderLimits;
 
 /// A function that must neither panic nor exhaust its stack, and what its inputs look like.
 #[derive(Debug)]
@@ -21,9 +24,14 @@ pub(crate) const TARGETS: &[Target] = &[
     Target { name: "policies", seeds: POLICIES, run: policies },
     Target { name: "entities", seeds: ENTITIES, run: entities },
     Target { name: "templates", seeds: TEMPLATES, run: templates },
+    Target { name: "rendering", seeds: RENDERING, run: rendering },
+    Target { name: "matchers", seeds: MATCHERS, run: matchers },
     Target { name: "webhooks", seeds: WEBHOOKS, run: webhooks },
     Target { name: "manifests", seeds: MANIFESTS, run: manifests },
 ];
+
+/// The most that a template renders here, in bytes.
+const OUTPUT: usize = 64 * 1024;
 
 const POLICIES: &[&[u8]] = &[
     br#"permit(principal, action == Action::"call_tool", resource == Tool::"weather");"#,
@@ -41,6 +49,16 @@ const TEMPLATES: &[&[u8]] = &[
     br#"{{if eq .steps.a.status "completed"}}{{(fromJson .steps.x.output.text).field}}{{else if .b}}`x`{{else}}'{{end}}"#,
     br"{{((((({{'{{if}}{{end}}{{if}}",
     br"{{range $i, $e := .a}}{{/* comment */}}{{- json $e -}}{{end}} text }} {{",
+];
+const RENDERING: &[&[u8]] = &[
+    br#"{{if eq .steps.a.status "completed"}}{{(fromJson .steps.x.output.text).field}}{{else if .b}}`x`{{else}}'{{end}}"#,
+    br#"{{define "t"}}{{range $i, $e := .list}}{{$i}}{{$e}}{{end}}{{end}}{{template "t" .}}{{with .object}}{{json .a}}{{end}}"#,
+    br#"{{printf "%-5d|%q|%v" 1 "a" .list}}{{index .list 0}}{{slice "abc" 1 2}}{{len .list}}{{and 1 .a}}{{- 1 -}}"#,
+];
+const MATCHERS: &[&[u8]] = &[
+    br#"claims.groups.exists(g, g.matches(r'^team-\w+$')) && claims.email.endsWith("@example.com")"#,
+    br#"has(claims.a) ? claims['a'].size() > 1u : !(claims.n - -1 <= 2.5e3) || "x" in [claims.s, b'y', 'z']"#,
+    br#"claims.groups.filter(g, g != "((").map(g, {"k": g}.k + '!').all(g, claims.groups.all(h, h in claims.groups))"#,
 ];
 const WEBHOOKS: &[&[u8]] = &[
     br#"{"version":"v0.1.0","uid":"u","allowed":true,"patch_type":"json_patch","patch":[{"op":"replace","path":"/mcp_request/params/name","value":"b"},{"op":"add","path":"/mcp_request/params/arguments/l/-","value":{"a":[1.50,null]}}]}"#,
@@ -111,6 +129,30 @@ fn templates(data: &[u8]) {
     if let Ok(text) = std::str::from_utf8(data) {
         let _checked =
             (skep_bounds::template(text), skep_bounds::json(text), skep_bounds::json_values(text, usize::MAX));
+    }
+}
+
+/// Any template is parsed, and what was parsed is rendered within its limits.
+fn rendering(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let Ok(template) = skep_template::Template::parse(text) else { return };
+    let steps = json!({ "a": { "status": "completed" }, "x": { "output": { "text": "{\"field\":[1]}" } } });
+    let data = json!({ "steps": steps, "list": [1, "x", null, [2.5]], "object": { "a": { "b": true } }, "a": 1 });
+    let limits = RenderLimits { steps: 10_000, output: OUTPUT, ..RenderLimits::default() };
+    if let Ok(rendered) = template.render(&data, limits) {
+        assert!(rendered.len() <= OUTPUT, "a template rendered {} bytes", rendered.len());
+    }
+}
+
+/// Any matcher is scanned and compiled, and what was compiled is evaluated.
+fn matchers(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let role_arn = "arn:aws:iam::123456789012:role/a".to_owned();
+    let mapping = RoleMapping { matcher: text.to_owned(), role_arn, ..RoleMapping::default() };
+    let Ok(roles) = Roles::new(&[mapping], "", "") else { return };
+    let claims = json!({ "groups": ["team-a", "b"], "email": "a@example.com", "a": [1], "n": 1, "s": "x" });
+    if let Value::Object(claims) = claims {
+        let _role = roles.choose(&claims);
     }
 }
 

@@ -159,6 +159,12 @@ impl Message {
         self.value(Part::ClientCapabilities)
     }
 
+    /// The same as [`Message::client_capabilities`], as a part of the body: what counts the body counts on.
+    pub(crate) fn shared_capabilities(&self) -> Option<Bytes> {
+        let range = self.head.span(Part::ClientCapabilities)?.range();
+        self.body.get(range.clone()).is_some().then(|| self.body.slice(range))
+    }
+
     /// The bytes of a part.
     pub(crate) fn value(&self, part: Part) -> Option<&[u8]> {
         self.body.get(self.head.span(part)?.range())

@@ -36,6 +36,13 @@ pub(crate) fn empty(status: StatusCode) -> Response<Body> {
 /// When a client should retry a request for which the budget had no memory, in seconds.
 const LATER: HeaderValue = HeaderValue::from_static("2");
 
+/// The response to a request that a limit refuses for now, with a message that says so.
+pub(crate) fn busy(message: Bytes) -> Response<Body> {
+    let mut response = json(StatusCode::SERVICE_UNAVAILABLE, message);
+    response.headers_mut().insert(RETRY_AFTER, LATER);
+    response
+}
+
 /// The response to a request that the memory budget cannot hold. One whose response can never fit is not asked to retry: the server
 /// would run it again for nothing.
 pub(crate) fn over_budget(error: &OverBudgetError, id: Option<&Id>) -> Response<Body> {
@@ -43,9 +50,7 @@ pub(crate) fn over_budget(error: &OverBudgetError, id: Option<&Id>) -> Response<
     match error {
         OverBudgetError::NoRoom { .. } => {
             tracing::debug!(%error, "request refused");
-            let mut response = json(StatusCode::SERVICE_UNAVAILABLE, message);
-            response.headers_mut().insert(RETRY_AFTER, LATER);
-            response
+            busy(message)
         }
         OverBudgetError::TooLong { .. } => json(StatusCode::BAD_GATEWAY, message),
     }

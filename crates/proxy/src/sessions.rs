@@ -36,6 +36,8 @@ pub struct Client<'a> {
     pub identity: Option<&'a Identity>,
     /// Where it was opened from.
     pub address: Option<IpAddr>,
+    /// What the upstream keeps of the client for a session, in bytes.
+    pub kept: usize,
 }
 
 /// The sessions of one proxy.
@@ -78,19 +80,19 @@ impl Client<'_> {
     /// Whom a session of this client counts against. An identity that all clients share distinguishes none.
     fn owner(&self) -> Owner {
         let identity = self.identity.filter(|identity| identity.is_authenticated());
-        Owner { identity: identity.map(|identity| identity.key().into()), peer: self.address }
+        Owner { identity: identity.map(|identity| identity.key().into()), peer: self.address, beside: self.kept }
     }
 }
 
 impl<'a> From<Option<&'a Identity>> for Client<'a> {
     fn from(identity: Option<&'a Identity>) -> Self {
-        Self { identity, address: None }
+        Self { identity, ..Self::default() }
     }
 }
 
 impl<'a> From<&'a Exchange> for Client<'a> {
     fn from(exchange: &'a Exchange) -> Self {
-        Self { identity: exchange.head.identity(), address: Some(exchange.head.client) }
+        Self { identity: exchange.head.identity(), address: Some(exchange.head.client), kept: 0 }
     }
 }
 
@@ -156,8 +158,18 @@ impl Sessions {
 
     /// Finds a session of this client, and keeps it alive. One of another identity is not found.
     pub async fn find<'a>(&self, id: &str, client: impl Into<Client<'a>>) -> Result<Option<Arc<Session>>, Unavailable> {
+        self.find_keeping(id, client, || 0).await
+    }
+
+    /// The same where so many bytes are kept of the client beside the store, if this replica has not seen the session before.
+    pub async fn find_keeping<'a>(
+        &self,
+        id: &str,
+        client: impl Into<Client<'a>>,
+        kept: impl FnOnce() -> usize,
+    ) -> Result<Option<Arc<Session>>, Unavailable> {
         let client = client.into();
-        let found = self.store.touch_for(id, || client.owner()).await?;
+        let found = self.store.touch_for(id, || Client { kept: kept(), ..client }.owner()).await?;
         Ok(found.filter(|session| belongs(session, client.identity)))
     }
 

@@ -14,10 +14,12 @@
 //!
 //! Requests of a server during a call are not relayed: the call ends with the error that its client's era has for that.
 
+mod capabilities;
 mod clients;
 mod listening;
 mod relay;
 mod servers;
+mod shared_sessions;
 mod subscription;
 mod to_legacy;
 mod to_modern;
@@ -34,7 +36,7 @@ use tokio::sync::{mpsc, watch};
 use tracing::Instrument as _;
 
 use self::clients::LegacySessions;
-use self::servers::ServerSessions;
+use self::shared_sessions::SharedSessions;
 use crate::error::CallError;
 use crate::replies::{INTERIM, Replies};
 use crate::upstream::{BoxFuture, Call, ClientContext, Server, SessionId, Upstream, UpstreamState};
@@ -48,7 +50,7 @@ pub struct BridgedUpstream {
     is_following: AtomicBool,
     last_id: AtomicU64,
     clients: LegacySessions,
-    servers: ServerSessions,
+    servers: SharedSessions,
     /// For the tasks that it starts: they do not keep it alive.
     me: Weak<Self>,
 }
@@ -64,7 +66,7 @@ impl BridgedUpstream {
             is_following: AtomicBool::new(false),
             last_id: AtomicU64::new(0),
             clients: LegacySessions::default(),
-            servers: ServerSessions::default(),
+            servers: SharedSessions::default(),
             me: me.clone(),
         })
     }
@@ -78,7 +80,8 @@ impl BridgedUpstream {
     }
 
     /// Whether the server serves an era itself, once that is known. One that is failing says itself why.
-    async fn serves(&self, era: Era) -> Result<bool, CallError> {
+    async fn serves(&self, era: Era, client: &ClientContext) -> Result<bool, CallError> {
+        self.inner.identify(client).await?;
         let mut state = self.inner.state();
         loop {
             match &*state.borrow_and_update() {
@@ -151,7 +154,7 @@ impl Upstream for BridgedUpstream {
         client: &'a ClientContext,
     ) -> BoxFuture<'a, Result<Message, CallError>> {
         Box::pin(async move {
-            if self.serves(Era::Legacy).await? {
+            if self.serves(Era::Legacy, client).await? {
                 return self.inner.open(session, initialize, client).await;
             }
             self.open_at_modern_server(session, initialize, client).await
@@ -171,7 +174,7 @@ impl Upstream for BridgedUpstream {
             return self.pass_through(call);
         }
         Box::pin(async move {
-            if self.serves(call.era).await? {
+            if self.serves(call.era, &call.client).await? {
                 return self.pass_through(call).await;
             }
             match call.era {
@@ -204,9 +207,9 @@ impl Upstream for BridgedUpstream {
     }
 
     fn close(self: Arc<Self>, session: &SessionId) {
-        if !self.clients.remove(session) {
-            self.inner.clone().close(session);
-        }
+        self.clients.remove(session);
+        // It may have been restored there before the era of the server was known.
+        self.inner.clone().close(session);
     }
 
     fn idle_sessions(&self, time: Duration) -> Vec<SessionId> {

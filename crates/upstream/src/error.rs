@@ -16,6 +16,9 @@ pub enum CallError {
     /// The server cannot be used now, and why.
     #[error("the server is not available: {0}")]
     Unavailable(Arc<str>),
+    /// There is no room for what would have to be kept of the client, and why. Nothing was sent; a later attempt may succeed.
+    #[error("the proxy has no room for this request: {0}; try again in a moment")]
+    Busy(Arc<str>),
     /// There are no credentials for the server, and why.
     #[error("no credentials for the server: {0}")]
     NoCredentials(Arc<str>),
@@ -53,9 +56,11 @@ impl CallError {
     pub fn answer(self, id: Option<&Id>) -> Bytes {
         match self {
             Self::NotSent => answer::internal(id),
-            Self::Unavailable(_) | Self::NoCredentials(_) | Self::Rejected(_) | Self::TooLarge { .. } => {
-                answer::error(id, answer::INTERNAL_ERROR, &self.to_string(), None)
-            }
+            Self::Unavailable(_)
+            | Self::Busy(_)
+            | Self::NoCredentials(_)
+            | Self::Rejected(_)
+            | Self::TooLarge { .. } => answer::error(id, answer::INTERNAL_ERROR, &self.to_string(), None),
             Self::Disconnected => {
                 let text = "the connection to the server was lost before it responded; the proxy is reconnecting, so retry the request";
                 answer::error(id, answer::INTERNAL_ERROR, text, None)

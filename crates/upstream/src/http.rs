@@ -60,6 +60,7 @@ pub use target::{Target, TargetError};
 pub use unreachable::reason as unreachable_reason;
 
 use self::client_session::ClientSession;
+use self::probe::Probing;
 use self::reinitialize::Renewals;
 use crate::error::CallError;
 use crate::replies::Replies;
@@ -81,7 +82,7 @@ pub struct HttpUpstream {
     sessions: Mutex<HashMap<SessionId, Arc<ClientSession>>>,
     catalogue: ToolCatalogue,
     state: watch::Sender<UpstreamState>,
-    is_probing: AtomicBool,
+    probing: watch::Sender<Probing>,
     /// For the tasks that it starts: they do not keep it alive.
     me: Weak<Self>,
 }
@@ -130,7 +131,7 @@ impl HttpUpstream {
             sessions: Mutex::default(),
             catalogue: ToolCatalogue::default(),
             state: watch::Sender::new(state),
-            is_probing: AtomicBool::new(false),
+            probing: watch::Sender::default(),
             me: me.clone(),
         })
     }
@@ -160,6 +161,10 @@ impl Upstream for HttpUpstream {
         self.state.subscribe()
     }
 
+    fn identify<'a>(&'a self, client: &'a ClientContext) -> BoxFuture<'a, Result<(), CallError>> {
+        Box::pin(self.probe_as(client))
+    }
+
     fn open<'a>(
         &'a self,
         session: &'a SessionId,
@@ -168,8 +173,9 @@ impl Upstream for HttpUpstream {
     ) -> BoxFuture<'a, Result<Message, CallError>> {
         Box::pin(async move {
             let me = self.me.upgrade().ok_or(CallError::NotSent)?;
-            let opened = ClientSession::new(session.clone(), initialize.clone(), client.clone());
+            let opened = ClientSession::new(session.clone(), initialize.clone(), client);
             let (response, link) = me.handshake(&opened).await?;
+            opened.keep_less();
             if let Some(link) = link {
                 opened.set_link(link).await;
                 self.with_sessions(|sessions| sessions.insert(session.clone(), opened));
@@ -182,7 +188,7 @@ impl Upstream for HttpUpstream {
     fn restore(&self, session: &SessionId, initialize: &[u8]) {
         let Ok(initialize) = Message::parse(Bytes::copy_from_slice(initialize)) else { return };
         self.with_sessions(|sessions| {
-            let new = || ClientSession::new(session.clone(), initialize, ClientContext::default());
+            let new = || ClientSession::new(session.clone(), initialize, &ClientContext::default());
             sessions.entry(session.clone()).or_insert_with(new);
         });
     }

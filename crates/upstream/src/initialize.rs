@@ -3,7 +3,8 @@
 //! It counts against the client's share of sessions, and a client that sends long ones must not use up the share of all that come
 //! from the same address.
 
-use skep_mcp::value;
+use bytes::Bytes;
+use skep_mcp::{Id, Message, Raw, value};
 
 /// Its key in the metadata of a stored session.
 pub const INITIALIZE: &str = "init_body";
@@ -39,6 +40,26 @@ pub fn kept(initialize: &[u8]) -> Option<String> {
         let short = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"initialize","params":{params}}}"#);
         (short.len() <= LONGEST).then_some(short)
     })
+}
+
+/// What is kept of an `initialize`, as a message of its own. One of which nothing is kept declares nothing.
+pub fn short(initialize: &Message) -> Message {
+    let parsed = |text: String| Message::parse(text.into()).ok();
+    kept(initialize.body()).and_then(parsed).or_else(|| bare(initialize)).unwrap_or_else(|| initialize.clone())
+}
+
+/// The least that an `initialize` can say.
+fn bare(initialize: &Message) -> Option<Message> {
+    let version = initialize.params().and_then(|params| value::find_text(params, &["protocolVersion"]));
+    let version = version.filter(|version| version.len() <= 64).unwrap_or("2025-11-25".into());
+    let params = format!(
+        r#"{{"protocolVersion":{},"capabilities":{{}},"clientInfo":{{"name":"skep","version":"{}"}}}}"#,
+        Raw::string(&version).as_str(),
+        env!("CARGO_PKG_VERSION")
+    );
+    let id = Id::number(1);
+    Message::parse(Bytes::from(format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"initialize","params":{params}}}"#)))
+        .ok()
 }
 
 /// A part is too long to be kept.

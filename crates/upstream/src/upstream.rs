@@ -1,6 +1,7 @@
 //! The trait that everything above calls a server by.
 
 use std::fmt::Debug;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +27,13 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub trait Upstream: Debug + Send + Sync {
     /// Whether it takes requests, now and from now on.
     fn state(&self) -> watch::Receiver<UpstreamState>;
+
+    /// Finds out the eras of the server in the name of a client, if they are not known yet: a server that is called with the credentials of
+    /// clients says nothing to the proxy itself.
+    fn identify<'a>(&'a self, client: &'a ClientContext) -> BoxFuture<'a, Result<(), CallError>> {
+        let _same_for_all = client;
+        Box::pin(std::future::ready(Ok(())))
+    }
 
     /// Whether the server is initialized once for all sessions, and not by each of them. What a session declares then only decides which
     /// requests of the server reach it.
@@ -98,6 +106,8 @@ pub struct ClientContext {
     pub caller: Option<Caller>,
     /// Headers for a server that speaks HTTP, beside those of the protocol.
     pub headers: HeaderMap,
+    /// Its network: what is kept for it counts for that.
+    pub peer: Option<IpAddr>,
 }
 
 /// Whether an upstream takes requests.
@@ -135,7 +145,7 @@ impl Call {
 impl ClientContext {
     /// A client that is not authenticated, with these headers for the server.
     pub fn with_headers(headers: HeaderMap) -> Self {
-        Self { caller: None, headers }
+        Self { headers, ..Self::default() }
     }
 }
 

@@ -1,12 +1,16 @@
 //! What one backend offers: its tools, prompts, resources and templates, as it lists them.
 
+mod bounded;
 mod fetch;
+mod shared;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(crate) use bounded::{Bounded, Limits, Owner, owner_of};
 pub(crate) use fetch::meta;
 pub use fetch::{FetchError, fetch};
+pub(crate) use shared::{Catalogues, Digest};
 use skep_mcp::list::{Element, List};
 
 /// What one backend offers.

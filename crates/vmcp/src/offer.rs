@@ -5,23 +5,24 @@
 //! | is fresh | it |
 //! | is older than it holds | it, and a refresh is started |
 //! | was never there | the first one, if it arrives within a short time; else it goes on without |
+//! | was evicted, because there are too many | the same |
 //!
 //! So a backend that is slow or broken delays the first lists after it appeared, and no others. What depends on the client is kept for each
-//! client: of a backend that is called with a client's credentials, or with headers of the client.
+//! client: of a backend that is called with a client's credentials, or with headers of the client. Such catalogues are kept by content, once
+//! for all clients that see the same, and within limits ([`Catalogues`]): a client may call itself something else in each request.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 use skep_upstream::{ClientContext, Upstream};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
 use crate::backend::Backend;
-use crate::catalogue::{Catalogue, FetchError, fetch};
+use crate::catalogue::{Bounded, Catalogue, Catalogues, Digest, FetchError, Limits, Owner, fetch, owner_of};
 
 /// For how long a catalogue holds that does not say so itself, and the longest that it may say.
 const FRESH: Duration = Duration::from_secs(30);
@@ -30,11 +31,13 @@ const LONGEST: Duration = Duration::from_hours(1);
 const FIRST: Duration = Duration::from_secs(2);
 /// How long after a failed refresh the next one may be started.
 const RETRY: Duration = Duration::from_secs(5);
-/// How many clients have a catalogue of their own, for each backend.
-const CLIENTS: usize = 1024;
+/// How many clients have a catalogue of their own, for each backend, and how many one owner may seem to be.
+const CLIENTS: Limits = Limits { total: 1024, per_owner: 512 };
+/// How many catalogues of clients are fetched from a backend at once: each is in memory before it is known how long it is.
+const FETCHES: usize = 8;
 
 /// Whose catalogue it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Viewer {
     /// That of all clients.
     Anyone,
@@ -47,7 +50,9 @@ pub enum Viewer {
 pub struct Offers {
     upstream: Arc<dyn Upstream>,
     timeout: Duration,
-    viewers: Mutex<BTreeMap<Viewer, Arc<Offer>>>,
+    viewers: Mutex<Bounded<Viewer, Arc<Offer>>>,
+    catalogues: Arc<Catalogues>,
+    fetches: Semaphore,
     /// Counts changes of what is known, so that what is made of it is made anew.
     changes: watch::Sender<u64>,
 }
@@ -55,18 +60,40 @@ pub struct Offers {
 /// What a backend offers to one viewer.
 #[derive(Debug)]
 pub struct Offer {
-    known: watch::Sender<CatalogueState>,
+    state: watch::Sender<State>,
+    catalogues: Arc<Catalogues>,
+    /// Whose share its catalogue counts in.
+    owner: Owner,
     is_fetching: AtomicBool,
     since: Instant,
 }
 
 /// What is known of a catalogue.
-#[derive(Clone, Debug, Default)]
-pub struct CatalogueState {
+#[derive(Debug, Default)]
+struct State {
     /// The last good one.
-    pub catalogue: Option<Arc<Catalogue>>,
+    last: Option<Last>,
     /// When it was asked for the last time, and what went wrong if that failed.
-    pub outcome: Option<(Instant, Result<(), FetchError>)>,
+    outcome: Option<(Instant, Result<(), FetchError>)>,
+}
+
+/// The last good catalogue.
+#[derive(Debug)]
+struct Last {
+    digest: Digest,
+    /// The catalogue of all clients. Those of some are kept by content, and may be evicted.
+    own: Option<Arc<Catalogue>>,
+    /// For how long it says that it holds.
+    time_to_live: Option<Duration>,
+}
+
+/// A catalogue, and what tells it from others.
+#[derive(Clone, Debug)]
+pub struct Offered {
+    /// A digest of it.
+    pub digest: [u8; 32],
+    /// What is offered.
+    pub catalogue: Arc<Catalogue>,
 }
 
 // === impl Viewer ===
@@ -86,9 +113,12 @@ impl Viewer {
             add(caller.identity.issuer.as_bytes());
             add(caller.identity.subject.as_bytes());
         }
-        for (name, value) in &client.headers {
-            add(name.as_str().as_bytes());
-            add(value.as_bytes());
+        let mut headers: Vec<_> =
+            client.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect();
+        headers.sort_unstable();
+        for (name, value) in headers {
+            add(name.as_bytes());
+            add(value);
         }
         Self::Client(digest.finalize().into())
     }
@@ -99,7 +129,12 @@ impl Viewer {
 impl Offers {
     /// Nothing is known yet.
     pub(crate) fn new(upstream: Arc<dyn Upstream>, timeout: Duration) -> Self {
-        Self { upstream, timeout, viewers: Mutex::default(), changes: watch::Sender::new(0) }
+        Self::within(upstream, timeout, Catalogues::of_process())
+    }
+
+    fn within(upstream: Arc<dyn Upstream>, timeout: Duration, catalogues: Arc<Catalogues>) -> Self {
+        let (viewers, fetches) = (Mutex::new(Bounded::new(CLIENTS)), Semaphore::new(FETCHES));
+        Self { upstream, timeout, viewers, catalogues, fetches, changes: watch::Sender::new(0) }
     }
 
     /// What changes of what is known to any viewer.
@@ -109,16 +144,24 @@ impl Offers {
 
     /// What is offered to a viewer. A refresh is started if what is known is not fresh.
     pub fn to(&self, me: &Arc<Backend>, viewer: Viewer, client: &ClientContext) -> Arc<Offer> {
-        let offer = self.with(|viewers| {
-            if !viewers.contains_key(&viewer) {
-                make_room(viewers);
-            }
-            viewers.entry(viewer).or_insert_with(Offer::new).clone()
-        });
+        let offer = self.offer(viewer, client);
         if offer.is_due() {
             start_refresh(me, &offer, client);
         }
         offer
+    }
+
+    /// What is offered to a viewer, as far as it is known: nothing, if its catalogue was evicted.
+    fn offer(&self, viewer: Viewer, client: &ClientContext) -> Arc<Offer> {
+        self.with(|viewers| {
+            if let Some(offer) = viewers.get(&viewer).filter(|offer| !offer.is_evicted()) {
+                return offer.clone();
+            }
+            let owner = if viewer == Viewer::Anyone { None } else { owner_of(client) };
+            let offer = Offer::new(self.catalogues.clone(), owner.clone());
+            viewers.insert(viewer, offer.clone(), 1, owner);
+            offer
+        })
     }
 
     /// What was known is not fresh any more: the backend says that it changed. What all clients see is asked for at once, the rest when it is
@@ -127,8 +170,8 @@ impl Offers {
         self.with(|viewers| {
             for offer in viewers.values() {
                 // What waits for the first outcome is not woken by that.
-                offer.known.send_if_modified(|known| {
-                    known.outcome = None;
+                offer.state.send_if_modified(|state| {
+                    state.outcome = None;
                     false
                 });
             }
@@ -140,26 +183,14 @@ impl Offers {
 
     /// Takes the outcome of a fetch that was made for another reason.
     pub(crate) fn take(&self, viewer: Viewer, fetched: Result<Catalogue, FetchError>) {
-        let offer = self.with(|viewers| viewers.entry(viewer).or_insert_with(Offer::new).clone());
+        let offer = self.offer(viewer, &ClientContext::default());
         if offer.settle(fetched) {
             self.changes.send_modify(|changes| *changes += 1);
         }
     }
 
-    fn with<T>(&self, act: impl FnOnce(&mut BTreeMap<Viewer, Arc<Offer>>) -> T) -> T {
+    fn with<T>(&self, act: impl FnOnce(&mut Bounded<Viewer, Arc<Offer>>) -> T) -> T {
         act(&mut self.viewers.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-/// Forgets the viewer that was asked for longest ago, if there are too many.
-fn make_room(viewers: &mut BTreeMap<Viewer, Arc<Offer>>) {
-    if viewers.len() < CLIENTS {
-        return;
-    }
-    let oldest = viewers.iter().filter(|(viewer, _)| **viewer != Viewer::Anyone);
-    let oldest = oldest.min_by_key(|(_, offer)| offer.asked()).map(|(viewer, _)| *viewer);
-    if let Some(oldest) = oldest {
-        viewers.remove(&oldest);
     }
 }
 
@@ -172,6 +203,10 @@ pub(crate) fn start_refresh(backend: &Arc<Backend>, offer: &Arc<Offer>, client: 
     tokio::spawn(
         async move {
             let offers = &backend.offers;
+            let permit = match &offer.owner {
+                Some(_) => offers.fetches.acquire().await.ok(),
+                None => None,
+            };
             let fetched = fetch(&offers.upstream, &client, offers.timeout).await;
             if let Err(error) = &fetched {
                 tracing::warn!(backend = &*backend.spec.name, %error, "listing a backend failed");
@@ -180,6 +215,7 @@ pub(crate) fn start_refresh(backend: &Arc<Backend>, offer: &Arc<Offer>, client: 
                 offers.changes.send_modify(|changes| *changes += 1);
             }
             offer.is_fetching.store(false, Ordering::Release);
+            drop(permit);
         }
         .in_current_span(),
     );
@@ -188,53 +224,70 @@ pub(crate) fn start_refresh(backend: &Arc<Backend>, offer: &Arc<Offer>, client: 
 // === impl Offer ===
 
 impl Offer {
-    fn new() -> Arc<Self> {
-        let known = watch::Sender::new(CatalogueState::default());
-        Arc::new(Self { known, is_fetching: AtomicBool::new(false), since: Instant::now() })
+    fn new(catalogues: Arc<Catalogues>, owner: Owner) -> Arc<Self> {
+        let state = watch::Sender::default();
+        Arc::new(Self { state, catalogues, owner, is_fetching: AtomicBool::new(false), since: Instant::now() })
     }
 
-    /// What is known now.
-    pub fn known(&self) -> CatalogueState {
-        self.known.borrow().clone()
+    /// The last good catalogue, if it is still kept.
+    pub fn known(&self) -> Option<Offered> {
+        let state = self.state.borrow();
+        let last = state.last.as_ref()?;
+        let catalogue = last.own.clone().or_else(|| self.catalogues.find(&last.digest))?;
+        Some(Offered { digest: last.digest, catalogue })
     }
 
     /// What is known, once anything is: but the first catalogue is waited for only for a short time after the backend appeared.
-    pub async fn first(&self) -> CatalogueState {
+    pub async fn first(&self) -> Option<Offered> {
         let until = self.since + FIRST;
-        let mut known = self.known.subscribe();
-        let settled = known.wait_for(|known| known.outcome.is_some() || known.catalogue.is_some());
+        let mut state = self.state.subscribe();
+        let settled = state.wait_for(|state| state.outcome.is_some() || state.last.is_some());
         let _late = tokio::time::timeout_at(until, settled).await;
         self.known()
     }
 
+    /// Whether there was a catalogue that is not kept any more.
+    fn is_evicted(&self) -> bool {
+        self.state.borrow().last.is_some() && self.known().is_none()
+    }
+
     fn is_due(&self) -> bool {
-        let known = self.known.borrow();
-        match &known.outcome {
+        let state = self.state.borrow();
+        match &state.outcome {
             None => true,
             Some((at, Err(_))) => at.elapsed() >= RETRY,
             Some((at, Ok(()))) => {
-                let lives = known.catalogue.as_ref().and_then(|catalogue| catalogue.time_to_live);
+                let lives = state.last.as_ref().and_then(|last| last.time_to_live);
                 at.elapsed() >= lives.filter(|lives| !lives.is_zero()).unwrap_or(FRESH).min(LONGEST)
             }
         }
     }
 
-    fn asked(&self) -> Instant {
-        self.known.borrow().outcome.as_ref().map_or(self.since, |(at, _)| *at)
-    }
-
     /// Takes the outcome of a fetch. Says whether the catalogue changed.
     fn settle(&self, fetched: Result<Catalogue, FetchError>) -> bool {
+        let fetched = fetched.map(|fetched| (fetched.digest(), fetched));
         let mut is_changed = false;
-        self.known.send_modify(|known| {
-            let outcome = fetched.map(|fetched| {
-                is_changed = known.catalogue.as_deref() != Some(&fetched);
-                if is_changed {
-                    known.catalogue = Some(Arc::new(fetched));
-                }
+        self.state.send_modify(|state| {
+            let outcome = fetched.map(|(digest, fetched)| {
+                is_changed = state.last.as_ref().is_none_or(|last| last.digest != digest);
+                let time_to_live = fetched.time_to_live;
+                let own = match &self.owner {
+                    Some(owner) => {
+                        self.catalogues.keep(digest, fetched, Some(owner.clone()));
+                        None
+                    }
+                    None => match state.last.take() {
+                        Some(last) if !is_changed => last.own,
+                        Some(_) | None => Some(Arc::new(fetched)),
+                    },
+                };
+                state.last = Some(Last { digest, own, time_to_live });
             });
-            known.outcome = Some((Instant::now(), outcome));
+            state.outcome = Some((Instant::now(), outcome));
         });
         is_changed
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -194,7 +194,7 @@ impl Upstream for VirtualUpstream {
         client: &'a ClientContext,
     ) -> BoxFuture<'a, Result<Message, CallError>> {
         Box::pin(async move {
-            self.sessions.open(session, initialize.clone(), client.clone());
+            self.sessions.open(session, initialize, client);
             let id = initialize.id().ok_or(CallError::NotSent)?;
             let requested = initialize.params().and_then(|params| value::find_text(params, &["protocolVersion"]));
             let result = answers::initialized(&self.info, requested.as_deref());
@@ -204,7 +204,7 @@ impl Upstream for VirtualUpstream {
 
     fn restore(&self, session: &SessionId, initialize: &[u8]) {
         if let Ok(initialize) = Message::parse(Bytes::copy_from_slice(initialize)) {
-            self.sessions.restore(session, initialize);
+            self.sessions.restore(session, &initialize);
         }
     }
 
@@ -239,6 +239,9 @@ impl Upstream for VirtualUpstream {
     }
 
     fn idle_sessions(&self, time: Duration) -> Vec<SessionId> {
+        for backend in self.backends.all().values() {
+            self.sessions.close_unknown(&backend.upstream, time);
+        }
         self.sessions.idle(time)
     }
 

@@ -14,19 +14,22 @@ pub use pages::{Listed, PAGE, Pages};
 
 use crate::aggregate::{BackendName, Rules, View, aggregate};
 use crate::backends::Backends;
-use crate::catalogue::{Abilities, Catalogue};
+use crate::catalogue::{Abilities, Bounded, Catalogue, Digest, Limits, Owner, owner_of};
 use crate::composite::CompositeTools;
-use crate::offer::Viewer;
+use crate::offer::{Offered, Viewer};
 
-/// How many views are kept: one for all clients, and one for each that sees something else.
-const VIEWS: usize = 1024;
+/// How many bytes the views of clients may have, and those of one owner. The view of all clients is kept beside them.
+const LIMITS: Limits = Limits { total: 64 * 1024 * 1024, per_owner: 32 * 1024 * 1024 };
+
+/// What a view is made of, by content.
+type Parts = Vec<(BackendName, Digest)>;
 
 /// The views of a virtual server.
 #[derive(Debug)]
 pub struct Views {
     rules: Rules,
     composite: CompositeTools,
-    made: Mutex<BTreeMap<Vec<Viewer>, Arc<ClientView>>>,
+    made: Mutex<Bounded<Parts, Arc<ClientView>>>,
 }
 
 /// What a client sees.
@@ -47,7 +50,7 @@ pub struct ClientView {
 impl Views {
     /// Views that follow these rules, with these tools beside those of backends.
     pub fn new(rules: Rules, composite: CompositeTools) -> Self {
-        Self { rules, composite, made: Mutex::default() }
+        Self { rules, composite, made: Mutex::new(Bounded::new(LIMITS)) }
     }
 
     /// The tools beside those of backends.
@@ -59,16 +62,18 @@ impl Views {
     pub async fn of(&self, backends: &Backends, client: &ClientContext) -> Arc<ClientView> {
         let all = backends.all();
         let routable: Vec<_> = all.values().filter(|backend| backend.health.is_routable()).collect();
-        let mut viewers = Vec::with_capacity(routable.len());
+        let mut owner = None;
         let mut known = BTreeMap::new();
         let mut missing = Vec::new();
         for backend in routable {
             let viewer = Viewer::of(client, backend.spec.strategy.is_of_client());
-            viewers.push(viewer);
+            if viewer != Viewer::Anyone {
+                owner = owner_of(client);
+            }
             let offer = backend.offers.to(backend, viewer, client);
-            match offer.known().catalogue {
-                Some(catalogue) => {
-                    known.insert(backend.name().clone(), catalogue);
+            match offer.known() {
+                Some(offered) => {
+                    known.insert(backend.name().clone(), offered);
                 }
                 None => missing.push((backend.name().clone(), offer)),
             }
@@ -76,36 +81,35 @@ impl Views {
         // All at once: the slowest decides how long it takes.
         let first = missing.iter().map(|(name, offer)| async move { (name.clone(), offer.first().await) });
         for (name, first) in join_all(first).await {
-            known.extend(first.catalogue.map(|catalogue| (name, catalogue)));
+            known.extend(first.map(|offered| (name, offered)));
         }
-        viewers.sort();
-        viewers.dedup();
-        self.made_of(viewers, known)
+        self.made_of(known, owner)
     }
 
     /// The view of these catalogues, made before or now.
-    fn made_of(&self, viewers: Vec<Viewer>, catalogues: BTreeMap<BackendName, Arc<Catalogue>>) -> Arc<ClientView> {
-        let made = self.with(|made| made.get(&viewers).cloned());
-        if let Some(made) = made.filter(|made| made.is_made_of(&catalogues)) {
+    fn made_of(&self, offered: BTreeMap<BackendName, Offered>, owner: Owner) -> Arc<ClientView> {
+        let parts: Parts = offered.iter().map(|(name, offered)| (name.clone(), offered.digest)).collect();
+        if let Some(made) = self.with(|made| made.get(&parts).cloned()) {
             return made;
         }
+        let catalogues = offered.into_iter().map(|(name, offered)| (name, offered.catalogue)).collect();
         let made = Arc::new(ClientView::new(catalogues, &self.rules, &self.composite));
         for conflict in &made.view.conflicts {
             let crate::aggregate::Conflict { what, name, backends, outcome } = conflict;
             tracing::warn!(what, %name, ?backends, ?outcome, "backends offer the same name");
         }
+        let size = made.size();
         self.with(|all| {
-            if all.len() >= VIEWS
-                && let Some(oldest) = all.keys().find(|viewers| **viewers != [Viewer::Anyone]).cloned()
-            {
-                all.remove(&oldest);
+            if owner.is_none() {
+                // There is one for all clients: what it was made of is out of date.
+                all.retain(|_, owner| owner.is_some());
             }
-            all.insert(viewers, made.clone());
+            all.insert(parts, made.clone(), size, owner);
         });
         made
     }
 
-    fn with<T>(&self, act: impl FnOnce(&mut BTreeMap<Vec<Viewer>, Arc<ClientView>>) -> T) -> T {
+    fn with<T>(&self, act: impl FnOnce(&mut Bounded<Parts, Arc<ClientView>>) -> T) -> T {
         act(&mut self.made.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -126,13 +130,9 @@ impl ClientView {
         Self { view, pages, abilities, catalogues }
     }
 
-    fn is_made_of(&self, catalogues: &BTreeMap<BackendName, Arc<Catalogue>>) -> bool {
-        self.catalogues.len() == catalogues.len()
-            && self
-                .catalogues
-                .iter()
-                .zip(catalogues)
-                .all(|((mine, made), (name, now))| mine == name && Arc::ptr_eq(made, now))
+    /// How many bytes it has in memory, with the catalogues that it holds.
+    fn size(&self) -> usize {
+        self.pages.size() + self.catalogues.values().map(|catalogue| catalogue.size()).sum::<usize>()
     }
 
     /// Whether a backend can do what its catalogue says.
@@ -140,3 +140,6 @@ impl ClientView {
         self.catalogues.get(backend).map(|catalogue| catalogue.abilities).unwrap_or_default()
     }
 }
+
+#[cfg(test)]
+mod tests;

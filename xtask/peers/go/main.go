@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"log"
 	"net/http"
 	"os"
@@ -34,6 +35,16 @@ func ask(ctx context.Context, request *mcp.CallToolRequest, _ struct{}) (*mcp.Ca
 	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text}}}, nil, nil
 }
 
+func tell(ctx context.Context, request *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any, error) {
+	for number := range 3 {
+		line := &mcp.LoggingMessageParams{Level: "info", Data: fmt.Sprintf("line %d", number)}
+		if err := request.Session.Log(ctx, line); err != nil {
+			return nil, nil, err
+		}
+	}
+	return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "done"}}}, nil, nil
+}
+
 func main() {
 	if len(os.Args) == 5 && os.Args[1] == "client" {
 		if err := call(os.Args[2], os.Args[3], os.Args[4]); err != nil {
@@ -47,6 +58,7 @@ func main() {
 	server := mcp.NewServer(&mcp.Implementation{Name: "peer", Version: "1"}, nil)
 	mcp.AddTool(server, &mcp.Tool{Name: "echo", Description: "Echoes the message"}, echo)
 	mcp.AddTool(server, &mcp.Tool{Name: "ask", Description: "Asks for a name"}, ask)
+	mcp.AddTool(server, &mcp.Tool{Name: "log", Description: "Logs three lines"}, tell)
 	choose := func(*http.Request) *mcp.Server { return server }
 	address := "127.0.0.1:" + os.Getenv("PORT")
 	switch os.Args[1] {

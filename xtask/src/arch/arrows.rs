@@ -26,7 +26,7 @@ const HOUSE: &[Row] = &[
     ("skep-mcp", These(&[])),
     ("skep-demo", These(&["skep-mcp"])),
     ("skep-api", These(&["skep-bounds"])),
-    ("skep-runconfig", These(&[])),
+    ("skep-runconfig", These(&["skep-bounds"])),
     ("skep-plan", These(&["skep-address", "skep-bounds", "skep-template", "skep-api", "skep-runconfig"])),
     ("skep-operator", These(&["skep-bounds", "skep-api", "skep-runconfig", "skep-plan"])),
     ("skep-net", These(&["skep-address"])),

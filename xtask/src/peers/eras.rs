@@ -1,12 +1,13 @@
 //! Clients of both eras in front of one shared stdio server, on the SDKs of four languages each, in both orders of arrival. A server of
 //! both eras keeps to the one that it is opened in; each client works in its own all the same.
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 
-use super::{Caller, Server, Stage, WAYS, Way};
+use super::{Caller, PATIENCE, Server, Stage, WAYS, Way, spawn, wait_until};
 use crate::{program, root, ui};
 
 /// By which way all of them talk.
@@ -42,6 +43,10 @@ pub(super) fn run(home: &Path) -> Result<(Vec<String>, Vec<String>)> {
             }
             record(&title, &failed, &mut rows, &mut failures);
         }
+        let title = format!("{sdk} server, logs");
+        let stage = start(home, sdk, "both").with_context(|| title.clone())?;
+        let failed = logs(home, &stage, &title)?;
+        record(&title, &failed, &mut rows, &mut failures);
     }
     // Of these SDKs, servers can do without `initialize` altogether.
     for sdk in ["typescript", "rust"] {
@@ -57,6 +62,23 @@ pub(super) fn run(home: &Path) -> Result<(Vec<String>, Vec<String>)> {
         record(&title, &failed, &mut rows, &mut failures);
     }
     Ok((rows, failures))
+}
+
+/// Has a client of each era ask for the log of its call, alone and while another client listens. An open `subscriptions/listen` is no call
+/// that a log could be of.
+fn logs(home: &Path, stage: &Stage, title: &str) -> Result<Vec<(&'static str, anyhow::Error)>> {
+    let ask = |mode| connect(home, stage, ("python", mode), "log").err().map(|error| ("python", error));
+    let mut failed: Vec<_> = ask("auto").into_iter().collect();
+    let log = home.join("listen.log");
+    let mut listener = Command::new("node");
+    listener.arg(home.join("eras-listen.mjs")).arg(stage.url(WAY));
+    let _listening = spawn(&mut listener, &log)?;
+    wait_until(&format!("{title}: a subscription"), PATIENCE, || {
+        let told = fs::read_to_string(&log)?;
+        if told.contains("acknowledged") { Ok(()) } else { bail!("{told}") }
+    })?;
+    failed.extend(["auto", "legacy", "auto"].into_iter().filter_map(ask));
+    Ok(failed)
 }
 
 fn record(title: &str, failed: &[(&str, anyhow::Error)], rows: &mut Vec<String>, failures: &mut Vec<String>) {

@@ -1,8 +1,8 @@
 //! Which role a client gets, by the claims of its token.
 
-use cel::Program;
 use serde_json::{Map, Value};
-use skep_bounds::MATCHER_BYTES;
+
+use super::matcher::{Matcher, MatcherError};
 
 /// Whom a role is for. Exactly one of `claim` and `matcher` is set.
 #[derive(Clone, Debug, Default)]
@@ -29,7 +29,7 @@ pub struct Roles {
 #[derive(Debug)]
 enum Fits {
     Claim(String),
-    Matcher(Program),
+    Matcher(Matcher),
 }
 
 /// Why roles cannot be used.
@@ -38,12 +38,9 @@ pub enum RoleError {
     /// A mapping says neither or both.
     #[error("role_mappings[{0}]: set exactly one of claim and matcher")]
     OneOf(usize),
-    /// A matcher is too long.
-    #[error("role_mappings[{0}].matcher is longer than {MATCHER_BYTES} bytes; shorten it")]
-    TooLong(usize),
-    /// A matcher cannot be parsed.
-    #[error("role_mappings[{0}].matcher is not a CEL expression; correct it")]
-    Syntax(usize),
+    /// A matcher.
+    #[error("role_mappings[{0}].matcher: {1}")]
+    Matcher(usize, String),
     /// A role is not one.
     #[error("`{0}` is not the ARN of a role; write it like arn:aws:iam::123456789012:role/name")]
     Arn(String),
@@ -79,7 +76,7 @@ impl Roles {
     pub fn choose(&self, claims: &Map<String, Value>) -> Option<&str> {
         let fits = |fits: &Fits| match fits {
             Fits::Claim(value) => has_value(claims.get(&self.role_claim), value),
-            Fits::Matcher(matcher) => is_true(matcher, claims),
+            Fits::Matcher(matcher) => matcher.is_true(claims),
         };
         let found = self.mappings.iter().find(|(mapping, _)| fits(mapping));
         found.map(|(_, role)| role.as_str()).or(self.fallback.as_deref())
@@ -93,8 +90,10 @@ impl Fits {
         match (mapping.claim.as_str(), mapping.matcher.as_str()) {
             ("", "") => Err(RoleError::OneOf(index)),
             (claim, "") => Ok(Self::Claim(claim.to_owned())),
-            ("", matcher) if matcher.len() > MATCHER_BYTES => Err(RoleError::TooLong(index)),
-            ("", matcher) => Program::compile(matcher).map(Self::Matcher).map_err(|_| RoleError::Syntax(index)),
+            ("", matcher) => {
+                let refused = |error: MatcherError| RoleError::Matcher(index, error.to_string());
+                Matcher::new(matcher).map(Self::Matcher).map_err(refused)
+            }
             _ => Err(RoleError::OneOf(index)),
         }
     }
@@ -106,14 +105,6 @@ fn has_value(claim: Option<&Value>, wanted: &str) -> bool {
         Some(Value::String(value)) => value == wanted,
         _ => false,
     }
-}
-
-/// Claims are a variable of the expression, never a part of it. One that fails at run time matches no client.
-fn is_true(matcher: &Program, claims: &Map<String, Value>) -> bool {
-    let mut context = cel::Context::default();
-    let Ok(claims) = cel::to_value(claims) else { return false };
-    context.add_variable_from_value("claims", claims);
-    matches!(matcher.execute(&context), Ok(cel::Value::Bool(true)))
 }
 
 /// `arn:(aws|aws-cn|aws-us-gov):iam::<12 digits>:role/<name>`.
@@ -193,7 +184,7 @@ mod tests {
             (vec![mapping("", "", "r", None)], "", "role_mappings[0]: set exactly one"),
             (vec![mapping("a", "true", "r", None)], "", "set exactly one"),
             (vec![mapping("a", "", "r", None), mapping("", "claims.", "r", None)], "", "role_mappings[1].matcher"),
-            (vec![mapping("", &"a".repeat(MATCHER_BYTES + 1), "r", None)], "", "longer than"),
+            (vec![mapping("", &"(".repeat(9000), "r", None)], "", "stand inside each other"),
             (vec![mapping("a", "", "sp ace", None)], "", "is not the ARN of a role"),
             (vec![], "arn:aws:iam::12345678901:role/x", "is not the ARN"),
             (vec![], "arn:aws:iam::123456789012:user/x", "is not the ARN"),

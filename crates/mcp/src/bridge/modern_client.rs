@@ -1,5 +1,7 @@
 //! A modern client in front of a legacy server.
 
+use bytes::Bytes;
+
 use super::legacy_client::unsupported;
 use super::{
     OF_CLIENT, RESOURCE_NOT_FOUND, RequestKind, RequiredCapability, SERVER_INFO, URL_ELICITATION_REQUIRED, code,
@@ -10,7 +12,11 @@ use crate::message::{Kind, Message};
 use crate::message_error::MessageError;
 use crate::raw::Raw;
 use crate::splice::{Edit, SpliceError};
-use crate::{answer, splice};
+use crate::{answer, splice, value};
+
+/// The longest `clientInfo` that servers get, in bytes: they get it in a session, for which it is kept. Of a longer one they get the name
+/// and the version, if these are no longer than that.
+const LONGEST_INFO: usize = 1024;
 
 /// What a modern client said of itself in one request, and what the answer to it needs.
 #[derive(Clone, Debug)]
@@ -20,7 +26,7 @@ pub struct ModernClient {
     /// By what the client knows reports of progress.
     token: Option<Id>,
     kind: RequestKind,
-    capabilities: Box<[u8]>,
+    capabilities: Bytes,
     info: Option<Raw<'static>>,
 }
 
@@ -29,13 +35,12 @@ pub struct ModernClient {
 impl ModernClient {
     /// The client of a request. Nothing for what is no request.
     pub fn of(request: &Message) -> Option<Self> {
-        let info = request.client_info().and_then(|info| std::str::from_utf8(info).ok());
         Some(Self {
             id: request.id()?,
             token: request.progress_token(),
             kind: RequestKind::of(request),
-            capabilities: request.client_capabilities().unwrap_or(b"{}").into(),
-            info: info.filter(|info| info.starts_with('{')).and_then(super::owned),
+            capabilities: request.shared_capabilities().unwrap_or(Bytes::from_static(b"{}")),
+            info: request.client_info().and_then(short_info),
         })
     }
 
@@ -49,7 +54,7 @@ impl ModernClient {
         &self.capabilities
     }
 
-    /// Who it is, as it says, as JSON.
+    /// Who it is, as it says, as JSON. Nothing if that is too long.
     pub fn info(&self) -> Option<&Raw<'static>> {
         self.info.as_ref()
     }
@@ -110,6 +115,18 @@ impl ModernClient {
             _ => Ok(named),
         }
     }
+}
+
+/// Who a client says it is, short enough to be kept.
+fn short_info(info: &[u8]) -> Option<Raw<'static>> {
+    let info = std::str::from_utf8(info).ok().filter(|info| info.starts_with('{'))?;
+    if info.len() <= LONGEST_INFO {
+        return super::owned(info);
+    }
+    let text = |name: &str| value::find(info.as_bytes(), &[name]).filter(|text| text.starts_with('"'));
+    let (name, version) = (text("name")?, text("version")?);
+    let is_short = name.len() + version.len() <= LONGEST_INFO;
+    is_short.then(|| super::owned(&format!(r#"{{"name":{name},"version":{version}}}"#)))?
 }
 
 /// Why a call ends during which the server asked the client for something.

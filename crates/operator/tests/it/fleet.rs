@@ -50,6 +50,9 @@ pub(crate) fn configs() -> Vec<Config> {
     ]
 }
 
+/// The variable that a user sets in the containers of an overridden workload.
+pub(crate) const USER_VARIABLE: &str = "SET_BY_A_USER";
+
 /// A workload that refers to every config kind that it can.
 #[derive(Clone)]
 pub(crate) struct Workload {
@@ -69,7 +72,7 @@ pub(crate) fn workloads() -> [Workload; 3] {
     let server = with(
         json!({ "image": "registry.example/a:1", "transport": "streamable-http", "webhookConfigRef": named("hooks") }),
     );
-    let remote = with(json!({ "remoteUrl": "https://mcp.example/mcp" }));
+    let remote = with(json!({ "remoteUrl": "https://mcp.example/mcp", "webhookConfigRef": named("hooks") }));
     let outgoing = json!({ "source": "discovered", "default": { "type": "externalAuthConfigRef", "externalAuthConfigRef": named("exchange") } });
     let virtual_server = json!({
         "groupRef": named("g"),
@@ -91,14 +94,17 @@ impl Workload {
         self.spec.to_string().contains(&format!(r#""name":"{}""#, config.name))
     }
 
-    /// The same with annotations and labels of a user on everything that can have some.
+    /// The same with annotations and labels of a user on everything that can have some, and with a variable of a user.
     pub(crate) fn overridden(&self, annotations: &Value, labels: &Value) -> Self {
         let deployment = json!({ "annotations": annotations, "labels": labels });
-        let template = json!({ "metadata": { "annotations": annotations, "labels": labels } });
+        let mut template = json!({ "metadata": { "annotations": annotations, "labels": labels } });
+        let env = json!([{ "name": USER_VARIABLE, "value": "x" }]);
         let more = if self.kind == KindName::VirtualMCPServer {
+            template["spec"] = json!({ "containers": [{ "name": "vmcp", "env": env }] });
             json!({ "podTemplateSpec": template })
         } else {
             let mut deployment = deployment;
+            deployment["env"] = env;
             deployment["annotations"]["deploy"] = json!("x");
             deployment["podTemplateMetadataOverrides"] = template["metadata"].clone();
             json!({ "resourceOverrides": { "proxyDeployment": deployment } })

@@ -17,8 +17,13 @@ use tokio::process::Command;
 use crate::running::condition;
 
 /// The kinds that the documentation gives the health check for.
-const KINDS: &[KindName] =
-    &[KindName::MCPServer, KindName::MCPRemoteProxy, KindName::VirtualMCPServer, KindName::EmbeddingServer];
+const KINDS: &[KindName] = &[
+    KindName::MCPServer,
+    KindName::MCPRemoteProxy,
+    KindName::VirtualMCPServer,
+    KindName::EmbeddingServer,
+    KindName::MCPRegistry,
+];
 /// The key of the health check in `argocd-cm`.
 const KEY: &str = "resource.customizations.health.toolhive.stacklok.dev_MCPServer";
 

@@ -167,6 +167,22 @@ async fn a_finalizer_that_another_controller_adds_meanwhile_stays() -> Result<()
     Ok(())
 }
 
+/// Acceptance C1: the release, and nothing else, with the version that it was made from.
+#[tokio::test]
+async fn a_release_carries_the_version_that_it_was_made_from() -> Result<()> {
+    let plane = plane().await?;
+    let home = plane.namespace("leave").await?;
+    let servers = held(plane, &home, "s").await?;
+    let version = servers.get("s").await?.metadata.resource_version;
+    let (client, sent) = crate::workloads::recording(plane.client()?);
+    Uninstall { is_gone: true, ..leaving(&home) }.run(&client, |_| {}).await?;
+    let path = format!("/apis/toolhive.stacklok.dev/v1beta1/namespaces/{home}/mcpservers/s");
+    let body = json!({ "metadata": { "finalizers": [], "resourceVersion": version } });
+    let how = "PATCH application/merge-patch+json".to_owned();
+    assert_eq!(*sent.lock().unwrap(), [(how, path, body)]);
+    Ok(())
+}
+
 /// A server in a namespace, held by our finalizer.
 async fn held(plane: &ControlPlane, namespace: &str, name: &str) -> Result<Api<DynamicObject>> {
     let servers: Api<DynamicObject> =

@@ -18,7 +18,7 @@ use skep_plan::child::ChildKind;
 use skep_testkit::{Seen, eventually};
 
 use crate::between::{Verdict, between, refusal};
-use crate::fleet::{Workload, configs, prepare, workloads};
+use crate::fleet::{USER_VARIABLE, Workload, configs, prepare, workloads};
 use crate::running::{PATIENCE, Running, condition, counted_in, operator, plane, start_as, start_rechecking};
 
 const CHECKSUM: &str = "toolhive.stacklok.dev/runconfig-checksum";
@@ -193,7 +193,10 @@ async fn every_workload_writes_its_status_once_a_reconcile_and_nothing_at_rest()
     for workload in workloads() {
         let overridden = workload.overridden(&json!({ "vault": "yes" }), &json!({ "team": "a" }));
         overridden.create(&operator).await?;
-        operator.child(ChildKind::Deployment, workload.name, "exists", |_| true).await?;
+        let deployment = operator.child(ChildKind::Deployment, workload.name, "exists", |_| true).await?;
+        let env = &deployment["spec"]["template"]["spec"]["containers"][0]["env"];
+        let is_set = env.as_array().is_some_and(|env| env.iter().any(|one| one["name"] == USER_VARIABLE));
+        assert!(is_set, "{} has not the variable of the user: {env}", workload.kind);
         operator.settled().await?;
         let own = format!("/{}/{}/status", skep_operator::write::api_resource(workload.kind).plural, workload.name);
         assert!(writes.lock().unwrap().iter().any(|(path, _)| path.ends_with(&own)), "{own} was not written");
@@ -233,6 +236,9 @@ const WRITES: [(KindName, &str, &[&str]); 2] = [
             "/deployments/{}",
             "/services/mcp-{}-remote-proxy",
             "/configmaps/{}-runconfig",
+            "/serviceaccounts/{}-remote-proxy-runner",
+            "/roles/{}-remote-proxy-runner",
+            "/rolebindings/{}-remote-proxy-runner",
         ],
     ),
     (
@@ -243,7 +249,10 @@ const WRITES: [(KindName, &str, &[&str]); 2] = [
             "/deployments/{}",
             "/services/vmcp-{}",
             "/configmaps/{}-vmcp-config",
+            "/serviceaccounts/{}-vmcp",
             "/roles/{}-vmcp",
+            "/rolebindings/{}-vmcp",
+            "/secrets/{}-hmac-secret",
         ],
     ),
 ];
@@ -300,9 +309,9 @@ async fn writes_of_remote_proxies_and_virtual_servers_that_fail_are_retried() ->
 }
 
 /// What was sent to change an object of ours beside its status: kind of body, path, body.
-type Sent = Arc<Mutex<Vec<(String, String, Value)>>>;
+pub(crate) type Sent = Arc<Mutex<Vec<(String, String, Value)>>>;
 
-fn recording(client: kube::Client) -> (kube::Client, Sent) {
+pub(crate) fn recording(client: kube::Client) -> (kube::Client, Sent) {
     let sent: Sent = Arc::default();
     let log = sent.clone();
     let client = between(client, move |request: Request<Body>| {
@@ -335,7 +344,8 @@ fn finalized() -> Vec<(KindName, Value)> {
     configs().into_iter().map(|config| (config.kind, config.spec)).chain(others).collect()
 }
 
-/// Acceptance C1 at every call site: finalizers of all kinds, added and removed, and the restart that was processed.
+/// Acceptance C1 at every call site: finalizers of all kinds, added and removed, also from an object that cannot be read any more, and the
+/// restart that was processed.
 #[tokio::test]
 async fn every_change_of_metadata_carries_the_version_that_it_was_made_from() -> Result<()> {
     const ASKED: &str = "mcpserver.toolhive.stacklok.dev/restarted-at";
@@ -361,7 +371,16 @@ async fn every_change_of_metadata_carries_the_version_that_it_was_made_from() ->
     operator
         .until(KindName::MCPServer, "x", "is stamped", |one| one["metadata"]["annotations"][PROCESSED].is_string())
         .await?;
+    let has_finalizer = |one: &Value| !one["metadata"]["finalizers"][0].is_null();
+    operator.create(KindName::MCPServer, "spoilt", json!({ "image": "registry.example/a:1" })).await?;
+    operator.until(KindName::MCPServer, "spoilt", "has its finalizer", has_finalizer).await?;
+    let spoilt = Patch::<()>::Json(serde_json::from_value(json!([{ "op": "remove", "path": "/spec" }]))?);
+    operator.resources(KindName::MCPServer).patch("spoilt", &PatchParams::default(), &spoilt).await?;
+    let is_reported = |one: &Value| condition(one, "Ready") == Some(("False", "SpecInvalid"));
+    operator.until(KindName::MCPServer, "spoilt", "is reported", is_reported).await?;
     operator.settled().await?;
+    operator.resources(KindName::MCPServer).delete("spoilt", &DeleteParams::default()).await?;
+    gone(&operator, KindName::MCPServer, "spoilt").await?;
     for (kind, _) in finalized() {
         operator.resources(kind).delete("x", &DeleteParams::default()).await?;
         gone(&operator, kind, "x").await?;
@@ -373,6 +392,10 @@ async fn every_change_of_metadata_carries_the_version_that_it_was_made_from() ->
         assert!(!version.is_empty(), "{path} was changed without a precondition: {body}");
         assert!(body.get("spec").is_none(), "{path}: {body}");
     }
+    let is_release = |(_, path, body): &(String, String, Value)| {
+        path.ends_with("/mcpservers/spoilt") && body["metadata"]["finalizers"] == json!([])
+    };
+    assert!(sent.iter().any(is_release), "the release of an object that cannot be read was not seen on the wire");
     for (kind, _) in finalized() {
         let plural = skep_operator::write::api_resource(kind).plural;
         let changes = |holds: bool| {

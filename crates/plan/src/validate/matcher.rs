@@ -3,16 +3,18 @@
 //! An environment has one variable, `claims`, and the functions of CEL's standard library. A matcher that names anything
 //! else would fail for every request; here it fails once, when it is written, with its place.
 
-mod shape;
 #[cfg(test)]
 mod tests;
 
 use std::fmt::Display;
 
-use cel::common::ast::{EntryExpr, Expr, IdedEntryExpr, LiteralValue};
+use cel::common::ast::{CallExpr, EntryExpr, Expr, IdedEntryExpr, LiteralValue};
 use cel::parser::Parser;
 use cel::{IdedExpr, ParseErrors};
-use skep_bounds::{BoundsError, MATCHER_BYTES, MATCHER_COUNT, MATCHER_SET_BYTES, MATCHER_SET_TOKENS};
+use regex::RegexBuilder;
+use skep_bounds::{
+    BoundsError, COMPILED_PATTERN_BYTES, MATCHER_COUNT, MATCHER_SET_BYTES, MATCHER_SET_TOKENS, PATTERN_BYTES,
+};
 
 use super::Problems;
 
@@ -111,9 +113,8 @@ impl Matchers {
             self.bytes += text.len();
         }
         if !self.exceed() {
-            // Longer ones are refused where they are evaluated, too.
-            skep_bounds::size(text, MATCHER_BYTES)?;
-            self.tokens += shape::check(text)?;
+            // What is refused here is refused where it is evaluated, too.
+            self.tokens += skep_bounds::cel(text)?;
         }
         if self.exceed() {
             return Err(MatcherError(format!(
@@ -177,6 +178,7 @@ fn known<'text>(condition: &'text IdedExpr, bound: &mut Vec<&'text str>) -> Resu
         Expr::Select(select) => known(&select.operand, bound),
         Expr::Call(call) => {
             known_function(&call.func_name)?;
+            check_pattern(call)?;
             call.target.iter().map(AsRef::as_ref).chain(&call.args).try_for_each(|part| known(part, bound))
         }
         Expr::List(list) => list.elements.iter().try_for_each(|element| known(element, bound)),
@@ -205,6 +207,21 @@ fn known_entry<'text>(entry: &'text IdedEntryExpr, bound: &mut Vec<&'text str>) 
             known(&entry.value, bound)
         }
         EntryExpr::StructField(field) => known(&field.value, bound),
+    }
+}
+
+/// Refuses a regular expression that cannot be used.
+fn check_pattern(call: &CallExpr) -> Result<(), MatcherError> {
+    let literal = call.args.last().filter(|_| call.func_name == "matches").map(|pattern| &pattern.expr);
+    let Some(Expr::Literal(LiteralValue::String(pattern))) = literal else { return Ok(()) };
+    skep_bounds::size(pattern, PATTERN_BYTES)?;
+    match RegexBuilder::new(pattern).size_limit(COMPILED_PATTERN_BYTES).build() {
+        Ok(_) => Ok(()),
+        Err(regex::Error::CompiledTooBig(_)) => Err(MatcherError(format!(
+            "the regular expression `{}` takes too much memory; write it shorter",
+            &**pattern
+        ))),
+        Err(_) => Err(MatcherError(format!("`{}` is no regular expression; correct it", &**pattern))),
     }
 }
 

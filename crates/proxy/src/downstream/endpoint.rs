@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderName};
 use skep_net::Drain;
-use skep_upstream::{ClientContext, Upstream, UpstreamState};
+use skep_upstream::{ClientContext, KeptClient, Upstream, UpstreamState, initialize};
 use tokio::sync::watch;
 
 use super::forward::client_of;
@@ -27,6 +27,8 @@ pub struct Endpoint {
 /// The headers of clients that are for the server as well.
 #[derive(Debug)]
 enum Passthrough {
+    /// None: the server does not speak HTTP.
+    None,
     /// These.
     Named(Vec<HeaderName>),
     /// All that say who the client is, as they are when the chain is done with them.
@@ -39,7 +41,7 @@ impl Endpoint {
     /// An endpoint in front of an upstream.
     pub fn new(upstream: Arc<dyn Upstream>, sessions: Sessions, timeout: Duration, drain: Drain) -> Self {
         let state = upstream.state();
-        Self { upstream, state, sessions, timeout, drain, passthrough: Passthrough::Named(Vec::new()) }
+        Self { upstream, state, sessions, timeout, drain, passthrough: Passthrough::None }
     }
 
     /// The same with headers of clients that are for the server as well.
@@ -59,6 +61,7 @@ impl Endpoint {
     /// What the upstream may have to know of the client of a request.
     pub(super) fn client(&self, exchange: &Exchange) -> ClientContext {
         let named = match &self.passthrough {
+            Passthrough::None => [].as_slice(),
             Passthrough::Named(named) => named,
             Passthrough::Forwarded => return client_of(exchange),
         };
@@ -68,6 +71,18 @@ impl Endpoint {
                 headers.append(name, value.clone());
             }
         }
-        ClientContext { caller: exchange.head.caller.clone(), headers }
+        ClientContext { caller: exchange.head.caller.clone(), headers, peer: Some(exchange.head.client) }
+    }
+
+    /// How many bytes the upstream keeps of the client of a request, for a session that was opened by this `initialize`.
+    pub(super) fn kept(&self, exchange: &Exchange, initialize: Option<&[u8]>) -> usize {
+        match &self.passthrough {
+            Passthrough::None => 0,
+            Passthrough::Named(_) | Passthrough::Forwarded => {
+                // It is there as text, and in parts.
+                let initialize = initialize.map_or(0, |sent| 2 * sent.len().min(initialize::LONGEST));
+                initialize + KeptClient::room(&self.client(exchange))
+            }
+        }
     }
 }

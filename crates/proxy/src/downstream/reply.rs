@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::chain::reply::{Evaluation, ReplyChain};
-use crate::http::{events, json, text};
+use crate::http::{busy, events, json, text};
 
 /// How often a silent stream says that it is alive.
 pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(30);
@@ -112,7 +112,7 @@ impl Reply {
 
     /// The response to a call that failed.
     pub(super) fn error(&self, error: CallError, id: Option<&Id>) -> Response<Body> {
-        if self.as_events {
+        if self.as_events && !matches!(error, CallError::Busy(_)) {
             return self.whole(error.answer(id));
         }
         match error {
@@ -123,6 +123,8 @@ impl Reply {
             | CallError::Rejected(_)
             | CallError::TooLarge { .. }
             | CallError::Unavailable(_) => json(StatusCode::BAD_GATEWAY, error.answer(id)),
+            // Also for a client that takes events: nothing was sent, and it can tell when to try again.
+            CallError::Busy(_) => busy(error.answer(id)),
             // Some clients take a status of 400 for the end of the connection, and this is about one call.
             CallError::Cancelled | CallError::NeedsClient(_) => json(StatusCode::OK, error.answer(id)),
             CallError::Timeout => text(StatusCode::GATEWAY_TIMEOUT, "Timeout waiting for response from container"),

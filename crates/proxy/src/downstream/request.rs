@@ -3,12 +3,13 @@
 use http::{HeaderName, Response, StatusCode};
 use skep_mcp::{Id, Message, MessageError, answer};
 use skep_net::Body;
+use skep_upstream::SessionId;
 use skep_upstream::initialize::INITIALIZE;
-use skep_upstream::{SessionId, Upstream};
 
+use super::endpoint::Endpoint;
 use crate::exchange::{Content, Exchange};
 use crate::http::{json, text};
-use crate::sessions::{Sessions, Unavailable};
+use crate::sessions::Unavailable;
 
 /// The response to a request that goes no further. Boxed: it is rare, and every request would carry the room for it.
 pub(crate) type Refusal = Box<Response<Body>>;
@@ -26,17 +27,16 @@ pub(super) fn message_of(exchange: &Exchange) -> Result<Message, Refusal> {
 
 /// The session that a client names, if it is the client's. The upstream takes it over if another replica opened it.
 pub(super) async fn find_session(
-    sessions: &Sessions,
-    upstream: &dyn Upstream,
+    endpoint: &Endpoint,
     id: String,
     exchange: &Exchange,
     request: Option<&Id>,
 ) -> Result<SessionId, Refusal> {
-    match sessions.find(&id, exchange).await {
+    match endpoint.sessions.find_keeping(&id, exchange, || endpoint.kept(exchange, None)).await {
         Ok(Some(found)) => {
             let session = SessionId::from(id);
             if let Some(initialize) = found.metadata.get(INITIALIZE) {
-                upstream.restore(&session, initialize.as_bytes());
+                endpoint.upstream.restore(&session, initialize.as_bytes());
             }
             Ok(session)
         }

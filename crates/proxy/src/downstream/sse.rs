@@ -161,7 +161,7 @@ impl Sse {
         let Some(id) = id.filter(|id| !id.is_empty()) else {
             return Ok(text(StatusCode::BAD_REQUEST, "session_id is required"));
         };
-        let session = find_session(&self.endpoint.sessions, &*self.endpoint.upstream, id, exchange, None).await?;
+        let session = find_session(&self.endpoint, id, exchange, None).await?;
         let Some(stream) = self.with_streams(|streams| streams.get(&session).cloned()) else {
             return Ok(text(StatusCode::SERVICE_UNAVAILABLE, "SSE connection not held by this instance"));
         };

@@ -25,6 +25,7 @@ use super::stream::Stream;
 use crate::exchange::Exchange;
 use crate::http::{SESSION, VERSION, accepts, empty, events, json, method_not_allowed, text};
 use crate::router::ENDPOINT;
+use crate::sessions::Client;
 
 /// How long a response may take before its head is sent ahead of it.
 const HEAD_AFTER: Duration = Duration::from_secs(1);
@@ -172,9 +173,7 @@ impl Streamable {
     async fn session(&self, exchange: &Exchange, request: Option<&Id>) -> Result<Option<SessionId>, Refusal> {
         match header(exchange, &SESSION) {
             None => Ok(None),
-            Some(id) => {
-                find_session(&self.endpoint.sessions, &*self.endpoint.upstream, id, exchange, request).await.map(Some)
-            }
+            Some(id) => find_session(&self.endpoint, id, exchange, request).await.map(Some),
         }
     }
 
@@ -199,7 +198,8 @@ impl Streamable {
     async fn open(&self, exchange: &Exchange, message: &Message, reply: &Reply) -> Result<Response<Body>, Refusal> {
         self.check_headers(exchange, message, reply).await?;
         self.admit(message, reply).await?;
-        let opened = self.endpoint.sessions.open_by(message.body(), exchange).await;
+        let client = Client { kept: self.endpoint.kept(exchange, Some(message.body())), ..Client::from(exchange) };
+        let opened = self.endpoint.sessions.open_by(message.body(), client).await;
         let session = opened.map_err(|unavailable| store_unavailable(&unavailable))?;
         let initialized = match self.endpoint.upstream.open(&session, message, &self.endpoint.client(exchange)).await {
             Ok(initialized) => initialized,

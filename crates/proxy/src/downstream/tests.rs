@@ -5,19 +5,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::ACCEPT;
+use http::header::{ACCEPT, RETRY_AFTER};
 use http::{Method, StatusCode};
 use skep_mcp::{Era, Message};
 use skep_net::drain::Grace;
-use skep_net::{Body, Drain};
-use skep_store::Memory;
+use skep_net::{Body, Budget, Drain};
+use skep_store::{Memory, SessionLimits};
 use skep_upstream::memory::{MemoryUpstream, QUEUE, Received};
 use skep_upstream::stdio::{Limits, StdioUpstream};
-use skep_upstream::{SessionId, Upstream, UpstreamState};
+use skep_upstream::{CallError, ClientContext, SessionId, Upstream, UpstreamState};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use super::reply::Reply;
 use super::{Endpoint, Sse, Streamable};
+use crate::chain::reply::ReplyChain;
 use crate::exchange::{Content, Exchange, Head};
 use crate::http::SESSION;
 use crate::sessions::{Kind, Sessions, Store};
@@ -67,6 +69,44 @@ async fn open(sse: &Arc<Sse>) -> (Body, String) {
     let endpoint = bytes(&mut body).await;
     let path = endpoint.trim_end().rsplit_once("/messages").unwrap().1;
     (body, format!("/messages{path}"))
+}
+
+/// How many sessions there is room for, if an endpoint keeps what it keeps of each client.
+async fn count_of_sessions(endpoint: impl FnOnce(Endpoint) -> Endpoint) -> usize {
+    const INITIALIZE: &[u8] = br#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#;
+    let (upstream, _received) = ready();
+    let memory = Memory::within(Duration::from_hours(1), SessionLimits::of_total(200_000));
+    let sessions = Sessions::new(Store::Memory(memory), Kind::Streamable);
+    let of_session = Endpoint::new(upstream, sessions.clone(), TIMEOUT, Drain::new(GRACE));
+    let streamable = Streamable::new(endpoint(of_session), false);
+    for _ in 0..100 {
+        let mut opening = exchange(Method::POST, "/mcp", INITIALIZE);
+        opening.head.headers.insert("x-padding", "y".repeat(7000).parse().unwrap());
+        assert_eq!(streamable.call(&mut opening).await.status(), StatusCode::OK);
+    }
+    sessions.store().count().await.unwrap()
+}
+
+#[tokio::test]
+async fn the_headers_that_are_kept_for_a_session_count_in_the_share_of_its_client() {
+    let all = count_of_sessions(Endpoint::forwarding).await;
+    assert!((8..=12).contains(&all), "{all}");
+    let named = count_of_sessions(|endpoint| endpoint.passing(vec!["x-padding".parse().unwrap()])).await;
+    assert!((8..=12).contains(&named), "{named}");
+    let none = count_of_sessions(|endpoint| endpoint).await;
+    assert!(none > 70, "{none}");
+}
+
+#[test]
+fn a_client_for_whom_there_is_no_room_is_told_when_to_try_again() {
+    for as_events in [false, true] {
+        let (era, client, budget) = (Era::Modern, ClientContext::default(), Budget::default());
+        let replies = ReplyChain::default();
+        let reply = Reply { as_events, era, session: None, resumes: false, replies, client, budget };
+        let response = reply.error(CallError::Busy("all are in use".into()), None);
+        assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert!(response.headers().contains_key(RETRY_AFTER));
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,7 +5,13 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
+use skep_bounds::{MANIFEST_ALIASES, MANIFEST_BYTES, MANIFEST_DEPTH, MANIFEST_EXPANSION, MANIFEST_NODES};
+
 use super::{Json, JsonError, MOST_LEVELS, Members, Number};
+
+/// What a small YAML document may have in any case: values, and bytes of them.
+const SMALL_NODES: usize = 4 * 1024;
+const SMALL_BYTES: usize = 64 * 1024;
 
 impl Json {
     /// Reads the first JSON value of a text. What stands behind it is ignored, and invalid UTF-8 is replaced.
@@ -15,9 +21,22 @@ impl Json {
         read(<&RawValue>::deserialize(&mut parser).map_err(syntax)?, MOST_LEVELS)
     }
 
-    /// Reads a YAML document.
+    /// Reads a YAML document within the limits of a file of manifests: with its aliases written out, it may have four times its size.
     pub fn from_yaml(text: &str) -> Result<Self, JsonError> {
+        skep_bounds::size(text, MANIFEST_BYTES).map_err(|error| JsonError::Yaml(error.to_string()))?;
+        // Without aliases, no text has more values than bytes.
+        let nodes = MANIFEST_NODES.min(SMALL_NODES + text.len());
+        let scalar_bytes = SMALL_BYTES + MANIFEST_EXPANSION * text.len();
         let options = serde_saphyr::options! {
+            budget: serde_saphyr::budget! {
+                max_depth: MANIFEST_DEPTH,
+                max_aliases: MANIFEST_ALIASES,
+                max_nodes: nodes,
+                max_total_scalar_bytes: scalar_bytes,
+                // What is kept of anchors, for their aliases.
+                max_recorded_anchor_events: nodes,
+                max_recorded_anchor_bytes: scalar_bytes,
+            },
             legacy_octal_numbers: true,
             with_snippet: false,
         };

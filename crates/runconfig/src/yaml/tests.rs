@@ -25,6 +25,27 @@ fn uses(string: &str) -> Vec<Json> {
 }
 
 #[test]
+fn a_yaml_document_is_read_within_limits() {
+    let aliases = format!("a: &a [x, x, x, x, x, x, x, x]\nb: [{}]\n", vec!["*a"; 1500].join(", "));
+    let doubled = |levels: usize| {
+        let level =
+            |level: usize| format!("l{level}: &l{level} [{}]\n", vec![format!("*l{}", level - 1); 10].join(", "));
+        format!("l0: &l0 xxxxxxxxxx\n{}", (1..=levels).map(level).collect::<String>())
+    };
+    for (text, what) in [
+        (format!("{}1{}", "[".repeat(10_000), "]".repeat(10_000)), "too deep"),
+        (aliases, "too many aliases"),
+        (doubled(6), "a million texts"),
+        (format!("[{}1]", "1, ".repeat(300_000)), "too many values"),
+        (format!("a: \"{}\"", "x".repeat(skep_bounds::MANIFEST_BYTES)), "too large"),
+    ] {
+        assert!(Json::from_yaml(&text).is_err(), "{what}");
+    }
+    assert!(Json::from_yaml(&doubled(2)).is_ok());
+    assert!(Json::from_yaml(&format!("{}1{}", "[".repeat(60), "]".repeat(60))).is_ok());
+}
+
+#[test]
 fn texts_are_quoted_as_go_does() {
     for case in cases(include_bytes!("../../tests/golden/go/yaml_scalars.json")) {
         let written: String = uses(text(&case, "text")).iter().map(Json::to_yaml).collect();

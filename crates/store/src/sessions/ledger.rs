@@ -59,6 +59,8 @@ pub struct Owner {
     pub identity: Option<Arc<str>>,
     /// The address of the client, or the network that it has for itself.
     pub peer: Option<IpAddr>,
+    /// What this process keeps of a session beside what is stored, in bytes.
+    pub beside: usize,
 }
 
 /// A session that ended without a request.
@@ -122,6 +124,8 @@ struct Entry<T> {
     id: Arc<str>,
     value: T,
     bytes: usize,
+    /// How many of them are not stored.
+    beside: usize,
     expires: Instant,
     is_used: bool,
     peer: Place,
@@ -177,7 +181,7 @@ impl<T> Ledger<T> {
     /// Adds a session, evicting others if necessary. An expired one of the same id is replaced, and not reported as
     /// ended: releasing the resources of that id would take them from the new session.
     pub(super) fn insert(&mut self, id: &str, texts: usize, owner: &Owner, value: T, now: Instant) -> Inserted {
-        let bytes = SESSION_BYTES + texts;
+        let bytes = SESSION_BYTES + texts + owner.beside;
         let limits = self.limits;
         let is_too_large =
             bytes > limits.total.min(limits.per_peer) || owner.identity.is_some() && bytes > limits.per_identity;
@@ -204,7 +208,8 @@ impl<T> Ledger<T> {
         let identity = owner.identity.clone().map(|name| place(self.group(Name::Identity(name))));
         let expires = now + self.unused_time_to_live();
         let links = Links::default();
-        let entry = Entry { id: id.clone(), value, bytes, expires, is_used: false, peer, identity, links };
+        let beside = owner.beside;
+        let entry = Entry { id: id.clone(), value, bytes, beside, expires, is_used: false, peer, identity, links };
         self.entries.insert(key, entry);
         self.index.insert(id, key);
         self.count(key, bytes);
@@ -238,12 +243,13 @@ impl<T> Ledger<T> {
         let Some(kept) = self.touch(id, now) else { return false };
         *kept = value;
         let Some(key) = self.index.get(id).copied() else { return false };
-        let before = self.entries.get(&key).map_or(0, |entry| entry.bytes);
+        let (before, beside) = self.entries.get(&key).map_or((0, 0), |entry| (entry.bytes, entry.beside));
         self.uncount(key, before);
+        let bytes = SESSION_BYTES + texts + beside;
         if let Some(entry) = self.entries.get_mut(&key) {
-            entry.bytes = SESSION_BYTES + texts;
+            entry.bytes = bytes;
         }
-        self.count(key, SESSION_BYTES + texts);
+        self.count(key, bytes);
         true
     }
 

@@ -333,7 +333,7 @@ async fn each_replica_bounds_the_sessions_of_a_peer_and_spares_those_that_anothe
         Ok::<_, anyhow::Error>(Sessions::Redis(redis))
     };
     let (first, second) = (replica().await?, replica().await?);
-    let peer = |number: u8| Owner { identity: None, peer: Some([10, 0, 0, number].into()) };
+    let peer = |number: u8| Owner { peer: Some([10, 0, 0, number].into()), ..Owner::default() };
     assert_eq!(first.create_for(session(&id(0)), &peer(2)).await?, Created::New);
     assert_eq!(first.create_for(session(&id(1)), &peer(1)).await?, Created::New);
     // To the first replica it seems unused.
@@ -359,7 +359,7 @@ async fn evicted_sessions_are_checked_and_deleted_by_one_command() -> Result<()>
     let limits = SessionLimits::of_total(8 * (SESSION_BYTES + 100));
     let redis = Redis::within(server.connect().await?, Prefix::default(), LIFE, limits);
     let sessions = Sessions::Redis(redis);
-    let peer = Owner { identity: None, peer: Some([10, 0, 0, 1].into()) };
+    let peer = Owner { peer: Some([10, 0, 0, 1].into()), ..Owner::default() };
     for number in 0..4 {
         assert_eq!(sessions.create_for(session(&id(number)), &peer).await?, Created::New);
     }

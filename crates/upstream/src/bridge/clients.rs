@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use super::listening::{Granted, Wanted};
 use crate::initialize;
+use crate::kept_client::KeptClient;
 use crate::listener::Listener;
 use crate::stdio::subscriptions::{Counted, Subscriptions};
 use crate::upstream::{ClientContext, SessionId};
@@ -40,8 +41,7 @@ pub(super) struct LegacySession {
 
 #[derive(Debug)]
 struct State {
-    /// The client, as its last request had it.
-    context: ClientContext,
+    client: KeptClient,
     level: Option<String>,
     listener: Option<Listener>,
     listening: Option<Task>,
@@ -66,14 +66,14 @@ impl Drop for Task {
 impl LegacySessions {
     /// Keeps the session of a client that sent this `initialize`.
     pub(super) fn register(&self, session: &SessionId, initialize: &[u8], context: &ClientContext) {
-        let opened = LegacySession::new(initialize::kept(initialize), context.clone());
+        let opened = LegacySession::new(initialize::kept(initialize), context);
         self.with(|sessions| sessions.insert(session.clone(), opened));
     }
 
     /// The same for one that another replica opened, unless it is known.
     pub(super) fn restore(&self, session: &SessionId, initialize: &[u8]) {
         self.with(|sessions| {
-            let new = || LegacySession::new(initialize::kept(initialize), ClientContext::default());
+            let new = || LegacySession::new(initialize::kept(initialize), &ClientContext::default());
             sessions.entry(session.clone()).or_insert_with(new);
         });
     }
@@ -85,17 +85,15 @@ impl LegacySessions {
 
     /// The same of a session that its client may use. It may have been opened while the server was of another era.
     pub(super) fn known(&self, session: &SessionId) -> Arc<LegacySession> {
-        let new = || LegacySession::new(None, ClientContext::default());
+        let new = || LegacySession::new(None, &ClientContext::default());
         self.with(|sessions| sessions.entry(session.clone()).or_insert_with(new).clone())
     }
 
-    /// Forgets a session. Says whether it was known.
-    pub(super) fn remove(&self, session: &SessionId) -> bool {
-        let removed = self.with(|sessions| sessions.remove(session));
-        removed.is_some_and(|session| {
+    /// Forgets a session, if it is known.
+    pub(super) fn remove(&self, session: &SessionId) {
+        if let Some(session) = self.with(|sessions| sessions.remove(session)) {
             session.end();
-            true
-        })
+        }
     }
 
     /// Takes out a session that the server serves itself from now on, with what is kept of its `initialize`.
@@ -121,10 +119,10 @@ impl LegacySessions {
 // === impl LegacySession ===
 
 impl LegacySession {
-    fn new(initialize: Option<String>, context: ClientContext) -> Arc<Self> {
+    fn new(initialize: Option<String>, client: &ClientContext) -> Arc<Self> {
         let message = initialize.clone().and_then(|initialize| Message::parse(initialize.into()).ok());
         let state = State {
-            context,
+            client: KeptClient::new(client),
             level: None,
             listener: None,
             listening: None,
@@ -145,12 +143,7 @@ impl LegacySession {
     pub(super) fn touch(&self, client: &ClientContext) {
         self.with(|state| {
             state.used = Instant::now();
-            if !client.headers.is_empty() {
-                state.context.headers.clone_from(&client.headers);
-            }
-            if client.caller.is_some() {
-                state.context.caller.clone_from(&client.caller);
-            }
+            state.client.update(client);
         });
     }
 
@@ -183,7 +176,7 @@ impl LegacySession {
     }
 
     pub(super) fn context(&self) -> ClientContext {
-        self.with(|state| state.context.clone())
+        self.with(|state| state.client.clone())
     }
 
     pub(super) fn level(&self) -> Option<String> {

@@ -46,7 +46,7 @@ impl BridgedUpstream {
             let text = "subscriptions/listen is answered by a stream: accept `text/event-stream`";
             return refuse(&call.message, answer::INVALID_REQUEST, text);
         };
-        let lease = match self.lease(&client, &call.client, true).await {
+        let lease = match self.lease(&client, &call.client, &call.budget, true).await {
             Ok(lease) => lease,
             Err(error) => return not_opened(error, &client),
         };

@@ -47,7 +47,7 @@ impl BridgedUpstream {
 
     /// What the server said in `initialize` is what it is asked for.
     async fn discover(self: Arc<Self>, call: Call, client: &ModernClient) -> Result<Replies, CallError> {
-        match self.lease(client, &call.client, false).await {
+        match self.lease(client, &call.client, &call.budget, false).await {
             Ok(lease) => {
                 let response = bridge::discover_result(&call.message, &lease.session.initialized);
                 response.map(Replies::ready).map_err(|_malformed| CallError::Malformed)
@@ -65,7 +65,7 @@ impl BridgedUpstream {
                 "`io.modelcontextprotocol/logLevel` is no level of a log",
             );
         }
-        let lease = match self.lease(&client, &call.client, level.is_some()).await {
+        let lease = match self.lease(&client, &call.client, &call.budget, level.is_some()).await {
             Ok(lease) => lease,
             Err(error) => return not_opened(error, &client),
         };

@@ -14,6 +14,8 @@ use tokio::time::Instant;
 use super::HttpUpstream;
 use super::sse_stream::SseStream;
 use crate::error::CallError;
+use crate::initialize;
+use crate::kept_client::KeptClient;
 use crate::listener::Listener;
 use crate::upstream::{ClientContext, SessionId};
 
@@ -24,8 +26,6 @@ const ASKED: usize = 100;
 #[derive(Debug)]
 pub(super) struct ClientSession {
     pub(super) id: SessionId,
-    /// The client's `initialize`, for every handshake with the server in its name.
-    pub(super) initialize: Message,
     /// The session at the server. The lock is held during a handshake, so that there is one at a time.
     link: tokio::sync::Mutex<Option<Arc<Link>>>,
     state: Mutex<State>,
@@ -61,8 +61,9 @@ pub(super) struct Task(pub(super) AbortHandle);
 
 #[derive(Debug)]
 struct State {
-    /// The client, as its last request had it.
-    client: ClientContext,
+    /// The client's `initialize`, for every handshake with the server in its name. After the first one, what is kept of it.
+    initialize: Message,
+    client: KeptClient,
     listener: Option<Listener>,
     listening: Option<Task>,
     calls: HashMap<Id, PendingCall>,
@@ -94,9 +95,10 @@ impl Link {
 // === impl ClientSession ===
 
 impl ClientSession {
-    pub(super) fn new(id: SessionId, initialize: Message, client: ClientContext) -> Arc<Self> {
+    pub(super) fn new(id: SessionId, initialize: Message, client: &ClientContext) -> Arc<Self> {
         let state = State {
-            client,
+            initialize,
+            client: KeptClient::new(client),
             listener: None,
             listening: None,
             calls: HashMap::new(),
@@ -105,7 +107,7 @@ impl ClientSession {
             used: Instant::now(),
             leaving: Vec::new(),
         };
-        Arc::new(Self { id, initialize, link: tokio::sync::Mutex::default(), state: Mutex::new(state) })
+        Arc::new(Self { id, link: tokio::sync::Mutex::default(), state: Mutex::new(state) })
     }
 
     /// The session at the server, opened if there is none.
@@ -144,6 +146,16 @@ impl ClientSession {
         self.link.lock().await.take()
     }
 
+    /// The client's `initialize`.
+    pub(super) fn initialize(&self) -> Message {
+        self.with(|state| state.initialize.clone())
+    }
+
+    /// Keeps no more of the client's `initialize` than later handshakes need, and nothing of the request that it came in.
+    pub(super) fn keep_less(&self) {
+        self.with(|state| state.initialize = initialize::short(&state.initialize));
+    }
+
     pub(super) fn client(&self) -> ClientContext {
         self.with(|state| state.client.clone())
     }
@@ -152,12 +164,7 @@ impl ClientSession {
     pub(super) fn touch(&self, client: &ClientContext) {
         self.with(|state| {
             state.used = Instant::now();
-            if !client.headers.is_empty() {
-                state.client.headers.clone_from(&client.headers);
-            }
-            if client.caller.is_some() {
-                state.client.caller.clone_from(&client.caller);
-            }
+            state.client.update(client);
         });
     }
 

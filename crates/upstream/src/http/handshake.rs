@@ -60,16 +60,17 @@ impl HttpUpstream {
 
     /// The handshake by streamable HTTP.
     async fn initialize(&self, session: &ClientSession) -> Result<(Message, Option<Link>), CallError> {
-        let mut request = self.post(session.initialize.body().clone())?;
+        let initialize = session.initialize();
+        let mut request = self.post(initialize.body().clone())?;
         let client = self.client_of(Some(session), None);
-        request.headers = protocol_headers::of_message(client.headers, Era::Legacy, &session.initialize, None, &[]);
+        request.headers = protocol_headers::of_message(client.headers, Era::Legacy, &initialize, None, &[]);
         request.caller = client.caller;
         if let Some(pods) = &self.options.pods {
             self.route_to(pods.next().await, &mut request);
         }
         let response = self.send_message(&request).await?;
         let id = response.headers().get(SESSION_ID).cloned();
-        let message = only_response(response, &session.initialize).await?;
+        let message = only_response(response, &initialize).await?;
         if message.kind() == Kind::Error {
             return Ok((message, None));
         }
@@ -85,7 +86,7 @@ impl HttpUpstream {
         request.is_message = true;
         let client = self.client_of(Some(session), None);
         request.headers =
-            protocol_headers::of_message(client.headers, Era::Legacy, &session.initialize, Some(link), &[]);
+            protocol_headers::of_message(client.headers, Era::Legacy, &session.initialize(), Some(link), &[]);
         request.caller = client.caller;
         accepted(self.send_message(&request).await?).await
     }

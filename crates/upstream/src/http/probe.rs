@@ -3,11 +3,14 @@
 //! | response to `server/discover` | state |
 //! | --- | --- |
 //! | a result that lists 2026-07-28 | ready, modern; legacy as well if it lists an earlier version, or takes `initialize` |
-//! | 401, 403, 5xx, no connection | failing, probed again with backoff |
+//! | 401, 403, or there are no credentials without a client | as before: each call probes in the name of its client |
+//! | 407, 408, 429 | as before: probed again with backoff, and by each call |
+//! | 5xx, no connection | failing: probed again with backoff, and by each call |
 //! | anything else | ready, legacy: sessions begin with `initialize` |
+//!
+//! What a client's probe fails with concerns that client only.
 
-use std::sync::Weak;
-use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use http::{Method, StatusCode};
@@ -17,13 +20,13 @@ use skep_workload::backoff::Backoff;
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
-use super::credentials::SendError;
+use super::credentials::{CredentialsError, SendError};
 use super::handshake::only_response;
 use super::{HttpUpstream, Transport, protocol_headers, unreachable_reason};
 use crate::era;
 use crate::error::CallError;
 use crate::handshake::{discover_request, eras_of};
-use crate::upstream::UpstreamState;
+use crate::upstream::{ClientContext, UpstreamState};
 
 /// How long is waited before a server is probed again, at first.
 const AGAIN: Duration = Duration::from_millis(500);
@@ -32,15 +35,87 @@ const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","param
 /// How long the server may take for its response.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
+/// What is being done to find out the eras of the server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Probing {
+    /// Nothing: they are known, or were not asked for.
+    #[default]
+    Idle,
+    /// It is probed for the first time.
+    First,
+    /// It is probed again, with backoff.
+    Again,
+    /// Only clients can probe it.
+    ByClients,
+}
+
+/// Why the eras of a server are not known.
+#[derive(Debug)]
+enum ProbeError {
+    /// It says nothing without the credentials of a client.
+    NeedsClient(CallError),
+    /// Its response says nothing of it.
+    Inconclusive(StatusCode),
+    /// It cannot be called.
+    Call(CallError),
+}
+
+// === impl ProbeError ===
+
+impl From<CallError> for ProbeError {
+    fn from(error: CallError) -> Self {
+        Self::Call(error)
+    }
+}
+
+impl From<ProbeError> for CallError {
+    fn from(error: ProbeError) -> Self {
+        match error {
+            ProbeError::NeedsClient(error) | ProbeError::Call(error) => error,
+            ProbeError::Inconclusive(status) => Self::Rejected(status),
+        }
+    }
+}
+
 // === impl HttpUpstream ===
 
 impl HttpUpstream {
-    /// Begins to probe the server, unless that is in progress or it is ready.
+    /// Begins to probe the server, unless that is in progress, it is ready, or it says nothing without a client.
     pub(super) fn start_probing(&self) {
         let is_ready = matches!(&*self.state.borrow(), UpstreamState::Ready(_));
-        if !is_ready && !self.is_probing.swap(true, Ordering::AcqRel) {
+        let begin = |probing: &mut Probing| {
+            let begins = !is_ready && *probing == Probing::Idle;
+            if begins {
+                *probing = Probing::First;
+            }
+            begins
+        };
+        if self.probing.send_if_modified(begin) {
             tokio::spawn(probe(self.me.clone()).in_current_span());
         }
+    }
+
+    /// Probes the server in the name of a client, unless its eras are known, or may be known without the client.
+    pub(super) async fn probe_as(&self, client: &ClientContext) -> Result<(), CallError> {
+        self.start_probing();
+        let (mut state, mut probing) = (self.state.subscribe(), self.probing.subscribe());
+        loop {
+            if matches!(&*state.borrow_and_update(), UpstreamState::Ready(_)) {
+                return Ok(());
+            }
+            if *probing.borrow_and_update() != Probing::First {
+                break;
+            }
+            let changed = tokio::select! {
+                changed = state.changed() => changed,
+                changed = probing.changed() => changed,
+            };
+            changed.map_err(|_closed| CallError::NotSent)?;
+        }
+        let probed = tokio::time::timeout(TIMEOUT, self.probe_once(client)).await;
+        let eras = probed.unwrap_or(Err(ProbeError::Call(CallError::Timeout))).map_err(CallError::from)?;
+        self.state.send_replace(UpstreamState::ready(eras));
+        Ok(())
     }
 
     /// The server cannot be reached: it is probed until it can.
@@ -51,31 +126,48 @@ impl HttpUpstream {
             return CallError::Unavailable(reason.into());
         }
         self.state.send_replace(UpstreamState::Failing(reason.as_str().into()));
+        // It may be another server when it is back.
+        self.probing.send_if_modified(|probing| {
+            let is_by_clients = *probing == Probing::ByClients;
+            if is_by_clients {
+                *probing = Probing::Idle;
+            }
+            is_by_clients
+        });
         self.start_probing();
         CallError::Unavailable(reason.into())
     }
 
-    /// Probes the server once. Says its eras, or why it cannot be used.
-    async fn probe_once(&self) -> Result<Eras, String> {
+    /// Probes the server once in the name of a client. Says its eras, or why they are not known.
+    async fn probe_once(&self, client: &ClientContext) -> Result<Eras, ProbeError> {
         if self.transport.get() == Some(&Transport::Sse) {
             return Ok(Eras::Legacy);
         }
-        let message = Message::parse(discover_request().into()).map_err(|why| why.to_string())?;
-        let mut request = self.post(message.body().clone()).map_err(|error| error.to_string())?;
-        request.headers = protocol_headers::of_message(self.options.headers.clone(), Era::Modern, &message, None, &[]);
+        let message = Message::parse(discover_request().into()).map_err(|_never| CallError::NotSent)?;
+        let mut request = self.post(message.body().clone())?;
+        let client = self.client_of(None, Some(client));
+        request.headers = protocol_headers::of_message(client.headers.clone(), Era::Modern, &message, None, &[]);
+        request.caller = client.caller.clone();
         let sent = self.send_with_credentials(&request).await;
         let response = sent.map_err(|error| match error {
-            SendError::Server(error) => unreachable_reason(&error),
-            SendError::Credentials(error) => CallError::from(error).to_string(),
+            SendError::Server(error) => CallError::Unavailable(unreachable_reason(&error).into()).into(),
+            SendError::Credentials(CredentialsError::NoCaller) => {
+                ProbeError::NeedsClient(CredentialsError::NoCaller.into())
+            }
+            SendError::Credentials(error) => CallError::from(error).into(),
         })?;
         let status = response.status();
-        if status.is_server_error() || matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-            return Err(CallError::Rejected(status).to_string());
+        match status.as_u16() {
+            401 | 403 => return Err(ProbeError::NeedsClient(CallError::Rejected(status))),
+            // Of the way to the server, or of its load, and not of its era.
+            407 | 408 | 429 => return Err(ProbeError::Inconclusive(status)),
+            _ if status.is_server_error() => return Err(CallError::Rejected(status).into()),
+            _ => {}
         }
         match only_response(response, &message).await {
             // Servers of both eras list what `server/discover` is for: the modern one.
             Ok(discovered) => match eras_of(&discovered) {
-                Eras::Modern if self.is_initialized().await => Ok(Eras::Both),
+                Eras::Modern if self.is_initialized(&client).await => Ok(Eras::Both),
                 eras => Ok(eras),
             },
             Err(_) => Ok(Eras::Legacy),
@@ -83,21 +175,32 @@ impl HttpUpstream {
     }
 
     /// Whether a server of 2026-07-28 takes `initialize` as well. The session that it opens is closed at once.
-    async fn is_initialized(&self) -> bool {
+    async fn is_initialized(&self, client: &ClientContext) -> bool {
         let Ok(message) = Message::parse(INITIALIZE.into()) else { return false };
         let Ok(mut request) = self.post(message.body().clone()) else { return false };
-        request.headers = protocol_headers::of_message(self.options.headers.clone(), Era::Legacy, &message, None, &[]);
+        request.headers = protocol_headers::of_message(client.headers.clone(), Era::Legacy, &message, None, &[]);
+        request.caller = client.caller.clone();
         let Ok(response) = self.send_with_credentials(&request).await else { return false };
         let session = response.headers().get(SESSION_ID).cloned();
         let initialized = only_response(response, &message).await;
         let is_initialized = initialized.is_ok_and(|initialized| era::protocol_version(&initialized).is_some());
         if let (Some(session), Ok(mut closing)) = (session, self.request_of(Method::DELETE, None)) {
-            closing.headers = self.options.headers.clone();
+            closing.headers = client.headers.clone();
+            closing.caller = client.caller.clone();
             closing.headers.insert(SESSION_ID, session);
             // The server expires it otherwise.
             let _closed = self.send_with_credentials(&closing).await;
         }
         is_initialized
+    }
+}
+
+/// What a state says of why a server cannot be used.
+fn reason(error: &CallError) -> Arc<str> {
+    match error {
+        CallError::Unavailable(why) => why.clone(),
+        CallError::Timeout => format!("no response within {TIMEOUT:?}").into(),
+        error => error.to_string().into(),
     }
 }
 
@@ -108,17 +211,38 @@ async fn probe(upstream: Weak<HttpUpstream>) {
         let since = Instant::now();
         {
             let Some(upstream) = upstream.upgrade() else { return };
-            let probed = tokio::time::timeout(TIMEOUT, upstream.probe_once()).await;
-            match probed.unwrap_or_else(|_elapsed| Err(format!("no response within {TIMEOUT:?}"))) {
+            let probed = tokio::time::timeout(TIMEOUT, upstream.probe_once(&ClientContext::default())).await;
+            let next = match probed.unwrap_or(Err(ProbeError::Call(CallError::Timeout))) {
                 Ok(eras) => {
-                    upstream.is_probing.store(false, Ordering::Release);
                     upstream.state.send_replace(UpstreamState::ready(eras));
-                    return;
+                    Probing::Idle
                 }
-                Err(why) => {
-                    tracing::debug!(why, "server not ready");
-                    upstream.state.send_replace(UpstreamState::Failing(why.into()));
+                Err(ProbeError::NeedsClient(why)) => {
+                    tracing::debug!(%why, "server not probed: it takes clients only");
+                    Probing::ByClients
                 }
+                Err(ProbeError::Inconclusive(status)) => {
+                    tracing::debug!(%status, "server not probed: it takes no request now");
+                    Probing::Again
+                }
+                Err(ProbeError::Call(why)) => {
+                    tracing::debug!(%why, "server not ready");
+                    // A client may have reached it meanwhile.
+                    upstream.state.send_if_modified(|state| {
+                        let is_failing = !matches!(state, UpstreamState::Ready(_));
+                        if is_failing {
+                            *state = UpstreamState::Failing(reason(&why));
+                        }
+                        is_failing
+                    });
+                    Probing::Again
+                }
+            };
+            let is_ready = matches!(&*upstream.state.borrow(), UpstreamState::Ready(_));
+            let next = if is_ready { Probing::Idle } else { next };
+            upstream.probing.send_replace(next);
+            if next != Probing::Again {
+                return;
             }
         }
         tokio::time::sleep(backoff.after(since.elapsed())).await;

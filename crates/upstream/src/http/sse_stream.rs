@@ -75,16 +75,16 @@ impl HttpUpstream {
 
     /// Sends `initialize`, and waits for its response on the stream.
     async fn initialize_on(&self, session: &ClientSession, link: &Link) -> Result<Message, CallError> {
-        let id = session.initialize.id().ok_or(CallError::NotSent)?;
+        let id = session.initialize().id().ok_or(CallError::NotSent)?;
         let (sender, mut messages) = mpsc::channel(INTERIM);
         let (cancel, _never) = oneshot::channel();
         session.begin(id.clone(), PendingCall { cancel, token: None, messages: sender });
         let mut request = self.request_of(Method::POST, Some(link))?;
-        request.body = session.initialize.body().clone();
+        request.body = session.initialize().body().clone();
         request.is_message = true;
         let client = self.client_of(Some(session), None);
         request.headers =
-            protocol_headers::of_message(client.headers, Era::Legacy, &session.initialize, Some(link), &[]);
+            protocol_headers::of_message(client.headers, Era::Legacy, &session.initialize(), Some(link), &[]);
         request.caller = client.caller;
         let initialized = async {
             accepted(self.send_message(&request).await?).await?;

@@ -3,11 +3,13 @@
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
+use skep_auth::Identity;
 use skep_mcp::Era;
 use skep_net::Body;
-use skep_upstream::{Call, Upstream, UpstreamState};
+use skep_upstream::http::{Credentials, CredentialsError, HttpOptions, ServerRequest};
+use skep_upstream::{BoxFuture, BridgedUpstream, Call, ClientContext, SessionId, Upstream, UpstreamState};
 
-use crate::server::{Got, PATIENCE, Server, events, message, respond, respond_to, result, status};
+use crate::server::{Got, PATIENCE, Server, events, handshake, message, respond, respond_to, result, status};
 
 /// A modern request.
 fn modern(method: &str, mut params: Value) -> Call {
@@ -32,7 +34,6 @@ async fn the_era_is_what_the_server_says_of_itself() {
         (404, error(-32601), Some(Era::Legacy)),
         (400, error(-32022), Some(Era::Legacy)),
         (405, json!(null), Some(Era::Legacy)),
-        (401, json!(null), None),
         (503, json!(null), None),
     ] {
         let server = Server::start(move |_| respond(code, &body)).await;
@@ -48,6 +49,102 @@ async fn the_era_is_what_the_server_says_of_itself() {
             (Some("server/discover"), Some("2026-07-28"))
         );
     }
+}
+
+/// A legacy server for clients with a key.
+fn with_key(got: &Got) -> http::Response<Body> {
+    if got.header("x-key") != Some("k") {
+        return status(401);
+    }
+    let unknown = json!({ "jsonrpc": "2.0", "id": got.body["id"], "error": { "code": -32601, "message": "no" } });
+    match got.what() {
+        "server/discover" => respond(404, &unknown),
+        "tools/list" => respond(200, &result(&got.body, &json!({ "tools": [] }))),
+        _ => handshake(got, "s").unwrap_or_else(|| status(200)),
+    }
+}
+
+/// The key, in the name of clients only.
+#[derive(Debug)]
+struct OfClients;
+
+impl Credentials for OfClients {
+    fn add<'a>(&'a self, request: &'a mut ServerRequest) -> BoxFuture<'a, Result<(), CredentialsError>> {
+        let added = request.caller.as_ref().map(|_| ()).ok_or(CredentialsError::NoCaller);
+        request.headers.insert("x-key", http::HeaderValue::from_static("k"));
+        Box::pin(std::future::ready(added))
+    }
+
+    fn refused(&self, _request: &ServerRequest) {}
+}
+
+#[tokio::test]
+async fn a_server_that_takes_clients_only_is_probed_in_the_name_of_one() {
+    let identity = Identity { issuer: "https://i".into(), subject: "ann".into(), name: "Ann".into() };
+    let ann = ClientContext { caller: Some(identity.into()), ..ClientContext::default() };
+    let keys = http::HeaderMap::from_iter([("x-key".parse().unwrap(), "k".parse().unwrap())]);
+    let own = HttpOptions { credentials: Some(Arc::new(OfClients)), ..HttpOptions::default() };
+    for (options, client, refused) in [
+        (own, ann, "no credentials for the server"),
+        (HttpOptions::default(), ClientContext::with_headers(keys), "the server responded with HTTP status 401"),
+    ] {
+        let server = Server::start(with_key).await;
+        let upstream = server.upstream_with(options);
+        let bridge = BridgedUpstream::new(upstream.clone());
+        let call = |client: ClientContext| Call { client, ..modern("tools/list", json!({})) };
+        let listed = |client| async {
+            let listed = tokio::time::timeout(PATIENCE, bridge.clone().call(call(client))).await.unwrap();
+            match listed {
+                Ok(mut replies) => replies.response.response().await,
+                Err(error) => Err(error),
+            }
+        };
+        let error = listed(ClientContext::default()).await.unwrap_err();
+        assert!(error.to_string().contains(refused), "{error}");
+        assert_eq!(*upstream.state().borrow(), UpstreamState::Starting, "one client says nothing of the server");
+        let translated = listed(client).await.unwrap();
+        assert!(translated.result().is_some(), "{translated:?}");
+        assert_eq!(*upstream.state().borrow(), UpstreamState::ready(Era::Legacy));
+        let last = server.wait(|got| got.what() == "tools/list").await;
+        assert_eq!(last.header("mcp-session-id"), Some("s"), "in a session, as legacy servers have it");
+    }
+}
+
+#[tokio::test]
+async fn a_response_that_says_nothing_of_the_era_is_not_remembered() {
+    for busy in [429, 408, 407] {
+        let asked = Mutex::new(0);
+        let server = Server::start(move |got| {
+            let mut asked = asked.lock().unwrap();
+            *asked += 1;
+            if *asked == 1 { status(busy) } else { discovered(got).unwrap_or_else(|| status(400)) }
+        })
+        .await;
+        let upstream = server.upstream();
+        let mut state = upstream.state();
+        let ready = tokio::time::timeout(PATIENCE, state.wait_for(|state| *state != UpstreamState::Starting));
+        assert_eq!(*ready.await.unwrap().unwrap(), UpstreamState::ready(Era::Modern), "{busy}");
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_was_restored_before_the_era_was_known_ends_everywhere() {
+    let server =
+        Server::start(|got| discovered(got).unwrap_or_else(|| respond(200, &result(&got.body, &json!({}))))).await;
+    let bridge = BridgedUpstream::new(server.upstream());
+    let session = SessionId::from("s");
+    bridge.restore(&session, br#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#);
+    let request = message(&json!({ "jsonrpc": "2.0", "id": 1, "method": "ping" }));
+    let call = Call { session: Some(session.clone()), ..Call::new(request, Era::Legacy) };
+    let mut replies = bridge.clone().call(call).await.unwrap();
+    replies.response.response().await.unwrap();
+    bridge.clone().close(&session);
+    let gone = async {
+        while !bridge.idle_sessions(std::time::Duration::ZERO).is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, gone).await.expect("nothing is left of it");
 }
 
 #[tokio::test]

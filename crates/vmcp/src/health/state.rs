@@ -168,7 +168,9 @@ impl Finding {
         match error {
             CallError::Timeout => Self::Down(Category::Timeout),
             CallError::Cancelled => Self::Down(Category::Cancelled),
-            CallError::Rejected(StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT) => Self::Inconclusive,
+            CallError::Rejected(StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT) | CallError::Busy(_) => {
+                Self::Inconclusive
+            }
             CallError::Rejected(status) if status.is_server_error() => Self::Down(Category::BackendUnavailable),
             CallError::Unavailable(_) | CallError::Disconnected => Self::Down(Category::ConnectionFailed),
             CallError::NotSent => Self::Down(Category::BackendUnavailable),

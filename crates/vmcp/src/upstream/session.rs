@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use skep_mcp::{Id, Message};
-use skep_upstream::{ClientContext, Listener, SessionId};
+use skep_upstream::{ClientContext, KeptClient, Listener, SessionId, Upstream, initialize};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -23,10 +23,10 @@ pub(super) struct Sessions(Mutex<HashMap<SessionId, Session>>);
 /// The session of a client.
 #[derive(Debug)]
 pub(super) struct Session {
-    /// The client's `initialize`, by which sessions at backends are opened.
+    /// What is kept of the client's `initialize`, by which sessions at backends are opened.
     pub(super) initialize: Message,
     /// The client, as its last request had it.
-    pub(super) client: ClientContext,
+    pub(super) client: KeptClient,
     /// The backends that it has a session at.
     pub(super) opened: BTreeMap<BackendName, Opened>,
     /// Its requests in flight.
@@ -82,15 +82,15 @@ impl Drop for Task {
 // === impl Sessions ===
 
 impl Sessions {
-    pub(super) fn open(&self, id: &SessionId, initialize: Message, client: ClientContext) {
+    pub(super) fn open(&self, id: &SessionId, initialize: &Message, client: &ClientContext) {
         let session = Session::new(initialize, client);
         let _replaced = self.all(|sessions| sessions.insert(id.clone(), session));
     }
 
     /// Takes over a session that another replica opened. One that is known stays as it is.
-    pub(super) fn restore(&self, id: &SessionId, initialize: Message) {
+    pub(super) fn restore(&self, id: &SessionId, initialize: &Message) {
         self.all(|sessions| {
-            let new = || Session::new(initialize, ClientContext::default());
+            let new = || Session::new(initialize, &ClientContext::default());
             sessions.entry(id.clone()).or_insert_with(new);
         });
     }
@@ -99,7 +99,7 @@ impl Sessions {
     pub(super) fn touch(&self, id: &SessionId, client: &ClientContext) {
         self.with(id, |session| {
             session.used = Instant::now();
-            session.client.clone_from(client);
+            session.client.update(client);
         });
     }
 
@@ -128,6 +128,15 @@ impl Sessions {
         })
     }
 
+    /// Closes idle sessions at a backend whose client has none here any more: they were opened while the client's own one ended.
+    pub(super) fn close_unknown(&self, backend: &Arc<dyn Upstream>, time: Duration) {
+        let idle = backend.idle_sessions(time);
+        let unknown = self.all(|sessions| idle.into_iter().filter(|id| !sessions.contains_key(id)).collect::<Vec<_>>());
+        for session in unknown {
+            backend.clone().close(&session);
+        }
+    }
+
     /// Acts on a session. Nothing if there is none.
     pub(super) fn with<T>(&self, id: &str, act: impl FnOnce(&mut Session) -> T) -> Option<T> {
         self.all(|sessions| sessions.get_mut(id).map(act))
@@ -141,10 +150,10 @@ impl Sessions {
 // === impl Session ===
 
 impl Session {
-    fn new(initialize: Message, client: ClientContext) -> Self {
+    fn new(initialize: &Message, client: &ClientContext) -> Self {
         Self {
-            initialize,
-            client,
+            initialize: initialize::short(initialize),
+            client: KeptClient::new(client),
             opened: BTreeMap::new(),
             calls: HashMap::new(),
             asked: HashMap::new(),
@@ -180,5 +189,62 @@ impl Session {
     pub(super) fn known_as(&self, backend: &Arc<Backend>, id: &Id) -> Option<Id> {
         let is_it = |asked: &Asked| matches!(asked, Asked::Backend(of, own) if Arc::ptr_eq(of, backend) && own == id);
         self.asked.iter().find(|(_, asked)| is_it(asked)).map(|(known, _)| Id::number(*known))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderMap, HeaderValue};
+    use serde_json::json;
+    use skep_net::Budget;
+    use skep_net::budget::Purpose;
+    use skep_upstream::UpstreamState;
+    use skep_upstream::memory::MemoryUpstream;
+
+    use super::*;
+
+    #[test]
+    fn a_session_keeps_nothing_of_the_request_that_opened_it() {
+        let budget = Budget::new(1 << 20);
+        let info = json!({ "name": "c", "version": "1", "icons": "x".repeat(500 * 1024) });
+        let params =
+            json!({ "protocolVersion": "2025-11-25", "capabilities": { "elicitation": {} }, "clientInfo": info });
+        let body = json!({ "jsonrpc": "2.0", "id": 7, "method": "initialize", "params": params }).to_string();
+        for body in [body, body_of(&json!({ "elicitation": {} }), 1500), body_of(&json!({ "elicitation": {} }), 2)] {
+            let length = body.len();
+            let held = budget.hold(body.into(), Purpose::Request).unwrap();
+            let headers = HeaderMap::from_iter([(
+                "x-padding".parse().unwrap(),
+                HeaderValue::from_str(&"y".repeat(9000)).unwrap(),
+            )]);
+            let sessions = Sessions::default();
+            sessions.open(&"s".into(), &Message::parse(held).unwrap(), &ClientContext::with_headers(headers));
+            assert_eq!(budget.held(), 0, "{length}: the request counts only while it is in flight");
+            let kept = sessions.with("s", |session| {
+                assert!(session.can_elicit(), "{length}");
+                session.initialize.body().len() + session.client.headers.values().map(HeaderValue::len).sum::<usize>()
+            });
+            assert!(kept.unwrap() <= 8 * 1024, "{length}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_session_at_a_backend_that_no_client_has_any_more_is_closed() {
+        let (upstream, _calls) = MemoryUpstream::new(UpstreamState::Starting);
+        let backend: Arc<dyn Upstream> = upstream;
+        let sessions = Sessions::default();
+        let initialize = Message::parse(body_of(&json!({}), 2).into()).unwrap();
+        sessions.open(&"known".into(), &initialize, &ClientContext::default());
+        for session in ["known", "left"] {
+            backend.restore(&session.into(), initialize.body());
+        }
+        sessions.close_unknown(&backend, Duration::ZERO);
+        assert_eq!(backend.idle_sessions(Duration::ZERO), [SessionId::from("known")]);
+    }
+
+    fn body_of(capabilities: &serde_json::Value, padding: usize) -> String {
+        let params =
+            json!({ "capabilities": capabilities, "clientInfo": { "name": "c", "version": "x".repeat(padding) } });
+        json!({ "jsonrpc": "2.0", "id": 7, "method": "initialize", "params": params }).to_string()
     }
 }

@@ -12,6 +12,9 @@ use crate::composite::CompositeTools;
 /// How many elements a page has.
 pub const PAGE: usize = 1000;
 
+/// The size of an element beside its strings, here and among the routes, in bytes.
+const PLACE: usize = 160;
+
 /// The lists of a view.
 #[derive(Debug, Default)]
 pub struct Pages {
@@ -55,6 +58,11 @@ impl Pages {
         }
     }
 
+    /// How many bytes they have in memory, with the routes to what they list.
+    pub(super) fn size(&self) -> usize {
+        [&self.tools, &self.prompts, &self.resources, &self.templates].into_iter().map(Listed::size).sum()
+    }
+
     /// Whether a list has no elements.
     pub fn is_empty(&self, list: List) -> bool {
         self.list(list).keys.is_empty()
@@ -69,6 +77,12 @@ impl Listed {
             elements.map(|(key, element)| (Box::from(key), element)).unzip();
         let first = written(elements.get(..PAGE.min(elements.len())).unwrap_or_default());
         Self { keys, elements, first }
+    }
+
+    fn size(&self) -> usize {
+        // The key is that of a route as well, beside what the backend calls it.
+        let listed = |(key, element): (&str, &Arc<str>)| element.len() + 3 * key.len() + PLACE;
+        self.first.len() + self.iter().map(listed).sum::<usize>()
     }
 
     /// The result of a request for the elements behind a key; for the first page, behind none. `seal` makes the cursor that the next page

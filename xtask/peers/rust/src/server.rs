@@ -63,8 +63,8 @@ impl ServerHandler for Server {
                 answer.map_err(|error| failed(&error))?.map_or_else(|| "nobody".to_owned(), |answer| answer.name)
             }
             _ => {
-                // In 2026-07-28 only a request that asks for it gets a log.
-                for number in (0..3).filter(|_| context.meta.log_level().is_some()) {
+                // In 2026-07-28 only a request that asks for it gets a log. The server of both eras is opened in the other one.
+                for number in (0..3).filter(|_| !self.is_modern_only || context.meta.log_level().is_some()) {
                     let line = LoggingMessageNotificationParam::new(LoggingLevel::Info, json!(format!("line {number}")));
                     context.peer.notify_logging_message(line).await.map_err(|error| failed(&error))?;
                 }

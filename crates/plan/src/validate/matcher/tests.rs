@@ -19,6 +19,22 @@ fn assert_error(matcher: &str, expected: &str) {
 }
 
 #[test]
+fn regular_expressions_are_checked() {
+    let long = "a".repeat(skep_bounds::PATTERN_BYTES + 1);
+    for (pattern, expected) in [
+        (r"^team-\w+$", ""),
+        (r"^\p{Lu}.*@example\.com$", ""),
+        ("(", "`(` is no regular expression"),
+        (r"(\w{100}){100}", "the regular expression `(\\w{100}){100}` takes too much memory"),
+        (&long, "it has 1025 bytes"),
+    ] {
+        assert_error(&format!("claims.sub.matches(r'{pattern}')"), expected);
+        assert_error(&format!("claims.groups.exists(g, !g.matches(r'{pattern}'))"), expected);
+    }
+    assert_error("claims.sub.matches(claims.pattern)", "");
+}
+
+#[test]
 fn conditions_over_claims_are_taken() {
     for matcher in [
         "true",

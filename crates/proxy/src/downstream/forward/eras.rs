@@ -299,7 +299,7 @@ pub(crate) fn client_of(exchange: &Exchange) -> ClientContext {
             headers.append(name, value.clone());
         }
     }
-    ClientContext { caller: exchange.head.caller.clone(), headers }
+    ClientContext { caller: exchange.head.caller.clone(), headers, peer: Some(exchange.head.client) }
 }
 
 #[cfg(test)]

@@ -90,7 +90,7 @@ impl Opened {
 
 impl Owner {
     fn client(&self) -> Client<'_> {
-        Client { identity: self.identity.as_ref(), address: self.address }
+        Client { identity: self.identity.as_ref(), address: self.address, kept: 0 }
     }
 }
 

@@ -7,7 +7,7 @@ const FEW: SessionLimits =
     SessionLimits { total: 12 * SESSION_BYTES, per_identity: 4 * SESSION_BYTES, per_peer: 6 * SESSION_BYTES };
 
 fn peer(number: u8) -> Owner {
-    Owner { identity: None, peer: Some(IpAddr::from([10, 0, 0, number])) }
+    Owner { peer: Some(IpAddr::from([10, 0, 0, number])), ..Owner::default() }
 }
 
 fn named(identity: &str, number: u8) -> Owner {

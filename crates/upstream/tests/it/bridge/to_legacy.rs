@@ -7,6 +7,7 @@ use http::HeaderMap;
 use serde_json::{Map, Value, json};
 use skep_auth::{Caller, Identity};
 use skep_mcp::Era;
+use skep_net::Budget;
 use skep_upstream::{BridgedUpstream, Call, CallError, ClientContext, Upstream};
 
 use super::{BOTH, META, PATIENCE, answer, complete, fake, modern, modern_call, next};
@@ -19,7 +20,7 @@ fn call_of(subject: Option<&str>, token: &str, id: &Value) -> Call {
         subject.map(|subject| Identity { issuer: "https://i".into(), subject: subject.into(), name: "n".into() });
     let caller = identity.map(|identity| Caller { identity, claims: Arc::new(Map::new()), token: None });
     let headers = HeaderMap::from_iter([(http::header::AUTHORIZATION, token.parse().unwrap())]);
-    Call { client: ClientContext { caller, headers }, ..modern_call(call) }
+    Call { client: ClientContext { caller, headers, peer: None }, ..modern_call(call) }
 }
 
 #[tokio::test]
@@ -119,6 +120,65 @@ async fn two_identities_never_share_a_session_and_the_token_of_one_may_change() 
     }
     assert_eq!(sessions[0], sessions[1], "a token that was renewed is the same identity");
     assert_eq!(sessions.iter().collect::<BTreeSet<_>>().len(), 4, "{sessions:?}");
+}
+
+/// A client on a network that sends another header, and a long name, with each call.
+fn hostile_call(budget: &Budget, number: usize) -> Call {
+    let long = "x".repeat(100 * 1024);
+    let meta = json!({ format!("{META}clientInfo"): { "name": "hostile", "version": "1", "title": long } });
+    let call = modern(&json!(number), "tools/call", &json!({ "name": "echo", "arguments": {} }), &meta);
+    let headers = [("x-number", number.to_string()), ("x-padding", "y".repeat(4096))];
+    let headers = headers.map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
+    let client = ClientContext::with_headers(HeaderMap::from_iter(headers));
+    Call { client, budget: budget.clone(), ..modern_call(call) }
+}
+
+#[tokio::test]
+async fn sessions_of_one_client_count_in_its_share_of_the_memory_and_displace_no_others() {
+    let (bridge, fake) = fake::bridged(Over::Http, Era::Legacy).await;
+    let budget = Budget::new(512 * 1024);
+    let (ann, hostile) = (budget.of_client([10, 0, 0, 1].into()), budget.of_client([10, 0, 0, 2].into()));
+    let of_ann = || Call { budget: ann.clone(), ..call_of(None, "Bearer a", &json!(1)) };
+    answer(&bridge, of_ann()).await;
+    for number in 0..100 {
+        let response = answer(&bridge, hostile_call(&hostile, number)).await;
+        assert_eq!(response["id"], json!(number));
+        assert!(budget.held() <= budget.limit() / 2 + 16 * 1024, "{}", budget.held());
+    }
+    let handshakes = fake.received("initialize");
+    assert!(handshakes.iter().all(|one| one.message.to_string().len() < 2048), "the long name is not kept");
+    fake.wait("DELETE", 50).await;
+    answer(&bridge, of_ann()).await;
+    assert_eq!(fake.received("initialize").len(), handshakes.len(), "ann still has her session");
+}
+
+#[tokio::test]
+async fn a_client_that_uses_all_of_its_share_is_told_to_come_back_and_others_are_served() {
+    let (bridge, _fake) = fake::bridged(Over::Http, Era::Legacy).await;
+    let budget = Budget::new(256 * 1024);
+    let hostile = budget.of_client([10, 0, 0, 2].into());
+    let mut open = Vec::new();
+    let refused = loop {
+        let params = json!({ "notifications": { "toolsListChanged": true } });
+        let call = modern(&json!(open.len()), "subscriptions/listen", &params, &json!({}));
+        let call = Call { client: hostile_call(&hostile, 0).client, budget: hostile.clone(), ..modern_call(call) };
+        match bridge.clone().call(call).await {
+            Ok(replies) => open.push(replies),
+            Err(error) => break error,
+        }
+        assert!(open.len() < 100, "each of them is kept");
+    };
+    assert!(matches!(refused, CallError::Busy(_)), "{refused}");
+    let ann = Call { budget: budget.of_client([10, 0, 0, 1].into()), ..call_of(None, "Bearer a", &json!(1)) };
+    answer(&bridge, ann).await;
+    drop(open);
+    let released = async {
+        while budget.held() > budget.limit() / 4 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, released).await.expect("what was kept is released");
+    answer(&bridge, hostile_call(&hostile, 1)).await;
 }
 
 #[tokio::test]

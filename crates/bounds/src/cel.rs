@@ -9,11 +9,8 @@
 //! drops what it cannot make a token of, quotes included, and goes on behind it. So such things are refused here, and so are
 //! numbers that run into an identifier: `1in` is two tokens for the parser.
 
-use skep_bounds::{
-    BoundsError, EXPRESSION_DEPTH, MATCHER_CHAIN, MATCHER_MINUS_TOKENS, MATCHER_TOKENS, Nesting, NestingLimits, Token,
-};
-
-use super::MatcherError;
+use crate::nesting::{Nesting, NestingLimits, Token};
+use crate::{BoundsError, EXPRESSION_DEPTH, MATCHER_BYTES, MATCHER_CHAIN, MATCHER_MINUS_TOKENS, MATCHER_TOKENS, size};
 
 /// What the tokens before a place say of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +25,8 @@ enum Before {
 
 /// Refuses what is too long or too deep, brackets without their other half, what is made of no tokens, and repeated prefix operators.
 /// Gives the number of tokens, as far as they cost the parser time.
-pub(super) fn check(text: &str) -> Result<usize, MatcherError> {
+pub fn cel(text: &str) -> Result<usize, BoundsError> {
+    size(text, MATCHER_BYTES)?;
     let mut nesting = Nesting::new(NestingLimits { depth: EXPRESSION_DEPTH, chain: MATCHER_CHAIN });
     let mut before = Before::Other;
     let mut tokens = 0;
@@ -41,7 +39,7 @@ pub(super) fn check(text: &str) -> Result<usize, MatcherError> {
         let next = before.next(read)?;
         tokens += Before::tokens(read, next);
         if tokens > MATCHER_TOKENS {
-            return Err(BoundsError::Tokens { most: MATCHER_TOKENS }.into());
+            return Err(BoundsError::Tokens { most: MATCHER_TOKENS });
         }
         before = next;
     }
@@ -50,7 +48,7 @@ pub(super) fn check(text: &str) -> Result<usize, MatcherError> {
 }
 
 /// The first token, and what stands behind it.
-fn token(text: &str) -> Result<(Token, &str), MatcherError> {
+fn token(text: &str) -> Result<(Token, &str), BoundsError> {
     if let Some(comment) = text.strip_prefix("//") {
         return Ok((Token::Plain, comment.trim_start_matches(|next| next != '\n')));
     }
@@ -60,7 +58,7 @@ fn token(text: &str) -> Result<(Token, &str), MatcherError> {
         return Ok((Token::Plain, inside.skip()?));
     }
     if identifier.starts_with(|first: char| first.is_ascii_digit()) && !is_number(identifier, behind_identifier) {
-        return Err(MatcherError(format!(
+        return Err(BoundsError::Unclear(format!(
             "`{identifier}` is a number followed by an identifier; put an operator or a space between"
         )));
     }
@@ -72,7 +70,7 @@ fn token(text: &str) -> Result<(Token, &str), MatcherError> {
         let fits = !name.is_empty() && name.chars().all(|next| in_identifier(next) || "./- ".contains(next));
         return fits
             .then_some((Token::Plain, behind))
-            .ok_or_else(|| MatcherError("a name in backticks is broken; close it".to_owned()));
+            .ok_or_else(|| BoundsError::Unclear("a name in backticks is broken; close it".to_owned()));
     }
     for operator in ["&&", "||"] {
         if let Some(behind) = text.strip_prefix(operator) {
@@ -95,10 +93,12 @@ fn token(text: &str) -> Result<(Token, &str), MatcherError> {
         Some('.' | '+' | '-' | '*' | '/' | '%' | '<' | '>' | '!') => Token::Link,
         Some(':' | ' ' | '\t' | '\n' | '\r' | '\u{c}') | None => Token::Plain,
         Some(half @ ('=' | '&' | '|')) => {
-            return Err(MatcherError(format!("`{half}` alone means nothing; write `{half}{half}`")));
+            return Err(BoundsError::Unclear(format!("`{half}` alone means nothing; write `{half}{half}`")));
         }
         Some(other) => {
-            return Err(MatcherError(format!("`{other}` means nothing in CEL; remove it, or put it in quotes")));
+            return Err(BoundsError::Unclear(format!(
+                "`{other}` means nothing in CEL; remove it, or put it in quotes"
+            )));
         }
     };
     Ok((token, characters.as_str()))
@@ -130,7 +130,7 @@ impl Before {
     ///
     /// The parser visits what stands behind an even number of equal prefix operators twice, so that 31 of them around each
     /// other take it hours; and it takes `!!a` for `!a`.
-    fn next(self, read: &str) -> Result<Self, MatcherError> {
+    fn next(self, read: &str) -> Result<Self, BoundsError> {
         let Some(first) = read.chars().next().filter(|first| !first.is_whitespace() && !read.starts_with("//")) else {
             return Ok(self);
         };
@@ -138,7 +138,7 @@ impl Before {
             '-' if self == Self::Operand => Ok(Self::Other),
             '!' | '-' if read.len() == 1 => {
                 if self == Self::Prefix(first) {
-                    return Err(MatcherError(format!("`{first}{first}` changes nothing; remove both")));
+                    return Err(BoundsError::Unclear(format!("`{first}{first}` changes nothing; remove both")));
                 }
                 Ok(Self::Prefix(first))
             }
@@ -170,14 +170,14 @@ struct Inside<'text> {
 
 impl<'text> Inside<'text> {
     /// The text whose quotes stand behind `prefix`, if it is one.
-    fn open(prefix: &str, quoted: &'text str) -> Result<Option<Self>, MatcherError> {
+    fn open(prefix: &str, quoted: &'text str) -> Result<Option<Self>, BoundsError> {
         for quotes in ["\"\"\"", "'''", "\"", "'"] {
             let Some(rest) = quoted.strip_prefix(quotes) else { continue };
             let raw = match prefix {
                 "" | "b" | "B" => false,
                 "r" | "R" | "br" | "bR" | "Br" | "BR" => true,
                 identifier => {
-                    return Err(MatcherError(format!(
+                    return Err(BoundsError::Unclear(format!(
                         "`{identifier}` is followed by a string; put an operator or a space between"
                     )));
                 }
@@ -188,7 +188,7 @@ impl<'text> Inside<'text> {
     }
 
     /// What stands behind the text.
-    fn skip(self) -> Result<&'text str, MatcherError> {
+    fn skip(self) -> Result<&'text str, BoundsError> {
         let Self { mut rest, quotes, raw } = self;
         let many_lines = quotes.len() > 1;
         loop {
@@ -197,7 +197,7 @@ impl<'text> Inside<'text> {
             }
             let next = rest.chars().next().filter(|next| many_lines || !matches!(next, '\n' | '\r'));
             let Some(next) = next else {
-                return Err(MatcherError(format!("a text is not closed; `{quotes}` is missing")));
+                return Err(BoundsError::Unclear(format!("a text is not closed; `{quotes}` is missing")));
             };
             let length = if next == '\\' && !raw { escape(rest)? } else { next.len_utf8() };
             rest = rest.get(length..).unwrap_or_default();
@@ -206,7 +206,7 @@ impl<'text> Inside<'text> {
 }
 
 /// How long the escape is with which this begins.
-fn escape(rest: &str) -> Result<usize, MatcherError> {
+fn escape(rest: &str) -> Result<usize, BoundsError> {
     let kind = rest.chars().nth(1).unwrap_or(' ');
     let (behind, digits, radix) = match kind {
         'a' | 'b' | 'f' | 'n' | 'r' | 't' | 'v' | '"' | '\'' | '`' | '?' | '\\' => (2, 0, 16),
@@ -215,12 +215,14 @@ fn escape(rest: &str) -> Result<usize, MatcherError> {
         'U' => (2, 8, 16),
         '0'..='3' => (1, 3, 8),
         _ => {
-            return Err(MatcherError(format!("`\\{kind}` in a text stands for nothing; for a backslash write `\\\\`")));
+            return Err(BoundsError::Unclear(format!(
+                "`\\{kind}` in a text stands for nothing; for a backslash write `\\\\`"
+            )));
         }
     };
     let number = rest.get(behind..behind + digits);
     if number.is_some_and(|number| number.chars().all(|digit| digit.is_digit(radix))) {
         return Ok(behind + digits);
     }
-    Err(MatcherError(format!("`\\{kind}` in a text needs {digits} digits behind it")))
+    Err(BoundsError::Unclear(format!("`\\{kind}` in a text needs {digits} digits behind it")))
 }
