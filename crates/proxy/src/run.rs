@@ -125,8 +125,8 @@ pub async fn start(
     let mut tasks = Tasks::new();
     let telemetry = Telemetry::new(config, environment, place.addresses(), &mut tasks)?;
     let exports = telemetry.exports();
-    let mut context = chain_context(settings, environment, &telemetry);
-    (context.port, context.headers, context.addresses) = (address.port(), secrets.headers.clone(), place.addresses());
+    let (port, headers, addresses) = (address.port(), secrets.headers.clone(), place.addresses());
+    let context = chain::Context { port, headers, addresses, ..chain_context(settings, environment, &telemetry) };
     let chain = Chain::new(config, &context)?;
     let audit_log = chain.audit_log().cloned();
     let health = Arc::new(Health::new(client_transport(settings), drain.clone()));
