@@ -59,8 +59,10 @@ pub struct Exchange {
     pub is_passed_through: bool,
     /// What middleware keeps from its first pass for the second, by its own types.
     pub(crate) notes: Extensions,
-    /// Whether a middleware replaced the message.
+    /// Whether a middleware replaced the message since that was last asked.
     mutated: bool,
+    /// How often a middleware replaced the message. By it, middleware knows in its second pass whether it has seen this message.
+    revision: u32,
 }
 
 /// The body of a request. It is read once and parsed once.
@@ -187,7 +189,8 @@ impl Content {
 impl Exchange {
     /// A request as it arrived.
     pub fn new(head: Head, content: Content) -> Self {
-        Self { head, content, released: None, is_passed_through: false, notes: Extensions::new(), mutated: false }
+        let notes = Extensions::new();
+        Self { head, content, released: None, is_passed_through: false, notes, mutated: false, revision: 0 }
     }
 
     /// The message, if the request carries one.
@@ -246,6 +249,12 @@ impl Exchange {
         skep_mcp::headers::renew(&mut self.head.headers, &message);
         self.content = Content::Message(message);
         self.mutated = true;
+        self.revision += 1;
+    }
+
+    /// How often the message was replaced.
+    pub(crate) fn revision(&self) -> u32 {
+        self.revision
     }
 
     /// Whether a middleware replaced the message since this was last asked.

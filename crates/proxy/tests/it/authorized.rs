@@ -217,6 +217,8 @@ async fn a_list_that_cannot_be_evaluated_is_withheld() -> Result<()> {
         list.replace("{\"name\":\"hidden\"}", "\"hidden\""),
         json!({ "jsonrpc": "2.0", "id": 1, "result": { "tools": { "a": "hidden" } } }).to_string(),
         json!({ "jsonrpc": "2.0", "id": 1, "result": { "tools": long } }).to_string(),
+        json!({ "jsonrpc": "2.0", "id": 1, "result": [{ "name": "hidden" }] }).to_string(),
+        json!({ "jsonrpc": "2.0", "id": 1, "result": "hidden" }).to_string(),
         "hidden, but not JSON".to_owned(),
     ];
     for space in ['\u{b}', '\u{c}', '\u{85}', '\u{a0}', '\u{1680}', '\u{3000}', '\u{200b}', '\0'] {

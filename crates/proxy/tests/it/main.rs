@@ -32,6 +32,7 @@ mod filtered;
 mod forward;
 #[cfg(test)]
 mod guarded;
+mod hostile;
 #[cfg(test)]
 mod hosts;
 #[cfg(test)]
@@ -63,6 +64,7 @@ mod shared;
 mod sse;
 #[cfg(test)]
 mod streamable;
+mod subscribed;
 #[cfg(test)]
 mod traced;
 #[cfg(test)]
