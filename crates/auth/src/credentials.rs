@@ -1,18 +1,27 @@
 //! Credentials for servers, by whom and what they are for: obtained once by one request, used until shortly before they expire.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::aws::AwsCredentials;
+use crate::caller::Secret;
 use crate::verified::Digest;
 
-/// How many credentials are kept, at most. The ones that were added first go first.
+/// How many credentials are kept, at most.
 const MOST: usize = 10_000;
+/// How much memory they take together, at most, in bytes. One may be as long as the response of its issuer allows.
+const MOST_BYTES: usize = 8 * 1024 * 1024;
+/// What the place of a credential takes beside the credential.
+const ENTRY: usize = 512;
+/// How long the place of a credential that is being obtained is kept, in seconds.
+const OBTAINING: i64 = 60;
 /// How long before it expires a credential is obtained anew, in seconds; at most half of its lifetime.
 const EARLY: i64 = 30;
 /// How long a credential is used whose issuer does not say when it expires, in seconds.
 const UNKNOWN_LIFETIME: i64 = 60;
 
-/// Credentials by the digest of what they were obtained for.
+/// Credentials by the digest of what they were obtained for. What has expired is dropped, and those that expire first make room for new
+/// ones.
 #[derive(Debug)]
 pub struct CredentialCache<T>(Mutex<Slots<T>>);
 
@@ -25,10 +34,28 @@ pub struct Issued<T> {
     pub expires: Option<i64>,
 }
 
+/// What a cache keeps.
+pub trait Credential: Clone + PartialEq {
+    /// About how much memory it takes, in bytes.
+    fn size(&self) -> usize;
+}
+
 #[derive(Debug)]
 struct Slots<T> {
-    by_key: HashMap<Digest, Arc<Slot<T>>>,
-    order: VecDeque<Digest>,
+    by_key: HashMap<Digest, Entry<T>>,
+    /// By when they expire, and then by when they came.
+    order: BTreeMap<(i64, u64), Digest>,
+    bytes: usize,
+    /// How many came.
+    count: u64,
+}
+
+#[derive(Debug)]
+struct Entry<T> {
+    slot: Arc<Slot<T>>,
+    /// Until when it is kept, in seconds since 1970, and its number.
+    place: (i64, u64),
+    bytes: usize,
 }
 
 /// The place of one credential. It stays while credentials come and go.
@@ -57,18 +84,33 @@ struct Kept<T> {
     after_refusal: bool,
 }
 
+// === impl Credential ===
+
+impl Credential for Secret {
+    fn size(&self) -> usize {
+        self.expose().len()
+    }
+}
+
+impl Credential for AwsCredentials {
+    fn size(&self) -> usize {
+        let secrets = self.secret_access_key.expose().len().saturating_add(self.session_token.expose().len());
+        self.access_key_id.len().saturating_add(secrets)
+    }
+}
+
 // === impl CredentialCache ===
 
 impl<T> Default for CredentialCache<T> {
     fn default() -> Self {
-        Self(Mutex::new(Slots { by_key: HashMap::new(), order: VecDeque::new() }))
+        Self(Mutex::new(Slots { by_key: HashMap::new(), order: BTreeMap::new(), bytes: 0, count: 0 }))
     }
 }
 
-impl<T: Clone + PartialEq> CredentialCache<T> {
+impl<T: Credential> CredentialCache<T> {
     /// The credential for a key that is known and still good at `now`.
     pub fn known(&self, key: &Digest, now: i64) -> Option<T> {
-        self.lock().by_key.get(key)?.good(now)
+        self.lock().by_key.get(key)?.slot.good(now)
     }
 
     /// The credential for a key, obtained unless it is known. Of many who ask at the same time one obtains it. If that fails, so do
@@ -80,7 +122,7 @@ impl<T: Clone + PartialEq> CredentialCache<T> {
         obtain: impl Future<Output = Result<Issued<T>, E>>,
         failed: impl FnOnce() -> E,
     ) -> Result<T, E> {
-        let slot = self.slot(key);
+        let slot = self.slot(key, now);
         let failures = slot.lock().failures;
         let _obtaining = slot.obtaining.lock().await;
         if let Some(credential) = slot.good(now) {
@@ -90,7 +132,12 @@ impl<T: Clone + PartialEq> CredentialCache<T> {
             return Err(failed());
         }
         match obtain.await {
-            Ok(issued) => Ok(slot.put(issued, now)),
+            Ok(issued) => {
+                let bytes = issued.credential.size();
+                let (credential, until) = slot.put(issued, now);
+                self.lock().keep(key, &slot, (until, ENTRY.saturating_add(bytes)), now);
+                Ok(credential)
+            }
             Err(error) => {
                 slot.lock().failures += 1;
                 Err(error)
@@ -101,7 +148,7 @@ impl<T: Clone + PartialEq> CredentialCache<T> {
     /// The server refused a credential: the next request obtains another one. What was obtained for that reason and is refused as well
     /// is kept until it expires, or every request of a client without rights would reach the issuer.
     pub fn refused(&self, key: &Digest, credential: &T) {
-        let Some(slot) = self.lock().by_key.get(key).cloned() else { return };
+        let Some(slot) = self.lock().by_key.get(key).map(|entry| entry.slot.clone()) else { return };
         let mut state = slot.lock();
         if state.kept.as_ref().is_some_and(|kept| kept.credential == *credential && !kept.after_refusal) {
             state.kept = None;
@@ -109,25 +156,69 @@ impl<T: Clone + PartialEq> CredentialCache<T> {
         }
     }
 
-    fn slot(&self, key: Digest) -> Arc<Slot<T>> {
+    fn slot(&self, key: Digest, now: i64) -> Arc<Slot<T>> {
         let mut slots = self.lock();
-        if let Some(slot) = slots.by_key.get(&key) {
-            return slot.clone();
+        let until = now.saturating_add(OBTAINING);
+        if let Some(entry) = slots.by_key.get(&key) {
+            let (slot, bytes) = (entry.slot.clone(), entry.bytes);
+            // Others that ask for the same one must find it while it is obtained anew.
+            if entry.place.0 <= now {
+                slots.put(key, slot.clone(), until, bytes);
+            }
+            return slot;
         }
         let state = Mutex::new(State { kept: None, failures: 0, was_refused: false });
         let slot = Arc::new(Slot { state, obtaining: tokio::sync::Mutex::default() });
-        slots.by_key.insert(key, slot.clone());
-        slots.order.push_back(key);
-        while slots.order.len() > MOST {
-            if let Some(oldest) = slots.order.pop_front() {
-                slots.by_key.remove(&oldest);
-            }
-        }
+        slots.put(key, slot.clone(), until, ENTRY);
+        slots.make_room(now);
         slot
     }
 
     fn lock(&self) -> MutexGuard<'_, Slots<T>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Slots ===
+
+impl<T> Slots<T> {
+    /// Keeps what was obtained for a slot, unless the slot had to make room meanwhile.
+    fn keep(&mut self, key: Digest, slot: &Arc<Slot<T>>, (until, bytes): (i64, usize), now: i64) {
+        if !self.by_key.get(&key).is_some_and(|entry| Arc::ptr_eq(&entry.slot, slot)) {
+            return;
+        }
+        if bytes > MOST_BYTES {
+            self.remove(&key);
+        } else {
+            self.put(key, slot.clone(), until, bytes);
+            self.make_room(now);
+        }
+    }
+
+    fn put(&mut self, key: Digest, slot: Arc<Slot<T>>, until: i64, bytes: usize) {
+        self.remove(&key);
+        self.count += 1;
+        let place = (until, self.count);
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.order.insert(place, key);
+        self.by_key.insert(key, Entry { slot, place, bytes });
+    }
+
+    fn remove(&mut self, key: &Digest) {
+        if let Some(entry) = self.by_key.remove(key) {
+            self.order.remove(&entry.place);
+            self.bytes = self.bytes.saturating_sub(entry.bytes);
+        }
+    }
+
+    /// Drops what has expired, and more if there is too much.
+    fn make_room(&mut self, now: i64) {
+        while let Some((&(until, _), &key)) = self.order.first_key_value() {
+            if until > now && self.by_key.len() <= MOST && self.bytes <= MOST_BYTES {
+                break;
+            }
+            self.remove(&key);
+        }
     }
 }
 
@@ -138,7 +229,8 @@ impl<T: Clone> Slot<T> {
         self.lock().kept.as_ref().filter(|kept| kept.until > now).map(|kept| kept.credential.clone())
     }
 
-    fn put(&self, issued: Issued<T>, now: i64) -> T {
+    /// Keeps a credential, and returns it with the time until which it is used.
+    fn put(&self, issued: Issued<T>, now: i64) -> (T, i64) {
         let mut state = self.lock();
         let until = issued.expires.map_or(now.saturating_add(UNKNOWN_LIFETIME), |expires| {
             let lifetime = expires.saturating_sub(now).max(0);
@@ -146,7 +238,7 @@ impl<T: Clone> Slot<T> {
         });
         let after_refusal = std::mem::take(&mut state.was_refused);
         state.kept = Some(Kept { credential: issued.credential.clone(), until, after_refusal });
-        issued.credential
+        (issued.credential, until)
     }
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
@@ -172,6 +264,29 @@ mod tests {
         fn issue(&self, expires: Option<i64>) -> Issued<usize> {
             Issued { credential: self.requests.fetch_add(1, Ordering::Relaxed) + 1, expires }
         }
+    }
+
+    impl Credential for usize {
+        fn size(&self) -> usize {
+            0
+        }
+    }
+
+    /// A token of any length.
+    impl Credential for String {
+        fn size(&self) -> usize {
+            self.len()
+        }
+    }
+
+    fn length<T>(cache: &CredentialCache<T>) -> (usize, usize, usize) {
+        let slots = cache.0.lock().unwrap();
+        (slots.by_key.len(), slots.order.len(), slots.bytes)
+    }
+
+    async fn put(cache: &CredentialCache<String>, key: &str, bytes: usize, expires: i64, now: i64) {
+        let issued = Issued { credential: "x".repeat(bytes), expires: Some(expires) };
+        cache.get(of_token(key), now, async { Ok::<_, &str>(issued) }, || "failed").await.unwrap();
     }
 
     async fn get(cache: &CredentialCache<usize>, issuer: &Issuer, key: &str, now: i64, expires: Option<i64>) -> usize {
@@ -246,6 +361,37 @@ mod tests {
         let gone = tokio::time::timeout(std::time::Duration::from_millis(1), never).await;
         assert!(gone.is_err());
         assert_eq!(get(&cache, &issuer, "ada", 0, None).await, 1);
+    }
+
+    #[tokio::test]
+    async fn credentials_that_expired_go_when_another_one_comes() {
+        let cache = CredentialCache::default();
+        for number in 0..100 {
+            put(&cache, &number.to_string(), 100, 100 + number % 2 * 100, 0).await;
+        }
+        assert_eq!(length(&cache), (100, 100, 100 * (ENTRY + 100)));
+        put(&cache, "late", 100, 1_000, 100).await;
+        assert_eq!(length(&cache), (51, 51, 51 * (ENTRY + 100)));
+        put(&cache, "later", 100, 1_000, 200).await;
+        assert_eq!(length(&cache), (2, 2, 2 * (ENTRY + 100)));
+        // One that could not be obtained takes no room for long.
+        let failed = cache.get(of_token("none"), 200, async { Err("issuer") }, || "failed").await;
+        assert_eq!((failed, length(&cache).0), (Err("issuer"), 3));
+        put(&cache, "last", 100, 1_000, 200 + OBTAINING).await;
+        assert_eq!(length(&cache).0, 3);
+    }
+
+    #[tokio::test]
+    async fn long_credentials_are_bounded_together_and_those_that_expire_first_go_first() {
+        let cache = CredentialCache::default();
+        for number in 0..1_000 {
+            put(&cache, &number.to_string(), 16 * 1024, 10_000 - number, 0).await;
+        }
+        let (kept, places, bytes) = length(&cache);
+        assert!(bytes <= MOST_BYTES && (400..1_000).contains(&kept) && kept == places, "{kept} {bytes}");
+        assert!(cache.known(&of_token("0"), 0).is_some() && cache.known(&of_token("999"), 0).is_none());
+        put(&cache, "huge", MOST_BYTES, 1_000_000, 0).await;
+        assert!(cache.known(&of_token("huge"), 0).is_none() && cache.known(&of_token("0"), 0).is_some());
     }
 
     #[tokio::test]

@@ -149,6 +149,15 @@ impl Authorizer {
         }
     }
 
+    /// A decision for the audit log: the policies with where they stand.
+    fn explained(&self, decision: &Decision) -> AuditNotes {
+        let policies = match &self.engine {
+            Decider::Cedar(cedar) => decision.policies.iter().map(|policy| cedar.explained(policy)).collect(),
+            Decider::Http(..) => decision.policies.clone(),
+        };
+        AuditNotes { reason: decision.reason(), policies }
+    }
+
     /// Whether a decision may depend on what a tool says about itself. Of a decision point, that is not known.
     fn needs_annotations(&self) -> bool {
         match &self.engine {
@@ -234,13 +243,13 @@ impl Authorization {
         if !decision.is_allowed {
             return Flow::Answer(self.deny(exchange, decision));
         }
-        exchange.notes.insert(AuditNotes { reason: decision.reason(), policies: decision.policies.clone() });
+        exchange.notes.insert(self.0.explained(decision));
         Flow::Next
     }
 
     fn deny(&self, exchange: &Exchange, decision: &Decision) -> Response<Body> {
         self.0.denials.write(exchange, decision);
-        deny(exchange, decision)
+        deny(exchange, self.0.explained(decision))
     }
 
     fn fail<'a>(&self, exchange: &Exchange, reason: &str) -> Step<'a> {
@@ -351,10 +360,10 @@ fn subject_matter(exchange: &Exchange) -> Result<SubjectMatter<'_>, Decision> {
 }
 
 /// The response to a request that is denied. Its reason is for the log.
-fn deny(exchange: &Exchange, decision: &Decision) -> Response<Body> {
+fn deny(exchange: &Exchange, notes: AuditNotes) -> Response<Body> {
     let id = exchange.message().filter(|message| message.kind() == Kind::Request).and_then(Message::id);
     let response = json(StatusCode::FORBIDDEN, answer::error(id.as_ref(), DENIED, "Unauthorized", None));
-    with_notes(response, AuditNotes { reason: decision.reason(), policies: decision.policies.clone() })
+    with_notes(response, notes)
 }
 
 /// The response to a body that cannot be authorized, because it is not a message.

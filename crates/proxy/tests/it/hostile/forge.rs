@@ -81,10 +81,10 @@ impl Issuer {
 
     /// The public RSA key as a JWK.
     pub(super) fn rsa_jwk(&self) -> Value {
-        let key = self.rsa.public_key();
-        let (modulus, exponent) =
-            (key.modulus().big_endian_without_leading_zero(), key.exponent().big_endian_without_leading_zero());
-        json!({ "kty": "RSA", "kid": "rsa", "n": encode(modulus), "e": encode(exponent) })
+        let der = self.rsa.public_key().as_ref();
+        // PKCS #1: the header of the sequence, that of the modulus with a zero, the modulus, and the exponent 65537.
+        let modulus = &der[9..9 + self.rsa.public_modulus_len()];
+        json!({ "kty": "RSA", "kid": "rsa", "n": encode(modulus), "e": "AQAB" })
     }
 
     /// The document of its keys.

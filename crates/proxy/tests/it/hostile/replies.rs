@@ -9,6 +9,8 @@ use super::{Attack, Row};
 use crate::webhook_failures::{entry, raw};
 use crate::webhooks::{Hook, patch};
 
+/// Replies that do not allow the request, which is a denial and not a failure.
+const DENIALS: [&str; 2] = ["allowed in another case", "allowed is missing"];
 /// The status of a refusal by a validating webhook, and by a mutating one.
 const KINDS: [(&str, usize); 2] = [("validating_webhooks", 0), ("mutating_webhooks", 1)];
 
@@ -23,11 +25,12 @@ pub(super) async fn rows() -> Result<Vec<Row>> {
         let hook = Hook::with(reply).await?;
         for (kind, index) in KINDS {
             let attack = Attack::Webhook(kind, entry(hook.address, "fail"));
-            rows.push(Row {
-                what: format!("{kind}: {what}"),
-                attack,
-                status: [403, if status == 422 { 422 } else { 500 }][index],
-            });
+            let of_mutating = match status {
+                422 => 422,
+                _ if DENIALS.contains(&what) => 403,
+                _ => 500,
+            };
+            rows.push(Row { what: format!("{kind}: {what}"), attack, status: [403, of_mutating][index] });
         }
     }
     for (what, bytes) in bytes() {

@@ -63,6 +63,14 @@ pub(super) fn rows(issuer: &Issuer, attacker: &Attacker) -> Vec<Row> {
 
 type Token = (String, String);
 
+/// JSON with as much white space that its encoding is padded.
+fn padded(json: &str) -> String {
+    let spaces = (1..3).find(|spaces| (json.len() + spaces) % 3 != 0).unwrap();
+    let encoded = URL_SAFE.encode(format!("{json}{}", " ".repeat(spaces)));
+    assert!(encoded.ends_with('='));
+    encoded
+}
+
 fn header(more: Value) -> Value {
     let mut header = json!({ "alg": "ES256", "kid": "ec", "typ": "JWT" });
     for (name, value) in more.as_object().unwrap() {
@@ -258,8 +266,8 @@ fn encodings(issuer: &Issuer) -> Vec<Token> {
         ("a signature twice", format!("{valid}{signature}")),
         ("half a payload", format!("{head}.{}.{signature}", &payload[..payload.len() / 2])),
         ("a padded signature", format!("{valid}==")),
-        ("a padded payload", issuer.sign_parts(format!("{head}.{}", URL_SAFE.encode(format!("{claims} "))))),
-        ("a padded header", issuer.sign_parts(format!("{}.{payload}", URL_SAFE.encode(format!("{whole} "))))),
+        ("a padded payload", issuer.sign_parts(format!("{head}.{}", padded(&claims)))),
+        ("a padded header", issuer.sign_parts(format!("{}.{payload}", padded(&whole)))),
         ("a payload in the standard alphabet", issuer.sign_parts(format!("{head}.{}", standard(&claims)))),
         ("a payload with a space in it", issuer.sign_parts(format!("{head}.{} {}", &payload[..8], &payload[8..]))),
         ("a payload with a percent sign in it", issuer.sign_parts(format!("{head}.{payload}%3D"))),
