@@ -78,7 +78,11 @@ enum Command {
     /// Run mutation tests: remove each mechanism that must always hold, one at a time, and expect its test to fail.
     Mutate(mutate::Arguments),
     /// Test interoperability with third-party clients and servers, on both sides of `skep proxy`.
-    Peers,
+    Peers {
+        /// Only the guarded proxy, between oidc-provider and a webhook
+        #[arg(long)]
+        guarded: bool,
+    },
     /// Write what is generated from the code: resource definitions, permissions, schemas, reference pages.
     Gen {
         /// Change nothing; fail when a generated file is out of date.
@@ -101,7 +105,7 @@ fn main() -> ExitCode {
         Command::Conformance(arguments) => conformance::run(&arguments),
         Command::Crash(arguments) => crash::run(&arguments),
         Command::Mutate(arguments) => mutate::run(&arguments),
-        Command::Peers => peers::run(),
+        Command::Peers { guarded } => peers::run(guarded),
         Command::Gen { check } => r#gen::run(check),
     };
     match result {

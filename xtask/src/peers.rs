@@ -2,6 +2,7 @@
 
 mod bridge;
 mod eras;
+mod guarded;
 
 use std::fs;
 use std::net::TcpListener;
@@ -97,11 +98,17 @@ impl Drop for Running {
     }
 }
 
-pub(crate) fn run() -> Result<()> {
+pub(crate) fn run(only_guarded: bool) -> Result<()> {
     program::build("building skep", cargo().args(["build", "--package", "skep"]))?;
     let home = target_dir()?.join("peers");
     fs::create_dir_all(&home)?;
     install(&home)?;
+    // What needs no other peer comes first: it says most about what is wrong.
+    let guarded = guarded::run(&home)?;
+    if only_guarded {
+        ui::result(&format!("oidc-provider, and a webhook behind hypercorn: {guarded}"));
+        return Ok(());
+    }
     let servers = servers(&home);
     let callers = callers(&home);
     let mut rows = Vec::new();
@@ -147,6 +154,7 @@ pub(crate) fn run() -> Result<()> {
     ui::result(&format!("{:<18} {:<18} {}\n{}", "server", "way", names.join(" "), rows.join("\n")));
     ui::result(&format!("\nclients of both eras, one stdio server\n{}", eras.join("\n")));
     ui::result(&format!("\nclients of both eras, servers of either\n{}", bridged.join("\n")));
+    ui::result(&format!("\noidc-provider, and a webhook behind hypercorn\n{guarded}"));
     if !failures.is_empty() {
         bail!("{}", failures.join("\n"));
     }
@@ -161,17 +169,24 @@ fn skep() -> Result<PathBuf> {
 /// Fetches packages, once.
 fn install(home: &Path) -> Result<()> {
     // The last one that was added.
-    if !home.join("node_modules/@modelcontextprotocol/server").exists() {
+    if !home.join("node_modules/oidc-provider").exists() {
         ui::progress("packages of npm…");
         fs::write(home.join("package.json"), r#"{"private":true,"type":"module"}"#)?;
-        program::capture(Command::new("npm").args(["install", "--silent", "--no-audit"]).args(NPM).current_dir(home))?;
+        program::capture(
+            Command::new("npm")
+                .args(["install", "--silent", "--no-audit"])
+                .args(NPM)
+                .args(guarded::NPM)
+                .current_dir(home),
+        )?;
     }
-    for (place, packages) in
-        [("python1", &["mcp==1.30.0", "mcp-server-time==2026.10.10", "uv"][..]), ("python2", &["mcp==2.3.0"])]
-    {
+    for (place, packages) in [
+        ("python1", &["mcp==1.30.0", "mcp-server-time==2026.10.10", "uv", guarded::PYPI][..]),
+        ("python2", &["mcp==2.3.0"]),
+    ] {
         let place = home.join(place);
         // The last one that was added.
-        if !place.join(if packages.contains(&"uv") { "bin/uvx" } else { "bin/mcp" }).exists() {
+        if !place.join(if packages.contains(&guarded::PYPI) { "bin/hypercorn" } else { "bin/mcp" }).exists() {
             ui::progress(&format!("packages of PyPI: {}…", packages.join(" ")));
             program::capture(Command::new("python3").args(["-m", "venv"]).arg(&place))?;
             program::capture(Command::new(place.join("bin/pip")).args(["install", "--quiet"]).args(packages))?;
@@ -196,7 +211,7 @@ fn install(home: &Path) -> Result<()> {
         // Node looks for packages beside the script.
         fs::copy(root().join("xtask/peers").join(script), home.join(copy))?;
     }
-    Ok(())
+    guarded::install(home)
 }
 
 fn servers(home: &Path) -> Vec<Server> {

@@ -83,6 +83,11 @@ pub(crate) fn shipped(named: Option<&Path>) -> Result<PathBuf> {
 impl Proxy {
     /// Starts a proxy in a directory, where its log stays.
     pub(crate) fn start(binary: &Path, directory: &Path, behind: &Behind<'_>) -> Result<Self> {
+        Self::start_with(binary, directory, behind, json!({}))
+    }
+
+    /// The same with more members of its RunConfig.
+    pub(crate) fn start_with(binary: &Path, directory: &Path, behind: &Behind<'_>, members: Value) -> Result<Self> {
         fs::create_dir_all(directory)?;
         let port = free_port()?;
         let mut server = None;
@@ -104,8 +109,9 @@ impl Proxy {
         let mut config = json!({
             "schema_version": "v0.1.0", "name": "x", "container_name": "x", "host": "127.0.0.1", "port": port,
         });
-        if let (Value::Object(config), Value::Object(more)) = (&mut config, more) {
+        if let (Value::Object(config), Value::Object(more), Value::Object(members)) = (&mut config, more, members) {
             config.extend(more);
+            config.extend(members);
         }
         fs::write(directory.join("runconfig.json"), config.to_string())?;
         let log = File::create(directory.join("log.json"))?;

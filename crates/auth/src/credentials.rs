@@ -1,18 +1,27 @@
 //! Credentials for servers, by whom and what they are for: obtained once by one request, used until shortly before they expire.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::aws::AwsCredentials;
+use crate::caller::Secret;
 use crate::verified::Digest;
 
-/// How many credentials are kept, at most. The ones that were added first go first.
+/// How many credentials are kept, at most.
 const MOST: usize = 10_000;
+/// How much memory they take together, at most, in bytes. One may be as long as the response of its issuer allows.
+const MOST_BYTES: usize = 8 * 1024 * 1024;
+/// What the place of a credential takes beside the credential.
+const ENTRY: usize = 512;
+/// How long the place of a credential that is being obtained is kept, in seconds.
+const OBTAINING: i64 = 60;
 /// How long before it expires a credential is obtained anew, in seconds; at most half of its lifetime.
 const EARLY: i64 = 30;
 /// How long a credential is used whose issuer does not say when it expires, in seconds.
 const UNKNOWN_LIFETIME: i64 = 60;
 
-/// Credentials by the digest of what they were obtained for.
+/// Credentials by the digest of what they were obtained for. What has expired is dropped, and those that expire first make room for new
+/// ones.
 #[derive(Debug)]
 pub struct CredentialCache<T>(Mutex<Slots<T>>);
 
@@ -25,10 +34,28 @@ pub struct Issued<T> {
     pub expires: Option<i64>,
 }
 
+/// What a cache keeps.
+pub trait Credential: Clone + PartialEq {
+    /// About how much memory it takes, in bytes.
+    fn size(&self) -> usize;
+}
+
 #[derive(Debug)]
 struct Slots<T> {
-    by_key: HashMap<Digest, Arc<Slot<T>>>,
-    order: VecDeque<Digest>,
+    by_key: HashMap<Digest, Entry<T>>,
+    /// By when they expire, and then by when they came.
+    order: BTreeMap<(i64, u64), Digest>,
+    bytes: usize,
+    /// How many came.
+    count: u64,
+}
+
+#[derive(Debug)]
+struct Entry<T> {
+    slot: Arc<Slot<T>>,
+    /// Until when it is kept, in seconds since 1970, and its number.
+    place: (i64, u64),
+    bytes: usize,
 }
 
 /// The place of one credential. It stays while credentials come and go.
@@ -57,18 +84,33 @@ struct Kept<T> {
     after_refusal: bool,
 }
 
+// === impl Credential ===
+
+impl Credential for Secret {
+    fn size(&self) -> usize {
+        self.expose().len()
+    }
+}
+
+impl Credential for AwsCredentials {
+    fn size(&self) -> usize {
+        let secrets = self.secret_access_key.expose().len().saturating_add(self.session_token.expose().len());
+        self.access_key_id.len().saturating_add(secrets)
+    }
+}
+
 // === impl CredentialCache ===
 
 impl<T> Default for CredentialCache<T> {
     fn default() -> Self {
-        Self(Mutex::new(Slots { by_key: HashMap::new(), order: VecDeque::new() }))
+        Self(Mutex::new(Slots { by_key: HashMap::new(), order: BTreeMap::new(), bytes: 0, count: 0 }))
     }
 }
 
-impl<T: Clone + PartialEq> CredentialCache<T> {
+impl<T: Credential> CredentialCache<T> {
     /// The credential for a key that is known and still good at `now`.
     pub fn known(&self, key: &Digest, now: i64) -> Option<T> {
-        self.lock().by_key.get(key)?.good(now)
+        self.lock().by_key.get(key)?.slot.good(now)
     }
 
     /// The credential for a key, obtained unless it is known. Of many who ask at the same time one obtains it. If that fails, so do
@@ -80,7 +122,7 @@ impl<T: Clone + PartialEq> CredentialCache<T> {
         obtain: impl Future<Output = Result<Issued<T>, E>>,
         failed: impl FnOnce() -> E,
     ) -> Result<T, E> {
-        let slot = self.slot(key);
+        let slot = self.slot(key, now);
         let failures = slot.lock().failures;
         let _obtaining = slot.obtaining.lock().await;
         if let Some(credential) = slot.good(now) {
@@ -90,7 +132,12 @@ impl<T: Clone + PartialEq> CredentialCache<T> {
             return Err(failed());
         }
         match obtain.await {
-            Ok(issued) => Ok(slot.put(issued, now)),
+            Ok(issued) => {
+                let bytes = issued.credential.size();
+                let (credential, until) = slot.put(issued, now);
+                self.lock().keep(key, &slot, (until, ENTRY.saturating_add(bytes)), now);
+                Ok(credential)
+            }
             Err(error) => {
                 slot.lock().failures += 1;
                 Err(error)
@@ -101,7 +148,7 @@ impl<T: Clone + PartialEq> CredentialCache<T> {
     /// The server refused a credential: the next request obtains another one. What was obtained for that reason and is refused as well
     /// is kept until it expires, or every request of a client without rights would reach the issuer.
     pub fn refused(&self, key: &Digest, credential: &T) {
-        let Some(slot) = self.lock().by_key.get(key).cloned() else { return };
+        let Some(slot) = self.lock().by_key.get(key).map(|entry| entry.slot.clone()) else { return };
         let mut state = slot.lock();
         if state.kept.as_ref().is_some_and(|kept| kept.credential == *credential && !kept.after_refusal) {
             state.kept = None;
@@ -109,25 +156,69 @@ impl<T: Clone + PartialEq> CredentialCache<T> {
         }
     }
 
-    fn slot(&self, key: Digest) -> Arc<Slot<T>> {
+    fn slot(&self, key: Digest, now: i64) -> Arc<Slot<T>> {
         let mut slots = self.lock();
-        if let Some(slot) = slots.by_key.get(&key) {
-            return slot.clone();
+        let until = now.saturating_add(OBTAINING);
+        if let Some(entry) = slots.by_key.get(&key) {
+            let (slot, bytes) = (entry.slot.clone(), entry.bytes);
+            // Others that ask for the same one must find it while it is obtained anew.
+            if entry.place.0 <= now {
+                slots.put(key, slot.clone(), until, bytes);
+            }
+            return slot;
         }
         let state = Mutex::new(State { kept: None, failures: 0, was_refused: false });
         let slot = Arc::new(Slot { state, obtaining: tokio::sync::Mutex::default() });
-        slots.by_key.insert(key, slot.clone());
-        slots.order.push_back(key);
-        while slots.order.len() > MOST {
-            if let Some(oldest) = slots.order.pop_front() {
-                slots.by_key.remove(&oldest);
-            }
-        }
+        slots.put(key, slot.clone(), until, ENTRY);
+        slots.make_room(now);
         slot
     }
 
     fn lock(&self) -> MutexGuard<'_, Slots<T>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Slots ===
+
+impl<T> Slots<T> {
+    /// Keeps what was obtained for a slot, unless the slot had to make room meanwhile.
+    fn keep(&mut self, key: Digest, slot: &Arc<Slot<T>>, (until, bytes): (i64, usize), now: i64) {
+        if !self.by_key.get(&key).is_some_and(|entry| Arc::ptr_eq(&entry.slot, slot)) {
+            return;
+        }
+        if bytes > MOST_BYTES {
+            self.remove(&key);
+        } else {
+            self.put(key, slot.clone(), until, bytes);
+            self.make_room(now);
+        }
+    }
+
+    fn put(&mut self, key: Digest, slot: Arc<Slot<T>>, until: i64, bytes: usize) {
+        self.remove(&key);
+        self.count += 1;
+        let place = (until, self.count);
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.order.insert(place, key);
+        self.by_key.insert(key, Entry { slot, place, bytes });
+    }
+
+    fn remove(&mut self, key: &Digest) {
+        if let Some(entry) = self.by_key.remove(key) {
+            self.order.remove(&entry.place);
+            self.bytes = self.bytes.saturating_sub(entry.bytes);
+        }
+    }
+
+    /// Drops what has expired, and more if there is too much.
+    fn make_room(&mut self, now: i64) {
+        while let Some((&(until, _), &key)) = self.order.first_key_value() {
+            if until > now && self.by_key.len() <= MOST && self.bytes <= MOST_BYTES {
+                break;
+            }
+            self.remove(&key);
+        }
     }
 }
 
@@ -138,7 +229,8 @@ impl<T: Clone> Slot<T> {
         self.lock().kept.as_ref().filter(|kept| kept.until > now).map(|kept| kept.credential.clone())
     }
 
-    fn put(&self, issued: Issued<T>, now: i64) -> T {
+    /// Keeps a credential, and returns it with the time until which it is used.
+    fn put(&self, issued: Issued<T>, now: i64) -> (T, i64) {
         let mut state = self.lock();
         let until = issued.expires.map_or(now.saturating_add(UNKNOWN_LIFETIME), |expires| {
             let lifetime = expires.saturating_sub(now).max(0);
@@ -146,7 +238,7 @@ impl<T: Clone> Slot<T> {
         });
         let after_refusal = std::mem::take(&mut state.was_refused);
         state.kept = Some(Kept { credential: issued.credential.clone(), until, after_refusal });
-        issued.credential
+        (issued.credential, until)
     }
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
@@ -155,106 +247,4 @@ impl<T: Clone> Slot<T> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use tokio::sync::Semaphore;
-
-    use super::*;
-    use crate::verified::of_token;
-
-    #[derive(Default)]
-    struct Issuer {
-        requests: AtomicUsize,
-    }
-
-    impl Issuer {
-        fn issue(&self, expires: Option<i64>) -> Issued<usize> {
-            Issued { credential: self.requests.fetch_add(1, Ordering::Relaxed) + 1, expires }
-        }
-    }
-
-    async fn get(cache: &CredentialCache<usize>, issuer: &Issuer, key: &str, now: i64, expires: Option<i64>) -> usize {
-        cache.get(of_token(key), now, async { Ok::<_, &str>(issuer.issue(expires)) }, || "failed").await.unwrap()
-    }
-
-    #[tokio::test]
-    async fn a_credential_is_used_until_shortly_before_it_expires() {
-        let (cache, issuer) = (CredentialCache::default(), Issuer::default());
-        assert_eq!(get(&cache, &issuer, "ada", 0, Some(100)).await, 1);
-        assert_eq!(get(&cache, &issuer, "ada", 100 - EARLY - 1, Some(0)).await, 1);
-        assert_eq!(get(&cache, &issuer, "bob", 0, None).await, 2, "each has their own");
-        assert_eq!(get(&cache, &issuer, "ada", 100 - EARLY, Some(200)).await, 3);
-        assert_eq!(cache.known(&of_token("bob"), UNKNOWN_LIFETIME - 1), Some(2));
-        assert_eq!(cache.known(&of_token("bob"), UNKNOWN_LIFETIME), None);
-    }
-
-    /// Otherwise every request would obtain one.
-    #[tokio::test]
-    async fn a_credential_that_expires_soon_is_used_for_half_of_its_lifetime() {
-        let (cache, issuer) = (CredentialCache::default(), Issuer::default());
-        assert_eq!(get(&cache, &issuer, "ada", 100, Some(120)).await, 1);
-        assert_eq!(get(&cache, &issuer, "ada", 109, Some(120)).await, 1);
-        assert_eq!(get(&cache, &issuer, "ada", 110, Some(120)).await, 2);
-    }
-
-    #[tokio::test]
-    async fn a_refused_credential_is_obtained_again_once() {
-        let (cache, issuer) = (CredentialCache::default(), Issuer::default());
-        let key = of_token("ada");
-        assert_eq!(get(&cache, &issuer, "ada", 0, Some(1000)).await, 1);
-        cache.refused(&key, &7);
-        assert_eq!(get(&cache, &issuer, "ada", 0, Some(1000)).await, 1, "another one was refused");
-        cache.refused(&key, &1);
-        assert_eq!(get(&cache, &issuer, "ada", 0, Some(1000)).await, 2);
-        cache.refused(&key, &2);
-        assert_eq!(get(&cache, &issuer, "ada", 0, Some(1000)).await, 2);
-        // Once it expired, the same begins anew.
-        assert_eq!(get(&cache, &issuer, "ada", 1000, Some(2000)).await, 3);
-        cache.refused(&key, &3);
-        assert_eq!(get(&cache, &issuer, "ada", 1000, Some(2000)).await, 4);
-    }
-
-    #[tokio::test]
-    async fn many_who_ask_at_once_cause_one_request_and_share_its_failure() {
-        let cache = CredentialCache::<usize>::default();
-        let (requests, gate) = (AtomicUsize::new(0), Semaphore::new(0));
-        let one = async || {
-            let obtain = async {
-                requests.fetch_add(1, Ordering::Relaxed);
-                let _passed = gate.acquire().await;
-                Err("issuer")
-            };
-            cache.get(of_token("ada"), 0, obtain, || "shared").await
-        };
-        let all = async { tokio::join!(one(), one(), one()) };
-        let open = async {
-            tokio::task::yield_now().await;
-            gate.add_permits(10);
-        };
-        let ((first, second, third), ()) = tokio::join!(all, open);
-        assert_eq!((first, second, third), (Err("issuer"), Err("shared"), Err("shared")));
-        assert_eq!(requests.load(Ordering::Relaxed), 1);
-        // A later caller asks again.
-        assert_eq!(one().await, Err("issuer"));
-    }
-
-    #[tokio::test]
-    async fn who_waits_obtains_it_when_the_one_before_gave_up() {
-        let (cache, issuer) = (CredentialCache::default(), Issuer::default());
-        let never = cache.get(of_token("ada"), 0, std::future::pending::<Result<Issued<usize>, &str>>(), || "");
-        let gone = tokio::time::timeout(std::time::Duration::from_millis(1), never).await;
-        assert!(gone.is_err());
-        assert_eq!(get(&cache, &issuer, "ada", 0, None).await, 1);
-    }
-
-    #[tokio::test]
-    async fn the_oldest_credentials_make_room_for_new_ones() {
-        let (cache, issuer) = (CredentialCache::default(), Issuer::default());
-        for number in 0..=MOST {
-            get(&cache, &issuer, &number.to_string(), 0, None).await;
-        }
-        assert_eq!(cache.known(&of_token("0"), 0), None);
-        assert_eq!(cache.known(&of_token("1"), 0), Some(2));
-    }
-}
+mod tests;

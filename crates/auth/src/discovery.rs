@@ -32,7 +32,7 @@ pub(crate) async fn discover(fetcher: &Fetcher, issuer: &str) -> Result<Discover
     read(&document, issuer)
 }
 
-fn read(document: &Value, issuer: &str) -> Result<Discovered, DiscoveryError> {
+pub(crate) fn read(document: &Value, issuer: &str) -> Result<Discovered, DiscoveryError> {
     let text = |name: &str| document.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
     let named = text("issuer").unwrap_or_default();
     // A slash at the end makes no other issuer; what a token says is compared to the letter.

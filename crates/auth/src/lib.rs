@@ -24,6 +24,9 @@ pub mod credentials;
 pub mod delegation;
 mod discovery;
 pub mod fetch;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod introspection;
 pub mod jwt;
 mod key_cache;

@@ -10,7 +10,7 @@ use url::form_urlencoded;
 
 use crate::Secret;
 use crate::credentials::{CredentialCache, Issued};
-use crate::fetch::{self, Ask, FetchError, Fetcher};
+use crate::fetch::{self, Answer, Ask, FetchError, Fetcher};
 use crate::introspection::basic;
 use crate::verified::{Digest, of_token};
 
@@ -21,7 +21,7 @@ const FORM: HeaderValue = HeaderValue::from_static("application/x-www-form-urlen
 /// The longest response, in bytes.
 const LONGEST: usize = 1024 * 1024;
 /// The longest token that is kept and sent, in bytes. Servers refuse longer headers.
-const LONGEST_TOKEN: usize = 16 * 1024;
+pub(crate) const LONGEST_TOKEN: usize = 16 * 1024;
 /// The longest error code of a provider that is repeated in the log.
 const LONGEST_CODE: usize = 64;
 
@@ -128,13 +128,7 @@ impl TokenExchange {
         let body = Some((self.form(subject_token), FORM));
         let authorization = self.client.clone();
         let ask = Ask { url: &self.options.token_url, body, authorization, limit: LONGEST };
-        let answer = self.fetcher.ask(ask).await?;
-        let said = answer.json();
-        let code = said.as_ref().ok().and_then(|said| said.get("error")).map(code_of);
-        if !answer.status.is_success() || code.is_some() {
-            return Err(ExchangeError::Refused { status: answer.status.as_u16(), code: code.unwrap_or_default() });
-        }
-        issued(&said?, now)
+        read(&self.fetcher.ask(ask).await?, now)
     }
 
     /// The request of section 2.1. A client without a secret is public, and named in the form.
@@ -170,6 +164,16 @@ fn token_type(text: &str) -> String {
         "access_token" | "id_token" | "jwt" => format!("{TOKEN_TYPES}{text}"),
         full => full.to_owned(),
     }
+}
+
+/// The response of the endpoint.
+pub(crate) fn read(answer: &Answer, now: i64) -> Result<Issued<Secret>, ExchangeError> {
+    let said = answer.json();
+    let code = said.as_ref().ok().and_then(|said| said.get("error")).map(code_of);
+    if !answer.status.is_success() || code.is_some() {
+        return Err(ExchangeError::Refused { status: answer.status.as_u16(), code: code.unwrap_or_default() });
+    }
+    issued(&said?, now)
 }
 
 /// The response of section 2.2.1.

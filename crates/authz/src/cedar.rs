@@ -21,7 +21,7 @@ use self::mentions::Mentions;
 use crate::decision::Decision;
 use crate::policies::{self, one_line};
 use crate::query::{Annotations, Feature, Operation, Query};
-use crate::{ConfigError, entities};
+use crate::{ConfigError, entities, source};
 
 /// The type of groups, unless the configuration names another one.
 const GROUP: &str = "THVGroup";
@@ -55,6 +55,8 @@ pub struct Cedar {
     types: Types,
     /// What the policies refer to.
     mentions: Mentions,
+    /// Where each policy stands in the configuration, by what a decision calls it.
+    places: HashMap<String, String>,
 }
 
 type Attributes = HashMap<String, RestrictedExpression>;
@@ -106,7 +108,9 @@ impl Cedar {
         });
         let (known, types) = (known.collect(), Types::new(&settings.group_entity_type)?);
         let mentions = Mentions::of(list("policies"));
-        Ok(Self { policies, entities, known, config: settings, types, mentions })
+        let mut cedar = Self { policies, entities, known, config: settings, types, mentions, places: HashMap::new() };
+        cedar.places = cedar.located(list("policies"));
+        Ok(cedar)
     }
 
     /// Whether a decision may depend on what a tool says about itself.
@@ -166,6 +170,31 @@ impl Cedar {
     fn place(&self, policy: &PolicyId) -> String {
         let given = self.policies.annotation(policy, "id").filter(|given| !given.is_empty());
         given.map_or_else(|| policy.to_string(), |given| format!("{policy} ({given})"))
+    }
+
+    /// A policy that a decision names, with where it begins: `policy3.1 (its id) at policies[3]:5` for line 5 of that text.
+    pub fn explained(&self, policy: &str) -> String {
+        self.places.get(policy).map_or_else(|| policy.to_owned(), |place| format!("{policy} at {place}"))
+    }
+
+    /// The tools, prompts or resources that policies name.
+    pub fn named(&self, feature: Feature) -> impl Iterator<Item = &str> {
+        self.mentions.of_type(match feature {
+            Feature::Tool => "Tool",
+            Feature::Prompt => "Prompt",
+            Feature::Resource => "Resource",
+        })
+    }
+
+    fn located<'a>(&self, texts: impl Iterator<Item = &'a str>) -> HashMap<String, String> {
+        let mut places = HashMap::new();
+        for (index, text) in texts.enumerate() {
+            for (number, policy) in source::split(text).iter().enumerate() {
+                let name = self.place(&PolicyId::new(policy_id(index, number)));
+                places.insert(name, format!("policies[{index}]:{}", policy.line));
+            }
+        }
+        places
     }
 
     fn action(&self, query: &Query<'_>) -> Result<Entity, Decision> {
@@ -260,12 +289,16 @@ fn join<'a>(texts: impl Iterator<Item = &'a str>) -> Result<PolicySet, ConfigErr
         // By their numbers: `policy10` comes after `policy9`.
         policies.sort_by_key(|policy| (policy.id().to_string().len(), policy.id().to_string()));
         for (number, policy) in policies.into_iter().enumerate() {
-            let id = if number == 0 { format!("policy{index}") } else { format!("policy{index}.{number}") };
-            let added = set.add(policy.new_id(PolicyId::new(id)));
+            let added = set.add(policy.new_id(PolicyId::new(policy_id(index, number))));
             added.map_err(|error| ConfigError(format!("policies[{index}]: {}", one_line(&error))))?;
         }
     }
     Ok(set)
+}
+
+/// The id of a policy: the place of its text in the list, and its own place in the text.
+fn policy_id(index: usize, number: usize) -> String {
+    if number == 0 { format!("policy{index}") } else { format!("policy{index}.{number}") }
 }
 
 fn hints(annotations: Annotations) -> impl Iterator<Item = (String, RestrictedExpression)> {

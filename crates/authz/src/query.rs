@@ -38,6 +38,8 @@ pub enum Treatment {
     Allow,
     /// A decision is made about what they name.
     Decide(Feature),
+    /// A decision is made about each resource that they subscribe to.
+    DecideEach(Feature),
     /// They are let through, and a decision is made about each element of the response.
     Filter(List),
     /// They are never let through.
@@ -129,12 +131,12 @@ impl Treatment {
             "tools/call" => Self::Decide(Feature::Tool),
             "prompts/get" => Self::Decide(Feature::Prompt),
             "resources/read" | "resources/subscribe" | "resources/unsubscribe" => Self::Decide(Feature::Resource),
+            "subscriptions/listen" => Self::DecideEach(Feature::Resource),
             "initialize"
             | "ping"
             | "roots/list"
             | "features/list"
             | "server/discover"
-            | "subscriptions/listen"
             | "logging/setLevel"
             | "completion/complete"
             | "notifications/message"
@@ -202,7 +204,8 @@ mod tests {
             ("ping", Treatment::Allow),
             ("roots/list", Treatment::Allow),
             ("server/discover", Treatment::Allow),
-            ("subscriptions/listen", Treatment::Allow),
+            // The original allows it, whatever it subscribes to.
+            ("subscriptions/listen", Treatment::DecideEach(Feature::Resource)),
             ("logging/setLevel", Treatment::Allow),
             ("completion/complete", Treatment::Allow),
             ("features/list", Treatment::Allow),

@@ -27,6 +27,9 @@ pub(crate) const TARGETS: &[Target] = &[
     Target { name: "rendering", seeds: RENDERING, run: rendering },
     Target { name: "matchers", seeds: MATCHERS, run: matchers },
     Target { name: "webhooks", seeds: WEBHOOKS, run: webhooks },
+    Target { name: "tokens", seeds: skep_auth::fuzzing::TOKENS, run: skep_auth::fuzzing::tokens },
+    Target { name: "keys", seeds: skep_auth::fuzzing::KEY_SETS, run: skep_auth::fuzzing::key_sets },
+    Target { name: "issuers", seeds: skep_auth::fuzzing::RESPONSES, run: skep_auth::fuzzing::responses },
     Target { name: "manifests", seeds: MANIFESTS, run: manifests },
 ];
 

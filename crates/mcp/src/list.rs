@@ -68,8 +68,8 @@ type Members = [Option<Span>; 3];
 /// Asks for a verdict on every element of the list in a response. `None` if the response stays unchanged, as it does
 /// when it has no such list.
 ///
-/// A list that cannot be evaluated is an error and is never passed through: elements that are not objects, have no
-/// name, or have an ambiguous name.
+/// A list that cannot be evaluated is an error and is never passed through: a result that is not an object, elements
+/// that are not objects, have no name, or have an ambiguous name.
 pub fn rewrite(
     message: &Message,
     list: List,
@@ -82,7 +82,9 @@ pub fn rewrite(
     let mut patches = Patches::default();
     let mut cursor = Cursor::starting(text, result.start())?;
     if cursor.peek() != Some(b'{') {
-        return Ok(None);
+        // A lenient client may find a list in whatever else it is.
+        let is_null = message.text(Part::Result) == Some("null");
+        return if is_null { Ok(None) } else { Err(MessageError::ResultNotAnObject) };
     }
     let mut names = Names::new(list.result());
     cursor.object(|cursor, key| {

@@ -53,6 +53,9 @@ pub enum MessageError {
         /// The object.
         place: &'static str,
     },
+    /// A result that may hold a list is not an object.
+    #[error("`result` must be an object")]
+    ResultNotAnObject,
     /// The list in a result is not an array of objects.
     #[error("`result.{key}` must be an array of objects")]
     NotAList {
@@ -85,6 +88,7 @@ impl MessageError {
             Self::Duplicate { .. } => "duplicate",
             Self::OtherCase { .. } => "other_case",
             Self::TooManyMembers { .. } => "too_many_members",
+            Self::ResultNotAnObject => "result_not_an_object",
             Self::NotAList { .. } => "not_a_list",
             Self::Nameless { .. } => "nameless",
         }

@@ -173,6 +173,14 @@ pub enum ChainError {
         /// What it implements.
         feature: Feature,
     },
+    /// A member of the RunConfig asks for it, and its list of middleware does not have it.
+    #[error(
+        "middleware_configs has no `{kind}` with what other members of the RunConfig ask for; add it to the list, or leave the list empty"
+    )]
+    UnlistedMiddleware {
+        /// The type.
+        kind: String,
+    },
     /// Its parameters are invalid.
     #[error("middleware `{kind}`: {problem}")]
     InvalidParameters {

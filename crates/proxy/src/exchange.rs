@@ -62,10 +62,12 @@ pub struct Exchange {
     pub is_passed_through: bool,
     /// What middleware keeps from its first pass for the second, by its own types.
     pub(crate) notes: Extensions,
-    /// Whether a middleware replaced the message.
+    /// Whether a middleware replaced the message since that was last asked.
     mutated: bool,
     /// The era, once it is decided.
     era: OnceLock<Classified>,
+    /// How often a middleware replaced the message. By it, middleware knows in its second pass whether it has seen this message.
+    revision: u32,
 }
 
 /// What a classification says: nothing about what is no request, and why a request contradicts itself.
@@ -209,6 +211,7 @@ impl Exchange {
             is_passed_through: false,
             notes: Extensions::new(),
             mutated: false,
+            revision: 0,
             era: OnceLock::new(),
         }
     }
@@ -275,6 +278,12 @@ impl Exchange {
         self.content = Content::Message(message);
         self.mutated = true;
         self.era = OnceLock::new();
+        self.revision += 1;
+    }
+
+    /// How often the message was replaced.
+    pub(crate) fn revision(&self) -> u32 {
+        self.revision
     }
 
     /// Whether a middleware replaced the message since this was last asked.

@@ -71,7 +71,7 @@ fn some(middleware: impl Middleware + 'static) -> Result<Option<Arc<dyn Middlewa
 }
 
 /// The parameters of an entry.
-fn parameters<D: Field>(config: &MiddlewareConfig) -> Result<D, ChainError> {
+pub(crate) fn parameters<D: Field>(config: &MiddlewareConfig) -> Result<D, ChainError> {
     D::read(config.parameters.clone()).map_err(|error| invalid(&config.kind, error.to_string()))
 }
 

@@ -130,7 +130,7 @@ pub(crate) struct AuthzExplain {
     /// The method of the request
     #[arg(long, default_value = "tools/call")]
     pub(crate) method: String,
-    /// The tool, prompt or resource that is asked for
+    /// The tool, prompt or resource that is asked for; without it and --tools, each that the policies name is explained
     #[arg(long)]
     pub(crate) name: Option<String>,
     /// An argument of the call; may be given more than once

@@ -18,6 +18,7 @@
 //! fast at all times. Nothing here is an assertion: a number means something only beside the floor of the same run.
 
 pub(super) mod floor;
+mod full_chain;
 mod load;
 mod report;
 mod server;
@@ -60,6 +61,9 @@ pub(crate) struct Arguments {
     /// Where the server behind the proxies listens; left out, on a free port.
     #[arg(long, value_name = "PORT")]
     server_port: Option<u16>,
+    /// What each middleware costs instead: the bare chain, each middleware on top of it, and all of them together.
+    #[arg(long, conflicts_with_all = ["peer", "pods"])]
+    full_chain: bool,
     /// For how many seconds each is called in each round.
     #[arg(long, default_value_t = 5)]
     seconds: u64,
@@ -104,6 +108,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
     if arguments.pods {
         return run_inside(arguments);
+    }
+    if arguments.full_chain {
+        return full_chain::run(arguments);
     }
     let binary = skep::shipped(arguments.binary.as_deref())?;
     let program = Program { path: server::build()?, arguments: Vec::new() };
@@ -185,7 +192,7 @@ async fn measure(arguments: &Arguments, ways: &[Way]) -> Result<()> {
         for number in 1..=ROUNDS {
             ui::progress(&format!("results of {size} bytes, round {number} of {ROUNDS}…"));
             for (way, rounds) in ways.iter().zip(&mut rounds) {
-                rounds.push(round(arguments, way, size).await.with_context(|| way.name)?);
+                rounds.push(round(arguments, way, size, None).await.with_context(|| way.name)?);
             }
         }
         results.push((size, rounds));
@@ -205,9 +212,13 @@ async fn measure(arguments: &Arguments, ways: &[Way]) -> Result<()> {
     Ok(())
 }
 
-/// Calls the server on one way.
-async fn round(arguments: &Arguments, way: &Way, size: usize) -> Result<Round> {
-    let mut callers = Callers::connect(&way.url, arguments.connections).await?;
+/// Calls the server on one way, with an `Authorization` header if there is one.
+async fn round(arguments: &Arguments, way: &Way, size: usize, authorization: Option<&str>) -> Result<Round> {
+    let callers = Callers::connect(&way.url, arguments.connections).await?;
+    let mut callers = match authorization {
+        Some(authorization) => callers.with_authorization(authorization)?,
+        None => callers,
+    };
     callers.initialize().await?;
     callers.call(size, WARM_UP).await?;
     let used = || way.process.map(Usage::of).transpose();

@@ -172,7 +172,7 @@ fn regional(region: &str) -> String {
 }
 
 /// The credentials in a response, which is XML, or JSON for clients that accept that.
-fn issued(answer: &Answer, text: &str, now: i64) -> Result<Issued<AwsCredentials>, StsError> {
+pub(crate) fn issued(answer: &Answer, text: &str, now: i64) -> Result<Issued<AwsCredentials>, StsError> {
     let json = answer.json().ok();
     let json = json.as_ref().and_then(|said| said.get("AssumeRoleWithWebIdentityResponse"));
     let json = json.and_then(|said| said.get("AssumeRoleWithWebIdentityResult")?.get("Credentials"));

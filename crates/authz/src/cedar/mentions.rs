@@ -18,6 +18,8 @@ const CONTEXT: &str = "context";
 #[derive(Debug, Default)]
 pub(super) struct Mentions {
     names: BTreeSet<String>,
+    /// The entities that they name, by type and id.
+    entities: BTreeSet<(String, String)>,
     /// Whether a policy has the context as a value, and not only attributes of it.
     has_context: bool,
     /// Whether there is a text that cannot be read here, and so may be any name.
@@ -49,8 +51,18 @@ impl Mentions {
     fn add(&mut self, policy: &str) {
         let mut rest = policy;
         let mut is_after_context = false;
+        // The last word, and how many colons follow it.
+        let mut typed = ("", 0);
         while let Some((token, after)) = next(rest) {
             rest = after;
+            if let (Token::Text(id), (kind, 2)) = (&token, typed) {
+                self.entities.extend(unescaped(id).map(|id| (kind.to_owned(), id.into_owned())));
+            }
+            typed = match &token {
+                Token::Word(word) => (word, 0),
+                Token::Sign(':') => (typed.0, typed.1 + 1),
+                Token::Text(_) | Token::Sign(_) => ("", 0),
+            };
             let is_access = matches!(token, Token::Sign('.' | '[') | Token::Word("has"));
             self.has_context |= is_after_context && !is_access;
             is_after_context = token == Token::Word(CONTEXT);
@@ -69,6 +81,11 @@ impl Mentions {
         if !self.names.contains(name) {
             self.names.insert(name.to_owned());
         }
+    }
+
+    /// The ids of the entities of a type that the policies name, in order.
+    pub(super) fn of_type<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a str> {
+        self.entities.iter().filter(move |(of, _)| of == kind).map(|(_, id)| id.as_str())
     }
 
     /// Whether a policy may depend on an attribute.
@@ -170,6 +187,18 @@ mod tests {
         let policy = format!("permit(principal, action, resource) when {{ {condition} }};");
         assert!(crate::policies::parse(&policy).is_ok(), "{condition}");
         Mentions::of([policy.as_str()].into_iter())
+    }
+
+    #[test]
+    fn entities_are_found_however_they_are_written() {
+        let policy = r#"@id("Tool::\"no\"") permit(principal, action, resource == Tool :: "b") // Tool::"no"
+            when { resource in [Tool::"\u{61}", Tool
+            ::"c d"] || principal == Client::"ada" || resource.name == "Tool::" };"#;
+        assert!(crate::policies::parse(policy).is_ok());
+        let mentions = Mentions::of([policy].into_iter());
+        assert_eq!(mentions.of_type("Tool").collect::<Vec<_>>(), ["a", "b", "c d"]);
+        assert_eq!(mentions.of_type("Client").collect::<Vec<_>>(), ["ada"]);
+        assert_eq!(mentions.of_type("Prompt").count(), 0);
     }
 
     #[test]

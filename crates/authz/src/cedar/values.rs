@@ -3,6 +3,8 @@
 use cedar_policy::RestrictedExpression;
 use serde_json::{Number, Value};
 
+/// How many digits a Cedar decimal has after the point.
+const DIGITS: usize = 4;
 /// How deep a value may be nested.
 const DEEPEST: usize = 10;
 
@@ -12,6 +14,9 @@ pub(super) enum ValueError {
     /// A number is too large.
     #[error("is out of the range of a decimal")]
     Range,
+    /// A number has more digits than a decimal has. Rounded, it would be equal to another number.
+    #[error("has more than {DIGITS} digits after the point")]
+    Precision,
     /// It is nested too deep.
     #[error("is nested more than {DEEPEST} levels deep")]
     Depth,
@@ -33,7 +38,7 @@ fn convert(value: &Value, depth: usize) -> Result<Option<RestrictedExpression>, 
         Value::Null => return Ok(None),
         Value::Bool(value) => RestrictedExpression::new_bool(*value),
         Value::String(text) => RestrictedExpression::new_string(text.clone()),
-        Value::Number(number) => RestrictedExpression::new_decimal(decimal(number).ok_or(ValueError::Range)?),
+        Value::Number(number) => RestrictedExpression::new_decimal(decimal(number)?),
         Value::Array(values) => {
             let values: Result<Vec<_>, _> =
                 values.iter().filter_map(|value| convert(value, depth + 1).transpose()).collect();
@@ -50,11 +55,21 @@ fn convert(value: &Value, depth: usize) -> Result<Option<RestrictedExpression>, 
     }))
 }
 
-/// A number with the four digits after the point that a Cedar decimal has; nothing if it is out of range.
-fn decimal(number: &Number) -> Option<String> {
-    const LARGEST: f64 = 922_337_203_685_477.0;
-    let value = number.as_f64()?;
-    (value.abs() <= LARGEST).then(|| format!("{value:.4}"))
+/// A number as a Cedar decimal, which has the same value. Numbers with a fraction are doubles, as JSON parsers read them.
+fn decimal(number: &Number) -> Result<String, ValueError> {
+    /// The largest whole number of a decimal, which is a 64-bit number of ten-thousandths.
+    const LARGEST: (u64, f64) = (922_337_203_685_476, 922_337_203_685_476.0);
+    if let Some(whole) = number.as_i64() {
+        return if whole.unsigned_abs() <= LARGEST.0 { Ok(format!("{whole}.0")) } else { Err(ValueError::Range) };
+    }
+    let value = number.as_f64().filter(|value| value.abs() <= LARGEST.1).ok_or(ValueError::Range)?;
+    // The shortest digits that are this double and no other.
+    let text = value.to_string();
+    match text.split_once('.') {
+        None => Ok(format!("{text}.0")),
+        Some((_, fraction)) if fraction.len() <= DIGITS => Ok(text),
+        Some(_) => Err(ValueError::Precision),
+    }
 }
 
 #[cfg(test)]
@@ -64,15 +79,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_decimals_within_their_range() {
+    fn numbers_are_decimals_of_the_same_value_or_none() {
         for (number, text) in [
-            (json!(5), Some("5.0000")),
-            (json!(-0.00001), Some("-0.0000")),
-            (json!(1.23456), Some("1.2346")),
-            (json!(1e300), None),
-            (json!(18_446_744_073_709_551_615_u64), None),
+            (json!(5), Ok("5.0")),
+            (json!(-7), Ok("-7.0")),
+            (json!(1.5), Ok("1.5")),
+            (json!(5.0), Ok("5.0")),
+            (json!(-0.0001), Ok("-0.0001")),
+            (json!(1.2345), Ok("1.2345")),
+            (json!(922_337_203_685_476_u64), Ok("922337203685476.0")),
+            (json!(-922_337_203_685_476_i64), Ok("-922337203685476.0")),
+            (json!(1.23456), Err(ValueError::Precision)),
+            (json!(1.00001), Err(ValueError::Precision)),
+            (json!(-0.00001), Err(ValueError::Precision)),
+            (json!(1e-7), Err(ValueError::Precision)),
+            (json!(922_337_203_685_477_u64), Err(ValueError::Range)),
+            (json!(1e15), Err(ValueError::Range)),
+            (json!(1e300), Err(ValueError::Range)),
+            (json!(i64::MIN), Err(ValueError::Range)),
+            (json!(18_446_744_073_709_551_615_u64), Err(ValueError::Range)),
         ] {
-            assert_eq!(decimal(number.as_number().unwrap()).as_deref(), text, "{number}");
+            let decimal = decimal(number.as_number().unwrap());
+            assert_eq!(decimal.as_deref(), text.as_deref(), "{number}");
         }
     }
 

@@ -10,6 +10,7 @@ use crate::id::Id;
 use crate::json::{self, Cursor};
 use crate::message::Message;
 use crate::message_error::MessageError;
+use crate::names::{Level, Names};
 use crate::raw::Raw;
 use crate::splice::{Edit, SpliceError};
 use crate::{splice, value};
@@ -33,6 +34,9 @@ pub enum FilterError {
     /// There is none.
     #[error("`params.notifications` must be an object")]
     NotAnObject,
+    /// Two parsers could read two filters.
+    #[error("the names in `params.notifications` must be unique, and written as the protocol writes them")]
+    Ambiguous,
     /// The resources are not a list of URIs.
     #[error(
         "`params.notifications.resourceSubscriptions` must be a list of at most {most} URIs of at most {longest} bytes"
@@ -48,6 +52,11 @@ pub enum FilterError {
 /// How many resources one request may subscribe to, and how long the name of each may be, in bytes.
 const MOST: usize = 1000;
 const LONGEST: usize = 8 * 1024;
+
+static LEVEL: Level = Level {
+    place: "`params.notifications`",
+    known: &["toolsListChanged", "promptsListChanged", "resourcesListChanged", "resourceSubscriptions"],
+};
 
 /// The filter of all lists.
 const LISTS: [(&str, &str); 3] =
@@ -65,6 +74,7 @@ impl Filter {
     pub fn of(message: &Message) -> Result<Self, FilterError> {
         let filter = super::member(message.params(), "notifications").filter(|filter| filter.starts_with('{'));
         let filter = filter.ok_or(FilterError::NotAnObject)?;
+        unambiguous(filter).map_err(|_malformed| FilterError::Ambiguous)?;
         let has = |name: &str| value::find(filter.as_bytes(), &[name]) == Some("true");
         let [tools, prompts, resources] = LISTS.map(|(name, _)| has(name));
         let uris = match value::find(filter.as_bytes(), &["resourceSubscriptions"]) {
@@ -139,6 +149,16 @@ pub fn ended(id: &Id) -> Bytes {
 /// A notification of a legacy server as one of a subscription.
 pub fn of_subscription(notification: &Message, id: &Id) -> Result<Bytes, SpliceError> {
     splice::apply(notification, &[Edit::set(&["params", "_meta", SUBSCRIPTION], id)]).map(Message::into_body)
+}
+
+/// Rejects a filter of which two parsers could read two lists of resources: what is authorized is what the server reads.
+fn unambiguous(filter: &str) -> Result<(), MessageError> {
+    let mut names = Names::new(&LEVEL);
+    Cursor::new(filter)?.object(|cursor, key| {
+        names.note(key.name)?;
+        cursor.skip().map(drop)
+    })?;
+    names.finish()
 }
 
 /// The texts of a list, if it is one and not too long.

@@ -295,6 +295,20 @@ fn a_filter_is_read_granted_and_written() {
     {
         assert!(Filter::of(&listen(wrong.clone())).is_err(), "{wrong}");
     }
+    for two_ways in [
+        r#"{"resourceSubscriptions":["a:1"],"resourceSubscriptions":["b:1"]}"#,
+        r#"{"resourceSubscriptions":["a:1"],"resource\u0053ubscriptions":["b:1"]}"#,
+        r#"{"resourceSubscriptions":["a:1"],"ResourceSubscriptions":["b:1"]}"#,
+        r#"{"resourceSub\u017fcriptions":["b:1"]}"#,
+        r#"{"toolsListChanged":true,"toolslistchanged":false}"#,
+        r#"{"x":1,"x":2}"#,
+    ] {
+        let listen = format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{{"notifications":{two_ways}}}}}"#
+        );
+        let listen = Message::parse(Bytes::from(listen)).unwrap();
+        assert_eq!(Filter::of(&listen), Err(FilterError::Ambiguous), "{two_ways}");
+    }
     let many: Vec<String> = (0..1001).map(|number| format!("a:{number}")).collect();
     assert!(Filter::of(&listen(json!({ "resourceSubscriptions": many }))).is_err());
 }

@@ -104,7 +104,7 @@ fn what_has_no_list_stays_as_it_is() {
         r#"{"jsonrpc":"2.0","id":1,"result":{}}"#,
         r#"{"jsonrpc":"2.0","id":1,"result":{"tools":[]}}"#,
         r#"{"jsonrpc":"2.0","id":1,"result":{"tools":null}}"#,
-        r#"{"jsonrpc":"2.0","id":1,"result":[{"tools":[{}]}]}"#,
+        r#"{"jsonrpc":"2.0","id":1,"result":null}"#,
         r#"{"jsonrpc":"2.0","id":1,"result":{"content":[],"prompts":[{"name":"a"}]}}"#,
         r#"{"jsonrpc":"2.0","id":1,"error":{"tools":[{"name":"a"}]}}"#,
         r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"tools":[{"name":"a"}]}}"#,
@@ -119,6 +119,11 @@ fn a_list_that_cannot_be_evaluated_is_never_passed_through() {
     let not_a_list = MessageError::NotAList { key: "tools" };
     let twice = MessageError::Duplicate { place: "an element of the list" };
     for (result, why) in [
+        (r#"[{"tools":[{"name":"a"}]}]"#, MessageError::ResultNotAnObject),
+        (r#"[{"name":"a"}]"#, MessageError::ResultNotAnObject),
+        (r#""{\"tools\":[{\"name\":\"a\"}]}""#, MessageError::ResultNotAnObject),
+        ("7", MessageError::ResultNotAnObject),
+        ("true", MessageError::ResultNotAnObject),
         (r#"{"tools":[{"name":"a"},{"description":"b"}]}"#, nameless),
         (r#"{"tools":[{"name":7}]}"#, nameless),
         (r#"{"tools":[{"name":""}]}"#, nameless),

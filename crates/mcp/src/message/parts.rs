@@ -63,6 +63,7 @@ static PARAMS: Table = Table {
             "message",
             "method",
             "modelPreferences",
+            "notifications",
             "systemPrompt",
         ],
     },

@@ -9,7 +9,8 @@ use std::sync::{Arc, OnceLock};
 
 use skep_net::Addresses;
 use skep_runconfig::feature::Feature;
-use skep_runconfig::{RunConfig, middleware as order};
+use skep_runconfig::run_config::MiddlewareConfig;
+use skep_runconfig::{RunConfig, middleware as order, parameters};
 use skep_telemetry::audit::Output;
 use skep_webhook::MemoryFiles;
 use tokio::sync::Semaphore;
@@ -68,6 +69,7 @@ impl Chain {
             check_auth_server(config)?;
             order::list_requested(config)
         } else {
+            check_listed(config)?;
             config.middleware_configs.clone()
         };
         let mut chain = Self {
@@ -123,6 +125,30 @@ impl Chain {
         let is_first = self.middleware.iter().all(|one| one.is_head_only());
         Arc::new(if is_first { Observe::from_head(observer) } else { Observe::from_message(observer) })
     }
+}
+
+/// Refuses a list that lacks what the other members of its RunConfig ask for: only the list is built, and a guard that somebody configured
+/// must not be missing without a word.
+fn check_listed(config: &RunConfig) -> Result<(), ChainError> {
+    let has = |kind: &str| config.middleware_configs.iter().any(|one| one.kind == kind);
+    for requested in order::list_requested(config) {
+        let is_missing = match requested.kind.as_str() {
+            // They guard nothing, or are there in any case.
+            "mcp-parser" | "telemetry" => false,
+            "auth" => config.oidc_config.is_some() && !config.middleware_configs.iter().any(authenticates),
+            kind => !has(kind),
+        };
+        if is_missing {
+            return Err(ChainError::UnlistedMiddleware { kind: requested.kind });
+        }
+    }
+    Ok(())
+}
+
+/// Whether an entry lets in clients with a token only. Without a provider, it identifies every client as the local user.
+fn authenticates(entry: &MiddlewareConfig) -> bool {
+    let parameters = middleware::parameters::<parameters::Auth>(entry);
+    entry.kind == "auth" && parameters.is_ok_and(|parameters| parameters.oidc_config.is_some())
 }
 
 /// Refuses an embedded authorization server whose tokens no middleware swaps: no row of the order stands for it, so that without this a

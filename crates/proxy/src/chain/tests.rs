@@ -202,6 +202,47 @@ fn what_the_members_of_a_run_config_ask_for_and_is_not_there_stops_the_start() {
     }
 }
 
+/// The original ignores what is not in the list.
+#[test]
+fn a_list_without_a_guard_that_other_members_ask_for_stops_the_start() {
+    let policies =
+        r#"{"version":"1.0","type":"cedarv1","cedar":{"policies":["permit(principal, action, resource);"]}}"#;
+    let webhooks = r#"[{"name":"a","url":"https://a","failure_policy":"fail"}]"#;
+    let listed = |entry: &str| format!(r#""middleware_configs":[{{"type":"mcp-parser","parameters":{{}}}}{entry}]"#);
+    let limits = r#"{"shared":{"maxTokens":1,"refillPeriod":"1m"}}"#;
+    for (kind, member, parameters) in [
+        (
+            "auth",
+            r#""oidc_config":{"issuer":"https://a"}"#.to_owned(),
+            r#"{"oidc_config":{"issuer":"https://a"}}"#.to_owned(),
+        ),
+        ("authorization", format!(r#""authz_config":{policies}"#), format!(r#"{{"config_data":{policies}}}"#)),
+        ("mutating-webhook", format!(r#""mutating_webhooks":{webhooks}"#), format!(r#"{{"webhooks":{webhooks}}}"#)),
+        ("validating-webhook", format!(r#""validating_webhooks":{webhooks}"#), format!(r#"{{"webhooks":{webhooks}}}"#)),
+        ("ratelimit", format!(r#""rate_limit_config":{limits}"#), format!(r#"{{"config":{limits}}}"#)),
+        ("audit", r#""audit_config":{}"#.to_owned(), "{}".to_owned()),
+    ] {
+        let alone = format!(r#"{{"host":"0.0.0.0",{member},{}}}"#, listed(""));
+        let refused = chain(&config(&alone)).unwrap_err();
+        assert!(
+            matches!(&refused, ChainError::UnlistedMiddleware { kind: missing } if missing == kind),
+            "{kind}: {refused}"
+        );
+        let both = format!(
+            r#"{{"host":"0.0.0.0",{member},{}}}"#,
+            listed(&format!(r#",{{"type":"{kind}","parameters":{parameters}}}"#))
+        );
+        assert!(chain(&config(&both)).is_ok(), "{kind}");
+    }
+    // Every client would be the local user.
+    let local =
+        format!(r#"{{"oidc_config":{{"issuer":"https://a"}},{}}}"#, listed(r#",{"type":"auth","parameters":{}}"#));
+    assert!(matches!(chain(&config(&local)), Err(ChainError::UnlistedMiddleware { .. })));
+    let additional =
+        format!(r#"{{"additional_middleware_configs":[{{"type":"strip-auth","parameters":{{}}}}],{}}}"#, listed(""));
+    assert!(matches!(chain(&config(&additional)), Err(ChainError::UnlistedMiddleware { .. })));
+}
+
 #[test]
 fn a_proxy_whose_audit_log_cannot_be_written_does_not_start() {
     let log = r#"{"logFile":"/nonexistent/audit.log"}"#;

@@ -9,6 +9,7 @@
 mod denial_log;
 mod known_tools;
 mod lists;
+mod subscriptions;
 
 use std::borrow::Cow;
 use std::io::Read as _;
@@ -48,6 +49,18 @@ const DENIED: i64 = 403;
 /// Authorizes requests.
 #[derive(Debug)]
 pub(super) struct Authorization(Arc<Authorizer>);
+
+/// The messages that were authorized in the first pass: the same message is not decided about again.
+#[derive(Clone, Debug, Default)]
+struct Authorized(Vec<(Arc<Authorizer>, Seen)>);
+
+/// A message of an exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Seen {
+    /// How often the message was replaced before.
+    revision: u32,
+    treatment: Option<Treatment>,
+}
 
 /// What decides.
 #[derive(Debug)]
@@ -129,13 +142,20 @@ impl Authorizer {
             Ok::<_, String>((parts.status, body))
         };
         match tokio::time::timeout(timeout, asked).await {
-            Ok(Ok((status, body))) if Pdp::is_allowed(status.as_u16(), &body) => {
-                Decision { is_allowed: true, policies: vec!["the decision point".to_owned()], errors: Vec::new() }
-            }
+            Ok(Ok((status, body))) if Pdp::is_allowed(status.as_u16(), &body) => by_decision_point(),
             Ok(Ok(_)) => Decision::default(),
             Ok(Err(error)) => Decision::failed(format!("the decision point fails: {error}")),
             Err(_elapsed) => Decision::failed("the decision point did not answer in time"),
         }
+    }
+
+    /// A decision for the audit log: the policies with where they stand.
+    fn explained(&self, decision: &Decision) -> AuditNotes {
+        let policies = match &self.engine {
+            Decider::Cedar(cedar) => decision.policies.iter().map(|policy| cedar.explained(policy)).collect(),
+            Decider::Http(..) => decision.policies.clone(),
+        };
+        AuditNotes { reason: decision.reason(), policies }
     }
 
     /// Whether a decision may depend on what a tool says about itself. Of a decision point, that is not known.
@@ -159,6 +179,11 @@ impl Authorizer {
         }
         self.tools.annotations(id).ok_or_else(|| Decision::failed("annotations of the tool are not known"))
     }
+}
+
+/// A decision point permits.
+fn by_decision_point() -> Decision {
+    Decision { is_allowed: true, policies: vec!["the decision point".to_owned()], errors: Vec::new() }
 }
 
 /// The arguments of a call as its client wrote them, for a decision point that is sent them.
@@ -218,13 +243,13 @@ impl Authorization {
         if !decision.is_allowed {
             return Flow::Answer(self.deny(exchange, decision));
         }
-        exchange.notes.insert(AuditNotes { reason: decision.reason(), policies: decision.policies.clone() });
+        exchange.notes.insert(self.0.explained(decision));
         Flow::Next
     }
 
     fn deny(&self, exchange: &Exchange, decision: &Decision) -> Response<Body> {
         self.0.denials.write(exchange, decision);
-        deny(exchange, decision)
+        deny(exchange, self.0.explained(decision))
     }
 
     fn fail<'a>(&self, exchange: &Exchange, reason: &str) -> Step<'a> {
@@ -232,24 +257,23 @@ impl Authorization {
     }
 
     /// Filters the lists of replies: those to this request, or all of a stream that is opened for others.
-    fn filter(&self, exchange: &mut Exchange) {
+    fn filter(&self, exchange: &mut Exchange, treatment: Option<Treatment>) {
         let Some(caller) = &exchange.head.caller else { return };
         let filter = Arc::new(ListFilter { authorizer: self.0.clone(), claims: caller.claims.clone() });
         exchange.head.watch_other_replies(filter.clone());
-        let lists = exchange.message().and_then(Message::method).map(Treatment::of);
-        if exchange.head.method != Method::POST || matches!(lists, None | Some(Treatment::Filter(_))) {
+        if exchange.head.method != Method::POST || matches!(treatment, None | Some(Treatment::Filter(_))) {
             exchange.head.watch_replies(filter);
         }
     }
-}
 
-impl Middleware for Authorization {
-    fn message<'a>(&'a self, exchange: &'a mut Exchange, _pass: Pass) -> Step<'a> {
-        if exchange.head.caller.is_none() {
-            return self.fail(exchange, NO_CALLER);
-        }
-        // Again after a mutation: the message may be one for a list by now.
-        self.filter(exchange);
+    /// The last message of an exchange that it authorized.
+    fn seen(&self, exchange: &Exchange) -> Option<Seen> {
+        let authorized = exchange.notes.get::<Authorized>()?;
+        authorized.0.iter().rev().find(|(by, _)| Arc::ptr_eq(by, &self.0)).map(|(_, seen)| *seen)
+    }
+
+    /// Decides about a message that it has not seen, or denies it.
+    fn authorize<'a>(&'a self, exchange: &'a mut Exchange, treatment: Option<Treatment>) -> Step<'a> {
         if exchange.head.method != Method::POST {
             // A message in it would not be decided about.
             return match (refuse_unreadable(exchange), exchange.message()) {
@@ -266,11 +290,32 @@ impl Middleware for Authorization {
         if matches!(message.kind(), Kind::Response | Kind::Error) {
             return Step::NEXT;
         }
-        match Treatment::of(message.method().unwrap_or_default()) {
-            Treatment::Allow | Treatment::Filter(_) => Step::NEXT,
-            Treatment::Deny => self.fail(exchange, "the method is not one that can be authorized"),
-            Treatment::Decide(feature) => self.decide(exchange, feature),
+        match treatment {
+            Some(Treatment::Allow | Treatment::Filter(_)) => Step::NEXT,
+            None | Some(Treatment::Deny) => self.fail(exchange, "the method is not one that can be authorized"),
+            Some(Treatment::Decide(feature)) => self.decide(exchange, feature),
+            Some(Treatment::DecideEach(feature)) => self.decide_each(exchange, feature),
         }
+    }
+}
+
+impl Middleware for Authorization {
+    fn message<'a>(&'a self, exchange: &'a mut Exchange, _pass: Pass) -> Step<'a> {
+        if exchange.head.caller.is_none() {
+            return self.fail(exchange, NO_CALLER);
+        }
+        let treatment = exchange.message().and_then(Message::method).map(Treatment::of);
+        let (before, now) = (self.seen(exchange), Seen { revision: exchange.revision(), treatment });
+        if before == Some(now) {
+            return Step::NEXT;
+        }
+        // Again after a mutation, if the message is one for a list by now. Two filters would decide about each element twice.
+        if before.is_none_or(|before| before.treatment != treatment) {
+            self.filter(exchange, treatment);
+        }
+        // Before the decision: a denial ends the exchange.
+        exchange.notes.get_or_insert_default::<Authorized>().0.push((self.0.clone(), now));
+        self.authorize(exchange, treatment)
     }
 
     fn enforces(&self) -> bool {
@@ -315,10 +360,10 @@ fn subject_matter(exchange: &Exchange) -> Result<SubjectMatter<'_>, Decision> {
 }
 
 /// The response to a request that is denied. Its reason is for the log.
-fn deny(exchange: &Exchange, decision: &Decision) -> Response<Body> {
+fn deny(exchange: &Exchange, notes: AuditNotes) -> Response<Body> {
     let id = exchange.message().filter(|message| message.kind() == Kind::Request).and_then(Message::id);
     let response = json(StatusCode::FORBIDDEN, answer::error(id.as_ref(), DENIED, "Unauthorized", None));
-    with_notes(response, AuditNotes { reason: decision.reason(), policies: decision.policies.clone() })
+    with_notes(response, notes)
 }
 
 /// The response to a body that cannot be authorized, because it is not a message.

@@ -46,7 +46,7 @@ struct Webhooks {
 
 /// The messages that validating webhooks allowed, so that none is asked twice about the same one.
 #[derive(Clone, Default)]
-struct Allowed(Vec<(Arc<Webhooks>, Bytes)>);
+struct Allowed(Vec<(Arc<Webhooks>, u32)>);
 
 /// The part of a call that all webhooks of one request share.
 struct Sender {
@@ -198,15 +198,15 @@ impl Middleware for Validating {
             Ok(None) => return Step::NEXT,
             Err(refusal) => return (*refusal).into(),
         };
-        let allowed = exchange.notes.get::<Allowed>();
-        if allowed.is_some_and(|allowed| allowed.has(&self.0, message.body())) {
+        let (allowed, revision) = (exchange.notes.get::<Allowed>(), exchange.revision());
+        if allowed.is_some_and(|allowed| allowed.has(&self.0, revision)) {
             return Step::NEXT;
         }
         Step::Pending(Box::pin(async move {
             match self.0.validate(&message, &exchange.head).await {
                 Ok(()) => {
                     let allowed = exchange.notes.get_or_insert_default::<Allowed>();
-                    allowed.0.push((self.0.clone(), message.into_body()));
+                    allowed.0.push((self.0.clone(), revision));
                     Flow::Next
                 }
                 Err(refusal) => Flow::Answer(refusal),
@@ -226,8 +226,8 @@ impl Middleware for Validating {
 // === impl Allowed ===
 
 impl Allowed {
-    fn has(&self, webhooks: &Arc<Webhooks>, body: &Bytes) -> bool {
-        self.0.iter().any(|(by, allowed)| Arc::ptr_eq(by, webhooks) && allowed == body)
+    fn has(&self, webhooks: &Arc<Webhooks>, revision: u32) -> bool {
+        self.0.iter().any(|(by, allowed)| Arc::ptr_eq(by, webhooks) && *allowed == revision)
     }
 }
 
@@ -282,8 +282,9 @@ fn log(service: &Service, kind: Kind, head: &Head, cause: &Cause, text: &'static
     let subject = value::clipped(&subject);
     match cause {
         Cause::Denied { message, reason } => {
-            let (message, reason) = (value::clipped(message), value::clipped(reason));
-            tracing::warn!(webhook, ?kind, ?subject, ?message, ?reason, "{text}");
+            // A field of the name `message` would take the place of the text.
+            let (said, reason) = (value::clipped(message), value::clipped(reason));
+            tracing::warn!(webhook, ?kind, ?subject, ?said, ?reason, "{text}");
         }
         Cause::Failed(error) => tracing::warn!(webhook, ?kind, ?subject, %error, "{text}"),
         Cause::Patch(error) => tracing::warn!(webhook, ?kind, ?subject, %error, "{text}"),

@@ -30,6 +30,9 @@ pub enum TelemetryError {
     /// A member of the configuration.
     #[error("telemetry_config: {0}")]
     Configuration(String),
+    /// The parameters in the list of middleware.
+    #[error("middleware `telemetry`: {0}")]
+    Listed(String),
     /// The exporter.
     #[error("telemetry_config: the exporter cannot be set up: {0}")]
     Exporter(String),
@@ -63,7 +66,7 @@ impl Telemetry {
         addresses: Addresses,
         tasks: &mut Tasks,
     ) -> Result<Self, TelemetryError> {
-        let Some(asked) = asked(config) else { return Ok(Self::default()) };
+        let Some(asked) = asked(config)? else { return Ok(Self::default()) };
         let collector = collector(&asked, config, environment, addresses)?;
         let exports = match &collector {
             Some(collector) => Exports::new(collector, &asked, environment, tasks)?,
@@ -148,10 +151,14 @@ impl Exports {
 }
 
 /// The configuration, wherever it stands.
-fn asked(config: &RunConfig) -> Option<TelemetryConfig> {
-    let listed = config.middleware_configs.iter().find(|one| one.kind == "telemetry");
-    let listed = listed.and_then(|one| parameters::Telemetry::read(one.parameters.clone()).ok());
-    config.telemetry_config.clone().or(listed.and_then(|found| found.config))
+fn asked(config: &RunConfig) -> Result<Option<TelemetryConfig>, TelemetryError> {
+    let mut asked = config.telemetry_config.clone();
+    for entry in config.middleware_configs.iter().filter(|one| one.kind == "telemetry") {
+        let listed = parameters::Telemetry::read(entry.parameters.clone());
+        let listed = listed.map_err(|error| TelemetryError::Listed(error.to_string()))?;
+        asked = asked.or(listed.config);
+    }
+    Ok(asked)
 }
 
 /// The collector, if something goes to one.
@@ -261,6 +268,17 @@ mod tests {
         ] {
             let error = start(text).unwrap_err().to_string();
             assert!(error.starts_with("telemetry_config: ") && error.contains(part), "{text}: {error}");
+        }
+        for parameters in
+            [r#"{"config":"off"}"#, r#"{"config":{"tracingEnabled":"yes"}}"#, r#"{"server_name":7}"#, "[]"]
+        {
+            let text = format!(
+                r#"{{"telemetry_config":{{}},"middleware_configs":[{{"type":"telemetry","parameters":{parameters}}}]}}"#
+            );
+            let config = RunConfig::from_slice(text.as_bytes()).unwrap();
+            let started = Telemetry::new(&config, &BTreeMap::new(), Addresses::Machine, &mut Tasks::new());
+            let error = started.unwrap_err().to_string();
+            assert!(error.starts_with("middleware `telemetry`: "), "{parameters}: {error}");
         }
         for text in
             ["{}", r#"{"tracingEnabled":true}"#, r#"{"endpoint":"a:1","tracingEnabled":true,"metricsEnabled":true}"#]

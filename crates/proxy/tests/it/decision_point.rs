@@ -209,3 +209,26 @@ async fn a_decision_point_gets_the_annotations_of_a_tool_before_any_list() -> Re
     assert_eq!(questions.lock().unwrap().len(), 2, "a tool that is in no list is denied without a question");
     Ok(())
 }
+
+/// A middleware that renames a tool lets authorization run a second time, on the same message.
+#[tokio::test]
+async fn a_decision_point_is_asked_once_about_one_message() -> Result<()> {
+    let questions: Arc<Mutex<Vec<Got>>> = Arc::default();
+    let answer: Answer = Arc::new(|_: &Got| plain(200, r#"{"allow":true}"#));
+    let point = backend("127.0.0.1:0".parse()?, answer, questions.clone()).await?;
+    let pdp = json!({ "http": { "url": format!("http://{point}") }, "claim_mapping": "mpe" });
+    let config = json!({
+        "authz_config": { "version": "1.0", "type": "httpv1", "pdp": pdp },
+        "tools_override": { "t1": { "name": "shown" } },
+    });
+    let config = guarded_config(config).await?;
+    let web = Box::pin(Web::with(How { config, ..How::default() }, server)).await?;
+    let client = as_user(&web, "ada");
+    assert_eq!(client.ask(json!(1), "tools/list", json!({})).await?.status, StatusCode::OK);
+    assert_eq!(questions.lock().unwrap().len(), 40, "once about each tool");
+    assert_eq!(client.ask(json!(1), "tools/call", json!({ "name": "shown" })).await?.status, StatusCode::OK);
+    let asked: Vec<Value> = questions.lock().unwrap().iter().skip(40).map(question).collect();
+    let about: Vec<&Value> = asked.iter().map(|asked| &asked["resource"]).collect();
+    assert_eq!(about, ["mrn:mcp:srv:tool:t1"], "once, and about the tool that is called");
+    Ok(())
+}

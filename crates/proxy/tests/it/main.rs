@@ -33,6 +33,8 @@ mod forward;
 #[cfg(test)]
 mod guarded;
 #[cfg(test)]
+mod hostile;
+#[cfg(test)]
 mod hosts;
 #[cfg(test)]
 mod limits;
@@ -63,6 +65,8 @@ mod shared;
 mod sse;
 #[cfg(test)]
 mod streamable;
+#[cfg(test)]
+mod subscribed;
 #[cfg(test)]
 mod traced;
 #[cfg(test)]

@@ -25,7 +25,7 @@ fn call(name: &str) -> String {
 }
 
 /// A server that sends these bytes to everyone who sends something, and then nothing more.
-async fn raw(bytes: &'static [u8]) -> Result<SocketAddr> {
+pub(crate) async fn raw(bytes: &'static [u8]) -> Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     tokio::spawn(async move {
@@ -40,7 +40,7 @@ async fn raw(bytes: &'static [u8]) -> Result<SocketAddr> {
     Ok(address)
 }
 
-fn entry(address: SocketAddr, policy: &str) -> Value {
+pub(crate) fn entry(address: SocketAddr, policy: &str) -> Value {
     json!({ "name": "hook", "url": format!("http://{address}/"), "failure_policy": policy, "timeout": "1s",
         "tls_config": { "insecure_skip_verify": true } })
 }

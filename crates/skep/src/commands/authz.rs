@@ -26,12 +26,7 @@ pub(super) fn explain(arguments: &AuthzExplain) -> Result<ExitCode> {
     let decisions = match (&arguments.name, &arguments.tools) {
         (Some(name), _) => vec![one(arguments, &rules, &claims, name)?],
         (None, Some(tools)) => of_tools(arguments, &rules, &claims, tools)?,
-        (None, None) => match Treatment::of(&arguments.method) {
-            Treatment::Decide(_) | Treatment::Filter(_) => {
-                bail!("nothing is asked about; name a tool, prompt or resource with --name, or list tools with --tools")
-            }
-            treatment => vec![by_method(&arguments.method, treatment)],
-        },
+        (None, None) => of_named(arguments, &rules, &claims)?,
     };
     let report = Report { server: arguments.server.clone(), decisions };
     match arguments.output {
@@ -39,17 +34,15 @@ pub(super) fn explain(arguments: &AuthzExplain) -> Result<ExitCode> {
         Output::Text => terminal::print(&report.text(arguments.name.is_none()))?,
     }
     // A table is an answer whatever is in it.
-    let is_denied = arguments.tools.is_none() && report.decisions.iter().any(|one| !one.allowed);
+    let is_table = arguments.name.is_none() && feature(Treatment::of(&arguments.method)).is_some();
+    let is_denied = arguments.tools.is_none() && !is_table && report.decisions.iter().any(|one| !one.allowed);
     Ok(if is_denied { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 /// The decision about one thing.
 fn one(arguments: &AuthzExplain, rules: &Rules, claims: &Map<String, Value>, name: &str) -> Result<Explained> {
-    let feature = match Treatment::of(&arguments.method) {
-        Treatment::Decide(feature) => feature,
-        Treatment::Filter(list) => Feature::of_list(list),
-        treatment => return Ok(by_method(&arguments.method, treatment)),
-    };
+    let treatment = Treatment::of(&arguments.method);
+    let Some(feature) = feature(treatment) else { return Ok(by_method(&arguments.method, treatment)) };
     let given = given_arguments(&arguments.arguments, arguments.json.as_deref())?;
     // What the proxy knows of a tool it knows from the list.
     let tools = arguments.tools.as_deref().map(read_tools).transpose()?.unwrap_or_default();
@@ -58,6 +51,33 @@ fn one(arguments: &AuthzExplain, rules: &Rules, claims: &Map<String, Value>, nam
     let query = Query { feature, operation: feature.operation(), id: name, arguments: Some(&given), annotations };
     let decision = rules.decide(claims, &query, &arguments.server);
     Ok(explained(&arguments.method, name, rules, &decision))
+}
+
+/// What a method is about, if that is decided about.
+fn feature(treatment: Treatment) -> Option<Feature> {
+    match treatment {
+        Treatment::Decide(feature) | Treatment::DecideEach(feature) => Some(feature),
+        Treatment::Filter(list) => Some(Feature::of_list(list)),
+        Treatment::Allow | Treatment::Deny => None,
+    }
+}
+
+/// The decisions about what the policies name, where nothing else says what the server has.
+fn of_named(arguments: &AuthzExplain, rules: &Rules, claims: &Map<String, Value>) -> Result<Vec<Explained>> {
+    let treatment = Treatment::of(&arguments.method);
+    let Some(feature) = feature(treatment) else { return Ok(vec![by_method(&arguments.method, treatment)]) };
+    let names: Vec<&str> = rules.named(feature).collect();
+    if names.is_empty() {
+        bail!(
+            "the policies name no {0}, so there is nothing to explain; name one with --name, or list the tools of the server with --tools",
+            feature.name()
+        );
+    }
+    let decide = |name: &str| {
+        let query = Query::of_element(feature, name, Annotations::default());
+        explained(&arguments.method, name, rules, &rules.decide(claims, &query, &arguments.server))
+    };
+    Ok(names.into_iter().map(decide).collect())
 }
 
 /// The decisions about the tools of a list.

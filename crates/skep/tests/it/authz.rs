@@ -70,6 +70,31 @@ fn a_decision_names_the_policies_and_their_lines() {
 }
 
 #[test]
+fn without_a_list_the_table_has_what_the_policies_name() {
+    let files = Files::new();
+    let (exit, text, _) = files.explain("p.cedar", "bob.json", &[]);
+    let expected = "NAME  DECISION  WHY\nlook  allowed   permitted by policy0 at p.cedar:2\n";
+    assert_eq!((exit, text.as_str()), (0, expected));
+    files.write(
+        "named.cedar",
+        r#"permit(principal, action, resource) when { [Tool::"set", Tool::"look"].contains(resource) };
+           forbid(principal, action, resource == Tool::"wipe"); permit(principal, action, resource == Prompt::"greet");"#,
+    );
+    let (exit, text, _) = files.explain("named.cedar", "bob.json", &[]);
+    let expected = "NAME  DECISION  WHY\n\
+                    look  allowed   permitted by policy0 at named.cedar:1\n\
+                    set   allowed   permitted by policy0 at named.cedar:1\n\
+                    wipe  denied    forbidden by policy1 at named.cedar:2\n";
+    assert_eq!((exit, text.as_str()), (0, expected));
+    let (_, text, _) = files.explain("named.cedar", "bob.json", &["--method", "prompts/get"]);
+    assert_eq!(text, "NAME   DECISION  WHY\ngreet  allowed   permitted by policy2 at named.cedar:2\n");
+    let (exit, _, error) = files.explain("named.cedar", "bob.json", &["--method", "resources/read"]);
+    assert!(exit != 0 && error.contains("the policies name no resource"), "{error}");
+    let (exit, text, _) = files.explain("p.cedar", "bob.json", &["--method", "tasks/get"]);
+    assert!(exit == 1 && text.contains("tasks/get"), "{text}");
+}
+
+#[test]
 fn a_table_says_which_tools_an_identity_sees() {
     let files = Files::new();
     let (exit, text, _) = files.explain("p.cedar", "ada.json", &["--tools", "tools.json"]);

@@ -9,7 +9,7 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http1::{SendRequest, handshake};
-use hyper::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderValue};
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
 use hyper::{HeaderMap, Method, Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use serde::Deserialize;
@@ -49,6 +49,15 @@ impl Callers {
         let callers = (0..count).map(|_| Caller::connect(&url)).collect::<FuturesUnordered<_>>();
         let callers = callers.map_err(|error| error.context(format!("cannot connect to {url}"))).try_collect().await?;
         Ok(Self(callers))
+    }
+
+    /// The same callers, which send an `Authorization` header.
+    pub(super) fn with_authorization(mut self, value: &str) -> Result<Self> {
+        let value = HeaderValue::from_str(value)?;
+        for caller in &mut self.0 {
+            caller.headers.insert(AUTHORIZATION, value.clone());
+        }
+        Ok(self)
     }
 
     /// Opens a session for each caller.

@@ -87,6 +87,43 @@ pub(super) fn calls(size: usize, names: &[&str], rounds: &[Vec<Round>]) -> Strin
     table
 }
 
+/// The table of chains: the first one is bare, and the last one has everything. `most` is how much of the bare one's processor time the full
+/// one may take, and how much memory when it is idle, in MiB.
+pub(super) fn shares(names: &[&str], rounds: &[Vec<Round>], idle: &[f64], most: (f64, f64)) -> String {
+    let cpu = |rounds: &[Round]| median(rounds, |round| round.cpu).unwrap_or_default();
+    let bare = rounds.first().map_or(0.0, |rounds| cpu(rounds));
+    let full = rounds.last().map_or(0.0, |rounds| cpu(rounds));
+    let mut table = format!(
+        "\n{:<18} {:>22} {:>6} {:>16} {:>9} {:>8} {:>9}\n",
+        "", "CPU ms per 1,000 calls", "ratio", "share of the sum", "calls/s", "p99 ms", "idle MiB"
+    );
+    for ((name, rounds), idle) in names.iter().zip(rounds).zip(idle) {
+        let number = |what: fn(&Round) -> Option<f64>| median(rounds, what).unwrap_or_default();
+        let (own, whole) = (cpu(rounds) - bare, full - bare);
+        let share = if whole > 0.0 { format!("{:.0} %", own / whole * 100.0) } else { String::new() };
+        // Writing to a text does not fail.
+        let _written = writeln!(
+            table,
+            "{name:<18} {:>22.1} {:>6} {share:>16} {:>9.0} {:>8.2} {idle:>9.1}",
+            cpu(rounds),
+            ratio(Some(cpu(rounds)), Some(bare)),
+            number(|round| Some(round.rate)),
+            number(|round| Some(round.most)),
+        );
+    }
+    let (is_cheap, is_small) = (full <= bare * most.0, idle.last().is_some_and(|idle| *idle <= most.1));
+    let met = |is_met: bool| if is_met { "met" } else { "not met" };
+    let _written = write!(
+        table,
+        "at most {} x the CPU of the bare chain: {}; at most {} MiB idle: {}",
+        most.0,
+        met(is_cheap),
+        most.1,
+        met(is_small)
+    );
+    table
+}
+
 /// The table of memory.
 pub(super) fn memory(open: usize, closed: usize, memories: &[Memory]) -> String {
     let mut table = format!(
@@ -136,6 +173,20 @@ mod tests {
         assert!((round.rate - 200.0).abs() < 0.001);
         assert!((round.half - 101.0).abs() < 0.001);
         assert!((round.most - 199.0).abs() < 0.001);
+    }
+
+    #[test]
+    fn shares_are_of_what_the_full_chain_takes_beyond_the_bare_one() {
+        let rounds = [vec![round(0.1, 100)], vec![round(0.12, 100)], vec![round(0.15, 100)]];
+        let table = shares(&["bare chain", "audit", "full chain"], &rounds, &[9.0, 10.0, 16.0], (1.6, 15.0));
+        let row = |name: &str| table.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+        assert!(row("bare chain").contains("1.00") && row("bare chain").contains("0 %"), "{table}");
+        assert!(row("audit").contains("1.20") && row("audit").contains("40 %"), "{table}");
+        assert!(row("full chain").contains("1.50") && row("full chain").contains("100 %"), "{table}");
+        assert!(
+            table.ends_with("at most 1.6 x the CPU of the bare chain: met; at most 15 MiB idle: not met"),
+            "{table}"
+        );
     }
 
     #[test]

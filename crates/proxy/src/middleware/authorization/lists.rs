@@ -21,7 +21,7 @@ const LISTS: [List; 4] = [List::Tools, List::Prompts, List::Resources, List::Res
 /// How many elements a reply may have that is filtered.
 pub(super) const MOST: usize = 10_000;
 /// After how many decisions other tasks have their turn.
-const TURN: usize = 64;
+pub(super) const TURN: usize = 64;
 /// How many elements a decision point is asked about at the same time.
 const AT_ONCE: usize = 16;
 
@@ -58,6 +58,12 @@ pub(super) fn elements(reply: &Message) -> Result<Vec<Listed>, Withheld> {
         return Err(Withheld(MessageError::TooManyMembers { place: "the list of a result" }));
     }
     Ok(unambiguous(elements))
+}
+
+/// Resources by their URIs, as if they were listed.
+pub(super) fn resources(uris: impl IntoIterator<Item = String>) -> Vec<Listed> {
+    let resource = |name| Listed { list: List::Resources, name, annotations: Annotations::default() };
+    uris.into_iter().map(resource).collect()
 }
 
 /// Tools of one name have the annotations of the last one, by which calls of them are decided about.
@@ -109,7 +115,7 @@ impl ListFilter {
     }
 
     /// Asks about several elements at once, all of them within the time of one request. What is not answered by then is denied.
-    async fn by_asking(&self, pdp: &Pdp, client: &Client, elements: Vec<Listed>) -> Vec<bool> {
+    pub(super) async fn by_asking(&self, pdp: &Pdp, client: &Client, elements: Vec<Listed>) -> Vec<bool> {
         let until = Instant::now() + Duration::from_secs(pdp.timeout);
         let mut allowed = vec![false; elements.len()];
         let (mut asked, mut rest) = (JoinSet::new(), elements.into_iter().enumerate());
@@ -132,7 +138,7 @@ impl ListFilter {
                 Ok(Some(Err(_))) => {}
                 Ok(None) => return allowed,
                 Err(_elapsed) => {
-                    tracing::warn!("list cut: the decision point did not decide about all of it in time");
+                    tracing::warn!("request or list cut: the decision point did not decide about all of it in time");
                     return allowed;
                 }
             }

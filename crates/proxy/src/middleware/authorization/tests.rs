@@ -192,18 +192,26 @@ fn a_list_and_a_call_never_disagree() {
 
 #[tokio::test]
 async fn the_policies_that_let_a_request_through_are_noted_for_the_audit_log() {
-    let policies = [r#"@id("all tools") permit(principal, action == Action::"call_tool", resource);"#.to_owned()];
+    let policies = [
+        "\n// Nobody may wipe.\nforbid(principal, action, resource == Tool::\"wipe\");".to_owned(),
+        "permit(principal == Client::\"bob\", action, resource);\n\n@id(\"all tools\")\npermit(principal, action == Action::\"call_tool\", resource);".to_owned(),
+    ];
     let chain = chain(&policies, &json!([]), &Server(Vec::new()));
     let claims = Map::from_iter([("sub".to_owned(), json!("ada"))]);
     let mut allowed = exchange(&claims, "tools/call", &json!({ "name": "a" }));
     assert!(matches!(chain.message(&mut allowed).await, Flow::Next));
     let expected = AuditNotes {
-        reason: "permitted by policy0 (all tools)".to_owned(),
-        policies: vec!["policy0 (all tools)".to_owned()],
+        reason: "permitted by policy1.1 (all tools)".to_owned(),
+        policies: vec!["policy1.1 (all tools) at policies[1]:3".to_owned()],
     };
     assert_eq!(allowed.notes.get::<AuditNotes>(), Some(&expected));
     let mut denied = exchange(&claims, "prompts/get", &json!({ "name": "a" }));
     let Flow::Answer(response) = chain.message(&mut denied).await else { panic!("it is denied") };
     assert_eq!(response.extensions().get::<AuditNotes>().unwrap().reason, "denied: no policy permits it");
     assert!(denied.notes.get::<AuditNotes>().is_none());
+    let Flow::Answer(response) = chain.message(&mut exchange(&claims, "tools/call", &json!({ "name": "wipe" }))).await
+    else {
+        panic!("it is forbidden")
+    };
+    assert_eq!(response.extensions().get::<AuditNotes>().unwrap().policies, ["policy0 at policies[0]:3"]);
 }

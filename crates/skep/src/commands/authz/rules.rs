@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use skep_api::authz::AuthzConfig;
 use skep_api::manifest;
 use skep_authz::cedar::Cedar;
-use skep_authz::query::Query;
+use skep_authz::query::{Feature, Query};
 use skep_authz::{Decision, Engine, source};
 
 use super::report::Place;
@@ -81,6 +81,11 @@ impl Rules {
             Ok(principal) => self.cedar.decide(&principal, query, server),
             Err(failed) => failed,
         }
+    }
+
+    /// The tools, prompts or resources that policies name.
+    pub(super) fn named(&self, feature: Feature) -> impl Iterator<Item = &str> {
+        self.cedar.named(feature)
     }
 
     /// Where a policy stands, by what a decision calls it: `policy3`, or `policy3.1 (its id)`.
