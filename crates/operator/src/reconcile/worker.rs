@@ -102,9 +102,9 @@ pub(super) async fn bounded<T>(
 mod tests {
     use super::*;
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_reconcile_that_waits_for_ever_is_ended() {
-        let ended = bounded(Duration::from_secs(30), std::future::pending::<Result<(), _>>()).await;
-        assert_eq!(ended.unwrap_err().to_string(), "it took longer than 30 s");
+        let ended = bounded(Duration::ZERO, std::future::pending::<Result<(), _>>()).await;
+        assert_eq!(ended.unwrap_err().to_string(), "it took longer than 0 s");
     }
 }

@@ -199,10 +199,11 @@ impl Run<'_> {
                     injector.show();
                 }
                 silent(&injector).await?;
-                // Before it knew that the resource is another one, the operator may have made children of the old one.
-                while collect_garbage(&client, &namespace).await? {
-                    silent(&injector).await?;
-                }
+            }
+            // Before it knew that a resource is another one, or gone, the operator may have made children of the old one: how many depends
+            // on when it was told.
+            while staged.is_ok() && collect_garbage(&client, &namespace).await? {
+                silent(&injector).await?;
             }
             let objects = Objects::of(&client, &namespace).await?;
             let _ended = stop.send(());

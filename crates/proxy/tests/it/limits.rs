@@ -352,7 +352,7 @@ async fn item_8_a_response_that_must_be_filtered_is_counted_once_and_waits_for_r
 }
 
 #[tokio::test]
-async fn item_8_a_response_that_can_never_fit_is_not_to_be_tried_again() -> Result<()> {
+async fn item_8_a_response_that_can_never_fit_is_not_to_be_retried() -> Result<()> {
     let budget = Budget::new(16 * MIB);
     let expected = format!("the response is longer than {} bytes", 7 * MIB);
     let stage = Stage::with(within(&budget)).await?;

@@ -58,7 +58,7 @@ async fn a_session_has_one_stream_and_none_when_it_is_over() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_subscription_that_failed_is_no_clients_and_the_next_one_tries_again() -> Result<()> {
+async fn a_subscription_that_failed_is_no_clients_and_the_next_one_is_sent() -> Result<()> {
     let stage = Stage::new().await?;
     let (one, two) = (stage.caller().initialized().await?, stage.caller().initialized().await?);
     let mut first = one.events(Method::GET, "/mcp", "").await?;
@@ -76,7 +76,7 @@ async fn a_subscription_that_failed_is_no_clients_and_the_next_one_tries_again()
 }
 
 #[tokio::test]
-async fn who_leaves_before_the_server_agreed_does_not_stand_in_the_way_of_the_next() -> Result<()> {
+async fn a_client_that_leaves_before_the_server_agreed_does_not_block_the_next() -> Result<()> {
     let stage = Stage::new().await?;
     let (one, two) = (stage.caller().initialized().await?, stage.caller().initialized().await?);
     let leaving = held(&one, "resources/subscribe", json!({ "uri": "hold:a" }));
@@ -162,7 +162,7 @@ async fn the_server_gets_subscriptions_in_the_order_in_which_clients_sent_them()
 }
 
 #[tokio::test]
-async fn the_server_logs_less_when_the_most_curious_client_has_gone() -> Result<()> {
+async fn the_server_logs_less_when_the_client_with_the_most_verbose_level_has_left() -> Result<()> {
     let stage = Stage::new().await?;
     let (one, two) = (stage.caller().initialized().await?, stage.caller().initialized().await?);
     for (caller, level) in [(&one, "error"), (&two, "debug")] {
@@ -177,7 +177,7 @@ async fn the_server_logs_less_when_the_most_curious_client_has_gone() -> Result<
 }
 
 #[tokio::test]
-async fn who_has_no_session_changes_nothing_that_others_hear() -> Result<()> {
+async fn a_client_without_a_session_changes_no_subscription_of_others() -> Result<()> {
     let stage = Stage::new().await?;
     let caller = stage.caller().initialized().await?;
     assert!(subscribe(&caller, "a:b").await?["error"].is_null());
@@ -389,7 +389,7 @@ async fn a_server_that_takes_one_handshake_only_goes_on_with_the_next_proxy() ->
 
 /// A server that answers while it is asked, and is not read, would wait for ever, and the proxy with it.
 #[tokio::test]
-async fn many_subscriptions_are_said_again_to_a_server_that_answers_each() -> Result<()> {
+async fn many_subscriptions_are_repeated_to_a_server_that_answers_each() -> Result<()> {
     const MANY: usize = 300;
     let stage = Stage::new().await?;
     let caller = stage.caller().initialized().await?;
