@@ -198,7 +198,9 @@ fn sum(steps: impl Iterator<Item = u64>) -> u64 {
 impl Sizes {
     fn of(claims: &Map<String, Value>) -> Self {
         let mut sizes = Self { elements: claims.len() as u64, text: 0 };
-        claims.values().for_each(|value| sizes.take(value));
+        for value in claims.values() {
+            sizes.take(value);
+        }
         sizes
     }
 
@@ -207,11 +209,15 @@ impl Sizes {
             Value::String(text) => self.text = self.text.max((text.len() / BYTES_PER_STEP) as u64),
             Value::Array(values) => {
                 self.elements = self.elements.max(values.len() as u64);
-                values.iter().for_each(|value| self.take(value));
+                for value in values {
+                    self.take(value);
+                }
             }
             Value::Object(members) => {
                 self.elements = self.elements.max(members.len() as u64);
-                members.values().for_each(|value| self.take(value));
+                for value in members.values() {
+                    self.take(value);
+                }
             }
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 use http::{Method, Request};
+use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::client::Body;
 use serde_json::{Map, Value, json};
 use skep_api::resource::KindName;
@@ -226,6 +227,9 @@ async fn every_workload_writes_its_status_once_a_reconcile_and_nothing_at_rest()
     operator.stop().await
 }
 
+/// Where a Secret is created, whichever its name is: the first ones of all virtual servers are refused.
+const CREATED_SECRET: &str = "/secrets";
+
 /// The writes of a remote proxy and of a virtual server, as the end of their paths.
 const WRITES: [(KindName, &str, &[&str]); 2] = [
     (
@@ -252,7 +256,7 @@ const WRITES: [(KindName, &str, &[&str]); 2] = [
             "/serviceaccounts/{}-vmcp",
             "/roles/{}-vmcp",
             "/rolebindings/{}-vmcp",
-            "/secrets/{}-hmac-secret",
+            CREATED_SECRET,
         ],
     ),
 ];
@@ -270,7 +274,11 @@ async fn writes_of_remote_proxies_and_virtual_servers_that_fail_are_retried() ->
     let hit: Vec<String> = WRITES.iter().flat_map(|(_, prefix, writes)| ends(prefix, writes)).collect();
     let client = between(plane.client()?, move |request: Request<Body>| {
         let path = request.uri().path();
-        let end = hit.iter().find(|end| request.method() == Method::PATCH && path.ends_with(end.as_str()));
+        let is_write = |end: &&String| match end.as_str() {
+            CREATED_SECRET => *request.method() == Method::POST,
+            _ => *request.method() == Method::PATCH,
+        };
+        let end = hit.iter().filter(is_write).find(|end| path.ends_with(end.as_str()));
         let is_refused = end.is_some_and(|end| {
             let mut seen = log.lock().unwrap();
             let count = seen.entry(end.clone()).or_default();
@@ -299,6 +307,15 @@ async fn writes_of_remote_proxies_and_virtual_servers_that_fail_are_retried() ->
             let name = format!("{prefix}{index}");
             operator.until(kind, &name, "has a status", |one| one["status"]["observedGeneration"] == 1).await?;
             operator.child(ChildKind::Deployment, &name, "exists", |_| true).await?;
+            if kind == KindName::VirtualMCPServer {
+                let secrets: Api<Secret> = Api::namespaced(operator.client.clone(), &operator.namespace);
+                let secret = skep_plan::names::virtual_session_key(&name);
+                eventually("its session key exists", PATIENCE, || async {
+                    let found = secrets.get_opt(&secret).await?;
+                    Ok(found.map_or_else(|| Seen::NotYet(format!("no {secret}")), |_| Seen::Yes(())))
+                })
+                .await?;
+            }
         }
         for (index, end) in ends(prefix, writes).iter().enumerate() {
             let is_retried = refused.lock().unwrap().get(end).is_some_and(|count| *count > 2);
