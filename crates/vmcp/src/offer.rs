@@ -228,6 +228,10 @@ impl Offer {
         let mut is_changed = false;
         self.known.send_modify(|known| {
             let outcome = fetched.map(|fetched| {
+                let fetched = match &known.catalogue {
+                    Some(before) => fetched.completed(before),
+                    None => fetched,
+                };
                 is_changed = known.catalogue.as_deref() != Some(&fetched);
                 if is_changed {
                     known.catalogue = Some(Arc::new(fetched));
