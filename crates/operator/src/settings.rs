@@ -57,6 +57,7 @@ impl Environment {
                 openshift: get("OPERATOR_OPENSHIFT").is_some_and(|value| value.eq_ignore_ascii_case("true")),
                 site: Site::Cluster,
                 unsupported: BTreeSet::new(),
+                unsupported_by_vmcp: None,
             },
             namespaces,
             home: or("POD_NAMESPACE", "toolhive-system"),
@@ -71,10 +72,9 @@ impl Environment {
     /// refused for them.
     #[must_use]
     pub fn without(mut self, unsupported: &[Feature]) -> Self {
-        let of_virtual_servers = |feature: &Feature| *feature == Feature::VirtualServer;
-        let (runner, vmcp) = (is_own(&self.settings.runner_image), is_own(&self.settings.vmcp_image));
-        let lacks = |feature: &&Feature| if of_virtual_servers(feature) { vmcp } else { runner };
-        self.settings.unsupported = unsupported.iter().filter(lacks).copied().collect();
+        let lacked = |image: &str| is_own(image).then(|| unsupported.iter().copied().collect());
+        self.settings.unsupported = lacked(&self.settings.runner_image).unwrap_or_default();
+        self.settings.unsupported_by_vmcp = lacked(&self.settings.vmcp_image);
         self
     }
 }
@@ -114,15 +114,20 @@ mod tests {
 
     #[test]
     fn features_are_missing_from_our_own_image_only_wherever_it_is_mirrored() {
-        let lacking = [Feature::Audit, Feature::VirtualServer];
+        let lacking = [Feature::Audit, Feature::EmbeddedAuthServer];
         let of = |runner: &str, vmcp: &str| {
             let variables = [("TOOLHIVE_RUNNER_IMAGE", runner), ("VMCP_IMAGE", vmcp)];
-            read(&variables).unwrap().without(&lacking).settings.unsupported.into_iter().collect::<Vec<_>>()
+            let settings = read(&variables).unwrap().without(&lacking).settings;
+            (
+                settings.unsupported.into_iter().collect::<Vec<_>>(),
+                settings.unsupported_by_vmcp.map(|lacked| lacked.len()),
+            )
         };
-        assert_eq!(read(&[]).unwrap().without(&lacking).settings.unsupported.len(), 2);
-        assert_eq!(of("mirror:5000/a/skep:0.1.0", "skep@sha256:00"), lacking);
-        assert_eq!(of("ghcr.io/a/proxyrunner:1", "skep"), [Feature::VirtualServer]);
-        assert_eq!(of("localhost/skep:1", "ghcr.io/skep/vmcp:1"), [Feature::Audit]);
+        let settings = read(&[]).unwrap().without(&lacking).settings;
+        assert_eq!((settings.unsupported.len(), settings.unsupported_by_vmcp.map(|lacked| lacked.len())), (2, Some(2)));
+        assert_eq!(of("mirror:5000/a/skep:0.1.0", "skep@sha256:00"), (lacking.to_vec(), Some(2)));
+        assert_eq!(of("ghcr.io/a/proxyrunner:1", "skep"), (Vec::new(), Some(2)));
+        assert_eq!(of("localhost/skep:1", "ghcr.io/skep/vmcp:1"), (lacking.to_vec(), None));
     }
 
     #[test]

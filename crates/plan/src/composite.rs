@@ -1,8 +1,8 @@
 //! `VirtualMCPCompositeToolDefinition`: a tool made of steps. It has no children; its status says whether
 //! it is valid and which virtual servers use it.
 //!
-//! The same validation applies to tools that are inline in a VirtualMCPServer. Of a template only size and depth are checked
-//! here: the virtual server evaluates the language.
+//! The same validation applies to tools that are inline in a VirtualMCPServer. Templates are parsed here, and rendered by the virtual
+//! server.
 
 mod order;
 mod output;

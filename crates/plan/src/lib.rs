@@ -45,7 +45,8 @@ mod support;
 pub mod text;
 pub mod unplanned;
 pub mod validate;
-mod virtual_server;
+pub mod virtual_config;
+pub mod virtual_server;
 mod webhook;
 pub mod world;
 

@@ -16,9 +16,16 @@ pub(crate) fn check(config: &RunConfig, settings: &Settings) -> Result<(), PlanE
     if missing.is_empty() { Ok(()) } else { Err(PlanError::Unsupported(missing.join("; "))) }
 }
 
-/// Refuses a kind that the configured image does not run at all.
-pub(crate) fn check_kind(feature: Feature, settings: &Settings) -> Result<(), PlanError> {
-    if settings.unsupported.contains(&feature) { Err(PlanError::Unsupported(unsupported(feature))) } else { Ok(()) }
+/// Refuses a virtual server that asks for what the configured image cannot do: each feature with the field that requests it.
+pub(crate) fn check_virtual(needed: &[(Feature, String)], settings: &Settings) -> Result<(), PlanError> {
+    let missing = needed.iter().filter(|(feature, _)| is_lacked_by_vmcp(*feature, settings));
+    let missing: Vec<String> = missing.map(|(feature, field)| unsupported_at(field, *feature)).collect();
+    if missing.is_empty() { Ok(()) } else { Err(PlanError::Unsupported(missing.join("; "))) }
+}
+
+/// Whether the virtual servers of the configured image lack a feature.
+pub(crate) fn is_lacked_by_vmcp(feature: Feature, settings: &Settings) -> bool {
+    settings.unsupported_by_vmcp.as_ref().is_some_and(|lacked| lacked.contains(&feature))
 }
 
 /// Says of what only observes calls, is configured and is not supported, that it is not in force.
@@ -37,5 +44,10 @@ pub(crate) fn report(status: &mut Status, configured: &[(Feature, bool)], settin
 }
 
 fn unsupported(feature: Feature) -> String {
-    format!("{}: {feature} is not supported by the configured image of Skep", feature.field())
+    unsupported_at(feature.field(), feature)
+}
+
+/// The message about a feature that a field requests.
+pub(crate) fn unsupported_at(field: &str, feature: Feature) -> String {
+    format!("{field}: {feature} is not supported by the configured image of Skep")
 }

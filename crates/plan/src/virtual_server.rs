@@ -1,14 +1,15 @@
 //! `VirtualMCPServer`: many servers as one. A Deployment, its Service, its rights, its configuration, and the key of
 //! its sessions.
 //!
-//! Where it stands in the spec that backends are `discovered`, the process finds the members of the group by itself
-//! and follows them: nothing here depends on a member then. Where it says `inline`, the members stand in the
+//! Where it stands in the spec that backends are `discovered`, the process finds the members of the group by itself and follows them, by
+//! the same functions ([`discovered`]): no child depends on a member then. Where it says `inline`, the members stand in the
 //! configuration, and a change of one rolls the pods. Which servers are behind it, and how they are, is written by
 //! the process; here it is only read, for the phase.
 
 mod budget;
 mod check;
 mod children;
+mod discovered;
 mod document;
 mod incoming;
 mod members;
@@ -31,8 +32,11 @@ use skep_runconfig::feature::Feature;
 
 use self::budget::{ReferenceBudget, Size};
 pub(crate) use self::children::session_key;
-use self::members::{Member, Variable};
+pub use self::discovered::{DiscoveredMember, concerns, discovered, has_group, materials};
+use self::members::Member;
+pub use self::members::{ALLOW_PRIVATE, Variable};
 use self::outgoing::Outgoing;
+pub use self::outgoing::{DISCOVERED, UNRESOLVED};
 use crate::error::{PlanError, check_names};
 use crate::merge::check_pod_template;
 use crate::names;
@@ -47,6 +51,7 @@ use crate::status::Status;
 use crate::support;
 use crate::text::derived_name;
 use crate::validate::{in_one_line, reference_problems};
+use crate::virtual_config;
 use crate::world::World;
 
 /// Where it listens.
@@ -84,7 +89,7 @@ pub(crate) fn plan(me: &Resource, object: &VirtualMCPServer, world: &World<'_>) 
     }
     let spec = &object.spec;
     let mut status = Status::default();
-    status.keep_condition("BackendsDiscovered");
+    state::report_backends(&mut status, object);
     let redis = session_redis(spec.session_storage.as_ref(), world.settings).is_some();
     session_warning(&mut status, spec.replicas.unwrap_or(1), redis);
 
@@ -106,7 +111,7 @@ pub(crate) fn plan(me: &Resource, object: &VirtualMCPServer, world: &World<'_>) 
         resolver.reject("SessionKeyValid", "HMACSecretValidationFailed", Verdict::Refuse(message));
     }
     // What the spec is not at fault for is in `Ready` alone.
-    let supported = support::check_kind(Feature::VirtualServer, world.settings);
+    let supported = support::check_virtual(&needed(spec), world.settings);
     let mut built = Vec::new();
     if resolver.failure.is_none() && supported.is_ok() {
         let mut dropped = DroppedOverrides::default();
@@ -138,6 +143,21 @@ pub(crate) fn plan(me: &Resource, object: &VirtualMCPServer, world: &World<'_>) 
     }
     plan.verdict = outcome.verdict;
     plan
+}
+
+/// What a virtual server requests of its process, with the field that does.
+fn needed(spec: &VirtualMCPServerSpec) -> Vec<(Feature, String)> {
+    let mut needed = vec![(Feature::VirtualServer, "kind VirtualMCPServer".to_owned())];
+    let configured = spec.config.iter().flat_map(virtual_config::needed);
+    needed.extend(configured.map(|(feature, member)| (feature, format!("spec.config.{member}"))));
+    let is_listed = needed.iter().any(|(feature, _)| *feature == Feature::Optimizer);
+    if spec.embedding_server_ref.is_some() && !is_listed {
+        needed.push((Feature::Optimizer, "spec.embeddingServerRef".to_owned()));
+    }
+    if spec.auth_server_config.is_some() {
+        needed.push((Feature::EmbeddedAuthServer, "spec.authServerConfig".to_owned()));
+    }
+    needed
 }
 
 /// Where clients inside the cluster reach it.

@@ -47,8 +47,10 @@ pub struct Settings {
     pub openshift: bool,
     /// Where what is planned runs.
     pub site: Site,
-    /// What the data plane of the configured images cannot do. A plan that needs it is refused.
+    /// What proxies of the configured image cannot do. A plan that needs it is refused.
     pub unsupported: BTreeSet<Feature>,
+    /// The same of virtual servers, where their image is Skep's own. What another image can do, or reads, is not known.
+    pub unsupported_by_vmcp: Option<BTreeSet<Feature>>,
 }
 
 /// Where what is planned runs: this decides which images and addresses are possible.

@@ -3,6 +3,12 @@
 
 use skep_runconfig::feature::Feature;
 
-/// The features that are not implemented.
-pub const UNSUPPORTED: &[Feature] =
-    &[Feature::EmbeddedAuthServer, Feature::OnBehalfOf, Feature::UpstreamSwap, Feature::VirtualServer];
+/// The features that no proxy and no virtual server implements.
+pub const UNSUPPORTED: &[Feature] = &[
+    Feature::CodeMode,
+    Feature::CrossAppAccess,
+    Feature::EmbeddedAuthServer,
+    Feature::OnBehalfOf,
+    Feature::Optimizer,
+    Feature::UpstreamSwap,
+];

@@ -16,12 +16,18 @@ pub enum Feature {
     Audit,
     /// Calls to the MCP server carry AWS credentials.
     AwsSts,
+    /// A virtual server runs scripts of its clients.
+    CodeMode,
+    /// Calls to the MCP server carry an identity that another domain asserts.
+    CrossAppAccess,
     /// The proxy is an OAuth authorization server itself.
     EmbeddedAuthServer,
     /// Metrics are pushed to a collector.
     MetricsExport,
     /// Calls to the MCP server are made on behalf of the client.
     OnBehalfOf,
+    /// A virtual server shows a search over its tools instead of the tools.
+    Optimizer,
     /// Calls are limited by rate.
     RateLimiting,
     /// The client's token is exchanged for one of the MCP server.
@@ -43,9 +49,12 @@ impl Feature {
         Self::Authorization,
         Self::Audit,
         Self::AwsSts,
+        Self::CodeMode,
+        Self::CrossAppAccess,
         Self::EmbeddedAuthServer,
         Self::MetricsExport,
         Self::OnBehalfOf,
+        Self::Optimizer,
         Self::RateLimiting,
         Self::TokenExchange,
         Self::Tracing,
@@ -102,9 +111,13 @@ impl Feature {
             Self::Authentication => "spec.oidcConfigRef",
             Self::Authorization => "spec.authzConfig or spec.authzConfigRef",
             Self::Audit => "spec.audit",
-            Self::AwsSts | Self::OnBehalfOf | Self::TokenExchange | Self::UpstreamSwap => "spec.externalAuthConfigRef",
+            Self::AwsSts | Self::CrossAppAccess | Self::OnBehalfOf | Self::TokenExchange | Self::UpstreamSwap => {
+                "spec.externalAuthConfigRef"
+            }
+            Self::CodeMode => "spec.config.codeMode",
             Self::EmbeddedAuthServer => "spec.authServerRef or spec.externalAuthConfigRef",
             Self::MetricsExport => "spec.telemetryConfigRef (openTelemetry.metrics)",
+            Self::Optimizer => "spec.config.optimizer or spec.embeddingServerRef",
             Self::RateLimiting => "spec.rateLimiting",
             Self::Tracing => "spec.telemetryConfigRef (openTelemetry.tracing)",
             Self::VirtualServer => "kind VirtualMCPServer",
@@ -120,9 +133,12 @@ impl fmt::Display for Feature {
             Self::Authorization => "authorization policies",
             Self::Audit => "audit logging",
             Self::AwsSts => "AWS STS credentials",
+            Self::CodeMode => "code mode",
+            Self::CrossAppAccess => "cross-app access",
             Self::EmbeddedAuthServer => "the embedded authorization server",
             Self::MetricsExport => "export of metrics over OTLP",
             Self::OnBehalfOf => "on-behalf-of credentials",
+            Self::Optimizer => "the optimizer",
             Self::RateLimiting => "rate limiting",
             Self::TokenExchange => "token exchange",
             Self::Tracing => "tracing",

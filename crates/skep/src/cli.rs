@@ -74,6 +74,28 @@ pub(crate) enum Vmcp {
     Serve(VmcpServe),
     /// Check a configuration file, and print what it configures
     Validate(VmcpValidate),
+    /// Write a configuration file to start from
+    Init(VmcpInit),
+    /// Print the version
+    Version {
+        /// How to print it
+        #[arg(short, long, value_enum, default_value_t)]
+        output: Output,
+    },
+}
+
+/// Writes a configuration to start from.
+#[derive(Debug, Args)]
+pub(crate) struct VmcpInit {
+    /// The group, after which the virtual server is named
+    #[arg(short, long)]
+    pub(crate) group: String,
+    /// A server to put behind it; may be repeated
+    #[arg(long = "backend", value_name = "NAME=URL")]
+    pub(crate) backends: Vec<String>,
+    /// The file to write; standard output without it
+    #[arg(short, long, visible_short_alias = 'c', visible_alias = "config", value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
 }
 
 /// Serves a virtual server.

@@ -115,13 +115,21 @@ impl View {
         self.prompts.get(name)
     }
 
+    /// Whether clients know any resource of a backend by another URI than the backend.
+    pub fn renames(&self, backend: &str) -> bool {
+        let all = self.resources.iter().chain(&self.templates);
+        all.into_iter().any(|(shown, route)| &*route.backend == backend && *shown != route.original)
+    }
+
     /// The URI by which clients know a resource of a backend, where that is another one than the backend's.
-    pub fn shown_uri(&self, backend: &str, uri: &str) -> Option<&str> {
-        let is_it = |route: &Route| &*route.backend == backend && &*route.original == uri;
-        if self.resources.get(uri).is_some_and(is_it) {
+    pub fn shown_uri(&self, backend: &str, uri: &str) -> Option<String> {
+        let is_bare = |(of, original): (BackendName, Box<str>)| &*of == backend && &*original == uri;
+        if self.resource(uri).is_some_and(is_bare) {
             return None;
         }
-        self.resources.iter().find(|(_, route)| is_it(route)).map(|(shown, _)| &**shown)
+        let is_it = |route: &Route| &*route.backend == backend && &*route.original == uri;
+        let exact = self.resources.iter().find(|(_, route)| is_it(route)).map(|(shown, _)| shown.to_string());
+        exact.or_else(|| resources::shown_by_template(&self.templates, backend, uri))
     }
 
     /// The backend that a client reads a resource of, and the URI that the backend knows.

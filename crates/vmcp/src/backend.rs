@@ -100,6 +100,11 @@ impl Backend {
         Arc::new(Self { spec, upstream, offers, health: HealthState::default() })
     }
 
+    /// What is known of its offer is not fresh any more.
+    pub fn expire(self: &Arc<Self>) {
+        self.offers.expire_and_refresh(self);
+    }
+
     /// Its name.
     pub fn name(&self) -> &BackendName {
         &self.spec.name

@@ -106,7 +106,8 @@ impl Backends {
         self.changed();
     }
 
-    fn changed(&self) {
+    /// What is known of a backend changed.
+    pub(crate) fn changed(&self) {
         self.changes.send_modify(|changes| *changes += 1);
     }
 

@@ -28,6 +28,8 @@ pub struct Catalogue {
     pub abilities: Abilities,
     /// For how long it says that this holds, if it says so.
     pub time_to_live: Option<Duration>,
+    /// The lists that could not be fetched, and are those from before.
+    pub stale: Vec<List>,
 }
 
 /// A tool, prompt, resource or template.
@@ -78,8 +80,21 @@ impl Catalogue {
         }
     }
 
+    /// Whether it has nothing at all.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.tools.is_empty() && self.prompts.is_empty() && self.resources.is_empty() && self.templates.is_empty()
+    }
+
+    /// The same with the lists that could not be fetched as they were before.
+    #[must_use]
+    pub(crate) fn completed(mut self, before: &Self) -> Self {
+        for list in self.stale.clone() {
+            self.items_mut(list).clone_from(&before.items(list).to_vec());
+        }
+        self
+    }
+
     /// The items of a list, to be changed.
-    #[cfg(test)]
     pub(crate) fn items_mut(&mut self, list: List) -> &mut Vec<Item> {
         match list {
             List::Tools => &mut self.tools,

@@ -24,6 +24,7 @@ use serde_json::{Map, Value};
 use skep_upstream::BoxFuture;
 
 pub use self::definition::{CompositeTool, CompositeTools, DefinitionError};
+pub(crate) use self::results::RESULTS;
 pub use self::results::ToolResult;
 pub use self::workflow::{Workflow, WorkflowError};
 

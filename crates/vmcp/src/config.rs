@@ -1,21 +1,22 @@
 //! The configuration of a virtual server: `config.yaml`, as the operator writes it or people do.
 //!
 //! ```text
-//!   text ─▶ size and depth ─▶ YAML ─▶ unknown members ─▶ VirtualConfig ─▶ validation ─▶ Config
+//!   text ─▶ size and depth ─▶ YAML ─▶ the judgement of the planner ─▶ what this version supports ─▶ Config
 //! ```
 //!
 //! It is strict: a member that is not known is an error, and so nothing that is configured is silently not in force.
 
 mod backends;
-mod members;
 mod run_config;
-mod validate;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use skep_api::virtual_config::{FailureHandling, VirtualConfig};
-use skep_runconfig::{GoDuration, VirtualDocument};
+use skep_plan::virtual_config::{self, VirtualConfigError, duration};
+use skep_proxy::unsupported::UNSUPPORTED;
+use skep_runconfig::VirtualDocument;
+use skep_runconfig::feature::Feature;
 
 pub use self::backends::{BackendConfigError, Where};
 pub use self::run_config::RunConfigError;
@@ -39,25 +40,22 @@ pub enum ConfigError {
     /// It is too large.
     #[error("the configuration has {0} bytes; at most {BYTES} are read")]
     TooLarge(usize),
-    /// It is no YAML, or has members of other types.
+    /// It is no YAML.
     #[error("failed to parse YAML: {0}")]
     Syntax(String),
-    /// It has members that do not exist.
-    #[error("failed to parse YAML: {}", list(.0))]
-    UnknownMembers(Vec<String>),
-    /// It does not fit together.
-    #[error("invalid configuration:\n{}", lines(.0))]
-    Invalid(Vec<String>),
+    /// What the operator would refuse as well.
+    #[error(transparent)]
+    Refused(#[from] VirtualConfigError),
+    /// It requests what this version does not have.
+    #[error("{}", lines(.0))]
+    Unsupported(Vec<(Feature, &'static str)>),
 }
 
-fn list(members: &[String]) -> String {
-    let named: Vec<String> = members.iter().map(|member| format!("unknown field `{member}`")).collect();
-    named.join(", ")
-}
-
-fn lines(problems: &[String]) -> String {
-    let lines: Vec<String> = problems.iter().map(|problem| format!("  - {problem}")).collect();
-    lines.join("\n")
+fn lines(missing: &[(Feature, &'static str)]) -> String {
+    let one = |(feature, member): &(Feature, &str)| {
+        format!("{member}: {feature} is not supported by this version; remove it")
+    };
+    missing.iter().map(one).collect::<Vec<_>>().join("\n")
 }
 
 // === impl Config ===
@@ -69,18 +67,19 @@ impl Config {
             return Err(ConfigError::TooLarge(text.len()));
         }
         let document = VirtualDocument::from_yaml(text).map_err(|error| ConfigError::Syntax(error.to_string()))?;
-        let unknown = members::unknown(&document).map_err(|error| ConfigError::Syntax(error.to_string()))?;
-        if !unknown.is_empty() {
-            return Err(ConfigError::UnknownMembers(unknown));
-        }
-        let document = document.decode().map_err(|error| ConfigError::Syntax(error.to_string()))?;
-        Self::new(document)
+        Self::supported(virtual_config::read(&document)?)
     }
 
     /// A configuration that was put together in another way.
     pub fn new(document: VirtualConfig) -> Result<Self, ConfigError> {
-        let problems = validate::problems(&document);
-        if problems.is_empty() { Ok(Self { document }) } else { Err(ConfigError::Invalid(problems)) }
+        virtual_config::check(&document)?;
+        Self::supported(document)
+    }
+
+    fn supported(document: VirtualConfig) -> Result<Self, ConfigError> {
+        let mut missing = virtual_config::needed(&document);
+        missing.retain(|(feature, _)| UNSUPPORTED.contains(feature));
+        if missing.is_empty() { Ok(Self { document }) } else { Err(ConfigError::Unsupported(missing)) }
     }
 
     /// The document.
@@ -108,6 +107,21 @@ impl Config {
         let timeouts = self.document.operational.as_ref().and_then(|operational| operational.timeouts.as_ref());
         let text = timeouts.map(|timeouts| timeouts.per_workload.get(backend).unwrap_or(&timeouts.default));
         text.and_then(|text| duration(text)).unwrap_or(TIMEOUT)
+    }
+
+    /// The longest time that any backend may be silent.
+    pub fn longest_timeout(&self) -> Duration {
+        let timeouts = self.document.operational.as_ref().and_then(|operational| operational.timeouts.as_ref());
+        let named = timeouts.into_iter().flat_map(|timeouts| timeouts.per_workload.keys());
+        named.map(|name| self.timeout(name)).max().unwrap_or_default().max(self.timeout(""))
+    }
+
+    /// How often the state of the backends is reported.
+    pub fn reporting_interval(&self) -> Duration {
+        let operational = self.document.operational.as_ref();
+        let handling = operational.and_then(|operational| operational.failure_handling.as_ref());
+        let interval = handling.and_then(|handling| duration(&handling.status_reporting_interval));
+        interval.unwrap_or(Duration::from_secs(30))
     }
 
     /// How backends are checked. They always are: a configuration that does not say how has the defaults.
@@ -158,11 +172,6 @@ impl Config {
             ("Composite Tools", document.composite_tools.len().to_string()),
         ])
     }
-}
-
-/// A time as Go writes it. Nothing for none.
-fn duration(text: &str) -> Option<Duration> {
-    text.parse::<GoDuration>().ok()?.to_std().filter(|duration| !duration.is_zero())
 }
 
 #[cfg(test)]

@@ -5,5 +5,6 @@ mod monitor;
 mod state;
 
 pub use breaker::{Breaker, BreakerSettings, BreakerState};
+pub(crate) use monitor::jittered;
 pub use monitor::{MonitorSettings, monitor};
 pub use state::{BackendHealth, Category, Health, HealthState};

@@ -265,7 +265,13 @@ impl Offer {
 
     /// Takes the outcome of a fetch. Says whether the catalogue changed.
     fn settle(&self, fetched: Result<Catalogue, FetchError>) -> bool {
-        let fetched = fetched.map(|fetched| (fetched.digest(), fetched));
+        let before = self.known();
+        // A list that could not be fetched stays as it was.
+        let complete = |fetched: Catalogue| match &before {
+            Some(before) => fetched.completed(&before.catalogue),
+            None => fetched,
+        };
+        let fetched = fetched.map(complete).map(|fetched| (fetched.digest(), fetched));
         let mut is_changed = false;
         self.state.send_modify(|state| {
             let outcome = fetched.map(|(digest, fetched)| {

@@ -9,16 +9,21 @@ use skep_net::Addresses;
 use skep_net::drain::Grace;
 use skep_proxy::run::{Place, Ports, Running, start};
 use skep_proxy::settings::{Backend, Overrides, Settings, SettingsError, UpstreamBackend};
+use tokio::task::JoinSet;
 
 use crate::backends::Backends;
 use crate::composite::DefinitionError;
 use crate::config::{BackendConfigError, Config, RunConfigError, Where};
+use crate::discover::{Cluster, Discovery};
 use crate::pages::{Mode, StatusPages};
+use crate::report;
 use crate::upstream::{ServerInfo, VirtualUpstream};
 use crate::view::{Cursors, Views};
 
 /// The variable with the key that cursors are sealed with, which replicas share.
 const KEY: &str = "VMCP_SESSION_HMAC_SECRET";
+/// How long the error of a backend that took too long is waited for.
+const LATE: Duration = Duration::from_secs(1);
 
 /// How a virtual server is served.
 #[derive(Clone, Debug)]
@@ -33,6 +38,8 @@ pub struct ServeOptions {
     pub in_pod: bool,
     /// How long requests in flight may take when it ends.
     pub grace: Grace,
+    /// The cluster that it runs in, where it finds its backends and reports to. Nothing outside of one.
+    pub cluster: Option<Cluster>,
 }
 
 /// Why a virtual server does not start.
@@ -41,6 +48,11 @@ pub enum ServeError {
     /// Its backends.
     #[error(transparent)]
     Backend(#[from] BackendConfigError),
+    /// There is nowhere to find backends.
+    #[error(
+        "backends: there are none, and they are only found in a cluster: VMCP_NAMESPACE environment variable not set; list them, or set it"
+    )]
+    NoBackends,
     /// Its composite tools.
     #[error(transparent)]
     Composite(#[from] DefinitionError),
@@ -59,6 +71,9 @@ pub enum ServeError {
 #[derive(Debug)]
 pub struct Serving {
     running: Running,
+    /// What follows its group and reports about its backends. It ends with this.
+    _discovery: Option<Discovery>,
+    _reporter: JoinSet<()>,
     /// Its backends.
     pub backends: Arc<Backends>,
 }
@@ -72,30 +87,59 @@ pub async fn serve(
     let addresses = if options.in_pod { Addresses::Cluster } else { Addresses::Machine };
     let mut environment = environment.clone();
     let run_config = config.run_config(&options.host, options.port, &mut environment)?;
-    let specs = config.backends(Where { environment: &environment, addresses })?;
     let backends = Backends::new(Some(config.monitor()));
-    for left_out in backends.apply(specs) {
-        tracing::error!(backend = &*left_out.name, reason = left_out.reason, "backend left out");
-    }
+    let discovery = if config.document().backends.is_empty() {
+        let cluster = options.cluster.as_ref().ok_or(ServeError::NoBackends)?;
+        Some(Discovery::start(cluster, config.clone(), environment.clone(), addresses, backends.clone()))
+    } else {
+        apply(config, Where { environment: &environment, own: None, addresses }, options, &backends)?;
+        None
+    };
+    let mode = discovery.as_ref().map_or(Mode::Static, |discovery| Mode::Dynamic(discovery.is_synced.clone()));
     let info = ServerInfo { name: config.name().to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() };
     let key = environment.get(KEY).filter(|key| !key.is_empty()).cloned();
     // Without a key, cursors hold in this process.
     let key = key.unwrap_or_else(|| uuid::Uuid::new_v4().to_string());
     let views = Views::new(config.rules(), config.composite_tools()?);
     let upstream = VirtualUpstream::new(info, backends.clone(), views, Cursors::new(key.as_bytes()));
-    let pages = StatusPages::new(backends.clone(), Mode::Static, config.group().to_owned(), env!("CARGO_PKG_VERSION"));
+    let pages = StatusPages::new(backends.clone(), mode, config.group().to_owned(), env!("CARGO_PKG_VERSION"));
     let passthrough = config.passthrough();
     let backend = Backend::Upstream(UpstreamBackend { upstream, passthrough, pages: Arc::new(pages) });
     let settings = Settings::with_backend(run_config, &Overrides::default(), &environment, |_| Ok(backend));
     let mut settings = settings?;
     settings.session_ttl = options.session_ttl.unwrap_or(settings.session_ttl);
+    // A backend may take as long as the configuration says, and no call is cut before.
+    settings.request_timeout = settings.request_timeout.max(config.longest_timeout() + LATE);
     let place = if options.in_pod {
         Place::Pod { namespace: environment.get("VMCP_NAMESPACE").cloned() }
     } else {
         Place::Machine(Ports::default())
     };
     let running = start(&settings, &environment, place, options.grace).await?;
-    Ok(Serving { running, backends })
+    let mut reporter = JoinSet::new();
+    report::spawn(&mut reporter, options.cluster.as_ref(), backends.clone(), config.reporting_interval());
+    Ok(Serving { running, _discovery: discovery, _reporter: reporter, backends })
+}
+
+/// Makes the backends that stand in the configuration those of the virtual server. A pod leaves out one that cannot be called: it must not take
+/// the others with it, and restarting does not help. A person at a terminal is told at once.
+fn apply(
+    config: &Config,
+    place: Where<'_>,
+    options: &ServeOptions,
+    backends: &Arc<Backends>,
+) -> Result<(), ServeError> {
+    let (specs, failed) = config.backends(place);
+    for error in failed {
+        if !options.in_pod {
+            return Err(error.into());
+        }
+        tracing::error!(backend = error.backend, reason = error.problem, "backend left out");
+    }
+    for left_out in backends.apply(specs) {
+        tracing::error!(backend = &*left_out.name, reason = left_out.reason, "backend left out");
+    }
+    Ok(())
 }
 
 // === impl Serving ===

@@ -17,6 +17,7 @@ mod server_requests;
 mod session;
 mod steps;
 mod subscriptions;
+mod uris;
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -29,10 +30,12 @@ use skep_mcp::{Era, Eras, Kind, Message, Raw, answer, method, value};
 use skep_net::Budget;
 use skep_upstream::{BoxFuture, Call, CallError, ClientContext, Replies, SessionId, Upstream, UpstreamState};
 use tokio::sync::{mpsc, watch};
+use tracing::Instrument as _;
 
 use self::answers::respond;
 use self::session::Sessions;
-use crate::backends::Backends;
+use crate::backend::Backend;
+use crate::backends::{BackendSet, Backends};
 use crate::view::{ClientView, Cursors, Views};
 
 /// What a virtual server says of itself.
@@ -62,7 +65,8 @@ impl VirtualUpstream {
     /// A virtual server over these backends. It serves from the start: what no backend offers is not listed.
     pub fn new(info: ServerInfo, backends: Arc<Backends>, views: Views, cursors: Cursors) -> Arc<Self> {
         let state = watch::Sender::new(UpstreamState::ready(Eras::Both));
-        Arc::new_cyclic(|me| Self {
+        let changes = backends.changes();
+        let made = Arc::new_cyclic(|me: &Weak<Self>| Self {
             me: me.clone(),
             info,
             backends,
@@ -70,7 +74,9 @@ impl VirtualUpstream {
             cursors,
             sessions: Sessions::default(),
             state,
-        })
+        });
+        tokio::spawn(forget_backends(made.me.clone(), changes).in_current_span());
+        made
     }
 
     /// What a client sees.
@@ -126,7 +132,7 @@ impl VirtualUpstream {
             return answers::refuse(&call, answer::INVALID_PARAMS, &text);
         };
         let (backend, original) = (route.backend.clone(), route.original.clone());
-        self.forward_as(call, &backend, &["params", "name"], &original).await
+        self.forward_as(call, &view, &backend, &["params", "name"], &original).await
     }
 
     async fn read_resource(self: Arc<Self>, call: Call) -> Result<Replies, CallError> {
@@ -135,7 +141,7 @@ impl VirtualUpstream {
         let Some((backend, original)) = view.view.resource(&uri) else {
             return answers::unknown_resource(&call, &uri);
         };
-        self.forward_as(call, &backend, &["params", "uri"], &original).await
+        self.forward_as(call, &view, &backend, &["params", "uri"], &original).await
     }
 
     /// Completes an argument. What refers to nothing has no completions.
@@ -162,7 +168,7 @@ impl VirtualUpstream {
             _ => (None, &[]),
         };
         match found.filter(|(backend, _)| view.abilities_of(backend).completions) {
-            Some((backend, original)) => self.forward_as(call, &backend, path, &original).await,
+            Some((backend, original)) => self.forward_as(call, &view, &backend, path, &original).await,
             None => respond(&call, &answers::nothing_completed(&self.info, call.era)),
         }
     }
@@ -177,7 +183,30 @@ impl VirtualUpstream {
             return answers::unknown_tool(&call, &name);
         };
         let (backend, original) = (route.backend.clone(), route.original.clone());
-        self.forward_as(call, &backend, &["params", "name"], &original).await
+        self.forward_as(call, &view, &backend, &["params", "name"], &original).await
+    }
+}
+
+/// Lets go of what sessions hold of backends that are none any more, whenever there are other ones. A call in flight ends by itself.
+async fn forget_backends(me: Weak<VirtualUpstream>, mut changes: watch::Receiver<u64>) {
+    let mut seen: Option<BackendSet> = None;
+    loop {
+        {
+            let Some(me) = me.upgrade() else { return };
+            let now = me.backends.all();
+            if seen.as_ref().is_none_or(|seen| !Arc::ptr_eq(seen, &now)) {
+                let is_gone = |backend: &Arc<Backend>| {
+                    now.get(backend.name()).is_none_or(|current| !Arc::ptr_eq(current, backend))
+                };
+                for (session, backend) in me.sessions.forget(is_gone) {
+                    backend.upstream.clone().close(&session);
+                }
+                seen = Some(now);
+            }
+        }
+        if changes.changed().await.is_err() {
+            return;
+        }
     }
 }
 

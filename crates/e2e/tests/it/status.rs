@@ -110,7 +110,8 @@ async fn what_this_build_cannot_run_is_refused_and_what_runs_goes_on() -> Result
     let home = Home::new("support").await?;
     home.create("web", http(&fixture_image()?)).await?;
     home.condition("MCPServer", "web", "Ready", "True", "Ready").await?;
-    let group = json!({ "groupRef": { "name": "g" }, "incomingAuth": { "type": "anonymous" } });
+    let scripts = json!({ "codeMode": { "enabled": true } });
+    let group = json!({ "groupRef": { "name": "g" }, "incomingAuth": { "type": "anonymous" }, "config": scripts });
     home.create_kind("MCPGroup", "g", json!({})).await?;
     home.create_kind("VirtualMCPServer", "v", group).await?;
     home.condition("VirtualMCPServer", "v", "Ready", "False", "NotSupported").await?;

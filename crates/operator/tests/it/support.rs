@@ -12,7 +12,7 @@ use crate::running::{condition, plane, start_lacking};
 async fn what_this_build_cannot_run_is_a_condition_and_touches_no_child() -> Result<()> {
     let plane = plane().await?;
     let namespace = plane.namespace("support").await?;
-    let lacking = [Feature::Authentication, Feature::Audit, Feature::Tracing, Feature::VirtualServer];
+    let lacking = [Feature::Authentication, Feature::Audit, Feature::Tracing, Feature::CodeMode];
     let operator = start_lacking(plane, namespace, &lacking)?;
     let idp = json!({ "type": "inline", "inline": { "issuer": "https://idp.example" } });
     operator.create(KindName::MCPOIDCConfig, "idp", idp).await?;
@@ -52,7 +52,8 @@ async fn what_this_build_cannot_run_is_a_condition_and_touches_no_child() -> Res
             && one["status"]["url"].is_null()
     };
     operator.until(KindName::MCPRemoteProxy, "r", "is refused", refused).await?;
-    let many = json!({ "groupRef": { "name": "g" }, "incomingAuth": { "type": "anonymous" } });
+    let scripts = json!({ "codeMode": { "enabled": true } });
+    let many = json!({ "groupRef": { "name": "g" }, "incomingAuth": { "type": "anonymous" }, "config": scripts });
     operator.create(KindName::VirtualMCPServer, "v", many).await?;
     let refused = |one: &Value| condition(one, "Ready") == Some(("False", "NotSupported"));
     operator.until(KindName::VirtualMCPServer, "v", "is refused", refused).await?;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 use skep_api::kinds::{Output, OutputProperty, OutputType};
 
+use super::template::template;
 use crate::validate::{Place, Problems};
 
 /// How deep members may stand in each other.
@@ -41,7 +42,7 @@ fn member(problems: &mut Problems, place: Place<'_>, property: &OutputProperty, 
             problems.unless(fits, format_args!("{place}.type"), "only an object has properties; set type to `object`");
             members(problems, place, &inner.0, depth);
         }
-        (Some(value), None) => problems.check(format_args!("{place}.value"), skep_bounds::template(value)),
+        (Some(value), None) => problems.check(format_args!("{place}.value"), template(value)),
     }
 }
 

@@ -1,16 +1,25 @@
-//! Templates of a composite tool: they are rendered when the tool is called, and must be bounded before.
+//! Templates of a composite tool: they are rendered when the tool is called, and must be bounded and parse before.
 
 use serde_json::Value;
 use skep_api::kinds::Step;
 
 use crate::validate::{Place, Problems};
 
+/// Whether a text is a template that can be rendered.
+pub(super) fn template(text: &str) -> Result<(), String> {
+    skep_bounds::template(text).map_err(|error| error.to_string())?;
+    if !text.contains("{{") {
+        return Ok(());
+    }
+    skep_template::Template::parse(text).map(drop).map_err(|error| error.to_string())
+}
+
 /// Checks every template of a step. Places are relative to the step.
 pub(super) fn all_in_step(problems: &mut Problems, step: &Step) {
     for (place, text) in
         [(".condition", &step.condition), (".message", &step.message), (".collection", &step.collection)]
     {
-        problems.check(place, text.as_deref().map_or(Ok(()), skep_bounds::template));
+        problems.check(place, text.as_deref().map_or(Ok(()), template));
     }
     let arguments = Place::Root(".arguments");
     for (name, value) in step.arguments.iter().flat_map(|arguments| &arguments.0) {
@@ -21,7 +30,7 @@ pub(super) fn all_in_step(problems: &mut Problems, step: &Step) {
 /// INVARIANT: an object is not deeper than `OBJECT_DEPTH`, so recursion ends.
 fn all_in_value(problems: &mut Problems, place: Place<'_>, value: &Value) {
     match value {
-        Value::String(text) => problems.check(place, skep_bounds::template(text)),
+        Value::String(text) => problems.check(place, template(text)),
         Value::Array(items) => {
             for (index, item) in items.iter().enumerate() {
                 all_in_value(problems, Place::Element(&place, index), item);

@@ -46,6 +46,7 @@ impl Default for Surroundings {
             openshift: false,
             site: Site::Cluster,
             unsupported: BTreeSet::new(),
+            unsupported_by_vmcp: None,
         };
         Self { settings, found: BTreeMap::new(), users: BTreeSet::new(), live: Live::default() }
     }

@@ -16,6 +16,8 @@ use skep_runconfig::{RunConfig, VirtualDocument};
 use super::Inputs;
 use crate::error::PlanError;
 use crate::run_config::{self, normal_duration};
+use crate::validate::in_one_line;
+use crate::virtual_config::{self, VirtualConfigError};
 use crate::world::Settings;
 
 /// The configuration as it is written: as people write it, but for the members that the original writes otherwise.
@@ -104,7 +106,27 @@ pub(super) fn build(
     }
     let operational = operational(config.operational.take());
     let document = VirtualDocument::of(&Written { config: &config, operational });
-    Ok(document.map_err(|error| PlanError::field("spec.config", error))?.to_yaml())
+    let document = document.map_err(|error| PlanError::field("spec.config", error))?;
+    // The process would refuse it with the same words, in pods that crash.
+    match virtual_config::read(&document) {
+        // An image that is not Skep's may be newer than this operator, and know more.
+        Err(VirtualConfigError::UnknownMembers(_)) if settings.unsupported_by_vmcp.is_none() => {}
+        Err(error) => return Err(refused(error)),
+        Ok(_) => {}
+    }
+    Ok(document.to_yaml())
+}
+
+fn refused(error: VirtualConfigError) -> PlanError {
+    let problem = match error {
+        VirtualConfigError::Syntax(problem) => problem,
+        VirtualConfigError::UnknownMembers(members) => {
+            let named: Vec<String> = members.iter().map(|member| format!("unknown field `{member}`")).collect();
+            in_one_line(&named)
+        }
+        VirtualConfigError::Invalid(problems) => in_one_line(&problems),
+    };
+    PlanError::field("spec.config", problem)
 }
 
 /// The servers that are named here, and the members of the group; of one name, the one that is named here counts.

@@ -22,6 +22,8 @@ use crate::validate::reference_problems;
 use crate::world::{Found, World};
 use crate::{remote_proxy, server};
 
+/// The fact about an entry that it may be at a private address. Others are only dialled at public ones.
+pub const ALLOW_PRIVATE: &str = "allow_private_endpoint";
 /// Where certificate authorities of entries are mounted.
 const CA_BUNDLES: &str = "/etc/toolhive/ca-bundles";
 /// The longest name of a volume.
@@ -86,6 +88,11 @@ impl<'a> Member<'a> {
         self.resource.name()
     }
 
+    /// Its namespace.
+    pub(super) fn namespace(&self) -> &'a str {
+        self.resource.namespace()
+    }
+
     /// The MCPExternalAuthConfig that it names itself.
     pub(super) fn external_auth(&self) -> Option<&'a str> {
         let reference: Option<&'a NameRef> = match self.own {
@@ -102,6 +109,16 @@ impl<'a> Member<'a> {
             Own::Entry(_) => self.resource.references(),
             Own::Server(_) | Own::Proxy(_) => Vec::new(),
         }
+    }
+
+    /// Whether its controller says that there is something to call.
+    pub(super) fn has_url(&self) -> bool {
+        let url = match self.resource {
+            Resource::MCPServer(object) => object.status.as_ref().and_then(|status| status.url.as_ref()),
+            Resource::MCPRemoteProxy(object) => object.status.as_ref().and_then(|status| status.url.as_ref()),
+            _ => return true,
+        };
+        url.is_some_and(|url| !url.is_empty())
     }
 
     /// As the document names it; or why it cannot stand there.
@@ -124,6 +141,9 @@ impl<'a> Member<'a> {
             ("group", group),
         ]);
         metadata.extend(remote_url.map(|url| ("remote_url", url.as_str())));
+        if matches!(self.own, Own::Entry(spec) if spec.allow_private_endpoint) {
+            metadata.insert(ALLOW_PRIVATE, "true");
+        }
         Ok(StaticBackend {
             name: self.name().to_owned(),
             url,
@@ -175,7 +195,7 @@ impl<'a> Member<'a> {
     }
 
     /// The variables through which the headers of an entry reach the pod: name, and a value or a key of a Secret.
-    fn headers(&self) -> BTreeMap<String, Variable> {
+    pub(super) fn headers(&self) -> BTreeMap<String, Variable> {
         let mut variables = BTreeMap::new();
         let Some(headers) = self.header_forward() else { return variables };
         let owner = sanitise(self.name());
@@ -219,7 +239,7 @@ impl<'a> Member<'a> {
     }
 
     /// The ConfigMap with an entry's certificate authorities, and the key.
-    fn ca_bundle(&self) -> Option<(&'a str, &'a str)> {
+    pub(super) fn ca_bundle(&self) -> Option<(&'a str, &'a str)> {
         let Own::Entry(spec) = self.own else { return None };
         let reference = spec.ca_bundle_ref.as_ref()?.config_map_ref.as_ref()?;
         Some((&reference.name, if reference.key.is_empty() { "ca.crt" } else { &reference.key }))
@@ -244,7 +264,7 @@ impl<'a> Member<'a> {
 
 /// The value of a variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Variable {
+pub enum Variable {
     /// Written down.
     Value(String),
     /// A Secret and a key of it.

@@ -21,15 +21,20 @@ use skep_bounds::REFERENCED_MATCHER_TOKENS;
 
 use super::budget::{ReferenceBudget, Size};
 use super::members::Member;
-use crate::error::{MissingKey, PlanError};
+use crate::error::{MissingKey, NOT_SUPPORTED, PlanError};
 use crate::key::ObjectKind;
 use crate::resolve::find;
 use crate::run_config::token_type;
 use crate::status::Status;
+use crate::support;
 use crate::text::{Name, sanitise};
 use crate::validate::{clipped_to, matcher_tokens};
-use crate::world::{Found, World};
+use crate::world::{Feature, Found, World};
 
+/// The strategy of a backend that is called as its own resource says, whatever the default is. Only where backends are discovered.
+pub const DISCOVERED: &str = "discovered";
+/// The strategy of a backend whose credentials could not be resolved: it is left out. Only where backends are discovered.
+pub const UNRESOLVED: &str = "unresolved";
 const SUCCEEDED: &str = "ConversionSucceeded";
 const FAILED: &str = "ConversionFailed";
 const AMBIGUOUS: &str = "AmbiguousSubjectProvider";
@@ -52,9 +57,9 @@ pub(super) struct Outgoing {
 }
 
 /// One way of signing in, and the variables that it needs.
-struct Strategy {
-    document: OutgoingStrategy,
-    secrets: Vec<(String, SecretKeyRef)>,
+pub(super) struct Strategy {
+    pub(super) document: OutgoingStrategy,
+    pub(super) secrets: Vec<(String, SecretKeyRef)>,
     inputs: Vec<Reference>,
 }
 
@@ -62,7 +67,7 @@ struct Strategy {
 ///
 /// A configuration is found and validated once, however many servers refer to it; and what all of them cost is bounded: the matchers
 /// that are parsed, and the bytes that the document takes over.
-struct Converter<'a, 'b> {
+pub(super) struct Converter<'a, 'b> {
     world: &'a World<'a>,
     namespace: &'a str,
     auth_server: Option<&'a EmbeddedAuthServer>,
@@ -101,16 +106,12 @@ pub(super) fn resolve<'a>(
     namespace: &'a str,
     world: &'a World<'a>,
 ) -> Outgoing {
-    let mut converter = Converter {
-        world,
-        namespace,
-        auth_server: spec.auth_server_config.as_ref(),
-        known: BTreeMap::new(),
-        matcher_tokens_left: REFERENCED_MATCHER_TOKENS,
-        budget,
-    };
+    let mut converter = Converter::new(world, namespace, spec.auth_server_config.as_ref(), budget);
     let mut discovered: BTreeMap<&str, AuthCondition> = BTreeMap::new();
     let inline = is_inline(spec);
+    // An image that is not Skep's knows neither of the types that only ours reads.
+    let reads_ours = world.settings.unsupported_by_vmcp.is_some();
+    let unresolved = if reads_ours { of_type(UNRESOLVED) } else { unauthenticated() };
     let mut all = Outgoing::default();
     all.document.source.push_str(if inline { "inline" } else { "discovered" });
     let nothing = BTreeMap::new();
@@ -129,16 +130,20 @@ pub(super) fn resolve<'a>(
             Some(name) if own => {
                 let strategy = all.distinct(converter.take_over(name));
                 AuthCondition::of(&strategy).say(status, &format!("DiscoveredAuthConfig-{}", member.name()));
-                all.backend(member.name(), strategy, inline);
+                all.backend(member.name(), strategy, inline, &unresolved);
             }
             _ => {}
         }
     }
     for (name, auth) in entries.iter().filter(|(name, _)| Name::subdomain(name).is_ok()) {
+        if reads_ours && !inline && auth.method == BackendAuthType::Discovered {
+            all.document.backends.insert(name.clone(), of_type(DISCOVERED));
+            continue;
+        }
         let own = members.iter().find(|member| member.name() == name && inline).and_then(Member::external_auth);
         let strategy = all.distinct(converter.entry(auth, own));
         AuthCondition::of(&strategy).say(status, &format!("BackendAuthConfig-{name}"));
-        all.backend(name, strategy, inline);
+        all.backend(name, strategy, inline, &unresolved);
     }
     if let Some(auth) = default {
         let strategy = all.distinct(converter.entry(auth, None));
@@ -154,7 +159,7 @@ pub(super) fn resolve<'a>(
                 let error = shortened(&error);
                 all.failed.extend(without.map(|name| (name.to_owned(), error.clone())));
             }
-            Err(_) => {}
+            Err(_) => all.document.default = Some(unresolved).filter(|_| reads_ours),
         }
     }
     all
@@ -178,7 +183,13 @@ impl Outgoing {
         Ok(strategy)
     }
 
-    fn backend(&mut self, name: &str, strategy: Result<Strategy, PlanError>, inline: bool) {
+    fn backend(
+        &mut self,
+        name: &str,
+        strategy: Result<Strategy, PlanError>,
+        inline: bool,
+        unresolved: &OutgoingStrategy,
+    ) {
         match strategy {
             Ok(strategy) => {
                 self.secrets.extend(strategy.secrets);
@@ -188,9 +199,9 @@ impl Outgoing {
             Err(error) if inline => {
                 self.failed.insert(name.to_owned(), shortened(&error));
             }
-            // The process finds this server by itself. It is called without credentials, never with the default's.
+            // The process finds this server by itself, and leaves it out: it is called neither without credentials nor with the default's.
             Err(_) => {
-                self.document.backends.insert(name.to_owned(), unauthenticated());
+                self.document.backends.insert(name.to_owned(), unresolved.clone());
             }
         }
     }
@@ -198,7 +209,17 @@ impl Outgoing {
 
 // === impl Converter ===
 
-impl<'a> Converter<'a, '_> {
+impl<'a, 'b> Converter<'a, 'b> {
+    pub(super) fn new(
+        world: &'a World<'a>,
+        namespace: &'a str,
+        auth_server: Option<&'a EmbeddedAuthServer>,
+        budget: &'b mut ReferenceBudget,
+    ) -> Self {
+        let matcher_tokens_left = REFERENCED_MATCHER_TOKENS;
+        Self { world, namespace, auth_server, known: BTreeMap::new(), matcher_tokens_left, budget }
+    }
+
     /// What an entry of the spec comes to; `own` is what the server names itself, where that counts.
     fn entry(&mut self, auth: &BackendAuth, own: Option<&str>) -> Result<Strategy, PlanError> {
         let name = match auth.method {
@@ -252,8 +273,10 @@ impl<'a> Converter<'a, '_> {
         Ok(Configuration { resource, spec: &object.spec, size: Size::of(&object.spec) })
     }
 
-    fn strategy(&mut self, name: &str) -> Result<Strategy, PlanError> {
+    /// The strategy of a configuration whose secrets are there.
+    pub(super) fn strategy(&mut self, name: &str) -> Result<Strategy, PlanError> {
         let Configuration { resource, spec, .. } = self.find(name)?;
+        self.check_support(name, spec)?;
         let (document, secrets) = self.convert(name, spec)?;
         for (_, secret) in &secrets {
             let field = format!("MCPExternalAuthConfig `{name}`");
@@ -261,6 +284,26 @@ impl<'a> Converter<'a, '_> {
                 .map_err(PlanError::MissingKey)?;
         }
         Ok(Strategy { document, secrets, inputs: resource.references() })
+    }
+
+    /// Refuses a way of signing in that the configured image does not have. It concerns the servers that use it, and no others.
+    fn check_support(&self, name: &str, spec: &MCPExternalAuthConfigSpec) -> Result<(), PlanError> {
+        let is_named = |provider: Option<&String>| provider.is_some_and(|provider| !provider.is_empty());
+        let exchange = spec.token_exchange.as_ref().and_then(|exchange| exchange.subject_provider_name.as_ref());
+        let sts = spec.aws_sts.as_ref().and_then(|sts| sts.subject_provider_name.as_ref());
+        let feature = match spec.method {
+            ExternalAuthMethod::Xaa => Feature::CrossAppAccess,
+            ExternalAuthMethod::Obo => Feature::OnBehalfOf,
+            ExternalAuthMethod::UpstreamInject => Feature::UpstreamSwap,
+            ExternalAuthMethod::TokenExchange if is_named(exchange) => Feature::EmbeddedAuthServer,
+            ExternalAuthMethod::AwsSts if is_named(sts) => Feature::EmbeddedAuthServer,
+            _ => return Ok(()),
+        };
+        if !support::is_lacked_by_vmcp(feature, self.world.settings) {
+            return Ok(());
+        }
+        let message = support::unsupported_at(&format!("MCPExternalAuthConfig `{name}`"), feature);
+        Err(PlanError::InvalidConfig { reason: NOT_SUPPORTED, message })
     }
 
     fn convert(
@@ -400,7 +443,11 @@ fn failed(name: &str, problem: &str) -> PlanError {
 }
 
 fn unauthenticated() -> OutgoingStrategy {
-    OutgoingStrategy { method: "unauthenticated".into(), ..OutgoingStrategy::default() }
+    of_type("unauthenticated")
+}
+
+fn of_type(method: &str) -> OutgoingStrategy {
+    OutgoingStrategy { method: method.to_owned(), ..OutgoingStrategy::default() }
 }
 
 fn token_exchange(spec: &TokenExchange, secret: Option<String>, provider: Option<String>) -> TokenExchangeStrategy {

@@ -21,6 +21,29 @@ const TEXTS: ReadinessTexts = ReadinessTexts {
     not_ready: "DeploymentNotReady",
 };
 
+/// The conditions about what the process says of its backends. The process writes two fields, and no condition: an array has one writer.
+pub(super) fn report_backends(status: &mut Status, object: &VirtualMCPServer) {
+    const DISCOVERED: &str = "BackendsDiscovered";
+    let known = object.status.as_ref();
+    let Some(known) = known.filter(|known| known.backend_count.is_some() || !known.discovered_backends.is_empty())
+    else {
+        status.keep_condition(DISCOVERED);
+        return;
+    };
+    let all = known.discovered_backends.len();
+    let message = match all {
+        0 => "No backends configured".to_owned(),
+        1 => "Discovered 1 backend".to_owned(),
+        all => format!("Discovered {all} backends"),
+    };
+    status.condition(DISCOVERED, true, "BackendsDiscovered", message);
+    let is_degraded = |backend: &&DiscoveredBackend| backend.status.as_deref() == Some("degraded");
+    let degraded = known.discovered_backends.iter().filter(is_degraded).count();
+    if degraded > 0 {
+        status.condition("Degraded", true, "BackendsDegraded", format!("{degraded} backends degraded"));
+    }
+}
+
 /// Adds phase, message and readiness.
 pub(super) fn add(status: &mut Status, object: &VirtualMCPServer, outcome: &Outcome, world: &World<'_>) {
     let (live, stamps) = (world.live, outcome.stamps());

@@ -32,6 +32,7 @@ pub(crate) fn settings() -> Settings {
         openshift: false,
         site: Site::Cluster,
         unsupported: BTreeSet::new(),
+        unsupported_by_vmcp: None,
     }
 }
 

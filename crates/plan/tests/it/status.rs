@@ -197,6 +197,7 @@ fn case(kind: KindName, spec: &Value, drawn: &Drawn) -> Case {
     let me = Resource::from_value(kind, object).unwrap();
     let mut settings = settings();
     settings.unsupported.clone_from(&drawn.unsupported);
+    settings.unsupported_by_vmcp = Some(drawn.unsupported.clone());
     let users = BTreeSet::new();
     let planned_in =
         |live: &Live| plan(&me, &World { settings: &settings, found: &found, users: &users, live, policies: &Engines });

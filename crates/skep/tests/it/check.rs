@@ -261,8 +261,13 @@ fn what_the_operator_refuses_for_now_is_a_warning() {
             ["spec.authServerRef", NOT_SUPPORTED],
         ),
         (
-            GROUP.to_owned() + &ours("VirtualMCPServer", "v", "{groupRef: {name: g}, incomingAuth: {type: anonymous}}"),
-            ["kind VirtualMCPServer: ", NOT_SUPPORTED],
+            GROUP.to_owned()
+                + &ours(
+                    "VirtualMCPServer",
+                    "v",
+                    "{groupRef: {name: g}, incomingAuth: {type: anonymous}, config: {codeMode: {enabled: true}}}",
+                ),
+            ["spec.config.codeMode: ", NOT_SUPPORTED],
         ),
     ] {
         let warnings = warnings(&text);

@@ -34,6 +34,14 @@ pub(super) fn of_template(templates: &BTreeMap<Box<str>, Route>, uri: &str) -> O
     Some((route.backend.clone(), uri.strip_prefix(prefix).unwrap_or(uri).into()))
 }
 
+/// The URI by which clients know a resource of a backend that is made of a template shown under another name.
+pub(super) fn shown_by_template(templates: &BTreeMap<Box<str>, Route>, backend: &str, uri: &str) -> Option<String> {
+    let is_of = |route: &Route| &*route.backend == backend && matches(&route.original, uri);
+    let (shown, route) = templates.iter().find(|(_, route)| is_of(route))?;
+    let prefix = shown.strip_suffix(&*route.original).filter(|prefix| !prefix.is_empty())?;
+    Some(format!("{prefix}{uri}"))
+}
+
 fn insert(
     routes: &mut BTreeMap<Box<str>, Route>,
     conflicts: &mut Vec<Conflict>,

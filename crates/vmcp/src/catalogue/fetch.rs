@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::StatusCode;
@@ -51,6 +52,9 @@ struct Fetcher<'a> {
     client: &'a ClientContext,
     /// When each response must be complete.
     until: Instant,
+    /// How many items and bytes of all lists were kept so far.
+    items: AtomicUsize,
+    bytes: AtomicUsize,
 }
 
 /// Asks a backend what it offers, in the name of a client or without one. All of it must arrive in time.
@@ -59,7 +63,8 @@ pub async fn fetch(
     client: &ClientContext,
     timeout: Duration,
 ) -> Result<Catalogue, FetchError> {
-    let fetcher = Fetcher { upstream, client, until: Instant::now() + timeout };
+    let (items, bytes) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let fetcher = Fetcher { upstream, client, until: Instant::now() + timeout, items, bytes };
     let discovered = fetcher.request("server/discover", None).await?;
     let result = discovered.result().ok_or(FetchError::Malformed("server/discover"))?;
     let has = |path: &[&str]| value::find(result, path).is_some_and(|found| found.starts_with('{'));
@@ -70,26 +75,39 @@ pub async fn fetch(
         subscriptions: value::find(result, &["capabilities", "resources", "subscribe"]) == Some("true"),
         completions: has(&["capabilities", "completions"]),
     };
-    let (tools, prompts, resources, templates) = tokio::try_join!(
+    let lists = tokio::join!(
         fetcher.list(List::Tools, abilities.tools),
         fetcher.list(List::Prompts, abilities.prompts),
         fetcher.list(List::Resources, abilities.resources),
         fetcher.list(List::ResourceTemplates, abilities.resources),
-    )?;
-    let times = [tools.1, prompts.1, resources.1, templates.1];
-    let catalogue = Catalogue {
-        tools: tools.0,
-        prompts: prompts.0,
-        resources: resources.0,
-        templates: templates.0,
-        abilities,
-        time_to_live: times.into_iter().flatten().min(),
-    };
-    let lists = [&catalogue.tools, &catalogue.prompts, &catalogue.resources, &catalogue.templates];
-    let (items, bytes) = lists.iter().fold((0, 0), |(items, bytes), list| {
-        (items + list.len(), bytes + list.iter().map(|item| item.raw.len()).sum::<usize>())
-    });
-    if items > ITEMS || bytes > BYTES { Err(FetchError::TooMuch) } else { Ok(catalogue) }
+    );
+    let mut catalogue = Catalogue { abilities, ..Catalogue::default() };
+    let mut failed = None;
+    for (list, fetched) in [
+        (List::Tools, lists.0),
+        (List::Prompts, lists.1),
+        (List::Resources, lists.2),
+        (List::ResourceTemplates, lists.3),
+    ] {
+        match fetched {
+            Ok((items, time)) => {
+                *catalogue.items_mut(list) = items;
+                catalogue.time_to_live = catalogue.time_to_live.into_iter().chain(time).min();
+            }
+            // What is too much together is so whichever list it shows in.
+            Err(FetchError::TooMuch) => return Err(FetchError::TooMuch),
+            Err(error) => {
+                tracing::warn!(method = list.method(), %error, "a list of a backend could not be fetched");
+                catalogue.stale.push(list);
+                failed.get_or_insert(error);
+            }
+        }
+    }
+    // One list that fails takes no other one with it, but a backend of which nothing could be listed failed.
+    match failed {
+        Some(error) if catalogue.is_empty() => Err(error),
+        _ => Ok(catalogue),
+    }
 }
 
 // === impl Fetcher ===
@@ -111,10 +129,9 @@ impl Fetcher<'_> {
             let elements = list::elements(&page, list).map_err(|_malformed| FetchError::Malformed(method))?;
             // Of two of one name, the first one counts.
             let new = elements.iter().filter_map(|raw| Item::parse(list, raw));
+            let before = items.len();
             items.extend(new.filter(|item| names.insert(item.name.clone())));
-            if items.len() > ITEMS {
-                return Err(FetchError::TooMuch);
-            }
+            self.keep(items.iter().skip(before))?;
             let result = page.result().ok_or(FetchError::Malformed(method))?;
             let lives = value::find(result, &["ttlMs"]).and_then(|lives| lives.parse().ok()).map(Duration::from_millis);
             time = time.into_iter().chain(lives).min();
@@ -126,6 +143,14 @@ impl Fetcher<'_> {
             }
         }
         Ok((items, time))
+    }
+
+    /// Counts what a page added.
+    fn keep<'i>(&self, new: impl Iterator<Item = &'i Item>) -> Result<(), FetchError> {
+        let (count, size) = new.fold((0, 0), |(count, size), item| (count + 1, size + item.raw.len()));
+        let items = self.items.fetch_add(count, Ordering::Relaxed) + count;
+        let bytes = self.bytes.fetch_add(size, Ordering::Relaxed) + size;
+        if items > ITEMS || bytes > BYTES { Err(FetchError::TooMuch) } else { Ok(()) }
     }
 
     async fn request(&self, method: &'static str, cursor: Option<&str>) -> Result<Message, FetchError> {

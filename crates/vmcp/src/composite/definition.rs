@@ -171,6 +171,11 @@ impl CompositeTool {
         })
     }
 
+    /// How long all of its steps may take together.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
     /// The tools that its steps call, as they name them.
     pub(super) fn called(&self) -> impl Iterator<Item = &str> {
         self.steps.iter().filter_map(|step| match &step.action {

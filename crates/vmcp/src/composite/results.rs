@@ -1,10 +1,18 @@
 //! What steps came to, as templates see it.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use serde_json::{Map, Value, json};
 use skep_mcp::Message;
 
+use super::StepError;
+
 /// How many bytes the results of all steps may have together.
-pub(super) const RESULTS: usize = 16 * 1024 * 1024;
+pub(crate) const RESULTS: usize = 16 * 1024 * 1024;
+
+/// What is left of [`RESULTS`] in a run. Each result is charged when it arrives, also those of a step that is not done.
+#[derive(Debug)]
+pub(super) struct ResultBudget(AtomicUsize);
 
 /// What a tool returned.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -15,6 +23,8 @@ pub struct ToolResult {
     pub content: Map<String, Value>,
     /// Whether it reports an error.
     pub is_error: bool,
+    /// The size of all of it as JSON.
+    pub bytes: usize,
 }
 
 /// The state of a step.
@@ -36,12 +46,28 @@ pub(super) struct StepResult {
     pub(super) error: Option<String>,
 }
 
+// === impl ResultBudget ===
+
+impl ResultBudget {
+    pub(super) fn new() -> Self {
+        Self(AtomicUsize::new(RESULTS))
+    }
+
+    /// Pays for a result.
+    pub(super) fn charge(&self, bytes: usize) -> Result<(), StepError> {
+        let pay = |left: usize| left.checked_sub(bytes);
+        let paid = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, pay);
+        paid.map(drop).map_err(|_left| StepError::TooLarge(RESULTS))
+    }
+}
+
 // === impl ToolResult ===
 
 impl ToolResult {
     /// The result in a response to `tools/call`.
     pub fn of(response: &Message) -> Option<Self> {
-        let result: Value = serde_json::from_slice(response.result()?).ok()?;
+        let raw = response.result()?;
+        let (bytes, result): (usize, Value) = (raw.len(), serde_json::from_slice(raw).ok()?);
         let mut content = Map::new();
         let (mut texts, mut images, mut resources) = (0_usize, 0_usize, 0_usize);
         for one in result.get("content").and_then(Value::as_array).into_iter().flatten() {
@@ -65,7 +91,7 @@ impl ToolResult {
         let structured = result.get("structuredContent").filter(|structured| structured.is_object()).cloned();
         let output = structured.unwrap_or_else(|| Value::Object(content.clone()));
         let is_error = result.get("isError").and_then(Value::as_bool).unwrap_or_default();
-        Some(Self { output, content, is_error })
+        Some(Self { output, content, is_error, bytes })
     }
 
     /// The first text of its content.

@@ -1,5 +1,6 @@
 //! Running one step: its call with retries, its question, or a call for each element of a list.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -8,7 +9,7 @@ use skep_api::kinds::AnswerAction;
 
 use super::arguments::render_text;
 use super::definition::{Action, ForEach, Step, ToolCall};
-use super::results::{StepResult, ToolResult};
+use super::results::{ResultBudget, StepResult, ToolResult};
 use super::{Answer, StepCalls, StepError};
 
 /// By how much the pause before a retry grows, how much of it is random, and how long it gets at most, in parts of the first.
@@ -28,8 +29,13 @@ pub(super) struct Ran {
 
 impl Step {
     /// Runs the step, within its time.
-    pub(super) async fn run(&self, calls: &dyn StepCalls, data: &Value) -> Result<Ran, StepError> {
-        let ran = tokio::time::timeout(self.timeout, self.run_action(calls, data)).await;
+    pub(super) async fn run(
+        &self,
+        calls: &dyn StepCalls,
+        data: Arc<Value>,
+        budget: &ResultBudget,
+    ) -> Result<Ran, StepError> {
+        let ran = tokio::time::timeout(self.timeout, self.run_action(calls, data, budget)).await;
         match (ran, &self.action) {
             (Ok(ran), _) => ran,
             // The user did not answer: as if they had closed the question.
@@ -40,23 +46,34 @@ impl Step {
         }
     }
 
-    async fn run_action(&self, calls: &dyn StepCalls, data: &Value) -> Result<Ran, StepError> {
+    async fn run_action(
+        &self,
+        calls: &dyn StepCalls,
+        data: Arc<Value>,
+        budget: &ResultBudget,
+    ) -> Result<Ran, StepError> {
         match &self.action {
             Action::Tool(call) => {
-                let ToolResult { output, content, .. } = call.run(calls, data).await?;
+                let arguments = call.arguments(&data, calls.schema(&call.tool).as_ref())?;
+                // What is rendered needs no data any more, and a call may take long.
+                drop(data);
+                let ToolResult { output, content, .. } = call.run(calls, arguments, budget).await?;
                 Ok(Ran { result: StepResult { content, ..StepResult::completed(output) }, skips_rest: false })
             }
             Action::ForEach(each) => {
-                let output = each.run(calls, data).await?;
+                let output = each.run(calls, &data, budget).await?;
                 Ok(Ran { result: StepResult::completed(output), skips_rest: false })
             }
             Action::Elicitation { message, schema, on_decline, on_cancel } => {
-                let message = render_text("message", message, data)?;
+                let message = render_text("message", message, &data)?;
+                drop(data);
                 match calls.elicit(&message, schema).await? {
-                    Answer::Accepted(content) if content.to_string().len() > ANSWER => {
-                        Err(StepError::NotAnswered("answered with more than is kept"))
-                    }
                     Answer::Accepted(content) => {
+                        let bytes = content.to_string().len();
+                        if bytes > ANSWER {
+                            return Err(StepError::NotAnswered("answered with more than is kept"));
+                        }
+                        budget.charge(bytes)?;
                         let output = json!({ "action": "accept", "content": content });
                         Ok(Ran { result: StepResult::completed(output), skips_rest: false })
                     }
@@ -85,13 +102,19 @@ fn unanswered(text: &'static str, action: &str, then: AnswerAction) -> Result<Ra
 // === impl ToolCall ===
 
 impl ToolCall {
-    async fn run(&self, calls: &dyn StepCalls, data: &Value) -> Result<ToolResult, StepError> {
-        let schema = calls.schema(&self.tool);
-        let arguments = self.arguments(data, schema.as_ref())?;
+    async fn run(
+        &self,
+        calls: &dyn StepCalls,
+        arguments: Map<String, Value>,
+        budget: &ResultBudget,
+    ) -> Result<ToolResult, StepError> {
         let mut pause = self.delay;
         for attempt in 0.. {
             let error = match calls.call(&self.tool, arguments.clone()).await {
-                Ok(result) if !result.is_error => return Ok(result),
+                Ok(result) if !result.is_error => {
+                    budget.charge(result.bytes)?;
+                    return Ok(result);
+                }
                 Ok(result) => StepError::Tool { tool: self.tool.clone(), text: result.text() },
                 Err(error) => error,
             };
@@ -114,16 +137,24 @@ fn jittered(pause: Duration) -> Duration {
 // === impl ForEach ===
 
 impl ForEach {
-    async fn run(&self, calls: &dyn StepCalls, data: &Value) -> Result<Value, StepError> {
+    async fn run(&self, calls: &dyn StepCalls, data: &Value, budget: &ResultBudget) -> Result<Value, StepError> {
         let items = self.items(data)?;
-        let count = items.len();
-        let ran = futures_util::stream::iter(items.into_iter().enumerate()).map(|(index, item)| {
-            let mut data = data.clone();
+        let (count, schema) = (items.len(), calls.schema(&self.call.tool));
+        // One copy for all elements: the arguments of each are rendered when its call begins.
+        let mut data = data.clone();
+        let ran = futures_util::stream::iter(items.into_iter().enumerate()).map(move |(index, item)| {
             if let Some(data) = data.as_object_mut() {
                 let names = [(self.variable.clone(), item.clone()), ("index".to_owned(), json!(index))];
                 data.insert("forEach".to_owned(), Value::Object(Map::from_iter(names)));
             }
-            async move { (index, item, self.call.run(calls, &data).await) }
+            let arguments = self.call.arguments(&data, schema.as_ref());
+            async move {
+                let ran = match arguments {
+                    Ok(arguments) => self.call.run(calls, arguments, budget).await,
+                    Err(error) => Err(error),
+                };
+                (index, item, ran)
+            }
         });
         let mut ran = std::pin::pin!(ran.buffered(self.parallel));
         let (mut iterations, mut completed, mut failed) = (Vec::new(), 0_usize, 0_usize);
@@ -134,7 +165,7 @@ impl ForEach {
                     let row = json!({ "index": index, "item": item, "status": "completed", "output": result.output });
                     iterations.push(row);
                 }
-                Err(error) if self.continues => {
+                Err(error) if self.continues && !matches!(error, StepError::TooLarge(_)) => {
                     failed += 1;
                     let row = json!({ "index": index, "item": item, "status": "failed", "output": {}, "error": error.to_string() });
                     iterations.push(row);

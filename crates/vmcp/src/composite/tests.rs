@@ -24,13 +24,14 @@ impl StepCalls for Calls {
             self.called.lock().unwrap().push((tool.to_owned(), Value::Object(arguments.clone())));
             let failed = |text: &str| {
                 let content = Map::from_iter([("text".to_owned(), json!(text))]);
-                Ok(ToolResult { output: json!({}), content, is_error: true })
+                Ok(ToolResult { content, is_error: true, ..ToolResult::default() })
             };
             match tool {
                 "fail" => failed("it broke"),
                 "flaky" if self.failures.fetch_add(1, Ordering::Relaxed) < 2 => failed("not yet"),
                 "slow" => std::future::pending().await,
                 "gone" => Err(StepError::Call("tool `gone`: the connection to the server was lost".to_owned())),
+                "large" => Ok(ToolResult { bytes: RESULTS / 4, ..ToolResult::default() }),
                 _ => Ok(ToolResult { output: Value::Object(arguments), ..ToolResult::default() }),
             }
         })
@@ -263,4 +264,18 @@ fn a_composite_tool_is_seen_where_its_tools_exist_and_is_no_safer_than_they_are(
     assert_eq!(shown("both", &["a_wipe"], json!({ "readOnlyHint": true })), None, "it claims to be safer");
     assert_eq!(shown("both", &["a_gone"], json!({})), None);
     assert_eq!(shown("a_read", &["a_wipe"], json!({})), None, "a backend has a tool of that name");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_results_of_a_run_are_bounded_also_within_a_step_and_whatever_it_says_about_failures() {
+    let calls = Arc::new(Calls::default());
+    let each = |count: usize| {
+        let items: Vec<usize> = (0..count).collect();
+        json!({ "steps": [{ "id": "a", "type": "forEach", "collection": json!(items).to_string(), "maxParallel": 1,
+            "onError": { "action": "continue" }, "step": { "type": "tool", "tool": "large" } }] })
+    };
+    assert_eq!(run_with(&calls, &each(4), &json!({})).await.unwrap()["completed"], 4);
+    let error = run_with(&calls, &each(100), &json!({})).await.unwrap_err();
+    assert!(error.contains("the results of the steps have more than"), "{error}");
+    assert_eq!(calls.called.lock().unwrap().len(), 4 + 5, "the first that is too much ends the run");
 }

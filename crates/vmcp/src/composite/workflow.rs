@@ -10,7 +10,7 @@ use skep_upstream::BoxFuture;
 
 use super::arguments::holds;
 use super::definition::{CompositeTool, Step};
-use super::results::{RESULTS, Status, StepResult};
+use super::results::{ResultBudget, Status, StepResult};
 use super::step::Ran;
 use super::{StepCalls, StepError};
 
@@ -24,6 +24,9 @@ pub struct Workflow {
     calls: Arc<dyn StepCalls>,
     params: Map<String, Value>,
     results: BTreeMap<String, StepResult>,
+    /// What templates see, until there is another result.
+    shown: Option<Arc<Value>>,
+    budget: Arc<ResultBudget>,
     id: String,
     started: jiff::Timestamp,
 }
@@ -62,7 +65,9 @@ impl Workflow {
             }
         }
         let id = uuid::Uuid::new_v4().to_string();
-        Self { tool, calls, params, results: BTreeMap::new(), id, started: jiff::Timestamp::now() }
+        let (shown, budget) = (None, Arc::new(ResultBudget::new()));
+        let started = jiff::Timestamp::now();
+        Self { tool, calls, params, results: BTreeMap::new(), shown, budget, id, started }
     }
 
     /// Runs all steps, and returns the output. Steps that run when another one fails are cancelled.
@@ -72,8 +77,9 @@ impl Workflow {
             Ok(ran) => ran?,
             Err(_elapsed) => return Err(WorkflowError::Timeout),
         }
+        let data = self.data();
         match &self.tool.output {
-            Some(output) => output.of(&self.data(None)).map_err(WorkflowError::Output),
+            Some(output) => output.of(&data).map_err(WorkflowError::Output),
             None => Ok(self.last_output()),
         }
     }
@@ -94,7 +100,7 @@ impl Workflow {
                 }
                 match self.begin(step, &calls) {
                     Some(run) => running.push(run),
-                    None => self.keep(step, StepResult::replaced(Status::Skipped, step.defaults.as_ref(), None))?,
+                    None => self.keep(step, StepResult::replaced(Status::Skipped, step.defaults.as_ref(), None)),
                 }
             }
             waiting = later;
@@ -108,16 +114,16 @@ impl Workflow {
             };
             match ran {
                 Ok(Ran { result, skips_rest }) => {
-                    self.keep(step, result)?;
+                    self.keep(step, result);
                     if skips_rest {
                         self.skip(&waiting);
                         return Ok(());
                     }
                 }
-                Err(error) if step.continues => {
+                Err(error) if step.continues && !matches!(error, StepError::TooLarge(_)) => {
                     let text = error.to_string();
                     tracing::debug!(step = step.id, error = text, "step failed, the others go on");
-                    self.keep(step, StepResult::replaced(Status::Failed, step.defaults.as_ref(), Some(text)))?;
+                    self.keep(step, StepResult::replaced(Status::Failed, step.defaults.as_ref(), Some(text)));
                 }
                 Err(error) => return Err(WorkflowError::Step { step: step.id.clone(), error }),
             }
@@ -125,34 +131,40 @@ impl Workflow {
     }
 
     /// Begins a step. Nothing if its condition leaves it out.
-    fn begin<'a>(&self, step: &'a Step, calls: &'a Arc<dyn StepCalls>) -> Option<Running<'a>> {
-        let data = self.data(None);
+    fn begin<'a>(&mut self, step: &'a Step, calls: &'a Arc<dyn StepCalls>) -> Option<Running<'a>> {
+        let (data, budget) = (self.data(), self.budget.clone());
         let is_wanted = step.condition.as_ref().map_or(Ok(true), |condition| holds(condition, &data));
         match is_wanted {
-            Ok(true) => Some(async move { (step, step.run(&**calls, &data).await) }.boxed()),
+            Ok(true) => Some(async move { (step, step.run(&**calls, data, &budget).await) }.boxed()),
             Ok(false) => None,
             Err(error) => Some(async move { (step, Err(error)) }.boxed()),
         }
     }
 
-    fn keep(&mut self, step: &Step, result: StepResult) -> Result<(), WorkflowError> {
+    fn keep(&mut self, step: &Step, result: StepResult) {
         self.results.insert(step.id.clone(), result);
-        let bytes: usize = self.results.values().map(|result| result.output.to_string().len()).sum();
-        if bytes > RESULTS {
-            return Err(WorkflowError::Step { step: step.id.clone(), error: StepError::TooLarge(RESULTS) });
-        }
-        Ok(())
+        self.shown = None;
     }
 
     fn skip(&mut self, steps: &[&Step]) {
+        self.shown = None;
         for step in steps {
             let skipped = StepResult::replaced(Status::Skipped, step.defaults.as_ref(), None);
             self.results.entry(step.id.clone()).or_insert(skipped);
         }
     }
 
-    /// What templates see.
-    fn data(&self, status: Option<&str>) -> Value {
+    /// What templates see. Steps that begin with the same results share it.
+    fn data(&mut self) -> Arc<Value> {
+        if let Some(shown) = &self.shown {
+            return shown.clone();
+        }
+        let shown = Arc::new(self.make_data());
+        self.shown = Some(shown.clone());
+        shown
+    }
+
+    fn make_data(&self) -> Value {
         let known: BTreeSet<&String> = self.results.keys().collect();
         let mut steps: Map<String, Value> =
             self.results.iter().map(|(id, result)| (id.clone(), result.shown())).collect();
@@ -168,7 +180,7 @@ impl Workflow {
                 "id": self.id,
                 "duration_ms": u64::try_from(elapsed).unwrap_or_default(),
                 "step_count": self.tool.steps.len(),
-                "status": status.unwrap_or("running"),
+                "status": "running",
                 "start_time": self.started.to_string(),
             },
         })

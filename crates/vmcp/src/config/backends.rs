@@ -14,6 +14,7 @@ use skep_auth::aws::{RoleMapping, Roles};
 use skep_auth::token_exchange::{ExchangeOptions, TokenExchange};
 use skep_auth::{Secret, read_ca_bundle};
 use skep_net::Addresses;
+use skep_plan::virtual_server::{ALLOW_PRIVATE, DISCOVERED, UNRESOLVED};
 use skep_upstream::http::Transport;
 
 use super::Config;
@@ -30,6 +31,8 @@ const AWS_SERVICE: &str = "aws-mcp";
 pub struct Where<'a> {
     /// The variables of the process.
     pub environment: &'a BTreeMap<String, String>,
+    /// The variables of one backend alone, which come first; the headers of an entry come from nowhere else then.
+    pub own: Option<&'a BTreeMap<String, String>>,
     /// What may be dialled.
     pub addresses: Addresses,
 }
@@ -64,7 +67,8 @@ impl std::fmt::Debug for Where<'_> {
 impl Where<'_> {
     /// A variable that must be there.
     fn variable(&self, name: &str) -> Result<String, String> {
-        let value = self.environment.get(name).filter(|value| !value.is_empty());
+        let own = self.own.and_then(|own| own.get(name));
+        let value = own.or_else(|| self.environment.get(name)).filter(|value| !value.is_empty());
         value.cloned().ok_or_else(|| format!("the environment variable `{name}` is not set"))
     }
 
@@ -80,28 +84,52 @@ impl Where<'_> {
 // === impl Config ===
 
 impl Config {
-    /// The backends that stand in the configuration.
-    pub fn backends(&self, place: Where<'_>) -> Result<Vec<BackendSpec>, BackendConfigError> {
-        let one = |backend: &StaticBackend| {
-            let in_backend = |problem| BackendConfigError { backend: backend.name.clone(), problem };
-            self.backend(backend, place).map_err(in_backend)
-        };
-        self.document.backends.iter().map(one).collect()
+    /// The backends that stand in the configuration, and what is wrong with those that cannot be called.
+    pub fn backends(&self, place: Where<'_>) -> (Vec<BackendSpec>, Vec<BackendConfigError>) {
+        let (mut specs, mut failed) = (Vec::new(), Vec::new());
+        for backend in &self.document.backends {
+            let ca_bundle = backend.ca_bundle_path.as_ref().map(|path| {
+                let read = read_ca_bundle(path.as_ref());
+                read.map(Arc::from).map_err(|error| format!("cannot read the CA bundle `{path}`: {error}"))
+            });
+            let spec = ca_bundle
+                .transpose()
+                .and_then(|ca_bundle| self.backend(backend, self.strategy(&backend.name, None), ca_bundle, place));
+            match spec {
+                Ok(spec) => specs.push(spec),
+                Err(problem) => failed.push(BackendConfigError { backend: backend.name.clone(), problem }),
+            }
+        }
+        (specs, failed)
     }
 
-    fn backend(&self, backend: &StaticBackend, place: Where<'_>) -> Result<BackendSpec, String> {
-        let outgoing = self.document.outgoing_auth.as_ref();
-        let strategy = outgoing.and_then(|auth| auth.backends.get(&backend.name).or(auth.default.as_ref()));
+    /// How a backend is signed in to, which says by itself that it is `own`: as the configuration says for it, else as it says, else by default.
+    pub(crate) fn strategy<'a>(
+        &'a self,
+        name: &str,
+        own: Option<&'a OutgoingStrategy>,
+    ) -> Option<&'a OutgoingStrategy> {
+        let outgoing = self.document.outgoing_auth.as_ref()?;
+        let own = own.filter(|_| outgoing.source == DISCOVERED);
+        let is_own = |strategy: &&OutgoingStrategy| strategy.method == DISCOVERED;
+        match outgoing.backends.get(name) {
+            Some(entry) if is_own(&entry) => own,
+            Some(entry) => Some(entry),
+            None => own.or(outgoing.default.as_ref().filter(|default| !is_own(default))),
+        }
+    }
+
+    /// A backend that is called with this strategy and trusts these certificate authorities.
+    pub(crate) fn backend(
+        &self,
+        backend: &StaticBackend,
+        strategy: Option<&OutgoingStrategy>,
+        ca_bundle: Option<Arc<[u8]>>,
+        place: Where<'_>,
+    ) -> Result<BackendSpec, String> {
         let headers = match backend.origin {
             Some(BackendOrigin::Entry) => forwarded(&backend.name, place)?,
             Some(BackendOrigin::Workload) | None => HeaderMap::new(),
-        };
-        let ca_bundle = match &backend.ca_bundle_path {
-            None => None,
-            Some(path) => {
-                let read = read_ca_bundle(path.as_ref());
-                Some(Arc::from(read.map_err(|error| format!("cannot read the CA bundle `{path}`: {error}"))?))
-            }
         };
         Ok(BackendSpec {
             name: backend.name.as_str().into(),
@@ -112,9 +140,9 @@ impl Config {
             },
             auth_type: strategy.map_or_else(|| "unauthenticated".to_owned(), |strategy| strategy.method.clone()),
             strategy: strategy.map_or(Ok(Strategy::None), |strategy| credentials(strategy, place))?,
-            digest: digest(backend, strategy, &headers, ca_bundle.as_deref()),
+            digest: digest(backend, strategy, (&headers, place.own), ca_bundle.as_deref()),
             headers,
-            addresses: place.addresses,
+            addresses: addresses(backend, place.addresses),
             ca_bundle,
             timeout: self.timeout(&backend.name),
             metadata: backend.metadata.clone(),
@@ -122,11 +150,19 @@ impl Config {
     }
 }
 
+/// What may be dialled for a backend. In a pod, an entry must lead out of the cluster unless its owner says otherwise: a name that leads to a
+/// private address would open the network of the pod to who may write entries.
+fn addresses(backend: &StaticBackend, place: Addresses) -> Addresses {
+    let is_entry = backend.origin == Some(BackendOrigin::Entry);
+    let is_private = backend.metadata.get(ALLOW_PRIVATE).is_some_and(|allowed| allowed == "true");
+    if is_entry && !is_private && place == Addresses::Cluster { Addresses::PublicOnly } else { place }
+}
+
 /// The headers of an entry, from the variables that the operator sets.
 fn forwarded(backend: &str, place: Where<'_>) -> Result<HeaderMap, String> {
     let mut headers = HeaderMap::new();
     let variable = format!("TOOLHIVE_HEADER_FORWARD_{}", normal(backend));
-    let Some(text) = place.environment.get(&variable) else { return Ok(headers) };
+    let Some(text) = place.own.unwrap_or(place.environment).get(&variable) else { return Ok(headers) };
     let given: ForwardedHeaders =
         serde_json::from_str(text).map_err(|_| format!("the environment variable `{variable}` is not valid JSON"))?;
     let secrets = given
@@ -155,6 +191,9 @@ fn credentials(strategy: &OutgoingStrategy, place: Where<'_>) -> Result<Strategy
             Ok(Strategy::TokenExchange(Arc::new(TokenExchange::new(exchange(given, place)?))))
         }
         "aws_sts" => aws(strategy.aws_sts.as_ref().ok_or_else(|| missing("awsSts"))?, place),
+        UNRESOLVED => {
+            Err("its credentials cannot be resolved; the conditions of the VirtualMCPServer say why".to_owned())
+        }
         "obo" | "xaa" | "upstream_inject" => {
             Err(format!("credentials of type `{}` are not supported by this version", strategy.method))
         }
@@ -164,14 +203,17 @@ fn credentials(strategy: &OutgoingStrategy, place: Where<'_>) -> Result<Strategy
     }
 }
 
-fn exchange(given: &TokenExchangeStrategy, place: Where<'_>) -> Result<ExchangeOptions, String> {
-    if given.subject_provider_name.as_ref().is_some_and(|name| !name.is_empty()) {
-        return Err(
-            "tokenExchange.subjectProviderName needs the embedded authorization server, which this version does \
-                    not have; remove it"
-                .to_owned(),
-        );
+/// Refuses a token of an upstream provider, which only an embedded authorization server has.
+fn no_provider(place: &str, name: Option<&String>) -> Result<(), String> {
+    if name.is_none_or(String::is_empty) {
+        return Ok(());
     }
+    let problem = "needs the embedded authorization server, which this version does not have; remove it";
+    Err(format!("{place}.subjectProviderName {problem}"))
+}
+
+fn exchange(given: &TokenExchangeStrategy, place: Where<'_>) -> Result<ExchangeOptions, String> {
+    no_provider("tokenExchange", given.subject_provider_name.as_ref())?;
     Ok(ExchangeOptions {
         token_url: given.token_url.clone(),
         client_id: given.client_id.clone().unwrap_or_default(),
@@ -184,6 +226,7 @@ fn exchange(given: &TokenExchangeStrategy, place: Where<'_>) -> Result<ExchangeO
 }
 
 fn aws(given: &AwsStsStrategy, place: Where<'_>) -> Result<Strategy, String> {
+    no_provider("awsSts", given.subject_provider_name.as_ref())?;
     if given.region.is_empty() || !given.region.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
         return Err(format!("awsSts.region: `{}` is not a region; write it like eu-central-1", given.region));
     }
@@ -213,7 +256,7 @@ fn aws(given: &AwsStsStrategy, place: Where<'_>) -> Result<Strategy, String> {
 fn digest(
     backend: &StaticBackend,
     strategy: Option<&OutgoingStrategy>,
-    headers: &HeaderMap,
+    (headers, own): (&HeaderMap, Option<&BTreeMap<String, String>>),
     ca_bundle: Option<&[u8]>,
 ) -> [u8; 32] {
     let mut digest = Sha256::new();
@@ -225,6 +268,10 @@ fn digest(
     add(&serde_json::to_vec(&strategy).unwrap_or_default());
     for (name, value) in headers {
         add(name.as_str().as_bytes());
+        add(value.as_bytes());
+    }
+    for (name, value) in own.into_iter().flatten() {
+        add(name.as_bytes());
         add(value.as_bytes());
     }
     add(ca_bundle.unwrap_or_default());

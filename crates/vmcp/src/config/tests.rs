@@ -21,7 +21,9 @@ backends:
 fn problems(change: impl FnOnce(&str) -> String) -> Vec<String> {
     match Config::from_yaml(&change(SMALLEST)) {
         Ok(_) => Vec::new(),
-        Err(ConfigError::Invalid(problems) | ConfigError::UnknownMembers(problems)) => problems,
+        Err(ConfigError::Refused(
+            VirtualConfigError::Invalid(problems) | VirtualConfigError::UnknownMembers(problems),
+        )) => problems,
         Err(error) => vec![error.to_string()],
     }
 }
@@ -40,13 +42,14 @@ fn the_smallest_useful_configuration_is_read_with_its_defaults() {
     assert_eq!((monitor.interval.as_secs(), monitor.timeout.as_secs(), monitor.threshold), (30, 10, 3));
     assert_eq!(monitor.breaker, None);
     let environment = BTreeMap::from([("GH_KEY".to_owned(), "secret".to_owned())]);
-    let place = Where { environment: &environment, addresses: skep_net::Addresses::Machine };
-    let backends = config.backends(place).unwrap();
+    let place = Where { environment: &environment, own: None, addresses: skep_net::Addresses::Machine };
+    let (backends, failed) = config.backends(place);
+    assert!(failed.is_empty(), "{failed:?}");
     assert_eq!((&*backends[0].name, backends[0].auth_type.as_str()), ("gh", "header_injection"));
     assert!(!format!("{backends:?}").contains("secret"), "{backends:?}");
     let none = BTreeMap::new();
-    let error = config.backends(Where { environment: &none, ..place }).unwrap_err();
-    assert_eq!(error.to_string(), "backend `gh`: the environment variable `GH_KEY` is not set");
+    let (_, failed) = config.backends(Where { environment: &none, ..place });
+    assert_eq!(failed[0].to_string(), "backend `gh`: the environment variable `GH_KEY` is not set");
 }
 
 #[test]
@@ -110,7 +113,7 @@ fn what_does_not_fit_together_is_reported_in_the_words_of_the_original() {
     ] {
         assert_eq!(replaced(from, to), [expected], "{to}");
     }
-    let all = ConfigError::Invalid(vec!["a".to_owned(), "b".to_owned()]);
+    let all = VirtualConfigError::Invalid(vec!["a".to_owned(), "b".to_owned()]);
     assert_eq!(all.to_string(), "invalid configuration:\n  - a\n  - b");
 }
 
@@ -153,4 +156,76 @@ fn the_document_of_the_chain_says_what_the_configuration_says() {
     assert!(document.authz_config.to_compact().contains("permit(principal, action, resource);"));
     let missing = config.run_config("h", 1, &mut BTreeMap::new()).unwrap_err();
     assert!(missing.to_string().contains("`S` is not set"), "{missing}");
+}
+
+#[test]
+fn an_entry_is_dialled_at_public_addresses_only_unless_its_owner_allows_more() {
+    use skep_net::Addresses::{Cluster, Machine, PublicOnly};
+    let row = |more: &str| {
+        let row = format!("name: gh, type: entry, url: \"http://gh:8080/mcp\"{more}");
+        Config::from_yaml(&SMALLEST.replace("name: gh, url: \"http://gh:8080/mcp\"", &row)).unwrap()
+    };
+    let environment = BTreeMap::from([("GH_KEY".to_owned(), "secret".to_owned())]);
+    let of = |config: &Config, addresses| {
+        let (backends, _) = config.backends(Where { environment: &environment, own: None, addresses });
+        backends[0].addresses
+    };
+    let private = ", metadata: {allow_private_endpoint: \"true\"}";
+    assert_eq!((of(&row(""), Cluster), of(&row(""), Machine)), (PublicOnly, Machine));
+    assert_eq!(of(&row(private), Cluster), Cluster);
+    assert_eq!(of(&Config::from_yaml(SMALLEST).unwrap(), Cluster), Cluster, "a member is in the cluster");
+
+    // A backend that is called with another secret is another one.
+    let config = row("");
+    let digest = |key: &str| {
+        let own = BTreeMap::from([("GH_KEY".to_owned(), key.to_owned())]);
+        let place = Where { environment: &environment, own: Some(&own), addresses: Machine };
+        config.backends(place).0[0].digest
+    };
+    assert_eq!(digest("a"), digest("a"));
+    assert_ne!(digest("a"), digest("b"));
+}
+
+/// What the planner writes, as its golden documents show it, is what the process reads.
+#[test]
+fn the_documents_of_the_operator_are_accepted() {
+    let golden = include_str!("../../../runconfig/tests/golden/virtual_config/15-virtual.yaml");
+    let config = Config::from_yaml(golden).unwrap();
+    assert_eq!((config.name(), config.group()), ("virtual", "team"));
+    for (method, said) in [("unresolved", "cannot be resolved"), ("xaa", "not supported")] {
+        let text = SMALLEST.replace("gh: {type: header_injection,", &format!("gh: {{type: {method},"));
+        let (specs, failed) = Config::from_yaml(&text).unwrap().backends(Where {
+            environment: &BTreeMap::new(),
+            own: None,
+            addresses: skep_net::Addresses::Cluster,
+        });
+        assert!(specs.is_empty() && failed[0].to_string().contains(said), "{failed:?}");
+    }
+}
+
+#[test]
+fn what_a_member_says_counts_where_backends_are_discovered() {
+    let text = |outgoing: &str| {
+        let (before, rest) = SMALLEST.split_once("outgoingAuth:").unwrap();
+        let (_, after) = rest.split_once("aggregation:").unwrap();
+        Config::from_yaml(&format!("{before}outgoingAuth: {outgoing}\naggregation:{after}")).unwrap()
+    };
+    let of =
+        |method: &str| skep_api::virtual_config::OutgoingStrategy { method: method.to_owned(), ..Default::default() };
+    let own = of("own");
+    let chosen = |outgoing: &str, own: Option<&skep_api::virtual_config::OutgoingStrategy>| {
+        text(outgoing).strategy("gh", own).map(|strategy| strategy.method.clone())
+    };
+    for (outgoing, given, expected) in [
+        ("{source: discovered}", Some(&own), Some("own")),
+        ("{source: discovered}", None, None),
+        ("{source: discovered, default: {type: aws_sts}}", Some(&own), Some("own")),
+        ("{source: discovered, default: {type: aws_sts}}", None, Some("aws_sts")),
+        ("{source: discovered, default: {type: discovered}}", None, None),
+        ("{source: discovered, backends: {gh: {type: xaa}}}", Some(&own), Some("xaa")),
+        ("{source: discovered, default: {type: aws_sts}, backends: {gh: {type: discovered}}}", None, None),
+        ("{source: inline, default: {type: aws_sts}}", Some(&own), Some("aws_sts")),
+    ] {
+        assert_eq!(chosen(outgoing, given).as_deref(), expected, "{outgoing}");
+    }
 }

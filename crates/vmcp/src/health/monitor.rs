@@ -66,7 +66,8 @@ async fn check(backend: &Arc<Backend>, settings: MonitorSettings) {
     }
 }
 
-fn jittered(interval: Duration) -> Duration {
+/// An interval that is moved at random, so that many do not come together.
+pub(crate) fn jittered(interval: Duration) -> Duration {
     let part = interval / JITTER;
     let random = u32::from(uuid::Uuid::new_v4().as_bytes().first().copied().unwrap_or_default());
     interval.saturating_sub(part / 2) + part * random / 256

@@ -60,6 +60,8 @@ pub struct BackendHealth {
     pub breaker: BreakerState,
     /// When that changed.
     pub breaker_changed: Option<Timestamp>,
+    /// How many failures in a row it recovered from with the last check.
+    pub recovered_from: u32,
 }
 
 /// The health of one backend, which checks and calls change.
@@ -168,10 +170,8 @@ impl Finding {
         match error {
             CallError::Timeout => Self::Down(Category::Timeout),
             CallError::Cancelled => Self::Down(Category::Cancelled),
-            CallError::Rejected(StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT) | CallError::Busy(_) => {
-                Self::Inconclusive
-            }
-            CallError::Rejected(status) if status.is_server_error() => Self::Down(Category::BackendUnavailable),
+            CallError::Busy(_) => Self::Inconclusive,
+            CallError::Rejected(status) if is_busy(*status) => Self::Inconclusive,
             CallError::Unavailable(_) | CallError::Disconnected => Self::Down(Category::ConnectionFailed),
             CallError::NotSent => Self::Down(Category::BackendUnavailable),
             CallError::Rejected(_)
@@ -181,6 +181,11 @@ impl Finding {
             | CallError::Malformed => Self::Down(Category::HealthCheckFailed),
         }
     }
+}
+
+/// Whether a status says that a server is there and has no time: what is in front of it, or a part of it, may be restarting.
+fn is_busy(status: StatusCode) -> bool {
+    status.is_server_error() || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT)
 }
 
 // === impl HealthState ===
@@ -221,6 +226,37 @@ impl HealthState {
             let permits = state.breaker.as_mut().is_none_or(|breaker| breaker.permits(Instant::now()));
             state.note_breaker(before);
             permits
+        })
+    }
+
+    /// Whether there is a breaker.
+    pub fn has_breaker(&self) -> bool {
+        self.with(|state| state.breaker.is_some())
+    }
+
+    /// Whether calls of clients go to it now. An open breaker refuses them at once; a half-open one leaves it to a check to find out.
+    pub fn permits_call(&self) -> bool {
+        self.with(|state| state.breaker.as_ref().is_none_or(|breaker| breaker.state() == BreakerState::Closed))
+    }
+
+    /// Takes what a call of a client came to. Says whether the breaker changed.
+    pub fn note_call(&self, error: Option<&CallError>) -> bool {
+        self.with(|state| {
+            let before = state.breaker.as_ref().map(Breaker::state);
+            let Some(breaker) = state.breaker.as_mut().filter(|breaker| breaker.state() == BreakerState::Closed) else {
+                return false;
+            };
+            match error {
+                None => breaker.succeed(Instant::now()),
+                // The server is not there, or takes longer than it may.
+                Some(CallError::Timeout | CallError::Unavailable(_) | CallError::Disconnected) => {
+                    breaker.fail(Instant::now());
+                }
+                // It answered, or the client is at fault.
+                Some(_) => {}
+            }
+            state.note_breaker(before);
+            before != state.breaker.as_ref().map(Breaker::state)
         })
     }
 
@@ -265,10 +301,13 @@ impl BackendHealth {
         match finding {
             Finding::Inconclusive => {}
             // The first success after failures may be luck.
-            Finding::Up { .. } if self.failures > 0 => (self.health, self.failures) = (Health::Degraded, 0),
-            Finding::Up { slowly: true } => self.health = Health::Degraded,
+            Finding::Up { .. } if self.failures > 0 => {
+                self.recovered_from = std::mem::take(&mut self.failures);
+                self.health = Health::Degraded;
+            }
+            Finding::Up { slowly: true } => (self.health, self.recovered_from) = (Health::Degraded, 0),
             Finding::Up { slowly: false } | Finding::Refused { is_configured: true } => {
-                (self.health, self.failures) = (Health::Healthy, 0);
+                (self.health, self.failures, self.recovered_from) = (Health::Healthy, 0, 0);
             }
             Finding::Refused { is_configured: false } => {
                 self.failures = self.failures.saturating_add(1);
@@ -333,7 +372,9 @@ mod tests {
     fn a_busy_backend_is_neither_up_nor_down() {
         for (error, expected) in [
             (CallError::Rejected(StatusCode::TOO_MANY_REQUESTS), Finding::Inconclusive),
-            (CallError::Rejected(StatusCode::SERVICE_UNAVAILABLE), Finding::Down(Category::BackendUnavailable)),
+            (CallError::Rejected(StatusCode::SERVICE_UNAVAILABLE), Finding::Inconclusive),
+            (CallError::Rejected(StatusCode::BAD_GATEWAY), Finding::Inconclusive),
+            (CallError::Rejected(StatusCode::REQUEST_TIMEOUT), Finding::Inconclusive),
             (CallError::Timeout, Finding::Down(Category::Timeout)),
             (CallError::Unavailable("x".into()), Finding::Down(Category::ConnectionFailed)),
             (CallError::Malformed, Finding::Down(Category::HealthCheckFailed)),
@@ -343,5 +384,24 @@ mod tests {
         }
         let refused: Result<(), _> = Err(FetchError::from(CallError::Rejected(StatusCode::UNAUTHORIZED)));
         assert_eq!(Finding::of(&refused, false, true), Finding::Refused { is_configured: true });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_open_the_breaker_and_only_a_check_closes_it() {
+        let state = HealthState::default();
+        assert!(state.permits_call() && !state.note_call(Some(&CallError::Timeout)), "there is no breaker");
+        let timeout = std::time::Duration::from_mins(1);
+        state.begin_monitoring(Some(BreakerSettings { failures: 2, timeout }));
+        assert!(!state.note_call(Some(&CallError::Timeout)));
+        assert!(!state.note_call(None), "a success in between");
+        assert!(!state.note_call(Some(&CallError::Disconnected)));
+        assert!(!state.note_call(Some(&CallError::Rejected(StatusCode::BAD_GATEWAY))), "that is inconclusive");
+        assert!(state.note_call(Some(&CallError::Timeout)));
+        assert!(!state.permits_call() && !state.permits_check());
+        assert!(!state.note_call(None) && !state.permits_call(), "a late response of a call proves nothing");
+        tokio::time::advance(timeout).await;
+        assert!(state.permits_check() && !state.permits_call());
+        state.settle(Finding::Up { slowly: false }, 3);
+        assert!(state.permits_call());
     }
 }

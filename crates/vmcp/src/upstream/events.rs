@@ -62,7 +62,7 @@ impl VirtualUpstream {
             // There is nothing to report: the backend never says that it changed.
             return answers::empty(&call);
         }
-        self.forward_as(call, &backend, &["params", "uri"], &original).await
+        self.forward_as(call, &view, &backend, &["params", "uri"], &original).await
     }
 
     /// Sets the log level of a session, at all backends that it uses now or later.
@@ -159,7 +159,7 @@ async fn deliver(
         }
         let client = me.sessions.with(&session, |mine| mine.client.clone()).unwrap_or_default();
         let message = as_shown(&*me.view(&client).await, &backend, message);
-        let Some(bytes) = me.for_client(&session, &backend, message.into_body()).await else { continue };
+        let Some(bytes) = me.for_client(&session, &backend, None, message.into_body()).await else { continue };
         if let Err(error) = listener.queue(&bytes) {
             tracing::warn!(%error, "dropping a message for a listening session");
         }
@@ -173,6 +173,6 @@ pub(super) fn as_shown(view: &ClientView, backend: &Backend, message: Message) -
     }
     let uri = message.params().and_then(|params| value::find_text(params, &["uri"])).map(std::borrow::Cow::into_owned);
     let shown = uri.and_then(|uri| view.view.shown_uri(backend.name(), &uri));
-    let renamed = shown.map(|shown| splice::apply(&message, &[Edit::set(&["params", "uri"], Raw::string(shown))]));
+    let renamed = shown.map(|shown| splice::apply(&message, &[Edit::set(&["params", "uri"], Raw::string(&shown))]));
     renamed.and_then(Result::ok).unwrap_or(message)
 }

@@ -1,16 +1,21 @@
 //! Forwarding a request to the backend that it concerns, under the name that the backend knows.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures_util::future::join_all;
 use skep_mcp::{Edit, Era, Id, Kind, Message, Raw, answer, splice};
 use skep_upstream::{Call, CallError, Replies, SessionId};
 use tracing::Instrument as _;
 
 use super::session::{InFlight, Opened};
-use super::{VirtualUpstream, answers};
+use super::{VirtualUpstream, answers, uris};
 use crate::aggregate::BackendName;
 use crate::backend::Backend;
+use crate::view::ClientView;
 
+/// How long a backend may take to accept a notification.
+const NOTIFY: Duration = Duration::from_secs(10);
 /// How many messages before a response may wait to be read.
 const INTERIM: usize = 16;
 
@@ -29,6 +34,7 @@ impl VirtualUpstream {
     pub(super) async fn forward_as(
         self: Arc<Self>,
         call: Call,
+        view: &Arc<ClientView>,
         backend: &BackendName,
         path: &[&str],
         original: &str,
@@ -40,6 +46,11 @@ impl VirtualUpstream {
         let message = renamed.map_err(|_malformed| CallError::NotSent)?;
         let id = call.message.id();
         match self.forward(Call { message, ..call }, &backend).await {
+            Ok(Replies { interim, response }) if view.view.renames(backend.name()) => {
+                let view = view.clone();
+                let shown = move |response| uris::shown(&view.view, backend.name(), response);
+                Ok(Replies { interim, response: response.then(|response| response.map(shown)) })
+            }
             Ok(replies) => Ok(replies),
             Err(error) => Err(of_backend(&backend, error, id.as_ref())),
         }
@@ -48,6 +59,10 @@ impl VirtualUpstream {
     /// Forwards a request to a backend.
     pub(crate) async fn forward(self: Arc<Self>, call: Call, backend: &Arc<Backend>) -> Result<Replies, CallError> {
         let (session, id, era) = (call.session.clone(), call.message.id(), call.era);
+        if !backend.health.permits_call() {
+            let why = "its circuit breaker is open: it failed again and again, and is tried again later";
+            return Err(CallError::Unavailable(why.into()));
+        }
         if let Some(session) = &session {
             self.open_at(session, backend)?;
         }
@@ -56,14 +71,18 @@ impl VirtualUpstream {
             _ => None,
         };
         let call = Call { timeout: Some(backend.spec.timeout), ..call };
-        let Replies { interim, response } = backend.upstream.clone().call(call).await?;
+        let called = backend.upstream.clone().call(call).await;
+        let Replies { interim, response } = called.inspect_err(|error| self.note_call(backend, Some(error)))?;
         let interim = match (interim, session) {
-            (Some(interim), Some(session)) => Some(self.clone().relay(interim, session, backend.clone())),
+            (Some(interim), Some(session)) => Some(self.clone().relay(interim, session, id.clone(), backend.clone())),
             (interim, _) => interim,
         };
-        let (info, name) = (self.info.clone(), backend.clone());
+        let (me, info, name) = (self.me.clone(), self.info.clone(), backend.clone());
         let response = response.then(move |response| {
             drop(registered);
+            if let Some(me) = me.upgrade() {
+                me.note_call(&name, response.as_ref().err());
+            }
             match response {
                 Ok(response) if era == Era::Modern => Ok(answers::signed(response, &info)),
                 Ok(response) => Ok(response),
@@ -71,6 +90,14 @@ impl VirtualUpstream {
             }
         });
         Ok(Replies { interim, response })
+    }
+
+    /// Tells the breaker of a backend what a call came to.
+    fn note_call(&self, backend: &Backend, error: Option<&CallError>) {
+        if backend.health.note_call(error) {
+            tracing::warn!(backend = &**backend.name(), "circuit breaker opened by calls of clients");
+            self.backends.changed();
+        }
     }
 
     /// Opens a session at a backend for a client that has one here, when it is first used.
@@ -115,13 +142,15 @@ impl VirtualUpstream {
         }
     }
 
-    /// Forwards a notification of a client to all backends that it has a session at.
+    /// Forwards a notification of a client to all backends that it has a session at: at once, and none for longer than a short time.
     pub(super) async fn notify_backends(&self, session: &SessionId, message: &Message) -> Result<(), CallError> {
-        for backend in self.opened(session) {
-            if let Err(error) = backend.upstream.send(Some(session), message).await {
+        let sent = self.opened(session).into_iter().map(|backend| async move {
+            let sent = tokio::time::timeout(NOTIFY, backend.upstream.send(Some(session), message)).await;
+            if let Err(error) = sent.unwrap_or(Err(CallError::Timeout)) {
                 tracing::debug!(backend = &**backend.name(), %error, "notification not sent");
             }
-        }
+        });
+        join_all(sent).await;
         Ok(())
     }
 
@@ -138,13 +167,16 @@ impl VirtualUpstream {
         self: Arc<Self>,
         mut interim: tokio::sync::mpsc::Receiver<bytes::Bytes>,
         session: SessionId,
+        during: Option<Id>,
         backend: Arc<Backend>,
     ) -> tokio::sync::mpsc::Receiver<bytes::Bytes> {
         let (sender, receiver) = tokio::sync::mpsc::channel(INTERIM);
         tokio::spawn(
             async move {
                 while let Some(bytes) = interim.recv().await {
-                    let Some(bytes) = self.for_client(&session, &backend, bytes).await else { continue };
+                    let Some(bytes) = self.for_client(&session, &backend, during.as_ref(), bytes).await else {
+                        continue;
+                    };
                     if sender.send(bytes).await.is_err() {
                         return;
                     }
@@ -172,7 +204,7 @@ impl Drop for Registered {
     fn drop(&mut self) {
         let Self { virtual_server, session, id } = self;
         // Dropped outside of the lock.
-        let _ended = virtual_server.sessions.with(session, |session| session.calls.remove(id));
+        let _ended = virtual_server.sessions.with(session, |session| session.end_call(id));
     }
 }
 

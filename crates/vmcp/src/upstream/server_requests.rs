@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use skep_mcp::{Edit, Kind, Message, answer, splice};
+use skep_mcp::{Edit, Id, Kind, Message, answer, splice};
 use skep_upstream::{CallError, SessionId};
 
 use super::VirtualUpstream;
@@ -14,8 +14,14 @@ use crate::backend::Backend;
 // === impl VirtualUpstream ===
 
 impl VirtualUpstream {
-    /// A message of a backend as the client of a session gets it. Nothing if it does not get it.
-    pub(super) async fn for_client(&self, session: &SessionId, backend: &Arc<Backend>, bytes: Bytes) -> Option<Bytes> {
+    /// A message of a backend as the client of a session gets it, during a call of it or by itself. Nothing if it does not get it.
+    pub(super) async fn for_client(
+        &self,
+        session: &SessionId,
+        backend: &Arc<Backend>,
+        during: Option<&Id>,
+        bytes: Bytes,
+    ) -> Option<Bytes> {
         // Most are notifications, and stay as they are.
         let message = Message::parse(bytes.clone()).ok()?;
         if !concerns_requests(&message) {
@@ -23,13 +29,13 @@ impl VirtualUpstream {
         }
         if message.kind() == Kind::Notification {
             let own = message.cancels()?;
-            let known = self.sessions.with(session, |session| session.known_as(backend, &own)).flatten()?;
+            let known = self.sessions.with(session, |session| session.cancelled(backend, &own)).flatten()?;
             let edits = [Edit::set(&["params", "requestId"], &known)];
             return splice::apply(&message, &edits).ok().map(Message::into_body);
         }
         let own = message.id()?;
         let asked = Asked::Backend(backend.clone(), own.clone());
-        if let Some(known) = self.sessions.with(session, |session| session.ask(asked)).flatten() {
+        if let Some(known) = self.sessions.with(session, |session| session.ask(asked, during.cloned())).flatten() {
             return splice::apply(&message, &[Edit::set(&["id"], &known)]).ok().map(Message::into_body);
         }
         let text = "too many requests wait for the client";

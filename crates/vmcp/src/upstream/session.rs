@@ -16,6 +16,9 @@ use crate::backend::Backend;
 /// How many requests of backends may wait for the client of one session. More are refused.
 const ASKED: usize = 100;
 
+/// How long a request of a backend waits at least for an answer of the client.
+const UNANSWERED: Duration = Duration::from_mins(10);
+
 /// The sessions of a virtual server.
 #[derive(Debug, Default)]
 pub(super) struct Sessions(Mutex<HashMap<SessionId, Session>>);
@@ -32,7 +35,7 @@ pub(super) struct Session {
     /// Its requests in flight.
     pub(super) calls: HashMap<Id, InFlight>,
     /// Requests of backends that it has not answered, by the ids that it knows them by.
-    pub(super) asked: HashMap<u64, Asked>,
+    pub(super) asked: HashMap<u64, Waiting>,
     /// Where goes what is sent to it outside of calls.
     pub(super) listener: Option<Listener>,
     /// The log level that it asked for, as JSON.
@@ -65,6 +68,15 @@ pub(super) enum Asked {
     Backend(Arc<Backend>, Id),
     /// It is of a step of a composite tool.
     Step(oneshot::Sender<Message>),
+}
+
+/// A request that waits for a client, until it answers, or until nothing waits for the answer.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    asked: Asked,
+    /// The call of the client that it came with, and ends with.
+    during: Option<Id>,
+    since: Instant,
 }
 
 /// A task that ends with this.
@@ -113,6 +125,21 @@ impl Sessions {
             }
         }
         session.opened.values().map(|opened| opened.backend.clone()).collect()
+    }
+
+    /// Lets go of the sessions at backends that are none any more. Returns those to be closed: no call of the client is in flight there.
+    pub(super) fn forget(&self, is_gone: impl Fn(&Arc<Backend>) -> bool) -> Vec<(SessionId, Arc<Backend>)> {
+        let forgotten = self.all(|sessions| {
+            let of_session = |(id, session): (&SessionId, &mut Session)| {
+                let gone = session.forget(&is_gone);
+                let gone = gone.into_iter().map(|opened| (id.clone(), session.uses(&opened.backend), opened));
+                gone.collect::<Vec<_>>()
+            };
+            sessions.iter_mut().flat_map(of_session).collect::<Vec<_>>()
+        });
+        // Their tasks end here, outside of the lock.
+        let unused = forgotten.into_iter().filter(|(_, is_used, _)| !is_used);
+        unused.map(|(id, _, opened)| (id, opened.backend)).collect()
     }
 
     /// Those that were idle for so long: without a request in flight, and without a listener.
@@ -164,13 +191,17 @@ impl Session {
         }
     }
 
-    /// Notes a request for the client. Returns the id that the client knows it by; nothing if too many wait already.
-    pub(super) fn ask(&mut self, asked: Asked) -> Option<Id> {
+    /// Notes a request for the client, which came with a call of it or by itself. Returns the id that the client knows it by; nothing if too many
+    /// wait already.
+    pub(super) fn ask(&mut self, asked: Asked, during: Option<Id>) -> Option<Id> {
+        if self.asked.len() >= ASKED {
+            self.asked.retain(|_, waiting| waiting.is_awaited());
+        }
         if self.asked.len() >= ASKED {
             return None;
         }
         self.last_id += 1;
-        self.asked.insert(self.last_id, asked);
+        self.asked.insert(self.last_id, Waiting { asked, during, since: Instant::now() });
         Some(Id::number(self.last_id))
     }
 
@@ -182,13 +213,52 @@ impl Session {
 
     /// Takes the request that a response of the client answers.
     pub(super) fn answered(&mut self, id: &Id) -> Option<Asked> {
-        self.asked.remove(&id.raw().parse().ok()?)
+        self.asked.remove(&id.raw().parse().ok()?).map(|waiting| waiting.asked)
+    }
+
+    /// A call of the client is over, and with it what came with it.
+    pub(super) fn end_call(&mut self, id: &Id) -> Option<InFlight> {
+        self.asked.retain(|_, waiting| waiting.during.as_ref() != Some(id));
+        self.calls.remove(id)
+    }
+
+    /// A backend is none any more: whether it is this one that the session is open at, so that it is closed.
+    pub(super) fn forget(&mut self, is_gone: impl Fn(&Arc<Backend>) -> bool) -> Vec<Opened> {
+        let is_of_gone = |waiting: &Waiting| matches!(&waiting.asked, Asked::Backend(of, _) if is_gone(of));
+        self.asked.retain(|_, waiting| !is_of_gone(waiting));
+        let gone: Vec<BackendName> =
+            self.opened.iter().filter(|(_, opened)| is_gone(&opened.backend)).map(|(name, _)| name.clone()).collect();
+        gone.iter().filter_map(|name| self.opened.remove(name)).collect()
+    }
+
+    /// Whether a call is in flight at a backend.
+    pub(super) fn uses(&self, backend: &Arc<Backend>) -> bool {
+        self.calls.values().any(|call| matches!(call, InFlight::Backend(of) if Arc::ptr_eq(of, backend)))
     }
 
     /// The id by which the client knows a request of a backend.
     pub(super) fn known_as(&self, backend: &Arc<Backend>, id: &Id) -> Option<Id> {
-        let is_it = |asked: &Asked| matches!(asked, Asked::Backend(of, own) if Arc::ptr_eq(of, backend) && own == id);
-        self.asked.iter().find(|(_, asked)| is_it(asked)).map(|(known, _)| Id::number(*known))
+        let is_it = |waiting: &Waiting| matches!(&waiting.asked, Asked::Backend(of, own) if Arc::ptr_eq(of, backend) && own == id);
+        self.asked.iter().find(|(_, waiting)| is_it(waiting)).map(|(known, _)| Id::number(*known))
+    }
+
+    /// The same for a request that the backend cancels, and that is not waited for any more.
+    pub(super) fn cancelled(&mut self, backend: &Arc<Backend>, id: &Id) -> Option<Id> {
+        let known = self.known_as(backend, id)?;
+        self.answered(&known);
+        Some(known)
+    }
+}
+
+// === impl Waiting ===
+
+impl Waiting {
+    /// Whether someone still waits for the answer, as far as that is known.
+    fn is_awaited(&self) -> bool {
+        match &self.asked {
+            Asked::Step(step) => !step.is_closed(),
+            Asked::Backend(..) => self.since.elapsed() < UNANSWERED,
+        }
     }
 }
 

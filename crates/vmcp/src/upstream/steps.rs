@@ -9,13 +9,14 @@ use skep_mcp::{Era, Kind, Message, Raw, answer, method, value};
 use skep_net::Budget;
 use skep_upstream::{BoxFuture, Call, CallError, ClientContext, PendingResponse, Replies, SessionId};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 use tracing::Instrument as _;
 
 use super::session::{Asked, InFlight};
 use super::subscriptions::TaskCall;
 use super::{VirtualUpstream, answers};
 use crate::catalogue::meta;
-use crate::composite::{Answer, CompositeTool, StepCalls, StepError, ToolResult, Workflow};
+use crate::composite::{Answer, CompositeTool, RESULTS, StepCalls, StepError, ToolResult, Workflow};
 use crate::view::ClientView;
 
 /// How many messages before a response may wait to be read.
@@ -59,7 +60,7 @@ impl VirtualUpstream {
             era: call.era,
             interim,
         };
-        let name = tool.name.clone();
+        let (name, until) = (tool.name.clone(), Instant::now() + tool.timeout());
         let workflow = Workflow::new(tool, arguments.unwrap_or_default(), Arc::new(steps));
         let (outcome, response) = oneshot::channel();
         let (info, era, own) = (self.info.clone(), call.era, id.clone());
@@ -79,7 +80,8 @@ impl VirtualUpstream {
         );
         let registered =
             call.session.as_ref().map(|session| self.register(session, &id, InFlight::Task(task.abort_handle())));
-        let response = PendingResponse::new(response, Box::new(TaskCall(task.abort_handle())));
+        let response =
+            PendingResponse::new(response, Box::new(TaskCall { task: task.abort_handle(), until: Some(until) }));
         let response = response.then(move |response| {
             drop(registered);
             // The client cancelled it.
@@ -135,6 +137,10 @@ impl ClientSteps {
             let text = response.error().and_then(|error| value::find_text(error, &["message"])).unwrap_or_default();
             return Err(StepError::Call(format!("tool `{tool}`: {}", value::clipped(&text))));
         }
+        // Parsed, it takes many times its size.
+        if response.result().is_some_and(|result| result.len() > RESULTS) {
+            return Err(StepError::TooLarge(RESULTS));
+        }
         ToolResult::of(&response).ok_or_else(|| failed(CallError::Malformed))
     }
 
@@ -148,7 +154,7 @@ impl ClientSteps {
         let asked = self
             .upstream
             .sessions
-            .with(session, |session| session.can_elicit().then(|| session.ask(Asked::Step(sender))).flatten());
+            .with(session, |session| session.can_elicit().then(|| session.ask(Asked::Step(sender), None)).flatten());
         let Some(id) = asked.flatten() else {
             return Err(StepError::NoElicitation("it does not declare the capability `elicitation`"));
         };

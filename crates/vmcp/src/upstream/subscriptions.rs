@@ -8,6 +8,7 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use skep_mcp::{Edit, Era, Id, Message, answer, splice};
 use skep_upstream::{Call, CallError, ClientContext, InFlight, PendingResponse, Replies};
+use skep_workload::backoff::Backoff;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -15,6 +16,7 @@ use tracing::Instrument as _;
 
 use super::events::{as_shown, changed_lists};
 use super::{VirtualUpstream, answers};
+use crate::aggregate::BackendName;
 use crate::backend::Backend;
 use crate::catalogue::meta;
 
@@ -24,12 +26,20 @@ const QUEUE: usize = 100;
 const RESOURCES: usize = 1000;
 /// Changes that follow each other within this time are reported once.
 const DEBOUNCE: Duration = Duration::from_millis(100);
+/// How long the response to a task of ours is waited for beyond its deadline: it says itself that it took too long.
+const LATE: Duration = Duration::from_secs(1);
+/// How long is waited before a stream of a backend is opened again, at first.
+const AGAIN: Duration = Duration::from_secs(1);
 /// The member that says which subscription a message is of.
 const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// A request that a task of ours answers.
 #[derive(Debug)]
-pub(super) struct TaskCall(pub(super) AbortHandle);
+pub(super) struct TaskCall {
+    pub(super) task: AbortHandle,
+    /// Until when it may take, if it has a deadline of its own: the client may be asked meanwhile, or steps may take long.
+    pub(super) until: Option<Instant>,
+}
 
 /// What a client wants to know.
 #[derive(Debug)]
@@ -45,7 +55,7 @@ type OfBackend = (Arc<Backend>, Vec<Box<str>>);
 
 impl InFlight for TaskCall {
     fn cancel(&self) {
-        self.0.abort();
+        self.task.abort();
     }
 
     fn is_sent(&self) -> bool {
@@ -53,7 +63,7 @@ impl InFlight for TaskCall {
     }
 
     fn extended_deadline(&self, _timeout: Duration) -> Option<Instant> {
-        None
+        self.until.map(|until| until + LATE).filter(|until| *until > Instant::now())
     }
 }
 
@@ -83,7 +93,7 @@ impl VirtualUpstream {
             }
             .in_current_span(),
         );
-        let call = TaskCall(task.abort_handle());
+        let call = TaskCall { task: task.abort_handle(), until: None };
         Ok(Replies { interim: Some(interim), response: PendingResponse::new(response, Box::new(call)) })
     }
 
@@ -139,7 +149,7 @@ async fn stream(me: Weak<VirtualUpstream>, client: ClientContext, id: Id, wanted
     }
     let mut streams = tokio::task::JoinSet::new();
     for (backend, uris) in by_backend.into_values() {
-        streams.spawn(updates(me.clone(), backend, uris, client.clone(), id.clone(), sender.clone()));
+        streams.spawn(updates(me.clone(), backend.name().clone(), uris, client.clone(), id.clone(), sender.clone()));
     }
     let methods: Vec<&str> = wanted.lists.iter().map(|(_, method)| *method).collect();
     tokio::select! {
@@ -183,37 +193,74 @@ async fn list_changes(
     }
 }
 
-/// Reports changes of the resources of one backend.
+/// Reports changes of the resources of one backend until the client leaves. A stream that ends is opened again with backoff.
 async fn updates(
     me: Weak<VirtualUpstream>,
-    backend: Arc<Backend>,
+    name: BackendName,
     uris: Vec<Box<str>>,
     client: ClientContext,
     id: Id,
     sender: mpsc::Sender<Bytes>,
 ) {
+    let mut backoff = Backoff::new(AGAIN);
+    loop {
+        let since = Instant::now();
+        // One that was removed may come back, and one that changed is another one now.
+        let Some(backend) = me.upgrade().map(|me| me.backends.get(&name)) else { return };
+        let backend = backend.map(|backend| Arc::downgrade(&backend)).unwrap_or_default();
+        match updates_once(&me, &backend, &uris, &client, &id, &sender).await {
+            Ok(()) => {}
+            Err(Ended::Gone) => return,
+            Err(Ended::Failed(error)) => tracing::debug!(backend = &*name, %error, "subscription failed at a backend"),
+        }
+        tokio::time::sleep(backoff.after(since.elapsed())).await;
+    }
+}
+
+/// Why a stream of a backend is not opened again, or not at once.
+enum Ended {
+    /// The client left.
+    Gone,
+    /// The backend refused it, or cannot be reached.
+    Failed(CallError),
+}
+
+/// Reports changes until the stream of the backend ends.
+async fn updates_once(
+    me: &Weak<VirtualUpstream>,
+    backend: &Weak<Backend>,
+    uris: &[Box<str>],
+    client: &ClientContext,
+    id: &Id,
+    sender: &mpsc::Sender<Bytes>,
+) -> Result<(), Ended> {
+    let upstream = backend.upgrade().map(|backend| backend.upstream.clone());
+    let upstream = upstream.ok_or(Ended::Failed(CallError::Disconnected))?;
     let own = uuid::Uuid::new_v4().to_string();
     let params = json!({ "_meta": meta(), "notifications": { "resourceSubscriptions": uris } });
     let request = json!({ "jsonrpc": "2.0", "id": own, "method": "subscriptions/listen", "params": params });
-    let Ok(message) = Message::parse(request.to_string().into()) else { return };
+    let message = Message::parse(request.to_string().into()).map_err(|_never| Ended::Gone)?;
     let call = Call { takes_interim: true, client: client.clone(), ..Call::new(message, Era::Modern) };
-    let replies = match backend.upstream.clone().call(call).await {
-        Ok(replies) => replies,
-        Err(error) => {
-            tracing::warn!(backend = &**backend.name(), %error, "subscription failed at a backend");
-            return;
-        }
-    };
-    let Some(mut interim) = replies.interim else { return };
-    while let Some(bytes) = interim.recv().await {
-        let (Ok(message), Some(me)) = (Message::parse(bytes), me.upgrade()) else { continue };
+    let replies = upstream.call(call).await.map_err(Ended::Failed)?;
+    let Some(mut interim) = replies.interim else { return Ok(()) };
+    let mut alive = tokio::time::interval(AGAIN);
+    loop {
+        let bytes = tokio::select! {
+            bytes = interim.recv() => bytes,
+            // A backend that was removed or changed is not kept by who listens to it.
+            _ = alive.tick() => if backend.strong_count() == 0 { return Ok(()) } else { continue },
+        };
+        let Some(bytes) = bytes else { return Ok(()) };
+        let Some(me) = me.upgrade() else { return Err(Ended::Gone) };
+        let Some(backend) = backend.upgrade() else { return Ok(()) };
+        let Ok(message) = Message::parse(bytes) else { continue };
         if message.method() != Some("notifications/resources/updated") {
             continue;
         }
-        let shown = as_shown(&*me.view(&client).await, &backend, message);
-        let Ok(ours) = splice::apply(&shown, &[Edit::set(&["params", "_meta", SUBSCRIPTION], &id)]) else { continue };
+        let shown = as_shown(&*me.view(client).await, &backend, message);
+        let Ok(ours) = splice::apply(&shown, &[Edit::set(&["params", "_meta", SUBSCRIPTION], id)]) else { continue };
         if sender.send(ours.into_body()).await.is_err() {
-            return;
+            return Err(Ended::Gone);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The servers behind a virtual server, and as whom it signs in to them.
 
 use super::*;
+use crate::world::Found;
 
 /// A server of each kind and transport.
 pub(super) fn mixed() -> Surroundings {
@@ -307,4 +308,93 @@ fn headers_of_one_entry_never_reach_another() {
     assert_eq!(config(&plan)["backends"].as_array().unwrap().len(), 1);
     assert!(!variables(&plan).contains(&"TOOLHIVE_HEADER_FORWARD_A_B".to_owned()));
     assert_eq!(reported(&plan, "BackendsConfigured").1, "BackendsLeftOut");
+}
+
+/// As the operator plans for Skep's own image, which lacks these features.
+fn for_own_image(mut surroundings: Surroundings, lacked: &[Feature]) -> Surroundings {
+    surroundings.settings.unsupported_by_vmcp = Some(lacked.iter().copied().collect());
+    surroundings
+}
+
+#[test]
+fn credentials_that_do_not_resolve_are_never_replaced_by_none_or_by_the_default() {
+    let backends = json!({ "gone": explicit("gone"), "entry": { "type": "discovered" } });
+    let plan = planned(&outgoing("discovered", &explicit("missing"), &backends), &for_own_image(mixed(), &[]));
+    assert_eq!(plan.verdict, Verdict::Apply);
+    let written = config(&plan)["outgoingAuth"].clone();
+    assert_eq!(written["backends"]["gone"], json!({ "type": UNRESOLVED }));
+    assert_eq!(written["backends"]["entry"], json!({ "type": DISCOVERED }));
+    assert_eq!(written["default"], json!({ "type": UNRESOLVED }));
+    assert_eq!(reported(&plan, "DefaultAuthConfig").1, "ConversionFailed");
+}
+
+#[test]
+fn a_way_of_signing_in_that_the_image_lacks_concerns_its_server_alone() {
+    let xaa = json!({ "type": "xaa", "xaa": {
+        "idpTokenUrl": "https://idp.example/t", "targetTokenUrl": "https://t.example/t", "targetAudience": "https://t.example",
+        "idpClientId": "i", "idpClientSecretRef": { "name": "s", "key": "k" },
+    }});
+    let all = mixed().with(resource(KindName::MCPExternalAuthConfig, "xaa", &xaa));
+    let all = for_own_image(all, &[Feature::CrossAppAccess]);
+    let plan =
+        planned(&outgoing("inline", &json!({ "type": "discovered" }), &json!({ "entry": explicit("xaa") })), &all);
+    assert_eq!(plan.verdict, Verdict::Apply);
+    let (holds, reason, message) = reported(&plan, "BackendAuthConfig-entry");
+    assert_eq!((holds, reason.as_str()), (false, "NotSupported"), "{message}");
+    assert!(!config(&plan)["backends"].to_string().contains(r#""name":"entry""#));
+}
+
+#[test]
+fn what_the_process_would_refuse_is_refused_before_it_is_applied() {
+    let all = || for_own_image(team(), &[Feature::CodeMode, Feature::Optimizer, Feature::EmbeddedAuthServer]);
+    for (config, place) in [
+        (json!({ "codeMode": { "enabled": true } }), "spec.config.codeMode"),
+        (json!({ "optimizer": { "embeddingService": "http://e" } }), "spec.config.optimizer"),
+    ] {
+        let plan = planned(&with(&json!({ "config": config })), &all());
+        let (holds, reason, message) = reported(&plan, "Ready");
+        assert_eq!((holds, reason.as_str()), (false, "NotSupported"), "{message}");
+        assert!(plan.children.is_empty() && message.contains(place), "{message}");
+    }
+    let plan = planned(&with(&json!({ "config": { "operatoinal": {} } })), &all());
+    let Verdict::Refuse(why) = &plan.verdict else { panic!("{:?}", plan.verdict) };
+    assert_eq!(why, "spec.config: unknown field `operatoinal`");
+    let broken = json!({ "name": "t", "description": "d", "steps": [{ "id": "a", "tool": "t", "arguments": { "q": "{{if}}" } }] });
+    let plan = planned(&with(&json!({ "config": { "compositeTools": [broken] } })), &all());
+    let Verdict::Refuse(why) = &plan.verdict else { panic!("{:?}", plan.verdict) };
+    assert!(why.contains("compositeTools[0].steps[0].arguments.q"), "{why}");
+}
+
+/// The same rows as in the configuration of an inline virtual server, and what each is called with.
+#[test]
+fn members_are_found_as_an_inline_configuration_names_them() {
+    let mut all = mixed().with_config_map("ca", "ca.crt");
+    let before = discovered(&all.world(), "ns", "team");
+    assert!(before.values().any(|member| matches!(member, Err(error) if error.to_string().contains("no URL yet"))));
+    for found in all.found.values_mut() {
+        let Found::Resource(resource) = found else { continue };
+        let url = json!({ "url": "http://x" });
+        let mut value = json!({ "metadata": resource.metadata(), "spec": resource.spec_value() });
+        if matches!(resource.kind(), KindName::MCPServer | KindName::MCPRemoteProxy) {
+            value["status"] = url;
+        }
+        *found = Found::Resource(Resource::from_value(resource.kind(), value).unwrap().into());
+    }
+    let members = discovered(&all.world(), "ns", "team");
+    let inline = planned(&outgoing("inline", &json!({ "type": "discovered" }), &json!({})), &all);
+    let rows: Vec<Value> = members.values().map(|one| json!(one.as_ref().unwrap().backend)).collect();
+    assert_eq!(json!(rows), config(&inline)["backends"]);
+    let entry = members["entry"].as_ref().unwrap();
+    assert_eq!(json!(entry.strategy), config(&inline)["outgoingAuth"]["backends"]["entry"]);
+    let needed = materials(&all.world(), "ns", "team");
+    assert!(needed.keys().any(|key| key.name == "s"), "{needed:?}");
+
+    // Without its Secret it is left out, and no other is.
+    all.found.retain(|key, _| key.name != "s");
+    let members = discovered(&all.world(), "ns", "team");
+    assert!(members["entry"].as_ref().unwrap_err().to_string().contains("Secret `s` not found"));
+    assert!(members.values().filter(|member| member.is_ok()).count() > 0);
+    // Without the group there is none.
+    all.found.retain(|key, _| key.kind != crate::key::ObjectKind::Kind(KindName::MCPGroup));
+    assert!(discovered(&all.world(), "ns", "team").is_empty());
 }

@@ -282,7 +282,7 @@ fn a_header_of_one_entry_never_arrives_at_another() {
 #[test]
 fn nothing_is_built_for_a_virtual_server_that_is_not_supported() {
     let mut all = team();
-    all.settings.unsupported.insert(Feature::VirtualServer);
+    all.settings.unsupported_by_vmcp = Some([Feature::VirtualServer].into());
     // What only building it would find is not found.
     let template = json!({ "spec": { "containers": [{ "name": "vmcp", "$patch": "improve" }] } });
     let plan = planned(&with(&json!({ "podTemplateSpec": template })), &all);

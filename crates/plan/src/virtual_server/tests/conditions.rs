@@ -301,6 +301,12 @@ fn the_phase_comes_from_pods_and_backends() {
     check(&[PodState::Ready], &["ready", "unavailable"], "Degraded", "BackendsDegraded", half);
     check(&[PodState::Ready], &["unavailable", "degraded"], "Degraded", "BackendsUnavailable", all_away);
     check(&[PodState::Ready], &["unknown"], "Degraded", "BackendsUnknown", unknown);
+    let plan = seen(&[PodState::Ready], &["ready", "degraded"]);
+    let found = (true, "BackendsDiscovered".to_owned(), "Discovered 2 backends".to_owned());
+    assert_eq!(reported(&plan, "BackendsDiscovered"), found);
+    let degraded = (true, "BackendsDegraded".to_owned(), "1 backends degraded".to_owned());
+    assert_eq!(reported(&plan, "Degraded"), degraded);
+    assert!(seen(&[PodState::Ready], &["ready"]).status.find("Degraded").is_none());
 }
 
 #[test]

@@ -61,7 +61,7 @@ pub(super) struct Objections {
 impl Planner {
     pub(super) fn new() -> Result<Self> {
         let operator = Environment::read(&BTreeMap::new())?.without(UNSUPPORTED).settings;
-        let cluster = Settings { unsupported: BTreeSet::new(), ..operator.clone() };
+        let cluster = Settings { unsupported: BTreeSet::new(), unsupported_by_vmcp: None, ..operator.clone() };
         let version = Settings { site: Site::Machine, ..operator };
         Ok(Self { lenient: Settings { site: Site::Machine, ..cluster.clone() }, cluster, version })
     }

@@ -119,6 +119,7 @@ fn planned(me: &Resource, found: &BTreeMap<Key, Found>) -> Plan {
         openshift: false,
         site: Site::Machine,
         unsupported: BTreeSet::new(),
+        unsupported_by_vmcp: None,
     };
     let (users, live) = (BTreeSet::new(), Live::default());
     plan(me, &World { settings: &platform, found, users: &users, live: &live, policies: &Engines })

@@ -1,5 +1,8 @@
 //! Members of a configuration that do not exist, found by the schema that the definitions are made of.
 
+use std::sync::LazyLock;
+
+use schemars::Schema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
 use skep_api::virtual_config::VirtualConfig;
@@ -11,13 +14,17 @@ const MOST: usize = 20;
 /// How deep a configuration may be nested.
 const DEPTH: usize = 64;
 
+/// The schema of the document.
+static SCHEMA: LazyLock<Schema> = LazyLock::new(|| {
+    let generator = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true).into_generator();
+    generator.into_root_schema_for::<VirtualConfig>()
+});
+
 /// The places of members that do not exist, such as `backends[0].ulr`.
 pub(super) fn unknown(document: &VirtualDocument) -> Result<Vec<String>, JsonError> {
     let value: Value = document.decode()?;
-    let generator = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true).into_generator();
-    let schema = generator.into_root_schema_for::<VirtualConfig>();
     let mut found = Vec::new();
-    walk(&value, schema.as_value(), "", DEPTH, &mut found);
+    walk(&value, SCHEMA.as_value(), "", DEPTH, &mut found);
     found.truncate(MOST);
     Ok(found)
 }

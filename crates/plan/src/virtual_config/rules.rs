@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use skep_api::virtual_config::{Aggregation, ConflictResolution, ToolVisibility, VirtualConfig};
 
 use super::duration;
+use crate::text::check_passthrough_header;
 
 /// Everything that is wrong with a configuration; nothing for one that can be served.
 pub(super) fn problems(config: &VirtualConfig) -> Vec<String> {
@@ -32,7 +33,7 @@ pub(super) fn problems(config: &VirtualConfig) -> Vec<String> {
     backends(config, &mut problems);
     let mut names = BTreeSet::new();
     for (index, tool) in config.composite_tools.iter().enumerate() {
-        let wrong = skep_plan::composite::problems(tool).into_iter();
+        let wrong = crate::composite::problems(tool).into_iter();
         problems.extend(wrong.map(|problem| format!("compositeTools[{index}]: {problem}")));
         if !names.insert(&tool.name) {
             problems.push(format!("compositeTools[{index}].name: `{}` is another composite tool's too", tool.name));
@@ -40,7 +41,6 @@ pub(super) fn problems(config: &VirtualConfig) -> Vec<String> {
     }
     operational(config, &mut problems);
     headers(config, &mut problems);
-    unsupported(config, &mut problems);
     problems
 }
 
@@ -153,25 +153,9 @@ fn operational(config: &VirtualConfig, problems: &mut Vec<String>) {
 
 fn headers(config: &VirtualConfig, problems: &mut Vec<String>) {
     for name in &config.passthrough_headers {
-        let is_refused = name.parse::<http::HeaderName>().map_or(true, |name| {
-            skep_proxy::is_restricted(&name) || name == http::header::AUTHORIZATION || name == http::header::COOKIE
-        });
-        if is_refused {
+        if check_passthrough_header(name).is_err() {
             problems.push(format!("passthroughHeaders: `{name}` cannot be passed through; remove it"));
         }
-    }
-}
-
-/// What this version does not serve: it is refused, and never silently left out.
-fn unsupported(config: &VirtualConfig, problems: &mut Vec<String>) {
-    if config.code_mode.as_ref().is_some_and(|mode| mode.enabled) {
-        problems.push("codeMode is not supported by this version; remove it".to_owned());
-    }
-    if config.optimizer.is_some() {
-        problems.push("optimizer is not supported by this version; remove it".to_owned());
-    }
-    if config.backends.is_empty() {
-        problems.push("backends are not discovered by this version; list them under backends".to_owned());
     }
 }
 

@@ -1,0 +1,105 @@
+//! What backends offer, also when they are broken or hostile.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use skep_mcp::list::List;
+use skep_upstream::{ClientContext, Upstream};
+use skep_vmcp::backend::Backend;
+use skep_vmcp::catalogue::{FetchError, fetch};
+use skep_vmcp::offer::Viewer;
+
+use crate::rig::{Answers, server, spec};
+
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+fn discovered() -> Value {
+    json!({ "supportedVersions": ["2026-07-28"], "capabilities": { "tools": {}, "prompts": {} } })
+}
+
+/// A server with a tool and a prompt whose prompts cannot be listed from the second time on.
+fn failing_later() -> Answers {
+    let lists = AtomicUsize::new(0);
+    Arc::new(move |_, request| {
+        let result = match request["method"].as_str().unwrap() {
+            "server/discover" => discovered(),
+            "tools/list" => {
+                let count = lists.fetch_add(1, Ordering::Relaxed);
+                json!({ "tools": [{ "name": format!("tool-{count}") }] })
+            }
+            "prompts/list" if lists.load(Ordering::Relaxed) < 2 => json!({ "prompts": [{ "name": "prompt" }] }),
+            _ => return Some(json!({ "error": { "code": -32603, "message": "broken" } })),
+        };
+        Some(json!({ "result": result }))
+    })
+}
+
+#[tokio::test]
+async fn a_list_that_fails_stays_as_it_was_and_takes_no_other_with_it() {
+    let upstream: Arc<dyn Upstream> = server(failing_later());
+    let client = ClientContext::default();
+    let first = fetch(&upstream, &client, TIMEOUT).await.unwrap();
+    assert_eq!((first.tools.len(), first.prompts.len(), first.stale.len()), (1, 1, 0));
+    let second = fetch(&upstream, &client, TIMEOUT).await.unwrap();
+    assert_eq!((&*second.tools[0].name, second.prompts.len()), ("tool-1", 0));
+    assert_eq!(second.stale, [List::Prompts]);
+
+    let backend = Backend::over(spec("a"), server(failing_later()));
+    let offer = backend.offers.to(&backend, Viewer::Anyone, &client);
+    assert_eq!(offer.first().await.unwrap().catalogue.prompts.len(), 1);
+    let mut changes = backend.offers.changes();
+    changes.borrow_and_update();
+    backend.expire();
+    changes.changed().await.unwrap();
+    let known = offer.known().unwrap().catalogue;
+    assert_eq!((&*known.tools[0].name, &*known.prompts[0].name), ("tool-1", "prompt"));
+}
+
+#[tokio::test]
+async fn a_backend_of_which_nothing_can_be_listed_failed() {
+    let upstream: Arc<dyn Upstream> = server(Arc::new(|_, request| {
+        let result = (request["method"] == "server/discover").then(discovered);
+        Some(result.map_or_else(
+            || json!({ "error": { "code": -32603, "message": "" } }),
+            |result| json!({ "result": result }),
+        ))
+    }));
+    let failed = fetch(&upstream, &ClientContext::default(), TIMEOUT).await;
+    assert!(matches!(failed, Err(FetchError::Refused { code: -32603, .. })), "{failed:?}");
+}
+
+/// One that never ends is cut when it is too much, and not only once it is all here.
+#[tokio::test]
+async fn pages_are_requested_only_as_long_as_there_is_room_for_them() {
+    let pages = Arc::new(AtomicUsize::new(0));
+    let count = pages.clone();
+    let upstream: Arc<dyn Upstream> = server(Arc::new(move |_, request| {
+        let result = match request["method"].as_str().unwrap() {
+            "server/discover" => json!({ "supportedVersions": ["2026-07-28"], "capabilities": { "tools": {} } }),
+            _ => {
+                let page = count.fetch_add(1, Ordering::Relaxed);
+                let tool = json!({ "name": format!("t{page}"), "description": "x".repeat(4 * 1024 * 1024) });
+                json!({ "tools": [tool], "nextCursor": page.to_string() })
+            }
+        };
+        Some(json!({ "result": result }))
+    }));
+    let failed = fetch(&upstream, &ClientContext::default(), TIMEOUT).await;
+    assert_eq!(failed, Err(FetchError::TooMuch));
+    assert_eq!(pages.load(Ordering::Relaxed), 8, "32 MiB are kept, and each page has a little more than 4 MiB");
+}
+
+#[tokio::test]
+async fn a_backend_that_answers_garbage_is_malformed_and_nothing_more() {
+    for (method, result) in [("server/discover", json!([1])), ("tools/list", json!({ "tools": "many" }))] {
+        let upstream: Arc<dyn Upstream> = server(Arc::new(move |_, request| {
+            let result =
+                if request["method"] == method { result.clone() } else { json!({ "capabilities": { "tools": {} } }) };
+            Some(json!({ "result": result }))
+        }));
+        let failed = fetch(&upstream, &ClientContext::default(), TIMEOUT).await;
+        assert!(failed.is_err() || failed.as_ref().is_ok_and(|found| found.tools.is_empty()), "{method}: {failed:?}");
+    }
+}

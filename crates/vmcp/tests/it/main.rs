@@ -1,0 +1,10 @@
+//! The virtual server over servers in memory, and its discovery on a real API server.
+
+#[cfg(test)]
+mod discover;
+#[cfg(test)]
+mod fetching;
+#[cfg(test)]
+mod forwarding;
+#[cfg(test)]
+mod rig;
