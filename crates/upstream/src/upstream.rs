@@ -30,8 +30,7 @@ pub trait Upstream: Debug + Send + Sync {
 
     /// Finds out the eras of the server in the name of a client, if they are not known yet: a server that is called with the credentials of
     /// clients says nothing to the proxy itself.
-    fn identify<'a>(&'a self, client: &'a ClientContext) -> BoxFuture<'a, Result<(), CallError>> {
-        let _same_for_all = client;
+    fn identify<'a>(&'a self, _client: &'a ClientContext) -> BoxFuture<'a, Result<(), CallError>> {
         Box::pin(std::future::ready(Ok(())))
     }
 

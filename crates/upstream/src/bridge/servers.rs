@@ -21,7 +21,7 @@ use tracing::Instrument as _;
 
 use super::BridgedUpstream;
 use super::capabilities::Capabilities;
-use super::shared_sessions::Key;
+use super::shared_sessions::{Key, Table};
 use crate::error::CallError;
 use crate::kept_client::KeptClient;
 use crate::stdio::RELAYED;
@@ -170,7 +170,7 @@ impl BridgedUpstream {
 
     /// Begins to close sessions that are not used any more.
     fn start_sweeping(&self) {
-        if !self.servers.with(|shared| shared.start_sweeping()) {
+        if !self.servers.with(Table::start_sweeping) {
             tokio::spawn(sweep(self.me.clone()).in_current_span());
         }
     }

@@ -13,8 +13,8 @@ fn key(identity: Option<usize>, header: usize) -> Key {
     Key::of(&client, &ClientContext { caller, headers, peer: None })
 }
 
-fn peer(number: u8) -> Option<IpAddr> {
-    Some(IpAddr::from([10, 0, 0, number]))
+fn peer(number: usize) -> Option<IpAddr> {
+    u8::try_from(number).ok().map(|number| IpAddr::from([10, 0, 0, number]))
 }
 
 /// Takes a place and opens its session. `is_used` keeps it in use.
@@ -51,7 +51,7 @@ fn one_identity_displaces_its_own_sessions_wherever_it_comes_from() {
     let mut table = Table::default();
     open(&mut table, &key(Some(1), 0), peer(1), false).unwrap();
     for number in 0..2 * PER_IDENTITY {
-        open(&mut table, &key(Some(2), number), peer((number % 200) as u8), false).unwrap();
+        open(&mut table, &key(Some(2), number), peer(number % 200), false).unwrap();
     }
     assert_eq!(table.places.keys().filter(|key| key.identity == self::key(Some(2), 0).identity).count(), PER_IDENTITY);
     assert!(has(&table, &key(Some(1), 0)));
@@ -75,7 +75,7 @@ fn if_all_places_are_taken_the_network_with_the_most_makes_room() {
         open(&mut table, &key(None, number), peer(1), false).unwrap();
     }
     for number in 0..TOTAL - PER_PEER {
-        open(&mut table, &key(None, PER_PEER + number), peer((2 + number % 100) as u8), false).unwrap();
+        open(&mut table, &key(None, PER_PEER + number), peer(2 + number % 100), false).unwrap();
     }
     let before = table.count_of(peer(1));
     assert_eq!(open(&mut table, &key(None, TOTAL), peer(200), false).unwrap().len(), 1);
