@@ -177,11 +177,18 @@ fn answer(message: &str, initialized: bool) -> Option<String> {
                 let seconds = text(message, "seconds").and_then(|text| text.parse().ok()).unwrap_or(1);
                 thread::sleep(Duration::from_secs(seconds));
             }
+            // What a webhook put into the arguments.
+            let limit = match (text(message, "name"), message.split_once(r#""limit":"#)) {
+                (Some("search"), Some((_, after))) => {
+                    format!(" limit {}", after.split([',', '}']).next().unwrap_or(""))
+                }
+                _ => String::new(),
+            };
             let version = std::env::var("FIXTURE_VERSION").unwrap_or_default();
             // Clients of 2026-07-28, and no others, get a `resultType`.
             let is_modern = text(message, "io.modelcontextprotocol/protocolVersion") == Some("2026-07-28");
             let complete = if is_modern { r#""resultType":"complete","# } else { "" };
-            format!(r#"{{{complete}"content":[{{"type":"text","text":"{} {version}"}}]}}"#, host())
+            format!(r#"{{{complete}"content":[{{"type":"text","text":"{} {version}{limit}"}}]}}"#, host())
         }
         other => {
             return Some(format!(

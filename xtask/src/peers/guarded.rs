@@ -119,7 +119,14 @@ impl Files {
     /// The webhook, which lets in only clients with a certificate.
     fn hypercorn(&self, home: &Path, port: u16) -> Command {
         let mut command = Command::new(home.join("python1/bin/hypercorn"));
-        command.args(["--bind", &format!("127.0.0.1:{port}"), "--verify-mode", "CERT_REQUIRED"]);
+        command.args([
+            "--config",
+            "hypercorn.toml",
+            "--bind",
+            &format!("127.0.0.1:{port}"),
+            "--verify-mode",
+            "CERT_REQUIRED",
+        ]);
         command.arg("--certfile").arg(&self.server.0).arg("--keyfile").arg(&self.server.1);
         command.arg("--ca-certs").arg(&self.authority).arg("webhook:app");
         command.env("WEBHOOK_KEY", &self.key).current_dir(root().join("xtask/peers/guarded"));

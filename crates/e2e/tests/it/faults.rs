@@ -325,17 +325,17 @@ impl Drop for Cut {
 }
 
 /// A Redis beside the node, reachable by its pods, whose data survives the process.
-struct Redis {
-    address: String,
-    port: u16,
-    directory: std::path::PathBuf,
+pub(crate) struct Redis {
+    pub(crate) address: String,
+    pub(crate) port: u16,
+    pub(crate) directory: std::path::PathBuf,
 }
 
 /// Its process, which is killed with this.
-struct Running(Child);
+pub(crate) struct Running(Child);
 
 impl Redis {
-    async fn start(&self) -> Result<Running> {
+    pub(crate) async fn start(&self) -> Result<Running> {
         let port = self.port.to_string();
         let mut process = Running(
             Command::new("redis-server")
@@ -371,6 +371,6 @@ impl Drop for Running {
 }
 
 /// A free port.
-fn free_port(address: &str) -> Result<u16> {
+pub(crate) fn free_port(address: &str) -> Result<u16> {
     Ok(std::net::TcpListener::bind((address, 0))?.local_addr()?.port())
 }

@@ -13,7 +13,7 @@ const AUDIENCE: &str = "guarded";
 
 impl Home {
     /// A session of a client with a token, once the server is available.
-    async fn open(&self, address: &str, token: &str) -> Result<String> {
+    pub(crate) async fn open(&self, address: &str, token: &str) -> Result<String> {
         let mut session = None;
         self.cluster
             .until(&format!("{address} answers a client with a token"), || {
@@ -37,7 +37,7 @@ impl Home {
 }
 
 /// Sends a message with a token; returns the status line and the message.
-fn ask(address: &str, token: &str, session: &str, message: &Value) -> Result<(String, Value)> {
+pub(crate) fn ask(address: &str, token: &str, session: &str, message: &Value) -> Result<(String, Value)> {
     let session = if session.is_empty() { String::new() } else { format!("Mcp-Session-Id: {session}\r\n") };
     let headers = format!("Authorization: Bearer {token}\r\n{session}");
     let (head, body) = post_to(address, "/mcp", &headers, &message.to_string())?;

@@ -3,8 +3,10 @@
 mod cluster;
 mod faults;
 mod guarded;
+mod guards;
 mod home;
 mod operator;
+mod provider;
 mod proxy;
 mod smoke;
 mod status;

@@ -282,8 +282,9 @@ fn log(service: &Service, kind: Kind, head: &Head, cause: &Cause, text: &'static
     let subject = value::clipped(&subject);
     match cause {
         Cause::Denied { message, reason } => {
-            let (message, reason) = (value::clipped(message), value::clipped(reason));
-            tracing::warn!(webhook, ?kind, ?subject, ?message, ?reason, "{text}");
+            // A field of the name `message` would take the place of the text.
+            let (said, reason) = (value::clipped(message), value::clipped(reason));
+            tracing::warn!(webhook, ?kind, ?subject, ?said, ?reason, "{text}");
         }
         Cause::Failed(error) => tracing::warn!(webhook, ?kind, ?subject, %error, "{text}"),
         Cause::Patch(error) => tracing::warn!(webhook, ?kind, ?subject, %error, "{text}"),
