@@ -3,8 +3,9 @@
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 
-/// The longest token, in bytes. Tokens with hundreds of groups have some ten thousand.
-pub const LONGEST: usize = 64 * 1024;
+/// The longest header with a token, in bytes. Tokens with hundreds of groups have some ten thousand; a listener refuses a head that is longer
+/// than this as a whole, with 431.
+pub const LONGEST: usize = 16 * 1024;
 
 /// Why a request has no bearer token. The texts are part of the contract with clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

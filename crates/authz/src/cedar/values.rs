@@ -58,11 +58,11 @@ fn convert(value: &Value, depth: usize) -> Result<Option<RestrictedExpression>, 
 /// A number as a Cedar decimal, which has the same value. Numbers with a fraction are doubles, as JSON parsers read them.
 fn decimal(number: &Number) -> Result<String, ValueError> {
     /// The largest whole number of a decimal, which is a 64-bit number of ten-thousandths.
-    const LARGEST: u64 = 922_337_203_685_476;
+    const LARGEST: (u64, f64) = (922_337_203_685_476, 922_337_203_685_476.0);
     if let Some(whole) = number.as_i64() {
-        return if whole.unsigned_abs() <= LARGEST { Ok(format!("{whole}.0")) } else { Err(ValueError::Range) };
+        return if whole.unsigned_abs() <= LARGEST.0 { Ok(format!("{whole}.0")) } else { Err(ValueError::Range) };
     }
-    let value = number.as_f64().filter(|value| value.abs() <= LARGEST as f64).ok_or(ValueError::Range)?;
+    let value = number.as_f64().filter(|value| value.abs() <= LARGEST.1).ok_or(ValueError::Range)?;
     // The shortest digits that are this double and no other.
     let text = value.to_string();
     match text.split_once('.') {

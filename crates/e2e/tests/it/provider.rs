@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result};
@@ -64,7 +64,7 @@ impl Provider {
     /// Publishes a new key alone, which signs from now on.
     pub(crate) fn rotate(&self) -> Result<()> {
         let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING)?;
-        let mut keys = self.state.keys.lock().unwrap();
+        let mut keys = self.state.keys();
         let id = format!("key {}", UNIX_EPOCH.elapsed()?.as_nanos());
         *keys = vec![(id, pair)];
         Ok(())
@@ -72,7 +72,7 @@ impl Provider {
 
     /// A token of a user.
     pub(crate) fn token(&self, user: &str) -> Result<String> {
-        let keys = self.state.keys.lock().unwrap();
+        let keys = self.state.keys();
         let (id, pair) = keys.first().context("there is no key")?;
         let expires = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs() + LIFETIME;
         let claims = json!({ "iss": self.url, "aud": AUDIENCE, "sub": user, "exp": expires });
@@ -118,10 +118,16 @@ impl State {
         Ok(write!(connection, "{head}\r\nContent-Length: {length}\r\n\r\n{body}")?)
     }
 
+    fn keys(&self) -> MutexGuard<'_, Vec<(String, EcdsaKeyPair)>> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn published(&self) -> Vec<Value> {
-        let keys = self.keys.lock().unwrap();
+        let keys = self.keys();
         let key = |(id, pair): &(String, EcdsaKeyPair)| {
-            let (x, y) = pair.public_key().as_ref()[1..].split_at(32);
+            // A point that is not compressed: 4, and two coordinates.
+            let point = pair.public_key().as_ref();
+            let (x, y) = (point.get(1..33).unwrap_or_default(), point.get(33..).unwrap_or_default());
             let part = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
             json!({ "kty": "EC", "crv": "P-256", "kid": id, "x": part(x), "y": part(y) })
         };

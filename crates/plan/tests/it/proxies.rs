@@ -127,6 +127,37 @@ fn credentials_that_cannot_reach_a_server_on_stdio_are_not_shown_as_in_force() {
     }
 }
 
+/// The tokens of upstream providers are those of a virtual server's clients.
+#[test]
+fn credentials_that_only_virtual_servers_send_are_not_shown_as_in_force() {
+    let access = json!({
+        "idpTokenUrl": "https://idp.example/token", "idpClientId": "a", "targetTokenUrl": "https://mcp.example/token",
+        "targetClientId": "b", "targetAudience": "https://mcp.example",
+    });
+    for (method, settings) in [("xaa", access), ("upstreamInject", json!({ "providerName": "idp" }))] {
+        let mut all = objects();
+        all.extend([found(KindName::MCPExternalAuthConfig, "auth", &json!({ "type": method, method: settings }))]);
+        for (kind, mut spec) in [
+            (KindName::MCPServer, json!({ "image": "i", "transport": "streamable-http" })),
+            (KindName::MCPRemoteProxy, json!({ "remoteUrl": "https://mcp.example/mcp" })),
+        ] {
+            spec["externalAuthConfigRef"] = json!({ "name": "auth" });
+            let plan = planned(&resource(kind, "p", 1, &spec), &all, &Live::default());
+            let place = format!("{method} {kind:?}: {:?}", plan.status);
+            let condition = plan.status.find("ExternalAuthInForce").expect(&place);
+            assert_eq!(
+                (condition.is_false(), condition.reason.as_str()),
+                (true, "UsedByVirtualServersOnly"),
+                "{place}"
+            );
+            assert!(condition.message.contains(method) && condition.message.contains("`auth`"), "{place}");
+            assert_eq!(plan.verdict, Verdict::Apply, "{place}");
+            let config = proxy(plan).run_config;
+            assert!(config.token_exchange_config.is_none() && config.remote_auth_config.is_none(), "{place}");
+        }
+    }
+}
+
 /// Its proxy would exit when it starts: there is no URL that its signatures could be for.
 #[test]
 fn requests_to_a_server_of_the_cluster_cannot_be_signed() {

@@ -133,7 +133,7 @@ async fn item_6_denials_by_every_middleware_are_recorded_once() -> Result<()> {
     );
 
     for (count, tool, reason, policies) in [
-        (5, "delete", "forbidden by policy1", json!(["policy1"])),
+        (5, "delete", "forbidden by policy1", json!(["policy1 at policies[1]:1"])),
         (6, "other", "denied: no policy permits it", Value::Null),
     ] {
         assert_eq!(ada.post(call(tool)).await?.status, StatusCode::FORBIDDEN);
@@ -150,6 +150,7 @@ async fn item_6_denials_by_every_middleware_are_recorded_once() -> Result<()> {
     let event = log.last(8).await?;
     assert_eq!(essence(&event), ["mcp_tool_call", "success", "tools/call", "look"]);
     assert!(extra(&event, "denied_by").is_null(), "{event}");
+    assert_eq!(extra(&event, "policies"), &json!(["policy0 at policies[0]:1"]), "of a permitted call as well");
     let text = std::fs::read_to_string(log.path())?;
     assert!(!text.contains("Bearer ") && !text.contains("eyJ"), "no token is in the log: {text}");
     Ok(())
@@ -163,6 +164,12 @@ async fn item_6_a_body_that_cannot_be_authorized_is_denied() -> Result<()> {
     let event = log.last(1).await?;
     assert_eq!(essence(&event)[..2], ["http_request", "denied"], "{event}");
     assert_eq!(extra(&event, "denied_by"), "authorization");
+    // A message in a body that does not say that it is one.
+    let call = request(json!(1), "tools/call", json!({ "name": "look", "arguments": {} })).to_string();
+    let text = as_user(&web, "ada").with("content-type", "text/plain");
+    assert_eq!(text.post(call).await?.status, StatusCode::BAD_REQUEST);
+    let event = log.last(2).await?;
+    assert_eq!((essence(&event)[1], extra(&event, "denied_by")), ("denied", &json!("authorization")), "{event}");
     Ok(())
 }
 

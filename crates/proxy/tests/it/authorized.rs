@@ -99,6 +99,43 @@ async fn bodies_must_be_json_by_their_media_type() -> Result<()> {
 }
 
 #[tokio::test]
+async fn policies_may_stand_in_a_file_of_yaml() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let path = directory.path().join("authz.yaml");
+    let policy = r#"permit(principal == Client::"ada", action, resource == Tool::"seen");"#;
+    std::fs::write(&path, format!("version: '1.0'\ntype: cedarv1\ncedar:\n  policies:\n  - |\n    {policy}\n"))?;
+    let config = guarded_config(json!({ "authz_config_path": path })).await?;
+    let web = Box::pin(Web::with(How { config, ..How::default() }, lists)).await?;
+    for (user, tool, status) in [
+        ("ada", "seen", StatusCode::OK),
+        ("ada", "hidden", StatusCode::FORBIDDEN),
+        ("bob", "seen", StatusCode::FORBIDDEN),
+    ] {
+        let answer = as_user(&web, user).post(call(json!(1), tool).to_string()).await?;
+        assert_eq!(answer.status, status, "{user} {tool}");
+    }
+    assert_eq!(web.got().len(), 1);
+    Ok(())
+}
+
+/// Every client is the user who runs the proxy, whatever its token says.
+#[tokio::test]
+async fn without_an_identity_provider_policies_are_about_the_local_user() -> Result<()> {
+    let policy = r#"permit(principal == Client::"local", action, resource == Tool::"seen") when { principal.claim_iss == "toolhive-local" && principal.claim_aud == "toolhive" && principal.claim_email == "local@localhost" && principal.claim_name == "Local User: local" };"#;
+    let mut config = policies(&[policy]);
+    config["name"] = json!("srv");
+    let config = skep_runconfig::RunConfig::from_slice(config.to_string().as_bytes())?;
+    let web = Box::pin(Web::with(How { config, ..How::default() }, lists)).await?;
+    for client in [web.caller(), as_user(&web, "ada"), web.caller().with("authorization", "Bearer nonsense")] {
+        for (tool, status) in [("seen", StatusCode::OK), ("hidden", StatusCode::FORBIDDEN)] {
+            assert_eq!(client.post(call(json!(1), tool).to_string()).await?.status, status, "{tool}");
+        }
+    }
+    assert_eq!(web.got().len(), 3);
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_denial_has_the_id_of_its_request_as_it_was_sent() -> Result<()> {
     let web = web(SEEN, lists).await?;
     let client = as_user(&web, "ada");

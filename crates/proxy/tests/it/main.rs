@@ -32,6 +32,7 @@ mod filtered;
 mod forward;
 #[cfg(test)]
 mod guarded;
+#[cfg(test)]
 mod hostile;
 #[cfg(test)]
 mod hosts;
@@ -64,6 +65,7 @@ mod shared;
 mod sse;
 #[cfg(test)]
 mod streamable;
+#[cfg(test)]
 mod subscribed;
 #[cfg(test)]
 mod traced;
