@@ -116,7 +116,9 @@ mod tests {
     #[test]
     fn the_seeds_hold_and_the_token_is_that_of_the_key() {
         for (seeds, run) in [(TOKENS, tokens as fn(&[u8])), (KEY_SETS, key_sets), (RESPONSES, responses)] {
-            seeds.iter().for_each(|seed| run(seed));
+            for seed in seeds {
+                run(seed);
+            }
         }
         let keys = KeySet::of_json(&serde_json::from_slice(KEY_SETS[0]).unwrap()).unwrap();
         let token = Unverified::parse(TOKEN).unwrap();

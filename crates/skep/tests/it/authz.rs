@@ -163,7 +163,7 @@ fn what_cannot_be_explained_is_one_clear_line() {
         ("empty.cedar", "bob.json", &["--name", "x"], "there is no policy in it"),
         ("absent.cedar", "bob.json", &["--name", "x"], "cannot read absent.cedar"),
         ("p.cedar", "list.json", &["--name", "x"], "the claims must be a JSON object"),
-        ("p.cedar", "bob.json", &[], "nothing is asked about"),
+        ("p.cedar", "bob.json", &["--method", "prompts/get"], "the policies name no prompt"),
         ("p.cedar", "bob.json", &["--tools", "bob.json"], "it is not a list of tools"),
         ("pdp.json", "bob.json", &["--name", "x"], "only Cedar is explained"),
         ("none.json", "bob.json", &["--name", "x"], "it has no spec.authzConfig"),

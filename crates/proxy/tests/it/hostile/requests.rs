@@ -63,9 +63,13 @@ pub(super) fn rows(issuer: &Issuer, attacker: &Attacker) -> Vec<Row> {
 
 type Token = (String, String);
 
+fn cut(text: &str, at: usize) -> (&str, &str) {
+    text.split_at(at)
+}
+
 /// JSON with as much white space that its encoding is padded.
 fn padded(json: &str) -> String {
-    let spaces = (1..3).find(|spaces| (json.len() + spaces) % 3 != 0).unwrap();
+    let spaces = (1..3).find(|spaces| !(json.len() + spaces).is_multiple_of(3)).unwrap();
     let encoded = URL_SAFE.encode(format!("{json}{}", " ".repeat(spaces)));
     assert!(encoded.ends_with('='));
     encoded
@@ -260,16 +264,19 @@ fn encodings(issuer: &Issuer) -> Vec<Token> {
         ("a fourth part", format!("{valid}.{signature}")),
         ("five parts, as an encrypted token has", format!("{head}.{payload}.{signature}.{payload}.{signature}")),
         ("a trailing dot", format!("{valid}.")),
-        ("a signature without its last character", valid[..valid.len() - 1].to_owned()),
-        ("half a signature", valid[..valid.len() - signature.len() / 2].to_owned()),
+        ("a signature without its last character", cut(&valid, valid.len() - 1).0.to_owned()),
+        ("half a signature", cut(&valid, valid.len() - signature.len() / 2).0.to_owned()),
         ("a signature with one character more", format!("{valid}A")),
         ("a signature twice", format!("{valid}{signature}")),
-        ("half a payload", format!("{head}.{}.{signature}", &payload[..payload.len() / 2])),
+        ("half a payload", format!("{head}.{}.{signature}", cut(payload, payload.len() / 2).0)),
         ("a padded signature", format!("{valid}==")),
         ("a padded payload", issuer.sign_parts(format!("{head}.{}", padded(&claims)))),
         ("a padded header", issuer.sign_parts(format!("{}.{payload}", padded(&whole)))),
         ("a payload in the standard alphabet", issuer.sign_parts(format!("{head}.{}", standard(&claims)))),
-        ("a payload with a space in it", issuer.sign_parts(format!("{head}.{} {}", &payload[..8], &payload[8..]))),
+        (
+            "a payload with a space in it",
+            issuer.sign_parts(format!("{head}.{} {}", cut(payload, 8).0, cut(payload, 8).1)),
+        ),
         ("a payload with a percent sign in it", issuer.sign_parts(format!("{head}.{payload}%3D"))),
         ("spaces around the dots", format!("{head} . {payload} . {signature}")),
         ("a space before the token", format!(" {valid}")),

@@ -19,7 +19,7 @@ pub(super) struct Loopback(SocketAddr);
 impl Loopback {
     pub(super) fn start(keys: String) -> Result<Self> {
         let (sender, address) = channel();
-        std::thread::spawn(move || serve(Bytes::from(keys), &sender));
+        std::thread::spawn(move || serve(&Bytes::from(keys), &sender));
         Ok(Self(address.recv().context("the thread of the issuer and the collector ended")??))
     }
 
@@ -28,7 +28,7 @@ impl Loopback {
     }
 }
 
-fn serve(keys: Bytes, address: &Sender<Result<SocketAddr>>) {
+fn serve(keys: &Bytes, address: &Sender<Result<SocketAddr>>) {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return drop(address.send(Err(error.into()))),
