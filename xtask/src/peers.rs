@@ -102,13 +102,14 @@ pub(crate) fn run(only_guarded: bool) -> Result<()> {
     program::build("building skep", cargo().args(["build", "--package", "skep"]))?;
     let home = target_dir()?.join("peers");
     fs::create_dir_all(&home)?;
-    install(&home)?;
+    fetch(&home)?;
     // What needs no other peer comes first: it says most about what is wrong.
     let guarded = guarded::run(&home)?;
     if only_guarded {
         ui::result(&format!("oidc-provider, and a webhook behind hypercorn: {guarded}"));
         return Ok(());
     }
+    build_peers(&home)?;
     let servers = servers(&home);
     let callers = callers(&home);
     let mut rows = Vec::new();
@@ -167,7 +168,7 @@ fn skep() -> Result<PathBuf> {
 }
 
 /// Fetches packages, once.
-fn install(home: &Path) -> Result<()> {
+fn fetch(home: &Path) -> Result<()> {
     // The last one that was added.
     if !home.join("node_modules/oidc-provider").exists() {
         ui::progress("packages of npm…");
@@ -192,6 +193,11 @@ fn install(home: &Path) -> Result<()> {
             program::capture(Command::new(place.join("bin/pip")).args(["install", "--quiet"]).args(packages))?;
         }
     }
+    guarded::install(home)
+}
+
+/// Builds the peers that are no packages.
+fn build_peers(home: &Path) -> Result<()> {
     let manifest = root().join("xtask/peers/rust/Cargo.toml");
     let mut build = cargo();
     build.args(["build", "--manifest-path"]).arg(manifest).arg("--target-dir").arg(home.join("rust"));
@@ -210,7 +216,7 @@ fn install(home: &Path) -> Result<()> {
         // Node looks for packages beside the script.
         fs::copy(root().join("xtask/peers").join(script), home.join(copy))?;
     }
-    guarded::install(home)
+    Ok(())
 }
 
 fn servers(home: &Path) -> Vec<Server> {
