@@ -7,6 +7,7 @@ use skep_api::resource::{KindName, Resource};
 
 use crate::child::Child;
 use crate::error::check_names;
+use crate::pod::Variable;
 use crate::proxy::ProxyPlan;
 use crate::status::Status;
 use crate::world::{Live, LivePod, World};
@@ -21,6 +22,8 @@ pub struct Plan {
     pub verdict: Verdict,
     /// The plan of its proxy, of which the children are one rendering; none for a kind without a proxy.
     pub proxy: Option<Box<ProxyPlan>>,
+    /// The plan of its process, of which the children are one rendering; none for any kind but a virtual server.
+    pub virtual_server: Option<Box<VirtualServerPlan>>,
     /// Finished objects in the order in which they are applied. What is ours and not here is removed.
     pub children: Vec<Child>,
     /// The next status of the resource.
@@ -39,6 +42,15 @@ pub struct Plan {
     pub notice: Option<Notice>,
     /// Whether to reconcile again after a while, though nothing changed.
     pub recheck: bool,
+}
+
+/// The process of a virtual server.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VirtualServerPlan {
+    /// Its configuration, as `config.yaml`.
+    pub config: String,
+    /// Its variables, with their sources.
+    pub env: Vec<Variable>,
 }
 
 /// A Secret with random content. A plan is deterministic, so the operator generates the content, once: it is
@@ -167,6 +179,7 @@ impl Plan {
         Self {
             verdict: Verdict::Apply,
             proxy: None,
+            virtual_server: None,
             children: Vec::new(),
             status,
             finalizer: kind.finalizer().map_or(Finalizer::None, |_| Finalizer::Hold),

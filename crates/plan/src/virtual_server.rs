@@ -112,13 +112,13 @@ pub(crate) fn plan(me: &Resource, object: &VirtualMCPServer, world: &World<'_>) 
     }
     // What the spec is not at fault for is in `Ready` alone.
     let supported = support::check_virtual(&needed(spec), world.settings);
-    let mut built = Vec::new();
+    let (mut built, mut process) = (Vec::new(), None);
     if resolver.failure.is_none() && supported.is_ok() {
         let mut dropped = DroppedOverrides::default();
         let children = children::build(me, object, &inputs, world, &mut dropped);
         dropped.report(&mut resolver.status);
         match children {
-            Ok(children) => built = children,
+            Ok((children, planned)) => (built, process) = (children, Some(planned)),
             Err(error) => {
                 let condition = if error.is_of_template() { TEMPLATE } else { "Valid" };
                 resolver.reject(condition, error.reason(), error.verdict());
@@ -139,6 +139,7 @@ pub(crate) fn plan(me: &Resource, object: &VirtualMCPServer, world: &World<'_>) 
     let mut plan = Plan::without_children(me, status);
     if outcome.verdict == Verdict::Apply {
         plan.children = outcome.children;
+        plan.virtual_server = process.map(Box::new);
         plan.generated_secret = Some(session_key(me));
     }
     plan.verdict = outcome.verdict;

@@ -300,10 +300,14 @@ fn in_namespace(mut object: Value) -> Value {
 
 /// The object, as it would be once it runs: plans wait for an EmbeddingServer that does not, and nothing runs yet.
 fn as_if_running(kind: KindName, mut object: Value) -> Value {
-    if kind == KindName::EmbeddingServer
-        && let Some(fields) = object.as_object_mut()
-    {
-        fields.insert("status".to_owned(), json!({ "phase": "Ready" }));
+    let status = match kind {
+        KindName::EmbeddingServer => json!({ "phase": "Ready" }),
+        // Where it really is, is known once it runs.
+        KindName::MCPServer | KindName::MCPRemoteProxy => json!({ "url": "http://localhost" }),
+        _ => return object,
+    };
+    if let Some(fields) = object.as_object_mut() {
+        fields.insert("status".to_owned(), status);
     }
     object
 }

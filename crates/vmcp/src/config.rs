@@ -7,6 +7,7 @@
 //! It is strict: a member that is not known is an error, and so nothing that is configured is silently not in force.
 
 mod backends;
+mod found;
 mod run_config;
 
 use std::collections::BTreeMap;
@@ -19,6 +20,7 @@ use skep_runconfig::VirtualDocument;
 use skep_runconfig::feature::Feature;
 
 pub use self::backends::{BackendConfigError, Where};
+pub use self::found::Values;
 pub use self::run_config::RunConfigError;
 use crate::aggregate::Rules;
 use crate::backend::TIMEOUT;

@@ -8,9 +8,10 @@ use std::time::Duration;
 use skep_net::Addresses;
 use skep_net::drain::Grace;
 use skep_proxy::run::{Place, Ports, Running, start};
-use skep_proxy::settings::{Backend, Overrides, Settings, SettingsError, UpstreamBackend};
+use skep_proxy::settings::{AuditOutput, Backend, Overrides, Settings, SettingsError, UpstreamBackend};
 use tokio::task::JoinSet;
 
+use crate::backend::BackendSpec;
 use crate::backends::Backends;
 use crate::composite::DefinitionError;
 use crate::config::{BackendConfigError, Config, RunConfigError, Where};
@@ -40,6 +41,21 @@ pub struct ServeOptions {
     pub grace: Grace,
     /// The cluster that it runs in, where it finds its backends and reports to. Nothing outside of one.
     pub cluster: Option<Cluster>,
+    /// Backends that were found already, beside those of the configuration.
+    pub found: Option<Vec<BackendSpec>>,
+    /// More origins and hosts that are accepted.
+    pub allowed: Allowed,
+    /// Where the audit log goes, if not where the configuration says.
+    pub audit_output: Option<AuditOutput>,
+}
+
+/// Origins that pages may call from, and names that a listener on loopback answers to.
+#[derive(Clone, Debug, Default)]
+pub struct Allowed {
+    /// The origins.
+    pub origins: Vec<String>,
+    /// The hosts.
+    pub hosts: Vec<String>,
 }
 
 /// Why a virtual server does not start.
@@ -88,7 +104,7 @@ pub async fn serve(
     let mut environment = environment.clone();
     let run_config = config.run_config(&options.host, options.port, &mut environment)?;
     let backends = Backends::new(Some(config.monitor()));
-    let discovery = if config.document().backends.is_empty() {
+    let discovery = if config.document().backends.is_empty() && options.found.is_none() {
         let cluster = options.cluster.as_ref().ok_or(ServeError::NoBackends)?;
         Some(Discovery::start(cluster, config.clone(), environment.clone(), addresses, backends.clone()))
     } else {
@@ -110,6 +126,10 @@ pub async fn serve(
     settings.session_ttl = options.session_ttl.unwrap_or(settings.session_ttl);
     // A backend may take as long as the configuration says, and no call is cut before.
     settings.request_timeout = settings.request_timeout.max(config.longest_timeout() + LATE);
+    settings.allow(&options.allowed.origins, &options.allowed.hosts)?;
+    if let Some(output) = &options.audit_output {
+        settings.audit_output = output.clone();
+    }
     let place = if options.in_pod {
         Place::Pod { namespace: environment.get("VMCP_NAMESPACE").cloned() }
     } else {
@@ -129,7 +149,8 @@ fn apply(
     options: &ServeOptions,
     backends: &Arc<Backends>,
 ) -> Result<(), ServeError> {
-    let (specs, failed) = config.backends(place);
+    let (mut specs, failed) = config.backends(place);
+    specs.extend(options.found.iter().flatten().cloned());
     for error in failed {
         if !options.in_pod {
             return Err(error.into());
@@ -148,6 +169,11 @@ impl Serving {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.running.address()
+    }
+
+    /// Its port, its chain and its endpoint.
+    pub fn running(&self) -> &Running {
+        &self.running
     }
 
     /// Ends it without breaking a call, within its grace.

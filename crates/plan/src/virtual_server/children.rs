@@ -16,7 +16,7 @@ use crate::child::{Child, ChildKind, MANAGED_LABEL};
 use crate::error::PlanError;
 use crate::inputs::{digest_with, redis_env, telemetry_env};
 use crate::overrides::{DroppedOverrides, POD_TEMPLATE};
-use crate::plan::GeneratedSecret;
+use crate::plan::{GeneratedSecret, VirtualServerPlan};
 use crate::pod::{
     CHECKSUM, Env, Files, INPUTS, TEMPLATE_HASH, Template, container_security, pod_security, probe, pull_secrets,
     workload_labels,
@@ -43,7 +43,7 @@ pub(super) fn build(
     inputs: &Inputs<'_>,
     world: &World<'_>,
     dropped: &mut DroppedOverrides,
-) -> Result<Vec<Child>, PlanError> {
+) -> Result<(Vec<Child>, VirtualServerPlan), PlanError> {
     let spec = &object.spec;
     let pull = pull_secrets(&spec.image_pull_secrets, world.settings);
     let mut children = Vec::new();
@@ -51,11 +51,14 @@ pub(super) fn build(
         let role = if is_inline(spec) { &grants::VIRTUAL_SERVER_INLINE } else { &grants::VIRTUAL_SERVER_DISCOVERED };
         children.extend(account_with(me, &names::virtual_account(me.name()), role, &pull));
     }
-    let (map, checksum) = config_map(me, object, inputs, world)?;
+    let config = document::build(me, object, inputs, world.settings)?;
+    let env = environment(me, object, inputs, world);
+    let process = VirtualServerPlan { config: config.clone(), env: env.variables().cloned().collect() };
+    let (map, checksum) = config_map(me, config, inputs)?;
     children.push(map);
     children.push(service(me, object));
-    children.push(deployment(me, object, inputs, &pull, &checksum, world, dropped)?);
-    Ok(children)
+    children.push(deployment(me, object, inputs, (&pull, &env), &checksum, world, dropped)?);
+    Ok((children, process))
 }
 
 /// The Secret with the key that binds sessions to the identity that opened them.
@@ -82,13 +85,7 @@ fn own_account(object: &VirtualMCPServer) -> Option<&str> {
 }
 
 /// The ConfigMap with the documents, and its checksum.
-fn config_map(
-    me: &Resource,
-    object: &VirtualMCPServer,
-    inputs: &Inputs<'_>,
-    world: &World<'_>,
-) -> Result<(Child, String), PlanError> {
-    let config = document::build(me, object, inputs, world.settings)?;
+fn config_map(me: &Resource, config: String, inputs: &Inputs<'_>) -> Result<(Child, String), PlanError> {
     skep_bounds::size(&config, CONFIG_MAP_BYTES).map_err(|error| PlanError::field("config.yaml", error))?;
     let mut data = BTreeMap::from([("config.yaml".to_owned(), config)]);
     data.extend(inputs.auth_server.as_ref().map(|server| ("authserver-config.yaml".to_owned(), server.to_yaml())));
@@ -122,16 +119,15 @@ fn deployment(
     me: &Resource,
     object: &VirtualMCPServer,
     inputs: &Inputs<'_>,
-    pull: &[Value],
+    (pull, env): (&[Value], &Env),
     checksum: &str,
     world: &World<'_>,
     dropped: &mut DroppedOverrides,
 ) -> Result<Child, PlanError> {
     let (spec, labels) = (&object.spec, workload_labels(me));
     let patch = spec.pod_template_spec.as_ref().map(|template| Value::Object(template.0.clone()));
-    let env = environment(me, object, inputs, world);
-    let template = Template::new(&labels, pod(me, object, inputs, pull, &env, world)?);
-    let template = template.reserving(CONTAINER, &env);
+    let template = Template::new(&labels, pod(me, object, inputs, pull, env, world)?);
+    let template = template.reserving(CONTAINER, env);
     let overridden = template.overridden(POD_TEMPLATE, None, patch.as_ref()).map_err(PlanError::template)?;
     let mut stamps = vec![(CHECKSUM, checksum.to_owned())];
     stamps.extend(digest_with(me, inputs.read.clone(), world).map(|digest| (INPUTS, digest)));

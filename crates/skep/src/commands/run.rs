@@ -11,9 +11,11 @@ mod demo;
 mod failures;
 mod holder;
 mod local_proxy;
+mod local_virtual_server;
 mod port;
 mod report;
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -22,6 +24,7 @@ use skep_net::drain::Grace;
 use skep_proxy::health::ServerHealth;
 use skep_proxy::run::{Ports, Running};
 use skep_proxy::settings::AuditOutput;
+use skep_vmcp::run::{Allowed, Serving};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -30,6 +33,7 @@ use tracing::Instrument as _;
 
 use self::failures::Failures;
 use self::local_proxy::LocalProxy;
+use self::local_virtual_server::{Flags, LocalVirtualServer};
 use self::report::{Entry, Report, State};
 use crate::cli::Run;
 use crate::logs;
@@ -45,10 +49,23 @@ const ONE_SIGNAL: Duration = Duration::from_millis(100);
 /// between.
 const STEADY: Duration = Duration::from_millis(500);
 
-/// A running proxy, and its entry in the report.
+/// A running proxy or virtual server, and its entry in the report.
 struct Served {
     entry: Entry,
-    running: Running,
+    server: Server,
+}
+
+/// What runs.
+enum Server {
+    Proxy(Running),
+    Virtual(Box<Serving>),
+}
+
+/// The virtual servers to start, once their members run.
+struct VirtualServers {
+    servers: Vec<LocalVirtualServer>,
+    flags: Flags,
+    manifests: Manifests,
 }
 
 /// The signals that stop everything.
@@ -64,23 +81,33 @@ pub(super) fn run_until_stopped(arguments: &Run) -> Result<ExitCode> {
     }
     manifests.unreadable.iter().try_for_each(|one| report.unreadable(one))?;
     let (mut proxies, reported) = local_proxy::all(&manifests);
+    let (virtual_servers, refused) = local_virtual_server::all(&manifests);
+    // Standard output is for the report.
+    let audit_output = arguments.audit_log.clone().map_or(AuditOutput::Stderr, AuditOutput::File);
     for proxy in &mut proxies {
         proxy.settings.allow(&arguments.allow_origin, &arguments.allow_host)?;
-        // Standard output is for the report.
-        proxy.settings.audit_output = arguments.audit_log.clone().map_or(AuditOutput::Stderr, AuditOutput::File);
+        proxy.settings.audit_output = audit_output.clone();
     }
-    reported.iter().try_for_each(|entry| report.failure(entry))?;
+    reported.iter().chain(&refused).try_for_each(|entry| report.failure(entry))?;
     if manifests.objects.is_empty() {
         return Ok(ExitCode::FAILURE);
     }
-    serve(proxies, arguments, report)
+    let allowed = Allowed { origins: arguments.allow_origin.clone(), hosts: arguments.allow_host.clone() };
+    let virtual_servers =
+        VirtualServers { servers: virtual_servers, flags: Flags { allowed, audit_output }, manifests };
+    serve(proxies, &virtual_servers, arguments, report)
 }
 
 // One thread has the lowest cost per call: see `cargo xtask bench proxy`.
 #[tokio::main(flavor = "current_thread")]
-async fn serve(proxies: Vec<LocalProxy>, arguments: &Run, report: Report) -> Result<ExitCode> {
+async fn serve(
+    proxies: Vec<LocalProxy>,
+    virtual_servers: &VirtualServers,
+    arguments: &Run,
+    report: Report,
+) -> Result<ExitCode> {
     let mut signals = Signals::listen()?;
-    let (mut served, is_empty) = (Vec::new(), proxies.is_empty());
+    let (mut served, is_empty) = (Vec::new(), proxies.is_empty() && virtual_servers.servers.is_empty());
     let ports = Ports::default();
     // Before any server is assigned a port: it may want the same one.
     for proxy in &proxies {
@@ -95,6 +122,7 @@ async fn serve(proxies: Vec<LocalProxy>, arguments: &Run, report: Report) -> Res
             Err(problem) => report.failure(&proxy.entry.in_state(State::Refused(problem)))?,
         }
     }
+    virtual_servers.start(&mut served, report).await?;
     if served.is_empty() && is_empty {
         return Err(anyhow!("nothing runs here: no manifest describes a server that this machine can run"));
     }
@@ -141,11 +169,11 @@ async fn second(signals: &mut Signals) {
 async fn settle(served: &mut [Served]) {
     let until = Instant::now() + SETTLE;
     for one in served {
-        let mut changes = one.running.changes();
+        let mut changes = one.server.running().changes();
         let is_settled = |(known, _): &(ServerHealth, _)| !matches!(known, ServerHealth::Starting(_));
         // Whether they started or the time is over, the state is what it is.
         let _whichever = tokio::time::timeout_at(until, changes.wait_for(is_settled)).await;
-        one.entry.state = State::of(&one.running.health());
+        one.entry.state = State::of(&one.server.running().health());
     }
 }
 
@@ -153,7 +181,7 @@ async fn settle(served: &mut [Served]) {
 fn watch(served: &[Served]) -> mpsc::Receiver<(usize, State)> {
     let (sender, receiver) = mpsc::channel(16);
     for (index, one) in served.iter().enumerate() {
-        let (mut changes, mut reported) = (one.running.changes(), one.entry.state.clone());
+        let (mut changes, mut reported) = (one.server.running().changes(), one.entry.state.clone());
         let sender = sender.clone();
         tokio::spawn(async move {
             let mut failures = Failures::default();
@@ -180,9 +208,9 @@ fn watch(served: &[Served]) -> mpsc::Receiver<(usize, State)> {
 /// Stops every proxy, all at the same time. Their servers end with them.
 async fn end(served: Vec<Served>, report: Report) {
     let mut ending = JoinSet::new();
-    for Served { mut entry, running } in served {
+    for Served { mut entry, server } in served {
         ending.spawn(async move {
-            running.end().await;
+            server.end().await;
             entry.state = State::Ended;
             entry
         });
@@ -202,7 +230,53 @@ impl Served {
         let mut entry = proxy.entry.clone();
         entry.url = Some(format!("http://{}{}", running.address(), Running::path(&proxy.settings)));
         entry.state = State::of(&running.health());
-        Self { entry, running }
+        Self { entry, server: Server::Proxy(running) }
+    }
+}
+
+// === impl Server ===
+
+impl Server {
+    fn running(&self) -> &Running {
+        match self {
+            Self::Proxy(running) => running,
+            Self::Virtual(serving) => serving.running(),
+        }
+    }
+
+    async fn end(self) {
+        match self {
+            Self::Proxy(running) => drop(running.end().await),
+            Self::Virtual(serving) => drop(serving.end().await),
+        }
+    }
+}
+
+// === impl VirtualServers ===
+
+impl VirtualServers {
+    /// Starts each over its members that run.
+    async fn start(&self, served: &mut Vec<Served>, report: Report) -> Result<()> {
+        let is_server = |one: &&Served| matches!(one.server, Server::Proxy(_));
+        let url = |one: &Served| Some(((one.entry.namespace.clone(), one.entry.name.clone()), one.entry.url.clone()?));
+        let running: BTreeMap<(String, String), String> = served.iter().filter(is_server).filter_map(url).collect();
+        for server in &self.servers {
+            let span = tracing::info_span!("server", name = server.entry.label());
+            match server.open(&running, &self.manifests, &self.flags).instrument(span).await {
+                Ok((serving, left_out)) => {
+                    for problem in left_out {
+                        report.failure(&server.entry.in_state(State::Failing(problem)))?;
+                    }
+                    let mut entry = server.entry.clone();
+                    entry.transport = Some("streamable-http");
+                    entry.url = Some(format!("http://{}/mcp", serving.address()));
+                    entry.state = State::of(&serving.running().health());
+                    served.push(Served { entry, server: Server::Virtual(Box::new(serving)) });
+                }
+                Err(problem) => report.failure(&server.entry.in_state(State::Refused(problem)))?,
+            }
+        }
+        Ok(())
     }
 }
 

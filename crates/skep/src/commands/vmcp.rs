@@ -12,7 +12,7 @@ use skep_api::virtual_config::AuditSettings;
 use skep_runconfig::{GoDuration, VirtualDocument};
 use skep_vmcp::config::Config;
 use skep_vmcp::discover::Cluster;
-use skep_vmcp::run::ServeOptions;
+use skep_vmcp::run::{Allowed, ServeOptions};
 
 use super::proxy::{ACCOUNT, GRACE, is_in_pod, is_true, stop_signal};
 use super::variables;
@@ -35,6 +35,9 @@ pub(super) fn serve(arguments: &VmcpServe) -> Result<ExitCode> {
         in_pod: is_in_pod(&environment, Path::new(ACCOUNT)),
         grace: GRACE,
         cluster: None,
+        found: None,
+        allowed: Allowed::default(),
+        audit_output: None,
     };
     serve_until_stopped(&config, &environment, options)?;
     Ok(ExitCode::SUCCESS)

@@ -5,6 +5,7 @@ mod files;
 mod guarded;
 mod loopback;
 mod memory;
+mod virtual_servers;
 mod webhooks;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

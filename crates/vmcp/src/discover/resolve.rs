@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 use skep_net::Addresses;
 use skep_plan::key::{Key, ObjectKind};
-use skep_plan::virtual_server::{self, DiscoveredMember, Variable};
+use skep_plan::virtual_server::{self, DiscoveredMember};
 use skep_plan::world::{Found, Live, Policies, PolicyError, Settings, Site, World};
 use skep_proxy::unsupported::UNSUPPORTED;
 
@@ -98,20 +98,8 @@ impl Resolver {
             let value = materials.value(kind, &self.namespace, name, key);
             value.ok_or_else(|| format!("{kind} `{name}` has no key `{key}`, or was not read"))
         };
-        let mut own = BTreeMap::new();
-        for (name, variable) in &member.variables {
-            let text = match variable {
-                Variable::Value(text) => text.clone(),
-                Variable::Secret(secret, key) => String::from_utf8(value(ObjectKind::Secret, secret, key)?.to_vec())
-                    .map_err(|_| format!("key `{key}` of Secret `{secret}` is no text"))?,
-            };
-            own.insert(name.clone(), text);
-        }
-        let ca_bundle = member.ca_bundle.as_ref();
-        let ca_bundle = ca_bundle.map(|(map, key)| value(ObjectKind::ConfigMap, map, key)).transpose()?;
-        let place = Where { environment: &self.environment, own: Some(&own), addresses: self.addresses };
-        let strategy = self.config.strategy(&member.backend.name, member.strategy.as_ref());
-        self.config.backend(&member.backend, strategy, ca_bundle, place)
+        let place = Where { environment: &self.environment, own: None, addresses: self.addresses };
+        self.config.found(member, &value, place)
     }
 
     fn in_world<T>(&self, found: &BTreeMap<Key, Found>, act: impl FnOnce(&World<'_>) -> T) -> T {

@@ -10,6 +10,7 @@ use skep_plan::pod::{EnvSource, KeySelector, Variable};
 use skep_plan::proxy::{ProxyProcess, SecretFile};
 use skep_plan::world::{Found, Live, Settings as Platform, Site, World};
 use skep_proxy::settings::{Backend, Overrides, Settings};
+use skep_proxy::unsupported::UNSUPPORTED;
 use skep_webhook::MemoryFiles;
 use skep_workload::process::{Program, StartError};
 
@@ -33,7 +34,7 @@ pub(super) struct LocalProxy {
 }
 
 /// The environment of a proxy. Some of it is secret.
-type Environment = BTreeMap<String, String>;
+pub(super) type Environment = BTreeMap<String, String>;
 
 /// The proxies to start, and the objects that are not run and why.
 pub(super) fn all(manifests: &Manifests) -> (Vec<LocalProxy>, Vec<Entry>) {
@@ -64,19 +65,20 @@ fn proxy_of(me: &Resource, object: &Object, manifests: &Manifests) -> Result<Opt
         KindName::MCPServer | KindName::MCPRemoteProxy => {
             proxy(me, object, manifests).map(Some).map_err(|problem| State::Refused(plain(&problem)))
         }
-        KindName::EmbeddingServer | KindName::MCPRegistry | KindName::VirtualMCPServer => {
+        KindName::EmbeddingServer | KindName::MCPRegistry => {
             Err(State::Skipped("this kind is supported only in a cluster so far".to_owned()))
-        }
-        KindName::MCPServerEntry | KindName::VirtualMCPCompositeToolDefinition => {
-            Err(State::Skipped("it is for a VirtualMCPServer, which is supported only in a cluster so far".to_owned()))
         }
         KindName::MCPAuthzConfig
         | KindName::MCPExternalAuthConfig
         | KindName::MCPGroup
         | KindName::MCPOIDCConfig
+        | KindName::MCPServerEntry
         | KindName::MCPTelemetryConfig
         | KindName::MCPToolConfig
-        | KindName::MCPWebhookConfig => Ok(None),
+        | KindName::MCPWebhookConfig
+        | KindName::VirtualMCPCompositeToolDefinition
+        // See `local_virtual_server`.
+        | KindName::VirtualMCPServer => Ok(None),
     }
 }
 
@@ -108,7 +110,12 @@ fn proxy(me: &Resource, object: &Object, manifests: &Manifests) -> Result<LocalP
 }
 
 /// The plan that the operator would make, except for where the proxy and its server run.
-fn planned(me: &Resource, found: &BTreeMap<Key, Found>) -> Plan {
+pub(super) fn planned(me: &Resource, found: &BTreeMap<Key, Found>) -> Plan {
+    in_world(found, |world| plan(me, world))
+}
+
+/// The world of this machine.
+pub(super) fn in_world<T>(found: &BTreeMap<Key, Found>, act: impl FnOnce(&World<'_>) -> T) -> T {
     let platform = Platform {
         runner_image: String::new(),
         vmcp_image: String::new(),
@@ -119,14 +126,18 @@ fn planned(me: &Resource, found: &BTreeMap<Key, Found>) -> Plan {
         openshift: false,
         site: Site::Machine,
         unsupported: BTreeSet::new(),
-        unsupported_by_vmcp: None,
+        unsupported_by_vmcp: Some(UNSUPPORTED.iter().copied().collect()),
     };
     let (users, live) = (BTreeSet::new(), Live::default());
-    plan(me, &World { settings: &platform, found, users: &users, live: &live, policies: &Engines })
+    act(&World { settings: &platform, found, users: &users, live: &live, policies: &Engines })
 }
 
 /// The values of variables. One whose optional source does not exist is left out.
-fn values(variables: &[Variable], namespace: &str, manifests: &Manifests) -> Result<Vec<(String, String)>, String> {
+pub(super) fn values(
+    variables: &[Variable],
+    namespace: &str,
+    manifests: &Manifests,
+) -> Result<Vec<(String, String)>, String> {
     let mut values = Vec::new();
     for Variable { name, source } in variables {
         let (kind, KeySelector { name: object, key, optional }) = match source {
@@ -164,7 +175,7 @@ fn transport(settings: &Settings) -> &'static str {
     }
 }
 
-fn entry(object: &Object, state: State) -> Entry {
+pub(super) fn entry(object: &Object, state: State) -> Entry {
     let Object { kind, namespace, name, .. } = object.clone();
     Entry { kind, namespace, name, transport: None, url: None, state }
 }

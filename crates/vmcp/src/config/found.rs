@@ -1,0 +1,34 @@
+//! Members of a group as backends: with what they are called with, wherever that is kept.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use skep_plan::key::ObjectKind;
+use skep_plan::virtual_server::{DiscoveredMember, Variable};
+
+use super::{Config, Where};
+use crate::backend::BackendSpec;
+
+/// What gives the value of a key of a Secret or ConfigMap, by kind, name and key; or says why there is none.
+pub type Values<'a> = &'a dyn Fn(ObjectKind, &str, &str) -> Result<Arc<[u8]>, String>;
+
+// === impl Config ===
+
+impl Config {
+    /// The backend that a member comes to; or why it cannot be called.
+    pub fn found(&self, member: &DiscoveredMember, value: Values<'_>, place: Where<'_>) -> Result<BackendSpec, String> {
+        let mut own = BTreeMap::new();
+        for (name, variable) in &member.variables {
+            let text = match variable {
+                Variable::Value(text) => text.clone(),
+                Variable::Secret(secret, key) => String::from_utf8(value(ObjectKind::Secret, secret, key)?.to_vec())
+                    .map_err(|_| format!("key `{key}` of Secret `{secret}` is not text"))?,
+            };
+            own.insert(name.clone(), text);
+        }
+        let ca_bundle = member.ca_bundle.as_ref();
+        let ca_bundle = ca_bundle.map(|(map, key)| value(ObjectKind::ConfigMap, map, key)).transpose()?;
+        let strategy = self.strategy(&member.backend.name, member.strategy.as_ref());
+        self.backend(&member.backend, strategy, ca_bundle, Where { own: Some(&own), ..place })
+    }
+}
