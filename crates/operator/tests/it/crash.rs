@@ -185,7 +185,10 @@ impl Run<'_> {
         let operated = operate(plane, &namespace, &injector, self.fault, stopped);
         let client = plane.client()?;
         let staged = async {
-            let staged = Stage::new(&client, namespace.clone()).without_events().run(self.scenario).await;
+            // What is replaced while the operator waits for an answer never gets the status that the run without a fault shows.
+            let wait = async || if injector.is_unanswered() { silent(&injector).await } else { Ok(()) };
+            let stage = Stage::new(&client, namespace.clone()).without_events();
+            let staged = stage.run_waiting(self.scenario, wait).await;
             let staged = match staged {
                 Ok(()) => silent(&injector).await,
                 Err(error) => Err(error),

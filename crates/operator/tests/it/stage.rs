@@ -106,8 +106,14 @@ impl<'a> Stage<'a> {
         Self { with_events: false, ..self }
     }
 
-    pub(crate) async fn run(mut self, scenario: &Scenario) -> Result<()> {
+    pub(crate) async fn run(self, scenario: &Scenario) -> Result<()> {
+        self.run_waiting(scenario, async || Ok(())).await
+    }
+
+    /// The same by a user who waits for something before each step.
+    pub(crate) async fn run_waiting(mut self, scenario: &Scenario, wait: impl AsyncFn() -> Result<()>) -> Result<()> {
         for (index, step) in scenario.steps.iter().enumerate() {
+            wait().await?;
             self.step(step).await.with_context(|| format!("step {}", index + 1))?;
         }
         for object in &self.never {
