@@ -31,6 +31,7 @@ use self::telemetry::{Exports, Telemetry};
 use crate::chain::{self, Chain};
 use crate::health::{Health, ServerHealth};
 use crate::hosts::Hosts;
+use crate::instruments::Recorders;
 use crate::metrics::LimitCounters;
 use crate::proxy::{Guards, Proxy};
 use crate::router::HEALTH;
@@ -124,13 +125,13 @@ pub async fn start(
     let listener = listener.map_err(|error| Error::Bind { error })?;
     let address = listener.address();
     let hosts = Hosts::of(address, &settings.allowed_hosts)?;
-    let pages = match &settings.backend {
-        Backend::Upstream(backend) => Some(backend.pages.clone()),
-        Backend::Stdio(..) | Backend::Http(_) | Backend::Remote(_) => None,
+    let (pages, instruments) = match &settings.backend {
+        Backend::Upstream(backend) => (Some(backend.pages.clone()), Some(&*backend.instruments)),
+        Backend::Stdio(..) | Backend::Http(_) | Backend::Remote(_) => (None, None),
     };
     let guards = Guards { hosts, budget: settings.capacity.new_budget(), pages };
     let mut tasks = Tasks::new();
-    let telemetry = Telemetry::new(&settings.config, environment, place.addresses(), &mut tasks)?;
+    let telemetry = Telemetry::new(&settings.config, environment, place.addresses(), instruments, &mut tasks)?;
     let exports = telemetry.exports();
     let context = chain::Context {
         port: address.port(),
@@ -140,11 +141,15 @@ pub async fn start(
         files: settings.files.clone(),
         addresses: place.addresses(),
         rate_limits: telemetry.metrics.as_ref().map(|metrics| metrics.rate_limits().clone()).unwrap_or_default(),
+        optimizer: telemetry.metrics.as_ref().map(|metrics| metrics.optimizer().clone()).unwrap_or_default(),
         audit_output: settings.audit_output.clone(),
         telemetry: telemetry.observers(),
     };
     let chain = Chain::new(&settings.config, &context)?;
     let audit_log = chain.audit_log().cloned();
+    if let Some(instruments) = instruments {
+        instruments.connect(Recorders { audit: chain.audit_sink(), traces: exports.traces().cloned() });
+    }
     // What clients speak with; but behind SSE, the original names what the server speaks.
     let spoken = match &settings.backend {
         Backend::Stdio(_, Mode::StreamableHttp) => "streamable-http",

@@ -34,6 +34,7 @@ pub const ORDER: &[Middleware] = &[
     requested("tool-filter", tool_filter),
     requested("tool-call-filter", tool_filter),
     requested("mcp-parser", |_| Some(of::NoParameters::default().write())),
+    requested("optimizer", optimizer),
     requested("telemetry", telemetry),
     requested("ratelimit", rate_limit),
     requested("mutating-webhook", |config| webhooks(config, &config.mutating_webhooks)),
@@ -129,6 +130,12 @@ fn tool_filter(config: &RunConfig) -> Option<Json> {
     Some(parameters.write())
 }
 
+/// Before everything that decides: it sees the tool that is called.
+fn optimizer(config: &RunConfig) -> Option<Json> {
+    let is_filtered = authorization(config).is_some();
+    config.optimizer.then(|| of::Optimizer { is_filtered, ..Default::default() }.write())
+}
+
 fn telemetry(config: &RunConfig) -> Option<Json> {
     let parameters = of::Telemetry {
         config: Some(config.telemetry_config.clone()?),
@@ -220,6 +227,19 @@ mod tests {
         let swap = list_requested(&config(ALL)).into_iter().find(|one| one.kind == "upstreamswap").unwrap();
         assert_eq!(swap.parameters.to_compact(), r#"{"config":{"provider_name":"up"}}"#);
         assert_eq!(kinds(list(&config(r#"{"upstream_swap_config":{}}"#))).len(), 4, "there is no token to swap in");
+    }
+
+    #[test]
+    fn a_search_over_the_tools_comes_before_what_decides_about_them() {
+        let all = ALL.replacen('{', r#"{"optimizer":true,"#, 1);
+        let listed = list_requested(&config(&all));
+        let place = |kind: &str| listed.iter().position(|one| one.kind == kind).unwrap();
+        for later in ["ratelimit", "mutating-webhook", "validating-webhook", "authorization"] {
+            assert!(place("mcp-parser") < place("optimizer") && place("optimizer") < place(later), "{later}");
+        }
+        assert_eq!(listed[place("optimizer")].parameters.to_compact(), r#"{"is_filtered":true}"#);
+        let open = list_requested(&config(r#"{"optimizer":true}"#));
+        assert_eq!(open.iter().find(|one| one.kind == "optimizer").unwrap().parameters.to_compact(), "{}");
     }
 
     #[test]

@@ -30,4 +30,6 @@ pub use error::CallError;
 pub use handshake::{discover_request, eras_of};
 pub use listener::{Listener, QueueError};
 pub use replies::{InFlight, PendingResponse, Replies, Response};
-pub use upstream::{BoxFuture, Call, ClientContext, Server, SessionId, Upstream, UpstreamState, abbreviate};
+pub use upstream::{
+    BackendNames, BoxFuture, Call, ClientContext, Owner, Server, SessionId, Upstream, UpstreamState, abbreviate,
+};

@@ -8,6 +8,7 @@
 
 mod backends;
 mod members;
+mod optimizer;
 mod run_config;
 mod validate;
 
@@ -161,7 +162,7 @@ impl Config {
 }
 
 /// A time as Go writes it. Nothing for none.
-fn duration(text: &str) -> Option<Duration> {
+pub(crate) fn duration(text: &str) -> Option<Duration> {
     text.parse::<GoDuration>().ok()?.to_std().filter(|duration| !duration.is_zero())
 }
 

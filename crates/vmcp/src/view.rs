@@ -4,10 +4,11 @@ mod cursor;
 mod pages;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use futures_util::future::join_all;
-use skep_upstream::ClientContext;
+use skep_mcp::list::List;
+use skep_upstream::{BackendNames, ClientContext, Owner};
 
 pub use cursor::{CursorError, Cursors};
 pub use pages::{Listed, PAGE, Pages};
@@ -17,6 +18,7 @@ use crate::backends::Backends;
 use crate::catalogue::{Abilities, Catalogue};
 use crate::composite::CompositeTools;
 use crate::offer::Viewer;
+use crate::optimizer::IndexedView;
 
 /// How many views are kept: one for all clients, and one for each that sees something else.
 const VIEWS: usize = 1024;
@@ -38,6 +40,8 @@ pub struct ClientView {
     pub pages: Pages,
     /// What some backend can do.
     pub abilities: Abilities,
+    /// Its tools in the index of the optimizer, once they were needed.
+    pub(crate) indexed: OnceLock<IndexedView>,
     /// The catalogues that it was made of.
     catalogues: BTreeMap<BackendName, Arc<Catalogue>>,
 }
@@ -123,7 +127,7 @@ impl ClientView {
         abilities.tools = !pages.is_empty(skep_mcp::list::List::Tools);
         abilities.prompts = !view.prompts.is_empty();
         abilities.resources = !view.resources.is_empty() || !view.templates.is_empty();
-        Self { view, pages, abilities, catalogues }
+        Self { view, pages, abilities, indexed: OnceLock::new(), catalogues }
     }
 
     fn is_made_of(&self, catalogues: &BTreeMap<BackendName, Arc<Catalogue>>) -> bool {
@@ -138,5 +142,22 @@ impl ClientView {
     /// Whether a backend can do what its catalogue says.
     pub fn abilities_of(&self, backend: &str) -> Abilities {
         self.catalogues.get(backend).map(|catalogue| catalogue.abilities).unwrap_or_default()
+    }
+}
+
+impl BackendNames for ClientView {
+    fn owner(&self, list: List, name: &str) -> Owner {
+        let backend = match list {
+            List::Tools => self.view.tool(name).map(|route| route.backend.clone()),
+            List::Prompts => self.view.prompt(name).map(|route| route.backend.clone()),
+            List::Resources => self.view.resource(name).map(|(backend, _)| backend),
+            List::ResourceTemplates => self.view.templates.get(name).map(|route| route.backend.clone()),
+        };
+        match backend {
+            Some(backend) => Owner::Backend(backend),
+            // A composite tool, which no backend has.
+            None if self.pages.list(list).contains(name) => Owner::Composed,
+            None => Owner::Unknown,
+        }
     }
 }

@@ -22,12 +22,14 @@ use skep_authz::cedar::Cedar;
 use skep_authz::pdp::Pdp;
 use skep_authz::query::{Annotations, Feature, Query, Treatment};
 use skep_authz::{Decision, Engine};
+use skep_mcp::list::List;
 use skep_mcp::{Kind, Message, answer, method};
 use skep_net::body::{Limit, collect};
 use skep_net::tls::Trust;
 use skep_net::{Body, Client};
 use skep_runconfig::run_config::MiddlewareConfig;
 use skep_runconfig::{Json, parameters};
+use skep_upstream::Owner;
 
 use self::denial_log::DenialLog;
 use self::known_tools::KnownTools;
@@ -146,6 +148,20 @@ impl Authorizer {
         }
     }
 
+    /// Which of several servers a message is for, if a decision may depend on it. A thing that none of them has is denied: it could belong to
+    /// one by the time that the message is sent.
+    fn backend(&self, exchange: &Exchange) -> Result<Option<Arc<str>>, Decision> {
+        match exchange.owner().filter(|_| self.needs_backends()) {
+            None | Some(Owner::Composed) => Ok(None),
+            Some(Owner::Backend(name)) => Ok(Some(name)),
+            Some(Owner::Unknown) => Err(Decision::failed("no backend has what the message names")),
+        }
+    }
+
+    fn needs_backends(&self) -> bool {
+        matches!(&self.engine, Decider::Cedar(cedar) if cedar.needs_backend())
+    }
+
     /// Remembers what the tools of a list say about themselves.
     fn remember(&self, elements: &[Listed]) {
         let tools = elements.iter().filter(|element| element.is_tool());
@@ -196,7 +212,8 @@ impl Authorization {
         let annotations = self.0.annotations(feature, &id)?;
         let arguments = method::arguments(message).map(|arguments| cedar.arguments(arguments)).transpose()?;
         let (operation, arguments) = (feature.operation(), arguments.as_ref());
-        let query = Query { feature, operation, id: &id, arguments, annotations };
+        let backend = self.0.backend(exchange)?;
+        let query = Query { feature, operation, id: &id, arguments, annotations, backend: backend.as_deref() };
         Ok(cedar.decide(&cedar.principal(claims)?, &query, &self.0.server))
     }
 
@@ -234,7 +251,8 @@ impl Authorization {
     /// Filters the lists of replies: those to this request, or all of a stream that is opened for others.
     fn filter(&self, exchange: &mut Exchange) {
         let Some(caller) = &exchange.head.caller else { return };
-        let filter = Arc::new(ListFilter { authorizer: self.0.clone(), claims: caller.claims.clone() });
+        let backends = exchange.backends.clone().filter(|_| self.0.needs_backends());
+        let filter = Arc::new(ListFilter { authorizer: self.0.clone(), claims: caller.claims.clone(), backends });
         exchange.head.watch_other_replies(filter.clone());
         let lists = exchange.message().and_then(Message::method).map(Treatment::of);
         if exchange.head.method != Method::POST || matches!(lists, None | Some(Treatment::Filter(_))) {
@@ -275,6 +293,13 @@ impl Middleware for Authorization {
 
     fn enforces(&self) -> bool {
         true
+    }
+
+    /// Not for the handshake, which waits for no server. A stream that is opened may have lists.
+    fn needs_backends(&self, exchange: &Exchange) -> bool {
+        let is_about_any =
+            exchange.named_in().is_some() || exchange.mcp_method().is_none_or(|method| List::of(method).is_some());
+        is_about_any && self.0.needs_backends()
     }
 
     fn needs_tools(&self, exchange: &Exchange) -> bool {

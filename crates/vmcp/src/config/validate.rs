@@ -40,6 +40,7 @@ pub(super) fn problems(config: &VirtualConfig) -> Vec<String> {
     }
     operational(config, &mut problems);
     headers(config, &mut problems);
+    problems.extend(config.optimizer.iter().flat_map(super::optimizer::problems));
     unsupported(config, &mut problems);
     problems
 }
@@ -166,9 +167,6 @@ fn headers(config: &VirtualConfig, problems: &mut Vec<String>) {
 fn unsupported(config: &VirtualConfig, problems: &mut Vec<String>) {
     if config.code_mode.as_ref().is_some_and(|mode| mode.enabled) {
         problems.push("codeMode is not supported by this version; remove it".to_owned());
-    }
-    if config.optimizer.is_some() {
-        problems.push("optimizer is not supported by this version; remove it".to_owned());
     }
     if config.backends.is_empty() {
         problems.push("backends are not discovered by this version; list them under backends".to_owned());

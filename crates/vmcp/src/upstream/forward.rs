@@ -6,6 +6,7 @@ use skep_mcp::{Edit, Era, Id, Kind, Message, Raw, answer, splice};
 use skep_upstream::{Call, CallError, Replies, SessionId};
 use tracing::Instrument as _;
 
+use super::observed::BackendRequest;
 use super::session::{InFlight, Opened};
 use super::{VirtualUpstream, answers};
 use crate::aggregate::BackendName;
@@ -55,8 +56,10 @@ impl VirtualUpstream {
             (Some(session), Some(id)) => Some(self.clone().register(session, id, InFlight::Backend(backend.clone()))),
             _ => None,
         };
-        let call = Call { timeout: Some(backend.spec.timeout), ..call };
-        let Replies { interim, response } = backend.upstream.clone().call(call).await?;
+        let mut call = Call { timeout: Some(backend.spec.timeout), ..call };
+        let mut request = BackendRequest::begin(&self.instruments, backend, &mut call);
+        let called = backend.upstream.clone().call(call).await;
+        let Replies { interim, response } = called.inspect_err(|error| request.end(Err(error)))?;
         let interim = match (interim, session) {
             (Some(interim), Some(session)) => Some(self.clone().relay(interim, session, backend.clone())),
             (interim, _) => interim,
@@ -64,6 +67,8 @@ impl VirtualUpstream {
         let (info, name) = (self.info.clone(), backend.clone());
         let response = response.then(move |response| {
             drop(registered);
+            request.end(response.as_ref());
+            drop(request);
             match response {
                 Ok(response) if era == Era::Modern => Ok(answers::signed(response, &info)),
                 Ok(response) => Ok(response),

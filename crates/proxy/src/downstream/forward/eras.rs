@@ -297,7 +297,7 @@ pub(crate) fn client_of(exchange: &Exchange) -> ClientContext {
             headers.append(name, value.clone());
         }
     }
-    ClientContext { caller: exchange.head.caller.clone(), headers }
+    ClientContext { caller: exchange.head.caller.clone(), headers, ..ClientContext::default() }
 }
 
 #[cfg(test)]
