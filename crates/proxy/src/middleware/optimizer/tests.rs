@@ -58,6 +58,7 @@ async fn what_goes_on_is_what_is_decided_about_and_headers_say_the_same() {
     assert_eq!(exchange.resource().unwrap(), "delete");
     assert_eq!(exchange.head.headers["mcp-name"], "delete");
     let find = json!({ "name": "find_tool", "arguments": { "tool_description": "x", "tool_keywords": ["y"] } });
+    let headers = [("mcp-method", "tools/call"), ("mcp-name", "find_tool")];
     for is_filtered in [false, true] {
         let exchange = sent(is_filtered, &request("tools/call", &find), &headers).await;
         assert_eq!(exchange.mcp_method(), Some("tools/list"));
