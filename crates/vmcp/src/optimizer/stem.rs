@@ -63,13 +63,8 @@ pub(super) fn stem(word: &str) -> Cow<'_, str> {
 
 /// Step 1a.
 fn plurals(word: &mut String) {
-    let cut = if word.ends_with("sses") || word.ends_with("ies") {
-        2
-    } else if word.ends_with('s') && !word.ends_with("ss") {
-        1
-    } else {
-        0
-    };
+    let is_long = word.ends_with("sses") || word.ends_with("ies");
+    let cut = if is_long { 2 } else { usize::from(word.ends_with('s') && !word.ends_with("ss")) };
     word.truncate(word.len() - cut);
 }
 
@@ -141,7 +136,7 @@ fn consonants(stem: &str) -> impl Iterator<Item = bool> {
 /// How many times a consonant follows a vowel.
 fn measure(stem: &str) -> usize {
     let mut before = true;
-    consonants(stem).filter(|is_consonant| std::mem::replace(&mut before, *is_consonant) < *is_consonant).count()
+    consonants(stem).filter(|is_consonant| !std::mem::replace(&mut before, *is_consonant) && *is_consonant).count()
 }
 
 fn has_vowel(stem: &str) -> bool {
