@@ -42,8 +42,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Command::Vmcp(Vmcp::Serve(arguments)) => vmcp::serve(&arguments),
         Command::Vmcp(Vmcp::Validate(arguments)) => vmcp::validate(&arguments),
         Command::Vmcp(Vmcp::Init(arguments)) => vmcp::init(&arguments),
-        Command::Vmcp(Vmcp::Version { output }) => version::run(output),
-        Command::Version { output } => version::run(output),
+        Command::Version { output } | Command::Vmcp(Vmcp::Version { output }) => version::run(output),
         Command::Watchdog => {
             skep_workload::watchdog::run(std::io::stdin().lock());
             Ok(ExitCode::SUCCESS)

@@ -32,9 +32,9 @@ pub struct MemoryUpstream {
 #[derive(Debug)]
 pub enum Received {
     /// A request.
-    Call(ReceivedCall),
+    Call(Box<ReceivedCall>),
     /// A notification, or a response of the client.
-    Message(Message),
+    Message(Box<Message>),
     /// The call with this method was cancelled.
     Cancelled(String),
 }
@@ -118,7 +118,7 @@ impl Upstream for MemoryUpstream {
             let (response, responded) = oneshot::channel();
             let method = call.message.method().unwrap_or_default().to_owned();
             let received = ReceivedCall { call: call.message, client: call.client, interim: sender, response };
-            self.received.send(Received::Call(received)).await.map_err(|_closed| CallError::NotSent)?;
+            self.received.send(Received::Call(Box::new(received))).await.map_err(|_closed| CallError::NotSent)?;
             let in_flight = Forwarded { method, received: self.received.clone() };
             Ok(Replies { interim, response: PendingResponse::new(responded, Box::new(in_flight)) })
         })
@@ -130,7 +130,7 @@ impl Upstream for MemoryUpstream {
         message: &'a Message,
     ) -> BoxFuture<'a, Result<(), CallError>> {
         Box::pin(async move {
-            let sent = self.received.send(Received::Message(message.clone())).await;
+            let sent = self.received.send(Received::Message(Box::new(message.clone()))).await;
             sent.map_err(|_closed| CallError::NotSent)
         })
     }

@@ -157,9 +157,9 @@ impl Offers {
             if let Some(offer) = viewers.get(&viewer).filter(|offer| !offer.is_evicted()) {
                 return offer.clone();
             }
-            let owner = if viewer == Viewer::Anyone { None } else { owner_of(client) };
+            let owner = (viewer != Viewer::Anyone).then(|| owner_of(client));
             let offer = Offer::new(self.catalogues.clone(), owner.clone());
-            viewers.insert(viewer, offer.clone(), 1, owner);
+            viewers.insert(&viewer, offer.clone(), 1, owner);
             offer
         })
     }

@@ -72,7 +72,7 @@ impl Views {
         for backend in routable {
             let viewer = Viewer::of(client, backend.spec.strategy.is_of_client());
             if viewer != Viewer::Anyone {
-                owner = owner_of(client);
+                owner = Some(owner_of(client));
             }
             let offer = backend.offers.to(backend, viewer, client);
             match offer.known() {
@@ -108,7 +108,7 @@ impl Views {
                 // There is one for all clients: what it was made of is out of date.
                 all.retain(|_, owner| owner.is_some());
             }
-            all.insert(parts, made.clone(), size, owner);
+            all.insert(&parts, made.clone(), size, owner);
         });
         made
     }

@@ -55,7 +55,7 @@ async fn serve(arguments: &Operator, environment: Environment) -> Result<()> {
             _ = interrupt.recv() => {}
         }
     };
-    run(cluster.client, options, environment, Box::new(Engines), stop).await
+    Box::pin(run(cluster.client, options, environment, Box::new(Engines), stop)).await
 }
 
 /// The identity of this process in leader election: the pod's name, which is its host name, and a number that no

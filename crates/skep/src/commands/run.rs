@@ -57,7 +57,7 @@ struct Served {
 
 /// What runs.
 enum Server {
-    Proxy(Running),
+    Proxy(Box<Running>),
     Virtual(Box<Serving>),
 }
 
@@ -230,7 +230,7 @@ impl Served {
         let mut entry = proxy.entry.clone();
         entry.url = Some(format!("http://{}{}", running.address(), Running::path(&proxy.settings)));
         entry.state = State::of(&running.health());
-        Self { entry, server: Server::Proxy(running) }
+        Self { entry, server: Server::Proxy(Box::new(running)) }
     }
 }
 

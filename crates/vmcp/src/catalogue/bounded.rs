@@ -13,10 +13,10 @@ use skep_upstream::ClientContext;
 pub(crate) type Owner = Option<Arc<str>>;
 
 /// The owner of what is kept for a client.
-pub(crate) fn owner_of(client: &ClientContext) -> Owner {
+pub(crate) fn owner_of(client: &ClientContext) -> Arc<str> {
     let identity = client.caller.as_ref().map(|caller| &caller.identity).filter(|identity| identity.is_authenticated());
     let network = || client.peer.map(|peer| peer.to_string()).unwrap_or_default();
-    Some(identity.map_or_else(network, |identity| format!("identity {}", identity.key())).into())
+    identity.map_or_else(network, |identity| format!("identity {}", identity.key())).into()
 }
 
 /// How much is kept.
@@ -77,18 +77,18 @@ impl<K: Clone + Eq + Hash, V> Bounded<K, V> {
     }
 
     /// Keeps a value of this size, and evicts others if need be. It is kept itself however large it is.
-    pub(crate) fn insert(&mut self, key: K, value: V, size: usize, owner: Owner) {
-        self.remove(&key);
+    pub(crate) fn insert(&mut self, key: &K, value: V, size: usize, owner: Owner) {
+        self.remove(key);
         self.uses += 1;
         let entry = Entry { value, size, owner: owner.clone(), used: self.uses };
         self.entries.insert(key.clone(), entry);
         let Some(owner) = owner else { return };
         self.total += size;
         *self.owners.entry(owner.clone()).or_default() += size;
-        while self.of(&owner) > self.limits.per_owner && self.evict(&owner, &key) {}
+        while self.of(&owner) > self.limits.per_owner && self.evict(&owner, key) {}
         while self.total > self.limits.total {
-            let Some(largest) = self.largest(&key) else { return };
-            if !self.evict(&largest, &key) {
+            let Some(largest) = self.largest(key) else { return };
+            if !self.evict(&largest, key) {
                 return;
             }
         }
@@ -144,7 +144,7 @@ mod tests {
     const LIMITS: Limits = Limits { total: 100, per_owner: 60 };
 
     fn owner(name: &str) -> Owner {
-        Some(name.into())
+        Owner::from(Arc::from(name))
     }
 
     fn keys(bounded: &Bounded<u32, ()>) -> Vec<u32> {
@@ -156,15 +156,15 @@ mod tests {
     #[test]
     fn an_owner_at_its_share_loses_what_it_has_not_used_for_longest() {
         let mut bounded = Bounded::new(LIMITS);
-        bounded.insert(0, (), 30, owner("other"));
+        bounded.insert(&0, (), 30, owner("other"));
         for key in 1..=3 {
-            bounded.insert(key, (), 20, owner("hostile"));
+            bounded.insert(&key, (), 20, owner("hostile"));
         }
         bounded.get(&1).unwrap();
-        bounded.insert(4, (), 20, owner("hostile"));
+        bounded.insert(&4, (), 20, owner("hostile"));
         assert_eq!(keys(&bounded), [0, 1, 3, 4]);
         for key in 5..1000 {
-            bounded.insert(key, (), 20, owner("hostile"));
+            bounded.insert(&key, (), 20, owner("hostile"));
             assert!(bounded.total() <= 90);
         }
         assert!(bounded.get(&0).is_some());
@@ -173,21 +173,21 @@ mod tests {
     #[test]
     fn if_there_is_too_much_in_all_the_owner_with_the_most_loses_something() {
         let mut bounded = Bounded::new(LIMITS);
-        bounded.insert(1, (), 30, owner("large"));
-        bounded.insert(2, (), 30, owner("large"));
-        bounded.insert(3, (), 30, owner("middle"));
-        bounded.insert(4, (), 20, owner("small"));
+        bounded.insert(&1, (), 30, owner("large"));
+        bounded.insert(&2, (), 30, owner("large"));
+        bounded.insert(&3, (), 30, owner("middle"));
+        bounded.insert(&4, (), 20, owner("small"));
         assert_eq!((keys(&bounded), bounded.total()), (vec![2, 3, 4], 80));
     }
 
     #[test]
     fn what_all_clients_share_stays_and_one_that_is_too_large_is_kept_alone() {
         let mut bounded = Bounded::new(LIMITS);
-        bounded.insert(1, (), 1000, None);
-        bounded.insert(2, (), 10, owner("one"));
-        bounded.insert(3, (), 500, owner("one"));
+        bounded.insert(&1, (), 1000, None);
+        bounded.insert(&2, (), 10, owner("one"));
+        bounded.insert(&3, (), 500, owner("one"));
         assert_eq!((keys(&bounded), bounded.total()), (vec![1, 3], 500));
-        bounded.insert(4, (), 10, owner("two"));
+        bounded.insert(&4, (), 10, owner("two"));
         assert_eq!((keys(&bounded), bounded.total()), (vec![1, 4], 10));
         bounded.remove(&4);
         assert_eq!((bounded.total(), bounded.owners.len()), (0, 0));

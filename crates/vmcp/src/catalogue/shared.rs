@@ -38,7 +38,7 @@ impl Catalogues {
         let size = catalogue.size();
         self.with(|all| {
             if all.get(&digest).is_none() {
-                all.insert(digest, Arc::new(catalogue), size, owner);
+                all.insert(&digest, Arc::new(catalogue), size, owner);
             }
         });
     }

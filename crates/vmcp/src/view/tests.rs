@@ -17,7 +17,7 @@ fn offered(tool: &str) -> BTreeMap<BackendName, Offered> {
 }
 
 fn owner(name: &str) -> Owner {
-    Some(name.into())
+    Owner::from(Arc::from(name))
 }
 
 #[test]

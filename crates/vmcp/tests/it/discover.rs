@@ -17,7 +17,7 @@ use skep_vmcp::config::Config;
 use skep_vmcp::discover::{Cluster, Discovery};
 use tokio::sync::OnceCell;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 const CONFIG: &str = r#"
 name: v
 groupRef: team

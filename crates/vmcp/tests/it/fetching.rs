@@ -76,13 +76,12 @@ async fn pages_are_requested_only_as_long_as_there_is_room_for_them() {
     let pages = Arc::new(AtomicUsize::new(0));
     let count = pages.clone();
     let upstream: Arc<dyn Upstream> = server(Arc::new(move |_, request| {
-        let result = match request["method"].as_str().unwrap() {
-            "server/discover" => json!({ "supportedVersions": ["2026-07-28"], "capabilities": { "tools": {} } }),
-            _ => {
-                let page = count.fetch_add(1, Ordering::Relaxed);
-                let tool = json!({ "name": format!("t{page}"), "description": "x".repeat(4 * 1024 * 1024) });
-                json!({ "tools": [tool], "nextCursor": page.to_string() })
-            }
+        let result = if request["method"] == "server/discover" {
+            json!({ "supportedVersions": ["2026-07-28"], "capabilities": { "tools": {} } })
+        } else {
+            let page = count.fetch_add(1, Ordering::Relaxed);
+            let tool = json!({ "name": format!("t{page}"), "description": "x".repeat(4 * 1024 * 1024) });
+            json!({ "tools": [tool], "nextCursor": page.to_string() })
         };
         Some(json!({ "result": result }))
     }));

@@ -11,7 +11,7 @@ use skep_mcp::{Era, Eras, Message};
 use skep_net::Addresses;
 use skep_upstream::http::Transport;
 use skep_upstream::memory::{MemoryUpstream, Received, ReceivedCall};
-use skep_upstream::{Call, SessionId, Upstream, UpstreamState};
+use skep_upstream::{Call, ClientContext, SessionId, Upstream, UpstreamState};
 use skep_vmcp::aggregate::Rules;
 use skep_vmcp::backend::{Backend, BackendSpec};
 use skep_vmcp::backends::Backends;
@@ -116,7 +116,7 @@ impl Rig {
         }});
         let initialize = Message::parse(initialize.to_string().into()).unwrap();
         let session: SessionId = id.to_owned().into();
-        self.upstream.open(&session, &initialize, &Default::default()).await.unwrap();
+        self.upstream.open(&session, &initialize, &ClientContext::default()).await.unwrap();
         session
     }
 }
