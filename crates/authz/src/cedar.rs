@@ -1,7 +1,8 @@
 //! Decisions by Cedar policies.
 //!
 //! The principal is `Client::"<sub>"` with the claims as attributes and its groups as parents; the action is one of `call_tool`,
-//! `get_prompt`, `read_resource` and the lists; the resource is `Tool::`, `Prompt::` or `Resource::"<name>"` below `MCP::"<server>"`.
+//! `get_prompt`, `read_resource` and the lists; the resource is `Tool::`, `Prompt::` or `Resource::"<name>"` below `MCP::"<server>"`, and
+//! behind a virtual server below `MCP::"<backend>"` as well.
 //! Entities of the configuration that are the principal or the resource of a request keep what they have beside that.
 
 mod claims;
@@ -25,6 +26,8 @@ use crate::{ConfigError, entities, source};
 
 /// The type of groups, unless the configuration names another one.
 const GROUP: &str = "THVGroup";
+/// The type of servers.
+const SERVER: &str = "MCP";
 /// How many arguments of one call become attributes, and how long they are together as JSON, in bytes. Only those count that policies refer
 /// to.
 const ARGUMENTS: value::ScalarLimit = value::ScalarLimit { members: 1_000, bytes: 64 * 1024 };
@@ -116,6 +119,11 @@ impl Cedar {
     /// Whether a decision may depend on what a tool says about itself.
     pub fn needs_annotations(&self) -> bool {
         self.mentions.has_hints()
+    }
+
+    /// Whether a decision may depend on which of several servers a thing belongs to.
+    pub fn needs_backend(&self) -> bool {
+        self.mentions.has(SERVER) || self.known.keys().any(|uid| *uid.type_name() == self.types.server)
     }
 
     /// The arguments of a call, a JSON object, as far as a decision may depend on them.
@@ -229,7 +237,8 @@ impl Cedar {
             (_, Feature::Resource) => attributes.insert("uri".to_owned(), text(id)),
             _ => None,
         };
-        let parents = HashSet::from([uid(&self.types.server, server)]);
+        let servers = [Some(server), query.backend].into_iter().flatten();
+        let parents = servers.map(|server| uid(&self.types.server, server)).collect();
         self.entity(uid(name, id), attributes, parents)
     }
 
@@ -274,7 +283,7 @@ impl Types {
             prompt: named("Prompt")?,
             resource: named("Resource")?,
             feature: named("FeatureType")?,
-            server: named("MCP")?,
+            server: named(SERVER)?,
             group: named(if group.is_empty() { GROUP } else { group })?,
         })
     }

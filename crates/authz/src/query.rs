@@ -59,6 +59,8 @@ pub struct Query<'a> {
     pub arguments: Option<&'a Map<String, Value>>,
     /// What is known of a tool.
     pub annotations: Annotations,
+    /// The server that it belongs to, where the one that decides is several.
+    pub backend: Option<&'a str>,
 }
 
 /// What a tool says about itself. What it does not say stays unknown.
@@ -159,7 +161,7 @@ impl Treatment {
 impl<'a> Query<'a> {
     /// Whether an element of a list may be used, with arguments that are not known yet.
     pub fn of_element(feature: Feature, id: &'a str, annotations: Annotations) -> Self {
-        Self { feature, operation: feature.operation(), id, arguments: None, annotations }
+        Self { feature, operation: feature.operation(), id, arguments: None, annotations, backend: None }
     }
 }
 

@@ -6,6 +6,7 @@
 //! ```
 
 mod members;
+mod optimizer;
 mod rules;
 
 use std::time::Duration;

@@ -31,12 +31,12 @@ use skep_mcp::Message;
 use skep_net::Body;
 use skep_runconfig::feature::Feature;
 use skep_runconfig::middleware::Place;
-use skep_telemetry::audit::AuditLog;
+use skep_telemetry::audit::{AuditLog, AuditSink};
 use tokio::sync::Semaphore;
 
 pub use self::build::Context;
 pub use self::head::BODY_LIMIT;
-pub(crate) use self::notes::{AnswerReason, MutatedBy, RateLimitDecision};
+pub(crate) use self::notes::{AnswerReason, AskedAs, MutatedBy, RateLimitDecision};
 pub(crate) use self::tools::ToolSource;
 use crate::exchange::{Exchange, Head};
 
@@ -99,6 +99,11 @@ pub trait Middleware: Debug + Send + Sync {
         false
     }
 
+    /// Whether it must know which of several servers things belong to. To find that out may mean to wait for a server.
+    fn needs_backends(&self, _exchange: &Exchange) -> bool {
+        false
+    }
+
     /// Learns all pages of the list of tools, which was requested for a message.
     fn learn_tools(&self, _exchange: &Exchange, _pages: &[Message]) {}
 
@@ -124,6 +129,11 @@ pub trait Middleware: Debug + Send + Sync {
 
     /// The log that it writes, which is flushed when the proxy ends.
     fn audit_log(&self) -> Option<&AuditLog> {
+        None
+    }
+
+    /// The same log, for events that no request is.
+    fn audit_sink(&self) -> Option<AuditSink> {
         None
     }
 

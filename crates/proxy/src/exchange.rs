@@ -8,8 +8,10 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Extensions, HeaderMap, HeaderValue, Method, Response, Uri, Version, header};
 use skep_mcp::headers::{LAST_EVENT_ID, PROTOCOL_VERSION};
+use skep_mcp::list::List;
 use skep_mcp::{Era, Id, Kind, Message, MessageError, RequestError, era};
 use skep_net::{Body, Budget, Peer};
+use skep_upstream::{BackendNames, ItemOwner};
 
 use crate::caller::{Caller, Identity};
 use crate::chain::reply::{ReplyChain, ReplyMiddleware};
@@ -62,6 +64,8 @@ pub struct Exchange {
     pub is_passed_through: bool,
     /// What middleware keeps from its first pass for the second, by its own types.
     pub(crate) notes: Extensions,
+    /// Which of several servers each thing belongs to that the client sees, where a middleware must know.
+    pub(crate) backends: Option<Arc<dyn BackendNames>>,
     /// Whether a middleware replaced the message since that was last asked.
     mutated: bool,
     /// The era, once it is decided.
@@ -210,6 +214,7 @@ impl Exchange {
             released: None,
             is_passed_through: false,
             notes: Extensions::new(),
+            backends: None,
             mutated: false,
             revision: 0,
             era: OnceLock::new(),
@@ -289,6 +294,23 @@ impl Exchange {
     /// Whether a middleware replaced the message since this was last asked.
     pub(crate) fn take_mutated(&mut self) -> bool {
         std::mem::take(&mut self.mutated)
+    }
+
+    /// Which of several servers the message is for. Nothing if there is one server, or that is not known.
+    pub(crate) fn owner(&self) -> Option<ItemOwner> {
+        let names = self.backends.as_ref()?;
+        let Some(list) = self.named_in() else { return Some(ItemOwner::Composed) };
+        Some(names.owner(list, &self.resource()?))
+    }
+
+    /// The list that has what the message names, if it names something that is listed.
+    pub(crate) fn named_in(&self) -> Option<List> {
+        match self.mcp_method()? {
+            "tools/call" => Some(List::Tools),
+            "prompts/get" => Some(List::Prompts),
+            "resources/read" | "resources/subscribe" | "resources/unsubscribe" => Some(List::Resources),
+            _ => None,
+        }
     }
 
     /// Tells observers how the request is answered, innermost first. They stay with the response until it has ended.

@@ -17,17 +17,20 @@ pub mod exchange;
 pub mod health;
 pub mod hosts;
 mod http;
+pub mod instruments;
 pub mod metrics;
 mod middleware;
 pub mod observe;
 pub mod proxy;
 pub mod router;
 pub use middleware::header_forward::is_restricted;
+pub use middleware::optimizer::{is_reserved_tool, not_found};
 
 pub mod run;
 mod secrets;
 pub mod sessions;
 pub mod settings;
+pub mod tool_search;
 mod traced;
 pub mod unsupported;
 

@@ -1,6 +1,8 @@
 //! What a proxy counts, under the names that the original's dashboards know.
 
+mod labels;
 mod limits;
+mod optimizer;
 mod rate_limits;
 
 use std::sync::Arc;
@@ -18,8 +20,11 @@ use skep_net::Body;
 use skep_telemetry::KeyValue;
 use skep_telemetry::otlp::{ExportedMetrics, Measurement};
 
+use self::labels::{NamedLabels, attributes, cut, underscored};
 pub use self::limits::LimitCounters;
 use self::limits::Shown;
+pub(crate) use self::optimizer::FoundTools;
+pub use self::optimizer::OptimizerCounters;
 pub(crate) use self::rate_limits::CheckLabels;
 pub use self::rate_limits::RateLimitCounters;
 use crate::exchange::{Exchange, Head};
@@ -27,8 +32,6 @@ use crate::observe::{Observation, Observer};
 
 /// Bounds of the durations, in seconds.
 pub(crate) const SECONDS: [f64; 14] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0];
-/// The longest label that a client can choose, in bytes.
-const LABEL: usize = 128;
 /// How many different calls have labels of their own. Clients choose the names: beyond this, all others are one.
 const SERIES: usize = 2000;
 /// The method of a call that is none of the protocol's, or one too many.
@@ -77,6 +80,7 @@ pub struct Metrics {
     series: AtomicUsize,
     limits: Shown,
     rate_limits: RateLimitCounters,
+    optimizer: OptimizerCounters,
     /// Where the same is counted for a collector.
     exported: Option<Arc<ExportedMetrics>>,
 }
@@ -101,8 +105,6 @@ struct ToolCall {
 
 /// Labels of which not every one has all.
 type Labels = Vec<(&'static str, String)>;
-/// The same with names that are derived from those of OpenTelemetry.
-type NamedLabels = Vec<(String, String)>;
 
 /// A request in flight. Counts down when it is dropped.
 #[derive(Debug)]
@@ -192,6 +194,7 @@ impl Metrics {
             series: AtomicUsize::new(0),
             limits: Shown::default(),
             rate_limits: RateLimitCounters::default(),
+            optimizer: OptimizerCounters::default(),
             exported: None,
         };
         let registry = &mut metrics.registry;
@@ -210,6 +213,25 @@ impl Metrics {
     pub fn exported_to(mut self, exported: Option<Arc<ExportedMetrics>>) -> Self {
         self.exported = exported;
         self
+    }
+
+    /// Shows what searches for tools come to.
+    #[must_use]
+    pub fn with_optimizer(mut self) -> Self {
+        self.optimizer.register(&mut self.registry);
+        self
+    }
+
+    /// Shows what is behind the proxy counts as well.
+    #[must_use]
+    pub fn with(mut self, register: impl FnOnce(&mut Registry)) -> Self {
+        register(&mut self.registry);
+        self
+    }
+
+    /// What searches for tools count.
+    pub fn optimizer(&self) -> &OptimizerCounters {
+        &self.optimizer
     }
 
     /// Shows what the limits of the proxy refused as well.
@@ -358,26 +380,8 @@ impl Call {
     }
 }
 
-fn attributes(labels: &[(&'static str, String)]) -> Vec<KeyValue> {
-    labels.iter().map(|(name, value)| KeyValue::new(*name, value.clone())).collect()
-}
-
-/// Labels as Prometheus writes their names.
-fn underscored(labels: &[(&'static str, String)]) -> NamedLabels {
-    labels.iter().map(|(name, value)| (name.replace('.', "_"), value.clone())).collect()
-}
-
 fn histogram() -> Histogram {
     Histogram::new(SECONDS)
-}
-
-/// A label of a bounded length: clients choose it.
-fn cut(text: &str) -> String {
-    if text.len() <= LABEL {
-        return text.to_owned();
-    }
-    let end = text.floor_char_boundary(LABEL - 3);
-    format!("{}...", text.get(..end).unwrap_or_default())
 }
 
 #[cfg(test)]

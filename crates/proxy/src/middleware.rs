@@ -7,6 +7,7 @@ pub(crate) mod aws_sts;
 pub(crate) mod body_limit;
 pub(crate) mod header_forward;
 pub(crate) mod observation;
+pub(crate) mod optimizer;
 pub(crate) mod origin;
 pub(crate) mod parser;
 pub(crate) mod rate_limit;
@@ -38,6 +39,7 @@ const TABLE: &[(&str, Build)] = &[
     ("header-forward", header_forward::build),
     ("mcp-parser", parser::build),
     ("mutating-webhook", webhooks::build_mutating),
+    ("optimizer", optimizer::build),
     ("origin", origin::build),
     ("ratelimit", rate_limit::build),
     ("strip-auth", strip_auth::build),

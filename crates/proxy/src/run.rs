@@ -32,6 +32,7 @@ use self::telemetry::{Exports, Telemetry};
 use crate::chain::{self, Chain};
 use crate::health::{Health, ServerHealth};
 use crate::hosts::Hosts;
+use crate::instruments::{Instruments, Recorders};
 use crate::metrics::LimitCounters;
 use crate::proxy::{Guards, Proxy};
 use crate::router::{ENDPOINT, HEALTH, STREAM};
@@ -121,14 +122,17 @@ pub async fn start(
     let drain = Drain::new(grace);
     let listener = bind(&place, settings.listen).await?;
     let address = listener.address();
-    let guards = guards(settings, address)?;
+    let (guards, instruments) = (guards(settings, address)?, instruments(settings));
     let mut tasks = Tasks::new();
-    let telemetry = Telemetry::new(config, environment, place.addresses(), &mut tasks)?;
+    let telemetry = Telemetry::new(config, environment, place.addresses(), instruments, &mut tasks)?;
     let exports = telemetry.exports();
     let (port, headers, addresses) = (address.port(), secrets.headers.clone(), place.addresses());
     let context = chain::Context { port, headers, addresses, ..chain_context(settings, environment, &telemetry) };
     let chain = Chain::new(config, &context)?;
     let audit_log = chain.audit_log().cloned();
+    if let Some(instruments) = instruments {
+        instruments.connect(Recorders { audit: chain.audit_sink(), traces: exports.traces().cloned() });
+    }
     let health = Arc::new(Health::new(client_transport(settings), drain.clone()));
     let store = crate::sessions::store(settings, environment).await.map_err(Error::Sessions)?;
     let limits = LimitCounters::new(guards.budget.clone(), audit_log.clone(), exports.traces().cloned());
@@ -171,6 +175,14 @@ async fn bind(place: &Place, address: SocketAddr) -> Result<Listener, Error> {
     listener.map_err(|error| Error::Bind { error })
 }
 
+/// What a backend counts and records by itself.
+fn instruments(settings: &Settings) -> Option<&dyn Instruments> {
+    match &settings.backend {
+        Backend::Upstream(backend) => Some(&*backend.instruments),
+        Backend::Stdio(..) | Backend::Http(_) | Backend::Remote(_) => None,
+    }
+}
+
 /// What holds for every request to a proxy that listens at an address.
 fn guards(settings: &Settings, address: SocketAddr) -> Result<Guards, Error> {
     let pages = match &settings.backend {
@@ -188,6 +200,7 @@ fn chain_context(settings: &Settings, environment: &BTreeMap<String, String>, te
         environment: environment.clone(),
         files: settings.files.clone(),
         rate_limits: telemetry.metrics.as_ref().map(|metrics| metrics.rate_limits().clone()).unwrap_or_default(),
+        optimizer: telemetry.metrics.as_ref().map(|metrics| metrics.optimizer().clone()).unwrap_or_default(),
         audit_output: settings.audit_output.clone(),
         telemetry: telemetry.observers(),
         ..chain::Context::default()

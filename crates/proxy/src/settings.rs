@@ -17,6 +17,7 @@ use skep_workload::server::{Server, Speaks};
 
 use crate::capacity::Capacity;
 use crate::hosts::Hosts;
+use crate::instruments::Instruments;
 use crate::middleware::origin::is_origin;
 use crate::router::Pages;
 
@@ -111,6 +112,8 @@ pub struct UpstreamBackend {
     pub passthrough: Vec<HeaderName>,
     /// Its own pages.
     pub pages: Arc<dyn Pages>,
+    /// What it counts and records itself.
+    pub instruments: Arc<dyn Instruments>,
 }
 
 /// What the clients of a stdio server speak.

@@ -9,6 +9,5 @@ pub const UNSUPPORTED: &[Feature] = &[
     Feature::CrossAppAccess,
     Feature::EmbeddedAuthServer,
     Feature::OnBehalfOf,
-    Feature::Optimizer,
     Feature::UpstreamSwap,
 ];

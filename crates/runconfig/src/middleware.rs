@@ -34,6 +34,7 @@ pub const ORDER: &[Middleware] = &[
     requested("tool-filter", tool_filter),
     requested("tool-call-filter", tool_filter),
     requested("mcp-parser", |_| Some(of::NoParameters::default().write())),
+    requested("optimizer", optimizer),
     requested("telemetry", telemetry),
     requested("ratelimit", rate_limit),
     requested("mutating-webhook", |config| webhooks(config, &config.mutating_webhooks)),
@@ -154,6 +155,12 @@ fn tool_filter(config: &RunConfig) -> Option<Json> {
     Some(parameters.write())
 }
 
+/// Before everything that decides: it sees the tool that is called.
+fn optimizer(config: &RunConfig) -> Option<Json> {
+    let is_filtered = authorization(config).is_some();
+    config.optimizer.then(|| of::Optimizer { is_filtered, ..Default::default() }.write())
+}
+
 fn telemetry(config: &RunConfig) -> Option<Json> {
     let parameters = of::Telemetry {
         config: Some(config.telemetry_config.clone()?),
@@ -260,6 +267,19 @@ mod tests {
         for kind in OUTER.iter().map(|(kind, _)| kind).chain(INNER) {
             assert!(*kind == "origin" || ORDER.iter().any(|row| row.kind == *kind), "{kind}");
         }
+    }
+
+    #[test]
+    fn a_search_over_the_tools_comes_before_what_decides_about_them() {
+        let all = ALL.replacen('{', r#"{"optimizer":true,"#, 1);
+        let listed = list_requested(&config(&all));
+        let place = |kind: &str| listed.iter().position(|one| one.kind == kind).unwrap();
+        for later in ["ratelimit", "mutating-webhook", "validating-webhook", "authorization"] {
+            assert!(place("mcp-parser") < place("optimizer") && place("optimizer") < place(later), "{later}");
+        }
+        assert_eq!(listed[place("optimizer")].parameters.to_compact(), r#"{"is_filtered":true}"#);
+        let open = list_requested(&config(r#"{"optimizer":true}"#));
+        assert_eq!(open.iter().find(|one| one.kind == "optimizer").unwrap().parameters.to_compact(), "{}");
     }
 
     #[test]

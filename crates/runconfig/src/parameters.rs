@@ -124,6 +124,14 @@ document! {
 }
 
 document! {
+    /// Of `optimizer`, which only Skep has.
+    pub struct Optimizer {
+        /// Whether lists of tools are filtered behind it.
+        pub is_filtered: bool = if_set "is_filtered",
+    }
+}
+
+document! {
     /// Of `authorization`.
     pub struct Authorization {
         /// A file with the settings.

@@ -154,6 +154,8 @@ document! {
         pub scaling_config: Option<ScalingConfig> = if_set "scaling_config",
         /// Whether a remote server may be at a private address, as `spec.allowPrivateEndpoint` says. A member of Skep's own.
         pub allow_private_endpoint: bool = if_set "allow_private_endpoint",
+        /// Whether clients see a search over the tools instead of the tools. A member of Skep's own, of virtual servers.
+        pub optimizer: bool = if_set "optimizer",
     }
 }
 

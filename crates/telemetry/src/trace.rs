@@ -2,10 +2,12 @@
 
 mod arguments;
 mod attributes;
+mod client;
 mod propagation;
 mod span;
 
 pub use self::arguments::redacted;
 pub use self::attributes::{McpFacts, RateLimitFacts, ResponseFacts, SpanFacts};
+pub use self::client::ChildSpan;
 pub use self::propagation::Carrier;
 pub use self::span::RequestSpan;

@@ -48,7 +48,9 @@ impl KeptClient {
     pub fn new(client: &ClientContext) -> Self {
         let headers = short_enough(&client.headers, LONGEST);
         let longest = if headers.is_empty() { 0 } else { size(&headers) + SLACK };
-        Self { context: ClientContext { caller: client.caller.clone(), headers, peer: client.peer }, longest }
+        let (caller, peer) = (client.caller.clone(), client.peer);
+        // The trace is that of one request.
+        Self { context: ClientContext { caller, headers, peer, ..ClientContext::default() }, longest }
     }
 
     /// How many bytes are kept of the client of a request, now and later.

@@ -33,4 +33,6 @@ pub use kept_client::KeptClient;
 pub use listener::{Listener, QueueError};
 pub use replies::{InFlight, PendingResponse, Replies, Response};
 pub use tool_catalogue::list_tools_request;
-pub use upstream::{BoxFuture, Call, ClientContext, Server, SessionId, Upstream, UpstreamState, abbreviate};
+pub use upstream::{
+    BackendNames, BoxFuture, Call, ClientContext, ItemOwner, Server, SessionId, Upstream, UpstreamState, abbreviate,
+};

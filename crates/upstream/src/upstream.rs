@@ -10,6 +10,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use skep_auth::Caller;
 use skep_mcp::headers::parameters::Parameter;
+use skep_mcp::list::List;
 use skep_mcp::{Era, Eras, Message};
 use skep_net::Budget;
 use tokio::sync::{mpsc, watch};
@@ -75,8 +76,35 @@ pub trait Upstream: Debug + Send + Sync {
         has_headers: bool,
     ) -> BoxFuture<'static, Result<Arc<[Parameter]>, CallError>>;
 
+    /// Whether it is several servers. Then what clients see belongs to one of them each, see [`Self::backend_names`].
+    fn is_composed(&self) -> bool {
+        false
+    }
+
+    /// Which of several servers each thing belongs to that a client sees now.
+    fn backend_names<'a>(&'a self, _client: &'a ClientContext) -> BoxFuture<'a, Option<Arc<dyn BackendNames>>> {
+        Box::pin(std::future::ready(None))
+    }
+
     /// This proxy shuts down: requests of the server are for the proxy that takes over, if there is one.
     fn drain(&self);
+}
+
+/// Which of several servers each thing belongs to that a client sees.
+pub trait BackendNames: Debug + Send + Sync {
+    /// The server of a tool, prompt, resource or template, by what clients call that.
+    fn owner(&self, list: List, name: &str) -> ItemOwner;
+}
+
+/// Which of several servers a thing belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ItemOwner {
+    /// This one.
+    Backend(Arc<str>),
+    /// None of them: it is made of others.
+    Composed,
+    /// There is no such thing for this client.
+    Unknown,
 }
 
 /// A request of a client.
@@ -107,6 +135,8 @@ pub struct ClientContext {
     pub headers: HeaderMap,
     /// Its network: what is kept for it counts for that.
     pub peer: Option<IpAddr>,
+    /// The W3C trace context of its request, as headers. It says nothing about who the client is.
+    pub trace: HeaderMap,
 }
 
 /// Whether an upstream takes requests.

@@ -12,6 +12,7 @@
 
 mod arguments;
 mod definition;
+mod observer;
 mod offered;
 mod output;
 mod results;
@@ -24,6 +25,7 @@ use serde_json::{Map, Value};
 use skep_upstream::BoxFuture;
 
 pub use self::definition::{CompositeTool, CompositeTools, DefinitionError};
+pub use self::observer::{StepReport, StepState, WorkflowObserver};
 pub(crate) use self::results::RESULTS;
 pub use self::results::ToolResult;
 pub use self::workflow::{Workflow, WorkflowError};

@@ -10,15 +10,19 @@ use skep_net::drain::Grace;
 use skep_proxy::run::{Place, Ports, Running, start};
 use skep_proxy::settings::{AuditOutput, Backend, Overrides, Settings, SettingsError, UpstreamBackend};
 use tokio::task::JoinSet;
+use tracing::Instrument as _;
 
 use crate::backend::BackendSpec;
 use crate::backends::Backends;
 use crate::composite::DefinitionError;
 use crate::config::{BackendConfigError, Config, RunConfigError, Where};
 use crate::discover::{Cluster, Discovery};
+use crate::instruments::{VirtualInstruments, count_backends};
+use crate::metrics::VirtualMetrics;
+use crate::optimizer::{self, EmbeddingConfigError, Optimizer};
 use crate::pages::{Mode, StatusPages};
 use crate::report;
-use crate::upstream::{ServerInfo, VirtualUpstream};
+use crate::upstream::{Extras, ServerInfo, VirtualUpstream};
 use crate::view::{Cursors, Views};
 
 /// The variable with the key that cursors are sealed with, which replicas share.
@@ -75,6 +79,9 @@ pub enum ServeError {
     /// The document of its chain.
     #[error(transparent)]
     RunConfig(#[from] RunConfigError),
+    /// The embedding service of its optimizer.
+    #[error(transparent)]
+    Embedding(#[from] EmbeddingConfigError),
     /// Its settings.
     #[error(transparent)]
     Settings(#[from] SettingsError),
@@ -117,10 +124,21 @@ pub async fn serve(
     // Without a key, cursors hold in this process.
     let key = key.unwrap_or_else(|| uuid::Uuid::new_v4().to_string());
     let views = Views::new(config.rules(), config.composite_tools()?);
-    let upstream = VirtualUpstream::new(info, backends.clone(), views, Cursors::new(key.as_bytes()));
+    let metrics = VirtualMetrics::default();
+    let optimizer = config.document().optimizer.as_ref();
+    let optimizer = optimizer.map(|settings| Optimizer::new(settings, &environment, addresses, metrics.clone()));
+    let optimizer = optimizer.transpose()?;
+    let instruments = VirtualInstruments::new(metrics.clone(), optimizer.is_some());
+    let extras = Extras { instruments: instruments.clone(), optimizer: optimizer.clone() };
+    let upstream = VirtualUpstream::with(info, backends.clone(), views, Cursors::new(key.as_bytes()), extras);
+    tokio::spawn(count_backends(Arc::downgrade(&backends), metrics).in_current_span());
+    if let Some(optimizer) = optimizer {
+        optimizer.start();
+        tokio::spawn(optimizer::follow(Arc::downgrade(&upstream)).in_current_span());
+    }
     let pages = StatusPages::new(backends.clone(), mode, config.group().to_owned(), env!("CARGO_PKG_VERSION"));
     let passthrough = config.passthrough();
-    let backend = Backend::Upstream(UpstreamBackend { upstream, passthrough, pages: Arc::new(pages) });
+    let backend = Backend::Upstream(UpstreamBackend { upstream, passthrough, pages: Arc::new(pages), instruments });
     let settings = Settings::with_backend(run_config, &Overrides::default(), &environment, |_| Ok(backend));
     let mut settings = settings?;
     settings.session_ttl = options.session_ttl.unwrap_or(settings.session_ttl);

@@ -13,6 +13,8 @@
 mod answers;
 mod events;
 mod forward;
+mod observed;
+mod recorded;
 mod server_requests;
 mod session;
 mod steps;
@@ -28,7 +30,11 @@ use skep_mcp::headers::parameters::{self, Parameter};
 use skep_mcp::list::{Element, List};
 use skep_mcp::{Era, Eras, Kind, Message, Raw, answer, method, value};
 use skep_net::Budget;
-use skep_upstream::{BoxFuture, Call, CallError, ClientContext, Replies, SessionId, Upstream, UpstreamState};
+use skep_proxy::is_reserved_tool;
+use skep_proxy::tool_search::ToolSearch;
+use skep_upstream::{
+    BackendNames, BoxFuture, Call, CallError, ClientContext, Replies, SessionId, Upstream, UpstreamState,
+};
 use tokio::sync::{mpsc, watch};
 use tracing::Instrument as _;
 
@@ -36,6 +42,8 @@ use self::answers::respond;
 use self::session::Sessions;
 use crate::backend::Backend;
 use crate::backends::{BackendSet, Backends};
+use crate::instruments::VirtualInstruments;
+use crate::optimizer::Optimizer;
 use crate::view::{ClientView, Cursors, Views};
 
 /// What a virtual server says of itself.
@@ -56,7 +64,19 @@ pub struct VirtualUpstream {
     views: Views,
     cursors: Cursors,
     sessions: Sessions,
+    instruments: Arc<VirtualInstruments>,
+    /// What searches the tools, where clients see a search instead of them.
+    optimizer: Option<Arc<Optimizer>>,
     state: watch::Sender<UpstreamState>,
+}
+
+/// What a virtual server has beside its backends.
+#[derive(Debug, Default)]
+pub struct Extras {
+    /// What it counts and records.
+    pub instruments: Arc<VirtualInstruments>,
+    /// What searches its tools.
+    pub optimizer: Option<Arc<Optimizer>>,
 }
 
 // === impl VirtualUpstream ===
@@ -64,6 +84,18 @@ pub struct VirtualUpstream {
 impl VirtualUpstream {
     /// A virtual server over these backends. It serves from the start: what no backend offers is not listed.
     pub fn new(info: ServerInfo, backends: Arc<Backends>, views: Views, cursors: Cursors) -> Arc<Self> {
+        Self::with(info, backends, views, cursors, Extras::default())
+    }
+
+    /// The same with what it has beside them.
+    pub fn with(
+        info: ServerInfo,
+        backends: Arc<Backends>,
+        views: Views,
+        cursors: Cursors,
+        extras: Extras,
+    ) -> Arc<Self> {
+        let Extras { instruments, optimizer } = extras;
         let state = watch::Sender::new(UpstreamState::ready(Eras::Both));
         let changes = backends.changes();
         let made = Arc::new_cyclic(|me: &Weak<Self>| Self {
@@ -73,10 +105,25 @@ impl VirtualUpstream {
             views,
             cursors,
             sessions: Sessions::default(),
+            instruments,
+            optimizer,
             state,
         });
         tokio::spawn(forget_backends(made.me.clone(), changes).in_current_span());
         made
+    }
+
+    /// Tells of every change of the backends.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.backends.changes()
+    }
+
+    /// Takes into the index what clients see whose credentials no backend needs.
+    pub(crate) async fn index_anyone(&self) {
+        if let Some(optimizer) = &self.optimizer {
+            let view = self.view(&ClientContext::default()).await;
+            let _indexed = optimizer.indexed(&view);
+        }
     }
 
     /// What a client sees.
@@ -96,7 +143,9 @@ impl VirtualUpstream {
             "ping" => respond(&call, &Raw::trusted("{}".to_owned())),
             "server/discover" if call.era == Era::Modern => {
                 let view = self.view(&call.client).await;
-                respond(&call, &answers::discovered(&self.info, view.abilities))
+                let mut abilities = view.abilities;
+                abilities.tools |= self.optimizer.is_some();
+                respond(&call, &answers::discovered(&self.info, abilities))
             }
             "tools/call" => self.call_tool(call).await,
             "prompts/get" => self.get_prompt(call).await,
@@ -119,6 +168,9 @@ impl VirtualUpstream {
         };
         let view = self.view(&call.client).await;
         let members = answers::list_members(&self.info, call.era);
+        if let (Some(optimizer), Some(search)) = (&self.optimizer, ToolSearch::of(&call.message)) {
+            return respond(call, &optimizer.find(&view, &search, &members).await);
+        }
         let seal = |last: &str| self.cursors.seal(list, last);
         let page = view.pages.list(list).page(list, after.as_deref(), seal, &members);
         respond(call, &page.ok_or(CallError::NotSent)?)
@@ -176,8 +228,13 @@ impl VirtualUpstream {
     async fn call_tool(self: Arc<Self>, call: Call) -> Result<Replies, CallError> {
         let view = self.view(&call.client).await;
         let name = method::resource(&call.message).unwrap_or_default().into_owned();
-        if let Some(tool) = self.views.composite().usable(&name, &view.view).cloned() {
+        let composite = self.views.composite().usable(&name, &view.view);
+        let composite = composite.filter(|_| self.optimizer.is_none() || !is_reserved_tool(&name));
+        if let Some(tool) = composite.cloned() {
             return self.run_composite(&call, tool, view);
+        }
+        if self.optimizer.is_some() && (is_reserved_tool(&name) || view.view.tool(&name).is_none()) {
+            return answers::refuse(&call, answer::INVALID_PARAMS, &skep_proxy::not_found(&name));
         }
         let Some(route) = view.view.tool(&name) else {
             return answers::unknown_tool(&call, &name);
@@ -280,11 +337,27 @@ impl Upstream for VirtualUpstream {
         _has_headers: bool,
     ) -> BoxFuture<'static, Result<Arc<[Parameter]>, CallError>> {
         Box::pin(async move {
+            // Clients of the optimizer have no list of tools that would say which headers there are.
+            if self.optimizer.is_some() {
+                return Ok(Arc::default());
+            }
             let view = self.view(&ClientContext::with_headers(HeaderMap::new())).await;
             let name = method::resource(&call).unwrap_or_default();
             let route = view.view.tool(&name);
             let element = route.and_then(|route| Element::parse(List::Tools, &route.shown).ok());
             Ok(element.map(|tool| parameters::of(&tool)).unwrap_or_default().into())
+        })
+    }
+
+    fn is_composed(&self) -> bool {
+        true
+    }
+
+    fn backend_names<'a>(&'a self, client: &'a ClientContext) -> BoxFuture<'a, Option<Arc<dyn BackendNames>>> {
+        Box::pin(async move {
+            let view = self.view(client).await;
+            let names: Arc<dyn BackendNames> = view;
+            Some(names)
         })
     }
 

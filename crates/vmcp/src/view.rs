@@ -4,10 +4,11 @@ mod cursor;
 mod pages;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use futures_util::future::join_all;
-use skep_upstream::ClientContext;
+use skep_mcp::list::List;
+use skep_upstream::{BackendNames, ClientContext, ItemOwner};
 
 pub use cursor::{CursorError, Cursors};
 pub use pages::{Listed, PAGE, Pages};
@@ -17,6 +18,7 @@ use crate::backends::Backends;
 use crate::catalogue::{Abilities, Bounded, Catalogue, Digest, Limits, Owner, owner_of};
 use crate::composite::CompositeTools;
 use crate::offer::{Offered, Viewer};
+use crate::optimizer::IndexedView;
 
 /// How many bytes the views of clients may have, and those of one owner. The view of all clients is kept beside them.
 const LIMITS: Limits = Limits { total: 64 * 1024 * 1024, per_owner: 32 * 1024 * 1024 };
@@ -41,6 +43,8 @@ pub struct ClientView {
     pub pages: Pages,
     /// What some backend can do.
     pub abilities: Abilities,
+    /// Its tools in the index of the optimizer, once they were needed.
+    pub(crate) indexed: OnceLock<IndexedView>,
     /// The catalogues that it was made of.
     catalogues: BTreeMap<BackendName, Arc<Catalogue>>,
 }
@@ -127,7 +131,7 @@ impl ClientView {
         abilities.tools = !pages.is_empty(skep_mcp::list::List::Tools);
         abilities.prompts = !view.prompts.is_empty();
         abilities.resources = !view.resources.is_empty() || !view.templates.is_empty();
-        Self { view, pages, abilities, catalogues }
+        Self { view, pages, abilities, indexed: OnceLock::new(), catalogues }
     }
 
     /// How many bytes it has in memory, with the catalogues that it holds.
@@ -138,6 +142,23 @@ impl ClientView {
     /// Whether a backend can do what its catalogue says.
     pub fn abilities_of(&self, backend: &str) -> Abilities {
         self.catalogues.get(backend).map(|catalogue| catalogue.abilities).unwrap_or_default()
+    }
+}
+
+impl BackendNames for ClientView {
+    fn owner(&self, list: List, name: &str) -> ItemOwner {
+        let backend = match list {
+            List::Tools => self.view.tool(name).map(|route| route.backend.clone()),
+            List::Prompts => self.view.prompt(name).map(|route| route.backend.clone()),
+            List::Resources => self.view.resource(name).map(|(backend, _)| backend),
+            List::ResourceTemplates => self.view.templates.get(name).map(|route| route.backend.clone()),
+        };
+        match backend {
+            Some(backend) => ItemOwner::Backend(backend),
+            // A composite tool, which no backend has.
+            None if self.pages.list(list).contains(name) => ItemOwner::Composed,
+            None => ItemOwner::Unknown,
+        }
     }
 }
 

@@ -17,6 +17,7 @@ fn call(engine: &Cedar, claims: &Value, tool: &str, arguments: &Value) -> Decisi
         id: tool,
         arguments: arguments.as_object(),
         annotations: Annotations::default(),
+        backend: None,
     };
     match engine.principal(claims.as_object().unwrap()) {
         Ok(principal) => engine.decide(&principal, &query, "srv"),
@@ -283,4 +284,31 @@ fn what_tools_say_about_themselves_is_needed_where_a_policy_is_about_it() {
         let policy = format!("permit(principal, action, resource) when {{ resource has {hint} }};");
         assert!(engine(&["permit(principal, action, resource);", &policy], &json!({})).needs_annotations());
     }
+}
+
+/// Behind a virtual server, a tool belongs to a backend as well, under whatever name it is seen.
+#[test]
+fn a_backend_is_a_parent_of_what_it_has() {
+    let config = json!({
+        "policies": [
+            r#"permit(principal, action, resource in MCP::"github");"#,
+            r#"permit(principal, action, resource in MCP::"srv") when { resource.name == "own" };"#,
+            r#"forbid(principal, action, resource in MCP::"team");"#,
+        ],
+        "entities_json": r#"[{"uid":{"type":"MCP","id":"billing"},"parents":[{"type":"MCP","id":"team"}],"attrs":{}}]"#,
+    });
+    let cedar = Cedar::new(&config).unwrap();
+    assert!(cedar.needs_backend());
+    let claims = json!({ "sub": "ada" });
+    let principal = cedar.principal(claims.as_object().unwrap()).unwrap();
+    let decide = |id: &str, backend: Option<&str>| {
+        let query = Query::of_element(Feature::Tool, id, Annotations::default());
+        cedar.decide(&principal, &Query { backend, ..query }, "srv").is_allowed
+    };
+    assert!(decide("anything", Some("github")) && !decide("anything", Some("slack")) && !decide("anything", None));
+    assert!(decide("own", None) && decide("own", Some("slack")));
+    assert!(!decide("own", Some("billing")), "a backend has the parents that the entities give it");
+    let plain =
+        Cedar::new(&json!({ "policies": ["permit(principal, action, resource);"], "entities_json": "[]" })).unwrap();
+    assert!(!plain.needs_backend());
 }

@@ -217,7 +217,7 @@ fn ten_thousand_policies_and_requests_decide_as_cedar_called_directly() {
         let config = json!({ "policies": policies, "entities_json": entities().to_string() });
         let engine = Cedar::new(&config).unwrap();
         for (claims, arguments, annotations, (feature, operation, id)) in requests {
-            let all = Query { feature, operation, id, arguments: Some(&arguments), annotations };
+            let all = Query { feature, operation, id, arguments: Some(&arguments), annotations, backend: None };
             let expected = directly(&policies, &claims, &all);
             // As a proxy does: only what the policies are about.
             let wanted = engine.arguments(Value::Object(arguments.clone()).to_string().as_bytes()).unwrap();

@@ -41,6 +41,7 @@ pub(super) fn problems(config: &VirtualConfig) -> Vec<String> {
     }
     operational(config, &mut problems);
     headers(config, &mut problems);
+    problems.extend(config.optimizer.iter().flat_map(super::optimizer::problems));
     problems
 }
 

@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 
 use super::tools::LISTINGS;
 use super::{Chain, ChainError, Middleware, Placed};
-use crate::metrics::RateLimitCounters;
+use crate::metrics::{OptimizerCounters, RateLimitCounters};
 use crate::middleware::header_forward::HeaderForward;
 use crate::middleware::observation::Observe;
 use crate::middleware::origin::Origins;
@@ -43,6 +43,8 @@ pub struct Context {
     pub addresses: Addresses,
     /// What rate limits count.
     pub rate_limits: RateLimitCounters,
+    /// What searches for tools count.
+    pub optimizer: OptimizerCounters,
     /// Where the audit log goes, unless its configuration names a file.
     pub audit_output: Output,
     /// What counts and traces requests. Its place is that of the telemetry middleware; if there is none, it sees all requests.

@@ -3,7 +3,7 @@
 use http::{HeaderMap, HeaderValue};
 
 use skep_auth::metadata::ProtectedResource;
-use skep_telemetry::audit::AuditLog;
+use skep_telemetry::audit::{AuditLog, AuditSink};
 
 use super::{Chain, Flow, Step};
 use crate::exchange::Head;
@@ -46,6 +46,11 @@ impl Chain {
     /// The audit log, if requests are recorded.
     pub(crate) fn audit_log(&self) -> Option<&AuditLog> {
         self.middleware.iter().find_map(|one| one.audit_log())
+    }
+
+    /// The same log, for events that no request is.
+    pub(crate) fn audit_sink(&self) -> Option<AuditSink> {
+        self.middleware.iter().find_map(|one| one.audit_sink())
     }
 
     /// Whether `X-Forwarded-*` headers are trusted.

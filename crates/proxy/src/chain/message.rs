@@ -14,6 +14,9 @@ impl Chain {
     /// Puts a message through the chain. If a middleware replaced it, every enforcing middleware runs again, on the message that will
     /// be sent.
     pub async fn message(&self, exchange: &mut Exchange) -> Flow {
+        if self.is_composed() {
+            Box::pin(self.find_backends(exchange)).await;
+        }
         for pass in [Pass::Incoming, Pass::Outgoing] {
             if pass == Pass::Outgoing && !exchange.take_mutated() {
                 break;

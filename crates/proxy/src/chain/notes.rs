@@ -8,6 +8,15 @@ pub(crate) struct AnswerReason(pub(crate) String);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MutatedBy(pub(crate) Vec<String>);
 
+/// What a client asked for, where a middleware made another message of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AskedAs {
+    /// The method.
+    pub(crate) method: &'static str,
+    /// The tool.
+    pub(crate) name: &'static str,
+}
+
 /// What a rate limit decided about the message of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RateLimitDecision {

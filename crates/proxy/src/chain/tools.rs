@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use skep_mcp::{Era, Id, Kind, Message, value};
-use skep_upstream::list_tools_request;
+use skep_upstream::{BackendNames, BoxFuture, list_tools_request};
 
 use super::{Chain, Flow, Pass, Step};
 use crate::exchange::{Content, Exchange};
@@ -28,6 +28,16 @@ pub(super) const LISTINGS: usize = 4;
 pub(crate) trait ToolSource: Debug + Send + Sync {
     /// The response to a request. Nothing if there is none, or none of at most `limit` bytes.
     fn request(&self, exchange: Exchange, limit: usize) -> Pin<Box<dyn Future<Output = Option<Message>> + Send + '_>>;
+
+    /// Whether its server is several.
+    fn is_composed(&self) -> bool {
+        false
+    }
+
+    /// Which of them each thing belongs to that the client of a request sees.
+    fn backend_names<'a>(&'a self, _exchange: &'a Exchange) -> BoxFuture<'a, Option<Arc<dyn BackendNames>>> {
+        Box::pin(std::future::ready(None))
+    }
 }
 
 // === impl Chain ===
@@ -37,6 +47,20 @@ impl Chain {
     pub(crate) fn connect(&self, source: Arc<dyn ToolSource>) {
         // A chain has one server, for as long as it lives.
         let _connected_before = self.source.set(source);
+    }
+
+    /// Whether the server is several.
+    pub(super) fn is_composed(&self) -> bool {
+        self.source.get().is_some_and(|source| source.is_composed())
+    }
+
+    /// Finds out which of several servers each thing belongs to, where a middleware must know.
+    pub(super) async fn find_backends(&self, exchange: &mut Exchange) {
+        let Some(source) = self.source.get() else { return };
+        if self.middleware.iter().any(|one| one.needs_backends(exchange)) {
+            // Boxed: only virtual servers have it, and every call would carry the room for it.
+            exchange.backends = source.backend_names(exchange).await;
+        }
     }
 
     /// Lets the middleware at a place learn the tools of the server. Without them, it decides by what it knows.

@@ -12,6 +12,10 @@ use super::forward::client_of;
 use crate::exchange::Exchange;
 use crate::sessions::Sessions;
 
+/// The headers of W3C trace context and baggage.
+const TRACE: [HeaderName; 3] =
+    [HeaderName::from_static("traceparent"), HeaderName::from_static("tracestate"), HeaderName::from_static("baggage")];
+
 /// An upstream, and how clients reach it.
 #[derive(Debug)]
 pub struct Endpoint {
@@ -71,7 +75,12 @@ impl Endpoint {
                 headers.append(name, value.clone());
             }
         }
-        ClientContext { caller: exchange.head.caller.clone(), headers, peer: Some(exchange.head.client) }
+        let mut trace = HeaderMap::new();
+        for (name, value) in TRACE.iter().filter_map(|name| Some((name, exchange.head.headers.get(name)?))) {
+            trace.insert(name, value.clone());
+        }
+        let (caller, peer) = (exchange.head.caller.clone(), Some(exchange.head.client));
+        ClientContext { caller, headers, peer, trace }
     }
 
     /// How many bytes the upstream keeps of the client of a request, for a session that was opened by this `initialize`.

@@ -9,7 +9,7 @@ use http_body::Body as _;
 use skep_mcp::{Era, Id, Message, message, sse};
 use skep_net::Body;
 use skep_net::body::{Limit, collect};
-use skep_upstream::{Call, admission};
+use skep_upstream::{BackendNames, BoxFuture, Call, admission};
 
 use super::endpoint::Endpoint;
 use super::forward::Forward;
@@ -29,6 +29,21 @@ impl ToolSource for Front {
                 Self::Sse(front) => front.endpoint().own_request(&exchange).await,
                 Self::Forward(front) => front.own_request(exchange, limit).await,
             }
+        })
+    }
+
+    fn is_composed(&self) -> bool {
+        match self {
+            Self::Streamable(front) => front.endpoint().upstream.is_composed(),
+            Self::Sse(_) | Self::Forward(_) => false,
+        }
+    }
+
+    fn backend_names<'a>(&'a self, exchange: &'a Exchange) -> BoxFuture<'a, Option<Arc<dyn BackendNames>>> {
+        Box::pin(async move {
+            let Self::Streamable(front) = self else { return None };
+            let client = front.endpoint().client(exchange);
+            front.endpoint().upstream.backend_names(&client).await
         })
     }
 }

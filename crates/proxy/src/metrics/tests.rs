@@ -83,7 +83,7 @@ fn clients_cannot_fill_the_memory_with_names() {
     call(&metrics, "tools/call", &"ü".repeat(100));
     let page = metrics.page();
     let label = page.split("mcp_resource_id=\"").nth(1).unwrap().split('"').next().unwrap();
-    assert!(label.len() <= LABEL && label.ends_with("..."), "{label}");
+    assert!(label.len() <= labels::LABEL && label.ends_with("..."), "{label}");
     for index in 0..SERIES + 100 {
         call(&metrics, "tools/call", &format!("tool-{index}"));
         call(&metrics, &format!("method-{index}"), "");

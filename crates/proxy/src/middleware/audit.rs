@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use skep_runconfig::run_config::{AuditConfig, MiddlewareConfig};
 use skep_runconfig::{Field as _, Json, parameters};
-use skep_telemetry::audit::{AuditLog, EventFilter, Output};
+use skep_telemetry::audit::{AuditLog, AuditSink, EventFilter, Output};
 
 use self::record::Record;
 use crate::chain::{ChainError, Context, Middleware, Step};
-use crate::exchange::Head;
+use crate::exchange::{Exchange, Head};
 use crate::observe::{Observation, Observer};
 
 /// The component that events name, unless the configuration names another one.
@@ -116,8 +116,17 @@ impl Middleware for Audit {
         true
     }
 
+    fn needs_backends(&self, exchange: &Exchange) -> bool {
+        exchange.named_in().is_some()
+    }
+
     fn audit_log(&self) -> Option<&AuditLog> {
         Some(&self.0.log)
+    }
+
+    fn audit_sink(&self) -> Option<AuditSink> {
+        let Recorder { log, filter, component, .. } = &*self.0;
+        Some(AuditSink::new(log.clone(), filter.clone(), component.clone()))
     }
 }
 

@@ -23,12 +23,14 @@ use skep_authz::cedar::Cedar;
 use skep_authz::pdp::Pdp;
 use skep_authz::query::{Annotations, Feature, Query, Treatment};
 use skep_authz::{Decision, Engine};
+use skep_mcp::list::List;
 use skep_mcp::{Kind, Message, answer, method};
 use skep_net::body::{Limit, collect};
 use skep_net::tls::Trust;
 use skep_net::{Body, Client};
 use skep_runconfig::run_config::MiddlewareConfig;
 use skep_runconfig::{Json, parameters};
+use skep_upstream::ItemOwner;
 
 use self::denial_log::DenialLog;
 use self::known_tools::KnownTools;
@@ -166,6 +168,16 @@ impl Authorizer {
         }
     }
 
+    /// Which of several servers a message is for, if a decision may depend on it. A thing that none of them has is denied: it could belong to
+    /// one by the time that the message is sent.
+    fn backend(&self, exchange: &Exchange) -> Result<Option<Arc<str>>, Decision> {
+        backend_of(exchange.owner().filter(|_| self.needs_backends()))
+    }
+
+    fn needs_backends(&self) -> bool {
+        matches!(&self.engine, Decider::Cedar(cedar) if cedar.needs_backend())
+    }
+
     /// Remembers what the tools of a list say about themselves.
     fn remember(&self, elements: &[Listed]) {
         let tools = elements.iter().filter(|element| element.is_tool());
@@ -178,6 +190,15 @@ impl Authorizer {
             return Ok(Annotations::default());
         }
         self.tools.annotations(id).ok_or_else(|| Decision::failed("annotations of the tool are not known"))
+    }
+}
+
+/// The server of a thing, in a decision about it. What no server has is denied.
+fn backend_of(owner: Option<ItemOwner>) -> Result<Option<Arc<str>>, Decision> {
+    match owner {
+        None | Some(ItemOwner::Composed) => Ok(None),
+        Some(ItemOwner::Backend(name)) => Ok(Some(name)),
+        Some(ItemOwner::Unknown) => Err(Decision::failed("no backend has what the message names")),
     }
 }
 
@@ -221,7 +242,8 @@ impl Authorization {
         let annotations = self.0.annotations(feature, &id)?;
         let arguments = method::arguments(message).map(|arguments| cedar.arguments(arguments)).transpose()?;
         let (operation, arguments) = (feature.operation(), arguments.as_ref());
-        let query = Query { feature, operation, id: &id, arguments, annotations };
+        let backend = self.0.backend(exchange)?;
+        let query = Query { feature, operation, id: &id, arguments, annotations, backend: backend.as_deref() };
         Ok(cedar.decide(&cedar.principal(claims)?, &query, &self.0.server))
     }
 
@@ -259,7 +281,8 @@ impl Authorization {
     /// Filters the lists of replies: those to this request, or all of a stream that is opened for others.
     fn filter(&self, exchange: &mut Exchange, treatment: Option<Treatment>) {
         let Some(caller) = &exchange.head.caller else { return };
-        let filter = Arc::new(ListFilter { authorizer: self.0.clone(), claims: caller.claims.clone() });
+        let backends = exchange.backends.clone().filter(|_| self.0.needs_backends());
+        let filter = Arc::new(ListFilter { authorizer: self.0.clone(), claims: caller.claims.clone(), backends });
         exchange.head.watch_other_replies(filter.clone());
         if exchange.head.method != Method::POST || matches!(treatment, None | Some(Treatment::Filter(_))) {
             exchange.head.watch_replies(filter);
@@ -320,6 +343,14 @@ impl Middleware for Authorization {
 
     fn enforces(&self) -> bool {
         true
+    }
+
+    /// Not for the handshake, which waits for no server. A stream that is opened may have lists.
+    fn needs_backends(&self, exchange: &Exchange) -> bool {
+        let names_many = |method: &str| matches!(Treatment::of(method), Treatment::DecideEach(_));
+        let is_about_any = exchange.named_in().is_some()
+            || exchange.mcp_method().is_none_or(|method| List::of(method).is_some() || names_many(method));
+        is_about_any && self.0.needs_backends()
     }
 
     fn needs_tools(&self, exchange: &Exchange) -> bool {

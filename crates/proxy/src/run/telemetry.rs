@@ -14,6 +14,7 @@ use skep_telemetry::otlp::{Collector, Endpoint, ExportedMetrics, ResourceFacts, 
 
 use super::Tasks;
 use super::diagnostics::Diagnostics;
+use crate::instruments::Instruments;
 use crate::metrics::{Metrics, SECONDS};
 use crate::observe::Observer;
 use crate::traced::RequestTracer;
@@ -64,6 +65,7 @@ impl Telemetry {
         config: &RunConfig,
         environment: &BTreeMap<String, String>,
         addresses: Addresses,
+        instruments: Option<&dyn Instruments>,
         tasks: &mut Tasks,
     ) -> Result<Self, TelemetryError> {
         let Some(asked) = asked(config)? else { return Ok(Self::default()) };
@@ -73,8 +75,11 @@ impl Telemetry {
             None => Exports::default(),
         };
         let is_counted = asked.enable_prometheus_metrics_path || exports.metrics.is_some();
-        let metrics = is_counted
-            .then(|| Arc::new(Metrics::new(&config.name, &config.transport).exported_to(exports.metrics.clone())));
+        let metrics = is_counted.then(|| {
+            let metrics = Metrics::new(&config.name, &config.transport).exported_to(exports.metrics.clone());
+            let metrics = if config.optimizer { metrics.with_optimizer() } else { metrics };
+            Arc::new(metrics.with(|registry| instruments.into_iter().for_each(|one| one.register(registry))))
+        });
         let diagnostics = metrics.clone().and_then(|metrics| Diagnostics::of(&asked, metrics));
         let tracer = exports.traces.clone().map(|traces| {
             let variable = |name: &String| Some((name.clone(), environment.get(name)?.clone()));
@@ -255,7 +260,7 @@ mod tests {
     async fn a_configuration_that_cannot_be_meant_stops_the_start() {
         let start = |text: &str| {
             let config = RunConfig::from_slice(format!(r#"{{"telemetry_config":{text}}}"#).as_bytes()).unwrap();
-            Telemetry::new(&config, &BTreeMap::new(), Addresses::Machine, &mut Tasks::new()).map(|_| ())
+            Telemetry::new(&config, &BTreeMap::new(), Addresses::Machine, None, &mut Tasks::new()).map(|_| ())
         };
         for (text, part) in [
             (r#"{"endpoint":"a:1"}"#, "endpoint: nothing is sent there"),
@@ -276,7 +281,7 @@ mod tests {
                 r#"{{"telemetry_config":{{}},"middleware_configs":[{{"type":"telemetry","parameters":{parameters}}}]}}"#
             );
             let config = RunConfig::from_slice(text.as_bytes()).unwrap();
-            let started = Telemetry::new(&config, &BTreeMap::new(), Addresses::Machine, &mut Tasks::new());
+            let started = Telemetry::new(&config, &BTreeMap::new(), Addresses::Machine, None, &mut Tasks::new());
             let error = started.unwrap_err().to_string();
             assert!(error.starts_with("middleware `telemetry`: "), "{parameters}: {error}");
         }

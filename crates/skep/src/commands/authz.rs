@@ -48,7 +48,14 @@ fn one(arguments: &AuthzExplain, rules: &Rules, claims: &Map<String, Value>, nam
     let tools = arguments.tools.as_deref().map(read_tools).transpose()?.unwrap_or_default();
     let annotations = tools.iter().find(|(tool, _)| tool == name).map(|(_, annotations)| *annotations);
     let annotations = annotations.unwrap_or_default();
-    let query = Query { feature, operation: feature.operation(), id: name, arguments: Some(&given), annotations };
+    let query = Query {
+        feature,
+        operation: feature.operation(),
+        id: name,
+        arguments: Some(&given),
+        annotations,
+        backend: None,
+    };
     let decision = rules.decide(claims, &query, &arguments.server);
     Ok(explained(&arguments.method, name, rules, &decision))
 }

@@ -22,6 +22,7 @@ mod proxy;
 mod run;
 mod uninstall;
 mod vmcp;
+mod vmcp_optimizer;
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

@@ -15,17 +15,18 @@ use crate::skep;
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A virtual server. Killed when dropped.
-struct Virtual {
+pub(crate) struct Virtual {
     child: Child,
     address: String,
     _directory: tempfile::TempDir,
 }
 
 /// The response to a request.
-struct Response {
-    status: u16,
-    session: Option<String>,
-    body: Value,
+pub(crate) struct Response {
+    pub(crate) status: u16,
+    pub(crate) session: Option<String>,
+    pub(crate) body: Value,
+    pub(crate) text: String,
 }
 
 impl Virtual {
@@ -35,7 +36,7 @@ impl Virtual {
     }
 
     /// The same with a whole configuration.
-    fn start_with(text: &str) -> Self {
+    pub(crate) fn start_with(text: &str) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let path = write(directory.path(), "config.yaml", text);
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -52,17 +53,17 @@ impl Virtual {
         served
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://{}/mcp", self.address)
     }
 
     /// The page at a path.
-    fn get(&self, path: &str) -> Response {
+    pub(crate) fn get(&self, path: &str) -> Response {
         self.send(&format!("GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.address))
     }
 
     /// Sends a message of a legacy client.
-    fn post(&self, session: Option<&str>, message: &Value) -> Response {
+    pub(crate) fn post(&self, session: Option<&str>, message: &Value) -> Response {
         let body = message.to_string();
         let session = session.map(|session| format!("Mcp-Session-Id: {session}\r\n")).unwrap_or_default();
         self.send(&format!(
@@ -85,11 +86,11 @@ impl Virtual {
             let (name, value) = line.split_once(": ")?;
             name.eq_ignore_ascii_case("mcp-session-id").then(|| value.to_owned())
         });
-        Response { status, session, body: serde_json::from_str(body).unwrap_or_default() }
+        Response { status, session, body: serde_json::from_str(body).unwrap_or_default(), text: body.to_owned() }
     }
 
     /// The names of the tools that a client of 2026-07-28 sees.
-    fn tools(&self) -> Vec<String> {
+    pub(crate) fn tools(&self) -> Vec<String> {
         let listed = skep(&["tools", &self.url(), "-o", "json"]);
         let tools: Value = serde_json::from_str(listed.succeeded()).unwrap();
         tools.as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
@@ -103,7 +104,7 @@ impl Drop for Virtual {
     }
 }
 
-fn config(backends: &[(&str, &str)], more: &str) -> String {
+pub(crate) fn config(backends: &[(&str, &str)], more: &str) -> String {
     let backends: Vec<String> = backends
         .iter()
         .map(|(name, address)| {
@@ -117,12 +118,12 @@ fn config(backends: &[(&str, &str)], more: &str) -> String {
     )
 }
 
-const AGGREGATION: &str =
+pub(crate) const AGGREGATION: &str =
     "aggregation:\n  conflictResolution: prefix\n  conflictResolutionConfig: {prefixFormat: '{workload}_'}\n";
 const CHECKS: &str =
     "operational:\n  failureHandling: {healthCheckInterval: 1s, healthCheckTimeout: 900ms, unhealthyThreshold: 1}\n";
 
-fn until(what: &str, mut is_true: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut is_true: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_true() {
         assert!(Instant::now() < deadline, "not in time: {what}");
@@ -130,7 +131,7 @@ fn until(what: &str, mut is_true: impl FnMut() -> bool) {
     }
 }
 
-fn request(id: u32, method: &str, params: &Value) -> Value {
+pub(crate) fn request(id: u32, method: &str, params: &Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })
 }
 

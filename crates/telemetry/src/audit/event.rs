@@ -106,6 +106,29 @@ pub struct Extra {
     pub incomplete: bool,
     /// How many events were dropped before this one, in an event about that.
     pub dropped_events: u64,
+    /// The workflow, in an event about one.
+    pub workflow: Option<Box<WorkflowFacts>>,
+}
+
+/// What an event says of a workflow. Of a step, if it is about one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WorkflowFacts {
+    /// The id of the run.
+    pub id: String,
+    /// The name of the composite tool.
+    pub name: String,
+    /// The step.
+    pub step_id: String,
+    /// `tool`, `elicitation` or `forEach`.
+    pub step_type: &'static str,
+    /// The tool that the step calls.
+    pub tool: String,
+    /// How long it took.
+    pub duration_ms: u64,
+    /// How often the step was tried again.
+    pub retry_count: u32,
+    /// Why it failed.
+    pub error: String,
 }
 
 #[derive(Serialize)]
@@ -152,12 +175,28 @@ struct SourceExtra<'a> {
 
 #[derive(Serialize)]
 struct TargetLine<'a> {
-    endpoint: &'a str,
-    method: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    endpoint: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    method: Option<&'a str>,
     #[serde(rename = "type")]
     kind: TargetType,
     #[serde(skip_serializing_if = "str::is_empty")]
     name: &'a str,
+    #[serde(flatten)]
+    workflow: Option<WorkflowLine<'a>>,
+}
+
+#[derive(Serialize)]
+struct WorkflowLine<'a> {
+    workflow_id: &'a str,
+    workflow_name: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    step_id: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    step_type: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    tool_name: &'a str,
 }
 
 #[derive(Serialize)]
@@ -190,6 +229,10 @@ struct ExtraLine<'a> {
     incomplete: bool,
     #[serde(skip_serializing_if = "is_zero")]
     dropped_events: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_count: Option<u32>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    error: &'a str,
 }
 
 #[derive(Serialize)]
@@ -227,11 +270,14 @@ impl Event {
             value: clip(value, TEXT),
             extra: SourceExtra { user_agent: clip(user_agent, TEXT), request_id: clip(request_id, TEXT) },
         };
+        let workflow = self.extra.workflow.as_deref();
+        let is_request = workflow.is_none();
         let target = self.target.as_ref().map(|target| TargetLine {
-            endpoint: clip(&target.endpoint, TEXT),
-            method: clip(&target.method, TEXT),
+            endpoint: is_request.then(|| clip(&target.endpoint, TEXT)),
+            method: is_request.then(|| clip(&target.method, TEXT)),
             kind: target.kind,
-            name: clip(&target.name, TEXT),
+            name: if workflow.is_some() { "" } else { clip(&target.name, TEXT) },
+            workflow: workflow.map(WorkflowFacts::line),
         });
         let has_data = self.request.is_some() || self.response.is_some();
         let line = Line {
@@ -254,6 +300,20 @@ impl Event {
         let mut line = serde_json::to_vec(&line).unwrap_or_default();
         line.push(b'\n');
         line
+    }
+}
+
+// === impl WorkflowFacts ===
+
+impl WorkflowFacts {
+    fn line(&self) -> WorkflowLine<'_> {
+        WorkflowLine {
+            workflow_id: &self.id,
+            workflow_name: clip(&self.name, TEXT),
+            step_id: clip(&self.step_id, TEXT),
+            step_type: self.step_type,
+            tool_name: clip(&self.tool, TEXT),
+        }
     }
 }
 
@@ -284,6 +344,7 @@ impl SourceExtra<'_> {
 impl Extra {
     fn line(&self) -> ExtraLine<'_> {
         let error = self.error.as_ref();
+        let workflow = self.workflow.as_deref();
         ExtraLine {
             duration_ms: self.duration_ms,
             transport: self.transport,
@@ -297,6 +358,8 @@ impl Extra {
             mutated_by: &self.mutated_by,
             incomplete: self.incomplete,
             dropped_events: self.dropped_events,
+            retry_count: workflow.map(|facts| facts.retry_count).filter(|count| *count > 0),
+            error: workflow.map_or("", |facts| clip(&facts.error, MESSAGE)),
         }
     }
 }

@@ -86,6 +86,10 @@ pub enum TargetType {
     Endpoint,
     /// The endpoint that opens a stream of events.
     SseEndpoint,
+    /// A composite tool that runs.
+    Workflow,
+    /// A step of it.
+    WorkflowStep,
 }
 
 /// The types that a configuration may list, by name.

@@ -232,6 +232,10 @@ impl Exchange {
         request.is_message = true;
         let client = self.upstream.client_of(self.session.as_deref(), Some(&self.client));
         request.headers = protocol_headers::of_message(client.headers, self.era, &self.message, link, &self.parameters);
+        // Of this request, and not of the session.
+        for (name, value) in &self.client.trace {
+            request.headers.insert(name, value.clone());
+        }
         request.caller = client.caller;
         self.upstream.send_message(&request).await
     }

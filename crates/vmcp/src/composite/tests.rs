@@ -279,3 +279,41 @@ async fn the_results_of_a_run_are_bounded_also_within_a_step_and_whatever_it_say
     assert!(error.contains("the results of the steps have more than"), "{error}");
     assert_eq!(calls.called.lock().unwrap().len(), 4 + 5, "the first that is too much ends the run");
 }
+
+/// What is reported about the steps of a run, a line each.
+#[derive(Debug, Default)]
+struct Reports(Mutex<Vec<String>>);
+
+impl WorkflowObserver for Reports {
+    fn step(&self, step: &StepReport<'_>) {
+        let StepReport { id, kind, tool, state, retries, error, .. } = step;
+        let error = error.map(ToString::to_string).unwrap_or_default();
+        self.0.lock().unwrap().push(format!("{id} {kind} {tool} {state:?} {retries} {error}").trim().to_owned());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_step_is_reported_once_when_it_begins_and_once_when_it_ends() {
+    let definition = json!({ "steps": [
+        { "id": "a", "tool": "flaky", "onError": { "action": "retry", "retryCount": 3 } },
+        { "id": "b", "type": "forEach", "collection": "[1, 2]", "dependsOn": ["a"], "step": { "type": "tool", "tool": "echo" } },
+        { "id": "c", "tool": "echo", "condition": "false", "dependsOn": ["b"] },
+        { "id": "d", "tool": "fail", "dependsOn": ["c"], "onError": { "action": "continue" } },
+        { "id": "e", "tool": "gone", "dependsOn": ["d"] },
+    ] });
+    let reports = Arc::new(Reports::default());
+    let workflow = Workflow::new(tool(&definition), Map::new(), Arc::new(Calls::default())).observed(reports.clone());
+    workflow.run().await.unwrap_err();
+    let expected = [
+        "a tool flaky Started 0",
+        "a tool flaky Completed 2",
+        "b forEach echo Started 0",
+        "b forEach echo Completed 0",
+        "c tool echo Skipped 0",
+        "d tool fail Started 0",
+        "d tool fail Failed 0 tool `fail` failed: it broke",
+        "e tool gone Started 0",
+        "e tool gone Failed 0 tool `gone`: the connection to the server was lost",
+    ];
+    assert_eq!(*reports.0.lock().unwrap(), expected);
+}

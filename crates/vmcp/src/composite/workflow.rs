@@ -10,6 +10,7 @@ use skep_upstream::BoxFuture;
 
 use super::arguments::holds;
 use super::definition::{CompositeTool, Step};
+use super::observer::{Effort, NO_EFFORT, StepState, WorkflowObserver};
 use super::results::{ResultBudget, Status, StepResult};
 use super::step::Ran;
 use super::{StepCalls, StepError};
@@ -29,6 +30,7 @@ pub struct Workflow {
     budget: Arc<ResultBudget>,
     id: String,
     started: jiff::Timestamp,
+    observer: Option<Arc<dyn WorkflowObserver>>,
 }
 
 /// Why a composite tool has no result.
@@ -51,7 +53,7 @@ pub enum WorkflowError {
 }
 
 /// A step that is running.
-type Running<'a> = BoxFuture<'a, (&'a Step, Result<Ran, StepError>)>;
+type Running<'a> = BoxFuture<'a, (&'a Step, Result<Ran, StepError>, Effort)>;
 
 // === impl Workflow ===
 
@@ -67,7 +69,27 @@ impl Workflow {
         let id = uuid::Uuid::new_v4().to_string();
         let (shown, budget) = (None, Arc::new(ResultBudget::new()));
         let started = jiff::Timestamp::now();
-        Self { tool, calls, params, results: BTreeMap::new(), shown, budget, id, started }
+        Self { tool, calls, params, results: BTreeMap::new(), shown, budget, id, started, observer: None }
+    }
+
+    /// The same run, with its steps reported.
+    #[must_use]
+    pub fn observed(mut self, observer: Arc<dyn WorkflowObserver>) -> Self {
+        self.observer = Some(observer);
+        self
+    }
+
+    /// The same run under this id.
+    #[must_use]
+    pub fn named(mut self, id: String) -> Self {
+        self.id = id;
+        self
+    }
+
+    fn report(&self, step: &Step, state: StepState, effort: Effort, error: Option<&StepError>) {
+        if let Some(observer) = &self.observer {
+            observer.step(&step.report(state, effort, error));
+        }
     }
 
     /// Runs all steps, and returns the output. Steps that run when another one fails are cancelled.
@@ -98,13 +120,16 @@ impl Workflow {
                     later.push(step);
                     continue;
                 }
-                match self.begin(step, &calls) {
-                    Some(run) => running.push(run),
-                    None => self.keep(step, StepResult::replaced(Status::Skipped, step.defaults.as_ref(), None)),
+                if let Some(run) = self.begin(step, &calls) {
+                    self.report(step, StepState::Started, NO_EFFORT, None);
+                    running.push(run);
+                } else {
+                    self.report(step, StepState::Skipped, NO_EFFORT, None);
+                    self.keep(step, StepResult::replaced(Status::Skipped, step.defaults.as_ref(), None));
                 }
             }
             waiting = later;
-            let Some((step, ran)) = running.next().await else {
+            let Some((step, ran, effort)) = running.next().await else {
                 // Steps that were left out may have made others ready.
                 let is_ready = |step: &&Step| step.depends_on.iter().all(|name| self.results.contains_key(name));
                 if waiting.iter().any(is_ready) {
@@ -112,6 +137,8 @@ impl Workflow {
                 }
                 return Ok(());
             };
+            let state = if ran.is_ok() { StepState::Completed } else { StepState::Failed };
+            self.report(step, state, effort, ran.as_ref().err());
             match ran {
                 Ok(Ran { result, skips_rest }) => {
                     self.keep(step, result);
@@ -135,9 +162,15 @@ impl Workflow {
         let (data, budget) = (self.data(), self.budget.clone());
         let is_wanted = step.condition.as_ref().map_or(Ok(true), |condition| holds(condition, &data));
         match is_wanted {
-            Ok(true) => Some(async move { (step, step.run(&**calls, data, &budget).await) }.boxed()),
+            Ok(true) => Some(
+                async move {
+                    let (ran, effort) = step.run_measured(&**calls, data, &budget).await;
+                    (step, ran, effort)
+                }
+                .boxed(),
+            ),
             Ok(false) => None,
-            Err(error) => Some(async move { (step, Err(error)) }.boxed()),
+            Err(error) => Some(async move { (step, Err(error), NO_EFFORT) }.boxed()),
         }
     }
 
@@ -149,6 +182,7 @@ impl Workflow {
     fn skip(&mut self, steps: &[&Step]) {
         self.shown = None;
         for step in steps {
+            self.report(step, StepState::Skipped, NO_EFFORT, None);
             let skipped = StepResult::replaced(Status::Skipped, step.defaults.as_ref(), None);
             self.results.entry(step.id.clone()).or_insert(skipped);
         }

@@ -47,6 +47,7 @@ impl Config {
             host: host.to_owned(),
             port: i64::from(port),
             group: self.group().to_owned(),
+            optimizer: document.optimizer.is_some(),
             rate_limit_namespace: environment.get("VMCP_NAMESPACE").cloned().unwrap_or_else(|| "local".to_owned()),
             ..RunConfig::default()
         };

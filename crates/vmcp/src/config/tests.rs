@@ -127,11 +127,11 @@ fn headers_that_are_about_the_connection_or_the_client_are_not_passed_through() 
 }
 
 #[test]
-fn what_this_version_does_not_serve_is_refused() {
-    for more in ["codeMode: {enabled: true}", "optimizer: {}"] {
+fn what_this_version_does_not_serve_and_what_is_out_of_range_is_refused() {
+    for more in ["codeMode: {enabled: true}", "optimizer: {maxToolsToReturn: 51}"] {
         assert_eq!(problems(|text| format!("{text}{more}")).len(), 1, "{more}");
     }
-    assert!(problems(|text| format!("{text}codeMode: {{enabled: false}}")).is_empty());
+    assert!(problems(|text| format!("{text}codeMode: {{enabled: false}}\noptimizer: {{}}")).is_empty());
 }
 
 #[test]

@@ -25,7 +25,7 @@ fn catalogue(name: &str) -> Catalogue {
 /// A client without an identity, with a key of its own.
 fn client(network: u8, key: usize) -> ClientContext {
     let headers = HeaderMap::from_iter([("x-key".parse().unwrap(), HeaderValue::from(key))]);
-    ClientContext { caller: None, headers, peer: Some(IpAddr::from([10, 0, 0, network])) }
+    ClientContext { headers, peer: Some(IpAddr::from([10, 0, 0, network])), ..ClientContext::default() }
 }
 
 fn offer(offers: &Offers, client: &ClientContext) -> Arc<Offer> {

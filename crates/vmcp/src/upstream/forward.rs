@@ -8,6 +8,7 @@ use skep_mcp::{Edit, Era, Id, Kind, Message, Raw, answer, splice};
 use skep_upstream::{Call, CallError, Replies, SessionId};
 use tracing::Instrument as _;
 
+use super::observed::BackendRequest;
 use super::session::{InFlight, Opened};
 use super::{VirtualUpstream, answers, uris};
 use crate::aggregate::BackendName;
@@ -70,9 +71,14 @@ impl VirtualUpstream {
             (Some(session), Some(id)) => Some(self.clone().register(session, id, InFlight::Backend(backend.clone()))),
             _ => None,
         };
-        let call = Call { timeout: Some(backend.spec.timeout), ..call };
+        let mut call = Call { timeout: Some(backend.spec.timeout), ..call };
+        let mut request = BackendRequest::begin(&self.instruments, backend, &mut call);
         let called = backend.upstream.clone().call(call).await;
-        let Replies { interim, response } = called.inspect_err(|error| self.note_call(backend, Some(error)))?;
+        let called = called.inspect_err(|error| {
+            self.note_call(backend, Some(error));
+            request.end(Err(error));
+        });
+        let Replies { interim, response } = called?;
         let interim = match (interim, session) {
             (Some(interim), Some(session)) => Some(self.clone().relay(interim, session, id.clone(), backend.clone())),
             (interim, _) => interim,
@@ -83,6 +89,8 @@ impl VirtualUpstream {
             if let Some(me) = me.upgrade() {
                 me.note_call(&name, response.as_ref().err());
             }
+            request.end(response.as_ref());
+            drop(request);
             match response {
                 Ok(response) if era == Era::Modern => Ok(answers::signed(response, &info)),
                 Ok(response) => Ok(response),

@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
+use super::recorded::RecordedRun;
 use super::session::{Asked, InFlight};
 use super::subscriptions::TaskCall;
 use super::{VirtualUpstream, answers};
@@ -51,22 +52,28 @@ impl VirtualUpstream {
             return answers::refuse(call, answer::INVALID_PARAMS, "arguments must be an object");
         };
         let (interim, received) = if call.takes_interim { Some(mpsc::channel(INTERIM)).unzip() } else { (None, None) };
+        let name = tool.name.clone();
+        let mut client = call.client.clone();
+        let run_id = uuid::Uuid::new_v4().to_string();
+        let recorded = RecordedRun::begin(&self.instruments, &mut client, &run_id, &name);
         let steps = ClientSteps {
             upstream: self.clone(),
             view,
             session: call.session.clone(),
-            client: call.client.clone(),
+            client,
             budget: call.budget.clone(),
             era: call.era,
             interim,
         };
-        let (name, until) = (tool.name.clone(), Instant::now() + tool.timeout());
+        let until = Instant::now() + tool.timeout();
         let workflow = Workflow::new(tool, arguments.unwrap_or_default(), Arc::new(steps));
+        let workflow = workflow.named(run_id).observed(recorded.clone());
         let (outcome, response) = oneshot::channel();
         let (info, era, own) = (self.info.clone(), call.era, id.clone());
         let task = tokio::spawn(
             async move {
                 let ran = workflow.run().await;
+                recorded.end(ran.as_ref().err());
                 match &ran {
                     Ok(_) => tracing::info!(tool = name, "composite tool completed"),
                     Err(error) => tracing::warn!(tool = name, %error, "composite tool failed"),

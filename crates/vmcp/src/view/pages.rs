@@ -108,6 +108,11 @@ impl Listed {
         Some(Raw::trusted(format!(r#"{{"{}":[{elements}]{next}{members}}}"#, list.key())))
     }
 
+    /// Whether there is an element of a key.
+    pub fn contains(&self, key: &str) -> bool {
+        self.keys.binary_search_by(|known| (**known).cmp(key)).is_ok()
+    }
+
     /// The elements with their keys.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Arc<str>)> {
         self.keys.iter().map(|key| &**key).zip(&self.elements)

@@ -356,6 +356,14 @@ fn what_the_process_would_refuse_is_refused_before_it_is_applied() {
         assert_eq!((holds, reason.as_str()), (false, "NotSupported"), "{message}");
         assert!(plan.children.is_empty() && message.contains(place), "{message}");
     }
+    let optimizer = |settings: &Value| {
+        planned(&with(&json!({ "config": { "optimizer": settings } })), &for_own_image(team(), &[Feature::CodeMode]))
+    };
+    let plan = optimizer(&json!({ "embeddingService": "http://e" }));
+    assert_eq!((plan.verdict, plan.children.is_empty()), (Verdict::Apply, false), "the image has it");
+    let plan = optimizer(&json!({ "embeddingService": "e:80" }));
+    let Verdict::Refuse(why) = &plan.verdict else { panic!("{:?}", plan.verdict) };
+    assert_eq!(why, "spec.config: optimizer.embeddingService must begin with http:// or https://");
     let plan = planned(&with(&json!({ "config": { "operatoinal": {} } })), &all());
     let Verdict::Refuse(why) = &plan.verdict else { panic!("{:?}", plan.verdict) };
     assert_eq!(why, "spec.config: unknown field `operatoinal`");

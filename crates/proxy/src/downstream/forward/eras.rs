@@ -299,7 +299,8 @@ pub(crate) fn client_of(exchange: &Exchange) -> ClientContext {
             headers.append(name, value.clone());
         }
     }
-    ClientContext { caller: exchange.head.caller.clone(), headers, peer: Some(exchange.head.client) }
+    let (caller, peer) = (exchange.head.caller.clone(), Some(exchange.head.client));
+    ClientContext { caller, headers, peer, ..ClientContext::default() }
 }
 
 #[cfg(test)]

@@ -13,10 +13,11 @@ use skep_net::Body;
 use skep_telemetry::audit::{
     Data, Event, EventType, Extra, Framing, Outcome, ReplyScan, Source, Subjects, Target, TargetType,
 };
+use skep_upstream::ItemOwner;
 
 use super::Recorder;
 use crate::caller::Caller;
-use crate::chain::{AnswerReason, AnsweredBy, AuditNotes, MutatedBy};
+use crate::chain::{AnswerReason, AnsweredBy, AskedAs, AuditNotes, MutatedBy};
 use crate::exchange::{Exchange, Head};
 use crate::http::{accepts, is_of_type};
 use crate::observe::Observation;
@@ -104,6 +105,18 @@ impl Record {
             target.kind = TargetType::of_method(method);
             let named = target.kind != TargetType::Endpoint && !method.ends_with("/list");
             target.name = text(exchange.resource().filter(|_| named));
+        }
+        // What the client asked for, and not what a middleware made of it.
+        if let (Some(AskedAs { method, name }), Some(target)) = (exchange.notes.get(), &mut event.target) {
+            event.kind = EventType::of_method(method);
+            let (method, name) = ((*method).to_owned(), (*name).to_owned());
+            *target = Target { kind: TargetType::of_method(&method), method, name, endpoint: target.endpoint.clone() };
+        }
+        // Of several servers, the one that the request is for.
+        match exchange.owner() {
+            None => {}
+            Some(ItemOwner::Backend(name)) => event.extra.backend_name = name.to_string(),
+            Some(ItemOwner::Composed | ItemOwner::Unknown) => event.extra.backend_name.clear(),
         }
         // Policies of a denial come with its response.
         if let Some(notes) = exchange.notes.get::<AuditNotes>() {

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
-use skep_authz::cedar::Cedar;
+use skep_authz::Decision;
+use skep_authz::cedar::{Cedar, Evaluation};
 use skep_authz::pdp::Pdp;
 use skep_authz::query::{Annotations, Feature, Query};
 use skep_mcp::list::{self, List, Verdict};
 use skep_mcp::{Message, MessageError};
 use skep_net::Client;
+use skep_upstream::BackendNames;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -30,6 +32,8 @@ const AT_ONCE: usize = 16;
 pub(super) struct ListFilter {
     pub(super) authorizer: Arc<Authorizer>,
     pub(super) claims: Arc<Map<String, Value>>,
+    /// Which of several servers each thing belongs to, if decisions may depend on it.
+    pub(super) backends: Option<Arc<dyn BackendNames>>,
 }
 
 /// An element of a list.
@@ -108,10 +112,21 @@ impl ListFilter {
         let mut evaluation = cedar.evaluation(&principal, &self.authorizer.server);
         let mut allowed = Vec::with_capacity(elements.len());
         for turn in elements.chunks(TURN) {
-            allowed.extend(turn.iter().map(|element| evaluation.decide(&element.query()).is_allowed));
+            allowed.extend(turn.iter().map(|element| self.allows(&mut evaluation, element)));
             tokio::task::yield_now().await;
         }
         allowed
+    }
+
+    /// The server of a thing, for a decision about it.
+    pub(super) fn backend(&self, list: List, name: &str) -> Result<Option<Arc<str>>, Decision> {
+        super::backend_of(self.backends.as_ref().map(|backends| backends.owner(list, name)))
+    }
+
+    /// The same decision as about a call: what no backend has is denied there as well.
+    fn allows(&self, evaluation: &mut Evaluation<'_>, element: &Listed) -> bool {
+        let Ok(backend) = self.backend(element.list, &element.name) else { return false };
+        evaluation.decide(&Query { backend: backend.as_deref(), ..element.query() }).is_allowed
     }
 
     /// Asks about several elements at once, all of them within the time of one request. What is not answered by then is denied.

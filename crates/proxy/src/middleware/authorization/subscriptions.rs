@@ -2,13 +2,12 @@
 //! it, and a client that may not read one of them is denied the request, without a word about which.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
-use serde_json::{Map, Value};
 use skep_authz::Decision;
 use skep_authz::cedar::Cedar;
 use skep_authz::query::{Annotations, Feature, Query};
 use skep_mcp::bridge::Filter;
+use skep_mcp::list::List;
 
 use super::lists::{ListFilter, TURN};
 use super::{Authorization, Decider, NO_CALLER};
@@ -30,18 +29,18 @@ impl Authorization {
             return Step::NEXT;
         }
         let Some(caller) = &exchange.head.caller else { return self.fail(exchange, NO_CALLER) };
-        let claims = caller.claims.clone();
+        let backends = exchange.backends.clone().filter(|_| self.0.needs_backends());
+        let all = ListFilter { authorizer: self.0.clone(), claims: caller.claims.clone(), backends };
         Step::Pending(Box::pin(async move {
-            let decision = self.of_each(claims, feature, uris).await;
+            let decision = self.of_each(&all, feature, uris).await;
             self.settled(exchange, &decision)
         }))
     }
 
-    async fn of_each(&self, claims: Arc<Map<String, Value>>, feature: Feature, uris: BTreeSet<String>) -> Decision {
+    async fn of_each(&self, all: &ListFilter, feature: Feature, uris: BTreeSet<String>) -> Decision {
         match &self.0.engine {
-            Decider::Cedar(cedar) => self.each_by_cedar(cedar, &claims, feature, &uris).await,
+            Decider::Cedar(cedar) => self.each_by_cedar(cedar, all, feature, &uris).await,
             Decider::Http(pdp, client) => {
-                let all = ListFilter { authorizer: self.0.clone(), claims };
                 let allowed = all.by_asking(pdp, client, super::lists::resources(uris)).await;
                 if allowed.contains(&false) { Decision::default() } else { super::by_decision_point() }
             }
@@ -52,11 +51,11 @@ impl Authorization {
     async fn each_by_cedar(
         &self,
         cedar: &Cedar,
-        claims: &Map<String, Value>,
+        all: &ListFilter,
         feature: Feature,
         uris: &BTreeSet<String>,
     ) -> Decision {
-        let principal = match cedar.principal(claims) {
+        let principal = match cedar.principal(&all.claims) {
             Ok(principal) => principal,
             Err(failed) => return failed,
         };
@@ -66,7 +65,12 @@ impl Authorization {
             if number % TURN == TURN - 1 {
                 tokio::task::yield_now().await;
             }
-            let decision = evaluation.decide(&Query::of_element(feature, uri, Annotations::default()));
+            let backend = match all.backend(List::Resources, uri) {
+                Ok(backend) => backend,
+                Err(denied) => return denied,
+            };
+            let query = Query::of_element(feature, uri, Annotations::default());
+            let decision = evaluation.decide(&Query { backend: backend.as_deref(), ..query });
             if !decision.is_allowed {
                 return decision;
             }

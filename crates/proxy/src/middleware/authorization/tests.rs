@@ -11,6 +11,7 @@ use serde_json::json;
 use skep_auth::Caller;
 use skep_net::Peer;
 use skep_runconfig::RunConfig;
+use skep_upstream::{BackendNames, BoxFuture};
 
 use super::*;
 use crate::chain::{Chain, ToolSource};
@@ -71,6 +72,31 @@ impl ToolSource for Server {
     }
 }
 
+/// Several servers behind one. What belongs to one of them has its name before a `:`.
+#[derive(Debug)]
+struct Servers;
+
+impl BackendNames for Servers {
+    fn owner(&self, _list: List, name: &str) -> ItemOwner {
+        name.split_once(':').map_or(ItemOwner::Unknown, |(server, _)| ItemOwner::Backend(server.into()))
+    }
+}
+
+impl ToolSource for Servers {
+    fn request(&self, _: Exchange, _: usize) -> Pin<Box<dyn Future<Output = Option<Message>> + Send + '_>> {
+        Box::pin(std::future::ready(None))
+    }
+
+    fn is_composed(&self) -> bool {
+        true
+    }
+
+    fn backend_names<'a>(&'a self, _: &'a Exchange) -> BoxFuture<'a, Option<Arc<dyn BackendNames>>> {
+        let names: Arc<dyn BackendNames> = Arc::new(Self);
+        Box::pin(std::future::ready(Some(names)))
+    }
+}
+
 fn exchange(claims: &Map<String, Value>, method: &str, params: &Value) -> Exchange {
     let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string();
     let request = Request::builder().method("POST").uri("/mcp").header("content-type", "application/json");
@@ -80,14 +106,14 @@ fn exchange(claims: &Map<String, Value>, method: &str, params: &Value) -> Exchan
     Exchange::new(head, Content::Message(Message::parse(Bytes::from(body)).unwrap()))
 }
 
-fn chain(policies: &[String], entities: &Value, server: &Server) -> Chain {
+fn chain(policies: &[String], entities: &Value, server: impl ToolSource + 'static) -> Chain {
     let cedar = json!({ "policies": policies, "entities_json": entities.to_string() });
     let parameters = json!({ "config_data": { "version": "1.0", "type": "cedarv1", "cedar": cedar } });
     let config =
         json!({ "name": "srv", "middleware_configs": [{ "type": "authorization", "parameters": parameters }] });
     let config = RunConfig::from_slice(config.to_string().as_bytes()).unwrap();
     let chain = Chain::new(&config, &Context { server: "srv".to_owned(), ..Context::default() }).unwrap();
-    chain.connect(Arc::new(server.clone()));
+    chain.connect(Arc::new(server));
     chain
 }
 
@@ -157,7 +183,7 @@ fn a_list_and_a_call_never_disagree() {
     let (allowed, denied) = (Cell::new(0), Cell::new(0));
     let result = runner.run(&(policies(), claims(), server(), entities()), |(policies, claims, server, entities)| {
         for is_called_first in [true, false] {
-            let chain = chain(&policies, &entities, &server);
+            let chain = chain(&policies, &entities, server.clone());
             for (index, elements) in server.0.iter().enumerate() {
                 let names = elements.iter().map(|element| element[KINDS[index].2].as_str().unwrap());
                 let calls = |names: Vec<String>| {
@@ -196,7 +222,7 @@ async fn the_policies_that_let_a_request_through_are_noted_for_the_audit_log() {
         "\n// Nobody may wipe.\nforbid(principal, action, resource == Tool::\"wipe\");".to_owned(),
         "permit(principal == Client::\"bob\", action, resource);\n\n@id(\"all tools\")\npermit(principal, action == Action::\"call_tool\", resource);".to_owned(),
     ];
-    let chain = chain(&policies, &json!([]), &Server(Vec::new()));
+    let chain = chain(&policies, &json!([]), Server(Vec::new()));
     let claims = Map::from_iter([("sub".to_owned(), json!("ada"))]);
     let mut allowed = exchange(&claims, "tools/call", &json!({ "name": "a" }));
     assert!(matches!(chain.message(&mut allowed).await, Flow::Next));
@@ -214,4 +240,29 @@ async fn the_policies_that_let_a_request_through_are_noted_for_the_audit_log() {
         panic!("it is forbidden")
     };
     assert_eq!(response.extensions().get::<AuditNotes>().unwrap().policies, ["policy0 at policies[0]:3"]);
+}
+
+#[tokio::test]
+async fn each_resource_of_a_subscription_is_decided_about_by_its_backend() {
+    let policies = [
+        r#"permit(principal, action, resource in MCP::"srv");"#.to_owned(),
+        r#"forbid(principal, action, resource in MCP::"billing");"#.to_owned(),
+    ];
+    let chain = chain(&policies, &json!([]), Servers);
+    let claims = Map::from_iter([("sub".to_owned(), json!("ada"))]);
+    for (uris, is_permitted) in [
+        (json!(["wiki:1", "wiki:2"]), true),
+        (json!(["wiki:1", "billing:1"]), false),
+        (json!(["wiki:1", "gone"]), false),
+        (json!([]), true),
+    ] {
+        let params = json!({ "notifications": { "resourceSubscriptions": uris } });
+        let flow = chain.message(&mut exchange(&claims, "subscriptions/listen", &params)).await;
+        assert_eq!(matches!(flow, Flow::Next), is_permitted, "{uris}");
+    }
+    let read = async |uri: &str| {
+        let flow = chain.message(&mut exchange(&claims, "resources/read", &json!({ "uri": uri }))).await;
+        matches!(flow, Flow::Next)
+    };
+    assert!(read("wiki:1").await && !read("billing:1").await && !read("gone").await);
 }

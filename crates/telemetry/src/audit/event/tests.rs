@@ -84,3 +84,31 @@ fn texts_of_clients_are_bounded_and_cannot_break_the_line() {
     let value: Value = serde_json::from_slice(&line).unwrap();
     assert!(value["metadata"]["extra"]["jsonrpc_error_message"].as_str().unwrap().len() <= 256);
 }
+
+#[test]
+fn an_event_about_a_workflow_names_it_and_its_step() {
+    let facts = WorkflowFacts {
+        id: "w".to_owned(),
+        name: "twice".to_owned(),
+        step_id: "a".to_owned(),
+        step_type: "tool",
+        tool: "echo".to_owned(),
+        duration_ms: 12,
+        retry_count: 2,
+        error: "it broke".to_owned(),
+    };
+    let line = |facts: WorkflowFacts, kind: TargetType| {
+        let extra = Extra { workflow: Some(Box::new(facts)), ..Extra::default() };
+        let target = event().target.map(|target| Target { kind, ..target });
+        let event = Event { kind: EventType::VmcpWorkflowStepFailed, target, extra, request: None, ..event() };
+        serde_json::from_slice::<Value>(&event.line(Uuid::nil(), at(0))).unwrap()
+    };
+    let step = line(facts.clone(), TargetType::WorkflowStep);
+    let target = json!({ "type": "workflow_step", "workflow_id": "w", "workflow_name": "twice", "step_id": "a", "step_type": "tool", "tool_name": "echo" });
+    assert_eq!(step["target"], target);
+    assert_eq!(step["metadata"]["extra"], json!({ "duration_ms": 0, "retry_count": 2, "error": "it broke" }));
+    let run = WorkflowFacts { id: "w".to_owned(), name: "twice".to_owned(), ..WorkflowFacts::default() };
+    let run = line(run, TargetType::Workflow);
+    assert_eq!(run["target"], json!({ "type": "workflow", "workflow_id": "w", "workflow_name": "twice" }));
+    assert_eq!(run["metadata"]["extra"], json!({ "duration_ms": 0 }));
+}

@@ -10,7 +10,7 @@ fn key(identity: Option<usize>, header: usize) -> Key {
         Caller::from(Identity { issuer, subject, name: "A. Name".into() })
     });
     let headers = HeaderMap::from_iter([("x-number".parse().unwrap(), HeaderValue::from(header))]);
-    Key::of(&client, &ClientContext { caller, headers, peer: None })
+    Key::of(&client, &ClientContext { caller, headers, ..ClientContext::default() })
 }
 
 fn peer(number: usize) -> Option<IpAddr> {

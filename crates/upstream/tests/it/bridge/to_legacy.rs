@@ -20,7 +20,7 @@ fn call_of(subject: Option<&str>, token: &str, id: &Value) -> Call {
         subject.map(|subject| Identity { issuer: "https://i".into(), subject: subject.into(), name: "n".into() });
     let caller = identity.map(|identity| Caller { identity, claims: Arc::new(Map::new()), token: None });
     let headers = HeaderMap::from_iter([(http::header::AUTHORIZATION, token.parse().unwrap())]);
-    Call { client: ClientContext { caller, headers, peer: None }, ..modern_call(call) }
+    Call { client: ClientContext { caller, headers, ..ClientContext::default() }, ..modern_call(call) }
 }
 
 #[tokio::test]
