@@ -108,7 +108,7 @@ impl Optimizer {
     }
 
     /// Takes the tools of a view into the index, if they are not there.
-    pub fn index<'a>(&self, view: &'a ClientView) -> &'a IndexedView {
+    pub fn indexed<'a>(&self, view: &'a ClientView) -> &'a IndexedView {
         view.indexed.get_or_init(|| {
             let indexed = IndexedView::new(&self.index, view);
             if let Some(embedder) = &self.embedder {
@@ -121,7 +121,7 @@ impl Optimizer {
     /// What fits a search, and the tools that it is about. The members stand in the result beside the list.
     pub async fn find(&self, view: &ClientView, search: &ToolSearch, members: &str) -> Raw<'static> {
         let Some(description) = &search.description else { return listed("", members, None) };
-        let indexed = self.index(view);
+        let indexed = self.indexed(view);
         // Filtering may take away any of them.
         let kept = if search.lists_all { usize::MAX } else { self.most };
         let names = |names: Vec<&str>| names.into_iter().take(kept).map(str::to_owned).collect::<Vec<_>>();

@@ -116,7 +116,7 @@ impl VirtualUpstream {
     pub(crate) async fn index_anyone(&self) {
         if let Some(optimizer) = &self.optimizer {
             let view = self.view(&ClientContext::default()).await;
-            let _indexed = optimizer.index(&view);
+            let _indexed = optimizer.indexed(&view);
         }
     }
 

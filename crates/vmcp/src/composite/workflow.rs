@@ -114,15 +114,12 @@ impl Workflow {
                     later.push(step);
                     continue;
                 }
-                match self.begin(step, &calls) {
-                    Some(run) => {
-                        self.report(step, StepState::Started, NO_EFFORT, None);
-                        running.push(run);
-                    }
-                    None => {
-                        self.report(step, StepState::Skipped, NO_EFFORT, None);
-                        self.keep(step, StepResult::replaced(Status::Skipped, step.defaults.as_ref(), None))?;
-                    }
+                if let Some(run) = self.begin(step, &calls) {
+                    self.report(step, StepState::Started, NO_EFFORT, None);
+                    running.push(run);
+                } else {
+                    self.report(step, StepState::Skipped, NO_EFFORT, None);
+                    self.keep(step, StepResult::replaced(Status::Skipped, step.defaults.as_ref(), None))?;
                 }
             }
             waiting = later;

@@ -82,7 +82,7 @@ mod tests {
             json!({ "embeddingService": "http://e:80", "embeddingServiceTimeout": "1m" }),
             json!({ "embeddingProvider": "openai", "embeddingModel": "m", "embeddingService": "https://e/v1", "embeddingHeaders": { "X-Team": "a" } }),
         ] {
-            assert_eq!(of(&good), [String::new(); 0], "{good}");
+            assert_eq!(of(&good), Vec::<String>::new(), "{good}");
         }
         for (bad, part) in [
             (json!({ "maxToolsToReturn": 0 }), "maxToolsToReturn must be between 1 and 50"),

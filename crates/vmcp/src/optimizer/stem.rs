@@ -63,14 +63,11 @@ pub(super) fn stem(word: &str) -> Cow<'_, str> {
 
 /// Step 1a.
 fn plurals(word: &mut String) {
-    let cut = if word.ends_with("sses") || word.ends_with("ies") {
-        2
+    if word.ends_with("sses") || word.ends_with("ies") {
+        word.truncate(word.len() - 2);
     } else if word.ends_with('s') && !word.ends_with("ss") {
-        1
-    } else {
-        0
-    };
-    word.truncate(word.len() - cut);
+        word.truncate(word.len() - 1);
+    }
 }
 
 /// Step 1b.
@@ -140,8 +137,12 @@ fn consonants(stem: &str) -> impl Iterator<Item = bool> {
 
 /// How many times a consonant follows a vowel.
 fn measure(stem: &str) -> usize {
-    let mut before = true;
-    consonants(stem).filter(|is_consonant| std::mem::replace(&mut before, *is_consonant) < *is_consonant).count()
+    let mut was_consonant = true;
+    let follows = consonants(stem).filter(|is_consonant| {
+        let was_consonant = std::mem::replace(&mut was_consonant, *is_consonant);
+        *is_consonant && !was_consonant
+    });
+    follows.count()
 }
 
 fn has_vowel(stem: &str) -> bool {

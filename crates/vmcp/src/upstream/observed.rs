@@ -53,13 +53,13 @@ impl BackendRequest {
             action,
         };
         let span = instruments.traces().map(|traces| {
-            let named = method::resource(&call.message).unwrap_or_default();
-            let named = value::clipped(&named);
+            let target = method::resource(&call.message).unwrap_or_default();
+            let target = value::clipped(&target);
             let carrier = Carrier::of_headers(&call.client.trace);
             let names = found.map(|(_, _, names)| *names).unwrap_or_default();
-            let attributes = attributes(&labels, method, call, &names, &named);
+            let attributes = attributes(&labels, method, call, &names, &target);
             let span =
-                ChildSpan::of_request(traces, &carrier, format!("{method} {named}").trim().to_owned(), attributes);
+                ChildSpan::of_request(traces, &carrier, format!("{method} {target}").trim().to_owned(), attributes);
             span.inject(&mut call.client.trace);
             span
         });
@@ -97,7 +97,7 @@ fn attributes(
     method: &'static str,
     call: &Call,
     names: &[&'static str],
-    named: &str,
+    target: &str,
 ) -> Vec<KeyValue> {
     let revision = match call.era {
         Era::Modern => skep_mcp::era::MODERN,
@@ -112,8 +112,8 @@ fn attributes(
         KeyValue::new("mcp.protocol.revision", revision),
         KeyValue::new("auth.authenticated", call.client.caller.is_some()),
     ];
-    let names = names.iter().filter(|name| !name.is_empty() && !named.is_empty());
-    attributes.extend(names.map(|name| KeyValue::new(*name, named.to_owned())));
+    let names = names.iter().filter(|name| !name.is_empty() && !target.is_empty());
+    attributes.extend(names.map(|name| KeyValue::new(*name, target.to_owned())));
     attributes
 }
 
