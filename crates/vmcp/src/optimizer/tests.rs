@@ -159,8 +159,9 @@ async fn clients_of_both_eras_see_two_tools_and_find_the_others() {
         assert!(metrics["savings_percent"].as_f64().unwrap() > 0.0);
         let by_keywords = served.find(json!({ "tool_description": "x", "tool_keywords": ["weather"] })).await;
         assert_eq!(names(&by_keywords["structuredContent"]["tools"]), ["b_forecast".to_owned()].into());
-        let called =
-            served.call(json!({ "tool_name": "b_send", "parameters": { "to": 1e3, "n": 9007199254740993_i64 } })).await;
+        let called = served
+            .call(json!({ "tool_name": "b_send", "parameters": { "to": 1e3, "n": 9_007_199_254_740_993_i64 } }))
+            .await;
         let sent: Value = serde_json::from_str(text(&called.unwrap())).unwrap();
         assert_eq!(sent["name"], "send", "the backend knows nothing of the optimizer");
         assert_eq!(sent["arguments"]["n"], 9_007_199_254_740_993_i64);
