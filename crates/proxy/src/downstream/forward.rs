@@ -184,7 +184,7 @@ impl Forward {
 
     /// Checks a request, and finds out where it goes.
     async fn prepare(&self, exchange: &mut Exchange) -> Result<Route, Refusal> {
-        check::check_message(exchange)?;
+        check::check_message(exchange, self.upstream.is_sse())?;
         let tried = self.bridge.as_ref().and_then(|bridge| bridge.tries(exchange));
         let known = self.bridge.as_ref().zip(tried.as_ref()).and_then(|(bridge, tried)| bridge.known_for(tried));
         if let Some(endpoint) = known.cloned() {

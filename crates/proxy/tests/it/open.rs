@@ -211,6 +211,20 @@ async fn where_messages_for_a_stream_go_is_known_for_as_long_as_it_is_open() -> 
     Ok(())
 }
 
+/// HTTP+SSE has no header for the version: a client that tries 2026-07-28 first learns from the server that it is not served.
+#[tokio::test]
+async fn a_request_of_2026_07_28_over_sse_is_the_servers_to_answer() -> Result<()> {
+    let (web, streams) = opening(How { remote: Some("/their/sse"), ..over_sse() }).await?;
+    let mut events = web.caller().events(Method::GET, "/sse", "").await?;
+    last(&streams)?.send("event: endpoint\ndata: /messages?session_id=abc\n\n".into()).await?;
+    assert_eq!(events.next().await?.context("ended")?.1, "/messages?session_id=abc");
+    let discover = modern(json!(1), "server/discover", MODERN).to_string();
+    let answer = web.caller().whole(Method::POST, "/messages?session_id=abc", discover.clone()).await?;
+    assert_eq!(answer.status, StatusCode::OK);
+    assert_eq!(web.got().last().context("nothing")?.body, discover);
+    Ok(())
+}
+
 /// Servers that know their streams otherwise name the same endpoint to all of them.
 #[tokio::test]
 async fn the_end_of_one_stream_does_not_misroute_messages_of_another() -> Result<()> {

@@ -8,8 +8,9 @@ use crate::downstream::request::Refusal;
 use crate::exchange::{Content, Exchange};
 use crate::http::json;
 
-/// Refuses a message that the server could read in another way than the proxy, and one that contradicts its headers.
-pub(super) fn check_message(exchange: &Exchange) -> Result<(), Refusal> {
+/// Refuses a message that the server could read in another way than the proxy, and one that contradicts its headers. HTTP+SSE has no headers
+/// for messages and is of no era: its servers answer clients that ask for 2026-07-28 themselves.
+pub(super) fn check_message(exchange: &Exchange, is_sse: bool) -> Result<(), Refusal> {
     let ambiguous = match &exchange.content {
         Content::Malformed(_, why) if crate::middleware::parser::is_ambiguous(*why) => Some(*why),
         // Whatever it is called: servers may read the body only.
@@ -21,7 +22,8 @@ pub(super) fn check_message(exchange: &Exchange) -> Result<(), Refusal> {
     }
     let Some(message) = exchange.message().filter(|message| message.method().is_some()) else { return Ok(()) };
     let request = Some(message).filter(|message| message.kind() == Kind::Request);
-    let checked = exchange.era().map_or(Ok(()), |era| era.map(drop).map_err(Clone::clone));
+    let era = if is_sse { None } else { exchange.era() };
+    let checked = era.map_or(Ok(()), |era| era.map(drop).map_err(Clone::clone));
     // Also of a legacy request: what routes or authorizes by these headers does not read the era first.
     let checked = checked.and_then(|()| skep_mcp::headers::check(&exchange.head.headers, message));
     let id = request.and_then(Message::id);
