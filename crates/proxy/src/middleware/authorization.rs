@@ -6,6 +6,7 @@
 //! Where a decision may depend on what a tool says about itself, and no list has said that yet, the tools are listed before the call: a list
 //! and a call must never disagree, whichever comes first and whichever replica gets it. A tool that is in no list is denied then.
 
+mod backends;
 mod denial_log;
 mod known_tools;
 mod lists;
@@ -23,14 +24,12 @@ use skep_authz::cedar::Cedar;
 use skep_authz::pdp::Pdp;
 use skep_authz::query::{Annotations, Feature, Query, Treatment};
 use skep_authz::{Decision, Engine};
-use skep_mcp::list::List;
 use skep_mcp::{Kind, Message, answer, method};
 use skep_net::body::{Limit, collect};
 use skep_net::tls::Trust;
 use skep_net::{Body, Client};
 use skep_runconfig::run_config::MiddlewareConfig;
 use skep_runconfig::{Json, parameters};
-use skep_upstream::ItemOwner;
 
 use self::denial_log::DenialLog;
 use self::known_tools::KnownTools;
@@ -168,16 +167,6 @@ impl Authorizer {
         }
     }
 
-    /// Which of several servers a message is for, if a decision may depend on it. A thing that none of them has is denied: it could belong to
-    /// one by the time that the message is sent.
-    fn backend(&self, exchange: &Exchange) -> Result<Option<Arc<str>>, Decision> {
-        backend_of(exchange.owner().filter(|_| self.needs_backends()))
-    }
-
-    fn needs_backends(&self) -> bool {
-        matches!(&self.engine, Decider::Cedar(cedar) if cedar.needs_backend())
-    }
-
     /// Remembers what the tools of a list say about themselves.
     fn remember(&self, elements: &[Listed]) {
         let tools = elements.iter().filter(|element| element.is_tool());
@@ -190,15 +179,6 @@ impl Authorizer {
             return Ok(Annotations::default());
         }
         self.tools.annotations(id).ok_or_else(|| Decision::failed("annotations of the tool are not known"))
-    }
-}
-
-/// The server of a thing, in a decision about it. What no server has is denied.
-fn backend_of(owner: Option<ItemOwner>) -> Result<Option<Arc<str>>, Decision> {
-    match owner {
-        None | Some(ItemOwner::Composed) => Ok(None),
-        Some(ItemOwner::Backend(name)) => Ok(Some(name)),
-        Some(ItemOwner::Unknown) => Err(Decision::failed("no backend has what the message names")),
     }
 }
 
@@ -345,12 +325,8 @@ impl Middleware for Authorization {
         true
     }
 
-    /// Not for the handshake, which waits for no server. A stream that is opened may have lists.
     fn needs_backends(&self, exchange: &Exchange) -> bool {
-        let names_many = |method: &str| matches!(Treatment::of(method), Treatment::DecideEach(_));
-        let is_about_any = exchange.named_in().is_some()
-            || exchange.mcp_method().is_none_or(|method| List::of(method).is_some() || names_many(method));
-        is_about_any && self.0.needs_backends()
+        backends::are_named_in(exchange) && self.0.needs_backends()
     }
 
     fn needs_tools(&self, exchange: &Exchange) -> bool {

@@ -120,7 +120,7 @@ impl ListFilter {
 
     /// The server of a thing, for a decision about it.
     pub(super) fn backend(&self, list: List, name: &str) -> Result<Option<Arc<str>>, Decision> {
-        super::backend_of(self.backends.as_ref().map(|backends| backends.owner(list, name)))
+        super::backends::backend_of(self.backends.as_ref().map(|backends| backends.owner(list, name)))
     }
 
     /// The same decision as about a call: what no backend has is denied there as well.

@@ -9,9 +9,10 @@ use proptest::sample::select;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::json;
 use skep_auth::Caller;
+use skep_mcp::list::List;
 use skep_net::Peer;
 use skep_runconfig::RunConfig;
-use skep_upstream::{BackendNames, BoxFuture};
+use skep_upstream::{BackendNames, BoxFuture, ItemOwner};
 
 use super::*;
 use crate::chain::{Chain, ToolSource};
