@@ -12,3 +12,4 @@ mod smoke;
 mod status;
 mod tenants;
 mod uninstall;
+mod virtual_server;
