@@ -20,8 +20,12 @@ pub(super) fn problems(settings: &Optimizer) -> Vec<String> {
         }
     };
     if let Some(url) = settings.embedding_service.as_deref().filter(|url| !url.is_empty()) {
-        let is_url = url.starts_with("http://") || url.starts_with("https://");
-        check(is_url, "embeddingService must begin with http:// or https://".to_owned());
+        let is_web = url.starts_with("http://") || url.starts_with("https://");
+        check(is_web, "embeddingService must begin with http:// or https://".to_owned());
+        check(
+            !is_web || is_url(url),
+            "embeddingService is not a valid URL; write it like http://service:8080".to_owned(),
+        );
     }
     check(
         duration(&settings.embedding_service_timeout).is_some(),
@@ -69,6 +73,12 @@ fn is_header_value(text: &str) -> bool {
     text.bytes().all(|byte| byte == b'\t' || byte >= b' ' && byte != 0x7f)
 }
 
+/// Whether the service can be called at a URL: the client of the virtual server reads no other characters.
+fn is_url(text: &str) -> bool {
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_graphic() && !br#""<>\^`{|}"#.contains(&byte));
+    is_plain && url::Url::parse(text).is_ok_and(|url| url.has_host())
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -99,6 +109,9 @@ mod tests {
             (json!({ "semanticDistanceThreshold": "2.5" }), "semanticDistanceThreshold must be a number from 0 to 2"),
             (json!({ "embeddingServiceTimeout": "0s" }), "embeddingServiceTimeout must be a time"),
             (json!({ "embeddingService": "e:80" }), "embeddingService must begin with http:// or https://"),
+            (json!({ "embeddingService": "http://" }), "embeddingService is not a valid URL"),
+            (json!({ "embeddingService": "http://e:80/a b" }), "embeddingService is not a valid URL"),
+            (json!({ "embeddingService": "http://e:80000" }), "embeddingService is not a valid URL"),
             (json!({ "embeddingProvider": "openai", "embeddingService": "http://e" }), "embeddingModel is required"),
             (json!({ "embeddingProvider": "openai", "embeddingModel": "m" }), "embeddingService is required"),
             (json!({ "embeddingHeaders": { "X-Team": "a" } }), "embeddingHeaders go to an OpenAI-compatible service"),

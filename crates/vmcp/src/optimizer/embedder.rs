@@ -21,8 +21,8 @@ use crate::metrics::VirtualMetrics;
 
 /// How many texts are embedded before the index is looked at again.
 const ROUND: usize = 4096;
-/// How many vectors are kept of tools that are gone, and of those that are not.
-const KEPT: usize = 16 * 1024;
+/// How many bytes of vectors are kept of tools that are gone, and of those that are not.
+const KEPT_BYTES: usize = 64 * 1024 * 1024;
 /// How long after a failure the service is called again, at first.
 const RETRY: Duration = Duration::from_secs(1);
 /// How often it is found out whether the service has another model.
@@ -57,6 +57,7 @@ struct KeptVectors {
     vectors: BTreeMap<[u8; 32], (u64, Vector)>,
     order: BTreeMap<u64, [u8; 32]>,
     count: u64,
+    bytes: usize,
 }
 
 // === impl Embedder ===
@@ -89,6 +90,14 @@ impl Embedder {
             self.metrics.search_without_meaning();
             return None;
         }
+        let vectors = with(&self.index, |index| {
+            index.vectors(rows).into_iter().map(|(name, vector)| (name.to_owned(), vector)).collect::<Vec<_>>()
+        });
+        // The words have all of the result until there is a vector to compare with.
+        if vectors.is_empty() {
+            self.metrics.search_without_meaning();
+            return None;
+        }
         let timeout = QUERY.min(self.service.timeout());
         let embedded = tokio::time::timeout(timeout, self.service.embed(&[description])).await;
         let embedded = embedded.unwrap_or(Err(EmbeddingError::Timeout(timeout)));
@@ -104,9 +113,6 @@ impl Embedder {
                 return None;
             }
         };
-        let vectors = with(&self.index, |index| {
-            index.vectors(rows).into_iter().map(|(name, vector)| (name.to_owned(), vector)).collect::<Vec<_>>()
-        });
         let near = vectors.iter().filter_map(|(name, vector)| Some((distance(&query, vector)?, name.as_str())));
         let near = near.filter(|(distance, _)| *distance <= threshold).collect();
         Some(ranked(near).into_iter().map(str::to_owned).collect())
@@ -149,9 +155,17 @@ impl Embedder {
         }
         let mut computed = Vec::new();
         let mut named: Option<String> = None;
+        let mut failed = None;
         for batch in unknown.chunks(model.batch) {
             let texts: Vec<&str> = batch.iter().map(|(_, _, text)| *text).collect();
-            let (vectors, by) = self.service.embed(&texts).await?;
+            let (vectors, by) = match self.service.embed(&texts).await {
+                Ok(embedded) => embedded,
+                // What was computed before is kept.
+                Err(error) => {
+                    failed = Some(error);
+                    break;
+                }
+            };
             if by.is_some() && named.is_some() && by != named {
                 return Err(EmbeddingError::ModelChanged);
             }
@@ -169,7 +183,7 @@ impl Embedder {
         });
         ready.extend(computed.into_iter().map(|((id, _), vector)| (id, vector)));
         with(&self.index, |index| ready.into_iter().for_each(|(id, vector)| index.set_vector(id, vector)));
-        Ok(())
+        failed.map_or(Ok(()), Err)
     }
 
     /// Forgets the vectors of another model.
@@ -282,14 +296,17 @@ impl KeptVectors {
 
     fn insert(&mut self, key: [u8; 32], vector: Vector) {
         self.count += 1;
-        if let Some((before, _)) = self.vectors.insert(key, (self.count, vector)) {
+        self.bytes += size_of_val(&*vector);
+        if let Some((before, replaced)) = self.vectors.insert(key, (self.count, vector)) {
+            self.bytes -= size_of_val(&*replaced);
             self.order.remove(&before);
         }
         self.order.insert(self.count, key);
-        while self.vectors.len() > KEPT
+        while self.bytes > KEPT_BYTES
             && let Some((_, oldest)) = self.order.pop_first()
         {
-            self.vectors.remove(&oldest);
+            let removed = self.vectors.remove(&oldest);
+            self.bytes -= removed.map_or(0, |(_, vector)| size_of_val(&*vector));
         }
     }
 }

@@ -25,6 +25,9 @@ pub(super) type DocumentId = u64;
 /// What a search by meaning compares.
 pub(super) type Vector = Arc<[f32]>;
 
+/// How many bytes of a tool are embedded: a little less than models of 512 tokens take.
+const EMBEDDED: usize = 2048;
+
 /// The index.
 #[derive(Debug, Default)]
 pub(super) struct Index {
@@ -145,7 +148,9 @@ impl Index {
         for (term, count) in counts {
             self.postings.entry(term).or_default().insert(id, count);
         }
-        let text = format!("name: {name} description: {description}").into();
+        // A model refuses what is too long for it, and with it all that is sent in the same request.
+        let text = format!("name: {name} description: {description}");
+        let text = text.get(..text.floor_char_boundary(EMBEDDED)).unwrap_or_default().into();
         self.documents.insert(id, Document { digest, uses: 0, length, terms, text, vector: None });
         self.by_digest.insert(digest, id);
         id

@@ -126,7 +126,8 @@ impl EmbeddingService {
                     value.set_sensitive(true);
                     headers.insert(HeaderName::try_from(name).map_err(|_invalid| wrong())?, value);
                 }
-                if let Some(key) = key {
+                // Secrets often end in a line break.
+                if let Some(key) = key.map(str::trim) {
                     let bearer = HeaderValue::from_str(&format!("Bearer {key}"));
                     let mut bearer = bearer.map_err(|_invalid| EmbeddingConfigError::Key)?;
                     bearer.set_sensitive(true);

@@ -14,6 +14,8 @@ struct Tei {
     /// The texts of each request.
     asked: Mutex<Vec<Vec<String>>>,
     is_failing: Mutex<bool>,
+    /// A text that the model refuses.
+    refused: Mutex<Option<&'static str>>,
 }
 
 impl Tei {
@@ -21,7 +23,7 @@ impl Tei {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let (model, asked) = (Mutex::new("one".to_owned()), Mutex::default());
-        let tei = Arc::new(Self { url, model, asked, is_failing: Mutex::new(false) });
+        let tei = Arc::new(Self { url, model, asked, is_failing: Mutex::new(false), refused: Mutex::default() });
         let serving = tei.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -48,16 +50,23 @@ impl Tei {
                 break (head.to_owned(), body.to_owned());
             }
         };
+        let mut is_refused = false;
         let content = if head.starts_with("GET /info ") {
             json!({ "model_id": *self.model.lock().unwrap(), "max_client_batch_size": 2 })
         } else {
             let body: Value = serde_json::from_str(&body).unwrap();
             let texts: Vec<String> = serde_json::from_value(body["inputs"].clone()).unwrap();
             let vectors = texts.iter().map(|text| meaning(text)).collect::<Vec<_>>();
+            let refused = *self.refused.lock().unwrap();
+            is_refused = refused.is_some_and(|refused| texts.iter().any(|text| text.contains(refused)));
             self.asked.lock().unwrap().push(texts);
             json!(vectors)
         };
-        let status = if *self.is_failing.lock().unwrap() { "503 Service Unavailable" } else { "200 OK" };
+        let status = match *self.is_failing.lock().unwrap() {
+            true => "503 Service Unavailable",
+            false if is_refused => "400 Bad Request",
+            false => "200 OK",
+        };
         let content = content.to_string();
         let answer = format!(
             "HTTP/1.1 {status}\r\nContent-Length: {}\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n{content}",
@@ -143,6 +152,38 @@ async fn a_service_that_fails_leaves_searches_to_words_until_it_is_back() {
     assert_eq!(embedder.nearest(&rows, "rain", 0.5).await.unwrap(), ["forecast"]);
 }
 
+/// Otherwise every round would compute them again.
+#[tokio::test]
+async fn what_was_computed_before_a_text_was_refused_is_kept() {
+    let tei = Tei::start().await;
+    let embedder = embedder(&tei.url);
+    let rows = add(&embedder, &TOOLS);
+    *tei.refused.lock().unwrap() = Some("a message");
+    assert_eq!(embedder.round().await, Err(EmbeddingError::Status(400)));
+    assert_eq!(with(&embedder.index, |index| index.vectors(&rows).len()), 2);
+    assert_eq!(embedder.round().await, Err(EmbeddingError::Status(400)));
+    assert_eq!(tei.asked().last().unwrap().len(), 1, "only what is missing is computed again");
+}
+
+#[tokio::test]
+async fn a_view_without_vectors_is_searched_by_words_alone() {
+    let tei = Tei::start().await;
+    let embedder = embedder(&tei.url);
+    add(&embedder, &TOOLS);
+    embedder.round().await.unwrap();
+    let (new, asked) = (add(&embedder, &[("new", "a new bug")]), tei.asked().len());
+    assert_eq!(embedder.nearest(&new, "bug", 2.0).await, None);
+    assert_eq!(tei.asked().len(), asked, "there is nothing to compare with");
+}
+
+#[test]
+fn a_long_description_is_embedded_in_part() {
+    let embedder = embedder("http://127.0.0.1:9");
+    add(&embedder, &[("wordy", &"\u{e4}".repeat(100_000))]);
+    let missing = with(&embedder.index, |index| index.without_vector(1));
+    assert_eq!(missing[0].1.len(), 2047, "it ends before half a letter");
+}
+
 #[tokio::test]
 async fn vectors_of_other_dimensions_are_skipped() {
     let tei = Tei::start().await;
@@ -191,10 +232,12 @@ fn kept_vectors_are_bounded_and_those_that_are_used_stay() {
         key[..8].copy_from_slice(&number.to_be_bytes());
         key
     };
-    for number in 0..KEPT + 100 {
-        kept.insert(key(number), [1.0].into());
+    let vector: Vector = vec![1.0; KEPT_BYTES / 4 / 10].into();
+    for number in 0..20 {
+        kept.insert(key(number), vector.clone());
         assert!(kept.get(&key(0)).is_some());
     }
-    assert_eq!((kept.vectors.len(), kept.order.len()), (KEPT, KEPT));
+    assert_eq!((kept.vectors.len(), kept.order.len()), (10, 10));
+    assert_eq!(kept.bytes, 10 * size_of_val(&*vector));
     assert!(kept.get(&key(1)).is_none());
 }
