@@ -185,8 +185,11 @@ impl Forward {
     /// Checks a request, and finds out where it goes.
     async fn prepare(&self, exchange: &mut Exchange) -> Result<Route, Refusal> {
         check::check_message(exchange, self.upstream.is_sse())?;
-        let tried = self.bridge.as_ref().and_then(|bridge| bridge.tries(exchange));
-        let known = self.bridge.as_ref().zip(tried.as_ref()).and_then(|(bridge, tried)| bridge.known_for(tried));
+        // The messages of HTTP+SSE are answered on their stream, by the server itself.
+        let is_bridged = !self.upstream.is_sse() || exchange.head.path.is_endpoint;
+        let bridge = self.bridge.as_ref().filter(|_| is_bridged);
+        let tried = bridge.and_then(|bridge| bridge.tries(exchange));
+        let known = bridge.zip(tried.as_ref()).and_then(|(bridge, tried)| bridge.known_for(tried));
         if let Some(endpoint) = known.cloned() {
             self.renew_headers(exchange);
             return Ok(Route::Bridge(endpoint));

@@ -214,13 +214,23 @@ async fn where_messages_for_a_stream_go_is_known_for_as_long_as_it_is_open() -> 
 /// HTTP+SSE has no header for the version: a client that tries 2026-07-28 first learns from the server that it is not served.
 #[tokio::test]
 async fn a_request_of_2026_07_28_over_sse_is_the_servers_to_answer() -> Result<()> {
-    let (web, streams) = opening(How { remote: Some("/their/sse"), ..over_sse() }).await?;
+    let streams = Streams::default();
+    let kept = streams.clone();
+    let web = Web::with(How { remote: Some("/their/sse"), bridged: true, ..over_sse() }, move |got: &Got| {
+        if got.method != Method::GET {
+            return answer(202, &[], "Accepted");
+        }
+        let (sender, body) = Body::channel(8);
+        kept.lock().unwrap().push(sender);
+        Response::builder().header("content-type", "text/event-stream").body(body).unwrap()
+    })
+    .await?;
     let mut events = web.caller().events(Method::GET, "/sse", "").await?;
     last(&streams)?.send("event: endpoint\ndata: /messages?session_id=abc\n\n".into()).await?;
     assert_eq!(events.next().await?.context("ended")?.1, "/messages?session_id=abc");
     let discover = modern(json!(1), "server/discover", MODERN).to_string();
     let answer = web.caller().whole(Method::POST, "/messages?session_id=abc", discover.clone()).await?;
-    assert_eq!(answer.status, StatusCode::OK);
+    assert_eq!((answer.status, answer.text()), (StatusCode::ACCEPTED, "Accepted"));
     assert_eq!(web.got().last().context("nothing")?.body, discover);
     Ok(())
 }
