@@ -186,8 +186,8 @@ impl Forward {
     async fn prepare(&self, exchange: &mut Exchange) -> Result<Route, Refusal> {
         check::check_message(exchange, self.upstream.is_sse())?;
         // The messages of HTTP+SSE are answered on their stream, by the server itself.
-        let is_bridged = !self.upstream.is_sse() || exchange.head.path.is_endpoint;
-        let bridge = self.bridge.as_ref().filter(|_| is_bridged);
+        let is_translated = !self.upstream.is_sse() || exchange.head.path.is_endpoint;
+        let bridge = self.bridge.as_ref().filter(|_| is_translated);
         let tried = bridge.and_then(|bridge| bridge.tries(exchange));
         let known = bridge.zip(tried.as_ref()).and_then(|(bridge, tried)| bridge.known_for(tried));
         if let Some(endpoint) = known.cloned() {
